@@ -1,0 +1,25 @@
+/* clock.h - the clock seam. Roles never read it: a reactor reads it once per round and hands
+ * `now_ns` to each poll. Programs (load generators, tools) may. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+#define NS_PER_US UINT64_C(1000)
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S  UINT64_C(1000000000)
+
+/* Nanoseconds that never go back and are counted through suspend; the origin means nothing. */
+struct clock {
+    uint64_t (*now_ns)(struct clock *clock);
+};
+
+static inline uint64_t clock_now_ns(struct clock *clock)
+{
+    return clock->now_ns(clock);
+}
+
+/* The host's clock (CLOCK_BOOTTIME). Static; any thread. */
+struct clock *clock_system(void);
+
+#endif

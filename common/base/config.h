@@ -1,0 +1,66 @@
+/* config.h - settings from an INI file and the command line: every key of the file can be given as
+ * `--key value` (or `--key=value`), which wins. The file's section is the program's name.
+ *
+ * A program describes its settings in a table; parsing, range checks, the sentence for each mistake
+ * and `--help` (with units and defaults) come from it.
+ */
+#ifndef BASE_CONFIG_H
+#define BASE_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum config_type {
+    CONFIG_STRING, /* const char *: points into memory that config_free releases */
+    CONFIG_U64,    /* uint64_t, in [min, max]; accepts the suffixes K M G T (powers of 1024) */
+    CONFIG_BOOL,   /* bool: yes no true false 1 0; a bare `--key` on the command line is yes */
+    CONFIG_CHOICE, /* uint64_t: the number of the word in `choices` ("fence|async|none") */
+};
+
+struct config_key {
+    const char *name; /* "pm-bytes" */
+    enum config_type type;
+    size_t offset;        /* of the field in the caller's struct */
+    const char *fallback; /* the default as text; NULL: the key is required */
+    uint64_t min, max;    /* CONFIG_U64 only */
+    const char *choices;  /* CONFIG_CHOICE only */
+    const char *help;     /* one line, with the unit */
+};
+
+struct config_spec {
+    const char *program;    /* "rowan-server" */
+    const char *summary;    /* one line for --help */
+    const char *positional; /* usage text of what else may stand there ("get KEY | ..."), or NULL */
+    const struct config_key *keys;
+    unsigned key_count;
+};
+
+/* What a parse left behind: positional arguments, and the memory of strings. */
+struct config_rest {
+    int argc;
+    char **argv;
+    void *memory;
+};
+
+enum config_outcome {
+    CONFIG_OK = 0,
+    CONFIG_HELP = 1,  /* --help was printed on standard output: exit 0 */
+    CONFIG_USAGE = 2, /* one sentence was printed on standard error: exit 2 */
+};
+
+/* Reads defaults, then the file named by `--config FILE` if given, then the command line, into
+ * `out`. `--` ends the options. Reads a file, so only main functions call it. */
+enum config_outcome config_parse(const struct config_spec *spec, int argc, char **argv, void *out,
+                                 struct config_rest *rest);
+void config_free(struct config_rest *rest);
+
+/* config_parse_ini: the part a fuzzer drives: `text` of `bytes` bytes as the INI file. Returns 0 or
+ * ROWAN_ECONFIG with a sentence in `why`. */
+int config_parse_ini(const struct config_spec *spec, const char *text, size_t bytes, void *out,
+                     struct config_rest *rest, char *why, size_t why_bytes);
+
+/* "12", "64K", "2G" to a number. Errors: ROWAN_EINVALID. */
+int config_parse_u64(const char *text, uint64_t *out);
+
+#endif

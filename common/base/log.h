@@ -1,0 +1,19 @@
+/* log.h - one line per event on standard error: `time level event key=value ...`.
+ * Never on the data path. Any thread; a line is written whole. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+/* Lines above `level` are dropped; LOG_INFO at start. */
+void log_set_level(enum log_level level);
+
+/* A short name of this process ("server-1") that every line carries; copied. */
+void log_set_node(const char *node);
+
+/* log_event(LOG_INFO, "segment_sealed", "shard=%u", 3u): `keys` is a printf format of key=value
+ * pairs parted by blanks, "" for none. */
+void log_event(enum log_level level, const char *event, const char *keys, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

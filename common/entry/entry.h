@@ -1,0 +1,165 @@
+/* entry.h - the log entry: the same bytes on the wire, in the t-log and in the b-log. The only
+ * place that knows them.
+ *
+ * An entry is one or more blocks, each 64 B-aligned, with a header and a checksum of its own,
+ * little-endian:
+ *
+ *   offset bytes field
+ *   0      1     0, always (the tag-matching queue wants it)
+ *   1      1     type (low 4 bits), flags (high 4; none is defined: any set flag is refused)
+ *   2      2     shard
+ *   4      4     CRC32C of the padded block with this field as 0, seeded with the cluster's secret;
+ *                a result of 0 is stored as 0xffffffff. So the first word of a block is never 0
+ *   8      8     version: 24-bit epoch, 40-bit counter
+ *   16     4     key bytes (low 11 bits), value bytes (high 21 bits), of the whole entry
+ *   20     4     block number (low 16 bits), block count (high 16 bits)
+ *   24     4     client id
+ *   28     4     operation number
+ *   32           this block's part of the payload (key, then value), zero padding to 64 B
+ *
+ * The payload of an entry fills its blocks in order: every block but the last is exactly the block
+ * limit long. So an entry whose blocks lie one behind the other is contiguous, and its size follows
+ * from key and value bytes alone.
+ *
+ * Nothing here trusts a length before the checksum that covers it.
+ */
+#ifndef ENTRY_ENTRY_H
+#define ENTRY_ENTRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    ENTRY_ALIGN = 64,
+    ENTRY_HEADER_BYTES = 32,
+    ENTRY_MAX_KEY_BYTES = 1024,
+    ENTRY_MAX_VALUE_BYTES = 1 << 20,
+    ENTRY_MIN_BLOCK_LIMIT = 256,
+    ENTRY_MAX_BLOCK_LIMIT = 65536,
+};
+
+enum entry_type {
+    ENTRY_PUT = 1,
+    ENTRY_DELETE = 2,
+    ENTRY_COMMIT_VERSIONS = 3,
+    ENTRY_PAD = 4,
+    ENTRY_BATCH_PART = 5, /* reserved for atomic batches: refused */
+};
+
+/* What every reader and writer of a cluster's entries must agree on. */
+struct entry_format {
+    uint32_t seed;        /* from the cluster's secret */
+    uint32_t block_limit; /* bytes of the largest block; a multiple of 64 */
+};
+
+/* A header, decoded. */
+struct entry_header {
+    enum entry_type type;
+    uint16_t shard;
+    uint64_t version;
+    uint16_t key_bytes;
+    uint32_t value_bytes;
+    uint16_t block, blocks; /* block < blocks */
+    uint32_t client_id;
+    uint32_t operation;
+};
+
+/* A version is ordered as a number: by epoch, then counter. */
+#define VERSION_COUNTER_BITS 40
+static inline uint64_t version_make(uint32_t epoch, uint64_t counter)
+{
+    return (uint64_t)epoch << VERSION_COUNTER_BITS | counter;
+}
+static inline uint32_t version_epoch(uint64_t version)
+{
+    return (uint32_t)(version >> VERSION_COUNTER_BITS);
+}
+static inline uint64_t version_counter(uint64_t version)
+{
+    return version & ((UINT64_C(1) << VERSION_COUNTER_BITS) - 1);
+}
+
+/* --- sizes --- */
+
+/* Blocks of an entry with these sizes. */
+uint32_t entry_blocks(const struct entry_format *format, uint32_t key_bytes, uint32_t value_bytes);
+
+/* Bytes of the whole entry, all blocks with headers and padding. */
+uint32_t entry_bytes(const struct entry_format *format, uint32_t key_bytes, uint32_t value_bytes);
+
+/* Bytes of block `block` of such an entry, padded. */
+uint32_t entry_block_bytes(const struct entry_format *format, uint32_t key_bytes,
+                           uint32_t value_bytes, uint32_t block);
+
+/* --- encode --- */
+
+/* entry_encode_block: writes block `header->block` of the entry into `out`, which has room for
+ * entry_block_bytes(), and returns that number. `header->blocks` must be entry_blocks(). `key` and
+ * `value` are the whole ones. The checksum is computed here. */
+uint32_t entry_encode_block(const struct entry_format *format, const struct entry_header *header,
+                            const void *key, const void *value, void *out);
+
+/* --- decode --- */
+
+/* entry_decode: is there a whole, undamaged block at `at`, of which `room` bytes are readable?
+ * Then fills `header` and *bytes (the padded size of this block), and returns 0. Otherwise
+ * ROWAN_EFORMAT (first word 0: nothing was written here), or ROWAN_EDAMAGED (anything else: bad
+ * checksum, unknown type or flag, a length that does not fit). `at` is 8 B-aligned. */
+int entry_decode(const struct entry_format *format, const void *at, size_t room,
+                 struct entry_header *header, uint32_t *bytes);
+
+/* entry_peek: the header of a block that this process has checked before (or just encoded), without
+ * its checksum. Asserts what entry_decode would refuse cheaply. */
+void entry_peek(const void *at, struct entry_header *header);
+
+/* entry_verify: checks every block of the contiguous entry at `at`. Returns 0, ROWAN_EDAMAGED or
+ * ROWAN_EFORMAT; `bytes` (of the whole entry) may be NULL. */
+int entry_verify(const struct entry_format *format, const void *at, size_t room, uint32_t *bytes);
+
+/* --- key and value of a contiguous entry that was checked --- */
+
+struct entry_piece {
+    const uint8_t *data;
+    uint32_t bytes;
+};
+
+enum { ENTRY_KEY_PIECES = 6 }; /* a 1024 B key in blocks of ENTRY_MIN_BLOCK_LIMIT */
+
+/* True if the entry at `at` has exactly this key. */
+bool entry_key_equals(const struct entry_format *format, const void *at, const void *key,
+                      uint32_t key_bytes);
+
+/* Copies the key out of the entry; returns its bytes. `out` has ENTRY_MAX_KEY_BYTES. */
+uint32_t entry_key(const struct entry_format *format, const void *at, void *out);
+
+/* The value as pieces, in order, straight in the entry. Returns their number, at most `max`; starts
+ * at piece number `first` (0, 1, ...), so that long values can be taken in steps. */
+unsigned entry_value_pieces(const struct entry_format *format, const void *at, unsigned first,
+                            struct entry_piece *pieces, unsigned max);
+
+/* --- scan --- */
+
+/* A scan walks a region at 64 B steps and yields each undamaged block once. It survives a torn
+ * tail, holes, pads, duplicates and garbage, going on at the next 64 B boundary. */
+struct entry_scan {
+    const struct entry_format *format;
+    const uint8_t *base; /* 64 B-aligned */
+    uint32_t bytes;      /* of the region */
+    uint32_t position;   /* of the next look; the caller may keep it and go on later */
+};
+
+void entry_scan_init(struct entry_scan *scan, const struct entry_format *format, const void *base,
+                     uint32_t bytes, uint32_t position);
+
+enum entry_scan_result { ENTRY_SCAN_BLOCK, ENTRY_SCAN_END, ENTRY_SCAN_STOPPED };
+
+/* entry_scan_next: the next block (pads are passed over silently): its header, its offset in the
+ * region, its bytes; or END. With `stop_at_hole` it does not step over anything that is not a whole
+ * block, but answers STOPPED with the position kept there: for the open end of a landing zone.
+ * Looks at no more than 64 KiB of holes in one call: then it answers STOPPED too (call again). */
+enum entry_scan_result entry_scan_next(struct entry_scan *scan, bool stop_at_hole,
+                                       struct entry_header *header, uint32_t *offset,
+                                       uint32_t *bytes);
+
+#endif

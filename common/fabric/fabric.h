@@ -1,0 +1,328 @@
+/* fabric.h - the network seam, with the semantics of RDMA verbs.
+ *
+ * What holds on every backend, because it holds on verbs:
+ *
+ *  F1  Order holds within a connection and direction only: its blocks land in the order they were
+ *      added, its messages arrive in the order they were sent. Nothing is said between the two, nor
+ *      between connections.
+ *  F2  A LANDED event says: every block of that batch, and of the batches posted before it on the
+ *      connection, is visible in the peer's landing zone and durable there as the zone's PM
+ * promises. The peer's roles did nothing for it. F3  When a connection breaks, what was in flight
+ * is unknown: any part of it may have landed, or may have arrived as a message. The CLOSED event is
+ * the last of that connection. F4  Memory handed over for sending must not change until the
+ * completion says so, and lies in registered memory unless the call copies. F5  A received
+ * message's bytes belong to the receiver until it releases the message; messages may be released in
+ * any order. While too much is unreleased, the sender has no room. F6  Blocks land at 64 B strides
+ * in the posted segments, one after another, whoever sent them; a block never crosses a segment's
+ * end, and the rest it leaves keeps the bytes it had (zeros). F7  SEALED: every block that will
+ * ever land in that segment has landed; segments are sealed in the order they were posted. QUIET:
+ * nobody can write to it any more, so it may be reused. F8  A dry landing zone (no segment posted)
+ * delays senders and fails nothing; messages go on. F9  Nothing blocks. A full queue answers
+ * ROWAN_EAGAIN and has changed nothing.
+ *
+ * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
+ * zone are that thread's. Different endpoints of a fabric may be used by different threads.
+ *
+ * Backends: shm (processes of one host), in later parts tcp and verbs, and in test/sim one inside a
+ * thread.
+ */
+#ifndef FABRIC_FABRIC_H
+#define FABRIC_FABRIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/pm/pm.h"
+#include "common/reactor/reactor.h"
+
+enum {
+    FABRIC_SEGMENT_BYTES = 4 << 20,
+    FABRIC_STRIDE = 64,
+    FABRIC_MAX_MESSAGE_BYTES = (1 << 20) + 4096, /* a value of 1 MiB, a key of 1 KiB, headers */
+    FABRIC_MAX_IOV = 40,                         /* pieces of one message */
+    FABRIC_MAX_ZONE_SENDERS = 256,               /* connections that send into one landing zone */
+};
+
+enum fabric_kind { FABRIC_CLIENT = 1, FABRIC_SERVER = 2, FABRIC_CM = 3 };
+
+/* Who a process is: carried by the handshake of every connection. */
+struct fabric_identity {
+    uint64_t cluster; /* 0: not known yet (a client or server that asks a CM) */
+    uint64_t term;    /* of the configuration the process holds */
+    uint64_t incarnation;
+    uint32_t id;   /* server or client number */
+    uint32_t role; /* of the endpoint that connects: worker number for a server */
+    enum fabric_kind kind;
+};
+
+struct fabric;
+struct fabric_endpoint;
+struct fabric_conn;
+struct fabric_zone;
+
+struct fabric_iov {
+    const void *data;
+    uint32_t bytes;
+};
+
+enum fabric_event_kind {
+    FABRIC_CONNECTED, /* an active connection is usable; `context` as given to fabric_connect */
+    FABRIC_ACCEPTED,  /* a passive one is usable; `peer` tells who */
+    FABRIC_CLOSED,  /* broken, refused or closed by the peer; `error` says which; the connection is
+                       gone when the next fabric_poll is called. Not after fabric_close */
+    FABRIC_MESSAGE, /* a message came: `data`, `bytes`, `message` */
+    FABRIC_SENT,    /* a signalled message, and all sent before it on this connection, has left:
+                       `context` */
+    FABRIC_LANDED,  /* F2: `context` */
+    FABRIC_SEALED,  /* F7: `context` as given to fabric_zone_post; `quiet` */
+    FABRIC_QUIET,   /* F7: for a segment whose SEALED event was not quiet yet */
+};
+
+struct fabric_event {
+    enum fabric_event_kind kind;
+    int error;
+    bool quiet;
+    uint32_t bytes;
+    struct fabric_conn *conn;
+    uint64_t context;
+    const void *data; /* 8 B-aligned */
+    uint64_t message; /* names the message for fabric_message_release */
+    struct fabric_identity peer;
+};
+
+/* What the hardware or backend can do. */
+struct fabric_caps {
+    const char *backend;       /* "shm" | "tcp" | "verbs" | "sim" */
+    uint32_t block_limit;      /* bytes of the largest block that lands in one piece */
+    uint32_t max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest) */
+    uint32_t bytes_per_connection; /* memory an idle connection costs its receiver */
+};
+
+/* --- the ops table: one per backend. The functions below say what each does. --- */
+
+struct fabric_ops {
+    void (*close)(struct fabric *fabric);
+    int (*register_memory)(struct fabric *fabric, struct pm *pm);
+    int (*endpoint_open)(struct fabric *fabric, uint32_t index, struct fabric_endpoint **out);
+    void (*endpoint_close)(struct fabric_endpoint *endpoint);
+    void (*endpoint_source)(struct fabric_endpoint *endpoint, struct event_source *out);
+    unsigned (*poll)(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,
+                     unsigned max);
+    int (*connect)(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
+                   uint64_t context, struct fabric_conn **out);
+    void (*conn_close)(struct fabric_conn *conn);
+    int (*send)(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count,
+                unsigned flags, uint64_t context);
+    void (*message_release)(struct fabric_conn *conn, uint64_t message);
+    uint32_t (*rowan_room)(const struct fabric_conn *conn);
+    int (*rowan_add)(struct fabric_conn *conn, const void *block, uint32_t bytes);
+    int (*rowan_post)(struct fabric_conn *conn, uint64_t context);
+    void (*flush)(struct fabric_endpoint *endpoint);
+    int (*zone_open)(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
+                     struct fabric_zone **out);
+    void (*zone_close)(struct fabric_zone *zone);
+    int (*zone_post)(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+};
+
+/* The heads of every backend's structs. */
+struct fabric {
+    const struct fabric_ops *ops;
+    struct fabric_caps caps;
+};
+
+/* Decides, on the endpoint's thread, whether a peer may connect: 0, or the ROWAN_E* it is refused
+ * with (the peer's CLOSED event carries it). */
+typedef int fabric_admit(void *context, const struct fabric_identity *peer);
+
+struct fabric_endpoint {
+    const struct fabric_ops *ops;
+    fabric_admit *admit; /* NULL: everybody may */
+    void *admit_context;
+    struct fabric_identity identity; /* of this side; see fabric_endpoint_identity */
+};
+
+struct fabric_conn {
+    const struct fabric_ops *ops;
+    struct fabric_endpoint *endpoint;
+    void *user;    /* the owner's, NULL at start */
+    bool has_zone; /* the peer's endpoint has a landing zone: Rowan sends are possible */
+};
+
+struct fabric_zone {
+    const struct fabric_ops *ops;
+};
+
+/* --- process --- */
+
+/* fabric_open_shm: `address` names this process: "shm:/absolute/directory/name". Its endpoints are
+ * sockets there, and the first one makes them; NULL for a process that only connects. A second
+ * living process at one address is refused. Errors: ROWAN_EINVALID EINUSE EPERMISSION EIO ENOMEM.
+ */
+int fabric_open_shm(const char *address, struct fabric **out);
+
+/* fabric_open: chooses the backend by the address's scheme. `address` may be NULL; then `scheme`
+ * ("shm") decides. Errors: as above, ROWAN_EUNSUPPORTED for a scheme that is not built in. */
+int fabric_open(const char *scheme, const char *address, struct fabric **out);
+
+/* All endpoints must be closed. NULL is fine. */
+static inline void fabric_close(struct fabric *fabric)
+{
+    if (fabric)
+        fabric->ops->close(fabric);
+}
+
+static inline const struct fabric_caps *fabric_caps(const struct fabric *fabric)
+{
+    return &fabric->caps;
+}
+
+/* fabric_register: blocks and gathered replies may be sent straight from `pm`, and its bytes may be
+ * landing zone. Before the endpoints that use it. */
+static inline int fabric_register(struct fabric *fabric, struct pm *pm)
+{
+    return fabric->ops->register_memory(fabric, pm);
+}
+
+/* --- endpoint --- */
+
+/* fabric_endpoint_open: number `index` (0, 1, ...) of this process, to which peers connect by the
+ * process's address and this number; any number where the process has no address. */
+static inline int fabric_endpoint_open(struct fabric *fabric, uint32_t index,
+                                       struct fabric_endpoint **out)
+{
+    return fabric->ops->endpoint_open(fabric, index, out);
+}
+
+/* Closes its connections and its landing zone too. NULL is fine. */
+static inline void fabric_endpoint_close(struct fabric_endpoint *endpoint)
+{
+    if (endpoint)
+        endpoint->ops->endpoint_close(endpoint);
+}
+
+/* Who we say we are in handshakes that start after this call. */
+static inline void fabric_endpoint_identity(struct fabric_endpoint *endpoint,
+                                            const struct fabric_identity *identity)
+{
+    endpoint->identity = *identity;
+}
+
+static inline void fabric_endpoint_admit(struct fabric_endpoint *endpoint, fabric_admit *admit,
+                                         void *context)
+{
+    endpoint->admit = admit;
+    endpoint->admit_context = context;
+}
+
+/* How a reactor sleeps on this endpoint. */
+static inline void fabric_endpoint_source(struct fabric_endpoint *endpoint,
+                                          struct event_source *out)
+{
+    endpoint->ops->endpoint_source(endpoint, out);
+}
+
+/* fabric_poll: up to `max` events; also moves everything that waits (sends to a dry zone, syncs,
+ * handshakes, sealing) one step on. `data` of a MESSAGE is valid until released. */
+static inline unsigned fabric_poll(struct fabric_endpoint *endpoint, uint64_t now_ns,
+                                   struct fabric_event *events, unsigned max)
+{
+    return endpoint->ops->poll(endpoint, now_ns, events, max);
+}
+
+/* fabric_flush: hands over all that was sent and posted on the endpoint since the last flush; until
+ * then a backend may hold it back. Once per poll of the role. */
+static inline void fabric_flush(struct fabric_endpoint *endpoint)
+{
+    endpoint->ops->flush(endpoint);
+}
+
+/* --- connection --- */
+
+/* fabric_connect: starts a connection to endpoint `index` of the process at `address`. Ends in
+ * CONNECTED or CLOSED (ROWAN_EUNREACHABLE, or what the peer refused with), both with `context`, and
+ * later CLOSED events of the connection carry it too. Nothing may be sent before CONNECTED.
+ * Errors at once: ROWAN_EINVALID ENOMEM ETOOMANY. */
+static inline int fabric_connect(struct fabric_endpoint *endpoint, const char *address,
+                                 uint32_t index, uint64_t context, struct fabric_conn **out)
+{
+    return endpoint->ops->connect(endpoint, address, index, context, out);
+}
+
+/* No event of the connection comes after this; unreleased messages are gone; what was in flight is
+ * unknown. NULL is fine. */
+static inline void fabric_conn_close(struct fabric_conn *conn)
+{
+    if (conn)
+        conn->ops->conn_close(conn);
+}
+
+/* --- messages --- */
+
+enum {
+    FABRIC_COPY = 1,   /* the bytes are taken before the call returns; else they lie in registered
+                          memory and must not change until a signalled send after it is SENT */
+    FABRIC_SIGNAL = 2, /* give a SENT event with `context` */
+};
+
+/* fabric_send: one message of at most FABRIC_MAX_MESSAGE_BYTES, gathered from up to FABRIC_MAX_IOV
+ * pieces. Errors: ROWAN_EAGAIN (the peer has not made room; try again after a poll), ROWAN_ECLOSED,
+ * ROWAN_EINVALID. */
+static inline int fabric_send(struct fabric_conn *conn, const struct fabric_iov *iov,
+                              unsigned count, unsigned flags, uint64_t context)
+{
+    return conn->ops->send(conn, iov, count, flags, context);
+}
+
+static inline void fabric_message_release(struct fabric_conn *conn, uint64_t message)
+{
+    conn->ops->message_release(conn, message);
+}
+
+/* --- Rowan sends --- */
+
+/* How many blocks may be added now. */
+static inline uint32_t fabric_rowan_room(const struct fabric_conn *conn)
+{
+    return conn->ops->rowan_room(conn);
+}
+
+/* fabric_rowan_add: appends a block (registered memory, `bytes` a multiple of 64, at most the block
+ * limit) to the connection's open batch. Errors: ROWAN_EAGAIN ECLOSED EINVALID. */
+static inline int fabric_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes)
+{
+    return conn->ops->rowan_add(conn, block, bytes);
+}
+
+/* fabric_rowan_post: closes the batch; one LANDED event with `context` will say that all of it
+ * landed. An empty batch posts nothing and gives no event. Errors: ROWAN_ECLOSED. */
+static inline int fabric_rowan_post(struct fabric_conn *conn, uint64_t context)
+{
+    return conn->ops->rowan_post(conn, context);
+}
+
+/* --- landing zone --- */
+
+/* fabric_zone_open: one for an endpoint. Peers that connect to it afterwards can send into it.
+ * `depth`: how many segments may be posted and not yet sealed, 2 to 1024. */
+static inline int fabric_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
+                                   struct fabric_zone **out)
+{
+    return endpoint->ops->zone_open(endpoint, pm, depth, out);
+}
+
+/* NULL is fine. */
+static inline void fabric_zone_close(struct fabric_zone *zone)
+{
+    if (zone)
+        zone->ops->zone_close(zone);
+}
+
+/* fabric_zone_post: gives the segment of FABRIC_SEGMENT_BYTES at `offset`, all zeros and fenced, to
+ * the zone, behind those posted before. Errors: ROWAN_EAGAIN (`depth` segments are posted). */
+static inline int fabric_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context)
+{
+    return zone->ops->zone_post(zone, offset, context);
+}
+
+#endif

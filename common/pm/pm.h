@@ -1,0 +1,119 @@
+/* pm.h - the persistent-memory seam: map, store, fence.
+ *
+ * A map holds offsets, never pointers, in what it stores. The semantics are the hardware's: a store
+ * is visible to this host at once (to other threads: after the usual release/acquire), durable only
+ * when a fence that was started after it is done.
+ *
+ * Backends: dax (libpmem: real PM or CXL memory mapped with MAP_SYNC; tickets are done at once),
+ * file (any file system; one group sync for all that was stored before it), and in test/sim one
+ * with a working and a durable image.
+ *
+ * A failed sync is fatal, never retried: pm_fence_done answers ROWAN_EIO from then on.
+ */
+#ifndef PM_PM_H
+#define PM_PM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct reactor;
+
+/* What a finished fence promises. The words of the `durability` setting. */
+enum pm_durability {
+    PM_FENCE, /* every fence waits until the bytes are on the medium */
+    PM_ASYNC, /* fences are done at once, a sync follows behind: a power loss may cost the last
+                 moments */
+    PM_NONE,  /* fences are done at once, nothing is synced: survives the process, not the host */
+};
+
+/* A point in a map's order of stores. Done means: all stores made before it was issued are durable.
+ */
+struct pm_ticket {
+    uint64_t number;
+};
+
+struct pm;
+
+struct pm_ops {
+    void (*close)(struct pm *pm);
+    void (*store)(struct pm *pm, uint64_t offset, const void *source, size_t bytes);
+    void (*zero)(struct pm *pm, uint64_t offset, size_t bytes);
+    struct pm_ticket (*fence_start)(struct pm *pm);
+    int (*fence_done)(struct pm *pm, struct pm_ticket ticket);
+};
+
+/* The head of every backend's struct. */
+struct pm {
+    const struct pm_ops *ops;
+    uint8_t *base; /* the mapping; read it freely, write only through pm_store */
+    uint64_t bytes;
+    int fd;                        /* of the file or device, -1 if there is none */
+    enum pm_durability durability; /* as promised (a dax map is always PM_FENCE) */
+    const char *backend;           /* "dax" | "file" | "sim" */
+};
+
+struct pm_open_options {
+    const char *path;
+    uint64_t offset; /* of the map inside the file or device; a multiple of 4096 */
+    uint64_t bytes;  /* of the map; 0: all of an existing file or device */
+    int create;      /* make the file, preallocated and zero; ROWAN_EEXISTS if it is there */
+    enum pm_durability durability;
+    struct reactor *reactor; /* to wake when a fence is done; may be NULL */
+};
+
+/* pm_open: chooses dax where the path is on DAX, else file. Locks the file against a second opener
+ * (ROWAN_EINUSE). Reserves all its space, so that no store can meet a full disk (ROWAN_ENOSPACE;
+ * the file is gone again). PM_FENCE on tmpfs becomes PM_NONE, with a warning in the log. Errors:
+ * ROWAN_EIO ENOMEM EINUSE EEXISTS ENOSPACE ENOTFOUND EPERMISSION EINVALID. */
+int pm_open(const struct pm_open_options *options, struct pm **out);
+
+/* pm_open_peer: maps another process's memory by a descriptor that came from it (shm fabric), so
+ * that this process stores and syncs there itself. `fd` is owned by the map on success. */
+int pm_open_peer(int fd, uint64_t offset, uint64_t bytes, enum pm_durability durability,
+                 struct reactor *reactor, struct pm **out);
+
+/* NULL is fine. Waits for started syncs. */
+static inline void pm_close(struct pm *pm)
+{
+    if (pm)
+        pm->ops->close(pm);
+}
+
+/* Copies into the map (dax: non-temporal stores). Aligned 8-byte words land whole. Any thread;
+ * ranges must not overlap another thread's. */
+static inline void pm_store(struct pm *pm, uint64_t offset, const void *source, size_t bytes)
+{
+    pm->ops->store(pm, offset, source, bytes);
+}
+
+/* The same with zeros. */
+static inline void pm_zero(struct pm *pm, uint64_t offset, size_t bytes)
+{
+    pm->ops->zero(pm, offset, bytes);
+}
+
+/* A ticket for all that this thread stored before (and whatever others had stored, in stores that
+ * happened before this call). Cheap to call again: waiting fences share one sync. Any thread. */
+static inline struct pm_ticket pm_fence_start(struct pm *pm)
+{
+    return pm->ops->fence_start(pm);
+}
+
+/* 1 done, 0 not yet, ROWAN_EIO when a sync has failed. Any thread. */
+static inline int pm_fence_done(struct pm *pm, struct pm_ticket ticket)
+{
+    return pm->ops->fence_done(pm, ticket);
+}
+
+/* pm_fence_wait: for start-up and tools only: starts a fence and waits for it. */
+int pm_fence_wait(struct pm *pm);
+
+/* "fence" | "async" | "none"; static. */
+const char *pm_durability_name(enum pm_durability durability);
+
+static inline const void *pm_at(const struct pm *pm, uint64_t offset)
+{
+    return pm->base + offset;
+}
+
+#endif

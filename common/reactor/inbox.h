@@ -1,0 +1,29 @@
+/* inbox.h - a bounded queue of pointers into a role, and the way to wake the thread that polls it.
+ * One producer role, one consumer role, on the same thread or on two. */
+#ifndef REACTOR_INBOX_H
+#define REACTOR_INBOX_H
+
+#include "common/base/ring.h"
+
+struct reactor;
+
+struct inbox {
+    struct ring ring;
+    struct reactor
+        *reactor; /* of the consumer; NULL where nothing sleeps (simulator, one thread) */
+};
+
+/* Errors: ROWAN_ENOMEM. */
+int inbox_init(struct inbox *inbox, uint32_t capacity);
+void inbox_fini(struct inbox *inbox);
+
+/* Before the reactors start. */
+void inbox_set_reactor(struct inbox *inbox, struct reactor *reactor);
+
+/* Producer only. False when full: nothing was pushed. */
+bool inbox_push(struct inbox *inbox, void *item);
+
+/* Consumer only. NULL when empty. */
+void *inbox_pop(struct inbox *inbox);
+
+#endif
