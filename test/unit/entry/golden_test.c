@@ -65,9 +65,9 @@ static void every_vector_is_encoded_to_its_very_bytes(void **state)
         print_message("# %s, block %u\n", golden->name, golden->block);
         assert_int_equal(entry_blocks(&format, golden->key_bytes, golden->value_bytes),
                          golden->blocks);
-        assert_int_equal(entry_block_bytes(&format, golden->key_bytes, golden->value_bytes,
-                                           golden->block),
-                         golden->block_bytes);
+        assert_int_equal(
+            entry_block_bytes(&format, golden->key_bytes, golden->value_bytes, golden->block),
+            golden->block_bytes);
         memset(out, 0xee, sizeof(out));
         assert_int_equal(entry_encode_block(&format, &header, golden->key, value, out),
                          golden->block_bytes);
