@@ -67,7 +67,7 @@ static const struct pm_ops dax_ops = {.close = dax_close,
 
 int pm_dax_create(const struct pm_map *map, struct pm **out)
 {
-    struct pm_dax *dax = malloc(sizeof *dax);
+    struct pm_dax *dax = malloc(sizeof(*dax));
 
     if (!dax)
         return ROWAN_ENOMEM;

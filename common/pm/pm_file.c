@@ -181,7 +181,7 @@ static const struct pm_ops file_ops = {.close = file_close,
 int pm_file_create(const struct pm_map *map, enum pm_durability durability, struct reactor *reactor,
                    struct pm **out)
 {
-    struct pm_file *file = calloc(1, sizeof *file);
+    struct pm_file *file = calloc(1, sizeof(*file));
     int error;
 
     if (!file)

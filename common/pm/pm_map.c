@@ -35,26 +35,13 @@ static int step_failed(const char *step, const char *path, int system_errno)
               strerror(system_errno));
     switch (system_errno) {
     case EFBIG: /* over the file system's or the process's limit for one file */
-    case EDQUOT:
-    case ENOSPC:
         return ROWAN_ENOSPACE;
-    case ENOENT:
     case ENOTDIR:
         return ROWAN_ENOTFOUND;
-    case EEXIST:
-        return ROWAN_EEXISTS;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-        return ROWAN_EPERMISSION;
-    case EINVAL:
     case EISDIR:
-    case ENAMETOOLONG:
         return ROWAN_EINVALID;
-    case ENOMEM:
-        return ROWAN_ENOMEM;
     default:
-        return ROWAN_EIO;
+        return error_from_errno(system_errno);
     }
 }
 
@@ -74,7 +61,7 @@ static int open_again(int fd)
 {
     char path[64];
 
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
@@ -85,7 +72,7 @@ static int read_device_bytes(dev_t device, const char *path, uint64_t *bytes)
     FILE *file;
     int fields;
 
-    snprintf(sysfs_path, sizeof sysfs_path, "/sys/dev/char/%u:%u/size", major(device),
+    snprintf(sysfs_path, sizeof(sysfs_path), "/sys/dev/char/%u:%u/size", major(device),
              minor(device));
     file = fopen(sysfs_path, "re");
     if (!file)

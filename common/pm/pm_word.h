@@ -18,7 +18,7 @@ static inline void store_word(uint8_t *target, const void *source)
 {
     uint64_t word;
 
-    memcpy(&word, source, sizeof word);
+    memcpy(&word, source, sizeof(word));
     __atomic_store_n((uint64_t *)(void *)target, word, __ATOMIC_RELEASE);
 }
 
