@@ -27,11 +27,13 @@ struct blog_segment {
     struct blog_segment *_Atomic next; /* the one posted after it */
 };
 
+struct link;
+
 /* The digest (design, invariant C8) of one shard, while its owner walks the index. */
 struct digest_job {
     uint16_t shard;
     /* control's */
-    struct fabric_conn *conn; /* of the asker; NULL when it has gone */
+    struct link *link; /* of the asker; NULL when it has gone */
     uint32_t tag;
     /* the owner's, then control's again */
     struct shard_state *state; /* NULL: the shard is not here */
