@@ -110,7 +110,7 @@ static int read_value(struct owner *owner)
 {
     owner->answered = false;
     assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
-    WAIT_UNTIL(is_answered(owner));
+    assert_true(WAIT_FOR(is_answered(owner)));
     return owner->error;
 }
 
@@ -118,7 +118,7 @@ static int cas_value(struct owner *owner, uint64_t expected, const void *value, 
 {
     owner->answered = false;
     assert_int_equal(coord_cas(owner->coord, expected, value, bytes, on_cas, owner), 0);
-    WAIT_UNTIL(is_answered(owner));
+    assert_true(WAIT_FOR(is_answered(owner)));
     return owner->error;
 }
 
@@ -344,11 +344,11 @@ static void a_compare_and_set_waits_for_the_one_before_it(void **state)
     open_owner(&alice);
     assert_int_equal(coord_cas(alice.coord, 0, "one", 3, on_cas, &alice), 0);
     for (int posted = 0; posted < 3; posted++) { /* tried and put off, three times */
-        WAIT_UNTIL(poll_owner(&alice) == POLL_BUSY);
+        assert_true(WAIT_FOR(poll_owner(&alice) == POLL_BUSY));
         assert_false(alice.answered);
     }
     close(lock_fd);
-    WAIT_UNTIL(is_answered(&alice));
+    assert_true(WAIT_FOR(is_answered(&alice)));
     assert_int_equal(alice.error, 0);
     assert_int_equal(alice.version, 1);
     coord_close(alice.coord);
@@ -361,7 +361,7 @@ static void close_does_not_wait_for_another_process(void **state)
     (void)state;
     open_owner(&alice);
     assert_int_equal(coord_cas(alice.coord, 0, "one", 3, on_cas, &alice), 0);
-    WAIT_UNTIL(poll_owner(&alice) == POLL_BUSY);
+    assert_true(WAIT_FOR(poll_owner(&alice) == POLL_BUSY));
     coord_close(alice.coord);
     assert_false(alice.answered);
     close(lock_fd);
@@ -440,7 +440,7 @@ static void a_watch_fires_once_after_another_handles_compare_and_set(void **stat
     assert_int_equal(read_value(&alice), 0);
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
     assert_int_equal(cas_value(&bob, 0, "one", 3), 0);
-    WAIT_UNTIL(has_changed(&alice));
+    assert_true(WAIT_FOR(has_changed(&alice)));
 
     /* Used up: it says nothing of the next, until it is set again. */
     assert_int_equal(cas_value(&bob, 1, "two", 3), 0);
@@ -449,7 +449,7 @@ static void a_watch_fires_once_after_another_handles_compare_and_set(void **stat
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
     assert_int_equal(cas_value(&bob, 2, "three", 5), 0);
     alice.changes = 0;
-    WAIT_UNTIL(has_changed(&alice));
+    assert_true(WAIT_FOR(has_changed(&alice)));
     coord_close(alice.coord);
     coord_close(bob.coord);
 }
@@ -463,7 +463,7 @@ static void a_change_between_read_and_watch_is_not_missed(void **state)
     assert_int_equal(read_value(&alice), 0);
     assert_int_equal(cas_value(&bob, 1, "two", 3), 0);
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
-    WAIT_UNTIL(has_changed(&alice));
+    assert_true(WAIT_FOR(has_changed(&alice)));
     coord_close(alice.coord);
     coord_close(bob.coord);
 }
@@ -480,7 +480,7 @@ static void a_watch_stays_silent_while_nothing_changes(void **state)
     for (int look = 0; look < 5; look++) {
         wake_ns = WAKE_NEVER;
         assert_int_equal(coord_poll(alice.coord, now_ns, &wake_ns), POLL_BUSY); /* posted */
-        WAIT_UNTIL(coord_poll(alice.coord, now_ns, &wake_ns) == POLL_BUSY);     /* answered */
+        assert_true(WAIT_FOR(coord_poll(alice.coord, now_ns, &wake_ns) == POLL_BUSY));     /* answered */
         now_ns += period_ns;
         assert_int_equal(wake_ns, now_ns);
         assert_int_equal(alice.changes, 0);
@@ -500,7 +500,7 @@ static void a_damaged_value_fires_a_watch(void **state)
     memcpy(bytes, golden, sizeof(golden));
     bytes[8]++;
     save_file("value", bytes, sizeof(golden));
-    WAIT_UNTIL(has_changed(&alice));
+    assert_true(WAIT_FOR(has_changed(&alice)));
     coord_close(alice.coord);
 }
 
@@ -520,7 +520,7 @@ static bool has_lost(struct owner *owner)
 static void let_try(struct owner *owner, int times)
 {
     for (int i = 0; i < 2 * times; i++) /* posted, ended */
-        WAIT_UNTIL(poll_owner(owner) == POLL_BUSY);
+        assert_true(WAIT_FOR(poll_owner(owner) == POLL_BUSY));
 }
 
 static void leadership_moves_on_when_the_leader_closes(void **state)
@@ -529,7 +529,7 @@ static void leadership_moves_on_when_the_leader_closes(void **state)
     open_owner(&alice);
     open_owner(&bob);
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    WAIT_UNTIL(has_won(&alice));
+    assert_true(WAIT_FOR(has_won(&alice)));
     assert_int_equal(coord_elect(bob.coord, on_leader, &bob), 0);
     let_try(&bob, 2);
     let_try(&alice, 2);
@@ -538,7 +538,7 @@ static void leadership_moves_on_when_the_leader_closes(void **state)
     assert_int_equal(alice.losses, 0);
     coord_close(alice.coord);
     assert_int_equal(alice.losses, 0);
-    WAIT_UNTIL(has_won(&bob));
+    assert_true(WAIT_FOR(has_won(&bob)));
     coord_close(bob.coord);
 }
 
@@ -573,7 +573,7 @@ static void leadership_moves_on_when_the_leaders_process_is_killed(void **state)
     assert_int_equal(bob.wins, 0);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    WAIT_UNTIL(has_won(&bob));
+    assert_true(WAIT_FOR(has_won(&bob)));
     coord_close(bob.coord);
 }
 
@@ -584,14 +584,14 @@ static void a_leader_whose_lock_file_was_replaced_is_told_that_it_lost(void **st
     (void)state;
     open_owner(&alice);
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    WAIT_UNTIL(has_won(&alice));
+    assert_true(WAIT_FOR(has_won(&alice)));
     assert_int_equal(unlink(temp_dir_at(&dir, "lock")), 0);
     lock_fd = hold_lock("lock");
-    WAIT_UNTIL(has_lost(&alice));
+    assert_true(WAIT_FOR(has_lost(&alice)));
     let_try(&alice, 2);
     assert_int_equal(alice.wins, 1);
     close(lock_fd);
-    WAIT_UNTIL(has_won(&alice));
+    assert_true(WAIT_FOR(has_won(&alice)));
     coord_close(alice.coord);
 }
 
