@@ -38,7 +38,7 @@ mem* str* stp* __str* __mem* rawmemchr bcmp explicit_bzero
 snprintf vsnprintf sscanf vsscanf __isoc99_sscanf __isoc99_vsscanf __isoc23_sscanf
 __isoc23_strto* asprintf vasprintf
 isalnum isalpha isdigit isprint isspace isxdigit tolower toupper __ctype_*
-qsort bsearch abs labs llabs
+qsort qsort_r bsearch abs labs llabs
 pow exp log log2 log10 sqrt floor ceil round lround llround lrint fmod *l_finite
 abort __assert_fail __stack_chk_fail __errno_location
 _GLOBAL_OFFSET_TABLE_ __stop_* __start_* __tls_get_addr __dso_handle __popcountdi2 __sanitizer_*

@@ -4,7 +4,7 @@
 import os
 import sys
 
-from harness import Cluster, rowan_local, run, program, scratch, slot_of_key, tap
+from harness import Cluster, processes_naming, program, rowan_local, run, scratch, slot_of_key, tap
 
 BEFORE = {}
 
@@ -15,22 +15,6 @@ def listing():
     for place in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.path.expanduser("~"), os.getcwd()):
         # Only what is new and looks like ours can be blamed on the cluster: others work here too.
         found[place] = {name for name in os.listdir(place) if "rowan" in name.lower()}
-    return found
-
-
-def rowan_processes(directory):
-    """Processes whose command line names the directory."""
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
-        except OSError:
-            continue
-        if any(directory.encode() in word for word in words):
-            found.append((name, words[0]))
     return found
 
 
@@ -154,7 +138,7 @@ def verify_finds_all_replicas_equal():
 @tap.case
 def stop_leaves_no_process():
     cluster.stop()
-    tap.equal(rowan_processes(cluster.directory), [])
+    tap.equal(processes_naming(cluster.directory), [])
 
 
 @tap.case

@@ -169,6 +169,22 @@ class Cluster:
                 tap.check(at < 0, f"{name}:", text[at : at + 3000])
 
 
+def processes_naming(directory):
+    """Processes whose command line names the directory."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if any(directory.encode() in word for word in words):
+            found.append((name, words[0]))
+    return found
+
+
 # --- slots, computed apart from the C code ---
 
 

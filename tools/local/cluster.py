@@ -85,7 +85,7 @@ def living(directory):
 
 
 def bytes_text(count):
-    for unit, size in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+    for unit, size in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
         if count % size == 0 and count:
             return f"{count // size}{unit}"
     return str(count)
@@ -194,8 +194,9 @@ def address(options, name):
 class Starter:
     """Starts processes one by one, and can take all of it back."""
 
-    def __init__(self, options, programs):
+    def __init__(self, options, programs, announce):
         self.options = options
+        self.announce = announce
         self.programs = programs
         self.directory = options.directory
         self.children = {}  # name -> Popen
@@ -261,6 +262,7 @@ class Starter:
                         )
                     time.sleep(0.02)
                 if probe.returncode == 0:
+                    self.check_children()
                     return
                 answer = probe.stderr.read().strip() or answer
             finally:
@@ -282,6 +284,7 @@ class Starter:
         ]
         first = cm_command(options, self.programs)
         self.programs.find("rowan")
+        self.announce()
         for name in ("run", "log", "coord"):
             os.makedirs(os.path.join(self.directory, name), exist_ok=True)
         write_settings(options)
@@ -305,7 +308,8 @@ class Starter:
                 remove(path)
 
 
-def start(options, programs):
+def start(options, programs, announce):
+    """`announce` is called when nothing stands against the start any more."""
     made = not os.path.isdir(options.directory)
     try:
         os.makedirs(options.directory, exist_ok=True)
@@ -318,7 +322,7 @@ def start(options, programs):
             check_directory(options.directory)
             check_socket_paths(options.directory)
             before = [path for path, _ in place_pm(options) if os.path.exists(path)]
-            starter = Starter(options, programs)
+            starter = Starter(options, programs, announce)
             try:
                 starter.run()
             except BaseException:

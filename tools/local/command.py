@@ -188,7 +188,7 @@ def process_rows(processes):
     ]
 
 
-def do_start(options, programs):
+def announce_start(options):
     say(
         options,
         f"starting {options.servers} servers, {options.replicas} replicas, fabric "
@@ -196,7 +196,10 @@ def do_start(options, programs):
         f"{cluster.bytes_text(options.pm_bytes)} of PM each",
         f"durability {options.durability}: {DURABILITY_MEANING[options.durability]}",
     )
-    processes = cluster.start(options, programs)
+
+
+def do_start(options, programs):
+    processes = cluster.start(options, programs, lambda: announce_start(options))
     shown = shown_directory(options.directory)
     say(
         options,
