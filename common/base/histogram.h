@@ -1,5 +1,5 @@
 /* histogram.h - latencies in nanoseconds, log-linear buckets, relative error at most 1/64.
- * Fixed memory (about 16 KiB), no allocation; one thread writes; merge when it has stopped. */
+ * Fixed memory (30 KiB), no allocation; one thread writes; merge when it has stopped. */
 #ifndef BASE_HISTOGRAM_H
 #define BASE_HISTOGRAM_H
 

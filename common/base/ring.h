@@ -11,10 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A cache line between the two ends, as padding rather than alignment: a struct that holds a ring
+ * may come from malloc. */
 struct ring {
-    _Alignas(64) _Atomic uint32_t head; /* next to pop; written by the consumer */
-    _Alignas(64) _Atomic uint32_t tail; /* next to push; written by the producer */
-    _Alignas(64) uint32_t mask;
+    _Atomic uint32_t head; /* next to pop; written by the consumer */
+    char head_pad[64];
+    _Atomic uint32_t tail; /* next to push; written by the producer */
+    char tail_pad[64];
+    uint32_t mask;
     void **items;
 };
 

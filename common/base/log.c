@@ -1,0 +1,118 @@
+/* log.c - one line per event, built in a buffer and handed to the system in one write, so that
+ * lines of several threads and processes on one standard error do not mix.
+ *
+ * L1 A line has no control characters: a value that came from outside cannot forge a second line.
+ */
+#include "common/base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 2048, NODE_BYTES = 64 };
+
+static _Atomic int log_level_now = LOG_INFO;
+static pthread_mutex_t node_lock = PTHREAD_MUTEX_INITIALIZER;
+static char node_name[NODE_BYTES];
+
+void log_set_level(enum log_level level)
+{
+    atomic_store_explicit(&log_level_now, (int)level, memory_order_relaxed);
+}
+
+void log_set_node(const char *node)
+{
+    pthread_mutex_lock(&node_lock);
+    snprintf(node_name, sizeof(node_name), "%s", node);
+    pthread_mutex_unlock(&node_lock);
+}
+
+static const char *level_word(enum log_level level)
+{
+    switch (level) {
+    case LOG_ERROR:
+        return "error";
+    case LOG_WARN:
+        return "warn";
+    case LOG_INFO:
+        return "info";
+    case LOG_DEBUG:
+    default:
+        return "debug";
+    }
+}
+
+/* How much of a buffer of `room` bytes snprintf filled when it answered `answer`. */
+static size_t printed_bytes(int answer, size_t room)
+{
+    if (answer < 0)
+        return 0;
+    return (size_t)answer < room ? (size_t)answer : room - 1;
+}
+
+static size_t write_head(char *line, size_t room, enum log_level level, const char *event)
+{
+    struct timespec now;
+    struct tm utc;
+    char node[NODE_BYTES];
+    int answer;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    pthread_mutex_lock(&node_lock);
+    memcpy(node, node_name, sizeof(node));
+    pthread_mutex_unlock(&node_lock);
+    answer = snprintf(line, room, "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ %s %s%s%s",
+                      utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
+                      utc.tm_sec, now.tv_nsec / 1000, level_word(level), event,
+                      node[0] != '\0' ? " node=" : "", node);
+    return printed_bytes(answer, room);
+}
+
+/* Where standard error itself fails there is nobody left to tell, so the line is dropped. */
+static void write_line(const char *line, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t written = write(STDERR_FILENO, line, bytes);
+
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return;
+        line += written;
+        bytes -= (size_t)written;
+    }
+}
+
+void log_event(enum log_level level, const char *event, const char *keys, ...)
+{
+    char line[LINE_BYTES];
+    const size_t room = sizeof(line) - 1; /* the last byte is for the newline */
+    int errno_before = errno;
+    size_t bytes;
+    va_list arguments;
+
+    if ((int)level > atomic_load_explicit(&log_level_now, memory_order_relaxed))
+        return;
+    bytes = write_head(line, room, level, event);
+    if (keys[0] != '\0' && bytes + 1 < room) {
+        line[bytes++] = ' ';
+        va_start(arguments, keys);
+        bytes +=
+            printed_bytes(vsnprintf(line + bytes, room - bytes, keys, arguments), room - bytes);
+        va_end(arguments);
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+            line[i] = '?'; /* L1 */
+    }
+    line[bytes++] = '\n';
+    write_line(line, bytes);
+    errno = errno_before;
+}

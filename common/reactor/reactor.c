@@ -1,0 +1,320 @@
+/* reactor.c - polls roles on one thread, and sleeps in epoll when all have been idle long enough.
+ * While a role is busy the loop is polls and one clock read a round: no system call, no atomic
+ * write.
+ *
+ * W1 A wake-up is not lost. Sleeper and waker both do a read-modify-write on `sleep`. If the
+ * waker's comes first, the sleeper's acquires what the waker published and the poll after it sees
+ * it; if the sleeper's comes first, the waker reads SLEEPING and writes the eventfd. Two operations
+ * on one object order themselves without a stand-alone fence. W2 Only the waker that moves SLEEPING
+ * to NOTIFIED writes the eventfd: one system call per sleep. A later waker that finds NOTIFIED is
+ * ordered before the move to AWAKE, so its work is seen too. W3 Sources are armed exactly from
+ * before the last poll until after the sleep.
+ *
+ *    AWAKE --(sleeper: try_sleep)--> SLEEPING --(waker: reactor_wake)--> NOTIFIED
+ *      ^                                |                                   |
+ *      +------(sleeper: try_sleep)------+-----------------------------------+
+ */
+#include "common/reactor/reactor.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+
+enum { NAME_BYTES = 16, WAIT_EVENTS = 16 };
+
+enum sleep_state { AWAKE, SLEEPING, NOTIFIED };
+
+struct reactor {
+    char name[NAME_BYTES];
+    struct clock *clock;
+    uint64_t spin_ns;
+    int cpu;
+    struct poller *pollers;
+    size_t poller_count;
+    struct event_source *sources;
+    size_t source_count;
+    int epoll_fd;
+    int wake_fd;
+    bool has_pwait2; /* the kernel has epoll_pwait2 (5.11) */
+    bool started;
+    pthread_t thread;
+    _Atomic bool stopping; /* set once, never cleared */
+    _Atomic uint32_t sleep;
+};
+
+static int watch_fd(struct reactor *reactor, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
+    if (epoll_ctl(reactor->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    return errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EIO;
+}
+
+int reactor_create(const struct reactor_options *options, struct reactor **out)
+{
+    struct reactor *reactor;
+    int error;
+
+    ASSERT(strlen(options->name) < NAME_BYTES);
+    reactor = calloc(1, sizeof(*reactor));
+    if (reactor == NULL)
+        return ROWAN_ENOMEM;
+    snprintf(reactor->name, sizeof(reactor->name), "%s", options->name);
+    reactor->clock = options->clock;
+    reactor->spin_ns = options->spin_ns;
+    reactor->cpu = options->cpu;
+    reactor->has_pwait2 = true;
+    error = ROWAN_EIO;
+    reactor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (reactor->epoll_fd < 0)
+        goto no_epoll;
+    reactor->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (reactor->wake_fd < 0)
+        goto no_eventfd;
+    error = watch_fd(reactor, reactor->wake_fd);
+    if (error != 0)
+        goto no_watch;
+    *out = reactor;
+    return 0;
+
+no_watch:
+    close(reactor->wake_fd);
+no_eventfd:
+    close(reactor->epoll_fd);
+no_epoll:
+    free(reactor);
+    return error;
+}
+
+void reactor_destroy(struct reactor *reactor)
+{
+    if (reactor == NULL)
+        return;
+    ASSERT(!reactor->started);
+    close(reactor->wake_fd);
+    close(reactor->epoll_fd);
+    free(reactor->sources);
+    free(reactor->pollers);
+    free(reactor);
+}
+
+int reactor_add_poller(struct reactor *reactor, const struct poller *poller)
+{
+    struct poller *grown =
+        realloc(reactor->pollers, (reactor->poller_count + 1) * sizeof(*reactor->pollers));
+
+    ASSERT(!reactor->started);
+    if (grown == NULL)
+        return ROWAN_ENOMEM;
+    reactor->pollers = grown;
+    reactor->pollers[reactor->poller_count++] = *poller;
+    return 0;
+}
+
+int reactor_add_source(struct reactor *reactor, const struct event_source *source)
+{
+    struct event_source *grown =
+        realloc(reactor->sources, (reactor->source_count + 1) * sizeof(*reactor->sources));
+    int error;
+
+    ASSERT(!reactor->started);
+    if (grown == NULL)
+        return ROWAN_ENOMEM;
+    reactor->sources = grown;
+    error = watch_fd(reactor, source->fd);
+    if (error != 0)
+        return error;
+    reactor->sources[reactor->source_count++] = *source;
+    return 0;
+}
+
+static enum poll_result poll_roles(struct reactor *reactor, uint64_t now_ns, uint64_t *wake_ns)
+{
+    enum poll_result result = POLL_IDLE;
+
+    *wake_ns = WAKE_NEVER;
+    for (size_t i = 0; i < reactor->poller_count; i++) {
+        const struct poller *poller = &reactor->pollers[i];
+
+        if (poller->poll(poller->role, now_ns, wake_ns) == POLL_BUSY)
+            result = POLL_BUSY;
+    }
+    return result;
+}
+
+/* Until an fd is readable or `wake_ns`. May return early: the caller polls and comes back. */
+static void wait_events(struct reactor *reactor, uint64_t wake_ns)
+{
+    struct epoll_event events[WAIT_EVENTS];
+    struct timespec timeout = {0, 0};
+    uint64_t now_ns;
+    uint64_t wait_ns = 0;
+    uint64_t wait_ms;
+    int found;
+
+    if (wake_ns != WAKE_NEVER) {
+        now_ns = clock_now_ns(reactor->clock);
+        wait_ns = wake_ns > now_ns ? wake_ns - now_ns : 0;
+        timeout.tv_sec = (time_t)(wait_ns / NS_PER_S);
+        timeout.tv_nsec = (long)(wait_ns % NS_PER_S);
+    }
+    if (reactor->has_pwait2) {
+        found = epoll_pwait2(reactor->epoll_fd, events, WAIT_EVENTS,
+                             wake_ns != WAKE_NEVER ? &timeout : NULL, NULL);
+        if (found >= 0 || errno == EINTR)
+            return;
+        ASSERT(errno == ENOSYS);
+        reactor->has_pwait2 = false;
+    }
+    wait_ms = wait_ns / NS_PER_MS + (wait_ns % NS_PER_MS != 0);
+    if (wait_ms > 1000 * 1000)
+        wait_ms = 1000 * 1000;
+    found = epoll_wait(reactor->epoll_fd, events, WAIT_EVENTS,
+                       wake_ns != WAKE_NEVER ? (int)wait_ms : -1);
+    ASSERT(found >= 0 || errno == EINTR);
+}
+
+static void drain_wake_fd(struct reactor *reactor)
+{
+    uint64_t count;
+    ssize_t got = read(reactor->wake_fd, &count, sizeof(count));
+
+    ASSERT(got == (ssize_t)sizeof(count) || errno == EAGAIN || errno == EINTR);
+}
+
+/* Every role was idle for long enough: one last poll with all sources armed, then sleep. */
+static void try_sleep(struct reactor *reactor)
+{
+    uint64_t wake_ns;
+    bool slept = false;
+
+    for (size_t i = 0; i < reactor->source_count; i++)
+        reactor->sources[i].arm(reactor->sources[i].context);
+    atomic_exchange_explicit(&reactor->sleep, SLEEPING, memory_order_seq_cst); /* W1 */
+    if (poll_roles(reactor, clock_now_ns(reactor->clock), &wake_ns) == POLL_IDLE &&
+        !atomic_load_explicit(&reactor->stopping, memory_order_acquire)) {
+        wait_events(reactor, wake_ns);
+        slept = true;
+    }
+    /* W2: an exchange, not a store, so that what a second waker published is acquired. */
+    if (atomic_exchange_explicit(&reactor->sleep, AWAKE, memory_order_seq_cst) == NOTIFIED || slept)
+        drain_wake_fd(reactor);
+    for (size_t i = 0; i < reactor->source_count; i++)
+        reactor->sources[i].disarm(reactor->sources[i].context);
+}
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void pin_thread(const struct reactor *reactor)
+{
+    cpu_set_t cpus;
+    int failed;
+
+    if (reactor->cpu < 0)
+        return;
+    CPU_ZERO(&cpus);
+    CPU_SET((unsigned)reactor->cpu, &cpus);
+    failed = pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+    if (failed != 0)
+        log_event(LOG_WARN, "reactor_not_pinned", "reactor=%s cpu=%d reason=\"%s\"", reactor->name,
+                  reactor->cpu, strerror(failed));
+}
+
+void reactor_run(struct reactor *reactor)
+{
+    uint64_t idle_since_ns = 0;
+    bool idle = false;
+
+    pin_thread(reactor);
+    while (!atomic_load_explicit(&reactor->stopping, memory_order_acquire)) {
+        uint64_t now_ns = clock_now_ns(reactor->clock);
+        uint64_t wake_ns;
+
+        if (poll_roles(reactor, now_ns, &wake_ns) == POLL_BUSY) {
+            idle = false;
+            continue;
+        }
+        if (!idle) {
+            idle = true;
+            idle_since_ns = now_ns;
+        }
+        if (now_ns - idle_since_ns < reactor->spin_ns) {
+            pause_cpu();
+            continue;
+        }
+        try_sleep(reactor);
+        idle = false;
+    }
+}
+
+static void *run_thread(void *argument)
+{
+    reactor_run(argument);
+    return NULL;
+}
+
+int reactor_start(struct reactor *reactor)
+{
+    ASSERT(!reactor->started);
+    if (pthread_create(&reactor->thread, NULL, run_thread, reactor) != 0)
+        return ROWAN_ENOMEM;
+    pthread_setname_np(reactor->thread, reactor->name);
+    reactor->started = true;
+    return 0;
+}
+
+void reactor_join(struct reactor *reactor)
+{
+    ASSERT(reactor->started);
+    pthread_join(reactor->thread, NULL);
+    reactor->started = false;
+}
+
+/* A full counter is the only way this write can fail, and then the fd is readable as wanted. */
+static void write_wake_fd(struct reactor *reactor)
+{
+    const uint64_t one = 1;
+    ssize_t written = write(reactor->wake_fd, &one, sizeof(one));
+
+    ASSERT(written == (ssize_t)sizeof(one) || errno == EAGAIN);
+}
+
+void reactor_stop(struct reactor *reactor)
+{
+    int errno_before = errno; /* a signal handler must leave it as it was */
+
+    atomic_store_explicit(&reactor->stopping, true, memory_order_release);
+    write_wake_fd(reactor);
+    errno = errno_before;
+}
+
+void reactor_wake(struct reactor *reactor)
+{
+    uint32_t expected = SLEEPING;
+
+    /* Adding nothing is a read that takes its place in the order of writes (W1). */
+    if (atomic_fetch_add_explicit(&reactor->sleep, 0, memory_order_seq_cst) != SLEEPING)
+        return;
+    if (atomic_compare_exchange_strong_explicit(&reactor->sleep, &expected, NOTIFIED,
+                                                memory_order_seq_cst, memory_order_relaxed))
+        write_wake_fd(reactor); /* W2 */
+}

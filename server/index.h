@@ -1,0 +1,63 @@
+/* index.h - the DRAM hash index of one shard: from a key to the newest entry this server shows.
+ *
+ * 64 B buckets of 64-bit items, each a 16-bit tag and an offset of an entry in PM (48 bits; entries
+ * are 64 B-aligned, so its low 6 bits are free and hold the next hash bits, see index.c). Overflow
+ * buckets are chained. The table grows bucket by bucket (linear hashing, Litwin 1980), never in one
+ * stop, and costs at most 16 B an object at every size over a million.
+ *
+ * THREADS. One owner inserts and grows. Any thread may look up and walk, without locks, while the
+ * owner works. Anybody may swap an item's offset by compare-and-set (the cleaner).
+ *
+ * A deleted key's item points to its tombstone.
+ */
+#ifndef SERVER_INDEX_H
+#define SERVER_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/entry/entry.h"
+#include "common/pm/pm.h"
+
+struct index;
+
+/* The hash every caller passes: XXH3_64bits of the whole key. */
+uint64_t index_hash(const void *key, uint32_t key_bytes);
+
+/* `pm` and `format` outlive the index. Errors: ROWAN_ENOMEM. */
+int index_create(const struct pm *pm, const struct entry_format *format, struct index **out);
+/* No reader may be left. NULL is fine. */
+void index_destroy(struct index *index);
+
+/* index_prefetch: the bucket; index_prefetch_entry: what the bucket's matching item points to. For
+ * walking a batch in stages, so that cache misses overlap. Any thread. */
+void index_prefetch(const struct index *index, uint64_t hash);
+void index_prefetch_entry(const struct index *index, uint64_t hash);
+
+/* index_find: the offset of the key's entry (a put or a tombstone), or 0. Any thread. */
+uint64_t index_find(const struct index *index, uint64_t hash, const void *key, uint32_t key_bytes);
+
+enum index_update { INDEX_INSERTED, INDEX_REPLACED, INDEX_OLDER };
+
+/* index_update: makes the entry at `offset`, whose key and version are given, the key's newest, if
+ * the one indexed has a lower version; with an equal or higher one nothing changes (INDEX_OLDER).
+ * *previous is the offset that was replaced, else 0. Owner only. Errors: ROWAN_ENOMEM, and nothing
+ * changed. On return the entry is visible to every reader. */
+int index_update(struct index *index, uint64_t hash, const void *key, uint32_t key_bytes,
+                 uint64_t version, uint64_t offset, uint64_t *previous);
+
+/* index_swap: replaces `old_offset` by `new_offset` if it is still there. Any thread. */
+bool index_swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset);
+
+/* index_walk: visits up to `max` buckets from *cursor (0 at first) and calls `visit` with the
+ * offset of each item. Returns false when all buckets were visited. While the table grows a walk
+ * may see an item twice. Any thread. */
+bool index_walk(const struct index *index, uint64_t *cursor, uint32_t max,
+                void (*visit)(void *context, uint64_t offset), void *context);
+
+/* Items (objects and tombstones), and the bytes of DRAM the index holds. Any thread. */
+uint64_t index_items(const struct index *index);
+uint64_t index_bytes(const struct index *index);
+
+#endif

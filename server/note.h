@@ -1,0 +1,79 @@
+/* note.h - what the control role and the other roles of a server tell each other.
+ *
+ * Each role has two inboxes: one the control role pushes into, one the control role pops. A note is
+ * allocated by the sender and freed by the receiver; there are few of them, none on the data path.
+ */
+#ifndef SERVER_NOTE_H
+#define SERVER_NOTE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+#include "common/entry/entry.h"
+#include "common/fabric/fabric.h"
+#include "common/reactor/inbox.h"
+#include "server/shard.h"
+#include "server/store.h"
+
+/* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
+ * and all digest roles; the control role frees it when all have left it. */
+struct blog_segment {
+    uint64_t segment;          /* of the store */
+    uint64_t offset;           /* in the map */
+    _Atomic bool sealed;       /* nothing lands in it any more */
+    _Atomic uint32_t digested; /* how many digest roles have left it */
+    struct blog_segment *next; /* the control role's list, in posting order */
+};
+
+/* The digest (design, invariant C8) of one shard, while its owner walks the index. */
+struct digest_job {
+    uint16_t shard;
+    /* control's */
+    struct fabric_conn *conn; /* of the asker; NULL when it has gone */
+    uint32_t tag;
+    /* the owner's, then control's again */
+    struct shard_state *state; /* NULL: the shard is not here */
+    uint64_t cursor;
+    uint64_t digest;
+    uint64_t objects;
+    uint64_t version;
+    uint64_t damaged;
+    uint64_t damaged_offset;
+    bool busy;
+    struct digest_job *next;
+};
+
+enum note_kind {
+    NOTE_CONFIG,  /* `config`, with a reference that the receiver releases */
+    NOTE_SHARD,   /* the receiver owns `shard` from now on */
+    NOTE_SEGMENT, /* to digest roles: `segment` is the next of the backup log */
+    NOTE_DIGEST,  /* please walk `job`; and, back to control: done */
+};
+
+struct note {
+    enum note_kind kind;
+    union {
+        struct cluster_config *config;
+        struct shard_state *shard;
+        struct blog_segment *segment;
+        struct digest_job *job;
+    };
+};
+
+enum { NOTE_CAPACITY = 32768 }; /* more than all shards and posted segments of a server together */
+
+/* note_push: allocates and pushes. Errors: ROWAN_ENOMEM, ROWAN_EAGAIN (full). */
+int note_push(struct inbox *inbox, const struct note *note);
+
+/* note_pop: false when there is none. */
+bool note_pop(struct inbox *inbox, struct note *note);
+
+/* digest_job_start, digest_job_step: by the shard's owner. A step visits a bounded number of index
+ * buckets; false when the walk is over. */
+void digest_job_start(struct digest_job *job, struct shard_state *state);
+bool digest_job_step(struct digest_job *job, const struct pm *pm,
+                     const struct entry_format *format);
+
+#endif

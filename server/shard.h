@@ -1,0 +1,40 @@
+/* shard.h - what a server holds of one shard, as primary or as backup. */
+#ifndef SERVER_SHARD_H
+#define SERVER_SHARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+#include "server/index.h"
+
+struct op;
+
+/* Made by the control role, then handed to its owner: a worker where this server leads the shard, a
+ * digest role where it backs it. All but the atomic fields belong to the owner from then on. */
+struct shard_state {
+    uint16_t id;
+    bool primary;
+    uint32_t epoch;
+    struct index *index;
+
+    /* Read by anybody. Primary: the resolved prefix, i.e. every version up to it is on all replicas
+     * (version order is completion order, see worker_write.c). Backup: the highest digested. */
+    _Atomic uint64_t version;
+
+    /* Primary only. */
+    uint64_t counter; /* of the last version handed out */
+    uint32_t backup_count;
+    uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* positions in the worker's peers */
+    struct op *first_in_flight, *last_in_flight; /* by rising version */
+    bool active;                                 /* linked into the worker's active list */
+    struct shard_state *next_active;
+};
+
+/* `description` is the shard's row in the configuration; `server` is this one. Errors: ROWAN_ENOMEM. */
+int shard_state_create(const struct pm *pm, const struct entry_format *format,
+                       const struct shard *description, uint32_t server, struct shard_state **out);
+void shard_state_destroy(struct shard_state *shard);
+
+#endif

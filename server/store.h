@@ -1,0 +1,102 @@
+/* store.h - a server's PM: superblock, segment meta table, replica table, then 4 MiB segments.
+ *
+ * The layout, in bytes from the start of the map (all little-endian):
+ *   0        superblock, 4096
+ *   4096     segment meta table: one 8-byte word a segment
+ *   ...      replica table: one 16-byte row a shard id (65536 of them), 4096-aligned
+ *   ...      segments, aligned to 4 MiB
+ *
+ * A segment's meta is one word, so one store commits each transition:
+ *   state (8 bits) | owner kind (8) | owner number (8) | allocation sequence (40)
+ *
+ * Free means zeroed and fenced. A crash leaves what was not free dirty.
+ */
+#ifndef SERVER_STORE_H
+#define SERVER_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/fabric/fabric.h"
+#include "common/pm/pm.h"
+
+enum {
+    STORE_SEGMENT_BYTES = FABRIC_SEGMENT_BYTES,
+    STORE_FORMAT_VERSION = 1,
+    STORE_SHARD_IDS = 65536,
+};
+
+enum segment_state {
+    SEGMENT_FREE = 0,
+    SEGMENT_DIRTY = 1,     /* to be zeroed before it is free */
+    SEGMENT_USING = 2,     /* has space for entries */
+    SEGMENT_USED = 3,      /* no space; some entries may not be on all replicas */
+    SEGMENT_COMMITTED = 4, /* no space; every entry is on all replicas */
+};
+
+enum segment_owner { OWNER_NONE = 0, OWNER_WORKER = 1, OWNER_BACKUP_LOG = 2, OWNER_DIGEST = 3 };
+
+struct segment_meta {
+    enum segment_state state;
+    enum segment_owner owner;
+    uint32_t owner_number;
+    uint64_t allocation; /* rises with every allocation of this server; 40 bits */
+};
+
+struct store_identity {
+    uint64_t cluster;
+    uint32_t server;
+    uint64_t incarnation;
+};
+
+enum replica_state { REPLICA_NONE = 0, REPLICA_FILLING = 1, REPLICA_FULL = 2 };
+
+struct replica_row {
+    enum replica_state state;
+    uint32_t first_epoch;
+    uint64_t first_allocation;
+};
+
+struct store;
+
+/* store_segments_in: how many segments fit a map of `pm_bytes`; 0 if not even one. */
+uint64_t store_segments_in(uint64_t pm_bytes);
+
+/* store_format: makes a new store on a map that is all zeros. Durable on return (waits: start-up
+ * only). Errors: ROWAN_EINVALID (too small), ROWAN_EEXISTS (a superblock is there), EIO. */
+int store_format(struct pm *pm, const struct store_identity *identity);
+
+/* store_read_identity: whose store is this? Checks magic, format version, checksum and geometry.
+ * Errors: ROWAN_ENOTFOUND (all zeros: never formatted), EFORMAT, EDAMAGED. */
+int store_read_identity(const struct pm *pm, struct store_identity *out);
+
+/* store_open: the map must belong to this cluster and server. `pm` outlives the store.
+ * Errors: those of store_read_identity, ROWAN_ECLUSTER, ENOMEM. */
+int store_open(struct pm *pm, const struct store_identity *identity, struct store **out);
+void store_close(struct store *store);
+
+struct pm *store_pm(const struct store *store);
+uint64_t store_segments(const struct store *store);
+uint64_t store_segments_free(const struct store *store);
+uint64_t store_segments_owned(const struct store *store, enum segment_owner owner);
+
+/* The place of a segment in the map, and the segment of a place. */
+uint64_t store_segment_offset(const struct store *store, uint64_t segment);
+uint64_t store_segment_of(const struct store *store, uint64_t offset);
+
+/* store_allocate: takes a free segment, which becomes USING. Its meta is stored but not fenced: it
+ * is durable by the first fence that makes an entry in it durable. Never blocks; any thread.
+ * Errors: ROWAN_EFULL. */
+int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner_number,
+                   uint64_t *segment);
+
+/* store_transition: FREE<-DIRTY, USING->USED, USED->COMMITTED, USING->COMMITTED, and any->DIRTY;
+ * another one is a mistake of the program. The segment's owner only. */
+void store_transition(struct store *store, uint64_t segment, enum segment_state state);
+struct segment_meta store_meta(const struct store *store, uint64_t segment);
+
+/* The replica table. Stored, not fenced. One thread writes (the control role). */
+void store_replica_set(struct store *store, uint16_t shard, const struct replica_row *row);
+struct replica_row store_replica(const struct store *store, uint16_t shard);
+
+#endif
