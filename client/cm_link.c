@@ -149,6 +149,7 @@ void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
         if (cm->wants_id && message->client_id_is->client_id) {
             cm->client_id = message->client_id_is->client_id;
             cm->wants_id = false;
+            cm->next_id_ns = 0;
         }
         break;
     case ROWAN__CONTROL_MESSAGE__BODY_FAILURE:
