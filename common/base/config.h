@@ -36,7 +36,8 @@ struct config_spec {
     unsigned key_count;
 };
 
-/* What a parse left behind: positional arguments, and the memory of strings. */
+/* What a parse left behind: positional arguments (pointers into the caller's argv, NULL at the
+ * end), and the memory of strings. */
 struct config_rest {
     int argc;
     char **argv;
@@ -50,7 +51,10 @@ enum config_outcome {
 };
 
 /* Reads defaults, then the file named by `--config FILE` if given, then the command line, into
- * `out`. `--` ends the options. Reads a file, so only main functions call it. */
+ * `out`. `--` ends the options. Where `positional` is NULL a bool may be given as `--key no` too;
+ * where it is not, only as `--key=no`. A key given twice: an error in the file, the last wins on
+ * the command line. `out` and `rest` are untouched unless it returns CONFIG_OK. Reads a file, so
+ * only main functions call it. */
 enum config_outcome config_parse(const struct config_spec *spec, int argc, char **argv, void *out,
                                  struct config_rest *rest);
 void config_free(struct config_rest *rest);

@@ -1,0 +1,508 @@
+/* config.c - settings from defaults, an INI file and the command line, in that order of precedence,
+ * and the sentence for the first mistake found in them.
+ *
+ * G1 `out` and `rest` are written only when everything is right.
+ * G2 A word that begins with `--` is never an option's value unless written as `--key=value`, so
+ *    `--help` and `--config` can be found before the rest is understood.
+ */
+#include "common/base/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/config_value.h"
+#include "common/base/error.h"
+
+enum { WHY_BYTES = 512, FILE_BYTES_MAX = 1 << 20 };
+
+/* One piece of memory that config_free releases. */
+struct kept_text {
+    struct kept_text *next;
+    char text[];
+};
+
+struct setting {
+    bool set;     /* by the default or a person */
+    bool in_file; /* the file names it */
+    union config_value value;
+};
+
+struct parse {
+    const struct config_spec *spec;
+    struct setting *settings; /* one for each key */
+    struct kept_text *kept;
+    char *why;
+    size_t why_bytes;
+    bool failed;
+
+    /* The INI file's text, and how far it is read. */
+    const char *text;
+    size_t text_bytes;
+    size_t text_offset;
+    int line;
+    bool saw_own_section;
+    bool saw_other_section;
+};
+
+/* Every mistake ends here; the first one is told. Returns false. */
+__attribute__((format(printf, 2, 3))) static bool fail(struct parse *parse, const char *format, ...)
+{
+    va_list arguments;
+
+    if (parse->failed)
+        return false;
+    parse->failed = true;
+    if (parse->why_bytes == 0)
+        return false;
+    va_start(arguments, format);
+    vsnprintf(parse->why, parse->why_bytes, format, arguments);
+    va_end(arguments);
+    for (char *at = parse->why; *at != '\0'; at++) {
+        if (iscntrl((unsigned char)*at))
+            *at = '?'; /* what a file holds must not drive a terminal */
+    }
+    return false;
+}
+
+static void free_kept(struct kept_text *kept)
+{
+    while (kept != NULL) {
+        struct kept_text *next = kept->next;
+
+        free(kept);
+        kept = next;
+    }
+}
+
+static const char *keep_text(struct parse *parse, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    struct kept_text *kept = malloc(sizeof(*kept) + bytes);
+
+    if (kept == NULL)
+        return NULL;
+    memcpy(kept->text, text, bytes);
+    kept->next = parse->kept;
+    parse->kept = kept;
+    return kept->text;
+}
+
+/* Takes what a person gave for `key`; `place` stands before its name in the sentence. */
+static bool take_value(struct parse *parse, const struct config_key *key, const char *place,
+                       const char *text)
+{
+    struct setting *setting = &parse->settings[key - parse->spec->keys];
+    union config_value value;
+    char allowed[WHY_BYTES / 2];
+
+    if (!config_value_parse(key, text, &value)) {
+        config_value_print_allowed(key, allowed, sizeof(allowed));
+        return fail(parse, "%s%s must be %s, not \"%.60s\"", place, key->name, allowed, text);
+    }
+    if (key->type == CONFIG_STRING) {
+        value.text = keep_text(parse, text);
+        if (value.text == NULL)
+            return fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
+    }
+    setting->set = true;
+    setting->value = value;
+    return true;
+}
+
+static const struct config_key *find_key(const struct config_spec *spec, const char *name,
+                                         size_t name_bytes)
+{
+    for (unsigned i = 0; i < spec->key_count; i++) {
+        const char *candidate = spec->keys[i].name;
+
+        if (strncmp(candidate, name, name_bytes) == 0 && candidate[name_bytes] == '\0')
+            return &spec->keys[i];
+    }
+    return NULL;
+}
+
+/* With the defaults in place. False: out of memory. */
+static bool parse_init(struct parse *parse, const struct config_spec *spec, char *why,
+                       size_t why_bytes)
+{
+    *parse = (struct parse){.spec = spec, .why = why, .why_bytes = why_bytes};
+    parse->settings = calloc((size_t)spec->key_count + 1, sizeof(*parse->settings));
+    if (parse->settings == NULL)
+        return fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
+    for (unsigned i = 0; i < spec->key_count; i++) {
+        const struct config_key *key = &spec->keys[i];
+        struct setting *setting = &parse->settings[i];
+
+        if (key->fallback == NULL)
+            continue;
+        setting->set = config_value_parse(key, key->fallback, &setting->value);
+        ASSERT(setting->set); /* a default must be allowed */
+    }
+    return true;
+}
+
+static void parse_fini(struct parse *parse)
+{
+    free(parse->settings);
+    free_kept(parse->kept);
+}
+
+static bool check_required(struct parse *parse)
+{
+    const struct config_spec *spec = parse->spec;
+
+    for (unsigned i = 0; i < spec->key_count; i++) {
+        const char *name = spec->keys[i].name;
+
+        if (!parse->settings[i].set)
+            return fail(parse,
+                        "%s is required and missing: give --%s VALUE, or %s = VALUE in section "
+                        "[%s] of the file that --config names",
+                        name, name, name, spec->program);
+    }
+    return true;
+}
+
+/* Hands the settings to the caller, and with them the memory of their strings (G1). */
+static void give_out(struct parse *parse, void *out, struct config_rest *rest)
+{
+    for (unsigned i = 0; i < parse->spec->key_count; i++) {
+        const struct config_key *key = &parse->spec->keys[i];
+        const union config_value *value = &parse->settings[i].value;
+        char *field = (char *)out + key->offset;
+
+        if (key->type == CONFIG_STRING)
+            memcpy(field, &value->text, sizeof(value->text));
+        else if (key->type == CONFIG_BOOL)
+            memcpy(field, &value->flag, sizeof(value->flag));
+        else
+            memcpy(field, &value->number, sizeof(value->number));
+    }
+    *rest = (struct config_rest){.memory = parse->kept};
+    parse->kept = NULL;
+}
+
+static void note_section(struct parse *parse, const char *line)
+{
+    size_t name_bytes = strlen(parse->spec->program);
+
+    if (line[0] == '[' && strncmp(line + 1, parse->spec->program, name_bytes) == 0 &&
+        line[1 + name_bytes] == ']')
+        parse->saw_own_section = true;
+}
+
+/* Like fgets, for inih; but indentation is dropped, because inih would take an indented key for
+ * the continuation of the one before, and a line that does not fit ends the reading. */
+static char *read_ini_line(char *line, int line_bytes, void *stream)
+{
+    struct parse *parse = stream;
+    const char *from = parse->text + parse->text_offset;
+    size_t left = parse->text_bytes - parse->text_offset;
+    const char *newline = left > 0 ? memchr(from, '\n', left) : NULL;
+    size_t bytes = newline != NULL ? (size_t)(newline - from) + 1 : left;
+
+    if (parse->failed || left == 0)
+        return NULL;
+    parse->text_offset += bytes;
+    parse->line++;
+    while (bytes > 0 && (*from == ' ' || *from == '\t')) {
+        from++;
+        bytes--;
+    }
+    if (bytes >= (size_t)line_bytes) {
+        fail(parse, "line %d is longer than %d bytes", parse->line, line_bytes - 1);
+        return NULL;
+    }
+    if (memchr(from, '\0', bytes) != NULL) {
+        fail(parse, "line %d has a zero byte: this is no text file", parse->line);
+        return NULL;
+    }
+    memcpy(line, from, bytes);
+    line[bytes] = '\0';
+    note_section(parse, line);
+    return line;
+}
+
+/* inih's handler: 1 is right, 0 a mistake. */
+static int take_ini_value(void *user, const char *section, const char *name, const char *value)
+{
+    struct parse *parse = user;
+    const struct config_key *key;
+    struct setting *setting;
+    char place[32];
+
+    if (section[0] == '\0')
+        return fail(parse, "line %d: %.60s stands before any [section]; write [%s] above it",
+                    parse->line, name, parse->spec->program);
+    if (strcmp(section, parse->spec->program) != 0) {
+        parse->saw_other_section = true;
+        return 1;
+    }
+    key = find_key(parse->spec, name, strlen(name));
+    if (key == NULL)
+        return fail(parse, "line %d: unknown key %.60s; %s --help lists the keys", parse->line,
+                    name, parse->spec->program);
+    setting = &parse->settings[key - parse->spec->keys];
+    if (setting->in_file)
+        return fail(parse, "line %d: %s is given twice", parse->line, key->name);
+    setting->in_file = true;
+    snprintf(place, sizeof(place), "line %d: ", parse->line);
+    return take_value(parse, key, place, value);
+}
+
+static bool take_ini(struct parse *parse, const char *text, size_t text_bytes)
+{
+    int wrong_line;
+
+    parse->text = text;
+    parse->text_bytes = text_bytes;
+    wrong_line = ini_parse_stream(read_ini_line, parse, take_ini_value, parse);
+    if (wrong_line < 0)
+        return fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
+    if (wrong_line > 0 && (!parse->failed || wrong_line < parse->line)) {
+        parse->failed = false; /* inih tells of a line that is no INI only now; it came first */
+        return fail(parse, "line %d is neither [section], nor key = value, nor a comment",
+                    wrong_line);
+    }
+    if (parse->saw_other_section && !parse->saw_own_section)
+        return fail(parse, "the file has sections, but none is [%s]", parse->spec->program);
+    return !parse->failed;
+}
+
+int config_parse_ini(const struct config_spec *spec, const char *text, size_t bytes, void *out,
+                     struct config_rest *rest, char *why, size_t why_bytes)
+{
+    struct parse parse;
+    int result = ROWAN_ECONFIG;
+
+    if (parse_init(&parse, spec, why, why_bytes) && take_ini(&parse, text, bytes) &&
+        check_required(&parse)) {
+        give_out(&parse, out, rest);
+        result = 0;
+    }
+    parse_fini(&parse);
+    return result;
+}
+
+static bool read_file(struct parse *parse, const char *path, char **out, size_t *out_bytes)
+{
+    FILE *file = fopen(path, "re");
+    char *text = NULL;
+    size_t bytes = 0;
+
+    if (file == NULL)
+        return fail(parse, "cannot open the configuration file %s: %s", path, strerror(errno));
+    text = malloc(FILE_BYTES_MAX + 1);
+    if (text == NULL) {
+        fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
+        goto failed;
+    }
+    bytes = fread(text, 1, FILE_BYTES_MAX + 1, file);
+    if (ferror(file)) {
+        fail(parse, "cannot read the configuration file %s: %s", path, strerror(errno));
+        goto failed;
+    }
+    if (bytes > FILE_BYTES_MAX) {
+        fail(parse, "the configuration file %s is larger than 1 MiB", path);
+        goto failed;
+    }
+    fclose(file);
+    *out = text;
+    *out_bytes = bytes;
+    return true;
+
+failed:
+    free(text);
+    fclose(file);
+    return false;
+}
+
+static bool take_file(struct parse *parse, const char *path)
+{
+    char sentence[WHY_BYTES];
+    char *why = parse->why;
+    size_t why_bytes = parse->why_bytes;
+    char *text = NULL;
+    size_t text_bytes = 0;
+    bool right;
+
+    if (!read_file(parse, path, &text, &text_bytes))
+        return false;
+    parse->why = sentence;
+    parse->why_bytes = sizeof(sentence);
+    right = take_ini(parse, text, text_bytes);
+    parse->why = why;
+    parse->why_bytes = why_bytes;
+    free(text);
+    if (right)
+        return true;
+    parse->failed = false;
+    return fail(parse, "%s: %s", path, sentence);
+}
+
+/* The value of the option at argv[*index], which it moves on where the value is the next word.
+ * NULL: there is none. */
+static const char *option_value(const struct parse *parse, const struct config_key *key, int argc,
+                                char **argv, int *index)
+{
+    const char *equals = strchr(argv[*index], '=');
+    const char *next = *index + 1 < argc ? argv[*index + 1] : NULL;
+    bool ignored;
+
+    if (equals != NULL)
+        return equals + 1;
+    /* Where words of their own may follow, `--json 1` would be read in two ways: there a bare
+     * --key is always yes. */
+    if (key != NULL && key->type == CONFIG_BOOL &&
+        (next == NULL || parse->spec->positional != NULL ||
+         !config_value_parse_bool(next, &ignored)))
+        return "yes";
+    if (next == NULL || strncmp(next, "--", 2) == 0)
+        return NULL; /* G2 */
+    ++*index;
+    return next;
+}
+
+static bool take_option(struct parse *parse, int argc, char **argv, int *index)
+{
+    const char *option = argv[*index];
+    const char *name = option + 2;
+    size_t name_bytes = strcspn(option, "=") - 2;
+    bool is_long = strncmp(option, "--", 2) == 0;
+    bool is_config = is_long && name_bytes == 6 && memcmp(name, "config", 6) == 0;
+    const struct config_key *key =
+        is_long && !is_config ? find_key(parse->spec, name, name_bytes) : NULL;
+    const char *value;
+
+    if (key == NULL && !is_config)
+        return fail(parse, "unknown option %.60s; %s --help lists the options%s", option,
+                    parse->spec->program,
+                    parse->spec->positional != NULL ? ", and -- ends them" : "");
+    value = option_value(parse, key, argc, argv, index);
+    if (value == NULL)
+        return fail(parse, "%s needs a value", option);
+    if (is_config)
+        return true; /* read before everything else */
+    return take_value(parse, key, "--", value);
+}
+
+/* Options are taken, the other words gathered in `words`. */
+static bool take_arguments(struct parse *parse, int argc, char **argv, char **words,
+                           int *word_count)
+{
+    bool options_ended = false;
+
+    for (int i = 1; i < argc; i++) {
+        if (!options_ended && strcmp(argv[i], "--") == 0)
+            options_ended = true;
+        else if (!options_ended && argv[i][0] == '-' && argv[i][1] != '\0') {
+            if (!take_option(parse, argc, argv, &i))
+                return false;
+        } else if (parse->spec->positional == NULL)
+            return fail(parse, "\"%.60s\" is not expected here; options begin with --", argv[i]);
+        else
+            words[(*word_count)++] = argv[i];
+    }
+    return true;
+}
+
+/* The file that --config names, or NULL. False: it is named twice. */
+static bool find_config_path(struct parse *parse, int argc, char **argv, const char **out)
+{
+    const char *path = NULL;
+
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        bool is_config = strcmp(argv[i], "--config") == 0;
+
+        if (!is_config && strncmp(argv[i], "--config=", 9) != 0)
+            continue;
+        if (path != NULL)
+            return fail(parse, "--config is given twice");
+        path = option_value(parse, NULL, argc, argv, &i);
+        if (path == NULL)
+            return fail(parse, "--config needs a value");
+    }
+    *out = path;
+    return true;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    }
+    return false;
+}
+
+static void print_help(const struct config_spec *spec)
+{
+    char allowed[WHY_BYTES];
+
+    printf("Usage: %s [--key value]...%s%s\n%s\n\n", spec->program,
+           spec->positional != NULL ? " " : "", spec->positional != NULL ? spec->positional : "",
+           spec->summary);
+    for (unsigned i = 0; i < spec->key_count; i++) {
+        const struct config_key *key = &spec->keys[i];
+
+        config_value_print_allowed(key, allowed, sizeof(allowed));
+        printf("  --%s VALUE\n      %s\n      %s; ", key->name, key->help, allowed);
+        if (key->fallback == NULL)
+            printf("required\n");
+        else if (key->fallback[0] == '\0')
+            printf("default: none\n");
+        else
+            printf("default: %s\n", key->fallback);
+    }
+    printf("  --config FILE\n      read settings from section [%s] of this INI file; the command "
+           "line wins\n"
+           "  --help\n      print this\n\n"
+           "Numbers may end in K, M, G or T (powers of 1024). A bare --key means yes.\n",
+           spec->program);
+}
+
+enum config_outcome config_parse(const struct config_spec *spec, int argc, char **argv, void *out,
+                                 struct config_rest *rest)
+{
+    struct parse parse;
+    char why[WHY_BYTES + 256];
+    const char *path = NULL;
+    char **words;
+    int word_count = 0;
+    bool right;
+
+    if (wants_help(argc, argv)) {
+        print_help(spec);
+        return CONFIG_HELP;
+    }
+    words = calloc((size_t)argc + 1, sizeof(*words));
+    right = parse_init(&parse, spec, why, sizeof(why));
+    if (words == NULL)
+        right = fail(&parse, "%s", error_sentence(ROWAN_ENOMEM));
+    right = right && find_config_path(&parse, argc, argv, &path) &&
+            (path == NULL || take_file(&parse, path)) &&
+            take_arguments(&parse, argc, argv, words, &word_count) && check_required(&parse);
+    if (right) {
+        give_out(&parse, out, rest);
+        rest->argc = word_count;
+        rest->argv = words;
+    } else {
+        fprintf(stderr, "%s: %s\n", spec->program, why);
+        free(words);
+    }
+    parse_fini(&parse);
+    return right ? CONFIG_OK : CONFIG_USAGE;
+}
+
+void config_free(struct config_rest *rest)
+{
+    free_kept(rest->memory);
+    free(rest->argv);
+    *rest = (struct config_rest){0};
+}
