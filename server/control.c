@@ -12,8 +12,8 @@
 
 /* --- links --- */
 
-/* Peers must be members, by incarnation: a deposed or restarted one is refused. Others only must not
- * belong to another cluster. */
+/* Peers must be members, by incarnation: a deposed or restarted one is refused. Others only must
+ * not belong to another cluster. */
 static int admit(void *context, const struct fabric_identity *peer)
 {
     struct control *control = context;

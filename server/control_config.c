@@ -1,8 +1,8 @@
 /* The CM and the configuration: joins, asks, applies what comes, hands it to the other roles.
  *
  * The first configuration opens the store and the landing zone and creates the shards. Its order
- * matters: every digest role has its shards before it sees the first segment, and no peer is admitted
- * before that, so no entry can land for a shard that nobody here knows (design, H16).
+ * matters: every digest role has its shards before it sees the first segment, and no peer is
+ * admitted before that, so no entry can land for a shard that nobody here knows (design, H16).
  *
  * In this version a shard keeps its primary, backups and epoch for good; a configuration that says
  * otherwise ends the server with a sentence, as serving on would be wrong.
@@ -52,13 +52,13 @@ void control_config_poll(struct control *control, uint64_t *wake_ns)
     if (control->cm_conn)
         return;
     if (control->now_ns >= control->cm_retry_ns) {
-        fabric_endpoint_identity(control->endpoint,
-                                 &(struct fabric_identity){
-                                     .cluster = control->config ? control->config->cluster : 0,
-                                     .term = control->config ? control->config->term : 0,
-                                     .incarnation = control->common->incarnation,
-                                     .id = control->common->server,
-                                     .kind = FABRIC_SERVER});
+        fabric_endpoint_identity(
+            control->endpoint,
+            &(struct fabric_identity){.cluster = control->config ? control->config->cluster : 0,
+                                      .term = control->config ? control->config->term : 0,
+                                      .incarnation = control->common->incarnation,
+                                      .id = control->common->server,
+                                      .kind = FABRIC_SERVER});
         int error = fabric_connect(control->endpoint, control->cm, 0, 0, &control->cm_conn);
         if (!error)
             return;
@@ -84,9 +84,8 @@ static int hand_out_shard(struct control *control, const struct shard *row)
     int error = shard_state_create(common->pm, &common->format, row, common->server, &shard);
     if (error)
         return error;
-    store_replica_set(
-        common->store, row->id,
-        &(struct replica_row){.state = REPLICA_FULL, .first_epoch = row->epoch});
+    store_replica_set(common->store, row->id,
+                      &(struct replica_row){.state = REPLICA_FULL, .first_epoch = row->epoch});
     struct inbox *inbox = shard->primary
                               ? worker_inbox(control->workers[row->worker])
                               : digest_inbox(control->digests[row->id % control->options.digests]);
@@ -131,16 +130,15 @@ static int hand_out_shards(struct control *control)
 static int open_store(struct control *control, const struct cluster_config *config)
 {
     struct server_common *common = control->common;
-    const struct store_identity identity = {.cluster = config->cluster,
-                                            .server = common->server,
-                                            .incarnation = common->incarnation};
+    const struct store_identity identity = {
+        .cluster = config->cluster, .server = common->server, .incarnation = common->incarnation};
     int error = store_format(common->pm, &identity);
     if (!error)
         error = store_open(common->pm, &identity, &common->store);
     if (error)
         return error;
-    common->format = (struct entry_format){.seed = cluster_seed(config),
-                                           .block_limit = config->block_limit};
+    common->format =
+        (struct entry_format){.seed = cluster_seed(config), .block_limit = config->block_limit};
     return 0;
 }
 
@@ -192,8 +190,7 @@ static void apply_next(struct control *control, struct cluster_config *config)
 static void apply(struct control *control, struct cluster_config *config)
 {
     const struct member *self = cluster_member(config, control->common->server);
-    bool valid = config->has_secret && self &&
-                 self->incarnation == control->common->incarnation &&
+    bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
                  self->workers == control->options.workers;
     if (!valid || (control->config && config->term <= control->config->term)) {
         log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);

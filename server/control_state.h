@@ -1,6 +1,6 @@
 /* control_state.h - the inside of the control role, shared by control.c (the role and its
- * connections), control_zone.c (the backup log), control_config.c (the CM and the configuration) and
- * control_admin.c (status and digests). */
+ * connections), control_zone.c (the backup log), control_config.c (the CM and the configuration)
+ * and control_admin.c (status and digests). */
 #ifndef SERVER_CONTROL_STATE_H
 #define SERVER_CONTROL_STATE_H
 
@@ -45,9 +45,9 @@ struct control {
     /* control_zone.c */
     struct fabric_zone *zone;
     uint32_t depth;
-    uint32_t posted;                           /* and not sealed */
-    struct blog_segment *oldest, *newest;      /* of the backup log, in posting order */
-    struct blog_segment *prepared[1024];       /* allocated; wait for their fence */
+    uint32_t posted;                      /* and not sealed */
+    struct blog_segment *oldest, *newest; /* of the backup log, in posting order */
+    struct blog_segment *prepared[1024];  /* allocated; wait for their fence */
     uint32_t prepared_count;
     struct pm_ticket prepared_ticket;
 

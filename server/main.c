@@ -41,7 +41,8 @@ static const struct config_key keys[] = {
      "microseconds an idle thread polls before it sleeps"},
     {"pin", CONFIG_BOOL, FIELD(pin), "no", 0, 0, NULL, "pin thread i to core i"},
     {"durability", CONFIG_CHOICE, FIELD(durability), "fence", 0, 0, "fence|async|none",
-     "what an acknowledged write has survived: power loss | power loss after a moment | the process"},
+     "what an acknowledged write has survived: power loss | power loss after a moment | the "
+     "process"},
     {"log-level", CONFIG_CHOICE, FIELD(log_level), "info", 0, 0, "error|warn|info|debug",
      "how much to say on standard error"},
 };

@@ -20,10 +20,10 @@
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
  * and all digest roles; the control role frees it when all have left it. */
 struct blog_segment {
-    uint64_t segment;          /* of the store */
-    uint64_t offset;           /* in the map */
-    _Atomic bool sealed;       /* nothing lands in it any more */
-    _Atomic uint32_t digested; /* how many digest roles have left it */
+    uint64_t segment;                  /* of the store */
+    uint64_t offset;                   /* in the map */
+    _Atomic bool sealed;               /* nothing lands in it any more */
+    _Atomic uint32_t digested;         /* how many digest roles have left it */
     struct blog_segment *_Atomic next; /* the one posted after it */
 };
 
@@ -76,9 +76,9 @@ bool note_pop(struct inbox *inbox, struct note *note);
 /* note_drain: frees what is left in an inbox, at the end. */
 void note_drain(struct inbox *inbox);
 
-/* The walks a shard owner has to do, one after another. digest_jobs_add starts `job` on `state` (NULL:
- * the shard is not here); digest_jobs_poll visits a bounded number of index buckets and sends finished
- * jobs back; true if it did something. */
+/* The walks a shard owner has to do, one after another. digest_jobs_add starts `job` on `state`
+ * (NULL: the shard is not here); digest_jobs_poll visits a bounded number of index buckets and
+ * sends finished jobs back; true if it did something. */
 struct digest_jobs {
     struct digest_job *first, *last;
 };

@@ -24,17 +24,17 @@ struct server_options {
 
 struct server;
 
-/* server_create: `fabric` and `pm` (a fresh map, registered with the fabric) are borrowed and outlive
- * the server. Nothing happens until the roles are polled. Errors: ROWAN_ENOMEM EINVALID, and those of
- * fabric_endpoint_open. */
+/* server_create: `fabric` and `pm` (a fresh map, registered with the fabric) are borrowed and
+ * outlive the server. Nothing happens until the roles are polled. Errors: ROWAN_ENOMEM EINVALID,
+ * and those of fabric_endpoint_open. */
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
                   struct server **out);
 
 /* The roles must not be polled any more. NULL is fine. */
 void server_destroy(struct server *server);
 
-/* Called once, from any role's thread, when the server cannot go on (server_error tells why); must not
- * block. */
+/* Called once, from any role's thread, when the server cannot go on (server_error tells why); must
+ * not block. */
 void server_on_failure(struct server *server, void (*failed)(void *context), void *context);
 int server_error(const struct server *server);
 
@@ -42,8 +42,8 @@ int server_error(const struct server *server);
 uint32_t server_roles(const struct server *server);
 struct poller server_poller(struct server *server, uint32_t role);
 
-/* server_attach: spreads the roles over the reactors (control on the first, the others in turn), with
- * what wakes them. Errors: those of reactor_add_*. */
+/* server_attach: spreads the roles over the reactors (control on the first, the others in turn),
+ * with what wakes them. Errors: those of reactor_add_*. */
 int server_attach(struct server *server, struct reactor **reactors, uint32_t count);
 
 #endif
