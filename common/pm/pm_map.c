@@ -31,7 +31,7 @@ enum { MAP_ALIGN_BYTES = 4096 };
 /* The system's reason goes to the log, the caller gets the code. */
 static int step_failed(const char *step, const char *path, int system_errno)
 {
-    log_event(LOG_WARN, "pm_open_failed", "path=%s step=%s reason=\"%s\"", path, step,
+    log_event(LOG_WARN, "pm_open_failed", "path=%s step=\"%s\" reason=\"%s\"", path, step,
               strerror(system_errno));
     switch (system_errno) {
     case EFBIG: /* over the file system's or the process's limit for one file */
