@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+/* for the size of a streaming state, so that it can lie on the stack */
+#define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
 #include "common/base/error.h"
@@ -32,15 +34,39 @@ bool note_pop(struct inbox *inbox, struct note *note)
     return true;
 }
 
-void digest_job_start(struct digest_job *job, struct shard_state *state)
+void note_drain(struct inbox *inbox)
+{
+    struct note note;
+    while (note_pop(inbox, &note)) {
+        if (note.kind == NOTE_CONFIG)
+            cluster_release(note.config);
+        else if (note.kind == NOTE_SHARD)
+            shard_state_destroy(note.shard);
+        else if (note.kind == NOTE_DIGEST)
+            free(note.job);
+    }
+}
+
+void digest_jobs_add(struct digest_jobs *jobs, struct digest_job *job, struct shard_state *state)
 {
     job->state = state;
-    job->cursor = 0;
-    job->digest = 0;
-    job->objects = 0;
-    job->damaged = 0;
-    job->busy = false;
     job->version = state ? atomic_load_explicit(&state->version, memory_order_relaxed) : 0;
+    job->next = NULL;
+    if (jobs->last)
+        jobs->last->next = job;
+    else
+        jobs->first = job;
+    jobs->last = job;
+}
+
+void digest_jobs_drop(struct digest_jobs *jobs)
+{
+    while (jobs->first) {
+        struct digest_job *job = jobs->first;
+        jobs->first = job->next;
+        free(job);
+    }
+    jobs->last = NULL;
 }
 
 struct walk {
@@ -49,7 +75,8 @@ struct walk {
     const struct entry_format *format;
 };
 
-/* The sum over live objects makes the digest independent of the order in which an index holds them. */
+/* The sum over live objects makes the digest independent of the order in which an index holds them.
+ */
 static void digest_visit(void *context, uint64_t offset)
 {
     struct walk *walk = context;
@@ -83,13 +110,33 @@ static void digest_visit(void *context, uint64_t offset)
     job->objects++;
 }
 
-bool digest_job_step(struct digest_job *job, const struct pm *pm, const struct entry_format *format)
+/* False when the walk is over, or pointless because the shard is being written. */
+static bool digest_step(struct digest_job *job, const struct pm *pm,
+                        const struct entry_format *format)
 {
+    if (!job->state)
+        return false;
     struct walk walk = {.job = job, .pm = pm, .format = format};
-    bool more = index_walk(job->state->index, &job->cursor, DIGEST_BUCKETS_PER_STEP, digest_visit,
-                           &walk);
+    bool more =
+        index_walk(job->state->index, &job->cursor, DIGEST_BUCKETS_PER_STEP, digest_visit, &walk);
     uint64_t version = atomic_load_explicit(&job->state->version, memory_order_relaxed);
-    if (version != job->version || job->state->first_in_flight)
-        job->busy = true;
+    job->busy = version != job->version || job->state->first_in_flight;
     return more && !job->busy;
+}
+
+bool digest_jobs_poll(struct digest_jobs *jobs, struct inbox *outbox, const struct pm *pm,
+                      const struct entry_format *format)
+{
+    struct digest_job *job = jobs->first;
+    if (!job)
+        return false;
+    if (!job->done && digest_step(job, pm, format))
+        return true;
+    job->done = true;
+    if (note_push(outbox, &(struct note){.kind = NOTE_DIGEST, .job = job}))
+        return true; /* no room or no memory now: the next poll tries again */
+    jobs->first = job->next;
+    if (!jobs->first)
+        jobs->last = NULL;
+    return true;
 }

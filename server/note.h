@@ -20,18 +20,20 @@
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
  * and all digest roles; the control role frees it when all have left it. */
 struct blog_segment {
-    uint64_t segment;          /* of the store */
-    uint64_t offset;           /* in the map */
-    _Atomic bool sealed;       /* nothing lands in it any more */
-    _Atomic uint32_t digested; /* how many digest roles have left it */
-    struct blog_segment *next; /* the control role's list, in posting order */
+    uint64_t segment;                  /* of the store */
+    uint64_t offset;                   /* in the map */
+    _Atomic bool sealed;               /* nothing lands in it any more */
+    _Atomic uint32_t digested;         /* how many digest roles have left it */
+    struct blog_segment *_Atomic next; /* the one posted after it */
 };
+
+struct link;
 
 /* The digest (design, invariant C8) of one shard, while its owner walks the index. */
 struct digest_job {
     uint16_t shard;
     /* control's */
-    struct fabric_conn *conn; /* of the asker; NULL when it has gone */
+    struct link *link; /* of the asker; NULL when it has gone */
     uint32_t tag;
     /* the owner's, then control's again */
     struct shard_state *state; /* NULL: the shard is not here */
@@ -42,6 +44,7 @@ struct digest_job {
     uint64_t damaged;
     uint64_t damaged_offset;
     bool busy;
+    bool done;
     struct digest_job *next;
 };
 
@@ -70,10 +73,18 @@ int note_push(struct inbox *inbox, const struct note *note);
 /* note_pop: false when there is none. */
 bool note_pop(struct inbox *inbox, struct note *note);
 
-/* digest_job_start, digest_job_step: by the shard's owner. A step visits a bounded number of index
- * buckets; false when the walk is over. */
-void digest_job_start(struct digest_job *job, struct shard_state *state);
-bool digest_job_step(struct digest_job *job, const struct pm *pm,
-                     const struct entry_format *format);
+/* note_drain: frees what is left in an inbox, at the end. */
+void note_drain(struct inbox *inbox);
+
+/* The walks a shard owner has to do, one after another. digest_jobs_add starts `job` on `state`
+ * (NULL: the shard is not here); digest_jobs_poll visits a bounded number of index buckets and
+ * sends finished jobs back; true if it did something. */
+struct digest_jobs {
+    struct digest_job *first, *last;
+};
+void digest_jobs_add(struct digest_jobs *jobs, struct digest_job *job, struct shard_state *state);
+bool digest_jobs_poll(struct digest_jobs *jobs, struct inbox *outbox, const struct pm *pm,
+                      const struct entry_format *format);
+void digest_jobs_drop(struct digest_jobs *jobs);
 
 #endif

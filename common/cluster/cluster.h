@@ -13,6 +13,7 @@
 
 enum {
     CLUSTER_MAX_MEMBERS = 64,
+    CLUSTER_MAX_SERVER = 16383, /* a server's number; two bytes on the wire, see README.md */
     CLUSTER_MAX_SHARDS = 16384,
     CLUSTER_MAX_REPLICAS = 7,
     CLUSTER_MAX_WORKERS = 64,
@@ -21,17 +22,18 @@ enum {
 };
 
 struct member {
-    uint32_t server;      /* 1.. ; the operator's number for it */
+    uint32_t server;      /* 1 to CLUSTER_MAX_SERVER; the operator's number for it */
     uint64_t incarnation; /* of the process; never 0, never given twice */
-    uint32_t workers;
-    char address[CLUSTER_MAX_ADDRESS_BYTES + 1]; /* fabric address of the process */
+    uint32_t workers;     /* 1 to CLUSTER_MAX_WORKERS */
+    char address[CLUSTER_MAX_ADDRESS_BYTES + 1]; /* of the process on the fabric; not empty, no
+                                                    control characters */
 };
 
 /* A contiguous range of slots and who holds it. All servers named here are members. */
 struct shard {
-    uint16_t id;
+    uint16_t id;                    /* no two shards have the same */
     uint16_t first_slot, last_slot; /* inclusive */
-    uint32_t epoch;                 /* 24 bits */
+    uint32_t epoch;                 /* 24 bits, never 0 */
     uint32_t primary;               /* server */
     uint32_t worker;                /* of the primary, that owns the shard */
     uint32_t backup_count;
@@ -43,24 +45,25 @@ struct shard {
 struct cluster_config {
     uint64_t term;                        /* 0: no configuration */
     uint64_t cluster;                     /* id; never 0 */
-    uint32_t block_limit;                 /* bytes; of entry blocks */
-    uint32_t replicas;                    /* wanted per shard, primary included */
+    uint32_t block_limit;                 /* bytes; of entry blocks; a multiple of 64, never 0 */
+    uint32_t replicas;                    /* wanted per shard, primary included; 1 to 7 */
     bool has_secret;                      /* false in what clients get */
     uint8_t secret[CLUSTER_SECRET_BYTES]; /* seeds checksums of entries */
     uint32_t next_client_id;              /* first id not yet reserved by a leader */
     uint32_t member_count, shard_count;
     struct member *members;             /* by rising server */
     struct shard *shards;               /* by rising first_slot; they cover every slot */
+    uint16_t *by_id;                    /* positions in shards, by rising id */
     uint16_t shard_of_slot[SLOT_COUNT]; /* position in shards */
     _Atomic uint32_t references;
 };
 
-/* cluster_create: an empty configuration with room for these counts, one reference. NULL: no
- * memory. Fill it, then cluster_finish. */
+/* cluster_create: an empty configuration with exactly these counts, one reference. NULL: no memory,
+ * or a count above its limit. Fill it, then cluster_finish. */
 struct cluster_config *cluster_create(uint32_t member_count, uint32_t shard_count);
 
 /* cluster_finish: checks every rule stated above (ranges, order, cover, unknown servers, a server
- * twice in a shard) and fills shard_of_slot. ROWAN_EFORMAT if one is broken. */
+ * twice in a shard) and fills shard_of_slot and by_id. ROWAN_EFORMAT if one is broken. */
 int cluster_finish(struct cluster_config *config);
 
 /* A second reference; and the end of one (NULL is fine). Any thread. */
@@ -70,6 +73,7 @@ void cluster_release(struct cluster_config *config);
 /* A deep copy with one reference; NULL: no memory. */
 struct cluster_config *cluster_copy(const struct cluster_config *config);
 
+/* The next two: NULL if there is none; log2 of the count in steps. */
 const struct member *cluster_member(const struct cluster_config *config, uint32_t server);
 const struct shard *cluster_shard(const struct cluster_config *config, uint16_t id);
 static inline const struct shard *cluster_shard_of_slot(const struct cluster_config *config,
@@ -85,7 +89,8 @@ bool shard_has_backup(const struct shard *shard, uint32_t server);
 uint32_t cluster_seed(const struct cluster_config *config);
 
 /* Protobuf. encode returns the bytes, or 0 if they exceed `room`; `with_secret` false leaves the
- * secret out. decode checks everything (cluster_finish included). Errors: ROWAN_EFORMAT ENOMEM. */
+ * secret out. It allocates nothing, and equal configurations give equal bytes. decode checks
+ * everything (cluster_finish included). Errors: ROWAN_EFORMAT ENOMEM. */
 size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out,
                       size_t room);
 size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secret);

@@ -49,28 +49,34 @@ struct coord {
  * Errors: ROWAN_ENOTFOUND EPERMISSION EIO ENOMEM. */
 int coord_open_file(const char *directory, struct reactor *reactor, struct coord **out);
 
-/* Drops what is outstanding without calling back; gives leadership up. NULL is fine. */
+/* Drops what is outstanding without calling back; gives leadership up. NULL is fine. Never from
+ * inside an answer. */
 static inline void coord_close(struct coord *coord)
 {
     if (coord)
         coord->ops->close(coord);
 }
 
-/* The next four answer through coord_poll. Errors at once: ROWAN_EAGAIN (one read and one
- * compare-and-set may be outstanding), ROWAN_EINVALID (value too large). */
+/* The next four answer through coord_poll. Errors at once: ROWAN_EAGAIN (one of each may be
+ * outstanding), ROWAN_EINVALID (value too large).
+ * done: 0, ROWAN_EFORMAT (the stored value is damaged), ROWAN_EIO. The value is durable when 0. */
 static inline int coord_read(struct coord *coord, coord_read_done *done, void *context)
 {
     return coord->ops->read(coord, done, context);
 }
 
 /* Stores `value` (copied) if the stored version is `expected_version` (0: if there is none).
- * done: 0, ROWAN_EVERSION (another value is there), ROWAN_EUNKNOWN, ROWAN_EIO. Durable when 0. */
+ * done: 0, ROWAN_EVERSION (another value is there), EFORMAT, ENOSPACE, EIO (nothing changed),
+ * ROWAN_EUNKNOWN. Durable when 0. */
 static inline int coord_cas(struct coord *coord, uint64_t expected_version, const void *value,
                             size_t bytes, coord_cas_done *done, void *context)
 {
     return coord->ops->cas(coord, expected_version, value, bytes, done, context);
 }
 
+/* Fires too if the value changed before, after the last version that this handle answered: read and
+ * watch may come in either order, and a watch without any read fires as soon as there is a value.
+ */
 static inline int coord_watch(struct coord *coord, coord_changed *changed, void *context)
 {
     return coord->ops->watch(coord, changed, context);

@@ -1,8 +1,10 @@
 /* pm.h - the persistent-memory seam: map, store, fence.
  *
  * A map holds offsets, never pointers, in what it stores. The semantics are the hardware's: a store
- * is visible to this host at once (to other threads: after the usual release/acquire), durable only
- * when a fence that was started after it is done.
+ * is visible to this host at once, durable only when a fence that was started after it is done.
+ * To another thread a store is visible after the usual release/acquire, with a pm_fence_start of
+ * the storing thread or a locked instruction (any read-modify-write) before the release: dax stores
+ * are non-temporal, and no plain release orders those.
  *
  * Backends: dax (libpmem: real PM or CXL memory mapped with MAP_SYNC; tickets are done at once),
  * file (any file system; one group sync for all that was stored before it), and in test/sim one
@@ -40,6 +42,7 @@ struct pm_ops {
     void (*zero)(struct pm *pm, uint64_t offset, size_t bytes);
     struct pm_ticket (*fence_start)(struct pm *pm);
     int (*fence_done)(struct pm *pm, struct pm_ticket ticket);
+    uint64_t (*sync_count)(const struct pm *pm); /* NULL: the backend never syncs */
 };
 
 /* The head of every backend's struct. */
@@ -61,14 +64,19 @@ struct pm_open_options {
     struct reactor *reactor; /* to wake when a fence is done; may be NULL */
 };
 
-/* pm_open: chooses dax where the path is on DAX, else file. Locks the file against a second opener
- * (ROWAN_EINUSE). Reserves all its space, so that no store can meet a full disk (ROWAN_ENOSPACE;
- * the file is gone again). PM_FENCE on tmpfs becomes PM_NONE, with a warning in the log. Errors:
- * ROWAN_EIO ENOMEM EINUSE EEXISTS ENOSPACE ENOTFOUND EPERMISSION EINVALID. */
+/* pm_open: chooses dax where the path is on DAX, else file. Locks its range of the file against a
+ * second opener (ROWAN_EINUSE) until pm_close, whoever else holds `fd`. Reserves all its space, so
+ * that no store can meet a full disk (ROWAN_ENOSPACE; the file, if this call made it, is gone
+ * again). On tmpfs every durability becomes PM_NONE, with a warning in the log. Errors: ROWAN_EIO
+ * ENOMEM EINUSE EEXISTS ENOSPACE ENOTFOUND EPERMISSION EINVALID, EFORMAT (the file or device is
+ * smaller than offset and bytes ask for). */
 int pm_open(const struct pm_open_options *options, struct pm **out);
 
 /* pm_open_peer: maps another process's memory by a descriptor that came from it (shm fabric), so
- * that this process stores and syncs there itself. `fd` is owned by the map on success. */
+ * that this process stores and syncs there itself. `fd` is owned by the map on success. The file
+ * may be unlinked or a memfd; it is opened again through /proc, because the kernel reports a failed
+ * sync only once to all who share an open file description. Takes no lock. Errors: ROWAN_EFORMAT
+ * (too small), EINVALID EPERMISSION EIO ENOMEM. */
 int pm_open_peer(int fd, uint64_t offset, uint64_t bytes, enum pm_durability durability,
                  struct reactor *reactor, struct pm **out);
 
@@ -105,7 +113,10 @@ static inline int pm_fence_done(struct pm *pm, struct pm_ticket ticket)
     return pm->ops->fence_done(pm, ticket);
 }
 
-/* pm_fence_wait: for start-up and tools only: starts a fence and waits for it. */
+/* Syncs of the medium that have succeeded; for the status of a server. */
+uint64_t pm_sync_count(const struct pm *pm);
+
+/* pm_fence_wait: for start-up and tools only: starts a fence and waits for it. 0 or ROWAN_EIO. */
 int pm_fence_wait(struct pm *pm);
 
 /* "fence" | "async" | "none"; static. */

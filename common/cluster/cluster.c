@@ -1,0 +1,247 @@
+/* cluster.c - the configuration as a value: made once, checked once, then shared by reference.
+ *
+ * Invariants of a configuration that passed cluster_finish:
+ *  K1 members rise by server, shards by first slot, by_id by shard id; so lookups are searches.
+ *  K2 shards cover every slot exactly once; shard_of_slot agrees with them.
+ *  K3 every server that a shard names is a member, and none is named twice in one shard.
+ *  K4 nothing in it changes any more but the count of references.
+ */
+#include "common/cluster/cluster.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/crc.h"
+#include "common/base/error.h"
+
+enum { EPOCH_LIMIT = 1 << 24, BLOCK_STRIDE = 64 };
+
+/* One allocation holds the head and the three arrays, so that a release is one free. */
+struct cluster_config *cluster_create(uint32_t member_count, uint32_t shard_count)
+{
+    if (member_count > CLUSTER_MAX_MEMBERS || shard_count > CLUSTER_MAX_SHARDS)
+        return NULL;
+
+    size_t head = sizeof(struct cluster_config);
+    size_t members = member_count * sizeof(struct member);
+    size_t shards = shard_count * sizeof(struct shard);
+    uint8_t *block = calloc(1, head + members + shards + shard_count * sizeof(uint16_t));
+    if (!block)
+        return NULL;
+
+    struct cluster_config *config = (struct cluster_config *)(void *)block;
+    config->member_count = member_count;
+    config->shard_count = shard_count;
+    config->members = (struct member *)(void *)(block + head);
+    config->shards = (struct shard *)(void *)(block + head + members);
+    config->by_id = (uint16_t *)(void *)(block + head + members + shards);
+    atomic_init(&config->references, 1);
+    return config;
+}
+
+_Static_assert(sizeof(struct cluster_config) % _Alignof(struct member) == 0, "members follow it");
+_Static_assert(sizeof(struct member) % _Alignof(struct shard) == 0, "shards follow the members");
+
+static bool address_is_right(const char *address)
+{
+    const char *end = memchr(address, '\0', CLUSTER_MAX_ADDRESS_BYTES + 1);
+    if (!end || end == address)
+        return false;
+    for (const char *c = address; c < end; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return false;
+    }
+    return true;
+}
+
+static bool members_are_right(const struct cluster_config *config)
+{
+    uint32_t before = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct member *member = &config->members[i];
+        if (member->server <= before || member->server > CLUSTER_MAX_SERVER)
+            return false;
+        if (member->incarnation == 0 || member->workers < 1 ||
+            member->workers > CLUSTER_MAX_WORKERS)
+            return false;
+        if (!address_is_right(member->address))
+            return false;
+        before = member->server;
+    }
+    return true;
+}
+
+/* Each is a member and none is among the `count` servers in `seen`, to which they are added. */
+static bool replicas_are_right(const struct cluster_config *config, const uint32_t *servers,
+                               uint32_t server_count, uint32_t *seen, uint32_t *count)
+{
+    for (uint32_t i = 0; i < server_count; i++) {
+        if (!cluster_member(config, servers[i]))
+            return false;
+        for (uint32_t j = 0; j < *count; j++) {
+            if (seen[j] == servers[i])
+                return false;
+        }
+        seen[(*count)++] = servers[i];
+    }
+    return true;
+}
+
+static bool shard_is_right(const struct cluster_config *config, const struct shard *shard,
+                           uint32_t first_slot)
+{
+    if (shard->first_slot != first_slot || shard->last_slot < shard->first_slot ||
+        shard->last_slot >= SLOT_COUNT)
+        return false;
+    if (shard->epoch == 0 || shard->epoch >= EPOCH_LIMIT)
+        return false;
+    if (shard->backup_count > CLUSTER_MAX_REPLICAS - 1 ||
+        shard->filling_count > CLUSTER_MAX_REPLICAS - 1)
+        return false;
+
+    uint32_t seen[2 * CLUSTER_MAX_REPLICAS - 1];
+    uint32_t count = 0;
+    if (!replicas_are_right(config, &shard->primary, 1, seen, &count) ||
+        !replicas_are_right(config, shard->backups, shard->backup_count, seen, &count) ||
+        !replicas_are_right(config, shard->filling, shard->filling_count, seen, &count))
+        return false;
+    return shard->worker < cluster_member(config, shard->primary)->workers;
+}
+
+static int compare_by_id(const void *a, const void *b, void *context)
+{
+    const struct shard *shards = context;
+    return (int)shards[*(const uint16_t *)a].id - (int)shards[*(const uint16_t *)b].id;
+}
+
+/* Fills by_id; false if an id is there twice. */
+static bool sort_by_id(struct cluster_config *config)
+{
+    bool rising = true;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        config->by_id[i] = (uint16_t)i;
+        if (i > 0 && config->shards[i].id <= config->shards[i - 1].id)
+            rising = false;
+    }
+    if (rising)
+        return true;
+
+    qsort_r(config->by_id, config->shard_count, sizeof config->by_id[0], compare_by_id,
+            config->shards);
+    for (uint32_t i = 1; i < config->shard_count; i++) {
+        if (config->shards[config->by_id[i]].id == config->shards[config->by_id[i - 1]].id)
+            return false;
+    }
+    return true;
+}
+
+int cluster_finish(struct cluster_config *config)
+{
+    if (config->term == 0 || config->cluster == 0)
+        return ROWAN_EFORMAT;
+    if (config->block_limit == 0 || config->block_limit % BLOCK_STRIDE != 0)
+        return ROWAN_EFORMAT;
+    if (config->replicas < 1 || config->replicas > CLUSTER_MAX_REPLICAS)
+        return ROWAN_EFORMAT;
+    if (!members_are_right(config))
+        return ROWAN_EFORMAT;
+
+    uint32_t next_slot = 0;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        if (!shard_is_right(config, &config->shards[i], next_slot))
+            return ROWAN_EFORMAT;
+        next_slot = config->shards[i].last_slot + 1u;
+    }
+    if (next_slot != SLOT_COUNT || !sort_by_id(config))
+        return ROWAN_EFORMAT;
+
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        for (uint32_t slot = config->shards[i].first_slot; slot <= config->shards[i].last_slot;
+             slot++)
+            config->shard_of_slot[slot] = (uint16_t)i;
+    }
+    return ROWAN_OK;
+}
+
+struct cluster_config *cluster_hold(struct cluster_config *config)
+{
+    uint32_t before = atomic_fetch_add_explicit(&config->references, 1, memory_order_relaxed);
+    ASSERT(before > 0);
+    return config;
+}
+
+void cluster_release(struct cluster_config *config)
+{
+    if (!config)
+        return;
+    uint32_t before = atomic_fetch_sub_explicit(&config->references, 1, memory_order_acq_rel);
+    ASSERT(before > 0);
+    if (before == 1)
+        free(config);
+}
+
+struct cluster_config *cluster_copy(const struct cluster_config *config)
+{
+    struct cluster_config *copy = cluster_create(config->member_count, config->shard_count);
+    if (!copy)
+        return NULL;
+
+    copy->term = config->term;
+    copy->cluster = config->cluster;
+    copy->block_limit = config->block_limit;
+    copy->replicas = config->replicas;
+    copy->has_secret = config->has_secret;
+    memcpy(copy->secret, config->secret, sizeof copy->secret);
+    copy->next_client_id = config->next_client_id;
+    memcpy(copy->members, config->members, config->member_count * sizeof config->members[0]);
+    memcpy(copy->shards, config->shards, config->shard_count * sizeof config->shards[0]);
+    memcpy(copy->by_id, config->by_id, config->shard_count * sizeof config->by_id[0]);
+    memcpy(copy->shard_of_slot, config->shard_of_slot, sizeof copy->shard_of_slot);
+    return copy;
+}
+
+const struct member *cluster_member(const struct cluster_config *config, uint32_t server)
+{
+    uint32_t low = 0, high = config->member_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (config->members[middle].server < server)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == config->member_count || config->members[low].server != server)
+        return NULL;
+    return &config->members[low];
+}
+
+const struct shard *cluster_shard(const struct cluster_config *config, uint16_t id)
+{
+    uint32_t low = 0, high = config->shard_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (config->shards[config->by_id[middle]].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == config->shard_count || config->shards[config->by_id[low]].id != id)
+        return NULL;
+    return &config->shards[config->by_id[low]];
+}
+
+bool shard_has_backup(const struct shard *shard, uint32_t server)
+{
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (shard->backups[i] == server)
+            return true;
+    }
+    return false;
+}
+
+uint32_t cluster_seed(const struct cluster_config *config)
+{
+    return crc32c(0, config->secret, sizeof config->secret);
+}

@@ -1,0 +1,191 @@
+/* cluster_proto.c - a configuration as protobuf, in and out.
+ *
+ * Encoding allocates nothing: serialised messages that stand one behind another are one message
+ * with their fields merged (protobuf encoding guide, "Last One Wins": repeated fields are
+ * concatenated). So the scalars, each member and each shard are packed as a Configuration of their
+ * own that has nothing else in it.
+ */
+#include "common/cluster/cluster.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/error.h"
+#include "common/cluster/unpack.h"
+#include "control.pb-c.h"
+
+/* A Configuration with room for the one part it carries. */
+struct part {
+    Rowan__Configuration configuration;
+    Rowan__Member member, *members[1];
+    Rowan__Shard shard, *shards[1];
+};
+
+static void part_scalars(struct part *part, const struct cluster_config *config, bool with_secret)
+{
+    rowan__configuration__init(&part->configuration);
+    part->configuration.term = config->term;
+    part->configuration.cluster = config->cluster;
+    part->configuration.block_limit = config->block_limit;
+    part->configuration.replicas = config->replicas;
+    part->configuration.next_client_id = config->next_client_id;
+    if (with_secret && config->has_secret) {
+        part->configuration.secret.data = (uint8_t *)(uintptr_t)config->secret;
+        part->configuration.secret.len = sizeof config->secret;
+    }
+}
+
+static void part_member(struct part *part, const struct member *member)
+{
+    rowan__configuration__init(&part->configuration);
+    rowan__member__init(&part->member);
+    part->member.server = member->server;
+    part->member.incarnation = member->incarnation;
+    part->member.workers = member->workers;
+    part->member.address = (char *)(uintptr_t)member->address;
+    part->members[0] = &part->member;
+    part->configuration.members = part->members;
+    part->configuration.n_members = 1;
+}
+
+static void part_shard(struct part *part, const struct shard *shard)
+{
+    rowan__configuration__init(&part->configuration);
+    rowan__shard__init(&part->shard);
+    part->shard.id = shard->id;
+    part->shard.first_slot = shard->first_slot;
+    part->shard.last_slot = shard->last_slot;
+    part->shard.epoch = shard->epoch;
+    part->shard.primary = shard->primary;
+    part->shard.worker = shard->worker;
+    part->shard.backups = (uint32_t *)(uintptr_t)shard->backups;
+    part->shard.n_backups = shard->backup_count;
+    part->shard.filling = (uint32_t *)(uintptr_t)shard->filling;
+    part->shard.n_filling = shard->filling_count;
+    part->shards[0] = &part->shard;
+    part->configuration.shards = part->shards;
+    part->configuration.n_shards = 1;
+}
+
+/* Part 0 is the scalars, then come the members, then the shards. */
+static void part_at(struct part *part, const struct cluster_config *config, bool with_secret,
+                    uint32_t index)
+{
+    if (index == 0)
+        part_scalars(part, config, with_secret);
+    else if (index <= config->member_count)
+        part_member(part, &config->members[index - 1]);
+    else
+        part_shard(part, &config->shards[index - 1 - config->member_count]);
+}
+
+size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secret)
+{
+    struct part part;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < 1 + config->member_count + config->shard_count; i++) {
+        part_at(&part, config, with_secret, i);
+        bytes += rowan__configuration__get_packed_size(&part.configuration);
+    }
+    return bytes;
+}
+
+size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out, size_t room)
+{
+    if (cluster_encoded_bytes(config, with_secret) > room)
+        return 0;
+
+    struct part part;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < 1 + config->member_count + config->shard_count; i++) {
+        part_at(&part, config, with_secret, i);
+        bytes += rowan__configuration__pack(&part.configuration, (uint8_t *)out + bytes);
+    }
+    return bytes;
+}
+
+static int decode_member(const Rowan__Member *from, struct member *member)
+{
+    size_t address_bytes = strlen(from->address);
+    if (address_bytes > CLUSTER_MAX_ADDRESS_BYTES)
+        return ROWAN_EFORMAT;
+    member->server = from->server;
+    member->incarnation = from->incarnation;
+    member->workers = from->workers;
+    memcpy(member->address, from->address, address_bytes + 1);
+    return ROWAN_OK;
+}
+
+/* What a 16-bit field cannot hold is refused here; cluster_finish checks the rest. */
+static int decode_shard(const Rowan__Shard *from, struct shard *shard)
+{
+    if (from->id > UINT16_MAX || from->first_slot >= SLOT_COUNT || from->last_slot >= SLOT_COUNT)
+        return ROWAN_EFORMAT;
+    if (from->n_backups > CLUSTER_MAX_REPLICAS - 1 || from->n_filling > CLUSTER_MAX_REPLICAS - 1)
+        return ROWAN_EFORMAT;
+    shard->id = (uint16_t)from->id;
+    shard->first_slot = (uint16_t)from->first_slot;
+    shard->last_slot = (uint16_t)from->last_slot;
+    shard->epoch = from->epoch;
+    shard->primary = from->primary;
+    shard->worker = from->worker;
+    shard->backup_count = (uint32_t)from->n_backups;
+    shard->filling_count = (uint32_t)from->n_filling;
+    for (size_t i = 0; i < from->n_backups; i++)
+        shard->backups[i] = from->backups[i];
+    for (size_t i = 0; i < from->n_filling; i++)
+        shard->filling[i] = from->filling[i];
+    return ROWAN_OK;
+}
+
+static int decode_parts(const Rowan__Configuration *from, struct cluster_config *config)
+{
+    config->term = from->term;
+    config->cluster = from->cluster;
+    config->block_limit = from->block_limit;
+    config->replicas = from->replicas;
+    config->next_client_id = from->next_client_id;
+    config->has_secret = from->secret.len > 0;
+    if (config->has_secret)
+        memcpy(config->secret, from->secret.data, sizeof config->secret);
+
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        int error = decode_member(from->members[i], &config->members[i]);
+        if (error)
+            return error;
+    }
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        int error = decode_shard(from->shards[i], &config->shards[i]);
+        if (error)
+            return error;
+    }
+    return cluster_finish(config);
+}
+
+int cluster_decode(const void *bytes, size_t count, struct cluster_config **out)
+{
+    ProtobufCMessage *message;
+    int error = unpack_message(&rowan__configuration__descriptor, bytes, count, &message);
+    if (error)
+        return error;
+
+    const Rowan__Configuration *from = (const Rowan__Configuration *)message;
+    struct cluster_config *config = NULL;
+    error = ROWAN_EFORMAT;
+    if (from->n_members > CLUSTER_MAX_MEMBERS || from->n_shards > CLUSTER_MAX_SHARDS ||
+        (from->secret.len != 0 && from->secret.len != CLUSTER_SECRET_BYTES))
+        goto out;
+    error = ROWAN_ENOMEM;
+    config = cluster_create((uint32_t)from->n_members, (uint32_t)from->n_shards);
+    if (!config)
+        goto out;
+    error = decode_parts(from, config);
+    if (error)
+        goto out;
+    *out = config;
+    config = NULL;
+out:
+    cluster_release(config);
+    unpack_free(message);
+    return error;
+}

@@ -1,0 +1,45 @@
+/* control.c - a ControlMessage behind its fixed header. */
+#include "common/cluster/control.h"
+
+#include <string.h>
+
+#include "common/base/error.h"
+#include "common/cluster/unpack.h"
+#include "proto/message.h"
+
+size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *out, size_t room)
+{
+    struct message_control header = {.type = MESSAGE_CONTROL, .layout = MESSAGE_LAYOUT, .tag = tag};
+    size_t payload_bytes = rowan__control_message__get_packed_size(message);
+    size_t limit = room < CONTROL_MAX_BYTES ? room : CONTROL_MAX_BYTES;
+    if (limit < sizeof header || payload_bytes > limit - sizeof header)
+        return 0;
+
+    memcpy(out, &header, sizeof header);
+    rowan__control_message__pack(message, (uint8_t *)out + sizeof header);
+    return sizeof header + payload_bytes;
+}
+
+int control_decode(const void *message, size_t bytes, uint32_t *tag, Rowan__ControlMessage **out)
+{
+    struct message_control header;
+    const uint8_t *payload;
+    size_t payload_bytes;
+    if (bytes > CONTROL_MAX_BYTES ||
+        !message_parse_control(message, bytes, &header, &payload, &payload_bytes))
+        return ROWAN_EFORMAT;
+
+    ProtobufCMessage *unpacked;
+    int error =
+        unpack_message(&rowan__control_message__descriptor, payload, payload_bytes, &unpacked);
+    if (error)
+        return error;
+    *tag = header.tag;
+    *out = (Rowan__ControlMessage *)unpacked;
+    return ROWAN_OK;
+}
+
+void control_free(Rowan__ControlMessage *message)
+{
+    unpack_free((ProtobufCMessage *)message);
+}

@@ -1,0 +1,31 @@
+/* control.h - one control-plane message (proto/control.proto) behind its struct message_control.
+ *
+ * Used by everybody who speaks the control plane: the CM, servers, clients, tools. Pure functions;
+ * any thread. The sum of what a decode may allocate is bounded by the message's size.
+ */
+#ifndef CLUSTER_CONTROL_H
+#define CLUSTER_CONTROL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "control.pb-c.h"
+
+/* The largest control message that is encoded or decoded: what a ConfigurationIs with the largest
+ * configuration needs, with room to spare. */
+enum { CONTROL_MAX_BYTES = 1 << 20 };
+
+/* control_encode: writes header and message to `out`. Returns the bytes written, or 0 if they
+ * exceed `room` or CONTROL_MAX_BYTES (then `out` is unchanged). */
+size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *out, size_t room);
+
+/* control_decode: *out is the caller's, for control_free; it does not point into `message`. A body
+ * of a kind that this build does not know decodes with body_case
+ * ROWAN__CONTROL_MESSAGE__BODY__NOT_SET. Errors: ROWAN_EFORMAT (outputs unchanged), ROWAN_ENOMEM.
+ */
+int control_decode(const void *message, size_t bytes, uint32_t *tag, Rowan__ControlMessage **out);
+
+/* NULL is fine. */
+void control_free(Rowan__ControlMessage *message);
+
+#endif

@@ -1,0 +1,368 @@
+/* coord_file.c - the coordination seam on one directory of one machine. What blocks (coord_store.c)
+ * runs on an offload thread; the owner posts it, asks whether it is done, and answers, all in
+ * coord_poll.
+ *
+ * 1. While an operation is running its result and its buffer belong to the helper, else to the
+ *    owner. Operations are posted at the end of a poll only, so that a callback that asks again
+ *    does not overwrite the value it was shown.
+ * 2. A watch fires when the stored version is not the one that this handle last told its owner when
+ *    the watch was set. So no change between a read and a watch is missed, in either order.
+ * 3. The helper never waits for another process: a stopped one must not hold up coord_close.
+ *
+ *   free --ask--> waiting --due, posted--> running --done--> free
+ *                    ^                        |
+ *                    +--- lock was taken -----+
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/coord/coord.h"
+#include "common/coord/coord_store.h"
+#include "common/reactor/offload.h"
+
+#define INSPECT_PERIOD_NS (100 * NS_PER_MS)
+#define CAS_RETRY_NS      (5 * NS_PER_MS)
+
+enum op_state { OP_FREE, OP_WAITING, OP_RUNNING };
+
+struct op {
+    enum op_state state;
+    uint64_t due_ns; /* not before */
+    uint64_t job;    /* of the offload, while running */
+    int error;       /* the result */
+};
+
+struct coord_file {
+    struct coord coord;
+    struct coord_store store; /* the helper's */
+    struct offload *offload;
+    struct reactor *reactor;
+    uint64_t known_version; /* that the owner was last told; 0: none */
+
+    struct {
+        struct op op;
+        coord_read_done *done;
+        void *context;
+        uint8_t *image;
+        size_t bytes;
+        uint64_t version;
+    } read;
+
+    struct {
+        struct op op;
+        coord_cas_done *done;
+        void *context;
+        uint8_t *image;
+        size_t bytes;
+        uint64_t expected;
+    } cas;
+
+    /* Runs every INSPECT_PERIOD_NS while somebody watches or stands for election. */
+    struct {
+        struct op op; /* its error is that of reading the version */
+        bool watches;
+        bool stands;
+        uint64_t version;
+        int lead_error; /* 0: leads */
+    } inspect;
+
+    struct {
+        coord_changed *changed; /* NULL: not set */
+        void *context;
+        uint64_t version; /* another one fires it */
+    } watch;
+
+    struct {
+        coord_leader *leader; /* NULL: does not stand */
+        void *context;
+        bool leads;
+        int error; /* of the last attempt: logged when it changes */
+    } election;
+};
+
+static int run_read(void *argument)
+{
+    struct coord_file *file = argument;
+
+    file->read.op.error =
+        coord_store_read(&file->store, file->read.image, &file->read.bytes, &file->read.version);
+    return 0;
+}
+
+static int run_cas(void *argument)
+{
+    struct coord_file *file = argument;
+
+    file->cas.op.error =
+        coord_store_cas(&file->store, file->cas.expected, file->cas.image, file->cas.bytes);
+    return 0;
+}
+
+static int run_inspect(void *argument)
+{
+    struct coord_file *file = argument;
+
+    file->inspect.op.error = 0;
+    if (file->inspect.watches)
+        file->inspect.op.error = coord_store_peek(&file->store, &file->inspect.version);
+    if (file->inspect.stands)
+        file->inspect.lead_error = coord_store_lead(&file->store);
+    return 0;
+}
+
+/* Owner: was asked; the next poll posts it. */
+static void ask(struct coord_file *file, struct op *op)
+{
+    op->state = OP_WAITING;
+    op->due_ns = 0;
+    if (file->reactor)
+        reactor_wake(file->reactor);
+}
+
+static int file_read(struct coord *coord, coord_read_done *done, void *context)
+{
+    struct coord_file *file = (struct coord_file *)coord;
+
+    if (file->read.op.state != OP_FREE)
+        return ROWAN_EAGAIN;
+    file->read.done = done;
+    file->read.context = context;
+    ask(file, &file->read.op);
+    return 0;
+}
+
+static int file_cas(struct coord *coord, uint64_t expected_version, const void *value, size_t bytes,
+                    coord_cas_done *done, void *context)
+{
+    struct coord_file *file = (struct coord_file *)coord;
+
+    if (bytes > COORD_MAX_VALUE_BYTES)
+        return ROWAN_EINVALID;
+    if (file->cas.op.state != OP_FREE)
+        return ROWAN_EAGAIN;
+    file->cas.done = done;
+    file->cas.context = context;
+    file->cas.expected = expected_version;
+    file->cas.bytes = bytes;
+    if (bytes > 0)
+        memcpy(file->cas.image + sizeof(struct coord_header), value, bytes);
+    ask(file, &file->cas.op);
+    return 0;
+}
+
+static int file_watch(struct coord *coord, coord_changed *changed, void *context)
+{
+    struct coord_file *file = (struct coord_file *)coord;
+
+    if (file->watch.changed)
+        return ROWAN_EAGAIN;
+    file->watch.changed = changed;
+    file->watch.context = context;
+    file->watch.version = file->known_version;
+    if (file->reactor)
+        reactor_wake(file->reactor);
+    return 0;
+}
+
+static int file_elect(struct coord *coord, coord_leader *leader, void *context)
+{
+    struct coord_file *file = (struct coord_file *)coord;
+
+    if (file->election.leader)
+        return ROWAN_EAGAIN;
+    file->election.leader = leader;
+    file->election.context = context;
+    if (file->reactor)
+        reactor_wake(file->reactor);
+    return 0;
+}
+
+/* True when `op` was running and is no more. */
+static bool op_ended(struct coord_file *file, struct op *op)
+{
+    if (op->state != OP_RUNNING || offload_done(file->offload) < op->job)
+        return false;
+    op->state = OP_FREE;
+    return true;
+}
+
+static bool answer_read(struct coord_file *file)
+{
+    int error;
+
+    if (!op_ended(file, &file->read.op))
+        return false;
+    error = file->read.op.error;
+    if (error) {
+        file->read.done(file->read.context, error, NULL, 0, 0);
+        return true;
+    }
+    file->known_version = file->read.version;
+    file->read.done(file->read.context, 0, file->read.image + sizeof(struct coord_header),
+                    file->read.bytes, file->read.version);
+    return true;
+}
+
+static bool answer_cas(struct coord_file *file, uint64_t now_ns)
+{
+    uint64_t version = 0;
+
+    if (!op_ended(file, &file->cas.op))
+        return false;
+    if (file->cas.op.error == ROWAN_EAGAIN) {
+        file->cas.op.state = OP_WAITING;
+        file->cas.op.due_ns = now_ns + CAS_RETRY_NS;
+        return true;
+    }
+    if (file->cas.op.error == 0) {
+        version = file->cas.expected + 1;
+        file->known_version = version;
+    }
+    file->cas.done(file->cas.context, file->cas.op.error, version);
+    return true;
+}
+
+static void answer_watch(struct coord_file *file)
+{
+    coord_changed *changed = file->watch.changed;
+
+    /* A value that cannot be read has changed: the read that follows says how. */
+    if (!changed || !file->inspect.watches ||
+        (file->inspect.op.error == 0 && file->inspect.version == file->watch.version))
+        return;
+    file->watch.changed = NULL;
+    changed(file->watch.context);
+}
+
+static void answer_election(struct coord_file *file)
+{
+    bool leads = file->inspect.lead_error == 0;
+
+    if (!file->inspect.stands)
+        return;
+    if (file->inspect.lead_error != file->election.error) {
+        file->election.error = file->inspect.lead_error;
+        if (file->election.error != 0 && file->election.error != ROWAN_EAGAIN)
+            log_event(LOG_ERROR, "coord_election_failed", "error=%s",
+                      error_name(file->election.error));
+    }
+    if (leads == file->election.leads)
+        return;
+    file->election.leads = leads;
+    file->election.leader(file->election.context, leads);
+}
+
+static bool answer_inspect(struct coord_file *file)
+{
+    if (!op_ended(file, &file->inspect.op))
+        return false;
+    answer_watch(file);
+    answer_election(file);
+    return true;
+}
+
+static bool post_op(struct coord_file *file, struct op *op, offload_function *run, uint64_t now_ns,
+                    uint64_t *wake_ns)
+{
+    int error;
+
+    if (op->state != OP_WAITING)
+        return false;
+    if (op->due_ns > now_ns) {
+        if (*wake_ns > op->due_ns)
+            *wake_ns = op->due_ns;
+        return false;
+    }
+    op->state = OP_RUNNING;
+    error = offload_post(file->offload, run, file, &op->job);
+    ASSERT(error == 0); /* three operations never fill its queue */
+    return true;
+}
+
+static bool post_inspect(struct coord_file *file, uint64_t now_ns, uint64_t *wake_ns)
+{
+    if (!file->watch.changed && !file->election.leader)
+        return false;
+    if (file->inspect.op.state == OP_FREE)
+        file->inspect.op.state = OP_WAITING;
+    if (file->inspect.op.state == OP_WAITING) {
+        file->inspect.watches = file->watch.changed != NULL;
+        file->inspect.stands = file->election.leader != NULL;
+    }
+    if (!post_op(file, &file->inspect.op, run_inspect, now_ns, wake_ns))
+        return false;
+    file->inspect.op.due_ns = now_ns + INSPECT_PERIOD_NS;
+    return true;
+}
+
+static enum poll_result file_poll(struct coord *coord, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct coord_file *file = (struct coord_file *)coord;
+    /* In the order in which they ran, so that known_version ends as the later one's. */
+    const bool cas_ran_first = file->cas.op.job < file->read.op.job;
+    bool busy = false;
+
+    if (cas_ran_first)
+        busy |= answer_cas(file, now_ns);
+    busy |= answer_read(file);
+    if (!cas_ran_first)
+        busy |= answer_cas(file, now_ns);
+    busy |= answer_inspect(file);
+    busy |= post_op(file, &file->read.op, run_read, now_ns, wake_ns);
+    busy |= post_op(file, &file->cas.op, run_cas, now_ns, wake_ns);
+    busy |= post_inspect(file, now_ns, wake_ns);
+    return busy ? POLL_BUSY : POLL_IDLE;
+}
+
+static void file_close(struct coord *coord)
+{
+    struct coord_file *file = (struct coord_file *)coord;
+
+    offload_destroy(file->offload);
+    coord_store_close(&file->store);
+    free(file->cas.image);
+    free(file->read.image);
+    free(file);
+}
+
+static const struct coord_ops file_ops = {.close = file_close,
+                                          .read = file_read,
+                                          .cas = file_cas,
+                                          .watch = file_watch,
+                                          .elect = file_elect,
+                                          .poll = file_poll};
+
+int coord_open_file(const char *directory, struct reactor *reactor, struct coord **out)
+{
+    struct coord_file *file = calloc(1, sizeof(*file));
+    int error = ROWAN_ENOMEM;
+
+    if (!file)
+        return ROWAN_ENOMEM;
+    file->coord.ops = &file_ops;
+    file->reactor = reactor;
+    file->read.image = malloc(COORD_IMAGE_BYTES + 1); /* see coord_store_read */
+    file->cas.image = malloc(COORD_IMAGE_BYTES);
+    if (!file->read.image || !file->cas.image)
+        goto fail_free;
+    error = coord_store_open(&file->store, directory);
+    if (error)
+        goto fail_free;
+    error = offload_create("coord", &file->offload);
+    if (error)
+        goto fail_close;
+    offload_set_reactor(file->offload, reactor);
+    *out = &file->coord;
+    return 0;
+
+fail_close:
+    coord_store_close(&file->store);
+fail_free:
+    free(file->cas.image);
+    free(file->read.image);
+    free(file);
+    return error;
+}

@@ -1,0 +1,404 @@
+/* entry.c - lays entries out in bytes, reads them back, and finds them in a log.
+ *
+ * Writers (workers, digest when it joins blocks, fabric for its pads) encode block by block;
+ * readers come in two kinds. Whoever meets bytes for the first time decodes: length fields are
+ * checked against the room, then the checksum against the bytes, and only then is anything
+ * believed. Whoever holds an offset that was checked once (an index item) peeks, and pays for no
+ * checksum.
+ *
+ * Invariants:
+ *  1. A header that leaves entry_decode was taken from the very bytes the checksum ran over: it is
+ *     copied once and never read again, so a writer in another process cannot change it in between.
+ *  2. Block sizes are a function of (block limit, key bytes, value bytes, block number) alone; a
+ *     header whose block count says otherwise is refused. So the parts of a contiguous entry are
+ *     found by arithmetic, without walking.
+ *  3. No sum here wraps: key and value are limited before they are added, 2^20 + 2^10 payload bytes
+ *     make at most 4,686 blocks, under 1.2 MiB.
+ *  4. A scan believes a block by its checksum only. What is no whole block moves it by one stride,
+ *     never by a length that is claimed there; a whole block is stepped over whole, so that a value
+ *     inside it is never looked at as if it were an entry.
+ *  5. A call of the scan reads a bounded number of bytes in vain, those under failed checksums
+ *     included: lengths that lie cost calls, but never hold up the caller's poll.
+ */
+#include "common/entry/entry.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/crc.h"
+#include "common/base/error.h"
+
+enum {
+    TYPE_MASK = 0x0f, /* of byte 1; the high four bits are flags */
+    KEY_BITS = 11,
+    KEY_MASK = (1 << KEY_BITS) - 1,
+    SCAN_HOLE_BYTES = 64 << 10, /* read in vain in one call */
+};
+
+struct raw_header {
+    uint8_t zero;
+    uint8_t type;
+    uint16_t shard;
+    uint32_t checksum;
+    uint64_t version;
+    uint32_t lengths; /* key bytes, value bytes */
+    uint32_t blocks;  /* block number, block count */
+    uint32_t client_id;
+    uint32_t operation;
+};
+
+_Static_assert(sizeof(struct raw_header) == ENTRY_HEADER_BYTES, "entry layout");
+_Static_assert(offsetof(struct raw_header, type) == 1, "entry layout");
+_Static_assert(offsetof(struct raw_header, shard) == 2, "entry layout");
+_Static_assert(offsetof(struct raw_header, checksum) == 4, "entry layout");
+_Static_assert(offsetof(struct raw_header, version) == 8, "entry layout");
+_Static_assert(offsetof(struct raw_header, lengths) == 16, "entry layout");
+_Static_assert(offsetof(struct raw_header, blocks) == 20, "entry layout");
+_Static_assert(offsetof(struct raw_header, client_id) == 24, "entry layout");
+_Static_assert(offsetof(struct raw_header, operation) == 28, "entry layout");
+_Static_assert((int)ENTRY_MAX_KEY_BYTES <= (int)KEY_MASK, "a key's length fits its field");
+_Static_assert(ENTRY_MAX_VALUE_BYTES >> (32 - KEY_BITS) == 0, "a value's length fits its field");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "a big-endian host needs byte swaps here");
+
+/* --- sizes --- */
+
+static uint32_t padded(uint32_t bytes)
+{
+    return (bytes + ENTRY_ALIGN - 1) & ~(uint32_t)(ENTRY_ALIGN - 1);
+}
+
+/* Payload bytes of every block but the last. */
+static uint32_t block_capacity(const struct entry_format *format)
+{
+    ASSERT_COSTLY(format->block_limit >= ENTRY_MIN_BLOCK_LIMIT);
+    ASSERT_COSTLY(format->block_limit <= ENTRY_MAX_BLOCK_LIMIT);
+    ASSERT_COSTLY(format->block_limit % ENTRY_ALIGN == 0);
+    return format->block_limit - ENTRY_HEADER_BYTES;
+}
+
+uint32_t entry_blocks(const struct entry_format *format, uint32_t key_bytes, uint32_t value_bytes)
+{
+    ASSERT(key_bytes <= ENTRY_MAX_KEY_BYTES && value_bytes <= ENTRY_MAX_VALUE_BYTES);
+    uint32_t payload = key_bytes + value_bytes;
+    uint32_t capacity = block_capacity(format);
+    return payload <= capacity ? 1 : (payload + capacity - 1) / capacity;
+}
+
+uint32_t entry_bytes(const struct entry_format *format, uint32_t key_bytes, uint32_t value_bytes)
+{
+    uint32_t last = entry_blocks(format, key_bytes, value_bytes) - 1;
+    uint32_t rest = key_bytes + value_bytes - last * block_capacity(format);
+    return last * format->block_limit + padded(ENTRY_HEADER_BYTES + rest);
+}
+
+uint32_t entry_block_bytes(const struct entry_format *format, uint32_t key_bytes,
+                           uint32_t value_bytes, uint32_t block)
+{
+    uint32_t last = entry_blocks(format, key_bytes, value_bytes) - 1;
+    ASSERT(block <= last);
+    if (block < last)
+        return format->block_limit;
+    uint32_t rest = key_bytes + value_bytes - last * block_capacity(format);
+    return padded(ENTRY_HEADER_BYTES + rest);
+}
+
+/* --- the header's bytes --- */
+
+static struct raw_header header_pack(const struct entry_header *header)
+{
+    return (struct raw_header){
+        .type = (uint8_t)header->type,
+        .shard = header->shard,
+        .version = header->version,
+        .lengths = header->value_bytes << KEY_BITS | header->key_bytes,
+        .blocks = (uint32_t)header->blocks << 16 | header->block,
+        .client_id = header->client_id,
+        .operation = header->operation,
+    };
+}
+
+static struct entry_header header_unpack(const struct raw_header *raw)
+{
+    return (struct entry_header){
+        .type = (enum entry_type)(raw->type & TYPE_MASK),
+        .shard = raw->shard,
+        .version = raw->version,
+        .key_bytes = (uint16_t)(raw->lengths & KEY_MASK),
+        .value_bytes = raw->lengths >> KEY_BITS,
+        .block = (uint16_t)(raw->blocks & 0xffff),
+        .blocks = (uint16_t)(raw->blocks >> 16),
+        .client_id = raw->client_id,
+        .operation = raw->operation,
+    };
+}
+
+/* What can be told wrong from the header alone, without format or checksum. A pad has no key: all
+ * its bytes are its value. */
+static bool header_sound(const struct entry_header *header)
+{
+    if (header->key_bytes > ENTRY_MAX_KEY_BYTES || header->value_bytes > ENTRY_MAX_VALUE_BYTES ||
+        header->block >= header->blocks)
+        return false;
+    switch (header->type) {
+    case ENTRY_PUT:
+    case ENTRY_DELETE:
+        return header->key_bytes > 0;
+    case ENTRY_COMMIT_VERSIONS:
+        return true;
+    case ENTRY_PAD:
+        return header->key_bytes == 0;
+    case ENTRY_BATCH_PART:
+        break;
+    }
+    return false;
+}
+
+static bool raw_sound(const struct raw_header *raw, const struct entry_header *header)
+{
+    return raw->zero == 0 && (raw->type & ~TYPE_MASK) == 0 && header_sound(header);
+}
+
+/* 0 is what a field not yet written holds, so it is no checksum. */
+static uint32_t checksum_stored(uint32_t crc)
+{
+    return crc != 0 ? crc : UINT32_MAX;
+}
+
+/* --- encode --- */
+
+/* Copies bytes [from, from + bytes) of the payload, key then value. */
+static void payload_copy(uint8_t *out, const struct entry_header *header, const uint8_t *key,
+                         const uint8_t *value, uint32_t from, uint32_t bytes)
+{
+    if (from < header->key_bytes) {
+        uint32_t part = header->key_bytes - from < bytes ? header->key_bytes - from : bytes;
+        memcpy(out, key + from, part);
+        out += part;
+        from += part;
+        bytes -= part;
+    }
+    if (bytes == 0)
+        return;
+    if (value != NULL)
+        memcpy(out, value + (from - header->key_bytes), bytes);
+    else
+        memset(out, 0, bytes);
+}
+
+uint32_t entry_encode_block(const struct entry_format *format, const struct entry_header *header,
+                            const void *key, const void *value, void *out)
+{
+    ASSERT(header_sound(header));
+    ASSERT(header->blocks == entry_blocks(format, header->key_bytes, header->value_bytes));
+    ASSERT(value != NULL || header->value_bytes == 0 || header->type == ENTRY_PAD);
+
+    uint32_t capacity = block_capacity(format);
+    uint32_t from = header->block * capacity;
+    uint32_t rest = header->key_bytes + header->value_bytes - from;
+    uint32_t bytes = rest > capacity ? format->block_limit : padded(ENTRY_HEADER_BYTES + rest);
+
+    /* The padding lies in the last 64 B. They are zeroed as a whole, which is two stores, before
+     * what belongs there is copied over them. */
+    uint8_t *block = out;
+    memset(block + bytes - ENTRY_ALIGN, 0, ENTRY_ALIGN);
+    struct raw_header raw = header_pack(header);
+    memcpy(block, &raw, sizeof(raw));
+    payload_copy(block + ENTRY_HEADER_BYTES, header, key, value, from,
+                 rest < capacity ? rest : capacity);
+
+    uint32_t checksum = checksum_stored(crc32c(format->seed, block, bytes));
+    memcpy(block + offsetof(struct raw_header, checksum), &checksum, sizeof(checksum));
+    return bytes;
+}
+
+/* --- decode --- */
+
+/* entry_decode, which also tells how many bytes it read to know. */
+static int block_check(const struct entry_format *format, const void *at, size_t room,
+                       struct entry_header *header, uint32_t *bytes, uint32_t *looked)
+{
+    *looked = ENTRY_ALIGN;
+    struct raw_header raw;
+    uint64_t first_word;
+    if (room < sizeof(first_word))
+        return ROWAN_EDAMAGED;
+    memcpy(&first_word, at, sizeof(first_word));
+    if (first_word == 0)
+        return ROWAN_EFORMAT;
+    if (room < ENTRY_ALIGN)
+        return ROWAN_EDAMAGED;
+
+    memcpy(&raw, at, sizeof(raw));
+    struct entry_header found = header_unpack(&raw);
+    if (!raw_sound(&raw, &found) ||
+        found.blocks != entry_blocks(format, found.key_bytes, found.value_bytes))
+        return ROWAN_EDAMAGED;
+    uint32_t size = entry_block_bytes(format, found.key_bytes, found.value_bytes, found.block);
+    if (size > room)
+        return ROWAN_EDAMAGED;
+
+    *looked = size;
+    uint32_t checksum = raw.checksum;
+    raw.checksum = 0;
+    uint32_t crc = crc32c(format->seed, &raw, sizeof(raw));
+    crc = crc32c(crc, (const uint8_t *)at + sizeof(raw), size - sizeof(raw));
+    if (checksum != checksum_stored(crc))
+        return ROWAN_EDAMAGED;
+    *header = found;
+    *bytes = size;
+    return 0;
+}
+
+int entry_decode(const struct entry_format *format, const void *at, size_t room,
+                 struct entry_header *header, uint32_t *bytes)
+{
+    uint32_t looked;
+    return block_check(format, at, room, header, bytes, &looked);
+}
+
+void entry_peek(const void *at, struct entry_header *header)
+{
+    struct raw_header raw;
+    memcpy(&raw, at, sizeof(raw));
+    *header = header_unpack(&raw);
+    ASSERT(raw_sound(&raw, header));
+}
+
+static bool same_entry(const struct entry_header *a, const struct entry_header *b)
+{
+    return a->type == b->type && a->shard == b->shard && a->version == b->version &&
+           a->key_bytes == b->key_bytes && a->value_bytes == b->value_bytes &&
+           a->client_id == b->client_id && a->operation == b->operation;
+}
+
+int entry_verify(const struct entry_format *format, const void *at, size_t room, uint32_t *bytes)
+{
+    struct entry_header first;
+    uint32_t size;
+    int error = entry_decode(format, at, room, &first, &size);
+    if (error != 0)
+        return error;
+    if (first.block != 0)
+        return ROWAN_EDAMAGED;
+
+    uint32_t total = size;
+    for (uint32_t i = 1; i < first.blocks; i++) {
+        struct entry_header next;
+        error = entry_decode(format, (const uint8_t *)at + total, room - total, &next, &size);
+        /* A hole where a later block belongs is damage: the entry was begun. */
+        if (error != 0 || next.block != i || !same_entry(&first, &next))
+            return ROWAN_EDAMAGED;
+        total += size;
+    }
+    if (bytes != NULL)
+        *bytes = total;
+    return 0;
+}
+
+/* --- key and value --- */
+
+/* The part of the payload that starts at `from` and goes on to the end of its block, or to `end`.
+ */
+static struct entry_piece payload_piece(const struct entry_format *format, const uint8_t *entry,
+                                        uint32_t from, uint32_t end)
+{
+    uint32_t capacity = block_capacity(format);
+    if (end <= capacity) /* all in the first block: no division */
+        return (struct entry_piece){entry + ENTRY_HEADER_BYTES + from, end - from};
+    uint32_t block = from / capacity;
+    uint32_t inside = from - block * capacity;
+    uint32_t bytes = capacity - inside < end - from ? capacity - inside : end - from;
+    return (struct entry_piece){entry + block * format->block_limit + ENTRY_HEADER_BYTES + inside,
+                                bytes};
+}
+
+bool entry_key_equals(const struct entry_format *format, const void *at, const void *key,
+                      uint32_t key_bytes)
+{
+    struct entry_header header;
+    entry_peek(at, &header);
+    ASSERT_COSTLY(header.block == 0);
+    if (header.key_bytes != key_bytes)
+        return false;
+    for (uint32_t from = 0; from < key_bytes;) {
+        struct entry_piece piece = payload_piece(format, at, from, key_bytes);
+        if (memcmp(piece.data, (const uint8_t *)key + from, piece.bytes) != 0)
+            return false;
+        from += piece.bytes;
+    }
+    return true;
+}
+
+uint32_t entry_key(const struct entry_format *format, const void *at, void *out)
+{
+    struct entry_header header;
+    entry_peek(at, &header);
+    ASSERT_COSTLY(header.block == 0);
+    for (uint32_t from = 0; from < header.key_bytes;) {
+        struct entry_piece piece = payload_piece(format, at, from, header.key_bytes);
+        memcpy((uint8_t *)out + from, piece.data, piece.bytes);
+        from += piece.bytes;
+    }
+    return header.key_bytes;
+}
+
+unsigned entry_value_pieces(const struct entry_format *format, const void *at, unsigned first,
+                            struct entry_piece *pieces, unsigned max)
+{
+    struct entry_header header;
+    entry_peek(at, &header);
+    ASSERT_COSTLY(header.block == 0);
+    uint32_t from = header.key_bytes;
+    uint32_t end = from + header.value_bytes;
+    if (first >= header.blocks)
+        return 0;
+    if (first > 0) /* piece n > 0 opens block n after the one in which the value begins */
+        from = (from / block_capacity(format) + first) * block_capacity(format);
+    unsigned count = 0;
+    while (count < max && from < end) {
+        pieces[count] = payload_piece(format, at, from, end);
+        from += pieces[count++].bytes;
+    }
+    return count;
+}
+
+/* --- scan --- */
+
+void entry_scan_init(struct entry_scan *scan, const struct entry_format *format, const void *base,
+                     uint32_t bytes, uint32_t position)
+{
+    ASSERT((uintptr_t)base % ENTRY_ALIGN == 0);
+    ASSERT(position % ENTRY_ALIGN == 0 && position <= bytes);
+    *scan =
+        (struct entry_scan){.format = format, .base = base, .bytes = bytes, .position = position};
+}
+
+enum entry_scan_result entry_scan_next(struct entry_scan *scan, bool stop_at_hole,
+                                       struct entry_header *header, uint32_t *offset,
+                                       uint32_t *bytes)
+{
+    uint32_t looked_in_vain = 0;
+    while (scan->bytes - scan->position >= ENTRY_ALIGN) {
+        struct entry_header found;
+        uint32_t at = scan->position;
+        uint32_t size, looked;
+        if (block_check(scan->format, scan->base + at, scan->bytes - at, &found, &size, &looked) ==
+            0) {
+            scan->position += size; /* invariant 4 */
+            if (found.type == ENTRY_PAD)
+                continue;
+            *header = found;
+            *offset = at;
+            *bytes = size;
+            return ENTRY_SCAN_BLOCK;
+        }
+        if (stop_at_hole)
+            return ENTRY_SCAN_STOPPED;
+        scan->position += ENTRY_ALIGN;
+        looked_in_vain += looked; /* invariant 5 */
+        if (looked_in_vain >= SCAN_HOLE_BYTES)
+            return ENTRY_SCAN_STOPPED;
+    }
+    return ENTRY_SCAN_END;
+}

@@ -1,0 +1,93 @@
+/* pm.c - opens a map with the backend that fits its medium, and settles what its fences promise:
+ * dax where the mapping is synchronous, file elsewhere; on a file system in memory no fence can
+ * promise anything. */
+#include "common/pm/pm.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/pm/pm_dax.h"
+#include "common/pm/pm_file.h"
+#include "common/pm/pm_map.h"
+
+/* Owns `map` on success. */
+static int create_backend(const struct pm_map *map, const char *path, enum pm_durability durability,
+                          struct reactor *reactor, struct pm **out)
+{
+    if (map->synchronous)
+        return pm_dax_create(map, out);
+    if (map->in_memory && durability != PM_NONE) {
+        log_event(LOG_WARN, "pm_not_durable",
+                  "path=%s asked=%s got=none reason=\"a file system in memory\"", path,
+                  pm_durability_name(durability));
+        durability = PM_NONE;
+    }
+    return pm_file_create(map, durability, reactor, out);
+}
+
+int pm_open(const struct pm_open_options *options, struct pm **out)
+{
+    struct pm_map map;
+    int error = pm_map_open(options, &map);
+
+    if (error)
+        return error;
+    error = create_backend(&map, options->path, options->durability, options->reactor, out);
+    if (error) {
+        if (options->create)
+            unlink(options->path);
+        pm_map_close(&map);
+    }
+    return error;
+}
+
+int pm_open_peer(int fd, uint64_t offset, uint64_t bytes, enum pm_durability durability,
+                 struct reactor *reactor, struct pm **out)
+{
+    struct pm_map map;
+    int error = pm_map_open_peer(fd, offset, bytes, &map);
+
+    if (error)
+        return error;
+    error = create_backend(&map, "(peer)", durability, reactor, out);
+    if (error) {
+        pm_map_close(&map);
+        return error;
+    }
+    close(fd);
+    return 0;
+}
+
+int pm_fence_wait(struct pm *pm)
+{
+    /* Short beside a sync, long beside a poll. */
+    const struct timespec pause = {.tv_nsec = 50000};
+    struct pm_ticket ticket = pm_fence_start(pm);
+    int done = pm_fence_done(pm, ticket);
+
+    while (done == 0) {
+        nanosleep(&pause, NULL);
+        done = pm_fence_done(pm, ticket);
+    }
+    return done < 0 ? done : 0;
+}
+
+uint64_t pm_sync_count(const struct pm *pm)
+{
+    return pm->ops->sync_count ? pm->ops->sync_count(pm) : 0;
+}
+
+const char *pm_durability_name(enum pm_durability durability)
+{
+    switch (durability) {
+    case PM_FENCE:
+        return "fence";
+    case PM_ASYNC:
+        return "async";
+    case PM_NONE:
+        break;
+    }
+    return "none";
+}

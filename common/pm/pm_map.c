@@ -1,0 +1,300 @@
+/* pm_map.c - finds the size of a file or device, locks the range, reserves its space and maps it.
+ *
+ * 1. Every byte of a map lies inside the file when it is mapped, so that no load or store can meet
+ *    SIGBUS, and has its block, so that no store can meet a full disk.
+ * 2. The lock and the exported descriptor are two open file descriptions. A lock belongs to its
+ *    description: were it the exported one, peers that hold it would keep a dead server's file
+ *    locked.
+ * 3. A file that this call made is gone again when the call fails.
+ */
+#include "common/pm/pm_map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libpmem.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+
+enum { MAP_ALIGN_BYTES = 4096 };
+
+/* The system's reason goes to the log, the caller gets the code. */
+static int step_failed(const char *step, const char *path, int system_errno)
+{
+    log_event(LOG_WARN, "pm_open_failed", "path=%s step=\"%s\" reason=\"%s\"", path, step,
+              strerror(system_errno));
+    switch (system_errno) {
+    case EFBIG: /* over the file system's or the process's limit for one file */
+        return ROWAN_ENOSPACE;
+    case ENOTDIR:
+        return ROWAN_ENOTFOUND;
+    case EISDIR:
+        return ROWAN_EINVALID;
+    default:
+        return error_from_errno(system_errno);
+    }
+}
+
+static bool is_aligned(uint64_t number)
+{
+    return number % MAP_ALIGN_BYTES == 0;
+}
+
+static bool range_is_valid(uint64_t offset, uint64_t bytes)
+{
+    /* INT64_MAX: the end must fit an off_t. */
+    return is_aligned(offset) && is_aligned(bytes) && offset <= INT64_MAX &&
+           bytes <= (uint64_t)INT64_MAX - offset;
+}
+
+static int open_again(int fd)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* A character device has no size of its own; device DAX tells it in sysfs. */
+static int read_device_bytes(dev_t device, const char *path, uint64_t *bytes)
+{
+    char sysfs_path[96];
+    FILE *file;
+    int fields;
+
+    snprintf(sysfs_path, sizeof(sysfs_path), "/sys/dev/char/%u:%u/size", major(device),
+             minor(device));
+    file = fopen(sysfs_path, "re");
+    if (!file)
+        return step_failed("device size", path, EINVAL);
+    fields = fscanf(file, "%" SCNu64, bytes);
+    fclose(file);
+    return fields == 1 ? 0 : step_failed("device size", path, EINVAL);
+}
+
+static int find_bytes(int fd, const char *path, uint64_t *bytes)
+{
+    struct stat st;
+    off_t end;
+
+    if (fstat(fd, &st) < 0)
+        return step_failed("stat", path, errno);
+    switch (st.st_mode & S_IFMT) {
+    case S_IFREG:
+        *bytes = (uint64_t)st.st_size;
+        return 0;
+    case S_IFBLK:
+        end = lseek(fd, 0, SEEK_END);
+        if (end < 0)
+            return step_failed("device size", path, errno);
+        *bytes = (uint64_t)end;
+        return 0;
+    case S_IFCHR:
+        return read_device_bytes(st.st_rdev, path, bytes);
+    default:
+        return step_failed("kind of file", path, EINVAL);
+    }
+}
+
+/* Settles how many bytes the map has: `bytes` as asked, 0 for all there is behind `offset`. */
+static int settle_bytes(int fd, const char *path, uint64_t offset, uint64_t *bytes)
+{
+    uint64_t there, usable;
+    int error = find_bytes(fd, path, &there);
+
+    if (error)
+        return error;
+    usable = there > offset ? there - offset : 0;
+    if (*bytes == 0)
+        *bytes = usable - usable % MAP_ALIGN_BYTES;
+    if (*bytes == 0 || *bytes > usable) {
+        log_event(LOG_WARN, "pm_too_small",
+                  "path=%s bytes=%" PRIu64 " offset=%" PRIu64 " wanted=%" PRIu64, path, there,
+                  offset, *bytes);
+        return ROWAN_EFORMAT;
+    }
+    return 0;
+}
+
+/* Only the range: several servers may share one device at different offsets. */
+static int lock_range(int fd, const char *path, uint64_t offset, uint64_t bytes)
+{
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)offset, .l_len = (off_t)bytes};
+
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    if (errno == EAGAIN || errno == EACCES)
+        return ROWAN_EINUSE;
+    return step_failed("lock", path, errno);
+}
+
+/* posix_fallocate writes a byte into each block where the file system cannot reserve. */
+static int reserve_space(int fd, const char *path, uint64_t offset, uint64_t bytes)
+{
+    struct stat st;
+    int system_errno;
+
+    if (fstat(fd, &st) < 0)
+        return step_failed("stat", path, errno);
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    do
+        system_errno = posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+    while (system_errno == EINTR);
+    return system_errno ? step_failed("reserve space", path, system_errno) : 0;
+}
+
+static int sync_directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *directory;
+    int fd, error = 0;
+
+    if (!slash)
+        directory = strdup(".");
+    else
+        directory = strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    if (!directory)
+        return ROWAN_ENOMEM;
+    fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) < 0)
+        error = step_failed("sync directory", directory, errno);
+    if (fd >= 0)
+        close(fd);
+    free(directory);
+    return error;
+}
+
+/* Reserves, and where the file is new makes it durable under its name. */
+static int prepare_file(int fd, const struct pm_open_options *options, uint64_t bytes)
+{
+    int error = reserve_space(fd, options->path, options->offset, bytes);
+
+    if (error || !options->create || options->durability == PM_NONE)
+        return error;
+    if (fsync(fd) < 0)
+        return step_failed("sync", options->path, errno);
+    return sync_directory_of(options->path);
+}
+
+static int find_in_memory(int fd, const char *path, bool *in_memory)
+{
+    struct statfs fs;
+
+    if (fstatfs(fd, &fs) < 0)
+        return step_failed("file system", path, errno);
+    *in_memory =
+        fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC;
+    return 0;
+}
+
+/* MAP_SYNC succeeds on DAX only (mmap(2)). Large pages are left to the file system: it chose the
+ * page size when it reserved the space. */
+static int map_range(int fd, const char *path, uint64_t offset, struct pm_map *map)
+{
+    const int access = PROT_READ | PROT_WRITE;
+    void *base = mmap(NULL, map->bytes, access, MAP_SHARED_VALIDATE | MAP_SYNC, fd, (off_t)offset);
+
+    map->synchronous = base != MAP_FAILED;
+    if (base == MAP_FAILED) {
+        base = mmap(NULL, map->bytes, access, MAP_SHARED, fd, (off_t)offset);
+        if (base == MAP_FAILED)
+            return step_failed("map", path, errno);
+        /* libpmem knows no mapping but its own, so this is true only where PMEM_IS_PMEM_FORCE=1
+         * (libpmem(7)) says so: memory that a person vouches for, and the tests of dax. */
+        map->synchronous = pmem_is_pmem(base, map->bytes);
+    }
+    map->base = base;
+    return 0;
+}
+
+int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
+{
+    const int flags = O_RDWR | O_CLOEXEC | (options->create ? O_CREAT | O_EXCL : 0);
+    struct pm_map map = {.bytes = options->bytes, .fd = -1};
+    int error;
+
+    if (!range_is_valid(options->offset, options->bytes) || (options->create && !options->bytes))
+        return ROWAN_EINVALID;
+    map.lock_fd = open(options->path, flags, 0600);
+    if (map.lock_fd < 0)
+        return step_failed("open", options->path, errno);
+    if (!options->create) {
+        error = settle_bytes(map.lock_fd, options->path, options->offset, &map.bytes);
+        if (error)
+            goto fail_close;
+    }
+    error = lock_range(map.lock_fd, options->path, options->offset, map.bytes);
+    if (error)
+        goto fail_close;
+    error = prepare_file(map.lock_fd, options, map.bytes);
+    if (error)
+        goto fail_remove;
+    error = find_in_memory(map.lock_fd, options->path, &map.in_memory);
+    if (error)
+        goto fail_remove;
+    map.fd = open_again(map.lock_fd);
+    if (map.fd < 0) {
+        error = step_failed("open again through /proc", options->path, errno);
+        goto fail_remove;
+    }
+    error = map_range(map.fd, options->path, options->offset, &map);
+    if (error)
+        goto fail_close_again;
+    *out = map;
+    return 0;
+
+fail_close_again:
+    close(map.fd);
+fail_remove:
+    if (options->create)
+        unlink(options->path);
+fail_close:
+    close(map.lock_fd);
+    return error;
+}
+
+int pm_map_open_peer(int fd, uint64_t offset, uint64_t bytes, struct pm_map *out)
+{
+    static const char path[] = "(peer)";
+    struct pm_map map = {.bytes = bytes, .lock_fd = -1};
+    int error;
+
+    if (!range_is_valid(offset, bytes) || bytes == 0)
+        return ROWAN_EINVALID;
+    error = settle_bytes(fd, path, offset, &map.bytes);
+    if (error)
+        return error;
+    error = find_in_memory(fd, path, &map.in_memory);
+    if (error)
+        return error;
+    map.fd = open_again(fd);
+    if (map.fd < 0)
+        return step_failed("open again through /proc", path, errno);
+    error = map_range(map.fd, path, offset, &map);
+    if (error) {
+        close(map.fd);
+        return error;
+    }
+    *out = map;
+    return 0;
+}
+
+void pm_map_close(struct pm_map *map)
+{
+    munmap(map->base, map->bytes);
+    close(map->fd);
+    if (map->lock_fd >= 0)
+        close(map->lock_fd);
+}

@@ -1,0 +1,32 @@
+/* common.h - what all roles of a server share. */
+#ifndef SERVER_COMMON_H
+#define SERVER_COMMON_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "common/entry/entry.h"
+#include "common/fabric/fabric.h"
+#include "server/store.h"
+
+/* The first four are fixed at creation; `store` and `format` before the first shard is handed out
+ * (the note that carries it makes them visible to the other roles). */
+struct server_common {
+    uint32_t server;
+    uint64_t incarnation;
+    struct fabric *fabric;
+    struct pm *pm;
+    struct store *store; /* NULL until the server has its first configuration */
+    struct entry_format format;
+
+    _Atomic bool full; /* this server's PM takes no more writes; set by the control role */
+    _Atomic int error; /* the first that ends the server; see server_fail */
+    void (*failed)(void *context);
+    void *failed_context;
+};
+
+/* server_fail: the server cannot go on. Logs the sentence, keeps the error, calls `failed` (which
+ * must not block). Any role, any thread; the first call counts. */
+void server_fail(struct server_common *common, int error, const char *why);
+
+#endif

@@ -1,0 +1,300 @@
+/* A digest role. All digest roles scan every segment of the backup log; each applies only the
+ * entries of its own shards, conditionally on version, so that landing order, duplicates and
+ * several senders do not matter.
+ *
+ * Invariants:
+ *  D1  Only a checksum admits an entry (design, H6).
+ *  D2  A block of an entry is never dropped for want of memory or space: the scan stays in front of
+ * it and tries again (H16). D3  A segment is left only when all of it was scanned after it was
+ * sealed.
+ */
+#include "server/digest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "server/join.h"
+#include "server/log.h"
+
+enum { DIGEST_BLOCKS_PER_POLL = 64 };
+
+/* How soon to look at the open segment again: nobody wakes a digest role for what lands in it. */
+#define DIGEST_LOOK_MIN_NS (2 * NS_PER_MS)
+#define DIGEST_LOOK_MAX_NS (64 * NS_PER_MS)
+
+struct digest {
+    struct server_common *common;
+    uint32_t number;
+    struct inbox inbox, outbox;
+    struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
+    struct blog_segment *current;                /* NULL: the backup log has not begun */
+    struct entry_scan scan;                      /* of the current segment */
+    struct join join;
+    bool join_ready;
+    struct log log; /* of joined entries */
+    struct digest_jobs jobs;
+    uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
+    uint64_t look_ns;       /* when */
+    _Atomic uint64_t entries;
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+};
+
+/* --- applying --- */
+
+/* Makes the contiguous, checked entry at `offset` the newest of its key, if it is. Errors:
+ * ROWAN_ENOMEM. */
+static int apply(struct digest *digest, struct shard_state *shard,
+                 const struct entry_header *header, uint64_t offset)
+{
+    const void *at = pm_at(digest->common->pm, offset);
+    uint32_t key_bytes = entry_key(&digest->common->format, at, digest->key);
+    uint64_t previous;
+    int result = index_update(shard->index, index_hash(digest->key, key_bytes), digest->key,
+                              key_bytes, header->version, offset, &previous);
+    if (result < 0)
+        return result;
+    if (header->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
+        atomic_store_explicit(&shard->version, header->version, memory_order_relaxed);
+    uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
+    atomic_store_explicit(&digest->entries, entries + 1, memory_order_relaxed);
+    return 0;
+}
+
+static bool is_contiguous(const struct digest *digest, const struct join_entry *entry,
+                          const struct entry_header *header)
+{
+    const struct entry_format *format = &digest->common->format;
+    for (uint32_t block = 0; block + 1u < entry->blocks; block++) {
+        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
+        if (entry->offsets[block + 1] != entry->offsets[block] + bytes)
+            return false;
+    }
+    return store_segment_of(digest->common->store, entry->offsets[0]) ==
+           store_segment_of(digest->common->store, entry->offsets[entry->blocks - 1]);
+}
+
+/* Copies the blocks one behind the other into the role's own log. Errors: ROWAN_EFULL. */
+static int copy_blocks(struct digest *digest, const struct join_entry *entry,
+                       const struct entry_header *header, uint64_t *offset)
+{
+    const struct entry_format *format = &digest->common->format;
+    struct pm *pm = digest->common->pm;
+    int error = log_reserve(&digest->log,
+                            entry_bytes(format, header->key_bytes, header->value_bytes), offset);
+    if (error)
+        return error;
+    uint64_t to = *offset;
+    for (uint32_t block = 0; block < entry->blocks; block++) {
+        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
+        pm_store(pm, to, pm_at(pm, entry->offsets[block]), bytes);
+        to += bytes;
+    }
+    return 0;
+}
+
+static int apply_joined(struct digest *digest, struct shard_state *shard,
+                        const struct entry_header *header, struct join_entry *entry)
+{
+    uint64_t offset = entry->offsets[0];
+    int error = 0;
+    if (!is_contiguous(digest, entry, header))
+        error = copy_blocks(digest, entry, header, &offset);
+    if (!error)
+        error = apply(digest, shard, header, offset);
+    if (!error)
+        join_remove(entry);
+    return error;
+}
+
+/* Errors: the block cannot be taken now; look at it again. */
+static int take_block(struct digest *digest, const struct entry_header *header, uint64_t offset)
+{
+    struct shard_state *shard = digest->shards[header->shard];
+    if (!shard || version_epoch(header->version) < shard->epoch ||
+        (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
+        return 0;
+    if (header->blocks == 1)
+        return apply(digest, shard, header, offset);
+    struct join_entry *entry = join_add(&digest->join, header, offset);
+    return entry ? apply_joined(digest, shard, header, entry) : 0;
+}
+
+/* --- scanning --- */
+
+static void enter(struct digest *digest, struct blog_segment *segment)
+{
+    digest->current = segment;
+    entry_scan_init(&digest->scan, &digest->common->format,
+                    pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
+}
+
+/* To the next segment. The old one may be freed as soon as it was left, so its successor is taken
+ * first; the control role posts ahead, so there is one unless the PM is full. */
+static bool leave(struct digest *digest)
+{
+    struct blog_segment *old = digest->current;
+    struct blog_segment *next = atomic_load_explicit(&old->next, memory_order_acquire);
+    if (!next)
+        return false;
+    enter(digest, next);
+    atomic_fetch_add_explicit(&old->digested, 1, memory_order_release);
+    return true;
+}
+
+/* One step of the scan; false if there is nothing to do now. */
+static bool scan_step(struct digest *digest)
+{
+    /* Read before the scan: what landed before the sealing is seen by a scan that starts after. */
+    bool sealed = atomic_load_explicit(&digest->current->sealed, memory_order_acquire);
+    struct entry_header header;
+    uint32_t offset, bytes;
+    switch (entry_scan_next(&digest->scan, !sealed, &header, &offset, &bytes)) {
+    case ENTRY_SCAN_BLOCK:
+        if (take_block(digest, &header, digest->current->offset + offset)) {
+            digest->scan.position = offset;
+            return false;
+        }
+        return true;
+    case ENTRY_SCAN_STOPPED:
+        return sealed;
+    case ENTRY_SCAN_END:
+        return sealed && leave(digest);
+    }
+    return false;
+}
+
+static bool scan_some(struct digest *digest)
+{
+    if (!digest->current)
+        return false;
+    unsigned steps = 0;
+    while (steps < DIGEST_BLOCKS_PER_POLL && scan_step(digest))
+        steps++;
+    return steps > 0;
+}
+
+/* --- the role --- */
+
+static void take_shard(struct digest *digest, struct shard_state *shard)
+{
+    ASSERT(!shard->primary);
+    digest->shards[shard->id] = shard;
+}
+
+static void take_segment(struct digest *digest, struct blog_segment *segment)
+{
+    ASSERT(!digest->current);
+    log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
+    int error = join_init(&digest->join, &digest->common->format);
+    if (error) {
+        server_fail(digest->common, error, "no memory for the digest of the backup log");
+        return;
+    }
+    digest->join_ready = true;
+    enter(digest, segment);
+}
+
+static void take_notes(struct digest *digest)
+{
+    struct note note;
+    while (note_pop(&digest->inbox, &note)) {
+        if (note.kind == NOTE_SHARD) {
+            take_shard(digest, note.shard);
+        } else if (note.kind == NOTE_SEGMENT) {
+            take_segment(digest, note.segment);
+        } else {
+            ASSERT(note.kind == NOTE_DIGEST);
+            digest_jobs_add(&digest->jobs, note.job, digest->shards[note.job->shard]);
+        }
+    }
+}
+
+/* After work the open segment is looked at soon, then ever more seldom, then not at all until a
+ * note, or whoever shares this thread, wakes the role. */
+static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_t *wake_ns)
+{
+    if (busy) {
+        digest->look_after_ns = DIGEST_LOOK_MIN_NS;
+        digest->look_ns = now_ns + DIGEST_LOOK_MIN_NS;
+        return;
+    }
+    if (digest->look_after_ns == 0)
+        return;
+    if (now_ns >= digest->look_ns) {
+        digest->look_after_ns *= 2;
+        if (digest->look_after_ns > DIGEST_LOOK_MAX_NS) {
+            digest->look_after_ns = 0;
+            return;
+        }
+        digest->look_ns = now_ns + digest->look_after_ns;
+    }
+    if (digest->look_ns < *wake_ns)
+        *wake_ns = digest->look_ns;
+}
+
+enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct digest *digest = role;
+    take_notes(digest);
+    bool busy = scan_some(digest);
+    busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
+                             &digest->common->format);
+    plan_look(digest, busy, now_ns, wake_ns);
+    return busy ? POLL_BUSY : POLL_IDLE;
+}
+
+int digest_create(struct server_common *common, uint32_t number, struct digest **out)
+{
+    struct digest *digest = calloc(1, sizeof *digest);
+    if (!digest)
+        return ROWAN_ENOMEM;
+    digest->common = common;
+    digest->number = number;
+    int error = inbox_init(&digest->inbox, NOTE_CAPACITY);
+    if (error)
+        goto fail;
+    error = inbox_init(&digest->outbox, NOTE_CAPACITY);
+    if (error)
+        goto fail_inbox;
+    *out = digest;
+    return 0;
+
+fail_inbox:
+    inbox_fini(&digest->inbox);
+fail:
+    free(digest);
+    return error;
+}
+
+void digest_destroy(struct digest *digest)
+{
+    if (!digest)
+        return;
+    note_drain(&digest->inbox);
+    note_drain(&digest->outbox);
+    inbox_fini(&digest->outbox);
+    inbox_fini(&digest->inbox);
+    for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
+        shard_state_destroy(digest->shards[id]);
+    digest_jobs_drop(&digest->jobs);
+    if (digest->join_ready)
+        join_fini(&digest->join);
+    free(digest);
+}
+
+struct inbox *digest_inbox(struct digest *digest)
+{
+    return &digest->inbox;
+}
+
+struct inbox *digest_outbox(struct digest *digest)
+{
+    return &digest->outbox;
+}
+
+uint64_t digest_entries(const struct digest *digest)
+{
+    return atomic_load_explicit(&digest->entries, memory_order_relaxed);
+}

@@ -1,0 +1,32 @@
+/* digest.h - a digest role: scans the backup log and keeps the indexes of the shards it owns. A
+ * poller.
+ *
+ * It scans segments in the order they were posted. A sealed segment it scans to its end; the open
+ * one as far as whole entries reach, so that it is never far behind. Landing never touches an
+ * index.
+ */
+#ifndef SERVER_DIGEST_H
+#define SERVER_DIGEST_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "common/reactor/reactor.h"
+#include "server/common.h"
+#include "server/note.h"
+
+struct digest;
+
+/* Errors: ROWAN_ENOMEM. `common` outlives the role. */
+int digest_create(struct server_common *common, uint32_t number, struct digest **out);
+void digest_destroy(struct digest *digest);
+
+poll_function digest_poll;
+
+struct inbox *digest_inbox(struct digest *digest);  /* from the control role */
+struct inbox *digest_outbox(struct digest *digest); /* to the control role */
+
+/* Entries applied since start. Any thread. */
+uint64_t digest_entries(const struct digest *digest);
+
+#endif

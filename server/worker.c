@@ -1,0 +1,399 @@
+/* A worker. A poll takes up to 32 events, walks the requests among them in stages (hash and bucket
+ * prefetch, entry prefetch, act) so that cache misses overlap, then posts one batch to each backup
+ * and completes what has landed. Reads are answered at once from the index, straight from the log;
+ * writes take their way through worker_write.c.
+ *
+ * Invariants:
+ *  W1  Only the worker that owns a shard hands out its versions, and its index is written by no
+ * other role. W2  A read sees only entries that are on all replicas: the index is updated by
+ * completions alone. W3  A request is refused before any data is touched, or it is carried out;
+ * nothing in between.
+ */
+#include "server/worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/cluster/control.h"
+#include "server/worker_state.h"
+
+enum { REPLY_MAX_PIECES = FABRIC_MAX_IOV - 1 };
+
+void worker_count(_Atomic uint64_t *counter)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* --- reads and replies --- */
+
+int worker_object(struct worker *worker, uint64_t offset, struct entry_header *header)
+{
+    if (offset == 0)
+        return ROWAN_ENOTFOUND;
+    uint64_t room = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
+    const void *at = pm_at(worker->common->pm, offset);
+    if (entry_verify(&worker->common->format, at, room, NULL))
+        return ROWAN_EDAMAGED;
+    entry_peek(at, header);
+    return header->type == ENTRY_PUT ? 0 : ROWAN_ENOTFOUND;
+}
+
+bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
+                  uint32_t tag, int status, uint64_t version, uint64_t value_offset)
+{
+    struct message_reply reply = {.type = MESSAGE_REPLY,
+                                  .layout = MESSAGE_LAYOUT,
+                                  .status = (int16_t)status,
+                                  .operation = operation,
+                                  .tag = tag,
+                                  .version = version,
+                                  .term = worker->config ? worker->config->term : 0};
+    struct fabric_iov iov[FABRIC_MAX_IOV] = {{.data = &reply, .bytes = sizeof reply}};
+    unsigned count = 1;
+    if (value_offset) {
+        struct entry_piece pieces[REPLY_MAX_PIECES];
+        count +=
+            entry_value_pieces(&worker->common->format, pm_at(worker->common->pm, value_offset), 0,
+                               pieces, REPLY_MAX_PIECES);
+        for (unsigned i = 1; i < count; i++) {
+            iov[i] = (struct fabric_iov){pieces[i - 1].data, pieces[i - 1].bytes};
+            reply.value_bytes += pieces[i - 1].bytes;
+        }
+    }
+    /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
+    return fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN;
+}
+
+int worker_find_shard(struct worker *worker, const struct message_request *request,
+                      struct shard_state **out)
+{
+    struct shard_state *shard = worker->shards[request->shard];
+    if (!shard)
+        return ROWAN_ENOTMINE;
+    if (shard->epoch != request->epoch)
+        return ROWAN_EEPOCH;
+    *out = shard;
+    return 0;
+}
+
+/* The key's slot must belong to the shard: a client with a wrong map must not plant a key here. */
+static int check_slot(struct worker *worker, const struct request *request)
+{
+    uint16_t slot = slot_of_key(request->key, request->header.key_bytes);
+    const struct shard *shard = cluster_shard_of_slot(worker->config, slot);
+    return shard->id == request->header.shard ? 0 : ROWAN_ENOTMINE;
+}
+
+/* False if the client has no room for the reply. */
+static bool read_object(struct worker *worker, const struct request *request)
+{
+    struct shard_state *shard;
+    uint64_t offset = 0, version = 0;
+    int status = worker_find_shard(worker, &request->header, &shard);
+    if (!status) {
+        struct entry_header header;
+        offset = index_find(shard->index, request->hash, request->key, request->header.key_bytes);
+        status = worker_object(worker, offset, &header);
+        if (status)
+            offset = 0;
+        else
+            version = header.version;
+    }
+    if (!worker_reply(worker, request->client, request->header.operation, request->header.tag,
+                      status, version, offset))
+        return false;
+    worker_count(&worker->counts.gets);
+    return true;
+}
+
+/* --- events --- */
+
+static void client_accepted(struct worker *worker, struct fabric_conn *conn)
+{
+    struct client_link *client = calloc(1, sizeof *client);
+    if (!client) {
+        fabric_conn_close(conn);
+        return;
+    }
+    client->kind = LINK_CLIENT;
+    client->conn = conn;
+    conn->user = client;
+    client->next = worker->clients;
+    if (worker->clients)
+        worker->clients->previous = client;
+    worker->clients = client;
+}
+
+static void client_free(struct worker *worker, struct client_link *client)
+{
+    if (client->previous)
+        client->previous->next = client->next;
+    else
+        worker->clients = client->next;
+    if (client->next)
+        client->next->previous = client->previous;
+    free(client);
+}
+
+/* Doomed clients stay whole until the end of the poll: requests taken from them may be on the
+ * stack. */
+static void client_doom(struct worker *worker, struct client_link *client)
+{
+    if (client->doomed)
+        return;
+    client->doomed = true;
+    client->doomed_next = worker->doomed;
+    worker->doomed = client;
+}
+
+static void bury_doomed(struct worker *worker)
+{
+    while (worker->doomed) {
+        struct client_link *client = worker->doomed;
+        worker->doomed = client->doomed_next;
+        worker_write_forget(worker, client);
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < worker->held_count; i++) {
+            if (worker->held[i].client != client)
+                worker->held[kept++] = worker->held[i];
+        }
+        worker->held_count = kept;
+        if (client->conn)
+            fabric_conn_close(client->conn);
+        client_free(worker, client);
+    }
+}
+
+void worker_release(struct client_link *client, uint64_t message)
+{
+    if (client->conn)
+        fabric_message_release(client->conn, message);
+}
+
+/* Garbage from a client ends its connection and nothing else. */
+static void client_message(struct worker *worker, struct client_link *client,
+                           const struct fabric_event *event)
+{
+    struct request *request = &worker->taken[worker->taken_count];
+    *request = (struct request){.client = client, .message = event->message};
+    if (message_parse_request(event->data, event->bytes, &request->header, &request->key,
+                              &request->value)) {
+        worker->taken_count++;
+        return;
+    }
+    log_event(LOG_WARN, "client_garbage", "worker=%u bytes=%u", worker->number, event->bytes);
+    client_doom(worker, client);
+}
+
+static void take_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
+{
+    if (event->kind == FABRIC_ACCEPTED) {
+        client_accepted(worker, event->conn);
+        return;
+    }
+    const enum link_kind *kind = event->conn->user;
+    if (!kind)
+        return; /* no memory for it: closed when it was accepted */
+    struct client_link *client = event->conn->user;
+    if (*kind == LINK_PEER) {
+        worker_peer_event(worker, event, now_ns);
+    } else if (event->kind == FABRIC_CLOSED) {
+        client->conn = NULL;
+        client_doom(worker, client);
+    } else if (event->kind == FABRIC_MESSAGE && !client->doomed) {
+        client_message(worker, client, event);
+    }
+}
+
+/* --- requests --- */
+
+/* False if the client has no room for the reply: the request is to be kept. */
+static bool act(struct worker *worker, const struct request *request)
+{
+    int status = worker->config ? check_slot(worker, request) : ROWAN_ENOTMINE;
+    if (!status && request->header.type != MESSAGE_GET)
+        return worker_write(worker, request);
+    bool answered = status ? worker_reply(worker, request->client, request->header.operation,
+                                          request->header.tag, status, 0, 0)
+                           : read_object(worker, request);
+    if (answered)
+        worker_release(request->client, request->message);
+    return answered;
+}
+
+static void act_on_taken(struct worker *worker)
+{
+    struct shard_state *shard;
+    for (uint32_t i = 0; i < worker->taken_count; i++) {
+        struct request *request = &worker->taken[i];
+        request->hash = index_hash(request->key, request->header.key_bytes);
+        if (!worker_find_shard(worker, &request->header, &shard))
+            index_prefetch(shard->index, request->hash);
+    }
+    for (uint32_t i = 0; i < worker->taken_count; i++) {
+        const struct request *request = &worker->taken[i];
+        if (!worker_find_shard(worker, &request->header, &shard))
+            index_prefetch_entry(shard->index, request->hash);
+    }
+    for (uint32_t i = 0; i < worker->taken_count; i++) {
+        const struct request *request = &worker->taken[i];
+        if (act(worker, request))
+            continue;
+        if (worker->held_count < WORKER_HELD) {
+            worker->held[worker->held_count++] = *request;
+            continue;
+        }
+        /* Its answers pile up and it takes none: it has had its chance. */
+        log_event(LOG_WARN, "client_does_not_read", "worker=%u", worker->number);
+        client_doom(worker, request->client);
+    }
+    worker->taken_count = 0;
+}
+
+/* Requests whose answer found no room, oldest first. True if one was answered. */
+static bool act_on_held(struct worker *worker)
+{
+    uint32_t count = worker->held_count, kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!act(worker, &worker->held[i]))
+            worker->held[kept++] = worker->held[i];
+    }
+    worker->held_count = kept;
+    return kept < count;
+}
+
+/* --- notes from the control role --- */
+
+static void adopt_config(struct worker *worker, struct cluster_config *config)
+{
+    cluster_release(worker->config);
+    worker->config = config;
+    worker_peer_configure(worker);
+}
+
+static void adopt_shard(struct worker *worker, struct shard_state *shard)
+{
+    ASSERT(shard->primary && worker->config);
+    if (!worker->log_ready) {
+        log_init(&worker->log, worker->common->store, OWNER_WORKER, worker->number);
+        worker->log_ready = true;
+    }
+    worker_peer_resolve(worker, shard);
+    worker->shards[shard->id] = shard;
+}
+
+static void take_notes(struct worker *worker)
+{
+    struct note note;
+    while (note_pop(&worker->inbox, &note)) {
+        if (note.kind == NOTE_CONFIG) {
+            adopt_config(worker, note.config);
+        } else if (note.kind == NOTE_SHARD) {
+            adopt_shard(worker, note.shard);
+        } else {
+            ASSERT(note.kind == NOTE_DIGEST);
+            digest_jobs_add(&worker->jobs, note.job, worker->shards[note.job->shard]);
+        }
+    }
+}
+
+/* --- the role --- */
+
+enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct worker *worker = role;
+    take_notes(worker);
+    worker_peer_poll(worker, now_ns, wake_ns);
+    worker->batch++;
+    bool busy = act_on_held(worker);
+
+    struct fabric_event events[WORKER_EVENTS];
+    unsigned count = fabric_poll(worker->endpoint, now_ns, events, WORKER_EVENTS);
+    for (unsigned i = 0; i < count; i++)
+        take_event(worker, &events[i], now_ns);
+    act_on_taken(worker);
+
+    busy |= worker_write_advance(worker);
+    bury_doomed(worker);
+    busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
+                             &worker->common->format);
+    fabric_flush(worker->endpoint);
+    return busy || count ? POLL_BUSY : POLL_IDLE;
+}
+
+int worker_create(struct server_common *common, uint32_t number, struct worker **out)
+{
+    struct worker *worker = aligned_alloc(64, (sizeof *worker + 63) / 64 * 64);
+    if (!worker)
+        return ROWAN_ENOMEM;
+    memset(worker, 0, sizeof *worker);
+    worker->common = common;
+    worker->number = number;
+    int error = op_table_init(&worker->ops);
+    if (error)
+        goto fail;
+    error = inbox_init(&worker->inbox, NOTE_CAPACITY);
+    if (error)
+        goto fail_ops;
+    error = inbox_init(&worker->outbox, NOTE_CAPACITY);
+    if (error)
+        goto fail_inbox;
+    error = fabric_endpoint_open(common->fabric, number, &worker->endpoint);
+    if (error)
+        goto fail_outbox;
+    *out = worker;
+    return 0;
+
+fail_outbox:
+    inbox_fini(&worker->outbox);
+fail_inbox:
+    inbox_fini(&worker->inbox);
+fail_ops:
+    op_table_fini(&worker->ops);
+fail:
+    free(worker);
+    return error;
+}
+
+void worker_destroy(struct worker *worker)
+{
+    if (!worker)
+        return;
+    fabric_endpoint_close(worker->endpoint);
+    while (worker->clients)
+        client_free(worker, worker->clients);
+    note_drain(&worker->inbox);
+    note_drain(&worker->outbox);
+    inbox_fini(&worker->outbox);
+    inbox_fini(&worker->inbox);
+    for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
+        shard_state_destroy(worker->shards[id]);
+    digest_jobs_drop(&worker->jobs);
+    op_table_fini(&worker->ops);
+    cluster_release(worker->config);
+    free(worker);
+}
+
+struct fabric_endpoint *worker_endpoint(struct worker *worker)
+{
+    return worker->endpoint;
+}
+
+struct inbox *worker_inbox(struct worker *worker)
+{
+    return &worker->inbox;
+}
+
+struct inbox *worker_outbox(struct worker *worker)
+{
+    return &worker->outbox;
+}
+
+const struct worker_counts *worker_counts(const struct worker *worker)
+{
+    return &worker->counts;
+}

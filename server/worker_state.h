@@ -1,0 +1,153 @@
+/* worker_state.h - the inside of a worker, shared by worker.c, worker_write.c and worker_peer.c.
+ *
+ * Batches. Every poll that sends entries has a number, the batch. An entry of batch n goes to all
+ * backups of its shard, and to the local map, as part of batch n. For each of these places the
+ * worker knows the last batch it handed over (posted) and the last that is durable there (landed).
+ * An op is replicated when landed >= its batch at each place, or, at a backup, nothing is
+ * outstanding.
+ */
+#ifndef SERVER_WORKER_STATE_H
+#define SERVER_WORKER_STATE_H
+
+#include "common/cluster/cluster.h"
+#include "server/log.h"
+#include "server/op.h"
+#include "server/worker.h"
+
+enum {
+    WORKER_EVENTS = 32,   /* requests taken in one poll */
+    WORKER_HELD = 1024,   /* requests whose answer found no room */
+    WORKER_FENCES = 1024, /* local fences outstanding */
+    WORKER_MAX_IN_FLIGHT_BYTES =
+        4 << 20,                  /* of entries: what a full backup must still have room for */
+    WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
+};
+
+#define WORKER_RECONNECT_NS (20 * NS_PER_MS)
+
+struct peer {
+    enum link_kind kind;
+    uint32_t server;
+    uint32_t control_endpoint; /* its index there */
+    char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
+    struct fabric_conn *conn; /* NULL: not connected and not trying */
+    bool connected;
+    bool needed; /* backs a shard of this worker */
+    bool full;   /* its PM takes no more */
+    uint64_t retry_ns;
+    uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
+    uint64_t posted, landed; /* batches */
+};
+
+struct fence {
+    uint64_t batch;
+    struct pm_ticket ticket;
+};
+
+/* A request: parsed; its message is not released yet. */
+struct request {
+    struct client_link *client;
+    uint64_t message;
+    uint64_t hash;
+    struct message_request header;
+    const uint8_t *key, *value;
+};
+
+struct worker {
+    struct server_common *common;
+    uint32_t number;
+    struct fabric_endpoint *endpoint;
+    struct inbox inbox, outbox;
+    struct cluster_config *config;
+    struct worker_counts counts;
+
+    struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this worker owns */
+    struct shard_state *active;                  /* those with writes in flight */
+
+    struct peer peers[CLUSTER_MAX_MEMBERS];
+    uint32_t peer_count;
+
+    struct client_link *clients, *doomed;
+    struct request taken[WORKER_EVENTS]; /* in this poll */
+    uint32_t taken_count;
+    struct request held[WORKER_HELD]; /* until there is room for their answers */
+    uint32_t held_count;
+
+    struct op_table ops;
+    struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
+    uint32_t replying_count;
+    uint32_t in_flight_blocks, in_flight_bytes;
+
+    struct log log;
+    bool log_ready;
+    uint64_t batch; /* of this poll */
+    bool stored;    /* this poll stored into the t-log */
+    struct fence fences[WORKER_FENCES];
+    uint32_t fence_first, fence_count;
+    uint64_t local_landed; /* the last batch that is durable in the local map */
+
+    struct digest_jobs jobs;
+
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+    _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
+};
+
+/* --- worker.c --- */
+
+/* Sends a reply; false when the client has no room for it. `value` may be a put's entry (0: none).
+ */
+bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
+                  uint32_t tag, int status, uint64_t version, uint64_t value_offset);
+
+/* The object at an index offset: 0 and its header, ROWAN_ENOTFOUND (none, or a tombstone), or
+ * ROWAN_EDAMAGED. */
+int worker_object(struct worker *worker, uint64_t offset, struct entry_header *header);
+
+/* The shard a request names, if this worker may serve it: 0, ROWAN_ENOTMINE or ROWAN_EEPOCH. */
+int worker_find_shard(struct worker *worker, const struct message_request *request,
+                      struct shard_state **out);
+
+/* One writer: a plain increment, made readable by other threads. */
+void worker_count(_Atomic uint64_t *counter);
+
+/* Gives a message of the client back to the fabric. */
+void worker_release(struct client_link *client, uint64_t message);
+
+/* --- worker_write.c --- */
+
+/* Takes in a put, conditional put or delete, and the message with it. False if the client has no
+ * room for the refusal: then nothing happened and the message stays the caller's. */
+bool worker_write(struct worker *worker, const struct request *request);
+
+/* Posts what the poll stored and added, completes what has landed. True if anything moved. */
+bool worker_write_advance(struct worker *worker);
+
+/* The client's connection has gone. */
+void worker_write_forget(struct worker *worker, struct client_link *client);
+
+/* Sends every write in flight that may not have landed at the peer to it again. */
+void worker_write_resend(struct worker *worker, uint32_t peer);
+
+/* --- worker_peer.c --- */
+
+/* The peers of the configuration; and the positions of a shard's backups among them. */
+void worker_peer_configure(struct worker *worker);
+void worker_peer_resolve(struct worker *worker, struct shard_state *shard);
+
+/* Connects where a connection is missing; lowers *wake_ns to the next attempt. */
+void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* An event of a peer's connection (`event->conn->user` is the peer). */
+void worker_peer_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns);
+
+/* Adds a block to the peer's batch of this poll; there is room. Posts it. */
+void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes);
+void worker_peer_post(struct worker *worker);
+
+static inline bool peer_has_landed(const struct peer *peer, uint64_t batch)
+{
+    return peer->landed >= batch ||
+           (peer->connected && peer->landed == peer->posted && peer->open_batch == 0);
+}
+
+#endif

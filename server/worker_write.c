@@ -1,0 +1,368 @@
+/* The way of a write through a worker: admitted, judged (if conditional), given a version, stored
+ * in the t-log, sent to every backup; and when it has landed everywhere: indexed and answered.
+ *
+ * Invariants:
+ *  W4  Versions of a shard complete in order: all its entries take the same connections, whose
+ * blocks land in order (F1), and a resend keeps the order. So the last completed version is the end
+ * of the resolved prefix. W5  A version is taken only when nothing can refuse the write any more:
+ * t-log space is reserved, and each backup's queue has room. W6  A conditional write is judged when
+ * no write of its key is in flight; later writes of the key queue behind it. W7  Entries in flight
+ * never exceed WORKER_MAX_IN_FLIGHT_BYTES, so a backup that says "full" while it still has that
+ * much for each sender can take in what is on the way.
+ *
+ *  op:  WAITING --(W6)--> IN_FLIGHT --(landed everywhere)--> closed, or REPLYING --(room)--> closed
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "server/worker_state.h"
+
+/* --- admission --- */
+
+static int check_space(struct worker *worker, const struct shard_state *shard)
+{
+    if (atomic_load_explicit(&worker->common->full, memory_order_relaxed))
+        return ROWAN_EFULL;
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (worker->peers[shard->backups[i]].full)
+            return ROWAN_EFULL;
+    }
+    return 0;
+}
+
+static int check_queues(struct worker *worker, const struct shard_state *shard, uint32_t blocks,
+                        uint32_t bytes)
+{
+    if (worker->in_flight_blocks + blocks > fabric_caps(worker->common->fabric)->max_batch_blocks ||
+        worker->in_flight_bytes + bytes > WORKER_MAX_IN_FLIGHT_BYTES)
+        return ROWAN_EBUSY;
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        const struct peer *peer = &worker->peers[shard->backups[i]];
+        if (peer->connected && fabric_rowan_room(peer->conn) < blocks)
+            return ROWAN_EBUSY;
+    }
+    return 0;
+}
+
+static int admit(struct worker *worker, const struct message_request *request,
+                 struct shard_state **shard)
+{
+    int error = worker_find_shard(worker, request, shard);
+    if (error)
+        return error;
+    error = check_space(worker, *shard);
+    if (error)
+        return error;
+    const struct entry_format *format = &worker->common->format;
+    return check_queues(worker, *shard,
+                        entry_blocks(format, request->key_bytes, request->value_bytes),
+                        entry_bytes(format, request->key_bytes, request->value_bytes));
+}
+
+/* --- judging --- */
+
+/* The version the key has now goes to *version: 0 if it has no value. */
+static int judge(struct worker *worker, const struct shard_state *shard, uint64_t hash,
+                 const struct message_request *request, const uint8_t *key, uint64_t *version)
+{
+    struct entry_header header;
+    uint64_t offset = index_find(shard->index, hash, key, request->key_bytes);
+    int error = worker_object(worker, offset, &header);
+    if (error == ROWAN_EDAMAGED)
+        return error;
+    *version = error ? 0 : header.version;
+    if (request->type == MESSAGE_DELETE)
+        return error;
+    return *version == request->expected ? 0 : ROWAN_EVERSION;
+}
+
+/* --- sending --- */
+
+static void link_in_flight(struct worker *worker, struct shard_state *shard, struct op *op)
+{
+    op->shard_next = NULL;
+    if (shard->last_in_flight)
+        shard->last_in_flight->shard_next = op;
+    else
+        shard->first_in_flight = op;
+    shard->last_in_flight = op;
+    if (!shard->active) {
+        shard->active = true;
+        shard->next_active = worker->active;
+        worker->active = shard;
+    }
+    worker->in_flight_blocks += op->blocks;
+    worker->in_flight_bytes += op->bytes;
+}
+
+/* Encodes block by block in a cached buffer, stores it in the t-log, and adds those very bytes to
+ * the batch of each connected backup; one that is not connected gets them when it is (resend). */
+static void send_blocks(struct worker *worker, struct shard_state *shard,
+                        struct entry_header *header, const uint8_t *key, const uint8_t *value,
+                        uint64_t offset)
+{
+    struct pm *pm = worker->common->pm;
+    for (uint32_t block = 0; block < header->blocks; block++) {
+        header->block = (uint16_t)block;
+        uint32_t bytes =
+            entry_encode_block(&worker->common->format, header, key, value, worker->staging);
+        pm_store(pm, offset, worker->staging, bytes);
+        for (uint32_t i = 0; i < shard->backup_count; i++) {
+            struct peer *peer = &worker->peers[shard->backups[i]];
+            if (peer->connected)
+                worker_peer_add(worker, peer, pm_at(pm, offset), bytes);
+        }
+        offset += bytes;
+    }
+    worker->stored = true;
+}
+
+static int send_entry(struct worker *worker, struct op *op, struct shard_state *shard,
+                      const struct message_request *request, const uint8_t *key,
+                      const uint8_t *value)
+{
+    const struct entry_format *format = &worker->common->format;
+    op->bytes = entry_bytes(format, request->key_bytes, request->value_bytes);
+    op->blocks = entry_blocks(format, request->key_bytes, request->value_bytes);
+    int error = log_reserve(&worker->log, op->bytes, &op->offset);
+    if (error)
+        return error;
+    op->shard = shard;
+    op->version = version_make(shard->epoch, ++shard->counter);
+    op->batch = worker->batch;
+    struct entry_header header = {.type =
+                                      request->type == MESSAGE_DELETE ? ENTRY_DELETE : ENTRY_PUT,
+                                  .shard = shard->id,
+                                  .version = op->version,
+                                  .key_bytes = request->key_bytes,
+                                  .value_bytes = request->value_bytes,
+                                  .blocks = (uint16_t)op->blocks,
+                                  .client_id = request->client_id,
+                                  .operation = request->operation};
+    send_blocks(worker, shard, &header, key, value, op->offset);
+    op->state = OP_IN_FLIGHT;
+    link_in_flight(worker, shard, op);
+    return 0;
+}
+
+/* --- ending --- */
+
+/* The op has its outcome; its record goes as soon as the client has taken the reply. */
+static void finish(struct worker *worker, struct op *op, int status, uint64_t version)
+{
+    if (!op->client ||
+        worker_reply(worker, op->client, op->operation, op->tag, status, version, 0)) {
+        op_close(&worker->ops, op);
+        return;
+    }
+    op->state = OP_REPLYING;
+    op->status = status;
+    op->version = version;
+    worker->replying[worker->replying_count++] = op;
+}
+
+static bool reply_again(struct worker *worker)
+{
+    uint32_t count = worker->replying_count, kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct op *op = worker->replying[i];
+        if (!op->client ||
+            worker_reply(worker, op->client, op->operation, op->tag, op->status, op->version, 0))
+            op_close(&worker->ops, op);
+        else
+            worker->replying[kept++] = op;
+    }
+    worker->replying_count = kept;
+    return kept < count;
+}
+
+/* Judges the write and sends it, or ends it. The message may be released afterwards. */
+static void start(struct worker *worker, struct op *op, const struct message_request *request,
+                  const uint8_t *key, const uint8_t *value)
+{
+    struct shard_state *shard;
+    uint64_t version = 0;
+    int status = admit(worker, request, &shard);
+    if (!status && op->conditional)
+        status = judge(worker, shard, op->hash, request, key, &version);
+    if (!status)
+        status = send_entry(worker, op, shard, request, key, value);
+    if (status)
+        finish(worker, op, status, version);
+}
+
+/* After a write of the key has left: those behind it that may start now. */
+static void start_waiting(struct worker *worker, uint64_t hash)
+{
+    struct op *op;
+    while ((op = op_next_waiting(&worker->ops, hash)) && op_may_start(&worker->ops, op)) {
+        struct client_link *client = op->client;
+        uint64_t message = op->message;
+        start(worker, op, &op->request, op->key, op->value);
+        worker_release(client, message);
+    }
+}
+
+bool worker_write(struct worker *worker, const struct request *request)
+{
+    struct client_link *client = request->client;
+    struct op *op =
+        client->ops < WORKER_MAX_CLIENT_OPS ? op_open(&worker->ops, request->hash, client) : NULL;
+    if (!op) {
+        bool told = worker_reply(worker, client, request->header.operation, request->header.tag,
+                                 ROWAN_EBUSY, 0, 0);
+        if (told)
+            worker_release(client, request->message);
+        return told;
+    }
+    worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
+                                                        : &worker->counts.puts);
+    op->conditional = request->header.type != MESSAGE_PUT;
+    op->operation = request->header.operation;
+    op->tag = request->header.tag;
+    if (!op_may_start(&worker->ops, op)) {
+        op->message = request->message;
+        op->request = request->header;
+        op->key = request->key;
+        op->value = request->value;
+        return true;
+    }
+    start(worker, op, &request->header, request->key, request->value);
+    worker_release(client, request->message);
+    return true;
+}
+
+void worker_write_forget(struct worker *worker, struct client_link *client)
+{
+    while (client->first) {
+        struct op *op = client->first;
+        if (op->state != OP_WAITING) {
+            op_forget_client(op);
+            continue;
+        }
+        uint64_t hash = op->hash;
+        op_close(&worker->ops, op);
+        start_waiting(worker, hash);
+    }
+}
+
+/* --- completion --- */
+
+static bool is_replicated(const struct worker *worker, const struct op *op)
+{
+    if (worker->local_landed < op->batch)
+        return false;
+    for (uint32_t i = 0; i < op->shard->backup_count; i++) {
+        if (!peer_has_landed(&worker->peers[op->shard->backups[i]], op->batch))
+            return false;
+    }
+    return true;
+}
+
+/* False if the index had no memory: the op stays, and with it all higher versions of its shard. */
+static bool complete(struct worker *worker, struct op *op)
+{
+    struct shard_state *shard = op->shard;
+    const void *at = pm_at(worker->common->pm, op->offset);
+    uint32_t key_bytes = entry_key(&worker->common->format, at, worker->key);
+    uint64_t previous;
+    if (index_update(shard->index, op->hash, worker->key, key_bytes, op->version, op->offset,
+                     &previous) < 0)
+        return false;
+    ASSERT(shard->first_in_flight == op);
+    shard->first_in_flight = op->shard_next;
+    if (!shard->first_in_flight)
+        shard->last_in_flight = NULL;
+    worker->in_flight_blocks -= op->blocks;
+    worker->in_flight_bytes -= op->bytes;
+    ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
+    atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
+    uint64_t hash = op->hash;
+    finish(worker, op, 0, op->version);
+    start_waiting(worker, hash);
+    return true;
+}
+
+static bool complete_landed(struct worker *worker)
+{
+    bool any = false;
+    struct shard_state **link = &worker->active;
+    while (*link) {
+        struct shard_state *shard = *link;
+        struct op *op;
+        while ((op = shard->first_in_flight) && is_replicated(worker, op) && complete(worker, op))
+            any = true;
+        ASSERT(*link == shard); /* only writes of the same shard were started */
+        if (shard->first_in_flight) {
+            link = &shard->next_active;
+        } else {
+            *link = shard->next_active;
+            shard->active = false;
+        }
+    }
+    return any;
+}
+
+static bool advance_fences(struct worker *worker)
+{
+    struct pm *pm = worker->common->pm;
+    /* With the ring full, a later poll's fence covers these stores too. */
+    if (worker->stored && worker->fence_count < WORKER_FENCES) {
+        worker->stored = false;
+        uint32_t slot = (worker->fence_first + worker->fence_count++) % WORKER_FENCES;
+        worker->fences[slot] = (struct fence){worker->batch, pm_fence_start(pm)};
+    }
+    bool any = false;
+    while (worker->fence_count) {
+        const struct fence *fence = &worker->fences[worker->fence_first];
+        int done = pm_fence_done(pm, fence->ticket);
+        if (done < 0)
+            server_fail(worker->common, done, "a sync of the PM file failed");
+        if (done != 1)
+            break;
+        worker->local_landed = fence->batch;
+        worker->fence_first = (worker->fence_first + 1) % WORKER_FENCES;
+        worker->fence_count--;
+        any = true;
+    }
+    return any;
+}
+
+bool worker_write_advance(struct worker *worker)
+{
+    bool any = complete_landed(worker);
+    any |= reply_again(worker);
+    /* Completions may have started writes that waited: post after them. */
+    worker_peer_post(worker);
+    any |= advance_fences(worker);
+    return any;
+}
+
+void worker_write_resend(struct worker *worker, uint32_t peer_position)
+{
+    struct peer *peer = &worker->peers[peer_position];
+    const struct entry_format *format = &worker->common->format;
+    for (struct shard_state *shard = worker->active; shard; shard = shard->next_active) {
+        bool backs = false;
+        for (uint32_t i = 0; i < shard->backup_count; i++)
+            backs |= shard->backups[i] == peer_position;
+        if (!backs)
+            continue;
+        for (struct op *op = shard->first_in_flight; op; op = op->shard_next) {
+            if (op->batch <= peer->landed)
+                continue;
+            const uint8_t *at = pm_at(worker->common->pm, op->offset);
+            struct entry_header header;
+            entry_peek(at, &header);
+            for (uint32_t block = 0; block < op->blocks; block++) {
+                uint32_t bytes =
+                    entry_block_bytes(format, header.key_bytes, header.value_bytes, block);
+                worker_peer_add(worker, peer, at, bytes);
+                at += bytes;
+            }
+            op->batch = worker->batch;
+            worker->stored = true; /* so that the local fence reaches this batch too */
+        }
+    }
+}

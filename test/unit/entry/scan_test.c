@@ -1,0 +1,412 @@
+/* scan_test.c - what the scan finds in a region, and what it must not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/crc.h"
+#include "common/base/random.h"
+#include "common/entry/entry.h"
+
+enum { REGION_BYTES = 1 << 20, MAX_FOUND = 64 };
+
+static const struct entry_format format = {0x5eed, 1024};
+
+struct found {
+    uint64_t version;
+    uint32_t offset, bytes;
+    uint16_t block;
+};
+
+struct fixture {
+    uint8_t *region;
+    struct found found[MAX_FOUND];
+    unsigned count;
+};
+
+static int set_up(void **state)
+{
+    struct fixture *fixture = malloc(sizeof(*fixture));
+    if (fixture == NULL)
+        return -1;
+    fixture->region = aligned_alloc(ENTRY_ALIGN, REGION_BYTES);
+    if (fixture->region == NULL) {
+        free(fixture);
+        return -1;
+    }
+    memset(fixture->region, 0, REGION_BYTES);
+    fixture->count = 0;
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    free(fixture->region);
+    free(fixture);
+    return 0;
+}
+
+/* Encodes a put, its blocks one behind the other, and returns its bytes. */
+static uint32_t put_at(const struct entry_format *with, uint8_t *at, uint64_t version,
+                       const void *value, uint32_t value_bytes)
+{
+    struct entry_header header = {
+        .type = ENTRY_PUT,
+        .shard = 1,
+        .version = version,
+        .key_bytes = 3,
+        .value_bytes = value_bytes,
+        .blocks = (uint16_t)entry_blocks(with, 3, value_bytes),
+    };
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < header.blocks; i++) {
+        header.block = (uint16_t)i;
+        bytes += entry_encode_block(with, &header, "key", value, at + bytes);
+    }
+    return bytes;
+}
+
+static uint32_t pad_at(uint8_t *at, uint32_t gap)
+{
+    struct entry_header header = {
+        .type = ENTRY_PAD, .value_bytes = gap - ENTRY_HEADER_BYTES, .blocks = 1};
+    return entry_encode_block(&format, &header, NULL, NULL, at);
+}
+
+/* Scans [position, bytes) to its end, however often the scan stops for breath. */
+static void scan_all(struct fixture *fixture, uint32_t position, uint32_t bytes)
+{
+    struct entry_scan scan;
+    entry_scan_init(&scan, &format, fixture->region, bytes, position);
+    fixture->count = 0;
+    for (;;) {
+        struct entry_header header;
+        struct found *found = &fixture->found[fixture->count];
+        uint32_t before = scan.position;
+        enum entry_scan_result result =
+            entry_scan_next(&scan, false, &header, &found->offset, &found->bytes);
+        if (result == ENTRY_SCAN_END)
+            return;
+        assert_true(scan.position > before);
+        if (result == ENTRY_SCAN_STOPPED)
+            continue;
+        found->version = header.version;
+        found->block = header.block;
+        fixture->count++;
+        assert_true(fixture->count < MAX_FOUND);
+    }
+}
+
+static void assert_found(const struct fixture *fixture, unsigned index, uint64_t version,
+                         uint32_t offset)
+{
+    assert_true(index < fixture->count);
+    assert_int_equal(fixture->found[index].version, version);
+    assert_int_equal(fixture->found[index].offset, offset);
+}
+
+static void entries_one_behind_the_other_are_found_in_order(void **state)
+{
+    struct fixture *fixture = *state;
+    uint32_t second = put_at(&format, fixture->region, 1, "value", 5);
+    uint32_t third = second + put_at(&format, fixture->region + second, 2, "", 0);
+    put_at(&format, fixture->region + third, 3, "x", 1);
+    scan_all(fixture, 0, REGION_BYTES);
+    assert_int_equal(fixture->count, 3);
+    assert_found(fixture, 0, 1, 0);
+    assert_found(fixture, 1, 2, second);
+    assert_found(fixture, 2, 3, third);
+    assert_int_equal(fixture->found[0].bytes, second);
+
+    scan_all(fixture, second, REGION_BYTES);
+    assert_int_equal(fixture->count, 2);
+    assert_found(fixture, 0, 2, second);
+}
+
+static void an_empty_region_ends_at_once(void **state)
+{
+    struct fixture *fixture = *state;
+    scan_all(fixture, 0, 0);
+    assert_int_equal(fixture->count, 0);
+    scan_all(fixture, REGION_BYTES, REGION_BYTES);
+    assert_int_equal(fixture->count, 0);
+    scan_all(fixture, 0, REGION_BYTES);
+    assert_int_equal(fixture->count, 0);
+}
+
+static void every_block_of_a_long_entry_is_yielded(void **state)
+{
+    struct fixture *fixture = *state;
+    uint8_t value[2500];
+    memset(value, 'v', sizeof(value));
+    uint32_t bytes = put_at(&format, fixture->region, 5, value, sizeof(value));
+    assert_int_equal(put_at(&format, fixture->region + bytes, 6, "", 0), 64);
+    scan_all(fixture, 0, REGION_BYTES);
+    assert_int_equal(fixture->count, 4);
+    for (uint16_t i = 0; i < 3; i++) {
+        assert_int_equal(fixture->found[i].block, i);
+        assert_found(fixture, i, 5, i * format.block_limit);
+    }
+    assert_found(fixture, 3, 6, bytes);
+}
+
+static void holes_are_passed_over(void **state)
+{
+    struct fixture *fixture = *state;
+    put_at(&format, fixture->region + 64, 1, "a", 1);
+    put_at(&format, fixture->region + 640, 2, "b", 1);
+    put_at(&format, fixture->region + REGION_BYTES - 64, 3, "c", 1);
+    scan_all(fixture, 0, REGION_BYTES);
+    assert_int_equal(fixture->count, 3);
+    assert_found(fixture, 0, 1, 64);
+    assert_found(fixture, 1, 2, 640);
+    assert_found(fixture, 2, 3, REGION_BYTES - 64);
+}
+
+static void pads_are_passed_over_whole(void **state)
+{
+    struct fixture *fixture = *state;
+    uint32_t at = put_at(&format, fixture->region, 1, "a", 1);
+    at += pad_at(fixture->region + at, 64);
+    at += pad_at(fixture->region + at, 1024);
+    put_at(&format, fixture->region + at, 2, "b", 1);
+    scan_all(fixture, 0, at + 64);
+    assert_int_equal(fixture->count, 2);
+    assert_found(fixture, 1, 2, at);
+
+    /* Not a hole either, for a scan that stops at holes. */
+    struct entry_scan scan;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    entry_scan_init(&scan, &format, fixture->region, at + 64, 64);
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_BLOCK);
+    assert_int_equal(offset, at);
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_END);
+}
+
+static void a_pad_hides_the_whole_entry_inside_it(void **state)
+{
+    struct fixture *fixture = *state;
+    uint8_t inner[96 + 64] __attribute__((aligned(ENTRY_ALIGN))) = {0};
+    put_at(&format, inner + 32, 9, "", 0); /* lands at a 64 B boundary behind the pad's header */
+    struct entry_header header = {.type = ENTRY_PAD, .value_bytes = sizeof(inner), .blocks = 1};
+    entry_encode_block(&format, &header, NULL, inner, fixture->region);
+    scan_all(fixture, 64, 256);
+    assert_int_equal(fixture->count, 1); /* it is one, if looked at */
+    scan_all(fixture, 0, 256);
+    assert_int_equal(fixture->count, 0);
+}
+
+static void a_torn_tail_is_left_out_wherever_it_is_torn(void **state)
+{
+    struct fixture *fixture = *state;
+    uint8_t value[900];
+    memset(value, 0x5a, sizeof(value));
+    uint32_t first = put_at(&format, fixture->region, 1, "a", 1);
+    uint32_t second = put_at(&format, fixture->region + first, 2, value, sizeof(value));
+    uint32_t last = ENTRY_HEADER_BYTES + 3 + sizeof(value);
+    for (uint32_t cut = 0; cut < last; cut++) {
+        put_at(&format, fixture->region + first, 2, value, sizeof(value));
+        memset(fixture->region + first + cut, 0, second - cut);
+        scan_all(fixture, 0, REGION_BYTES);
+        assert_int_equal(fixture->count, 1);
+        assert_found(fixture, 0, 1, 0);
+    }
+    put_at(&format, fixture->region + first, 2, value, sizeof(value));
+    for (uint32_t end = first; end < first + second; end++) {
+        scan_all(fixture, 0, end);
+        assert_int_equal(fixture->count, 1);
+    }
+    scan_all(fixture, 0, first + second);
+    assert_int_equal(fixture->count, 2);
+}
+
+static void entries_between_garbage_are_found_and_nothing_else(void **state)
+{
+    struct fixture *fixture = *state;
+    struct random random;
+    random_init(&random, 17);
+    for (uint32_t i = 0; i < REGION_BYTES; i++)
+        fixture->region[i] = (uint8_t)random_u64(&random);
+    for (uint32_t i = 0; i < 16; i++)
+        put_at(&format, fixture->region + i * 65536 + i * 64, i, "here", 4);
+    scan_all(fixture, 0, REGION_BYTES);
+    assert_int_equal(fixture->count, 16);
+    for (uint32_t i = 0; i < 16; i++)
+        assert_found(fixture, i, i, i * 65536 + i * 64);
+}
+
+static void duplicates_are_yielded_each_at_its_place(void **state)
+{
+    struct fixture *fixture = *state;
+    for (uint32_t i = 0; i < 3; i++)
+        put_at(&format, fixture->region + i * 64, 8, "a", 1);
+    scan_all(fixture, 0, 4096);
+    assert_int_equal(fixture->count, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_found(fixture, i, 8, i * 64);
+}
+
+/* A value that holds a whole entry, placed so that it begins at a 64 B boundary of the region. */
+static uint32_t put_with_entry_inside(const struct entry_format *inner_format, uint8_t *at)
+{
+    uint8_t value[64 - ENTRY_HEADER_BYTES - 3 + 64] __attribute__((aligned(ENTRY_ALIGN)));
+    uint8_t inner[64] __attribute__((aligned(ENTRY_ALIGN)));
+    memset(value, 0, sizeof(value));
+    assert_int_equal(put_at(inner_format, inner, 666, "", 0), sizeof(inner));
+    memcpy(value + sizeof(value) - sizeof(inner), inner, sizeof(inner));
+    return put_at(&format, at, 1, value, sizeof(value));
+}
+
+static void a_value_that_imitates_an_entry_is_not_admitted_even_when_its_host_is_torn(void **state)
+{
+    struct fixture *fixture = *state;
+    /* A client does not know the cluster's seed. */
+    const struct entry_format other = {format.seed + 1, format.block_limit};
+    assert_int_equal(put_with_entry_inside(&other, fixture->region), 128);
+    scan_all(fixture, 0, 4096);
+    assert_int_equal(fixture->count, 1);
+    assert_found(fixture, 0, 1, 0);
+    fixture->region[ENTRY_HEADER_BYTES] ^= 1;
+    scan_all(fixture, 0, 4096);
+    assert_int_equal(fixture->count, 0);
+}
+
+static void an_entry_inside_a_whole_entry_is_stepped_over(void **state)
+{
+    struct fixture *fixture = *state;
+    uint32_t bytes = put_with_entry_inside(&format, fixture->region);
+    put_at(&format, fixture->region + bytes, 2, "", 0);
+    scan_all(fixture, 0, 4096);
+    assert_int_equal(fixture->count, 2);
+    assert_found(fixture, 0, 1, 0);
+    assert_found(fixture, 1, 2, bytes);
+    scan_all(fixture, 64, 4096);
+    assert_int_equal(fixture->count, 2);
+    assert_found(fixture, 0, 666, 64); /* it would have been one */
+}
+
+static void a_scan_that_stops_at_holes_goes_on_where_it_stopped(void **state)
+{
+    struct fixture *fixture = *state;
+    struct entry_scan scan;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    uint8_t landing[256] __attribute__((aligned(ENTRY_ALIGN)));
+    uint32_t first = put_at(&format, fixture->region, 1, "a", 1);
+    uint8_t value[120];
+    memset(value, 'v', sizeof(value));
+    uint32_t second = put_at(&format, landing, 2, value, sizeof(value));
+
+    entry_scan_init(&scan, &format, fixture->region, first + second, 0);
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_BLOCK);
+    for (uint32_t landed = 0; landed < ENTRY_HEADER_BYTES + 3 + sizeof(value); landed += 40) {
+        memcpy(fixture->region + first, landing, landed);
+        for (unsigned again = 0; again < 2; again++) {
+            offset = bytes = 4711;
+            assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes),
+                             ENTRY_SCAN_STOPPED);
+            assert_int_equal(scan.position, first);
+            assert_int_equal(offset, 4711);
+            assert_int_equal(bytes, 4711);
+            assert_int_equal(header.version, 1);
+        }
+    }
+    memcpy(fixture->region + first, landing, second);
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_BLOCK);
+    assert_int_equal(header.version, 2);
+    assert_int_equal(offset, first);
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_END);
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_END);
+}
+
+static void a_long_hole_is_crossed_in_bounded_steps(void **state)
+{
+    struct fixture *fixture = *state;
+    struct entry_scan scan;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    put_at(&format, fixture->region + REGION_BYTES - 64, 1, "a", 1);
+    entry_scan_init(&scan, &format, fixture->region, REGION_BYTES, 0);
+    for (uint32_t i = 1; i <= REGION_BYTES / 65536 - 1; i++) {
+        assert_int_equal(entry_scan_next(&scan, false, &header, &offset, &bytes),
+                         ENTRY_SCAN_STOPPED);
+        assert_int_equal(scan.position, i * 65536);
+    }
+    assert_int_equal(entry_scan_next(&scan, false, &header, &offset, &bytes), ENTRY_SCAN_BLOCK);
+    assert_int_equal(offset, REGION_BYTES - 64);
+}
+
+/* A header without a right checksum: what a torn or forged block shows. */
+static void lie_at(const struct entry_format *with, uint8_t *at, uint32_t key_bytes,
+                   uint32_t value_bytes)
+{
+    uint32_t lengths = value_bytes << 11 | key_bytes;
+    uint32_t blocks = entry_blocks(with, key_bytes, value_bytes) << 16;
+    memset(at, 0, ENTRY_ALIGN);
+    at[1] = ENTRY_PUT;
+    memset(at + 4, 0x77, 4);
+    memcpy(at + 16, &lengths, sizeof(lengths));
+    memcpy(at + 20, &blocks, sizeof(blocks));
+}
+
+static void lengths_that_lie_hide_no_entry(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint32_t lies[] = {0, 1, 29, 30, 600, 990, 5000, 1 << 20};
+    for (unsigned i = 0; i < sizeof(lies) / sizeof(lies[0]); i++)
+        for (uint32_t room = 64; room <= 4096; room += 192) {
+            lie_at(&format, fixture->region, 3, lies[i]);
+            put_at(&format, fixture->region + 64, 1, "a", 1);
+            put_at(&format, fixture->region + 192, 2, "b", 1);
+            scan_all(fixture, 0, room);
+            assert_int_equal(fixture->count, room >= 256 ? 2 : room >= 128 ? 1 : 0);
+        }
+}
+
+static void checksums_under_lengths_that_lie_are_bounded_in_one_call(void **state)
+{
+    struct fixture *fixture = *state;
+    struct entry_scan scan;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    /* Every line claims to open a block of 64 KiB: each costs a checksum over all of it. */
+    const struct entry_format large = {1, 65536};
+    for (uint32_t at = 0; at < REGION_BYTES; at += 64)
+        lie_at(&large, fixture->region + at, 1, 1 << 20);
+    entry_scan_init(&scan, &large, fixture->region, REGION_BYTES, 0);
+    for (uint32_t i = 1; i <= 100; i++) {
+        assert_int_equal(entry_scan_next(&scan, false, &header, &offset, &bytes),
+                         ENTRY_SCAN_STOPPED);
+        assert_int_equal(scan.position, i * 64);
+    }
+}
+
+int main(void)
+{
+#define SCAN_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        SCAN_TEST(entries_one_behind_the_other_are_found_in_order),
+        SCAN_TEST(an_empty_region_ends_at_once),
+        SCAN_TEST(every_block_of_a_long_entry_is_yielded),
+        SCAN_TEST(holes_are_passed_over),
+        SCAN_TEST(pads_are_passed_over_whole),
+        SCAN_TEST(a_pad_hides_the_whole_entry_inside_it),
+        SCAN_TEST(a_torn_tail_is_left_out_wherever_it_is_torn),
+        SCAN_TEST(entries_between_garbage_are_found_and_nothing_else),
+        SCAN_TEST(duplicates_are_yielded_each_at_its_place),
+        SCAN_TEST(a_value_that_imitates_an_entry_is_not_admitted_even_when_its_host_is_torn),
+        SCAN_TEST(an_entry_inside_a_whole_entry_is_stepped_over),
+        SCAN_TEST(a_scan_that_stops_at_holes_goes_on_where_it_stopped),
+        SCAN_TEST(a_long_hole_is_crossed_in_bounded_steps),
+        SCAN_TEST(lengths_that_lie_hide_no_entry),
+        SCAN_TEST(checksums_under_lengths_that_lie_are_bounded_in_one_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
