@@ -104,7 +104,7 @@ static inline int read_value(struct owner *owner)
 {
     owner->answered = false;
     assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
-    WAIT_UNTIL(is_answered(owner));
+    assert_true(WAIT_FOR(is_answered(owner)));
     return owner->error;
 }
 
@@ -112,7 +112,7 @@ static inline int cas_value(struct owner *owner, uint64_t expected, const void *
 {
     owner->answered = false;
     assert_int_equal(coord_cas(owner->coord, expected, value, bytes, on_cas, owner), 0);
-    WAIT_UNTIL(is_answered(owner));
+    assert_true(WAIT_FOR(is_answered(owner)));
     return owner->error;
 }
 

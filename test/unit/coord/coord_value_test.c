@@ -205,11 +205,11 @@ static void a_compare_and_set_waits_for_the_one_before_it(void **state)
     open_owner(&alice);
     assert_int_equal(coord_cas(alice.coord, 0, "one", 3, on_cas, &alice), 0);
     for (int posted = 0; posted < 3; posted++) { /* tried and put off, three times */
-        WAIT_UNTIL(poll_owner(&alice) == POLL_BUSY);
+        assert_true(WAIT_FOR(poll_owner(&alice) == POLL_BUSY));
         assert_false(alice.answered);
     }
     close(lock_fd);
-    WAIT_UNTIL(is_answered(&alice));
+    assert_true(WAIT_FOR(is_answered(&alice)));
     assert_int_equal(alice.error, 0);
     assert_int_equal(alice.version, 1);
     coord_close(alice.coord);
@@ -222,7 +222,7 @@ static void close_does_not_wait_for_another_process(void **state)
     (void)state;
     open_owner(&alice);
     assert_int_equal(coord_cas(alice.coord, 0, "one", 3, on_cas, &alice), 0);
-    WAIT_UNTIL(poll_owner(&alice) == POLL_BUSY);
+    assert_true(WAIT_FOR(poll_owner(&alice) == POLL_BUSY));
     coord_close(alice.coord);
     assert_false(alice.answered);
     close(lock_fd);

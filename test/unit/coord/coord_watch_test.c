@@ -27,7 +27,7 @@ static void a_watch_fires_once_after_another_handles_compare_and_set(void **stat
     assert_int_equal(read_value(&alice), 0);
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
     assert_int_equal(cas_value(&bob, 0, "one", 3), 0);
-    WAIT_UNTIL(has_changed(&alice));
+    assert_true(WAIT_FOR(has_changed(&alice)));
 
     /* Used up: it says nothing of the next, until it is set again. */
     assert_int_equal(cas_value(&bob, 1, "two", 3), 0);
@@ -36,7 +36,7 @@ static void a_watch_fires_once_after_another_handles_compare_and_set(void **stat
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
     assert_int_equal(cas_value(&bob, 2, "three", 5), 0);
     alice.changes = 0;
-    WAIT_UNTIL(has_changed(&alice));
+    assert_true(WAIT_FOR(has_changed(&alice)));
     coord_close(alice.coord);
     coord_close(bob.coord);
 }
@@ -50,7 +50,7 @@ static void a_change_between_read_and_watch_is_not_missed(void **state)
     assert_int_equal(read_value(&alice), 0);
     assert_int_equal(cas_value(&bob, 1, "two", 3), 0);
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
-    WAIT_UNTIL(has_changed(&alice));
+    assert_true(WAIT_FOR(has_changed(&alice)));
     coord_close(alice.coord);
     coord_close(bob.coord);
 }
@@ -67,7 +67,8 @@ static void a_watch_stays_silent_while_nothing_changes(void **state)
     for (int look = 0; look < 5; look++) {
         wake_ns = WAKE_NEVER;
         assert_int_equal(coord_poll(alice.coord, now_ns, &wake_ns), POLL_BUSY); /* posted */
-        WAIT_UNTIL(coord_poll(alice.coord, now_ns, &wake_ns) == POLL_BUSY);     /* answered */
+        assert_true(
+            WAIT_FOR(coord_poll(alice.coord, now_ns, &wake_ns) == POLL_BUSY)); /* answered */
         now_ns += period_ns;
         assert_int_equal(wake_ns, now_ns);
         assert_int_equal(alice.changes, 0);
@@ -87,7 +88,7 @@ static void a_damaged_value_fires_a_watch(void **state)
     memcpy(bytes, golden, sizeof(golden));
     bytes[8]++;
     save_file("value", bytes, sizeof(golden));
-    WAIT_UNTIL(has_changed(&alice));
+    assert_true(WAIT_FOR(has_changed(&alice)));
     coord_close(alice.coord);
 }
 
@@ -107,7 +108,7 @@ static bool has_lost(struct owner *owner)
 static void let_try(struct owner *owner, int times)
 {
     for (int i = 0; i < 2 * times; i++) /* posted, ended */
-        WAIT_UNTIL(poll_owner(owner) == POLL_BUSY);
+        assert_true(WAIT_FOR(poll_owner(owner) == POLL_BUSY));
 }
 
 static void leadership_moves_on_when_the_leader_closes(void **state)
@@ -116,7 +117,7 @@ static void leadership_moves_on_when_the_leader_closes(void **state)
     open_owner(&alice);
     open_owner(&bob);
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    WAIT_UNTIL(has_won(&alice));
+    assert_true(WAIT_FOR(has_won(&alice)));
     assert_int_equal(coord_elect(bob.coord, on_leader, &bob), 0);
     let_try(&bob, 2);
     let_try(&alice, 2);
@@ -125,7 +126,7 @@ static void leadership_moves_on_when_the_leader_closes(void **state)
     assert_int_equal(alice.losses, 0);
     coord_close(alice.coord);
     assert_int_equal(alice.losses, 0);
-    WAIT_UNTIL(has_won(&bob));
+    assert_true(WAIT_FOR(has_won(&bob)));
     coord_close(bob.coord);
 }
 
@@ -160,7 +161,7 @@ static void leadership_moves_on_when_the_leaders_process_is_killed(void **state)
     assert_int_equal(bob.wins, 0);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    WAIT_UNTIL(has_won(&bob));
+    assert_true(WAIT_FOR(has_won(&bob)));
     coord_close(bob.coord);
 }
 
@@ -171,14 +172,14 @@ static void a_leader_whose_lock_file_was_replaced_is_told_that_it_lost(void **st
     (void)state;
     open_owner(&alice);
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    WAIT_UNTIL(has_won(&alice));
+    assert_true(WAIT_FOR(has_won(&alice)));
     assert_int_equal(unlink(temp_dir_at(&dir, "lock")), 0);
     lock_fd = hold_lock("lock");
-    WAIT_UNTIL(has_lost(&alice));
+    assert_true(WAIT_FOR(has_lost(&alice)));
     let_try(&alice, 2);
     assert_int_equal(alice.wins, 1);
     close(lock_fd);
-    WAIT_UNTIL(has_won(&alice));
+    assert_true(WAIT_FOR(has_won(&alice)));
     coord_close(alice.coord);
 }
 

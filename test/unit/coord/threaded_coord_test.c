@@ -92,7 +92,7 @@ static void owners_on_threads_lose_no_update(void **state)
     }
     assert_int_equal(coord_open_file(dir.path, NULL, &reader.coord), 0);
     assert_int_equal(coord_read(reader.coord, on_read, &reader), 0);
-    WAIT_UNTIL((coord_poll(reader.coord, 0, &wake_ns), reader.number > 0));
+    assert_true(WAIT_FOR((coord_poll(reader.coord, 0, &wake_ns), reader.number > 0)));
     assert_int_equal(reader.error, 0);
     assert_int_equal(reader.number, OWNERS * GOAL + 1); /* on_read adds one */
     coord_close(reader.coord);

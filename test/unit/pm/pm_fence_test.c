@@ -54,21 +54,21 @@ static void fences_that_wait_share_one_sync(void **state)
     struct pm_ticket first = pm_fence_start(pm), others[50];
 
     (void)state;
-    WAIT_UNTIL(atomic_load(&medium.begun) == 1);
+    assert_true(WAIT_FOR(atomic_load(&medium.begun) == 1));
     for (size_t i = 0; i < 50; i++)
         others[i] = pm_fence_start(pm);
     assert_int_equal(pm_fence_done(pm, first), 0);
 
     /* The first sync may have begun before the later stores: it ends no ticket but the first. */
     atomic_store(&medium.allowed, 1);
-    WAIT_UNTIL(pm_fence_done(pm, first) == 1);
-    WAIT_UNTIL(atomic_load(&medium.begun) == 2);
+    assert_true(WAIT_FOR(pm_fence_done(pm, first) == 1));
+    assert_true(WAIT_FOR(atomic_load(&medium.begun) == 2));
     for (size_t i = 0; i < 50; i++)
         assert_int_equal(pm_fence_done(pm, others[i]), 0);
 
     atomic_store(&medium.allowed, UINT64_MAX);
     for (size_t i = 0; i < 50; i++)
-        WAIT_UNTIL(pm_fence_done(pm, others[i]) == 1);
+        assert_true(WAIT_FOR(pm_fence_done(pm, others[i]) == 1));
     assert_int_equal(pm_sync_count(pm), 2);
     pm_close(pm);
     assert_int_equal(medium.begun, 2);
@@ -83,9 +83,9 @@ static void a_failed_sync_is_fatal_and_never_tried_again(void **state)
     atomic_store(&medium.allowed, UINT64_MAX);
     atomic_store(&medium.failing, 2);
     good = pm_fence_start(pm);
-    WAIT_UNTIL(pm_fence_done(pm, good) == 1);
+    assert_true(WAIT_FOR(pm_fence_done(pm, good) == 1));
     bad = pm_fence_start(pm);
-    WAIT_UNTIL(pm_fence_done(pm, bad) != 0);
+    assert_true(WAIT_FOR(pm_fence_done(pm, bad) != 0));
     assert_int_equal(pm_fence_done(pm, bad), ROWAN_EIO);
     assert_int_equal(pm_fence_done(pm, good), ROWAN_EIO);
     assert_int_equal(pm_fence_wait(pm), ROWAN_EIO);
@@ -100,13 +100,13 @@ static void an_async_fence_is_done_at_once_and_a_sync_follows(void **state)
 
     (void)state;
     assert_int_equal(pm_fence_done(pm, pm_fence_start(pm)), 1);
-    WAIT_UNTIL(atomic_load(&medium.begun) == 1);
+    assert_true(WAIT_FOR(atomic_load(&medium.begun) == 1));
     assert_int_equal(pm_fence_done(pm, pm_fence_start(pm)), 1);
     assert_int_equal(pm_sync_count(pm), 0);
 
     atomic_store(&medium.failing, 2);
     atomic_store(&medium.allowed, UINT64_MAX);
-    WAIT_UNTIL(pm_fence_done(pm, pm_fence_start(pm)) == ROWAN_EIO);
+    assert_true(WAIT_FOR(pm_fence_done(pm, pm_fence_start(pm)) == ROWAN_EIO));
     assert_int_equal(pm_sync_count(pm), 1);
     pm_close(pm);
 }
@@ -128,7 +128,7 @@ static void close_waits_for_the_syncs_that_were_asked_for(void **state)
 
     (void)state;
     pm_fence_start(pm);
-    WAIT_UNTIL(atomic_load(&medium.begun) == 1);
+    assert_true(WAIT_FOR(atomic_load(&medium.begun) == 1));
     pm_fence_start(pm);
     atomic_store(&medium.allowed, UINT64_MAX);
     pm_close(pm);
