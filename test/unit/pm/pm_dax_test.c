@@ -9,29 +9,8 @@
 #include <cmocka.h>
 
 #include <string.h>
-#include <sys/stat.h>
 
-#include "common/base/error.h"
-#include "common/pm/pm.h"
-#include "test/lib/temp_dir.h"
-
-enum { PAGE = 4096, MAP_BYTES = 16 * PAGE };
-
-static struct temp_dir dir;
-
-static int setup(void **state)
-{
-    (void)state;
-    temp_dir_init(&dir);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_fini(&dir);
-    return 0;
-}
+#include "test/unit/pm/pm_fixture.h"
 
 static struct pm *open_map(int create, uint64_t offset, enum pm_durability durability)
 {
@@ -125,7 +104,6 @@ static void a_dax_map_is_locked_against_a_second_opener(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_fence_on_dax_is_done_at_once_whatever_was_asked),
         TEST(stores_of_every_size_and_alignment_land_exactly),
