@@ -21,7 +21,7 @@ int admin_find_cm(const char *cm, const char *dir, char *out, size_t room);
  * ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
 int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out);
 
-/* NULL is fine. No call is outstanding. */
+/* NULL is fine. Outstanding calls are forgotten. */
 void admin_close(struct admin *admin);
 
 /* The newest configuration that the CM told of; valid until the next admin_wait. */

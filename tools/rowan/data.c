@@ -104,8 +104,8 @@ int command_put(const struct settings *settings, const char *cm, const char *key
     if (!buffer)
         return command_failed("put", key, ROWAN_ENOMEM);
     int error = read_value(value ? NULL : settings->value_file, buffer, &bytes);
-    int code = error ? command_failed("put", key, error)
-                     : put_value(settings, cm, key, buffer, bytes);
+    int code =
+        error ? command_failed("put", key, error) : put_value(settings, cm, key, buffer, bytes);
 
     free(buffer);
     return code;

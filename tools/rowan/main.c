@@ -27,7 +27,7 @@ static const struct config_key keys[] = {
      .offset = offsetof(struct settings, timeout_ms),
      .fallback = "0",
      .max = 3600 * 1000,
-     .help = "how long to try, in milliseconds; 0: 10000, verify 30000"},
+     .help = "how long to try, in milliseconds; 0: 10000, verify 30000 for each shard"},
     {.name = "json",
      .type = CONFIG_BOOL,
      .offset = offsetof(struct settings, json),
@@ -37,15 +37,14 @@ static const struct config_key keys[] = {
 
 static const struct config_spec spec = {
     .program = "rowan",
-    .summary =
-        "Reads and writes single keys, and shows and checks a Rowan-KV cluster.\n"
-        "  get KEY         writes the value as it is, and a newline only to a terminal\n"
-        "  put KEY VALUE   VALUE - reads it from standard input\n"
-        "  del KEY\n"
-        "  status          servers: fabric, durability, memory, load\n"
-        "  shards          who holds which slots\n"
-        "  verify          compares all replicas of all shards: key, version and value\n"
-        "Exit code: 0 done, 1 failed, 2 usage.",
+    .summary = "Reads and writes single keys, and shows and checks a Rowan-KV cluster.\n"
+               "  get KEY         writes the value as it is, and a newline only to a terminal\n"
+               "  put KEY VALUE   VALUE - reads it from standard input\n"
+               "  del KEY\n"
+               "  status          servers: fabric, durability, memory, load\n"
+               "  shards          who holds which slots\n"
+               "  verify          compares all replicas of all shards: key, version and value\n"
+               "Exit code: 0 done, 1 failed, 2 usage.",
     .positional = "get KEY | put KEY VALUE | put KEY --value-file FILE | del KEY | status | shards "
                   "| verify",
     .keys = keys,

@@ -72,9 +72,8 @@ static int print_json(json_t *object)
 static json_t *server_json(const struct member *member, const struct admin_call *call,
                            const Rowan__ServerStatus *status)
 {
-    json_t *object =
-        json_pack("{s:i, s:s, s:b}", "server", (int)member->server, "address", member->address,
-                  "reachable", status != NULL);
+    json_t *object = json_pack("{s:i, s:s, s:b}", "server", (int)member->server, "address",
+                               member->address, "reachable", status != NULL);
 
     if (!object || !status) {
         if (object)
@@ -83,8 +82,8 @@ static json_t *server_json(const struct member *member, const struct admin_call 
     }
     json_t *more = json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I}",
-        "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend, "full",
-        status->full, "segments", (json_int_t)status->segments, "segments_free",
+        "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend,
+        "full", status->full, "segments", (json_int_t)status->segments, "segments_free",
         (json_int_t)status->segments_free, "segments_backup_log",
         (json_int_t)status->segments_backup_log, "segments_worker_log",
         (json_int_t)status->segments_worker_log, "puts", (json_int_t)status->puts, "gets",
@@ -242,8 +241,8 @@ static int print_shards_json(const struct view *view)
                              servers_json(shard->backups, shard->backup_count), "filling",
                              servers_json(shard->filling, shard->filling_count), "objects", count));
     }
-    return print_json(json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards",
-                                array));
+    return print_json(
+        json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));
 }
 
 int command_shards(const struct settings *settings, const char *cm)

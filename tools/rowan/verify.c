@@ -36,6 +36,7 @@ enum check_state { CHECK_WAITING, CHECK_ASKED, CHECK_JUDGED };
 struct check {
     const struct shard *shard;
     enum check_state state;
+    uint64_t deadline_ns; /* 0: no round yet */
     uint64_t next_round_ns;
     uint32_t replicas;
     struct admin_call calls[CLUSTER_MAX_REPLICAS]; /* the primary's first */
@@ -45,9 +46,9 @@ struct verify {
     struct admin *admin;
     struct cluster_config *config;
     struct check *checks;
-    uint64_t deadline_ns;
+    uint64_t timeout_ns; /* of each shard */
     uint64_t next_line_ns;
-    uint32_t asked, judged;
+    uint32_t judged;
     uint32_t walks; /* digests under way */
     uint64_t objects;
     uint32_t problems;
@@ -136,7 +137,10 @@ static void start_round(struct verify *verify, struct check *check, uint64_t now
 {
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__GetDigest get = ROWAN__GET_DIGEST__INIT;
-    uint64_t left_ns = verify->deadline_ns > now_ns ? verify->deadline_ns - now_ns : 0;
+
+    if (!check->deadline_ns)
+        check->deadline_ns = now_ns + verify->timeout_ns;
+    uint64_t left_ns = check->deadline_ns > now_ns ? check->deadline_ns - now_ns : 0;
 
     get.shard = check->shard->id;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
@@ -144,7 +148,6 @@ static void start_round(struct verify *verify, struct check *check, uint64_t now
     for (uint32_t i = 0; i < check->replicas; i++)
         admin_post(verify->admin, &check->calls[i], server_of(check, i), &message, left_ns);
     check->state = CHECK_ASKED;
-    verify->asked++;
     verify->walks += check->replicas;
 }
 
@@ -163,9 +166,8 @@ static bool round_settled(struct check *check)
     for (uint32_t i = 0; i < check->replicas; i++) {
         struct admin_call *call = &check->calls[i];
 
-        if (!call->error &&
-            (call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS ||
-             call->reply->digest_is->shard != check->shard->id))
+        if (!call->error && (call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS ||
+                             call->reply->digest_is->shard != check->shard->id))
             call->error = ROWAN_EFORMAT;
         if (call->error || digest_of(check, i)->busy ||
             digest_of(check, i)->version != digest_of(check, 0)->version)
@@ -195,7 +197,7 @@ static void judge_round(struct verify *verify, struct check *check)
 static void end_round(struct verify *verify, struct check *check, uint64_t now_ns)
 {
     bool settled = round_settled(check);
-    bool last = now_ns >= verify->deadline_ns;
+    bool last = now_ns >= check->deadline_ns;
 
     verify->walks -= check->replicas;
     if (settled) {
@@ -327,7 +329,7 @@ int command_verify(const struct settings *settings, const char *cm)
     if (error)
         goto no_admin;
     verify.config = cluster_hold((struct cluster_config *)(uintptr_t)admin_config(verify.admin));
-    verify.deadline_ns = admin_now_ns(verify.admin) + timeout_ms * NS_PER_MS;
+    verify.timeout_ns = timeout_ms * NS_PER_MS;
     verify.next_line_ns = admin_now_ns(verify.admin) + LIVE_LINE_NS;
     error = prepare(&verify);
     if (!error)

@@ -25,8 +25,7 @@ static struct fabric_event *push_event(struct fake_fabric *fake, enum fabric_eve
     struct fabric_event *event = &fake->events[fake->event_tail++ % FAKE_MAX_EVENTS];
 
     ASSERT(fake->event_tail - fake->event_head <= FAKE_MAX_EVENTS);
-    *event =
-        (struct fabric_event){.kind = kind, .conn = &conn->head, .context = conn->context};
+    *event = (struct fabric_event){.kind = kind, .conn = &conn->head, .context = conn->context};
     return event;
 }
 

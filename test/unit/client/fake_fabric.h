@@ -34,8 +34,8 @@ struct fake_fabric {
     struct fabric_endpoint endpoint;
     struct fake_conn conns[FAKE_MAX_CONNS];
     uint32_t conn_count;
-    bool hold_connects;     /* do not accept by itself */
-    const char *refused;    /* connections to this address are refused */
+    bool hold_connects;  /* do not accept by itself */
+    const char *refused; /* connections to this address are refused */
     struct fake_sent sent[FAKE_MAX_SENT];
     uint32_t sent_count, taken; /* `taken` of them by fake_take */
     uint32_t flushed;           /* of those sent */

@@ -202,11 +202,8 @@ static void posts_beyond_the_depth_are_refused_until_one_completes(void **state)
 
 static void an_operation_somebody_waits_for_has_a_slot_of_its_own(void **state)
 {
-    struct session_request request = {.type = MESSAGE_GET,
-                                      .key = "k",
-                                      .key_bytes = 1,
-                                      .callback = note,
-                                      .reserved = true};
+    struct session_request request = {
+        .type = MESSAGE_GET, .key = "k", .key_bytes = 1, .callback = note, .reserved = true};
 
     (void)state;
     for (int i = 0; i < 4; i++)

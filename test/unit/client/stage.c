@@ -123,15 +123,14 @@ void stage_run_after(struct stage *stage, uint64_t ns)
 
 void stage_open(struct stage *stage, uint32_t depth, uint32_t operations_per_id)
 {
-    struct session_options options = {.depth = depth,
-                                      .timeout_ns = STAGE_TIMEOUT_NS,
-                                      .operations_per_id = operations_per_id};
+    struct session_options options = {
+        .depth = depth, .timeout_ns = STAGE_TIMEOUT_NS, .operations_per_id = operations_per_id};
 
     *stage = (struct stage){.now_ns = NS_PER_S};
     stage->fake = fake_create();
     stage->config = stage_config(5);
-    assert_int_equal(
-        session_create(&stage->fake->endpoint, STAGE_CM, &options, &stage->session), 0);
+    assert_int_equal(session_create(&stage->fake->endpoint, STAGE_CM, &options, &stage->session),
+                     0);
     stage_run(stage);
     assert_true(session_ready(stage->session));
 }
