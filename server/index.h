@@ -6,7 +6,8 @@
  * stop, and costs at most 16 B an object at every size over a million.
  *
  * THREADS. One owner inserts and grows. Any thread may look up and walk, without locks, while the
- * owner works. Anybody may swap an item's offset by compare-and-set (the cleaner).
+ * owner works. Anybody may swap an item's offset by compare-and-set (the cleaner), provided that at
+ * most one thread at a time swaps a given old offset (a segment has one cleaner).
  *
  * A deleted key's item points to its tombstone.
  */
@@ -47,14 +48,21 @@ enum index_update { INDEX_INSERTED, INDEX_REPLACED, INDEX_OLDER };
 int index_update(struct index *index, uint64_t hash, const void *key, uint32_t key_bytes,
                  uint64_t version, uint64_t offset, uint64_t *previous);
 
-/* index_swap: replaces `old_offset` by `new_offset` if it is still there. Any thread. */
-bool index_swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset);
+/* index_swap: replaces `old_offset` by `new_offset`, an entry of the same key and version, if it is
+ * still there. Returns 1 if it was replaced, 0 if it was no longer there, ROWAN_EAGAIN if the owner
+ * is just growing the table: ask again after polling. On 0 and 1 no later lookup finds
+ * `old_offset`. Any thread; never blocks the owner. */
+int index_swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset);
 
 /* index_walk: visits up to `max` buckets from *cursor (0 at first) and calls `visit` with the
  * offset of each item. Returns false when all buckets were visited. While the table grows a walk
  * may see an item twice. Any thread. */
 bool index_walk(const struct index *index, uint64_t *cursor, uint32_t max,
                 void (*visit)(void *context, uint64_t offset), void *context);
+
+/* index_limit: from now on the index takes no memory beyond `bytes` in all (no limit at first).
+ * What would need more answers ROWAN_ENOMEM; growing just waits. Owner only. */
+void index_limit(struct index *index, uint64_t bytes);
 
 /* Items (objects and tombstones), and the bytes of DRAM the index holds. Any thread. */
 uint64_t index_items(const struct index *index);

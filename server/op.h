@@ -16,17 +16,17 @@ enum { OP_TABLE_SIZE = 4096, OP_BUCKETS = 4096 };
 
 enum op_state {
     OP_FREE,
-    OP_WAITING,  /* behind another write of its key; holds its message */
+    OP_WAITING,   /* behind another write of its key; holds its message */
     OP_IN_FLIGHT, /* has a version; its entry is on the way to the backups */
-    OP_REPLYING, /* done; the client has no room for the reply yet */
+    OP_REPLYING,  /* done; the client has no room for the reply yet */
 };
 
 struct client_link;
 
 struct op {
     enum op_state state;
-    bool conditional; /* judged when no write of its key is in flight: PUT_IF and DELETE */
-    uint64_t hash;    /* of the key */
+    bool conditional;       /* judged when no write of its key is in flight: PUT_IF and DELETE */
+    uint64_t hash;          /* of the key */
     struct op *bucket_next; /* same bucket, in order of arrival */
 
     /* Who asked. `client` is NULL when its connection has gone. */

@@ -1,0 +1,449 @@
+/* The index against a model, while it grows, and when there is no memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "server/index.h"
+#include "test/lib/entry_log.h"
+
+enum {
+    KEY_BYTES = 16,
+    MIB = 1 << 20,
+};
+
+struct fixture {
+    struct entry_log log;
+    struct index *index;
+};
+
+static void fixture_init(struct fixture *fixture, uint64_t pm_bytes)
+{
+    entry_log_init(&fixture->log, pm_bytes);
+    assert_int_equal(index_create(&fixture->log.heap->pm, &fixture->log.format, &fixture->index),
+                     0);
+}
+
+static void fixture_fini(struct fixture *fixture)
+{
+    index_destroy(fixture->index);
+    entry_log_fini(&fixture->log);
+}
+
+static uint64_t key_hash(uint64_t number)
+{
+    uint8_t key[KEY_BYTES];
+    entry_log_key(number, key, KEY_BYTES);
+    return index_hash(key, KEY_BYTES);
+}
+
+static uint64_t append(struct fixture *fixture, uint64_t number, uint64_t version)
+{
+    uint8_t key[KEY_BYTES];
+    entry_log_key(number, key, KEY_BYTES);
+    return entry_log_append(&fixture->log, ENTRY_PUT, key, KEY_BYTES, 16, version);
+}
+
+static int update(struct fixture *fixture, uint64_t number, uint64_t version, uint64_t offset,
+                  uint64_t *previous)
+{
+    uint8_t key[KEY_BYTES];
+    entry_log_key(number, key, KEY_BYTES);
+    return index_update(fixture->index, index_hash(key, KEY_BYTES), key, KEY_BYTES, version, offset,
+                        previous);
+}
+
+static uint64_t find(struct fixture *fixture, uint64_t number)
+{
+    uint8_t key[KEY_BYTES];
+    entry_log_key(number, key, KEY_BYTES);
+    return index_find(fixture->index, index_hash(key, KEY_BYTES), key, KEY_BYTES);
+}
+
+/* Inserts key `number` with version 1; the result of index_update. */
+static int insert(struct fixture *fixture, uint64_t number)
+{
+    uint64_t previous;
+    return update(fixture, number, 1, append(fixture, number, 1), &previous);
+}
+
+static void the_hash_is_xxh3_of_the_whole_key(void **state)
+{
+    (void)state;
+    /* From xxHash's own sanity check: XXH3_64bits of nothing with seed 0. */
+    assert_true(index_hash("", 0) == UINT64_C(0x2d06800538d394c2));
+    assert_true(index_hash("a", 1) == UINT64_C(0xe6c632b61e964e1f));
+}
+
+static void an_inserted_key_is_found_and_no_other(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    fixture_init(&fixture, MIB);
+    uint64_t offset = append(&fixture, 1, 5), previous = 77;
+    assert_true(find(&fixture, 1) == 0);
+    assert_int_equal(update(&fixture, 1, 5, offset, &previous), INDEX_INSERTED);
+    assert_true(previous == 0);
+    assert_true(find(&fixture, 1) == offset);
+    assert_true(find(&fixture, 2) == 0);
+    assert_true(index_items(fixture.index) == 1);
+    fixture_fini(&fixture);
+}
+
+static void only_a_newer_version_replaces(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    fixture_init(&fixture, MIB);
+    uint64_t second = append(&fixture, 1, version_make(1, 2));
+    uint64_t again = append(&fixture, 1, version_make(1, 2));
+    uint64_t first = append(&fixture, 1, version_make(1, 1));
+    uint64_t later_epoch = append(&fixture, 1, version_make(2, 1));
+    uint64_t previous;
+    assert_int_equal(update(&fixture, 1, version_make(1, 2), second, &previous), INDEX_INSERTED);
+    assert_int_equal(update(&fixture, 1, version_make(1, 1), first, &previous), INDEX_OLDER);
+    assert_true(previous == 0 && find(&fixture, 1) == second);
+    assert_int_equal(update(&fixture, 1, version_make(1, 2), again, &previous), INDEX_OLDER);
+    assert_true(previous == 0 && find(&fixture, 1) == second);
+    assert_int_equal(update(&fixture, 1, version_make(2, 1), later_epoch, &previous),
+                     INDEX_REPLACED);
+    assert_true(previous == second && find(&fixture, 1) == later_epoch);
+    assert_true(index_items(fixture.index) == 1);
+    fixture_fini(&fixture);
+}
+
+static void a_tombstone_is_found_like_a_put(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    fixture_init(&fixture, MIB);
+    assert_int_equal(insert(&fixture, 1), INDEX_INSERTED);
+    uint8_t key[KEY_BYTES];
+    entry_log_key(1, key, KEY_BYTES);
+    uint64_t tombstone = entry_log_append(&fixture.log, ENTRY_DELETE, key, KEY_BYTES, 0, 2);
+    uint64_t previous;
+    assert_int_equal(update(&fixture, 1, 2, tombstone, &previous), INDEX_REPLACED);
+    assert_true(find(&fixture, 1) == tombstone);
+    assert_int_equal(update(&fixture, 1, 1, previous, &previous), INDEX_OLDER);
+    assert_true(find(&fixture, 1) == tombstone);
+    fixture_fini(&fixture);
+}
+
+/* Callers pass the hash, so hashes can be crafted as long as no window has to be renewed. */
+static void keys_with_one_hash_are_told_apart(void **state)
+{
+    (void)state;
+    enum { KEYS = 1000 };
+    const uint64_t hashes[] = {0, UINT64_MAX, UINT64_C(0x8000000000000123)};
+    for (unsigned h = 0; h < sizeof(hashes) / sizeof(hashes[0]); h++) {
+        struct fixture fixture;
+        fixture_init(&fixture, MIB);
+        uint64_t offsets[KEYS], previous;
+        uint8_t key[KEY_BYTES];
+        for (uint64_t i = 0; i < KEYS; i++) {
+            entry_log_key(i, key, KEY_BYTES);
+            assert_true(index_find(fixture.index, hashes[h], key, KEY_BYTES) == 0);
+            offsets[i] = append(&fixture, i, 1);
+            assert_int_equal(
+                index_update(fixture.index, hashes[h], key, KEY_BYTES, 1, offsets[i], &previous),
+                INDEX_INSERTED);
+        }
+        for (uint64_t i = 0; i < KEYS; i++) {
+            entry_log_key(i, key, KEY_BYTES);
+            assert_true(index_find(fixture.index, hashes[h], key, KEY_BYTES) == offsets[i]);
+        }
+        fixture_fini(&fixture);
+    }
+}
+
+static void long_chains_are_split_in_order(void **state)
+{
+    (void)state;
+    enum { CHAINED = 60, OTHERS = 200000, LOW_BITS = 14 };
+    struct fixture fixture;
+    fixture_init(&fixture, 32 * MIB);
+    uint64_t chained[CHAINED];
+    unsigned count = 0;
+    for (uint64_t number = UINT64_C(1) << 40; count < CHAINED; number++)
+        if ((key_hash(number) & ((1 << LOW_BITS) - 1)) == 0x2a5) {
+            chained[count++] = number;
+            assert_int_equal(insert(&fixture, number), INDEX_INSERTED);
+        }
+    for (uint64_t i = 0; i < OTHERS; i++) {
+        assert_int_equal(insert(&fixture, i), INDEX_INSERTED);
+        assert_true(find(&fixture, chained[i % CHAINED]) != 0);
+    }
+    for (uint64_t i = 0; i < OTHERS; i++)
+        assert_true(find(&fixture, i) != 0);
+    fixture_fini(&fixture);
+}
+
+struct model_key {
+    uint64_t offset, version; /* of what is indexed; 0: nothing */
+};
+
+static void model_step(struct fixture *fixture, struct random *random, struct model_key *model,
+                       uint64_t number)
+{
+    struct model_key *key = &model[number];
+    uint64_t previous = 1;
+    switch (random_below(random, 8)) {
+    case 0: /* swap to a copy */
+        if (key->offset) {
+            uint64_t copy = append(fixture, number, key->version);
+            uint64_t hash = key_hash(number);
+            assert_int_equal(index_swap(fixture->index, hash, key->offset, copy), 1);
+            assert_int_equal(index_swap(fixture->index, hash, key->offset, copy), 0);
+            key->offset = copy;
+        }
+        return;
+    case 1:
+    case 2:
+    case 3: { /* any version: newer, equal or older */
+        uint64_t version = 1 + random_below(random, 20);
+        uint64_t offset = append(fixture, number, version);
+        int result = update(fixture, number, version, offset, &previous);
+        if (key->offset == 0)
+            assert_int_equal(result, INDEX_INSERTED);
+        else
+            assert_int_equal(result, version > key->version ? INDEX_REPLACED : INDEX_OLDER);
+        assert_true(previous == (result == INDEX_REPLACED ? key->offset : 0));
+        if (result != INDEX_OLDER)
+            *key = (struct model_key){offset, version};
+        return;
+    }
+    default:
+        assert_true(find(fixture, number) == key->offset);
+    }
+}
+
+static void random_operations_agree_with_a_model(void **state)
+{
+    (void)state;
+    enum { KEYS = 150000, OPERATIONS = 1000000 };
+    const uint64_t seed = 20260;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    struct random random;
+    random_init(&random, seed);
+    struct fixture fixture;
+    fixture_init(&fixture, 64 * MIB);
+    struct model_key *model = calloc(KEYS, sizeof(*model));
+    assert_non_null(model);
+    for (uint32_t i = 0; i < OPERATIONS; i++) {
+        /* A few keys often, the others evenly. */
+        uint64_t range = random_below(&random, 4) == 0 ? 100 : KEYS;
+        model_step(&fixture, &random, model, random_below(&random, range));
+    }
+    uint64_t items = 0;
+    for (uint64_t i = 0; i < KEYS; i++) {
+        assert_true(find(&fixture, i) == model[i].offset);
+        items += model[i].offset != 0;
+    }
+    assert_true(index_items(fixture.index) == items);
+    free(model);
+    fixture_fini(&fixture);
+}
+
+static void find_all(struct fixture *fixture, uint64_t count)
+{
+    /* insert() lays key i down as entry i, 64 B each. */
+    for (uint64_t i = 0; i < count; i++)
+        assert_true(find(fixture, i) == (i + 1) * ENTRY_ALIGN);
+    for (uint64_t i = count; i < count + 1000; i++)
+        assert_true(find(fixture, i) == 0);
+}
+
+/* Levels 12 and 18, at which the windows are renewed, lie inside. */
+static void every_key_is_found_at_every_level_up_to_three_million(void **state)
+{
+    (void)state;
+    const uint64_t max = 3000000;
+    struct fixture fixture;
+    fixture_init(&fixture, (max + 1) * ENTRY_ALIGN);
+    double most = 0;
+    for (uint64_t i = 0; i < max; i++) {
+        assert_int_equal(insert(&fixture, i), INDEX_INSERTED);
+        uint64_t count = i + 1;
+        if (count >= 1000000) {
+            double each = (double)index_bytes(fixture.index) / (double)count;
+            most = each > most ? each : most;
+        }
+        /* A round of splits ends and begins at 11/2 items a bucket; and one point inside it. */
+        uint64_t round = count * 2 / 11;
+        bool ends = count * 2 % 11 < 2 && (round & (round - 1)) == 0 && round >= 1024;
+        bool inside = count * 2 % 11 < 2 && round % 3 == 0 && (round / 3 & (round / 3 - 1)) == 0;
+        if (ends || inside || count % 1000000 == 0)
+            find_all(&fixture, count);
+    }
+    print_message("at most %.2f B an object from a million to three\n", most);
+    assert_true(most > 0 && most <= 16);
+    fixture_fini(&fixture);
+}
+
+static void a_swapped_item_keeps_its_place_through_growth(void **state)
+{
+    (void)state;
+    enum { KEYS = 5000, MORE = 100000 };
+    struct fixture fixture;
+    fixture_init(&fixture, 16 * MIB);
+    static uint64_t copies[KEYS];
+    for (uint64_t i = 0; i < KEYS; i++)
+        assert_int_equal(insert(&fixture, i), INDEX_INSERTED);
+    for (uint64_t i = 0; i < KEYS; i++) {
+        copies[i] = append(&fixture, i, 1);
+        uint64_t hash = key_hash(i);
+        assert_int_equal(index_swap(fixture.index, hash, copies[i], copies[i]), 0);
+        assert_int_equal(index_swap(fixture.index, hash, find(&fixture, i), copies[i]), 1);
+    }
+    for (uint64_t i = KEYS; i < KEYS + MORE; i++)
+        assert_int_equal(insert(&fixture, i), INDEX_INSERTED);
+    for (uint64_t i = 0; i < KEYS; i++)
+        assert_true(find(&fixture, i) == copies[i]);
+    fixture_fini(&fixture);
+}
+
+struct visits {
+    uint8_t *times; /* by entry */
+    uint64_t total;
+};
+
+static void visit_count(void *context, uint64_t offset)
+{
+    struct visits *visits = context;
+    visits->times[offset / ENTRY_ALIGN - 1]++;
+    visits->total++;
+}
+
+static void a_walk_visits_each_item_once(void **state)
+{
+    (void)state;
+    enum { KEYS = 100000 };
+    struct fixture fixture;
+    fixture_init(&fixture, 16 * MIB);
+    for (uint64_t i = 0; i < KEYS; i++)
+        assert_int_equal(insert(&fixture, i), INDEX_INSERTED);
+    struct visits visits = {calloc(KEYS, 1), 0};
+    assert_non_null(visits.times);
+    uint64_t cursor = 0, calls = 1;
+    while (index_walk(fixture.index, &cursor, 10, visit_count, &visits))
+        calls++;
+    for (unsigned i = 0; i < KEYS; i++)
+        assert_int_equal(visits.times[i], 1);
+    assert_true(visits.total == KEYS);
+    assert_true(calls >= KEYS / 6 / 10 && calls <= KEYS / 5 / 10 + 1);
+    free(visits.times);
+    fixture_fini(&fixture);
+}
+
+static void a_walk_misses_nothing_while_the_table_grows(void **state)
+{
+    (void)state;
+    enum { BEFORE = 50000, DURING = 100000 };
+    struct fixture fixture;
+    fixture_init(&fixture, 16 * MIB);
+    for (uint64_t i = 0; i < BEFORE; i++)
+        assert_int_equal(insert(&fixture, i), INDEX_INSERTED);
+    struct visits visits = {calloc(BEFORE + DURING, 1), 0};
+    assert_non_null(visits.times);
+    uint64_t cursor = 0, inserted = BEFORE;
+    while (index_walk(fixture.index, &cursor, 1, visit_count, &visits))
+        for (unsigned i = 0; i < 8 && inserted < BEFORE + DURING; i++)
+            assert_int_equal(insert(&fixture, inserted++), INDEX_INSERTED);
+    for (unsigned i = 0; i < BEFORE; i++)
+        assert_true(visits.times[i] >= 1);
+    free(visits.times);
+    fixture_fini(&fixture);
+}
+
+static void without_memory_an_insert_is_refused_and_nothing_changes(void **state)
+{
+    (void)state;
+    enum { KEYS = 300000 };
+    struct fixture fixture;
+    fixture_init(&fixture, 32 * MIB);
+    uint64_t stored = 0;
+    while (stored < 6000)
+        assert_int_equal(insert(&fixture, stored++), INDEX_INSERTED);
+    uint64_t bytes = index_bytes(fixture.index);
+    index_limit(fixture.index, bytes);
+
+    /* Growing waits, chains get longer, and at last an insert needs a bucket that is not there. */
+    uint64_t refused = 0;
+    for (uint64_t i = stored; i < 20000; i++) {
+        uint64_t offset = append(&fixture, i, 1), previous;
+        int result = update(&fixture, i, 1, offset, &previous);
+        if (result == ROWAN_ENOMEM) {
+            refused++;
+            assert_true(find(&fixture, i) == 0);
+            assert_true(index_items(fixture.index) == i - refused + 1);
+        } else {
+            assert_int_equal(result, INDEX_INSERTED);
+            assert_true(find(&fixture, i) == offset);
+        }
+    }
+    assert_true(refused > 0);
+    assert_true(index_bytes(fixture.index) == bytes);
+    for (uint64_t i = 0; i < stored; i++)
+        assert_true(find(&fixture, i) == (i + 1) * ENTRY_ALIGN);
+
+    /* An update of a key that is there needs no memory. */
+    uint64_t newer = append(&fixture, 0, 2), previous;
+    assert_int_equal(update(&fixture, 0, 2, newer, &previous), INDEX_REPLACED);
+
+    index_limit(fixture.index, UINT64_MAX);
+    for (uint64_t i = 20000; i < KEYS; i++)
+        assert_int_equal(insert(&fixture, i), INDEX_INSERTED);
+    for (uint64_t i = 20000; i < KEYS; i++)
+        assert_true(find(&fixture, i) != 0);
+    /* Growth has caught up: the walk sees a bucket for every 5.5 items. */
+    uint64_t cursor = 0;
+    struct visits visits = {calloc(KEYS + 1, 1), 0};
+    assert_non_null(visits.times);
+    while (index_walk(fixture.index, &cursor, 64, visit_count, &visits))
+        ;
+    assert_true(visits.total == index_items(fixture.index));
+    assert_true(cursor * 11 >= index_items(fixture.index) * 2 - 11);
+    free(visits.times);
+    fixture_fini(&fixture);
+}
+
+static void an_empty_index_is_small(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    fixture_init(&fixture, MIB);
+    assert_true(index_bytes(fixture.index) < 80 * 1024);
+    uint64_t cursor = 0;
+    struct visits visits = {0};
+    assert_false(index_walk(fixture.index, &cursor, 1 << 20, visit_count, &visits));
+    assert_true(visits.total == 0);
+    fixture_fini(&fixture);
+    index_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_hash_is_xxh3_of_the_whole_key),
+        cmocka_unit_test(an_inserted_key_is_found_and_no_other),
+        cmocka_unit_test(only_a_newer_version_replaces),
+        cmocka_unit_test(a_tombstone_is_found_like_a_put),
+        cmocka_unit_test(keys_with_one_hash_are_told_apart),
+        cmocka_unit_test(long_chains_are_split_in_order),
+        cmocka_unit_test(random_operations_agree_with_a_model),
+        cmocka_unit_test(every_key_is_found_at_every_level_up_to_three_million),
+        cmocka_unit_test(a_swapped_item_keeps_its_place_through_growth),
+        cmocka_unit_test(a_walk_visits_each_item_once),
+        cmocka_unit_test(a_walk_misses_nothing_while_the_table_grows),
+        cmocka_unit_test(without_memory_an_insert_is_refused_and_nothing_changes),
+        cmocka_unit_test(an_empty_index_is_small),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

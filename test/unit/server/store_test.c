@@ -1,0 +1,475 @@
+/* The store: bytes on PM, whose they are, states of segments, the replica table. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/crc.h"
+#include "common/base/error.h"
+#include "server/store.h"
+#include "test/lib/heap_pm.h"
+
+enum { SEGMENTS = 8, META_OFFSET = 4096, REPLICA_OFFSET = 8192 };
+#define PM_BYTES ((uint64_t)(SEGMENTS + 1) * STORE_SEGMENT_BYTES)
+
+static const struct store_identity IDENTITY = {
+    .cluster = UINT64_C(0x1122334455667788), .server = 7, .incarnation = UINT64_C(0xabcdef)};
+
+static struct heap_pm *formatted(void)
+{
+    struct heap_pm *heap = heap_pm_create(PM_BYTES);
+    assert_int_equal(store_format(&heap->pm, &IDENTITY), 0);
+    return heap;
+}
+
+static struct store *opened(struct heap_pm *heap)
+{
+    struct store *store;
+    assert_int_equal(store_open(&heap->pm, &IDENTITY, &store), 0);
+    return store;
+}
+
+static void a_map_holds_as_many_segments_as_fit_beside_the_tables(void **state)
+{
+    (void)state;
+    const uint64_t segment = STORE_SEGMENT_BYTES;
+    assert_true(store_segments_in(0) == 0);
+    assert_true(store_segments_in(segment) == 0);
+    assert_true(store_segments_in(2 * segment - 1) == 0);
+    assert_true(store_segments_in(2 * segment) == 1);
+    assert_true(store_segments_in(100 * segment + 5) == 99);
+    /* 4 KiB + 8 B a segment + 1 MiB of rows: past 392,704 segments the tables need a second 4 MiB.
+     */
+    assert_true(store_segments_in(392705 * segment) == 392704);
+    assert_true(store_segments_in(392706 * segment) == 392704);
+    assert_true(store_segments_in(392707 * segment) == 392705);
+}
+
+static void a_new_store_has_these_bytes(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    static const uint8_t head[] = {
+        'R',  'O',  'W',  'A',  'N',  'K',  'V',  '1',  /* magic */
+        1,    0,    0,    0,    7,    0,    0,    0,    /* format, server */
+        0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* cluster */
+        0xef, 0xcd, 0xab, 0,    0,    0,    0,    0,    /* incarnation */
+        8,    0,    0,    0,    0,    0,    0,    0,    /* segments */
+        0,    0,    0x40, 0,    0,    0,    1,    0,    /* sizes */
+        0,    0x20, 0,    0,    0,    0,    0,    0,    /* replica table */
+        0,    0,    0x40, 0,    0,    0,    0,    0,    /* segments */
+    };
+    assert_memory_equal(heap->pm.base, head, sizeof(head));
+    for (unsigned i = sizeof(head); i < 4092; i++)
+        assert_int_equal(heap->pm.base[i], 0);
+    uint32_t checksum;
+    memcpy(&checksum, heap->pm.base + 4092, 4);
+    assert_true(checksum == crc32c(0, heap->pm.base, 4092));
+    for (uint64_t i = 4096; i < STORE_SEGMENT_BYTES; i++)
+        assert_int_equal(heap->pm.base[i], 0);
+    assert_true(atomic_load(&heap->fences) == 2);
+    heap_pm_destroy(heap);
+}
+
+static void a_segment_word_and_a_replica_row_have_these_bytes(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    struct store *store = opened(heap);
+    uint64_t segment;
+    assert_int_equal(store_allocate(store, OWNER_WORKER, 5, &segment), 0);
+    assert_int_equal(store_allocate(store, OWNER_BACKUP_LOG, 0, &segment), 0);
+    assert_true(segment == 1);
+    store_transition(store, segment, SEGMENT_USED);
+    static const uint8_t words[] = {2, 1, 5, 1, 0, 0, 0, 0, 3, 2, 0, 2, 0, 0, 0, 0};
+    assert_memory_equal(heap->pm.base + META_OFFSET, words, sizeof(words));
+
+    store_replica_set(store, 3,
+                      &(struct replica_row){.state = REPLICA_FULL,
+                                            .first_epoch = 0x010203,
+                                            .first_allocation = UINT64_C(0x1122334455)});
+    static const uint8_t state_and_epoch[] = {2, 3, 2, 1};
+    static const uint8_t first_allocation[] = {0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0};
+    static const uint8_t covered[] = {3,    0,    0,    0,    2,    3, 2, 1,
+                                      0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0};
+    const uint8_t *row = heap->pm.base + REPLICA_OFFSET + 3 * 16;
+    uint32_t checksum;
+    memcpy(&checksum, row + 4, 4);
+    assert_memory_equal(row, state_and_epoch, sizeof(state_and_epoch));
+    assert_true(checksum == crc32c(0, covered, sizeof(covered)));
+    assert_memory_equal(row + 8, first_allocation, sizeof(first_allocation));
+    store_close(store);
+    heap_pm_destroy(heap);
+}
+
+static void an_identity_is_read_back(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    struct store_identity identity;
+    assert_int_equal(store_read_identity(&heap->pm, &identity), 0);
+    assert_true(identity.cluster == IDENTITY.cluster && identity.server == IDENTITY.server &&
+                identity.incarnation == IDENTITY.incarnation);
+    heap_pm_destroy(heap);
+}
+
+static void a_store_is_formatted_once_and_only_where_it_fits(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    assert_int_equal(store_format(&heap->pm, &IDENTITY), ROWAN_EEXISTS);
+    /* Without its superblock a table in use is still no empty map. */
+    struct store *store = opened(heap);
+    uint64_t segment;
+    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), 0);
+    store_close(store);
+    memset(heap->pm.base, 0, 4096);
+    assert_int_equal(store_format(&heap->pm, &IDENTITY), ROWAN_EEXISTS);
+    heap_pm_destroy(heap);
+
+    heap = heap_pm_create(2 * (uint64_t)STORE_SEGMENT_BYTES - 4096);
+    assert_int_equal(store_format(&heap->pm, &IDENTITY), ROWAN_EINVALID);
+    assert_true(atomic_load(&heap->stores) == 0);
+    heap_pm_destroy(heap);
+}
+
+/* Opening fails with `error` and leaves the outputs alone. */
+static void assert_refused(struct heap_pm *heap, int error)
+{
+    struct store_identity identity = {.server = 99};
+    struct store *store = (struct store *)heap;
+    assert_int_equal(store_open(&heap->pm, &IDENTITY, &store), error);
+    assert_ptr_equal(store, heap);
+    if (error != ROWAN_ECLUSTER) {
+        assert_int_equal(store_read_identity(&heap->pm, &identity), error);
+        assert_true(identity.server == 99);
+    }
+}
+
+static void recompute_checksum(struct heap_pm *heap)
+{
+    uint32_t checksum = crc32c(0, heap->pm.base, 4092);
+    memcpy(heap->pm.base + 4092, &checksum, 4);
+}
+
+static void a_superblock_that_is_not_right_is_refused(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = heap_pm_create(PM_BYTES);
+    assert_refused(heap, ROWAN_ENOTFOUND);
+    heap->pm.bytes = 100;
+    assert_refused(heap, ROWAN_EFORMAT);
+    heap->pm.bytes = PM_BYTES;
+    heap_pm_destroy(heap);
+
+    heap = formatted();
+    static const struct {
+        unsigned offset;
+        int error;
+    } flips[] = {{0, ROWAN_EFORMAT},     {7, ROWAN_EFORMAT},     {8, ROWAN_EFORMAT},
+                 {12, ROWAN_EDAMAGED},   {16, ROWAN_EDAMAGED},   {24, ROWAN_EDAMAGED},
+                 {32, ROWAN_EDAMAGED},   {56, ROWAN_EDAMAGED},   {64, ROWAN_EDAMAGED},
+                 {4091, ROWAN_EDAMAGED}, {4092, ROWAN_EDAMAGED}, {4095, ROWAN_EDAMAGED}};
+    for (unsigned i = 0; i < sizeof(flips) / sizeof(flips[0]); i++) {
+        heap->pm.base[flips[i].offset] ^= 0x10;
+        assert_refused(heap, flips[i].error);
+        heap->pm.base[flips[i].offset] ^= 0x10;
+    }
+
+    /* With a right checksum: another format version, and geometry that does not fit. */
+    static const unsigned fields[] = {8, 32, 40, 44, 48, 56};
+    for (unsigned i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        heap->pm.base[fields[i]] ^= 0x40;
+        recompute_checksum(heap);
+        assert_refused(heap, ROWAN_EFORMAT);
+        heap->pm.base[fields[i]] ^= 0x40;
+        recompute_checksum(heap);
+    }
+    heap->pm.bytes -= STORE_SEGMENT_BYTES;
+    assert_refused(heap, ROWAN_EFORMAT);
+    heap->pm.bytes = PM_BYTES;
+    struct store *store = opened(heap);
+    store_close(store);
+    heap_pm_destroy(heap);
+}
+
+static void the_store_of_another_cluster_or_server_is_refused(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    struct store_identity other = IDENTITY;
+    struct store *store = NULL;
+    other.cluster++;
+    assert_int_equal(store_open(&heap->pm, &other, &store), ROWAN_ECLUSTER);
+    other = IDENTITY;
+    other.server++;
+    assert_int_equal(store_open(&heap->pm, &other, &store), ROWAN_ECLUSTER);
+    assert_null(store);
+    /* A restart has a new incarnation and the same store. */
+    other = IDENTITY;
+    other.incarnation++;
+    assert_int_equal(store_open(&heap->pm, &other, &store), 0);
+    store_close(store);
+    store_close(NULL);
+    heap_pm_destroy(heap);
+}
+
+static void a_segment_word_that_is_not_right_is_refused(void **state)
+{
+    (void)state;
+    /* Unknown state, unknown owner, in use by nobody, free and owned. */
+    static const uint8_t words[][2] = {{5, 1}, {255, 0}, {2, 4}, {2, 0}, {0, 1}, {1, 1}};
+    struct heap_pm *heap = formatted();
+    for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        memcpy(heap->pm.base + META_OFFSET + 8 * 3, words[i], 2);
+        struct store *store = NULL;
+        assert_int_equal(store_open(&heap->pm, &IDENTITY, &store), ROWAN_EDAMAGED);
+        assert_null(store);
+    }
+    heap_pm_destroy(heap);
+}
+
+static void a_crash_while_formatting_leaves_nothing_or_a_store(void **state)
+{
+    (void)state;
+    for (uint64_t crash_after = 0;; crash_after++) {
+        struct heap_pm *heap = heap_pm_create(PM_BYTES);
+        heap->crash_after = crash_after;
+        assert_int_equal(store_format(&heap->pm, &IDENTITY), 0);
+        bool whole = atomic_load(&heap->stores) <= crash_after;
+        heap->crash_after = UINT64_MAX;
+        struct store_identity identity;
+        if (!whole) {
+            assert_int_equal(store_read_identity(&heap->pm, &identity), ROWAN_ENOTFOUND);
+            assert_int_equal(store_format(&heap->pm, &IDENTITY), 0);
+        }
+        assert_int_equal(store_read_identity(&heap->pm, &identity), 0);
+        heap_pm_destroy(heap);
+        if (whole)
+            break;
+    }
+}
+
+static void places_and_segments_agree(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    struct store *store = opened(heap);
+    assert_ptr_equal(store_pm(store), &heap->pm);
+    assert_true(store_segments(store) == SEGMENTS);
+    for (uint64_t i = 0; i < SEGMENTS; i++) {
+        uint64_t offset = store_segment_offset(store, i);
+        assert_true(offset == (i + 1) * STORE_SEGMENT_BYTES);
+        assert_true(store_segment_of(store, offset) == i);
+        assert_true(store_segment_of(store, offset + STORE_SEGMENT_BYTES - 1) == i);
+    }
+    store_close(store);
+    heap_pm_destroy(heap);
+}
+
+static void a_full_store_refuses_until_a_segment_is_free(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    struct store *store = opened(heap);
+    uint64_t segment, taken = 0;
+    for (unsigned i = 0; i < SEGMENTS; i++) {
+        assert_true(store_segments_free(store) == SEGMENTS - i);
+        assert_int_equal(store_allocate(store, i % 2 ? OWNER_DIGEST : OWNER_WORKER, i, &segment),
+                         0);
+        struct segment_meta meta = store_meta(store, segment);
+        assert_true(meta.state == SEGMENT_USING && meta.owner_number == i &&
+                    meta.allocation == i + 1);
+        taken |= UINT64_C(1) << segment;
+    }
+    assert_true(taken == (1 << SEGMENTS) - 1);
+    assert_true(store_segments_owned(store, OWNER_WORKER) == SEGMENTS / 2);
+    assert_true(store_segments_owned(store, OWNER_DIGEST) == SEGMENTS / 2);
+    segment = 77;
+    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), ROWAN_EFULL);
+    assert_true(segment == 77);
+
+    store_transition(store, 5, SEGMENT_DIRTY);
+    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), ROWAN_EFULL);
+    store_transition(store, 5, SEGMENT_FREE);
+    assert_true(store_segments_free(store) == 1);
+    assert_true(store_segments_owned(store, OWNER_NONE) == 1);
+    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), 0);
+    assert_true(segment == 5);
+    /* Only the two fences of the format: allocation rides on the owner's. */
+    assert_true(atomic_load(&heap->fences) == 2);
+    store_close(store);
+    heap_pm_destroy(heap);
+}
+
+static void states_and_allocation_numbers_outlive_the_process(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    struct store *store = opened(heap);
+    uint64_t segment;
+    for (unsigned i = 0; i < 5; i++)
+        assert_int_equal(store_allocate(store, OWNER_WORKER, i, &segment), 0);
+    store_transition(store, 1, SEGMENT_USED);
+    store_transition(store, 2, SEGMENT_USED);
+    store_transition(store, 2, SEGMENT_COMMITTED);
+    store_transition(store, 3, SEGMENT_COMMITTED);
+    store_transition(store, 4, SEGMENT_DIRTY);
+    store_close(store);
+
+    store = opened(heap);
+    static const enum segment_state states[SEGMENTS] = {
+        SEGMENT_USING, SEGMENT_USED, SEGMENT_COMMITTED, SEGMENT_COMMITTED, SEGMENT_DIRTY};
+    for (unsigned i = 0; i < SEGMENTS; i++) {
+        struct segment_meta meta = store_meta(store, i);
+        assert_int_equal(meta.state, states[i]);
+        assert_int_equal(meta.owner, i < 4 ? OWNER_WORKER : OWNER_NONE);
+        assert_true(meta.allocation == (i < 5 ? i + 1 : 0));
+    }
+    assert_true(store_segments_free(store) == 3);
+    assert_true(store_segments_owned(store, OWNER_WORKER) == 4);
+    /* The highest number was a segment's that is free by now. */
+    store_transition(store, 4, SEGMENT_FREE);
+    store_close(store);
+    store = opened(heap);
+    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), 0);
+    assert_true(store_meta(store, segment).allocation == 6);
+    store_close(store);
+    heap_pm_destroy(heap);
+}
+
+/* Puts segment 0 into `from` by allowed steps. */
+static void bring_to(struct store *store, enum segment_state from)
+{
+    uint64_t segment;
+    if (from == SEGMENT_FREE)
+        return;
+    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), 0);
+    assert_true(segment == 0);
+    if (from != SEGMENT_USING)
+        store_transition(store, 0, from);
+}
+
+/* Does the transition abort the process that makes it? */
+static bool transition_aborts(enum segment_state from, enum segment_state to)
+{
+    struct heap_pm *heap = formatted();
+    struct store *store = opened(heap);
+    bring_to(store, from);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(2);
+        store_transition(store, 0, to);
+        _exit(store_meta(store, 0).state == to ? 0 : 1);
+    }
+    int status;
+    assert_true(waitpid(child, &status, 0) == child);
+    assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+    store_close(store);
+    heap_pm_destroy(heap);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void only_the_allowed_transitions_are_made(void **state)
+{
+    (void)state;
+    /* Columns: to free, dirty, using, used, committed. */
+    static const bool allowed[5][5] = {
+        [SEGMENT_FREE] = {false, true, false, false, false},
+        [SEGMENT_DIRTY] = {true, true, false, false, false},
+        [SEGMENT_USING] = {false, true, false, true, true},
+        [SEGMENT_USED] = {false, true, false, false, true},
+        [SEGMENT_COMMITTED] = {false, true, false, false, false},
+    };
+    for (unsigned from = SEGMENT_FREE; from <= SEGMENT_COMMITTED; from++)
+        for (unsigned to = SEGMENT_FREE; to <= SEGMENT_COMMITTED; to++)
+            assert_int_equal(transition_aborts((enum segment_state)from, (enum segment_state)to),
+                             !allowed[from][to]);
+}
+
+static void replica_rows_are_read_back_after_a_restart(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    struct store *store = opened(heap);
+    assert_int_equal(store_replica(store, 0).state, REPLICA_NONE);
+    static const uint16_t shards[] = {0, 1, 65535};
+    for (unsigned i = 0; i < 3; i++)
+        store_replica_set(store, shards[i],
+                          &(struct replica_row){.state = REPLICA_FILLING + (i & 1),
+                                                .first_epoch = (1 << 24) - 1 - i,
+                                                .first_allocation = i + 1});
+    store_close(store);
+    store = opened(heap);
+    for (unsigned i = 0; i < 3; i++) {
+        struct replica_row row = store_replica(store, shards[i]);
+        assert_int_equal(row.state, REPLICA_FILLING + (i & 1));
+        assert_true(row.first_epoch == (1 << 24) - 1 - i && row.first_allocation == i + 1);
+    }
+    assert_int_equal(store_replica(store, 2).state, REPLICA_NONE);
+    store_close(store);
+    heap_pm_destroy(heap);
+}
+
+/* Words may land in any order: each of the two alone. */
+static void a_torn_replica_row_is_no_replica(void **state)
+{
+    (void)state;
+    struct heap_pm *heap = formatted();
+    struct store *store = opened(heap);
+    const struct replica_row before = {REPLICA_FULL, 5, 100}, after = {REPLICA_FILLING, 9, 200};
+    uint8_t *row = heap->pm.base + REPLICA_OFFSET + 4 * 16;
+    uint8_t old[16], new[16];
+    store_replica_set(store, 4, &before);
+    memcpy(old, row, 16);
+    store_replica_set(store, 4, &after);
+    memcpy(new, row, 16);
+    memcpy(row, old, 8);
+    assert_int_equal(store_replica(store, 4).state, REPLICA_NONE);
+    memcpy(row, new, 8);
+    memcpy(row + 8, old + 8, 8);
+    assert_int_equal(store_replica(store, 4).state, REPLICA_NONE);
+    /* From filling to full only one word changes, so there is no between. */
+    memcpy(row, new, 16);
+    store_replica_set(store, 4, &(struct replica_row){REPLICA_FULL, 9, 200});
+    assert_memory_equal(row + 8, new + 8, 8);
+    /* A row that was moved to another shard's place is none either. */
+    memcpy(row + 16, row, 16);
+    assert_int_equal(store_replica(store, 5).state, REPLICA_NONE);
+    store_close(store);
+    heap_pm_destroy(heap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_map_holds_as_many_segments_as_fit_beside_the_tables),
+        cmocka_unit_test(a_new_store_has_these_bytes),
+        cmocka_unit_test(a_segment_word_and_a_replica_row_have_these_bytes),
+        cmocka_unit_test(an_identity_is_read_back),
+        cmocka_unit_test(a_store_is_formatted_once_and_only_where_it_fits),
+        cmocka_unit_test(a_superblock_that_is_not_right_is_refused),
+        cmocka_unit_test(the_store_of_another_cluster_or_server_is_refused),
+        cmocka_unit_test(a_segment_word_that_is_not_right_is_refused),
+        cmocka_unit_test(a_crash_while_formatting_leaves_nothing_or_a_store),
+        cmocka_unit_test(places_and_segments_agree),
+        cmocka_unit_test(a_full_store_refuses_until_a_segment_is_free),
+        cmocka_unit_test(states_and_allocation_numbers_outlive_the_process),
+        cmocka_unit_test(only_the_allowed_transitions_are_made),
+        cmocka_unit_test(replica_rows_are_read_back_after_a_restart),
+        cmocka_unit_test(a_torn_replica_row_is_no_replica),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

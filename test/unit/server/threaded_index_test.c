@@ -1,0 +1,287 @@
+/* Lookups, walks and swaps in other threads while the owner inserts, replaces and grows. */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "server/index.h"
+#include "test/lib/entry_log.h"
+
+enum {
+    KEY_BYTES = 16,
+    READERS = 2,
+};
+
+/* Keys 0 .. `inserted` - 1 are in the index; key i's first entry is number i + 1 of the log. */
+struct stage {
+    struct entry_log log;
+    struct index *index;
+    _Atomic uint64_t inserted;
+    _Atomic uint64_t ready; /* threads that have begun */
+    _Atomic uint64_t wrong; /* what threads saw that must not be */
+    _Atomic bool over;
+};
+
+static void stage_init(struct stage *stage, uint64_t entries)
+{
+    entry_log_init(&stage->log, (entries + 1) * ENTRY_ALIGN);
+    assert_int_equal(index_create(&stage->log.heap->pm, &stage->log.format, &stage->index), 0);
+    atomic_init(&stage->inserted, 0);
+    atomic_init(&stage->ready, 0);
+    atomic_init(&stage->wrong, 0);
+    atomic_init(&stage->over, false);
+}
+
+static void stage_fini(struct stage *stage)
+{
+    index_destroy(stage->index);
+    entry_log_fini(&stage->log);
+}
+
+static uint64_t stage_append(struct stage *stage, uint64_t number, uint64_t version)
+{
+    uint8_t key[KEY_BYTES];
+    entry_log_key(number, key, KEY_BYTES);
+    return entry_log_append(&stage->log, ENTRY_PUT, key, KEY_BYTES, 0, version);
+}
+
+static int stage_update(struct stage *stage, uint64_t number, uint64_t version)
+{
+    uint8_t key[KEY_BYTES];
+    entry_log_key(number, key, KEY_BYTES);
+    uint64_t offset = stage_append(stage, number, version), previous;
+    return index_update(stage->index, index_hash(key, KEY_BYTES), key, KEY_BYTES, version, offset,
+                        &previous);
+}
+
+static uint64_t stage_find(struct stage *stage, uint64_t number)
+{
+    uint8_t key[KEY_BYTES];
+    entry_log_key(number, key, KEY_BYTES);
+    return index_find(stage->index, index_hash(key, KEY_BYTES), key, KEY_BYTES);
+}
+
+static uint64_t key_hash(uint64_t number)
+{
+    uint8_t key[KEY_BYTES];
+    entry_log_key(number, key, KEY_BYTES);
+    return index_hash(key, KEY_BYTES);
+}
+
+static void stage_insert(struct stage *stage, uint64_t until)
+{
+    for (uint64_t i = atomic_load(&stage->inserted); i < until; i++) {
+        assert_int_equal(stage_update(stage, i, 1), INDEX_INSERTED);
+        atomic_store_explicit(&stage->inserted, i + 1, memory_order_release);
+    }
+}
+
+static void start(pthread_t *thread, void *(*run)(void *), struct stage *stage)
+{
+    assert_int_equal(pthread_create(thread, NULL, run, stage), 0);
+}
+
+static void wait_ready(struct stage *stage, uint64_t threads)
+{
+    while (atomic_load(&stage->ready) < threads)
+        sched_yield();
+}
+
+static void *reader_run(void *argument)
+{
+    struct stage *stage = argument;
+    struct random random;
+    random_init(&random, 1 + atomic_fetch_add(&stage->ready, 1));
+    uint64_t wrong = 0;
+    while (!atomic_load_explicit(&stage->over, memory_order_relaxed)) {
+        uint64_t inserted = atomic_load_explicit(&stage->inserted, memory_order_acquire);
+        if (inserted == 0)
+            continue;
+        uint64_t number = random_below(&random, inserted);
+        wrong += stage_find(stage, number) != (number + 1) * ENTRY_ALIGN;
+        wrong += stage_find(stage, inserted + (UINT64_C(1) << 32)) != 0;
+    }
+    atomic_fetch_add(&stage->wrong, wrong);
+    return NULL;
+}
+
+static void readers_find_every_inserted_key_while_the_table_grows(void **state)
+{
+    (void)state;
+    const uint64_t keys = 1000000;
+    struct stage stage;
+    stage_init(&stage, keys);
+    pthread_t readers[READERS];
+    for (unsigned i = 0; i < READERS; i++)
+        start(&readers[i], reader_run, &stage);
+    wait_ready(&stage, READERS);
+    stage_insert(&stage, keys);
+    atomic_store(&stage.over, true);
+    for (unsigned i = 0; i < READERS; i++)
+        pthread_join(readers[i], NULL);
+    assert_true(atomic_load(&stage.wrong) == 0);
+    stage_fini(&stage);
+}
+
+enum { HOT_KEYS = 64 };
+
+/* Versions of a key never go back in what one reader sees. */
+static void *version_reader_run(void *argument)
+{
+    struct stage *stage = argument;
+    struct random random;
+    random_init(&random, 1 + atomic_fetch_add(&stage->ready, 1));
+    uint64_t seen[HOT_KEYS] = {0}, wrong = 0;
+    while (!atomic_load_explicit(&stage->over, memory_order_relaxed)) {
+        uint64_t number = random_below(&random, HOT_KEYS);
+        uint64_t offset = stage_find(stage, number);
+        if (offset == 0) {
+            wrong++;
+            continue;
+        }
+        struct entry_header header;
+        entry_peek(pm_at(&stage->log.heap->pm, offset), &header);
+        wrong += header.version < seen[number];
+        seen[number] = header.version;
+    }
+    atomic_fetch_add(&stage->wrong, wrong);
+    return NULL;
+}
+
+static void readers_never_see_a_version_go_back(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 200000 };
+    struct stage stage;
+    stage_init(&stage, HOT_KEYS + 2 * ROUNDS);
+    stage_insert(&stage, HOT_KEYS);
+    pthread_t readers[READERS];
+    for (unsigned i = 0; i < READERS; i++)
+        start(&readers[i], version_reader_run, &stage);
+    wait_ready(&stage, READERS);
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        assert_int_equal(stage_update(&stage, i % HOT_KEYS, 2 + i), INDEX_REPLACED);
+        assert_int_equal(stage_update(&stage, HOT_KEYS + i, 1), INDEX_INSERTED);
+    }
+    atomic_store(&stage.over, true);
+    for (unsigned i = 0; i < READERS; i++)
+        pthread_join(readers[i], NULL);
+    assert_true(atomic_load(&stage.wrong) == 0);
+    stage_fini(&stage);
+}
+
+enum { SWAPPED_KEYS = 4000, SWAP_KEYS_MORE = 300000 };
+
+/* Moves each key between its first entry and a copy, as a cleaner would. The copies lie behind the
+ * first entries. */
+static void *swapper_run(void *argument)
+{
+    struct stage *stage = argument;
+    struct random random;
+    random_init(&random, 1 + atomic_fetch_add(&stage->ready, 1));
+    uint64_t wrong = 0;
+    bool moved[SWAPPED_KEYS] = {false};
+    while (!atomic_load_explicit(&stage->over, memory_order_relaxed)) {
+        uint64_t number = random_below(&random, SWAPPED_KEYS);
+        uint64_t first = (number + 1) * ENTRY_ALIGN;
+        uint64_t copy = first + (uint64_t)SWAPPED_KEYS * ENTRY_ALIGN;
+        uint64_t from = moved[number] ? copy : first, to = moved[number] ? first : copy;
+        int result = index_swap(stage->index, key_hash(number), from, to);
+        if (result == ROWAN_EAGAIN)
+            continue;
+        wrong += result != 1;
+        moved[number] = !moved[number];
+        wrong += stage_find(stage, number) != to;
+        wrong += index_swap(stage->index, key_hash(number), from, to) == 1;
+    }
+    for (uint64_t i = 0; i < SWAPPED_KEYS; i++) {
+        uint64_t first = (i + 1) * ENTRY_ALIGN;
+        uint64_t copy = first + (uint64_t)SWAPPED_KEYS * ENTRY_ALIGN;
+        wrong += stage_find(stage, i) != (moved[i] ? copy : first);
+    }
+    atomic_fetch_add(&stage->wrong, wrong);
+    return NULL;
+}
+
+static void swaps_and_splits_lose_nothing_of_each_other(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_init(&stage, 2 * SWAPPED_KEYS + SWAP_KEYS_MORE);
+    stage_insert(&stage, SWAPPED_KEYS);
+    for (uint64_t i = 0; i < SWAPPED_KEYS; i++)
+        stage_append(&stage, i, 1);
+    pthread_t swapper;
+    start(&swapper, swapper_run, &stage);
+    wait_ready(&stage, 1);
+    for (uint64_t i = 0; i < SWAP_KEYS_MORE; i++)
+        assert_int_equal(stage_update(&stage, SWAPPED_KEYS + i, 1), INDEX_INSERTED);
+    atomic_store(&stage.over, true);
+    pthread_join(swapper, NULL);
+    assert_true(atomic_load(&stage.wrong) == 0);
+    stage_fini(&stage);
+}
+
+enum { WALK_BEFORE = 100000, WALK_DURING = 300000 };
+
+static void visit_mark(void *context, uint64_t offset)
+{
+    uint8_t *seen = context;
+    seen[offset / ENTRY_ALIGN - 1] = 1;
+}
+
+static void *walker_run(void *argument)
+{
+    struct stage *stage = argument;
+    uint8_t *seen = malloc(WALK_BEFORE + WALK_DURING);
+    atomic_fetch_add(&stage->ready, 1);
+    uint64_t wrong = seen == NULL;
+    while (seen && !atomic_load_explicit(&stage->over, memory_order_relaxed)) {
+        for (uint64_t i = 0; i < WALK_BEFORE + WALK_DURING; i++)
+            seen[i] = 0;
+        uint64_t inserted = atomic_load_explicit(&stage->inserted, memory_order_acquire);
+        uint64_t cursor = 0;
+        while (index_walk(stage->index, &cursor, 100, visit_mark, seen))
+            ;
+        for (uint64_t i = 0; i < inserted; i++)
+            wrong += !seen[i];
+    }
+    free(seen);
+    atomic_fetch_add(&stage->wrong, wrong);
+    return NULL;
+}
+
+static void a_walk_meets_every_item_that_was_there_before_it(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_init(&stage, WALK_BEFORE + WALK_DURING);
+    stage_insert(&stage, WALK_BEFORE);
+    pthread_t walker;
+    start(&walker, walker_run, &stage);
+    wait_ready(&stage, 1);
+    stage_insert(&stage, WALK_BEFORE + WALK_DURING);
+    atomic_store(&stage.over, true);
+    pthread_join(walker, NULL);
+    assert_true(atomic_load(&stage.wrong) == 0);
+    stage_fini(&stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(readers_find_every_inserted_key_while_the_table_grows),
+        cmocka_unit_test(readers_never_see_a_version_go_back),
+        cmocka_unit_test(swaps_and_splits_lose_nothing_of_each_other),
+        cmocka_unit_test(a_walk_meets_every_item_that_was_there_before_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,132 @@
+/* Threads that allocate at the same time. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "server/store.h"
+#include "test/lib/heap_pm.h"
+
+enum { THREADS = 4, SEGMENTS = 2000, ROUNDS = 20000, HELD = 3 };
+
+static const struct store_identity IDENTITY = {.cluster = 1, .server = 2, .incarnation = 3};
+
+struct stage {
+    struct heap_pm *heap;
+    struct store *store;
+    _Atomic uint32_t holders[SEGMENTS]; /* threads that hold it now */
+    _Atomic uint64_t wrong;
+    _Atomic uint32_t next_thread;
+};
+
+static void stage_init(struct stage *stage)
+{
+    stage->heap = heap_pm_create((uint64_t)(SEGMENTS + 1) * STORE_SEGMENT_BYTES);
+    assert_true(store_segments_in(stage->heap->pm.bytes) == SEGMENTS);
+    assert_int_equal(store_format(&stage->heap->pm, &IDENTITY), 0);
+    assert_int_equal(store_open(&stage->heap->pm, &IDENTITY, &stage->store), 0);
+}
+
+static void stage_fini(struct stage *stage)
+{
+    store_close(stage->store);
+    heap_pm_destroy(stage->heap);
+}
+
+static void run_threads(struct stage *stage, void *(*run)(void *))
+{
+    pthread_t threads[THREADS];
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run, stage), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void *take_all_run(void *argument)
+{
+    struct stage *stage = argument;
+    uint32_t number = atomic_fetch_add(&stage->next_thread, 1);
+    uint64_t segment;
+    while (store_allocate(stage->store, OWNER_WORKER, number, &segment) == 0) {
+        if (atomic_fetch_add(&stage->holders[segment], 1) != 0)
+            atomic_fetch_add(&stage->wrong, 1);
+        if (store_meta(stage->store, segment).owner_number != number)
+            atomic_fetch_add(&stage->wrong, 1);
+    }
+    return NULL;
+}
+
+static void four_threads_get_every_segment_once(void **state)
+{
+    (void)state;
+    static struct stage stage;
+    stage_init(&stage);
+    run_threads(&stage, take_all_run);
+    assert_true(atomic_load(&stage.wrong) == 0);
+    for (unsigned i = 0; i < SEGMENTS; i++)
+        assert_true(atomic_load(&stage.holders[i]) == 1);
+    assert_true(store_segments_free(stage.store) == 0);
+    assert_true(store_segments_owned(stage.store, OWNER_WORKER) == SEGMENTS);
+    stage_fini(&stage);
+}
+
+/* Takes some, gives them back, and goes on; the store is never full. */
+static void *take_and_give_run(void *argument)
+{
+    struct stage *stage = argument;
+    uint32_t number = atomic_fetch_add(&stage->next_thread, 1);
+    uint64_t wrong = 0, last = 0;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        uint64_t segments[HELD];
+        for (unsigned i = 0; i < HELD; i++) {
+            if (store_allocate(stage->store, OWNER_DIGEST, number, &segments[i]) != 0)
+                return atomic_fetch_add(&stage->wrong, 1), NULL;
+            wrong += atomic_fetch_add(&stage->holders[segments[i]], 1) != 0;
+            uint64_t allocation = store_meta(stage->store, segments[i]).allocation;
+            wrong += allocation <= last;
+            last = allocation;
+        }
+        for (unsigned i = 0; i < HELD; i++) {
+            store_transition(stage->store, segments[i], SEGMENT_DIRTY);
+            atomic_fetch_sub(&stage->holders[segments[i]], 1);
+            store_transition(stage->store, segments[i], SEGMENT_FREE);
+        }
+    }
+    atomic_fetch_add(&stage->wrong, wrong);
+    return NULL;
+}
+
+static void segments_that_come_and_go_have_one_holder_and_the_counts_stay_right(void **state)
+{
+    (void)state;
+    static struct stage stage;
+    stage_init(&stage);
+    run_threads(&stage, take_and_give_run);
+    assert_true(atomic_load(&stage.wrong) == 0);
+    assert_true(store_segments_free(stage.store) == SEGMENTS);
+    assert_true(store_segments_owned(stage.store, OWNER_NONE) == SEGMENTS);
+    assert_true(store_segments_owned(stage.store, OWNER_DIGEST) == 0);
+
+    /* PM says the same as the mirror. */
+    store_close(stage.store);
+    assert_int_equal(store_open(&stage.heap->pm, &IDENTITY, &stage.store), 0);
+    assert_true(store_segments_free(stage.store) == SEGMENTS);
+    uint64_t segment;
+    assert_int_equal(store_allocate(stage.store, OWNER_WORKER, 0, &segment), 0);
+    assert_true(store_meta(stage.store, segment).allocation > (uint64_t)THREADS * ROUNDS);
+    stage_fini(&stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(four_threads_get_every_segment_once),
+        cmocka_unit_test(segments_that_come_and_go_have_one_holder_and_the_counts_stay_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
