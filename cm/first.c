@@ -41,6 +41,41 @@ static uint32_t least_burdened(const struct shard *shard, const struct member *m
     return best;
 }
 
+/* Gives one shard that `from` backs to `to`; false if `to` holds something of all of them. */
+static bool move_backup(struct cluster_config *config, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        struct shard *shard = &config->shards[i];
+        if (shard->primary == to || shard_has_backup(shard, to))
+            continue;
+        for (uint32_t j = 0; j < shard->backup_count; j++) {
+            if (shard->backups[j] == from) {
+                shard->backups[j] = to;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The last shard's primary may be the very member that lacks a backup: then the counts end two
+ * apart, and a move or two makes them level. Each move narrows the gap, so this ends. */
+static void level_backups(struct cluster_config *config, uint32_t *burden)
+{
+    for (;;) {
+        uint32_t low = 0, high = 0;
+        for (uint32_t i = 1; i < config->member_count; i++) {
+            low = burden[i] < burden[low] ? i : low;
+            high = burden[i] > burden[high] ? i : high;
+        }
+        if (burden[high] - burden[low] <= 1 ||
+            !move_backup(config, config->members[high].server, config->members[low].server))
+            return;
+        burden[high]--;
+        burden[low]++;
+    }
+}
+
 static void place_shards(const struct first_wish *wish, struct cluster_config *config)
 {
     const struct member *members = config->members;
@@ -63,6 +98,7 @@ static void place_shards(const struct first_wish *wish, struct cluster_config *c
             shard->backups[shard->backup_count++] = members[backup].server;
         }
     }
+    level_backups(config, burden);
 }
 
 _Static_assert((uint64_t)CLUSTER_MAX_SHARDS *SLOT_COUNT <= UINT32_MAX, "no overflow above");

@@ -130,7 +130,7 @@ def build(compiler, kind):
         errors = [
             line
             for line in log_text(log).splitlines()
-            if re.search(r"error|FAILED|undefined reference", line)
+            if re.search(r"\berror:|FAILED|undefined reference", line)
         ]
         return f"{folder} does not compile:\n" + tail("\n".join(errors) or log_text(log), 25)
     return None

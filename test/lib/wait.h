@@ -16,10 +16,11 @@ static inline void wait_pause(void)
     nanosleep(&pause, NULL);
 }
 
-/* Evaluates `condition` again and again until it is true (the value is true) or 60 s have gone by. */
+/* Evaluates `condition` again and again until it is true (the value is true) or 60 s have gone by.
+ */
 #define WAIT_FOR(condition)                                                                        \
     ({                                                                                             \
-        const uint64_t wait_end_ns = clock_now_ns(clock_system()) + WAIT_DEADLINE_NS;                  \
+        const uint64_t wait_end_ns = clock_now_ns(clock_system()) + WAIT_DEADLINE_NS;              \
         bool wait_held;                                                                            \
         while (!(wait_held = (condition)) && clock_now_ns(clock_system()) < wait_end_ns)           \
             wait_pause();                                                                          \

@@ -9,29 +9,8 @@
 #include <cmocka.h>
 
 #include <string.h>
-#include <sys/stat.h>
 
-#include "common/base/error.h"
-#include "common/pm/pm.h"
-#include "test/lib/temp_dir.h"
-
-enum { PAGE = 4096, MAP_BYTES = 16 * PAGE };
-
-static struct temp_dir dir;
-
-static int setup(void **state)
-{
-    (void)state;
-    temp_dir_init(&dir);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    temp_dir_fini(&dir);
-    return 0;
-}
+#include "test/unit/pm/pm_fixture.h"
 
 static struct pm *open_map(int create, uint64_t offset, enum pm_durability durability)
 {
@@ -94,6 +73,7 @@ static void stores_are_there_after_close_and_open_at_an_offset(void **state)
     pm_close(pm);
     pm = open_map(0, 3 * PAGE, PM_FENCE);
     assert_int_equal(pm->bytes, MAP_BYTES - 3 * PAGE);
+    assert_int_equal(pm->offset, 3 * PAGE);
     assert_memory_equal(pm_at(pm, 5), "lasting", 7);
     pm_close(pm);
 }
@@ -105,6 +85,7 @@ static void a_peer_of_a_dax_map_is_dax_too(void **state)
     (void)state;
     assert_int_equal(pm_open_peer(dup(owner->fd), 0, MAP_BYTES, PM_FENCE, NULL, &peer), 0);
     assert_string_equal(peer->backend, "dax");
+    assert_int_equal(peer->offset, 0);
     pm_store(peer, PAGE, "peer", 4);
     pm_fence_start(peer);
     assert_memory_equal(pm_at(owner, PAGE), "peer", 4);
@@ -125,7 +106,6 @@ static void a_dax_map_is_locked_against_a_second_opener(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_fence_on_dax_is_done_at_once_whatever_was_asked),
         TEST(stores_of_every_size_and_alignment_land_exactly),

@@ -295,8 +295,9 @@ struct bell {
     _Atomic bool armed;
     unsigned arms;
     unsigned disarms;
-    bool work;                /* to do, but fd says nothing of it */
-    bool ring_work_on_arming; /* work comes while the sources are being armed */
+    bool work;                 /* to do, but fd says nothing of it */
+    bool ring_work_on_arming;  /* work comes while the sources are being armed */
+    bool publish_in_last_poll; /* work comes when the last poll before sleep has looked */
     unsigned busy_left;
     unsigned polls_before_arming;
     uint64_t heard;
@@ -331,6 +332,11 @@ static enum poll_result poll_bell(void *role, uint64_t now_ns, uint64_t *wake_ns
     if (bell->heard > 0 || bell->work) {
         reactor_stop(bell->reactor);
         return POLL_BUSY;
+    }
+    if (bell->publish_in_last_poll && atomic_load(&bell->armed)) {
+        bell->work = true;
+        reactor_wake(bell->reactor);
+        return POLL_IDLE;
     }
     if (bell->arms == 0)
         bell->polls_before_arming++;
@@ -386,6 +392,19 @@ static void work_that_comes_while_sources_are_armed_is_found_by_the_last_poll(vo
     fini_bell(&bell);
 }
 
+/* What another thread's push does in the worst moment, done by the role itself. */
+static void a_wake_up_between_the_last_look_and_the_sleep_ends_the_sleep(void **state)
+{
+    struct bell bell;
+
+    (void)state;
+    init_bell(&bell, 0);
+    bell.publish_in_last_poll = true;
+    reactor_run(bell.reactor);
+    assert_true(bell.work);
+    fini_bell(&bell);
+}
+
 static void a_busy_reactor_arms_nothing_and_an_idle_one_spins_first(void **state)
 {
     struct bell bell;
@@ -412,6 +431,7 @@ int main(void)
         cmocka_unit_test(a_signal_handler_may_stop_a_reactor),
         cmocka_unit_test(a_source_that_becomes_readable_ends_the_sleep),
         cmocka_unit_test(work_that_comes_while_sources_are_armed_is_found_by_the_last_poll),
+        cmocka_unit_test(a_wake_up_between_the_last_look_and_the_sleep_ends_the_sleep),
         cmocka_unit_test(a_busy_reactor_arms_nothing_and_an_idle_one_spins_first),
     };
 
