@@ -85,14 +85,16 @@ struct rowan_options {
     uint32_t depth;           /* operations outstanding at once, 1 to 65536; default 64 */
     uint32_t timeout_ms;      /* of each operation, retries included; default 10000 */
     uint32_t open_timeout_ms; /* of rowan_open; default 10000 */
-    uint32_t reserved[8];     /* 0 */
+    uint32_t spin_us;         /* how long a waiting call polls before it sleeps; default 20 */
+    uint32_t reserved[7];     /* 0 */
 };
 
 ROWAN_API void rowan_options_init(struct rowan_options *options);
 
 /* rowan_open: connects to the CM, gets a client id and the configuration. Blocks up to
- * open_timeout_ms. *out is the caller's, to be closed. Errors: ROWAN_EINVALID EUNREACHABLE
- * ETIMEDOUT (the cluster has no configuration yet) ENOMEM EIO. */
+ * open_timeout_ms. *out is the caller's, to be closed. Errors: ROWAN_EINVALID ENOTFOUND
+ * (`directory` has no file `cm`) EUNREACHABLE ETIMEDOUT (the cluster has no configuration yet)
+ * EUNSUPPORTED (of the address's kind) ENOMEM EIO. */
 ROWAN_API int rowan_open(const struct rowan_options *options, struct rowan **out);
 
 /* rowan_close: NULL is fine. Outstanding operations are dropped without completion: for those
@@ -102,7 +104,8 @@ ROWAN_API void rowan_close(struct rowan *rowan);
 /* --- one operation, waited for ---
  *
  * Each may be called while asynchronous operations are outstanding; it polls the session, so
- * callbacks of others may run inside. Buffers are read or written only during the call. */
+ * callbacks of others may run inside. Buffers are read or written only during the call. From inside
+ * a callback every call that waits is refused with ROWAN_EINVALID. */
 
 /* rowan_get: copies the value into `value` (room for `value_room` bytes). *value_bytes is its size,
  * also with ROWAN_EBUFFER, when nothing is copied; *version is that of the object. Both may be
@@ -147,8 +150,9 @@ ROWAN_API int rowan_multi_put(struct rowan *rowan, struct rowan_op *ops, size_t 
  * A post copies the key; a put's value must stay unchanged, and a get's buffer must stay, until the
  * completion. The completion comes from rowan_poll or any other call that polls the session: by the
  * callback if one was given, else as an element of rowan_poll's array. Posts never block; with
- * `depth` operations outstanding they answer ROWAN_EAGAIN. Arguments are checked at once;
- * everything else is in the completion. */
+ * `depth` operations outstanding, or completed and not yet fetched by rowan_poll, they answer
+ * ROWAN_EAGAIN. Arguments are checked at once; everything else is in the completion. An operation's
+ * timeout runs from the first poll after its post. */
 
 struct rowan_completion {
     int status;
@@ -158,7 +162,8 @@ struct rowan_completion {
     uint64_t version;   /* as in the calls above */
 };
 
-/* May post further operations; must not close the session. */
+/* May post further operations; must not close the session nor wait (rowan_poll and the calls above
+ * answer ROWAN_EINVALID there). `completion` is valid during the call. */
 typedef void (*rowan_callback)(const struct rowan_completion *completion);
 
 ROWAN_API int rowan_post_get(struct rowan *rowan, const void *key, size_t key_bytes, void *value,
@@ -184,7 +189,8 @@ ROWAN_API int rowan_poll(struct rowan *rowan, struct rowan_completion *completio
 ROWAN_API uint32_t rowan_outstanding(const struct rowan *rowan);
 
 /* rowan_wait_all: polls until none is outstanding (callbacks run; completions without a callback
- * stay for rowan_poll). Every operation ends by its own timeout, so this returns. */
+ * stay for rowan_poll). Every operation ends by its own timeout, so this returns, unless callbacks
+ * go on posting. */
 ROWAN_API int rowan_wait_all(struct rowan *rowan);
 
 #ifdef __cplusplus

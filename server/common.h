@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "common/entry/entry.h"
 #include "common/fabric/fabric.h"
 #include "server/store.h"
 
@@ -24,8 +25,8 @@ struct server_common {
     void *failed_context;
 };
 
-/* server_fail: the server cannot go on. Logs the sentence, keeps the error, calls `failed` (which must
- * not block). Any role, any thread; the first call counts. */
+/* server_fail: the server cannot go on. Logs the sentence, keeps the error, calls `failed` (which
+ * must not block). Any role, any thread; the first call counts. */
 void server_fail(struct server_common *common, int error, const char *why);
 
 #endif

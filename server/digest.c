@@ -1,12 +1,12 @@
-/* A digest role. All digest roles scan every segment of the backup log; each applies only the entries
- * of its own shards, conditionally on version, so that landing order, duplicates and several senders
- * do not matter.
+/* A digest role. All digest roles scan every segment of the backup log; each applies only the
+ * entries of its own shards, conditionally on version, so that landing order, duplicates and
+ * several senders do not matter.
  *
  * Invariants:
  *  D1  Only a checksum admits an entry (design, H6).
- *  D2  A block of an entry is never dropped for want of memory or space: the scan stays in front of it
- *      and tries again (H16).
- *  D3  A segment is left only when all of it was scanned after it was sealed.
+ *  D2  A block of an entry is never dropped for want of memory or space: the scan stays in front of
+ * it and tries again (H16). D3  A segment is left only when all of it was scanned after it was
+ * sealed.
  */
 #include "server/digest.h"
 
@@ -81,9 +81,8 @@ static int copy_blocks(struct digest *digest, const struct join_entry *entry,
 {
     const struct entry_format *format = &digest->common->format;
     struct pm *pm = digest->common->pm;
-    int error =
-        log_reserve(&digest->log, entry_bytes(format, header->key_bytes, header->value_bytes),
-                    offset);
+    int error = log_reserve(&digest->log,
+                            entry_bytes(format, header->key_bytes, header->value_bytes), offset);
     if (error)
         return error;
     uint64_t to = *offset;
@@ -212,8 +211,8 @@ static void take_notes(struct digest *digest)
     }
 }
 
-/* After work the open segment is looked at soon, then ever more seldom, then not at all until a note,
- * or whoever shares this thread, wakes the role. */
+/* After work the open segment is looked at soon, then ever more seldom, then not at all until a
+ * note, or whoever shares this thread, wakes the role. */
 static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_t *wake_ns)
 {
     if (busy) {

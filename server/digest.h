@@ -1,7 +1,9 @@
-/* digest.h - a digest role: scans the backup log and keeps the indexes of the shards it owns. A poller.
+/* digest.h - a digest role: scans the backup log and keeps the indexes of the shards it owns. A
+ * poller.
  *
- * It scans segments in the order they were posted. A sealed segment it scans to its end; the open one
- * as far as whole entries reach, so that it is never far behind. Landing never touches an index.
+ * It scans segments in the order they were posted. A sealed segment it scans to its end; the open
+ * one as far as whole entries reach, so that it is never far behind. Landing never touches an
+ * index.
  */
 #ifndef SERVER_DIGEST_H
 #define SERVER_DIGEST_H

@@ -1,10 +1,10 @@
 /* join.h - the blocks of long entries that a digest role has seen and not yet joined.
  *
- * An entry larger than the block limit lands as blocks, which other senders' blocks may part. Blocks of
- * one connection land in order (F1), so at any moment at most one entry a sender is incomplete for
- * good reason; others are left-overs of connections that broke, and were sent again whole. The table
- * has room for twice the senders of a landing zone; when it is full the oldest goes, which by that
- * argument is a left-over.
+ * An entry larger than the block limit lands as blocks, which other senders' blocks may part.
+ * Blocks of one connection land in order (F1), so at any moment at most one entry a sender is
+ * incomplete for good reason; others are left-overs of connections that broke, and were sent again
+ * whole. The table has room for twice the senders of a landing zone; when it is full the oldest
+ * goes, which by that argument is a left-over.
  */
 #ifndef SERVER_JOIN_H
 #define SERVER_JOIN_H
@@ -19,9 +19,9 @@ enum { JOIN_ENTRIES = 2 * FABRIC_MAX_ZONE_SENDERS };
 struct join_entry {
     uint16_t shard;
     uint16_t blocks, found;
-    uint64_t version;    /* 0: free */
-    uint64_t age;        /* when it was opened */
-    uint64_t *offsets;   /* of its blocks in the map; 0: not seen */
+    uint64_t version;  /* 0: free */
+    uint64_t age;      /* when it was opened */
+    uint64_t *offsets; /* of its blocks in the map; 0: not seen */
 };
 
 struct join {
@@ -35,8 +35,8 @@ struct join {
 int join_init(struct join *join, const struct entry_format *format);
 void join_fini(struct join *join);
 
-/* join_add: remembers a block. Returns its entry when all blocks are there (it stays in the table until
- * join_remove), else NULL. */
+/* join_add: remembers a block. Returns its entry when all blocks are there (it stays in the table
+ * until join_remove), else NULL. */
 struct join_entry *join_add(struct join *join, const struct entry_header *header, uint64_t offset);
 void join_remove(struct join_entry *entry);
 

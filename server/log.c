@@ -4,8 +4,7 @@
 
 #include "common/base/assert.h"
 
-void log_init(struct log *log, struct store *store, enum segment_owner owner,
-              uint32_t owner_number)
+void log_init(struct log *log, struct store *store, enum segment_owner owner, uint32_t owner_number)
 {
     *log = (struct log){.store = store, .owner = owner, .owner_number = owner_number};
 }

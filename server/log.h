@@ -1,5 +1,5 @@
-/* log.h - an append log made of segments: a worker's t-log, or the log into which a digest role joins
- * the blocks of long entries. One owner, on one thread. */
+/* log.h - an append log made of segments: a worker's t-log, or the log into which a digest role
+ * joins the blocks of long entries. One owner, on one thread. */
 #ifndef SERVER_LOG_H
 #define SERVER_LOG_H
 
@@ -21,9 +21,9 @@ struct log {
 void log_init(struct log *log, struct store *store, enum segment_owner owner,
               uint32_t owner_number);
 
-/* log_reserve: `bytes` (a multiple of 64, at most a segment) that lie in one segment; their place in
- * the map goes to *offset. They are zeros until the caller stores there. What an old segment has left
- * stays zero, and that segment becomes USED. Errors: ROWAN_EFULL, and nothing changed. */
+/* log_reserve: `bytes` (a multiple of 64, at most a segment) that lie in one segment; their place
+ * in the map goes to *offset. They are zeros until the caller stores there. What an old segment has
+ * left stays zero, and that segment becomes USED. Errors: ROWAN_EFULL, and nothing changed. */
 int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset);
 
 #endif

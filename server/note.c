@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+/* for the size of a streaming state, so that it can lie on the stack */
+#define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
 #include "common/base/error.h"
@@ -73,7 +75,8 @@ struct walk {
     const struct entry_format *format;
 };
 
-/* The sum over live objects makes the digest independent of the order in which an index holds them. */
+/* The sum over live objects makes the digest independent of the order in which an index holds them.
+ */
 static void digest_visit(void *context, uint64_t offset)
 {
     struct walk *walk = context;
@@ -114,8 +117,8 @@ static bool digest_step(struct digest_job *job, const struct pm *pm,
     if (!job->state)
         return false;
     struct walk walk = {.job = job, .pm = pm, .format = format};
-    bool more = index_walk(job->state->index, &job->cursor, DIGEST_BUCKETS_PER_STEP, digest_visit,
-                           &walk);
+    bool more =
+        index_walk(job->state->index, &job->cursor, DIGEST_BUCKETS_PER_STEP, digest_visit, &walk);
     uint64_t version = atomic_load_explicit(&job->state->version, memory_order_relaxed);
     job->busy = version != job->version || job->state->first_in_flight;
     return more && !job->busy;

@@ -20,18 +20,20 @@
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
  * and all digest roles; the control role frees it when all have left it. */
 struct blog_segment {
-    uint64_t segment;          /* of the store */
-    uint64_t offset;           /* in the map */
-    _Atomic bool sealed;       /* nothing lands in it any more */
-    _Atomic uint32_t digested; /* how many digest roles have left it */
+    uint64_t segment;                  /* of the store */
+    uint64_t offset;                   /* in the map */
+    _Atomic bool sealed;               /* nothing lands in it any more */
+    _Atomic uint32_t digested;         /* how many digest roles have left it */
     struct blog_segment *_Atomic next; /* the one posted after it */
 };
+
+struct link;
 
 /* The digest (design, invariant C8) of one shard, while its owner walks the index. */
 struct digest_job {
     uint16_t shard;
     /* control's */
-    struct fabric_conn *conn; /* of the asker; NULL when it has gone */
+    struct link *link; /* of the asker; NULL when it has gone */
     uint32_t tag;
     /* the owner's, then control's again */
     struct shard_state *state; /* NULL: the shard is not here */
@@ -74,9 +76,9 @@ bool note_pop(struct inbox *inbox, struct note *note);
 /* note_drain: frees what is left in an inbox, at the end. */
 void note_drain(struct inbox *inbox);
 
-/* The walks a shard owner has to do, one after another. digest_jobs_add starts `job` on `state` (NULL:
- * the shard is not here); digest_jobs_poll visits a bounded number of index buckets and sends finished
- * jobs back; true if it did something. */
+/* The walks a shard owner has to do, one after another. digest_jobs_add starts `job` on `state`
+ * (NULL: the shard is not here); digest_jobs_poll visits a bounded number of index buckets and
+ * sends finished jobs back; true if it did something. */
 struct digest_jobs {
     struct digest_job *first, *last;
 };

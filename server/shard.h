@@ -26,13 +26,14 @@ struct shard_state {
     /* Primary only. */
     uint64_t counter; /* of the last version handed out */
     uint32_t backup_count;
-    uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* positions in the worker's peers */
+    uint32_t backups[CLUSTER_MAX_REPLICAS - 1];  /* positions in the worker's peers */
     struct op *first_in_flight, *last_in_flight; /* by rising version */
     bool active;                                 /* linked into the worker's active list */
     struct shard_state *next_active;
 };
 
-/* `description` is the shard's row in the configuration; `server` is this one. Errors: ROWAN_ENOMEM. */
+/* `description` is the shard's row in the configuration; `server` is this one. Errors:
+ * ROWAN_ENOMEM. */
 int shard_state_create(const struct pm *pm, const struct entry_format *format,
                        const struct shard *description, uint32_t server, struct shard_state **out);
 void shard_state_destroy(struct shard_state *shard);

@@ -1,13 +1,13 @@
 /* A worker. A poll takes up to 32 events, walks the requests among them in stages (hash and bucket
- * prefetch, entry prefetch, act) so that cache misses overlap, then posts one batch to each backup and
- * completes what has landed. Reads are answered at once from the index, straight from the log; writes
- * take their way through worker_write.c.
+ * prefetch, entry prefetch, act) so that cache misses overlap, then posts one batch to each backup
+ * and completes what has landed. Reads are answered at once from the index, straight from the log;
+ * writes take their way through worker_write.c.
  *
  * Invariants:
- *  W1  Only the worker that owns a shard hands out its versions, and its index is written by no other
- *      role.
- *  W2  A read sees only entries that are on all replicas: the index is updated by completions alone.
- *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
+ *  W1  Only the worker that owns a shard hands out its versions, and its index is written by no
+ * other role. W2  A read sees only entries that are on all replicas: the index is updated by
+ * completions alone. W3  A request is refused before any data is touched, or it is carried out;
+ * nothing in between.
  */
 #include "server/worker.h"
 
@@ -56,9 +56,9 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
     unsigned count = 1;
     if (value_offset) {
         struct entry_piece pieces[REPLY_MAX_PIECES];
-        count += entry_value_pieces(&worker->common->format,
-                                    pm_at(worker->common->pm, value_offset), 0, pieces,
-                                    REPLY_MAX_PIECES);
+        count +=
+            entry_value_pieces(&worker->common->format, pm_at(worker->common->pm, value_offset), 0,
+                               pieces, REPLY_MAX_PIECES);
         for (unsigned i = 1; i < count; i++) {
             iov[i] = (struct fabric_iov){pieces[i - 1].data, pieces[i - 1].bytes};
             reply.value_bytes += pieces[i - 1].bytes;
@@ -139,7 +139,8 @@ static void client_free(struct worker *worker, struct client_link *client)
     free(client);
 }
 
-/* Doomed clients stay whole until the end of the poll: requests taken from them may be on the stack. */
+/* Doomed clients stay whole until the end of the poll: requests taken from them may be on the
+ * stack. */
 static void client_doom(struct worker *worker, struct client_link *client)
 {
     if (client->doomed)
@@ -332,7 +333,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     memset(worker, 0, sizeof *worker);
     worker->common = common;
     worker->number = number;
-    int error = op_table_init(&worker->ops);
+    int error = write_table_init(&worker->ops);
     if (error)
         goto fail;
     error = inbox_init(&worker->inbox, NOTE_CAPACITY);
@@ -352,7 +353,7 @@ fail_outbox:
 fail_inbox:
     inbox_fini(&worker->inbox);
 fail_ops:
-    op_table_fini(&worker->ops);
+    write_table_fini(&worker->ops);
 fail:
     free(worker);
     return error;
@@ -372,7 +373,7 @@ void worker_destroy(struct worker *worker)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(worker->shards[id]);
     digest_jobs_drop(&worker->jobs);
-    op_table_fini(&worker->ops);
+    write_table_fini(&worker->ops);
     cluster_release(worker->config);
     free(worker);
 }

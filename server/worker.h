@@ -1,5 +1,5 @@
-/* worker.h - a worker: serves the clients of the shards it owns, appends to its t-log, replicates to
- * the backups by Rowan sends. A poller. */
+/* worker.h - a worker: serves the clients of the shards it owns, appends to its t-log, replicates
+ * to the backups by Rowan sends. A poller. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 

@@ -1,7 +1,7 @@
 /* A worker's connections to the control endpoints of the servers that back its shards: it sends
  * entries on them, and hears on them when a backup's PM is full. A connection that breaks is opened
- * again, and every write in flight that may not have landed is sent once more: the entry is the same,
- * so landing twice does no harm.
+ * again, and every write in flight that may not have landed is sent once more: the entry is the
+ * same, so landing twice does no harm.
  */
 #include <string.h>
 
@@ -88,8 +88,7 @@ static void peer_down(struct worker *worker, struct peer *peer, int error, uint6
     peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
 }
 
-static void peer_message(struct worker *worker, struct peer *peer,
-                         const struct fabric_event *event)
+static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event)
 {
     Rowan__ControlMessage *message;
     uint32_t tag;

@@ -1,9 +1,10 @@
 /* worker_state.h - the inside of a worker, shared by worker.c, worker_write.c and worker_peer.c.
  *
  * Batches. Every poll that sends entries has a number, the batch. An entry of batch n goes to all
- * backups of its shard, and to the local map, as part of batch n. For each of these places the worker
- * knows the last batch it handed over (posted) and the last that is durable there (landed). An op is
- * replicated when landed >= its batch at each place, or, at a backup, nothing is outstanding.
+ * backups of its shard, and to the local map, as part of batch n. For each of these places the
+ * worker knows the last batch it handed over (posted) and the last that is durable there (landed).
+ * An op is replicated when landed >= its batch at each place, or, at a backup, nothing is
+ * outstanding.
  */
 #ifndef SERVER_WORKER_STATE_H
 #define SERVER_WORKER_STATE_H
@@ -14,11 +15,12 @@
 #include "server/worker.h"
 
 enum {
-    WORKER_EVENTS = 32,                 /* requests taken in one poll */
-    WORKER_HELD = 1024,                 /* requests whose answer found no room */
-    WORKER_FENCES = 1024,               /* local fences outstanding */
-    WORKER_MAX_IN_FLIGHT_BYTES = 4 << 20, /* of entries: what a full backup must still have room for */
-    WORKER_MAX_CLIENT_OPS = 1024,       /* writes of one client connection in the table */
+    WORKER_EVENTS = 32,   /* requests taken in one poll */
+    WORKER_HELD = 1024,   /* requests whose answer found no room */
+    WORKER_FENCES = 1024, /* local fences outstanding */
+    WORKER_MAX_IN_FLIGHT_BYTES =
+        4 << 20,                  /* of entries: what a full backup must still have room for */
+    WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
 };
 
 #define WORKER_RECONNECT_NS (20 * NS_PER_MS)
@@ -71,7 +73,7 @@ struct worker {
     struct request held[WORKER_HELD]; /* until there is room for their answers */
     uint32_t held_count;
 
-    struct op_table ops;
+    struct write_table ops;
     struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
     uint32_t replying_count;
     uint32_t in_flight_blocks, in_flight_bytes;
@@ -92,9 +94,10 @@ struct worker {
 
 /* --- worker.c --- */
 
-/* Sends a reply; false when the client has no room for it. `value` may be a put's entry (0: none). */
-bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation, uint32_t tag,
-                  int status, uint64_t version, uint64_t value_offset);
+/* Sends a reply; false when the client has no room for it. `value` may be a put's entry (0: none).
+ */
+bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
+                  uint32_t tag, int status, uint64_t version, uint64_t value_offset);
 
 /* The object at an index offset: 0 and its header, ROWAN_ENOTFOUND (none, or a tombstone), or
  * ROWAN_EDAMAGED. */
@@ -112,8 +115,8 @@ void worker_release(struct client_link *client, uint64_t message);
 
 /* --- worker_write.c --- */
 
-/* Takes in a put, conditional put or delete, and the message with it. False if the client has no room
- * for the refusal: then nothing happened and the message stays the caller's. */
+/* Takes in a put, conditional put or delete, and the message with it. False if the client has no
+ * room for the refusal: then nothing happened and the message stays the caller's. */
 bool worker_write(struct worker *worker, const struct request *request);
 
 /* Posts what the poll stored and added, completes what has landed. True if anything moved. */

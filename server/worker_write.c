@@ -1,16 +1,14 @@
-/* The way of a write through a worker: admitted, judged (if conditional), given a version, stored in
- * the t-log, sent to every backup; and when it has landed everywhere: indexed and answered.
+/* The way of a write through a worker: admitted, judged (if conditional), given a version, stored
+ * in the t-log, sent to every backup; and when it has landed everywhere: indexed and answered.
  *
  * Invariants:
- *  W4  Versions of a shard complete in order: all its entries take the same connections, whose blocks
- *      land in order (F1), and a resend keeps the order. So the last completed version is the end of
- *      the resolved prefix.
- *  W5  A version is taken only when nothing can refuse the write any more: t-log space is reserved,
- *      and each backup's queue has room.
- *  W6  A conditional write is judged when no write of its key is in flight; later writes of the key
- *      queue behind it.
- *  W7  Entries in flight never exceed WORKER_MAX_IN_FLIGHT_BYTES, so a backup that says "full" while
- *      it still has that much for each sender can take in what is on the way.
+ *  W4  Versions of a shard complete in order: all its entries take the same connections, whose
+ * blocks land in order (F1), and a resend keeps the order. So the last completed version is the end
+ * of the resolved prefix. W5  A version is taken only when nothing can refuse the write any more:
+ * t-log space is reserved, and each backup's queue has room. W6  A conditional write is judged when
+ * no write of its key is in flight; later writes of the key queue behind it. W7  Entries in flight
+ * never exceed WORKER_MAX_IN_FLIGHT_BYTES, so a backup that says "full" while it still has that
+ * much for each sender can take in what is on the way.
  *
  *  op:  WAITING --(W6)--> IN_FLIGHT --(landed everywhere)--> closed, or REPLYING --(room)--> closed
  */
@@ -98,8 +96,8 @@ static void link_in_flight(struct worker *worker, struct shard_state *shard, str
     worker->in_flight_bytes += op->bytes;
 }
 
-/* Encodes block by block in a cached buffer, stores it in the t-log, and adds those very bytes to the
- * batch of each connected backup; one that is not connected gets them when it is (resend). */
+/* Encodes block by block in a cached buffer, stores it in the t-log, and adds those very bytes to
+ * the batch of each connected backup; one that is not connected gets them when it is (resend). */
 static void send_blocks(struct worker *worker, struct shard_state *shard,
                         struct entry_header *header, const uint8_t *key, const uint8_t *value,
                         uint64_t offset)
@@ -133,15 +131,15 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
     op->shard = shard;
     op->version = version_make(shard->epoch, ++shard->counter);
     op->batch = worker->batch;
-    struct entry_header header = {
-        .type = request->type == MESSAGE_DELETE ? ENTRY_DELETE : ENTRY_PUT,
-        .shard = shard->id,
-        .version = op->version,
-        .key_bytes = request->key_bytes,
-        .value_bytes = request->value_bytes,
-        .blocks = (uint16_t)op->blocks,
-        .client_id = request->client_id,
-        .operation = request->operation};
+    struct entry_header header = {.type =
+                                      request->type == MESSAGE_DELETE ? ENTRY_DELETE : ENTRY_PUT,
+                                  .shard = shard->id,
+                                  .version = op->version,
+                                  .key_bytes = request->key_bytes,
+                                  .value_bytes = request->value_bytes,
+                                  .blocks = (uint16_t)op->blocks,
+                                  .client_id = request->client_id,
+                                  .operation = request->operation};
     send_blocks(worker, shard, &header, key, value, op->offset);
     op->state = OP_IN_FLIGHT;
     link_in_flight(worker, shard, op);
@@ -209,9 +207,8 @@ static void start_waiting(struct worker *worker, uint64_t hash)
 bool worker_write(struct worker *worker, const struct request *request)
 {
     struct client_link *client = request->client;
-    struct op *op = client->ops < WORKER_MAX_CLIENT_OPS
-                        ? op_open(&worker->ops, request->hash, client)
-                        : NULL;
+    struct op *op =
+        client->ops < WORKER_MAX_CLIENT_OPS ? op_open(&worker->ops, request->hash, client) : NULL;
     if (!op) {
         bool told = worker_reply(worker, client, request->header.operation, request->header.tag,
                                  ROWAN_EBUSY, 0, 0);

@@ -456,15 +456,17 @@ static void print_help(const struct config_spec *spec)
         if (key->fallback == NULL)
             printf("required\n");
         else if (key->fallback[0] == '\0')
-            printf("default: none\n");
+            printf("optional\n");
         else
             printf("default: %s\n", key->fallback);
     }
-    printf("  --config FILE\n      read settings from section [%s] of this INI file; the command "
-           "line wins\n"
-           "  --help\n      print this\n\n"
-           "Numbers may end in K, M, G or T (powers of 1024). A bare --key means yes.\n",
-           spec->program);
+    printf(
+        "  --config FILE\n      read settings from section [%s] of this INI file; the command "
+        "line wins\n"
+        "  --help\n      print this\n\n"
+        "Numbers may end in K, M, G or T (powers of 1024). A bare --key means yes where yes or no "
+        "may stand.\n",
+        spec->program);
 }
 
 enum config_outcome config_parse(const struct config_spec *spec, int argc, char **argv, void *out,

@@ -64,6 +64,11 @@ void config_free(struct config_rest *rest);
 int config_parse_ini(const struct config_spec *spec, const char *text, size_t bytes, void *out,
                      struct config_rest *rest, char *why, size_t why_bytes);
 
+/* config_read_cm: the CM's address, as the file `cm` of a rowan-local directory holds it. Reads a
+ * file. Errors: ROWAN_ENOTFOUND (no such file), ROWAN_EFORMAT (empty, or over `room` bytes), else
+ * what the system said. */
+int config_read_cm(const char *directory, char *out, size_t room);
+
 /* "12", "64K", "2G" to a number. Errors: ROWAN_EINVALID. */
 int config_parse_u64(const char *text, uint64_t *out);
 

@@ -286,10 +286,11 @@ static bool post_inspect(struct coord_file *file, uint64_t now_ns, uint64_t *wak
 {
     if (!file->watch.changed && !file->election.leader)
         return false;
-    if (file->inspect.op.state == OP_FREE) {
+    if (file->inspect.op.state == OP_FREE)
+        file->inspect.op.state = OP_WAITING;
+    if (file->inspect.op.state == OP_WAITING) {
         file->inspect.watches = file->watch.changed != NULL;
         file->inspect.stands = file->election.leader != NULL;
-        file->inspect.op.state = OP_WAITING;
     }
     if (!post_op(file, &file->inspect.op, run_inspect, now_ns, wake_ns))
         return false;

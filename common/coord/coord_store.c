@@ -47,7 +47,7 @@ static int step_failed(const char *step)
 {
     int system_errno = errno;
 
-    log_event(LOG_WARN, "coord_failed", "step=%s reason=\"%s\"", step, strerror(system_errno));
+    log_event(LOG_WARN, "coord_failed", "step=\"%s\" reason=\"%s\"", step, strerror(system_errno));
     return system_errno == ENOSPC || system_errno == EDQUOT ? ROWAN_ENOSPACE : ROWAN_EIO;
 }
 

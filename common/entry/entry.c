@@ -351,13 +351,10 @@ unsigned entry_value_pieces(const struct entry_format *format, const void *at, u
     ASSERT_COSTLY(header.block == 0);
     uint32_t from = header.key_bytes;
     uint32_t end = from + header.value_bytes;
-    if (first > 0) {
-        /* Piece n > 0 opens block n after the one in which the value begins. */
-        uint32_t block = from / block_capacity(format) + first;
-        if (first >= header.blocks || block >= header.blocks)
-            return 0;
-        from = block * block_capacity(format);
-    }
+    if (first >= header.blocks)
+        return 0;
+    if (first > 0) /* piece n > 0 opens block n after the one in which the value begins */
+        from = (from / block_capacity(format) + first) * block_capacity(format);
     unsigned count = 0;
     while (count < max && from < end) {
         pieces[count] = payload_piece(format, at, from, end);

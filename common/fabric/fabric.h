@@ -5,20 +5,29 @@
  *  F1  Order holds within a connection and direction only: its blocks land in the order they were
  *      added, its messages arrive in the order they were sent. Nothing is said between the two, nor
  *      between connections.
+ *
  *  F2  A LANDED event says: every block of that batch, and of the batches posted before it on the
  *      connection, is visible in the peer's landing zone and durable there as the zone's PM
- * promises. The peer's roles did nothing for it. F3  When a connection breaks, what was in flight
- * is unknown: any part of it may have landed, or may have arrived as a message. The CLOSED event is
- * the last of that connection. F4  Memory handed over for sending must not change until the
- * completion says so, and lies in registered memory unless the call copies. F5  A received
- * message's bytes belong to the receiver until it releases the message; messages may be released in
- * any order. While too much is unreleased, the sender has no room. F6  Blocks land at 64 B strides
- * in the posted segments, one after another, whoever sent them; a block never crosses a segment's
- * end, and the rest it leaves keeps the bytes it had (zeros). F7  SEALED: every block that will
- * ever land in that segment has landed; segments are sealed in the order they were posted. QUIET:
- * nobody can write to it any more, so it may be reused. F8  A dry landing zone (no segment posted)
- * delays senders and fails nothing; messages go on. F9  Nothing blocks. A full queue answers
- * ROWAN_EAGAIN and has changed nothing.
+ *      promises. The peer's roles did nothing for it.
+ *
+ *  F3  When a connection breaks, what was in flight is unknown: any part of it may have landed, or
+ *      may have arrived as a message. The CLOSED event is the last of that connection.
+ *
+ *  F4  Memory handed over for sending must not change until the completion says so, and lies in
+ *      registered memory unless the call copies.
+ *
+ *  F5  A received message's bytes belong to the receiver until it releases the message; messages
+ *      may be released in any order. While too much is unreleased, the sender has no room.
+ *
+ *  F6  Blocks land at 64 B strides in the posted segments, one after another, whoever sent them; a
+ *      block never crosses a segment's end, and the rest it leaves keeps the bytes it had (zeros).
+ *
+ *  F7  SEALED: every block that will ever land in that segment has landed; segments are sealed in
+ *      the order they were posted. QUIET: nobody can write to it any more, so it may be reused.
+ *
+ *  F8  A dry landing zone (no segment posted) delays senders and fails nothing; messages go on.
+ *
+ *  F9  Nothing blocks. A full queue answers ROWAN_EAGAIN and has changed nothing.
  *
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
@@ -140,6 +149,7 @@ struct fabric_endpoint {
     fabric_admit *admit; /* NULL: everybody may */
     void *admit_context;
     struct fabric_identity identity; /* of this side; see fabric_endpoint_identity */
+    struct reactor *reactor;         /* see fabric_endpoint_reactor */
 };
 
 struct fabric_conn {
@@ -213,6 +223,14 @@ static inline void fabric_endpoint_admit(struct fabric_endpoint *endpoint, fabri
 {
     endpoint->admit = admit;
     endpoint->admit_context = context;
+}
+
+/* Optional, before the first connection: which reactor to wake when a fence is done that LANDED
+ * events wait for. Without it a sleeping endpoint looks for itself now and then. */
+static inline void fabric_endpoint_reactor(struct fabric_endpoint *endpoint,
+                                           struct reactor *reactor)
+{
+    endpoint->reactor = reactor;
 }
 
 /* How a reactor sleeps on this endpoint. */

@@ -51,6 +51,7 @@ struct pm {
     uint8_t *base; /* the mapping; read it freely, write only through pm_store */
     uint64_t bytes;
     int fd;                        /* of the file or device, -1 if there is none */
+    uint64_t offset;               /* of the map there: a peer that maps `fd` needs it */
     enum pm_durability durability; /* as promised (a dax map is always PM_FENCE) */
     const char *backend;           /* "dax" | "file" | "sim" */
 };

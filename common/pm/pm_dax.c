@@ -77,6 +77,7 @@ int pm_dax_create(const struct pm_map *map, struct pm **out)
                           .base = map->base,
                           .bytes = map->bytes,
                           .fd = map->fd,
+                          .offset = map->offset,
                           .durability = PM_FENCE,
                           .backend = "dax"};
     *out = &dax->pm;

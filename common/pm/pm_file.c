@@ -193,6 +193,7 @@ int pm_file_create(const struct pm_map *map, enum pm_durability durability, stru
                            .base = map->base,
                            .bytes = map->bytes,
                            .fd = map->fd,
+                           .offset = map->offset,
                            .durability = durability,
                            .backend = "file"};
     pthread_mutex_init(&file->mutex, NULL);

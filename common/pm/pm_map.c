@@ -31,7 +31,7 @@ enum { MAP_ALIGN_BYTES = 4096 };
 /* The system's reason goes to the log, the caller gets the code. */
 static int step_failed(const char *step, const char *path, int system_errno)
 {
-    log_event(LOG_WARN, "pm_open_failed", "path=%s step=%s reason=\"%s\"", path, step,
+    log_event(LOG_WARN, "pm_open_failed", "path=%s step=\"%s\" reason=\"%s\"", path, step,
               strerror(system_errno));
     switch (system_errno) {
     case EFBIG: /* over the file system's or the process's limit for one file */
@@ -222,7 +222,7 @@ static int map_range(int fd, const char *path, uint64_t offset, struct pm_map *m
 int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
 {
     const int flags = O_RDWR | O_CLOEXEC | (options->create ? O_CREAT | O_EXCL : 0);
-    struct pm_map map = {.bytes = options->bytes, .fd = -1};
+    struct pm_map map = {.bytes = options->bytes, .offset = options->offset, .fd = -1};
     int error;
 
     if (!range_is_valid(options->offset, options->bytes) || (options->create && !options->bytes))
@@ -268,7 +268,7 @@ fail_close:
 int pm_map_open_peer(int fd, uint64_t offset, uint64_t bytes, struct pm_map *out)
 {
     static const char path[] = "(peer)";
-    struct pm_map map = {.bytes = bytes, .lock_fd = -1};
+    struct pm_map map = {.bytes = bytes, .offset = offset, .lock_fd = -1};
     int error;
 
     if (!range_is_valid(offset, bytes) || bytes == 0)

@@ -36,3 +36,9 @@ void *inbox_pop(struct inbox *inbox)
 {
     return ring_pop(&inbox->ring);
 }
+
+void inbox_wake(struct inbox *inbox)
+{
+    if (inbox->reactor != NULL)
+        reactor_wake(inbox->reactor);
+}

@@ -26,4 +26,7 @@ bool inbox_push(struct inbox *inbox, void *item);
 /* Consumer only. NULL when empty. */
 void *inbox_pop(struct inbox *inbox);
 
+/* Any thread: wakes the consumer's thread although nothing was pushed. */
+void inbox_wake(struct inbox *inbox);
+
 #endif

@@ -63,11 +63,11 @@ void reactor_run(struct reactor *reactor);
 int reactor_start(struct reactor *reactor);
 void reactor_join(struct reactor *reactor);
 
-/* Any thread, or a signal handler. */
+/* Any thread, or a signal handler; before the run too. A reactor that was stopped stays stopped. */
 void reactor_stop(struct reactor *reactor);
 
-/* Any thread: what the caller wrote before is seen by a poll that starts after. Costs one fence and
- * one load when the reactor is awake. */
+/* Any thread: what the caller wrote before is seen by a poll that starts after. Costs one
+ * atomic read-modify-write when the reactor is awake. */
 void reactor_wake(struct reactor *reactor);
 
 #endif

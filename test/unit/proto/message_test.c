@@ -341,6 +341,9 @@ static void sizes_outside_the_limits_are_refused(void **state)
     assert_false(sizes_parse(buffer, 1025, 5));
     assert_false(sizes_parse(buffer, UINT16_MAX, 5));
     assert_false(sizes_parse(buffer, 1, (1 << 20) + 1));
+    buffer[0] = MESSAGE_PUT_IF;
+    assert_true(sizes_parse(buffer, 1, 1 << 20));
+    assert_false(sizes_parse(buffer, 1, (1 << 20) + 1));
     /* Sums that wrap 32 bits to the right length. */
     uint32_t wraps = UINT32_MAX;
     uint16_t key_bytes = 6;

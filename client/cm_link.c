@@ -1,0 +1,163 @@
+/* Asks the CM, and takes in what it says. A question that got no answer within ASK_AGAIN_NS is
+ * asked again: the CM may have changed its leader. An answered one is asked again ASK_PAUSE_NS
+ * after it was asked, when the answer was not what we need. A client id that comes twice so is kept
+ * once; the other is never used, which costs nothing.
+ *
+ * Every new connection asks for the configuration, because asking also makes the CM tell us of
+ * later ones.
+ */
+#include "client/cm_link.h"
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/cluster/control.h"
+#include "proto/message.h"
+
+#define ASK_AGAIN_NS (500 * NS_PER_MS)
+#define ASK_PAUSE_NS (20 * NS_PER_MS)
+
+enum { TAG_NEW_ID = 1, TAG_CONFIGURATION = 2 };
+
+void cm_link_init(struct cm_link *cm, struct fabric_endpoint *endpoint, const char *address)
+{
+    *cm = (struct cm_link){.wants_id = true, .wants_config = true};
+    peer_init(&cm->peer, endpoint, address, 0);
+}
+
+void cm_link_fini(struct cm_link *cm)
+{
+    peer_close(&cm->peer);
+    cluster_release(cm->fresh);
+    cm->fresh = NULL;
+}
+
+void cm_link_want_id(struct cm_link *cm)
+{
+    cm->wants_id = true;
+}
+
+void cm_link_want_config(struct cm_link *cm)
+{
+    cm->wants_config = true;
+}
+
+void cm_link_connected(struct cm_link *cm)
+{
+    peer_connected(&cm->peer);
+    cm->wants_config = true;
+    cm->next_id_ns = cm->next_config_ns = 0;
+}
+
+/* Sends `message` unless it was asked a short while ago. */
+static bool ask(struct cm_link *cm, uint32_t tag, const Rowan__ControlMessage *message,
+                uint64_t *next_ns, uint64_t now_ns, uint64_t *wake_ns)
+{
+    uint8_t bytes[64];
+    bool sent = false;
+
+    if (now_ns >= *next_ns) {
+        struct fabric_iov iov = {.data = bytes};
+
+        iov.bytes = (uint32_t)control_encode(tag, message, bytes, sizeof bytes);
+        ASSERT(iov.bytes > 0);
+        /* No room, or closed: it is asked again, or on the next connection. */
+        sent = fabric_send(cm->peer.conn, &iov, 1, FABRIC_COPY, 0) == 0;
+        *next_ns = now_ns + ASK_AGAIN_NS;
+    }
+    if (*next_ns < *wake_ns)
+        *wake_ns = *next_ns;
+    return sent;
+}
+
+/* The question that set `next_ns` was answered. */
+static void answered(uint64_t *next_ns)
+{
+    if (*next_ns >= ASK_AGAIN_NS)
+        *next_ns += ASK_PAUSE_NS - ASK_AGAIN_NS;
+}
+
+bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint64_t *wake_ns)
+{
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    Rowan__NewClientId new_id = ROWAN__NEW_CLIENT_ID__INIT;
+    Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
+    bool sent = false;
+
+    peer_want(&cm->peer, now_ns, wake_ns);
+    if (cm->peer.state != PEER_UP)
+        return false;
+    if (cm->wants_id) {
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID;
+        message.new_client_id = &new_id;
+        sent = ask(cm, TAG_NEW_ID, &message, &cm->next_id_ns, now_ns, wake_ns);
+    }
+    if (cm->wants_config) {
+        get.known_term = known_term;
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION;
+        message.get_configuration = &get;
+        sent |= ask(cm, TAG_CONFIGURATION, &message, &cm->next_config_ns, now_ns, wake_ns);
+    }
+    return sent;
+}
+
+static void take_configuration(struct cm_link *cm, uint32_t tag, const Rowan__ConfigurationIs *is)
+{
+    struct cluster_config *config;
+
+    if (tag == TAG_CONFIGURATION)
+        answered(&cm->next_config_ns);
+    if (is->configuration.len == 0) {
+        /* None newer than the known one; if there is none at all, the CM tells us when there is
+         * one, because we asked. */
+        cm->no_config = true;
+        cm->wants_config = false;
+        return;
+    }
+    int error = cluster_decode(is->configuration.data, is->configuration.len, &config);
+
+    if (error) {
+        cm->peer.error = error;
+        cm->peer.broken = error == ROWAN_EFORMAT;
+        return;
+    }
+    cm->wants_config = cm->no_config = false;
+    if (cm->fresh && cm->fresh->term >= config->term) {
+        cluster_release(config);
+        return;
+    }
+    cluster_release(cm->fresh);
+    cm->fresh = config;
+}
+
+void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    int error = control_decode(data, bytes, &tag, &message);
+
+    if (error) {
+        cm->peer.error = error;
+        cm->peer.broken = error == ROWAN_EFORMAT;
+        return;
+    }
+    peer_answered(&cm->peer);
+    switch (message->body_case) {
+    case ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS:
+        take_configuration(cm, tag, message->configuration_is);
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS:
+        if (cm->wants_id && message->client_id_is->client_id) {
+            cm->client_id = message->client_id_is->client_id;
+            cm->wants_id = false;
+            cm->next_id_ns = 0;
+        }
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_FAILURE:
+        /* It was asked and cannot answer now; it is asked again after a while. */
+        cm->peer.error = message->failure->error;
+        break;
+    default:
+        break;
+    }
+    control_free(message);
+}

@@ -1,0 +1,31 @@
+/* cm_link.h - a session's connection to the configuration manager: client ids and configurations.
+ */
+#ifndef CLIENT_CM_LINK_H
+#define CLIENT_CM_LINK_H
+
+#include "client/peer.h"
+
+struct cm_link {
+    struct peer peer;
+    uint32_t client_id;           /* the newest one given and not taken; 0: none */
+    struct cluster_config *fresh; /* the newest configuration come and not taken, or NULL */
+    bool wants_id, wants_config;
+    bool no_config; /* the CM said that there is none newer than what we know */
+    uint64_t next_id_ns, next_config_ns; /* not to be asked before */
+};
+
+void cm_link_init(struct cm_link *cm, struct fabric_endpoint *endpoint, const char *address);
+void cm_link_fini(struct cm_link *cm);
+
+/* Ask for an id that was never given before; for a configuration newer than the known one. */
+void cm_link_want_id(struct cm_link *cm);
+void cm_link_want_config(struct cm_link *cm);
+
+/* Keeps the connection and sends what is to be asked. True if something was sent. */
+bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint64_t *wake_ns);
+
+/* What to do with the fabric's events of this connection (a message is not released here). */
+void cm_link_connected(struct cm_link *cm);
+void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes);
+
+#endif

@@ -1,0 +1,175 @@
+/* The table of a session's operations. A tag is the slot's index and the generation of its use.
+ *
+ * O1 An operation that is not completed is in the age list, at the place of its posting.
+ * O2 A free slot is in no list; a slot's generation rises with each use.
+ */
+#include "client/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "proto/message.h"
+
+enum { TAG_INDEX_BITS = 17, TAG_GENERATION_MASK = (1 << (32 - TAG_INDEX_BITS)) - 1 };
+
+_Static_assert(OP_MAX_DEPTH < 1 << TAG_INDEX_BITS, "the reserved slot has an index too");
+
+bool op_is_write(const struct op *op)
+{
+    return op->type != MESSAGE_GET;
+}
+
+void op_list_push(struct op_list *list, struct op *op)
+{
+    ASSERT(!op->list);
+    op->list = list;
+    op->next = NULL;
+    op->prev = list->tail;
+    if (list->tail)
+        list->tail->next = op;
+    else
+        list->head = op;
+    list->tail = op;
+}
+
+void op_list_remove(struct op *op)
+{
+    struct op_list *list = op->list;
+
+    if (!list)
+        return;
+    if (op->prev)
+        op->prev->next = op->next;
+    else
+        list->head = op->next;
+    if (op->next)
+        op->next->prev = op->prev;
+    else
+        list->tail = op->prev;
+    op->list = NULL;
+    op->next = op->prev = NULL;
+}
+
+struct op *op_list_pop(struct op_list *list)
+{
+    struct op *op = list->head;
+
+    if (op)
+        op_list_remove(op);
+    return op;
+}
+
+int op_table_init(struct op_table *table, uint32_t depth)
+{
+    ASSERT(depth > 0 && depth <= OP_MAX_DEPTH);
+    struct op *ops = calloc((size_t)depth + 1, sizeof *ops);
+
+    if (!ops)
+        return ROWAN_ENOMEM;
+    *table = (struct op_table){.ops = ops, .depth = depth};
+    for (uint32_t i = depth + 1; i-- > 0;) {
+        ops[i].index = i;
+        ops[i].reserved = i == depth;
+        if (!ops[i].reserved) {
+            ops[i].next = table->free;
+            table->free = &ops[i];
+        }
+    }
+    return 0;
+}
+
+void op_table_fini(struct op_table *table)
+{
+    for (uint32_t i = 0; table->ops && i <= table->depth; i++)
+        free(table->ops[i].long_key);
+    free(table->ops);
+    table->ops = NULL;
+}
+
+static struct op *take_slot(struct op_table *table, bool reserved)
+{
+    struct op *op = table->free;
+
+    if (op)
+        return op;
+    op = &table->ops[table->depth];
+    return reserved && op->state == OP_FREE ? op : NULL;
+}
+
+int op_table_take(struct op_table *table, const void *key, size_t key_bytes, bool reserved,
+                  struct op **out)
+{
+    struct op *op = take_slot(table, reserved);
+
+    ASSERT(key_bytes > 0 && key_bytes <= ROWAN_MAX_KEY_BYTES);
+    if (!op)
+        return ROWAN_EAGAIN;
+    ASSERT(op->state == OP_FREE && !op->list);
+    if (key_bytes > OP_INLINE_KEY_BYTES && !op->long_key) {
+        op->long_key = malloc(ROWAN_MAX_KEY_BYTES);
+        if (!op->long_key)
+            return ROWAN_ENOMEM;
+    }
+    if (!op->reserved)
+        table->free = op->next;
+    op->next = NULL;
+    op->key_bytes = (uint16_t)key_bytes;
+    memcpy(key_bytes > OP_INLINE_KEY_BYTES ? op->long_key : op->short_key, key, key_bytes);
+    op->state = OP_QUEUED;
+    op->generation++;
+    op->pauses = 0;
+    op->link = NULL;
+    op->deadline_ns = 0;
+    op->newer = NULL;
+    op->older = table->newest;
+    if (table->newest)
+        table->newest->newer = op;
+    else
+        table->oldest = op;
+    table->newest = op;
+    table->outstanding++;
+    *out = op;
+    return 0;
+}
+
+void op_table_retire(struct op_table *table, struct op *op)
+{
+    ASSERT(op->state != OP_FREE && op->state != OP_DONE);
+    if (op->older)
+        op->older->newer = op->newer;
+    else
+        table->oldest = op->newer;
+    if (op->newer)
+        op->newer->older = op->older;
+    else
+        table->newest = op->older;
+    op->older = op->newer = NULL;
+    op->state = OP_DONE;
+    table->outstanding--;
+}
+
+void op_table_give(struct op_table *table, struct op *op)
+{
+    ASSERT(op->state == OP_DONE && !op->list);
+    op->state = OP_FREE;
+    if (op->reserved)
+        return;
+    op->next = table->free;
+    table->free = op;
+}
+
+uint32_t op_tag(const struct op *op)
+{
+    return (op->generation & (uint32_t)TAG_GENERATION_MASK) << TAG_INDEX_BITS | op->index;
+}
+
+struct op *op_table_find(struct op_table *table, uint32_t tag)
+{
+    uint32_t index = tag & ((1u << TAG_INDEX_BITS) - 1);
+
+    if (index > table->depth)
+        return NULL;
+    struct op *op = &table->ops[index];
+    return op->state != OP_FREE && op_tag(op) == tag ? op : NULL;
+}

@@ -1,0 +1,108 @@
+/* op.h - a session's operations: one table of `depth` slots, made once, and lists through it.
+ *
+ * A slot is taken by a post and given back when its completion was handed over. Nothing here
+ * allocates, but a slot that meets its first key of more than OP_INLINE_KEY_BYTES gets a buffer for
+ * long keys and keeps it.
+ */
+#ifndef CLIENT_OP_H
+#define CLIENT_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/rowan.h"
+
+enum { OP_INLINE_KEY_BYTES = 64, OP_MAX_DEPTH = 65536 };
+
+enum op_state {
+    OP_FREE,   /* in no list but the table's free one */
+    OP_QUEUED, /* waits to be sent: in a link's queue, or in the session's `unrouted` */
+    OP_PAUSED, /* a server said "later": in one of the session's pauses */
+    OP_SENT,   /* its answer is awaited; in no queue */
+    OP_DONE,   /* completed; the completion waits in the session's `done` */
+};
+
+struct link;
+struct op_list;
+
+struct op {
+    enum op_state state;
+    uint8_t type;        /* enum message_type */
+    bool reserved;       /* in the slot that asynchronous posts cannot take */
+    uint8_t pauses;      /* how often in a row a server said "later" */
+    uint16_t generation; /* of the slot's use, so that a late answer meets nobody */
+    uint16_t slot;       /* of the key */
+    uint16_t key_bytes;
+    uint32_t index; /* of the slot in the table */
+    uint32_t client_id;
+    uint32_t operation;
+    uint32_t epoch;    /* of the shard, as last sent */
+    struct link *link; /* as last queued or sent; NULL while unrouted */
+    struct op *next;   /* in `list`, or in the free list */
+    struct op *prev;   /* in `list` */
+    struct op_list *list;
+    struct op *older, *newer; /* in the age list: every operation that is not completed */
+    uint64_t deadline_ns;     /* 0: not polled since it was posted */
+    uint64_t resume_ns;       /* PAUSED: when to go on */
+    const void *value;        /* put: of the caller */
+    uint32_t value_bytes;     /* put */
+    void *room;               /* get: of the caller */
+    size_t room_bytes;        /* get */
+    uint64_t expected;        /* conditional put */
+    rowan_callback callback;
+    struct rowan_completion completion;
+    uint8_t *long_key;
+    uint8_t short_key[OP_INLINE_KEY_BYTES];
+};
+
+static inline const uint8_t *op_key(const struct op *op)
+{
+    return op->key_bytes > OP_INLINE_KEY_BYTES ? op->long_key : op->short_key;
+}
+
+/* True if the operation changes something, so that sending it twice is not the same as once. */
+bool op_is_write(const struct op *op);
+
+/* --- queues: an operation is in one at most --- */
+
+struct op_list {
+    struct op *head, *tail;
+};
+
+void op_list_push(struct op_list *list, struct op *op);
+struct op *op_list_pop(struct op_list *list); /* NULL when empty */
+void op_list_remove(struct op *op);           /* from the list it is in, if any */
+
+/* --- the table --- */
+
+struct op_table {
+    struct op *ops; /* depth, and behind them the reserved one */
+    uint32_t depth;
+    uint32_t outstanding; /* in the age list */
+    struct op *free;
+    struct op *oldest, *newest; /* the age list, in the order of posting */
+};
+
+/* Errors: ROWAN_ENOMEM. */
+int op_table_init(struct op_table *table, uint32_t depth);
+void op_table_fini(struct op_table *table);
+
+/* A slot holding a copy of the key, at the young end of the age list, QUEUED. `reserved` may take
+ * the slot beyond `depth`, of which there is one, for an operation that the caller waits for.
+ * Errors: ROWAN_EAGAIN, ROWAN_ENOMEM (a long key). */
+int op_table_take(struct op_table *table, const void *key, size_t key_bytes, bool reserved,
+                  struct op **out);
+
+/* The operation leaves the age list: it is completed, and no answer to it is expected any more. */
+void op_table_retire(struct op_table *table, struct op *op);
+
+/* The slot is free again. The operation was retired and is in no list. */
+void op_table_give(struct op_table *table, struct op *op);
+
+/* The number a message carries for the operation, and the way back: NULL if the slot was given to
+ * another since. */
+uint32_t op_tag(const struct op *op);
+struct op *op_table_find(struct op_table *table, uint32_t tag);
+
+#endif

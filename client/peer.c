@@ -1,0 +1,79 @@
+/* One connection and its attempts.
+ *
+ *   DOWN --peer_want--> CONNECTING --peer_connected--> UP
+ *    ^                      |                           |
+ *    +-----peer_closed------+--------peer_closed--------+
+ *
+ * A connection that is accepted and at once closed counts as a failure too: only an answer brings
+ * the pause back to its shortest.
+ */
+#include "client/peer.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+#define PEER_MIN_BACKOFF_NS (10 * NS_PER_MS)
+#define PEER_MAX_BACKOFF_NS (500 * NS_PER_MS)
+
+void peer_init(struct peer *peer, struct fabric_endpoint *endpoint, const char *address,
+               uint32_t index)
+{
+    size_t bytes = strlen(address);
+
+    ASSERT(bytes < sizeof peer->address);
+    *peer = (struct peer){.endpoint = endpoint, .index = index, .backoff_ns = PEER_MIN_BACKOFF_NS};
+    memcpy(peer->address, address, bytes + 1);
+}
+
+void peer_close(struct peer *peer)
+{
+    fabric_conn_close(peer->conn);
+    peer->conn = NULL;
+    peer->state = PEER_DOWN;
+    peer->broken = false;
+    peer->retry_ns = 0;
+}
+
+void peer_want(struct peer *peer, uint64_t now_ns, uint64_t *wake_ns)
+{
+    if (peer->state != PEER_DOWN)
+        return;
+    if (now_ns >= peer->retry_ns) {
+        int error = fabric_connect(peer->endpoint, peer->address, peer->index,
+                                   (uint64_t)(uintptr_t)peer, &peer->conn);
+
+        if (!error) {
+            peer->conn->user = peer;
+            peer->state = PEER_CONNECTING;
+            return;
+        }
+        peer_closed(peer, error, now_ns);
+    }
+    if (peer->retry_ns < *wake_ns)
+        *wake_ns = peer->retry_ns;
+}
+
+void peer_connected(struct peer *peer)
+{
+    ASSERT(peer->state == PEER_CONNECTING);
+    peer->state = PEER_UP;
+}
+
+void peer_closed(struct peer *peer, int error, uint64_t now_ns)
+{
+    peer->conn = NULL;
+    peer->state = PEER_DOWN;
+    peer->broken = false;
+    peer->error = error ? error : ROWAN_ECLOSED;
+    peer->retry_ns = now_ns + peer->backoff_ns;
+    peer->backoff_ns *= 2;
+    if (peer->backoff_ns > PEER_MAX_BACKOFF_NS)
+        peer->backoff_ns = PEER_MAX_BACKOFF_NS;
+}
+
+void peer_answered(struct peer *peer)
+{
+    peer->backoff_ns = PEER_MIN_BACKOFF_NS;
+}

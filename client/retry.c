@@ -1,0 +1,141 @@
+/* What becomes of an operation that was not simply answered.
+ *
+ * R1 Rejected means that it did not happen, so it may be sent again: EEPOCH and ENOTMINE after a
+ *    newer configuration came (or a pause, if there is none), EBUSY after a pause.
+ * R2 On a broken connection an operation's outcome is unknown. Reading twice is reading once; what
+ *    becomes of a write is decided in one place, lose_op.
+ */
+#include "client/session_internal.h"
+
+#include "common/base/assert.h"
+
+#define PAUSE_NS(level) (NS_PER_MS << (level))
+
+#define ADOPT_AGAIN_NS (100 * NS_PER_MS)
+
+void session_route(struct session *session, struct op *op)
+{
+    op->state = OP_QUEUED;
+    op->link = router_link(&session->router, op->slot);
+    op_list_push(&op->link->queue, op);
+}
+
+/* The server said "later". */
+static void pause_op(struct session *session, struct op *op)
+{
+    unsigned level = op->pauses < SESSION_PAUSES ? op->pauses : SESSION_PAUSES - 1;
+
+    op->pauses = (uint8_t)(level + 1);
+    op->state = OP_PAUSED;
+    op->resume_ns = session->now_ns + PAUSE_NS(level);
+    op_list_push(&session->pauses[level], op);
+}
+
+/* The server says that our routing is not its own. */
+static void redirect_op(struct session *session, struct op *op, uint64_t term)
+{
+    const struct shard *shard = router_shard(&session->router, op->slot);
+
+    if (router_link(&session->router, op->slot) != op->link || shard->epoch != op->epoch) {
+        session_route(session, op); /* a newer configuration came meanwhile */
+        return;
+    }
+    cm_link_want_config(&session->cm);
+    if (term > session->router.config->term) {
+        op->state = OP_QUEUED;
+        op->link = NULL;
+        op_list_push(&session->unrouted, op);
+        return;
+    }
+    pause_op(session, op);
+}
+
+bool session_retry(struct session *session, struct op *op, int status, uint64_t term)
+{
+    switch (status) {
+    case ROWAN_EEPOCH:
+    case ROWAN_ENOTMINE:
+        redirect_op(session, op, term);
+        return true;
+    case ROWAN_EBUSY:
+        pause_op(session, op);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* R2. Exactly-once retries belong here: with them a write is sent again under its own number. */
+static void lose_op(struct session *session, struct op *op)
+{
+    if (op_is_write(op))
+        session_complete(session, op, ROWAN_EUNKNOWN);
+    else
+        session_route(session, op);
+}
+
+void session_lost(struct session *session, struct link *link)
+{
+    struct op *next;
+
+    for (struct op *op = session->table.oldest; op; op = next) {
+        next = op->newer;
+        if (op->state == OP_SENT && op->link == link)
+            lose_op(session, op);
+    }
+}
+
+/* Queues everything that waits to be sent by the new routing, oldest first. */
+static void route_again(struct session *session)
+{
+    for (struct op *op = session->table.oldest; op; op = op->newer) {
+        if (op->state == OP_QUEUED) {
+            op_list_remove(op);
+            session_route(session, op);
+        }
+    }
+}
+
+void session_adopt(struct session *session, uint64_t *wake_ns)
+{
+    struct cluster_config *fresh = session->cm.fresh;
+    const struct cluster_config *config = session->router.config;
+    uint32_t obsolete;
+
+    if (config && (fresh->term <= config->term || fresh->cluster != config->cluster)) {
+        session->cm.fresh = NULL;
+        cluster_release(fresh);
+        return;
+    }
+    if (router_adopt(&session->router, fresh, &obsolete)) { /* no memory just now: again later */
+        if (session->now_ns + ADOPT_AGAIN_NS < *wake_ns)
+            *wake_ns = session->now_ns + ADOPT_AGAIN_NS;
+        return;
+    }
+    session->cm.fresh = NULL;
+    route_again(session);
+    for (uint32_t i = 0; i < obsolete; i++) {
+        struct link *link = session->router.links[session->router.link_count - 1 - i];
+
+        ASSERT(!link->queue.head);
+        session_lost(session, link);
+    }
+    router_drop(&session->router, obsolete);
+}
+
+void session_resume(struct session *session, uint64_t *wake_ns)
+{
+    for (unsigned level = 0; level < SESSION_PAUSES; level++) {
+        struct op *op;
+
+        while ((op = session->pauses[level].head) && op->resume_ns <= session->now_ns) {
+            op_list_remove(op);
+            session_route(session, op);
+        }
+        if (op && op->resume_ns < *wake_ns)
+            *wake_ns = op->resume_ns;
+    }
+    /* A newer configuration exists, and the CM had not got it when we asked. */
+    if (session->unrouted.head)
+        cm_link_want_config(&session->cm);
+}

@@ -1,0 +1,48 @@
+/* router.h - from a slot to the connection of the worker that owns its shard. */
+#ifndef CLIENT_ROUTER_H
+#define CLIENT_ROUTER_H
+
+#include "client/op.h"
+#include "client/peer.h"
+
+/* A worker of a server, and the operations that wait to be sent to it. */
+struct link {
+    struct peer peer;
+    uint32_t server;
+    uint64_t incarnation;
+    struct op_list queue;
+    bool stalled; /* the peer has no room: try again */
+    bool used;    /* by the configuration that is being adopted */
+};
+
+struct router {
+    struct fabric_endpoint *endpoint;
+    struct cluster_config *config; /* NULL: none yet */
+    struct link **links;
+    uint32_t link_count;
+    struct link **of_shard; /* by the shard's position in the configuration */
+};
+
+void router_init(struct router *router, struct fabric_endpoint *endpoint);
+void router_fini(struct router *router);
+
+/* router_adopt: routes by `config` from now on and takes over the caller's reference. Links that it
+ * does not need any more are parted from the others: they are the last *obsolete of the links,
+ * connected as they were, until router_drop. Errors: ROWAN_ENOMEM (nothing changed, the reference
+ * stays the caller's). */
+int router_adopt(struct router *router, struct cluster_config *config, uint32_t *obsolete);
+
+/* Closes and forgets the last `count` links. No operation names them any more. */
+void router_drop(struct router *router, uint32_t count);
+
+static inline const struct shard *router_shard(const struct router *router, uint16_t slot)
+{
+    return cluster_shard_of_slot(router->config, slot);
+}
+
+static inline struct link *router_link(const struct router *router, uint16_t slot)
+{
+    return router->of_shard[router->config->shard_of_slot[slot]];
+}
+
+#endif

@@ -1,0 +1,377 @@
+/* The outer shell of the SDK: puts a fabric, a clock and sleep around a session. Calls that wait
+ * poll the session; when nothing happened for `spin_us` they sleep on its endpoint. */
+#include "client/rowan.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/session.h"
+#include "common/base/clock.h"
+#include "common/base/config.h"
+#include "common/reactor/wait.h"
+
+enum { SCHEME_BYTES = 16, PENDING = 1 /* no status is positive */ };
+
+struct rowan {
+    struct clock *clock;
+    struct fabric *fabric;
+    struct fabric_endpoint *endpoint;
+    struct event_source source;
+    struct session *session;
+    uint64_t spin_ns;
+    uint64_t idle_since_ns; /* 0: the last poll was busy */
+};
+
+const char *rowan_version(void)
+{
+    return ROWAN_VERSION;
+}
+
+void rowan_options_init(struct rowan_options *options)
+{
+    *options = (struct rowan_options){
+        .depth = 64, .timeout_ms = 10000, .open_timeout_ms = 10000, .spin_us = 20};
+}
+
+/* One poll, or a sleep that ends at `until_ns` at the latest. */
+static int advance(struct rowan *rowan, uint64_t until_ns)
+{
+    uint64_t now_ns = clock_now_ns(rowan->clock);
+    uint64_t wake_ns = until_ns;
+
+    if (session_poll(rowan->session, now_ns, &wake_ns) == POLL_BUSY) {
+        rowan->idle_since_ns = 0;
+        return 0;
+    }
+    if (!rowan->idle_since_ns)
+        rowan->idle_since_ns = now_ns;
+    if (now_ns >= until_ns || now_ns - rowan->idle_since_ns < rowan->spin_ns)
+        return 0;
+    rowan->idle_since_ns = 0;
+    return event_source_wait(&rowan->source, rowan->clock, session_poll, rowan->session, until_ns);
+}
+
+static uint64_t after_ms(const struct rowan *rowan, uint64_t ms)
+{
+    return clock_now_ns(rowan->clock) + ms * NS_PER_MS;
+}
+
+/* --- open and close --- */
+
+static int wait_ready(struct rowan *rowan, uint32_t timeout_ms)
+{
+    uint64_t until_ns = after_ms(rowan, timeout_ms);
+
+    while (!session_ready(rowan->session)) {
+        int error = advance(rowan, until_ns);
+
+        if (error)
+            return error;
+        if (!session_ready(rowan->session) && clock_now_ns(rowan->clock) >= until_ns)
+            return session_error(rowan->session);
+    }
+    return 0;
+}
+
+static int find_cm(const struct rowan_options *options, char *address, size_t room)
+{
+    if (!options->cm)
+        return options->directory ? config_read_cm(options->directory, address, room)
+                                  : ROWAN_EINVALID;
+    size_t bytes = strlen(options->cm);
+
+    if (bytes >= room)
+        return ROWAN_EINVALID;
+    memcpy(address, options->cm, bytes + 1);
+    return 0;
+}
+
+static int open_fabric(const char *address, struct fabric **out)
+{
+    char scheme[SCHEME_BYTES];
+    size_t bytes = strcspn(address, ":");
+
+    if (bytes == 0 || bytes >= sizeof scheme)
+        return ROWAN_EINVALID;
+    memcpy(scheme, address, bytes);
+    scheme[bytes] = 0;
+    return fabric_open(scheme, NULL, out);
+}
+
+int rowan_open(const struct rowan_options *options, struct rowan **out)
+{
+    struct session_options session_options = {.depth = options->depth,
+                                              .timeout_ns = options->timeout_ms * NS_PER_MS};
+    char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
+    int error = find_cm(options, address, sizeof address);
+
+    if (error)
+        return error;
+    struct rowan *rowan = calloc(1, sizeof *rowan);
+
+    if (!rowan)
+        return ROWAN_ENOMEM;
+    rowan->clock = clock_system();
+    rowan->spin_ns = options->spin_us * NS_PER_US;
+    error = open_fabric(address, &rowan->fabric);
+    if (error)
+        goto no_fabric;
+    error = fabric_endpoint_open(rowan->fabric, 0, &rowan->endpoint);
+    if (error)
+        goto no_endpoint;
+    fabric_endpoint_source(rowan->endpoint, &rowan->source);
+    error = session_create(rowan->endpoint, address, &session_options, &rowan->session);
+    if (error)
+        goto no_session;
+    error = wait_ready(rowan, options->open_timeout_ms);
+    if (error)
+        goto not_ready;
+    *out = rowan;
+    return 0;
+
+not_ready:
+    session_destroy(rowan->session);
+no_session:
+    fabric_endpoint_close(rowan->endpoint);
+no_endpoint:
+    fabric_close(rowan->fabric);
+no_fabric:
+    free(rowan);
+    return error;
+}
+
+void rowan_close(struct rowan *rowan)
+{
+    if (!rowan)
+        return;
+    session_destroy(rowan->session);
+    fabric_endpoint_close(rowan->endpoint);
+    fabric_close(rowan->fabric);
+    free(rowan);
+}
+
+/* --- asynchronous --- */
+
+int rowan_post_get(struct rowan *rowan, const void *key, size_t key_bytes, void *value,
+                   size_t value_room, rowan_callback callback, void *context)
+{
+    return session_post(rowan->session, &(struct session_request){.type = MESSAGE_GET,
+                                                                  .key = key,
+                                                                  .key_bytes = key_bytes,
+                                                                  .room = value,
+                                                                  .room_bytes = value_room,
+                                                                  .callback = callback,
+                                                                  .context = context});
+}
+
+int rowan_post_put(struct rowan *rowan, const void *key, size_t key_bytes, const void *value,
+                   size_t value_bytes, rowan_callback callback, void *context)
+{
+    return session_post(rowan->session, &(struct session_request){.type = MESSAGE_PUT,
+                                                                  .key = key,
+                                                                  .key_bytes = key_bytes,
+                                                                  .value = value,
+                                                                  .value_bytes = value_bytes,
+                                                                  .callback = callback,
+                                                                  .context = context});
+}
+
+int rowan_post_put_if_version(struct rowan *rowan, const void *key, size_t key_bytes,
+                              const void *value, size_t value_bytes, uint64_t expected,
+                              rowan_callback callback, void *context)
+{
+    return session_post(rowan->session, &(struct session_request){.type = MESSAGE_PUT_IF,
+                                                                  .key = key,
+                                                                  .key_bytes = key_bytes,
+                                                                  .value = value,
+                                                                  .value_bytes = value_bytes,
+                                                                  .expected = expected,
+                                                                  .callback = callback,
+                                                                  .context = context});
+}
+
+int rowan_post_del(struct rowan *rowan, const void *key, size_t key_bytes, rowan_callback callback,
+                   void *context)
+{
+    return session_post(rowan->session, &(struct session_request){.type = MESSAGE_DELETE,
+                                                                  .key = key,
+                                                                  .key_bytes = key_bytes,
+                                                                  .callback = callback,
+                                                                  .context = context});
+}
+
+uint32_t rowan_outstanding(const struct rowan *rowan)
+{
+    return session_outstanding(rowan->session);
+}
+
+int rowan_poll(struct rowan *rowan, struct rowan_completion *completions, int max, int timeout_ms)
+{
+    struct session *session = rowan->session;
+    uint64_t before = session_completed(session);
+    uint64_t until_ns = 0;
+    int count = 0;
+
+    if (session_polling(session) || max < 0 || (max > 0 && !completions))
+        return ROWAN_EINVALID;
+    if (session_waiting(session) == 0 && timeout_ms != 0)
+        until_ns = timeout_ms < 0 ? WAKE_NEVER : after_ms(rowan, (uint64_t)timeout_ms);
+    do {
+        int error = advance(rowan, session_outstanding(session) > 0 ? until_ns : 0);
+
+        if (error)
+            return error;
+    } while (session_outstanding(session) > 0 && session_completed(session) == before &&
+             until_ns > 0 && clock_now_ns(rowan->clock) < until_ns);
+    while (count < max && session_next(session, &completions[count]))
+        count++;
+    return count;
+}
+
+int rowan_wait_all(struct rowan *rowan)
+{
+    if (session_polling(rowan->session))
+        return ROWAN_EINVALID;
+    while (session_outstanding(rowan->session) > 0) {
+        int error = advance(rowan, WAKE_NEVER);
+
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* --- waited for --- */
+
+static void take_op(const struct rowan_completion *completion)
+{
+    struct rowan_op *op = completion->context;
+
+    op->status = completion->status;
+    op->version = completion->version;
+    if (completion->value || completion->value_bytes)
+        op->value_bytes = completion->value_bytes;
+}
+
+static struct session_request request_of(enum message_type type, struct rowan_op *op)
+{
+    struct session_request request = {.type = type,
+                                      .key = op->key,
+                                      .key_bytes = op->key_bytes,
+                                      .callback = take_op,
+                                      .context = op,
+                                      .reserved = true};
+
+    if (type == MESSAGE_GET) {
+        request.room = op->value;
+        request.room_bytes = op->value_room;
+    } else if (type != MESSAGE_DELETE) {
+        request.value = op->value;
+        request.value_bytes = op->value_bytes;
+    }
+    return request;
+}
+
+/* Polls until no operation before `end` is pending. A sleep that fails is no reason to leave
+ * operations behind that name the caller's buffers: then this polls without sleep. */
+static void wait_ops(struct rowan *rowan, const struct rowan_op *ops, size_t end)
+{
+    for (size_t i = 0; i < end; i++) {
+        while (ops[i].status == PENDING)
+            (void)advance(rowan, WAKE_NEVER);
+    }
+}
+
+static int run_ops(struct rowan *rowan, enum message_type type, struct rowan_op *ops, size_t count,
+                   uint64_t expected)
+{
+    if (session_polling(rowan->session))
+        return ROWAN_EINVALID;
+    for (size_t i = 0; i < count; i++) {
+        struct session_request request = request_of(type, &ops[i]);
+
+        request.expected = expected;
+        ops[i].status = PENDING;
+        ops[i].version = 0;
+        if (type == MESSAGE_GET)
+            ops[i].value_bytes = 0;
+        int error = session_post(rowan->session, &request);
+
+        while (error == ROWAN_EAGAIN) {
+            (void)advance(rowan, WAKE_NEVER);
+            error = session_post(rowan->session, &request);
+        }
+        if (error)
+            ops[i].status = error;
+    }
+    wait_ops(rowan, ops, count);
+    for (size_t i = 0; i < count; i++) {
+        if (ops[i].status)
+            return ops[i].status;
+    }
+    return 0;
+}
+
+int rowan_multi_get(struct rowan *rowan, struct rowan_op *ops, size_t count)
+{
+    return run_ops(rowan, MESSAGE_GET, ops, count, 0);
+}
+
+int rowan_multi_put(struct rowan *rowan, struct rowan_op *ops, size_t count)
+{
+    return run_ops(rowan, MESSAGE_PUT, ops, count, 0);
+}
+
+int rowan_get(struct rowan *rowan, const void *key, size_t key_bytes, void *value,
+              size_t value_room, size_t *value_bytes, uint64_t *version)
+{
+    struct rowan_op op = {
+        .key = key, .key_bytes = key_bytes, .value = value, .value_room = value_room};
+    int error = run_ops(rowan, MESSAGE_GET, &op, 1, 0);
+
+    if (value_bytes && (error == 0 || error == ROWAN_EBUFFER))
+        *value_bytes = op.value_bytes;
+    if (version && (error == 0 || error == ROWAN_EBUFFER))
+        *version = op.version;
+    return error;
+}
+
+static int put(struct rowan *rowan, enum message_type type, struct rowan_op *op, uint64_t expected,
+               uint64_t *version)
+{
+    int error = run_ops(rowan, type, op, 1, expected);
+
+    if (version && (error == 0 || error == ROWAN_EVERSION))
+        *version = op->version;
+    return error;
+}
+
+int rowan_put(struct rowan *rowan, const void *key, size_t key_bytes, const void *value,
+              size_t value_bytes, uint64_t *version)
+{
+    struct rowan_op op = {.key = key,
+                          .key_bytes = key_bytes,
+                          .value = (void *)(uintptr_t)value,
+                          .value_bytes = value_bytes};
+
+    return put(rowan, MESSAGE_PUT, &op, 0, version);
+}
+
+int rowan_put_if_version(struct rowan *rowan, const void *key, size_t key_bytes, const void *value,
+                         size_t value_bytes, uint64_t expected, uint64_t *version)
+{
+    struct rowan_op op = {.key = key,
+                          .key_bytes = key_bytes,
+                          .value = (void *)(uintptr_t)value,
+                          .value_bytes = value_bytes};
+
+    return put(rowan, MESSAGE_PUT_IF, &op, expected, version);
+}
+
+int rowan_del(struct rowan *rowan, const void *key, size_t key_bytes)
+{
+    struct rowan_op op = {.key = key, .key_bytes = key_bytes};
+
+    return run_ops(rowan, MESSAGE_DELETE, &op, 1, 0);
+}

@@ -1,0 +1,468 @@
+/* A session: posts, sends, answers, timeouts. Where an operation goes after a rejection or a broken
+ * connection is in retry.c.
+ *
+ * S1 Operations are dated at the first poll after their post. All have the same timeout, so the age
+ *    list is in the order of deadlines, and of operation numbers per client id.
+ * S2 Nothing is sent for an operation that has a sent one's answer still to come: SENT is left only
+ * by its answer, its timeout or the end of its connection. S3 No connection is closed and no
+ * configuration adopted while a batch of events is worked off, because later events of the batch
+ * may belong to them.
+ *
+ *                    +------------- EBUSY, pause over --------------+
+ *                    v                                              |
+ *   post --> QUEUED (link) --send--> SENT --rejected--> QUEUED / PAUSED
+ *                    |                |
+ *                    +--timeout-------+--answer, timeout, connection lost--> DONE --> FREE
+ */
+#include "client/session_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+
+enum { EVENTS_PER_BATCH = 64, BATCHES_PER_POLL = 4 };
+
+#define STALLED_RETRY_NS (1 * NS_PER_MS)
+
+/* A new id is asked for well before the numbers of the old one run out. */
+#define OPERATIONS_PER_ID UINT32_C(4000000000)
+
+int session_create(struct fabric_endpoint *endpoint, const char *cm_address,
+                   const struct session_options *options, struct session **out)
+{
+    if (options->depth < 1 || options->depth > OP_MAX_DEPTH || options->timeout_ns == 0 ||
+        strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
+        return ROWAN_EINVALID;
+    struct session *session = calloc(1, sizeof *session);
+
+    if (!session)
+        return ROWAN_ENOMEM;
+    int error = op_table_init(&session->table, options->depth);
+
+    if (error) {
+        free(session);
+        return error;
+    }
+    session->endpoint = endpoint;
+    session->timeout_ns = options->timeout_ns;
+    session->operations_per_id =
+        options->operations_per_id ? options->operations_per_id : OPERATIONS_PER_ID;
+    session->next_operation = 1;
+    cm_link_init(&session->cm, endpoint, cm_address);
+    router_init(&session->router, endpoint);
+    fabric_endpoint_identity(endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
+    *out = session;
+    return 0;
+}
+
+void session_destroy(struct session *session)
+{
+    if (!session)
+        return;
+    ASSERT(!session->polling);
+    router_fini(&session->router);
+    cm_link_fini(&session->cm);
+    op_table_fini(&session->table);
+    free(session);
+}
+
+bool session_ready(const struct session *session)
+{
+    return session->client_id && session->router.config;
+}
+
+int session_error(const struct session *session)
+{
+    if (session->cm.peer.state == PEER_UP && session->cm.no_config)
+        return ROWAN_ETIMEDOUT;
+    return session->cm.peer.error ? session->cm.peer.error : ROWAN_EUNREACHABLE;
+}
+
+const struct cluster_config *session_config(const struct session *session)
+{
+    return session->router.config;
+}
+
+uint32_t session_outstanding(const struct session *session)
+{
+    return session->table.outstanding;
+}
+
+uint64_t session_completed(const struct session *session)
+{
+    return session->completed;
+}
+
+uint32_t session_waiting(const struct session *session)
+{
+    return session->waiting;
+}
+
+bool session_polling(const struct session *session)
+{
+    return session->polling;
+}
+
+/* --- post and complete --- */
+
+static int check_request(const struct session_request *request)
+{
+    if (request->key_bytes < 1 || request->key_bytes > ROWAN_MAX_KEY_BYTES)
+        return ROWAN_EKEYSIZE;
+    if (request->value_bytes > ROWAN_MAX_VALUE_BYTES)
+        return ROWAN_EVALUESIZE;
+    if (!request->key || (!request->value && request->value_bytes) ||
+        (!request->room && request->room_bytes))
+        return ROWAN_EINVALID;
+    return 0;
+}
+
+/* Makes sure that an operation number is left. */
+static int check_numbers(struct session *session)
+{
+    if (session->next_operation >= session->operations_per_id - session->operations_per_id / 8 &&
+        !session->cm.client_id)
+        cm_link_want_id(&session->cm);
+    if (session->next_operation < session->operations_per_id)
+        return 0;
+    if (!session->cm.client_id)
+        return ROWAN_EAGAIN;
+    session->client_id = session->cm.client_id;
+    session->cm.client_id = 0;
+    session->next_operation = 1;
+    return 0;
+}
+
+int session_post(struct session *session, const struct session_request *request)
+{
+    struct op *op;
+    int error = check_request(request);
+
+    if (error)
+        return error;
+    if (!session_ready(session))
+        return ROWAN_EAGAIN;
+    error = check_numbers(session);
+    if (error)
+        return error;
+    error =
+        op_table_take(&session->table, request->key, request->key_bytes, request->reserved, &op);
+    if (error)
+        return error;
+    op->type = (uint8_t)request->type;
+    op->slot = slot_of_key(request->key, (uint32_t)request->key_bytes);
+    op->client_id = session->client_id;
+    op->operation = session->next_operation++;
+    op->value = request->value;
+    op->value_bytes = (uint32_t)request->value_bytes;
+    op->room = request->room;
+    op->room_bytes = request->room_bytes;
+    op->expected = request->expected;
+    op->callback = request->callback;
+    op->completion = (struct rowan_completion){.context = request->context, .value = request->room};
+    if (!session->undated)
+        session->undated = op;
+    session_route(session, op);
+    return 0;
+}
+
+void session_complete(struct session *session, struct op *op, int status)
+{
+    ASSERT(op->deadline_ns != 0); /* S1: `undated` does not point to it */
+    op_list_remove(op);
+    op_table_retire(&session->table, op);
+    session->completed++;
+    op->completion.status = status;
+    if (!op->callback) {
+        op_list_push(&session->done, op);
+        session->waiting++;
+        return;
+    }
+    rowan_callback callback = op->callback;
+    struct rowan_completion completion = op->completion;
+
+    op_table_give(&session->table, op); /* the callback may post into it */
+    callback(&completion);
+}
+
+bool session_next(struct session *session, struct rowan_completion *out)
+{
+    struct op *op = op_list_pop(&session->done);
+
+    if (!op)
+        return false;
+    session->waiting--;
+    *out = op->completion;
+    op_table_give(&session->table, op);
+    return true;
+}
+
+/* --- send --- */
+
+/* All lower operations of this client id have their answer (S1). */
+static uint32_t lowest_unanswered(const struct session *session, const struct op *op)
+{
+    const struct op *oldest = session->table.oldest;
+
+    return oldest->client_id == op->client_id ? oldest->operation : 1;
+}
+
+static int send_op(struct session *session, struct link *link, struct op *op)
+{
+    const struct shard *shard = router_shard(&session->router, op->slot);
+    struct message_request header = {
+        .type = op->type,
+        .layout = MESSAGE_LAYOUT,
+        .shard = shard->id,
+        .epoch = shard->epoch,
+        .client_id = op->client_id,
+        .operation = op->operation,
+        .lowest_unanswered = lowest_unanswered(session, op),
+        .key_bytes = op->key_bytes,
+        .value_bytes = op->value_bytes,
+        .tag = op_tag(op),
+        .expected = op->expected,
+    };
+    struct fabric_iov iov[3] = {
+        {.data = &header, .bytes = sizeof header},
+        {.data = op_key(op), .bytes = op->key_bytes},
+        {.data = op->value, .bytes = op->value_bytes},
+    };
+    int error = fabric_send(link->peer.conn, iov, op->value_bytes ? 3 : 2, FABRIC_COPY, 0);
+
+    if (error)
+        return error;
+    op->epoch = shard->epoch;
+    op->state = OP_SENT;
+    return 0;
+}
+
+/* Sends what waits for one link. True if something was sent. */
+static bool send_queue(struct session *session, struct link *link, uint64_t now_ns,
+                       uint64_t *wake_ns)
+{
+    struct op *op = link->queue.head;
+    bool sent = false;
+
+    link->stalled = false;
+    if (!op)
+        return false;
+    peer_want(&link->peer, now_ns, wake_ns);
+    while (op && link->peer.state == PEER_UP) {
+        struct op *next = op->next;
+        int error = send_op(session, link, op);
+
+        if (error == ROWAN_EAGAIN) {
+            link->stalled = true;
+            break;
+        }
+        if (error) { /* broken: its CLOSED event follows */
+            link->peer.error = error;
+            break;
+        }
+        op_list_remove(op);
+        sent = true;
+        op = next;
+    }
+    return sent;
+}
+
+static bool send_all(struct session *session, uint64_t now_ns, uint64_t *wake_ns)
+{
+    bool sent = false, stalled = false;
+
+    for (uint32_t i = 0; i < session->router.link_count; i++) {
+        struct link *link = session->router.links[i];
+
+        sent |= send_queue(session, link, now_ns, wake_ns);
+        stalled |= link->stalled;
+    }
+    if (stalled && now_ns + STALLED_RETRY_NS < *wake_ns)
+        *wake_ns = now_ns + STALLED_RETRY_NS;
+    return sent;
+}
+
+/* --- events --- */
+
+/* False: not an answer that a Rowan-KV server gives. */
+static bool take_reply(struct session *session, struct link *link, const void *data, uint32_t bytes)
+{
+    struct message_reply reply;
+    const uint8_t *value;
+
+    if (!message_parse_reply(data, bytes, &reply, &value) || reply.status > 0 ||
+        reply.status < ROWAN_EPERMISSION)
+        return false;
+    peer_answered(&link->peer);
+    if (reply.term > session->router.config->term)
+        cm_link_want_config(&session->cm);
+    struct op *op = op_table_find(&session->table, reply.tag);
+
+    if (!op || op->state != OP_SENT || op->operation != reply.operation || op->link != link)
+        return true; /* it was given up meanwhile */
+    op->completion.version = reply.version;
+    if (session_retry(session, op, reply.status, reply.term))
+        return true;
+    int status = reply.status;
+
+    if (op->type == MESSAGE_GET && status == 0) {
+        op->completion.value_bytes = reply.value_bytes;
+        if (reply.value_bytes > op->room_bytes)
+            status = ROWAN_EBUFFER;
+        else if (reply.value_bytes)
+            memcpy(op->room, value, reply.value_bytes);
+    }
+    session_complete(session, op, status);
+    return true;
+}
+
+static void take_message(struct session *session, struct peer *peer,
+                         const struct fabric_event *event)
+{
+    if (peer->broken)
+        return;
+    if (peer == &session->cm.peer)
+        cm_link_message(&session->cm, event->data, event->bytes);
+    else if (!take_reply(session, session_link(peer), event->data, event->bytes))
+        peer->broken = true;
+    session->any_broken |= peer->broken;
+}
+
+static void take_event(struct session *session, const struct fabric_event *event)
+{
+    struct peer *peer = event->conn->user;
+
+    switch (event->kind) {
+    case FABRIC_CONNECTED:
+        if (peer == &session->cm.peer)
+            cm_link_connected(&session->cm);
+        else
+            peer_connected(peer);
+        break;
+    case FABRIC_CLOSED:
+        peer_closed(peer, event->error, session->now_ns);
+        if (peer != &session->cm.peer) {
+            /* Perhaps another server leads its shards by now. */
+            cm_link_want_config(&session->cm);
+            session_lost(session, session_link(peer));
+        }
+        break;
+    case FABRIC_MESSAGE:
+        take_message(session, peer, event);
+        fabric_message_release(event->conn, event->message);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Closes what sent nonsense (S3). */
+static void close_broken(struct session *session)
+{
+    if (!session->any_broken)
+        return;
+    session->any_broken = false;
+    if (session->cm.peer.broken) {
+        int error = session->cm.peer.error;
+
+        fabric_conn_close(session->cm.peer.conn);
+        peer_closed(&session->cm.peer, error, session->now_ns);
+    }
+    for (uint32_t i = 0; i < session->router.link_count; i++) {
+        struct link *link = session->router.links[i];
+
+        if (!link->peer.broken)
+            continue;
+        fabric_conn_close(link->peer.conn);
+        peer_closed(&link->peer, ROWAN_EFORMAT, session->now_ns);
+        session_lost(session, link);
+    }
+}
+
+static bool take_events(struct session *session)
+{
+    struct fabric_event events[EVENTS_PER_BATCH];
+    bool any = false;
+
+    for (int batch = 0; batch < BATCHES_PER_POLL; batch++) {
+        unsigned count = fabric_poll(session->endpoint, session->now_ns, events, EVENTS_PER_BATCH);
+
+        for (unsigned i = 0; i < count; i++)
+            take_event(session, &events[i]);
+        close_broken(session);
+        any |= count > 0;
+        if (count < EVENTS_PER_BATCH)
+            break;
+    }
+    return any;
+}
+
+/* --- poll --- */
+
+/* What the CM brought. */
+static void take_cm(struct session *session, uint64_t *wake_ns)
+{
+    struct cm_link *cm = &session->cm;
+    bool has_id = !session->client_id && cm->client_id;
+
+    if (!has_id && !cm->fresh)
+        return;
+    if (has_id) {
+        session->client_id = cm->client_id;
+        cm->client_id = 0;
+    }
+    if (cm->fresh)
+        session_adopt(session, wake_ns);
+    struct fabric_identity identity = {.kind = FABRIC_CLIENT, .id = session->client_id};
+
+    if (session->router.config) {
+        identity.cluster = session->router.config->cluster;
+        identity.term = session->router.config->term;
+    }
+    fabric_endpoint_identity(session->endpoint, &identity);
+}
+
+static void date_posts(struct session *session)
+{
+    for (struct op *op = session->undated; op; op = op->newer)
+        op->deadline_ns = session->now_ns + session->timeout_ns;
+    session->undated = NULL;
+}
+
+static void expire(struct session *session, uint64_t *wake_ns)
+{
+    struct op *op;
+
+    while ((op = session->table.oldest) && op->deadline_ns && op->deadline_ns <= session->now_ns)
+        session_complete(session, op,
+                         op->state == OP_SENT && op_is_write(op) ? ROWAN_EUNKNOWN
+                                                                 : ROWAN_ETIMEDOUT);
+    if (op && op->deadline_ns && op->deadline_ns < *wake_ns)
+        *wake_ns = op->deadline_ns;
+}
+
+enum poll_result session_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct session *session = role;
+
+    ASSERT(!session->polling);
+    session->polling = true;
+    session->now_ns = now_ns;
+    uint64_t completed = session->completed;
+    bool busy = take_events(session);
+
+    take_cm(session, wake_ns);
+    date_posts(session);
+    expire(session, wake_ns);
+    /* What callbacks of expired operations posted has no date yet. */
+    date_posts(session);
+    session_resume(session, wake_ns);
+    busy |= cm_link_poll(&session->cm, session->router.config ? session->router.config->term : 0,
+                         now_ns, wake_ns);
+    busy |= send_all(session, now_ns, wake_ns);
+    if (busy)
+        fabric_flush(session->endpoint);
+    session->polling = false;
+    return busy || session->completed != completed ? POLL_BUSY : POLL_IDLE;
+}

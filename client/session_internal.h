@@ -1,0 +1,57 @@
+/* session_internal.h - what session.c and retry.c share. */
+#ifndef CLIENT_SESSION_INTERNAL_H
+#define CLIENT_SESSION_INTERNAL_H
+
+#include "client/cm_link.h"
+#include "client/op.h"
+#include "client/router.h"
+#include "client/session.h"
+
+enum { SESSION_PAUSES = 7 }; /* 1, 2, 4 ... 64 ms */
+
+struct session {
+    struct fabric_endpoint *endpoint;
+    struct cm_link cm;
+    struct router router;
+    struct op_table table;
+    struct op_list unrouted;               /* wait for a newer configuration */
+    struct op_list pauses[SESSION_PAUSES]; /* each in the order of resume_ns */
+    struct op_list done;                   /* completed without callback */
+    uint32_t waiting;                      /* in `done` */
+    struct op *undated;                    /* the oldest that has no deadline yet */
+    uint64_t timeout_ns;
+    uint64_t now_ns; /* of the poll */
+    uint64_t completed;
+    uint32_t client_id; /* 0: none yet */
+    uint32_t next_operation;
+    uint32_t operations_per_id;
+    bool polling;
+    bool any_broken; /* some peer is `broken` */
+};
+
+static inline struct link *session_link(struct peer *peer)
+{
+    return (struct link *)((char *)peer - offsetof(struct link, peer));
+}
+
+/* session.c: ends an operation; the callback runs inside. */
+void session_complete(struct session *session, struct op *op, int status);
+
+/* --- retry.c --- */
+
+/* Puts an operation that is in no queue into that of the link which serves its key. */
+void session_route(struct session *session, struct op *op);
+
+/* After an answer: true if it was a rejection that is dealt with here, by sending it again. */
+bool session_retry(struct session *session, struct op *op, int status, uint64_t term);
+
+/* The connection is gone: what becomes of the operations that were sent on it. */
+void session_lost(struct session *session, struct link *link);
+
+/* Routes by the configuration that the CM link brought. */
+void session_adopt(struct session *session, uint64_t *wake_ns);
+
+/* Operations whose pause is over are queued again. */
+void session_resume(struct session *session, uint64_t *wake_ns);
+
+#endif

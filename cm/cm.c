@@ -1,0 +1,569 @@
+/* cm.c - the adapter around the pure state: fabric events and coordination answers go in as events,
+ * actions come out as messages and requests.
+ *
+ * Invariants:
+ *  A1 The state is stepped only from cm_poll, never inside a callback of the coordination service:
+ *     callbacks note their answer, cm_poll carries the notes over.
+ *  A2 The fabric is not polled before the stored value was read once, so that every peer's cluster
+ *     id is judged against the true one.
+ *  A3 A connection that we give up is closed only after the batch of events it may be in.
+ */
+#include "cm/cm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cm/outbox.h"
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/cluster/control.h"
+
+enum { BATCH_EVENTS = 64 };
+
+#define RETRY_NS (1 * NS_PER_MS) /* until the next look whether a peer made room */
+
+struct peer {
+    struct fabric_conn *conn; /* NULL: the place is free */
+    bool given_up;            /* A3 */
+    enum fabric_kind kind;
+    struct outbox outbox;
+};
+
+/* A1. */
+struct notes {
+    bool read, stored, changed, leader_changed;
+    int read_error, stored_error;
+    struct cluster_config *config; /* read; NULL: none; ours until carried over */
+    uint64_t read_version, stored_version;
+    bool leader;
+};
+
+struct cm {
+    struct cm_state *state;
+    struct coord *coord;
+    struct fabric_endpoint *endpoint;
+    struct fabric_identity identity;
+    cm_failed *failed;
+    void *failed_context;
+    int error;
+    bool started;
+    struct notes notes;
+
+    struct letter *letters[2]; /* the configuration of letters_term, without and with secret */
+    uint64_t letters_term;
+
+    uint32_t open_count;
+    uint32_t given_up_count;
+    uint32_t peer_limit; /* above the highest place ever used */
+    struct peer peers[CM_MAX_CONNECTIONS];
+    struct fabric_conn *strays[BATCH_EVENTS]; /* that found no place; closed after the batch */
+    uint32_t stray_count;
+};
+
+/* --- notes of the coordination service --- */
+
+static void note_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
+{
+    struct cm *cm = context;
+    cm->notes.read = true;
+    cm->notes.read_version = version;
+    cm->notes.config = NULL;
+    cm->notes.read_error = error;
+    if (!error && version > 0)
+        cm->notes.read_error = cluster_decode(value, bytes, &cm->notes.config);
+}
+
+static void note_stored(void *context, int error, uint64_t version)
+{
+    struct cm *cm = context;
+    cm->notes.stored = true;
+    cm->notes.stored_error = error;
+    cm->notes.stored_version = version;
+}
+
+static void note_changed(void *context)
+{
+    struct cm *cm = context;
+    cm->notes.changed = true;
+}
+
+static void note_leader(void *context, bool leader)
+{
+    struct cm *cm = context;
+    cm->notes.leader_changed = true;
+    cm->notes.leader = leader;
+}
+
+/* --- actions --- */
+
+static void fail(struct cm *cm, int error, const char *detail)
+{
+    ASSERT(!cm->error && error);
+    log_event(LOG_ERROR, "cm_failed", "error=%s detail=\"%s\"", error_name(error), detail);
+    cm->error = error;
+    if (cm->failed)
+        cm->failed(cm->failed_context, error, detail);
+}
+
+static void give_up(struct cm *cm, struct peer *peer, const char *reason)
+{
+    if (peer->given_up)
+        return;
+    log_event(LOG_WARN, "connection_given_up", "place=%u reason=%s", (unsigned)(peer - cm->peers),
+              reason);
+    peer->given_up = true;
+    cm->given_up_count++;
+}
+
+/* A peer that closed is told nothing more; its CLOSED event is on the way. */
+static void post(struct cm *cm, uint32_t connection, struct letter *letter, uint32_t tag, bool push)
+{
+    struct peer *peer = &cm->peers[connection];
+    if (peer->given_up)
+        return;
+    if (!letter) {
+        give_up(cm, peer, "out_of_memory");
+        return;
+    }
+    int error = outbox_post(&peer->outbox, peer->conn, letter, tag, push);
+    if (error == ROWAN_EBUSY)
+        give_up(cm, peer, "peer_does_not_read");
+    else if (error && error != ROWAN_ECLOSED)
+        give_up(cm, peer, error_name(error));
+}
+
+/* Like post; ends the caller's reference. */
+static void post_own(struct cm *cm, uint32_t connection, struct letter *letter, uint32_t tag)
+{
+    post(cm, connection, letter, tag, false);
+    letter_release(letter);
+}
+
+static void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error,
+                         const char *detail)
+{
+    log_event(LOG_INFO, "refused", "place=%u error=%s detail=\"%s\"", connection, error_name(error),
+              detail);
+    post_own(cm, connection, letter_failure(error, detail), tag);
+}
+
+static void drop_letters(struct cm *cm)
+{
+    for (int i = 0; i < 2; i++) {
+        letter_release(cm->letters[i]);
+        cm->letters[i] = NULL;
+    }
+}
+
+static void post_configuration(struct cm *cm, const struct cm_output *output,
+                               const struct cm_action *action)
+{
+    if (!action->config) {
+        post_own(cm, action->connection, letter_waiting(output->waiting_for, output->waiting_count),
+                 action->tag);
+        return;
+    }
+    if (cm->letters_term != action->config->term)
+        drop_letters(cm);
+    cm->letters_term = action->config->term;
+    struct letter **letter = &cm->letters[action->with_secret ? 1 : 0];
+    if (!*letter)
+        *letter = letter_configuration(action->config, action->with_secret);
+    post(cm, action->connection, *letter, action->tag, action->tag == 0);
+}
+
+/* A request that could not even start is noted as its answer. */
+static void read_stored(struct cm *cm)
+{
+    int error = coord_read(cm->coord, note_read, cm);
+    if (error)
+        note_read(cm, error, NULL, 0, 0);
+}
+
+static void store(struct cm *cm, const struct cm_action *action)
+{
+    size_t bytes = cluster_encoded_bytes(action->config, true);
+    void *encoded = malloc(bytes);
+    int error = ROWAN_ENOMEM;
+    if (encoded) {
+        cluster_encode(action->config, true, encoded, bytes);
+        error = coord_cas(cm->coord, action->expected_version, encoded, bytes, note_stored, cm);
+        free(encoded);
+    }
+    if (error)
+        note_stored(cm, error, 0);
+}
+
+static void carry_out(struct cm *cm, const struct cm_output *output, const struct cm_action *action)
+{
+    switch (action->kind) {
+    case CM_ACTION_READ:
+        read_stored(cm);
+        break;
+    case CM_ACTION_STORE:
+        store(cm, action);
+        break;
+    case CM_ACTION_CONFIGURATION:
+        post_configuration(cm, output, action);
+        break;
+    case CM_ACTION_CLIENT_ID:
+        post_own(cm, action->connection, letter_client_id(action->client_id), action->tag);
+        break;
+    case CM_ACTION_FAILURE:
+        post_failure(cm, action->connection, action->tag, action->error, action->detail);
+        break;
+    case CM_ACTION_STOP:
+        fail(cm, action->error, action->detail);
+        break;
+    }
+}
+
+static void step(struct cm *cm, const struct cm_event *event)
+{
+    if (cm->error)
+        return;
+    const struct cm_output *output = cm_state_step(cm->state, event);
+    const struct cluster_config *config = cm_state_config(cm->state);
+    if (config && config->term != cm->identity.term) {
+        cm->identity.cluster = config->cluster;
+        cm->identity.term = config->term;
+        fabric_endpoint_identity(cm->endpoint, &cm->identity);
+        log_event(LOG_INFO, "configuration", "cluster=%016llx term=%llu servers=%u shards=%u",
+                  (unsigned long long)config->cluster, (unsigned long long)config->term,
+                  config->member_count, config->shard_count);
+    }
+    for (uint32_t i = 0; i < output->count; i++)
+        carry_out(cm, output, &output->actions[i]);
+}
+
+/* --- carrying notes over --- */
+
+static bool step_read(struct cm *cm)
+{
+    if (!cm->notes.read)
+        return false;
+    cm->notes.read = false;
+    struct cluster_config *config = cm->notes.config;
+    cm->notes.config = NULL;
+    if (cm->notes.read_error == ROWAN_EFORMAT)
+        fail(cm, ROWAN_EFORMAT, "the stored configuration is damaged");
+    step(cm, &(struct cm_event){.kind = CM_EVENT_READ,
+                                .error = cm->notes.read_error,
+                                .version = cm->notes.read_version,
+                                .config = config});
+    cluster_release(config);
+    return true;
+}
+
+static bool step_stored(struct cm *cm)
+{
+    if (!cm->notes.stored)
+        return false;
+    cm->notes.stored = false;
+    if (cm->notes.stored_error)
+        log_event(LOG_WARN, "configuration_not_stored", "error=%s",
+                  error_name(cm->notes.stored_error));
+    step(cm, &(struct cm_event){.kind = CM_EVENT_STORED,
+                                .error = cm->notes.stored_error,
+                                .version = cm->notes.stored_version});
+    return true;
+}
+
+/* A watch fires once: it is set again before the value is read, so that no change goes unseen. */
+static bool step_changed(struct cm *cm)
+{
+    if (!cm->notes.changed)
+        return false;
+    cm->notes.changed = false;
+    int error = coord_watch(cm->coord, note_changed, cm);
+    if (error)
+        fail(cm, error, "the stored configuration cannot be watched");
+    step(cm, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    return true;
+}
+
+static bool step_leader(struct cm *cm)
+{
+    if (!cm->notes.leader_changed)
+        return false;
+    cm->notes.leader_changed = false;
+    log_event(LOG_INFO, "leadership", "leads=%s", cm->notes.leader ? "yes" : "no");
+    step(cm, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = cm->notes.leader});
+    return true;
+}
+
+/* --- fabric events --- */
+
+static int admit(void *context, const struct fabric_identity *peer)
+{
+    const struct cm *cm = context;
+    if (peer->cluster != 0 && peer->cluster != cm->identity.cluster)
+        return ROWAN_ECLUSTER;
+    return cm->open_count < CM_MAX_CONNECTIONS ? ROWAN_OK : ROWAN_ETOOMANY;
+}
+
+/* More may have been admitted at once than there are places: the rest is closed. */
+static void on_accepted(struct cm *cm, const struct fabric_event *event)
+{
+    uint32_t place = 0;
+    while (place < CM_MAX_CONNECTIONS && cm->peers[place].conn)
+        place++;
+    if (place == CM_MAX_CONNECTIONS) {
+        log_event(LOG_WARN, "connection_refused", "reason=too_many limit=%d", CM_MAX_CONNECTIONS);
+        event->conn->user = NULL;
+        cm->strays[cm->stray_count++] = event->conn;
+        return;
+    }
+
+    struct peer *peer = &cm->peers[place];
+    *peer = (struct peer){.conn = event->conn, .kind = event->peer.kind};
+    event->conn->user = peer;
+    cm->open_count++;
+    if (place >= cm->peer_limit)
+        cm->peer_limit = place + 1;
+    step(cm, &(struct cm_event){.kind = CM_EVENT_OPENED, .connection = place});
+}
+
+/* Its connection is gone, or about to be closed by the caller. */
+static void free_place(struct cm *cm, struct peer *peer)
+{
+    if (peer->given_up)
+        cm->given_up_count--;
+    outbox_clear(&peer->outbox);
+    peer->conn = NULL;
+    peer->given_up = false;
+    cm->open_count--;
+    step(cm,
+         &(struct cm_event){.kind = CM_EVENT_CLOSED, .connection = (uint32_t)(peer - cm->peers)});
+}
+
+static void on_closed(struct cm *cm, struct fabric_conn *conn)
+{
+    if (conn->user) {
+        free_place(cm, conn->user);
+        return;
+    }
+    for (uint32_t i = 0; i < cm->stray_count; i++) {
+        if (cm->strays[i] == conn)
+            cm->strays[i] = NULL;
+    }
+}
+
+/* A text that is too long becomes empty, and so is refused with the rest of the report. */
+static void copy_text(char *to, size_t room, const char *from)
+{
+    size_t bytes = strlen(from);
+    if (bytes >= room)
+        bytes = 0;
+    memcpy(to, from, bytes);
+    to[bytes] = '\0';
+}
+
+static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowan__Join *from)
+{
+    if (cm->peers[connection].kind != FABRIC_SERVER) {
+        post_failure(cm, connection, tag, ROWAN_EREFUSED, "only a server may join");
+        return;
+    }
+    struct cm_join join = {.server = from->server,
+                           .incarnation = from->incarnation,
+                           .workers = from->workers,
+                           .block_limit = from->block_limit};
+    copy_text(join.address, sizeof join.address, from->address);
+    copy_text(join.fabric, sizeof join.fabric, from->fabric);
+    copy_text(join.durability, sizeof join.durability, from->durability);
+    step(cm, &(struct cm_event){
+                 .kind = CM_EVENT_JOIN, .connection = connection, .tag = tag, .join = &join});
+}
+
+static void on_request(struct cm *cm, uint32_t connection, const void *data, size_t bytes)
+{
+    uint32_t tag = 0;
+    Rowan__ControlMessage *message;
+    int error = control_decode(data, bytes, &tag, &message);
+    if (error) {
+        post_failure(cm, connection, 0, error, error_sentence(error));
+        return;
+    }
+    switch (message->body_case) {
+    case ROWAN__CONTROL_MESSAGE__BODY_JOIN:
+        on_join(cm, connection, tag, message->join);
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION:
+        step(cm, &(struct cm_event){.kind = CM_EVENT_GET_CONFIGURATION,
+                                    .connection = connection,
+                                    .tag = tag,
+                                    .known_term = message->get_configuration->known_term});
+        break;
+    case ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID:
+        step(cm, &(struct cm_event){
+                     .kind = CM_EVENT_NEW_CLIENT_ID, .connection = connection, .tag = tag});
+        break;
+    default:
+        post_failure(cm, connection, tag, ROWAN_EUNSUPPORTED,
+                     "a configuration manager does not answer this kind of request");
+        break;
+    }
+    control_free(message);
+}
+
+static void on_fabric_event(struct cm *cm, const struct fabric_event *event)
+{
+    const struct peer *peer = event->conn ? event->conn->user : NULL;
+    switch (event->kind) {
+    case FABRIC_ACCEPTED:
+        on_accepted(cm, event);
+        break;
+    case FABRIC_MESSAGE:
+        if (peer && !peer->given_up)
+            on_request(cm, (uint32_t)(peer - cm->peers), event->data, event->bytes);
+        fabric_message_release(event->conn, event->message);
+        break;
+    case FABRIC_CLOSED:
+        on_closed(cm, event->conn);
+        break;
+    default: /* the CM connects to nobody, signals nothing and has no landing zone */
+        break;
+    }
+}
+
+/* A3: the batch is over. What a close makes us send may give up another; its turn comes with the
+ * next poll. */
+static void close_given_up(struct cm *cm)
+{
+    for (uint32_t i = 0; i < cm->stray_count; i++)
+        fabric_conn_close(cm->strays[i]);
+    cm->stray_count = 0;
+    for (uint32_t i = 0; cm->given_up_count > 0 && i < cm->peer_limit; i++) {
+        struct peer *peer = &cm->peers[i];
+        if (!peer->given_up)
+            continue;
+        struct fabric_conn *conn = peer->conn;
+        free_place(cm, peer);
+        fabric_conn_close(conn);
+    }
+}
+
+/* True if something still waits for room. */
+static bool flush_outboxes(struct cm *cm)
+{
+    bool waits = false;
+    for (uint32_t i = 0; i < cm->peer_limit; i++) {
+        struct peer *peer = &cm->peers[i];
+        if (!peer->conn || peer->given_up || peer->outbox.count == 0)
+            continue;
+        int error = outbox_flush(&peer->outbox, peer->conn);
+        if (error == ROWAN_EAGAIN)
+            waits = true;
+        else if (error == ROWAN_ECLOSED)
+            outbox_clear(&peer->outbox);
+        else if (error)
+            give_up(cm, peer, error_name(error));
+    }
+    return waits;
+}
+
+/* --- the role --- */
+
+static bool poll_coord(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
+{
+    bool busy = coord_poll(cm->coord, now_ns, wake_ns) == POLL_BUSY;
+    if (!cm->started) {
+        cm->started = busy = true;
+        step(cm, &(struct cm_event){.kind = CM_EVENT_START});
+    }
+    busy = step_read(cm) || busy;
+    busy = step_stored(cm) || busy;
+    busy = step_changed(cm) || busy;
+    return step_leader(cm) || busy;
+}
+
+static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct fabric_event events[BATCH_EVENTS];
+    unsigned count = fabric_poll(cm->endpoint, now_ns, events, BATCH_EVENTS);
+    for (unsigned i = 0; i < count; i++)
+        on_fabric_event(cm, &events[i]);
+    if (flush_outboxes(cm) && *wake_ns > now_ns + RETRY_NS)
+        *wake_ns = now_ns + RETRY_NS;
+    close_given_up(cm);
+    fabric_flush(cm->endpoint);
+    return count > 0;
+}
+
+enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct cm *cm = role;
+    if (cm->error)
+        return POLL_IDLE;
+    bool busy = poll_coord(cm, now_ns, wake_ns);
+    if (!cm->error && cm_state_knows(cm->state)) /* A2 */
+        busy = poll_fabric(cm, now_ns, wake_ns) || busy;
+    /* A request that failed at once has left its answer behind. */
+    return busy || cm->notes.read || cm->notes.stored ? POLL_BUSY : POLL_IDLE;
+}
+
+int cm_create(const struct cm_options *options, struct cm **out)
+{
+    ASSERT(options->fabric && options->coord && options->incarnation != 0);
+    struct cm *cm = calloc(1, sizeof *cm);
+    if (!cm)
+        return ROWAN_ENOMEM;
+    cm->coord = options->coord;
+    cm->failed = options->failed;
+    cm->failed_context = options->failed_context;
+    cm->identity = (struct fabric_identity){.incarnation = options->incarnation, .kind = FABRIC_CM};
+
+    int error = cm_state_create(&options->state, &cm->state);
+    if (error)
+        goto fail_state;
+    error = fabric_endpoint_open(options->fabric, 0, &cm->endpoint);
+    if (error)
+        goto fail_endpoint;
+    fabric_endpoint_identity(cm->endpoint, &cm->identity);
+    fabric_endpoint_admit(cm->endpoint, admit, cm);
+    error = coord_watch(cm->coord, note_changed, cm);
+    if (!error)
+        error = coord_elect(cm->coord, note_leader, cm);
+    if (error)
+        goto fail_coord;
+    *out = cm;
+    return ROWAN_OK;
+
+fail_coord:
+    fabric_endpoint_close(cm->endpoint);
+fail_endpoint:
+    cm_state_destroy(cm->state);
+fail_state:
+    free(cm);
+    return error;
+}
+
+void cm_destroy(struct cm *cm)
+{
+    if (!cm)
+        return;
+    for (uint32_t i = 0; i < cm->peer_limit; i++)
+        outbox_clear(&cm->peers[i].outbox);
+    drop_letters(cm);
+    cluster_release(cm->notes.config);
+    fabric_endpoint_close(cm->endpoint);
+    cm_state_destroy(cm->state);
+    free(cm);
+}
+
+void cm_source(struct cm *cm, struct event_source *out)
+{
+    fabric_endpoint_source(cm->endpoint, out);
+}
+
+const struct cluster_config *cm_config(const struct cm *cm)
+{
+    return cm_state_config(cm->state);
+}
+
+int cm_error(const struct cm *cm)
+{
+    return cm->error;
+}

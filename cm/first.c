@@ -1,0 +1,133 @@
+/* first.c - balance of the first configuration, by counting.
+ *
+ * Invariants of what it makes: between any two members the count of shards led differs by at most
+ * one, the count of shards backed by at most one; between two workers of a member the count of
+ * shards owned differs by at most one.
+ */
+#include "cm/first.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+static uint32_t shard_count_of(const struct first_wish *wish, const struct member *members,
+                               uint32_t member_count)
+{
+    if (wish->shards > 0)
+        return wish->shards;
+    uint32_t each = FIRST_SHARDS_PER_SERVER;
+    for (uint32_t i = 0; i < member_count; i++) {
+        if (members[i].workers > each)
+            each = members[i].workers;
+    }
+    return each * member_count;
+}
+
+/* The member with fewest shards to back that holds nothing of `shard` yet; of equals the one that
+ * comes first round the circle from `start`. */
+static uint32_t least_burdened(const struct shard *shard, const struct member *members,
+                               uint32_t member_count, uint32_t start, const uint32_t *burden)
+{
+    uint32_t best = member_count;
+    for (uint32_t step = 0; step < member_count; step++) {
+        uint32_t i = (start + step) % member_count;
+        if (members[i].server == shard->primary || shard_has_backup(shard, members[i].server))
+            continue;
+        if (best == member_count || burden[i] < burden[best])
+            best = i;
+    }
+    ASSERT(best < member_count);
+    return best;
+}
+
+/* Gives one shard that `from` backs to `to`; false if `to` holds something of all of them. */
+static bool move_backup(struct cluster_config *config, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        struct shard *shard = &config->shards[i];
+        if (shard->primary == to || shard_has_backup(shard, to))
+            continue;
+        for (uint32_t j = 0; j < shard->backup_count; j++) {
+            if (shard->backups[j] == from) {
+                shard->backups[j] = to;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The last shard's primary may be the very member that lacks a backup: then the counts end two
+ * apart, and a move or two makes them level. Each move narrows the gap, so this ends. */
+static void level_backups(struct cluster_config *config, uint32_t *burden)
+{
+    for (;;) {
+        uint32_t low = 0, high = 0;
+        for (uint32_t i = 1; i < config->member_count; i++) {
+            low = burden[i] < burden[low] ? i : low;
+            high = burden[i] > burden[high] ? i : high;
+        }
+        if (burden[high] - burden[low] <= 1 ||
+            !move_backup(config, config->members[high].server, config->members[low].server))
+            return;
+        burden[high]--;
+        burden[low]++;
+    }
+}
+
+static void place_shards(const struct first_wish *wish, struct cluster_config *config)
+{
+    const struct member *members = config->members;
+    uint32_t count = config->member_count;
+    uint32_t burden[CLUSTER_MAX_MEMBERS] = {0};
+
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        struct shard *shard = &config->shards[i];
+        uint32_t round = i / count, leader = i % count;
+        shard->id = (uint16_t)i;
+        shard->first_slot = (uint16_t)(i * SLOT_COUNT / config->shard_count);
+        shard->last_slot = (uint16_t)((i + 1) * SLOT_COUNT / config->shard_count - 1);
+        shard->epoch = 1;
+        shard->primary = members[leader].server;
+        shard->worker = round % members[leader].workers;
+        while (shard->backup_count < wish->replicas - 1) {
+            uint32_t start = leader + 1 + round % count;
+            uint32_t backup = least_burdened(shard, members, count, start, burden);
+            burden[backup]++;
+            shard->backups[shard->backup_count++] = members[backup].server;
+        }
+    }
+    level_backups(config, burden);
+}
+
+_Static_assert((uint64_t)CLUSTER_MAX_SHARDS *SLOT_COUNT <= UINT32_MAX, "no overflow above");
+
+int first_place(const struct first_wish *wish, const struct member *members, uint32_t member_count,
+                struct cluster_config **out)
+{
+    if (member_count < 1 || member_count > CLUSTER_MAX_MEMBERS || wish->replicas < 1 ||
+        wish->replicas > CLUSTER_MAX_REPLICAS || wish->replicas > member_count ||
+        wish->shards > CLUSTER_MAX_SHARDS)
+        return ROWAN_EINVALID;
+
+    struct cluster_config *config =
+        cluster_create(member_count, shard_count_of(wish, members, member_count));
+    if (!config)
+        return ROWAN_ENOMEM;
+    config->term = 1;
+    config->cluster = wish->cluster;
+    config->block_limit = wish->block_limit;
+    config->replicas = wish->replicas;
+    config->has_secret = true;
+    memcpy(config->secret, wish->secret, sizeof config->secret);
+    config->next_client_id = wish->next_client_id;
+    memcpy(config->members, members, member_count * sizeof members[0]);
+    place_shards(wish, config);
+    if (cluster_finish(config)) {
+        cluster_release(config);
+        return ROWAN_EINVALID;
+    }
+    *out = config;
+    return ROWAN_OK;
+}

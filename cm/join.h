@@ -1,0 +1,32 @@
+/* join.h - a server's report for duty, and whether it may stand beside another server's. */
+#ifndef CM_JOIN_H
+#define CM_JOIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+
+enum { CM_MAX_WORD_BYTES = 15 /* of the name of a fabric or durability */ };
+
+/* Strings end with a NUL; nothing else is promised of a report until join_is_right said so. */
+struct cm_join {
+    uint32_t server;
+    uint64_t incarnation;
+    uint32_t workers;
+    uint32_t block_limit; /* bytes */
+    char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
+    char fabric[CM_MAX_WORD_BYTES + 1];
+    char durability[CM_MAX_WORD_BYTES + 1];
+};
+
+/* Every number in range, no text empty or with control characters. */
+bool join_is_right(const struct cm_join *join);
+
+/* True if both servers can be in one cluster: same fabric, same durability. If not, a sentence
+ * about it stands in `why`. */
+bool join_fits(const struct cm_join *join, const struct cm_join *other, char *why,
+               size_t why_bytes);
+
+#endif

@@ -1,0 +1,106 @@
+/* letter.c - the four messages that a configuration manager sends. */
+#include "cm/letter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/cluster/control.h"
+#include "proto/message.h"
+
+/* `bytes` holds a struct message_control whose tag is unused, then the payload. */
+struct letter {
+    uint32_t references;
+    uint32_t byte_count;
+    uint8_t bytes[];
+};
+
+static struct letter *letter_create(const Rowan__ControlMessage *message)
+{
+    size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
+    struct letter *letter = malloc(sizeof *letter + room);
+    if (!letter)
+        return NULL;
+    letter->references = 1;
+    letter->byte_count = (uint32_t)control_encode(0, message, letter->bytes, room);
+    ASSERT(letter->byte_count > 0); /* nothing we send comes near CONTROL_MAX_BYTES */
+    return letter;
+}
+
+static struct letter *letter_configuration_is(Rowan__ConfigurationIs *is)
+{
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
+    message.configuration_is = is;
+    return letter_create(&message);
+}
+
+struct letter *letter_configuration(const struct cluster_config *config, bool with_secret)
+{
+    size_t bytes = cluster_encoded_bytes(config, with_secret);
+    void *encoded = malloc(bytes);
+    if (!encoded)
+        return NULL;
+    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+    is.configuration.data = encoded;
+    is.configuration.len = cluster_encode(config, with_secret, encoded, bytes);
+    struct letter *letter = letter_configuration_is(&is);
+    free(encoded);
+    return letter;
+}
+
+struct letter *letter_waiting(const uint32_t *servers, uint32_t count)
+{
+    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+    is.waiting_for = (uint32_t *)(uintptr_t)servers;
+    is.n_waiting_for = count;
+    return letter_configuration_is(&is);
+}
+
+struct letter *letter_client_id(uint32_t client_id)
+{
+    Rowan__ClientIdIs is = ROWAN__CLIENT_ID_IS__INIT;
+    is.client_id = client_id;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS;
+    message.client_id_is = &is;
+    return letter_create(&message);
+}
+
+struct letter *letter_failure(int error, const char *detail)
+{
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    failure.error = error;
+    failure.detail = (char *)(uintptr_t)detail;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
+    message.failure = &failure;
+    return letter_create(&message);
+}
+
+struct letter *letter_hold(struct letter *letter)
+{
+    letter->references++;
+    return letter;
+}
+
+void letter_release(struct letter *letter)
+{
+    if (!letter)
+        return;
+    ASSERT(letter->references > 0);
+    if (--letter->references == 0)
+        free(letter);
+}
+
+int letter_send(const struct letter *letter, uint32_t tag, struct fabric_conn *conn)
+{
+    struct message_control header;
+    memcpy(&header, letter->bytes, sizeof header);
+    header.tag = tag;
+    struct fabric_iov iov[2] = {
+        {&header, sizeof header},
+        {letter->bytes + sizeof header, letter->byte_count - (uint32_t)sizeof header},
+    };
+    return fabric_send(conn, iov, 2, FABRIC_COPY, 0);
+}

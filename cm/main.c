@@ -1,0 +1,143 @@
+/* main.c - rowan-cm: one reactor with one role, until a signal or a failure ends it. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cm/cm.h"
+#include "cm/settings.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
+
+enum { EXIT_USAGE = 2 };
+
+static struct reactor *running; /* for the signal handler */
+
+static void on_signal(int signal_number)
+{
+    (void)signal_number;
+    reactor_stop(running);
+}
+
+static int catch_signals(struct reactor *reactor)
+{
+    running = reactor;
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGTERM, &action, NULL) || sigaction(SIGINT, &action, NULL))
+        return error_from_errno(errno);
+    action.sa_handler = SIG_IGN;
+    return sigaction(SIGPIPE, &action, NULL) ? error_from_errno(errno) : ROWAN_OK;
+}
+
+static int complain(const char *what, const char *name, int error)
+{
+    fprintf(stderr, "rowan-cm: %s%s%s: %s\n", what, name ? " " : "", name ? name : "",
+            error_sentence(error));
+    return EXIT_FAILURE;
+}
+
+static void on_failed(void *context, int error, const char *detail)
+{
+    fprintf(stderr, "rowan-cm: %s (%s)\n", detail, error_sentence(error));
+    reactor_stop(context);
+}
+
+/* Never 0: a 0 means "none" for a cluster's id and for an incarnation. */
+static uint64_t entropy_u64(void)
+{
+    uint64_t value = 0;
+    while (value == 0)
+        random_entropy(&value, sizeof value);
+    return value;
+}
+
+/* Runs until stopped. The exit code. */
+static int serve(struct cm_options *options, const struct cm_settings *settings,
+                 struct reactor *reactor)
+{
+    options->incarnation = entropy_u64();
+    options->state.cluster = entropy_u64();
+    random_entropy(options->state.secret, sizeof options->state.secret);
+    options->failed = on_failed;
+    options->failed_context = reactor;
+
+    struct cm *cm;
+    int error = cm_create(options, &cm);
+    if (error)
+        return complain("cannot serve at", settings->address, error);
+
+    struct event_source source;
+    cm_source(cm, &source);
+    int code = EXIT_SUCCESS;
+    error = reactor_add_poller(reactor, &(struct poller){"cm", cm_poll, cm});
+    if (!error)
+        error = reactor_add_source(reactor, &source);
+    if (!error)
+        error = catch_signals(reactor);
+    if (error) {
+        code = complain("cannot start", NULL, error);
+    } else {
+        log_event(LOG_INFO, "started", "address=%s servers=%s replicas=%llu coord_dir=%s",
+                  settings->address, settings->servers, (unsigned long long)settings->replicas,
+                  settings->coord_dir);
+        reactor_run(reactor);
+        code = cm_error(cm) ? EXIT_FAILURE : EXIT_SUCCESS;
+        log_event(LOG_INFO, "stopped", "error=%s", error_name(cm_error(cm)));
+    }
+    cm_destroy(cm);
+    return code;
+}
+
+static int run(const struct cm_settings *settings)
+{
+    struct cm_options options = {0};
+    char why[CM_MAX_DETAIL_BYTES + 1];
+    if (cm_settings_apply(settings, &options.state, why, sizeof why)) {
+        fprintf(stderr, "rowan-cm: %s\n", why);
+        return EXIT_USAGE;
+    }
+
+    struct reactor *reactor;
+    struct reactor_options reactor_options = {
+        .name = "cm", .clock = clock_system(), .spin_ns = settings->spin_us * NS_PER_US, .cpu = -1};
+    int code;
+    int error = reactor_create(&reactor_options, &reactor);
+    if (error)
+        return complain("cannot start", NULL, error);
+    error = fabric_open("shm", settings->address, &options.fabric);
+    if (error) {
+        code = complain("cannot serve at", settings->address, error);
+        goto out_reactor;
+    }
+    error = coord_open_file(settings->coord_dir, reactor, &options.coord);
+    if (error) {
+        code = complain("cannot keep the configuration in", settings->coord_dir, error);
+        goto out_fabric;
+    }
+    code = serve(&options, settings, reactor);
+    coord_close(options.coord);
+out_fabric:
+    fabric_close(options.fabric);
+out_reactor:
+    reactor_destroy(reactor);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct cm_settings settings = {0};
+    struct config_rest rest = {0};
+    enum config_outcome outcome = config_parse(&cm_settings_spec, argc, argv, &settings, &rest);
+    if (outcome != CONFIG_OK)
+        return outcome == CONFIG_HELP ? EXIT_SUCCESS : EXIT_USAGE;
+
+    log_set_node("cm");
+    log_set_level((enum log_level)settings.log_level);
+    int code = run(&settings);
+    config_free(&rest);
+    return code;
+}

@@ -1,0 +1,31 @@
+/* settings.h - the settings of rowan-cm: what a person may write, and the sentence for each mistake
+ * that a range check of one value cannot see. */
+#ifndef CM_SETTINGS_H
+#define CM_SETTINGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cm/state.h"
+#include "common/base/config.h"
+
+struct cm_settings {
+    const char *address;
+    const char *coord_dir;
+    const char *servers; /* "1,2,3" */
+    uint64_t coord;      /* position in "file" */
+    uint64_t replicas;
+    uint64_t shards;
+    uint64_t spin_us;
+    uint64_t log_level; /* enum log_level */
+};
+
+/* For config_parse into a struct cm_settings. */
+extern const struct config_spec cm_settings_spec;
+
+/* cm_settings_apply: fills all of `out` but cluster and secret. The list may be in any order.
+ * Errors: ROWAN_ECONFIG with a sentence in `why`. */
+int cm_settings_apply(const struct cm_settings *settings, struct cm_state_options *out, char *why,
+                      size_t why_bytes);
+
+#endif

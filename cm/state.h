@@ -1,0 +1,110 @@
+/* state.h - what the configuration manager decides: a pure function (state, event) -> (state,
+ * actions). No clock, no randomness, no input or output; the only memory it takes after
+ * state creation is that of a new configuration.
+ *
+ * The owner feeds every event in the order it happened and carries out every action in the order
+ * given, before the next event. One READ or STORE is under way at a time; its answer comes back as
+ * an event.
+ */
+#ifndef CM_STATE_H
+#define CM_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cm/join.h"
+#include "common/cluster/cluster.h"
+
+enum {
+    CM_MAX_CONNECTIONS = 4096,
+    CM_CLIENT_ID_BLOCK = 1024, /* ids reserved by one change of the configuration */
+    CM_MAX_DETAIL_BYTES = 255, /* of a sentence */
+};
+
+struct cm_state;
+
+/* What the operator and `main` give. The state copies it. */
+struct cm_state_options {
+    uint32_t server_count;                 /* 1 to CLUSTER_MAX_MEMBERS */
+    uint32_t servers[CLUSTER_MAX_MEMBERS]; /* each 1 to CLUSTER_MAX_SERVER, rising */
+    uint32_t replicas;                     /* 1 to min(CLUSTER_MAX_REPLICAS, server_count) */
+    uint32_t shards;                       /* 0 to CLUSTER_MAX_SHARDS; 0: see first.h */
+    uint64_t cluster;                      /* random, never 0: the id if a new cluster is made */
+    uint8_t secret[CLUSTER_SECRET_BYTES];  /* random, likewise */
+};
+
+enum cm_event_kind {
+    CM_EVENT_START,             /* once, first */
+    CM_EVENT_READ,              /* answers CM_ACTION_READ: error, version, config */
+    CM_EVENT_STORED,            /* answers CM_ACTION_STORE: error, version */
+    CM_EVENT_CHANGED,           /* the stored value changed, or may have */
+    CM_EVENT_LEADER,            /* leader */
+    CM_EVENT_OPENED,            /* connection, which was closed */
+    CM_EVENT_CLOSED,            /* connection, which was open */
+    CM_EVENT_JOIN,              /* connection, tag, join */
+    CM_EVENT_GET_CONFIGURATION, /* connection, tag, known_term */
+    CM_EVENT_NEW_CLIENT_ID,     /* connection, tag */
+};
+
+struct cm_event {
+    enum cm_event_kind kind;
+    uint32_t connection; /* below CM_MAX_CONNECTIONS; numbers are used again after a close */
+    uint32_t tag;
+    uint64_t known_term;
+    const struct cm_join *join;
+    bool leader;
+    int error;                     /* 0; READ: any; STORED: ROWAN_EVERSION (lost), ROWAN_EUNKNOWN
+                                      (may have won), others (did not happen, or nobody knows) */
+    uint64_t version;              /* of the stored value; 0: there is none */
+    struct cluster_config *config; /* READ: the stored value; NULL: none. The state takes its own
+                                      reference */
+};
+
+enum cm_action_kind {
+    CM_ACTION_READ,          /* read the stored value; answer CM_EVENT_READ */
+    CM_ACTION_STORE,         /* compare-and-set: `config` if the stored version is
+                                `expected_version`; answer CM_EVENT_STORED */
+    CM_ACTION_CONFIGURATION, /* send ConfigurationIs with `config` (NULL: none, but the output's
+                                waiting_for), the secret only if `with_secret`. tag 0 if nobody
+                                asked */
+    CM_ACTION_CLIENT_ID,     /* send ClientIdIs */
+    CM_ACTION_FAILURE,       /* send Failure: error, detail */
+    CM_ACTION_STOP,          /* the CM cannot go on: error, detail. No further event */
+};
+
+struct cm_action {
+    enum cm_action_kind kind;
+    uint32_t connection;
+    uint32_t tag;
+    bool with_secret;
+    uint32_t client_id;
+    int error;
+    const char *detail; /* a sentence */
+    uint64_t expected_version;
+    const struct cluster_config *config;
+};
+
+/* Everything in it is the state's, and valid until the next step. */
+struct cm_output {
+    uint32_t count;
+    const struct cm_action *actions;
+    uint32_t waiting_count; /* servers that have not joined, while there is no configuration */
+    const uint32_t *waiting_for;
+};
+
+/* Errors: ROWAN_EINVALID (options out of range), ROWAN_ENOMEM. */
+int cm_state_create(const struct cm_state_options *options, struct cm_state **out);
+void cm_state_destroy(struct cm_state *state);
+
+const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_event *event);
+
+/* The configuration in force: one that is known to be stored. NULL: none. */
+struct cluster_config *cm_state_config(const struct cm_state *state);
+
+/* True once the stored value has been read: from then on the cluster's id is known if it has one.
+ * Before it the owner lets nobody in, since it could not tell a stranger. */
+bool cm_state_knows(const struct cm_state *state);
+
+bool cm_state_leads(const struct cm_state *state);
+
+#endif

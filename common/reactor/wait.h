@@ -1,0 +1,16 @@
+/* wait.h - sleep on one event source outside a reactor: for a thread that polls a role itself (a
+ * client's session, a tool). */
+#ifndef REACTOR_WAIT_H
+#define REACTOR_WAIT_H
+
+#include "common/reactor/reactor.h"
+
+/* event_source_wait: arms the source, polls the role once more, and if that was idle sleeps until
+ * the source has work, the role's own wake time, or `until_ns` of `clock` (WAKE_NEVER: no limit);
+ * then disarms. May return early: the caller looks at its condition and comes back. The poll behind
+ * the arming is what makes sure that no wake-up is lost, and that poll may be what the caller waits
+ * for, so a BUSY one ends the call. Errors: ROWAN_EIO. */
+int event_source_wait(const struct event_source *source, struct clock *clock, poll_function *poll,
+                      void *role, uint64_t until_ns);
+
+#endif

@@ -1,0 +1,86 @@
+/* control_state.h - the inside of the control role, shared by control.c (the role and its
+ * connections), control_zone.c (the backup log), control_config.c (the CM and the configuration)
+ * and control_admin.c (status and digests). */
+#ifndef SERVER_CONTROL_STATE_H
+#define SERVER_CONTROL_STATE_H
+
+#include "common/cluster/cluster.h"
+#include "common/cluster/control.h"
+#include "server/control.h"
+#include "server/note.h"
+
+enum {
+    CONTROL_EVENTS = 64,
+    CONTROL_MAX_LINKS = 4096,
+    CONTROL_MAX_JOBS = 64,
+    CONTROL_REPLY_BYTES = 4096, /* of replies without lists */
+};
+
+#define CONTROL_CM_RETRY_NS (100 * NS_PER_MS)
+
+/* A passive connection: a peer's worker, a client, a tool. */
+struct link {
+    struct fabric_conn *conn;
+    bool peer;      /* of a server: to be told about space */
+    bool told_full; /* what it was told last */
+    struct link *next, *previous;
+};
+
+struct control {
+    struct server_common *common;
+    struct control_options options;
+    char *cm, *address;
+    struct worker **workers;
+    struct digest **digests;
+    struct fabric_endpoint *endpoint;
+    uint64_t start_ns, now_ns;
+
+    /* control_config.c */
+    struct fabric_conn *cm_conn; /* NULL: not connected and not trying */
+    bool cm_connected;
+    uint64_t cm_retry_ns;
+    struct cluster_config *config; /* NULL: none yet */
+    struct shard_state **shards;   /* by position in the first configuration; NULL: not here */
+
+    /* control_zone.c */
+    struct fabric_zone *zone;
+    uint32_t depth;
+    uint32_t posted;                      /* and not sealed */
+    struct blog_segment *oldest, *newest; /* of the backup log, in posting order */
+    struct blog_segment *prepared[1024];  /* allocated; wait for their fence */
+    uint32_t prepared_count;
+    struct pm_ticket prepared_ticket;
+
+    struct link *links;
+    uint32_t link_count;
+    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at their owners; NULL: free */
+};
+
+/* --- control.c --- */
+
+/* Sends a control message; one that finds no room is dropped, with a line in the log. */
+void control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
+
+/* --- control_zone.c --- */
+
+int control_zone_open(struct control *control);
+void control_zone_sealed(struct control *control, struct blog_segment *segment);
+/* Posts, frees what is digested, tells the peers about space. True if anything moved. */
+bool control_zone_poll(struct control *control);
+void control_zone_close(struct control *control);
+
+/* --- control_config.c --- */
+
+void control_config_poll(struct control *control, uint64_t *wake_ns);
+void control_config_event(struct control *control, const struct fabric_event *event);
+
+/* --- control_admin.c --- */
+
+/* A request from a link. */
+void control_admin_message(struct control *control, struct link *link, uint32_t tag,
+                           const Rowan__ControlMessage *message);
+/* A walk came back from its owner. */
+void control_admin_done(struct control *control, struct digest_job *job);
+void control_admin_forget(struct control *control, const struct link *link);
+
+#endif

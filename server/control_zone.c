@@ -1,0 +1,173 @@
+/* The backup log: segments are allocated, fenced, posted to the landing zone, sealed by it, and
+ * scanned by all digest roles.
+ *
+ * A segment's way, crash-safe:
+ *  1. store_allocate stores its meta word: USING, owner backup log.
+ *  2. A fence makes that durable; only then is the segment posted, so nothing lands in a segment
+ * that a restart would take for free.
+ *  3. Sealed: the meta word becomes USED. Lost in a crash, it is found again by a scan.
+ *
+ * Full (design, H13). Peers stop sending when they are told that this server is full. Until the
+ * word has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
+ * flight and once admitted since. So "full" is said while that much is still free.
+ */
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "server/control_state.h"
+#include "server/worker_state.h"
+
+/* --- posting --- */
+
+int control_zone_open(struct control *control)
+{
+    struct server_common *common = control->common;
+    uint64_t quarter = store_segments(common->store) / 4;
+    control->depth = control->options.landing_segments;
+    if (control->depth > quarter)
+        control->depth = quarter < 2 ? 2 : (uint32_t)quarter;
+    return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
+}
+
+/* Allocates what the zone lacks and starts the fence that lets it be posted. */
+static bool prepare(struct control *control)
+{
+    struct server_common *common = control->common;
+    while (control->posted + control->prepared_count < control->depth) {
+        struct blog_segment *segment = calloc(1, sizeof *segment);
+        if (!segment)
+            break; /* the zone is not dry yet: the next poll tries again */
+        if (store_allocate(common->store, OWNER_BACKUP_LOG, 0, &segment->segment)) {
+            free(segment);
+            break;
+        }
+        segment->offset = store_segment_offset(common->store, segment->segment);
+        control->prepared[control->prepared_count++] = segment;
+    }
+    if (control->prepared_count)
+        control->prepared_ticket = pm_fence_start(common->pm);
+    return control->prepared_count > 0;
+}
+
+static void append(struct control *control, struct blog_segment *segment)
+{
+    if (control->newest) {
+        atomic_store_explicit(&control->newest->next, segment, memory_order_release);
+    } else {
+        control->oldest = segment;
+        for (uint32_t i = 0; i < control->options.digests; i++) {
+            const struct note note = {.kind = NOTE_SEGMENT, .segment = segment};
+            if (note_push(digest_inbox(control->digests[i]), &note))
+                server_fail(control->common, ROWAN_ENOMEM, "no memory for the backup log");
+        }
+    }
+    control->newest = segment;
+}
+
+static bool post(struct control *control)
+{
+    int done = pm_fence_done(control->common->pm, control->prepared_ticket);
+    if (done < 0)
+        server_fail(control->common, done, "a sync of the PM file failed");
+    if (done != 1)
+        return false;
+    for (uint32_t i = 0; i < control->prepared_count; i++) {
+        struct blog_segment *segment = control->prepared[i];
+        int error = fabric_zone_post(control->zone, segment->offset, (uint64_t)(uintptr_t)segment);
+        ASSERT(!error); /* never more than `depth` */
+        append(control, segment);
+        control->posted++;
+    }
+    control->prepared_count = 0;
+    return true;
+}
+
+void control_zone_sealed(struct control *control, struct blog_segment *segment)
+{
+    store_transition(control->common->store, segment->segment, SEGMENT_USED);
+    atomic_store_explicit(&segment->sealed, true, memory_order_release);
+    control->posted--;
+    for (uint32_t i = 0; i < control->options.digests; i++)
+        inbox_wake(digest_inbox(control->digests[i]));
+}
+
+/* The newest is never freed: the digest roles wait in it for its successor. */
+static bool free_digested(struct control *control)
+{
+    bool any = false;
+    while (control->oldest != control->newest &&
+           atomic_load_explicit(&control->oldest->digested, memory_order_acquire) ==
+               control->options.digests) {
+        struct blog_segment *old = control->oldest;
+        control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
+        free(old);
+        any = true;
+    }
+    return any;
+}
+
+/* --- space --- */
+
+/* Segments that must be free for what is on the way. */
+static uint64_t reserve(const struct control *control)
+{
+    uint64_t senders = 0;
+    for (uint32_t i = 0; i < control->config->member_count; i++) {
+        if (control->config->members[i].server != control->common->server)
+            senders += control->config->members[i].workers;
+    }
+    uint64_t on_the_way = senders * 2 * WORKER_MAX_IN_FLIGHT_BYTES / STORE_SEGMENT_BYTES;
+    return on_the_way + control->options.workers + control->options.digests + 1;
+}
+
+static void tell_space(struct control *control, bool full)
+{
+    for (struct link *link = control->links; link; link = link->next) {
+        if (!link->peer || link->told_full == full)
+            continue;
+        Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
+        space.full = full;
+        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS;
+        message.space_is = &space;
+        control_send(link, 0, &message);
+        link->told_full = full;
+    }
+}
+
+static void check_space(struct control *control)
+{
+    struct server_common *common = control->common;
+    bool full = store_segments_free(common->store) < reserve(control);
+    if (full != atomic_load_explicit(&common->full, memory_order_relaxed)) {
+        log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_room",
+                  "segments=%lu free=%lu", store_segments(common->store),
+                  store_segments_free(common->store));
+        atomic_store_explicit(&common->full, full, memory_order_relaxed);
+    }
+    tell_space(control, full);
+}
+
+bool control_zone_poll(struct control *control)
+{
+    bool any = free_digested(control);
+    if (control->prepared_count == 0)
+        any |= prepare(control);
+    if (control->prepared_count > 0)
+        any |= post(control);
+    check_space(control);
+    return any;
+}
+
+void control_zone_close(struct control *control)
+{
+    while (control->oldest) {
+        struct blog_segment *old = control->oldest;
+        control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
+        free(old);
+    }
+    for (uint32_t i = 0; i < control->prepared_count; i++)
+        free(control->prepared[i]);
+}

@@ -1,0 +1,217 @@
+/* rowan-server: one server process. Reads its settings, opens the seams, runs the roles on reactors
+ * until SIGTERM or SIGINT, or until a role cannot go on. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/config.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
+#include "common/cluster/cluster.h"
+#include "server/server.h"
+#include "server/store.h"
+
+enum { MAX_REACTORS = 128 };
+
+struct settings {
+    uint64_t server, pm_bytes, workers, digests, reactors, landing_segments, spin_us;
+    uint64_t durability, log_level;
+    const char *cm, *address, *pm;
+    bool pin;
+};
+
+#define FIELD(name) offsetof(struct settings, name)
+static const struct config_key keys[] = {
+    {"server", CONFIG_U64, FIELD(server), NULL, 1, 65535, NULL, "this server's number"},
+    {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL, "fabric address of the CM"},
+    {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
+     "fabric address of this process (shm:/directory/name)"},
+    {"pm", CONFIG_STRING, FIELD(pm), NULL, 0, 0, NULL,
+     "file or DAX device that holds the data; a file that is not there is made"},
+    {"pm-bytes", CONFIG_U64, FIELD(pm_bytes), "4G", 32 << 20, UINT64_C(1) << 46, NULL,
+     "bytes of it, all reserved at start"},
+    {"workers", CONFIG_U64, FIELD(workers), "1", 1, CLUSTER_MAX_WORKERS, NULL, "worker roles"},
+    {"digests", CONFIG_U64, FIELD(digests), "1", 1, SERVER_MAX_DIGESTS, NULL, "digest roles"},
+    {"reactors", CONFIG_U64, FIELD(reactors), "1", 1, MAX_REACTORS, NULL,
+     "threads that run the roles"},
+    {"landing-segments", CONFIG_U64, FIELD(landing_segments), "16", 2, 1024, NULL,
+     "4 MiB segments posted to the landing zone at a time"},
+    {"spin-us", CONFIG_U64, FIELD(spin_us), "20", 0, 1000000, NULL,
+     "microseconds an idle thread polls before it sleeps"},
+    {"pin", CONFIG_BOOL, FIELD(pin), "no", 0, 0, NULL, "pin thread i to core i"},
+    {"durability", CONFIG_CHOICE, FIELD(durability), "fence", 0, 0, "fence|async|none",
+     "what an acknowledged write has survived: power loss | power loss after a moment | the "
+     "process"},
+    {"log-level", CONFIG_CHOICE, FIELD(log_level), "info", 0, 0, "error|warn|info|debug",
+     "how much to say on standard error"},
+};
+
+static const struct config_spec spec = {
+    .program = "rowan-server",
+    .summary = "one server of a Rowan-KV cluster",
+    .keys = keys,
+    .key_count = sizeof keys / sizeof keys[0],
+};
+
+static struct reactor *reactors[MAX_REACTORS];
+static uint32_t reactor_count;
+
+static void stop_all(void *context)
+{
+    (void)context;
+    for (uint32_t i = 0; i < reactor_count; i++)
+        reactor_stop(reactors[i]);
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop_all(NULL);
+}
+
+static int fail(const char *what, const char *name, int error)
+{
+    fprintf(stderr, "rowan-server: %s %s: %s\n", what, name, error_sentence(error));
+    return 1;
+}
+
+static int create_reactors(const struct settings *settings)
+{
+    for (uint32_t i = 0; i < settings->reactors; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "rowan-%u", i);
+        const struct reactor_options options = {.name = name,
+                                                .clock = clock_system(),
+                                                .spin_ns = settings->spin_us * NS_PER_US,
+                                                .cpu = settings->pin ? (int)i : -1};
+        int error = reactor_create(&options, &reactors[i]);
+        if (error)
+            return error;
+        reactor_count++;
+    }
+    return 0;
+}
+
+/* A file is made; one that is there may be used if no server ever formatted it (an earlier start
+ * that failed leaves such a file). */
+static int open_pm(const struct settings *settings, struct pm **out)
+{
+    struct pm_open_options options = {.path = settings->pm,
+                                      .bytes = settings->pm_bytes,
+                                      .create = 1,
+                                      .durability = (enum pm_durability)settings->durability,
+                                      .reactor = reactors[0]};
+    int error = pm_open(&options, out);
+    if (error != ROWAN_EEXISTS)
+        return error;
+    options.create = 0;
+    struct pm *pm;
+    error = pm_open(&options, &pm);
+    if (error)
+        return error;
+    struct store_identity identity;
+    if (store_read_identity(pm, &identity) != ROWAN_ENOTFOUND) {
+        fprintf(stderr,
+                "rowan-server: %s holds a server's data of an earlier run, and this version cannot "
+                "start on it again: name another file\n",
+                settings->pm);
+        pm_close(pm);
+        return ROWAN_EEXISTS;
+    }
+    *out = pm;
+    return 0;
+}
+
+/* Runs until a signal or a failure. */
+static int run(struct server *server)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    server_on_failure(server, stop_all, NULL);
+    int error = server_attach(server, reactors, reactor_count);
+    for (uint32_t i = 1; i < reactor_count && !error; i++)
+        error = reactor_start(reactors[i]);
+    if (!error)
+        reactor_run(reactors[0]);
+    stop_all(NULL);
+    for (uint32_t i = 1; i < reactor_count; i++)
+        reactor_join(reactors[i]);
+    if (error)
+        return fail("cannot start", "its threads", error);
+    return server_error(server) ? 1 : 0;
+}
+
+static int serve(const struct settings *settings, struct fabric *fabric, struct pm *pm)
+{
+    uint64_t incarnation = 0;
+    while (incarnation == 0)
+        random_entropy(&incarnation, sizeof incarnation);
+    const struct server_options options = {.server = (uint32_t)settings->server,
+                                           .incarnation = incarnation,
+                                           .cm = settings->cm,
+                                           .address = settings->address,
+                                           .workers = (uint32_t)settings->workers,
+                                           .digests = (uint32_t)settings->digests,
+                                           .reactors = (uint32_t)settings->reactors,
+                                           .landing_segments =
+                                               (uint32_t)settings->landing_segments};
+    struct server *server;
+    int error = server_create(&options, fabric, pm, &server);
+    if (error)
+        return fail("cannot serve at", settings->address, error);
+    log_event(LOG_INFO, "server_started",
+              "server=%lu fabric=%s pm=%s durability=%s workers=%lu digests=%lu reactors=%lu",
+              settings->server, fabric_caps(fabric)->backend, pm->backend,
+              pm_durability_name(pm->durability), settings->workers, settings->digests,
+              settings->reactors);
+    int status = run(server);
+    log_event(LOG_INFO, "server_stopped", "server=%lu", settings->server);
+    server_destroy(server);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings;
+    struct config_rest rest;
+    enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
+    if (outcome != CONFIG_OK)
+        return outcome == CONFIG_HELP ? 0 : 2;
+    log_set_level((enum log_level)settings.log_level);
+    char node[32];
+    snprintf(node, sizeof node, "server-%lu", settings.server);
+    log_set_node(node);
+
+    int status = 1;
+    struct pm *pm = NULL;
+    struct fabric *fabric = NULL;
+    int error = create_reactors(&settings);
+    if (error) {
+        fail("cannot make", "its threads", error);
+        goto out;
+    }
+    error = fabric_open(NULL, settings.address, &fabric);
+    if (error) {
+        fail("cannot use the address", settings.address, error);
+        goto out;
+    }
+    error = open_pm(&settings, &pm);
+    if (error) {
+        fail("cannot open the PM file", settings.pm, error);
+        goto out;
+    }
+    error = fabric_register(fabric, pm);
+    if (error)
+        fail("cannot register the PM file", settings.pm, error);
+    else
+        status = serve(&settings, fabric, pm);
+out:
+    pm_close(pm);
+    fabric_close(fabric);
+    for (uint32_t i = 0; i < reactor_count; i++)
+        reactor_destroy(reactors[i]);
+    config_free(&rest);
+    return status;
+}

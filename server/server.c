@@ -1,0 +1,140 @@
+/* Puts the roles of a server together. */
+#include "server/server.h"
+
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/cluster/cluster.h"
+#include "server/control.h"
+#include "server/digest.h"
+#include "server/worker.h"
+
+struct server {
+    struct server_common common;
+    struct server_options options;
+    struct control *control;
+    struct worker *workers[CLUSTER_MAX_WORKERS];
+    struct digest *digests[SERVER_MAX_DIGESTS];
+};
+
+static int create_roles(struct server *server)
+{
+    const struct server_options *options = &server->options;
+    int error = 0;
+    for (uint32_t i = 0; i < options->workers && !error; i++)
+        error = worker_create(&server->common, i, &server->workers[i]);
+    for (uint32_t i = 0; i < options->digests && !error; i++)
+        error = digest_create(&server->common, i, &server->digests[i]);
+    if (error)
+        return error;
+    const struct control_options control = {.cm = options->cm,
+                                            .address = options->address,
+                                            .workers = options->workers,
+                                            .digests = options->digests,
+                                            .reactors = options->reactors,
+                                            .landing_segments = options->landing_segments};
+    return control_create(&server->common, &control, server->workers, server->digests,
+                          &server->control);
+}
+
+int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
+                  struct server **out)
+{
+    if (options->server == 0 || options->incarnation == 0 || options->workers == 0 ||
+        options->workers > CLUSTER_MAX_WORKERS || options->digests == 0 ||
+        options->digests > SERVER_MAX_DIGESTS || options->landing_segments < 2 ||
+        options->landing_segments > 1024)
+        return ROWAN_EINVALID;
+    struct server *server = calloc(1, sizeof *server);
+    if (!server)
+        return ROWAN_ENOMEM;
+    server->options = *options;
+    server->common.server = options->server;
+    server->common.incarnation = options->incarnation;
+    server->common.fabric = fabric;
+    server->common.pm = pm;
+    int error = create_roles(server);
+    if (error) {
+        server_destroy(server);
+        return error;
+    }
+    *out = server;
+    return 0;
+}
+
+void server_destroy(struct server *server)
+{
+    if (!server)
+        return;
+    /* Control first: it points into shards and inboxes of the others. */
+    control_destroy(server->control);
+    for (uint32_t i = 0; i < server->options.workers; i++)
+        worker_destroy(server->workers[i]);
+    for (uint32_t i = 0; i < server->options.digests; i++)
+        digest_destroy(server->digests[i]);
+    store_close(server->common.store);
+    free(server);
+}
+
+void server_on_failure(struct server *server, void (*failed)(void *context), void *context)
+{
+    server->common.failed = failed;
+    server->common.failed_context = context;
+}
+
+int server_error(const struct server *server)
+{
+    return atomic_load(&server->common.error);
+}
+
+uint32_t server_roles(const struct server *server)
+{
+    return 1 + server->options.workers + server->options.digests;
+}
+
+struct poller server_poller(struct server *server, uint32_t role)
+{
+    ASSERT(role < server_roles(server));
+    if (role == 0)
+        return (struct poller){"control", control_poll, server->control};
+    role--;
+    if (role < server->options.workers)
+        return (struct poller){"worker", worker_poll, server->workers[role]};
+    role -= server->options.workers;
+    return (struct poller){"digest", digest_poll, server->digests[role]};
+}
+
+static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endpoint)
+{
+    struct event_source source;
+    fabric_endpoint_source(endpoint, &source);
+    return reactor_add_source(reactor, &source);
+}
+
+int server_attach(struct server *server, struct reactor **reactors, uint32_t count)
+{
+    uint32_t workers = server->options.workers;
+    for (uint32_t role = 0; role < server_roles(server); role++) {
+        struct reactor *reactor = reactors[role == 0 ? 0 : (role - 1) % count];
+        struct poller poller = server_poller(server, role);
+        int error = reactor_add_poller(reactor, &poller);
+        if (error)
+            return error;
+        if (role == 0) {
+            error = attach_endpoint(reactor, control_endpoint(server->control));
+        } else if (role <= workers) {
+            struct worker *worker = server->workers[role - 1];
+            inbox_set_reactor(worker_inbox(worker), reactor);
+            inbox_set_reactor(worker_outbox(worker), reactors[0]);
+            error = attach_endpoint(reactor, worker_endpoint(worker));
+        } else {
+            struct digest *digest = server->digests[role - 1 - workers];
+            inbox_set_reactor(digest_inbox(digest), reactor);
+            inbox_set_reactor(digest_outbox(digest), reactors[0]);
+        }
+        if (error)
+            return error;
+    }
+    return 0;
+}

@@ -1,0 +1,157 @@
+#!/usr/bin/python3
+"""Only the seams, tools and files with a main function call the operating system (design, section 2).
+
+Looked up in the objects of a build, not in the source: every symbol that an object needs and that
+no object of ours defines must be one of the plain functions listed here, or belong to a library
+that its room may use. A function that is on no list is reported, so nothing slips by as new.
+
+Usage: os_calls.py SOURCE_ROOT BUILD_ROOT
+"""
+
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import tap
+
+# Who may call the operating system: prefixes of paths.
+SEAMS = (
+    "common/pm/",
+    "common/fabric/",
+    "common/coord/",
+    "common/reactor/",
+    "common/base/clock",
+    "common/base/log",
+    "common/base/config",
+    "common/base/random",
+    "tools/",
+)
+
+# Functions that only compute, or only touch memory.
+PLAIN = """
+malloc calloc realloc reallocarray free aligned_alloc posix_memalign
+mem* str* stp* __str* __mem* rawmemchr bcmp explicit_bzero
+snprintf vsnprintf sscanf vsscanf __isoc99_sscanf __isoc99_vsscanf __isoc23_sscanf
+__isoc23_strto* asprintf vasprintf
+isalnum isalpha isdigit isprint isspace isxdigit tolower toupper __ctype_*
+qsort qsort_r bsearch abs labs llabs
+pow exp log log2 log10 sqrt floor ceil round lround llround lrint fmod *l_finite
+abort __assert_fail __stack_chk_fail __errno_location
+_GLOBAL_OFFSET_TABLE_ __stop_* __start_* __tls_get_addr __dso_handle __popcountdi2 __sanitizer_*
+__asan_* __ubsan_* __tsan_* __sancov_*
+htonl htons ntohl ntohs
+setjmp longjmp _setjmp __sigsetjmp
+XXH* crc32_* protobuf_c_* json_* ini_*
+""".split()
+
+# Unlike what their names suggest, these reach outside.
+NOT_PLAIN = "memfd_create json_load_file json_load_callback json_loadf* json_dump_file json_dumpf* \
+ini_parse ini_parse_file json_dumpfd".split()
+
+
+def symbols(path):
+    """(defined, needed) names of an object file."""
+    listing = subprocess.run(
+        ["nm", "--format=posix", path], check=True, capture_output=True, text=True
+    ).stdout
+    defined, needed = set(), set()
+    for line in listing.splitlines():
+        name, kind = line.split()[:2]
+        name = name.split("@")[0]
+        if kind in "Uvw":
+            needed.add(name)
+        else:
+            defined.add(name)
+    return defined, needed
+
+
+def unfortified(name):
+    """memcpy for __memcpy_chk: what a hardening compiler calls instead."""
+    if name.startswith("__") and name.endswith("_chk"):
+        return name[2:-4]
+    return name
+
+
+def is_plain(name):
+    name = unfortified(name)
+    return any(fnmatch.fnmatchcase(name, p) for p in PLAIN) and not any(
+        fnmatch.fnmatchcase(name, p) for p in NOT_PLAIN
+    )
+
+
+def objects(source_root, build_root):
+    """(source path from the top, object path) of what the build compiles from our tree."""
+    with open(os.path.join(build_root, "compile_commands.json"), encoding="utf-8") as file:
+        commands = json.load(file)
+    found = []
+    for command in commands:
+        source = os.path.realpath(os.path.join(command["directory"], command["file"]))
+        source = os.path.relpath(source, os.path.realpath(source_root))
+        if source.startswith((os.pardir, "build", "test/")):
+            continue
+        found.append((source, os.path.join(command["directory"], command["output"])))
+    return found
+
+
+def violations(pairs):
+    """`pairs` of (source, object). What is found, one line each."""
+    ours, needs = set(), []
+    for source, path in pairs:
+        defined, needed = symbols(path)
+        ours |= defined
+        if "main" not in defined and not source.startswith(SEAMS):
+            needs.append((source, needed - defined))
+    found = set()
+    for source, needed in needs:
+        for name in needed - ours:
+            if not is_plain(name) and not name.startswith("rowan__"):
+                found.add(f"{source}: calls {name}()")
+    return sorted(found)
+
+
+@tap.case
+def only_the_seams_call_the_operating_system():
+    pairs = [pair for pair in objects(ROOT, BUILD) if os.path.exists(pair[1])]
+    tap.check(pairs, "no objects in", BUILD)
+    # What protoc-c made is the room's own, but lies in the build directory.
+    generated = [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(os.path.join(BUILD, "proto"))
+        for name in names
+        if name.endswith(".o")
+    ]
+    bad = violations(pairs + [("proto/generated", path) for path in generated])
+    tap.check(not bad, "\n" + "\n".join(bad))
+
+
+@tap.case
+def planted_calls_of_the_operating_system_are_found():
+    calls = {
+        "open": "#include <fcntl.h>\nint f(void){return open(\"x\", 0);}",
+        "clock_gettime": "#include <time.h>\nint f(struct timespec *t)"
+        "{return clock_gettime(0, t);}",
+        "rand": "#include <stdlib.h>\nint f(void){return rand();}",
+        "pthread_create": "#include <pthread.h>\nint f(pthread_t *t, void *(*g)(void *))"
+        "{return pthread_create(t, 0, g, 0);}",
+        "usleep": "#include <unistd.h>\nint f(void){return usleep(1);}",
+        "getenv": "#include <stdlib.h>\nchar *f(void){return getenv(\"x\");}",
+        "printf": "#include <stdio.h>\nint f(int i){return printf(\"%d\", i);}",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in calls.items():
+            source = os.path.join(folder, "bad.c")
+            with open(source, "w", encoding="utf-8") as file:
+                file.write("#define _GNU_SOURCE\n" + text + "\n")
+            made = os.path.join(folder, "bad.o")
+            subprocess.run(["cc", "-O2", "-c", source, "-o", made], check=True)
+            tap.equal(violations([("server/bad.c", made)]), [f"server/bad.c: calls {name}()"])
+            tap.equal(violations([("common/pm/good.c", made)]), [])
+
+
+if __name__ == "__main__":
+    ROOT, BUILD = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    sys.exit(tap.main())

@@ -1,0 +1,159 @@
+#!/usr/bin/python3
+"""What a person types first: start, put, get, del, status, shards, stop (the issue's Show 3)."""
+
+import os
+import sys
+
+from harness import Cluster, processes_naming, program, rowan_local, run, scratch, slot_of_key, tap
+
+BEFORE = {}
+
+
+def listing():
+    """What a cluster could leave behind outside its directory."""
+    found = {}
+    for place in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.path.expanduser("~"), os.getcwd()):
+        # Only what is new and looks like ours can be blamed on the cluster: others work here too.
+        found[place] = {name for name in os.listdir(place) if "rowan" in name.lower()}
+    return found
+
+
+def before():
+    global cluster
+    BEFORE.update(listing())
+    cluster = Cluster("basic", "--pm-bytes", "256M")
+
+
+@tap.case
+def start_writes_the_address_of_the_cm():
+    with open(os.path.join(cluster.directory, "cm"), encoding="utf-8") as file:
+        tap.equal(file.read(), f"shm:{cluster.directory}/run/cm\n")
+
+
+@tap.case
+def put_and_get_give_the_value_back():
+    tap.equal(cluster.rowan("put", "greeting", "hello").code, 0)
+    done = cluster.rowan("get", "greeting")
+    tap.equal((done.code, done.out.rstrip("\n")), (0, "hello"))
+
+
+@tap.case
+def a_second_put_replaces_the_value():
+    cluster.ok("put", "twice", "one")
+    cluster.ok("put", "twice", "two")
+    tap.equal(cluster.ok("get", "twice").out.rstrip("\n"), "two")
+
+
+@tap.case
+def a_get_after_the_delete_says_not_found_and_exits_1():
+    cluster.ok("put", "gone", "soon")
+    tap.equal(cluster.rowan("del", "gone").code, 0)
+    done = cluster.rowan("get", "gone")
+    tap.equal(done.code, 1)
+    tap.contains(done.err, "not found")
+    tap.equal(done.out, "")
+
+
+@tap.case
+def a_delete_of_nothing_says_not_found_and_exits_1():
+    done = cluster.rowan("del", "never was there")
+    tap.equal(done.code, 1)
+    tap.contains(done.err, "not found")
+
+
+@tap.case
+def a_key_comes_back_after_its_delete():
+    cluster.ok("put", "phoenix", "1")
+    cluster.ok("del", "phoenix")
+    cluster.ok("put", "phoenix", "2")
+    tap.equal(cluster.ok("get", "phoenix").out.rstrip("\n"), "2")
+
+
+@tap.case
+def rowan_finds_the_cluster_of_the_directory_it_runs_in():
+    cluster.ok("put", "here", "yes")
+    done = run([program("rowan"), "get", "here"], cwd=cluster.directory)
+    tap.equal((done.code, done.out.rstrip("\n")), (0, "yes"))
+
+
+@tap.case
+def rowan_takes_the_address_of_the_cm():
+    with open(os.path.join(cluster.directory, "cm"), encoding="utf-8") as file:
+        address = file.read().strip()
+    done = run([program("rowan"), "--cm", address, "get", "here"])
+    tap.equal((done.code, done.out.rstrip("\n")), (0, "yes"))
+
+
+@tap.case
+def status_names_every_server_and_the_durability():
+    out = cluster.ok("status").out
+    for piece in ("none", "shm"):
+        tap.contains(out, piece)
+    found = cluster.ok("--json", "status").json()
+    tap.equal(sorted(server["server"] for server in found["servers"]), [1, 2, 3])
+    for server in found["servers"]:
+        tap.equal(server["durability"], "none")
+
+
+@tap.case
+def shards_cover_every_slot_once_with_three_replicas_each():
+    tap.check(cluster.ok("shards").out.strip())
+    shards = sorted(cluster.shards(), key=lambda shard: shard["first_slot"])
+    at = 0
+    for shard in shards:
+        tap.equal(shard["first_slot"], at)
+        at = shard["last_slot"] + 1
+        tap.equal(sorted([shard["primary"], *shard["backups"]]), [1, 2, 3])
+    tap.equal(at, 16384)
+
+
+@tap.case
+def every_server_leads_some_shards():
+    tap.equal({shard["primary"] for shard in cluster.shards()}, {1, 2, 3})
+
+
+@tap.case
+def the_slot_function_of_this_test_agrees_with_the_redis_specification():
+    tap.equal(slot_of_key("123456789"), 0x31C3 % 16384)
+    tap.equal(slot_of_key("{user1000}.following"), slot_of_key("user1000"))
+    tap.equal(slot_of_key("foo{}{bar}"), slot_of_key(b"foo{}{bar}"))
+
+
+@tap.case
+def local_status_shows_every_process_running():
+    done = rowan_local("status", "--dir", cluster.directory)
+    tap.equal(done.code, 0, done.both)
+    for name in ("cm", "s1", "s2", "s3", "running"):
+        tap.contains(done.out, name)
+    found = rowan_local("status", "--json", "--dir", cluster.directory).json()
+    tap.equal([row["state"] for row in found["processes"]], ["running"] * 4)
+
+
+@tap.case
+def verify_finds_all_replicas_equal():
+    done = cluster.ok("verify")
+    tap.check(any(character.isdigit() for character in done.out), "no number in:", done.out)
+
+
+@tap.case
+def stop_leaves_no_process():
+    cluster.stop()
+    tap.equal(processes_naming(cluster.directory), [])
+
+
+@tap.case
+def stop_leaves_no_file_outside_the_directory():
+    for place, names in listing().items():
+        new = names - BEFORE[place]
+        tap.equal(sorted(new), [], place)
+    tap.equal(os.listdir(scratch()), ["basic"])
+
+
+@tap.case
+def stop_leaves_data_and_logs_and_nothing_else():
+    names = set(os.listdir(cluster.directory))
+    tap.equal(names, {"cluster.json", "coord", "log", "s1.pm", "s2.pm", "s3.pm"})
+
+
+if __name__ == "__main__":
+    sys.exit(tap.main(before))

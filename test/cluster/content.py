@@ -1,0 +1,100 @@
+#!/usr/bin/python3
+"""rowan verify after a real load, and after one byte went bad on a backup (the issue's Show 4)."""
+
+import os
+import secrets
+import sys
+
+from harness import DIVISOR, Cluster, tap
+
+RECORDS = 1_000_000 // DIVISOR
+OPERATIONS = 2_000_000 // DIVISOR
+
+
+def before():
+    global cluster
+    cluster = Cluster("content", "--pm-bytes", "1G")
+
+
+def verify():
+    done = cluster.rowan("--json", "verify", seconds=300)
+    return done, done.json()
+
+
+@tap.case
+def a_million_objects_are_loaded():
+    found = cluster.ycsb("load", RECORDS)
+    tap.equal(found["operations"], RECORDS)
+
+
+@tap.case
+def two_million_operations_of_workload_a_have_no_errors():
+    found = cluster.ycsb("a", RECORDS, "--operations", OPERATIONS)
+    tap.equal(found["operations"], OPERATIONS)
+
+
+@tap.case
+def verify_compares_every_object_on_all_replicas_and_finds_them_equal():
+    done, found = verify()
+    tap.equal(done.code, 0, done.both)
+    tap.equal(found["objects"], RECORDS)
+    tap.contains(cluster.ok("verify", seconds=300).out.replace(",", ""), str(RECORDS))
+
+
+def place_of(path, needle):
+    """Offset of the only place where the bytes lie in the file."""
+    found, offset, kept = [], 0, b""
+    with open(path, "rb") as file:
+        while chunk := file.read(8 << 20):
+            text = kept + chunk
+            at = text.find(needle)
+            while at >= 0:
+                found.append(offset - len(kept) + at)
+                at = text.find(needle, at + 1)
+            offset += len(chunk)
+            kept = text[-len(needle) + 1 :]
+    tap.equal(len(found), 1, f"places of the value in {path}")
+    return found[0]
+
+
+def flip_one_bit(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+@tap.case
+def a_byte_flipped_on_a_running_backup_is_reported_with_shard_and_server():
+    key, value = "object-to-be-damaged", secrets.token_hex(20)
+    cluster.ok("put", key, value)
+    shard = cluster.shard_of(key)
+    backup = shard["backups"][-1]
+    # Digested everywhere, and equal, before the damage.
+    tap.equal(cluster.rowan("verify", seconds=300).code, 0)
+    path = os.path.join(cluster.directory, f"s{backup}.pm")
+    offset = place_of(path, value.encode()) + 7
+    flip_one_bit(path, offset)
+    done = cluster.rowan("verify", seconds=300)
+    tap.equal(done.code, 1, done.both)
+    lines = [line for line in done.both.splitlines() if "damaged" in line]
+    tap.equal(len(lines), 1, done.both)
+    tap.contains(lines[0], f"shard {shard['shard']} on server {backup}")
+    done, found = verify()
+    tap.equal(done.code, 1)
+    tap.equal(
+        [(problem["shard"], problem["server"]) for problem in found["problems"]],
+        [(shard["shard"], backup)],
+    )
+    flip_one_bit(path, offset)
+    tap.equal(cluster.rowan("verify", seconds=300).code, 0, "after the repair")
+
+
+@tap.case
+def the_cluster_stops_cleanly():
+    cluster.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(tap.main(before))

@@ -1,0 +1,69 @@
+#!/usr/bin/python3
+"""A server whose PM is full answers "full" to writes, and reads go on."""
+
+import sys
+
+from harness import Cluster, tap
+
+VALUE_BYTES = 100_000
+
+
+def before():
+    global cluster, KEPT
+    cluster = Cluster("full", "--pm-bytes", "64M", "--landing-segments", "4")
+    KEPT = []
+
+
+@tap.case
+def writes_are_refused_with_the_sentence_once_the_memory_is_full():
+    value = "v" * VALUE_BYTES
+    for number in range(1, 3000):
+        done = cluster.rowan("put", f"key-{number}", value, seconds=60)
+        if done.code != 0:
+            tap.equal(done.code, 1)
+            tap.contains(done.err, "full")
+            break
+        KEPT.append(number)
+    tap.check(len(KEPT) < 2000, "never full")
+    # 16 segments of 4 MiB, some of them landing zone and the open ends of logs.
+    tap.check(len(KEPT) >= 100, f"full after {len(KEPT)} values of {VALUE_BYTES} bytes")
+
+
+@tap.case
+def reads_go_on():
+    for number in (KEPT[0], KEPT[len(KEPT) // 2], KEPT[-1]):
+        tap.equal(cluster.ok("get", f"key-{number}").out.rstrip("\n"), "v" * VALUE_BYTES)
+
+
+@tap.case
+def every_further_write_is_refused_and_none_hangs():
+    refused = 0
+    for number in range(30):
+        done = cluster.rowan("put", f"more-{number}", "v" * VALUE_BYTES, seconds=60)
+        if done.code == 0:
+            KEPT.append(f"more-{number}")
+            continue
+        tap.contains(done.err, "full")
+        refused += 1
+    tap.check(refused > 0, "thirty more fitted")
+
+
+@tap.case
+def status_says_that_it_is_full():
+    tap.contains(cluster.ok("status").out.lower(), "full")
+    found = cluster.ok("--json", "status").json()["servers"]
+    tap.check(any(server["full"] for server in found), found)
+
+
+@tap.case
+def verify_is_equal_on_a_full_cluster():
+    tap.equal(cluster.ok("--json", "verify").json()["objects"], len(KEPT))
+
+
+@tap.case
+def the_cluster_stops_cleanly():
+    cluster.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(tap.main(before))

@@ -1,0 +1,267 @@
+#!/usr/bin/python3
+"""Mistakes of an operator: each gets one sentence and the right exit code, and costs nobody else
+anything."""
+
+import os
+import subprocess
+import sys
+
+from harness import SOURCE, Cluster, environment, processes_naming, program, rowan_local, run, scratch, tap
+
+
+def before():
+    global cluster
+    cluster = Cluster("mistakes", "--pm-bytes", "128M", "--landing-segments", "4")
+
+
+def expect(done, code, *pieces):
+    tap.equal(done.code, code, done.both[:1000])
+    lines = [line for line in done.err.splitlines() if line.strip()]
+    tap.check(lines, "no sentence")
+    for piece in pieces:
+        tap.contains(done.err.lower(), piece.lower())
+    tap.check(len(lines) <= 3, "more than a sentence:", done.err[:2000])
+
+
+def server(*more):
+    """A server of its own, that must refuse to start."""
+    name = os.path.join(scratch(), "other")
+    arguments = {
+        "--server": "1",
+        "--cm": f"shm:{cluster.directory}/run/cm",
+        "--address": f"shm:{name}-address",
+        "--pm": f"{name}.pm",
+        "--pm-bytes": "128M",
+        "--durability": "none",
+        **dict(zip(more[::2], more[1::2])),
+    }
+    words = [word for pair in arguments.items() for word in pair]
+    return run([program("rowan-server"), *words], seconds=30)
+
+
+# --- rowan-local ---
+
+
+@tap.case
+def a_second_start_in_the_directory_of_a_running_cluster_is_refused():
+    expect(rowan_local("start", "--dir", cluster.directory), 1, "running", "stop")
+    cluster.ok("put", "still", "here")
+
+
+@tap.case
+def a_directory_with_the_data_of_an_earlier_run_is_refused_and_not_touched():
+    old = Cluster("old", "--pm-bytes", "64M", "--landing-segments", "4")
+    old.stop()
+    there = sorted(os.listdir(old.directory))
+    expect(rowan_local("start", "--dir", old.directory), 1, "earlier run", "nothing was touched")
+    tap.equal(sorted(os.listdir(old.directory)), there)
+
+
+@tap.case
+def a_directory_with_other_files_is_refused():
+    place = os.path.join(scratch(), "somebody")
+    os.mkdir(place)
+    with open(os.path.join(place, "letter.txt"), "w", encoding="utf-8") as file:
+        file.write("dear")
+    expect(rowan_local("start", "--dir", place), 1, "not empty")
+    tap.equal(os.listdir(place), ["letter.txt"])
+
+
+@tap.case
+def a_directory_that_cannot_be_made_is_refused():
+    expect(rowan_local("start", "--dir", "/proc/rowan"), 1, "cannot make /proc/rowan")
+
+
+@tap.case
+def more_memory_than_the_disk_has_is_refused_before_anything_is_made():
+    place = os.path.join(scratch(), "greedy")
+    expect(rowan_local("start", "--dir", place, "--pm-bytes", "900T"), 1, "free", "--pm-bytes")
+    tap.check(not os.path.exists(place))
+
+
+@tap.case
+def too_little_memory_fails_the_start_with_the_server_s_sentence_and_leaves_only_logs():
+    place = os.path.join(scratch(), "tiny")
+    expect(rowan_local("start", "--dir", place, "--pm-bytes", "1M"), 1, "pm")
+    tap.equal(os.listdir(place), ["log"])
+    # What is left does not stop the next try.
+    done = rowan_local("start", "--dir", place, "--pm-bytes", "64M", "--landing-segments", "4")
+    tap.equal(done.code, 0, done.both)
+    tap.equal(rowan_local("stop", "--dir", place).code, 0)
+
+
+@tap.case
+def fabrics_and_coordination_of_later_versions_are_named_as_such():
+    for words in (("--fabric", "tcp"), ("--fabric", "verbs"), ("--coord", "zookeeper")):
+        expect(rowan_local("start", "--dir", "x", *words), 2, words[1], "not in this version")
+
+
+@tap.case
+def unknown_flags_and_bad_choices_are_usage_mistakes():
+    for words in (
+        ("start", "--speed", "9"),
+        ("start", "--servers", "none"),
+        ("start", "--durability", "maybe"),
+        ("start", "--servers", "2", "--replicas", "3"),
+        ("start", "--pm-bytes", "2X"),
+        ("begin",),
+        ("kill",),
+    ):
+        expect(rowan_local(*words), 2)
+
+
+@tap.case
+def stop_status_and_kill_of_no_cluster_say_so():
+    for words in (("stop",), ("status",), ("kill", "1")):
+        expect(rowan_local(*words, "--dir", "/tmp"), 1, "no cluster")
+
+
+@tap.case
+def kill_and_restart_of_an_unknown_server_name_the_ones_there_are():
+    for action in ("kill", "restart"):
+        expect(rowan_local(action, "9", "--dir", cluster.directory), 1, "no server 9", "1, 2, 3")
+
+
+@tap.case
+def restart_says_that_it_is_not_in_this_version():
+    expect(rowan_local("restart", "1", "--dir", cluster.directory), 1, "not in this version")
+
+
+# --- rowan ---
+
+
+@tap.case
+def rowan_refuses_unknown_flags_and_words_and_missing_arguments():
+    for words in (("--speed", "9", "get", "a"), ("fetch", "a"), ("get",), ("put", "a"), ()):
+        expect(cluster.rowan(*words), 2)
+
+
+@tap.case
+def rowan_refuses_keys_and_values_that_are_too_long_or_empty():
+    expect(cluster.rowan("put", "k" * 1025, "v"), 1, "key", "1024")
+    expect(cluster.rowan("get", "k" * 1025), 1, "key", "1024")
+    expect(cluster.rowan("put", "", "v"), 1, "key")
+    expect(cluster.rowan("put", "k", "-", input="v" * 1048577), 1, "value", "1048576")
+
+
+@tap.case
+def rowan_says_that_there_is_no_cluster():
+    empty = os.path.join(scratch(), "empty")
+    os.mkdir(empty)
+    expect(run([program("rowan"), "--dir", empty, "get", "a"]), 1)
+    expect(run([program("rowan"), "get", "a"], cwd=empty), 1)
+    expect(run([program("rowan"), "--cm", f"shm:{empty}/cm", "get", "a"]), 1)
+
+
+@tap.case
+def help_is_printed_with_exit_code_0():
+    for name in ("rowan", "rowan-ycsb", "rowan-server", "rowan-cm"):
+        done = run([program(name), "--help"])
+        tap.equal((done.code, done.err), (0, ""), name)
+        tap.contains(done.out, "--")
+    tap.equal(rowan_local("--help").code, 0)
+
+
+# --- rowan-ycsb ---
+
+
+@tap.case
+def ycsb_refuses_unknown_workloads_and_profiles():
+    for words in (("--workload", "z"), ("--workload", "a", "--profile", "big"),
+                  ("--workload", "a", "--distribution", "odd")):  # fmt: skip
+        expect(run([program("rowan-ycsb"), "--dir", cluster.directory, "--records", "10", *words,
+                    "--operations", "10"]), 2)  # fmt: skip
+
+
+# --- rowan-server, rowan-cm ---
+
+
+@tap.case
+def a_server_refuses_unknown_flags_and_bad_choices():
+    for words in (("--speed", "9"), ("--durability", "maybe"), ("--pm-bytes", "many"),
+                  ("--workers", "0")):  # fmt: skip
+        expect(server(*words), 2)
+
+
+@tap.case
+def a_server_refuses_memory_that_is_too_small():
+    expect(server("--pm-bytes", "1M"), 1)
+
+
+@tap.case
+def a_server_refuses_an_address_in_use():
+    expect(server("--address", f"shm:{cluster.directory}/run/s2"), 1, "in use")
+    cluster.ok("put", "still", "here")
+
+
+@tap.case
+def a_server_refuses_memory_in_use():
+    expect(server("--pm", os.path.join(cluster.directory, "s2.pm")), 1)
+    cluster.ok("put", "still", "here")
+
+
+@tap.case
+def a_server_refuses_memory_on_a_full_disk_and_leaves_no_file():
+    expect(server("--pm-bytes", "900T"), 1)
+    tap.check(not os.path.exists(os.path.join(scratch(), "other.pm")))
+
+
+@tap.case
+def a_second_cm_at_the_address_is_refused():
+    done = run(
+        [program("rowan-cm"), "--address", f"shm:{cluster.directory}/run/cm", "--coord", "file",
+         "--coord-dir", os.path.join(scratch(), "coord"), "--cluster-servers", "1,2,3",
+         "--replicas", "3", "--shards", "0"],
+        seconds=30,
+    )  # fmt: skip
+    expect(done, 1, "in use")
+    cluster.ok("put", "still", "here")
+
+
+@tap.case
+def a_cm_refuses_a_list_of_servers_that_makes_no_sense():
+    for words in (("--cluster-servers", "1,1,2"), ("--cluster-servers", "one"),
+                  ("--cluster-servers", "1,2", "--replicas", "3")):  # fmt: skip
+        done = run(
+            [program("rowan-cm"), "--address", f"shm:{scratch()}/cm2", "--coord", "file",
+             "--coord-dir", os.path.join(scratch(), "coord2"), "--shards", "0", *words],
+            seconds=30,
+        )  # fmt: skip
+        tap.check(done.code in (1, 2), words, done.both)
+        tap.check(done.err.strip(), "no sentence")
+
+
+# --- a server that died ---
+
+
+@tap.case
+def a_killed_server_is_shown_and_stop_still_cleans_up():
+    done = rowan_local("kill", "3", "--dir", cluster.directory)
+    tap.equal(done.code, 0, done.both)
+    done = rowan_local("status", "--dir", cluster.directory)
+    tap.equal(done.code, 1)
+    tap.contains(done.out, "ended")
+    expect(rowan_local("kill", "3", "--dir", cluster.directory), 1, "not running")
+    cluster.stop()
+    tap.check(not os.path.exists(os.path.join(cluster.directory, "run")))
+
+
+@tap.case
+def an_interrupted_start_leaves_no_process():
+    place = os.path.join(scratch(), "interrupted")
+    child = subprocess.Popen(
+        [os.path.join(SOURCE, "tools", "rowan-local"), "start", "--dir", place,
+         "--pm-bytes", "64M", "--landing-segments", "4"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+    tap.wait_until(lambda: os.path.exists(os.path.join(place, "run", "processes.json"))
+                   or child.poll() is not None, 20, "a process started")  # fmt: skip
+    child.terminate()
+    _, err = child.communicate(timeout=60)
+    tap.equal(child.returncode, 1, err)
+    tap.equal(os.listdir(place), ["log"])
+    tap.equal(processes_naming(place), [])
+
+
+if __name__ == "__main__":
+    sys.exit(tap.main(before))

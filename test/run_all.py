@@ -1,0 +1,331 @@
+"""Builds everything and runs every test. Started by test/run-all, which installs what is missing.
+
+Six builds: gcc and clang, each plain, with ASan + UBSan, and with TSan. All compile; gcc plain runs
+everything, clang ASan + UBSan everything but the benches, clang TSan the threaded tests. Each stage
+prints its minutes beside its budget. Long output goes to build/logs/. The last line is
+"N passed, N failed, N skipped", counted in test cases.
+"""
+
+import argparse
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LOGS = os.path.join(TOP, "build", "logs")
+
+SANITIZE = {
+    "plain": [],
+    # One wrong shift must fail a test, not only print.
+    "asan": ["-Db_sanitize=address,undefined", "-Dc_args=-fno-sanitize-recover=all"],
+    "tsan": ["-Db_sanitize=thread"],
+}
+SANITIZER_ENVIRONMENT = {
+    "ASAN_OPTIONS": "abort_on_error=0:exitcode=99:detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=98:second_deadlock_stack=1",
+}
+
+
+class Interrupted(Exception):
+    """Somebody pressed Ctrl-C or sent SIGTERM."""
+
+
+class Count:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.broken = []  # stages that did not do their work
+
+    def broke(self, stage):
+        """A stage that did not do its work counts as one failure, so that the last line says it."""
+        self.broken.append(stage)
+        self.failed += 1
+
+    def line(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+def tail(text, lines):
+    return "\n".join("    " + line for line in text.rstrip().splitlines()[-lines:])
+
+
+# --- commands ---
+
+
+def run_command(command, log, environment=None, seconds=1500):
+    """Runs a command with its output in build/logs/LOG. Returns its exit code; -1 for too long."""
+    path = os.path.join(LOGS, log)
+    with open(path, "ab") as file:
+        child = subprocess.Popen(
+            command,
+            cwd=TOP,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+        try:
+            return child.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            end_child(child)
+            file.write(f"\nended after {seconds} s\n".encode())
+            return -1
+        except BaseException:
+            end_child(child)
+            raise
+
+
+def end_child(child):
+    """Ends a child and its own session: first politely, as meson ends its tests on SIGTERM."""
+    try:
+        os.kill(child.pid, signal.SIGTERM)
+        child.wait(timeout=10)
+    except (ProcessLookupError, subprocess.TimeoutExpired):
+        pass
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+
+
+def log_text(log):
+    with open(os.path.join(LOGS, log), encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+# --- builds ---
+
+
+def build_folder(compiler, kind):
+    return os.path.join("build", f"{compiler}-{kind}")
+
+
+def build(compiler, kind):
+    """Configures and compiles. Raises nothing: returns what is wrong, or None."""
+    folder = build_folder(compiler, kind)
+    log = f"build-{compiler}-{kind}.log"
+    if not os.path.exists(os.path.join(TOP, folder, "build.ninja")):
+        shutil.rmtree(os.path.join(TOP, folder), ignore_errors=True)
+        setup = ["meson", "setup", folder, *SANITIZE[kind]]
+        if kind != "plain":
+            setup.append("-Doptimization=1")
+        if compiler == "clang":
+            setup += ["-Db_lundef=false", "-Dfuzz=" + ("true" if kind == "asan" else "false")]
+        if run_command(setup, log, {"CC": compiler}, 120) != 0:
+            return f"meson could not configure {folder}:\n" + tail(log_text(log), 15)
+    if run_command(["ninja", "-C", folder], log, None, 900) != 0:
+        errors = [
+            line
+            for line in log_text(log).splitlines()
+            if re.search(r"\berror:|FAILED|undefined reference", line)
+        ]
+        return f"{folder} does not compile:\n" + tail("\n".join(errors) or log_text(log), 25)
+    return None
+
+
+# --- results ---
+
+
+def count_tap(text):
+    """(passed, failed names, skipped reasons) of the TAP lines in a test's output."""
+    passed, failed, skipped = 0, [], []
+    for match in re.finditer(r"^(not )?ok\b *\d* *-? *(.*)$", text, re.MULTILINE):
+        bad, name = match.group(1), match.group(2).strip()
+        skip = re.search(r"# *SKIP\S*\s*(.*)$", name, re.IGNORECASE)
+        if skip:  # cmocka says "not ok" to these, with the name behind the mark
+            skipped.append(name[: skip.start()].strip(" -") + ": " + (skip.group(1) or "?"))
+        elif bad:
+            failed.append(name)
+        else:
+            passed += 1
+    return passed, failed, skipped
+
+
+def planned(text):
+    plan = re.search(r"^1\.\.(\d+)", text, re.MULTILINE)
+    return int(plan.group(1)) if plan else None
+
+
+def count_result(result, count):
+    """Adds one of meson's results (a line of testlog.json) to the count, and reports the rest."""
+    name, out, err = result["name"], result.get("stdout") or "", result.get("stderr") or ""
+    passed, failed, skipped = count_tap(out)
+    cases = passed + len(failed) + len(skipped)
+    code, verdict = result.get("returncode"), result["result"]
+    if cases == 0 and verdict == "SKIP":
+        skipped = [name]
+    elif cases == 0 and verdict == "OK":
+        passed = 1
+    elif not failed and (
+        code != 0 or verdict in ("TIMEOUT", "INTERRUPT", "ERROR") or cases != (planned(out) or cases)
+    ):
+        failed = [f"the program as a whole ({verdict}, exit code {code})"]
+    count.passed += passed
+    count.failed += len(failed)
+    count.skipped += len(skipped)
+    for reason in skipped:
+        say(f"  SKIPPED {name}: {reason}")
+    for case in failed:
+        say(f"  FAILED  {name}: {case}")
+    if failed:
+        shown = "\n".join(line for line in out.splitlines() if not line.startswith("ok "))
+        say(tail(shown, 30))
+        say(tail(err, 60))
+
+
+def meson_test(folder, name, selection, count, seconds):
+    """Runs tests of a build and counts their cases. Returns what is wrong with the run, or None."""
+    logs = os.path.join(TOP, folder, "meson-logs")
+    for old in glob.glob(os.path.join(logs, f"{name}*")):
+        os.unlink(old)
+    command = ["meson", "test", "-C", folder, "--no-rebuild", "--logbase", name, *selection]
+    if folder.endswith("-tsan") and subprocess.run(["setarch", "-R", "true"]).returncode == 0:
+        # clang 14's TSan does not know the memory layout of kernels with more random bits.
+        command += ["--wrapper", "setarch -R"]
+    scratch = tempfile.mkdtemp(prefix="t", dir=os.path.join(TOP, "build"))
+    log = f"test-{os.path.basename(folder)}-{name}.log"
+    environment = {**SANITIZER_ENVIRONMENT, "ROWAN_TEST_SCRATCH": scratch}
+    try:
+        code = run_command(command, log, environment, seconds)
+    finally:
+        sweep(scratch)
+    paths = glob.glob(os.path.join(logs, f"{name}*.json"))
+    results = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            results += [json.loads(line) for line in file]
+    failed_before = count.failed
+    for result in results:
+        count_result(result, count)
+    if code == -1:
+        return f"the tests of {folder} were ended after {seconds} s; see build/logs/{log}"
+    if not results and not re.search(r"No suitable tests|No tests", log_text(log)):
+        return f"meson ran no tests in {folder}:\n" + tail(log_text(log), 15)
+    if code != 0 and count.failed == failed_before:
+        if not any("SKIP" in (result.get("stdout") or "") for result in results):
+            return f"meson test failed in {folder} (exit code {code}); see build/logs/{log}"
+    return None
+
+
+def sweep(scratch):
+    """Ends clusters that an interrupted test left in its scratch directory, and removes that."""
+    for record in glob.glob(os.path.join(scratch, "**", "run", "processes.json"), recursive=True):
+        folder = os.path.dirname(os.path.dirname(record))
+        subprocess.run(
+            [os.path.join(TOP, "tools", "rowan-local"), "stop", "--dir", folder],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+        )
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+# --- stages ---
+
+
+class Stages:
+    def __init__(self, count):
+        self.count = count
+        self.table = []
+
+    def run(self, name, budget_minutes, function, *arguments):
+        say(f"== {name}")
+        began = time.monotonic()
+        before = (self.count.passed, self.count.failed, self.count.skipped)
+        wrong = function(*arguments)
+        minutes = (time.monotonic() - began) / 60
+        if wrong:
+            say(f"  BROKEN {wrong}")
+            self.count.broke(name)
+        cases = [
+            now - then
+            for now, then in zip(
+                (self.count.passed, self.count.failed, self.count.skipped), before
+            )
+        ]
+        over = "  OVER BUDGET" if minutes > budget_minutes else ""
+        note = f", {cases[0]} passed, {cases[1]} failed, {cases[2]} skipped" if any(cases) else ""
+        say(f"   {minutes:.1f} minutes (budget {budget_minutes:.1f}){note}{over}")
+        self.table.append((name, minutes, budget_minutes))
+        return not wrong
+
+    def print_table(self):
+        say()
+        say(f"{'stage':<44}{'minutes':>8}{'budget':>8}")
+        for name, minutes, budget in self.table:
+            say(f"{name:<44}{minutes:>8.1f}{budget:>8.1f}{'  over' if minutes > budget else ''}")
+        total = sum(row[1] for row in self.table)
+        say(f"{'all':<44}{total:>8.1f}{sum(row[2] for row in self.table):>8.1f}")
+
+
+def run_stages(stages, quick):
+    count = stages.count
+    plain = build_folder("gcc", "plain")
+    if stages.run("build gcc-plain", 2.0, build, "gcc", "plain"):
+        both = ["--suite", "unit", "--suite", "checks"]
+        stages.run("unit tests and checks, gcc-plain", 2.0, meson_test, plain, "unit", both, count, 600)
+        if not quick:
+            rest = ["--no-suite", "unit", "--no-suite", "checks"]
+            stages.run("clusters, gcc-plain", 4.0, meson_test, plain, "rest", rest, count, 900)
+            bench = ["--benchmark"]
+            stages.run("benches, gcc-plain", 2.0, meson_test, plain, "bench", bench, count, 600)
+    if quick:
+        return
+    asan, tsan = build_folder("clang", "asan"), build_folder("clang", "tsan")
+    if stages.run("build clang-asan", 2.0, build, "clang", "asan"):
+        stages.run("all but benches, clang-asan", 6.0, meson_test, asan, "all", [], count, 1200)
+    if stages.run("build clang-tsan", 2.0, build, "clang", "tsan"):
+        threaded = ["--suite", "threaded"]
+        stages.run("threaded, clang-tsan", 3.0, meson_test, tsan, "threaded", threaded, count, 900)
+    for compiler, kind in (("gcc", "asan"), ("gcc", "tsan"), ("clang", "plain")):
+        stages.run(f"build {compiler}-{kind}", 2.0, build, compiler, kind)
+
+
+def interrupt(number, frame):
+    raise Interrupted()
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="run-all",
+        description="Installs what is missing, builds, runs every test, prints minutes per stage.",
+        epilog='The last line is "N passed, N failed, N skipped". Exit code 0: nothing failed.',
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="only the unit tests and checks, built by gcc"
+    )
+    arguments = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    shutil.rmtree(LOGS, ignore_errors=True)
+    os.makedirs(LOGS)
+    count = Count()
+    stages = Stages(count)
+    try:
+        run_stages(stages, arguments.quick)
+    except Interrupted:
+        say("interrupted")
+        count.broke("interrupted")
+    stages.print_table()
+    if count.broken:
+        say("broken: " + ", ".join(count.broken))
+    if count.passed + count.failed == 0 and not count.broken:
+        count.broke("no test ran")
+    say(count.line())
+    return 1 if count.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,662 @@
+/* session_test.c - where operations go, what comes back, and what becomes of them when servers say
+ * no, say nothing, or are gone. The test plays the servers; the clock is a number. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "stage.h"
+
+static struct stage stage;
+static struct rowan_completion last;
+static unsigned completions;
+
+static void note(const struct rowan_completion *completion)
+{
+    last = *completion;
+    completions++;
+}
+
+static int open_stage(void **state)
+{
+    (void)state;
+    completions = 0;
+    last = (struct rowan_completion){.status = 1};
+    stage_open(&stage, 4, 0);
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    (void)state;
+    stage_close(&stage);
+    return 0;
+}
+
+static int post(enum message_type type, const char *key, rowan_callback callback)
+{
+    static char room[64];
+    struct session_request request = {
+        .type = type, .key = key, .key_bytes = strlen(key), .callback = callback};
+
+    if (type == MESSAGE_GET) {
+        request.room = room;
+        request.room_bytes = sizeof room;
+    } else if (type != MESSAGE_DELETE) {
+        request.value = "value";
+        request.value_bytes = 5;
+    }
+    return session_post(stage.session, &request);
+}
+
+static void requests_go_to_the_owner_of_the_slot_with_its_epoch(void **state)
+{
+    char key[32];
+
+    (void)state;
+    for (unsigned shard = 0; shard < 4; shard++) {
+        char address[16];
+
+        snprintf(address, sizeof address, "fake:%u", 1 + shard / 2);
+        assert_int_equal(post(MESSAGE_PUT, stage_key(shard, key, shard), note), 0);
+        stage_run(&stage);
+        struct request request = stage_request(&stage);
+
+        assert_string_equal(request.conn->address, address);
+        assert_int_equal(request.conn->index, shard % 2);
+        assert_int_equal(request.head.type, MESSAGE_PUT);
+        assert_int_equal(request.head.shard, 10 + shard);
+        assert_int_equal(request.head.epoch, 5 + shard);
+        assert_int_equal(request.head.client_id, 1);
+        assert_int_equal(request.head.operation, shard + 1);
+        assert_int_equal(request.head.lowest_unanswered, 1);
+        assert_int_equal(request.head.key_bytes, strlen(key));
+        assert_memory_equal(request.key, key, strlen(key));
+        assert_int_equal(request.head.value_bytes, 5);
+        assert_memory_equal(request.value, "value", 5);
+    }
+    assert_int_equal(session_outstanding(stage.session), 4);
+}
+
+static void a_get_brings_value_and_version(void **state)
+{
+    char key[32];
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_GET, stage_key(2, key, 0), note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    assert_int_equal(request.head.type, MESSAGE_GET);
+    stage_answer(&request, 0, 99, 5, "hello", 5);
+    stage_run(&stage);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, 0);
+    assert_int_equal(last.version, 99);
+    assert_int_equal(last.value_bytes, 5);
+    assert_memory_equal(last.value, "hello", 5);
+    assert_int_equal(session_outstanding(stage.session), 0);
+}
+
+static void a_small_buffer_is_left_alone_and_the_size_is_told(void **state)
+{
+    char room[4] = {1, 2, 3, 4};
+    struct session_request post_request = {.type = MESSAGE_GET,
+                                           .key = "k",
+                                           .key_bytes = 1,
+                                           .room = room,
+                                           .room_bytes = sizeof room,
+                                           .callback = note};
+
+    (void)state;
+    assert_int_equal(session_post(stage.session, &post_request), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    stage_answer(&request, 0, 99, 5, "hello", 5);
+    stage_run(&stage);
+    assert_int_equal(last.status, ROWAN_EBUFFER);
+    assert_int_equal(last.value_bytes, 5);
+    assert_int_equal(last.version, 99);
+    assert_memory_equal(room, "\1\2\3\4", 4);
+}
+
+static void wrong_arguments_are_refused_at_once(void **state)
+{
+    char key[ROWAN_MAX_KEY_BYTES + 1] = {0};
+    struct session_request request = {.type = MESSAGE_PUT, .key = key, .callback = note};
+
+    (void)state;
+    assert_int_equal(session_post(stage.session, &request), ROWAN_EKEYSIZE);
+    request.key_bytes = sizeof key;
+    assert_int_equal(session_post(stage.session, &request), ROWAN_EKEYSIZE);
+    request.key_bytes = 1;
+    request.value_bytes = ROWAN_MAX_VALUE_BYTES + 1;
+    assert_int_equal(session_post(stage.session, &request), ROWAN_EVALUESIZE);
+    request.value_bytes = 1;
+    assert_int_equal(session_post(stage.session, &request), ROWAN_EINVALID);
+    assert_int_equal(session_outstanding(stage.session), 0);
+}
+
+static void the_longest_key_is_sent_whole(void **state)
+{
+    char key[ROWAN_MAX_KEY_BYTES];
+    struct session_request post_request = {
+        .type = MESSAGE_DELETE, .key = key, .key_bytes = sizeof key, .callback = note};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof key; i++)
+        key[i] = (char)(i * 7);
+    assert_int_equal(session_post(stage.session, &post_request), 0);
+    memset(key, 0, sizeof key); /* the post took a copy */
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    assert_int_equal(request.head.key_bytes, sizeof key);
+    for (size_t i = 0; i < sizeof key; i++)
+        assert_int_equal((char)request.key[i], (char)(i * 7));
+}
+
+static void the_lowest_unanswered_number_travels_along(void **state)
+{
+    struct request requests[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    for (int i = 0; i < 3; i++)
+        requests[i] = stage_request(&stage);
+    stage_answer(&requests[1], 0, 1, 5, NULL, 0);
+    stage_run(&stage);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    assert_int_equal(stage_request(&stage).head.lowest_unanswered, 1);
+    stage_answer(&requests[0], 0, 1, 5, NULL, 0);
+    stage_run(&stage);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    assert_int_equal(stage_request(&stage).head.lowest_unanswered, 3);
+}
+
+static void posts_beyond_the_depth_are_refused_until_one_completes(void **state)
+{
+    struct request request;
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), ROWAN_EAGAIN);
+    stage_run(&stage);
+    request = stage_request(&stage);
+    stage_answer(&request, 0, 1, 5, NULL, 0);
+    stage_run(&stage);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), ROWAN_EAGAIN);
+}
+
+static void an_operation_somebody_waits_for_has_a_slot_of_its_own(void **state)
+{
+    struct session_request request = {
+        .type = MESSAGE_GET, .key = "k", .key_bytes = 1, .callback = note, .reserved = true};
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    assert_int_equal(session_post(stage.session, &request), 0);
+    assert_int_equal(session_post(stage.session, &request), ROWAN_EAGAIN);
+    stage_run(&stage);
+    for (int i = 0; i < 4; i++)
+        stage_request(&stage);
+    struct request last_one = stage_request(&stage);
+
+    stage_answer(&last_one, ROWAN_ENOTFOUND, 0, 5, NULL, 0);
+    stage_run(&stage);
+    assert_int_equal(last.status, ROWAN_ENOTFOUND);
+    assert_int_equal(session_post(stage.session, &request), 0);
+}
+
+static void completions_without_callback_keep_their_slot_until_fetched(void **state)
+{
+    struct rowan_completion completion;
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
+    stage_run(&stage);
+    for (int i = 0; i < 4; i++) {
+        struct request request = stage_request(&stage);
+
+        stage_answer(&request, 0, (uint64_t)i + 1, 5, NULL, 0);
+    }
+    stage_run(&stage);
+    assert_int_equal(session_outstanding(stage.session), 0);
+    assert_int_equal(session_waiting(stage.session), 4);
+    assert_int_equal(post(MESSAGE_PUT, "k", NULL), ROWAN_EAGAIN);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_true(session_next(stage.session, &completion));
+        assert_int_equal(completion.version, i + 1);
+    }
+    assert_false(session_next(stage.session, &completion));
+    assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
+}
+
+static void a_moved_shard_is_asked_at_its_new_owner(void **state)
+{
+    struct cluster_config *config = stage_config(6);
+    char key[32];
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    assert_string_equal(request.conn->address, "fake:1");
+    config->shards[0].primary = 2;
+    config->shards[0].backups[0] = 1;
+    config->shards[0].worker = 1;
+    config->shards[0].epoch = 600;
+    cluster_release(stage.config);
+    stage.config = config; /* it is there, but the client was not told */
+    stage_answer(&request, ROWAN_ENOTMINE, 0, 6, NULL, 0);
+    stage_run_after(&stage, NS_PER_S);
+    assert_int_equal(completions, 0);
+    request = stage_request(&stage);
+    assert_string_equal(request.conn->address, "fake:2");
+    assert_int_equal(request.conn->index, 1);
+    assert_int_equal(request.head.epoch, 600);
+    assert_int_equal(request.head.operation, 1);
+    stage_answer(&request, 0, 7, 6, NULL, 0);
+    stage_run(&stage);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, 0);
+}
+
+static void a_rejection_that_a_newer_configuration_overtook_is_sent_at_once(void **state)
+{
+    char key[32];
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, stage_key(1, key, 0), note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    stage_push(&stage, stage_config(9));
+    stage_run(&stage);
+    assert_int_equal(session_config(stage.session)->term, 9);
+    assert_false(request.conn->over); /* it did not concern the connection */
+    stage_answer(&request, ROWAN_EEPOCH, 0, 9, NULL, 0);
+    stage_run(&stage);
+    request = stage_request(&stage);
+    assert_int_equal(request.head.epoch, 10);
+}
+
+static void a_server_behind_the_configuration_is_asked_again_after_a_pause(void **state)
+{
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    stage_answer(&request, ROWAN_EEPOCH, 0, 4, NULL, 0);
+    stage_run(&stage);
+    assert_true(stage_quiet(&stage));
+    stage_run_after(&stage, NS_PER_MS);
+    stage_request(&stage);
+}
+
+static void the_cm_is_not_flooded_while_a_newer_configuration_is_awaited(void **state)
+{
+    uint32_t asked;
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    asked = stage.asked_config;
+    stage_answer(&request, ROWAN_ENOTMINE, 0, 6, NULL, 0);
+    for (int i = 0; i < 1000; i++)
+        stage_run_after(&stage, NS_PER_MS / 10);
+    assert_in_range(stage.asked_config - asked, 2, 10); /* in 100 ms */
+    assert_true(stage_quiet(&stage));
+}
+
+static void a_busy_server_is_asked_again_after_growing_pauses(void **state)
+{
+    uint64_t pause_ns = NS_PER_MS;
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    for (int i = 0; i < 9; i++) {
+        struct request request = stage_request(&stage);
+
+        stage_answer(&request, ROWAN_EBUSY, 0, 5, NULL, 0);
+        stage_run(&stage);
+        assert_int_equal(stage.wake_ns, stage.now_ns + pause_ns);
+        stage_run_after(&stage, pause_ns - 1);
+        assert_true(stage_quiet(&stage));
+        stage_run_after(&stage, 1);
+        if (pause_ns < 64 * NS_PER_MS)
+            pause_ns *= 2;
+    }
+    stage_request(&stage);
+    assert_int_equal(completions, 0);
+}
+
+static void unanswered_reads_time_out_and_writes_are_unknown(void **state)
+{
+    (void)state;
+    assert_int_equal(post(MESSAGE_GET, "k", NULL), 0);
+    assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
+    assert_int_equal(post(MESSAGE_DELETE, "k", NULL), 0);
+    stage_run(&stage);
+    assert_int_equal(stage.wake_ns, stage.now_ns + STAGE_TIMEOUT_NS);
+    stage_run_after(&stage, STAGE_TIMEOUT_NS - 1);
+    assert_int_equal(session_waiting(stage.session), 0);
+    stage_run_after(&stage, 1);
+    for (int i = 0; i < 3; i++) {
+        assert_true(session_next(stage.session, &last));
+        assert_int_equal(last.status, i == 0 ? ROWAN_ETIMEDOUT : ROWAN_EUNKNOWN);
+    }
+}
+
+static void writes_that_were_not_sent_time_out_as_not_done(void **state)
+{
+    (void)state;
+    stage.fake->refused = "fake:1";
+    char key[32];
+
+    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
+    stage_run(&stage);
+    for (int i = 0; i < 40 && !completions; i++)
+        stage_run_after(&stage, 500 * NS_PER_MS);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, ROWAN_ETIMEDOUT);
+    assert_in_range(stage.fake->conn_count, 10, 40); /* and it was tried again all the time */
+}
+
+static void a_busy_servers_write_times_out_as_not_done(void **state)
+{
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    stage_answer(&request, ROWAN_EBUSY, 0, 5, NULL, 0);
+    stage_run(&stage);
+    stage_run_after(&stage, STAGE_TIMEOUT_NS);
+    assert_int_equal(last.status, ROWAN_ETIMEDOUT);
+}
+
+static void the_timeout_runs_from_the_first_poll_after_the_post(void **state)
+{
+    (void)state;
+    stage.now_ns += 100 * STAGE_TIMEOUT_NS; /* nobody polled for long */
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    assert_int_equal(completions, 0);
+    assert_int_equal(session_outstanding(stage.session), 1);
+}
+
+static void a_late_answer_meets_nobody(void **state)
+{
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    stage_run_after(&stage, STAGE_TIMEOUT_NS);
+    assert_int_equal(completions, 1);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0); /* the same slot again */
+    stage_run(&stage);
+    stage_answer(&request, 0, 42, 5, NULL, 0);
+    stage_run(&stage);
+    assert_int_equal(completions, 1);
+    assert_int_equal(session_outstanding(stage.session), 1);
+}
+
+static void a_broken_connection_repeats_reads_and_leaves_writes_unknown(void **state)
+{
+    struct rowan_completion completion;
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
+    assert_int_equal(post(MESSAGE_GET, "k", NULL), 0);
+    stage_run(&stage);
+    stage_request(&stage);
+    struct request request = stage_request(&stage);
+
+    fake_close(request.conn, ROWAN_ECLOSED);
+    stage_run(&stage);
+    assert_true(session_next(stage.session, &completion));
+    assert_int_equal(completion.status, ROWAN_EUNKNOWN);
+    assert_false(session_next(stage.session, &completion));
+    assert_true(stage_quiet(&stage));
+    stage_run_after(&stage, 9 * NS_PER_MS);
+    assert_true(stage_quiet(&stage));
+    stage_run_after(&stage, 1 * NS_PER_MS);
+    struct request again = stage_request(&stage);
+
+    assert_ptr_not_equal(again.conn, request.conn);
+    assert_int_equal(again.head.type, MESSAGE_GET);
+    assert_int_equal(again.head.operation, request.head.operation);
+    stage_answer(&again, ROWAN_ENOTFOUND, 0, 5, NULL, 0);
+    stage_run(&stage);
+    assert_true(session_next(stage.session, &completion));
+    assert_int_equal(completion.status, ROWAN_ENOTFOUND);
+}
+
+static void a_removed_servers_writes_are_unknown_and_its_queue_moves(void **state)
+{
+    struct cluster_config *config = stage_config(6);
+    char key[32];
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    request.conn->room = 0;
+    assert_int_equal(post(MESSAGE_PUT, key, note), 0); /* stays in the queue */
+    stage_run(&stage);
+    assert_true(stage_quiet(&stage));
+    config->members[0].incarnation = 200; /* restarted, elsewhere */
+    snprintf(config->members[0].address, sizeof config->members[0].address, "fake:new");
+    stage_push(&stage, config);
+    stage_run(&stage);
+    assert_true(request.conn->by_client);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, ROWAN_EUNKNOWN);
+    request = stage_request(&stage);
+    assert_string_equal(request.conn->address, "fake:new");
+    assert_int_equal(request.head.operation, 2);
+}
+
+static void a_full_connection_keeps_operations_queued_in_order(void **state)
+{
+    char key[32];
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
+    stage_run(&stage);
+    struct fake_conn *conn = stage_request(&stage).conn;
+
+    conn->room = 1;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(post(MESSAGE_PUT, key, note), 0);
+    stage_run(&stage);
+    assert_int_equal(stage_request(&stage).head.operation, 2);
+    assert_true(stage_quiet(&stage));
+    assert_true(stage.wake_ns <= stage.now_ns + NS_PER_MS);
+    /* and nobody else waits behind it */
+    completions = 0;
+    conn->room = 5;
+    stage_run_after(&stage, NS_PER_MS);
+    assert_int_equal(stage_request(&stage).head.operation, 3);
+    assert_int_equal(stage_request(&stage).head.operation, 4);
+}
+
+static void a_peer_that_sends_nonsense_is_hung_up_on(void **state)
+{
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    fake_reply(request.conn, "nonsense", 8, NULL, 0);
+    stage_run(&stage);
+    assert_true(request.conn->by_client);
+    assert_int_equal(last.status, ROWAN_EUNKNOWN);
+    stage_answer(&request, -1000, 0, 5, NULL, 0); /* from a connection that is over */
+    stage_run(&stage);
+}
+
+static struct rowan_completion reposted;
+
+static void post_again(const struct rowan_completion *completion)
+{
+    reposted = *completion;
+    if (++completions < 100)
+        assert_int_equal(post(MESSAGE_PUT, "again", post_again), 0);
+    assert_true(session_polling(stage.session));
+}
+
+static void a_callback_posts_into_the_slot_that_it_freed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(post(MESSAGE_PUT, "k", post_again), 0);
+    stage_run(&stage);
+    while (completions < 100) {
+        struct request request = stage_request(&stage);
+
+        stage_answer(&request, 0, 1, 5, NULL, 0);
+        stage_run(&stage);
+    }
+    assert_false(session_polling(stage.session));
+}
+
+static void a_new_client_id_is_used_before_the_numbers_run_out(void **state)
+{
+    uint32_t client_id = 0, operation = 0, changes = 0;
+
+    (void)state;
+    stage_close(&stage);
+    stage_open(&stage, 4, 16);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0); /* stays unanswered */
+    stage_run(&stage);
+    stage_request(&stage);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+        stage_run(&stage);
+        struct request request = stage_request(&stage);
+
+        if (request.head.client_id != client_id) {
+            changes++;
+            assert_true(request.head.client_id > client_id);
+            client_id = request.head.client_id;
+        } else {
+            assert_int_equal(request.head.operation, operation + 1);
+        }
+        operation = request.head.operation;
+        assert_true(operation < 16);
+        assert_int_equal(request.head.lowest_unanswered, 1);
+        stage_answer(&request, 0, 1, 5, NULL, 0);
+        stage_run(&stage);
+    }
+    assert_int_equal(changes, 7);
+}
+
+static void a_lost_cm_is_found_again_and_told_what_we_know(void **state)
+{
+    uint32_t asked = stage.asked_config;
+
+    (void)state;
+    fake_close(fake_find(stage.fake, STAGE_CM, 0), ROWAN_ECLOSED);
+    stage_run(&stage);
+    assert_null(fake_find(stage.fake, STAGE_CM, 0));
+    stage_run_after(&stage, 500 * NS_PER_MS);
+    assert_non_null(fake_find(stage.fake, STAGE_CM, 0));
+    assert_int_equal(stage.asked_config, asked + 1);
+    assert_int_equal(stage.ids, 1);
+}
+
+static void an_older_configuration_or_another_clusters_is_ignored(void **state)
+{
+    struct cluster_config *other = stage_config(50);
+
+    (void)state;
+    stage_push(&stage, stage_config(4));
+    stage_run(&stage);
+    assert_int_equal(session_config(stage.session)->term, 5);
+    other->cluster = 78;
+    stage_push(&stage, other);
+    stage_run(&stage);
+    assert_int_equal(session_config(stage.session)->term, 5);
+}
+
+static void without_a_configuration_a_session_is_not_ready(void **state)
+{
+    struct session_options options = {.depth = 1, .timeout_ns = 1};
+    struct session *session;
+
+    (void)state;
+    session_destroy(stage.session);
+    cluster_release(stage.config);
+    stage.config = NULL;
+    assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &session), 0);
+    stage.session = session;
+    assert_int_equal(session_error(session), ROWAN_EUNREACHABLE);
+    stage_run(&stage);
+    assert_false(session_ready(session));
+    assert_int_equal(session_error(session), ROWAN_ETIMEDOUT);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), ROWAN_EAGAIN);
+    stage_push(&stage, stage_config(1)); /* the CM tells, without being asked again */
+    stage_run(&stage);
+    assert_true(session_ready(session));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(requests_go_to_the_owner_of_the_slot_with_its_epoch),
+        TEST(a_get_brings_value_and_version),
+        TEST(a_small_buffer_is_left_alone_and_the_size_is_told),
+        TEST(wrong_arguments_are_refused_at_once),
+        TEST(the_longest_key_is_sent_whole),
+        TEST(the_lowest_unanswered_number_travels_along),
+        TEST(posts_beyond_the_depth_are_refused_until_one_completes),
+        TEST(an_operation_somebody_waits_for_has_a_slot_of_its_own),
+        TEST(completions_without_callback_keep_their_slot_until_fetched),
+        TEST(a_moved_shard_is_asked_at_its_new_owner),
+        TEST(a_rejection_that_a_newer_configuration_overtook_is_sent_at_once),
+        TEST(a_server_behind_the_configuration_is_asked_again_after_a_pause),
+        TEST(the_cm_is_not_flooded_while_a_newer_configuration_is_awaited),
+        TEST(a_busy_server_is_asked_again_after_growing_pauses),
+        TEST(unanswered_reads_time_out_and_writes_are_unknown),
+        TEST(writes_that_were_not_sent_time_out_as_not_done),
+        TEST(a_busy_servers_write_times_out_as_not_done),
+        TEST(the_timeout_runs_from_the_first_poll_after_the_post),
+        TEST(a_late_answer_meets_nobody),
+        TEST(a_broken_connection_repeats_reads_and_leaves_writes_unknown),
+        TEST(a_removed_servers_writes_are_unknown_and_its_queue_moves),
+        TEST(a_full_connection_keeps_operations_queued_in_order),
+        TEST(a_peer_that_sends_nonsense_is_hung_up_on),
+        TEST(a_callback_posts_into_the_slot_that_it_freed),
+        TEST(a_new_client_id_is_used_before_the_numbers_run_out),
+        TEST(a_lost_cm_is_found_again_and_told_what_we_know),
+        TEST(an_older_configuration_or_another_clusters_is_ignored),
+        TEST(without_a_configuration_a_session_is_not_ready),
+    };
+
+    return cmocka_run_group_tests_name("session", tests, NULL, NULL);
+}

@@ -1,0 +1,532 @@
+/* cluster_test.c - the rules of a configuration, each broken once; its protobuf form. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/crc.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/cluster/cluster.h"
+#include "common/coord/coord.h"
+
+enum { ROOM = 2 << 20 };
+
+/* Members 1, 4, 9; shards 7, 3, 500 (ids that do not rise); not finished. */
+static struct cluster_config *example(void)
+{
+    struct cluster_config *config = cluster_create(3, 3);
+    assert_non_null(config);
+    config->term = 12;
+    config->cluster = 0xfedcba9876543210;
+    config->block_limit = 65536;
+    config->replicas = 3;
+    config->has_secret = true;
+    for (uint8_t i = 0; i < CLUSTER_SECRET_BYTES; i++)
+        config->secret[i] = (uint8_t)(i * 17);
+    config->next_client_id = 2049;
+
+    static const uint32_t servers[] = {1, 4, 9};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct member *member = &config->members[i];
+        member->server = servers[i];
+        member->incarnation = UINT64_MAX - i;
+        member->workers = 2 + i;
+        snprintf(member->address, sizeof member->address, "shm:/run/rowan/server %u", servers[i]);
+    }
+    static const struct shard shards[] = {
+        {.id = 7,
+         .first_slot = 0,
+         .last_slot = 99,
+         .epoch = 1,
+         .primary = 1,
+         .worker = 1,
+         .backup_count = 2,
+         .backups = {4, 9}},
+        {.id = 3,
+         .first_slot = 100,
+         .last_slot = 100,
+         .epoch = (1 << 24) - 1,
+         .primary = 9,
+         .worker = 3,
+         .backup_count = 1,
+         .backups = {1},
+         .filling_count = 1,
+         .filling = {4}},
+        {.id = 500,
+         .first_slot = 101,
+         .last_slot = SLOT_COUNT - 1,
+         .epoch = 77,
+         .primary = 4,
+         .worker = 0},
+    };
+    memcpy(config->shards, shards, sizeof shards);
+    return config;
+}
+
+static void a_right_configuration_is_found_by_slot_server_and_id(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example();
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+
+    assert_int_equal(cluster_shard_of_slot(config, 0)->id, 7);
+    assert_int_equal(cluster_shard_of_slot(config, 99)->id, 7);
+    assert_int_equal(cluster_shard_of_slot(config, 100)->id, 3);
+    assert_int_equal(cluster_shard_of_slot(config, 101)->id, 500);
+    assert_int_equal(cluster_shard_of_slot(config, SLOT_COUNT - 1)->id, 500);
+
+    assert_ptr_equal(cluster_member(config, 1), &config->members[0]);
+    assert_ptr_equal(cluster_member(config, 4), &config->members[1]);
+    assert_ptr_equal(cluster_member(config, 9), &config->members[2]);
+    assert_null(cluster_member(config, 0));
+    assert_null(cluster_member(config, 5));
+    assert_null(cluster_member(config, 10));
+
+    assert_ptr_equal(cluster_shard(config, 7), &config->shards[0]);
+    assert_ptr_equal(cluster_shard(config, 3), &config->shards[1]);
+    assert_ptr_equal(cluster_shard(config, 500), &config->shards[2]);
+    assert_null(cluster_shard(config, 0));
+    assert_null(cluster_shard(config, 4));
+    assert_null(cluster_shard(config, UINT16_MAX));
+
+    assert_true(shard_has_backup(&config->shards[0], 9));
+    assert_false(shard_has_backup(&config->shards[0], 1));
+    assert_false(shard_has_backup(&config->shards[1], 4)); /* it is filling */
+    cluster_release(config);
+}
+
+/* Each breaks one rule. */
+static void break_term(struct cluster_config *c)
+{
+    c->term = 0;
+}
+static void break_cluster(struct cluster_config *c)
+{
+    c->cluster = 0;
+}
+static void break_block_limit(struct cluster_config *c)
+{
+    c->block_limit = 0;
+}
+static void break_block_stride(struct cluster_config *c)
+{
+    c->block_limit = 4095;
+}
+static void break_replicas_low(struct cluster_config *c)
+{
+    c->replicas = 0;
+}
+static void break_replicas_high(struct cluster_config *c)
+{
+    c->replicas = CLUSTER_MAX_REPLICAS + 1;
+}
+static void break_server_zero(struct cluster_config *c)
+{
+    c->members[0].server = 0;
+}
+static void break_server_order(struct cluster_config *c)
+{
+    c->members[0].server = 5;
+}
+static void break_server_twice(struct cluster_config *c)
+{
+    c->members[1].server = 1;
+}
+static void break_server_high(struct cluster_config *c)
+{
+    c->members[2].server = CLUSTER_MAX_SERVER + 1;
+    c->shards[0].backups[1] = CLUSTER_MAX_SERVER + 1;
+    c->shards[1].primary = CLUSTER_MAX_SERVER + 1;
+}
+static void break_incarnation(struct cluster_config *c)
+{
+    c->members[1].incarnation = 0;
+}
+static void break_workers_low(struct cluster_config *c)
+{
+    c->members[0].workers = 0;
+}
+static void break_workers_high(struct cluster_config *c)
+{
+    c->members[0].workers = 65;
+}
+static void break_address_empty(struct cluster_config *c)
+{
+    c->members[0].address[0] = '\0';
+}
+static void break_address_control(struct cluster_config *c)
+{
+    c->members[0].address[5] = '\n';
+}
+static void break_address_open(struct cluster_config *c)
+{
+    memset(c->members[0].address, 'a', sizeof c->members[0].address);
+}
+static void break_first_slot(struct cluster_config *c)
+{
+    c->shards[0].first_slot = 1;
+}
+static void break_gap(struct cluster_config *c)
+{
+    c->shards[2].first_slot = 102;
+}
+static void break_overlap(struct cluster_config *c)
+{
+    c->shards[2].first_slot = 100;
+}
+static void break_short(struct cluster_config *c)
+{
+    c->shards[2].last_slot = SLOT_COUNT - 2;
+}
+static void break_long(struct cluster_config *c)
+{
+    c->shards[2].last_slot = SLOT_COUNT;
+}
+static void break_empty_shard(struct cluster_config *c)
+{
+    c->shards[1].last_slot = 99;
+}
+static void break_id_twice(struct cluster_config *c)
+{
+    c->shards[2].id = 7;
+}
+static void break_epoch_low(struct cluster_config *c)
+{
+    c->shards[1].epoch = 0;
+}
+static void break_epoch_high(struct cluster_config *c)
+{
+    c->shards[1].epoch = 1 << 24;
+}
+static void break_primary(struct cluster_config *c)
+{
+    c->shards[1].primary = 2;
+}
+static void break_worker(struct cluster_config *c)
+{
+    c->shards[0].worker = 2;
+}
+static void break_backup_count(struct cluster_config *c)
+{
+    c->shards[2].backup_count = 7;
+}
+static void break_filling_count(struct cluster_config *c)
+{
+    c->shards[2].filling_count = 7;
+}
+static void break_backup_unknown(struct cluster_config *c)
+{
+    c->shards[0].backups[1] = 8;
+}
+static void break_filling_unknown(struct cluster_config *c)
+{
+    c->shards[1].filling[0] = 8;
+}
+static void break_backup_is_primary(struct cluster_config *c)
+{
+    c->shards[0].backups[0] = 1;
+}
+static void break_backup_twice(struct cluster_config *c)
+{
+    c->shards[0].backups[1] = 4;
+}
+static void break_filling_is_backup(struct cluster_config *c)
+{
+    c->shards[1].filling[0] = 1;
+}
+static void break_filling_is_primary(struct cluster_config *c)
+{
+    c->shards[1].filling[0] = 9;
+}
+
+#define BREAK(rule)                                                                                \
+    {                                                                                              \
+#rule, break_##rule                                                                        \
+    }
+static const struct {
+    const char *name;
+    void (*apply)(struct cluster_config *config);
+} breaks[] = {
+    BREAK(term),
+    BREAK(cluster),
+    BREAK(block_limit),
+    BREAK(block_stride),
+    BREAK(replicas_low),
+    BREAK(replicas_high),
+    BREAK(server_zero),
+    BREAK(server_order),
+    BREAK(server_twice),
+    BREAK(server_high),
+    BREAK(incarnation),
+    BREAK(workers_low),
+    BREAK(workers_high),
+    BREAK(address_empty),
+    BREAK(address_control),
+    BREAK(address_open),
+    BREAK(first_slot),
+    BREAK(gap),
+    BREAK(overlap),
+    BREAK(short),
+    BREAK(long),
+    BREAK(empty_shard),
+    BREAK(id_twice),
+    BREAK(epoch_low),
+    BREAK(epoch_high),
+    BREAK(primary),
+    BREAK(worker),
+    BREAK(backup_count),
+    BREAK(filling_count),
+    BREAK(backup_unknown),
+    BREAK(filling_unknown),
+    BREAK(backup_is_primary),
+    BREAK(backup_twice),
+    BREAK(filling_is_backup),
+    BREAK(filling_is_primary),
+};
+
+static void a_configuration_with_any_rule_broken_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof breaks / sizeof breaks[0]; i++) {
+        struct cluster_config *config = example();
+        breaks[i].apply(config);
+        if (cluster_finish(config) != ROWAN_EFORMAT)
+            fail_msg("a configuration with its %s broken was taken", breaks[i].name);
+        cluster_release(config);
+    }
+}
+
+static void a_configuration_without_shards_is_refused(void **state)
+{
+    (void)state;
+    struct cluster_config *config = cluster_create(0, 0);
+    config->term = config->cluster = config->replicas = 1;
+    config->block_limit = 64;
+    assert_int_equal(cluster_finish(config), ROWAN_EFORMAT);
+    cluster_release(config);
+}
+
+static void counts_above_the_limits_are_refused(void **state)
+{
+    (void)state;
+    assert_null(cluster_create(CLUSTER_MAX_MEMBERS + 1, 1));
+    assert_null(cluster_create(1, CLUSTER_MAX_SHARDS + 1));
+}
+
+static void assert_same(const struct cluster_config *a, const struct cluster_config *b)
+{
+    assert_int_equal(a->term, b->term);
+    assert_int_equal(a->cluster, b->cluster);
+    assert_int_equal(a->block_limit, b->block_limit);
+    assert_int_equal(a->replicas, b->replicas);
+    assert_int_equal(a->next_client_id, b->next_client_id);
+    assert_int_equal(a->member_count, b->member_count);
+    assert_int_equal(a->shard_count, b->shard_count);
+    for (uint32_t i = 0; i < a->member_count; i++) {
+        assert_int_equal(a->members[i].server, b->members[i].server);
+        assert_int_equal(a->members[i].incarnation, b->members[i].incarnation);
+        assert_int_equal(a->members[i].workers, b->members[i].workers);
+        assert_string_equal(a->members[i].address, b->members[i].address);
+    }
+    assert_memory_equal(a->shards, b->shards, a->shard_count * sizeof a->shards[0]);
+    assert_memory_equal(a->shard_of_slot, b->shard_of_slot, sizeof a->shard_of_slot);
+}
+
+static void what_is_encoded_decodes_to_the_same(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example(), *decoded;
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    uint8_t bytes[1000];
+    size_t count = cluster_encode(config, true, bytes, sizeof bytes);
+    assert_true(count > 0);
+    assert_int_equal(count, cluster_encoded_bytes(config, true));
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
+    assert_same(config, decoded);
+    assert_true(decoded->has_secret);
+    assert_memory_equal(decoded->secret, config->secret, CLUSTER_SECRET_BYTES);
+    assert_ptr_equal(cluster_shard(decoded, 3), &decoded->shards[1]);
+    assert_int_equal(cluster_seed(decoded), crc32c(0, config->secret, CLUSTER_SECRET_BYTES));
+    cluster_release(decoded);
+    cluster_release(config);
+}
+
+static void clients_do_not_get_the_secret(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example(), *decoded;
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    uint8_t bytes[1000];
+    size_t count = cluster_encode(config, false, bytes, sizeof bytes);
+    assert_int_equal(count, cluster_encoded_bytes(config, false));
+    assert_int_equal(count, cluster_encoded_bytes(config, true) - 18);
+    assert_null(memmem(bytes, count, config->secret, CLUSTER_SECRET_BYTES));
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
+    assert_same(config, decoded);
+    assert_false(decoded->has_secret);
+    cluster_release(decoded);
+    cluster_release(config);
+}
+
+static void encoding_into_too_little_room_writes_nothing(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example();
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    uint8_t bytes[1000], untouched[1000];
+    memset(bytes, 0xa5, sizeof bytes);
+    memset(untouched, 0xa5, sizeof untouched);
+    size_t count = cluster_encoded_bytes(config, true);
+    assert_int_equal(cluster_encode(config, true, bytes, count - 1), 0);
+    assert_memory_equal(bytes, untouched, sizeof bytes);
+    assert_int_equal(cluster_encode(config, true, bytes, count), count);
+    cluster_release(config);
+}
+
+static void a_copy_lives_on_when_the_original_is_gone(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example(), *keep = example();
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    assert_int_equal(cluster_finish(keep), ROWAN_OK);
+    struct cluster_config *copy = cluster_copy(config);
+    assert_ptr_equal(cluster_hold(config), config);
+    cluster_release(config);
+    assert_int_equal(config->term, 12); /* one reference is left */
+    cluster_release(config);
+    assert_same(copy, keep);
+    assert_ptr_equal(cluster_shard(copy, 3), &copy->shards[1]);
+    cluster_release(copy);
+    cluster_release(keep);
+    cluster_release(NULL);
+}
+
+/* Every field as long on the wire as its limit allows. */
+static struct cluster_config *largest(void)
+{
+    struct cluster_config *config = cluster_create(CLUSTER_MAX_MEMBERS, CLUSTER_MAX_SHARDS);
+    assert_non_null(config);
+    config->term = config->cluster = UINT64_MAX;
+    config->block_limit = UINT32_MAX - 63;
+    config->replicas = CLUSTER_MAX_REPLICAS;
+    config->has_secret = true;
+    config->next_client_id = UINT32_MAX;
+    for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
+        struct member *member = &config->members[i];
+        member->server = CLUSTER_MAX_SERVER - CLUSTER_MAX_MEMBERS + 1 + i;
+        member->incarnation = UINT64_MAX;
+        member->workers = CLUSTER_MAX_WORKERS;
+        memset(member->address, 'a', CLUSTER_MAX_ADDRESS_BYTES);
+    }
+    for (uint32_t i = 0; i < CLUSTER_MAX_SHARDS; i++) {
+        struct shard *shard = &config->shards[i];
+        shard->id = (uint16_t)(UINT16_MAX - i);
+        shard->first_slot = shard->last_slot = (uint16_t)i;
+        shard->epoch = (1 << 24) - 1;
+        shard->primary = config->members[0].server;
+        shard->worker = CLUSTER_MAX_WORKERS - 1;
+        shard->backup_count = shard->filling_count = CLUSTER_MAX_REPLICAS - 1;
+        for (uint32_t j = 0; j < CLUSTER_MAX_REPLICAS - 1; j++) {
+            shard->backups[j] = config->members[1 + j].server;
+            shard->filling[j] = config->members[20 + j].server;
+        }
+    }
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    return config;
+}
+
+static void the_largest_configuration_fits_the_coordination_service(void **state)
+{
+    (void)state;
+    struct cluster_config *config = largest(), *decoded;
+    uint8_t *bytes = malloc(ROOM);
+    size_t count = cluster_encode(config, true, bytes, ROOM);
+    print_message("# largest configuration: %zu bytes of %d\n", count, COORD_MAX_VALUE_BYTES);
+    assert_true(count > 0 && count <= COORD_MAX_VALUE_BYTES);
+    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
+    assert_same(config, decoded);
+    cluster_release(decoded);
+    cluster_release(config);
+    free(bytes);
+}
+
+/* Cut anywhere: its last shard is missing or broken then. */
+static void a_cut_configuration_is_refused(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example();
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    uint8_t bytes[1000];
+    size_t count = cluster_encode(config, true, bytes, sizeof bytes);
+    for (size_t cut = 0; cut < count; cut++) {
+        struct cluster_config *decoded = NULL;
+        uint8_t *exact = malloc(cut > 0 ? cut : 1); /* for the sanitizer to see an overrun */
+        memcpy(exact, bytes, cut);
+        assert_int_equal(cluster_decode(exact, cut, &decoded), ROWAN_EFORMAT);
+        assert_null(decoded);
+        free(exact);
+    }
+    cluster_release(config);
+}
+
+static void garbage_is_refused_or_obeys_the_rules(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example();
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    uint8_t bytes[1000], damaged[1000];
+    size_t count = cluster_encode(config, true, bytes, sizeof bytes);
+    struct random random;
+    random_init(&random, 1);
+    for (int i = 0; i < 20000; i++) {
+        memcpy(damaged, bytes, count);
+        for (uint64_t hits = 1 + random_below(&random, 4); hits > 0; hits--)
+            damaged[random_below(&random, count)] = (uint8_t)random_u64(&random);
+        struct cluster_config *decoded = NULL;
+        if (cluster_decode(damaged, count, &decoded)) {
+            assert_null(decoded);
+            continue;
+        }
+        assert_int_equal(cluster_finish(decoded), ROWAN_OK);
+        cluster_release(decoded);
+    }
+    cluster_release(config);
+}
+
+static void a_secret_of_another_length_is_refused(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example(), *decoded = NULL;
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    uint8_t bytes[1000];
+    size_t count = cluster_encode(config, false, bytes, sizeof bytes);
+    static const uint8_t short_secret[] = {0x2a, 0x02, 1, 2}; /* field 5, 2 bytes */
+    memcpy(bytes + count, short_secret, sizeof short_secret);
+    assert_int_equal(cluster_decode(bytes, count + sizeof short_secret, &decoded), ROWAN_EFORMAT);
+    cluster_release(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_right_configuration_is_found_by_slot_server_and_id),
+        cmocka_unit_test(a_configuration_with_any_rule_broken_is_refused),
+        cmocka_unit_test(a_configuration_without_shards_is_refused),
+        cmocka_unit_test(counts_above_the_limits_are_refused),
+        cmocka_unit_test(what_is_encoded_decodes_to_the_same),
+        cmocka_unit_test(clients_do_not_get_the_secret),
+        cmocka_unit_test(encoding_into_too_little_room_writes_nothing),
+        cmocka_unit_test(a_copy_lives_on_when_the_original_is_gone),
+        cmocka_unit_test(the_largest_configuration_fits_the_coordination_service),
+        cmocka_unit_test(a_cut_configuration_is_refused),
+        cmocka_unit_test(garbage_is_refused_or_obeys_the_rules),
+        cmocka_unit_test(a_secret_of_another_length_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,208 @@
+/* control_test.c - the control message helper. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/cluster/control.h"
+
+/* header: type 32, layout 1, zero, tag 0x01020304; body: GetConfiguration (field 2) of 2 bytes,
+ * known_term (field 1) = 7. By hand, from the protobuf encoding guide. */
+static const uint8_t golden[] = {0x20, 0x01, 0x00, 0x00, 0x04, 0x03,
+                                 0x02, 0x01, 0x12, 0x02, 0x08, 0x07};
+
+static void a_message_has_the_bytes_of_the_format(void **state)
+{
+    (void)state;
+    Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
+    get.known_term = 7;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION;
+    message.get_configuration = &get;
+    uint8_t bytes[64];
+    assert_int_equal(control_encode(0x01020304, &message, bytes, sizeof bytes), sizeof golden);
+    assert_memory_equal(bytes, golden, sizeof golden);
+}
+
+static void a_message_decodes_with_its_tag(void **state)
+{
+    (void)state;
+    uint32_t tag = 0;
+    Rowan__ControlMessage *message = NULL;
+    assert_int_equal(control_decode(golden, sizeof golden, &tag, &message), ROWAN_OK);
+    assert_int_equal(tag, 0x01020304);
+    assert_int_equal(message->body_case, ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION);
+    assert_int_equal(message->get_configuration->known_term, 7);
+    control_free(message);
+    control_free(NULL);
+}
+
+static void a_message_that_does_not_fit_is_not_written(void **state)
+{
+    (void)state;
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    failure.error = ROWAN_EREFUSED;
+    failure.detail = "no";
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
+    message.failure = &failure;
+    uint8_t bytes[64], untouched[64];
+    size_t count = control_encode(1, &message, bytes, sizeof bytes);
+    assert_true(count > 8);
+    memset(bytes, 0xa5, sizeof bytes);
+    memset(untouched, 0xa5, sizeof untouched);
+    for (size_t room = 0; room < count; room++)
+        assert_int_equal(control_encode(1, &message, bytes, room), 0);
+    assert_memory_equal(bytes, untouched, sizeof bytes);
+    assert_int_equal(control_encode(1, &message, bytes, count), count);
+
+    uint32_t tag;
+    Rowan__ControlMessage *decoded;
+    assert_int_equal(control_decode(bytes, count, &tag, &decoded), ROWAN_OK);
+    assert_int_equal(decoded->failure->error, ROWAN_EREFUSED);
+    assert_string_equal(decoded->failure->detail, "no");
+    control_free(decoded);
+}
+
+static void damaged_messages_leave_the_outputs_alone(void **state)
+{
+    (void)state;
+    static const uint8_t other_type[] = {0x10, 0x01, 0, 0, 4, 3, 2, 1, 0x12, 0x02, 0x08, 0x07};
+    static const uint8_t other_layout[] = {0x20, 0x02, 0, 0, 4, 3, 2, 1, 0x12, 0x02, 0x08, 0x07};
+    static const uint8_t reserved_set[] = {0x20, 0x01, 1, 0, 4, 3, 2, 1, 0x12, 0x02, 0x08, 0x07};
+    static const uint8_t long_field[] = {0x20, 0x01, 0, 0, 4, 3, 2, 1, 0x12, 0x03, 0x08, 0x07};
+    const struct {
+        const uint8_t *bytes;
+        size_t count;
+    } cases[] = {
+        {other_type, sizeof other_type},
+        {other_layout, sizeof other_layout},
+        {reserved_set, sizeof reserved_set},
+        {long_field, sizeof long_field},
+        {golden, sizeof golden - 1},
+        {golden, 7},
+        {golden, 1},
+        {golden, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint32_t tag = 99;
+        Rowan__ControlMessage *message = NULL;
+        assert_int_equal(control_decode(cases[i].bytes, cases[i].count, &tag, &message),
+                         ROWAN_EFORMAT);
+        assert_int_equal(tag, 99);
+        assert_null(message);
+    }
+}
+
+static void a_kind_that_is_not_known_decodes_without_a_body(void **state)
+{
+    (void)state;
+    static const uint8_t unknown[] = {0x20, 0x01, 0,    0,    4,   3,
+                                      2,    1,    0xa2, 0x06, 0x00}; /* field 100 */
+    uint32_t tag;
+    Rowan__ControlMessage *message;
+    assert_int_equal(control_decode(unknown, sizeof unknown, &tag, &message), ROWAN_OK);
+    assert_int_equal(message->body_case, ROWAN__CONTROL_MESSAGE__BODY__NOT_SET);
+    control_free(message);
+}
+
+/* Encodes a status of `shards` shards, each as short as it can be or as long. */
+static size_t encode_status(size_t shards, uint64_t value, uint8_t *out, size_t room)
+{
+    Rowan__ShardStatus *each = calloc(shards, sizeof *each);
+    Rowan__ShardStatus **list = calloc(shards, sizeof *list);
+    for (size_t i = 0; i < shards; i++) {
+        rowan__shard_status__init(&each[i]);
+        each[i].id = (uint32_t)i;
+        each[i].objects = each[i].version = each[i].index_bytes = value;
+        list[i] = &each[i];
+    }
+    Rowan__ServerStatus status = ROWAN__SERVER_STATUS__INIT;
+    status.shards = list;
+    status.n_shards = shards;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS;
+    message.server_status = &status;
+    size_t bytes = control_encode(5, &message, out, room);
+    free(list);
+    free(each);
+    return bytes;
+}
+
+static void a_status_of_every_shard_comes_through(void **state)
+{
+    (void)state;
+    uint8_t *bytes = malloc(CONTROL_MAX_BYTES);
+    static const uint64_t values[] = {0, UINT64_MAX};
+    for (size_t i = 0; i < 2; i++) {
+        size_t count = encode_status(16384, values[i], bytes, CONTROL_MAX_BYTES);
+        assert_true(count > 0);
+        uint32_t tag;
+        Rowan__ControlMessage *message;
+        assert_int_equal(control_decode(bytes, count, &tag, &message), ROWAN_OK);
+        assert_int_equal(message->server_status->n_shards, 16384);
+        assert_int_equal(message->server_status->shards[16383]->objects, values[i]);
+        control_free(message);
+    }
+    free(bytes);
+}
+
+static void a_message_over_the_limit_is_refused(void **state)
+{
+    (void)state;
+    size_t count = CONTROL_MAX_BYTES + 1;
+    uint8_t *bytes = malloc(count);
+    memset(bytes, 0, count);
+    memcpy(bytes, golden, 8);
+    memcpy(bytes + 8, (const uint8_t[]){0xa2, 0x06, 0xf4, 0xff, 0x3f}, 5); /* field 100 fills it */
+    uint32_t tag;
+    Rowan__ControlMessage *message = NULL;
+    assert_int_equal(control_decode(bytes, count, &tag, &message), ROWAN_EFORMAT);
+    assert_null(message);
+    free(bytes);
+}
+
+/* A status with 300,000 shards of no bytes: well formed, and one byte of it costs some 40. */
+static void a_message_that_unpacks_to_far_more_than_its_size_is_refused(void **state)
+{
+    (void)state;
+    enum { SHARDS = 300000 };
+    static const uint8_t head[] = {0x20, 0x01, 0,    0,    4,    3,
+                                   2,    1,    0x42, 0xa0, 0xf7, 0x36}; /* field 8, 900,000 bytes */
+    size_t count = sizeof head + 3 * SHARDS;
+    uint8_t *bytes = malloc(count);
+    memcpy(bytes, head, sizeof head);
+    for (size_t i = 0; i < SHARDS; i++)
+        memcpy(bytes + sizeof head + 3 * i, (const uint8_t[]){0xa2, 0x01, 0x00}, 3); /* field 20 */
+
+    Rowan__ControlMessage *whole = rowan__control_message__unpack(NULL, count - 8, bytes + 8);
+    assert_non_null(whole); /* protobuf-c itself takes it */
+    assert_int_equal(whole->server_status->n_shards, SHARDS);
+    rowan__control_message__free_unpacked(whole, NULL);
+
+    uint32_t tag;
+    Rowan__ControlMessage *message = NULL;
+    assert_int_equal(control_decode(bytes, count, &tag, &message), ROWAN_EFORMAT);
+    assert_null(message);
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_has_the_bytes_of_the_format),
+        cmocka_unit_test(a_message_decodes_with_its_tag),
+        cmocka_unit_test(a_message_that_does_not_fit_is_not_written),
+        cmocka_unit_test(damaged_messages_leave_the_outputs_alone),
+        cmocka_unit_test(a_kind_that_is_not_known_decodes_without_a_body),
+        cmocka_unit_test(a_status_of_every_shard_comes_through),
+        cmocka_unit_test(a_message_over_the_limit_is_refused),
+        cmocka_unit_test(a_message_that_unpacks_to_far_more_than_its_size_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

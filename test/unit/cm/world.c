@@ -1,0 +1,317 @@
+/* world.c - see world.h. The checks, wherever a message is sent:
+ *  - a configuration was stored before (C7), and newer ones come after older ones;
+ *  - the secret goes only to a connection whose Join named a member's incarnation;
+ *  - a client id is given once, out of what is reserved in the store, and to one who asked;
+ *  - one request to the store is under way; what is proposed obeys the rules and follows from what
+ *    the manager knew. */
+#include "test/unit/cm/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+
+void world_store_init(struct world_store *store)
+{
+    memset(store, 0, sizeof *store);
+}
+
+void world_store_fini(struct world_store *store)
+{
+    for (uint64_t i = 1; i <= store->version; i++)
+        cluster_release(store->history[i]);
+}
+
+static void put(struct world_store *store, const struct cluster_config *config)
+{
+    assert_true(store->version < WORLD_HISTORY);
+    struct cluster_config *copy = cluster_copy(config);
+    assert_int_equal(cluster_finish(copy), ROWAN_OK);
+    const struct cluster_config *before = store->history[store->version];
+    if (before) {
+        assert_int_equal(copy->term, before->term + 1);
+        assert_int_equal(copy->cluster, before->cluster);
+        assert_true(copy->next_client_id > before->next_client_id);
+        assert_int_equal(copy->shard_count, before->shard_count);
+        assert_memory_equal(copy->shards, before->shards,
+                            copy->shard_count * sizeof copy->shards[0]);
+    }
+    store->history[++store->version] = copy;
+}
+
+struct cm_state_options world_options(uint32_t servers, uint32_t replicas, uint32_t shards)
+{
+    struct cm_state_options options = {
+        .server_count = servers, .replicas = replicas, .shards = shards, .cluster = 77};
+    for (uint32_t i = 0; i < servers; i++)
+        options.servers[i] = i + 1;
+    memset(options.secret, 0x5e, sizeof options.secret);
+    return options;
+}
+
+struct world *world_create(struct world_store *store, const struct cm_state_options *options)
+{
+    struct world *world = calloc(1, sizeof *world);
+    assert_non_null(world);
+    world->store = store;
+    assert_int_equal(cm_state_create(options, &world->state), ROWAN_OK);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_START});
+    return world;
+}
+
+void world_destroy(struct world *world)
+{
+    cluster_release(world->proposal);
+    cm_state_destroy(world->state);
+    free(world);
+}
+
+static void check_configuration(struct world *world, const struct cm_action *action)
+{
+    struct world_connection *peer = &world->connections[action->connection];
+    const struct cluster_config *config = action->config;
+    if (!config) {
+        assert_false(action->with_secret);
+        return;
+    }
+    const struct cluster_config *stored = NULL;
+    for (uint64_t i = 1; i <= world->store->version; i++) {
+        if (world->store->history[i]->term == config->term)
+            stored = world->store->history[i];
+    }
+    assert_non_null(stored);
+    assert_int_equal(stored->next_client_id, config->next_client_id);
+    assert_memory_equal(stored->shards, config->shards,
+                        config->shard_count * sizeof config->shards[0]);
+
+    if (action->tag == 0)
+        assert_true(config->term > peer->told_term);
+    else
+        assert_true(config->term >= peer->told_term);
+    peer->told_term = config->term;
+    if (action->with_secret) {
+        const struct member *member = cluster_member(config, peer->server);
+        assert_non_null(member);
+        assert_int_equal(member->incarnation, peer->incarnation);
+    }
+}
+
+static void check_id(struct world *world, const struct cm_action *action)
+{
+    struct world_store *store = world->store;
+    struct world_connection *peer = &world->connections[action->connection];
+    uint32_t id = action->client_id;
+    assert_true(id >= 1 && store->version > 0 && id < WORLD_IDS);
+    assert_true(id < store->history[store->version]->next_client_id);
+    assert_false(store->id_given[id / 8] & (1 << id % 8));
+    store->id_given[id / 8] |= (uint8_t)(1 << id % 8);
+    store->ids_given++;
+    assert_true(peer->wants_id && peer->id_tag == action->tag);
+    peer->wants_id = false;
+}
+
+static void note_sent(struct world *world, const struct cm_output *output,
+                      const struct cm_action *action)
+{
+    struct world_connection *peer = &world->connections[action->connection];
+    assert_true(peer->open && world->sent_count < WORLD_SENT);
+    if (action->kind == CM_ACTION_CONFIGURATION)
+        check_configuration(world, action);
+    else if (action->kind == CM_ACTION_CLIENT_ID)
+        check_id(world, action);
+    else if (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EBUSY)
+        peer->wants_id = false;
+
+    struct world_sent *sent = &world->sent[world->sent_count++];
+    *sent = (struct world_sent){.kind = action->kind,
+                                .connection = action->connection,
+                                .tag = action->tag,
+                                .with_secret = action->with_secret,
+                                .term = action->config ? action->config->term : 0,
+                                .client_id = action->client_id,
+                                .error = action->error,
+                                .waiting_count = output->waiting_count};
+    memcpy(sent->waiting_for, output->waiting_for,
+           output->waiting_count * sizeof output->waiting_for[0]);
+    if (action->kind == CM_ACTION_FAILURE) {
+        assert_true(action->error < 0 && strlen(action->detail) > 10);
+        snprintf(sent->detail, sizeof sent->detail, "%s", action->detail);
+    }
+}
+
+static void start_store(struct world *world, const struct cm_action *action)
+{
+    assert_false(world->reading || world->storing);
+    assert_true(cm_state_leads(world->state) && action->config->has_secret);
+    world->storing = true;
+    world->expected_version = action->expected_version;
+    world->proposal = cluster_copy(action->config);
+}
+
+void world_step(struct world *world, const struct cm_event *event)
+{
+    const struct cm_output *output = cm_state_step(world->state, event);
+    for (uint32_t i = 0; i < output->count; i++) {
+        const struct cm_action *action = &output->actions[i];
+        switch (action->kind) {
+        case CM_ACTION_READ:
+            assert_false(world->reading || world->storing);
+            world->reading = true;
+            break;
+        case CM_ACTION_STORE:
+            start_store(world, action);
+            break;
+        case CM_ACTION_STOP:
+            world->stopped = true;
+            world->stop_error = action->error;
+            break;
+        default:
+            note_sent(world, output, action);
+            break;
+        }
+    }
+}
+
+void world_answer_read(struct world *world, int error)
+{
+    assert_true(world->reading);
+    world->reading = false;
+    uint64_t version = world->store->version;
+    world_step(world, &(struct cm_event){
+                          .kind = CM_EVENT_READ,
+                          .error = error,
+                          .version = error ? 0 : version,
+                          .config = error || version == 0 ? NULL : world->store->history[version]});
+}
+
+void world_answer_store(struct world *world, enum world_outcome outcome)
+{
+    assert_true(world->storing);
+    struct cluster_config *proposal = world->proposal;
+    world->storing = false;
+    world->proposal = NULL;
+
+    struct cm_event event = {.kind = CM_EVENT_STORED, .error = ROWAN_EVERSION};
+    bool arrives = outcome == WORLD_OK || outcome == WORLD_UNKNOWN_WON;
+    if (arrives && world->expected_version == world->store->version) {
+        put(world->store, proposal);
+        event.error = ROWAN_OK;
+        event.version = world->store->version;
+    }
+    cluster_release(proposal);
+    if (outcome == WORLD_ERROR)
+        event.error = ROWAN_EIO;
+    else if (outcome != WORLD_OK)
+        event.error = ROWAN_EUNKNOWN;
+    world_step(world, &event);
+}
+
+void world_settle(struct world *world)
+{
+    while (!world->stopped && (world->reading || world->storing)) {
+        if (world->reading)
+            world_answer_read(world, ROWAN_OK);
+        else
+            world_answer_store(world, WORLD_OK);
+    }
+}
+
+void world_open(struct world *world, uint32_t connection)
+{
+    world->connections[connection] = (struct world_connection){.open = true};
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_OPENED, .connection = connection});
+}
+
+void world_close(struct world *world, uint32_t connection)
+{
+    world->connections[connection] = (struct world_connection){0};
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CLOSED, .connection = connection});
+}
+
+void world_lead(struct world *world, bool leader)
+{
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = leader});
+}
+
+struct cm_join world_join_of(uint32_t server)
+{
+    struct cm_join join = {.server = server,
+                           .incarnation = 1000 + server,
+                           .workers = 2,
+                           .block_limit = 65536,
+                           .fabric = "shm",
+                           .durability = "fence"};
+    snprintf(join.address, sizeof join.address, "shm:/run/server-%u", server);
+    return join;
+}
+
+void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join)
+{
+    world->connections[connection].server = join->server;
+    world->connections[connection].incarnation = join->incarnation;
+    world_step(world,
+               &(struct cm_event){
+                   .kind = CM_EVENT_JOIN, .connection = connection, .tag = tag, .join = join});
+}
+
+void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term)
+{
+    world->connections[connection].asked = true;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_GET_CONFIGURATION,
+                                         .connection = connection,
+                                         .tag = tag,
+                                         .known_term = known_term});
+}
+
+void world_new_id(struct world *world, uint32_t connection, uint32_t tag)
+{
+    struct world_connection *peer = &world->connections[connection];
+    if (!peer->wants_id)
+        peer->id_tag = tag;
+    peer->wants_id = true;
+    world_step(world, &(struct cm_event){
+                          .kind = CM_EVENT_NEW_CLIENT_ID, .connection = connection, .tag = tag});
+}
+
+void world_join_all(struct world *world, uint32_t servers)
+{
+    for (uint32_t server = 1; server <= servers; server++) {
+        struct cm_join join = world_join_of(server);
+        world_open(world, server);
+        world_join(world, server, 100 + server, &join);
+    }
+}
+
+struct world *world_cluster(struct world_store *store, uint32_t servers)
+{
+    struct cm_state_options options = world_options(servers, servers < 3 ? servers : 3, 0);
+    struct world *world = world_create(store, &options);
+    world_settle(world);
+    world_lead(world, true);
+    world_settle(world);
+    world_join_all(world, servers);
+    world_settle(world);
+    assert_non_null(cm_state_config(world->state));
+    world_forget(world);
+    return world;
+}
+
+void world_forget(struct world *world)
+{
+    world->sent_count = 0;
+}
+
+const struct world_sent *world_last(const struct world *world, uint32_t connection)
+{
+    for (uint32_t i = world->sent_count; i > 0; i--) {
+        if (world->sent[i - 1].connection == connection)
+            return &world->sent[i - 1];
+    }
+    return NULL;
+}

@@ -1,0 +1,102 @@
+/* world.h - a coordination service in memory and the record of what a state answered, for the tests
+ * of the configuration manager. Every check of what may be sent is here, so that each test makes
+ * it. */
+#ifndef TEST_UNIT_CM_WORLD_H
+#define TEST_UNIT_CM_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cm/state.h"
+
+enum { WORLD_HISTORY = 4096, WORLD_IDS = 1 << 22, WORLD_SENT = 8192, WORLD_MANAGERS = 3 };
+
+enum world_outcome {
+    WORLD_OK,           /* the compare-and-set is judged by its version */
+    WORLD_UNKNOWN_WON,  /* judged so too, and the answer is lost */
+    WORLD_UNKNOWN_LOST, /* never arrives, and the answer is lost */
+    WORLD_ERROR,        /* never arrives: ROWAN_EIO */
+};
+
+/* What is stored; shared by the managers of a test. */
+struct world_store {
+    uint64_t version;
+    struct cluster_config *history[WORLD_HISTORY + 1]; /* by version; 0: none */
+    uint8_t id_given[WORLD_IDS / 8];
+    uint32_t ids_given;
+};
+
+/* One message that a connection was sent. */
+struct world_sent {
+    enum cm_action_kind kind;
+    uint32_t connection, tag;
+    bool with_secret;
+    uint64_t term; /* of a configuration; 0: none */
+    uint32_t client_id;
+    int error;
+    char detail[CM_MAX_DETAIL_BYTES + 1];
+    uint32_t waiting_count;
+    uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
+};
+
+struct world_connection {
+    bool open, asked, wants_id;
+    uint32_t id_tag;
+    uint32_t server; /* of its last Join */
+    uint64_t incarnation;
+    uint64_t told_term;
+};
+
+/* A manager, and what waits for it. */
+struct world {
+    struct world_store *store;
+    struct cm_state *state;
+    bool reading, storing;
+    struct cluster_config *proposal; /* a copy, as coord_cas takes one */
+    uint64_t expected_version;
+    bool stopped;
+    int stop_error;
+    uint32_t sent_count; /* since world_forget */
+    struct world_sent sent[WORLD_SENT];
+    struct world_connection connections[64];
+};
+
+void world_store_init(struct world_store *store);
+void world_store_fini(struct world_store *store);
+
+/* Options for servers 1 to `servers`. */
+struct cm_state_options world_options(uint32_t servers, uint32_t replicas, uint32_t shards);
+
+/* Steps CM_EVENT_START too. */
+struct world *world_create(struct world_store *store, const struct cm_state_options *options);
+void world_destroy(struct world *world);
+
+void world_step(struct world *world, const struct cm_event *event);
+
+/* Answers what is under way. */
+void world_answer_read(struct world *world, int error);
+void world_answer_store(struct world *world, enum world_outcome outcome);
+
+/* Answers, all going well, until nothing is under way. */
+void world_settle(struct world *world);
+
+void world_open(struct world *world, uint32_t connection);
+void world_close(struct world *world, uint32_t connection);
+void world_lead(struct world *world, bool leader);
+struct cm_join world_join_of(uint32_t server);
+void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join);
+void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term);
+void world_new_id(struct world *world, uint32_t connection, uint32_t tag);
+
+/* Opens connections 1 to `servers`, by which the servers of these numbers join. */
+void world_join_all(struct world *world, uint32_t servers);
+
+/* A manager that leads a cluster of these servers, settled; nothing sent is remembered. */
+struct world *world_cluster(struct world_store *store, uint32_t servers);
+
+void world_forget(struct world *world);
+
+/* The last message to the connection, or NULL. */
+const struct world_sent *world_last(const struct world *world, uint32_t connection);
+
+#endif

@@ -1,0 +1,147 @@
+/* coord_fixture.h - a directory for each test, and owners of handles on it. Include after cmocka.h.
+ */
+#ifndef COORD_COORD_FIXTURE_H
+#define COORD_COORD_FIXTURE_H
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/error.h"
+#include "common/coord/coord.h"
+#include "test/lib/temp_dir.h"
+#include "test/lib/wait.h"
+
+static struct temp_dir dir;
+
+static inline int setup(void **state)
+{
+    (void)state;
+    temp_dir_init(&dir);
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    (void)state;
+    temp_dir_fini(&dir);
+    return 0;
+}
+
+/* What a handle has answered. */
+struct owner {
+    struct coord *coord;
+    bool answered;
+    int error;
+    uint64_t version;
+    size_t bytes;
+    uint8_t value[COORD_MAX_VALUE_BYTES];
+    unsigned changes;
+    unsigned wins;
+    unsigned losses;
+};
+
+static struct owner alice, bob;
+
+static inline void on_read(void *context, int error, const void *value, size_t bytes,
+                           uint64_t version)
+{
+    struct owner *owner = context;
+
+    owner->answered = true;
+    owner->error = error;
+    owner->version = version;
+    owner->bytes = bytes;
+    assert_true(bytes <= sizeof(owner->value));
+    if (bytes > 0)
+        memcpy(owner->value, value, bytes);
+}
+
+static inline void on_cas(void *context, int error, uint64_t version)
+{
+    struct owner *owner = context;
+
+    owner->answered = true;
+    owner->error = error;
+    owner->version = version;
+}
+
+static inline void on_change(void *context)
+{
+    ((struct owner *)context)->changes++;
+}
+
+static inline void on_leader(void *context, bool leader)
+{
+    struct owner *owner = context;
+
+    if (leader)
+        owner->wins++;
+    else
+        owner->losses++;
+}
+
+static inline void open_owner(struct owner *owner)
+{
+    memset(owner, 0, sizeof(*owner));
+    assert_int_equal(coord_open_file(dir.path, NULL, &owner->coord), 0);
+}
+
+static inline enum poll_result poll_owner(struct owner *owner)
+{
+    uint64_t wake_ns = WAKE_NEVER;
+
+    return coord_poll(owner->coord, clock_now_ns(clock_system()), &wake_ns);
+}
+
+static inline bool is_answered(struct owner *owner)
+{
+    poll_owner(owner);
+    return owner->answered;
+}
+
+static inline int read_value(struct owner *owner)
+{
+    owner->answered = false;
+    assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
+    assert_true(WAIT_FOR(is_answered(owner)));
+    return owner->error;
+}
+
+static inline int cas_value(struct owner *owner, uint64_t expected, const void *value, size_t bytes)
+{
+    owner->answered = false;
+    assert_int_equal(coord_cas(owner->coord, expected, value, bytes, on_cas, owner), 0);
+    assert_true(WAIT_FOR(is_answered(owner)));
+    return owner->error;
+}
+
+static inline void save_file(const char *name, const uint8_t *bytes, size_t count)
+{
+    int fd = open(temp_dir_at(&dir, name), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, count), count);
+    close(fd);
+}
+
+/* Takes and holds the lock of `name` as another process would. */
+static inline int hold_lock(const char *name)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = open(temp_dir_at(&dir, name), O_RDWR | O_CREAT, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+    return fd;
+}
+
+/* Made by a script apart from this code from the layout in coord_store.h. */
+static const uint8_t golden[] = {0x52, 0x57, 0x43, 0x4f, 0x4f, 0x52, 0x44, 0x31, 0x07, 0x00,
+                                 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x05, 0x00, 0x00, 0x00,
+                                 0x4c, 0xbb, 0x71, 0x9a, 0x00, 0x00, 0x00, 0x00, 0x1d, 0xba,
+                                 0xcd, 0x75, 0x68, 0x65, 0x6c, 0x6c, 0x6f};
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#endif

@@ -1,0 +1,49 @@
+/* pm_fixture.h - a directory for each test and a map in it. Include after cmocka.h. */
+#ifndef PM_PM_FIXTURE_H
+#define PM_PM_FIXTURE_H
+
+#include <sys/stat.h>
+
+#include "common/base/error.h"
+#include "common/pm/pm.h"
+#include "test/lib/temp_dir.h"
+
+enum { PAGE = 4096, MAP_BYTES = 16 * PAGE };
+
+static struct temp_dir dir;
+
+static inline int setup(void **state)
+{
+    (void)state;
+    temp_dir_init(&dir);
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    (void)state;
+    temp_dir_fini(&dir);
+    return 0;
+}
+
+static inline struct pm_open_options options_of(const char *name, int create)
+{
+    return (struct pm_open_options){.path = temp_dir_at(&dir, name),
+                                    .bytes = MAP_BYTES,
+                                    .create = create,
+                                    .durability = PM_FENCE};
+}
+
+static inline struct pm *create_map(enum pm_durability durability)
+{
+    struct pm_open_options options = options_of("pm", 1);
+    struct pm *pm = NULL;
+
+    options.durability = durability;
+    assert_int_equal(pm_open(&options, &pm), 0);
+    return pm;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#endif

@@ -1,0 +1,351 @@
+/* pm_open_test.c - opening and peers with the file backend: what lasts, what is locked and what is
+ * refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "test/unit/pm/pm_fixture.h"
+
+/* The answer to an open that must not succeed; `out` must stay as it was. */
+static int refusal(const struct pm_open_options *options)
+{
+    struct pm *const untouched = (struct pm *)&dir;
+    struct pm *pm = untouched;
+    int error = pm_open(options, &pm);
+
+    assert_ptr_equal(pm, untouched);
+    return error;
+}
+
+static bool exists(const char *name)
+{
+    return access(temp_dir_at(&dir, name), F_OK) == 0;
+}
+
+static void make_file(const char *name, off_t bytes)
+{
+    int fd = open(temp_dir_at(&dir, name), O_RDWR | O_CREAT | O_EXCL, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, bytes), 0);
+    close(fd);
+}
+
+static void what_was_fenced_is_there_after_close_and_open(void **state)
+{
+    struct pm_open_options options = options_of("pm", 0);
+    struct pm *pm = create_map(PM_FENCE);
+    char bytes[] = "thirteen bytes";
+    uint64_t word = UINT64_C(0x0123456789abcdef);
+
+    (void)state;
+    assert_string_equal(pm->backend, "file");
+    assert_int_equal(pm->durability, PM_FENCE);
+    pm_store(pm, 5 * PAGE + 3, bytes, 13);
+    pm_store(pm, 8, &word, sizeof(word));
+    assert_int_equal(pm_fence_wait(pm), 0);
+    pm_close(pm);
+
+    options.bytes = 0;
+    assert_int_equal(pm_open(&options, &pm), 0);
+    assert_int_equal(pm->bytes, MAP_BYTES);
+    assert_memory_equal(pm_at(pm, 5 * PAGE + 3), bytes, 13);
+    assert_int_equal(*((const uint8_t *)pm_at(pm, 5 * PAGE + 16)), 0);
+    assert_memory_equal(pm_at(pm, 8), &word, sizeof(word));
+    pm_zero(pm, 5 * PAGE + 4, 12);
+    assert_int_equal(*((const uint8_t *)pm_at(pm, 5 * PAGE + 3)), 't');
+    assert_int_equal(*((const uint8_t *)pm_at(pm, 5 * PAGE + 4)), 0);
+    pm_close(pm);
+}
+
+static void a_new_file_is_zero_and_has_all_its_blocks(void **state)
+{
+    struct pm *pm = create_map(PM_NONE);
+    struct stat st;
+
+    (void)state;
+    for (size_t i = 0; i < MAP_BYTES; i++)
+        assert_int_equal(pm->base[i], 0);
+    assert_int_equal(stat(temp_dir_at(&dir, "pm"), &st), 0);
+    assert_int_equal(st.st_size, MAP_BYTES);
+    assert_true(st.st_blocks * 512 >= MAP_BYTES);
+    pm_close(pm);
+}
+
+static void a_sparse_file_gets_its_blocks_when_opened(void **state)
+{
+    struct pm_open_options options = options_of("sparse", 0);
+    struct pm *pm;
+    struct stat st;
+
+    (void)state;
+    make_file("sparse", MAP_BYTES);
+    assert_int_equal(pm_open(&options, &pm), 0);
+    pm_close(pm);
+    assert_int_equal(stat(temp_dir_at(&dir, "sparse"), &st), 0);
+    assert_true(st.st_blocks * 512 >= MAP_BYTES);
+}
+
+static void a_second_opener_is_refused_until_the_first_closes(void **state)
+{
+    struct pm_open_options options = options_of("pm", 0);
+    struct pm *pm = create_map(PM_FENCE);
+
+    (void)state;
+    assert_int_equal(refusal(&options), ROWAN_EINUSE);
+    pm_close(pm);
+    assert_int_equal(pm_open(&options, &pm), 0);
+    assert_int_equal(refusal(&options), ROWAN_EINUSE);
+    pm_close(pm);
+}
+
+static void the_lock_ends_with_close_although_a_peer_holds_the_descriptor(void **state)
+{
+    struct pm_open_options options = options_of("pm", 0);
+    struct pm *pm = create_map(PM_FENCE);
+    int peer_fd = dup(pm->fd);
+
+    (void)state;
+    pm_close(pm);
+    assert_int_equal(pm_open(&options, &pm), 0);
+    pm_close(pm);
+    close(peer_fd);
+}
+
+static void two_maps_share_a_file_only_where_they_do_not_overlap(void **state)
+{
+    struct pm_open_options options = options_of("device", 0);
+    struct pm *low, *high;
+
+    (void)state;
+    make_file("device", 3 * MAP_BYTES);
+    assert_int_equal(pm_open(&options, &low), 0);
+    options.offset = MAP_BYTES - PAGE;
+    assert_int_equal(refusal(&options), ROWAN_EINUSE);
+    options.offset = MAP_BYTES;
+    options.bytes = 0; /* all that is behind */
+    assert_int_equal(pm_open(&options, &high), 0);
+    assert_int_equal(high->bytes, 2 * MAP_BYTES);
+    assert_int_equal(high->offset, MAP_BYTES);
+
+    pm_store(high, 0, "high", 4);
+    assert_int_equal(pm_fence_wait(high), 0);
+    assert_int_equal(low->base[0], 0);
+    pm_close(low);
+    pm_close(high);
+
+    options.offset = 0;
+    assert_int_equal(pm_open(&options, &low), 0);
+    assert_memory_equal(pm_at(low, MAP_BYTES), "high", 4);
+    pm_close(low);
+}
+
+static void create_leaves_an_existing_file_alone(void **state)
+{
+    struct pm_open_options options = options_of("there", 1);
+    struct stat st;
+
+    (void)state;
+    make_file("there", 123);
+    assert_int_equal(refusal(&options), ROWAN_EEXISTS);
+    assert_int_equal(stat(temp_dir_at(&dir, "there"), &st), 0);
+    assert_int_equal(st.st_size, 123);
+}
+
+static void a_missing_file_or_directory_is_not_found(void **state)
+{
+    struct pm_open_options options = options_of("nowhere", 0);
+
+    (void)state;
+    assert_int_equal(refusal(&options), ROWAN_ENOTFOUND);
+    options.path = temp_dir_at(&dir, "nowhere/pm");
+    options.create = 1;
+    assert_int_equal(refusal(&options), ROWAN_ENOTFOUND);
+    make_file("plain", 0);
+    options.path = temp_dir_at(&dir, "plain/pm");
+    assert_int_equal(refusal(&options), ROWAN_ENOTFOUND);
+}
+
+static void without_permission_nothing_is_opened_or_made(void **state)
+{
+    struct pm_open_options options = options_of("locked", 0);
+    const uid_t user = geteuid();
+
+    (void)state;
+    make_file("locked", MAP_BYTES);
+    assert_int_equal(chmod(temp_dir_at(&dir, "locked"), 0400), 0);
+    assert_int_equal(chmod(dir.path, 0555), 0);
+    if (user == 0)
+        assert_int_equal(seteuid(65534), 0); /* root may everything */
+    assert_int_equal(refusal(&options), ROWAN_EPERMISSION);
+    options = options_of("new", 1);
+    assert_int_equal(refusal(&options), ROWAN_EPERMISSION);
+    if (user == 0)
+        assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(dir.path, 0700), 0);
+}
+
+static void a_file_smaller_than_the_map_is_refused(void **state)
+{
+    struct pm_open_options options = options_of("small", 0);
+
+    (void)state;
+    make_file("small", MAP_BYTES - 1);
+    assert_int_equal(refusal(&options), ROWAN_EFORMAT);
+    options.bytes = PAGE;
+    options.offset = MAP_BYTES - PAGE;
+    assert_int_equal(refusal(&options), ROWAN_EFORMAT);
+    options.bytes = 0;
+    options.offset = 2 * MAP_BYTES;
+    assert_int_equal(refusal(&options), ROWAN_EFORMAT);
+    make_file("empty", 0);
+    options = options_of("empty", 0);
+    options.bytes = 0;
+    assert_int_equal(refusal(&options), ROWAN_EFORMAT);
+}
+
+static void sizes_and_offsets_must_be_whole_pages(void **state)
+{
+    struct pm_open_options options = options_of("pm", 1);
+
+    (void)state;
+    options.bytes = MAP_BYTES + 1;
+    assert_int_equal(refusal(&options), ROWAN_EINVALID);
+    options.bytes = 0;
+    assert_int_equal(refusal(&options), ROWAN_EINVALID);
+    options.bytes = MAP_BYTES;
+    options.offset = 64;
+    assert_int_equal(refusal(&options), ROWAN_EINVALID);
+    options.offset = UINT64_MAX - PAGE + 1;
+    assert_int_equal(refusal(&options), ROWAN_EINVALID);
+    assert_false(exists("pm"));
+}
+
+static void what_is_no_memory_is_refused(void **state)
+{
+    struct pm_open_options options = options_of("pm", 0);
+
+    (void)state;
+    options.path = dir.path;
+    assert_int_equal(refusal(&options), ROWAN_EINVALID);
+    options.path = "/dev/null";
+    assert_int_equal(refusal(&options), ROWAN_EINVALID);
+    assert_int_equal(mkfifo(temp_dir_at(&dir, "fifo"), 0600), 0);
+    options.path = temp_dir_at(&dir, "fifo");
+    assert_int_equal(refusal(&options), ROWAN_EINVALID);
+}
+
+static void a_file_that_finds_no_space_is_gone_again(void **state)
+{
+    struct pm_open_options options = options_of("pm", 1);
+    struct rlimit before, limit;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = MAP_BYTES / 2, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(refusal(&options), ROWAN_ENOSPACE);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_false(exists("pm"));
+}
+
+static void on_tmpfs_no_fence_promises_anything(void **state)
+{
+    char path[] = "/dev/shm/rowan-test-XXXXXX";
+    enum pm_durability asked[] = {PM_FENCE, PM_ASYNC, PM_NONE};
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, MAP_BYTES), 0);
+    close(fd);
+    for (size_t i = 0; i < 3; i++) {
+        struct pm_open_options options = {.path = path, .durability = asked[i]};
+        struct pm *pm;
+
+        assert_int_equal(pm_open(&options, &pm), 0);
+        assert_int_equal(pm->durability, PM_NONE);
+        assert_int_equal(pm_fence_done(pm, pm_fence_start(pm)), 1);
+        pm_close(pm);
+    }
+    unlink(path);
+}
+
+static void a_peer_sees_and_makes_the_same_stores(void **state)
+{
+    struct pm *owner = create_map(PM_FENCE), *peer;
+    int fd = dup(owner->fd);
+
+    (void)state;
+    assert_int_equal(pm_open_peer(fd, PAGE, MAP_BYTES - PAGE, PM_FENCE, NULL, &peer), 0);
+    assert_int_equal(peer->durability, PM_FENCE);
+    assert_int_equal(fcntl(fd, F_GETFD), -1); /* the map owns it */
+    pm_store(peer, 0, "from the peer", 13);
+    assert_int_equal(pm_fence_wait(peer), 0);
+    assert_memory_equal(pm_at(owner, PAGE), "from the peer", 13);
+    pm_close(peer);
+    pm_close(owner);
+}
+
+static void a_peers_memory_must_be_as_large_as_it_said(void **state)
+{
+    struct pm *peer = NULL;
+    int fd = memfd_create("peer", MFD_CLOEXEC);
+
+    (void)state;
+    assert_int_equal(ftruncate(fd, MAP_BYTES), 0);
+    assert_int_equal(pm_open_peer(fd, PAGE, MAP_BYTES, PM_FENCE, NULL, &peer), ROWAN_EFORMAT);
+    assert_int_equal(pm_open_peer(fd, 1, MAP_BYTES, PM_FENCE, NULL, &peer), ROWAN_EINVALID);
+    assert_int_equal(pm_open_peer(fd, 0, 0, PM_FENCE, NULL, &peer), ROWAN_EINVALID);
+    assert_null(peer);
+    assert_int_not_equal(fcntl(fd, F_GETFD), -1); /* still ours */
+
+    assert_int_equal(pm_open_peer(fd, 0, MAP_BYTES, PM_FENCE, NULL, &peer), 0);
+    assert_int_equal(peer->durability, PM_NONE);
+    pm_close(peer);
+}
+
+static void durabilities_have_the_names_of_the_setting(void **state)
+{
+    (void)state;
+    assert_string_equal(pm_durability_name(PM_FENCE), "fence");
+    assert_string_equal(pm_durability_name(PM_ASYNC), "async");
+    assert_string_equal(pm_durability_name(PM_NONE), "none");
+    pm_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_fenced_is_there_after_close_and_open),
+        TEST(a_new_file_is_zero_and_has_all_its_blocks),
+        TEST(a_sparse_file_gets_its_blocks_when_opened),
+        TEST(a_second_opener_is_refused_until_the_first_closes),
+        TEST(the_lock_ends_with_close_although_a_peer_holds_the_descriptor),
+        TEST(two_maps_share_a_file_only_where_they_do_not_overlap),
+        TEST(create_leaves_an_existing_file_alone),
+        TEST(a_missing_file_or_directory_is_not_found),
+        TEST(without_permission_nothing_is_opened_or_made),
+        TEST(a_file_smaller_than_the_map_is_refused),
+        TEST(sizes_and_offsets_must_be_whole_pages),
+        TEST(what_is_no_memory_is_refused),
+        TEST(a_file_that_finds_no_space_is_gone_again),
+        TEST(on_tmpfs_no_fence_promises_anything),
+        TEST(a_peer_sees_and_makes_the_same_stores),
+        TEST(a_peers_memory_must_be_as_large_as_it_said),
+        TEST(durabilities_have_the_names_of_the_setting),
+    };
+
+    return cmocka_run_group_tests_name("pm_open", tests, NULL, NULL);
+}

@@ -1,0 +1,96 @@
+/* The table of incomplete long entries, through join.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/join.h"
+
+static const struct entry_format format = {.seed = 1, .block_limit = 4096};
+
+static int setup(void **state)
+{
+    static struct join join;
+    *state = &join;
+    return join_init(&join, &format);
+}
+
+static int teardown(void **state)
+{
+    join_fini(*state);
+    return 0;
+}
+
+static struct join_entry *add(struct join *join, uint16_t shard, uint64_t version, uint16_t block,
+                              uint16_t blocks)
+{
+    const struct entry_header header = {.type = ENTRY_PUT,
+                                        .shard = shard,
+                                        .version = version,
+                                        .block = block,
+                                        .blocks = blocks};
+    return join_add(join, &header, 4096 * version + 64u * block + 64);
+}
+
+static void an_entry_is_whole_when_its_last_block_has_come(void **state)
+{
+    struct join *join = *state;
+    assert_null(add(join, 3, 10, 1, 3));
+    assert_null(add(join, 3, 10, 0, 3));
+    struct join_entry *entry = add(join, 3, 10, 2, 3);
+    assert_non_null(entry);
+    for (uint16_t block = 0; block < 3; block++)
+        assert_int_equal(entry->offsets[block], 4096 * 10 + 64 * block + 64);
+}
+
+static void a_block_that_comes_twice_counts_once(void **state)
+{
+    struct join *join = *state;
+    assert_null(add(join, 3, 10, 0, 2));
+    assert_null(add(join, 3, 10, 0, 2));
+    assert_non_null(add(join, 3, 10, 1, 2));
+}
+
+static void entries_of_two_shards_with_one_version_are_kept_apart(void **state)
+{
+    struct join *join = *state;
+    assert_null(add(join, 3, 10, 0, 2));
+    assert_null(add(join, 4, 10, 1, 2));
+    assert_non_null(add(join, 3, 10, 1, 2));
+}
+
+static void a_removed_entry_starts_again_from_nothing(void **state)
+{
+    struct join *join = *state;
+    assert_null(add(join, 3, 10, 0, 2));
+    join_remove(add(join, 3, 10, 1, 2));
+    assert_null(add(join, 3, 10, 1, 2));
+}
+
+static void a_full_table_gives_up_the_oldest_entry(void **state)
+{
+    struct join *join = *state;
+    for (uint64_t version = 1; version <= JOIN_ENTRIES; version++)
+        assert_null(add(join, 0, version, 0, 2));
+    assert_null(add(join, 0, JOIN_ENTRIES + 1, 0, 2));
+    assert_non_null(add(join, 0, 2, 1, 2));
+    assert_non_null(add(join, 0, JOIN_ENTRIES + 1, 1, 2));
+    assert_null(add(join, 0, 1, 1, 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_entry_is_whole_when_its_last_block_has_come, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_block_that_comes_twice_counts_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(entries_of_two_shards_with_one_version_are_kept_apart,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_removed_entry_starts_again_from_nothing, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_full_table_gives_up_the_oldest_entry, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,388 @@
+/* Connections of a tool: one to the CM (the client's cm_link), one to each server's control
+ * endpoint, which has the number behind the workers'. Driven by admin_wait on the tool's thread.
+ *
+ * A call goes posted -> sent -> done. It ends early when the connection cannot be made or breaks: a
+ * person who asks wants to be told, not to wait.
+ */
+#include "tools/admin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cm_link.h"
+#include "common/base/assert.h"
+#include "common/base/config.h"
+#include "common/base/error.h"
+#include "common/reactor/wait.h"
+
+enum { EVENTS = 32, SCHEME_BYTES = 16 };
+
+struct server_link {
+    struct peer peer;
+    uint32_t server;
+    uint64_t incarnation;
+};
+
+struct admin {
+    struct clock *clock;
+    struct fabric *fabric;
+    struct fabric_endpoint *endpoint;
+    struct event_source source;
+    struct cm_link cm;
+    struct cluster_config *config;
+    struct server_link *links[CLUSTER_MAX_MEMBERS * 2]; /* those of older incarnations too */
+    uint32_t link_count;
+    struct admin_call *calls; /* not done */
+    uint32_t next_tag;
+    uint64_t ended; /* calls, so far */
+};
+
+int admin_find_cm(const char *cm, const char *dir, char *out, size_t room)
+{
+    if (*cm) {
+        size_t bytes = strlen(cm);
+
+        if (bytes >= room)
+            return ROWAN_EINVALID;
+        memcpy(out, cm, bytes + 1);
+        return 0;
+    }
+    return config_read_cm(*dir ? dir : ".", out, room);
+}
+
+void admin_print_no_cm(const char *program, const char *dir, int error)
+{
+    if (error != ROWAN_ENOTFOUND)
+        fprintf(stderr, "%s: address of the CM: %s\n", program, error_sentence(error));
+    else if (*dir)
+        fprintf(stderr, "%s: %s is no directory of a cluster: it has no file cm\n", program, dir);
+    else
+        fprintf(stderr,
+                "%s: which cluster? This directory has no file cm: give --dir or --cm, or change "
+                "into the cluster's directory\n",
+                program);
+}
+
+const struct cluster_config *admin_config(const struct admin *admin)
+{
+    return admin->config;
+}
+
+uint64_t admin_now_ns(const struct admin *admin)
+{
+    return clock_now_ns(admin->clock);
+}
+
+/* --- calls --- */
+
+static void end_call(struct admin *admin, struct admin_call *call, int error)
+{
+    struct admin_call **at = &admin->calls;
+
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
+    call->error = error;
+    call->done = true;
+    admin->ended++;
+}
+
+void admin_post(struct admin *admin, struct admin_call *call, uint32_t server,
+                const Rowan__ControlMessage *request, uint64_t timeout_ns)
+{
+    *call = (struct admin_call){.server = server,
+                                .tag = ++admin->next_tag,
+                                .deadline_ns = admin_now_ns(admin) + timeout_ns,
+                                .next = admin->calls};
+    call->bytes = (uint32_t)control_encode(call->tag, request, call->request, sizeof call->request);
+    ASSERT(call->bytes > 0);
+    admin->calls = call;
+}
+
+void admin_call_free(struct admin_call *call)
+{
+    control_free(call->reply);
+    call->reply = NULL;
+}
+
+static struct server_link *find_link(struct admin *admin, uint32_t server)
+{
+    const struct member *member = cluster_member(admin->config, server);
+
+    if (!member)
+        return NULL;
+    for (uint32_t i = 0; i < admin->link_count; i++) {
+        if (admin->links[i]->server == server &&
+            admin->links[i]->incarnation == member->incarnation)
+            return admin->links[i];
+    }
+    if (admin->link_count == CLUSTER_MAX_MEMBERS * 2)
+        return NULL;
+    struct server_link *link = calloc(1, sizeof *link);
+
+    if (!link)
+        return NULL;
+    peer_init(&link->peer, admin->endpoint, member->address, member->workers);
+    link->server = server;
+    link->incarnation = member->incarnation;
+    admin->links[admin->link_count++] = link;
+    return link;
+}
+
+/* Moves one call on. */
+static void push_call(struct admin *admin, struct admin_call *call, uint64_t now_ns,
+                      uint64_t *wake_ns)
+{
+    struct server_link *link = find_link(admin, call->server);
+
+    if (!link) {
+        end_call(admin, call, ROWAN_EUNREACHABLE);
+        return;
+    }
+    if (now_ns >= call->deadline_ns) {
+        end_call(admin, call, ROWAN_ETIMEDOUT);
+        return;
+    }
+    if (call->deadline_ns < *wake_ns)
+        *wake_ns = call->deadline_ns;
+    if (call->sent)
+        return;
+    peer_want(&link->peer, now_ns, wake_ns);
+    if (link->peer.state != PEER_UP)
+        return;
+    struct fabric_iov iov = {.data = call->request, .bytes = call->bytes};
+    int error = fabric_send(link->peer.conn, &iov, 1, FABRIC_COPY, 0);
+
+    if (error && error != ROWAN_EAGAIN)
+        end_call(admin, call, error);
+    call->sent = error == 0;
+}
+
+static void take_answer(struct admin *admin, uint32_t server, const struct fabric_event *event)
+{
+    Rowan__ControlMessage *reply;
+    uint32_t tag;
+    int error = control_decode(event->data, event->bytes, &tag, &reply);
+    struct admin_call *call = admin->calls;
+
+    if (error)
+        return; /* the call it was for ends by its timeout */
+    while (call && !(call->tag == tag && call->server == server))
+        call = call->next;
+    if (!call) {
+        control_free(reply);
+    } else if (reply->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE) {
+        int failure = reply->failure->error;
+
+        control_free(reply);
+        end_call(admin, call, failure < 0 ? failure : ROWAN_EFORMAT);
+    } else {
+        call->reply = reply;
+        end_call(admin, call, 0);
+    }
+}
+
+static void fail_calls(struct admin *admin, uint32_t server, int error)
+{
+    struct admin_call *next;
+
+    for (struct admin_call *call = admin->calls; call; call = next) {
+        next = call->next;
+        if (call->server == server)
+            end_call(admin, call, error);
+    }
+}
+
+/* --- events --- */
+
+static void take_event(struct admin *admin, const struct fabric_event *event, uint64_t now_ns)
+{
+    struct peer *peer = event->conn->user;
+    struct server_link *link =
+        (struct server_link *)((char *)peer - offsetof(struct server_link, peer));
+    bool is_cm = peer == &admin->cm.peer;
+
+    switch (event->kind) {
+    case FABRIC_CONNECTED:
+        if (is_cm)
+            cm_link_connected(&admin->cm);
+        else
+            peer_connected(peer);
+        break;
+    case FABRIC_CLOSED:
+        peer_closed(peer, event->error, now_ns);
+        if (!is_cm)
+            fail_calls(admin, link->server, peer->error);
+        break;
+    case FABRIC_MESSAGE:
+        if (is_cm)
+            cm_link_message(&admin->cm, event->data, event->bytes);
+        else
+            take_answer(admin, link->server, event);
+        fabric_message_release(event->conn, event->message);
+        break;
+    default:
+        break;
+    }
+}
+
+static void take_config(struct admin *admin)
+{
+    struct cluster_config *fresh = admin->cm.fresh;
+
+    if (!fresh)
+        return;
+    admin->cm.fresh = NULL;
+    cluster_release(admin->config);
+    admin->config = fresh;
+    fabric_endpoint_identity(admin->endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT,
+                                                                        .cluster = fresh->cluster,
+                                                                        .term = fresh->term});
+}
+
+static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct admin *admin = role;
+    struct fabric_event events[EVENTS];
+    unsigned count = fabric_poll(admin->endpoint, now_ns, events, EVENTS);
+    struct admin_call *next;
+    uint64_t ended = admin->ended;
+
+    for (unsigned i = 0; i < count; i++)
+        take_event(admin, &events[i], now_ns);
+    if (admin->cm.peer.broken) {
+        fabric_conn_close(admin->cm.peer.conn);
+        peer_closed(&admin->cm.peer, ROWAN_EFORMAT, now_ns);
+    }
+    take_config(admin);
+    cm_link_poll(&admin->cm, admin->config ? admin->config->term : 0, now_ns, wake_ns);
+    for (struct admin_call *call = admin->calls; call; call = next) {
+        next = call->next;
+        push_call(admin, call, now_ns, wake_ns);
+    }
+    fabric_flush(admin->endpoint);
+    return count || admin->ended != ended ? POLL_BUSY : POLL_IDLE;
+}
+
+int admin_wait(struct admin *admin, uint64_t until_ns)
+{
+    uint64_t wake_ns = until_ns;
+
+    if (admin_poll(admin, admin_now_ns(admin), &wake_ns) == POLL_BUSY)
+        return 0;
+    return event_source_wait(&admin->source, admin->clock, admin_poll, admin, until_ns);
+}
+
+/* --- open and close --- */
+
+static int wait_config(struct admin *admin, uint64_t timeout_ns)
+{
+    uint64_t until_ns = admin_now_ns(admin) + timeout_ns;
+
+    while (!admin->config) {
+        int error = admin_wait(admin, until_ns);
+
+        if (error)
+            return error;
+        if (!admin->config && admin_now_ns(admin) >= until_ns)
+            return admin->cm.peer.state == PEER_UP ? ROWAN_ETIMEDOUT : ROWAN_EUNREACHABLE;
+    }
+    return 0;
+}
+
+int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out)
+{
+    char scheme[SCHEME_BYTES];
+    size_t bytes = strcspn(cm_address, ":");
+    struct admin *admin;
+    int error;
+
+    if (bytes == 0 || bytes >= sizeof scheme || strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
+        return ROWAN_EINVALID;
+    memcpy(scheme, cm_address, bytes);
+    scheme[bytes] = 0;
+    admin = calloc(1, sizeof *admin);
+    if (!admin)
+        return ROWAN_ENOMEM;
+    admin->clock = clock_system();
+    error = fabric_open(scheme, NULL, &admin->fabric);
+    if (error)
+        goto no_fabric;
+    error = fabric_endpoint_open(admin->fabric, 0, &admin->endpoint);
+    if (error)
+        goto no_endpoint;
+    fabric_endpoint_source(admin->endpoint, &admin->source);
+    fabric_endpoint_identity(admin->endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
+    cm_link_init(&admin->cm, admin->endpoint, cm_address);
+    admin->cm.wants_id = false;
+    error = wait_config(admin, timeout_ns);
+    if (error)
+        goto no_config;
+    *out = admin;
+    return 0;
+
+no_config:
+    cm_link_fini(&admin->cm);
+    fabric_endpoint_close(admin->endpoint);
+no_endpoint:
+    fabric_close(admin->fabric);
+no_fabric:
+    free(admin);
+    return error;
+}
+
+void admin_close(struct admin *admin)
+{
+    if (!admin)
+        return;
+    for (uint32_t i = 0; i < admin->link_count; i++) {
+        peer_close(&admin->links[i]->peer);
+        free(admin->links[i]);
+    }
+    cm_link_fini(&admin->cm);
+    cluster_release(admin->config);
+    fabric_endpoint_close(admin->endpoint);
+    fabric_close(admin->fabric);
+    free(admin);
+}
+
+/* --- status of all --- */
+
+int admin_status(struct admin *admin, uint64_t timeout_ns, struct cluster_config **config,
+                 struct admin_call **calls)
+{
+    struct cluster_config *held = cluster_hold(admin->config);
+    struct admin_call *made = calloc(held->member_count, sizeof *made);
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
+    int error = 0;
+
+    if (!made) {
+        cluster_release(held);
+        return ROWAN_ENOMEM;
+    }
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
+    message.get_status = &get;
+    for (uint32_t i = 0; i < held->member_count; i++)
+        admin_post(admin, &made[i], held->members[i].server, &message, timeout_ns);
+    while (admin->calls && !error)
+        error = admin_wait(admin, WAKE_NEVER);
+    for (uint32_t i = 0; i < held->member_count; i++) {
+        if (made[i].done && !made[i].error &&
+            made[i].reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS)
+            made[i].error = ROWAN_EFORMAT;
+    }
+    if (error) {
+        while (admin->calls)
+            end_call(admin, admin->calls, error);
+        for (uint32_t i = 0; i < held->member_count; i++)
+            admin_call_free(&made[i]);
+        free(made);
+        cluster_release(held);
+        return error;
+    }
+    *config = held;
+    *calls = made;
+    return 0;
+}

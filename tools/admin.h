@@ -1,0 +1,63 @@
+/* admin.h - what tools ask the CM and the servers' control endpoints: the configuration, status,
+ * digests. One thread; calls run side by side. */
+#ifndef TOOLS_ADMIN_H
+#define TOOLS_ADMIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+#include "common/cluster/control.h"
+
+struct admin;
+
+/* admin_find_cm: the CM's address: `cm` itself if not empty, else what `dir` holds, else what the
+ * current directory holds. Errors: ROWAN_EINVALID (too long), and those of config_read_cm. */
+int admin_find_cm(const char *cm, const char *dir, char *out, size_t room);
+
+/* The sentence for an error of admin_find_cm, on standard error. */
+void admin_print_no_cm(const char *program, const char *dir, int error);
+
+/* admin_open: connects to the CM and fetches the configuration. Errors: ROWAN_EUNREACHABLE,
+ * ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
+int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out);
+
+/* NULL is fine. Outstanding calls are forgotten. */
+void admin_close(struct admin *admin);
+
+/* The newest configuration that the CM told of; valid until the next admin_wait. */
+const struct cluster_config *admin_config(const struct admin *admin);
+
+uint64_t admin_now_ns(const struct admin *admin);
+
+/* A question to a server's control endpoint. The owner keeps it in place until `done`. */
+struct admin_call {
+    uint32_t server;
+    bool done;
+    int error;                    /* when done: 0, or why there is no reply */
+    Rowan__ControlMessage *reply; /* when done without error; freed by admin_call_free */
+    struct admin_call *next;
+    uint64_t deadline_ns;
+    uint32_t tag;
+    bool sent;
+    uint32_t bytes;
+    uint8_t request[64];
+};
+
+/* admin_post: `request` is small (GetStatus, GetDigest). A server that cannot be reached ends the
+ * call at once, with the reason; a Failure in answer is an error too. */
+void admin_post(struct admin *admin, struct admin_call *call, uint32_t server,
+                const Rowan__ControlMessage *request, uint64_t timeout_ns);
+
+/* admin_wait: polls, or sleeps until something moves or `until_ns`. Errors: ROWAN_EIO. */
+int admin_wait(struct admin *admin, uint64_t until_ns);
+
+void admin_call_free(struct admin_call *call);
+
+/* GetStatus to every member at once; calls[i] belongs to member i of the configuration, which it
+ * pins: the caller releases *config and frees the calls. Errors: ROWAN_ENOMEM, EIO. */
+int admin_status(struct admin *admin, uint64_t timeout_ns, struct cluster_config **config,
+                 struct admin_call **calls);
+
+#endif

@@ -1,0 +1,405 @@
+"""Starting and stopping the processes of a local cluster.
+
+What lies in its directory D:
+
+    D/cm              the CM's address, once the cluster serves; gone when it is stopped
+    D/cluster.json    what it was started with
+    D/run/            processes.json and the sockets; gone when it is stopped
+    D/log/            cm.log, s1.log, ...
+    D/coord/          the CM's configuration
+    D/s1.pm ...       the servers' persistent memory
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import time
+
+from . import process
+
+START_SECONDS = 120
+STOP_SECONDS = 15
+LONGEST_SOCKET_PATH = 107  # unix(7)
+OF_A_RUN = ("cm", "cluster.json", "run", "coord")
+
+
+class Failure(Exception):
+    """One sentence for a person; exit code 1."""
+
+
+class Programs:
+    """Finds rowan-server and the others: in $ROWAN_BIN, beside rowan-local, in the build
+    directories of this source tree, in $PATH. ROWAN_BIN may be a build directory."""
+
+    def __init__(self, here):
+        self.folders = []
+        if os.environ.get("ROWAN_BIN"):
+            self.add_build(os.environ["ROWAN_BIN"])
+            return
+        self.folders.append(here)
+        builds = os.path.join(here, "..", "build")
+        if os.path.isdir(builds):
+            for name in ("release", "gcc-plain", *sorted(os.listdir(builds))):
+                self.add_build(os.path.join(builds, name))
+
+    def add_build(self, folder):
+        self.folders += [os.path.join(folder, room) for room in ("", "server", "cm", "tools", "tools/rowan",
+                                                             "tools/ycsb")]
+
+    def find(self, name):
+        for folder in self.folders:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return os.path.realpath(path)
+        path = shutil.which(name)
+        if not path:
+            raise Failure(
+                f"the program {name} is not there: build first (tools/quickstart, or meson setup "
+                "build/release --buildtype=release && ninja -C build/release), or name its "
+                "directory in ROWAN_BIN"
+            )
+        return path
+
+
+class Lock:
+    """One rowan-local at a time in a directory."""
+
+    def __init__(self, directory):
+        self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self.fd)
+            raise Failure(f"another rowan-local is at work in {directory}; wait for it") from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        os.close(self.fd)
+
+
+def living(directory):
+    return [one for one in process.load(directory) if one.alive()]
+
+
+def bytes_text(count):
+    for unit, size in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if count % size == 0 and count:
+            return f"{count // size}{unit}"
+    return str(count)
+
+
+# --- start ---
+
+
+def check_directory(directory):
+    """Refuses a directory that holds a running cluster, an earlier one, or something else."""
+    if living(directory):
+        raise Failure(
+            f"a cluster is running in {directory} already; stop it with: "
+            f"rowan-local stop --dir {directory}"
+        )
+    names = set(os.listdir(directory))
+    if names & set(OF_A_RUN) or any(name.endswith(".pm") for name in names):
+        raise Failure(
+            f"{directory} holds the data of an earlier run, and this version cannot start a "
+            "cluster from data again; name another directory with --dir, or delete this one "
+            "(nothing was touched)"
+        )
+    if names - {"log"}:
+        raise Failure(
+            f"{directory} is not empty and holds no cluster; name another directory with --dir"
+        )
+
+
+def check_socket_paths(directory):
+    longest = len(os.fsencode(os.path.join(directory, "run", "s999.99.sock")))
+    if longest > LONGEST_SOCKET_PATH:
+        raise Failure(
+            f"the path {directory} is too long for the sockets in it by "
+            f"{longest - LONGEST_SOCKET_PATH} bytes; name a shorter one with --dir"
+        )
+
+
+def place_pm(options):
+    """(PATH, offset) of each server's PM."""
+    path, offset = options.pm or options.directory, options.pm_offset
+    if os.path.isdir(path):
+        return [
+            (os.path.join(os.path.abspath(path), f"s{server}.pm"), 0)
+            for server in range(1, options.servers + 1)
+        ]
+    return [(os.path.abspath(path), offset + n * options.pm_bytes) for n in range(options.servers)]
+
+
+def check_space(options, places):
+    made = [path for path, _ in places if not os.path.exists(path)]
+    if not made:
+        return
+    free = shutil.disk_usage(os.path.dirname(made[0])).free
+    needed = options.pm_bytes * len(made)
+    if free < needed:
+        raise Failure(
+            f"{os.path.dirname(made[0])} has {free >> 20} MiB free, and {len(made)} servers with "
+            f"--pm-bytes {bytes_text(options.pm_bytes)} need {needed >> 20} MiB; give a smaller "
+            "--pm-bytes, or another place with --dir or --pm"
+        )
+
+
+def spin_arguments(options):
+    """More threads than cores must not spin."""
+    if options.servers * (options.reactors or 1) + 1 >= len(os.sched_getaffinity(0)):
+        return ["--spin-us", "0"]
+    return []
+
+
+def cm_command(options, programs):
+    servers = ",".join(str(server) for server in range(1, options.servers + 1))
+    return [
+        programs.find("rowan-cm"),
+        "--address", address(options, "cm"),
+        "--coord", options.coord,
+        "--coord-dir", os.path.join(options.directory, "coord"),
+        "--cluster-servers", servers,
+        "--replicas", str(options.replicas),
+        "--shards", str(options.shards),
+    ]  # fmt: skip
+
+
+def server_command(options, programs, server, place):
+    path, offset = place
+    command = [
+        programs.find("rowan-server"),
+        "--server", str(server),
+        "--cm", address(options, "cm"),
+        "--address", address(options, f"s{server}"),
+        "--pm", f"{path}:{offset}" if offset else path,
+        "--pm-bytes", str(options.pm_bytes),
+        "--durability", options.durability,
+        *spin_arguments(options),
+    ]  # fmt: skip
+    for name in ("workers", "digests", "reactors", "landing_segments"):
+        value = getattr(options, name)
+        if value is not None:
+            command += ["--" + name.replace("_", "-"), str(value)]
+    return command
+
+
+def address(options, name):
+    return f"{options.fabric}:{os.path.join(options.directory, 'run', name)}"
+
+
+class Starter:
+    """Starts processes one by one, and can take all of it back."""
+
+    def __init__(self, options, programs, announce):
+        self.options = options
+        self.announce = announce
+        self.programs = programs
+        self.directory = options.directory
+        self.children = {}  # name -> Popen
+        self.processes = []
+
+    def spawn(self, name, command, pm_path=""):
+        log = os.path.join(self.directory, "log", name + ".log")
+        with open(log, "ab") as file:
+            child = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        self.children[name] = child
+        self.processes.append(
+            process.Process(
+                name,
+                child.pid,
+                process.start_time(child.pid),
+                address(self.options, name),
+                pm_path,
+                self.options.pm_bytes if pm_path else 0,
+            )
+        )
+        process.save(self.directory, self.processes)
+
+    def check_children(self):
+        for name, child in self.children.items():
+            if child.poll() is None:
+                continue
+            log = os.path.join(self.directory, "log", name + ".log")
+            who = "the CM" if name == "cm" else f"server {name[1:]}"
+            raise Failure(f"{who} did not start: {last_sentence(log, child.returncode)} (log: {log})")
+
+    def wait_for_cm(self, deadline):
+        """Its sockets are run/cm and what is named after it."""
+        run = os.path.join(self.directory, "run")
+        while not any(name.startswith("cm") for name in os.listdir(run)):
+            self.check_children()
+            if time.monotonic() > deadline:
+                raise Failure(f"the CM made no socket in {START_SECONDS} s (log: {run}/../log/cm.log)")
+            time.sleep(0.01)
+
+    def wait_until_it_serves(self, deadline):
+        """`rowan status` answers for every server."""
+        command = [self.programs.find("rowan"), "--cm", address(self.options, "cm"), "status"]
+        answer = "it never answered"
+        while True:
+            probe = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            try:
+                while probe.poll() is None:
+                    self.check_children()
+                    if time.monotonic() > deadline:
+                        raise Failure(
+                            f"the cluster does not serve after {START_SECONDS} s; rowan status: "
+                            f"{answer} (logs: {self.directory}/log)"
+                        )
+                    time.sleep(0.02)
+                if probe.returncode == 0:
+                    self.check_children()
+                    return
+                answer = probe.stderr.read().strip() or answer
+            finally:
+                if probe.poll() is None:
+                    probe.kill()
+                probe.communicate()
+            self.check_children()
+            time.sleep(0.05)
+
+    def run(self):
+        deadline = time.monotonic() + START_SECONDS
+        options = self.options
+        places = place_pm(options)
+        check_space(options, places)
+        # All programs are looked up before anything is made.
+        commands = [
+            (f"s{n}", server_command(options, self.programs, n, place), place[0])
+            for n, place in enumerate(places, 1)
+        ]
+        first = cm_command(options, self.programs)
+        self.programs.find("rowan")
+        self.announce()
+        for name in ("run", "log", "coord"):
+            os.makedirs(os.path.join(self.directory, name), exist_ok=True)
+        write_settings(options)
+        self.spawn("cm", first)
+        self.wait_for_cm(deadline)
+        for command in commands:
+            self.spawn(*command)
+        self.wait_until_it_serves(deadline)
+        write_whole(os.path.join(self.directory, "cm"), address(options, "cm") + "\n")
+
+    def take_back(self, places):
+        """Ends what was started and removes what was made; the logs stay."""
+        process.end_all(self.processes, STOP_SECONDS)
+        for child in self.children.values():
+            child.kill()  # for one that an interrupt kept out of the record
+            child.wait()
+        for name in OF_A_RUN:
+            remove(os.path.join(self.directory, name))
+        for path, _ in places:
+            if path.endswith(".pm"):
+                remove(path)
+
+
+def start(options, programs, announce):
+    """`announce` is called when nothing stands against the start any more."""
+    made = not os.path.isdir(options.directory)
+    try:
+        os.makedirs(options.directory, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"cannot make {options.directory}: {error.strerror}") from None
+    if not os.access(options.directory, os.W_OK | os.X_OK):
+        raise Failure(f"{options.directory} is not writable")
+    try:
+        with Lock(options.directory):
+            check_directory(options.directory)
+            check_socket_paths(options.directory)
+            before = [path for path, _ in place_pm(options) if os.path.exists(path)]
+            starter = Starter(options, programs, announce)
+            try:
+                starter.run()
+            except BaseException:
+                places = [place for place in place_pm(options) if place[0] not in before]
+                starter.take_back(places)
+                raise
+    except BaseException:
+        if made and not os.listdir(options.directory):
+            os.rmdir(options.directory)
+        raise
+    return starter.processes
+
+
+def last_sentence(log, code):
+    with open(log, encoding="utf-8", errors="replace") as file:
+        lines = [line.strip() for line in file if line.strip()]
+    if lines:
+        return lines[-1]
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def write_settings(options):
+    settings = {
+        name: getattr(options, name)
+        for name in ("servers", "replicas", "shards", "fabric", "coord", "durability", "pm_bytes")
+    }
+    write_whole(
+        os.path.join(options.directory, "cluster.json"), json.dumps(settings, indent=1) + "\n"
+    )
+
+
+def write_whole(path, text):
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+
+
+def remove(path):
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+# --- stop, kill ---
+
+
+def require_record(directory):
+    processes = process.load(directory)
+    if not processes:
+        raise Failure(f"no cluster is running in {directory}")
+    return processes
+
+
+def stop(directory):
+    """Returns (how many were running, names of those that had to be killed)."""
+    if not os.path.isdir(directory):
+        raise Failure(f"no cluster is running in {directory}")
+    with Lock(directory):
+        processes = require_record(directory)
+        running = [one for one in processes if one.alive()]
+        # Servers first: one that loses its CM has something to complain about.
+        killed = process.end_all([one for one in running if one.name != "cm"], STOP_SECONDS)
+        killed += process.end_all([one for one in running if one.name == "cm"], STOP_SECONDS)
+        left = [one.name for one in running if one.alive()]
+        if left:
+            raise Failure(f"could not end {', '.join(left)}, not even by SIGKILL")
+        remove(os.path.join(directory, "cm"))
+        remove(os.path.join(directory, "run"))
+    return len(running), killed
+
+
+def find_process(directory, word):
+    processes = require_record(directory)
+    for one in processes:
+        if word in (one.name, str(one.server())) and not (word == "0"):
+            return one
+    servers = ", ".join(str(one.server()) for one in processes if one.name != "cm")
+    raise Failure(f"the cluster in {directory} has no server {word}; it has {servers}")

@@ -1,0 +1,310 @@
+"""The command line of rowan-local."""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+from . import cluster, process
+
+DEFAULT_PM_BYTES = "2G"
+
+DURABILITY_MEANING = {
+    "fence": "an acknowledged write is on the medium",
+    "async": "a power loss may cost the last moments",
+    "none": "the data survives a killed process, not a crash of this machine",
+}
+
+NOT_IN_THIS_VERSION = {
+    "tcp": "the tcp fabric is not in this version; it has shm",
+    "verbs": "the verbs fabric is not in this version; it has shm",
+    "zookeeper": "coordination by ZooKeeper is not in this version; it has file",
+}
+
+EPILOG = """\
+Files: DIR/cm (the address of the CM; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
+DIR/s1.pm and so on (the data), DIR/run (only while it runs).
+Exit codes: 0 done, 1 failed, 2 usage."""
+
+
+class Usage(Exception):
+    """One sentence for a person; exit code 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's mistakes as one sentence."""
+
+    def error(self, message):
+        raise Usage(message + "; see rowan-local --help")
+
+
+def byte_count(text):
+    match = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes such as 512M or 4G")
+    return int(match.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match.group(2)]
+
+
+def number(least, most):
+    def parse(text):
+        if not re.fullmatch(r"\d+", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def pm_place(text):
+    path, colon, offset = text.rpartition(":")
+    if not colon:
+        return text, 0
+    return path, byte_count(offset)
+
+
+def add_start_options(parser):
+    parser.add_argument(
+        "--servers", type=number(1, 64), default=3, metavar="N", help="servers (default 3)"
+    )
+    parser.add_argument(
+        "--replicas", type=number(1, 8), default=3, metavar="N",
+        help="copies of each shard, primary included (default 3)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shards", type=number(0, 65535), default=0, metavar="N",
+        help="shards; 0: as many as fit the servers (default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fabric", choices=["shm", "tcp", "verbs"], default="shm", help="network (default shm)"
+    )
+    parser.add_argument(
+        "--coord", choices=["file", "zookeeper"], default="file",
+        help="where the CM keeps the configuration (default file)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pm-bytes", type=byte_count, default=byte_count(DEFAULT_PM_BYTES), metavar="N",
+        help="persistent memory of each server in bytes, K, M, G or T; reserved at start "
+        f"(default {DEFAULT_PM_BYTES}: about 16 million ZippyDB writes)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pm", type=pm_place, default=("", 0), metavar="PATH[:OFFSET]",
+        help="directory for the PM files, or a device or file, of which the servers take one "
+        "part after the other from OFFSET (default: DIR)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--durability", choices=list(DURABILITY_MEANING), default="none",
+        help="what an acknowledged write survives: "
+        + "; ".join(f"{word}: {text}" for word, text in DURABILITY_MEANING.items())
+        + " (default none)",
+    )  # fmt: skip
+    for name, most, text in (
+        ("workers", 64, "roles of each server that serve operations (default 1)"),
+        ("digests", 64, "roles of each server that index what landed (default 1)"),
+        ("reactors", 64, "threads of each server (default 1)"),
+        ("landing-segments", 1024, "4 MiB segments posted for landing entries (default 16)"),
+    ):
+        parser.add_argument(
+            "--" + name, type=number(1, most), default=None, metavar="N", help=text
+        )
+
+
+def make_parser():
+    parser = Parser(
+        prog="rowan-local",
+        description="Runs a whole Rowan-KV cluster on this machine.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="start|stop|status|kill|restart", parser_class=Parser
+    )
+    for name, text in (
+        ("start", "start a new cluster"),
+        ("stop", "stop it; the data and the logs stay"),
+        ("status", "the processes, and what rowan status says"),
+        ("kill", "end one server at once, as a crash would"),
+        ("restart", "let a killed server return"),
+    ):
+        action = actions.add_parser(name, help=text, description=text + ".", allow_abbrev=False)
+        if name in ("kill", "restart"):
+            action.add_argument("id", metavar="ID", help="number of the server")
+        action.add_argument(
+            "--dir", dest="directory", default="rowan-data", metavar="DIR",
+            help="directory of the cluster (default ./rowan-data)",
+        )  # fmt: skip
+        action.add_argument(
+            "--json", action="store_true", help="print one JSON object and nothing else"
+        )
+        if name == "start":
+            add_start_options(action)
+    return parser
+
+
+def parse(arguments):
+    options = make_parser().parse_args(arguments)
+    options.directory = os.path.abspath(options.directory)
+    if options.action == "start":
+        options.pm, options.pm_offset = options.pm
+        for word in (options.fabric, options.coord):
+            if word in NOT_IN_THIS_VERSION:
+                raise Usage(NOT_IN_THIS_VERSION[word])
+        if options.replicas > options.servers:
+            raise Usage(
+                f"--replicas {options.replicas} needs as many servers, but --servers is "
+                f"{options.servers}"
+            )
+    return options
+
+
+def say(options, *lines):
+    if not options.json:
+        print(*lines, sep="\n", flush=True)
+
+
+def print_json(found):
+    json.dump(found, sys.stdout, indent=1)
+    print(flush=True)
+
+
+def shown_directory(directory):
+    relative = os.path.relpath(directory)
+    return directory if relative.startswith("..") else relative
+
+
+def process_rows(processes):
+    return [
+        {
+            "id": one.name,
+            "pid": one.pid,
+            "state": one.state(),
+            "address": one.address,
+            "pm": one.pm_path,
+            "pm_bytes": one.pm_bytes,
+        }
+        for one in processes
+    ]
+
+
+def announce_start(options):
+    say(
+        options,
+        f"starting {options.servers} servers, {options.replicas} replicas, fabric "
+        f"{options.fabric}, coordination {options.coord}, "
+        f"{cluster.bytes_text(options.pm_bytes)} of PM each",
+        f"durability {options.durability}: {DURABILITY_MEANING[options.durability]}",
+    )
+
+
+def do_start(options, programs):
+    processes = cluster.start(options, programs, lambda: announce_start(options))
+    shown = shown_directory(options.directory)
+    say(
+        options,
+        f"the cluster in {shown} serves",
+        f"  rowan --dir {shown} put KEY VALUE     rowan-local status --dir {shown}",
+    )
+    if options.json:
+        print_json(
+            {
+                "directory": options.directory,
+                "cm": cluster.address(options, "cm"),
+                "durability": options.durability,
+                "processes": process_rows(processes),
+            }
+        )
+
+
+def do_stop(options, programs):
+    count, killed = cluster.stop(options.directory)
+    for name in killed:
+        print(f"rowan-local: {name} did not end on SIGTERM and was killed", file=sys.stderr)
+    say(options, f"stopped {count} processes; the data stays in {shown_directory(options.directory)}")
+    if options.json:
+        print_json({"directory": options.directory, "stopped": count, "killed": killed})
+
+
+def do_kill(options, programs):
+    one = cluster.find_process(options.directory, options.id)
+    handle = process.Handle(one)
+    if handle.fd < 0:
+        raise cluster.Failure(f"{one.name} is not running")
+    handle.send(signal.SIGKILL)
+    if not handle.ended(10):
+        raise cluster.Failure(f"{one.name} (process {one.pid}) does not end")
+    say(options, f"killed {one.name} (process {one.pid})")
+    if options.json:
+        print_json({"killed": one.name, "pid": one.pid})
+
+
+def do_restart(options, programs):
+    cluster.find_process(options.directory, options.id)
+    raise cluster.Failure(
+        "the return of a single server is not in this version: stop the cluster and start one in "
+        "another directory"
+    )
+
+
+def do_status(options, programs):
+    processes = cluster.require_record(options.directory)
+    rows = process_rows(processes)
+    command = [programs.find("rowan"), "--dir", options.directory]
+    if options.json:
+        done = subprocess.run([*command, "--json", "status"], stdout=subprocess.PIPE, text=True)
+        try:
+            found = json.loads(done.stdout)
+        except ValueError:
+            found = None
+        print_json({"directory": options.directory, "processes": rows, "cluster": found})
+    else:
+        print(f"{'id':<5}{'pid':>9}  {'state':<9}{'pm bytes':>12}  address")
+        for row in rows:
+            shown = row["pm_bytes"] or "-"
+            print(
+                f"{row['id']:<5}{row['pid']:>9}  {row['state']:<9}{shown:>12}  {row['address']}",
+            )
+        print(flush=True)
+        done = subprocess.run([*command, "status"])
+    if done.returncode != 0 or any(row["state"] != "running" for row in rows):
+        raise cluster.Failure("not every process is running and answering")
+
+
+ACTIONS = {
+    "start": do_start,
+    "stop": do_stop,
+    "status": do_status,
+    "kill": do_kill,
+    "restart": do_restart,
+}
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM: what a start has begun is taken back."""
+
+
+def interrupt(signal_number, frame):
+    raise Interrupted()
+
+
+def main(arguments, here):
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, interrupt)
+    try:
+        options = parse(arguments)
+        ACTIONS[options.action](options, cluster.Programs(here))
+        return 0
+    except Usage as mistake:
+        print(f"rowan-local: {mistake}", file=sys.stderr)
+        return 2
+    except cluster.Failure as failure:
+        print(f"rowan-local: {failure}", file=sys.stderr)
+        return 1
+    except Interrupted:
+        print("rowan-local: interrupted", file=sys.stderr)
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"rowan-local: {where}{error.strerror}", file=sys.stderr)
+        return 1

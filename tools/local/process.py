@@ -1,0 +1,126 @@
+"""Processes of a local cluster, and the record of them in D/run/processes.json.
+
+A record names a process by its id and its start time, so that a process of somebody else, which
+got the same id later, is never taken for ours.
+"""
+
+import dataclasses
+import json
+import os
+import select
+import signal
+import time
+
+
+@dataclasses.dataclass
+class Process:
+    name: str  # "cm", "s1", ...
+    pid: int
+    start: int  # field 22 of /proc/PID/stat: clock ticks after boot
+    address: str
+    pm_path: str = ""
+    pm_bytes: int = 0
+
+    def state(self):
+        """running, stopped (by a signal), or ended."""
+        fields = stat_fields(self.pid)
+        if not fields or int(fields[19]) != self.start or fields[0] in "ZX":
+            return "ended"
+        return "stopped" if fields[0] in "Tt" else "running"
+
+    def alive(self):
+        return self.state() != "ended"
+
+    def server(self):
+        return int(self.name[1:]) if self.name != "cm" else 0
+
+
+def stat_fields(pid):
+    """/proc/PID/stat from the state on (proc(5), field 3), or None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def start_time(pid):
+    fields = stat_fields(pid)
+    return int(fields[19]) if fields else -1
+
+
+def record_path(directory):
+    return os.path.join(directory, "run", "processes.json")
+
+
+def save(directory, processes):
+    path = record_path(directory)
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump([dataclasses.asdict(process) for process in processes], file, indent=1)
+        file.write("\n")
+    os.rename(path + ".new", path)
+
+
+def load(directory):
+    """The recorded processes; [] if there is no record."""
+    try:
+        with open(record_path(directory), encoding="utf-8") as file:
+            return [Process(**row) for row in json.load(file)]
+    except FileNotFoundError:
+        return []
+
+
+class Handle:
+    """A process held by descriptor: signals reach it and nobody else."""
+
+    def __init__(self, process):
+        self.process = process
+        self.fd = -1
+        try:
+            self.fd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            return
+        if not process.alive():  # looked at after the descriptor is held: it cannot change hands
+            self.close()
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def send(self, number):
+        if self.fd >= 0:
+            try:
+                signal.pidfd_send_signal(self.fd, number)
+            except ProcessLookupError:
+                pass
+
+    def ended(self, timeout_s):
+        """True if the process has ended, after waiting for that."""
+        if self.fd < 0:
+            return True
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
+        if not poller.poll(max(0, int(timeout_s * 1000))):
+            return False
+        self.close()
+        return True
+
+
+def end_all(processes, seconds):
+    """Ends processes by SIGTERM, and by SIGKILL what has not ended in time. Returns the names of
+    those that had to be killed."""
+    handles = [Handle(process) for process in processes]
+    for handle in handles:
+        handle.send(signal.SIGTERM)
+        handle.send(signal.SIGCONT)  # one that was stopped would not see it
+    deadline = time.monotonic() + seconds
+    killed = []
+    for handle in handles:
+        if not handle.ended(deadline - time.monotonic()):
+            killed.append(handle.process.name)
+            handle.send(signal.SIGKILL)
+    for handle in handles:
+        handle.ended(10)
+        handle.close()
+    return killed

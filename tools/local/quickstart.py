@@ -1,0 +1,251 @@
+"""Builds, starts a three-server cluster with three replicas, loads it, runs YCSB load, a, b, c and
+prints the figures. Started by tools/quickstart, which installs what is missing.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(TOP, "build", "release")
+LOCAL = os.path.join(TOP, "tools", "rowan-local")
+
+SERVERS = 3
+REPLICAS = 3
+FABRIC = "shm"
+DURABILITY = "none"  # one machine: see what rowan-local says about it
+PROFILE = "zippydb"
+RECORDS = 1_000_000
+WORKLOADS = ("load", "a", "b", "c")
+THREADS = 2
+DEPTH = 64
+
+# Nothing is cleaned up yet, so the PM must hold every write of the run: the records, and half of
+# what workload a does, at more operations a second than two cores can do.
+BYTES_A_WRITE = 192  # an entry of 128 B, now and then of 192 B
+WRITES_A_SECOND = 400_000
+PM_SPARE_BYTES = 512 << 20
+
+
+class Failure(Exception):
+    """One sentence for a person."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM."""
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_logged(command, log, what, environment=None):
+    with open(log, "ab") as file:
+        child = subprocess.Popen(
+            command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
+        try:
+            code = child.wait()
+        except BaseException:
+            child.terminate()
+            child.wait()
+            raise
+    if code != 0:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            print("".join(file.readlines()[-20:]), file=sys.stderr)
+        raise Failure(f"{what} failed (its last lines are above; all of them: {log})")
+
+
+def build():
+    os.makedirs(os.path.join(TOP, "build", "logs"), exist_ok=True)
+    log = os.path.join(TOP, "build", "logs", "quickstart-build.log")
+    if os.path.exists(log):
+        os.unlink(log)
+    if not os.path.exists(os.path.join(BUILD, "build.ninja")):
+        shutil.rmtree(BUILD, ignore_errors=True)
+        setup = ["meson", "setup", BUILD, "--buildtype=release"]
+        run_logged(setup, log, "meson setup", {"CC": os.environ.get("CC", "gcc")})
+    run_logged(["ninja", "-C", BUILD], log, "the build")
+
+
+def local(action, directory, *arguments):
+    return subprocess.run(
+        [LOCAL, action, "--dir", directory, *arguments],
+        env={**os.environ, "ROWAN_BIN": BUILD}, stdin=subprocess.DEVNULL, stdout=sys.stderr,
+    ).returncode  # fmt: skip
+
+
+def pm_bytes(seconds):
+    wanted = RECORDS * BYTES_A_WRITE + int(seconds * WRITES_A_SECOND) * BYTES_A_WRITE
+    segment = 4 << 20
+    return (wanted + PM_SPARE_BYTES) // segment * segment
+
+
+def run_phase(directory, workload, seconds):
+    command = [
+        os.path.join(BUILD, "tools", "rowan-ycsb"), "--dir", directory, "--workload", workload,
+        "--profile", PROFILE, "--records", str(RECORDS), "--threads", str(THREADS),
+        "--depth", str(DEPTH), "--json",
+    ]  # fmt: skip
+    if workload == "load":
+        command += ["--operations", str(RECORDS)]
+    else:
+        command += ["--seconds", str(seconds)]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        text, _ = child.communicate()
+    except BaseException:
+        child.terminate()
+        child.wait()
+        raise
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise Failure(f"rowan-ycsb --workload {workload} failed (exit code {child.returncode})") from None
+    return phase_of(workload, found, child.returncode)
+
+
+KINDS = (("put", ("put", "update", "insert")), ("get", ("get", "read")))
+FIGURES = ("p50_us", "p90_us", "p99_us", "p999_us", "max_us")
+
+
+def phase_of(workload, found, code):
+    """One phase of our JSON from what rowan-ycsb printed."""
+    phase = {
+        "workload": workload,
+        "ops_per_second": found["ops_per_second"],
+        "operations": found["operations"],
+        "seconds": found["seconds"],
+        "errors": found["errors"],
+        "exit_code": code,
+    }
+    for kind, names in KINDS:
+        for name in names:
+            if found.get(name, {}).get("operations"):
+                phase[kind] = {figure: found[name][figure] for figure in FIGURES}
+    both = [phase[kind] for kind, _ in KINDS if kind in phase]
+    for figure in ("p50_us", "p99_us"):
+        phase[figure] = max((kind[figure] for kind in both), default=None)
+    return phase
+
+
+def print_table(phases):
+    print()
+    print(
+        f"YCSB on {SERVERS} servers, {REPLICAS} replicas, {FABRIC}, durability {DURABILITY}, "
+        f"{PROFILE} objects, {RECORDS} records, {THREADS} threads x {DEPTH} outstanding"
+    )
+    print(f"{'phase':<7}{'ops/s':>10}{'put p50':>10}{'put p99':>10}{'get p50':>10}{'get p99':>10}"
+          f"{'errors':>8}   (latencies in us)")  # fmt: skip
+    for phase in phases:
+        row = f"{phase['workload']:<7}{phase['ops_per_second']:>10,.0f}"
+        for kind in ("put", "get"):
+            for figure in ("p50_us", "p99_us"):
+                value = phase.get(kind, {}).get(figure)
+                row += f"{'-' if value is None else format(value, ',.0f'):>10}"
+        print(row + f"{phase['errors']:>8}")
+    sys.stdout.flush()
+
+
+def run(options, directory):
+    began = time.monotonic()
+    say("quickstart: building (build/release)")
+    build()
+    say(f"quickstart: built after {time.monotonic() - began:.0f} s; starting the cluster")
+    if local("start", directory, "--servers", str(SERVERS), "--replicas", str(REPLICAS),
+             "--fabric", FABRIC, "--durability", DURABILITY,
+             "--pm-bytes", str(pm_bytes(options.seconds))) != 0:  # fmt: skip
+        raise Failure("the cluster did not start (the reason is above)")
+    phases = []
+    for workload in WORKLOADS:
+        say(f"quickstart: workload {workload}")
+        phases.append(run_phase(directory, workload, options.seconds))
+    print_table(phases)
+    found = {
+        "fabric": FABRIC,
+        "durability": DURABILITY,
+        "servers": SERVERS,
+        "replicas": REPLICAS,
+        "profile": PROFILE,
+        "records": RECORDS,
+        "threads": THREADS,
+        "depth": DEPTH,
+        "cores": len(os.sched_getaffinity(0)),
+        "phases": phases,
+    }
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+            file.write("\n")
+    bad = [phase["workload"] for phase in phases if phase["errors"] or phase["exit_code"]]
+    if bad:
+        raise Failure(f"there were errors in: {', '.join(bad)}")
+
+
+def interrupt(number, frame):
+    raise Interrupted()
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        prog="quickstart",
+        description="Installs what is missing, builds, runs a three-server cluster with three "
+        "replicas on this machine, loads ZippyDB-sized objects, runs YCSB load, a, b, c and "
+        "prints a table.",
+        epilog="Exit codes: 0 done, 1 failed, 2 usage.",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=10, metavar="N", help="of each of a, b, c (default 10)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    if not 0.1 <= options.seconds <= 3600:
+        parser.error("--seconds must lie between 0.1 and 3600")
+    if options.json:
+        options.json = os.path.abspath(options.json)
+        folder = os.path.dirname(options.json)
+        if not os.access(folder, os.W_OK) or os.path.isdir(options.json):
+            parser.error(f"--json {options.json} cannot be written")
+    return options
+
+
+def main():
+    options = parse()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    os.makedirs(os.path.join(TOP, "build"), exist_ok=True)
+    directory = tempfile.mkdtemp(prefix="quickstart-", dir=os.path.join(TOP, "build"))
+    code = 1
+    try:
+        run(options, directory)
+        code = 0
+    except Failure as failure:
+        say(f"quickstart: {failure}")
+        say_logs(directory)
+    except Interrupted:
+        say("quickstart: interrupted")
+    finally:
+        if os.path.exists(os.path.join(directory, "run")):
+            local("stop", directory)
+        shutil.rmtree(directory, ignore_errors=True)
+    return code
+
+
+def say_logs(directory):
+    """The cluster's directory goes away, so the ends of its logs are shown here."""
+    logs = os.path.join(directory, "log")
+    for name in sorted(os.listdir(logs)) if os.path.isdir(logs) else []:
+        with open(os.path.join(logs, name), encoding="utf-8", errors="replace") as file:
+            lines = file.readlines()[-5:]
+        say(f"--- the end of {name}:\n" + "".join(lines).rstrip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

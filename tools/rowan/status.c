@@ -1,0 +1,261 @@
+/* status and shards: what the configuration and the servers' own figures say. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "tools/rowan/rowan.h"
+
+enum { TIMEOUT_MS = 10000, OPEN_TIMEOUT_MS = 5000 };
+
+struct view {
+    struct admin *admin;
+    struct cluster_config *config;
+    struct admin_call *calls; /* by position of the member */
+};
+
+static int view_open(const struct settings *settings, const char *cm, const char *command,
+                     struct view *view)
+{
+    uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;
+    uint64_t open_ms = timeout_ms < OPEN_TIMEOUT_MS ? timeout_ms : OPEN_TIMEOUT_MS;
+    int error = admin_open(cm, open_ms * NS_PER_MS, &view->admin);
+
+    if (!error) {
+        error = admin_status(view->admin, timeout_ms * NS_PER_MS, &view->config, &view->calls);
+        if (error)
+            admin_close(view->admin);
+    }
+    if (error)
+        fprintf(stderr, "rowan: %s: %s: %s\n", command, cm, error_sentence(error));
+    return error;
+}
+
+static void view_close(struct view *view)
+{
+    for (uint32_t i = 0; i < view->config->member_count; i++)
+        admin_call_free(&view->calls[i]);
+    free(view->calls);
+    cluster_release(view->config);
+    admin_close(view->admin);
+}
+
+/* NULL: that server does not answer. */
+static const Rowan__ServerStatus *status_of(const struct view *view, uint32_t member)
+{
+    const struct admin_call *call = &view->calls[member];
+
+    return call->error ? NULL : call->reply->server_status;
+}
+
+static uint32_t count_silent(const struct view *view)
+{
+    uint32_t silent = 0;
+
+    for (uint32_t i = 0; i < view->config->member_count; i++)
+        silent += view->calls[i].error != 0;
+    return silent;
+}
+
+static int print_json(json_t *object)
+{
+    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
+
+    json_decref(object);
+    return failed;
+}
+
+/* --- status --- */
+
+static json_t *server_json(const struct member *member, const struct admin_call *call,
+                           const Rowan__ServerStatus *status)
+{
+    json_t *object = json_pack("{s:i, s:s, s:b}", "server", (int)member->server, "address",
+                               member->address, "reachable", status != NULL);
+
+    if (!object || !status) {
+        if (object)
+            json_object_set_new(object, "error", json_string(error_name(call->error)));
+        return object;
+    }
+    json_t *more = json_pack(
+        "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I}",
+        "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend,
+        "full", status->full, "segments", (json_int_t)status->segments, "segments_free",
+        (json_int_t)status->segments_free, "segments_backup_log",
+        (json_int_t)status->segments_backup_log, "segments_worker_log",
+        (json_int_t)status->segments_worker_log, "puts", (json_int_t)status->puts, "gets",
+        (json_int_t)status->gets, "deletes", (json_int_t)status->deletes, "entries_digested",
+        (json_int_t)status->entries_digested, "workers", (int)status->workers, "digests",
+        (int)status->digests, "reactors", (int)status->reactors, "uptime_seconds",
+        (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term);
+
+    json_object_update(object, more);
+    json_decref(more);
+    return object;
+}
+
+static int print_status_json(const struct view *view)
+{
+    const struct cluster_config *config = view->config;
+    json_t *servers = json_array();
+
+    for (uint32_t i = 0; i < config->member_count; i++)
+        json_array_append_new(
+            servers, server_json(&config->members[i], &view->calls[i], status_of(view, i)));
+    return print_json(json_pack("{s:I, s:I, s:i, s:i, s:o}", "cluster", (json_int_t)config->cluster,
+                                "term", (json_int_t)config->term, "replicas", (int)config->replicas,
+                                "shards", (int)config->shard_count, "servers", servers));
+}
+
+static void print_server(const Rowan__ServerStatus *status)
+{
+    uint64_t objects = 0;
+
+    for (size_t i = 0; i < status->n_shards; i++)
+        objects += status->shards[i]->objects;
+    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu  %-4s  %11llu  %11llu %11llu %9llu  %7u %7u %8u  "
+           "%8llus\n",
+           status->server, status->fabric, status->durability, status->pm_backend,
+           (unsigned long long)status->segments, (unsigned long long)status->segments_free,
+           status->full ? "FULL" : "no", (unsigned long long)objects,
+           (unsigned long long)status->puts, (unsigned long long)status->gets,
+           (unsigned long long)status->deletes, status->workers, status->digests, status->reactors,
+           (unsigned long long)status->uptime_seconds);
+}
+
+static void print_status(const struct view *view)
+{
+    const struct cluster_config *config = view->config;
+
+    printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas\n\n",
+           (unsigned long long)config->cluster, (unsigned long long)config->term,
+           config->member_count, config->shard_count, config->replicas);
+    printf("%6s  %-6s  %-10s  %-4s  %8s %8s  %-4s  %11s  %11s %11s %9s  %7s %7s %8s  %9s\n",
+           "server", "fabric", "durability", "pm", "segments", "free", "full", "objects", "puts",
+           "gets", "deletes", "workers", "digests", "reactors", "uptime");
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        if (status_of(view, i))
+            print_server(status_of(view, i));
+        else
+            printf("%6u  does not answer: %s (%s)\n", config->members[i].server,
+                   error_sentence(view->calls[i].error), config->members[i].address);
+    }
+    printf("\nA segment has 4 MiB. Objects: index items of all replicas that the server holds.\n");
+}
+
+int command_status(const struct settings *settings, const char *cm)
+{
+    struct view view;
+    int code = EXIT_DONE;
+
+    if (view_open(settings, cm, "status", &view))
+        return EXIT_FAILED;
+    if (!settings->json)
+        print_status(&view);
+    else if (print_status_json(&view))
+        code = EXIT_FAILED;
+    if (count_silent(&view) > 0)
+        code = EXIT_FAILED;
+    view_close(&view);
+    return code;
+}
+
+/* --- shards --- */
+
+/* False: the primary does not answer. */
+static bool objects_of(const struct view *view, const struct shard *shard, uint64_t *objects)
+{
+    for (uint32_t i = 0; i < view->config->member_count; i++) {
+        const Rowan__ServerStatus *status = status_of(view, i);
+
+        if (view->config->members[i].server != shard->primary || !status)
+            continue;
+        for (size_t j = 0; j < status->n_shards; j++) {
+            if (status->shards[j]->id == shard->id) {
+                *objects = status->shards[j]->objects;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void join_servers(const uint32_t *servers, uint32_t count, char *out, size_t room)
+{
+    size_t at = 0;
+
+    snprintf(out, room, "-");
+    for (uint32_t i = 0; i < count && at < room; i++)
+        at += (size_t)snprintf(out + at, room - at, "%s%u", i ? "," : "", servers[i]);
+}
+
+static void print_shards(const struct view *view)
+{
+    char slots[24], primary[24], backups[64], filling[64], objects_text[24];
+    uint64_t objects;
+
+    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s\n", "shard", "slots", "epoch",
+           "primary:worker", "backups", "filling", "objects");
+    for (uint32_t i = 0; i < view->config->shard_count; i++) {
+        const struct shard *shard = &view->config->shards[i];
+
+        snprintf(slots, sizeof slots, "%u-%u", shard->first_slot, shard->last_slot);
+        snprintf(primary, sizeof primary, "%u:%u", shard->primary, shard->worker);
+        join_servers(shard->backups, shard->backup_count, backups, sizeof backups);
+        join_servers(shard->filling, shard->filling_count, filling, sizeof filling);
+        snprintf(objects_text, sizeof objects_text, "?");
+        if (objects_of(view, shard, &objects))
+            snprintf(objects_text, sizeof objects_text, "%llu", (unsigned long long)objects);
+        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s\n", shard->id, slots, shard->epoch,
+               primary, backups, filling, objects_text);
+    }
+}
+
+static json_t *servers_json(const uint32_t *servers, uint32_t count)
+{
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < count; i++)
+        json_array_append_new(array, json_integer(servers[i]));
+    return array;
+}
+
+static int print_shards_json(const struct view *view)
+{
+    json_t *array = json_array();
+    uint64_t objects;
+
+    for (uint32_t i = 0; i < view->config->shard_count; i++) {
+        const struct shard *shard = &view->config->shards[i];
+        json_t *count =
+            objects_of(view, shard, &objects) ? json_integer((json_int_t)objects) : json_null();
+
+        json_array_append_new(
+            array, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o}", "shard", shard->id,
+                             "first_slot", shard->first_slot, "last_slot", shard->last_slot,
+                             "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
+                             (int)shard->worker, "backups",
+                             servers_json(shard->backups, shard->backup_count), "filling",
+                             servers_json(shard->filling, shard->filling_count), "objects", count));
+    }
+    return print_json(
+        json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));
+}
+
+int command_shards(const struct settings *settings, const char *cm)
+{
+    struct view view;
+    int code = EXIT_DONE;
+
+    if (view_open(settings, cm, "shards", &view))
+        return EXIT_FAILED;
+    if (!settings->json)
+        print_shards(&view);
+    else if (print_shards_json(&view))
+        code = EXIT_FAILED;
+    view_close(&view);
+    return code;
+}

@@ -1,0 +1,350 @@
+/* verify: compares the digests of all replicas of every shard.
+ *
+ * A shard is asked for in rounds: one digest from the primary and each full backup. A round counts
+ * when none was `busy` and all speak of the same version; otherwise writes were under way, or a
+ * backup has not digested up to the primary, and the next round begins after a pause. At most
+ * MAX_DIGESTS walks run at a time, because each reads a whole shard.
+ *
+ *   WAITING --start_round--> ASKED --all answered--> JUDGED
+ *      ^                       |
+ *      +------- unsettled -----+
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "tools/rowan/rowan.h"
+
+enum {
+    MAX_DIGESTS = 4,
+    TIMEOUT_MS = 30000,
+    OPEN_TIMEOUT_MS = 5000,
+    DAMAGED_KEY_SHOWN = 80,
+};
+
+#define ROUND_PAUSE_NS (50 * NS_PER_MS)
+#define LIVE_LINE_NS   (200 * NS_PER_MS)
+#define SPARSE_LINE_NS (10 * NS_PER_S)
+
+enum check_state { CHECK_WAITING, CHECK_ASKED, CHECK_JUDGED };
+
+/* One shard. */
+struct check {
+    const struct shard *shard;
+    enum check_state state;
+    uint64_t deadline_ns; /* 0: no round yet */
+    uint64_t next_round_ns;
+    uint32_t replicas;
+    struct admin_call calls[CLUSTER_MAX_REPLICAS]; /* the primary's first */
+};
+
+struct verify {
+    struct admin *admin;
+    struct cluster_config *config;
+    struct check *checks;
+    uint64_t timeout_ns; /* of each shard */
+    uint64_t next_line_ns;
+    uint32_t judged;
+    uint32_t walks; /* digests under way */
+    uint64_t objects;
+    uint32_t problems;
+    json_t *list; /* of problems; NULL without --json */
+};
+
+static uint32_t server_of(const struct check *check, uint32_t replica)
+{
+    return replica == 0 ? check->shard->primary : check->shard->backups[replica - 1];
+}
+
+static const Rowan__DigestIs *digest_of(const struct check *check, uint32_t replica)
+{
+    return check->calls[replica].reply->digest_is;
+}
+
+/* --- problems --- */
+
+static void report(struct verify *verify, const struct check *check, uint32_t replica,
+                   const char *kind, const char *sentence)
+{
+    uint32_t server = server_of(check, replica);
+
+    verify->problems++;
+    if (verify->list)
+        json_array_append_new(verify->list,
+                              json_pack("{s:i, s:i, s:s, s:s}", "shard", check->shard->id, "server",
+                                        (int)server, "problem", kind, "sentence", sentence));
+    else
+        printf("shard %u on server %u: %s\n", check->shard->id, server, sentence);
+}
+
+static void report_damage(struct verify *verify, const struct check *check, uint32_t replica)
+{
+    const Rowan__DigestIs *digest = digest_of(check, replica);
+    char sentence[256];
+
+    snprintf(sentence, sizeof sentence,
+             "%llu damaged object%s, first key \"%.*s\" at offset %llu of its PM file",
+             (unsigned long long)digest->damaged, digest->damaged == 1 ? "" : "s",
+             DAMAGED_KEY_SHOWN, digest->damaged_key, (unsigned long long)digest->damaged_offset);
+    report(verify, check, replica, "damaged", sentence);
+}
+
+/* The round cannot be compared, and there is no time for another. */
+static void report_unsettled(struct verify *verify, const struct check *check, uint32_t replica)
+{
+    const struct admin_call *call = &check->calls[replica];
+    char sentence[256];
+
+    if (call->error) {
+        report(verify, check, replica, "unreachable", error_sentence(call->error));
+        return;
+    }
+    const Rowan__DigestIs *digest = digest_of(check, replica);
+
+    if (digest->busy) {
+        report(verify, check, replica, "busy",
+               "writes were under way all the time; verify when they have stopped");
+    } else if (!check->calls[0].error && digest->version != digest_of(check, 0)->version) {
+        snprintf(sentence, sizeof sentence, "digested up to version %llx, the primary wrote %llx",
+                 (unsigned long long)digest->version,
+                 (unsigned long long)digest_of(check, 0)->version);
+        report(verify, check, replica, "behind", sentence);
+    }
+}
+
+static void report_difference(struct verify *verify, const struct check *check, uint32_t replica,
+                              uint32_t reference)
+{
+    const Rowan__DigestIs *digest = digest_of(check, replica);
+    char sentence[256];
+
+    snprintf(sentence, sizeof sentence,
+             "differs from server %u: %llu objects, digest %016llx, against %llu, %016llx",
+             server_of(check, reference), (unsigned long long)digest->objects,
+             (unsigned long long)digest->digest,
+             (unsigned long long)digest_of(check, reference)->objects,
+             (unsigned long long)digest_of(check, reference)->digest);
+    report(verify, check, replica, "different", sentence);
+}
+
+/* --- one shard --- */
+
+static void start_round(struct verify *verify, struct check *check, uint64_t now_ns)
+{
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    Rowan__GetDigest get = ROWAN__GET_DIGEST__INIT;
+
+    if (!check->deadline_ns)
+        check->deadline_ns = now_ns + verify->timeout_ns;
+    uint64_t left_ns = check->deadline_ns > now_ns ? check->deadline_ns - now_ns : 0;
+
+    get.shard = check->shard->id;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
+    message.get_digest = &get;
+    for (uint32_t i = 0; i < check->replicas; i++)
+        admin_post(verify->admin, &check->calls[i], server_of(check, i), &message, left_ns);
+    check->state = CHECK_ASKED;
+    verify->walks += check->replicas;
+}
+
+static bool round_answered(const struct check *check)
+{
+    for (uint32_t i = 0; i < check->replicas; i++) {
+        if (!check->calls[i].done)
+            return false;
+    }
+    return true;
+}
+
+/* True if all replicas answered about the same, quiet state. */
+static bool round_settled(struct check *check)
+{
+    for (uint32_t i = 0; i < check->replicas; i++) {
+        struct admin_call *call = &check->calls[i];
+
+        if (!call->error && (call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS ||
+                             call->reply->digest_is->shard != check->shard->id))
+            call->error = ROWAN_EFORMAT;
+        if (call->error || digest_of(check, i)->busy ||
+            digest_of(check, i)->version != digest_of(check, 0)->version)
+            return false;
+    }
+    return true;
+}
+
+static void judge_round(struct verify *verify, struct check *check)
+{
+    uint32_t reference = 0;
+
+    while (reference + 1 < check->replicas && digest_of(check, reference)->damaged)
+        reference++;
+    for (uint32_t i = 0; i < check->replicas; i++) {
+        const Rowan__DigestIs *digest = digest_of(check, i);
+
+        if (digest->damaged)
+            report_damage(verify, check, i);
+        else if (digest->digest != digest_of(check, reference)->digest ||
+                 digest->objects != digest_of(check, reference)->objects)
+            report_difference(verify, check, i, reference);
+    }
+    verify->objects += digest_of(check, reference)->objects;
+}
+
+static void end_round(struct verify *verify, struct check *check, uint64_t now_ns)
+{
+    bool settled = round_settled(check);
+    bool last = now_ns >= check->deadline_ns;
+
+    verify->walks -= check->replicas;
+    if (settled) {
+        judge_round(verify, check);
+    } else if (last) {
+        for (uint32_t i = 0; i < check->replicas; i++)
+            report_unsettled(verify, check, i);
+    }
+    check->state = settled || last ? CHECK_JUDGED : CHECK_WAITING;
+    verify->judged += check->state == CHECK_JUDGED;
+    check->next_round_ns = now_ns + ROUND_PAUSE_NS;
+    for (uint32_t i = 0; i < check->replicas; i++)
+        admin_call_free(&check->calls[i]);
+}
+
+/* --- all shards --- */
+
+/* Returns when something can be done next at the latest. */
+static uint64_t step(struct verify *verify, uint64_t now_ns)
+{
+    uint64_t until_ns = now_ns + NS_PER_S;
+
+    for (uint32_t i = 0; i < verify->config->shard_count; i++) {
+        struct check *check = &verify->checks[i];
+
+        if (check->state == CHECK_ASKED && round_answered(check))
+            end_round(verify, check, now_ns);
+        if (check->state != CHECK_WAITING)
+            continue;
+        if (now_ns < check->next_round_ns) {
+            until_ns = check->next_round_ns < until_ns ? check->next_round_ns : until_ns;
+            continue;
+        }
+        if (verify->walks == 0 || verify->walks + check->replicas <= MAX_DIGESTS)
+            start_round(verify, check, now_ns);
+    }
+    return until_ns;
+}
+
+static void show_progress(struct verify *verify, uint64_t now_ns)
+{
+    bool live = isatty(STDERR_FILENO);
+
+    if (now_ns < verify->next_line_ns)
+        return;
+    bool first = verify->next_line_ns == 0;
+
+    verify->next_line_ns = now_ns + (live ? LIVE_LINE_NS : SPARSE_LINE_NS);
+    if (first)
+        return;
+    fprintf(stderr, "%sverify: %u of %u shards, %llu objects%s", live ? "\r" : "", verify->judged,
+            verify->config->shard_count, (unsigned long long)verify->objects, live ? "" : "\n");
+}
+
+static int run_checks(struct verify *verify)
+{
+    int error = 0;
+
+    while (!error && verify->judged < verify->config->shard_count) {
+        uint64_t now_ns = admin_now_ns(verify->admin);
+        uint64_t until_ns = step(verify, now_ns);
+
+        show_progress(verify, now_ns);
+        if (verify->judged < verify->config->shard_count)
+            error = admin_wait(verify->admin, until_ns);
+    }
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%60s\r", "");
+    return error;
+}
+
+static int prepare(struct verify *verify)
+{
+    const struct cluster_config *config = verify->config;
+
+    verify->checks = calloc(config->shard_count, sizeof *verify->checks);
+    if (!verify->checks)
+        return ROWAN_ENOMEM;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        verify->checks[i].shard = &config->shards[i];
+        verify->checks[i].replicas = 1 + config->shards[i].backup_count;
+    }
+    return 0;
+}
+
+static void count_replicas(const struct cluster_config *config, uint32_t *least, uint32_t *most)
+{
+    *least = CLUSTER_MAX_REPLICAS;
+    *most = 0;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        uint32_t count = 1 + config->shards[i].backup_count;
+
+        *least = count < *least ? count : *least;
+        *most = count > *most ? count : *most;
+    }
+}
+
+static int print_outcome(struct verify *verify)
+{
+    uint32_t least, most;
+    char replicas[32];
+
+    count_replicas(verify->config, &least, &most);
+    snprintf(replicas, sizeof replicas, least == most ? "%u" : "%u to %u", least, most);
+    if (verify->list) {
+        json_t *object = json_pack("{s:b, s:i, s:i, s:i, s:I, s:O}", "equal", verify->problems == 0,
+                                   "shards", (int)verify->config->shard_count, "replicas_least",
+                                   (int)least, "replicas_most", (int)most, "objects",
+                                   (json_int_t)verify->objects, "problems", verify->list);
+
+        if (!object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0)
+            return ROWAN_EIO;
+        putchar('\n');
+        json_decref(object);
+        return 0;
+    }
+    printf("verify: %u shards, %s replicas each, %llu objects compared: ",
+           verify->config->shard_count, replicas, (unsigned long long)verify->objects);
+    if (verify->problems)
+        printf("%u problem%s\n", verify->problems, verify->problems == 1 ? "" : "s");
+    else
+        printf("equal\n");
+    return 0;
+}
+
+int command_verify(const struct settings *settings, const char *cm)
+{
+    struct verify verify = {.list = settings->json ? json_array() : NULL};
+    uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;
+    uint64_t open_ms = timeout_ms < OPEN_TIMEOUT_MS ? timeout_ms : OPEN_TIMEOUT_MS;
+    int error = admin_open(cm, open_ms * NS_PER_MS, &verify.admin);
+
+    if (error)
+        goto no_admin;
+    verify.config = cluster_hold((struct cluster_config *)(uintptr_t)admin_config(verify.admin));
+    verify.timeout_ns = timeout_ms * NS_PER_MS;
+    error = prepare(&verify);
+    if (!error)
+        error = run_checks(&verify);
+    if (!error)
+        error = print_outcome(&verify);
+    free(verify.checks);
+    cluster_release(verify.config);
+    admin_close(verify.admin);
+no_admin:
+    json_decref(verify.list);
+    if (error)
+        return command_failed("verify", cm, error);
+    return verify.problems ? EXIT_FAILED : EXIT_DONE;
+}
