@@ -220,9 +220,12 @@ static enum claim_result claim_at(struct shm_conn *conn, uint64_t position, stru
         next = position_pack(segment, index + 1, stride + taken);
     }
     if (!atomic_compare_exchange_strong_explicit(&control->position, &position, next,
-                                                 memory_order_seq_cst, memory_order_relaxed) ||
-        blocks == 0)
+                                                 memory_order_seq_cst, memory_order_relaxed))
         return CLAIM_LATER;
+    if (blocks == 0) {
+        step(STEP_FULL, conn);
+        return CLAIM_LATER;
+    }
     *out = (struct claim){
         .segment = segment, .place = place, .index = index, .stride = stride, .blocks = blocks};
     return CLAIM_TAKEN;
