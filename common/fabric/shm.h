@@ -293,20 +293,20 @@ void in_free_buffers(struct shm_conn *conn);
 /* --- shm_rowan.c --- */
 
 /* `pm` and the control block are the connection's on success. Errors: ROWAN_ENOMEM. */
-int rowan_create(struct shm_conn *conn, struct zone_control *control, uint32_t depth,
-                 uint32_t sender, struct pm *pm);
-void rowan_destroy(struct shm_rowan *rowan);
+int shm_rowan_create(struct shm_conn *conn, struct zone_control *control, uint32_t depth,
+                     uint32_t sender, struct pm *pm);
+void shm_rowan_destroy(struct shm_rowan *rowan);
 
 uint32_t shm_rowan_room(const struct fabric_conn *conn);
 int shm_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
 int shm_rowan_post(struct fabric_conn *conn, uint64_t context);
 
 /* Claims space for what is posted and stores it there. */
-void rowan_push(struct shm_conn *conn);
-unsigned rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
+void shm_rowan_push(struct shm_conn *conn);
+unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
 
-enum rowan_rest { ROWAN_RESTS, ROWAN_DRY, ROWAN_FENCING };
-enum rowan_rest rowan_rest(const struct shm_conn *conn);
+enum shm_rowan_rest { ROWAN_RESTS, ROWAN_DRY, ROWAN_FENCING };
+enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn);
 
 /* Z4, Z5: records how many claims a full segment has and moves the position on. True: this call
  * moved it. */

@@ -197,7 +197,7 @@ void conn_bury(struct shm_conn *conn)
 static void conn_free(struct shm_conn *conn)
 {
     in_free_buffers(conn);
-    rowan_destroy(conn->rowan);
+    shm_rowan_destroy(conn->rowan);
     if (conn->channel)
         munmap(conn->channel, channel_bytes(SHM_RING_BYTES));
     if (conn->channel_fd >= 0)

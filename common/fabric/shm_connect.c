@@ -145,7 +145,7 @@ static int welcome_zone(struct shm_conn *conn, const struct shm_welcome *welcome
     if (error)
         goto fail_unmap;
     gift->fds[3] = -1;
-    error = rowan_create(conn, control, welcome->zone_depth, welcome->zone_sender, pm);
+    error = shm_rowan_create(conn, control, welcome->zone_depth, welcome->zone_sender, pm);
     if (error)
         goto fail_close;
     conn->base.has_zone = true;

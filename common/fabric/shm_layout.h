@@ -195,6 +195,7 @@ static_assert(sizeof(struct zone_sender) == SHM_LINE, "shared layout");
 static_assert(sizeof(struct zone_slot) == 128 + 8 * ZONE_CLAIMS, "shared layout");
 static_assert(offsetof(struct zone_control, slots) == sizeof(struct zone_control), "shared layout");
 static_assert(sizeof(struct shm_hello) == 64 && sizeof(struct shm_welcome) == 96, "wire layout");
-static_assert((int)ZONE_STRIDES < (int)POSITION_FULL && ZONE_CLAIMS <= 0xffff, "fields of the position");
+static_assert((int)ZONE_STRIDES < (int)POSITION_FULL && ZONE_CLAIMS <= 0xffff,
+              "fields of the position");
 
 #endif

@@ -137,9 +137,9 @@ static unsigned poll_conn(struct shm_conn *conn, struct fabric_event *events, un
         count += announce(conn, events);
     if (moves_data(conn)) {
         if (conn->rowan && conn->state == CONN_OPEN)
-            rowan_push(conn);
+            shm_rowan_push(conn);
         if (conn->rowan && moves_data(conn))
-            count += rowan_poll(conn, events + count, max - count);
+            count += shm_rowan_poll(conn, events + count, max - count);
         if (moves_data(conn))
             count += out_poll(conn, events + count, max - count);
         if (moves_data(conn))
@@ -156,7 +156,7 @@ static bool has_work(const struct shm_conn *conn)
         return true;
     if (conn->state != CONN_OPEN)
         return false;
-    return (conn->rowan && rowan_rest(conn) != ROWAN_RESTS) || !out_is_idle(conn) ||
+    return (conn->rowan && shm_rowan_rest(conn) != ROWAN_RESTS) || !out_is_idle(conn) ||
            !in_is_empty(conn);
 }
 
@@ -220,7 +220,7 @@ void shm_flush(struct fabric_endpoint *base)
         if (ring)
             conn_ring(conn);
         if (conn->rowan && conn->state == CONN_OPEN)
-            rowan_push(conn);
+            shm_rowan_push(conn);
     }
 }
 
@@ -229,7 +229,7 @@ void shm_flush(struct fabric_endpoint *base)
 static uint64_t conn_interval_ns(const struct shm_conn *conn)
 {
     if (conn->state == CONN_OPEN && conn->rowan) {
-        switch (rowan_rest(conn)) {
+        switch (shm_rowan_rest(conn)) {
         case ROWAN_FENCING: /* the reactor is woken when the fence is done */
             return conn->endpoint->base.reactor ? 20 * NS_PER_MS : 100 * NS_PER_US;
         case ROWAN_DRY: /* the owner rings when it has posted a segment */

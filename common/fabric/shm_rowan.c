@@ -1,8 +1,8 @@
 /* shm_rowan.c - Rowan sends, the sender's side of a landing zone on this host. The owner's side,
  * and why segments close and seal as they do, is in shm_zone.c.
  *
- * fabric_rowan_add notes a pointer, fabric_rowan_post ends a batch, and rowan_push (at flush, and
- * at each poll while something waits) takes all posted blocks that fit through these steps:
+ * fabric_rowan_add notes a pointer, fabric_rowan_post ends a batch, and shm_rowan_push (at flush,
+ * and at each poll while something waits) takes all posted blocks that fit through these steps:
  *
  *   S1 intent = n (seq_cst), n being the segment that the position is in; then: revoked? stop.
  *   S2 compare-and-set the position from (n, i, at) to (n, i + 1, at + strides): claim i of segment
@@ -39,7 +39,7 @@
 
 enum {
     CLAIM_STRIDES = ZONE_STRIDES / 4, /* most of one claim: others wait for its copy at the seal */
-    PUSH_CLAIMS = 4,                  /* of one rowan_push */
+    PUSH_CLAIMS = 4,                  /* of one shm_rowan_push */
     RETRIES = 1000,                   /* lost races of one claim, before the next poll goes on */
 };
 
@@ -92,8 +92,8 @@ static void step(enum shm_step at, struct shm_conn *conn)
         shm_step_hook_installed(at, conn);
 }
 
-int rowan_create(struct shm_conn *conn, struct zone_control *control, uint32_t depth,
-                 uint32_t sender, struct pm *pm)
+int shm_rowan_create(struct shm_conn *conn, struct zone_control *control, uint32_t depth,
+                     uint32_t sender, struct pm *pm)
 {
     struct shm_rowan *rowan = calloc(1, sizeof *rowan);
 
@@ -107,7 +107,7 @@ int rowan_create(struct shm_conn *conn, struct zone_control *control, uint32_t d
     return 0;
 }
 
-void rowan_destroy(struct shm_rowan *rowan)
+void shm_rowan_destroy(struct shm_rowan *rowan)
 {
     if (!rowan)
         return;
@@ -341,7 +341,7 @@ static bool is_dry(struct shm_rowan *rowan)
            atomic_load_explicit(&control->posted, memory_order_relaxed);
 }
 
-void rowan_push(struct shm_conn *conn)
+void shm_rowan_push(struct shm_conn *conn)
 {
     struct shm_rowan *rowan = conn->rowan;
 
@@ -359,7 +359,7 @@ void rowan_push(struct shm_conn *conn)
 
 /* --- S6 --- */
 
-unsigned rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max)
+unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max)
 {
     struct shm_rowan *rowan = conn->rowan;
     unsigned count = 0;
@@ -397,7 +397,7 @@ unsigned rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned
     return count;
 }
 
-enum rowan_rest rowan_rest(const struct shm_conn *conn)
+enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn)
 {
     const struct shm_rowan *rowan = conn->rowan;
 

@@ -45,7 +45,8 @@ class Programs:
                 self.add_build(os.path.join(builds, name))
 
     def add_build(self, folder):
-        self.folders += [os.path.join(folder, room) for room in ("", "server", "cm", "tools")]
+        self.folders += [os.path.join(folder, room) for room in ("", "server", "cm", "tools", "tools/rowan",
+                                                             "tools/ycsb")]
 
     def find(self, name):
         for folder in self.folders:

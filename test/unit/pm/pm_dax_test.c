@@ -73,6 +73,7 @@ static void stores_are_there_after_close_and_open_at_an_offset(void **state)
     pm_close(pm);
     pm = open_map(0, 3 * PAGE, PM_FENCE);
     assert_int_equal(pm->bytes, MAP_BYTES - 3 * PAGE);
+    assert_int_equal(pm->offset, 3 * PAGE);
     assert_memory_equal(pm_at(pm, 5), "lasting", 7);
     pm_close(pm);
 }
@@ -84,6 +85,7 @@ static void a_peer_of_a_dax_map_is_dax_too(void **state)
     (void)state;
     assert_int_equal(pm_open_peer(dup(owner->fd), 0, MAP_BYTES, PM_FENCE, NULL, &peer), 0);
     assert_string_equal(peer->backend, "dax");
+    assert_int_equal(peer->offset, 0);
     pm_store(peer, PAGE, "peer", 4);
     pm_fence_start(peer);
     assert_memory_equal(pm_at(owner, PAGE), "peer", 4);

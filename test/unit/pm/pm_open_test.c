@@ -135,6 +135,7 @@ static void two_maps_share_a_file_only_where_they_do_not_overlap(void **state)
     options.bytes = 0; /* all that is behind */
     assert_int_equal(pm_open(&options, &high), 0);
     assert_int_equal(high->bytes, 2 * MAP_BYTES);
+    assert_int_equal(high->offset, MAP_BYTES);
 
     pm_store(high, 0, "high", 4);
     assert_int_equal(pm_fence_wait(high), 0);
