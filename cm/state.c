@@ -489,7 +489,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                "the server's report has a field that is empty or out of range");
         return;
     }
-    if (peer->server != 0 && peer->server != join->server) {
+    if (peer->server != 0 &&
+        (peer->server != join->server || peer->incarnation != join->incarnation)) {
         refuse(state, event->connection, event->tag, ROWAN_EINVALID,
                "another server joined by this connection");
         return;

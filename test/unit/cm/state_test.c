@@ -228,6 +228,10 @@ static void a_second_process_with_a_taken_number_is_refused(void **state)
     join = world_join_of(2);
     world_join(world, 1, 2, &join);
     assert_failure(world_last(world, 1), ROWAN_EINVALID, "another server");
+    join = world_join_of(1);
+    join.incarnation++; /* a connection does not outlive its process */
+    world_join(world, 1, 3, &join);
+    assert_failure(world_last(world, 1), ROWAN_EINVALID, "another server");
     world_destroy(world);
 }
 

@@ -1,0 +1,452 @@
+/* fabric_conformance.c - the rules of fabric.h, one case or more for each. A case's name begins
+ * with its rule. Those of the landing zone (F6 to F9) are in fabric_conformance_zone.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "test/lib/fabric_conformance.h"
+
+enum { PM_BYTES = CONFORMANCE_PM_BYTES };
+
+static const struct fabric_backend *backend;
+static struct world world;
+
+static int open_three(void **state)
+{
+    backend = *state;
+    world_open(&world, backend, 3, PM_BYTES);
+    return 0;
+}
+
+static int close_three(void **state)
+{
+    (void)state;
+    world_close(&world);
+    return 0;
+}
+
+static void send_bytes(struct fabric_conn *conn, const void *data, uint32_t bytes)
+{
+    const struct fabric_iov iov = {.data = data, .bytes = bytes};
+    int error;
+
+    while ((error = fabric_send(conn, &iov, 1, FABRIC_COPY, 0)) == ROWAN_EAGAIN)
+        world_poll(&world);
+    assert_int_equal(error, 0);
+}
+
+/* --- connections --- */
+
+static void both_ends_learn_who_the_other_is(void **state)
+{
+    struct fabric_conn *active, *passive;
+    const struct fabric_event *event;
+
+    (void)state;
+    world_connect(&world, 1, 0, 42, &active, &passive);
+    event = side_event(&world.sides[1], FABRIC_CONNECTED, 0);
+    assert_int_equal(event->context, 42);
+    assert_int_equal(event->peer.incarnation, 100);
+    event = side_event(&world.sides[0], FABRIC_ACCEPTED, 0);
+    assert_int_equal(event->peer.cluster, 7);
+    assert_int_equal(event->peer.term, 3);
+    assert_int_equal(event->peer.incarnation, 101);
+    assert_int_equal(event->peer.id, 1);
+    assert_int_equal(event->peer.kind, FABRIC_SERVER);
+    assert_false(active->has_zone);
+    assert_null(active->user);
+}
+
+static int admit_nobody(void *context, const struct fabric_identity *peer)
+{
+    assert_ptr_equal(context, &world);
+    assert_int_equal(peer->id, 1);
+    return ROWAN_EREFUSED;
+}
+
+static void a_refused_peer_learns_why(void **state)
+{
+    struct fabric_conn *conn;
+    const struct fabric_event *event;
+
+    (void)state;
+    fabric_endpoint_admit(world.sides[0].endpoint, admit_nobody, &world);
+    assert_int_equal(
+        fabric_connect(world.sides[1].endpoint, backend->address(backend->context, 0), 0, 9, &conn),
+        0);
+    world_wait(&world, 1, FABRIC_CLOSED, 1);
+    event = side_event(&world.sides[1], FABRIC_CLOSED, 0);
+    assert_int_equal(event->error, ROWAN_EREFUSED);
+    assert_int_equal(event->context, 9);
+    assert_ptr_equal(event->conn, conn);
+    assert_int_equal(world.sides[0].event_count, 0);
+    assert_int_equal(world.sides[1].event_count, 1);
+}
+
+static void connecting_to_nobody_ends_in_closed(void **state)
+{
+    struct fabric_conn *conn;
+
+    (void)state;
+    assert_int_equal(
+        fabric_connect(world.sides[1].endpoint, backend->address(backend->context, 0), 5, 3, &conn),
+        0);
+    world_wait(&world, 1, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[1], FABRIC_CLOSED, 0)->error, ROWAN_EUNREACHABLE);
+    assert_int_equal(side_event(&world.sides[1], FABRIC_CLOSED, 0)->context, 3);
+}
+
+static void nothing_comes_after_fabric_conn_close(void **state)
+{
+    struct fabric_conn *active, *passive;
+
+    (void)state;
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    send_bytes(passive, "abc", 3);
+    fabric_flush(world.sides[0].endpoint);
+    fabric_conn_close(active);
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_CLOSED, 0)->error, ROWAN_ECLOSED);
+    assert_int_equal(world.sides[1].event_count, 1); /* CONNECTED */
+}
+
+/* --- F1, F2 --- */
+
+static void f1_messages_arrive_in_the_order_they_were_sent(void **state)
+{
+    static const uint32_t sizes[] = {8,     100,    4096, 65536,
+                                     65537, 300000, 16,   FABRIC_MAX_MESSAGE_BYTES};
+    enum { COUNT = 200 };
+    struct fabric_conn *active, *passive;
+    uint8_t *data = malloc(FABRIC_MAX_MESSAGE_BYTES);
+    uint32_t got = 0;
+
+    (void)state;
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    for (uint32_t sent = 0; got < COUNT;) {
+        const uint32_t bytes = sizes[sent % 8];
+        const struct fabric_iov iov = {.data = data, .bytes = bytes};
+        uint32_t seen = side_count(&world.sides[0], FABRIC_MESSAGE);
+
+        if (sent < COUNT) {
+            pattern_fill(data, bytes, sent);
+            if (fabric_send(active, &iov, 1, FABRIC_COPY, 0) == 0) {
+                memset(data, 0xee, bytes); /* F4: the call has taken the bytes */
+                sent++;
+            }
+        }
+        for (; got < seen; got++) {
+            const struct fabric_event *event = side_event(&world.sides[0], FABRIC_MESSAGE, got);
+
+            assert_int_equal(event->bytes, sizes[got % 8]);
+            assert_int_equal((uintptr_t)event->data % 8, 0);
+            assert_true(pattern_is(event->data, event->bytes, got));
+            fabric_message_release(passive, event->message);
+        }
+        world_poll(&world);
+    }
+    free(data);
+}
+
+static void f1_f2_f6_blocks_of_many_senders_land_one_after_another(void **state)
+{
+    enum { BATCHES = 60, PER_BATCH = 40 };
+    struct fabric_conn *conns[3], *passive;
+    uint32_t next[SIDE_MAX] = {0}, numbers[3] = {0};
+    struct random random;
+
+    (void)state;
+    random_init(&random, 1);
+    side_open_zone(&world, 0, 4, 4);
+    for (unsigned s = 1; s < 3; s++) {
+        world_connect(&world, s, 0, s, &conns[s], &passive);
+        assert_true(conns[s]->has_zone);
+    }
+    for (uint32_t batch = 0; batch < BATCHES; batch++) {
+        for (unsigned s = 1; s < 3; s++) {
+            uint64_t at = (uint64_t)batch * (512 << 10);
+
+            for (uint32_t i = 0; i < PER_BATCH; i++) {
+                const uint32_t bytes = 64 * (1 + (uint32_t)random_below(&random, 30));
+
+                assert_int_equal(world_add_block(&world, s, conns[s], at, numbers[s]++, bytes), 0);
+                at += bytes;
+            }
+            assert_int_equal(fabric_rowan_post(conns[s], 1000 + batch), 0);
+        }
+        world_poll(&world);
+    }
+    for (unsigned s = 1; s < 3; s++) {
+        world_wait(&world, s, FABRIC_LANDED, BATCHES);
+        for (uint32_t batch = 0; batch < BATCHES; batch++)
+            assert_int_equal(side_event(&world.sides[s], FABRIC_LANDED, batch)->context,
+                             1000 + batch);
+    }
+    assert_int_equal(world_walk_zone(&world, 0, 4, next), 2 * BATCHES * PER_BATCH);
+    assert_int_equal(next[1], BATCHES * PER_BATCH);
+    assert_int_equal(next[2], BATCHES * PER_BATCH);
+}
+
+static void f2_what_landed_is_there_and_was_not_before(void **state)
+{
+    struct fabric_conn *conn, *passive;
+    uint32_t next[SIDE_MAX] = {0};
+
+    (void)state;
+    side_open_zone(&world, 0, 2, 2);
+    world_connect(&world, 1, 0, 0, &conn, &passive);
+    for (uint32_t i = 0; i < 200; i++) {
+        assert_int_equal(world_add_block(&world, 1, conn, 0, i, 128), 0);
+        world_poll_times(&world, 2); /* a batch that is not posted does not land */
+        assert_int_equal(side_count(&world.sides[1], FABRIC_LANDED), i);
+        assert_int_equal(fabric_rowan_post(conn, i), 0);
+        world_wait(&world, 1, FABRIC_LANDED, i + 1);
+        memset(next, 0, sizeof next);
+        assert_int_equal(world_walk_zone(&world, 0, 1, next), i + 1);
+    }
+    assert_int_equal(fabric_rowan_post(conn, 7), 0); /* empty: no event */
+    world_poll_times(&world, 50);
+    assert_int_equal(side_count(&world.sides[1], FABRIC_LANDED), 200);
+}
+
+/* --- F3 --- */
+
+static void f3_closed_is_the_last_event_and_what_waited_never_lands(void **state)
+{
+    struct fabric_conn *conn, *passive;
+    const struct fabric_iov iov = {.data = "x", .bytes = 1};
+    uint32_t count;
+
+    (void)state;
+    side_open_zone(&world, 0, 2, 0);
+    world_connect(&world, 1, 0, 11, &conn, &passive);
+    assert_int_equal(world_add_block(&world, 1, conn, 0, 0, 64), 0);
+    assert_int_equal(fabric_rowan_post(conn, 5), 0);
+    world_poll_times(&world, 10);
+    fabric_conn_close(passive);
+    while (side_count(&world.sides[1], FABRIC_CLOSED) == 0) {
+        side_poll(&world, 0);
+        world.sides[1].event_count +=
+            fabric_poll(world.sides[1].endpoint, backend->now_ns(backend->context),
+                        world.sides[1].events + world.sides[1].event_count, 1);
+    }
+    /* Until the next poll the connection is there, and refuses. */
+    assert_int_equal(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), ROWAN_ECLOSED);
+    assert_int_equal(fabric_rowan_add(conn, pm_at(world.sides[1].pm, 0), 64), ROWAN_ECLOSED);
+    assert_int_equal(fabric_rowan_post(conn, 6), ROWAN_ECLOSED);
+    count = world.sides[1].event_count;
+    assert_int_equal(world.sides[1].events[count - 1].kind, FABRIC_CLOSED);
+    assert_int_equal(world.sides[1].events[count - 1].context, 11);
+    assert_int_equal(fabric_zone_post(world.sides[0].zone, 0, 0), 0);
+    world_poll_times(&world, 100);
+    assert_int_equal(world.sides[1].event_count, count);
+    assert_int_equal(side_count(&world.sides[1], FABRIC_LANDED), 0);
+}
+
+/* --- F4 --- */
+
+static void f4_gathered_bytes_leave_before_sent(void **state)
+{
+    enum { COUNT = 40, PIECE = 30000 };
+    struct fabric_conn *active, *passive;
+    struct pm *pm = world.sides[1].pm;
+    static uint8_t bytes[PIECE];
+    uint32_t got = 0;
+
+    (void)state;
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        struct fabric_iov iov[FABRIC_MAX_IOV];
+        const uint32_t pieces = 1 + i % FABRIC_MAX_IOV % 34; /* to 1 MiB: far beyond any ring */
+
+        for (uint32_t p = 0; p < pieces; p++) {
+            pattern_fill(bytes, PIECE, 100 * i + p);
+            pm_store(pm, (uint64_t)p * PIECE, bytes, PIECE);
+            iov[p] = (struct fabric_iov){.data = pm_at(pm, (uint64_t)p * PIECE), .bytes = PIECE};
+        }
+        assert_int_equal(fabric_send(active, iov, pieces, FABRIC_SIGNAL, i), 0);
+        world_wait(&world, 1, FABRIC_SENT, i + 1);
+        assert_int_equal(side_event(&world.sides[1], FABRIC_SENT, i)->context, i);
+        memset(bytes, 0xdd, sizeof bytes);
+        for (uint32_t p = 0; p < pieces; p++) /* SENT: it may change now */
+            pm_store(pm, (uint64_t)p * PIECE, bytes, PIECE);
+        world_wait(&world, 0, FABRIC_MESSAGE, ++got);
+        assert_int_equal(side_event(&world.sides[0], FABRIC_MESSAGE, i)->bytes, pieces * PIECE);
+        for (uint32_t p = 0; p < pieces; p++)
+            assert_true(pattern_is(
+                (const uint8_t *)side_event(&world.sides[0], FABRIC_MESSAGE, i)->data + p * PIECE,
+                PIECE, 100 * i + p));
+        fabric_message_release(passive, side_event(&world.sides[0], FABRIC_MESSAGE, i)->message);
+    }
+}
+
+static void f4_unregistered_memory_and_bad_sizes_are_refused(void **state)
+{
+    struct fabric_conn *conn, *passive;
+    struct pm *pm = world.sides[1].pm;
+    _Alignas(64) static uint8_t strange[64];
+    const struct fabric_iov elsewhere = {.data = strange, .bytes = 64};
+    const struct fabric_iov large = {.data = pm_at(pm, 0), .bytes = FABRIC_MAX_MESSAGE_BYTES + 1};
+    const uint32_t limit = fabric_caps(world.sides[1].fabric)->block_limit;
+
+    (void)state;
+    side_open_zone(&world, 0, 2, 1);
+    world_connect(&world, 1, 0, 0, &conn, &passive);
+    assert_int_equal(fabric_rowan_add(conn, strange, 64), ROWAN_EINVALID);
+    assert_int_equal(fabric_rowan_add(conn, pm_at(pm, PM_BYTES - 64), 128), ROWAN_EINVALID);
+    assert_int_equal(fabric_rowan_add(conn, pm_at(pm, 0), 0), ROWAN_EINVALID);
+    assert_int_equal(fabric_rowan_add(conn, pm_at(pm, 0), 65), ROWAN_EINVALID);
+    assert_int_equal(fabric_rowan_add(conn, pm_at(pm, 0), limit + 64), ROWAN_EINVALID);
+    assert_int_equal(fabric_rowan_add(passive, pm_at(world.sides[0].pm, 0), 64), ROWAN_EINVALID);
+    assert_int_equal(fabric_send(conn, &elsewhere, 1, 0, 0), ROWAN_EINVALID);
+    assert_int_equal(fabric_send(conn, &large, 1, 0, 0), ROWAN_EINVALID);
+    assert_int_equal(fabric_send(conn, &elsewhere, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_rowan_add(conn, pm_at(pm, 0), limit), 0);
+    world_wait(&world, 0, FABRIC_MESSAGE, 1);
+}
+
+/* --- F5, F9: messages --- */
+
+/* Sends until there is no room, each message numbered; `bytes` each. */
+static uint32_t fill_with_messages(struct fabric_conn *conn, uint32_t bytes, uint32_t first)
+{
+    uint8_t *data = malloc(bytes);
+    const struct fabric_iov iov = {.data = data, .bytes = bytes};
+    uint32_t sent = 0, refused = 0;
+
+    while (refused < 100) { /* what is on its way may still make room */
+        int error;
+
+        pattern_fill(data, bytes, first + sent);
+        error = fabric_send(conn, &iov, 1, FABRIC_COPY, 0);
+        assert_true(error == 0 || error == ROWAN_EAGAIN);
+        sent += error == 0;
+        refused = error ? refused + 1 : 0;
+        world_poll(&world);
+        assert_true(sent < 100000);
+    }
+    free(data);
+    return sent;
+}
+
+static void f5_held_messages_stop_the_sender_and_keep_their_bytes(uint32_t bytes)
+{
+    struct fabric_conn *active, *passive;
+    struct random random;
+    uint32_t sent, again, order[8192];
+
+    random_init(&random, bytes);
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    sent = fill_with_messages(active, bytes, 0);
+    assert_true(sent > 1 && sent < 8192);
+    again = side_count(&world.sides[0], FABRIC_MESSAGE);
+    assert_true(again > 0 && again <= sent);
+    for (uint32_t i = 0; i < again; i++) {
+        const uint32_t j = (uint32_t)random_below(&random, i + 1);
+
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (uint32_t i = 0; i < again; i++) { /* in any order */
+        const struct fabric_event *event = side_event(&world.sides[0], FABRIC_MESSAGE, order[i]);
+
+        assert_true(pattern_is(event->data, event->bytes, order[i]));
+        fabric_message_release(passive, event->message);
+    }
+    /* Now there is room, and nothing of what had been refused has arrived. */
+    world_wait(&world, 0, FABRIC_MESSAGE, sent);
+    for (uint32_t i = again; i < sent; i++) {
+        const struct fabric_event *event = side_event(&world.sides[0], FABRIC_MESSAGE, i);
+
+        assert_true(pattern_is(event->data, event->bytes, i));
+        fabric_message_release(passive, event->message);
+    }
+    assert_true(fill_with_messages(active, bytes, sent) > 0);
+}
+
+static void f5_f9_held_small_messages_stop_the_sender(void **state)
+{
+    (void)state;
+    f5_held_messages_stop_the_sender_and_keep_their_bytes(100);
+}
+
+static void f5_f9_held_middle_messages_stop_the_sender(void **state)
+{
+    (void)state;
+    f5_held_messages_stop_the_sender_and_keep_their_bytes(20000);
+}
+
+static void f5_f9_held_large_messages_stop_the_sender(void **state)
+{
+    (void)state;
+    f5_held_messages_stop_the_sender_and_keep_their_bytes(700000);
+}
+
+static void messages_of_every_size_keep_their_bytes(void **state)
+{
+    struct fabric_conn *active, *passive;
+    uint8_t *data = malloc(FABRIC_MAX_MESSAGE_BYTES);
+    uint32_t sizes[128], count = 0;
+
+    (void)state;
+    for (uint32_t bytes = 0; bytes < 18; bytes++)
+        sizes[count++] = bytes;
+    for (uint32_t power = 32; power <= FABRIC_MAX_MESSAGE_BYTES; power *= 2) {
+        for (uint32_t bytes = power - 9; bytes <= power + 1; bytes += 5)
+            sizes[count++] = bytes;
+        sizes[count++] = power;
+    }
+    sizes[count++] = FABRIC_MAX_MESSAGE_BYTES - 1;
+    sizes[count++] = FABRIC_MAX_MESSAGE_BYTES;
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        const uint32_t bytes = sizes[i % count];
+        const struct fabric_event *event;
+
+        pattern_fill(data, bytes, i);
+        send_bytes(active, data, bytes);
+        world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
+        event = side_event(&world.sides[0], FABRIC_MESSAGE, i);
+        assert_int_equal(event->bytes, bytes);
+        assert_true(pattern_is(event->data, bytes, i));
+        fabric_message_release(passive, event->message);
+    }
+    free(data);
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_three, close_three)
+
+static const struct CMUnitTest cases[] = {
+    CASE(both_ends_learn_who_the_other_is),
+    CASE(a_refused_peer_learns_why),
+    CASE(connecting_to_nobody_ends_in_closed),
+    CASE(nothing_comes_after_fabric_conn_close),
+    CASE(f1_messages_arrive_in_the_order_they_were_sent),
+    CASE(f1_f2_f6_blocks_of_many_senders_land_one_after_another),
+    CASE(f2_what_landed_is_there_and_was_not_before),
+    CASE(f3_closed_is_the_last_event_and_what_waited_never_lands),
+    CASE(f4_gathered_bytes_leave_before_sent),
+    CASE(f4_unregistered_memory_and_bad_sizes_are_refused),
+    CASE(f5_f9_held_small_messages_stop_the_sender),
+    CASE(f5_f9_held_middle_messages_stop_the_sender),
+    CASE(f5_f9_held_large_messages_stop_the_sender),
+    CASE(messages_of_every_size_keep_their_bytes),
+};
+
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+int fabric_conformance_run(const char *group, const struct fabric_backend *under_test)
+{
+    struct CMUnitTest all[CASES + CONFORMANCE_ZONE_CASES];
+
+    memcpy(all, cases, sizeof cases);
+    memcpy(all + CASES, conformance_zone_cases, sizeof conformance_zone_cases);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        all[i].initial_state = (void *)(uintptr_t)under_test;
+    return _cmocka_run_group_tests(group, all, sizeof all / sizeof all[0], NULL, NULL);
+}

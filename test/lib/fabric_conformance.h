@@ -1,0 +1,19 @@
+/* fabric_conformance.h - what every fabric backend must do, as tests. A backend's own test gives
+ * the few functions of struct fabric_backend and runs them all.
+ *
+ * Both ends live in one thread: the cases poll them in turn. Each case names the rule (F1 to F9,
+ * see fabric.h) it stands for.
+ */
+#ifndef TEST_FABRIC_CONFORMANCE_H
+#define TEST_FABRIC_CONFORMANCE_H
+
+#include "test/lib/fabric_world.h"
+
+/* Runs all cases as one cmocka group; how many failed. */
+int fabric_conformance_run(const char *group, const struct fabric_backend *backend);
+
+/* The two files of cases. */
+enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 9 };
+extern const struct CMUnitTest conformance_zone_cases[CONFORMANCE_ZONE_CASES];
+
+#endif
