@@ -185,7 +185,7 @@ def a_server_refuses_unknown_flags_and_bad_choices():
 
 @tap.case
 def a_server_refuses_memory_that_is_too_small():
-    expect(server("--pm-bytes", "1M"), 1)
+    expect(server("--pm-bytes", "1M"), 2, "pm-bytes")
 
 
 @tap.case

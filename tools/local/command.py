@@ -66,7 +66,7 @@ def pm_place(text):
 
 def add_start_options(parser):
     parser.add_argument(
-        "--servers", type=number(1, 64), default=3, metavar="N", help="servers (default 3)"
+        "--servers", type=number(1, cluster.LARGEST_SERVER), default=3, metavar="N", help="servers (default 3)"
     )
     parser.add_argument(
         "--replicas", type=number(1, 8), default=3, metavar="N",
