@@ -425,8 +425,9 @@ static void random_rings_harm_nobody(void **state)
         conn = (struct shm_conn *)active;
         data = (uint64_t *)(void *)conn->out.data;
         for (uint32_t i = 0; i < SHM_RING_BYTES / 8; i++)
-            data[i] = record((uint32_t)random_below(&random, UINT64_C(64) << random_below(&random, 12)),
-                             (uint32_t)random_below(&random, 5));
+            data[i] =
+                record((uint32_t)random_below(&random, UINT64_C(64) << random_below(&random, 12)),
+                       (uint32_t)random_below(&random, 5));
         atomic_store(&conn->out.ring->tail, random_below(&random, SHM_RING_BYTES / 8) * 8);
         conn_ring(conn);
         for (unsigned i = 0; i < 20; i++) {
