@@ -86,7 +86,7 @@ def add_start_options(parser):
     parser.add_argument(
         "--pm-bytes", type=byte_count, default=byte_count(DEFAULT_PM_BYTES), metavar="N",
         help="persistent memory of each server in bytes, K, M, G or T; reserved at start "
-        f"(default {DEFAULT_PM_BYTES}: about 16 million ZippyDB writes)",
+        f"(default {DEFAULT_PM_BYTES}: about 13 million ZippyDB writes)",
     )  # fmt: skip
     parser.add_argument(
         "--pm", type=pm_place, default=("", 0), metavar="PATH[:OFFSET]",
