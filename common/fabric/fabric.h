@@ -211,7 +211,7 @@ static inline void fabric_endpoint_close(struct fabric_endpoint *endpoint)
         endpoint->ops->endpoint_close(endpoint);
 }
 
-/* Who we say we are in handshakes that start after this call. */
+/* Who we say we are in handshakes that start after this call. Needed before fabric_connect. */
 static inline void fabric_endpoint_identity(struct fabric_endpoint *endpoint,
                                             const struct fabric_identity *identity)
 {

@@ -313,7 +313,7 @@ enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn);
 bool zone_advance(struct zone_control *control, uint32_t depth, uint64_t position);
 
 /* Steps of a Rowan send (see shm_rowan.c), for tests that stop a sender between two. */
-enum shm_step { STEP_INTENT, STEP_CLAIMED, STEP_STORED, STEP_DONE };
+enum shm_step { STEP_INTENT, STEP_FULL, STEP_CLAIMED, STEP_STORED, STEP_DONE };
 typedef void shm_step_hook(enum shm_step step, struct shm_conn *conn);
 extern shm_step_hook *shm_step_hook_installed; /* NULL; set before threads start */
 

@@ -55,7 +55,7 @@ static void identity_pack(struct shm_identity *out, const struct fabric_identity
 
 static bool identity_unpack(const struct shm_identity *wire, struct fabric_identity *out)
 {
-    if (wire->kind < FABRIC_CLIENT || wire->kind > FABRIC_CM)
+    if (wire->kind > FABRIC_CM) /* 0: an acceptor that does not know yet who it is */
         return false;
     *out = (struct fabric_identity){.cluster = wire->cluster,
                                     .term = wire->term,
@@ -206,8 +206,11 @@ int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t inde
     struct shm_conn *conn;
     char name[SHM_NAME_BYTES];
     char *directory;
-    int error = address_parse(address, &directory, name);
+    int error;
 
+    if (base->identity.kind == 0)
+        return ROWAN_EINVALID;
+    error = address_parse(address, &directory, name);
     if (error)
         return error;
     error = conn_create(endpoint, true, &conn);
@@ -237,7 +240,7 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
     int error;
 
     if (hello->magic != SHM_MAGIC || hello->layout != SHM_LAYOUT || gift->count != HELLO_FDS ||
-        !identity_unpack(&hello->identity, &conn->peer))
+        !identity_unpack(&hello->identity, &conn->peer) || hello->identity.kind == 0)
         return ROWAN_EFORMAT;
     error = base->admit ? base->admit(base->admit_context, &conn->peer) : 0;
     if (error)

@@ -386,25 +386,34 @@ unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned 
     return count;
 }
 
-/* Z5. The intents are read before the claim: one that is EMPTY after nobody alive had intent n was
- * left by the dead. */
+/* Z5 for the claim at the cursor. `deserted` was found before the claim is looked at: one that is
+ * EMPTY after nobody alive had intent n was left by the dead. */
+static void void_claim(struct shm_zone *zone, bool deserted)
+{
+    _Atomic uint64_t *word = &zone->control->slots[zone->sealed % zone->depth].claims[zone->cursor];
+    uint64_t before = atomic_load_explicit(word, memory_order_acquire);
+
+    if (claim_generation(before) == zone->sealed + 1 ||
+        !atomic_compare_exchange_strong_explicit(word, &before,
+                                                 claim_pack(zone->sealed, CLAIM_VOID),
+                                                 memory_order_seq_cst, memory_order_relaxed))
+        return;
+    if (zone->voided++ == 0)
+        log_event(LOG_WARN, "claim_voided", "endpoint=%u segment=%llu claim=%u reason=%s",
+                  zone->endpoint->index, (unsigned long long)zone->sealed, zone->cursor,
+                  deserted ? "deserted" : "late");
+}
+
 static void void_stuck(struct shm_zone *zone)
 {
     const bool deserted = !is_intended(zone, zone->sealed);
     const bool late = zone->endpoint->now_ns - zone->closed_ns > SHM_VOID_NS;
-    _Atomic uint64_t *word = &zone->control->slots[zone->sealed % zone->depth].claims[zone->cursor];
-    uint64_t before = atomic_load_explicit(word, memory_order_acquire);
+    uint32_t budget = SEAL_BUDGET;
 
-    if ((!deserted && !late) || claim_generation(before) == zone->sealed + 1)
-        return;
-    if (!atomic_compare_exchange_strong_explicit(word, &before,
-                                                 claim_pack(zone->sealed, CLAIM_VOID),
-                                                 memory_order_seq_cst, memory_order_relaxed))
-        return;
-    zone->voided++;
-    log_event(LOG_WARN, "claim_voided", "endpoint=%u segment=%llu claim=%u reason=%s",
-              zone->endpoint->index, (unsigned long long)zone->sealed, zone->cursor,
-              deserted ? "deserted" : "late");
+    while ((deserted || late) && zone->stuck && budget > 0) {
+        void_claim(zone, deserted);
+        walk_claims(zone, &budget);
+    }
 }
 
 void zone_check(struct shm_zone *zone)

@@ -42,6 +42,10 @@ struct world {
 
 void world_open(struct world *world, const struct fabric_backend *backend, unsigned sides,
                 uint64_t pm_bytes);
+
+/* Only sides `first` to `end` - 1: the others are other processes. */
+void world_open_some(struct world *world, const struct fabric_backend *backend, unsigned first,
+                     unsigned end, uint64_t pm_bytes);
 void world_close(struct world *world);
 
 /* Closes one side's endpoint and fabric; its PM stays to be looked at. */
@@ -73,6 +77,16 @@ bool pattern_is(const void *data, uint32_t bytes, uint64_t seed);
 
 /* Blocks that tell who they are: each begins with its sender, number and length, and all its bytes
  * follow from these. */
+
+struct block_head {
+    uint32_t mark;
+    uint32_t sender;
+    uint32_t number;
+    uint32_t bytes;
+};
+
+/* Whether a whole block begins at `data`, where `room` bytes are left; if so, its head. */
+bool block_is_whole(const void *data, uint64_t room, struct block_head *head);
 
 /* Makes block `number` of `sender` at `at` in its PM and adds it. What fabric_rowan_add answers. */
 int world_add_block(struct world *world, unsigned sender, struct fabric_conn *conn, uint64_t at,

@@ -1,0 +1,338 @@
+/* shm_steps_test.c - a sender stopped between two steps of a Rowan send (S1 to S5 in shm_rowan.c)
+ * while the owner and another sender go on. The backend's step hook stands for the stop: what it
+ * runs happens while sender 1 is in the middle. Time is moved on by the test, nothing is waited
+ * for.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/fabric/shm.h"
+#include "test/unit/fabric/shm_world.h"
+
+enum { OWNER, STOPPED, OTHER, SIDES };
+enum { SEGMENT = FABRIC_SEGMENT_BYTES, BYTES = 32 << 10, FIT = SEGMENT / BYTES, DEPTH = 2 };
+enum { PM_BYTES = 48 << 20 };
+
+static struct shm_host host;
+static struct world world;
+static struct fabric_conn *conns[SIDES], *passive[SIDES];
+static uint32_t numbers[SIDES];
+
+static struct {
+    enum shm_step at;
+    void (*run)(void);
+    unsigned times;
+} stop;
+
+static void hook(enum shm_step at, struct shm_conn *conn)
+{
+    if (&conn->base != conns[STOPPED] || at != stop.at || !stop.run || stop.times > 0)
+        return;
+    stop.times++;
+    stop.run();
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    memset(&stop, 0, sizeof stop);
+    memset(numbers, 0, sizeof numbers);
+    shm_host_init(&host);
+    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    side_open_zone(&world, OWNER, DEPTH, DEPTH);
+    for (unsigned s = STOPPED; s < SIDES; s++)
+        world_connect(&world, s, OWNER, s, &conns[s], &passive[s]);
+    shm_step_hook_installed = hook;
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    shm_step_hook_installed = NULL;
+    world_close(&world);
+    shm_host_fini(&host);
+    return 0;
+}
+
+/* One block as one batch, handed over at once. */
+static void send_block(unsigned sender, uint32_t bytes)
+{
+    const uint32_t number = numbers[sender]++;
+    const uint64_t at = (uint64_t)(number % 256) * BYTES;
+
+    assert_int_equal(world_add_block(&world, sender, conns[sender], at, number, bytes), 0);
+    assert_int_equal(fabric_rowan_post(conns[sender], number), 0);
+    fabric_flush(world.sides[sender].endpoint);
+}
+
+/* The other sender sends `blocks` blocks, and the owner polls on. */
+static void others_send(uint32_t blocks)
+{
+    for (uint32_t i = 0; i < blocks; i++) {
+        send_block(OTHER, BYTES);
+        side_poll(&world, OTHER);
+        side_poll(&world, OWNER);
+    }
+}
+
+static void owner_waits(uint64_t ns)
+{
+    host.skipped_ns += ns;
+    side_poll(&world, OWNER);
+    side_poll(&world, OWNER); /* voids in the first, sees it in the second */
+    side_poll(&world, OWNER);
+}
+
+static uint32_t owner_count(enum fabric_event_kind kind)
+{
+    return side_count(&world.sides[OWNER], kind);
+}
+
+/* --- S4 against Z5 --- */
+
+static void close_the_segment_and_void(void)
+{
+    others_send(FIT); /* the last of these finds the segment full */
+    assert_int_equal(owner_count(FABRIC_SEALED), 0);
+    owner_waits(SHM_VOID_NS / 2);
+    assert_int_equal(owner_count(FABRIC_SEALED), 0); /* it may still come */
+    owner_waits(SHM_VOID_NS);
+    assert_int_equal(owner_count(FABRIC_SEALED), 1);
+    assert_false(side_event(&world.sides[OWNER], FABRIC_SEALED, 0)->quiet);
+    assert_int_equal(owner_count(FABRIC_QUIET), 0); /* it may still be storing */
+}
+
+static void a_claim_that_is_late_is_voided_and_breaks(enum shm_step at)
+{
+    stop.at = at;
+    stop.run = close_the_segment_and_void;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
+    owner_waits(SHM_CHECK_NS * 2);
+    assert_int_equal(owner_count(FABRIC_QUIET), 1); /* it has moved on */
+    world_wait(&world, OTHER, FABRIC_LANDED, FIT);
+    assert_int_equal(owner_count(FABRIC_SEALED), 1);
+}
+
+static void a_claim_not_stored_for_long_is_voided_and_breaks(void **state)
+{
+    (void)state;
+    a_claim_that_is_late_is_voided_and_breaks(STEP_CLAIMED);
+}
+
+static void a_claim_stored_but_not_done_is_voided_and_breaks(void **state)
+{
+    (void)state;
+    a_claim_that_is_late_is_voided_and_breaks(STEP_STORED);
+}
+
+/* --- the slot goes to n + depth while its old sender sleeps --- */
+
+static void reuse_the_slot(void)
+{
+    close_the_segment_and_void();
+    /* Not quiet: segment 0's bytes are not given again, but its slot is, for segments 2 and 3. */
+    assert_int_equal(fabric_zone_post(world.sides[OWNER].zone, 2 * SEGMENT, 2), 0);
+    others_send(FIT);
+    owner_waits(SHM_CHECK_NS * 2);
+    assert_int_equal(owner_count(FABRIC_SEALED), 2);
+    assert_int_equal(fabric_zone_post(world.sides[OWNER].zone, 3 * SEGMENT, 3), 0);
+    others_send(FIT);
+    owner_waits(SHM_CHECK_NS * 2);
+    assert_int_equal(owner_count(FABRIC_SEALED), 3);
+    assert_int_equal(fabric_zone_post(world.sides[OWNER].zone, 4 * SEGMENT, 4), 0);
+    others_send(FIT / 2);
+}
+
+static void a_late_sender_harms_no_later_segment(void **state)
+{
+    uint32_t next[SIDE_MAX] = {0};
+
+    (void)state;
+    stop.at = STEP_CLAIMED;
+    stop.run = reuse_the_slot;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
+    world_wait(&world, OTHER, FABRIC_LANDED, numbers[OTHER]);
+    assert_int_equal(owner_count(FABRIC_QUIET), 1);
+    assert_int_equal(side_event(&world.sides[OWNER], FABRIC_QUIET, 0)->context, 0);
+    /* Its bytes went where it had claimed, in segment 0; all others are whole. */
+    assert_int_equal(world_walk_zone(&world, OWNER, 5, next), numbers[OTHER] + 1);
+}
+
+static void move_on_two_segments(void)
+{
+    others_send(FIT);
+    assert_int_equal(owner_count(FABRIC_SEALED), 1);
+    /* Nobody claimed in vain there: quiet, though somebody has the intent. */
+    assert_true(side_event(&world.sides[OWNER], FABRIC_SEALED, 0)->quiet);
+    assert_int_equal(fabric_zone_post(world.sides[OWNER].zone, 2 * SEGMENT, 2), 0);
+    others_send(FIT);
+    assert_int_equal(owner_count(FABRIC_SEALED), 2);
+}
+
+static void a_sender_that_has_not_claimed_goes_to_the_segment_of_now(void **state)
+{
+    uint32_t next[SIDE_MAX] = {0};
+
+    (void)state;
+    send_block(OTHER, 64);
+    stop.at = STEP_INTENT;
+    stop.run = move_on_two_segments;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_LANDED, 1);
+    assert_int_equal(world_walk_zone(&world, OWNER, 2, (uint32_t[SIDE_MAX]){0}), 2 * FIT);
+    assert_int_equal(world_walk_zone(&world, OWNER, 3, next), numbers[OTHER] + 1);
+}
+
+/* --- Z3: stopped after FULL --- */
+
+static void others_go_on_alone(void)
+{
+    others_send(3);
+    assert_int_equal(side_count(&world.sides[OTHER], FABRIC_LANDED), numbers[OTHER]);
+    assert_int_equal(owner_count(FABRIC_SEALED), 1);
+}
+
+static void owner_helps_alone(void)
+{
+    owner_waits(SHM_CHECK_NS * 2);
+    assert_int_equal(owner_count(FABRIC_SEALED), 1);
+}
+
+static void a_segment_left_full_is_closed_by(void (*helper)(void))
+{
+    others_send(FIT - 1);
+    send_block(OTHER, 64); /* a full block no longer fits */
+    stop.at = STEP_FULL;
+    stop.run = helper;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_LANDED, 1);
+    assert_int_equal(world_walk_zone(&world, OWNER, 2, (uint32_t[SIDE_MAX]){0}),
+                     numbers[OTHER] + 1);
+}
+
+static void a_segment_left_full_is_closed_by_the_next_sender(void **state)
+{
+    (void)state;
+    a_segment_left_full_is_closed_by(others_go_on_alone);
+}
+
+static void a_segment_left_full_is_closed_by_its_owner(void **state)
+{
+    (void)state;
+    a_segment_left_full_is_closed_by(owner_helps_alone);
+}
+
+/* --- the owner closes the connection meanwhile --- */
+
+static void owner_closes(void)
+{
+    fabric_conn_close(passive[STOPPED]);
+}
+
+static void nothing_is_claimed_after_the_owner_closed(void **state)
+{
+    (void)state;
+    stop.at = STEP_INTENT;
+    stop.run = owner_closes;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
+    assert_int_equal(world_walk_zone(&world, OWNER, 1, (uint32_t[SIDE_MAX]){0}), 0);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
+}
+
+static void nothing_is_reported_after_the_owner_closed(enum shm_step at)
+{
+    stop.at = at;
+    stop.run = owner_closes;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0); /* unknown (F3) */
+    others_send(FIT + 1); /* and its segment is sealed all the same */
+    assert_int_equal(owner_count(FABRIC_SEALED), 1);
+}
+
+static void a_claim_taken_when_the_owner_closes_is_unknown(void **state)
+{
+    (void)state;
+    nothing_is_reported_after_the_owner_closed(STEP_CLAIMED);
+}
+
+static void a_claim_done_when_the_owner_closes_is_unknown(void **state)
+{
+    (void)state;
+    nothing_is_reported_after_the_owner_closed(STEP_DONE);
+}
+
+/* Another connection of the other sender, while the stopped one is not polled; its sender slot. */
+static int join_again(void)
+{
+    const uint32_t accepted = owner_count(FABRIC_ACCEPTED);
+    struct fabric_conn *conn;
+
+    assert_int_equal(fabric_connect(world.sides[OTHER].endpoint, host.backend.address(&host, OWNER),
+                                    0, 0, &conn),
+                     0);
+    while (owner_count(FABRIC_ACCEPTED) == accepted) {
+        host.skipped_ns += SHM_CHECK_NS;
+        side_poll(&world, OWNER);
+        side_poll(&world, OTHER);
+    }
+    return ((struct shm_conn *)side_event(&world.sides[OWNER], FABRIC_ACCEPTED, accepted)->conn)
+        ->zone_member;
+}
+
+static void others_join(void)
+{
+    fabric_conn_close(passive[STOPPED]);
+    for (unsigned i = 0; i < 4; i++) /* the stopped one is in the middle of a claim in slot 0 */
+        assert_int_equal(join_again(), 2 + (int)i);
+}
+
+static void a_sender_slot_is_not_given_again_before_its_sender_is_gone(void **state)
+{
+    (void)state;
+    assert_int_equal(((struct shm_conn *)passive[STOPPED])->zone_member, 0);
+    stop.at = STEP_CLAIMED;
+    stop.run = others_join;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_CLOSED, 1); /* now it has let go */
+    owner_waits(SHM_CHECK_NS * 2);
+    assert_int_equal(join_again(), 0);
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_claim_not_stored_for_long_is_voided_and_breaks),
+        CASE(a_claim_stored_but_not_done_is_voided_and_breaks),
+        CASE(a_late_sender_harms_no_later_segment),
+        CASE(a_sender_that_has_not_claimed_goes_to_the_segment_of_now),
+        CASE(a_segment_left_full_is_closed_by_the_next_sender),
+        CASE(a_segment_left_full_is_closed_by_its_owner),
+        CASE(nothing_is_claimed_after_the_owner_closed),
+        CASE(a_claim_taken_when_the_owner_closes_is_unknown),
+        CASE(a_claim_done_when_the_owner_closes_is_unknown),
+        CASE(a_sender_slot_is_not_given_again_before_its_sender_is_gone),
+    };
+
+    return cmocka_run_group_tests_name("shm_steps", tests, NULL, NULL);
+}
