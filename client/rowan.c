@@ -217,15 +217,13 @@ int rowan_poll(struct rowan *rowan, struct rowan_completion *completions, int ma
         return ROWAN_EINVALID;
     if (session_waiting(session) == 0 && timeout_ms != 0)
         until_ns = timeout_ms < 0 ? WAKE_NEVER : after_ms(rowan, (uint64_t)timeout_ms);
-    while (session_outstanding(session) > 0) {
-        int error = advance(rowan, until_ns);
+    do {
+        int error = advance(rowan, session_outstanding(session) > 0 ? until_ns : 0);
 
         if (error)
             return error;
-        if (until_ns == 0 || session_completed(session) != before ||
-            clock_now_ns(rowan->clock) >= until_ns)
-            break;
-    }
+    } while (session_outstanding(session) > 0 && session_completed(session) == before &&
+             until_ns > 0 && clock_now_ns(rowan->clock) < until_ns);
     while (count < max && session_next(session, &completions[count]))
         count++;
     return count;

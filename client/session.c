@@ -4,9 +4,9 @@
  * S1 Operations are dated at the first poll after their post. All have the same timeout, so the age
  *    list is in the order of deadlines, and of operation numbers per client id.
  * S2 Nothing is sent for an operation that has a sent one's answer still to come: SENT is left only
- * by its answer, its timeout or the end of its connection. S3 No connection is closed and no
- * configuration adopted while a batch of events is worked off, because later events of the batch
- * may belong to them.
+ *    by its answer, its timeout or the end of its connection.
+ * S3 No connection is closed and no configuration adopted while a batch of events is worked off,
+ *    because later events of the batch may belong to them.
  *
  *                    +------------- EBUSY, pause over --------------+
  *                    v                                              |

@@ -4,11 +4,13 @@
  * Invariants:
  *  S1 A configuration is in force only if it was read from the coordination service or a
  *     compare-and-set that put it there answered 0 (C7 of the design). Only what is in force is
- * sent. S2 Terms in force rise; the cluster's id never changes. S3 A client id is given only out of
- * a block that a compare-and-set of this very leader reserved with the answer 0. After any other
- * answer the block is given up, even if a later read shows it stored: another leader may have
- * stored the very same bytes and be giving those ids out. S4 One READ or STORE is under way at a
- * time. S5 The secret goes only to a connection whose Join named a member's incarnation.
+ *     sent.
+ *  S2 Terms in force rise; the cluster's id never changes.
+ *  S3 A client id is given only out of a block that a compare-and-set of this very leader reserved
+ *     with the answer 0. After any other answer the block is given up, even if a later read shows it
+ *     stored: another leader may have stored the very same bytes and be giving those ids out.
+ *  S4 One READ or STORE is under way at a time.
+ *  S5 The secret goes only to a connection whose Join named a member's incarnation.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -489,7 +491,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                "the server's report has a field that is empty or out of range");
         return;
     }
-    if (peer->server != 0 && peer->server != join->server) {
+    if (peer->server != 0 &&
+        (peer->server != join->server || peer->incarnation != join->incarnation)) {
         refuse(state, event->connection, event->tag, ROWAN_EINVALID,
                "another server joined by this connection");
         return;

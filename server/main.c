@@ -15,7 +15,7 @@
 enum { MAX_REACTORS = 128 };
 
 struct settings {
-    uint64_t server, pm_bytes, workers, digests, reactors, landing_segments, spin_us;
+    uint64_t server, pm_offset, pm_bytes, workers, digests, reactors, landing_segments, spin_us;
     uint64_t durability, log_level;
     const char *cm, *address, *pm;
     bool pin;
@@ -29,6 +29,8 @@ static const struct config_key keys[] = {
      "fabric address of this process (shm:/directory/name)"},
     {"pm", CONFIG_STRING, FIELD(pm), NULL, 0, 0, NULL,
      "file or DAX device that holds the data; a file that is not there is made"},
+    {"pm-offset", CONFIG_U64, FIELD(pm_offset), "0", 0, UINT64_C(1) << 46, NULL,
+     "bytes of the file or device before this server's part; a multiple of 4096"},
     {"pm-bytes", CONFIG_U64, FIELD(pm_bytes), "4G", 32 << 20, UINT64_C(1) << 46, NULL,
      "bytes of it, all reserved at start"},
     {"workers", CONFIG_U64, FIELD(workers), "1", 1, CLUSTER_MAX_WORKERS, NULL, "worker roles"},
@@ -98,6 +100,7 @@ static int create_reactors(const struct settings *settings)
 static int open_pm(const struct settings *settings, struct pm **out)
 {
     struct pm_open_options options = {.path = settings->pm,
+                                      .offset = settings->pm_offset,
                                       .bytes = settings->pm_bytes,
                                       .create = 1,
                                       .durability = (enum pm_durability)settings->durability,

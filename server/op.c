@@ -7,9 +7,9 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-int op_table_init(struct op_table *table)
+int write_table_init(struct write_table *table)
 {
-    *table = (struct op_table){.ops = calloc(OP_TABLE_SIZE, sizeof(struct op))};
+    *table = (struct write_table){.ops = calloc(OP_TABLE_SIZE, sizeof(struct op))};
     if (!table->ops)
         return ROWAN_ENOMEM;
     for (uint32_t i = OP_TABLE_SIZE; i-- > 0;) {
@@ -19,7 +19,7 @@ int op_table_init(struct op_table *table)
     return 0;
 }
 
-void op_table_fini(struct op_table *table)
+void write_table_fini(struct write_table *table)
 {
     free(table->ops);
     table->ops = NULL;
@@ -51,7 +51,7 @@ void op_forget_client(struct op *op)
     op->client_next = op->client_previous = NULL;
 }
 
-struct op *op_open(struct op_table *table, uint64_t hash, struct client_link *client)
+struct op *op_open(struct write_table *table, uint64_t hash, struct client_link *client)
 {
     struct op *op = table->free;
     if (!op)
@@ -69,7 +69,7 @@ struct op *op_open(struct op_table *table, uint64_t hash, struct client_link *cl
     return op;
 }
 
-void op_close(struct op_table *table, struct op *op)
+void op_close(struct write_table *table, struct op *op)
 {
     ASSERT(op->state != OP_FREE);
     op_forget_client(op);
@@ -91,7 +91,7 @@ void op_close(struct op_table *table, struct op *op)
     table->used--;
 }
 
-bool op_may_start(const struct op_table *table, const struct op *op)
+bool op_may_start(const struct write_table *table, const struct op *op)
 {
     const struct op *at = table->first[op->hash % OP_BUCKETS];
     for (; at != op; at = at->bucket_next) {
@@ -103,7 +103,7 @@ bool op_may_start(const struct op_table *table, const struct op *op)
     return true;
 }
 
-struct op *op_next_waiting(const struct op_table *table, uint64_t hash)
+struct op *op_next_waiting(const struct write_table *table, uint64_t hash)
 {
     for (struct op *at = table->first[hash % OP_BUCKETS]; at; at = at->bucket_next) {
         if (at->hash == hash && at->state == OP_WAITING)

@@ -67,7 +67,7 @@ struct client_link {
     struct client_link *next, *previous; /* all clients of the worker */
 };
 
-struct op_table {
+struct write_table {
     struct op *ops;
     struct op *free; /* linked by bucket_next */
     struct op *first[OP_BUCKETS], *last[OP_BUCKETS];
@@ -75,22 +75,22 @@ struct op_table {
 };
 
 /* Errors: ROWAN_ENOMEM. */
-int op_table_init(struct op_table *table);
-void op_table_fini(struct op_table *table);
+int write_table_init(struct write_table *table);
+void write_table_fini(struct write_table *table);
 
 /* op_open: a record for a write of the key with this hash, behind all earlier ones; its state is
  * OP_WAITING. NULL: the table is full. */
-struct op *op_open(struct op_table *table, uint64_t hash, struct client_link *client);
-void op_close(struct op_table *table, struct op *op);
+struct op *op_open(struct write_table *table, uint64_t hash, struct client_link *client);
+void op_close(struct write_table *table, struct op *op);
 
 /* op_forget_client: the record stays, nobody will be answered. */
 void op_forget_client(struct op *op);
 
 /* op_may_start: may this write be judged and sent now? A conditional one only if no other write of
  * its key is in flight, and none at all while an earlier one waits. */
-bool op_may_start(const struct op_table *table, const struct op *op);
+bool op_may_start(const struct write_table *table, const struct op *op);
 
 /* op_next_waiting: the first waiting write of the key, or NULL. */
-struct op *op_next_waiting(const struct op_table *table, uint64_t hash);
+struct op *op_next_waiting(const struct write_table *table, uint64_t hash);
 
 #endif

@@ -333,7 +333,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     memset(worker, 0, sizeof *worker);
     worker->common = common;
     worker->number = number;
-    int error = op_table_init(&worker->ops);
+    int error = write_table_init(&worker->ops);
     if (error)
         goto fail;
     error = inbox_init(&worker->inbox, NOTE_CAPACITY);
@@ -353,7 +353,7 @@ fail_outbox:
 fail_inbox:
     inbox_fini(&worker->inbox);
 fail_ops:
-    op_table_fini(&worker->ops);
+    write_table_fini(&worker->ops);
 fail:
     free(worker);
     return error;
@@ -373,7 +373,7 @@ void worker_destroy(struct worker *worker)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(worker->shards[id]);
     digest_jobs_drop(&worker->jobs);
-    op_table_fini(&worker->ops);
+    write_table_fini(&worker->ops);
     cluster_release(worker->config);
     free(worker);
 }

@@ -73,7 +73,7 @@ struct worker {
     struct request held[WORKER_HELD]; /* until there is room for their answers */
     uint32_t held_count;
 
-    struct op_table ops;
+    struct write_table ops;
     struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
     uint32_t replying_count;
     uint32_t in_flight_blocks, in_flight_bytes;

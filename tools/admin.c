@@ -6,6 +6,7 @@
  */
 #include "tools/admin.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,11 +48,20 @@ int admin_find_cm(const char *cm, const char *dir, char *out, size_t room)
         memcpy(out, cm, bytes + 1);
         return 0;
     }
-    if (*dir)
-        return config_read_cm(dir, out, room);
-    int error = config_read_cm(".", out, room);
+    return config_read_cm(*dir ? dir : ".", out, room);
+}
 
-    return error == ROWAN_ENOTFOUND ? ROWAN_EINVALID : error;
+void admin_print_no_cm(const char *program, const char *dir, int error)
+{
+    if (error != ROWAN_ENOTFOUND)
+        fprintf(stderr, "%s: address of the CM: %s\n", program, error_sentence(error));
+    else if (*dir)
+        fprintf(stderr, "%s: %s is no directory of a cluster: it has no file cm\n", program, dir);
+    else
+        fprintf(stderr,
+                "%s: which cluster? This directory has no file cm: give --dir or --cm, or change "
+                "into the cluster's directory\n",
+                program);
 }
 
 const struct cluster_config *admin_config(const struct admin *admin)

@@ -13,9 +13,11 @@
 struct admin;
 
 /* admin_find_cm: the CM's address: `cm` itself if not empty, else what `dir` holds, else what the
- * current directory holds. Errors: ROWAN_EINVALID (neither is given, and this is no cluster's
- * directory; or too long), and those of config_read_cm. */
+ * current directory holds. Errors: ROWAN_EINVALID (too long), and those of config_read_cm. */
 int admin_find_cm(const char *cm, const char *dir, char *out, size_t room);
+
+/* The sentence for an error of admin_find_cm, on standard error. */
+void admin_print_no_cm(const char *program, const char *dir, int error);
 
 /* admin_open: connects to the CM and fetches the configuration. Errors: ROWAN_EUNREACHABLE,
  * ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */

@@ -13,9 +13,9 @@
  *      the blocks wait (F8), `want` asks the owner to ring us.
  *   S3 copy the blocks to the peer's memory.
  *   S4 start a fence, then compare-and-set claim i from EMPTY to DONE. If the owner has made it
- * VOID the blocks do not count, whatever of them is there: the connection breaks (F3). S5 intent =
- * none (release). S6 the fence is done, that of all claims before too, and we are not revoked:
- * LANDED (F2).
+ *      VOID the blocks do not count, whatever of them is there: the connection breaks (F3).
+ *   S5 intent = none (release).
+ *   S6 the fence is done, that of all claims before too, and we are not revoked: LANDED (F2).
  *
  * 1. landed <= stored <= posted <= added <= landed + SHM_BLOCKS, in blocks since the beginning.
  * 2. While we may store into segment n our intent is n, and every claim of ours that is not DONE
@@ -28,7 +28,7 @@
  *    start, which orders even non-temporal stores (pm.h).
  * 5. revoked, then intent (owner) and intent, then revoked (sender) are all seq_cst: an owner that
  *    finds no intent after it has revoked us has seen our last claim. And since S6 looks after S4,
- * a batch that is reported as landed was DONE before the owner closed the connection.
+ *    a batch that is reported as landed was DONE before the owner closed the connection.
  */
 #include <stdlib.h>
 #include <sys/mman.h>

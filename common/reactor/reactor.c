@@ -5,10 +5,12 @@
  * W1 A wake-up is not lost. Sleeper and waker both do a read-modify-write on `sleep`. If the
  * waker's comes first, the sleeper's acquires what the waker published and the poll after it sees
  * it; if the sleeper's comes first, the waker reads SLEEPING and writes the eventfd. Two operations
- * on one object order themselves without a stand-alone fence. W2 Only the waker that moves SLEEPING
- * to NOTIFIED writes the eventfd: one system call per sleep. A later waker that finds NOTIFIED is
- * ordered before the move to AWAKE, so its work is seen too. W3 Sources are armed exactly from
- * before the last poll until after the sleep.
+ * on one object order themselves without a stand-alone fence.
+ *
+ * W2 Only the waker that moves SLEEPING to NOTIFIED writes the eventfd: one system call per sleep. A
+ * later waker that finds NOTIFIED is ordered before the move to AWAKE, so its work is seen too.
+ *
+ * W3 Sources are armed exactly from before the last poll until after the sleep.
  *
  *    AWAKE --(sleeper: try_sleep)--> SLEEPING --(waker: reactor_wake)--> NOTIFIED
  *      ^                                |                                   |

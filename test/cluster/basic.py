@@ -135,6 +135,28 @@ def verify_finds_all_replicas_equal():
     tap.check(any(character.isdigit() for character in done.out), "no number in:", done.out)
 
 
+def open_outside(pid):
+    """Files of a process that lie outside the cluster's directory and would stay."""
+    fine = ("/dev/null", "/memfd:", "socket:", "pipe:", "anon_inode:", cluster.directory)
+    found = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        target = os.readlink(f"/proc/{pid}/fd/{name}")
+        if not target.startswith(fine):
+            found.append(target)
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        for line in file:
+            path = line.split(maxsplit=5)[5].strip() if len(line.split(maxsplit=5)) > 5 else ""
+            if " rw-s " in line and not path.startswith(fine):
+                found.append(path)
+    return found
+
+
+@tap.case
+def no_process_has_a_file_open_outside_the_directory():
+    for one in cluster.processes().values():
+        tap.equal(open_outside(one.pid), [], one.name)
+
+
 @tap.case
 def stop_leaves_no_process():
     cluster.stop()

@@ -21,7 +21,8 @@ from . import process
 
 START_SECONDS = 120
 STOP_SECONDS = 15
-LONGEST_SOCKET_PATH = 107  # unix(7)
+MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
+LARGEST_SERVER = 64
 OF_A_RUN = ("cm", "cluster.json", "run", "coord")
 
 
@@ -115,12 +116,12 @@ def check_directory(directory):
         )
 
 
-def check_socket_paths(directory):
-    longest = len(os.fsencode(os.path.join(directory, "run", "s999.99.sock")))
-    if longest > LONGEST_SOCKET_PATH:
+def check_addresses(directory):
+    longest = len(os.fsencode(f"shm:{directory}/run/s{LARGEST_SERVER}"))
+    if longest > MOST_ADDRESS_BYTES:
         raise Failure(
-            f"the path {directory} is too long for the sockets in it by "
-            f"{longest - LONGEST_SOCKET_PATH} bytes; name a shorter one with --dir"
+            f"the path {directory} is too long for the addresses in it by "
+            f"{longest - MOST_ADDRESS_BYTES} bytes; name a shorter one with --dir"
         )
 
 
@@ -176,7 +177,8 @@ def server_command(options, programs, server, place):
         "--server", str(server),
         "--cm", address(options, "cm"),
         "--address", address(options, f"s{server}"),
-        "--pm", f"{path}:{offset}" if offset else path,
+        "--pm", path,
+        "--pm-offset", str(offset),
         "--pm-bytes", str(options.pm_bytes),
         "--durability", options.durability,
         *spin_arguments(options),
@@ -321,7 +323,7 @@ def start(options, programs, announce):
     try:
         with Lock(options.directory):
             check_directory(options.directory)
-            check_socket_paths(options.directory)
+            check_addresses(options.directory)
             before = [path for path, _ in place_pm(options) if os.path.exists(path)]
             starter = Starter(options, programs, announce)
             try:

@@ -66,7 +66,7 @@ def pm_place(text):
 
 def add_start_options(parser):
     parser.add_argument(
-        "--servers", type=number(1, 64), default=3, metavar="N", help="servers (default 3)"
+        "--servers", type=number(1, cluster.LARGEST_SERVER), default=3, metavar="N", help="servers (default 3)"
     )
     parser.add_argument(
         "--replicas", type=number(1, 8), default=3, metavar="N",
@@ -86,7 +86,7 @@ def add_start_options(parser):
     parser.add_argument(
         "--pm-bytes", type=byte_count, default=byte_count(DEFAULT_PM_BYTES), metavar="N",
         help="persistent memory of each server in bytes, K, M, G or T; reserved at start "
-        f"(default {DEFAULT_PM_BYTES}: about 16 million ZippyDB writes)",
+        f"(default {DEFAULT_PM_BYTES}: about 13 million ZippyDB writes)",
     )  # fmt: skip
     parser.add_argument(
         "--pm", type=pm_place, default=("", 0), metavar="PATH[:OFFSET]",

@@ -110,11 +110,8 @@ static int run(const struct settings *settings, int argc, char **argv)
         return usage(argc < words ? "a key or value is missing" : "too many words");
     int error = admin_find_cm(settings->cm, settings->dir, cm, sizeof cm);
 
-    if (error == ROWAN_EINVALID)
-        return usage("which cluster? Give --cm or --dir, or change into its directory");
     if (error) {
-        fprintf(stderr, "rowan: %s/cm: %s\n", *settings->dir ? settings->dir : ".",
-                error_sentence(error));
+        admin_print_no_cm("rowan", settings->dir, error);
         return EXIT_FAILED;
     }
     return dispatch(settings, cm, argc, argv);

@@ -101,12 +101,14 @@ static int print_status_json(const struct view *view)
 {
     const struct cluster_config *config = view->config;
     json_t *servers = json_array();
+    char cluster[17];
 
+    snprintf(cluster, sizeof cluster, "%016llx", (unsigned long long)config->cluster);
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(
             servers, server_json(&config->members[i], &view->calls[i], status_of(view, i)));
-    return print_json(json_pack("{s:I, s:I, s:i, s:i, s:o}", "cluster", (json_int_t)config->cluster,
-                                "term", (json_int_t)config->term, "replicas", (int)config->replicas,
+    return print_json(json_pack("{s:s, s:I, s:i, s:i, s:o}", "cluster", cluster, "term",
+                                (json_int_t)config->term, "replicas", (int)config->replicas,
                                 "shards", (int)config->shard_count, "servers", servers));
 }
 

@@ -243,7 +243,11 @@ static void show_progress(struct verify *verify, uint64_t now_ns)
 
     if (now_ns < verify->next_line_ns)
         return;
+    bool first = verify->next_line_ns == 0;
+
     verify->next_line_ns = now_ns + (live ? LIVE_LINE_NS : SPARSE_LINE_NS);
+    if (first)
+        return;
     fprintf(stderr, "%sverify: %u of %u shards, %llu objects%s", live ? "\r" : "", verify->judged,
             verify->config->shard_count, (unsigned long long)verify->objects, live ? "" : "\n");
 }
@@ -330,7 +334,6 @@ int command_verify(const struct settings *settings, const char *cm)
         goto no_admin;
     verify.config = cluster_hold((struct cluster_config *)(uintptr_t)admin_config(verify.admin));
     verify.timeout_ns = timeout_ms * NS_PER_MS;
-    verify.next_line_ns = admin_now_ns(verify.admin) + LIVE_LINE_NS;
     error = prepare(&verify);
     if (!error)
         error = run_checks(&verify);

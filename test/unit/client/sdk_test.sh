@@ -12,13 +12,13 @@ n=0
 bad=0
 
 check() { # NAME COMMAND...
-    name=$1
+    label=$1
     shift
     n=$((n + 1))
     if "$@" >"$stage/out" 2>&1; then
-        echo "ok $n - $name"
+        echo "ok $n - $label"
     else
-        echo "not ok $n - $name"
+        echo "not ok $n - $label"
         sed 's/^/# /' "$stage/out"
         bad=1
     fi
@@ -59,7 +59,7 @@ compiles() { # NAME
     command=$(grep "^cc $1\.c " "$source/client/README.md")
     pc=$(dirname "$(find "$stage/root" -name rowan.pc)")
     export PKG_CONFIG_PATH="$pc" PKG_CONFIG_SYSROOT_DIR="$stage/root"
-    (cd "$stage" && sh -ec "cc() { $cc -Wall -Wextra -Werror \"\$@\"; }; $command")
+    (cd "$stage" && sh -ec "cc() { command $cc -Wall -Wextra -Werror \"\$@\"; }; $command")
 }
 
 # Without a cluster they must say so, and not crash.

@@ -34,7 +34,6 @@ static bool chance(struct run *run, uint64_t percent)
 static struct world *new_manager(struct run *run)
 {
     struct cm_state_options options = world_options(SERVERS, 3, 0);
-    /* One cluster id for all: the first compare-and-set that wins decides in any case. */
     return world_create(&run->store, &options);
 }
 
@@ -65,6 +64,16 @@ static void restart_manager(struct run *run, uint32_t manager)
     run->leads[manager] = false;
 }
 
+/* Its connections to all managers end with the process. */
+static void restart_server(struct run *run, uint32_t server)
+{
+    run->incarnations[server]++;
+    for (uint32_t i = 0; i < WORLD_MANAGERS; i++) {
+        if (run->managers[i]->connections[server].open)
+            world_close(run->managers[i], server);
+    }
+}
+
 /* Connections 1 to SERVERS are servers, the others clients. */
 static void ask(struct run *run, struct world *world, uint32_t connection)
 {
@@ -74,7 +83,7 @@ static void ask(struct run *run, struct world *world, uint32_t connection)
     } else if (chance(run, 5)) {
         world_close(world, connection);
         if (connection <= SERVERS && chance(run, 10))
-            run->incarnations[connection]++;
+            restart_server(run, connection);
     } else if (connection <= SERVERS && chance(run, 60)) {
         struct cm_join join = world_join_of(connection);
         join.incarnation = run->incarnations[connection];
@@ -103,7 +112,7 @@ static void one_step(struct run *run)
         answer(run, world);
     else
         ask(run, world, 1 + (uint32_t)random_below(&run->random, CONNECTIONS));
-    world_forget(world);
+    world_forget(run->managers[manager]);
 }
 
 /* All goes well: one leader, every server of its last process present, everybody asks. */
@@ -114,6 +123,7 @@ static void check_liveness(struct run *run)
     struct world *world = run->managers[0];
     world_settle(world);
     lead(run, 0, true);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED}); /* the watch tells at last */
     world_settle(world);
     for (uint32_t c = 1; c <= CONNECTIONS; c++) {
         if (world->connections[c].open)

@@ -288,13 +288,19 @@ void world_join_all(struct world *world, uint32_t servers)
     }
 }
 
-struct world *world_cluster(struct world_store *store, uint32_t servers)
+struct world *world_empty(struct world_store *store, uint32_t servers)
 {
     struct cm_state_options options = world_options(servers, servers < 3 ? servers : 3, 0);
     struct world *world = world_create(store, &options);
     world_settle(world);
     world_lead(world, true);
     world_settle(world);
+    return world;
+}
+
+struct world *world_cluster(struct world_store *store, uint32_t servers)
+{
+    struct world *world = world_empty(store, servers);
     world_join_all(world, servers);
     world_settle(world);
     assert_non_null(cm_state_config(world->state));
@@ -314,4 +320,23 @@ const struct world_sent *world_last(const struct world *world, uint32_t connecti
             return &world->sent[i - 1];
     }
     return NULL;
+}
+
+void assert_failure(const struct world_sent *sent, int error, const char *words)
+{
+    assert_non_null(sent);
+    assert_int_equal(sent->kind, CM_ACTION_FAILURE);
+    assert_int_equal(sent->error, error);
+    if (!strstr(sent->detail, words))
+        fail_msg("\"%s\" does not say \"%s\"", sent->detail, words);
+}
+
+void assert_configuration(const struct world_sent *sent, uint32_t tag, uint64_t term,
+                          bool with_secret)
+{
+    assert_non_null(sent);
+    assert_int_equal(sent->kind, CM_ACTION_CONFIGURATION);
+    assert_int_equal(sent->tag, tag);
+    assert_int_equal(sent->term, term);
+    assert_int_equal(sent->with_secret, with_secret);
 }

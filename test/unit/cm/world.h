@@ -94,9 +94,16 @@ void world_join_all(struct world *world, uint32_t servers);
 /* A manager that leads a cluster of these servers, settled; nothing sent is remembered. */
 struct world *world_cluster(struct world_store *store, uint32_t servers);
 
+/* A manager that leads, settled; nobody joined. */
+struct world *world_empty(struct world_store *store, uint32_t servers);
+
 void world_forget(struct world *world);
 
 /* The last message to the connection, or NULL. */
 const struct world_sent *world_last(const struct world *world, uint32_t connection);
+
+void assert_failure(const struct world_sent *sent, int error, const char *words);
+void assert_configuration(const struct world_sent *sent, uint32_t tag, uint64_t term,
+                          bool with_secret);
 
 #endif

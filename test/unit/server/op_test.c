@@ -9,7 +9,7 @@
 #include "server/op.h"
 
 struct fixture {
-    struct op_table table;
+    struct write_table table;
     struct client_link client;
 };
 
@@ -18,13 +18,13 @@ static int setup(void **state)
     static struct fixture fixture;
     fixture = (struct fixture){.client = {.kind = LINK_CLIENT}};
     *state = &fixture;
-    return op_table_init(&fixture.table);
+    return write_table_init(&fixture.table);
 }
 
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    op_table_fini(&f->table);
+    write_table_fini(&f->table);
     return 0;
 }
 

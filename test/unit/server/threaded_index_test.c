@@ -227,6 +227,9 @@ static void swaps_and_splits_lose_nothing_of_each_other(void **state)
     atomic_store(&stage.over, true);
     pthread_join(swapper, NULL);
     assert_true(atomic_load(&stage.wrong) == 0);
+    /* The gate is open again. */
+    uint64_t offset = stage_find(&stage, 0);
+    assert_int_equal(index_swap(stage.index, key_hash(0), offset, offset), 1);
     stage_fini(&stage);
 }
 
@@ -275,6 +278,118 @@ static void a_walk_meets_every_item_that_was_there_before_it(void **state)
     stage_fini(&stage);
 }
 
+/* Key numbers in the order of their hashes' reversed bits: keys whose hashes end in the same bits
+ * lie side by side, however many bits that are. */
+struct watched_key {
+    uint64_t reversed;
+    uint32_t number;
+};
+
+enum { WATCHED_KEYS = 400000, WATCHED_BEFORE = 20000, BUCKET_KEYS = 64 };
+
+static struct watched_key watched[WATCHED_KEYS];
+
+static uint64_t bits_reversed(uint64_t value)
+{
+    uint64_t reversed = 0;
+    for (unsigned i = 0; i < 64; i++)
+        reversed |= (value >> i & 1) << (63 - i);
+    return reversed;
+}
+
+static int watched_order(const void *a, const void *b)
+{
+    uint64_t left = ((const struct watched_key *)a)->reversed;
+    uint64_t right = ((const struct watched_key *)b)->reversed;
+    return (left > right) - (left < right);
+}
+
+/* The keys of bucket `source`, which a split parts, that are among the first `inserted`. */
+static unsigned watched_in(uint64_t source, unsigned level, uint64_t inserted, uint32_t *numbers)
+{
+    uint64_t from = bits_reversed(source), low = 0, high = WATCHED_KEYS;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        if (watched[middle].reversed < from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    unsigned count = 0;
+    for (; low < WATCHED_KEYS && watched[low].reversed - from < UINT64_C(1) << (64 - level); low++)
+        if (watched[low].number < inserted && count < BUCKET_KEYS)
+            numbers[count++] = watched[low].number;
+    return count;
+}
+
+static void visit_collect(void *context, uint64_t offset)
+{
+    uint64_t *seen = context; /* seen[0] counts */
+    if (seen[0] < 4 * BUCKET_KEYS)
+        seen[++seen[0]] = offset;
+}
+
+static bool seen_has(const uint64_t *seen, uint64_t offset)
+{
+    for (uint64_t i = 1; i <= seen[0]; i++)
+        if (seen[i] == offset)
+            return true;
+    return false;
+}
+
+/* Looks up and walks where the owner is splitting. */
+static void *watcher_run(void *argument)
+{
+    struct stage *stage = argument;
+    atomic_fetch_add(&stage->ready, 1);
+    uint64_t wrong = 0;
+    while (!atomic_load_explicit(&stage->over, memory_order_relaxed)) {
+        uint64_t inserted = atomic_load_explicit(&stage->inserted, memory_order_acquire);
+        uint64_t buckets = inserted * 2 / 11 + 2; /* the owner's next split but one */
+        unsigned level = 63 - (unsigned)__builtin_clzll(buckets);
+        uint64_t source = buckets - (UINT64_C(1) << level);
+        uint32_t numbers[BUCKET_KEYS];
+        unsigned count = watched_in(source, level, inserted, numbers);
+        while (atomic_load_explicit(&stage->inserted, memory_order_acquire) * 2 / 11 < buckets &&
+               !atomic_load_explicit(&stage->over, memory_order_relaxed)) {
+            for (unsigned i = 0; i < count; i++)
+                wrong += stage_find(stage, numbers[i]) != (uint64_t)(numbers[i] + 1) * ENTRY_ALIGN;
+            uint64_t seen[4 * BUCKET_KEYS + 1] = {0}, cursor = source;
+            while (cursor == source)
+                index_walk(stage->index, &cursor, 1, visit_collect, seen);
+            cursor = source + (UINT64_C(1) << level);
+            index_walk(stage->index, &cursor, 2, visit_collect, seen);
+            /* A round later the same bucket is split again, to another target. */
+            uint64_t now = atomic_load_explicit(&stage->inserted, memory_order_acquire) * 2 / 11;
+            if (now + 4 >= buckets + (UINT64_C(1) << level))
+                break;
+            for (unsigned i = 0; i < count; i++)
+                wrong += !seen_has(seen, (uint64_t)(numbers[i] + 1) * ENTRY_ALIGN);
+        }
+    }
+    atomic_fetch_add(&stage->wrong, wrong);
+    return NULL;
+}
+
+static void the_bucket_that_is_split_shows_all_its_keys_all_the_time(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < WATCHED_KEYS; i++)
+        watched[i] = (struct watched_key){bits_reversed(key_hash(i)), i};
+    qsort(watched, WATCHED_KEYS, sizeof(watched[0]), watched_order);
+    struct stage stage;
+    stage_init(&stage, WATCHED_KEYS);
+    stage_insert(&stage, WATCHED_BEFORE);
+    pthread_t watcher;
+    start(&watcher, watcher_run, &stage);
+    wait_ready(&stage, 1);
+    stage_insert(&stage, WATCHED_KEYS);
+    atomic_store(&stage.over, true);
+    pthread_join(watcher, NULL);
+    assert_true(atomic_load(&stage.wrong) == 0);
+    stage_fini(&stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +397,7 @@ int main(void)
         cmocka_unit_test(readers_never_see_a_version_go_back),
         cmocka_unit_test(swaps_and_splits_lose_nothing_of_each_other),
         cmocka_unit_test(a_walk_meets_every_item_that_was_there_before_it),
+        cmocka_unit_test(the_bucket_that_is_split_shows_all_its_keys_all_the_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

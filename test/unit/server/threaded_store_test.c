@@ -1,5 +1,6 @@
 /* Threads that allocate at the same time. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@ struct stage {
 
 static void stage_init(struct stage *stage)
 {
+    *stage = (struct stage){0};
     stage->heap = heap_pm_create((uint64_t)(SEGMENTS + 1) * STORE_SEGMENT_BYTES);
     assert_true(store_segments_in(stage->heap->pm.bytes) == SEGMENTS);
     assert_int_equal(store_format(&stage->heap->pm, &IDENTITY), 0);
@@ -47,10 +49,19 @@ static void run_threads(struct stage *stage, void *(*run)(void *))
         pthread_join(threads[i], NULL);
 }
 
+/* Gives the thread its number, and lets all begin together. */
+static uint32_t join_in(struct stage *stage)
+{
+    uint32_t number = atomic_fetch_add(&stage->next_thread, 1);
+    while (atomic_load(&stage->next_thread) < THREADS)
+        sched_yield();
+    return number;
+}
+
 static void *take_all_run(void *argument)
 {
     struct stage *stage = argument;
-    uint32_t number = atomic_fetch_add(&stage->next_thread, 1);
+    uint32_t number = join_in(stage);
     uint64_t segment;
     while (store_allocate(stage->store, OWNER_WORKER, number, &segment) == 0) {
         if (atomic_fetch_add(&stage->holders[segment], 1) != 0)
@@ -64,22 +75,24 @@ static void *take_all_run(void *argument)
 static void four_threads_get_every_segment_once(void **state)
 {
     (void)state;
-    static struct stage stage;
-    stage_init(&stage);
-    run_threads(&stage, take_all_run);
-    assert_true(atomic_load(&stage.wrong) == 0);
-    for (unsigned i = 0; i < SEGMENTS; i++)
-        assert_true(atomic_load(&stage.holders[i]) == 1);
-    assert_true(store_segments_free(stage.store) == 0);
-    assert_true(store_segments_owned(stage.store, OWNER_WORKER) == SEGMENTS);
-    stage_fini(&stage);
+    for (unsigned round = 0; round < 100; round++) {
+        static struct stage stage;
+        stage_init(&stage);
+        run_threads(&stage, take_all_run);
+        assert_true(atomic_load(&stage.wrong) == 0);
+        for (unsigned i = 0; i < SEGMENTS; i++)
+            assert_true(atomic_load(&stage.holders[i]) == 1);
+        assert_true(store_segments_free(stage.store) == 0);
+        assert_true(store_segments_owned(stage.store, OWNER_WORKER) == SEGMENTS);
+        stage_fini(&stage);
+    }
 }
 
 /* Takes some, gives them back, and goes on; the store is never full. */
 static void *take_and_give_run(void *argument)
 {
     struct stage *stage = argument;
-    uint32_t number = atomic_fetch_add(&stage->next_thread, 1);
+    uint32_t number = join_in(stage);
     uint64_t wrong = 0, last = 0;
     for (unsigned round = 0; round < ROUNDS; round++) {
         uint64_t segments[HELD];

@@ -1,0 +1,102 @@
+/* cluster.h - a whole cluster in one thread: servers, a CM and client sessions over the simulated
+ * seams, polled by a loop that owns the clock. No threads, no sockets, no clock of the host.
+ *
+ * A round polls every role once, in an order that the seed draws. When a whole round was idle the
+ * clock moves on: to the earliest time that a role asked for or at which something arrives, or by
+ * 1 ms if there is none.
+ *
+ * A program that uses it is a test: what cannot go on aborts.
+ */
+#ifndef SIM_CLUSTER_H
+#define SIM_CLUSTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/session.h"
+#include "cm/cm.h"
+#include "common/base/random.h"
+#include "server/server.h"
+#include "test/sim/sim_coord.h"
+#include "test/sim/sim_fabric.h"
+#include "test/sim/sim_pm.h"
+
+enum { SIM_MAX_SERVERS = 8, SIM_MAX_CLIENTS = 8 };
+
+/* Zeros choose what stands behind. */
+struct sim_cluster_options {
+    uint64_t seed;
+    uint32_t servers;          /* 3 */
+    uint32_t replicas;         /* 3 */
+    uint32_t shards;           /* 0: as the CM chooses */
+    uint32_t workers;          /* 1, of each server */
+    uint32_t digests;          /* 1, of each server */
+    uint32_t clients;          /* 1 */
+    uint32_t depth;            /* 64, of each session */
+    uint32_t landing_segments; /* 4 */
+    uint32_t block_limit;      /* 65536 */
+    uint32_t max_messages;     /* 256; of one connection and direction */
+    uint64_t pm_bytes;         /* 256 MiB, of each server */
+    uint64_t max_delay_ns;     /* 0; of whatever travels */
+    uint64_t fence_ns;         /* 0; how long a fence takes */
+    uint64_t timeout_ns;       /* 10 s, of client operations */
+};
+
+struct sim_server {
+    char address[32]; /* "sim:server-1" and so on */
+    struct fabric *fabric;
+    struct sim_pm *pm;
+    struct server *server;
+    bool stopped; /* not polled: its process got a SIGSTOP */
+};
+
+struct sim_client {
+    char address[32]; /* "sim:client-1" and so on */
+    struct fabric *fabric;
+    struct fabric_endpoint *endpoint;
+    struct session *session;
+};
+
+struct sim_cluster {
+    struct sim_cluster_options options; /* with the defaults filled in */
+    struct sim_clock clock;
+    struct random random; /* of the order of polls */
+    struct sim_network *network;
+    struct sim_registry *registry;
+    struct coord *coord;
+    struct fabric *cm_fabric;
+    struct cm *cm;
+    struct sim_server servers[SIM_MAX_SERVERS]; /* server number n is at n - 1 */
+    struct sim_client clients[SIM_MAX_CLIENTS];
+    uint64_t rounds;
+};
+
+/* Returns when every session is ready and every server has its configuration. */
+struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options);
+void sim_cluster_destroy(struct sim_cluster *cluster);
+
+/* One round. False if everybody was idle, and so the clock was moved. */
+bool sim_cluster_step(struct sim_cluster *cluster);
+
+/* Rounds until the condition holds; false if it does not within `limit_ns` of simulated time. */
+bool sim_cluster_run(struct sim_cluster *cluster, bool (*condition)(void *context), void *context,
+                     uint64_t limit_ns);
+
+/* Rounds for `ns` of simulated time. */
+void sim_cluster_run_for(struct sim_cluster *cluster, uint64_t ns);
+
+/* The configuration in force. */
+const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster);
+
+/* --- one operation at a time, run to its completion; answers as client/rowan.h says --- */
+
+int sim_put(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes,
+            const void *value, size_t value_bytes, uint64_t *version);
+int sim_put_if(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes,
+               const void *value, size_t value_bytes, uint64_t expected, uint64_t *version);
+int sim_get(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes,
+            void *value, size_t room, size_t *value_bytes, uint64_t *version);
+int sim_del(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes);
+
+#endif

@@ -1,0 +1,63 @@
+/* sim_fabric.h - the network seam inside one thread: fabrics that share a `struct sim_network` and
+ * the clock and the seed it was given. Nothing happens but inside calls, so equal seeds and equal
+ * calls give equal runs.
+ *
+ * What travels takes a time drawn from the seed, kept in order within a connection and direction
+ * only (F1). Nothing leaves an endpoint before its fabric_flush. Blocks land a few at a time
+ * whenever their sender is polled, so those of several senders lie mixed in a landing zone. When a
+ * connection ends, the seed decides how much of what was on its way still arrives (F3).
+ *
+ * It is strict where hardware would corrupt silently: posting a segment that is not zeros, sending
+ * from memory that is not registered and using what was given back all abort; a closed connection's
+ * memory is freed at once, so that a use of it is found by AddressSanitizer.
+ */
+#ifndef SIM_FABRIC_H
+#define SIM_FABRIC_H
+
+#include "common/fabric/fabric.h"
+#include "test/sim/sim_clock.h"
+
+struct sim_network;
+
+struct sim_network_options {
+    struct sim_clock *clock; /* outlives the network */
+    uint64_t seed;
+    uint32_t block_limit;      /* 0: 65536 */
+    uint32_t max_batch_blocks; /* 0: 8192 */
+    uint32_t max_messages;     /* sent on a connection and not released by its receiver; 0: 256 */
+    uint64_t max_delay_ns;     /* longest travel; 0: what was flushed has arrived */
+};
+
+struct sim_network *sim_network_create(const struct sim_network_options *options);
+/* All fabrics must be closed. */
+void sim_network_destroy(struct sim_network *network);
+
+/* `address`: "sim:name", no two open fabrics have the same; NULL: nobody connects to it. Errors:
+ * ROWAN_EINVALID EINUSE. Closed by fabric_close. */
+int sim_fabric_open(struct sim_network *network, const char *address, struct fabric **out);
+
+/* Cuts all connections between two processes, given by their addresses. */
+void sim_network_break(struct sim_network *network, const char *a, const char *b);
+
+/* Cuts them, and lets no new one be made until joined again. One pair at a time. */
+void sim_network_part(struct sim_network *network, const char *a, const char *b);
+void sim_network_join(struct sim_network *network);
+
+/* The next time at which something arrives; WAKE_NEVER if nothing is on its way. */
+uint64_t sim_network_next_ns(const struct sim_network *network);
+
+/* A hash over every event that was handed out and every block that landed, with its time. */
+uint64_t sim_network_trace(const struct sim_network *network);
+
+struct sim_network_counts {
+    uint64_t messages;  /* received */
+    uint64_t refused;   /* sends answered ROWAN_EAGAIN */
+    uint64_t blocks;    /* landed */
+    uint64_t mixed;     /* blocks that landed inside another sender's batch */
+    uint64_t dry;       /* times a block met a dry landing zone */
+    uint64_t lost;      /* messages and blocks of broken connections that never arrived */
+    uint64_t connected; /* connections made */
+};
+struct sim_network_counts sim_network_counts(const struct sim_network *network);
+
+#endif

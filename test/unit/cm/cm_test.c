@@ -1,0 +1,423 @@
+/* cm_test.c - the adapter between the real seams: shared memory between a manager and its peers, a
+ * coordination service in a directory, all polled by one thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "cm/cm.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/cluster/control.h"
+#include "test/lib/temp_dir.h"
+#include "test/lib/wait.h"
+
+enum { PEERS = 4, EVENTS = 16 };
+
+/* A server or client that talks to the manager. */
+struct peer {
+    struct fabric *fabric;
+    struct fabric_endpoint *endpoint;
+    struct fabric_conn *conn;
+    bool connected, closed;
+    int closed_error;
+    uint32_t answer_count;
+    uint32_t tag; /* of the last answer */
+    Rowan__ControlMessage *answer;
+};
+
+static struct temp_dir dir;
+static struct fabric *fabric;
+static struct coord *coord;
+static struct cm *manager;
+static struct peer peers[PEERS];
+static int failed_error;
+
+static void on_failed(void *context, int error, const char *detail)
+{
+    (void)context;
+    assert_true(strlen(detail) > 10);
+    failed_error = error;
+}
+
+static void start_manager(void)
+{
+    char address[300];
+    snprintf(address, sizeof address, "shm:%s/cm", dir.path);
+    assert_int_equal(fabric_open("shm", address, &fabric), ROWAN_OK);
+    assert_int_equal(coord_open_file(temp_dir_at(&dir, "coord"), NULL, &coord), ROWAN_OK);
+    struct cm_options options = {.state = {.server_count = 2,
+                                           .servers = {1, 2},
+                                           .replicas = 2,
+                                           .cluster = 77,
+                                           .secret = "0123456789abcde"},
+                                 .fabric = fabric,
+                                 .coord = coord,
+                                 .incarnation = 5,
+                                 .failed = on_failed};
+    assert_int_equal(cm_create(&options, &manager), ROWAN_OK);
+}
+
+static void stop_manager(void)
+{
+    cm_destroy(manager);
+    coord_close(coord);
+    fabric_close(fabric);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    log_set_level(LOG_ERROR);
+    memset(peers, 0, sizeof peers);
+    failed_error = 0;
+    temp_dir_init(&dir);
+    assert_int_equal(mkdir(temp_dir_at(&dir, "coord"), 0700), 0);
+    start_manager();
+    return 0;
+}
+
+static void drop_peer(struct peer *peer)
+{
+    control_free(peer->answer);
+    fabric_endpoint_close(peer->endpoint);
+    fabric_close(peer->fabric);
+    memset(peer, 0, sizeof *peer);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PEERS; i++)
+        drop_peer(&peers[i]);
+    stop_manager();
+    temp_dir_fini(&dir);
+    return 0;
+}
+
+static void on_event(struct peer *peer, const struct fabric_event *event)
+{
+    switch (event->kind) {
+    case FABRIC_CONNECTED:
+        peer->connected = true;
+        break;
+    case FABRIC_CLOSED:
+        peer->closed = true;
+        peer->closed_error = event->error;
+        peer->conn = NULL;
+        break;
+    case FABRIC_MESSAGE:
+        control_free(peer->answer);
+        peer->answer = NULL;
+        assert_int_equal(control_decode(event->data, event->bytes, &peer->tag, &peer->answer), 0);
+        peer->answer_count++;
+        fabric_message_release(event->conn, event->message);
+        break;
+    default:
+        break;
+    }
+}
+
+static void poll_peer(struct peer *peer)
+{
+    struct fabric_event events[EVENTS];
+    if (!peer->endpoint)
+        return;
+    unsigned count = fabric_poll(peer->endpoint, clock_now_ns(clock_system()), events, EVENTS);
+    for (unsigned i = 0; i < count; i++)
+        on_event(peer, &events[i]);
+    fabric_flush(peer->endpoint);
+}
+
+/* One round of the manager, and of the peers that `reads` says. */
+static void poll_some(unsigned reads)
+{
+    uint64_t wake_ns = WAKE_NEVER;
+    cm_poll(manager, clock_now_ns(clock_system()), &wake_ns);
+    for (unsigned i = 0; i < PEERS; i++) {
+        if (reads & 1u << i)
+            poll_peer(&peers[i]);
+    }
+}
+
+static bool after_poll(const bool *flag)
+{
+    poll_some(~0u);
+    return *flag;
+}
+
+static void connect_peer(struct peer *peer, enum fabric_kind kind, uint64_t cluster)
+{
+    char address[300];
+    snprintf(address, sizeof address, "shm:%s/cm", dir.path);
+    assert_int_equal(fabric_open("shm", NULL, &peer->fabric), ROWAN_OK);
+    assert_int_equal(fabric_endpoint_open(peer->fabric, 0, &peer->endpoint), ROWAN_OK);
+    fabric_endpoint_identity(
+        peer->endpoint,
+        &(struct fabric_identity){.cluster = cluster, .incarnation = 9, .id = 1, .kind = kind});
+    assert_int_equal(fabric_connect(peer->endpoint, address, 0, 1, &peer->conn), ROWAN_OK);
+}
+
+static void connect_now(struct peer *peer, enum fabric_kind kind)
+{
+    connect_peer(peer, kind, 0);
+    assert_true(WAIT_FOR(after_poll(&peer->connected)));
+}
+
+static int send_bytes(struct peer *peer, const void *bytes, size_t count)
+{
+    struct fabric_iov iov = {bytes, (uint32_t)count};
+    return fabric_send(peer->conn, &iov, 1, FABRIC_COPY, 0);
+}
+
+static void send_message(struct peer *peer, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    uint8_t bytes[1024];
+    size_t count = control_encode(tag, message, bytes, sizeof bytes);
+    assert_true(count > 0);
+    assert_int_equal(send_bytes(peer, bytes, count), ROWAN_OK);
+}
+
+static void send_get(struct peer *peer, uint32_t tag, uint64_t known_term)
+{
+    Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
+    get.known_term = known_term;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION;
+    message.get_configuration = &get;
+    send_message(peer, tag, &message);
+}
+
+static void send_new_id(struct peer *peer, uint32_t tag)
+{
+    Rowan__NewClientId id = ROWAN__NEW_CLIENT_ID__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID;
+    message.new_client_id = &id;
+    send_message(peer, tag, &message);
+}
+
+static void send_join(struct peer *peer, uint32_t tag, uint32_t server, char *fabric_name)
+{
+    Rowan__Join join = ROWAN__JOIN__INIT;
+    join.server = server;
+    join.incarnation = 1000 + server;
+    join.workers = 2;
+    join.address = (char[]){"shm:/run/somewhere"};
+    join.block_limit = 65536;
+    join.fabric = fabric_name;
+    join.durability = (char[]){"fence"};
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
+    message.join = &join;
+    send_message(peer, tag, &message);
+}
+
+/* Polls until one more answer has come. */
+static void await_answer(struct peer *peer)
+{
+    uint32_t before = peer->answer_count;
+    assert_true(WAIT_FOR((poll_some(~0u), peer->answer_count > before)));
+}
+
+static void assert_failure(const struct peer *peer, uint32_t tag, int error)
+{
+    assert_int_equal(peer->tag, tag);
+    assert_int_equal(peer->answer->body_case, ROWAN__CONTROL_MESSAGE__BODY_FAILURE);
+    assert_int_equal(peer->answer->failure->error, error);
+    assert_true(strlen(peer->answer->failure->detail) > 10);
+}
+
+static struct cluster_config *configuration_of(const struct peer *peer, uint32_t tag)
+{
+    struct cluster_config *config;
+    assert_int_equal(peer->tag, tag);
+    assert_int_equal(peer->answer->body_case, ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS);
+    const ProtobufCBinaryData *bytes = &peer->answer->configuration_is->configuration;
+    assert_int_equal(cluster_decode(bytes->data, bytes->len, &config), ROWAN_OK);
+    return config;
+}
+
+/* Peers 0 and 1 become servers 1 and 2 and have the configuration. */
+static void make_cluster(void)
+{
+    connect_now(&peers[0], FABRIC_SERVER);
+    send_join(&peers[0], 11, 1, (char[]){"shm"});
+    await_answer(&peers[0]);
+    connect_now(&peers[1], FABRIC_SERVER);
+    send_join(&peers[1], 12, 2, (char[]){"shm"});
+    await_answer(&peers[1]);
+    await_answer(&peers[1]); /* the push */
+    assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 2)));
+}
+
+static void servers_join_and_get_the_configuration_with_the_secret(void **state)
+{
+    (void)state;
+    connect_now(&peers[0], FABRIC_SERVER);
+    send_join(&peers[0], 11, 1, (char[]){"shm"});
+    await_answer(&peers[0]);
+    const Rowan__ConfigurationIs *is = peers[0].answer->configuration_is;
+    assert_int_equal(peers[0].tag, 11);
+    assert_int_equal(is->configuration.len, 0);
+    assert_int_equal(is->n_waiting_for, 1);
+    assert_int_equal(is->waiting_for[0], 2);
+    assert_null(cm_config(manager));
+
+    connect_now(&peers[1], FABRIC_SERVER);
+    send_join(&peers[1], 12, 2, (char[]){"shm"});
+    await_answer(&peers[0]);
+    struct cluster_config *config = configuration_of(&peers[0], 0);
+    assert_int_equal(config->term, 1);
+    assert_int_equal(config->cluster, 77);
+    assert_true(config->has_secret);
+    assert_int_equal(config->shard_count, 16);
+    assert_int_equal(cluster_member(config, 1)->incarnation, 1001);
+    cluster_release(config);
+}
+
+static void clients_get_ids_and_the_configuration_without_the_secret(void **state)
+{
+    (void)state;
+    make_cluster();
+    connect_now(&peers[2], FABRIC_CLIENT);
+    send_get(&peers[2], 5, 0);
+    await_answer(&peers[2]);
+    struct cluster_config *config = configuration_of(&peers[2], 5);
+    assert_false(config->has_secret);
+    cluster_release(config);
+    send_get(&peers[2], 6, 1);
+    await_answer(&peers[2]);
+    assert_int_equal(peers[2].tag, 6);
+    assert_int_equal(peers[2].answer->configuration_is->configuration.len, 0);
+    for (uint32_t id = 1; id <= 3; id++) {
+        send_new_id(&peers[2], id);
+        await_answer(&peers[2]);
+        assert_int_equal(peers[2].answer->client_id_is->client_id, id);
+    }
+}
+
+static void a_manager_that_restarts_goes_on(void **state)
+{
+    (void)state;
+    make_cluster();
+    for (int i = 0; i < 2; i++)
+        drop_peer(&peers[i]);
+    stop_manager();
+    start_manager();
+    connect_now(&peers[0], FABRIC_SERVER);
+    send_join(&peers[0], 21, 1, (char[]){"shm"});
+    await_answer(&peers[0]);
+    struct cluster_config *config = configuration_of(&peers[0], 21);
+    assert_int_equal(config->term, 1);
+    cluster_release(config);
+    connect_now(&peers[2], FABRIC_CLIENT);
+    send_new_id(&peers[2], 22);
+    await_answer(&peers[2]);
+    assert_int_equal(peers[2].answer->client_id_is->client_id, 1 + CM_CLIENT_ID_BLOCK);
+}
+
+static void a_peer_of_another_cluster_is_not_let_in(void **state)
+{
+    (void)state;
+    make_cluster();
+    connect_peer(&peers[2], FABRIC_SERVER, 78);
+    assert_true(WAIT_FOR(after_poll(&peers[2].closed)));
+    assert_int_equal(peers[2].closed_error, ROWAN_ECLUSTER);
+    assert_false(peers[2].connected);
+    connect_peer(&peers[3], FABRIC_SERVER, 77);
+    assert_true(WAIT_FOR(after_poll(&peers[3].connected)));
+}
+
+static void bad_requests_are_answered_and_cost_nobody_else_anything(void **state)
+{
+    (void)state;
+    make_cluster();
+    connect_now(&peers[2], FABRIC_CLIENT);
+    assert_int_equal(send_bytes(&peers[2], "garbage!", 8), ROWAN_OK);
+    await_answer(&peers[2]);
+    assert_failure(&peers[2], 0, ROWAN_EFORMAT);
+
+    Rowan__GetStatus status = ROWAN__GET_STATUS__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
+    message.get_status = &status;
+    send_message(&peers[2], 31, &message);
+    await_answer(&peers[2]);
+    assert_failure(&peers[2], 31, ROWAN_EUNSUPPORTED);
+
+    send_join(&peers[2], 32, 1, (char[]){"shm"});
+    await_answer(&peers[2]);
+    assert_failure(&peers[2], 32, ROWAN_EREFUSED);
+    send_join(&peers[0], 33, 1, (char[]){"a name that is longer than any fabric's"});
+    await_answer(&peers[0]);
+    assert_failure(&peers[0], 33, ROWAN_EINVALID);
+    send_get(&peers[0], 34, 0);
+    await_answer(&peers[0]);
+    cluster_release(configuration_of(&peers[0], 34));
+}
+
+/* One client asks and never reads: it is given up, others are served. */
+static void a_peer_that_does_not_read_is_given_up(void **state)
+{
+    (void)state;
+    make_cluster();
+    connect_now(&peers[2], FABRIC_CLIENT);
+    connect_now(&peers[3], FABRIC_CLIENT);
+    const unsigned others = ~(1u << 2);
+    uint8_t bytes[64];
+    Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION;
+    message.get_configuration = &get;
+    size_t count = control_encode(1, &message, bytes, sizeof bytes);
+    uint32_t asked = 0;
+    for (uint32_t i = 0; i < 200000; i++) {
+        if (send_bytes(&peers[2], bytes, count) == ROWAN_OK)
+            asked++;
+        fabric_flush(peers[2].endpoint);
+        poll_some(others);
+    }
+    send_get(&peers[3], 41, 0);
+    await_answer(&peers[3]);
+    cluster_release(configuration_of(&peers[3], 41));
+    assert_true(WAIT_FOR(after_poll(&peers[2].closed)));
+    assert_true(peers[2].answer_count < asked);
+    assert_int_equal(cm_error(manager), ROWAN_OK);
+}
+
+static void a_damaged_configuration_stops_the_manager(void **state)
+{
+    (void)state;
+    stop_manager();
+    FILE *file = fopen(temp_dir_at(&dir, "coord/value"), "w");
+    assert_non_null(file);
+    fputs("not a configuration", file);
+    fclose(file);
+    start_manager();
+    assert_true(WAIT_FOR((poll_some(0), cm_error(manager) != 0)));
+    assert_int_equal(failed_error, ROWAN_EFORMAT);
+    uint64_t wake_ns = WAKE_NEVER;
+    assert_int_equal(cm_poll(manager, 1, &wake_ns), POLL_IDLE);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(servers_join_and_get_the_configuration_with_the_secret),
+        TEST(clients_get_ids_and_the_configuration_without_the_secret),
+        TEST(a_manager_that_restarts_goes_on),
+        TEST(a_peer_of_another_cluster_is_not_let_in),
+        TEST(bad_requests_are_answered_and_cost_nobody_else_anything),
+        TEST(a_peer_that_does_not_read_is_given_up),
+        TEST(a_damaged_configuration_stops_the_manager),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,86 @@
+/* settings_test.c - what a person may write as rowan-cm's settings. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cm/settings.h"
+#include "common/base/error.h"
+
+static void a_list_in_any_order_is_taken_rising(void **state)
+{
+    (void)state;
+    struct cm_settings settings = {.servers = " 30, 2,16383 ", .replicas = 3, .shards = 12};
+    struct cm_state_options options = {.cluster = 9};
+    char why[200];
+    assert_int_equal(cm_settings_apply(&settings, &options, why, sizeof why), ROWAN_OK);
+    assert_int_equal(options.server_count, 3);
+    assert_int_equal(options.servers[0], 2);
+    assert_int_equal(options.servers[1], 30);
+    assert_int_equal(options.servers[2], 16383);
+    assert_int_equal(options.replicas, 3);
+    assert_int_equal(options.shards, 12);
+    assert_int_equal(options.cluster, 9);
+}
+
+static void mistakes_get_a_sentence_and_change_nothing(void **state)
+{
+    (void)state;
+    char many[400] = "1";
+    for (int i = 2; i <= CLUSTER_MAX_MEMBERS + 1; i++)
+        snprintf(many + strlen(many), sizeof many - strlen(many), ",%d", i);
+    const struct {
+        const char *servers;
+        const char *words;
+    } cases[] = {
+        {"", "numbers from 1"},      {"1,,2", "numbers from 1"},
+        {"1,2,", "numbers from 1"},  {"1;2", "numbers from 1"},
+        {"0,1,2", "numbers from 1"}, {"-1,2", "numbers from 1"},
+        {"16384", "numbers from 1"}, {"99999999999999999999", "numbers from 1"},
+        {"1 2", "numbers from 1"},   {"3,1,3", "server 3 twice"},
+        {many, "more than 64"},      {"1,2", "3 replicas"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct cm_settings settings = {.servers = cases[i].servers, .replicas = 3};
+        struct cm_state_options options = {.cluster = 9}, before = options;
+        char why[200] = "";
+        assert_int_equal(cm_settings_apply(&settings, &options, why, sizeof why), ROWAN_ECONFIG);
+        if (!strstr(why, cases[i].words))
+            fail_msg("\"%s\" for %s", why, cases[i].servers);
+        assert_memory_equal(&options, &before, sizeof options);
+    }
+}
+
+static void the_table_reads_a_file(void **state)
+{
+    (void)state;
+    static const char text[] = "[rowan-cm]\naddress = shm:/a/b\ncoord-dir = /c\n"
+                               "cluster-servers = 1,2,3\nshards = 1K\nlog-level = debug\n";
+    struct cm_settings settings = {0};
+    struct config_rest rest = {0};
+    char why[200] = "";
+    assert_int_equal(config_parse_ini(&cm_settings_spec, text, sizeof text - 1, &settings, &rest,
+                                      why, sizeof why),
+                     ROWAN_OK);
+    assert_string_equal(settings.address, "shm:/a/b");
+    assert_string_equal(settings.coord_dir, "/c");
+    assert_string_equal(settings.servers, "1,2,3");
+    assert_int_equal(settings.replicas, 3);
+    assert_int_equal(settings.shards, 1024);
+    assert_int_equal(settings.log_level, 3);
+    config_free(&rest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list_in_any_order_is_taken_rising),
+        cmocka_unit_test(mistakes_get_a_sentence_and_change_nothing),
+        cmocka_unit_test(the_table_reads_a_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

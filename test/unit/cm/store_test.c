@@ -1,0 +1,365 @@
+/* store_test.c - the configuration manager's decisions around the coordination service: client ids,
+ * answers that are lost, leaders that change. What may never be sent is checked with every message
+ * by world.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "test/unit/cm/world.h"
+
+static struct world_store *store;
+
+static int make_store(void **state)
+{
+    (void)state;
+    store = malloc(sizeof *store);
+    world_store_init(store);
+    return store ? 0 : -1;
+}
+
+static int drop_store(void **state)
+{
+    (void)state;
+    world_store_fini(store);
+    free(store);
+    return 0;
+}
+
+/* Takes ids by connection 50 until the configuration has to change. */
+static void use_up_ids(struct world *world)
+{
+    world_open(world, 50);
+    while (!world->storing) {
+        world_forget(world);
+        world_new_id(world, 50, 3);
+    }
+}
+
+static void client_ids_come_from_reserved_blocks(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    world_open(world, 10);
+    world_get(world, 10, 5, 0);
+    world_open(world, 11);
+    use_up_ids(world);
+    assert_int_equal(store->ids_given, CM_CLIENT_ID_BLOCK);
+    world_new_id(world, 11, 4);
+    assert_null(world_last(world, 50)); /* C7: the next block is not stored yet */
+    assert_null(world_last(world, 11));
+
+    world_settle(world);
+    assert_int_equal(world_last(world, 50)->kind, CM_ACTION_CLIENT_ID);
+    assert_int_equal(world_last(world, 11)->kind, CM_ACTION_CLIENT_ID);
+    assert_int_equal(world_last(world, 11)->tag, 4);
+    assert_int_equal(cm_state_config(world->state)->next_client_id, 1 + 2 * CM_CLIENT_ID_BLOCK);
+    for (uint32_t server = 1; server <= 3; server++)
+        assert_configuration(world_last(world, server), 0, 2, true);
+    assert_configuration(world_last(world, 10), 0, 2, false);
+    assert_int_equal(world->sent_count, 6); /* 50 never asked for the configuration */
+    world_destroy(world);
+}
+
+static void one_request_for_an_id_waits_on_a_connection(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    use_up_ids(world);
+    world_new_id(world, 50, 4);
+    assert_failure(world_last(world, 50), ROWAN_EBUSY, "already");
+    world_settle(world);
+    assert_int_equal(world_last(world, 50)->kind, CM_ACTION_CLIENT_ID);
+    assert_int_equal(world_last(world, 50)->tag, 3);
+    world_destroy(world);
+}
+
+static void a_closed_connection_gets_no_id(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    use_up_ids(world);
+    world_close(world, 50);
+    world_open(world, 50); /* another client in its place */
+    world_settle(world);
+    assert_null(world_last(world, 50));
+    world_destroy(world);
+}
+
+static void ids_end_before_they_wrap(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    struct cluster_config *last = cluster_copy(cm_state_config(world->state));
+    last->term++;
+    last->next_client_id = UINT32_MAX - CM_CLIENT_ID_BLOCK + 1;
+    store->history[++store->version] = last;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    world_lead(world, false); /* gives up the block it has */
+    world_lead(world, true);
+    world_settle(world);
+    world_open(world, 50);
+    world_new_id(world, 50, 3);
+    assert_failure(world_last(world, 50), ROWAN_ETOOMANY, "all its client ids");
+    world_destroy(world);
+}
+
+static void a_lost_compare_and_set_leads_to_the_stored_value(void **state)
+{
+    (void)state;
+    struct world *first = world_empty(store, 3), *second = world_empty(store, 3);
+    world_join_all(first, 3);
+    world_join_all(second, 3);
+    assert_true(first->storing && second->storing);
+    world_answer_store(first, WORLD_OK);
+    world_forget(second);
+    world_answer_store(second, WORLD_OK); /* by its version it has lost */
+    assert_int_equal(second->sent_count, 0);
+    assert_true(second->reading);
+    world_settle(second);
+    assert_int_equal(cm_state_config(second->state)->term, 1);
+    assert_configuration(world_last(second, 1), 0, 1, true);
+
+    world_open(second, 50); /* the ids of term 1 are the first one's */
+    world_new_id(second, 50, 3);
+    assert_true(second->storing);
+    world_settle(second);
+    assert_int_equal(world_last(second, 50)->client_id, 1 + CM_CLIENT_ID_BLOCK);
+    world_destroy(first);
+    world_destroy(second);
+}
+
+static void an_unknown_answer_is_read_again_whether_it_won_or_not(void **state)
+{
+    (void)state;
+    struct world *world = world_empty(store, 3);
+    world_join_all(world, 3);
+    world_forget(world);
+    world_answer_store(world, WORLD_UNKNOWN_LOST);
+    assert_int_equal(world->sent_count, 0);
+    assert_true(world->reading);
+    world_answer_read(world, ROWAN_OK);
+    assert_true(world->storing); /* nothing there: once more */
+    world_answer_store(world, WORLD_UNKNOWN_WON);
+    assert_int_equal(world->sent_count, 0);
+    assert_true(world->reading);
+    world_answer_read(world, ROWAN_OK);
+    assert_configuration(world_last(world, 1), 0, 1, true);
+    assert_false(world->storing);
+
+    world_open(world, 50); /* that block's owner is not known: it is never given */
+    world_new_id(world, 50, 3);
+    world_settle(world);
+    assert_int_equal(world_last(world, 50)->client_id, 1 + CM_CLIENT_ID_BLOCK);
+    world_destroy(world);
+}
+
+/* H12: two leaders want the same next block, byte for byte. The one whose answer was lost must not
+ * take the other's block for its own. */
+static void a_block_that_may_be_another_leaders_is_never_given(void **state)
+{
+    (void)state;
+    struct world *first = world_cluster(store, 3);
+    struct cm_state_options options = world_options(3, 3, 0);
+    struct world *second = world_create(store, &options);
+    world_settle(second);
+    world_lead(second, true);
+    world_settle(second);
+    world_open(second, 50);
+    use_up_ids(first);
+    world_new_id(second, 50, 3);
+    assert_true(first->storing && second->storing);
+    world_answer_store(second, WORLD_OK);
+    world_answer_store(first, WORLD_UNKNOWN_LOST);
+    world_settle(first); /* world.c sees to it that no id is given twice */
+    assert_int_equal(world_last(first, 50)->client_id, 1 + 2 * CM_CLIENT_ID_BLOCK);
+    world_destroy(first);
+    world_destroy(second);
+}
+
+static void a_store_that_fails_is_answered_and_tried_again_when_asked(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    use_up_ids(world);
+    world_answer_store(world, WORLD_ERROR);
+    assert_failure(world_last(world, 50), ROWAN_EIO, "did not store");
+    assert_false(world->reading || world->storing); /* no loop while the reason lasts */
+    world_new_id(world, 50, 4);
+    assert_true(world->reading);
+    world_settle(world);
+    assert_int_equal(world_last(world, 50)->kind, CM_ACTION_CLIENT_ID);
+    world_destroy(world);
+}
+
+static void a_first_configuration_that_failed_is_tried_again_at_the_next_join(void **state)
+{
+    (void)state;
+    struct world *world = world_empty(store, 3);
+    world_join_all(world, 3);
+    world_answer_store(world, WORLD_ERROR);
+    assert_false(world->reading || world->storing);
+    struct cm_join join = world_join_of(1);
+    world_join(world, 1, 9, &join);
+    world_settle(world);
+    assert_non_null(cm_state_config(world->state));
+    world_destroy(world);
+}
+
+static void a_restarted_manager_goes_on_and_reuses_no_id(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    world_open(world, 50);
+    world_new_id(world, 50, 3);
+    world_destroy(world);
+
+    struct cm_state_options options = world_options(3, 3, 0);
+    options.cluster = 12345; /* new dice, not used */
+    world = world_create(store, &options);
+    assert_false(cm_state_knows(world->state));
+    world_settle(world);
+    assert_true(cm_state_knows(world->state));
+    assert_int_equal(cm_state_config(world->state)->cluster, 77);
+    world_open(world, 50);
+    world_new_id(world, 50, 3);
+    assert_null(world_last(world, 50)); /* does not lead yet */
+    world_lead(world, true);
+    world_settle(world);
+    assert_int_equal(world_last(world, 50)->client_id, 1 + CM_CLIENT_ID_BLOCK);
+    struct cm_join join = world_join_of(2);
+    world_open(world, 2);
+    world_join(world, 2, 8, &join);
+    assert_configuration(world_last(world, 2), 8, 2, true);
+    world_destroy(world);
+}
+
+static void only_a_leader_decides(void **state)
+{
+    (void)state;
+    struct cm_state_options options = world_options(2, 2, 0);
+    struct world *world = world_create(store, &options);
+    world_settle(world);
+    world_join_all(world, 2);
+    assert_false(world->reading || world->storing);
+    world_lead(world, true);
+    assert_true(world->reading); /* a new leader looks first */
+    world_settle(world);
+    assert_non_null(cm_state_config(world->state));
+    world_lead(world, false);
+    world_open(world, 50);
+    world_new_id(world, 50, 1);
+    assert_false(world->storing);
+    assert_null(world_last(world, 50));
+    world_destroy(world);
+}
+
+static void a_follower_tells_what_another_manager_stored(void **state)
+{
+    (void)state;
+    struct cm_state_options options = world_options(3, 3, 0);
+    struct world *follower = world_create(store, &options);
+    world_settle(follower);
+    world_join_all(follower, 3);
+    world_open(follower, 20);
+    world_get(follower, 20, 5, 0);
+    struct cm_join other = world_join_of(3);
+    other.incarnation++; /* not the process that the leader saw */
+    world_close(follower, 3);
+    world_open(follower, 3);
+    world_join(follower, 3, 61, &other);
+
+    struct world *leader = world_cluster(store, 3);
+    world_forget(follower);
+    world_step(follower, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(follower);
+    assert_configuration(world_last(follower, 1), 0, 1, true);
+    assert_configuration(world_last(follower, 20), 0, 1, false);
+    assert_failure(world_last(follower, 3), ROWAN_EREFUSED, "restarted");
+    assert_int_equal(world_last(follower, 3)->tag, 61);
+    world_destroy(leader);
+    world_destroy(follower);
+}
+
+static void a_configuration_that_vanished_stops_the_manager(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    assert_true(world->reading);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_READ});
+    assert_true(world->stopped);
+    assert_int_equal(world->stop_error, ROWAN_ECLUSTER);
+    world_destroy(world);
+}
+
+static void a_configuration_of_another_cluster_stops_the_manager(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    struct cluster_config *other = cluster_copy(cm_state_config(world->state));
+    other->cluster++;
+    other->term++;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_step(world, &(struct cm_event){
+                          .kind = CM_EVENT_READ, .version = store->version + 1, .config = other});
+    assert_true(world->stopped);
+    assert_int_equal(world->stop_error, ROWAN_ECLUSTER);
+    cluster_release(other);
+    world_destroy(world);
+}
+
+static void a_first_read_that_fails_stops_the_manager(void **state)
+{
+    (void)state;
+    struct cm_state_options options = world_options(3, 3, 0);
+    struct world *world = world_create(store, &options);
+    world_answer_read(world, ROWAN_EIO);
+    assert_true(world->stopped);
+    assert_int_equal(world->stop_error, ROWAN_EIO);
+    world_destroy(world);
+}
+
+static void a_later_read_that_fails_is_tried_at_the_next_event(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_answer_read(world, ROWAN_EIO);
+    assert_false(world->stopped || world->reading);
+    world_open(world, 9);
+    assert_true(world->reading);
+    world_destroy(world);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(client_ids_come_from_reserved_blocks),
+        TEST(one_request_for_an_id_waits_on_a_connection),
+        TEST(a_closed_connection_gets_no_id),
+        TEST(ids_end_before_they_wrap),
+        TEST(a_lost_compare_and_set_leads_to_the_stored_value),
+        TEST(an_unknown_answer_is_read_again_whether_it_won_or_not),
+        TEST(a_block_that_may_be_another_leaders_is_never_given),
+        TEST(a_store_that_fails_is_answered_and_tried_again_when_asked),
+        TEST(a_first_configuration_that_failed_is_tried_again_at_the_next_join),
+        TEST(a_restarted_manager_goes_on_and_reuses_no_id),
+        TEST(only_a_leader_decides),
+        TEST(a_follower_tells_what_another_manager_stored),
+        TEST(a_configuration_that_vanished_stops_the_manager),
+        TEST(a_configuration_of_another_cluster_stops_the_manager),
+        TEST(a_first_read_that_fails_stops_the_manager),
+        TEST(a_later_read_that_fails_is_tried_at_the_next_event),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* Reads and writes the file of acknowledged writes: a header, then records. A record that the end
+ * of a killed process cut is ignored. */
+#include "tools/rowan-ycsb/acked.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/error.h"
+
+enum { ACKED_LAYOUT = 1, READ_RECORDS = 4096 };
+
+static const char magic[8] = {'R', 'O', 'W', 'A', 'N', 'A', 'C', 'K'};
+
+struct acked_header {
+    char magic[8];
+    uint32_t layout;
+    uint32_t zero;
+    char profile[WORKLOAD_NAME_BYTES];
+};
+
+_Static_assert(sizeof(struct acked_header) == 48, "file format");
+_Static_assert(sizeof(struct acked_record) == 24, "file format");
+
+static int read_header(int fd, struct acked_header *header)
+{
+    ssize_t got = pread(fd, header, sizeof *header, 0);
+
+    if (got < 0)
+        return error_from_errno(errno);
+    if (got != (ssize_t)sizeof *header || memcmp(header->magic, magic, sizeof magic) != 0 ||
+        header->layout != ACKED_LAYOUT || !memchr(header->profile, 0, sizeof header->profile))
+        return ROWAN_EFORMAT;
+    return 0;
+}
+
+static int write_all(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        ssize_t written = write(fd, at, bytes);
+
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return error_from_errno(errno);
+        at += written;
+        bytes -= (size_t)written;
+    }
+    return 0;
+}
+
+/* An empty file gets a header; another one's is checked, and its cut record removed. */
+static int prepare_file(int fd, const char *profile)
+{
+    struct acked_header header = {.layout = ACKED_LAYOUT};
+    struct stat status;
+
+    if (fstat(fd, &status) != 0)
+        return error_from_errno(errno);
+    if (status.st_size == 0) {
+        memcpy(header.magic, magic, sizeof magic);
+        snprintf(header.profile, sizeof header.profile, "%s", profile);
+        return write_all(fd, &header, sizeof header);
+    }
+    int error = read_header(fd, &header);
+
+    if (error)
+        return error;
+    if (strcmp(header.profile, profile) != 0)
+        return ROWAN_EINVALID;
+    off_t cut = (status.st_size - (off_t)sizeof header) % (off_t)sizeof(struct acked_record);
+
+    return ftruncate(fd, status.st_size - cut) == 0 ? 0 : error_from_errno(errno);
+}
+
+int acked_open(const char *path, const char *profile, int *out)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+    if (fd < 0)
+        return error_from_errno(errno);
+    int error = prepare_file(fd, profile);
+
+    if (error) {
+        close(fd);
+        return error;
+    }
+    *out = fd;
+    return 0;
+}
+
+int acked_append(int fd, const struct acked_record *records, uint32_t count)
+{
+    return write_all(fd, records, count * sizeof *records);
+}
+
+/* --- load --- */
+
+static int grow(struct acked_table *table, uint64_t record)
+{
+    if (record < table->count)
+        return 0;
+    if (record >= WORKLOAD_MAX_RECORDS)
+        return ROWAN_EFORMAT;
+    uint64_t count = table->count ? table->count : 1024;
+
+    while (count <= record)
+        count *= 2;
+    uint64_t *versions = realloc(table->versions, count * sizeof *versions);
+
+    if (!versions)
+        return ROWAN_ENOMEM;
+    table->versions = versions;
+    uint64_t *seeds = realloc(table->seeds, count * sizeof *seeds);
+
+    if (!seeds)
+        return ROWAN_ENOMEM;
+    table->seeds = seeds;
+    memset(versions + table->count, 0, (count - table->count) * sizeof *versions);
+    table->count = count;
+    return 0;
+}
+
+static int take_records(struct acked_table *table, const struct acked_record *records, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct acked_record *one = &records[i];
+        int error = grow(table, one->record);
+
+        if (error)
+            return error;
+        table->writes++;
+        table->records += table->versions[one->record] == 0;
+        if (one->version > table->versions[one->record]) {
+            table->versions[one->record] = one->version;
+            table->seeds[one->record] = one->seed;
+        }
+    }
+    return 0;
+}
+
+static int load_records(FILE *file, struct acked_table *table)
+{
+    static struct acked_record records[READ_RECORDS];
+    size_t got;
+    int error = 0;
+
+    if (fseek(file, sizeof(struct acked_header), SEEK_SET) != 0)
+        return ROWAN_EIO;
+    while (!error && (got = fread(records, sizeof *records, READ_RECORDS, file)) > 0)
+        error = take_records(table, records, got);
+    if (!error && ferror(file))
+        error = ROWAN_EIO;
+    return error;
+}
+
+int acked_load(const char *path, struct acked_table *out)
+{
+    struct acked_table table = {0};
+    struct acked_header header;
+    FILE *file = fopen(path, "rbe");
+
+    if (!file)
+        return errno == ENOENT ? ROWAN_ENOTFOUND : error_from_errno(errno);
+    int error = read_header(fileno(file), &header);
+
+    if (!error)
+        error = load_records(file, &table);
+    fclose(file);
+    if (error) {
+        acked_free(&table);
+        return error;
+    }
+    memcpy(table.profile, header.profile, sizeof table.profile);
+    *out = table;
+    return 0;
+}
+
+void acked_free(struct acked_table *table)
+{
+    free(table->versions);
+    free(table->seeds);
+    *table = (struct acked_table){0};
+}

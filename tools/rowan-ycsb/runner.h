@@ -1,0 +1,57 @@
+/* runner.h - the closed loop: threads with a session each, and `depth` operations outstanding in
+ * each. */
+#ifndef YCSB_RUNNER_H
+#define YCSB_RUNNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/histogram.h"
+#include "tools/rowan-ycsb/workload.h"
+#include "tools/rowan-ycsb/zipf.h"
+
+enum run_kind { RUN_PUT, RUN_GET, RUN_KINDS };
+
+enum { RUN_MAX_THREADS = 256, RUN_ERRORS = 64 };
+
+struct run_options {
+    const char *cm;
+    const char *name; /* of the workload, for the progress line */
+    const struct profile *profile;
+    const struct zipf *zipf; /* NULL: uniform */
+    bool load;               /* each record once, in order */
+    double puts;             /* part of the operations that write */
+    uint64_t records;
+    uint64_t operations; /* 0: as many as the time allows */
+    uint64_t run_ns;     /* 0: as long as the operations take */
+    uint32_t threads, depth, timeout_ms, spin_us;
+    uint64_t seed;
+    int acked_fd; /* -1: none */
+};
+
+struct run_result {
+    struct histogram latencies[RUN_KINDS]; /* of what was not an error */
+    uint64_t operations;                   /* completed without an error */
+    uint64_t not_found;                    /* of those, reads that found nothing */
+    uint64_t errors;
+    uint64_t errors_by[RUN_ERRORS]; /* by -code */
+    uint64_t run_ns;
+};
+
+/* runner_run: with a progress line on standard error. Errors (nothing ran): what opening a session
+ * met; or what writing the acked file met, then the run was cut short. */
+int runner_run(const struct run_options *options, struct run_result *out);
+
+/* A line that is drawn over itself on a terminal, and now and then elsewhere. True when it is time.
+ */
+struct progress {
+    uint64_t next_ns;
+    bool live;
+};
+void progress_init(struct progress *progress, uint64_t now_ns);
+bool progress_due(struct progress *progress, uint64_t now_ns);
+void progress_line(const struct progress *progress, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void progress_end(const struct progress *progress);
+
+#endif
