@@ -271,16 +271,16 @@ static void ask(struct sleeper *sleeper, uint32_t questions)
     reactor_wake(sleeper->reactor);
 }
 
-static void sleepers_are_woken_by_messages_connections_and_segments(void **state)
+static void sleepers_are_woken(enum pm_durability durability)
 {
     static struct sleeper owner, asker;
     struct fabric_conn *conn;
     uint32_t asked = 0;
 
-    (void)state;
     memset(&owner, 0, sizeof owner);
     memset(&asker, 0, sizeof asker);
     shm_host_init(&host);
+    host.durability = durability;
     world_open(&world, &host.backend, 2, PM_BYTES);
     side_open_zone(&world, 0, SEGMENTS, 0);
     start_sleeper(&owner, 0);
@@ -315,11 +315,24 @@ static void sleepers_are_woken_by_messages_connections_and_segments(void **state
     shm_host_fini(&host);
 }
 
+static void sleepers_are_woken_by_messages_connections_and_segments(void **state)
+{
+    (void)state;
+    sleepers_are_woken(PM_NONE);
+}
+
+static void sleepers_are_woken_by_fences(void **state)
+{
+    (void)state;
+    sleepers_are_woken(PM_FENCE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_land_blocks_and_send_messages_in_order),
         cmocka_unit_test(sleepers_are_woken_by_messages_connections_and_segments),
+        cmocka_unit_test(sleepers_are_woken_by_fences),
     };
 
     return cmocka_run_group_tests_name("threaded_fabric", tests, NULL, NULL);
