@@ -563,68 +563,6 @@ static void a_zone_has_places_for_so_many_senders(void **state)
     world_connect(&world, OTHER, VICTIM, 1, &active, &passive); /* a place is free again */
 }
 
-/* --- addresses --- */
-
-static void an_address_belongs_to_one_living_process(void **state)
-{
-    struct fabric *second;
-    struct fabric_endpoint *endpoint;
-    int fd;
-
-    (void)state;
-    assert_int_equal(fabric_open(NULL, host.backend.address(&host, VICTIM), &second), 0);
-    assert_int_equal(fabric_endpoint_open(second, 0, &endpoint), ROWAN_EINUSE);
-    fd = listen_as("dead"); /* somebody who dies without unlinking */
-    close(fd);
-    assert_int_equal(access(temp_dir_at(&host.dir, "dead.0"), F_OK), 0);
-    fd = listen_as("dead");
-    close(fd);
-    assert_int_equal(fabric_endpoint_open(second, 1, &endpoint), 0);
-    fabric_endpoint_close(endpoint);
-    assert_int_equal(access(temp_dir_at(&host.dir, "server-0.1"), F_OK), -1);
-    fabric_close(second);
-}
-
-static void an_address_may_be_longer_than_a_socket_path(void **state)
-{
-    char path[512], address[1024];
-    struct fabric *fabric;
-    struct fabric_endpoint *endpoint;
-    struct fabric_conn *conn;
-
-    (void)state;
-    snprintf(path, sizeof path, "%s/%0150d", host.dir.path, 7);
-    assert_int_equal(mkdir(path, 0700), 0);
-    snprintf(address, sizeof address, "shm:%s/far", path);
-    assert_int_equal(fabric_open("shm", address, &fabric), 0);
-    assert_int_equal(fabric_endpoint_open(fabric, 0, &endpoint), 0);
-    assert_int_equal(fabric_connect(world.sides[PEER].endpoint, address, 0, 0, &conn), 0);
-    while (side_count(&world.sides[PEER], FABRIC_CONNECTED) == 0) {
-        struct fabric_event events[4];
-
-        host.skipped_ns += SHM_CHECK_NS;
-        fabric_poll(endpoint, host.skipped_ns, events, 4);
-        side_poll(&world, PEER);
-        assert_int_equal(side_count(&world.sides[PEER], FABRIC_CLOSED), 0);
-    }
-    fabric_endpoint_close(endpoint);
-    fabric_close(fabric);
-}
-
-static void addresses_that_make_no_sense_are_refused(void **state)
-{
-    static const char *const bad[] = {"shm:", "shm:relative/name", "shm:/dir/", ":/a/b", "nothing"};
-    struct fabric *fabric;
-
-    (void)state;
-    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(fabric_open("shm", bad[i], &fabric), ROWAN_EINVALID);
-    assert_int_equal(fabric_open("shm", "shm:/no/such/directory/name", &fabric), ROWAN_EINVALID);
-    assert_int_equal(fabric_open("shm", "carrier-pigeon:/a/b", &fabric), ROWAN_EUNSUPPORTED);
-    assert_int_equal(fabric_open("pigeon", NULL, &fabric), ROWAN_EUNSUPPORTED);
-    assert_int_equal(fabric_open(NULL, NULL, &fabric), ROWAN_EINVALID);
-}
-
 #define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
 
 int main(void)
@@ -641,9 +579,6 @@ int main(void)
         CASE(without_descriptors_accepting_pauses),
         CASE(a_position_that_cannot_be_closes_the_sender),
         CASE(a_zone_has_places_for_so_many_senders),
-        CASE(an_address_belongs_to_one_living_process),
-        CASE(an_address_may_be_longer_than_a_socket_path),
-        CASE(addresses_that_make_no_sense_are_refused),
     };
 
     return cmocka_run_group_tests_name("shm_garbage", tests, NULL, NULL);
