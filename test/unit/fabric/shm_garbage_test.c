@@ -415,7 +415,7 @@ static void random_rings_harm_nobody(void **state)
     struct random random;
 
     (void)state;
-    print_message("SEED=%llu\n", (unsigned long long)seed);
+    print_message("# SEED=%llu\n", (unsigned long long)seed);
     random_init(&random, seed);
     for (unsigned round = 0; round < 300; round++) {
         struct fabric_conn *active, *passive;
