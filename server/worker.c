@@ -74,6 +74,8 @@ static unsigned gather_value(struct worker *worker, uint64_t offset, struct fabr
 bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
                   uint32_t tag, int status, uint64_t version, uint64_t value_offset)
 {
+    if (!client->conn)
+        return true; /* gone in the same batch of events that brought its request */
     struct message_reply reply = {.type = MESSAGE_REPLY,
                                   .layout = MESSAGE_LAYOUT,
                                   .status = (int16_t)status,
