@@ -42,9 +42,40 @@ int worker_object(struct worker *worker, uint64_t offset, struct entry_header *h
     return header->type == ENTRY_PUT ? 0 : ROWAN_ENOTFOUND;
 }
 
+/* The value's pieces as further pieces of a message, `iov` having room for REPLY_MAX_PIECES. A value in
+ * more blocks than that is put together in the worker's buffer. Returns how many; their bytes go to
+ * *bytes. */
+static unsigned gather_value(struct worker *worker, uint64_t offset, struct fabric_iov *iov,
+                             uint32_t *bytes)
+{
+    const struct entry_format *format = &worker->common->format;
+    const void *at = pm_at(worker->common->pm, offset);
+    struct entry_piece pieces[REPLY_MAX_PIECES];
+    unsigned count = entry_value_pieces(format, at, 0, pieces, REPLY_MAX_PIECES);
+    *bytes = 0;
+    if (count < REPLY_MAX_PIECES) {
+        for (unsigned i = 0; i < count; i++) {
+            iov[i] = (struct fabric_iov){pieces[i].data, pieces[i].bytes};
+            *bytes += pieces[i].bytes;
+        }
+        return count;
+    }
+    for (unsigned first = 0; count > 0; first += count) {
+        count = entry_value_pieces(format, at, first, pieces, REPLY_MAX_PIECES);
+        for (unsigned i = 0; i < count; i++) {
+            memcpy(worker->value + *bytes, pieces[i].data, pieces[i].bytes);
+            *bytes += pieces[i].bytes;
+        }
+    }
+    iov[0] = (struct fabric_iov){worker->value, *bytes};
+    return 1;
+}
+
 bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
                   uint32_t tag, int status, uint64_t version, uint64_t value_offset)
 {
+    if (!client->conn)
+        return true; /* gone in the same batch of events that brought its request */
     struct message_reply reply = {.type = MESSAGE_REPLY,
                                   .layout = MESSAGE_LAYOUT,
                                   .status = (int16_t)status,
@@ -54,16 +85,8 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
                                   .term = worker->config ? worker->config->term : 0};
     struct fabric_iov iov[FABRIC_MAX_IOV] = {{.data = &reply, .bytes = sizeof reply}};
     unsigned count = 1;
-    if (value_offset) {
-        struct entry_piece pieces[REPLY_MAX_PIECES];
-        count +=
-            entry_value_pieces(&worker->common->format, pm_at(worker->common->pm, value_offset), 0,
-                               pieces, REPLY_MAX_PIECES);
-        for (unsigned i = 1; i < count; i++) {
-            iov[i] = (struct fabric_iov){pieces[i - 1].data, pieces[i - 1].bytes};
-            reply.value_bytes += pieces[i - 1].bytes;
-        }
-    }
+    if (value_offset)
+        count += gather_value(worker, value_offset, iov + 1, &reply.value_bytes);
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
     return fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN;
 }
@@ -333,9 +356,13 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     memset(worker, 0, sizeof *worker);
     worker->common = common;
     worker->number = number;
-    int error = write_table_init(&worker->ops);
+    worker->value = malloc(ENTRY_MAX_VALUE_BYTES);
+    int error = worker->value ? 0 : ROWAN_ENOMEM;
     if (error)
         goto fail;
+    error = write_table_init(&worker->ops);
+    if (error)
+        goto fail_value;
     error = inbox_init(&worker->inbox, NOTE_CAPACITY);
     if (error)
         goto fail_ops;
@@ -354,6 +381,8 @@ fail_inbox:
     inbox_fini(&worker->inbox);
 fail_ops:
     write_table_fini(&worker->ops);
+fail_value:
+    free(worker->value);
 fail:
     free(worker);
     return error;
@@ -375,6 +404,7 @@ void worker_destroy(struct worker *worker)
     digest_jobs_drop(&worker->jobs);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);
+    free(worker->value);
     free(worker);
 }
 

@@ -88,6 +88,7 @@ struct worker {
 
     struct digest_jobs jobs;
 
+    uint8_t *value; /* room for the largest; of a reply that has too many pieces */
     uint8_t key[ENTRY_MAX_KEY_BYTES];
     _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
 };
