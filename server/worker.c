@@ -45,6 +45,8 @@ int worker_object(struct worker *worker, uint64_t offset, struct entry_header *h
 bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
                   uint32_t tag, int status, uint64_t version, uint64_t value_offset)
 {
+    if (!client->conn)
+        return true; /* it has left: nobody to answer */
     struct message_reply reply = {.type = MESSAGE_REPLY,
                                   .layout = MESSAGE_LAYOUT,
                                   .status = (int16_t)status,
