@@ -179,8 +179,6 @@ void control_destroy(struct control *control)
     while (control->links)
         link_closed(control, control->links);
     control_zone_close(control);
-    for (uint32_t i = 0; i < CONTROL_MAX_JOBS; i++)
-        free(control->jobs[i]);
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);

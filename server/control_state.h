@@ -55,7 +55,8 @@ struct control {
 
     struct link *links;
     uint32_t link_count;
-    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at their owners; NULL: free */
+    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at the shards' owners, who free what never comes
+                                                  back; NULL: free */
 };
 
 /* --- control.c --- */

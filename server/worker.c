@@ -162,8 +162,7 @@ static void client_free(struct worker *worker, struct client_link *client)
     free(client);
 }
 
-/* Doomed clients stay whole until the end of the poll: requests taken from them may be on the
- * stack. */
+/* Doomed clients stay whole until the requests taken in this poll are done: some may be theirs. */
 static void client_doom(struct worker *worker, struct client_link *client)
 {
     if (client->doomed)
@@ -340,8 +339,9 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         take_event(worker, &events[i], now_ns);
     act_on_taken(worker);
 
-    busy |= worker_write_advance(worker);
+    /* Before the post and the fence: the end of a client may start writes that waited for it. */
     bury_doomed(worker);
+    busy |= worker_write_advance(worker);
     busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
                              &worker->common->format);
     fabric_flush(worker->endpoint);
