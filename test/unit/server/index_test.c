@@ -229,7 +229,7 @@ static void random_operations_agree_with_a_model(void **state)
     (void)state;
     enum { KEYS = 150000, OPERATIONS = 1000000 };
     const uint64_t seed = 20260;
-    print_message("seed %llu\n", (unsigned long long)seed);
+    print_message("# seed %llu\n", (unsigned long long)seed);
     struct random random;
     random_init(&random, seed);
     struct fixture fixture;
@@ -282,7 +282,7 @@ static void every_key_is_found_at_every_level_up_to_three_million(void **state)
         if (ends || inside || count % 1000000 == 0)
             find_all(&fixture, count);
     }
-    print_message("at most %.2f B an object from a million to three\n", most);
+    print_message("# at most %.2f B an object from a million to three\n", most);
     assert_true(most > 64.0 / 7 && most <= 16);
     fixture_fini(&fixture);
 }
