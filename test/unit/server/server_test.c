@@ -274,6 +274,44 @@ static void a_server_ends_in_the_middle_of_a_digest(void **state)
     control.poll(control.role, stage->now_ns, &wake_ns);
 }
 
+/* The last thing that a peer was told about our space; -1: nothing. */
+static int told_space(struct stage *stage, const struct puppet_conn *peer)
+{
+    const struct puppet_sent *sent;
+    int full = -1;
+
+    while ((sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != peer)
+            continue;
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        assert_int_equal(message->body_case, ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS);
+        full = message->space_is->full;
+        control_free(message);
+    }
+    return full;
+}
+
+/* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
+ * the message found no room. */
+static void a_peer_is_told_about_space_whatever_comes_between(void **state)
+{
+    struct stage *stage = *state;
+    const struct fabric_identity id = {
+        .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
+    struct puppet_conn *peer = puppet_accept(stage->fabric, STAGE_CONTROL, &id);
+
+    assert_non_null(peer);
+    peer->room = 0;
+    stage_run(stage);
+    assert_int_equal(told_space(stage, peer), -1);
+    peer->room = 1;
+    stage_run(stage);
+    assert_int_equal(told_space(stage, peer), 0);
+}
+
 /* XXH3 of 32 bytes multiplies what a key's halves and the (public) secret give; where one factor is
  * 0 the other does not matter. */
 static void colliding_key(uint8_t *key, uint32_t number)
@@ -322,6 +360,7 @@ int main(void)
         TEST(room_that_a_poll_makes_is_used_in_that_poll),
         TEST(writes_outlive_the_connection_to_their_backup),
         TEST(a_server_ends_in_the_middle_of_a_digest),
+        TEST(a_peer_is_told_about_space_whatever_comes_between),
         TEST(keys_of_two_shards_may_share_a_hash),
     };
 
