@@ -58,6 +58,10 @@ static unsigned puppet_poll(struct fabric_endpoint *base, uint64_t now_ns,
         at->graves = conn->next;
         conn_free(conn);
     }
+    for (struct puppet_conn *conn = at->conns; conn; conn = conn->next) {
+        conn->room += conn->room_at_poll;
+        conn->room_at_poll = 0;
+    }
     while (count < max && at->event_head != at->event_tail) {
         const struct fabric_event *event = &at->events[at->event_head++ % PUPPET_EVENTS];
 
@@ -299,6 +303,15 @@ struct puppet_conn *puppet_find(struct puppet_fabric *puppet, uint32_t index, co
     while (conn && (conn->over || strcmp(conn->address, address) != 0))
         conn = conn->next;
     return conn;
+}
+
+bool puppet_lives(struct puppet_fabric *puppet, uint32_t index, const struct puppet_conn *conn)
+{
+    const struct puppet_conn *at = puppet->endpoints[index].conns;
+
+    while (at && at != conn)
+        at = at->next;
+    return at;
 }
 
 void puppet_connected(struct puppet_conn *conn, bool has_zone)

@@ -24,6 +24,7 @@ struct puppet_conn {
     uint64_t context;
     bool over, closed_here; /* no further use by the server */
     uint32_t room;          /* sends until EAGAIN */
+    uint32_t room_at_poll;  /* is added by the next poll, which gives no event for it */
     uint32_t added;         /* blocks in the open batch */
     uint32_t in_flight;     /* blocks posted and not landed */
     uint64_t batches[1024]; /* their contexts */
@@ -63,6 +64,9 @@ struct puppet_conn *puppet_accept(struct puppet_fabric *puppet, uint32_t index,
 
 /* The living connection that the endpoint opened to `address`, or NULL. */
 struct puppet_conn *puppet_find(struct puppet_fabric *puppet, uint32_t index, const char *address);
+
+/* False: the server has closed it, or was told of its end. */
+bool puppet_lives(struct puppet_fabric *puppet, uint32_t index, const struct puppet_conn *conn);
 
 void puppet_connected(struct puppet_conn *conn, bool has_zone);
 void puppet_close(struct puppet_conn *conn, int error);

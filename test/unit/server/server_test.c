@@ -144,7 +144,73 @@ static void a_write_behind_one_whose_client_left_is_answered_when_it_has_landed(
     (void)other;
 }
 
-static struct puppet_conn *reconnect_peer(struct stage *stage)
+static void a_client_that_reads_late_gets_all_its_answers_in_order(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *late = stage_client(stage), *other = stage_client(stage);
+    uint32_t operation = 0;
+
+    late->room = 0;
+    for (unsigned i = 0; i < 4000; i++)
+        stage_get(stage, late, key_of(i % 3));
+    stage_run(stage);
+    other->room = 0;
+    stage_get(stage, other, key_of(0));
+    stage_run(stage);
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, late));
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, other));
+    late->room = 10;
+    stage_get(stage, late, key_of(0));
+    stage_run(stage);
+    late->room = UINT32_MAX;
+    stage_run(stage);
+    for (unsigned i = 0; i < 4001; i++) {
+        struct message_reply reply = stage_reply(stage);
+
+        assert_true(reply.operation > operation);
+        operation = reply.operation;
+    }
+    assert_true(stage_is_quiet(stage));
+    other->room = 1;
+    stage_run(stage);
+    stage_reply(stage);
+}
+
+static void only_the_client_that_does_not_read_loses_its_connection(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *deaf = stage_client(stage), *late = stage_client(stage);
+
+    deaf->room = late->room = 0;
+    for (unsigned i = 0; i < 20000 && puppet_lives(stage->fabric, STAGE_WORKER, deaf); i++) {
+        stage_get(stage, deaf, "key");
+        if (i % 100 == 0)
+            stage_get(stage, late, "key");
+        stage_poll(stage);
+    }
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, deaf));
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, late));
+    late->room = 1;
+    stage_run(stage);
+    stage_reply(stage);
+}
+
+/* A fabric makes room inside its poll, too, and gives no event for it: a worker that does not look
+ * after that sleeps on held answers. */
+static void room_that_a_poll_makes_is_used_in_that_poll(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    client->room = 0;
+    stage_get(stage, client, "key");
+    stage_run(stage);
+    client->room_at_poll = 1;
+    stage_poll(stage);
+    stage_reply(stage);
+}
+
+static void reconnect_peer(struct stage *stage)
 {
     puppet_close(stage->peer, ROWAN_ECLOSED);
     stage_run(stage);
@@ -153,7 +219,6 @@ static struct puppet_conn *reconnect_peer(struct stage *stage)
     stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
     assert_non_null(stage->peer);
     puppet_connected(stage->peer, true);
-    return stage->peer;
 }
 
 static void writes_outlive_the_connection_to_their_backup(void **state)
@@ -209,6 +274,44 @@ static void a_server_ends_in_the_middle_of_a_digest(void **state)
     control.poll(control.role, stage->now_ns, &wake_ns);
 }
 
+/* The last thing that a peer was told about our space; -1: nothing. */
+static int told_space(struct stage *stage, const struct puppet_conn *peer)
+{
+    const struct puppet_sent *sent;
+    int full = -1;
+
+    while ((sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != peer)
+            continue;
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        assert_int_equal(message->body_case, ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS);
+        full = message->space_is->full;
+        control_free(message);
+    }
+    return full;
+}
+
+/* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
+ * the message found no room. */
+static void a_peer_is_told_about_space_whatever_comes_between(void **state)
+{
+    struct stage *stage = *state;
+    const struct fabric_identity id = {
+        .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
+    struct puppet_conn *peer = puppet_accept(stage->fabric, STAGE_CONTROL, &id);
+
+    assert_non_null(peer);
+    peer->room = 0;
+    stage_run(stage);
+    assert_int_equal(told_space(stage, peer), -1);
+    peer->room = 1;
+    stage_run(stage);
+    assert_int_equal(told_space(stage, peer), 0);
+}
+
 /* XXH3 of 32 bytes multiplies what a key's halves and the (public) secret give; where one factor is
  * 0 the other does not matter. */
 static void colliding_key(uint8_t *key, uint32_t number)
@@ -252,8 +355,12 @@ int main(void)
         TEST(a_client_may_leave_while_its_write_lands),
         TEST(clients_that_wait_for_one_key_may_all_leave),
         TEST(a_write_behind_one_whose_client_left_is_answered_when_it_has_landed),
+        TEST(a_client_that_reads_late_gets_all_its_answers_in_order),
+        TEST(only_the_client_that_does_not_read_loses_its_connection),
+        TEST(room_that_a_poll_makes_is_used_in_that_poll),
         TEST(writes_outlive_the_connection_to_their_backup),
         TEST(a_server_ends_in_the_middle_of_a_digest),
+        TEST(a_peer_is_told_about_space_whatever_comes_between),
         TEST(keys_of_two_shards_may_share_a_hash),
     };
 
