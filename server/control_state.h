@@ -22,7 +22,8 @@ enum {
 struct link {
     struct fabric_conn *conn;
     bool peer;      /* of a server: to be told about space */
-    bool told_full; /* what it was told last */
+    bool told;      /* the peer knows whether our PM is full */
+    bool told_full; /* what it was told */
     struct link *next, *previous;
 };
 
@@ -55,13 +56,15 @@ struct control {
 
     struct link *links;
     uint32_t link_count;
-    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at their owners; NULL: free */
+    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at the shards' owners, who free what never comes
+                                                  back; NULL: free */
 };
 
 /* --- control.c --- */
 
-/* Sends a control message; one that finds no room is dropped, with a line in the log. */
-void control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
+/* Sends a control message; one that finds no room is dropped, with a line in the log. Errors: those
+ * of fabric_send, ROWAN_ENOMEM. */
+int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* --- control_zone.c --- */
 

@@ -162,8 +162,7 @@ static void client_free(struct worker *worker, struct client_link *client)
     free(client);
 }
 
-/* Doomed clients stay whole until the end of the poll: requests taken from them may be on the
- * stack. */
+/* Doomed clients stay whole until the requests taken in this poll are done: some may be theirs. */
 static void client_doom(struct worker *worker, struct client_link *client)
 {
     if (client->doomed)
@@ -248,6 +247,18 @@ static bool act(struct worker *worker, const struct request *request)
     return answered;
 }
 
+/* The same, but behind what the client has already found no room for in this poll. */
+static bool act_in_turn(struct worker *worker, const struct request *request)
+{
+    struct client_link *client = request->client;
+    if (client->blocked_batch == worker->batch)
+        return false;
+    if (act(worker, request))
+        return true;
+    client->blocked_batch = worker->batch;
+    return false;
+}
+
 static void act_on_taken(struct worker *worker)
 {
     struct shard_state *shard;
@@ -264,15 +275,10 @@ static void act_on_taken(struct worker *worker)
     }
     for (uint32_t i = 0; i < worker->taken_count; i++) {
         const struct request *request = &worker->taken[i];
-        if (act(worker, request))
-            continue;
-        if (worker->held_count < WORKER_HELD) {
+        if (!act_in_turn(worker, request)) {
             worker->held[worker->held_count++] = *request;
-            continue;
+            request->client->held++;
         }
-        /* Its answers pile up and it takes none: it has had its chance. */
-        log_event(LOG_WARN, "client_does_not_read", "worker=%u", worker->number);
-        client_doom(worker, request->client);
     }
     worker->taken_count = 0;
 }
@@ -282,11 +288,29 @@ static bool act_on_held(struct worker *worker)
 {
     uint32_t count = worker->held_count, kept = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (!act(worker, &worker->held[i]))
-            worker->held[kept++] = worker->held[i];
+        const struct request *request = &worker->held[i];
+        if (act_in_turn(worker, request))
+            request->client->held--;
+        else
+            worker->held[kept++] = *request;
     }
     worker->held_count = kept;
     return kept < count;
+}
+
+/* While too many requests are held, who has most of them loses its connection: its answers pile up
+ * and it takes none. There is room for the requests of one more poll. */
+static void doom_greedy(struct worker *worker)
+{
+    if (worker->held_count <= WORKER_HELD)
+        return;
+    struct client_link *greedy = worker->clients;
+    for (struct client_link *client = worker->clients; client; client = client->next) {
+        if (client->held > greedy->held)
+            greedy = client;
+    }
+    log_event(LOG_WARN, "client_does_not_read", "worker=%u held=%u", worker->number, greedy->held);
+    client_doom(worker, greedy);
 }
 
 /* --- notes from the control role --- */
@@ -332,16 +356,19 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     take_notes(worker);
     worker_peer_poll(worker, now_ns, wake_ns);
     worker->batch++;
-    bool busy = act_on_held(worker);
 
     struct fabric_event events[WORKER_EVENTS];
     unsigned count = fabric_poll(worker->endpoint, now_ns, events, WORKER_EVENTS);
     for (unsigned i = 0; i < count; i++)
         take_event(worker, &events[i], now_ns);
+    /* After the fabric's poll, which may have made room without an event. */
+    bool busy = act_on_held(worker);
     act_on_taken(worker);
+    doom_greedy(worker);
 
-    busy |= worker_write_advance(worker);
+    /* Before the post and the fence: the end of a client may start writes that waited for it. */
     bury_doomed(worker);
+    busy |= worker_write_advance(worker);
     busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
                              &worker->common->format);
     fabric_flush(worker->endpoint);

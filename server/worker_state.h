@@ -16,7 +16,7 @@
 
 enum {
     WORKER_EVENTS = 32,   /* requests taken in one poll */
-    WORKER_HELD = 1024,   /* requests whose answer found no room */
+    WORKER_HELD = 16384,  /* requests whose answer found no room: more than one connection's */
     WORKER_FENCES = 1024, /* local fences outstanding */
     WORKER_MAX_IN_FLIGHT_BYTES =
         4 << 20,                  /* of entries: what a full backup must still have room for */
@@ -70,7 +70,7 @@ struct worker {
     struct client_link *clients, *doomed;
     struct request taken[WORKER_EVENTS]; /* in this poll */
     uint32_t taken_count;
-    struct request held[WORKER_HELD]; /* until there is room for their answers */
+    struct request held[WORKER_HELD + WORKER_EVENTS]; /* until there is room for their answers */
     uint32_t held_count;
 
     struct write_table ops;

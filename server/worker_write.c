@@ -293,7 +293,10 @@ static bool complete_landed(struct worker *worker)
         struct op *op;
         while ((op = shard->first_in_flight) && is_replicated(worker, op) && complete(worker, op))
             any = true;
-        ASSERT(*link == shard); /* only writes of the same shard were started */
+        /* A write that waited for one of these, and has the same hash, may belong to another
+         * shard, which is then in front of the list. */
+        while (*link != shard)
+            link = &(*link)->next_active;
         if (shard->first_in_flight) {
             link = &shard->next_active;
         } else {
