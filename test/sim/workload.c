@@ -10,7 +10,11 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-enum { DISTURB_EVERY = 16, /* rounds */ MIN_LARGE_BYTES = 60000 };
+enum {
+    DISTURB_EVERY = 16,  /* rounds */
+    QUIET_ROUNDS = 4096, /* follow as many disturbed ones: in them the longest write succeeds */
+    MIN_LARGE_BYTES = 60000
+};
 
 struct object {
     bool live;
@@ -251,6 +255,22 @@ static uint32_t check_done(struct workload *workload)
     return outstanding;
 }
 
+static void wake_all(struct sim_cluster *cluster)
+{
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        cluster->servers[i].stopped = false;
+}
+
+static void disturb(struct workload *workload, uint64_t round)
+{
+    if (!workload->options.disturb || round % DISTURB_EVERY)
+        return;
+    if (round / QUIET_ROUNDS % 2)
+        wake_all(workload->cluster);
+    else
+        workload->options.disturb(workload->cluster, &workload->random);
+}
+
 static void run_random(struct workload *workload)
 {
     const struct sim_workload_options *options = &workload->options;
@@ -261,8 +281,7 @@ static void run_random(struct workload *workload)
             if (!workload->slots[i].outstanding)
                 posted += post_random(workload, &workload->slots[i]);
         }
-        if (options->disturb && ++rounds % DISTURB_EVERY == 0)
-            options->disturb(workload->cluster, &workload->random);
+        disturb(workload, ++rounds);
         sim_cluster_step(workload->cluster);
         outstanding = check_done(workload);
     }
@@ -308,8 +327,7 @@ void sim_workload_run(struct sim_cluster *cluster, const struct sim_workload_opt
         workload.slots[i].buffer = allocate(1, ROWAN_MAX_VALUE_BYTES);
 
     run_random(&workload);
-    for (uint32_t i = 0; i < cluster->options.servers; i++)
-        cluster->servers[i].stopped = false;
+    wake_all(cluster);
     read_all(&workload);
 
     /* A wrong answer leaves operations outstanding, which point into the slots. */
