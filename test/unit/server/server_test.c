@@ -62,6 +62,21 @@ static void a_put_is_answered_when_it_has_landed(void **state)
     assert_int_equal(reply.operation, operation);
 }
 
+static void a_worker_looks_again_while_its_own_fence_is_under_way(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_put(stage, client, key_of(0));
+    stage_hold_fences(stage, true);
+    stage_land_all(stage);
+    assert_true(stage_is_quiet(stage));
+    assert_true(stage->wake_ns <= stage->now_ns + NS_PER_MS);
+    stage_hold_fences(stage, false);
+    stage_run(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+}
+
 static void a_client_may_ask_and_leave_at_once(void **state)
 {
     struct stage *stage = *state;
@@ -351,6 +366,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
     const struct CMUnitTest tests[] = {
         TEST(a_put_is_answered_when_it_has_landed),
+        TEST(a_worker_looks_again_while_its_own_fence_is_under_way),
         TEST(a_client_may_ask_and_leave_at_once),
         TEST(a_client_may_leave_while_its_write_lands),
         TEST(clients_that_wait_for_one_key_may_all_leave),
