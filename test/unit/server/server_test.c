@@ -311,6 +311,36 @@ static int told_space(struct stage *stage, const struct puppet_conn *peer)
 
 /* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
  * the message found no room. */
+/* As on a fabric with small packets. */
+static void a_value_of_many_blocks_is_answered_whole(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    struct stage *stage = *state;
+    uint8_t *value = malloc(BYTES);
+
+    assert_non_null(value);
+    for (uint32_t i = 0; i < BYTES; i++)
+        value[i] = (uint8_t)(i * 31 >> 7);
+    stage_close(stage);
+    stage_open(stage, 4096);
+    struct puppet_conn *client = stage_client(stage);
+
+    const char *key = key_of(0);
+
+    stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+    stage_get(stage, client, key);
+    stage_run(stage);
+    const struct puppet_sent *sent = &stage->fabric->sent[stage->fabric->taken];
+    struct message_reply reply = stage_reply(stage);
+
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.value_bytes, BYTES);
+    assert_memory_equal(sent->data + sizeof reply, value, BYTES);
+    free(value);
+}
+
 static void a_peer_is_told_about_space_whatever_comes_between(void **state)
 {
     struct stage *stage = *state;
@@ -376,6 +406,7 @@ int main(void)
         TEST(room_that_a_poll_makes_is_used_in_that_poll),
         TEST(writes_outlive_the_connection_to_their_backup),
         TEST(a_server_ends_in_the_middle_of_a_digest),
+        TEST(a_value_of_many_blocks_is_answered_whole),
         TEST(a_peer_is_told_about_space_whatever_comes_between),
         TEST(keys_of_two_shards_may_share_a_hash),
     };
