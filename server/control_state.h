@@ -41,7 +41,8 @@ struct control {
     bool cm_connected;
     uint64_t cm_retry_ns;
     struct cluster_config *config; /* NULL: none yet */
-    struct shard_state **shards;   /* by position in the first configuration; NULL: not here */
+    struct shard_state **shards;   /* by position in the first configuration; NULL: not here. The
+                                      array is NULL until the store is open */
 
     /* control_zone.c */
     struct fabric_zone *zone;

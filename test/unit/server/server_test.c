@@ -357,6 +357,31 @@ static void a_peer_is_told_about_space_whatever_comes_between(void **state)
     assert_int_equal(told_space(stage, peer), 0);
 }
 
+/* And a tool that asks while the server ends is answered, too. */
+static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **state)
+{
+    static const uint32_t limits[] = {64, 128 << 10, 2 << 20};
+    struct stage *stage = *state;
+
+    for (unsigned i = 0; i < 3; i++) {
+        stage_close(stage);
+        stage_start(stage, BLOCK_LIMIT);
+        struct puppet_conn *tool = stage_tool(stage);
+
+        stage->config->block_limit = limits[i];
+        stage_configure(stage, stage->config);
+        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+        Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
+
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
+        message.get_status = &get;
+        tell(tool, &message, 1);
+        stage_run(stage);
+        assert_int_equal(server_error(stage->server), ROWAN_EUNSUPPORTED);
+        assert_ptr_equal(stage->fabric->sent[stage->fabric->sent_count - 1].conn, tool);
+    }
+}
+
 /* XXH3 of 32 bytes multiplies what a key's halves and the (public) secret give; where one factor is
  * 0 the other does not matter. */
 static void colliding_key(uint8_t *key, uint32_t number)
@@ -408,6 +433,7 @@ int main(void)
         TEST(a_server_ends_in_the_middle_of_a_digest),
         TEST(a_value_of_many_blocks_is_answered_whole),
         TEST(a_peer_is_told_about_space_whatever_comes_between),
+        TEST(a_configuration_with_an_unknown_block_limit_ends_the_server),
         TEST(keys_of_two_shards_may_share_a_hash),
     };
 

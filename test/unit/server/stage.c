@@ -81,7 +81,7 @@ void stage_run(struct stage *stage)
     }
 }
 
-void stage_open(struct stage *stage, uint32_t block_limit)
+void stage_start(struct stage *stage, uint32_t block_limit)
 {
     const struct server_options options = {.server = 1,
                                            .incarnation = 100,
@@ -103,6 +103,11 @@ void stage_open(struct stage *stage, uint32_t block_limit)
     puppet_connected(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), false);
     stage_run(stage);
     stage->config = make_config(block_limit);
+}
+
+void stage_open(struct stage *stage, uint32_t block_limit)
+{
+    stage_start(stage, block_limit);
     stage_configure(stage, stage->config);
     stage_run(stage);
     stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");

@@ -25,6 +25,9 @@ struct stage {
 
 enum { STAGE_WORKER = 0, STAGE_CONTROL = 1 };
 
+/* A server that has found its CM, and waits. `block_limit` is the fabric's. */
+void stage_start(struct stage *stage, uint32_t block_limit);
+
 /* Up to the first configuration, and the peer connected. */
 void stage_open(struct stage *stage, uint32_t block_limit);
 void stage_close(struct stage *stage);
