@@ -332,13 +332,16 @@ static bool advance_fences(struct worker *worker)
     return any;
 }
 
-bool worker_write_advance(struct worker *worker)
+bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     bool any = complete_landed(worker);
     any |= reply_again(worker);
     /* Completions may have started writes that waited: post after them. */
     worker_peer_post(worker);
     any |= advance_fences(worker);
+    /* The PM wakes one thread when a fence is done, which need not be this one. */
+    if (worker->fence_count && now_ns + WORKER_FENCE_LOOK_NS < *wake_ns)
+        *wake_ns = now_ns + WORKER_FENCE_LOOK_NS;
     return any;
 }
 
