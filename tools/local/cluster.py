@@ -206,6 +206,10 @@ class Starter:
         self.processes = []
 
     def spawn(self, name, command, pm_path=""):
+        with process.Uninterrupted():  # else a child could start that nobody knows of
+            self.spawn_whole(name, command, pm_path)
+
+    def spawn_whole(self, name, command, pm_path):
         log = os.path.join(self.directory, "log", name + ".log")
         with open(log, "wb") as file:
             child = subprocess.Popen(
@@ -300,15 +304,15 @@ class Starter:
 
     def take_back(self, places):
         """Ends what was started and removes what was made; the logs stay."""
-        process.end_all(self.processes, STOP_SECONDS)
-        for child in self.children.values():
-            child.kill()  # for one that an interrupt kept out of the record
-            child.wait()
-        for name in OF_A_RUN:
-            remove(os.path.join(self.directory, name))
-        for path, _ in places:
-            if path.endswith(".pm"):
-                remove(path)
+        with process.Uninterrupted():
+            process.end_all(self.processes, STOP_SECONDS)
+            for child in self.children.values():
+                child.wait()
+            for name in OF_A_RUN:
+                remove(os.path.join(self.directory, name))
+            for path, _ in places:
+                if path.endswith(".pm"):
+                    remove(path)
 
 
 def start(options, programs, announce):

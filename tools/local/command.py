@@ -280,17 +280,9 @@ ACTIONS = {
 }
 
 
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM: what a start has begun is taken back."""
-
-
-def interrupt(signal_number, frame):
-    raise Interrupted()
-
-
 def main(arguments, here):
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, interrupt)
+        signal.signal(name, process.interrupt)
     try:
         options = parse(arguments)
         ACTIONS[options.action](options, cluster.Programs(here))
@@ -301,7 +293,7 @@ def main(arguments, here):
     except cluster.Failure as failure:
         print(f"rowan-local: {failure}", file=sys.stderr)
         return 1
-    except Interrupted:
+    except process.Interrupted:
         print("rowan-local: interrupted", file=sys.stderr)
         return 1
     except OSError as error:
