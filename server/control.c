@@ -59,7 +59,7 @@ static void link_closed(struct control *control, struct link *link)
     free(link);
 }
 
-void control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
 {
     size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
     uint8_t *buffer = malloc(room);
@@ -69,6 +69,7 @@ void control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *
     free(buffer);
     if (error && error != ROWAN_ECLOSED)
         log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
+    return error;
 }
 
 static void link_message(struct control *control, const struct fabric_event *event)
@@ -124,14 +125,14 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     control->now_ns = now_ns;
     if (control->start_ns == 0)
         control->start_ns = now_ns;
-    control_config_poll(control, wake_ns);
+    bool busy = control_config_poll(control, wake_ns);
 
     struct fabric_event events[CONTROL_EVENTS];
     unsigned count = fabric_poll(control->endpoint, now_ns, events, CONTROL_EVENTS);
     for (unsigned i = 0; i < count; i++)
         take_event(control, &events[i]);
 
-    bool busy = count > 0;
+    busy |= count > 0;
     for (uint32_t i = 0; i < control->options.workers; i++)
         busy |= take_notes(control, worker_outbox(control->workers[i]));
     for (uint32_t i = 0; i < control->options.digests; i++)
@@ -179,8 +180,7 @@ void control_destroy(struct control *control)
     while (control->links)
         link_closed(control, control->links);
     control_zone_close(control);
-    for (uint32_t i = 0; i < CONTROL_MAX_JOBS; i++)
-        free(control->jobs[i]);
+    cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);
     free(control->cm);

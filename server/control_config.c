@@ -47,7 +47,7 @@ static void join(struct control *control)
     send_to_cm(control, &message);
 }
 
-void control_config_poll(struct control *control, uint64_t *wake_ns)
+static void connect_to_cm(struct control *control, uint64_t *wake_ns)
 {
     if (control->cm_conn)
         return;
@@ -127,19 +127,56 @@ static int hand_out_shards(struct control *control)
     return 0;
 }
 
+static struct store_identity store_owner(const struct control *control,
+                                         const struct cluster_config *config)
+{
+    return (struct store_identity){.cluster = config->cluster,
+                                   .server = control->common->server,
+                                   .incarnation = control->common->incarnation};
+}
+
 static int open_store(struct control *control, const struct cluster_config *config)
 {
     struct server_common *common = control->common;
-    const struct store_identity identity = {
-        .cluster = config->cluster, .server = common->server, .incarnation = common->incarnation};
-    int error = store_format(common->pm, &identity);
-    if (!error)
-        error = store_open(common->pm, &identity, &common->store);
+    const struct store_identity identity = store_owner(control, config);
+    int error = store_open(common->pm, &identity, &common->store);
     if (error)
         return error;
     common->format =
         (struct entry_format){.seed = cluster_seed(config), .block_limit = config->block_limit};
     return 0;
+}
+
+/* Blocks that this server can encode, and its fabric can send. */
+static int check_block_limit(const struct control *control, const struct cluster_config *config)
+{
+    uint32_t most = fabric_caps(control->common->fabric)->block_limit;
+    if (most > ENTRY_MAX_BLOCK_LIMIT)
+        most = ENTRY_MAX_BLOCK_LIMIT;
+    return config->block_limit >= ENTRY_MIN_BLOCK_LIMIT && config->block_limit <= most
+               ? 0
+               : ROWAN_EUNSUPPORTED;
+}
+
+/* The first configuration takes effect when the store is formatted: until then no peer is admitted.
+ * A newer one that comes meanwhile takes its place. */
+static void prepare_first(struct control *control, struct cluster_config *config)
+{
+    if (control->coming) {
+        cluster_release(control->coming);
+        control->coming = config;
+        return;
+    }
+    int error = check_block_limit(control, config);
+    const struct store_identity identity = store_owner(control, config);
+    if (!error)
+        error = store_format_start(control->common->pm, &identity, &control->format);
+    if (error) {
+        cluster_release(config);
+        server_fail(control->common, error, "the first configuration cannot be used");
+        return;
+    }
+    control->coming = config;
 }
 
 static void apply_first(struct control *control, struct cluster_config *config)
@@ -192,7 +229,8 @@ static void apply(struct control *control, struct cluster_config *config)
     const struct member *self = cluster_member(config, control->common->server);
     bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
                  self->workers == control->options.workers;
-    if (!valid || (control->config && config->term <= control->config->term)) {
+    const struct cluster_config *known = control->config ? control->config : control->coming;
+    if (!valid || (known && config->term <= known->term)) {
         log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);
         cluster_release(config);
         return;
@@ -202,7 +240,26 @@ static void apply(struct control *control, struct cluster_config *config)
     if (control->config)
         apply_next(control, config);
     else
+        prepare_first(control, config);
+}
+
+bool control_config_poll(struct control *control, uint64_t *wake_ns)
+{
+    connect_to_cm(control, wake_ns);
+    if (!control->coming)
+        return false;
+    int done = store_format_poll(&control->format);
+    if (done == 0)
+        return false;
+    struct cluster_config *config = control->coming;
+    control->coming = NULL;
+    if (done == 1) {
         apply_first(control, config);
+        return true;
+    }
+    cluster_release(config);
+    server_fail(control->common, done, "a sync of the PM file failed");
+    return false;
 }
 
 /* --- events of the connection to the CM --- */
@@ -218,7 +275,8 @@ static void cm_message(struct control *control, const struct fabric_event *event
         return;
     }
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE) {
-        server_fail(control->common, message->failure->error, message->failure->detail);
+        error = message->failure->error < 0 ? message->failure->error : ROWAN_EREFUSED;
+        server_fail(control->common, error, message->failure->detail);
     } else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS &&
                message->configuration_is->configuration.len > 0) {
         const ProtobufCBinaryData *bytes = &message->configuration_is->configuration;

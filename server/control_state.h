@@ -22,7 +22,8 @@ enum {
 struct link {
     struct fabric_conn *conn;
     bool peer;      /* of a server: to be told about space */
-    bool told_full; /* what it was told last */
+    bool told;      /* the peer knows whether our PM is full */
+    bool told_full; /* what it was told */
     struct link *next, *previous;
 };
 
@@ -40,7 +41,9 @@ struct control {
     bool cm_connected;
     uint64_t cm_retry_ns;
     struct cluster_config *config; /* NULL: none yet */
-    struct shard_state **shards;   /* by position in the first configuration; NULL: not here */
+    struct cluster_config *coming; /* the first one, while the store is being formatted */
+    struct store_format format;
+    struct shard_state **shards; /* by position in the first configuration; NULL: not here */
 
     /* control_zone.c */
     struct fabric_zone *zone;
@@ -53,13 +56,15 @@ struct control {
 
     struct link *links;
     uint32_t link_count;
-    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at their owners; NULL: free */
+    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at the shards' owners, who free what never comes
+                                                  back; NULL: free */
 };
 
 /* --- control.c --- */
 
-/* Sends a control message; one that finds no room is dropped, with a line in the log. */
-void control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
+/* Sends a control message; one that finds no room is dropped, with a line in the log. Errors: those
+ * of fabric_send, ROWAN_ENOMEM. */
+int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* --- control_zone.c --- */
 
@@ -71,7 +76,8 @@ void control_zone_close(struct control *control);
 
 /* --- control_config.c --- */
 
-void control_config_poll(struct control *control, uint64_t *wake_ns);
+/* True if the first configuration took effect. */
+bool control_config_poll(struct control *control, uint64_t *wake_ns);
 void control_config_event(struct control *control, const struct fabric_event *event);
 
 /* --- control_admin.c --- */

@@ -125,14 +125,14 @@ static uint64_t reserve(const struct control *control)
 static void tell_space(struct control *control, bool full)
 {
     for (struct link *link = control->links; link; link = link->next) {
-        if (!link->peer || link->told_full == full)
+        if (!link->peer || (link->told && link->told_full == full))
             continue;
         Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
         space.full = full;
         Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
         message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS;
         message.space_is = &space;
-        control_send(link, 0, &message);
+        link->told = control_send(link, 0, &message) == 0; /* if not: at the next poll */
         link->told_full = full;
     }
 }

@@ -62,7 +62,9 @@ struct client_link {
     struct fabric_conn *conn; /* NULL: it has gone */
     struct op *first;         /* its ops, newest first */
     uint32_t ops;
-    bool doomed; /* to be closed and freed at the end of this poll */
+    uint32_t held;          /* requests whose answers found no room */
+    uint64_t blocked_batch; /* the worker's poll in which one last did */
+    bool doomed;            /* to be closed and freed in this poll */
     struct client_link *doomed_next;
     struct client_link *next, *previous; /* all clients of the worker */
 };

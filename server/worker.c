@@ -42,9 +42,40 @@ int worker_object(struct worker *worker, uint64_t offset, struct entry_header *h
     return header->type == ENTRY_PUT ? 0 : ROWAN_ENOTFOUND;
 }
 
+/* The value's pieces as further pieces of a message, `iov` having room for REPLY_MAX_PIECES. A value in
+ * more blocks than that is put together in the worker's buffer. Returns how many; their bytes go to
+ * *bytes. */
+static unsigned gather_value(struct worker *worker, uint64_t offset, struct fabric_iov *iov,
+                             uint32_t *bytes)
+{
+    const struct entry_format *format = &worker->common->format;
+    const void *at = pm_at(worker->common->pm, offset);
+    struct entry_piece pieces[REPLY_MAX_PIECES];
+    unsigned count = entry_value_pieces(format, at, 0, pieces, REPLY_MAX_PIECES);
+    *bytes = 0;
+    if (count < REPLY_MAX_PIECES) {
+        for (unsigned i = 0; i < count; i++) {
+            iov[i] = (struct fabric_iov){pieces[i].data, pieces[i].bytes};
+            *bytes += pieces[i].bytes;
+        }
+        return count;
+    }
+    for (unsigned first = 0; count > 0; first += count) {
+        count = entry_value_pieces(format, at, first, pieces, REPLY_MAX_PIECES);
+        for (unsigned i = 0; i < count; i++) {
+            memcpy(worker->value + *bytes, pieces[i].data, pieces[i].bytes);
+            *bytes += pieces[i].bytes;
+        }
+    }
+    iov[0] = (struct fabric_iov){worker->value, *bytes};
+    return 1;
+}
+
 bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
                   uint32_t tag, int status, uint64_t version, uint64_t value_offset)
 {
+    if (!client->conn)
+        return true; /* gone in the same batch of events that brought its request */
     struct message_reply reply = {.type = MESSAGE_REPLY,
                                   .layout = MESSAGE_LAYOUT,
                                   .status = (int16_t)status,
@@ -54,16 +85,8 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
                                   .term = worker->config ? worker->config->term : 0};
     struct fabric_iov iov[FABRIC_MAX_IOV] = {{.data = &reply, .bytes = sizeof reply}};
     unsigned count = 1;
-    if (value_offset) {
-        struct entry_piece pieces[REPLY_MAX_PIECES];
-        count +=
-            entry_value_pieces(&worker->common->format, pm_at(worker->common->pm, value_offset), 0,
-                               pieces, REPLY_MAX_PIECES);
-        for (unsigned i = 1; i < count; i++) {
-            iov[i] = (struct fabric_iov){pieces[i - 1].data, pieces[i - 1].bytes};
-            reply.value_bytes += pieces[i - 1].bytes;
-        }
-    }
+    if (value_offset)
+        count += gather_value(worker, value_offset, iov + 1, &reply.value_bytes);
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
     return fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN;
 }
@@ -139,8 +162,7 @@ static void client_free(struct worker *worker, struct client_link *client)
     free(client);
 }
 
-/* Doomed clients stay whole until the end of the poll: requests taken from them may be on the
- * stack. */
+/* Doomed clients stay whole until the requests taken in this poll are done: some may be theirs. */
 static void client_doom(struct worker *worker, struct client_link *client)
 {
     if (client->doomed)
@@ -225,6 +247,18 @@ static bool act(struct worker *worker, const struct request *request)
     return answered;
 }
 
+/* The same, but behind what the client has already found no room for in this poll. */
+static bool act_in_turn(struct worker *worker, const struct request *request)
+{
+    struct client_link *client = request->client;
+    if (client->blocked_batch == worker->batch)
+        return false;
+    if (act(worker, request))
+        return true;
+    client->blocked_batch = worker->batch;
+    return false;
+}
+
 static void act_on_taken(struct worker *worker)
 {
     struct shard_state *shard;
@@ -241,15 +275,10 @@ static void act_on_taken(struct worker *worker)
     }
     for (uint32_t i = 0; i < worker->taken_count; i++) {
         const struct request *request = &worker->taken[i];
-        if (act(worker, request))
-            continue;
-        if (worker->held_count < WORKER_HELD) {
+        if (!act_in_turn(worker, request)) {
             worker->held[worker->held_count++] = *request;
-            continue;
+            request->client->held++;
         }
-        /* Its answers pile up and it takes none: it has had its chance. */
-        log_event(LOG_WARN, "client_does_not_read", "worker=%u", worker->number);
-        client_doom(worker, request->client);
     }
     worker->taken_count = 0;
 }
@@ -259,11 +288,29 @@ static bool act_on_held(struct worker *worker)
 {
     uint32_t count = worker->held_count, kept = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (!act(worker, &worker->held[i]))
-            worker->held[kept++] = worker->held[i];
+        const struct request *request = &worker->held[i];
+        if (act_in_turn(worker, request))
+            request->client->held--;
+        else
+            worker->held[kept++] = *request;
     }
     worker->held_count = kept;
     return kept < count;
+}
+
+/* While too many requests are held, who has most of them loses its connection: its answers pile up
+ * and it takes none. There is room for the requests of one more poll. */
+static void doom_greedy(struct worker *worker)
+{
+    if (worker->held_count <= WORKER_HELD)
+        return;
+    struct client_link *greedy = worker->clients;
+    for (struct client_link *client = worker->clients; client; client = client->next) {
+        if (client->held > greedy->held)
+            greedy = client;
+    }
+    log_event(LOG_WARN, "client_does_not_read", "worker=%u held=%u", worker->number, greedy->held);
+    client_doom(worker, greedy);
 }
 
 /* --- notes from the control role --- */
@@ -309,16 +356,19 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     take_notes(worker);
     worker_peer_poll(worker, now_ns, wake_ns);
     worker->batch++;
-    bool busy = act_on_held(worker);
 
     struct fabric_event events[WORKER_EVENTS];
     unsigned count = fabric_poll(worker->endpoint, now_ns, events, WORKER_EVENTS);
     for (unsigned i = 0; i < count; i++)
         take_event(worker, &events[i], now_ns);
+    /* After the fabric's poll, which may have made room without an event. */
+    bool busy = act_on_held(worker);
     act_on_taken(worker);
+    doom_greedy(worker);
 
-    busy |= worker_write_advance(worker);
+    /* Before the post and the fence: the end of a client may start writes that waited for it. */
     bury_doomed(worker);
+    busy |= worker_write_advance(worker, now_ns, wake_ns);
     busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
                              &worker->common->format);
     fabric_flush(worker->endpoint);
@@ -333,9 +383,13 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     memset(worker, 0, sizeof *worker);
     worker->common = common;
     worker->number = number;
-    int error = write_table_init(&worker->ops);
+    worker->value = malloc(ENTRY_MAX_VALUE_BYTES);
+    int error = worker->value ? 0 : ROWAN_ENOMEM;
     if (error)
         goto fail;
+    error = write_table_init(&worker->ops);
+    if (error)
+        goto fail_value;
     error = inbox_init(&worker->inbox, NOTE_CAPACITY);
     if (error)
         goto fail_ops;
@@ -354,6 +408,8 @@ fail_inbox:
     inbox_fini(&worker->inbox);
 fail_ops:
     write_table_fini(&worker->ops);
+fail_value:
+    free(worker->value);
 fail:
     free(worker);
     return error;
@@ -375,6 +431,7 @@ void worker_destroy(struct worker *worker)
     digest_jobs_drop(&worker->jobs);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);
+    free(worker->value);
     free(worker);
 }
 

@@ -293,7 +293,10 @@ static bool complete_landed(struct worker *worker)
         struct op *op;
         while ((op = shard->first_in_flight) && is_replicated(worker, op) && complete(worker, op))
             any = true;
-        ASSERT(*link == shard); /* only writes of the same shard were started */
+        /* A write that waited for one of these, and has the same hash, may belong to another
+         * shard, which is then in front of the list. */
+        while (*link != shard)
+            link = &(*link)->next_active;
         if (shard->first_in_flight) {
             link = &shard->next_active;
         } else {
@@ -329,13 +332,16 @@ static bool advance_fences(struct worker *worker)
     return any;
 }
 
-bool worker_write_advance(struct worker *worker)
+bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     bool any = complete_landed(worker);
     any |= reply_again(worker);
     /* Completions may have started writes that waited: post after them. */
     worker_peer_post(worker);
     any |= advance_fences(worker);
+    /* The PM wakes one thread when a fence is done, which need not be this one. */
+    if (worker->fence_count && now_ns + WORKER_FENCE_LOOK_NS < *wake_ns)
+        *wake_ns = now_ns + WORKER_FENCE_LOOK_NS;
     return any;
 }
 

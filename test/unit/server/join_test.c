@@ -26,11 +26,8 @@ static int teardown(void **state)
 static struct join_entry *add(struct join *join, uint16_t shard, uint64_t version, uint16_t block,
                               uint16_t blocks)
 {
-    const struct entry_header header = {.type = ENTRY_PUT,
-                                        .shard = shard,
-                                        .version = version,
-                                        .block = block,
-                                        .blocks = blocks};
+    const struct entry_header header = {
+        .type = ENTRY_PUT, .shard = shard, .version = version, .block = block, .blocks = blocks};
     return join_add(join, &header, 4096 * version + 64u * block + 64);
 }
 
@@ -88,8 +85,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_block_that_comes_twice_counts_once, setup, teardown),
         cmocka_unit_test_setup_teardown(entries_of_two_shards_with_one_version_are_kept_apart,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(a_removed_entry_starts_again_from_nothing, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(a_removed_entry_starts_again_from_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_table_gives_up_the_oldest_entry, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,441 @@
+/* A server against clients that leave at bad moments, peers that come and go, and bytes that no
+ * honest client sends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/cluster/control.h"
+#include "server/index.h"
+#include "stage.h"
+
+enum { BLOCK_LIMIT = 65536 };
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_open(stage, BLOCK_LIMIT);
+    *state = stage;
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    stage_close(*state);
+    free(*state);
+    return 0;
+}
+
+/* A key of the shard at that position. */
+static const char *key_of(uint32_t shard)
+{
+    static char key[32];
+
+    for (unsigned i = 0;; i++) {
+        int bytes = snprintf(key, sizeof key, "key-%u", i);
+
+        if (slot_of_key(key, (uint32_t)bytes) / 4096 == shard)
+            return key;
+    }
+}
+
+static void a_put_is_answered_when_it_has_landed(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+    uint32_t operation = stage_put(stage, client, key_of(0));
+
+    stage_run(stage);
+    assert_true(stage_is_quiet(stage));
+    stage_land_all(stage);
+    struct message_reply reply = stage_reply(stage);
+
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.operation, operation);
+}
+
+static void a_worker_looks_again_while_its_own_fence_is_under_way(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_put(stage, client, key_of(0));
+    stage_hold_fences(stage, true);
+    stage_land_all(stage);
+    assert_true(stage_is_quiet(stage));
+    assert_true(stage->wake_ns <= stage->now_ns + NS_PER_MS);
+    stage_hold_fences(stage, false);
+    stage_run(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+}
+
+static void a_client_may_ask_and_leave_at_once(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_get(stage, client, key_of(0));
+    stage_put(stage, client, key_of(0));
+    stage_put_if(stage, client, key_of(1), 99);
+    puppet_close(client, ROWAN_ECLOSED);
+    stage_land_all(stage);
+    client = stage_client(stage);
+    stage_get(stage, client, key_of(0));
+    stage_run(stage);
+    stage_reply(stage);
+}
+
+static void a_client_may_leave_while_its_write_lands(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_put(stage, client, key_of(0));
+    stage_run(stage);
+    puppet_close(client, ROWAN_ECLOSED);
+    assert_true(puppet_land(stage->peer));
+    stage_run(stage);
+    assert_true(stage_is_quiet(stage));
+}
+
+static void clients_that_wait_for_one_key_may_all_leave(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *first = stage_client(stage), *second = stage_client(stage),
+                       *third = stage_client(stage);
+
+    stage_put(stage, first, key_of(0));
+    stage_run(stage);
+    stage_put_if(stage, second, key_of(0), 99);
+    stage_put_if(stage, third, key_of(0), 99);
+    stage_run(stage);
+    puppet_close(second, ROWAN_ECLOSED);
+    puppet_close(third, ROWAN_ECLOSED);
+    assert_true(puppet_land(stage->peer));
+    stage_run(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+    assert_true(stage_is_quiet(stage));
+}
+
+/* What starts because a client left is part of the poll like any other write: here its batch must
+ * not be taken for the one that was posted before. */
+static void a_write_behind_one_whose_client_left_is_answered_when_it_has_landed(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *first = stage_client(stage), *leaver = stage_client(stage),
+                       *waiter = stage_client(stage);
+
+    stage_put(stage, first, key_of(0));
+    stage_run(stage);
+    stage_put_if(stage, leaver, key_of(0), 99);
+    uint32_t operation = stage_put(stage, waiter, key_of(0));
+
+    stage_run(stage);
+    assert_true(stage_is_quiet(stage));
+    /* In one poll: another write is posted, and the leaver's record ends. */
+    uint32_t other = stage_put(stage, first, key_of(1));
+
+    puppet_close(leaver, ROWAN_ECLOSED);
+    stage_poll(stage);
+    assert_true(puppet_land(stage->peer));
+    assert_true(puppet_land(stage->peer));
+    stage_poll(stage);
+    while (!stage_is_quiet(stage)) {
+        struct message_reply reply = stage_reply(stage);
+
+        if (reply.operation == operation)
+            assert_true(stage->peer->batch_first == stage->peer->batch_last &&
+                        stage->peer->added == 0);
+    }
+    stage_land_all(stage);
+    (void)other;
+}
+
+static void a_client_that_reads_late_gets_all_its_answers_in_order(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *late = stage_client(stage), *other = stage_client(stage);
+    uint32_t operation = 0;
+
+    late->room = 0;
+    for (unsigned i = 0; i < 4000; i++)
+        stage_get(stage, late, key_of(i % 3));
+    stage_run(stage);
+    other->room = 0;
+    stage_get(stage, other, key_of(0));
+    stage_run(stage);
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, late));
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, other));
+    late->room = 10;
+    stage_get(stage, late, key_of(0));
+    stage_run(stage);
+    late->room = UINT32_MAX;
+    stage_run(stage);
+    for (unsigned i = 0; i < 4001; i++) {
+        struct message_reply reply = stage_reply(stage);
+
+        assert_true(reply.operation > operation);
+        operation = reply.operation;
+    }
+    assert_true(stage_is_quiet(stage));
+    other->room = 1;
+    stage_run(stage);
+    stage_reply(stage);
+}
+
+static void only_the_client_that_does_not_read_loses_its_connection(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *deaf = stage_client(stage), *late = stage_client(stage);
+
+    deaf->room = late->room = 0;
+    for (unsigned i = 0; i < 20000 && puppet_lives(stage->fabric, STAGE_WORKER, deaf); i++) {
+        stage_get(stage, deaf, "key");
+        if (i % 100 == 0)
+            stage_get(stage, late, "key");
+        stage_poll(stage);
+    }
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, deaf));
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, late));
+    late->room = 1;
+    stage_run(stage);
+    stage_reply(stage);
+}
+
+/* A fabric makes room inside its poll, too, and gives no event for it: a worker that does not look
+ * after that sleeps on held answers. */
+static void room_that_a_poll_makes_is_used_in_that_poll(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    client->room = 0;
+    stage_get(stage, client, "key");
+    stage_run(stage);
+    client->room_at_poll = 1;
+    stage_poll(stage);
+    stage_reply(stage);
+}
+
+static void reconnect_peer(struct stage *stage)
+{
+    puppet_close(stage->peer, ROWAN_ECLOSED);
+    stage_run(stage);
+    stage->now_ns += NS_PER_S;
+    stage_run(stage);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    assert_non_null(stage->peer);
+    puppet_connected(stage->peer, true);
+}
+
+static void writes_outlive_the_connection_to_their_backup(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    for (unsigned i = 0; i < 100; i++) {
+        stage_put(stage, client, key_of(i % 3));
+        stage_poll(stage);
+        if (i % 7 == 0)
+            puppet_land(stage->peer);
+        if (i % 13 == 0)
+            reconnect_peer(stage);
+    }
+    stage_land_all(stage);
+    for (unsigned i = 0; i < 100; i++)
+        assert_int_equal(stage_reply(stage).status, 0);
+    assert_true(stage_is_quiet(stage));
+}
+
+/* A name of a message that a protobuf body makes. */
+static void tell(struct puppet_conn *conn, Rowan__ControlMessage *message, uint32_t tag)
+{
+    uint8_t bytes[256];
+    size_t count = control_encode(tag, message, bytes, sizeof bytes);
+
+    assert_true(count > 0);
+    puppet_message(conn, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+}
+
+static void a_server_ends_in_the_middle_of_a_digest(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *tool = stage_tool(stage);
+    struct poller control = server_poller(stage->server, 0);
+    uint64_t wake_ns = WAKE_NEVER;
+
+    for (uint32_t shard = 0; shard < 4; shard++) {
+        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+        Rowan__GetDigest get = ROWAN__GET_DIGEST__INIT;
+
+        get.shard = shard;
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
+        message.get_digest = &get;
+        tell(tool, &message, shard);
+        if (shard == 1) { /* at its owner, not walked to the end */
+            control.poll(control.role, stage->now_ns, &wake_ns);
+            struct poller worker = server_poller(stage->server, 1);
+            worker.poll(worker.role, stage->now_ns, &wake_ns);
+        }
+    }
+    control.poll(control.role, stage->now_ns, &wake_ns);
+}
+
+/* The last thing that a peer was told about our space; -1: nothing. */
+static int told_space(struct stage *stage, const struct puppet_conn *peer)
+{
+    const struct puppet_sent *sent;
+    int full = -1;
+
+    while ((sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != peer)
+            continue;
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        assert_int_equal(message->body_case, ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS);
+        full = message->space_is->full;
+        control_free(message);
+    }
+    return full;
+}
+
+/* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
+ * the message found no room. */
+/* As on a fabric with small packets. */
+static void a_value_of_many_blocks_is_answered_whole(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    struct stage *stage = *state;
+    uint8_t *value = malloc(BYTES);
+
+    assert_non_null(value);
+    for (uint32_t i = 0; i < BYTES; i++)
+        value[i] = (uint8_t)(i * 31 >> 7);
+    stage_close(stage);
+    stage_open(stage, 4096);
+    struct puppet_conn *client = stage_client(stage);
+
+    const char *key = key_of(0);
+
+    stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+    stage_get(stage, client, key);
+    stage_run(stage);
+    const struct puppet_sent *sent = &stage->fabric->sent[stage->fabric->taken];
+    struct message_reply reply = stage_reply(stage);
+
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.value_bytes, BYTES);
+    assert_memory_equal(sent->data + sizeof reply, value, BYTES);
+    free(value);
+}
+
+static void a_peer_is_told_about_space_whatever_comes_between(void **state)
+{
+    struct stage *stage = *state;
+    const struct fabric_identity id = {
+        .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
+    struct puppet_conn *peer = puppet_accept(stage->fabric, STAGE_CONTROL, &id);
+
+    assert_non_null(peer);
+    peer->room = 0;
+    stage_run(stage);
+    assert_int_equal(told_space(stage, peer), -1);
+    peer->room = 1;
+    stage_run(stage);
+    assert_int_equal(told_space(stage, peer), 0);
+}
+
+/* And a tool that asks while the server ends is answered, too. */
+static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **state)
+{
+    static const uint32_t limits[] = {64, 128 << 10, 2 << 20};
+    struct stage *stage = *state;
+
+    for (unsigned i = 0; i < 3; i++) {
+        stage_close(stage);
+        stage_start(stage, BLOCK_LIMIT);
+        struct puppet_conn *tool = stage_tool(stage);
+
+        stage->config->block_limit = limits[i];
+        stage_configure(stage, stage->config);
+        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+        Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
+
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
+        message.get_status = &get;
+        tell(tool, &message, 1);
+        stage_run(stage);
+        assert_int_equal(server_error(stage->server), ROWAN_EUNSUPPORTED);
+        assert_ptr_equal(stage->fabric->sent[stage->fabric->sent_count - 1].conn, tool);
+    }
+}
+
+/* XXH3 of 32 bytes multiplies what a key's halves and the (public) secret give; where one factor is
+ * 0 the other does not matter. */
+static void colliding_key(uint8_t *key, uint32_t number)
+{
+    static const uint8_t secret[8] = {0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe};
+
+    memset(key, 'k', 32);
+    memcpy(key, secret, sizeof secret);
+    memcpy(key + 8, &number, sizeof number);
+}
+
+static void keys_of_two_shards_may_share_a_hash(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+    uint8_t keys[2][32];
+    uint32_t number = 0;
+
+    for (uint32_t shard = 0; shard < 2; shard++) {
+        do
+            colliding_key(keys[shard], number++);
+        while (slot_of_key(keys[shard], 32) / 4096 != shard);
+    }
+    assert_true(index_hash(keys[0], 32) == index_hash(keys[1], 32));
+    stage_ask(stage, client, MESSAGE_PUT, keys[0], 32, "value", 5, 0);
+    stage_ask(stage, client, MESSAGE_PUT_IF, keys[1], 32, "value", 5, 0);
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+    assert_int_equal(stage_reply(stage).status, 0);
+    stage_ask(stage, client, MESSAGE_GET, keys[1], 32, NULL, 0, 0);
+    stage_run(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+    const struct CMUnitTest tests[] = {
+        TEST(a_put_is_answered_when_it_has_landed),
+        TEST(a_worker_looks_again_while_its_own_fence_is_under_way),
+        TEST(a_client_may_ask_and_leave_at_once),
+        TEST(a_client_may_leave_while_its_write_lands),
+        TEST(clients_that_wait_for_one_key_may_all_leave),
+        TEST(a_write_behind_one_whose_client_left_is_answered_when_it_has_landed),
+        TEST(a_client_that_reads_late_gets_all_its_answers_in_order),
+        TEST(only_the_client_that_does_not_read_loses_its_connection),
+        TEST(room_that_a_poll_makes_is_used_in_that_poll),
+        TEST(writes_outlive_the_connection_to_their_backup),
+        TEST(a_server_ends_in_the_middle_of_a_digest),
+        TEST(a_value_of_many_blocks_is_answered_whole),
+        TEST(a_peer_is_told_about_space_whatever_comes_between),
+        TEST(a_configuration_with_an_unknown_block_limit_ends_the_server),
+        TEST(keys_of_two_shards_may_share_a_hash),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

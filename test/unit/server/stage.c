@@ -1,0 +1,224 @@
+/* Drives a server over the puppet fabric. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/cluster/control.h"
+#include "stage.h"
+
+static struct cluster_config *make_config(uint32_t block_limit)
+{
+    struct cluster_config *config = cluster_create(2, 4);
+
+    assert_non_null(config);
+    config->term = 1;
+    config->cluster = 77;
+    config->block_limit = block_limit;
+    config->replicas = 2;
+    config->has_secret = true;
+    for (uint32_t i = 0; i < 2; i++) {
+        config->members[i] = (struct member){.server = i + 1, .incarnation = 100 + i, .workers = 1};
+        snprintf(config->members[i].address, sizeof config->members[i].address, "puppet:%u", i + 1);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        config->shards[i] = (struct shard){.id = (uint16_t)i,
+                                           .first_slot = (uint16_t)(i * 4096),
+                                           .last_slot = (uint16_t)(i * 4096 + 4095),
+                                           .epoch = 1,
+                                           .primary = i < 3 ? 1 : 2,
+                                           .backup_count = 1,
+                                           .backups = {i < 3 ? 2 : 1}};
+    assert_int_equal(cluster_finish(config), 0);
+    return config;
+}
+
+void stage_configure(struct stage *stage, const struct cluster_config *config)
+{
+    static uint8_t packed[CONTROL_MAX_BYTES], bytes[CONTROL_MAX_BYTES];
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+
+    is.configuration.data = packed;
+    is.configuration.len = cluster_encode(config, true, packed, sizeof packed);
+    assert_true(is.configuration.len > 0);
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
+    message.configuration_is = &is;
+    size_t count = control_encode(0, &message, bytes, sizeof bytes);
+
+    assert_true(count > 0);
+    puppet_message(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), bytes, (uint32_t)count,
+                   NULL, 0, NULL, 0);
+}
+
+void stage_poll(struct stage *stage)
+{
+    uint64_t wake_ns = WAKE_NEVER;
+
+    for (uint32_t i = 0; i < server_roles(stage->server); i++) {
+        struct poller poller = server_poller(stage->server, i);
+
+        poller.poll(poller.role, stage->now_ns, &wake_ns);
+    }
+}
+
+void stage_run(struct stage *stage)
+{
+    bool busy = true;
+
+    while (busy) {
+        busy = false;
+        stage->wake_ns = WAKE_NEVER;
+        for (uint32_t i = 0; i < server_roles(stage->server); i++) {
+            struct poller poller = server_poller(stage->server, i);
+
+            busy |= poller.poll(poller.role, stage->now_ns, &stage->wake_ns) == POLL_BUSY;
+        }
+    }
+}
+
+void stage_start(struct stage *stage, uint32_t block_limit)
+{
+    const struct server_options options = {.server = 1,
+                                           .incarnation = 100,
+                                           .cm = "puppet:cm",
+                                           .address = "puppet:1",
+                                           .workers = 1,
+                                           .digests = 1,
+                                           .reactors = 1,
+                                           .landing_segments = 2};
+
+    *stage = (struct stage){.now_ns = NS_PER_S};
+    stage->fabric = puppet_create(block_limit);
+    stage->heap = heap_pm_create(128 << 20);
+    stage->pm_ops = *stage->heap->pm.ops;
+    stage->heap->pm.ops = &stage->pm_ops;
+    assert_int_equal(
+        server_create(&options, &stage->fabric->head, &stage->heap->pm, &stage->server), 0);
+    stage_run(stage);
+    puppet_connected(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), false);
+    stage_run(stage);
+    stage->config = make_config(block_limit);
+}
+
+void stage_open(struct stage *stage, uint32_t block_limit)
+{
+    stage_start(stage, block_limit);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    if (stage->peer)
+        puppet_connected(stage->peer, true);
+    stage_run(stage);
+    stage->fabric->taken = stage->fabric->sent_count;
+}
+
+void stage_close(struct stage *stage)
+{
+    server_destroy(stage->server);
+    heap_pm_destroy(stage->heap);
+    puppet_destroy(stage->fabric);
+    cluster_release(stage->config);
+}
+
+static int fence_never_done(struct pm *pm, struct pm_ticket ticket)
+{
+    (void)pm;
+    (void)ticket;
+    return 0;
+}
+
+static int fence_done(struct pm *pm, struct pm_ticket ticket)
+{
+    (void)pm;
+    (void)ticket;
+    return 1;
+}
+
+void stage_hold_fences(struct stage *stage, bool hold)
+{
+    stage->pm_ops.fence_done = hold ? fence_never_done : fence_done;
+}
+
+static struct puppet_conn *connect_to(struct stage *stage, uint32_t endpoint)
+{
+    const struct fabric_identity peer = {.cluster = 77, .id = 5, .kind = FABRIC_CLIENT};
+    struct puppet_conn *conn = puppet_accept(stage->fabric, endpoint, &peer);
+
+    assert_non_null(conn);
+    stage_run(stage);
+    return conn;
+}
+
+struct puppet_conn *stage_client(struct stage *stage)
+{
+    return connect_to(stage, STAGE_WORKER);
+}
+
+struct puppet_conn *stage_tool(struct stage *stage)
+{
+    return connect_to(stage, STAGE_CONTROL);
+}
+
+uint32_t stage_ask(struct stage *stage, struct puppet_conn *client, enum message_type type,
+                   const void *key, uint32_t key_bytes, const void *value, uint32_t value_bytes,
+                   uint64_t expected)
+{
+    const struct shard *shard = cluster_shard_of_slot(stage->config, slot_of_key(key, key_bytes));
+    const struct message_request request = {.type = (uint8_t)type,
+                                            .layout = MESSAGE_LAYOUT,
+                                            .shard = shard->id,
+                                            .epoch = shard->epoch,
+                                            .client_id = 5,
+                                            .operation = ++stage->operations,
+                                            .key_bytes = (uint16_t)key_bytes,
+                                            .value_bytes = value_bytes,
+                                            .expected = expected};
+
+    puppet_message(client, &request, sizeof request, key, key_bytes, value, value_bytes);
+    return request.operation;
+}
+
+uint32_t stage_put(struct stage *stage, struct puppet_conn *client, const char *key)
+{
+    return stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), "value", 5, 0);
+}
+
+uint32_t stage_put_if(struct stage *stage, struct puppet_conn *client, const char *key,
+                      uint64_t expected)
+{
+    return stage_ask(stage, client, MESSAGE_PUT_IF, key, (uint32_t)strlen(key), "value", 5,
+                     expected);
+}
+
+uint32_t stage_get(struct stage *stage, struct puppet_conn *client, const char *key)
+{
+    return stage_ask(stage, client, MESSAGE_GET, key, (uint32_t)strlen(key), NULL, 0, 0);
+}
+
+struct message_reply stage_reply(struct stage *stage)
+{
+    const struct puppet_sent *sent = puppet_take(stage->fabric);
+    struct message_reply reply;
+    const uint8_t *value;
+
+    assert_non_null(sent);
+    assert_true(message_parse_reply(sent->data, sent->bytes, &reply, &value));
+    return reply;
+}
+
+bool stage_is_quiet(struct stage *stage)
+{
+    return stage->fabric->taken == stage->fabric->sent_count;
+}
+
+void stage_land_all(struct stage *stage)
+{
+    do
+        stage_run(stage);
+    while (puppet_land(stage->peer));
+}

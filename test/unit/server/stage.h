@@ -1,0 +1,64 @@
+/* stage.h - a whole server in one thread, with a CM, a peer and clients that the test plays. */
+#ifndef TEST_UNIT_SERVER_STAGE_H
+#define TEST_UNIT_SERVER_STAGE_H
+
+#include "common/cluster/cluster.h"
+#include "proto/message.h"
+#include "puppet_fabric.h"
+#include "server/server.h"
+#include "test/lib/heap_pm.h"
+
+/* The server is number 1, with one worker (endpoint 0), its control role (endpoint 1) and one
+ * digest role. Shards 0 to 2, a quarter of the slots each, are led by it and backed by server 2;
+ * shard 3 the other way round. All epochs are 1. */
+struct stage {
+    struct puppet_fabric *fabric;
+    struct heap_pm *heap;
+    struct server *server;
+    struct cluster_config *config;
+    struct puppet_conn *peer; /* the worker's connection to server 2; NULL: not asked for */
+    struct pm_ops pm_ops;     /* the map's, with fences that the test may hold */
+    uint64_t now_ns;
+    uint64_t wake_ns; /* asked for in the last poll */
+    uint32_t operations;
+};
+
+enum { STAGE_WORKER = 0, STAGE_CONTROL = 1 };
+
+/* A server that has found its CM, and waits. `block_limit` is the fabric's. */
+void stage_start(struct stage *stage, uint32_t block_limit);
+
+/* Up to the first configuration, and the peer connected. */
+void stage_open(struct stage *stage, uint32_t block_limit);
+void stage_close(struct stage *stage);
+
+/* Polls every role once, or until all are idle. */
+void stage_poll(struct stage *stage);
+void stage_run(struct stage *stage);
+
+/* The CM sends this configuration. */
+void stage_configure(struct stage *stage, const struct cluster_config *config);
+
+struct puppet_conn *stage_client(struct stage *stage);
+struct puppet_conn *stage_tool(struct stage *stage); /* a client of the control role */
+
+/* A request; returns its operation number. The key's shard is worked out here. */
+uint32_t stage_ask(struct stage *stage, struct puppet_conn *client, enum message_type type,
+                   const void *key, uint32_t key_bytes, const void *value, uint32_t value_bytes,
+                   uint64_t expected);
+uint32_t stage_put(struct stage *stage, struct puppet_conn *client, const char *key);
+uint32_t stage_put_if(struct stage *stage, struct puppet_conn *client, const char *key,
+                      uint64_t expected);
+uint32_t stage_get(struct stage *stage, struct puppet_conn *client, const char *key);
+
+/* The next reply to any client; fails the test if there is none. Value bytes stay in the fabric. */
+struct message_reply stage_reply(struct stage *stage);
+bool stage_is_quiet(struct stage *stage); /* no further reply */
+
+/* No fence is done from now on; or all are. */
+void stage_hold_fences(struct stage *stage, bool hold);
+
+/* All posted batches land at the peer, and those that follow from it. */
+void stage_land_all(struct stage *stage);
+
+#endif
