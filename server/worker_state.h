@@ -89,7 +89,6 @@ struct worker {
 
     struct digest_jobs jobs;
 
-    uint8_t *value; /* room for the largest; of a reply that has too many pieces */
     uint8_t key[ENTRY_MAX_KEY_BYTES];
     uint8_t value[ENTRY_MAX_VALUE_BYTES]; /* of a reply, what is copied */
     _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
