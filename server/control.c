@@ -125,14 +125,14 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     control->now_ns = now_ns;
     if (control->start_ns == 0)
         control->start_ns = now_ns;
-    control_config_poll(control, wake_ns);
+    bool busy = control_config_poll(control, wake_ns);
 
     struct fabric_event events[CONTROL_EVENTS];
     unsigned count = fabric_poll(control->endpoint, now_ns, events, CONTROL_EVENTS);
     for (unsigned i = 0; i < count; i++)
         take_event(control, &events[i]);
 
-    bool busy = count > 0;
+    busy |= count > 0;
     for (uint32_t i = 0; i < control->options.workers; i++)
         busy |= take_notes(control, worker_outbox(control->workers[i]));
     for (uint32_t i = 0; i < control->options.digests; i++)
@@ -180,6 +180,7 @@ void control_destroy(struct control *control)
     while (control->links)
         link_closed(control, control->links);
     control_zone_close(control);
+    cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);
     free(control->cm);

@@ -47,7 +47,7 @@ static void join(struct control *control)
     send_to_cm(control, &message);
 }
 
-void control_config_poll(struct control *control, uint64_t *wake_ns)
+static void connect_to_cm(struct control *control, uint64_t *wake_ns)
 {
     if (control->cm_conn)
         return;
@@ -127,14 +127,19 @@ static int hand_out_shards(struct control *control)
     return 0;
 }
 
+static struct store_identity store_owner(const struct control *control,
+                                         const struct cluster_config *config)
+{
+    return (struct store_identity){.cluster = config->cluster,
+                                   .server = control->common->server,
+                                   .incarnation = control->common->incarnation};
+}
+
 static int open_store(struct control *control, const struct cluster_config *config)
 {
     struct server_common *common = control->common;
-    const struct store_identity identity = {
-        .cluster = config->cluster, .server = common->server, .incarnation = common->incarnation};
-    int error = store_format(common->pm, &identity);
-    if (!error)
-        error = store_open(common->pm, &identity, &common->store);
+    const struct store_identity identity = store_owner(control, config);
+    int error = store_open(common->pm, &identity, &common->store);
     if (error)
         return error;
     common->format =
@@ -153,12 +158,31 @@ static int check_block_limit(const struct control *control, const struct cluster
                : ROWAN_EUNSUPPORTED;
 }
 
+/* The first configuration takes effect when the store is formatted: until then no peer is admitted.
+ * A newer one that comes meanwhile takes its place. */
+static void prepare_first(struct control *control, struct cluster_config *config)
+{
+    if (control->coming) {
+        cluster_release(control->coming);
+        control->coming = config;
+        return;
+    }
+    int error = check_block_limit(control, config);
+    const struct store_identity identity = store_owner(control, config);
+    if (!error)
+        error = store_format_start(control->common->pm, &identity, &control->format);
+    if (error) {
+        cluster_release(config);
+        server_fail(control->common, error, "the first configuration cannot be used");
+        return;
+    }
+    control->coming = config;
+}
+
 static void apply_first(struct control *control, struct cluster_config *config)
 {
     control->config = config;
-    int error = check_block_limit(control, config);
-    if (!error)
-        error = open_store(control, config);
+    int error = open_store(control, config);
     if (!error)
         error = hand_out_config(control);
     if (!error)
@@ -205,7 +229,8 @@ static void apply(struct control *control, struct cluster_config *config)
     const struct member *self = cluster_member(config, control->common->server);
     bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
                  self->workers == control->options.workers;
-    if (!valid || (control->config && config->term <= control->config->term)) {
+    const struct cluster_config *known = control->config ? control->config : control->coming;
+    if (!valid || (known && config->term <= known->term)) {
         log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);
         cluster_release(config);
         return;
@@ -215,7 +240,26 @@ static void apply(struct control *control, struct cluster_config *config)
     if (control->config)
         apply_next(control, config);
     else
+        prepare_first(control, config);
+}
+
+bool control_config_poll(struct control *control, uint64_t *wake_ns)
+{
+    connect_to_cm(control, wake_ns);
+    if (!control->coming)
+        return false;
+    int done = store_format_poll(&control->format);
+    if (done == 0)
+        return false;
+    struct cluster_config *config = control->coming;
+    control->coming = NULL;
+    if (done == 1) {
         apply_first(control, config);
+        return true;
+    }
+    cluster_release(config);
+    server_fail(control->common, done, "a sync of the PM file failed");
+    return false;
 }
 
 /* --- events of the connection to the CM --- */

@@ -41,8 +41,9 @@ struct control {
     bool cm_connected;
     uint64_t cm_retry_ns;
     struct cluster_config *config; /* NULL: none yet */
-    struct shard_state **shards;   /* by position in the first configuration; NULL: not here. The
-                                      array is NULL until the store is open */
+    struct cluster_config *coming; /* the first one, while the store is being formatted */
+    struct store_format format;
+    struct shard_state **shards; /* by position in the first configuration; NULL: not here */
 
     /* control_zone.c */
     struct fabric_zone *zone;
@@ -75,7 +76,8 @@ void control_zone_close(struct control *control);
 
 /* --- control_config.c --- */
 
-void control_config_poll(struct control *control, uint64_t *wake_ns);
+/* True if the first configuration took effect. */
+bool control_config_poll(struct control *control, uint64_t *wake_ns);
 void control_config_event(struct control *control, const struct fabric_event *event);
 
 /* --- control_admin.c --- */

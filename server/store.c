@@ -181,7 +181,8 @@ static bool metas_are_zero(const struct pm *pm, uint64_t segments)
     return true;
 }
 
-int store_format(struct pm *pm, const struct store_identity *identity)
+int store_format_start(struct pm *pm, const struct store_identity *identity,
+                       struct store_format *out)
 {
     uint64_t segments = store_segments_in(pm->bytes);
     if (segments == 0)
@@ -194,11 +195,34 @@ int store_format(struct pm *pm, const struct store_identity *identity)
     superblock_fill(&block, identity, segments);
     pm_store(pm, sizeof(block.magic), (const uint8_t *)&block + sizeof(block.magic),
              sizeof(block) - sizeof(block.magic));
-    int error = pm_fence_wait(pm);
-    if (error)
-        return error;
-    pm_store(pm, 0, &block.magic, sizeof(block.magic));
-    return pm_fence_wait(pm);
+    *out = (struct store_format){.pm = pm, .ticket = pm_fence_start(pm)};
+    return 0;
+}
+
+int store_format_poll(struct store_format *format)
+{
+    int done = pm_fence_done(format->pm, format->ticket);
+    if (done != 1 || format->committed)
+        return done;
+    const uint64_t magic = STORE_MAGIC;
+    pm_store(format->pm, offsetof(struct superblock, magic), &magic, sizeof(magic));
+    format->ticket = pm_fence_start(format->pm);
+    format->committed = true;
+    return pm_fence_done(format->pm, format->ticket);
+}
+
+int store_format(struct pm *pm, const struct store_identity *identity)
+{
+    struct store_format format;
+    int result = store_format_start(pm, identity, &format);
+    if (result)
+        return result;
+    while ((result = store_format_poll(&format)) == 0) {
+        int error = pm_fence_wait(pm);
+        if (error)
+            return error;
+    }
+    return result < 0 ? result : 0;
 }
 
 int store_read_identity(const struct pm *pm, struct store_identity *out)

@@ -62,8 +62,22 @@ struct store;
 /* store_segments_in: how many segments fit a map of `pm_bytes`; 0 if not even one. */
 uint64_t store_segments_in(uint64_t pm_bytes);
 
-/* store_format: makes a new store on a map that is all zeros. Durable on return (waits: start-up
- * only). Errors: ROWAN_EINVALID (too small), ROWAN_EEXISTS (a superblock is there), EIO. */
+/* Formatting takes two fences, so a role does it in steps. */
+struct store_format {
+    struct pm *pm;
+    struct pm_ticket ticket;
+    bool committed; /* the magic is stored; else the rest is */
+};
+
+/* store_format_start: begins to make a new store on a map that is all zeros. Errors: ROWAN_EINVALID
+ * (too small), ROWAN_EEXISTS (a superblock is there). */
+int store_format_start(struct pm *pm, const struct store_identity *identity,
+                       struct store_format *out);
+
+/* store_format_poll: 1 when the store is there and durable, 0 not yet, ROWAN_EIO. */
+int store_format_poll(struct store_format *format);
+
+/* store_format: the whole of it, waiting for the fences; not for roles. Errors: those of both. */
 int store_format(struct pm *pm, const struct store_identity *identity);
 
 /* store_read_identity: whose store is this? Checks magic, format version, checksum and geometry.

@@ -42,37 +42,40 @@ int worker_object(struct worker *worker, uint64_t offset, struct entry_header *h
     return header->type == ENTRY_PUT ? 0 : ROWAN_ENOTFOUND;
 }
 
-/* The value of the put at an offset, straight from the log. With a small block limit it may have
- * more pieces than a message: the rest is copied together. */
-static unsigned value_pieces(struct worker *worker, uint64_t offset, uint32_t *bytes,
-                             struct fabric_iov *iov)
+/* The value's pieces as further pieces of a message, `iov` having room for REPLY_MAX_PIECES. A value in
+ * more blocks than that is put together in the worker's buffer. Returns how many; their bytes go to
+ * *bytes. */
+static unsigned gather_value(struct worker *worker, uint64_t offset, struct fabric_iov *iov,
+                             uint32_t *bytes)
 {
     const struct entry_format *format = &worker->common->format;
     const void *at = pm_at(worker->common->pm, offset);
     struct entry_piece pieces[REPLY_MAX_PIECES];
-    unsigned count = entry_value_pieces(format, at, 0, pieces, REPLY_MAX_PIECES), taken = count;
-    for (unsigned i = 0; i < count; i++) {
-        iov[i] = (struct fabric_iov){pieces[i].data, pieces[i].bytes};
-        *bytes += pieces[i].bytes;
-    }
-    if (count < REPLY_MAX_PIECES)
+    unsigned count = entry_value_pieces(format, at, 0, pieces, REPLY_MAX_PIECES);
+    *bytes = 0;
+    if (count < REPLY_MAX_PIECES) {
+        for (unsigned i = 0; i < count; i++) {
+            iov[i] = (struct fabric_iov){pieces[i].data, pieces[i].bytes};
+            *bytes += pieces[i].bytes;
+        }
         return count;
-    uint32_t copied = iov[count - 1].bytes;
-    memcpy(worker->value, iov[count - 1].data, copied);
-    while (entry_value_pieces(format, at, taken++, pieces, 1)) {
-        memcpy(worker->value + copied, pieces[0].data, pieces[0].bytes);
-        copied += pieces[0].bytes;
-        *bytes += pieces[0].bytes;
     }
-    iov[count - 1] = (struct fabric_iov){worker->value, copied};
-    return count;
+    for (unsigned first = 0; count > 0; first += count) {
+        count = entry_value_pieces(format, at, first, pieces, REPLY_MAX_PIECES);
+        for (unsigned i = 0; i < count; i++) {
+            memcpy(worker->value + *bytes, pieces[i].data, pieces[i].bytes);
+            *bytes += pieces[i].bytes;
+        }
+    }
+    iov[0] = (struct fabric_iov){worker->value, *bytes};
+    return 1;
 }
 
 bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
                   uint32_t tag, int status, uint64_t version, uint64_t value_offset)
 {
     if (!client->conn)
-        return true; /* it has left: nobody to answer */
+        return true; /* gone in the same batch of events that brought its request */
     struct message_reply reply = {.type = MESSAGE_REPLY,
                                   .layout = MESSAGE_LAYOUT,
                                   .status = (int16_t)status,
@@ -83,7 +86,7 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
     struct fabric_iov iov[FABRIC_MAX_IOV] = {{.data = &reply, .bytes = sizeof reply}};
     unsigned count = 1;
     if (value_offset)
-        count += value_pieces(worker, value_offset, &reply.value_bytes, iov + 1);
+        count += gather_value(worker, value_offset, iov + 1, &reply.value_bytes);
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
     return fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN;
 }

@@ -29,7 +29,8 @@ enum {
 };
 
 /* Times, all compared with the now_ns of polls. */
-#define SHM_CHECK_NS     (1 * NS_PER_MS) /* between looks at the sockets while awake */
+#define SHM_CHECK_NS     (1 * NS_PER_MS)  /* between looks at the sockets while awake */
+#define SHM_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
 #define SHM_HANDSHAKE_NS (5 * NS_PER_S)
 #define SHM_STALL_NS     (2 * NS_PER_S) /* a half-sent large message others wait for */
 #define SHM_VOID_NS      (1 * NS_PER_S) /* a claim of a closed segment */
@@ -79,8 +80,10 @@ struct shm_endpoint {
     struct shm_zone *zone;
 
     bool armed;
-    bool timer_on; /* was set in this sleep */
-    bool woken;    /* look at the sockets in the next poll */
+    bool timer_on;      /* was set in this sleep */
+    bool listen_paused; /* out of descriptors: the listener is not watched */
+    uint64_t paused_ns;
+    bool woken; /* look at the sockets in the next poll */
     uint32_t sleep_number;
     uint64_t now_ns;
     uint64_t checked_ns; /* when the sockets were last looked at */
@@ -227,7 +230,8 @@ void conn_break(struct shm_conn *conn, int error, bool drain);
 /* Ends it silently, or after CLOSED. It is freed by the next conn_reap. */
 void conn_bury(struct shm_conn *conn);
 
-void conn_reap(struct shm_endpoint *endpoint);
+/* Frees the dead; without `wait` not those that would have to wait for a sync. */
+void conn_reap(struct shm_endpoint *endpoint, bool wait);
 
 /* Tells the peer that there is something on this connection. */
 void conn_ring(struct shm_conn *conn);
@@ -238,6 +242,9 @@ void shm_conn_close(struct fabric_conn *conn);
 int shm_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
 void connect_accept(struct shm_endpoint *endpoint);
+
+/* Listens again after a pause. */
+void connect_resume(struct shm_endpoint *endpoint);
 
 /* The next step of a handshake: on a readable socket, and at each look at the sockets. */
 void connect_step(struct shm_conn *conn);
@@ -297,6 +304,12 @@ int shm_rowan_create(struct shm_conn *conn, struct zone_control *control, uint32
                      uint32_t sender, struct pm *pm);
 void shm_rowan_destroy(struct shm_rowan *rowan);
 
+/* A fence is not done: shm_rowan_destroy would wait for it. */
+bool shm_rowan_is_syncing(const struct shm_rowan *rowan);
+
+/* The peer's memory, mapped here; for tests. */
+struct pm *shm_rowan_pm(const struct shm_rowan *rowan);
+
 uint32_t shm_rowan_room(const struct fabric_conn *conn);
 int shm_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
 int shm_rowan_post(struct fabric_conn *conn, uint64_t context);
@@ -328,8 +341,8 @@ unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned 
 /* The slow part: dead senders, helping, voiding; once per look at the sockets. */
 void zone_check(struct shm_zone *zone);
 
-/* True while somebody must look again although no peer rings. */
-bool zone_is_waiting(const struct shm_zone *zone);
+/* How soon somebody must look again although no peer rings; UINT64_MAX: not at all. */
+uint64_t zone_interval_ns(const struct shm_zone *zone);
 
 /* Gives the peer of a handshake a sender slot. Errors: ROWAN_ETOOMANY. */
 int zone_join(struct shm_zone *zone, struct shm_conn *conn, int *out_member);

@@ -3,9 +3,9 @@
  * 1. A connection that the owner knows of ends in exactly one CLOSED event, unless the owner closed
  *    it. One that the owner never heard of (a handshake that failed at the passive side) ends
  *    silently.
- * 2. A dead connection's socket is closed at once, all else is given back by the next poll:
- * messages that were handed out together with CLOSED lie in its memory, and calls on it answer
- * ECLOSED.
+ * 2. A dead connection's socket is closed at once. All else is given back by the next poll, because
+ *    messages that were handed out together with CLOSED lie in its memory; and not before a sync that
+ *    is under way has ended, because nothing waits for it. Calls on it answer ECLOSED.
  * 3. A doorbell rung by one peer is never lost by another that was stopped in the middle: the one
  *    who wakes a sleeper writes the eventfd first and only then takes the sleep's number away, and
  *    takes away no other sleep's number. A peer that finds the number writes, too.
@@ -196,7 +196,6 @@ void conn_bury(struct shm_conn *conn)
 
 static void conn_free(struct shm_conn *conn)
 {
-    in_free_buffers(conn);
     shm_rowan_destroy(conn->rowan);
     if (conn->channel)
         munmap(conn->channel, channel_bytes(SHM_RING_BYTES));
@@ -228,14 +227,23 @@ static void remove_from(struct shm_list *list, enum shm_list_kind kind, struct s
     conn->listed[kind] = false;
 }
 
-void conn_reap(struct shm_endpoint *endpoint)
+void conn_reap(struct shm_endpoint *endpoint, bool wait)
 {
+    const struct shm_conn *last = endpoint->lists[LIST_DEAD].last;
     struct shm_conn *conn;
 
     while ((conn = conn_unlist(endpoint, LIST_DEAD))) {
+        const bool is_last = conn == last;
+
         remove_from(&endpoint->lists[LIST_ACTIVE], LIST_ACTIVE, conn);
         remove_from(&endpoint->lists[LIST_DIRTY], LIST_DIRTY, conn);
-        conn_free(conn);
+        in_free_buffers(conn);
+        if (!wait && conn->rowan && shm_rowan_is_syncing(conn->rowan))
+            conn_list(conn, LIST_DEAD);
+        else
+            conn_free(conn);
+        if (is_last)
+            break;
     }
 }
 

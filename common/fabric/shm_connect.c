@@ -16,6 +16,7 @@
  * 2. Nonsense costs the peer its connection and us one log line.
  * 3. A handshake ends within SHM_HANDSHAKE_NS: a stopped peer leaves nothing behind.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -303,14 +304,35 @@ static void step_expect(struct shm_conn *conn)
         finish(conn);
 }
 
+/* A connection that cannot be taken keeps the listener readable, and a sleeping reactor awake. */
+static void pause_listening(struct shm_endpoint *endpoint, int system_errno)
+{
+    if (system_errno != EMFILE && system_errno != ENFILE && system_errno != ENOBUFS &&
+        system_errno != ENOMEM)
+        return;
+    log_event(LOG_WARN, "shm_accept_failed", "index=%u reason=\"%s\"", endpoint->index,
+              strerror(system_errno));
+    epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_DEL, endpoint->listen_fd, NULL);
+    endpoint->listen_paused = true;
+    endpoint->paused_ns = endpoint->now_ns;
+}
+
+void connect_resume(struct shm_endpoint *endpoint)
+{
+    if (endpoint->now_ns - endpoint->paused_ns >= SHM_PAUSE_NS)
+        endpoint->listen_paused = shm_watch(endpoint, endpoint->listen_fd, SHM_TAG_LISTENER) != 0;
+}
+
 void connect_accept(struct shm_endpoint *endpoint)
 {
     for (;;) {
         int fd = accept4(endpoint->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         struct shm_conn *conn;
 
-        if (fd < 0)
+        if (fd < 0) {
+            pause_listening(endpoint, errno);
             return;
+        }
         if (conn_create(endpoint, false, &conn)) {
             close(fd);
             continue;

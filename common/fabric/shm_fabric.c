@@ -197,7 +197,7 @@ static void shm_endpoint_close(struct fabric_endpoint *base)
         if (endpoint->conns[i])
             conn_bury(endpoint->conns[i]);
     }
-    conn_reap(endpoint);
+    conn_reap(endpoint, true);
     if (endpoint->zone)
         shm_zone_close((struct fabric_zone *)endpoint->zone);
     endpoint_free(endpoint);

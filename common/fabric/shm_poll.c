@@ -57,6 +57,8 @@ static void check_sockets(struct shm_endpoint *endpoint)
     int found = epoll_wait(endpoint->epoll_fd, events, EPOLL_EVENTS, 0);
 
     endpoint->checked_ns = endpoint->now_ns;
+    if (endpoint->listen_paused)
+        connect_resume(endpoint);
     endpoint->woken = found == EPOLL_EVENTS;
     for (int i = 0; i < found; i++) {
         const uint64_t tag = events[i].data.u64;
@@ -189,7 +191,7 @@ unsigned shm_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fabric_e
 
     endpoint->now_ns = now_ns;
     if (endpoint->lists[LIST_DEAD].first)
-        conn_reap(endpoint);
+        conn_reap(endpoint, false);
     if (endpoint->woken || now_ns - endpoint->checked_ns >= SHM_CHECK_NS)
         check_sockets(endpoint);
     if (atomic_load_explicit(&endpoint->door->summary, memory_order_seq_cst))
@@ -253,8 +255,10 @@ void shm_timer_set(struct shm_endpoint *endpoint)
 
     if (endpoint->handshakes > 0)
         interval_ns = 5 * NS_PER_MS;
-    if (endpoint->zone && zone_is_waiting(endpoint->zone))
-        interval_ns = earlier(interval_ns, 2 * NS_PER_MS);
+    if (endpoint->zone)
+        interval_ns = earlier(interval_ns, zone_interval_ns(endpoint->zone));
+    if (endpoint->listen_paused || endpoint->lists[LIST_DEAD].first)
+        interval_ns = earlier(interval_ns, SHM_PAUSE_NS);
     for (const struct shm_conn *c = endpoint->lists[LIST_ACTIVE].first; c; c = c->next[LIST_ACTIVE])
         interval_ns = earlier(interval_ns, conn_interval_ns(c));
     if (interval_ns == UINT64_MAX)

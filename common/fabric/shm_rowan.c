@@ -116,6 +116,18 @@ void shm_rowan_destroy(struct shm_rowan *rowan)
     free(rowan);
 }
 
+bool shm_rowan_is_syncing(const struct shm_rowan *rowan)
+{
+    const struct fence *last = &rowan->fences[(rowan->fence_tail - 1) % SHM_FENCES];
+
+    return rowan->fence_head != rowan->fence_tail && pm_fence_done(rowan->pm, last->ticket) == 0;
+}
+
+struct pm *shm_rowan_pm(const struct shm_rowan *rowan)
+{
+    return rowan->pm;
+}
+
 /* --- queue --- */
 
 uint32_t shm_rowan_room(const struct fabric_conn *base)

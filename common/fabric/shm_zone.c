@@ -428,7 +428,9 @@ void zone_check(struct shm_zone *zone)
         void_stuck(zone);
 }
 
-bool zone_is_waiting(const struct shm_zone *zone)
+uint64_t zone_interval_ns(const struct shm_zone *zone)
 {
-    return zone->lingering > 0 || zone->unquiet_count > 0 || is_closed(zone);
+    if (is_closed(zone))
+        return 2 * NS_PER_MS;
+    return zone->lingering > 0 || zone->unquiet_count > 0 ? 20 * NS_PER_MS : UINT64_MAX;
 }

@@ -12,8 +12,8 @@ struct pm_map {
     uint8_t *base;
     uint64_t bytes;
     uint64_t offset; /* in the file or device */
-    int fd;      /* ours alone: the kernel tells a failed sync once per open file description */
-    int lock_fd; /* another open file description, never handed out; -1 for a peer's map */
+    int fd;          /* ours alone: the kernel tells a failed sync once per open file description */
+    int lock_fd;     /* another open file description, never handed out; -1 for a peer's map */
     bool synchronous; /* DAX: a flushed cache line is durable, no sync is needed */
     bool in_memory;   /* tmpfs and its kin: nothing here outlives the host */
 };

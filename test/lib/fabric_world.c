@@ -184,7 +184,7 @@ static uint64_t block_seed(uint32_t sender, uint32_t number)
 int world_add_block(struct world *world, unsigned sender, struct fabric_conn *conn, uint64_t at,
                     uint32_t number, uint32_t bytes)
 {
-    static uint8_t block[64 << 10];
+    static _Thread_local uint8_t block[64 << 10];
     struct block_head head = {
         .mark = BLOCK_MARK, .sender = sender, .number = number, .bytes = bytes};
     struct pm *pm = world->sides[sender].pm;
@@ -197,7 +197,7 @@ int world_add_block(struct world *world, unsigned sender, struct fabric_conn *co
 
 bool block_is_whole(const void *data, uint64_t room, struct block_head *head)
 {
-    static uint8_t expected[64 << 10];
+    static _Thread_local uint8_t expected[64 << 10];
     struct block_head found;
 
     memcpy(&found, data, sizeof found);

@@ -10,6 +10,7 @@
 
 #define CM_ADDRESS     "sim:cm"
 #define START_LIMIT_NS (10 * NS_PER_S)
+#define SETTLE_NS      (200 * NS_PER_MS) /* for the servers to find each other */
 #define IDLE_STEP_NS   NS_PER_MS
 
 enum {
@@ -127,6 +128,7 @@ struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options
         create_client(cluster, i);
     bool ready = sim_cluster_run(cluster, is_ready, cluster, START_LIMIT_NS);
     ASSERT(ready);
+    sim_cluster_run_for(cluster, SETTLE_NS);
     return cluster;
 }
 
@@ -193,7 +195,12 @@ static void advance_clock(struct sim_cluster *cluster, uint64_t wake_ns)
     uint64_t next_ns = earlier(wake_ns, sim_network_next_ns(cluster->network));
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         next_ns = earlier(next_ns, sim_pm_next_ns(cluster->servers[i].pm));
-    if (next_ns == WAKE_NEVER || next_ns <= cluster->clock.now_ns)
+    bool stopped = false;
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        stopped |= cluster->servers[i].stopped;
+    /* Who stands still would be missed by a jump to the next timeout. */
+    if (next_ns == WAKE_NEVER || next_ns <= cluster->clock.now_ns ||
+        (stopped && next_ns > cluster->clock.now_ns + IDLE_STEP_NS))
         next_ns = cluster->clock.now_ns + IDLE_STEP_NS;
     cluster->clock.now_ns = next_ns;
 }
@@ -203,10 +210,11 @@ bool sim_cluster_step(struct sim_cluster *cluster)
     struct poller pollers[MAX_POLLERS];
     uint32_t count = gather_pollers(cluster, pollers);
     shuffle(&cluster->random, pollers, count);
-    uint64_t wake_ns = WAKE_NEVER;
+    uint64_t wake_ns = WAKE_NEVER, progress = sim_network_progress(cluster->network);
     bool busy = false;
     for (uint32_t i = 0; i < count; i++)
         busy |= pollers[i].poll(pollers[i].role, cluster->clock.now_ns, &wake_ns) == POLL_BUSY;
+    busy |= sim_network_progress(cluster->network) != progress;
     cluster->rounds++;
     if (!busy)
         advance_clock(cluster, wake_ns);

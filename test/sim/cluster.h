@@ -72,7 +72,7 @@ struct sim_cluster {
     uint64_t rounds;
 };
 
-/* Returns when every session is ready and every server has its configuration. */
+/* Returns when every session is ready and the servers had time to find each other. */
 struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options);
 void sim_cluster_destroy(struct sim_cluster *cluster);
 

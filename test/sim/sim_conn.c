@@ -103,6 +103,7 @@ static uint64_t arrival_ns(struct sim_conn *to)
     if (at_ns < to->last_at_ns)
         at_ns = to->last_at_ns;
     to->last_at_ns = at_ns;
+    network->progress++;
     return at_ns;
 }
 
@@ -194,6 +195,7 @@ int sim_connect(struct fabric_endpoint *head, const char *address, uint32_t inde
     conn->to_index = index;
     conn->connect_at_ns = sim_network_now(network) + sim_network_delay(network);
     network->connecting++;
+    network->progress++;
     *out = &conn->head;
     return 0;
 }

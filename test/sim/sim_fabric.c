@@ -61,6 +61,11 @@ uint64_t sim_network_trace(const struct sim_network *network)
     return network->trace;
 }
 
+uint64_t sim_network_progress(const struct sim_network *network)
+{
+    return network->progress;
+}
+
 struct sim_network_counts sim_network_counts(const struct sim_network *network)
 {
     return network->counts;

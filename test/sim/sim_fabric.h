@@ -46,6 +46,9 @@ void sim_network_join(struct sim_network *network);
 /* The next time at which something arrives; WAKE_NEVER if nothing is on its way. */
 uint64_t sim_network_next_ns(const struct sim_network *network);
 
+/* Rises whenever something set out or moved, also if nobody was shown an event. */
+uint64_t sim_network_progress(const struct sim_network *network);
+
 /* A hash over every event that was handed out and every block that landed, with its time. */
 uint64_t sim_network_trace(const struct sim_network *network);
 

@@ -13,7 +13,7 @@ struct sim_network {
     struct sim_network_options options;
     struct random random;
     struct sim_network_counts counts;
-    uint64_t trace;
+    uint64_t trace, progress;
     struct sim_fabric *fabrics;
     uint32_t opened;              /* fabrics, since the beginning */
     uint32_t connecting;          /* connections in state CONN_CONNECTING */

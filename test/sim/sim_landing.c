@@ -160,6 +160,7 @@ void sim_rowan_flush(struct sim_conn *conn)
     if (at_ns < conn->last_block_at_ns)
         at_ns = conn->last_block_at_ns;
     conn->last_block_at_ns = at_ns;
+    network->progress++;
     for (; conn->block_flushed < conn->block_posted; conn->block_flushed++)
         ring_at(conn, conn->block_flushed)->at_ns = at_ns;
 }
@@ -214,14 +215,16 @@ void sim_rowan_step(struct sim_conn *conn)
     if (conn->state != CONN_OPEN || conn->block_landed == conn->block_flushed)
         return;
     uint64_t budget = 1 + random_below(&network->random, MAX_BLOCKS_PER_STEP);
+    uint64_t before = conn->block_landed;
     while (budget > 0 && conn->block_landed < conn->block_flushed &&
            sim_rowan_at_ns(conn) <= sim_network_now(network)) {
         const struct sim_block *block = ring_at(conn, conn->block_landed);
         if (!(block->bytes ? land(conn, block) : end_batch(conn, block)))
-            return;
+            break;
         conn->block_landed++;
         budget--;
     }
+    network->progress += conn->block_landed - before;
 }
 
 void sim_rowan_cut(struct sim_conn *conn)

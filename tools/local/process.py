@@ -26,7 +26,7 @@ class Process:
         fields = stat_fields(self.pid)
         if not fields or int(fields[19]) != self.start or fields[0] in "ZX":
             return "ended"
-        return "stopped" if fields[0] in "Tt" else "running"
+        return "stopped" if fields[0] == "T" else "running"
 
     def alive(self):
         return self.state() != "ended"
@@ -112,8 +112,12 @@ def end_all(processes, seconds):
     those that had to be killed."""
     handles = [Handle(process) for process in processes]
     for handle in handles:
+        # A stopped process would not see SIGTERM. To others SIGCONT does harm: it undoes the
+        # stop by which a leak sanitizer looks at its process at exit, and that waits for ever.
+        stopped = handle.process.state() == "stopped"
         handle.send(signal.SIGTERM)
-        handle.send(signal.SIGCONT)  # one that was stopped would not see it
+        if stopped:
+            handle.send(signal.SIGCONT)
     deadline = time.monotonic() + seconds
     killed = []
     for handle in handles:

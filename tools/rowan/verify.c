@@ -100,7 +100,7 @@ static void report_unsettled(struct verify *verify, const struct check *check, u
     char sentence[256];
 
     if (call->error) {
-        report(verify, check, replica, "unreachable", error_sentence(call->error));
+        report(verify, check, replica, "unanswered", error_sentence(call->error));
         return;
     }
     const Rowan__DigestIs *digest = digest_of(check, replica);

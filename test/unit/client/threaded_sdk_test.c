@@ -157,14 +157,29 @@ static void poll_returns_when_its_time_is_over(void **state)
     struct rowan_completion completion;
 
     (void)state;
-    toy_mute(toy, true);
+    toy_allow(toy, 0);
     assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, NULL, NULL), 0);
     assert_int_equal(rowan_poll(rowan, &completion, 1, 0), 0);
     assert_int_equal(rowan_poll(rowan, &completion, 1, 30), 0);
     assert_int_equal(rowan_outstanding(rowan), 1);
-    toy_mute(toy, false);
+    toy_allow(toy, -1);
     assert_int_equal(rowan_poll(rowan, &completion, 1, 10000), 1);
     assert_int_equal(completion.status, 0);
+}
+
+static void poll_returns_with_the_first_completion(void **state)
+{
+    struct rowan_completion completions[4];
+
+    (void)state;
+    toy_allow(toy, 1);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, NULL, NULL), 0);
+    assert_int_equal(rowan_poll(rowan, completions, 4, -1), 1);
+    assert_int_equal(completions[0].status, 0);
+    assert_int_equal(rowan_outstanding(rowan), 3);
+    toy_allow(toy, -1);
+    assert_int_equal(rowan_wait_all(rowan), 0);
 }
 
 static int callbacks, refused;
@@ -208,7 +223,7 @@ static void a_call_that_waits_works_beside_asynchronous_ones(void **state)
 static void a_session_closes_with_operations_outstanding(void **state)
 {
     (void)state;
-    toy_mute(toy, true);
+    toy_allow(toy, 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, call_back, NULL), 0);
     assert_int_equal(rowan_poll(rowan, NULL, 0, 0), 0);
@@ -262,6 +277,7 @@ int main(void)
         TEST(more_operations_than_the_depth_run_side_by_side),
         TEST(poll_hands_over_what_fits_and_keeps_the_rest),
         TEST(poll_returns_when_its_time_is_over),
+        TEST(poll_returns_with_the_first_completion),
         TEST(callbacks_post_but_do_not_wait),
         TEST(a_call_that_waits_works_beside_asynchronous_ones),
         TEST(a_session_closes_with_operations_outstanding),

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,8 @@ struct toy {
     uint64_t version;
     struct fabric_event held[HELD];
     uint32_t held_count;
-    _Atomic bool muted, stopping;
+    _Atomic int allowed;
+    _Atomic bool stopping;
 };
 
 static struct object *find(struct toy *toy, const uint8_t *key, uint32_t key_bytes)
@@ -157,6 +159,20 @@ static void forget(struct toy *toy, const struct fabric_conn *conn)
     toy->held_count = kept;
 }
 
+static void answer_held(struct toy *toy)
+{
+    int allowed = atomic_load(&toy->allowed);
+
+    while (toy->held_count > 0 && allowed != 0) {
+        answer(toy, &toy->held[0]);
+        memmove(&toy->held[0], &toy->held[1], --toy->held_count * sizeof toy->held[0]);
+        if (allowed > 0) {
+            atomic_fetch_sub(&toy->allowed, 1);
+            allowed--;
+        }
+    }
+}
+
 static void serve(struct toy *toy, struct fabric_endpoint *endpoint)
 {
     struct fabric_event events[EVENTS];
@@ -174,11 +190,8 @@ static void serve(struct toy *toy, struct fabric_endpoint *endpoint)
             toy->held[toy->held_count++] = events[i];
         }
     }
-    if (endpoint == toy->server && !atomic_load(&toy->muted)) {
-        for (uint32_t i = 0; i < toy->held_count; i++)
-            answer(toy, &toy->held[i]);
-        toy->held_count = 0;
-    }
+    if (endpoint == toy->server)
+        answer_held(toy);
     fabric_flush(endpoint);
     if (count == 0)
         sched_yield();
@@ -230,6 +243,7 @@ struct toy *toy_start(const char *directory)
     snprintf(cm, sizeof cm, "shm:%s/c", directory);
     snprintf(server, sizeof server, "shm:%s/s", directory);
     snprintf(path, sizeof path, "%s/cm", directory);
+    atomic_init(&toy->allowed, -1);
     toy->config = make_config(server);
     open_place(cm, FABRIC_CM, &toy->cm_fabric, &toy->cm);
     open_place(server, FABRIC_SERVER, &toy->server_fabric, &toy->server);
@@ -256,7 +270,7 @@ void toy_stop(struct toy *toy)
     free(toy);
 }
 
-void toy_mute(struct toy *toy, bool muted)
+void toy_allow(struct toy *toy, int answers)
 {
-    atomic_store(&toy->muted, muted);
+    atomic_store(&toy->allowed, answers);
 }

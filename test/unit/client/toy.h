@@ -3,16 +3,14 @@
 #ifndef CLIENT_TOY_H
 #define CLIENT_TOY_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-
 struct toy;
 
 /* `directory` is empty and stays; the CM's address is written to its file `cm`. */
 struct toy *toy_start(const char *directory);
 void toy_stop(struct toy *toy);
 
-/* While muted the server takes requests and answers none; what it took is answered afterwards. */
-void toy_mute(struct toy *toy, bool muted);
+/* The server answers so many requests from now on and keeps what else comes; -1: without limit, what
+ * it kept first. */
+void toy_allow(struct toy *toy, int answers);
 
 #endif

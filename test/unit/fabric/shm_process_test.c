@@ -304,7 +304,7 @@ static void killed_at(enum shm_step step)
         assert_true(owner_polls_until(has_changed_state, 0));
         children[1] = 0;
         before = sealed;
-        assert_true(owner_polls_until(is_sealed, before + 2 * DEPTH)); /* the others go on */
+        assert_true(owner_polls_until(is_sealed, before + DEPTH + 2)); /* the others go on */
         finish();
     }
 }
@@ -356,7 +356,7 @@ static void senders_killed_at_any_moment_hold_nothing_up(void **state)
         owner_polls_for(random_below(&random, 2 * NS_PER_MS));
         kill(children[2 - round % 2], SIGKILL);
         before = sealed;
-        assert_true(owner_polls_until(is_sealed, before + 2 * DEPTH));
+        assert_true(owner_polls_until(is_sealed, before + DEPTH + 2));
         finish();
     }
 }

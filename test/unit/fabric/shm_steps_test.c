@@ -10,8 +10,12 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
+
 #include "common/base/error.h"
 #include "common/fabric/shm.h"
+#include "common/pm/pm_file.h"
+#include "test/lib/wait.h"
 #include "test/unit/fabric/shm_world.h"
 
 enum { OWNER, STOPPED, OTHER, SIDES };
@@ -22,6 +26,7 @@ static struct shm_host host;
 static struct world world;
 static struct fabric_conn *conns[SIDES], *passive[SIDES];
 static uint32_t numbers[SIDES];
+static enum pm_durability durability = PM_NONE; /* of the next case */
 
 static struct {
     enum shm_step at;
@@ -43,6 +48,8 @@ static int open_all(void **state)
     memset(&stop, 0, sizeof stop);
     memset(numbers, 0, sizeof numbers);
     shm_host_init(&host);
+    host.durability = durability;
+    durability = PM_NONE;
     world_open(&world, &host.backend, SIDES, PM_BYTES);
     side_open_zone(&world, OWNER, DEPTH, DEPTH);
     for (unsigned s = STOPPED; s < SIDES; s++)
@@ -317,7 +324,86 @@ static void a_sender_slot_is_not_given_again_before_its_sender_is_gone(void **st
     assert_int_equal(join_again(), 0);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
+/* --- S6: fences --- */
+
+static _Atomic int syncs;           /* that have begun */
+static _Atomic int sync_result = 1; /* 1: not yet */
+
+static int slow_sync(int fd)
+{
+    (void)fd;
+    atomic_fetch_add(&syncs, 1);
+    while (atomic_load(&sync_result) == 1)
+        wait_pause();
+    errno = EIO;
+    return atomic_load(&sync_result);
+}
+
+static int open_fencing(void **state)
+{
+    durability = PM_FENCE;
+    atomic_store(&syncs, 0);
+    atomic_store(&sync_result, 1);
+    return open_all(state);
+}
+
+static int close_fencing(void **state)
+{
+    atomic_store(&sync_result, 0);
+    return close_all(state);
+}
+
+/* Two blocks are stored, their sync hangs. False: the host has no disk to sync to. */
+static bool send_into_a_slow_medium(void)
+{
+    struct pm *pm = shm_rowan_pm(((struct shm_conn *)conns[STOPPED])->rowan);
+
+    if (pm->durability != PM_FENCE || strcmp(pm->backend, "file") != 0)
+        return false;
+    pm_file_set_sync(pm, slow_sync);
+    send_block(STOPPED, 64);
+    assert_true(WAIT_FOR(atomic_load(&syncs) == 1));
+    send_block(STOPPED, 64); /* its store came after the sync had begun: it needs the next */
+    world_poll_times(&world, 100);
+    assert_int_equal(world_walk_zone(&world, OWNER, 1, (uint32_t[SIDE_MAX]){0}), 2);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
+    return true;
+}
+
+static void f2_landed_waits_for_the_fence(void **state)
+{
+    (void)state;
+    if (!send_into_a_slow_medium())
+        skip();
+    atomic_store(&sync_result, 0);
+    world_wait(&world, STOPPED, FABRIC_LANDED, 2);
+    assert_int_equal(atomic_load(&syncs), 2);
+}
+
+static void a_failed_sync_breaks_the_connection(void **state)
+{
+    (void)state;
+    if (!send_into_a_slow_medium())
+        skip();
+    atomic_store(&sync_result, -1);
+    world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[STOPPED], FABRIC_CLOSED, 0)->error, ROWAN_EIO);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
+}
+
+static void f9_closing_does_not_wait_for_a_sync(void **state)
+{
+    (void)state;
+    if (!send_into_a_slow_medium())
+        skip();
+    fabric_conn_close(passive[STOPPED]);
+    world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
+    world_poll_times(&world, 100); /* would hang */
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
+}
+
+#define FENCING(function) cmocka_unit_test_setup_teardown(function, open_fencing, close_fencing)
+#define CASE(function)    cmocka_unit_test_setup_teardown(function, open_all, close_all)
 
 int main(void)
 {
@@ -332,6 +418,9 @@ int main(void)
         CASE(a_claim_taken_when_the_owner_closes_is_unknown),
         CASE(a_claim_done_when_the_owner_closes_is_unknown),
         CASE(a_sender_slot_is_not_given_again_before_its_sender_is_gone),
+        FENCING(f2_landed_waits_for_the_fence),
+        FENCING(a_failed_sync_breaks_the_connection),
+        FENCING(f9_closing_does_not_wait_for_a_sync),
     };
 
     return cmocka_run_group_tests_name("shm_steps", tests, NULL, NULL);

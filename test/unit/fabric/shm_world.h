@@ -15,7 +15,8 @@ struct shm_host {
     struct temp_dir dir;
     struct fabric_backend backend;
     unsigned files;
-    uint64_t skipped_ns; /* added to the clock */
+    uint64_t skipped_ns;           /* added to the clock */
+    enum pm_durability durability; /* of PM files; PM_NONE at start */
 };
 
 static inline const char *shm_host_address(void *context, unsigned process)
@@ -37,7 +38,7 @@ static inline int shm_host_pm(void *context, uint64_t bytes, struct pm **out)
     struct shm_host *host = context;
     char path[512];
     const struct pm_open_options options = {
-        .path = path, .bytes = bytes, .create = 1, .durability = PM_NONE};
+        .path = path, .bytes = bytes, .create = 1, .durability = host->durability};
     int error;
 
     snprintf(path, sizeof path, "%s/pm-%u", host->dir.path, host->files++);
@@ -55,7 +56,8 @@ static inline uint64_t shm_host_now_ns(void *context)
 
 static inline void shm_host_init(struct shm_host *host)
 {
-    *host = (struct shm_host){.backend = {.context = host,
+    *host = (struct shm_host){.durability = PM_NONE,
+                              .backend = {.context = host,
                                           .fabric_make = shm_host_fabric,
                                           .address = shm_host_address,
                                           .pm_make = shm_host_pm,

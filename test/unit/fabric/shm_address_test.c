@@ -1,0 +1,115 @@
+/* shm_address_test.c - who owns an address, and what is no address. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/fabric/shm.h"
+#include "test/unit/fabric/shm_world.h"
+
+enum { PM_BYTES = 1 << 20, OWNER = 0, PEER = 1 };
+
+static struct shm_host host;
+static struct world world;
+
+static int open_all(void **state)
+{
+    (void)state;
+    shm_host_init(&host);
+    world_open(&world, &host.backend, 2, PM_BYTES);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    world_close(&world);
+    shm_host_fini(&host);
+    return 0;
+}
+
+static int listen_as(const char *name)
+{
+    int directory_fd = open(host.dir.path, O_RDONLY | O_DIRECTORY), fd;
+
+    assert_true(directory_fd >= 0);
+    assert_int_equal(socket_listen(directory_fd, name, 0, &fd), 0);
+    close(directory_fd);
+    return fd;
+}
+
+static void an_address_belongs_to_one_living_process(void **state)
+{
+    struct fabric *second;
+    struct fabric_endpoint *endpoint;
+    int fd;
+
+    (void)state;
+    assert_int_equal(fabric_open(NULL, host.backend.address(&host, OWNER), &second), 0);
+    assert_int_equal(fabric_endpoint_open(second, 0, &endpoint), ROWAN_EINUSE);
+    fd = listen_as("dead"); /* somebody who dies without unlinking */
+    close(fd);
+    assert_int_equal(access(temp_dir_at(&host.dir, "dead.0"), F_OK), 0);
+    fd = listen_as("dead");
+    close(fd);
+    assert_int_equal(fabric_endpoint_open(second, 1, &endpoint), 0);
+    fabric_endpoint_close(endpoint);
+    assert_int_equal(access(temp_dir_at(&host.dir, "server-0.1"), F_OK), -1);
+    fabric_close(second);
+}
+
+static void an_address_may_be_longer_than_a_socket_path(void **state)
+{
+    char path[512], address[1024];
+    struct fabric *fabric;
+    struct fabric_endpoint *endpoint;
+    struct fabric_conn *conn;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/%0150d", host.dir.path, 7);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(address, sizeof address, "shm:%s/far", path);
+    assert_int_equal(fabric_open("shm", address, &fabric), 0);
+    assert_int_equal(fabric_endpoint_open(fabric, 0, &endpoint), 0);
+    assert_int_equal(fabric_connect(world.sides[PEER].endpoint, address, 0, 0, &conn), 0);
+    while (side_count(&world.sides[PEER], FABRIC_CONNECTED) == 0) {
+        struct fabric_event events[4];
+
+        host.skipped_ns += SHM_CHECK_NS;
+        fabric_poll(endpoint, host.skipped_ns, events, 4);
+        side_poll(&world, PEER);
+        assert_int_equal(side_count(&world.sides[PEER], FABRIC_CLOSED), 0);
+    }
+    fabric_endpoint_close(endpoint);
+    fabric_close(fabric);
+}
+
+static void addresses_that_make_no_sense_are_refused(void **state)
+{
+    static const char *const bad[] = {"shm:", "shm:relative/name", "shm:/dir/", ":/a/b", "nothing"};
+    struct fabric *fabric;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(fabric_open("shm", bad[i], &fabric), ROWAN_EINVALID);
+    assert_int_equal(fabric_open("shm", "shm:/no/such/directory/name", &fabric), ROWAN_EINVALID);
+    assert_int_equal(fabric_open("shm", "carrier-pigeon:/a/b", &fabric), ROWAN_EUNSUPPORTED);
+    assert_int_equal(fabric_open("pigeon", NULL, &fabric), ROWAN_EUNSUPPORTED);
+    assert_int_equal(fabric_open(NULL, NULL, &fabric), ROWAN_EINVALID);
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(an_address_belongs_to_one_living_process),
+        CASE(an_address_may_be_longer_than_a_socket_path),
+        CASE(addresses_that_make_no_sense_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("shm_address", tests, NULL, NULL);
+}

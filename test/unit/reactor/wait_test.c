@@ -1,0 +1,132 @@
+/* wait_test.c - a thread that polls for itself sleeps, and no wake-up is lost. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <sys/eventfd.h>
+
+#include "common/reactor/wait.h"
+
+enum { STUCK_SECONDS = 20 }; /* then the test is killed: it should not have slept */
+
+static int fd;
+static bool armed;
+static unsigned polls;
+static enum poll_result answer;
+static uint64_t role_wake_ns;
+static bool work_comes; /* between the arming and the sleep */
+
+static void arm(void *context)
+{
+    (void)context;
+    assert_false(armed);
+    armed = true;
+}
+
+static void disarm(void *context)
+{
+    uint64_t count;
+
+    (void)context;
+    assert_true(armed);
+    armed = false;
+    assert_true(read(fd, &count, sizeof count) == sizeof count || !work_comes);
+}
+
+static enum poll_result poll_role(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    const uint64_t one = 1;
+
+    (void)role;
+    assert_true(armed && now_ns > 0);
+    polls++;
+    if (role_wake_ns < *wake_ns)
+        *wake_ns = role_wake_ns;
+    if (work_comes) /* whoever brings it sees that the source is armed */
+        assert_int_equal(write(fd, &one, sizeof one), sizeof one);
+    return answer;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    polls = 0;
+    answer = POLL_IDLE;
+    role_wake_ns = WAKE_NEVER;
+    work_comes = false;
+    alarm(STUCK_SECONDS);
+    return fd < 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    alarm(0);
+    return close(fd);
+}
+
+static void run_wait(uint64_t until_ns)
+{
+    const struct event_source source = {.fd = fd, .arm = arm, .disarm = disarm};
+
+    assert_int_equal(event_source_wait(&source, clock_system(), poll_role, NULL, until_ns), 0);
+    assert_int_equal(polls, 1);
+    assert_false(armed);
+}
+
+static void work_met_by_the_poll_after_the_arming_ends_it_without_sleep(void **state)
+{
+    (void)state;
+    answer = POLL_BUSY;
+    run_wait(WAKE_NEVER);
+}
+
+static void work_that_comes_after_that_poll_wakes_it(void **state)
+{
+    (void)state;
+    work_comes = true;
+    run_wait(WAKE_NEVER);
+}
+
+static void it_ends_at_the_callers_time(void **state)
+{
+    uint64_t until_ns = clock_now_ns(clock_system()) + 20 * NS_PER_MS;
+
+    (void)state;
+    run_wait(until_ns);
+    assert_true(clock_now_ns(clock_system()) >= until_ns);
+}
+
+static void it_ends_at_the_roles_time(void **state)
+{
+    (void)state;
+    role_wake_ns = clock_now_ns(clock_system()) + 20 * NS_PER_MS;
+    run_wait(WAKE_NEVER);
+    assert_true(clock_now_ns(clock_system()) >= role_wake_ns);
+}
+
+static void a_time_that_has_passed_is_no_sleep(void **state)
+{
+    (void)state;
+    run_wait(1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(work_met_by_the_poll_after_the_arming_ends_it_without_sleep),
+        TEST(work_that_comes_after_that_poll_wakes_it),
+        TEST(it_ends_at_the_callers_time),
+        TEST(it_ends_at_the_roles_time),
+        TEST(a_time_that_has_passed_is_no_sleep),
+    };
+
+    return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
+}

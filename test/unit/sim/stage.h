@@ -1,0 +1,54 @@
+/* stage.h - what the tests on a cluster in one thread share. */
+#ifndef SIM_STAGE_H
+#define SIM_STAGE_H
+
+#include "test/sim/cluster.h"
+#include "test/sim/workload.h"
+
+/* All replicas agree, and hold so many objects; then the cluster is destroyed. */
+void stage_finish(struct sim_cluster *cluster, uint64_t objects);
+
+/* A workload without a wrong answer, then stage_finish. */
+struct sim_workload_result stage_work(struct sim_cluster *cluster,
+                                      const struct sim_workload_options *options);
+
+/* The number-th key whose shard `server` leads; a string in `key`, which has 24 bytes. */
+void stage_key(const struct sim_cluster *cluster, uint32_t server, uint32_t number, char *key);
+
+/* The same operation again and again, its answers counted. */
+struct stage_answers {
+    uint32_t good;   /* status 0 */
+    uint32_t failed; /* another */
+    int status;      /* of the last that failed */
+    uint32_t outstanding;
+};
+
+/* Posts a put; the answer is counted. `value` stays until then. */
+void stage_post_put(struct sim_cluster *cluster, uint32_t client, const char *key,
+                    const void *value, size_t value_bytes, struct stage_answers *answers);
+
+/* Rounds until nothing is outstanding, 5 s of simulated time at most. */
+void stage_settle(struct sim_cluster *cluster, const struct stage_answers *answers);
+
+/* --- a client that does not know how to behave --- */
+
+struct stage_stranger {
+    struct sim_cluster *cluster;
+    struct fabric *fabric;
+    struct fabric_endpoint *endpoint;
+    struct fabric_conn *conn; /* NULL: closed */
+    bool connected;
+    uint32_t messages; /* received, not released */
+};
+
+/* Connected to an endpoint of that server. */
+void stage_stranger_open(struct stage_stranger *stranger, struct sim_cluster *cluster,
+                         uint32_t server, uint32_t endpoint);
+void stage_stranger_close(struct stage_stranger *stranger);
+void stage_stranger_send(struct stage_stranger *stranger, const void *data, uint32_t bytes);
+/* A well-formed get of a key. */
+void stage_stranger_send_get(struct stage_stranger *stranger, const char *key);
+/* One round of the cluster, and what has come for the stranger. */
+void stage_stranger_step(struct stage_stranger *stranger);
+
+#endif
