@@ -230,7 +230,7 @@ static void apply(struct control *control, struct cluster_config *config)
     bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
                  self->workers == control->options.workers;
     const struct cluster_config *known = control->config ? control->config : control->coming;
-    if (!valid || (known && config->term <= known->term)) {
+    if (!valid || (known && (config->term <= known->term || config->cluster != known->cluster))) {
         log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);
         cluster_release(config);
         return;

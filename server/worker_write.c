@@ -125,9 +125,12 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
     const struct entry_format *format = &worker->common->format;
     op->bytes = entry_bytes(format, request->key_bytes, request->value_bytes);
     op->blocks = entry_blocks(format, request->key_bytes, request->value_bytes);
+    uint64_t segments = worker->log.segments;
     int error = log_reserve(&worker->log, op->bytes, &op->offset);
     if (error)
         return error;
+    if (worker->log.segments != segments)
+        inbox_wake(&worker->outbox); /* the control role says "full" in time */
     op->shard = shard;
     op->version = version_make(shard->epoch, ++shard->counter);
     op->batch = worker->batch;

@@ -26,12 +26,14 @@ static int close_three(void **state)
     return 0;
 }
 
-/* One block, one batch; waits for room. */
+/* One block, one batch; waits for room, and until what was in its memory has landed (F4). */
 static void post_block(unsigned sender, struct fabric_conn *conn, uint32_t number, uint32_t bytes)
 {
-    const uint64_t at = (uint64_t)(number % 300) * (64 * KB); /* rewritten long after it landed */
+    enum { PLACES = 300 };
+    const uint64_t at = (uint64_t)(number % PLACES) * (64 * KB);
 
-    while (fabric_rowan_room(conn) == 0)
+    while (fabric_rowan_room(conn) == 0 ||
+           side_count(&world.sides[sender], FABRIC_LANDED) + PLACES <= number)
         world_poll(&world);
     assert_int_equal(world_add_block(&world, sender, conn, at, number, bytes), 0);
     assert_int_equal(fabric_rowan_post(conn, number), 0);

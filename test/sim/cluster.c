@@ -114,6 +114,7 @@ struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options
     cluster->options = *options;
     fill_defaults(&cluster->options);
     sim_clock_init(&cluster->clock);
+    cluster->until_ns = WAKE_NEVER;
     random_init(&cluster->random, options->seed);
     const struct sim_network_options network = {.clock = &cluster->clock,
                                                 .seed = random_u64(&cluster->random),
@@ -202,7 +203,7 @@ static void advance_clock(struct sim_cluster *cluster, uint64_t wake_ns)
     if (next_ns == WAKE_NEVER || next_ns <= cluster->clock.now_ns ||
         (stopped && next_ns > cluster->clock.now_ns + IDLE_STEP_NS))
         next_ns = cluster->clock.now_ns + IDLE_STEP_NS;
-    cluster->clock.now_ns = next_ns;
+    cluster->clock.now_ns = earlier(next_ns, cluster->until_ns);
 }
 
 bool sim_cluster_step(struct sim_cluster *cluster)
@@ -215,7 +216,6 @@ bool sim_cluster_step(struct sim_cluster *cluster)
     for (uint32_t i = 0; i < count; i++)
         busy |= pollers[i].poll(pollers[i].role, cluster->clock.now_ns, &wake_ns) == POLL_BUSY;
     busy |= sim_network_progress(cluster->network) != progress;
-    cluster->rounds++;
     if (!busy)
         advance_clock(cluster, wake_ns);
     return busy;
@@ -227,15 +227,15 @@ enum { MAX_BUSY_ROUNDS = 1000000 };
 bool sim_cluster_run(struct sim_cluster *cluster, bool (*condition)(void *context), void *context,
                      uint64_t limit_ns)
 {
-    uint64_t end_ns = cluster->clock.now_ns + limit_ns;
     uint32_t busy_rounds = 0;
-    while (!condition(context)) {
-        if (cluster->clock.now_ns > end_ns)
-            return false;
+    bool holds;
+    cluster->until_ns = cluster->clock.now_ns + limit_ns;
+    while (!(holds = condition(context)) && cluster->clock.now_ns < cluster->until_ns) {
         busy_rounds = sim_cluster_step(cluster) ? busy_rounds + 1 : 0;
         ASSERT(busy_rounds < MAX_BUSY_ROUNDS);
     }
-    return true;
+    cluster->until_ns = WAKE_NEVER;
+    return holds;
 }
 
 static bool never(void *context)

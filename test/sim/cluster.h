@@ -69,7 +69,7 @@ struct sim_cluster {
     struct cm *cm;
     struct sim_server servers[SIM_MAX_SERVERS]; /* server number n is at n - 1 */
     struct sim_client clients[SIM_MAX_CLIENTS];
-    uint64_t rounds;
+    uint64_t until_ns; /* the clock does not jump further; inside sim_cluster_run */
 };
 
 /* Returns when every session is ready and the servers had time to find each other. */

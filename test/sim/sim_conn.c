@@ -218,13 +218,15 @@ int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned co
             !sim_fabric_registered(conn->endpoint->fabric, iov[i].data, iov[i].bytes))
             return ROWAN_EINVALID;
     }
-    if (bytes == 0 || bytes > FABRIC_MAX_MESSAGE_BYTES)
+    if (bytes > FABRIC_MAX_MESSAGE_BYTES)
         return ROWAN_EINVALID;
-    if (conn->messages >= network->options.max_messages) {
+    if (conn->messages >= network->options.max_messages ||
+        conn->message_bytes + bytes > SIM_MAX_UNRELEASED_BYTES) {
         network->counts.refused++;
         return ROWAN_EAGAIN;
     }
     conn->messages++;
+    conn->message_bytes += bytes;
     struct sim_item *item = item_create(FABRIC_MESSAGE, bytes);
     item->event.bytes = (uint32_t)bytes;
     item->flags = flags;
@@ -293,7 +295,9 @@ void sim_message_release(struct fabric_conn *head, uint64_t message)
         conn->unreleased = item->next;
     if (item->next)
         item->next->previous = item->previous;
-    free(item);
-    if (conn->peer)
+    if (conn->peer) {
         conn->peer->messages--;
+        conn->peer->message_bytes -= item->event.bytes;
+    }
+    free(item);
 }

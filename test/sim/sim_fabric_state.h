@@ -7,7 +7,12 @@
 #include "common/base/random.h"
 #include "test/sim/sim_fabric.h"
 
-enum { SIM_MAX_MEMORIES = 4, SIM_MAX_ENDPOINTS = 256, SIM_MAX_NAME = 64 };
+enum {
+    SIM_MAX_MEMORIES = 4,
+    SIM_MAX_ENDPOINTS = 256,
+    SIM_MAX_NAME = 64,
+    SIM_MAX_UNRELEASED_BYTES = 4 << 20 /* of a connection and direction */
+};
 
 struct sim_network {
     struct sim_network_options options;
@@ -71,8 +76,9 @@ struct sim_conn {
     struct sim_queue incoming; /* for the owner */
     struct sim_queue outgoing; /* sent, not flushed */
     struct sim_item *unreleased;
-    uint32_t messages;   /* in `outgoing`, in the peer's `incoming`, or unreleased there */
-    uint64_t last_at_ns; /* of what went into the peer's `incoming` */
+    uint64_t message_bytes; /* of these: */
+    uint32_t messages;      /* in `outgoing`, in the peer's `incoming`, or unreleased there */
+    uint64_t last_at_ns;    /* of what went into the peer's `incoming` */
 
     /* Blocks, a ring: [landed, flushed) are on their way, [flushed, posted) wait for a flush,
      * [posted, added) are in the open batch. */

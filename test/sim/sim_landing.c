@@ -50,10 +50,11 @@ static bool is_zero(const uint8_t *bytes, size_t count)
 int sim_zone_post(struct fabric_zone *head, uint64_t offset, uint64_t context)
 {
     struct sim_zone *zone = (struct sim_zone *)head;
+    if (offset % FABRIC_STRIDE || offset > zone->pm->bytes ||
+        FABRIC_SEGMENT_BYTES > zone->pm->bytes - offset)
+        return ROWAN_EINVALID;
     if (zone->count - zone->reported == zone->depth)
         return ROWAN_EAGAIN;
-    ASSERT(offset % FABRIC_STRIDE == 0 && offset <= zone->pm->bytes &&
-           FABRIC_SEGMENT_BYTES <= zone->pm->bytes - offset);
     ASSERT(is_zero(zone->pm->base + offset, FABRIC_SEGMENT_BYTES));
     zone->posted[zone->count++ % zone->depth] = (struct sim_posted){offset, context};
     return 0;

@@ -12,6 +12,7 @@
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
+#include "common/entry/entry.h"
 #include "server/index.h"
 #include "stage.h"
 
@@ -382,6 +383,52 @@ static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **s
     }
 }
 
+/* The two blocks of an entry of shard 3, the second one first: they have to be joined elsewhere. */
+static void land_parted_entry(struct stage *stage, uint64_t offset)
+{
+    static uint8_t value[BLOCK_LIMIT];
+    static _Alignas(64) uint8_t block[BLOCK_LIMIT];
+    const struct entry_format format = {.seed = cluster_seed(stage->config),
+                                        .block_limit = BLOCK_LIMIT};
+    const char *key = key_of(3);
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = 3,
+                                  .version = version_make(1, 1),
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = BLOCK_LIMIT,
+                                  .blocks = 2};
+
+    for (uint16_t i = 0; i < 2; i++) {
+        header.block = (uint16_t)(1 - i);
+        uint32_t bytes = entry_encode_block(&format, &header, key, value, block);
+
+        pm_store(&stage->heap->pm, offset, block, bytes);
+        offset += bytes;
+    }
+}
+
+/* Nobody wakes it when there is space again. */
+static void a_digest_role_that_lacks_space_keeps_trying(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_fabric *fabric = stage->fabric;
+    uint32_t posted;
+
+    do { /* until the PM has no free segment */
+        posted = fabric->post_count;
+        assert_true(puppet_seal(fabric, STAGE_CONTROL));
+        stage_run(stage);
+    } while (fabric->post_count > posted);
+    assert_true(fabric->sealed < posted);
+    land_parted_entry(stage, fabric->posts[fabric->sealed].offset);
+    stage_run(stage);
+    for (unsigned i = 0; i < 100; i++) {
+        assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
+    }
+}
+
 /* XXH3 of 32 bytes multiplies what a key's halves and the (public) secret give; where one factor is
  * 0 the other does not matter. */
 static void colliding_key(uint8_t *key, uint32_t number)
@@ -434,6 +481,7 @@ int main(void)
         TEST(a_value_of_many_blocks_is_answered_whole),
         TEST(a_peer_is_told_about_space_whatever_comes_between),
         TEST(a_configuration_with_an_unknown_block_limit_ends_the_server),
+        TEST(a_digest_role_that_lacks_space_keeps_trying),
         TEST(keys_of_two_shards_may_share_a_hash),
     };
 

@@ -206,6 +206,31 @@ static void a_read_does_not_see_a_write_that_a_backup_has_not(void **state)
     stage_finish(cluster, 2);
 }
 
+static void a_put_waits_until_it_is_durable(struct sim_cluster *cluster, uint32_t server)
+{
+    struct stage_answers answers = {0};
+    char key[24];
+    stage_key(cluster, 1, 0, key);
+    assert_int_equal(sim_put(cluster, 0, key, strlen(key), "old", 3, NULL), 0);
+    cluster->servers[server - 1].pm->fence_ns = NS_PER_S;
+    stage_post_put(cluster, 0, key, "new", 3, &answers);
+    sim_cluster_run_for(cluster, NS_PER_S / 2);
+    assert_int_equal(answers.outstanding, 1);
+    assert_got(cluster, 1, key, "old");
+    stage_settle(cluster, &answers);
+    assert_int_equal(answers.good, 1);
+    assert_got(cluster, 1, key, "new");
+    stage_finish(cluster, 1);
+}
+
+static void a_put_waits_until_it_is_durable_on_each_server(void **state)
+{
+    (void)state;
+    for (uint32_t server = 1; server <= 3; server++)
+        a_put_waits_until_it_is_durable(create(&(struct sim_cluster_options){.clients = 2}),
+                                        server);
+}
+
 static void writes_in_flight_on_a_broken_connection_are_sent_again(void **state)
 {
     (void)state;
@@ -304,6 +329,61 @@ static void racing_conditional_puts_count_exactly(void **state)
     uint32_t value;
     assert_int_equal(sim_get(cluster, 0, "counter", 7, &value, sizeof value, NULL, NULL), 0);
     assert_int_equal(value, 2 * INCREMENTS);
+    stage_finish(cluster, 1);
+}
+
+struct stream {
+    struct sim_cluster *cluster;
+    bool over;
+    uint32_t outstanding, good;
+};
+
+static void post_stream(struct stream *stream);
+
+static void on_stream(const struct rowan_completion *completion)
+{
+    struct stream *stream = completion->context;
+    stream->outstanding--;
+    stream->good += completion->status == 0;
+    if (!stream->over)
+        post_stream(stream);
+}
+
+static void post_stream(struct stream *stream)
+{
+    const struct session_request request = {.type = MESSAGE_PUT,
+                                            .key = "key",
+                                            .key_bytes = 3,
+                                            .value = "stream",
+                                            .value_bytes = 6,
+                                            .callback = on_stream,
+                                            .context = stream};
+    assert_int_equal(session_post(stream->cluster->clients[1].session, &request), 0);
+    stream->outstanding++;
+}
+
+static bool stream_is_out(void *context)
+{
+    return ((const struct stream *)context)->outstanding == 0;
+}
+
+static void a_conditional_put_is_not_kept_waiting_by_a_stream_of_puts(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster =
+        create(&(struct sim_cluster_options){.clients = 2, .max_delay_ns = 100 * NS_PER_US});
+    struct stream stream = {.cluster = cluster};
+    for (int i = 0; i < 16; i++)
+        post_stream(&stream);
+    sim_cluster_run_for(cluster, 10 * NS_PER_MS);
+    uint64_t start_ns = cluster->clock.now_ns;
+    assert_int_equal(sim_put_if(cluster, 0, "key", 3, "a", 1, 7, NULL), ROWAN_EVERSION);
+    assert_int_equal(sim_del(cluster, 0, "key", 3), 0);
+    assert_true(cluster->clock.now_ns - start_ns < 100 * NS_PER_MS);
+    stream.over = true;
+    assert_true(sim_cluster_run(cluster, stream_is_out, &stream, NS_PER_S));
+    assert_true(stream.good > 100);
+    assert_int_equal(sim_put(cluster, 0, "key", 3, "a", 1, NULL), 0);
     stage_finish(cluster, 1);
 }
 
@@ -413,8 +493,10 @@ int main(void)
         cmocka_unit_test(puts_are_acknowledged_while_a_backup_is_stopped),
         cmocka_unit_test(puts_wait_for_a_dry_landing_zone_and_none_fails),
         cmocka_unit_test(a_read_does_not_see_a_write_that_a_backup_has_not),
+        cmocka_unit_test(a_put_waits_until_it_is_durable_on_each_server),
         cmocka_unit_test(writes_in_flight_on_a_broken_connection_are_sent_again),
         cmocka_unit_test(racing_conditional_puts_count_exactly),
+        cmocka_unit_test(a_conditional_put_is_not_kept_waiting_by_a_stream_of_puts),
         cmocka_unit_test(a_full_server_refuses_writes_and_goes_on_reading),
         cmocka_unit_test(garbage_closes_its_own_connection_only),
         cmocka_unit_test(a_client_that_asks_and_goes_harms_nobody),
