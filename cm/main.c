@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/reactor/descriptors.h"
 
 enum { EXIT_USAGE = 2 };
 
@@ -81,9 +82,10 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
     if (error) {
         code = complain("cannot start", NULL, error);
     } else {
-        log_event(LOG_INFO, "started", "address=%s servers=%s replicas=%llu coord_dir=%s",
+        log_event(LOG_INFO, "started",
+                  "address=%s servers=%s replicas=%llu coord_dir=%s descriptors=%llu",
                   settings->address, settings->servers, (unsigned long long)settings->replicas,
-                  settings->coord_dir);
+                  settings->coord_dir, (unsigned long long)descriptors_raise());
         reactor_run(reactor);
         code = cm_error(cm) ? EXIT_FAILURE : EXIT_SUCCESS;
         log_event(LOG_INFO, "stopped", "error=%s", error_name(cm_error(cm)));

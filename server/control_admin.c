@@ -55,7 +55,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->digests = control->options.digests;
     status->reactors = control->options.reactors;
     status->uptime_seconds = (control->now_ns - control->start_ns) / NS_PER_S;
-    if (!control->config)
+    if (!control->shards)
         return;
     status->term = control->config->term;
     status->segments = store_segments(common->store);
@@ -70,7 +70,7 @@ static void send_status(struct control *control, struct link *link, uint32_t tag
 {
     Rowan__ServerStatus status;
     fill_status(control, &status);
-    uint32_t room = control->config ? control->config->shard_count : 0;
+    uint32_t room = control->shards ? control->config->shard_count : 0;
     Rowan__ShardStatus *rows = calloc(room + 1, sizeof *rows);
     Rowan__ShardStatus **pointers = calloc(room + 1, sizeof(Rowan__ShardStatus *));
     if (rows && pointers) {
@@ -96,7 +96,7 @@ static void send_status(struct control *control, struct link *link, uint32_t tag
 
 static int start_digest(struct control *control, struct link *link, uint32_t tag, uint32_t id)
 {
-    const struct shard *row = control->config && id < STORE_SHARD_IDS
+    const struct shard *row = control->shards && id < STORE_SHARD_IDS
                                   ? cluster_shard(control->config, (uint16_t)id)
                                   : NULL;
     if (!row || !control->shards[row - control->config->shards])

@@ -147,6 +147,17 @@ static int open_store(struct control *control, const struct cluster_config *conf
     return 0;
 }
 
+/* Blocks that this server can encode, and its fabric can send. */
+static int check_block_limit(const struct control *control, const struct cluster_config *config)
+{
+    uint32_t most = fabric_caps(control->common->fabric)->block_limit;
+    if (most > ENTRY_MAX_BLOCK_LIMIT)
+        most = ENTRY_MAX_BLOCK_LIMIT;
+    return config->block_limit >= ENTRY_MIN_BLOCK_LIMIT && config->block_limit <= most
+               ? 0
+               : ROWAN_EUNSUPPORTED;
+}
+
 /* The first configuration takes effect when the store is formatted: until then no peer is admitted.
  * A newer one that comes meanwhile takes its place. */
 static void prepare_first(struct control *control, struct cluster_config *config)
@@ -156,11 +167,13 @@ static void prepare_first(struct control *control, struct cluster_config *config
         control->coming = config;
         return;
     }
+    int error = check_block_limit(control, config);
     const struct store_identity identity = store_owner(control, config);
-    int error = store_format_start(control->common->pm, &identity, &control->format);
+    if (!error)
+        error = store_format_start(control->common->pm, &identity, &control->format);
     if (error) {
         cluster_release(config);
-        server_fail(control->common, error, "the PM file could not be formatted");
+        server_fail(control->common, error, "the first configuration cannot be used");
         return;
     }
     control->coming = config;
@@ -217,7 +230,7 @@ static void apply(struct control *control, struct cluster_config *config)
     bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
                  self->workers == control->options.workers;
     const struct cluster_config *known = control->config ? control->config : control->coming;
-    if (!valid || (known && config->term <= known->term)) {
+    if (!valid || (known && (config->term <= known->term || config->cluster != known->cluster))) {
         log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);
         cluster_release(config);
         return;
@@ -262,7 +275,8 @@ static void cm_message(struct control *control, const struct fabric_event *event
         return;
     }
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE) {
-        server_fail(control->common, message->failure->error, message->failure->detail);
+        error = message->failure->error < 0 ? message->failure->error : ROWAN_EREFUSED;
+        server_fail(control->common, error, message->failure->detail);
     } else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS &&
                message->configuration_is->configuration.len > 0) {
         const ProtobufCBinaryData *bytes = &message->configuration_is->configuration;

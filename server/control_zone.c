@@ -55,6 +55,8 @@ static void append(struct control *control, struct blog_segment *segment)
 {
     if (control->newest) {
         atomic_store_explicit(&control->newest->next, segment, memory_order_release);
+        for (uint32_t i = 0; i < control->options.digests; i++)
+            inbox_wake(digest_inbox(control->digests[i]));
     } else {
         control->oldest = segment;
         for (uint32_t i = 0; i < control->options.digests; i++) {

@@ -37,6 +37,7 @@ struct digest {
     struct digest_jobs jobs;
     uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
     uint64_t look_ns;       /* when */
+    bool stuck;             /* in front of a block that found no space or memory (D2) */
     _Atomic uint64_t entries;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
@@ -152,11 +153,10 @@ static bool scan_step(struct digest *digest)
     uint32_t offset, bytes;
     switch (entry_scan_next(&digest->scan, !sealed, &header, &offset, &bytes)) {
     case ENTRY_SCAN_BLOCK:
-        if (take_block(digest, &header, digest->current->offset + offset)) {
+        digest->stuck = take_block(digest, &header, digest->current->offset + offset) != 0;
+        if (digest->stuck)
             digest->scan.position = offset;
-            return false;
-        }
-        return true;
+        return !digest->stuck;
     case ENTRY_SCAN_STOPPED:
         return sealed;
     case ENTRY_SCAN_END:
@@ -212,7 +212,7 @@ static void take_notes(struct digest *digest)
 }
 
 /* After work the open segment is looked at soon, then ever more seldom, then not at all until a
- * note, or whoever shares this thread, wakes the role. */
+ * note, or whoever shares this thread, wakes the role; unless it is stuck, which nobody else ends. */
 static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_t *wake_ns)
 {
     if (busy) {
@@ -225,8 +225,9 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
     if (now_ns >= digest->look_ns) {
         digest->look_after_ns *= 2;
         if (digest->look_after_ns > DIGEST_LOOK_MAX_NS) {
-            digest->look_after_ns = 0;
-            return;
+            digest->look_after_ns = digest->stuck ? DIGEST_LOOK_MAX_NS : 0;
+            if (!digest->stuck)
+                return;
         }
         digest->look_ns = now_ns + digest->look_after_ns;
     }

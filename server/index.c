@@ -250,15 +250,27 @@ void index_prefetch_entry(const struct index *index, uint64_t hash)
     }
 }
 
+static bool item_is_damaged(const struct index *index, uint64_t item)
+{
+    uint64_t offset = item_offset(item);
+    return entry_verify(index->format, pm_at(index->pm, offset), index->pm->bytes - offset, NULL);
+}
+
+/* *damaged is set to an entry of the same tag that is damaged, if one was met: it may have been the
+ * key's. Two keys rarely share a tag, so that the checksum is rarely looked at. */
 static uint64_t chain_find(const struct index *index, const struct index_bucket *bucket,
-                           uint64_t hash, const void *key, uint32_t key_bytes)
+                           uint64_t hash, const void *key, uint32_t key_bytes, uint64_t *damaged)
 {
     uint32_t left = atomic_load_explicit(&index->chain_limit, memory_order_relaxed);
     for (; bucket && left > 0; bucket = index_bucket_next(bucket), left--)
         for (unsigned i = 0; i < INDEX_BUCKET_ITEMS; i++) {
             uint64_t item = item_load(bucket, i);
-            if (item_has_tag(item, hash) && item_has_key(index, item, key, key_bytes))
+            if (!item_has_tag(item, hash))
+                continue;
+            if (item_has_key(index, item, key, key_bytes))
                 return item_offset(item);
+            if (item_is_damaged(index, item))
+                *damaged = item_offset(item);
         }
     return 0;
 }
@@ -268,12 +280,13 @@ uint64_t index_find(const struct index *index, uint64_t hash, const void *key, u
     uint64_t before = atomic_load_explicit(&index->step, memory_order_acquire);
     for (;;) {
         const struct index_bucket *bucket = bucket_at_step(index, hash, before);
-        uint64_t offset = chain_find(index, bucket, hash, key, key_bytes);
+        uint64_t damaged = 0;
+        uint64_t offset = chain_find(index, bucket, hash, key, key_bytes, &damaged);
         if (offset)
             return offset;
         uint64_t after = atomic_load_explicit(&index->step, memory_order_acquire);
         if (!bucket_was_split(hash_bucket(hash, step_buckets(before)), before, after))
-            return 0;
+            return damaged;
         before = after;
     }
 }
@@ -516,9 +529,7 @@ static int item_replace(struct index *index, _Atomic uint64_t *place, uint64_t v
                         uint64_t offset, uint64_t *previous)
 {
     uint64_t item = atomic_load_explicit(place, memory_order_acquire);
-    struct entry_header header;
-    entry_peek(pm_at(index->pm, item_offset(item)), &header);
-    if (header.version >= version)
+    if (entry_version(pm_at(index->pm, item_offset(item))) >= version)
         return INDEX_OLDER;
     /* Only a swap can come between, and it keeps key and version. */
     while (!atomic_compare_exchange_strong_explicit(place, &item, item_with_offset(item, offset),

@@ -36,7 +36,9 @@ void index_destroy(struct index *index);
 void index_prefetch(const struct index *index, uint64_t hash);
 void index_prefetch_entry(const struct index *index, uint64_t hash);
 
-/* index_find: the offset of the key's entry (a put or a tombstone), or 0. Any thread. */
+/* index_find: the offset of the key's entry (a put or a tombstone), or 0. Any thread. Where there is
+ * none, but a damaged entry that may have been the key's, it is that one's: a caller that checks the
+ * checksum says "damaged" and not "not found". */
 uint64_t index_find(const struct index *index, uint64_t hash, const void *key, uint32_t key_bytes);
 
 enum index_update { INDEX_INSERTED, INDEX_REPLACED, INDEX_OLDER };

@@ -20,6 +20,7 @@ int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset)
         if (log->open)
             store_transition(log->store, log->segment, SEGMENT_USED);
         log->open = true;
+        log->segments++;
         log->segment = segment;
         log->tail = 0;
     }

@@ -13,9 +13,10 @@ struct log {
     struct store *store;
     enum segment_owner owner;
     uint32_t owner_number;
-    bool open;        /* there is a current segment */
-    uint64_t segment; /* the current one */
-    uint32_t tail;    /* bytes of it that are given away */
+    bool open;         /* there is a current segment */
+    uint64_t segment;  /* the current one */
+    uint32_t tail;     /* bytes of it that are given away */
+    uint64_t segments; /* taken since the start */
 };
 
 void log_init(struct log *log, struct store *store, enum segment_owner owner,

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/cluster/cluster.h"
+#include "common/reactor/descriptors.h"
 #include "server/server.h"
 #include "server/store.h"
 
@@ -165,10 +166,11 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
     if (error)
         return fail("cannot serve at", settings->address, error);
     log_event(LOG_INFO, "server_started",
-              "server=%lu fabric=%s pm=%s durability=%s workers=%lu digests=%lu reactors=%lu",
+              "server=%lu fabric=%s pm=%s durability=%s workers=%lu digests=%lu reactors=%lu "
+              "descriptors=%lu",
               settings->server, fabric_caps(fabric)->backend, pm->backend,
               pm_durability_name(pm->durability), settings->workers, settings->digests,
-              settings->reactors);
+              settings->reactors, descriptors_raise());
     int status = run(server);
     log_event(LOG_INFO, "server_stopped", "server=%lu", settings->server);
     server_destroy(server);

@@ -133,11 +133,11 @@ bool digest_jobs_poll(struct digest_jobs *jobs, struct inbox *outbox, const stru
     if (!job->done && digest_step(job, pm, format))
         return true;
     job->done = true;
-    struct digest_job *next = job->next; /* a job that was pushed is the control role's */
+    struct digest_job *next = job->next; /* once it is handed over, the job is the receiver's */
     if (note_push(outbox, &(struct note){.kind = NOTE_DIGEST, .job = job}))
         return true; /* no room or no memory now: the next poll tries again */
     jobs->first = next;
-    if (!jobs->first)
+    if (!next)
         jobs->last = NULL;
     return true;
 }

@@ -108,6 +108,7 @@ struct poller server_poller(struct server *server, uint32_t role)
 static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endpoint)
 {
     struct event_source source;
+    fabric_endpoint_reactor(endpoint, reactor);
     fabric_endpoint_source(endpoint, &source);
     return reactor_add_source(reactor, &source);
 }

@@ -368,7 +368,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 
     /* Before the post and the fence: the end of a client may start writes that waited for it. */
     bury_doomed(worker);
-    busy |= worker_write_advance(worker);
+    busy |= worker_write_advance(worker, now_ns, wake_ns);
     busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
                              &worker->common->format);
     fabric_flush(worker->endpoint);
@@ -383,13 +383,9 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     memset(worker, 0, sizeof *worker);
     worker->common = common;
     worker->number = number;
-    worker->value = malloc(ENTRY_MAX_VALUE_BYTES);
-    int error = worker->value ? 0 : ROWAN_ENOMEM;
+    int error = write_table_init(&worker->ops);
     if (error)
         goto fail;
-    error = write_table_init(&worker->ops);
-    if (error)
-        goto fail_value;
     error = inbox_init(&worker->inbox, NOTE_CAPACITY);
     if (error)
         goto fail_ops;
@@ -408,8 +404,6 @@ fail_inbox:
     inbox_fini(&worker->inbox);
 fail_ops:
     write_table_fini(&worker->ops);
-fail_value:
-    free(worker->value);
 fail:
     free(worker);
     return error;
@@ -431,7 +425,6 @@ void worker_destroy(struct worker *worker)
     digest_jobs_drop(&worker->jobs);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);
-    free(worker->value);
     free(worker);
 }
 

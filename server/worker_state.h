@@ -23,7 +23,8 @@ enum {
     WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
 };
 
-#define WORKER_RECONNECT_NS (20 * NS_PER_MS)
+#define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
+#define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
 
 struct peer {
     enum link_kind kind;
@@ -88,8 +89,8 @@ struct worker {
 
     struct digest_jobs jobs;
 
-    uint8_t *value; /* room for the largest; of a reply that has too many pieces */
     uint8_t key[ENTRY_MAX_KEY_BYTES];
+    uint8_t value[ENTRY_MAX_VALUE_BYTES]; /* of a reply, what is copied */
     _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
 };
 
@@ -120,8 +121,9 @@ void worker_release(struct client_link *client, uint64_t message);
  * room for the refusal: then nothing happened and the message stays the caller's. */
 bool worker_write(struct worker *worker, const struct request *request);
 
-/* Posts what the poll stored and added, completes what has landed. True if anything moved. */
-bool worker_write_advance(struct worker *worker);
+/* Posts what the poll stored and added, completes what has landed. True if anything moved; lowers
+ * *wake_ns while a local fence is under way. */
+bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
 
 /* The client's connection has gone. */
 void worker_write_forget(struct worker *worker, struct client_link *client);

@@ -125,9 +125,12 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
     const struct entry_format *format = &worker->common->format;
     op->bytes = entry_bytes(format, request->key_bytes, request->value_bytes);
     op->blocks = entry_blocks(format, request->key_bytes, request->value_bytes);
+    uint64_t segments = worker->log.segments;
     int error = log_reserve(&worker->log, op->bytes, &op->offset);
     if (error)
         return error;
+    if (worker->log.segments != segments)
+        inbox_wake(&worker->outbox); /* the control role says "full" in time */
     op->shard = shard;
     op->version = version_make(shard->epoch, ++shard->counter);
     op->batch = worker->batch;
@@ -332,13 +335,16 @@ static bool advance_fences(struct worker *worker)
     return any;
 }
 
-bool worker_write_advance(struct worker *worker)
+bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     bool any = complete_landed(worker);
     any |= reply_again(worker);
     /* Completions may have started writes that waited: post after them. */
     worker_peer_post(worker);
     any |= advance_fences(worker);
+    /* The PM wakes one thread when a fence is done, which need not be this one. */
+    if (worker->fence_count && now_ns + WORKER_FENCE_LOOK_NS < *wake_ns)
+        *wake_ns = now_ns + WORKER_FENCE_LOOK_NS;
     return any;
 }
 

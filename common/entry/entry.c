@@ -257,6 +257,15 @@ int entry_decode(const struct entry_format *format, const void *at, size_t room,
     return block_check(format, at, room, header, bytes, &looked);
 }
 
+/* The header of a first block; false if it was damaged since its checksum was checked. */
+static bool first_header(const void *at, struct entry_header *header)
+{
+    struct raw_header raw;
+    memcpy(&raw, at, sizeof(raw));
+    *header = header_unpack(&raw);
+    return raw_sound(&raw, header) && header->block == 0;
+}
+
 void entry_peek(const void *at, struct entry_header *header)
 {
     struct raw_header raw;
@@ -317,9 +326,7 @@ bool entry_key_equals(const struct entry_format *format, const void *at, const v
                       uint32_t key_bytes)
 {
     struct entry_header header;
-    entry_peek(at, &header);
-    ASSERT_COSTLY(header.block == 0);
-    if (header.key_bytes != key_bytes)
+    if (!first_header(at, &header) || header.key_bytes != key_bytes)
         return false;
     for (uint32_t from = 0; from < key_bytes;) {
         struct entry_piece piece = payload_piece(format, at, from, key_bytes);
@@ -333,8 +340,8 @@ bool entry_key_equals(const struct entry_format *format, const void *at, const v
 uint32_t entry_key(const struct entry_format *format, const void *at, void *out)
 {
     struct entry_header header;
-    entry_peek(at, &header);
-    ASSERT_COSTLY(header.block == 0);
+    if (!first_header(at, &header))
+        return 0;
     for (uint32_t from = 0; from < header.key_bytes;) {
         struct entry_piece piece = payload_piece(format, at, from, header.key_bytes);
         memcpy((uint8_t *)out + from, piece.data, piece.bytes);

@@ -29,6 +29,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     ENTRY_ALIGN = 64,
@@ -113,6 +114,15 @@ int entry_decode(const struct entry_format *format, const void *at, size_t room,
  * its checksum. Asserts what entry_decode would refuse cheaply. */
 void entry_peek(const void *at, struct entry_header *header);
 
+/* entry_version: the version field as it stands, of a block that was checked once; asserts nothing, for
+ * bytes that may have been damaged since. */
+static inline uint64_t entry_version(const void *at)
+{
+    uint64_t version;
+    memcpy(&version, (const uint8_t *)at + 8, sizeof version);
+    return version;
+}
+
 /* entry_verify: checks every block of the contiguous entry at `at`. Returns 0, ROWAN_EDAMAGED or
  * ROWAN_EFORMAT; `bytes` (of the whole entry) may be NULL. */
 int entry_verify(const struct entry_format *format, const void *at, size_t room, uint32_t *bytes);
@@ -126,11 +136,12 @@ struct entry_piece {
 
 enum { ENTRY_KEY_PIECES = 6 }; /* a 1024 B key in blocks of ENTRY_MIN_BLOCK_LIMIT */
 
-/* True if the entry at `at` has exactly this key. */
+/* True if the entry at `at` has exactly this key; false too if the header was damaged since. */
 bool entry_key_equals(const struct entry_format *format, const void *at, const void *key,
                       uint32_t key_bytes);
 
-/* Copies the key out of the entry; returns its bytes. `out` has ENTRY_MAX_KEY_BYTES. */
+/* Copies the key out of the entry; returns its bytes, or 0 if the header was damaged since it was
+ * checked. `out` has ENTRY_MAX_KEY_BYTES. */
 uint32_t entry_key(const struct entry_format *format, const void *at, void *out);
 
 /* The value as pieces, in order, straight in the entry. Returns their number, at most `max`; starts

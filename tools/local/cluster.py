@@ -207,7 +207,7 @@ class Starter:
 
     def spawn(self, name, command, pm_path=""):
         log = os.path.join(self.directory, "log", name + ".log")
-        with open(log, "ab") as file:
+        with open(log, "wb") as file:
             child = subprocess.Popen(
                 command,
                 cwd=self.directory,
@@ -340,10 +340,12 @@ def start(options, programs, announce):
 
 
 def last_sentence(log, code):
+    """What the program said to a person; else its last line, be it a log event or a crash."""
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file if line.strip()]
+    said = [line for line in lines if line.startswith(("rowan-server: ", "rowan-cm: "))]
     if lines:
-        return lines[-1]
+        return (said or lines[-1:])[0]
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 

@@ -183,7 +183,10 @@ static int command_run(const struct settings *settings, const char *cm)
     }
     if (*settings->acked)
         error = acked_open(settings->acked, profile->name, &options.acked_fd);
-    code = error ? failed(settings->acked, error) : run(&options, settings->json);
+    if (error == ROWAN_EINVALID)
+        code = usage("the --acked file records writes of another profile");
+    else
+        code = error ? failed(settings->acked, error) : run(&options, settings->json);
     if (options.acked_fd >= 0)
         close(options.acked_fd);
     profile_destroy(profile);

@@ -141,6 +141,30 @@ static void a_claim_stored_but_not_done_is_voided_and_breaks(void **state)
     a_claim_that_is_late_is_voided_and_breaks(STEP_STORED);
 }
 
+/* A sender that is dead needs no second's grace. Its steps up to S2 are made by hand: a hook could
+ * not leave the steps half done. */
+static void a_claim_of_the_dead_is_voided_at_once(void **state)
+{
+    struct shm_welcome welcome;
+    struct zone_control *control;
+    void *memory;
+    int fds[2];
+
+    (void)state;
+    zone_describe((struct shm_zone *)world.sides[OWNER].zone, &welcome, fds);
+    assert_int_equal(memory_map(fds[0], zone_control_bytes(DEPTH), &memory), 0);
+    control = memory;
+    atomic_store(&control->senders[((struct shm_conn *)passive[STOPPED])->zone_member].intent, 1);
+    atomic_store(&control->position, position_pack(0, 1, BYTES / FABRIC_STRIDE));
+    side_close(&world, STOPPED);
+    others_send(FIT);
+    owner_waits(SHM_VOID_NS / 100);
+    owner_waits(SHM_VOID_NS / 100);
+    assert_int_equal(owner_count(FABRIC_SEALED), 1);
+    assert_true(side_event(&world.sides[OWNER], FABRIC_SEALED, 0)->quiet);
+    munmap(memory, zone_control_bytes(DEPTH));
+}
+
 /* --- the slot goes to n + depth while its old sender sleeps --- */
 
 static void reuse_the_slot(void)
@@ -353,6 +377,13 @@ static int close_fencing(void **state)
     return close_all(state);
 }
 
+static void nothing_has_been_asked_yet(void)
+{
+    for (unsigned i = 0; i < 100; i++) /* a sync that was asked for would begin by itself */
+        wait_pause();
+    assert_int_equal(atomic_load(&syncs), 0);
+}
+
 /* Two blocks are stored, their sync hangs. False: the host has no disk to sync to. */
 static bool send_into_a_slow_medium(void)
 {
@@ -361,7 +392,10 @@ static bool send_into_a_slow_medium(void)
     if (pm->durability != PM_FENCE || strcmp(pm->backend, "file") != 0)
         return false;
     pm_file_set_sync(pm, slow_sync);
+    stop.at = STEP_STORED;
+    stop.run = nothing_has_been_asked_yet;
     send_block(STOPPED, 64);
+    assert_int_equal(stop.times, 1);
     assert_true(WAIT_FOR(atomic_load(&syncs) == 1));
     send_block(STOPPED, 64); /* its store came after the sync had begun: it needs the next */
     world_poll_times(&world, 100);
@@ -410,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_claim_not_stored_for_long_is_voided_and_breaks),
         CASE(a_claim_stored_but_not_done_is_voided_and_breaks),
+        CASE(a_claim_of_the_dead_is_voided_at_once),
         CASE(a_late_sender_harms_no_later_segment),
         CASE(a_sender_that_has_not_claimed_goes_to_the_segment_of_now),
         CASE(a_segment_left_full_is_closed_by_the_next_sender),

@@ -224,6 +224,27 @@ static void model_step(struct fixture *fixture, struct random *random, struct mo
     }
 }
 
+static void a_damaged_entry_is_never_taken_for_no_entry(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    fixture_init(&fixture, MIB);
+    uint64_t offset = append(&fixture, 1, 5), previous;
+    uint64_t newer = append(&fixture, 1, 6);
+    assert_int_equal(update(&fixture, 1, 5, offset, &previous), INDEX_INSERTED);
+    uint8_t *entry = fixture.log.heap->pm.base + offset;
+    for (uint32_t bit = 0; bit < ENTRY_ALIGN * 8; bit++) {
+        entry[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_int_equal(find(&fixture, 1), offset);
+        entry[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    /* A new put of a key whose entry is damaged goes beside it, and is found. */
+    entry[ENTRY_HEADER_BYTES] ^= 1;
+    assert_int_equal(update(&fixture, 1, 6, newer, &previous), INDEX_INSERTED);
+    assert_int_equal(find(&fixture, 1), newer);
+    fixture_fini(&fixture);
+}
+
 static void random_operations_agree_with_a_model(void **state)
 {
     (void)state;
@@ -437,6 +458,7 @@ int main(void)
         cmocka_unit_test(a_tombstone_is_found_like_a_put),
         cmocka_unit_test(keys_with_one_hash_are_told_apart),
         cmocka_unit_test(long_chains_are_split_in_order),
+        cmocka_unit_test(a_damaged_entry_is_never_taken_for_no_entry),
         cmocka_unit_test(random_operations_agree_with_a_model),
         cmocka_unit_test(every_key_is_found_at_every_level_up_to_three_million),
         cmocka_unit_test(a_swapped_item_keeps_its_place_through_growth),

@@ -242,9 +242,11 @@ static int puppet_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uin
 
 static int puppet_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context)
 {
-    (void)zone;
-    (void)offset;
-    (void)context;
+    struct puppet_fabric *puppet =
+        (struct puppet_fabric *)((char *)zone - offsetof(struct puppet_fabric, zone));
+
+    ASSERT(puppet->post_count < 64);
+    puppet->posts[puppet->post_count++] = (struct puppet_post){offset, context};
     return 0;
 }
 
@@ -352,6 +354,17 @@ bool puppet_land(struct puppet_conn *conn)
         return false;
     conn->in_flight -= conn->batch_blocks[conn->batch_first % 1024];
     push(conn, FABRIC_LANDED)->context = conn->batches[conn->batch_first++ % 1024];
+    return true;
+}
+
+bool puppet_seal(struct puppet_fabric *puppet, uint32_t index)
+{
+    struct puppet_endpoint *at = &puppet->endpoints[index];
+
+    if (puppet->sealed == puppet->post_count)
+        return false;
+    at->events[at->event_tail++ % PUPPET_EVENTS] = (struct fabric_event){
+        .kind = FABRIC_SEALED, .quiet = true, .context = puppet->posts[puppet->sealed++].context};
     return true;
 }
 

@@ -51,6 +51,10 @@ struct puppet_fabric {
     struct puppet_endpoint endpoints[PUPPET_ENDPOINTS];
     struct fabric_zone zone;
     bool zone_is_open;
+    struct puppet_post {
+        uint64_t offset, context;
+    } posts[64]; /* of the landing zone, in order */
+    uint32_t post_count, sealed;
     struct puppet_sent sent[PUPPET_SENT];
     uint32_t sent_count, taken;
 };
@@ -75,6 +79,9 @@ void puppet_message(struct puppet_conn *conn, const void *head, uint32_t head_by
 
 /* The oldest posted batch has landed; false if there is none. */
 bool puppet_land(struct puppet_conn *conn);
+
+/* The oldest segment of the landing zone is sealed; false if none is posted. */
+bool puppet_seal(struct puppet_fabric *puppet, uint32_t index);
 
 /* The next message that the server sent, or NULL. */
 const struct puppet_sent *puppet_take(struct puppet_fabric *puppet);

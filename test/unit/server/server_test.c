@@ -12,6 +12,7 @@
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
+#include "common/entry/entry.h"
 #include "server/index.h"
 #include "stage.h"
 
@@ -60,6 +61,21 @@ static void a_put_is_answered_when_it_has_landed(void **state)
 
     assert_int_equal(reply.status, 0);
     assert_int_equal(reply.operation, operation);
+}
+
+static void a_worker_looks_again_while_its_own_fence_is_under_way(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_put(stage, client, key_of(0));
+    stage_hold_fences(stage, true);
+    stage_land_all(stage);
+    assert_true(stage_is_quiet(stage));
+    assert_true(stage->wake_ns <= stage->now_ns + NS_PER_MS);
+    stage_hold_fences(stage, false);
+    stage_run(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
 }
 
 static void a_client_may_ask_and_leave_at_once(void **state)
@@ -296,6 +312,36 @@ static int told_space(struct stage *stage, const struct puppet_conn *peer)
 
 /* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
  * the message found no room. */
+/* As on a fabric with small packets. */
+static void a_value_of_many_blocks_is_answered_whole(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    struct stage *stage = *state;
+    uint8_t *value = malloc(BYTES);
+
+    assert_non_null(value);
+    for (uint32_t i = 0; i < BYTES; i++)
+        value[i] = (uint8_t)(i * 31 >> 7);
+    stage_close(stage);
+    stage_open(stage, 4096);
+    struct puppet_conn *client = stage_client(stage);
+
+    const char *key = key_of(0);
+
+    stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+    stage_get(stage, client, key);
+    stage_run(stage);
+    const struct puppet_sent *sent = &stage->fabric->sent[stage->fabric->taken];
+    struct message_reply reply = stage_reply(stage);
+
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.value_bytes, BYTES);
+    assert_memory_equal(sent->data + sizeof reply, value, BYTES);
+    free(value);
+}
+
 static void a_peer_is_told_about_space_whatever_comes_between(void **state)
 {
     struct stage *stage = *state;
@@ -310,6 +356,77 @@ static void a_peer_is_told_about_space_whatever_comes_between(void **state)
     peer->room = 1;
     stage_run(stage);
     assert_int_equal(told_space(stage, peer), 0);
+}
+
+/* And a tool that asks while the server ends is answered, too. */
+static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **state)
+{
+    static const uint32_t limits[] = {64, 128 << 10, 2 << 20};
+    struct stage *stage = *state;
+
+    for (unsigned i = 0; i < 3; i++) {
+        stage_close(stage);
+        stage_start(stage, BLOCK_LIMIT);
+        struct puppet_conn *tool = stage_tool(stage);
+
+        stage->config->block_limit = limits[i];
+        stage_configure(stage, stage->config);
+        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+        Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
+
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
+        message.get_status = &get;
+        tell(tool, &message, 1);
+        stage_run(stage);
+        assert_int_equal(server_error(stage->server), ROWAN_EUNSUPPORTED);
+        assert_ptr_equal(stage->fabric->sent[stage->fabric->sent_count - 1].conn, tool);
+    }
+}
+
+/* The two blocks of an entry of shard 3, the second one first: they have to be joined elsewhere. */
+static void land_parted_entry(struct stage *stage, uint64_t offset)
+{
+    static uint8_t value[BLOCK_LIMIT];
+    static _Alignas(64) uint8_t block[BLOCK_LIMIT];
+    const struct entry_format format = {.seed = cluster_seed(stage->config),
+                                        .block_limit = BLOCK_LIMIT};
+    const char *key = key_of(3);
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = 3,
+                                  .version = version_make(1, 1),
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = BLOCK_LIMIT,
+                                  .blocks = 2};
+
+    for (uint16_t i = 0; i < 2; i++) {
+        header.block = (uint16_t)(1 - i);
+        uint32_t bytes = entry_encode_block(&format, &header, key, value, block);
+
+        pm_store(&stage->heap->pm, offset, block, bytes);
+        offset += bytes;
+    }
+}
+
+/* Nobody wakes it when there is space again. */
+static void a_digest_role_that_lacks_space_keeps_trying(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_fabric *fabric = stage->fabric;
+    uint32_t posted;
+
+    do { /* until the PM has no free segment */
+        posted = fabric->post_count;
+        assert_true(puppet_seal(fabric, STAGE_CONTROL));
+        stage_run(stage);
+    } while (fabric->post_count > posted);
+    assert_true(fabric->sealed < posted);
+    land_parted_entry(stage, fabric->posts[fabric->sealed].offset);
+    stage_run(stage);
+    for (unsigned i = 0; i < 100; i++) {
+        assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
+    }
 }
 
 /* XXH3 of 32 bytes multiplies what a key's halves and the (public) secret give; where one factor is
@@ -351,6 +468,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
     const struct CMUnitTest tests[] = {
         TEST(a_put_is_answered_when_it_has_landed),
+        TEST(a_worker_looks_again_while_its_own_fence_is_under_way),
         TEST(a_client_may_ask_and_leave_at_once),
         TEST(a_client_may_leave_while_its_write_lands),
         TEST(clients_that_wait_for_one_key_may_all_leave),
@@ -360,7 +478,10 @@ int main(void)
         TEST(room_that_a_poll_makes_is_used_in_that_poll),
         TEST(writes_outlive_the_connection_to_their_backup),
         TEST(a_server_ends_in_the_middle_of_a_digest),
+        TEST(a_value_of_many_blocks_is_answered_whole),
         TEST(a_peer_is_told_about_space_whatever_comes_between),
+        TEST(a_configuration_with_an_unknown_block_limit_ends_the_server),
+        TEST(a_digest_role_that_lacks_space_keeps_trying),
         TEST(keys_of_two_shards_may_share_a_hash),
     };
 

@@ -72,16 +72,16 @@ void stage_run(struct stage *stage)
 
     while (busy) {
         busy = false;
+        stage->wake_ns = WAKE_NEVER;
         for (uint32_t i = 0; i < server_roles(stage->server); i++) {
             struct poller poller = server_poller(stage->server, i);
-            uint64_t wake_ns = WAKE_NEVER;
 
-            busy |= poller.poll(poller.role, stage->now_ns, &wake_ns) == POLL_BUSY;
+            busy |= poller.poll(poller.role, stage->now_ns, &stage->wake_ns) == POLL_BUSY;
         }
     }
 }
 
-void stage_open(struct stage *stage, uint32_t block_limit)
+void stage_start(struct stage *stage, uint32_t block_limit)
 {
     const struct server_options options = {.server = 1,
                                            .incarnation = 100,
@@ -95,12 +95,19 @@ void stage_open(struct stage *stage, uint32_t block_limit)
     *stage = (struct stage){.now_ns = NS_PER_S};
     stage->fabric = puppet_create(block_limit);
     stage->heap = heap_pm_create(128 << 20);
+    stage->pm_ops = *stage->heap->pm.ops;
+    stage->heap->pm.ops = &stage->pm_ops;
     assert_int_equal(
         server_create(&options, &stage->fabric->head, &stage->heap->pm, &stage->server), 0);
     stage_run(stage);
     puppet_connected(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), false);
     stage_run(stage);
     stage->config = make_config(block_limit);
+}
+
+void stage_open(struct stage *stage, uint32_t block_limit)
+{
+    stage_start(stage, block_limit);
     stage_configure(stage, stage->config);
     stage_run(stage);
     stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
@@ -116,6 +123,25 @@ void stage_close(struct stage *stage)
     heap_pm_destroy(stage->heap);
     puppet_destroy(stage->fabric);
     cluster_release(stage->config);
+}
+
+static int fence_never_done(struct pm *pm, struct pm_ticket ticket)
+{
+    (void)pm;
+    (void)ticket;
+    return 0;
+}
+
+static int fence_done(struct pm *pm, struct pm_ticket ticket)
+{
+    (void)pm;
+    (void)ticket;
+    return 1;
+}
+
+void stage_hold_fences(struct stage *stage, bool hold)
+{
+    stage->pm_ops.fence_done = hold ? fence_never_done : fence_done;
 }
 
 static struct puppet_conn *connect_to(struct stage *stage, uint32_t endpoint)

@@ -17,11 +17,16 @@ struct stage {
     struct server *server;
     struct cluster_config *config;
     struct puppet_conn *peer; /* the worker's connection to server 2; NULL: not asked for */
+    struct pm_ops pm_ops;     /* the map's, with fences that the test may hold */
     uint64_t now_ns;
+    uint64_t wake_ns; /* asked for in the last poll */
     uint32_t operations;
 };
 
 enum { STAGE_WORKER = 0, STAGE_CONTROL = 1 };
+
+/* A server that has found its CM, and waits. `block_limit` is the fabric's. */
+void stage_start(struct stage *stage, uint32_t block_limit);
 
 /* Up to the first configuration, and the peer connected. */
 void stage_open(struct stage *stage, uint32_t block_limit);
@@ -49,6 +54,9 @@ uint32_t stage_get(struct stage *stage, struct puppet_conn *client, const char *
 /* The next reply to any client; fails the test if there is none. Value bytes stay in the fabric. */
 struct message_reply stage_reply(struct stage *stage);
 bool stage_is_quiet(struct stage *stage); /* no further reply */
+
+/* No fence is done from now on; or all are. */
+void stage_hold_fences(struct stage *stage, bool hold);
 
 /* All posted batches land at the peer, and those that follow from it. */
 void stage_land_all(struct stage *stage);

@@ -1,0 +1,268 @@
+/* shm_sleep_test.c - what ends the sleep of an endpoint, and that nothing else costs a system call.
+ * No reactor runs: a case arms the endpoint's event source as a reactor would, lets a peer act, and
+ * looks whether the descriptor is readable. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "common/base/error.h"
+#include "common/fabric/shm.h"
+#include "test/unit/fabric/shm_world.h"
+
+enum { OWNER, SENDER, OTHER, SIDES };
+enum {
+    PM_BYTES = 16 << 20,
+    SEGMENT = FABRIC_SEGMENT_BYTES,
+    BLOCK = 64 << 10,
+    FIT = SEGMENT / BLOCK
+};
+
+static struct shm_host host;
+static struct world world;
+static struct fabric_conn *conn, *passive;
+
+static int open_all(void **state)
+{
+    (void)state;
+    shm_host_init(&host);
+    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    side_open_zone(&world, OWNER, 4, 0);
+    world_connect(&world, SENDER, OWNER, 0, &conn, &passive);
+    world_poll_times(&world, 10);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    world_close(&world);
+    shm_host_fini(&host);
+    return 0;
+}
+
+static struct event_source source_of(unsigned side)
+{
+    struct event_source source;
+
+    fabric_endpoint_source(world.sides[side].endpoint, &source);
+    return source;
+}
+
+/* As a reactor: arms, polls once more, and would sleep now. */
+static void fall_asleep(unsigned side)
+{
+    const struct event_source source = source_of(side);
+
+    source.arm(source.context);
+    side_poll(&world, side);
+}
+
+static bool is_woken(unsigned side)
+{
+    struct pollfd wait = {.fd = source_of(side).fd, .events = POLLIN};
+
+    return poll(&wait, 1, 0) == 1;
+}
+
+static void wake_up(unsigned side)
+{
+    const struct event_source source = source_of(side);
+
+    source.disarm(source.context);
+}
+
+/* By a bell, not by the timer that looks after what no bell announces. */
+static bool is_rung(unsigned side)
+{
+    uint64_t rings = 0;
+
+    return read(((struct shm_endpoint *)world.sides[side].endpoint)->event_fd, &rings,
+                sizeof rings) == (ssize_t)sizeof rings;
+}
+
+static int send_one(struct fabric_conn *to, uint32_t bytes)
+{
+    static uint8_t data[60000];
+    const struct fabric_iov iov = {.data = data, .bytes = bytes};
+
+    return fabric_send(to, &iov, 1, FABRIC_COPY, 0);
+}
+
+static void post_block(uint32_t number)
+{
+    assert_int_equal(
+        world_add_block(&world, SENDER, conn, (uint64_t)number % 128 * BLOCK, number, BLOCK), 0);
+    assert_int_equal(fabric_rowan_post(conn, number), 0);
+    fabric_flush(world.sides[SENDER].endpoint);
+}
+
+static void a_message_wakes_a_sleeper_and_costs_no_call_when_awake(void **state)
+{
+    (void)state;
+    assert_int_equal(send_one(conn, 8), 0);
+    fabric_flush(world.sides[SENDER].endpoint);
+    assert_false(is_rung(OWNER));
+    side_poll(&world, OWNER);
+    assert_int_equal(side_count(&world.sides[OWNER], FABRIC_MESSAGE), 1);
+    fall_asleep(OWNER);
+    assert_false(is_woken(OWNER));
+    assert_int_equal(send_one(conn, 8), 0);
+    assert_false(is_woken(OWNER)); /* not flushed yet */
+    fabric_flush(world.sides[SENDER].endpoint);
+    assert_true(is_woken(OWNER));
+    assert_true(is_rung(OWNER));
+    wake_up(OWNER);
+    assert_false(is_woken(OWNER));
+    side_poll(&world, OWNER);
+    assert_int_equal(side_count(&world.sides[OWNER], FABRIC_MESSAGE), 2);
+    assert_int_equal(send_one(conn, 8), 0);
+    fabric_flush(world.sides[SENDER].endpoint);
+    assert_false(is_rung(OWNER));
+}
+
+static void a_message_that_came_before_the_last_poll_is_seen_by_it(void **state)
+{
+    const struct event_source source = source_of(OWNER);
+
+    (void)state;
+    assert_int_equal(send_one(conn, 8), 0);
+    fabric_flush(world.sides[SENDER].endpoint);
+    source.arm(source.context);
+    side_poll(&world, OWNER);
+    assert_int_equal(side_count(&world.sides[OWNER], FABRIC_MESSAGE), 1);
+}
+
+static void each_sleep_is_rung(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 100; i++) {
+        fall_asleep(OWNER);
+        assert_false(is_woken(OWNER));
+        assert_int_equal(send_one(conn, 8), 0);
+        fabric_flush(world.sides[SENDER].endpoint);
+        assert_true(is_rung(OWNER));
+        wake_up(OWNER);
+        side_poll(&world, OWNER);
+    }
+}
+
+static void room_wakes_a_sender_that_had_none(void **state)
+{
+    uint32_t sent = 0;
+
+    (void)state;
+    while (send_one(conn, 1000) == 0)
+        sent++;
+    fall_asleep(SENDER);
+    assert_false(is_woken(SENDER));
+    side_poll(&world, OWNER);
+    for (uint32_t i = 0; i < side_count(&world.sides[OWNER], FABRIC_MESSAGE); i++)
+        fabric_message_release(passive,
+                               side_event(&world.sides[OWNER], FABRIC_MESSAGE, i)->message);
+    fabric_flush(world.sides[OWNER].endpoint);
+    assert_true(is_rung(SENDER));
+    wake_up(SENDER);
+    assert_int_equal(send_one(conn, 1000), 0);
+    assert_true(sent > 0);
+}
+
+static void a_segment_wakes_a_sender_that_had_none(void **state)
+{
+    (void)state;
+    post_block(0);
+    fall_asleep(SENDER);
+    assert_int_equal(fabric_zone_post(world.sides[OWNER].zone, 0, 0), 0);
+    assert_true(is_rung(SENDER));
+    wake_up(SENDER);
+    side_poll(&world, SENDER);
+    assert_int_equal(side_count(&world.sides[SENDER], FABRIC_LANDED), 1);
+}
+
+static void a_full_segment_wakes_its_owner(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(fabric_zone_post(world.sides[OWNER].zone, (uint64_t)i * SEGMENT, i), 0);
+    fall_asleep(OWNER);
+    for (uint32_t i = 0; i < FIT; i++)
+        post_block(i);
+    assert_false(is_woken(OWNER)); /* landing wakes nobody */
+    side_poll(&world, SENDER);
+    post_block(FIT);
+    assert_true(is_rung(OWNER));
+    wake_up(OWNER);
+    side_poll(&world, OWNER);
+    assert_int_equal(side_count(&world.sides[OWNER], FABRIC_SEALED), 1);
+}
+
+static void a_connection_and_its_end_wake(void **state)
+{
+    struct fabric_conn *other;
+    uint32_t accepted;
+
+    (void)state;
+    accepted = side_count(&world.sides[OWNER], FABRIC_ACCEPTED);
+    fall_asleep(OWNER);
+    assert_int_equal(fabric_connect(world.sides[OTHER].endpoint, host.backend.address(&host, OWNER),
+                                    0, 0, &other),
+                     0);
+    assert_true(is_woken(OWNER));
+    wake_up(OWNER);
+    side_poll(&world, OWNER);
+    assert_int_equal(side_count(&world.sides[OWNER], FABRIC_ACCEPTED), accepted + 1);
+    fall_asleep(OWNER);
+    assert_false(is_woken(OWNER));
+    fabric_conn_close(conn);
+    assert_true(is_woken(OWNER));
+    wake_up(OWNER);
+    side_poll(&world, OWNER);
+    assert_int_equal(side_count(&world.sides[OWNER], FABRIC_CLOSED), 1);
+}
+
+static void what_only_time_brings_sets_the_timer(void **state)
+{
+    struct pollfd wait = {.fd = source_of(OTHER).fd, .events = POLLIN};
+    struct fabric_conn *other;
+
+    (void)state;
+    fall_asleep(OTHER); /* nothing to wait for */
+    assert_int_equal(poll(&wait, 1, 30), 0);
+    wake_up(OTHER);
+    /* The owner is not polled: no answer will come, and the handshake has a limit. */
+    assert_int_equal(fabric_connect(world.sides[OTHER].endpoint, host.backend.address(&host, OWNER),
+                                    0, 0, &other),
+                     0);
+    fall_asleep(OTHER);
+    assert_int_equal(poll(&wait, 1, 20000), 1);
+    host.skipped_ns += 2 * SHM_HANDSHAKE_NS;
+    wake_up(OTHER);
+    side_poll(&world, OTHER);
+    host.skipped_ns += 2 * SHM_HANDSHAKE_NS;
+    fall_asleep(OTHER);
+    side_poll(&world, OTHER);
+    assert_int_equal(side_count(&world.sides[OTHER], FABRIC_CLOSED), 1);
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_message_wakes_a_sleeper_and_costs_no_call_when_awake),
+        CASE(a_message_that_came_before_the_last_poll_is_seen_by_it),
+        CASE(each_sleep_is_rung),
+        CASE(room_wakes_a_sender_that_had_none),
+        CASE(a_segment_wakes_a_sender_that_had_none),
+        CASE(a_full_segment_wakes_its_owner),
+        CASE(a_connection_and_its_end_wake),
+        CASE(what_only_time_brings_sets_the_timer),
+    };
+
+    return cmocka_run_group_tests_name("shm_sleep", tests, NULL, NULL);
+}
