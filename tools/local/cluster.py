@@ -13,16 +13,20 @@ What lies in its directory D:
 import fcntl
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import time
 
-from . import process
+from . import interrupt, process
 
 START_SECONDS = 120
 STOP_SECONDS = 15
 MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
 LARGEST_SERVER = 64
+MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
+MOST_SHARDS = 16384  # CLUSTER_MAX_SHARDS
 OF_A_RUN = ("cm", "cluster.json", "run", "coord")
 
 
@@ -101,10 +105,10 @@ def check_directory(directory):
     if living(directory):
         raise Failure(
             f"a cluster is running in {directory} already; stop it with: "
-            f"rowan-local stop --dir {directory}"
+            f"rowan-local stop --dir {shlex.quote(directory)}"
         )
     names = set(os.listdir(directory))
-    if names & set(OF_A_RUN) or any(name.endswith(".pm") for name in names):
+    if "cluster.json" in names or any(re.fullmatch(r"s\d+\.pm", name) for name in names):
         raise Failure(
             f"{directory} holds the data of an earlier run, and this version cannot start a "
             "cluster from data again; name another directory with --dir, or delete this one "
@@ -207,7 +211,7 @@ class Starter:
 
     def spawn(self, name, command, pm_path=""):
         log = os.path.join(self.directory, "log", name + ".log")
-        with open(log, "ab") as file:
+        with open(log, "ab") as file, interrupt.held():
             child = subprocess.Popen(
                 command,
                 cwd=self.directory,
@@ -216,18 +220,18 @@ class Starter:
                 stderr=file,
                 start_new_session=True,
             )
-        self.children[name] = child
-        self.processes.append(
-            process.Process(
-                name,
-                child.pid,
-                process.start_time(child.pid),
-                address(self.options, name),
-                pm_path,
-                self.options.pm_bytes if pm_path else 0,
+            self.children[name] = child
+            self.processes.append(
+                process.Process(
+                    name,
+                    child.pid,
+                    process.start_time(child.pid),
+                    address(self.options, name),
+                    pm_path,
+                    self.options.pm_bytes if pm_path else 0,
+                )
             )
-        )
-        process.save(self.directory, self.processes)
+            process.save(self.directory, self.processes)
 
     def check_children(self):
         for name, child in self.children.items():
@@ -288,9 +292,9 @@ class Starter:
         first = cm_command(options, self.programs)
         self.programs.find("rowan")
         self.announce()
+        write_settings(options)
         for name in ("run", "log", "coord"):
             os.makedirs(os.path.join(self.directory, name), exist_ok=True)
-        write_settings(options)
         self.spawn("cm", first)
         self.wait_for_cm(deadline)
         for command in commands:
@@ -302,7 +306,7 @@ class Starter:
         """Ends what was started and removes what was made; the logs stay."""
         process.end_all(self.processes, STOP_SECONDS)
         for child in self.children.values():
-            child.kill()  # for one that an interrupt kept out of the record
+            child.kill()  # for one that a full disk kept out of the record
             child.wait()
         for name in OF_A_RUN:
             remove(os.path.join(self.directory, name))
@@ -328,6 +332,7 @@ def start(options, programs, announce):
             starter = Starter(options, programs, announce)
             try:
                 starter.run()
+                interrupt.over()
             except BaseException:
                 places = [place for place in place_pm(options) if place[0] not in before]
                 starter.take_back(places)

@@ -6,11 +6,12 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+import interrupt
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(TOP, "build", "release")
@@ -38,10 +39,6 @@ PM_SPARE_BYTES = 512 << 20
 
 class Failure(Exception):
     """One sentence for a person."""
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM."""
 
 
 def say(text):
@@ -79,10 +76,18 @@ def build():
 
 
 def local(action, directory, *arguments, out=sys.stderr):
-    return subprocess.run(
+    """In a session of its own: Ctrl-C on the terminal reaches us alone, and we pass it on."""
+    child = subprocess.Popen(
         [LOCAL, action, "--dir", directory, *arguments],
         env={**os.environ, "ROWAN_BIN": BUILD}, stdin=subprocess.DEVNULL, stdout=out,
-    ).returncode  # fmt: skip
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        return child.wait()
+    except BaseException:
+        child.terminate()  # it takes back what it has begun
+        child.wait()
+        raise
 
 
 def pm_bytes(seconds):
@@ -189,10 +194,6 @@ def run(options, directory):
         raise Failure(f"there were errors in: {', '.join(bad)}")
 
 
-def interrupt(number, frame):
-    raise Interrupted()
-
-
 def parse():
     parser = argparse.ArgumentParser(
         prog="quickstart",
@@ -218,8 +219,7 @@ def parse():
 
 def main():
     options = parse()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    interrupt.install()
     os.makedirs(os.path.join(TOP, "build"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="quickstart-", dir=os.path.join(TOP, "build"))
     code = 1
@@ -229,12 +229,13 @@ def main():
     except Failure as failure:
         say(f"quickstart: {failure}")
         say_logs(directory)
-    except Interrupted:
+    except interrupt.Interrupted:
         say("quickstart: interrupted")
     finally:
         if os.path.exists(os.path.join(directory, "run")):
             local("stop", directory, out=subprocess.DEVNULL)
         shutil.rmtree(directory, ignore_errors=True)
+        interrupt.over()
     return code
 
 
