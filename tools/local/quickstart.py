@@ -220,7 +220,7 @@ def parse():
 
 def main():
     options = parse()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in process.INTERRUPTS:
         signal.signal(number, process.interrupt)
     os.makedirs(os.path.join(TOP, "build"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="quickstart-", dir=os.path.join(TOP, "build"))
