@@ -20,6 +20,10 @@ import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOGS = os.path.join(TOP, "build", "logs")
+sys.path.insert(0, os.path.join(TOP, "tools"))
+sys.dont_write_bytecode = True
+
+from local import process  # noqa: E402
 
 SANITIZE = {
     "plain": [],
@@ -32,10 +36,6 @@ SANITIZER_ENVIRONMENT = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=98:second_deadlock_stack=1",
 }
-
-
-class Interrupted(Exception):
-    """Somebody pressed Ctrl-C or sent SIGTERM."""
 
 
 class Count:
@@ -66,24 +66,28 @@ def tail(text, lines):
 def run_command(command, log, environment=None, seconds=1500):
     """Runs a command with its output in build/logs/LOG. Returns its exit code; -1 for too long."""
     path = os.path.join(LOGS, log)
+    child = None
     with open(path, "ab") as file:
-        child = subprocess.Popen(
-            command,
-            cwd=TOP,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
         try:
+            with process.Uninterrupted():
+                child = subprocess.Popen(
+                    command,
+                    cwd=TOP,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **(environment or {})},
+                    start_new_session=True,
+                )
             return child.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             end_child(child)
             file.write(f"\nended after {seconds} s\n".encode())
             return -1
         except BaseException:
-            end_child(child)
+            with process.Uninterrupted():
+                if child:
+                    end_child(child)
             raise
 
 
@@ -201,7 +205,8 @@ def meson_test(folder, name, selection, count, seconds):
     try:
         code = run_command(command, log, environment, seconds)
     finally:
-        sweep(scratch)
+        with process.Uninterrupted():
+            sweep(scratch)
     paths = glob.glob(os.path.join(logs, f"{name}*.json"))
     results = []
     for path in paths:
@@ -293,10 +298,6 @@ def run_stages(stages, quick):
         stages.run(f"build {compiler}-{kind}", 2.0, build, compiler, kind)
 
 
-def interrupt(number, frame):
-    raise Interrupted()
-
-
 def main():
     parser = argparse.ArgumentParser(
         prog="run-all",
@@ -308,14 +309,14 @@ def main():
     )
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+        signal.signal(number, process.interrupt)
     shutil.rmtree(LOGS, ignore_errors=True)
     os.makedirs(LOGS)
     count = Count()
     stages = Stages(count)
     try:
         run_stages(stages, arguments.quick)
-    except Interrupted:
+    except process.Interrupted:
         say("interrupted")
         count.broke("interrupted")
     stages.print_table()

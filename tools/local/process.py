@@ -49,6 +49,45 @@ def start_time(pid):
     return int(fields[19]) if fields else -1
 
 
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM: what was begun is taken back."""
+
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def raise_interrupted():
+    """Once: who is impatient does not interrupt the clean-up that follows."""
+    for name in INTERRUPTS:
+        signal.signal(name, signal.SIG_IGN)
+    raise Interrupted()
+
+
+class Uninterrupted:
+    """`with Uninterrupted():` what is inside happens whole; an interrupt comes behind it. Signals
+    are not blocked, because a child would inherit that."""
+
+    depth = 0
+    pending = False
+
+    def __enter__(self):
+        Uninterrupted.depth += 1
+
+    def __exit__(self, kind, *rest):
+        Uninterrupted.depth -= 1
+        if Uninterrupted.pending and not Uninterrupted.depth and kind is None:
+            Uninterrupted.pending = False
+            raise_interrupted()
+
+
+def interrupt(signal_number, frame):
+    """The handler of SIGINT, SIGTERM and SIGHUP."""
+    if Uninterrupted.depth:
+        Uninterrupted.pending = True
+        return
+    raise_interrupted()
+
+
 def record_path(directory):
     return os.path.join(directory, "run", "processes.json")
 

@@ -13,6 +13,10 @@ import tempfile
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TOP, "tools"))
+
+from local import process  # noqa: E402
+
 BUILD = os.path.join(TOP, "build", "release")
 LOCAL = os.path.join(TOP, "tools", "rowan-local")
 
@@ -40,26 +44,33 @@ class Failure(Exception):
     """One sentence for a person."""
 
 
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM."""
-
-
 def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+def call(command, **more):
+    """(exit code, output) of a command. If we are interrupted, it ends before us, politely, and
+    takes back what it did."""
+    child = None
+    try:
+        with process.Uninterrupted():
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, **more)
+        text, _ = child.communicate()
+        return child.returncode, text
+    except BaseException:
+        with process.Uninterrupted():
+            if child:
+                child.terminate()
+                child.wait()
+        raise
+
+
 def run_logged(command, log, what, environment=None):
     with open(log, "ab") as file:
-        child = subprocess.Popen(
-            command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+        code, _ = call(
+            command, cwd=TOP, stdout=file, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
         )  # fmt: skip
-        try:
-            code = child.wait()
-        except BaseException:
-            child.terminate()
-            child.wait()
-            raise
     if code != 0:
         with open(log, encoding="utf-8", errors="replace") as file:
             print("".join(file.readlines()[-20:]), file=sys.stderr)
@@ -79,10 +90,11 @@ def build():
 
 
 def local(action, directory, *arguments, out=sys.stderr):
-    return subprocess.run(
+    code, _ = call(
         [LOCAL, action, "--dir", directory, *arguments],
-        env={**os.environ, "ROWAN_BIN": BUILD}, stdin=subprocess.DEVNULL, stdout=out,
-    ).returncode  # fmt: skip
+        env={**os.environ, "ROWAN_BIN": BUILD}, stdout=out,
+    )  # fmt: skip
+    return code
 
 
 def pm_bytes(seconds):
@@ -99,18 +111,12 @@ def run_phase(directory, workload, seconds):
     ]  # fmt: skip
     if workload != "load":  # which ends with the last record
         command += ["--seconds", str(seconds)]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    try:
-        text, _ = child.communicate()
-    except BaseException:
-        child.terminate()
-        child.wait()
-        raise
+    code, text = call(command, stdout=subprocess.PIPE, text=True)
     try:
         found = json.loads(text)
     except ValueError:
-        raise Failure(f"rowan-ycsb --workload {workload} failed (exit code {child.returncode})") from None
-    return phase_of(workload, found, child.returncode)
+        raise Failure(f"rowan-ycsb --workload {workload} failed (exit code {code})") from None
+    return phase_of(workload, found, code)
 
 
 KINDS = ("put", "get")
@@ -189,10 +195,6 @@ def run(options, directory):
         raise Failure(f"there were errors in: {', '.join(bad)}")
 
 
-def interrupt(number, frame):
-    raise Interrupted()
-
-
 def parse():
     parser = argparse.ArgumentParser(
         prog="quickstart",
@@ -218,8 +220,8 @@ def parse():
 
 def main():
     options = parse()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    for number in process.INTERRUPTS:
+        signal.signal(number, process.interrupt)
     os.makedirs(os.path.join(TOP, "build"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="quickstart-", dir=os.path.join(TOP, "build"))
     code = 1
@@ -229,12 +231,13 @@ def main():
     except Failure as failure:
         say(f"quickstart: {failure}")
         say_logs(directory)
-    except Interrupted:
+    except process.Interrupted:
         say("quickstart: interrupted")
     finally:
-        if os.path.exists(os.path.join(directory, "run")):
-            local("stop", directory, out=subprocess.DEVNULL)
-        shutil.rmtree(directory, ignore_errors=True)
+        with process.Uninterrupted():
+            if os.path.exists(os.path.join(directory, "run")):
+                local("stop", directory, out=subprocess.DEVNULL)
+            shutil.rmtree(directory, ignore_errors=True)
     return code
 
 
