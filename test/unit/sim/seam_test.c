@@ -459,7 +459,7 @@ static void fill_a_backup(uint64_t its_pm_bytes)
 static void a_backup_that_fills_up_takes_in_what_is_on_the_way(void **state)
 {
     (void)state;
-    for (uint64_t segments = 25; segments < 38; segments++)
+    for (uint64_t segments = 25; segments < 38; segments += 3)
         fill_a_backup(segments * FABRIC_SEGMENT_BYTES);
 }
 
