@@ -262,6 +262,10 @@ def a_killed_server_is_shown_and_stop_still_cleans_up():
     tap.equal(done.code, 1)
     tap.contains(done.out, "ended")
     expect(rowan_local("kill", "3", "--dir", cluster.directory), 1, "not running")
+    done = cluster.rowan("verify", seconds=25)  # at once, not after a timeout
+    tap.equal(done.code, 1, done.both)
+    tap.contains(done.out, "on server 3: no connection")
+    tap.check("on server 1" not in done.out and "on server 2" not in done.out, done.out)
     cluster.stop()
     tap.check(not os.path.exists(os.path.join(cluster.directory, "run")))
 
