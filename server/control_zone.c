@@ -11,6 +11,7 @@
  * word has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
  * flight and once admitted since. So "full" is said while that much is still free.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/assert.h"
@@ -19,15 +20,55 @@
 #include "server/control_state.h"
 #include "server/worker_state.h"
 
+/* --- geometry --- */
+
+/* Segments that must be free for what is on the way. */
+static uint64_t reserve(const struct control *control)
+{
+    uint64_t senders = 0;
+    for (uint32_t i = 0; i < control->config->member_count; i++) {
+        if (control->config->members[i].server != control->common->server)
+            senders += control->config->members[i].workers;
+    }
+    uint64_t on_the_way = senders * 2 * WORKER_MAX_IN_FLIGHT_BYTES / STORE_SEGMENT_BYTES;
+    return on_the_way + control->options.workers + control->options.digests + 1;
+}
+
+/* How many of `segments` segments are posted at a time: fewer than asked for on a small PM. */
+static uint32_t depth_for(const struct control *control, uint64_t segments)
+{
+    uint64_t quarter = segments / 4 < 2 ? 2 : segments / 4;
+    uint32_t asked = control->options.landing_segments;
+    return asked > quarter ? (uint32_t)quarter : asked;
+}
+
+/* The fewest segments with which a server of this cluster is not full from the start. */
+static uint64_t fewest_segments(const struct control *control)
+{
+    uint64_t segments = 1;
+    while (segments < depth_for(control, segments) + reserve(control) + 1)
+        segments++;
+    return segments;
+}
+
 /* --- posting --- */
 
 int control_zone_open(struct control *control)
 {
     struct server_common *common = control->common;
-    uint64_t quarter = store_segments(common->store) / 4;
-    control->depth = control->options.landing_segments;
-    if (control->depth > quarter)
-        control->depth = quarter < 2 ? 2 : (uint32_t)quarter;
+    uint64_t segments = store_segments(common->store), fewest = fewest_segments(control);
+    if (segments < fewest) {
+        char why[160];
+        uint64_t bytes =
+            store_segment_offset(common->store, 0) + fewest * (uint64_t)STORE_SEGMENT_BYTES;
+        snprintf(why, sizeof why,
+                 "the PM is too small for this cluster: it must have at least %lu MiB (--pm-bytes "
+                 "%luM)",
+                 bytes >> 20, bytes >> 20);
+        server_fail(common, ROWAN_EINVALID, why);
+        return ROWAN_EINVALID;
+    }
+    control->depth = depth_for(control, segments);
     return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
 }
 
@@ -111,18 +152,6 @@ static bool free_digested(struct control *control)
 }
 
 /* --- space --- */
-
-/* Segments that must be free for what is on the way. */
-static uint64_t reserve(const struct control *control)
-{
-    uint64_t senders = 0;
-    for (uint32_t i = 0; i < control->config->member_count; i++) {
-        if (control->config->members[i].server != control->common->server)
-            senders += control->config->members[i].workers;
-    }
-    uint64_t on_the_way = senders * 2 * WORKER_MAX_IN_FLIGHT_BYTES / STORE_SEGMENT_BYTES;
-    return on_the_way + control->options.workers + control->options.digests + 1;
-}
 
 static void tell_space(struct control *control, bool full)
 {

@@ -144,6 +144,8 @@ static int run(struct server *server)
         reactor_join(reactors[i]);
     if (error)
         return fail("cannot start", "its threads", error);
+    if (server_error(server))
+        fprintf(stderr, "rowan-server: %s\n", server_why(server));
     return server_error(server) ? 1 : 0;
 }
 

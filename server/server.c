@@ -88,6 +88,11 @@ int server_error(const struct server *server)
     return atomic_load(&server->common.error);
 }
 
+const char *server_why(const struct server *server)
+{
+    return server->common.why;
+}
+
 uint32_t server_roles(const struct server *server)
 {
     return 1 + server->options.workers + server->options.digests;

@@ -38,6 +38,9 @@ void server_destroy(struct server *server);
 void server_on_failure(struct server *server, void (*failed)(void *context), void *context);
 int server_error(const struct server *server);
 
+/* Why, as a sentence. Only after `failed` was called. */
+const char *server_why(const struct server *server);
+
 /* The roles, as pollers: the control role first, then the workers, then the digest roles. */
 uint32_t server_roles(const struct server *server);
 struct poller server_poller(struct server *server, uint32_t role);

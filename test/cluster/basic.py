@@ -55,6 +55,17 @@ def a_get_after_the_delete_says_not_found_and_exits_1():
 
 
 @tap.case
+def get_put_and_del_print_json():
+    tap.equal(cluster.ok("--json", "put", "object", "text").json()["status"], "ROWAN_OK")
+    found = cluster.ok("--json", "get", "object").json()
+    tap.equal((found["key"], found["value"]), ("object", "text"))
+    tap.check(found["version"] > 0)
+    tap.equal(cluster.ok("--json", "del", "object").json()["status"], "ROWAN_OK")
+    done = cluster.rowan("--json", "get", "object")
+    tap.equal((done.code, done.json()["status"]), (1, "ROWAN_ENOTFOUND"))
+
+
+@tap.case
 def a_delete_of_nothing_says_not_found_and_exits_1():
     done = cluster.rowan("del", "never was there")
     tap.equal(done.code, 1)

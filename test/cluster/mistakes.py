@@ -60,6 +60,17 @@ def a_directory_with_the_data_of_an_earlier_run_is_refused_and_not_touched():
 
 
 @tap.case
+def memory_in_which_no_write_would_find_room_is_refused_with_the_least_size():
+    place = os.path.join(scratch(), "small")
+    done = rowan_local("start", "--dir", place, "--pm-bytes", "32M")
+    expect(done, 1, "too small", "--pm-bytes ")
+    least = done.err.split("(--pm-bytes ")[1].split(")")[0]
+    smallest = Cluster("least", "--pm-bytes", least)
+    smallest.ok("put", "key", "value")
+    tap.equal(rowan_local("stop", "--dir", smallest.directory).code, 0)
+
+
+@tap.case
 def a_directory_with_other_files_is_refused():
     place = os.path.join(scratch(), "somebody")
     os.mkdir(place)

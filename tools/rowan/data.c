@@ -1,10 +1,14 @@
-/* get, put and del, through the SDK. */
+/* get, put and del, through the SDK. With --json the outcome is one object: key, status (the error's
+ * name), and where there is one version and value (as text, or as hexadecimal digits where it is no
+ * UTF-8). */
 #include "client/rowan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <jansson.h>
 
 #include "tools/rowan/rowan.h"
 
@@ -27,6 +31,59 @@ static int open_session(const struct settings *settings, const char *cm, struct 
     return error;
 }
 
+static json_t *hexadecimal(const uint8_t *bytes, size_t count)
+{
+    char *digits = malloc(2 * count + 1);
+
+    if (!digits)
+        return NULL;
+    for (size_t i = 0; i < count; i++)
+        snprintf(digits + 2 * i, 3, "%02x", bytes[i]);
+    json_t *text = json_stringn(digits, 2 * count);
+
+    free(digits);
+    return text;
+}
+
+/* Text where the bytes are UTF-8, else under NAME_hex. */
+static int set_bytes(json_t *object, const char *name, const char *bytes, size_t count)
+{
+    char hex_name[32];
+    json_t *text = json_stringn(bytes, count);
+
+    if (text)
+        return json_object_set_new(object, name, text);
+    snprintf(hex_name, sizeof hex_name, "%s_hex", name);
+    return json_object_set_new(object, hex_name, hexadecimal((const uint8_t *)bytes, count));
+}
+
+/* `value` may be NULL. Returns 0 or ROWAN_EIO. */
+static int print_outcome(const char *key, int error, uint64_t version, const char *value,
+                         size_t value_bytes)
+{
+    json_t *object = json_object();
+    int bad = set_bytes(object, "key", key, strlen(key)) |
+              json_object_set_new(object, "status", json_string(rowan_error_name(error)));
+
+    if (version)
+        bad |= json_object_set_new(object, "version", json_integer((json_int_t)version));
+    if (value)
+        bad |= set_bytes(object, "value", value, value_bytes);
+    if (!bad)
+        bad = json_dumpf(object, stdout, JSON_INDENT(1)) || fputc('\n', stdout) == EOF;
+    json_decref(object);
+    return bad ? ROWAN_EIO : 0;
+}
+
+/* Says how it went, and returns the exit code. */
+static int finish(const struct settings *settings, const char *what, const char *key, int error,
+                  uint64_t version)
+{
+    if (settings->json && print_outcome(key, error, version, NULL, 0))
+        error = ROWAN_EIO;
+    return error ? command_failed(what, key, error) : EXIT_DONE;
+}
+
 static int print_value(const char *value, size_t bytes)
 {
     if (fwrite(value, 1, bytes, stdout) != bytes ||
@@ -47,13 +104,20 @@ int command_get(const struct settings *settings, const char *cm, const char *key
         free(value);
         return EXIT_FAILED;
     }
-    int error = rowan_get(rowan, key, strlen(key), value, ROWAN_MAX_VALUE_BYTES, &bytes, NULL);
+    uint64_t version;
+    int error = rowan_get(rowan, key, strlen(key), value, ROWAN_MAX_VALUE_BYTES, &bytes, &version);
+    int code;
 
-    if (!error)
-        error = print_value(value, bytes);
+    if (error)
+        code = finish(settings, "get", key, error, 0);
+    else if (settings->json ? print_outcome(key, 0, version, value, bytes)
+                            : print_value(value, bytes))
+        code = command_failed("get", key, ROWAN_EIO);
+    else
+        code = EXIT_DONE;
     rowan_close(rowan);
     free(value);
-    return error ? command_failed("get", key, error) : EXIT_DONE;
+    return code;
 }
 
 /* Reads up to one byte more than a value may have, so that a longer one is seen. */
@@ -87,10 +151,11 @@ static int put_value(const struct settings *settings, const char *cm, const char
 
     if (open_session(settings, cm, &rowan))
         return EXIT_FAILED;
-    int error = rowan_put(rowan, key, strlen(key), value, bytes, NULL);
+    uint64_t version = 0;
+    int error = rowan_put(rowan, key, strlen(key), value, bytes, &version);
 
     rowan_close(rowan);
-    return error ? command_failed("put", key, error) : EXIT_DONE;
+    return finish(settings, "put", key, error, error ? 0 : version);
 }
 
 int command_put(const struct settings *settings, const char *cm, const char *key, const char *value)
@@ -120,5 +185,5 @@ int command_del(const struct settings *settings, const char *cm, const char *key
     int error = rowan_del(rowan, key, strlen(key));
 
     rowan_close(rowan);
-    return error ? command_failed("del", key, error) : EXIT_DONE;
+    return finish(settings, "del", key, error, 0);
 }

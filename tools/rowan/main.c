@@ -32,7 +32,7 @@ static const struct config_key keys[] = {
      .type = CONFIG_BOOL,
      .offset = offsetof(struct settings, json),
      .fallback = "no",
-     .help = "status, shards, verify: print one JSON object and nothing else"},
+     .help = "print one JSON object and nothing else"},
 };
 
 static const struct config_spec spec = {
