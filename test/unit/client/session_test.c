@@ -10,49 +10,7 @@
 
 #include <cmocka.h>
 
-#include "stage.h"
-
-static struct stage stage;
-static struct rowan_completion last;
-static unsigned completions;
-
-static void note(const struct rowan_completion *completion)
-{
-    last = *completion;
-    completions++;
-}
-
-static int open_stage(void **state)
-{
-    (void)state;
-    completions = 0;
-    last = (struct rowan_completion){.status = 1};
-    stage_open(&stage, 4, 0);
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    (void)state;
-    stage_close(&stage);
-    return 0;
-}
-
-static int post(enum message_type type, const char *key, rowan_callback callback)
-{
-    static char room[64];
-    struct session_request request = {
-        .type = type, .key = key, .key_bytes = strlen(key), .callback = callback};
-
-    if (type == MESSAGE_GET) {
-        request.room = room;
-        request.room_bytes = sizeof room;
-    } else if (type != MESSAGE_DELETE) {
-        request.value = "value";
-        request.value_bytes = 5;
-    }
-    return session_post(stage.session, &request);
-}
+#include "session_fixture.h"
 
 static void requests_go_to_the_owner_of_the_slot_with_its_epoch(void **state)
 {
