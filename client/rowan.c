@@ -99,8 +99,20 @@ static int open_fabric(const char *address, struct fabric **out)
     return fabric_open(scheme, NULL, out);
 }
 
+/* What is reserved gets a meaning some day, so nobody may come to rely on its being ignored. */
+static bool reserved_is_zero(const struct rowan_options *options)
+{
+    for (size_t i = 0; i < sizeof options->reserved / sizeof options->reserved[0]; i++) {
+        if (options->reserved[i])
+            return false;
+    }
+    return true;
+}
+
 int rowan_open(const struct rowan_options *options, struct rowan **out)
 {
+    if (!options || !out || !reserved_is_zero(options))
+        return ROWAN_EINVALID;
     struct session_options session_options = {.depth = options->depth,
                                               .timeout_ns = options->timeout_ms * NS_PER_MS};
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];

@@ -4,6 +4,7 @@
  *
  * THREADS. A `struct rowan` is a session. It belongs to one thread at a time: two threads must not
  * be inside calls of the same session at once. Open one session per thread; sessions share nothing.
+ * After a fork only one of the two processes may go on using a session; the other may close it.
  *
  * KEYS AND VALUES are bytes. A key has 1 to ROWAN_MAX_KEY_BYTES bytes, a value 0 to
  * ROWAN_MAX_VALUE_BYTES.
@@ -92,8 +93,8 @@ struct rowan_options {
 ROWAN_API void rowan_options_init(struct rowan_options *options);
 
 /* rowan_open: connects to the CM, gets a client id and the configuration. Blocks up to
- * open_timeout_ms. *out is the caller's, to be closed. Errors: ROWAN_EINVALID ENOTFOUND
- * (`directory` has no file `cm`) EUNREACHABLE ETIMEDOUT (the cluster has no configuration yet)
+ * open_timeout_ms. *out is the caller's, to be closed. Errors: ROWAN_EINVALID (an option is out of
+ * range, or `reserved` is not 0: were the options initialized?) ENOTFOUND (`directory` has no file `cm`) EUNREACHABLE ETIMEDOUT (the cluster has no configuration yet)
  * EUNSUPPORTED (of the address's kind) ENOMEM EIO. */
 ROWAN_API int rowan_open(const struct rowan_options *options, struct rowan **out);
 

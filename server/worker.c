@@ -375,6 +375,16 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     return busy || count ? POLL_BUSY : POLL_IDLE;
 }
 
+/* A client of another cluster, left over from before this one had its addresses, must not think that
+ * this is still its own. */
+static int admit(void *context, const struct fabric_identity *peer)
+{
+    const struct worker *worker = context;
+    return worker->config && peer->cluster != 0 && peer->cluster != worker->config->cluster
+               ? ROWAN_ECLUSTER
+               : 0;
+}
+
 int worker_create(struct server_common *common, uint32_t number, struct worker **out)
 {
     struct worker *worker = aligned_alloc(64, (sizeof *worker + 63) / 64 * 64);
@@ -395,6 +405,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     error = fabric_endpoint_open(common->fabric, number, &worker->endpoint);
     if (error)
         goto fail_outbox;
+    fabric_endpoint_admit(worker->endpoint, admit, worker);
     *out = worker;
     return 0;
 

@@ -268,7 +268,8 @@ static inline int fabric_connect(struct fabric_endpoint *endpoint, const char *a
 }
 
 /* No event of the connection comes after this; unreleased messages are gone; what was in flight is
- * unknown. NULL is fine. */
+ * unknown. Its memory, and that of its messages, stays until the next fabric_poll of the endpoint, so
+ * that the rest of a batch of events may still be looked at. NULL is fine. */
 static inline void fabric_conn_close(struct fabric_conn *conn)
 {
     if (conn)

@@ -17,7 +17,7 @@ import tempfile
 SOURCE = os.environ.get("ROWAN_SOURCE") or os.path.abspath(
     os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 )
-BIN = os.environ.get("ROWAN_BIN") or os.path.join(SOURCE, "build", "gcc-plain")
+BIN = os.path.abspath(os.environ.get("ROWAN_BIN") or os.path.join(SOURCE, "build", "gcc-plain"))
 DIVISOR = int(os.environ.get("ROWAN_TEST_DIVISOR", "1"))
 for _place in ("test/lib", "tools"):
     sys.path.insert(0, os.path.join(SOURCE, _place))

@@ -3,8 +3,10 @@
 anything."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 from harness import SOURCE, Cluster, environment, processes_naming, program, rowan_local, run, scratch, tap
 
@@ -65,6 +67,14 @@ def a_directory_with_other_files_is_refused():
         file.write("dear")
     expect(rowan_local("start", "--dir", place), 1, "not empty")
     tap.equal(os.listdir(place), ["letter.txt"])
+
+
+@tap.case
+def a_directory_of_somebody_else_is_not_called_a_cluster_to_delete():
+    for name in ("run", "coord", "cm", "Module.pm"):
+        place = os.path.join(scratch(), "theirs-" + name)
+        os.makedirs(os.path.join(place, name))
+        expect(rowan_local("start", "--dir", place), 1, "holds no cluster")
 
 
 @tap.case
@@ -173,6 +183,16 @@ def ycsb_refuses_unknown_workloads_and_profiles():
                     "--operations", "10"]), 2)  # fmt: skip
 
 
+@tap.case
+def ycsb_s_usage_is_checked_before_a_cluster_is_looked_for():
+    place = os.path.join(scratch(), "nowhere")
+    os.mkdir(place)
+    for words in (("--workload", "z"), ("--workload", "a"),
+                  ("--workload", "load", "--profile", "big")):  # fmt: skip
+        expect(run([program("rowan-ycsb"), *words], cwd=place), 2)
+    expect(run([program("rowan-ycsb"), "--workload", "load"], cwd=place), 1, "cluster")
+
+
 # --- rowan-server, rowan-cm ---
 
 
@@ -242,13 +262,16 @@ def a_killed_server_is_shown_and_stop_still_cleans_up():
     tap.equal(done.code, 1)
     tap.contains(done.out, "ended")
     expect(rowan_local("kill", "3", "--dir", cluster.directory), 1, "not running")
+    done = cluster.rowan("verify", seconds=25)  # at once, not after a timeout
+    tap.equal(done.code, 1, done.both)
+    tap.contains(done.out, "on server 3: no connection")
+    tap.check("on server 1" not in done.out and "on server 2" not in done.out, done.out)
     cluster.stop()
     tap.check(not os.path.exists(os.path.join(cluster.directory, "run")))
 
 
-@tap.case
-def an_interrupted_start_leaves_no_process():
-    place = os.path.join(scratch(), "interrupted")
+def interrupt_a_start(place, again):
+    """Ends a start by SIGTERM as soon as a process of it is on record; `again` is done then."""
     child = subprocess.Popen(
         [os.path.join(SOURCE, "tools", "rowan-local"), "start", "--dir", place,
          "--pm-bytes", "64M", "--landing-segments", "4"],
@@ -257,10 +280,26 @@ def an_interrupted_start_leaves_no_process():
     tap.wait_until(lambda: os.path.exists(os.path.join(place, "run", "processes.json"))
                    or child.poll() is not None, 20, "a process started")  # fmt: skip
     child.terminate()
+    again(child)
     _, err = child.communicate(timeout=60)
     tap.equal(child.returncode, 1, err)
     tap.equal(os.listdir(place), ["log"])
     tap.equal(processes_naming(place), [])
+
+
+@tap.case
+def an_interrupted_start_leaves_no_process():
+    interrupt_a_start(os.path.join(scratch(), "interrupted"), lambda child: None)
+
+
+@tap.case
+def a_start_that_is_interrupted_again_and_again_still_cleans_up():
+    def again(child):
+        while child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.001)  # not to keep it from its work
+
+    interrupt_a_start(os.path.join(scratch(), "impatient"), again)
 
 
 if __name__ == "__main__":

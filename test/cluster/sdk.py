@@ -26,6 +26,18 @@ def the_sdk_installs():
         tap.equal(len(find(pattern)), 1, pattern)
 
 
+@tap.case
+def the_installed_rowan_local_finds_its_code_and_the_programs_beside_it():
+    place = os.path.join(scratch(), "installed")
+    bare = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": staged_environment()["LD_LIBRARY_PATH"]}
+    for words in (("start", "--pm-bytes", "64M", "--landing-segments", "4"), ("status",), ("stop",)):
+        done = subprocess.run(
+            [find("bin/rowan-local")[0], *words, "--dir", place], env=bare,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        tap.equal(done.returncode, 0, done.stdout + done.stderr)
+
+
 def find(pattern):
     return glob.glob(os.path.join(staged, "usr", "local", pattern), recursive=True)
 

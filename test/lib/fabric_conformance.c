@@ -115,6 +115,34 @@ static void nothing_comes_after_fabric_conn_close(void **state)
     assert_int_equal(world.sides[1].event_count, 1); /* CONNECTED */
 }
 
+/* What a role may do that closes a connection while it works off a batch of events. */
+static void a_closed_connection_may_be_looked_at_until_the_next_poll(void **state)
+{
+    struct fabric_conn *active, *passive;
+    struct fabric_event batch[4];
+    unsigned count = 0;
+
+    (void)state;
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    send_bytes(active, "abc", 3);
+    send_bytes(active, "abc", 3);
+    fabric_flush(world.sides[1].endpoint);
+    for (unsigned i = 0; count == 0 && i < 1000000; i++) {
+        count = fabric_poll(world.sides[0].endpoint, world.backend->now_ns(world.backend->context),
+                            batch, 4);
+        side_poll(&world, 1);
+    }
+    assert_true(count > 0);
+    fabric_conn_close(passive);
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(batch[i].kind, FABRIC_MESSAGE);
+        assert_ptr_equal(batch[i].conn, passive);
+        assert_ptr_equal(batch[i].conn->endpoint, world.sides[0].endpoint);
+        assert_memory_equal(batch[i].data, "abc", 3);
+    }
+    side_poll(&world, 0);
+}
+
 /* --- F1, F2 --- */
 
 static void f1_messages_arrive_in_the_order_they_were_sent(void **state)
@@ -426,6 +454,7 @@ static const struct CMUnitTest cases[] = {
     CASE(a_refused_peer_learns_why),
     CASE(connecting_to_nobody_ends_in_closed),
     CASE(nothing_comes_after_fabric_conn_close),
+    CASE(a_closed_connection_may_be_looked_at_until_the_next_poll),
     CASE(f1_messages_arrive_in_the_order_they_were_sent),
     CASE(f1_f2_f6_blocks_of_many_senders_land_one_after_another),
     CASE(f2_what_landed_is_there_and_was_not_before),

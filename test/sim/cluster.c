@@ -36,6 +36,7 @@ static void fill_defaults(struct sim_cluster_options *options)
     DEFAULT(depth, 64);
     DEFAULT(landing_segments, 4);
     DEFAULT(pm_bytes, 256 << 20);
+    DEFAULT(last_pm_bytes, options->pm_bytes);
     DEFAULT(timeout_ns, 10 * NS_PER_S);
     ASSERT(options->servers <= SIM_MAX_SERVERS && options->clients <= SIM_MAX_CLIENTS);
 }
@@ -66,7 +67,9 @@ static void create_server(struct sim_cluster *cluster, uint32_t number)
     struct sim_server *server = &cluster->servers[number - 1];
     const struct sim_cluster_options *options = &cluster->options;
     snprintf(server->address, sizeof server->address, "sim:server-%u", number);
-    server->pm = sim_pm_create(&cluster->clock, options->pm_bytes, options->fence_ns);
+    server->pm = sim_pm_create(
+        &cluster->clock, number == options->servers ? options->last_pm_bytes : options->pm_bytes,
+        options->fence_ns);
     int error = sim_fabric_open(cluster->network, server->address, &server->fabric);
     ASSERT(!error);
     error = fabric_register(server->fabric, &server->pm->pm);

@@ -38,6 +38,7 @@ struct sim_cluster_options {
     uint32_t block_limit;      /* 65536 */
     uint32_t max_messages;     /* 256; of one connection and direction */
     uint64_t pm_bytes;         /* 256 MiB, of each server */
+    uint64_t last_pm_bytes;    /* of the last server; as the others */
     uint64_t max_delay_ns;     /* 0; of whatever travels */
     uint64_t fence_ns;         /* 0; how long a fence takes */
     uint64_t timeout_ns;       /* 10 s, of client operations */

@@ -176,7 +176,7 @@ void sim_conn_close(struct fabric_conn *head)
 {
     struct sim_conn *conn = (struct sim_conn *)head;
     sim_conn_break(conn, false);
-    sim_conn_free(conn);
+    conn->over = true;
 }
 
 /* --- beginning --- */

@@ -312,8 +312,9 @@ static int fabric_sim_endpoint_open(struct fabric *head, uint32_t index,
 static void fabric_sim_endpoint_close(struct fabric_endpoint *head)
 {
     struct sim_endpoint *endpoint = (struct sim_endpoint *)head;
-    while (endpoint->conns)
-        sim_conn_close(&endpoint->conns->head);
+    for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
+        sim_conn_close(&conn->head);
+    free_over(endpoint);
     if (endpoint->zone)
         sim_zone_close((struct fabric_zone *)endpoint->zone);
     endpoint->fabric->endpoints[endpoint->slot] = NULL;

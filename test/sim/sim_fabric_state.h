@@ -69,7 +69,7 @@ struct sim_conn {
     struct sim_endpoint *endpoint;
     struct sim_conn *peer; /* NULL: none yet, or gone */
     enum sim_conn_state state;
-    bool over; /* its CLOSED event was handed out: freed by the next poll */
+    bool over; /* closed, or its CLOSED event was handed out: freed by the next poll */
     uint64_t context;
     struct sim_conn *next, *previous; /* of the endpoint */
 

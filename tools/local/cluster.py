@@ -13,6 +13,8 @@ What lies in its directory D:
 import fcntl
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -23,6 +25,8 @@ START_SECONDS = 120
 STOP_SECONDS = 15
 MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
 LARGEST_SERVER = 64
+MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
+MOST_SHARDS = 16384  # CLUSTER_MAX_SHARDS
 OF_A_RUN = ("cm", "cluster.json", "run", "coord")
 
 
@@ -101,10 +105,10 @@ def check_directory(directory):
     if living(directory):
         raise Failure(
             f"a cluster is running in {directory} already; stop it with: "
-            f"rowan-local stop --dir {directory}"
+            f"rowan-local stop --dir {shlex.quote(directory)}"
         )
     names = set(os.listdir(directory))
-    if names & set(OF_A_RUN) or any(name.endswith(".pm") for name in names):
+    if "cluster.json" in names or any(re.fullmatch(r"s\d+\.pm", name) for name in names):
         raise Failure(
             f"{directory} holds the data of an earlier run, and this version cannot start a "
             "cluster from data again; name another directory with --dir, or delete this one "
@@ -292,9 +296,9 @@ class Starter:
         first = cm_command(options, self.programs)
         self.programs.find("rowan")
         self.announce()
+        write_settings(options)
         for name in ("run", "log", "coord"):
             os.makedirs(os.path.join(self.directory, name), exist_ok=True)
-        write_settings(options)
         self.spawn("cm", first)
         self.wait_for_cm(deadline)
         for command in commands:

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -69,11 +70,11 @@ def add_start_options(parser):
         "--servers", type=number(1, cluster.LARGEST_SERVER), default=3, metavar="N", help="servers (default 3)"
     )
     parser.add_argument(
-        "--replicas", type=number(1, 8), default=3, metavar="N",
+        "--replicas", type=number(1, cluster.MOST_REPLICAS), default=3, metavar="N",
         help="copies of each shard, primary included (default 3)",
     )  # fmt: skip
     parser.add_argument(
-        "--shards", type=number(0, 65535), default=0, metavar="N",
+        "--shards", type=number(0, cluster.MOST_SHARDS), default=0, metavar="N",
         help="shards; 0: as many as fit the servers (default)",
     )  # fmt: skip
     parser.add_argument(
@@ -201,10 +202,11 @@ def announce_start(options):
 def do_start(options, programs):
     processes = cluster.start(options, programs, lambda: announce_start(options))
     shown = shown_directory(options.directory)
+    word = shlex.quote(shown)
     say(
         options,
         f"the cluster in {shown} serves",
-        f"  rowan --dir {shown} put KEY VALUE     rowan-local status --dir {shown}",
+        f"  rowan --dir {word} put KEY VALUE     rowan-local status --dir {word}",
     )
     if options.json:
         print_json(
@@ -281,7 +283,7 @@ ACTIONS = {
 
 
 def main(arguments, here):
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for name in process.INTERRUPTS:
         signal.signal(name, process.interrupt)
     try:
         options = parse(arguments)

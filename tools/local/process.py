@@ -53,6 +53,16 @@ class Interrupted(Exception):
     """Ctrl-C or SIGTERM: what was begun is taken back."""
 
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def raise_interrupted():
+    """Once: who is impatient does not interrupt the clean-up that follows."""
+    for name in INTERRUPTS:
+        signal.signal(name, signal.SIG_IGN)
+    raise Interrupted()
+
+
 class Uninterrupted:
     """`with Uninterrupted():` what is inside happens whole; an interrupt comes behind it. Signals
     are not blocked, because a child would inherit that."""
@@ -67,7 +77,7 @@ class Uninterrupted:
         Uninterrupted.depth -= 1
         if Uninterrupted.pending and not Uninterrupted.depth and kind is None:
             Uninterrupted.pending = False
-            raise Interrupted()
+            raise_interrupted()
 
 
 def interrupt(signal_number, frame):
@@ -75,7 +85,7 @@ def interrupt(signal_number, frame):
     if Uninterrupted.depth:
         Uninterrupted.pending = True
         return
-    raise Interrupted()
+    raise_interrupted()
 
 
 def record_path(directory):

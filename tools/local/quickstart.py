@@ -90,9 +90,10 @@ def build():
 
 
 def local(action, directory, *arguments, out=sys.stderr):
+    """In a session of its own: Ctrl-C on a terminal would end a `stop` half-way."""
     code, _ = call(
         [LOCAL, action, "--dir", directory, *arguments],
-        env={**os.environ, "ROWAN_BIN": BUILD}, stdout=out,
+        env={**os.environ, "ROWAN_BIN": BUILD}, stdout=out, start_new_session=True,
     )  # fmt: skip
     return code
 
@@ -220,7 +221,7 @@ def parse():
 
 def main():
     options = parse()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in process.INTERRUPTS:
         signal.signal(number, process.interrupt)
     os.makedirs(os.path.join(TOP, "build"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="quickstart-", dir=os.path.join(TOP, "build"))

@@ -154,8 +154,33 @@ static int run(const struct run_options *options, bool json)
     return code;
 }
 
-static int command_run(const struct settings *settings, const char *cm)
+/* EXIT_DONE: it was found. */
+static int find_cm(const struct settings *settings, char *cm, size_t room)
 {
+    int error = admin_find_cm(settings->cm, settings->dir, cm, room);
+
+    if (error)
+        admin_print_no_cm("rowan-ycsb", settings->dir, error);
+    return error ? EXIT_FAILED : EXIT_DONE;
+}
+
+static int run_acked(const struct settings *settings, struct run_options *options)
+{
+    int error = 0, code;
+
+    if (*settings->acked)
+        error = acked_open(settings->acked, options->profile->name, &options->acked_fd);
+    if (error == ROWAN_EINVALID)
+        return usage("the --acked file records writes of another profile");
+    code = error ? failed(settings->acked, error) : run(options, settings->json);
+    if (options->acked_fd >= 0)
+        close(options->acked_fd);
+    return code;
+}
+
+static int command_run(const struct settings *settings)
+{
+    char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
     struct run_options options = {.cm = cm,
                                   .records = settings->records,
                                   .threads = (uint32_t)settings->threads,
@@ -181,14 +206,9 @@ static int command_run(const struct settings *settings, const char *cm)
         zipf_init(&zipf, settings->records, ZIPF_THETA);
         options.zipf = &zipf;
     }
-    if (*settings->acked)
-        error = acked_open(settings->acked, profile->name, &options.acked_fd);
-    if (error == ROWAN_EINVALID)
-        code = usage("the --acked file records writes of another profile");
-    else
-        code = error ? failed(settings->acked, error) : run(&options, settings->json);
-    if (options.acked_fd >= 0)
-        close(options.acked_fd);
+    code = find_cm(settings, cm, sizeof cm);
+    if (code == EXIT_DONE)
+        code = run_acked(settings, &options);
     profile_destroy(profile);
     return code;
 }
@@ -201,14 +221,12 @@ static int dispatch(const struct settings *settings, int argc, char **argv)
         return usage("besides options only `check FILE` may stand here");
     if (argc == 0 && !*settings->workload)
         return usage("--workload is missing");
-    int error = admin_find_cm(settings->cm, settings->dir, cm, sizeof cm);
-
-    if (error) {
-        admin_print_no_cm("rowan-ycsb", settings->dir, error);
-        return EXIT_FAILED;
-    }
     if (argc == 0)
-        return command_run(settings, cm);
+        return command_run(settings);
+    int code = find_cm(settings, cm, sizeof cm);
+
+    if (code != EXIT_DONE)
+        return code;
     return check_run(&(struct check_options){.cm = cm,
                                              .path = argv[1],
                                              .depth = (uint32_t)settings->depth,

@@ -145,7 +145,9 @@ static void print_status(const struct view *view)
             printf("%6u  does not answer: %s (%s)\n", config->members[i].server,
                    error_sentence(view->calls[i].error), config->members[i].address);
     }
-    printf("\nA segment has 4 MiB. Objects: index items of all replicas that the server holds.\n");
+    printf("\nA segment has 4 MiB. Objects: index items of all replicas that the server holds, "
+           "deleted "
+           "keys included.\n");
 }
 
 int command_status(const struct settings *settings, const char *cm)

@@ -5,6 +5,9 @@
  * backup has not digested up to the primary, and the next round begins after a pause. At most
  * MAX_DIGESTS walks run at a time, because each reads a whole shard.
  *
+ * A server that cannot be reached, or was silent for a whole timeout, is not asked again: it would
+ * cost every shard that time.
+ *
  *   WAITING --start_round--> ASKED --all answered--> JUDGED
  *      ^                       |
  *      +------- unsettled -----+
@@ -46,7 +49,8 @@ struct verify {
     struct admin *admin;
     struct cluster_config *config;
     struct check *checks;
-    uint64_t timeout_ns; /* of each shard */
+    int lost[CLUSTER_MAX_SERVER + 1]; /* why that server is not asked any more; 0: it is */
+    uint64_t timeout_ns;              /* of each answer; no round of a shard begins later */
     uint64_t next_line_ns;
     uint32_t judged;
     uint32_t walks; /* digests under way */
@@ -140,13 +144,17 @@ static void start_round(struct verify *verify, struct check *check, uint64_t now
 
     if (!check->deadline_ns)
         check->deadline_ns = now_ns + verify->timeout_ns;
-    uint64_t left_ns = check->deadline_ns > now_ns ? check->deadline_ns - now_ns : 0;
-
     get.shard = check->shard->id;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
     message.get_digest = &get;
-    for (uint32_t i = 0; i < check->replicas; i++)
-        admin_post(verify->admin, &check->calls[i], server_of(check, i), &message, left_ns);
+    for (uint32_t i = 0; i < check->replicas; i++) {
+        uint32_t server = server_of(check, i);
+
+        if (verify->lost[server])
+            check->calls[i] = (struct admin_call){.done = true, .error = verify->lost[server]};
+        else
+            admin_post(verify->admin, &check->calls[i], server, &message, verify->timeout_ns);
+    }
     check->state = CHECK_ASKED;
     verify->walks += check->replicas;
 }
@@ -194,10 +202,32 @@ static void judge_round(struct verify *verify, struct check *check)
     verify->objects += digest_of(check, reference)->objects;
 }
 
+/* True if the server answers, though not what was asked for. */
+static bool is_passing(int error)
+{
+    return error == ROWAN_EBUSY || error == ROWAN_ENOTMINE || error == ROWAN_ENOMEM;
+}
+
+/* Remembers the servers that gave no answer. True if there is one. */
+static bool note_lost(struct verify *verify, const struct check *check)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < check->replicas; i++) {
+        int error = check->calls[i].error;
+
+        if (!error || is_passing(error))
+            continue;
+        verify->lost[server_of(check, i)] = error;
+        any = true;
+    }
+    return any;
+}
+
 static void end_round(struct verify *verify, struct check *check, uint64_t now_ns)
 {
     bool settled = round_settled(check);
-    bool last = now_ns >= check->deadline_ns;
+    bool last = note_lost(verify, check) || now_ns + ROUND_PAUSE_NS >= check->deadline_ns;
 
     verify->walks -= check->replicas;
     if (settled) {
@@ -325,13 +355,14 @@ static int print_outcome(struct verify *verify)
 
 int command_verify(const struct settings *settings, const char *cm)
 {
-    struct verify verify = {.list = settings->json ? json_array() : NULL};
+    static struct verify verify;
     uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;
     uint64_t open_ms = timeout_ms < OPEN_TIMEOUT_MS ? timeout_ms : OPEN_TIMEOUT_MS;
     int error = admin_open(cm, open_ms * NS_PER_MS, &verify.admin);
 
     if (error)
         goto no_admin;
+    verify.list = settings->json ? json_array() : NULL;
     verify.config = cluster_hold((struct cluster_config *)(uintptr_t)admin_config(verify.admin));
     verify.timeout_ns = timeout_ms * NS_PER_MS;
     error = prepare(&verify);

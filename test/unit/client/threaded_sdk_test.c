@@ -251,6 +251,11 @@ static void opening_tells_what_is_wrong(void **state)
     options.depth = 0;
     assert_int_equal(rowan_open(&options, &other), ROWAN_EINVALID);
     options.depth = 1;
+    options.reserved[6] = 1;
+    assert_int_equal(rowan_open(&options, &other), ROWAN_EINVALID);
+    options.reserved[6] = 0;
+    assert_int_equal(rowan_open(NULL, &other), ROWAN_EINVALID);
+    assert_int_equal(rowan_open(&options, NULL), ROWAN_EINVALID);
     assert_int_equal(rowan_open(&options, &other), 0);
     rowan_close(other);
 }

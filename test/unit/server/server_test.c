@@ -256,6 +256,18 @@ static void writes_outlive_the_connection_to_their_backup(void **state)
     assert_true(stage_is_quiet(stage));
 }
 
+static void a_worker_refuses_clients_of_another_cluster(void **state)
+{
+    struct stage *stage = *state;
+    struct fabric_identity client = {.kind = FABRIC_CLIENT, .id = 7};
+
+    assert_non_null(puppet_accept(stage->fabric, STAGE_WORKER, &client));
+    client.cluster = stage->config->cluster;
+    assert_non_null(puppet_accept(stage->fabric, STAGE_WORKER, &client));
+    client.cluster++;
+    assert_null(puppet_accept(stage->fabric, STAGE_WORKER, &client));
+}
+
 /* A name of a message that a protobuf body makes. */
 static void tell(struct puppet_conn *conn, Rowan__ControlMessage *message, uint32_t tag)
 {
@@ -477,6 +489,7 @@ int main(void)
         TEST(only_the_client_that_does_not_read_loses_its_connection),
         TEST(room_that_a_poll_makes_is_used_in_that_poll),
         TEST(writes_outlive_the_connection_to_their_backup),
+        TEST(a_worker_refuses_clients_of_another_cluster),
         TEST(a_server_ends_in_the_middle_of_a_digest),
         TEST(a_value_of_many_blocks_is_answered_whole),
         TEST(a_peer_is_told_about_space_whatever_comes_between),

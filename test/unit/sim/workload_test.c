@@ -235,6 +235,7 @@ static void equal_seeds_give_equal_runs(void **state)
 {
     (void)state;
     uint64_t hash = hash_of_a_run(21);
+    print_message("# hash %lx\n", hash);
     assert_true(hash == hash_of_a_run(21));
     assert_true(hash != hash_of_a_run(22));
 }
