@@ -289,7 +289,7 @@ def run_stages(stages, quick):
     if quick:
         return
     asan, tsan = build_folder("clang", "asan"), build_folder("clang", "tsan")
-    if stages.run("build clang-asan", 2.0, build, "clang", "asan"):
+    if stages.run("build clang-asan", 3.0, build, "clang", "asan"):
         stages.run("all but benches, clang-asan", 6.0, meson_test, asan, "all", [], count, 1200)
     if stages.run("build clang-tsan", 2.0, build, "clang", "tsan"):
         threaded = ["--suite", "threaded"]
