@@ -4,7 +4,7 @@
  * A segment's way, crash-safe:
  *  1. store_allocate stores its meta word: USING, owner backup log.
  *  2. A fence makes that durable; only then is the segment posted, so nothing lands in a segment
- * that a restart would take for free.
+ *     that a restart would take for free.
  *  3. Sealed: the meta word becomes USED. Lost in a crash, it is found again by a scan.
  *
  * Full (design, H13). Peers stop sending when they are told that this server is full. Until the

@@ -5,8 +5,8 @@
  * Invariants:
  *  D1  Only a checksum admits an entry (design, H6).
  *  D2  A block of an entry is never dropped for want of memory or space: the scan stays in front of
- * it and tries again (H16). D3  A segment is left only when all of it was scanned after it was
- * sealed.
+ *      it and tries again (H16).
+ *  D3  A segment is left only when all of it was scanned after it was sealed.
  */
 #include "server/digest.h"
 

@@ -3,12 +3,14 @@
  *
  * Invariants:
  *  W4  Versions of a shard complete in order: all its entries take the same connections, whose
- * blocks land in order (F1), and a resend keeps the order. So the last completed version is the end
- * of the resolved prefix. W5  A version is taken only when nothing can refuse the write any more:
- * t-log space is reserved, and each backup's queue has room. W6  A conditional write is judged when
- * no write of its key is in flight; later writes of the key queue behind it. W7  Entries in flight
- * never exceed WORKER_MAX_IN_FLIGHT_BYTES, so a backup that says "full" while it still has that
- * much for each sender can take in what is on the way.
+ *      blocks land in order (F1), and a resend keeps the order. So the last completed version is
+ *      the end of the resolved prefix.
+ *  W5  A version is taken only when nothing can refuse the write any more: t-log space is reserved,
+ *      and each backup's queue has room.
+ *  W6  A conditional write is judged when no write of its key is in flight; later writes of the key
+ *      queue behind it.
+ *  W7  Entries in flight never exceed WORKER_MAX_IN_FLIGHT_BYTES, so a backup that says "full"
+ *      while it still has that much for each sender can take in what is on the way.
  *
  *  op:  WAITING --(W6)--> IN_FLIGHT --(landed everywhere)--> closed, or REPLYING --(room)--> closed
  */
