@@ -259,11 +259,13 @@ class Starter:
         command = [self.programs.find("rowan"), "--cm", address(self.options, "cm"), "status"]
         answer = "it never answered"
         while True:
-            probe = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE, text=True,
-            )  # fmt: skip
+            probe = None
             try:
+                with process.Uninterrupted():  # else it could outlive us
+                    probe = subprocess.Popen(
+                        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                        stderr=subprocess.PIPE, text=True,
+                    )  # fmt: skip
                 while probe.poll() is None:
                     self.check_children()
                     if time.monotonic() > deadline:
@@ -277,9 +279,9 @@ class Starter:
                     return
                 answer = probe.stderr.read().strip() or answer
             finally:
-                if probe.poll() is None:
+                if probe:
                     probe.kill()
-                probe.communicate()
+                    probe.communicate()
             self.check_children()
             time.sleep(0.05)
 
@@ -336,6 +338,7 @@ def start(options, programs, announce):
             starter = Starter(options, programs, announce)
             try:
                 starter.run()
+                process.end_interrupts()  # what serves is not taken back
             except BaseException:
                 places = [place for place in place_pm(options) if place[0] not in before]
                 starter.take_back(places)

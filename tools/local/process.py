@@ -56,10 +56,14 @@ class Interrupted(Exception):
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def raise_interrupted():
-    """Once: who is impatient does not interrupt the clean-up that follows."""
+def end_interrupts():
+    """From now on they come too late: the work is done, or its clean-up must not be disturbed."""
     for name in INTERRUPTS:
         signal.signal(name, signal.SIG_IGN)
+
+
+def raise_interrupted():
+    end_interrupts()
     raise Interrupted()
 
 
