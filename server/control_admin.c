@@ -125,8 +125,27 @@ static int start_digest(struct control *control, struct link *link, uint32_t tag
     return 0;
 }
 
+enum { SHOWN_KEY_BYTES = 64 };
+
+/* The key of a damaged entry, as far as its header still tells and a terminal can show it. */
+static void show_key(const struct server_common *common, uint64_t offset,
+                     char shown[SHOWN_KEY_BYTES + 1])
+{
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+    uint32_t bytes = 0;
+    /* The lengths may be what was hit: nothing is read beyond the map for them. */
+    if (common->pm->bytes - offset >= 2 * ENTRY_MAX_KEY_BYTES)
+        bytes = entry_key(&common->format, pm_at(common->pm, offset), key);
+    if (bytes > SHOWN_KEY_BYTES)
+        bytes = SHOWN_KEY_BYTES;
+    for (uint32_t i = 0; i < bytes; i++)
+        shown[i] = key[i] >= ' ' && key[i] < 0x7f ? (char)key[i] : '?';
+    shown[bytes] = '\0';
+}
+
 static void send_digest(struct control *control, const struct digest_job *job)
 {
+    char key[SHOWN_KEY_BYTES + 1];
     Rowan__DigestIs digest = ROWAN__DIGEST_IS__INIT;
     digest.shard = job->shard;
     digest.server = control->common->server;
@@ -137,6 +156,10 @@ static void send_digest(struct control *control, const struct digest_job *job)
     digest.busy = job->busy;
     digest.damaged = job->damaged;
     digest.damaged_offset = job->damaged_offset;
+    if (job->damaged) {
+        show_key(control->common, job->damaged_offset, key);
+        digest.damaged_key = key;
+    }
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS;
     message.digest_is = &digest;

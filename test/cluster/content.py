@@ -81,6 +81,7 @@ def a_byte_flipped_on_a_running_backup_is_reported_with_shard_and_server():
     lines = [line for line in done.both.splitlines() if "damaged" in line]
     tap.equal(len(lines), 1, done.both)
     tap.contains(lines[0], f"shard {shard['shard']} on server {backup}")
+    tap.contains(lines[0], f'first key "{key}"')
     done, found = verify()
     tap.equal(done.code, 1)
     tap.equal(

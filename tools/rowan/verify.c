@@ -88,12 +88,14 @@ static void report(struct verify *verify, const struct check *check, uint32_t re
 static void report_damage(struct verify *verify, const struct check *check, uint32_t replica)
 {
     const Rowan__DigestIs *digest = digest_of(check, replica);
-    char sentence[256];
+    char sentence[256], key[DAMAGED_KEY_SHOWN + 8] = "";
 
+    if (digest->damaged_key[0]) /* empty: the damage is in the entry's header */
+        snprintf(key, sizeof key, " key \"%.*s\"", DAMAGED_KEY_SHOWN, digest->damaged_key);
     snprintf(sentence, sizeof sentence,
-             "%llu damaged object%s, first key \"%.*s\" at offset %llu of its PM file",
-             (unsigned long long)digest->damaged, digest->damaged == 1 ? "" : "s",
-             DAMAGED_KEY_SHOWN, digest->damaged_key, (unsigned long long)digest->damaged_offset);
+             "%llu damaged object%s, first%s at offset %llu of its PM file",
+             (unsigned long long)digest->damaged, digest->damaged == 1 ? "" : "s", key,
+             (unsigned long long)digest->damaged_offset);
     report(verify, check, replica, "damaged", sentence);
 }
 
