@@ -88,12 +88,22 @@ static void others_send(uint32_t blocks)
     }
 }
 
-static void owner_waits(uint64_t ns)
+static void owner_looks(void)
 {
-    host.skipped_ns += ns;
     side_poll(&world, OWNER);
     side_poll(&world, OWNER); /* voids in the first, sees it in the second */
     side_poll(&world, OWNER);
+}
+
+/* It looks now and then while the time passes. */
+static void owner_waits(uint64_t ns)
+{
+    const uint64_t end_ns = host.skipped_ns + ns;
+
+    while (host.skipped_ns < end_ns) {
+        host.skipped_ns += SHM_VOID_STEP_NS / 2;
+        owner_looks();
+    }
 }
 
 static uint32_t owner_count(enum fabric_event_kind kind)
@@ -139,6 +149,29 @@ static void a_claim_stored_but_not_done_is_voided_and_breaks(void **state)
 {
     (void)state;
     a_claim_that_is_late_is_voided_and_breaks(STEP_STORED);
+}
+
+static void pause_all(void)
+{
+    others_send(FIT);
+    owner_waits(SHM_VOID_NS / 2);
+    host.skipped_ns += 100 * SHM_VOID_NS;
+    owner_looks();
+    owner_waits(SHM_VOID_NS / 4);
+    assert_int_equal(owner_count(FABRIC_SEALED), 0);
+}
+
+static void a_pause_of_the_whole_host_voids_no_claim(void **state)
+{
+    (void)state;
+    stop.at = STEP_STORED;
+    stop.run = pause_all;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_LANDED, 1);
+    world_wait(&world, OWNER, FABRIC_SEALED, 1);
+    assert_true(side_event(&world.sides[OWNER], FABRIC_SEALED, 0)->quiet);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_CLOSED), 0);
 }
 
 /* A sender that is dead needs no second's grace. Its steps up to S2 are made by hand: a hook could
@@ -444,6 +477,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_claim_not_stored_for_long_is_voided_and_breaks),
         CASE(a_claim_stored_but_not_done_is_voided_and_breaks),
+        CASE(a_pause_of_the_whole_host_voids_no_claim),
         CASE(a_claim_of_the_dead_is_voided_at_once),
         CASE(a_late_sender_harms_no_later_segment),
         CASE(a_sender_that_has_not_claimed_goes_to_the_segment_of_now),
