@@ -114,22 +114,22 @@ static void kill_owner_of(const struct pm_open_options *options, enum stage stag
     char byte;
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
-    assert_int_equal(pipe2(sent_pipe, O_CLOEXEC), 0);
     peer = start(sockets[0]);
     if (peer == 0)
         run_peer(sockets[1], stage);
     close(sockets[1]);
-    owner = start(-1);
+    assert_int_equal(pipe2(sent_pipe, O_CLOEXEC), 0);
+    owner = start(sent_pipe[0]);
     if (owner == 0)
         run_owner(options, sockets[0]);
     close(sockets[0]);
+    close(sent_pipe[1]);
     assert_int_equal(read(sent_pipe[0], &byte, 1), 1);
     assert_int_equal(waitpid(peer, &status, WUNTRACED), peer);
     assert_true(WIFSTOPPED(status));
     kill(owner, SIGKILL);
     assert_int_equal(waitpid(owner, NULL, 0), owner);
     close(sent_pipe[0]);
-    close(sent_pipe[1]);
 }
 
 static void end_peer(int signal_number, int expected_exit)
