@@ -7,7 +7,10 @@
 #include <stdint.h>
 
 #include "common/cluster/cluster.h"
+#include "server/dense.h"
 #include "server/index.h"
+#include "server/records.h"
+#include "server/tail.h"
 
 struct op;
 
@@ -22,6 +25,13 @@ struct shard_state {
     /* Read by anybody. Primary: the resolved prefix, i.e. every version up to it is on all replicas
      * (version order is completion order, see worker_write.c). Backup: the highest digested. */
     _Atomic uint64_t version;
+    _Atomic uint64_t commit; /* the highest commit version known; primary: as `version`, but by
+                                   the epoch's first (epoch, 0) at least */
+    _Atomic bool recovering; /* primary: the union is not done, nothing is served */
+    _Atomic bool missing;    /* backup: a committed version never arrived (dense.h) */
+    struct dense dense;      /* backup; and both while PM is scanned at a start */
+    struct tail tail;        /* what the start's scan found above the commit version */
+    struct records records;  /* primary: completed operations whose answer may be asked again */
 
     /* Primary only. */
     uint64_t counter; /* of the last version handed out */
