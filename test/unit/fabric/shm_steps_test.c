@@ -469,6 +469,46 @@ static void f9_closing_does_not_wait_for_a_sync(void **state)
     assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
 }
 
+/* With `depth` blocks under way at a time; one poll, one flush. */
+static uint64_t syncs_for(uint32_t blocks, uint32_t depth)
+{
+    struct side *side = &world.sides[OTHER];
+    struct pm *pm = shm_rowan_pm(((struct shm_conn *)conns[OTHER])->rowan);
+    const uint64_t before = pm_sync_count(pm);
+    const uint32_t landed = side_count(side, FABRIC_LANDED);
+    const uint64_t end_ns = clock_now_ns(clock_system()) + WAIT_DEADLINE_NS;
+    uint32_t done = 0, sent = 0;
+
+    while (done < blocks && clock_now_ns(clock_system()) < end_ns) {
+        for (; sent < blocks && sent - done < depth; sent++) {
+            const uint32_t number = numbers[OTHER]++;
+
+            assert_int_equal(world_add_block(&world, OTHER, conns[OTHER],
+                                             (uint64_t)(number % 256) * BYTES, number, 64),
+                             0);
+            assert_int_equal(fabric_rowan_post(conns[OTHER], number), 0);
+        }
+        side_poll(&world, OTHER);
+        done = side_count(side, FABRIC_LANDED) - landed;
+    }
+    assert_int_equal(done, blocks);
+    return pm_sync_count(pm) - before;
+}
+
+static void blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file(void **state)
+{
+    enum { BLOCKS = 640, DEEP = 64 };
+    uint64_t alone, together;
+
+    (void)state;
+    if (shm_rowan_pm(((struct shm_conn *)conns[OTHER])->rowan)->durability != PM_FENCE)
+        skip();
+    alone = syncs_for(BLOCKS, 1);
+    together = syncs_for(BLOCKS, DEEP);
+    assert_true(alone >= BLOCKS);
+    assert_true(together >= BLOCKS / DEEP && together <= BLOCKS / 8);
+}
+
 #define FENCING(function) cmocka_unit_test_setup_teardown(function, open_fencing, close_fencing)
 #define CASE(function)    cmocka_unit_test_setup_teardown(function, open_all, close_all)
 
@@ -490,6 +530,7 @@ int main(void)
         FENCING(f2_landed_waits_for_the_fence),
         FENCING(a_failed_sync_breaks_the_connection),
         FENCING(f9_closing_does_not_wait_for_a_sync),
+        FENCING(blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file),
     };
 
     return cmocka_run_group_tests_name("shm_steps", tests, NULL, NULL);
