@@ -326,7 +326,7 @@ static bool advance_fences(struct worker *worker)
         const struct fence *fence = &worker->fences[worker->fence_first];
         int done = pm_fence_done(pm, fence->ticket);
         if (done < 0)
-            server_fail(worker->common, done, "a sync of the PM file failed");
+            server_fail(worker->common, done, SYNC_FAILED);
         if (done != 1)
             break;
         worker->local_landed = fence->batch;

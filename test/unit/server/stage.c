@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "stage.h"
 
@@ -142,6 +143,18 @@ static int fence_done(struct pm *pm, struct pm_ticket ticket)
 void stage_hold_fences(struct stage *stage, bool hold)
 {
     stage->pm_ops.fence_done = hold ? fence_never_done : fence_done;
+}
+
+static int fence_failed(struct pm *pm, struct pm_ticket ticket)
+{
+    (void)pm;
+    (void)ticket;
+    return ROWAN_EIO;
+}
+
+void stage_fail_fences(struct stage *stage)
+{
+    stage->pm_ops.fence_done = fence_failed;
 }
 
 static struct puppet_conn *connect_to(struct stage *stage, uint32_t endpoint)

@@ -58,6 +58,9 @@ bool stage_is_quiet(struct stage *stage); /* no further reply */
 /* No fence is done from now on; or all are. */
 void stage_hold_fences(struct stage *stage, bool hold);
 
+/* The medium has failed: every fence answers ROWAN_EIO. */
+void stage_fail_fences(struct stage *stage);
+
 /* All posted batches land at the peer, and those that follow from it. */
 void stage_land_all(struct stage *stage);
 
