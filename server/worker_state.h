@@ -19,12 +19,37 @@ enum {
     WORKER_HELD = 16384,  /* requests whose answer found no room: more than one connection's */
     WORKER_FENCES = 1024, /* local fences outstanding */
     WORKER_MAX_IN_FLIGHT_BYTES =
-        4 << 20,                  /* of entries: what a full backup must still have room for */
+        4 << 20, /* of entries to one backup: what a full one must still have room for */
+    WORKER_PEER_BATCHES = 64,     /* posted ones whose load is kept apart */
     WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
 };
 
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
+
+/* Entries. */
+struct load {
+    uint32_t ops, blocks, bytes;
+};
+
+static inline void load_add(struct load *load, struct load more)
+{
+    load->ops += more.ops;
+    load->blocks += more.blocks;
+    load->bytes += more.bytes;
+}
+
+static inline void load_subtract(struct load *load, struct load less)
+{
+    load->ops -= less.ops;
+    load->blocks -= less.blocks;
+    load->bytes -= less.bytes;
+}
+
+struct peer_batch {
+    uint64_t batch;
+    struct load load;
+};
 
 struct peer {
     enum link_kind kind;
@@ -38,6 +63,10 @@ struct peer {
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
+    struct load owed; /* of writes in flight that, as far as we know, have not landed there */
+    struct load open; /* of that: in the open batch */
+    struct peer_batch sent[WORKER_PEER_BATCHES]; /* and in posted ones, a ring */
+    uint32_t sent_first, sent_count;
 };
 
 struct fence {
@@ -77,7 +106,7 @@ struct worker {
     struct write_table ops;
     struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
     uint32_t replying_count;
-    uint32_t in_flight_blocks, in_flight_bytes;
+    struct load in_flight;
 
     struct log log;
     bool log_ready;
@@ -145,6 +174,9 @@ void worker_peer_event(struct worker *worker, const struct fabric_event *event, 
 
 /* Adds a block to the peer's batch of this poll; there is room. Posts it. */
 void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes);
+
+/* The peer is to get these entries, as part of the open batch if it is connected. */
+void worker_peer_owe(struct peer *peer, struct load load);
 void worker_peer_post(struct worker *worker);
 
 static inline bool peer_has_landed(const struct peer *peer, uint64_t batch)
