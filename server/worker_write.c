@@ -224,9 +224,27 @@ static void start_waiting(struct worker *worker, uint64_t hash)
     while ((op = op_next_waiting(&worker->ops, hash)) && op_may_start(&worker->ops, op)) {
         struct client_link *client = op->client;
         uint64_t message = op->message;
+        worker->large_waiting -= request_is_large(&op->request);
         start(worker, op, &op->request, op->key, op->value);
         worker_release(client, message);
     }
+}
+
+/* The message is kept, unless it takes a buffer that writes of other keys need. */
+static void keep_waiting(struct worker *worker, struct op *op, const struct request *request)
+{
+    const bool large = request_is_large(&request->header);
+    if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
+        struct client_link *client = op->client;
+        finish(worker, op, ROWAN_EBUSY, 0);
+        worker_release(client, request->message);
+        return;
+    }
+    worker->large_waiting += large;
+    op->message = request->message;
+    op->request = request->header;
+    op->key = request->key;
+    op->value = request->value;
 }
 
 bool worker_write(struct worker *worker, const struct request *request)
@@ -249,10 +267,7 @@ bool worker_write(struct worker *worker, const struct request *request)
     op->operation = request->header.operation;
     op->tag = request->header.tag;
     if (!op_may_start(&worker->ops, op)) {
-        op->message = request->message;
-        op->request = request->header;
-        op->key = request->key;
-        op->value = request->value;
+        keep_waiting(worker, op, request);
         return true;
     }
     start(worker, op, &request->header, request->key, request->value);
@@ -269,6 +284,7 @@ void worker_write_forget(struct worker *worker, struct client_link *client)
             continue;
         }
         uint64_t hash = op->hash;
+        worker->large_waiting -= request_is_large(&op->request);
         op_close(&worker->ops, op);
         start_waiting(worker, hash);
     }

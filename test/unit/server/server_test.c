@@ -364,8 +364,6 @@ static int told_space(struct stage *stage, const struct puppet_conn *peer)
     return full;
 }
 
-/* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
- * the message found no room. */
 /* As on a fabric with small packets. */
 static void a_value_of_many_blocks_is_answered_whole(void **state)
 {
@@ -396,6 +394,8 @@ static void a_value_of_many_blocks_is_answered_whole(void **state)
     free(value);
 }
 
+/* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
+ * the message found no room. */
 static void a_peer_is_told_about_space_whatever_comes_between(void **state)
 {
     struct stage *stage = *state;
