@@ -26,6 +26,7 @@ enum {
     COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_LOWS_TOLD = 1024,
+    WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
 };
 
 /* How often commit versions that changed are spread; how soon they are tried again when the log has
@@ -53,16 +54,22 @@ struct peer {
     bool commit_behind;      /* may not have been told the commit versions that were spread */
 };
 
-/* A backup's question for versions that it never got, while the segments are looked through. */
-struct fetch {
-    bool active;
+/* A backup asks for versions that it never got. */
+struct question {
     uint32_t peer; /* its position */
     uint16_t shard;
     uint64_t first, last;
-    uint64_t segment; /* the one `scan` is in; behind the last: done */
-    bool inside;      /* `scan` has begun */
+    uint64_t end;    /* over when so many segments were visited */
+    uint32_t blocks; /* found, and sent */
+};
+
+struct fetch {
+    struct question questions[WORKER_QUESTIONS];
+    uint32_t count;
+    uint64_t visited; /* segments that were looked through, ever */
+    uint64_t segment; /* the one `scan` is in, if `inside`, else the next */
+    bool inside;
     struct entry_scan scan;
-    uint32_t blocks;     /* found, and sent */
     uint16_t lost_shard; /* what was found nowhere last, and logged */
     uint64_t lost_first;
 };
@@ -185,9 +192,9 @@ bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
 
 /* --- worker_fetch.c --- */
 
-/* A peer asks for versions of a shard that it never got. One question at a time is worked on; others
- * are dropped, and asked again. */
-void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fetch *question);
+/* A peer asks for versions of a shard that it never got. Questions beyond WORKER_QUESTIONS are dropped,
+ * and asked again. */
+void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fetch *asked);
 
 /* Looks for them a bit further, and adds what is found to the peer's batch of this poll. */
 bool worker_fetch_poll(struct worker *worker);

@@ -367,6 +367,33 @@ static void questions_that_make_no_sense_are_ignored(void **state)
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 2), version_make(1, 2)), 1);
 }
 
+/* One after the other would take a question's time for each; and one that comes in the middle of a scan
+ * is owed all of it. */
+static void questions_about_several_shards_are_answered_in_one_scan(void **state)
+{
+    struct stage *stage = *state;
+    uint32_t seen[3] = {0};
+
+    put_ten(stage);
+    uint32_t sent = stage->fabric->log_count;
+
+    for (uint32_t shard = 0; shard < 3; shard++) {
+        ask_fetch(stage, shard, version_make(1, 1 + shard), version_make(1, 10));
+        stage_poll(stage);
+    }
+    ask_fetch(stage, 2, version_make(1, 10), version_make(1, 10)); /* instead of the one above */
+    stage_land_all(stage);
+    for (uint32_t i = sent; i < stage->fabric->log_count; i++) {
+        struct entry_header header;
+
+        entry_peek(stage->fabric->log[i].data, &header);
+        seen[header.shard]++;
+    }
+    assert_in_range(seen[0], 11, 22); /* what is met again at the end of the round is sent again */
+    assert_in_range(seen[1], 10, 20);
+    assert_in_range(seen[2], 1, 11);
+}
+
 static void a_question_waits_for_room_and_ends_with_its_connection(void **state)
 {
     struct stage *stage = *state;
@@ -823,6 +850,7 @@ int main(void)
         TEST(a_full_log_fails_nothing_and_commit_versions_wait),
         TEST(versions_that_are_asked_for_are_sent_again),
         TEST(questions_that_make_no_sense_are_ignored),
+        TEST(questions_about_several_shards_are_answered_in_one_scan),
         TEST(a_question_waits_for_room_and_ends_with_its_connection),
         TEST(a_version_that_is_damaged_here_too_ends_the_search),
         TEST(a_hole_is_asked_for_until_it_is_filled),
