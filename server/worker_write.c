@@ -377,6 +377,7 @@ static bool complete(struct worker *worker, struct op *op)
     load_subtract(&worker->in_flight, load_of(op));
     ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
     atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
+    worker_commit_changed(worker, shard);
     uint64_t hash = op->hash;
     record(worker, op);
     finish(worker, op, 0, op->version);
