@@ -161,15 +161,15 @@ void tcp_widen(int fd)
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); /* 2 */
 }
 
-static int open_socket(const union tcp_address *address, int *out_fd)
+/* A descriptor, or an error. */
+static int open_socket(const union tcp_address *address)
 {
     const int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
         return errno == EMFILE || errno == ENFILE ? ROWAN_ETOOMANY : error_from_errno(errno);
     set_buffers(fd, TCP_SOCKET_BYTES); /* before it connects: the window's scale follows from it */
-    *out_fd = fd;
-    return 0;
+    return fd;
 }
 
 static int bind_error(int system_errno)
@@ -189,10 +189,11 @@ static int bind_error(int system_errno)
 
 int tcp_listen(const union tcp_address *address, int *out_fd)
 {
-    int fd, error = open_socket(address, &fd);
+    const int fd = open_socket(address);
+    int error;
 
-    if (error)
-        return error;
+    if (fd < 0)
+        return fd;
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (bind(fd, &address->any, address_bytes(address)) < 0 || listen(fd, BACKLOG) < 0) {
         error = bind_error(errno);
@@ -207,10 +208,10 @@ int tcp_listen(const union tcp_address *address, int *out_fd)
 
 int tcp_start_connect(const union tcp_address *address, int *out_fd)
 {
-    int fd, error = open_socket(address, &fd);
+    const int fd = open_socket(address);
 
-    if (error)
-        return error;
+    if (fd < 0)
+        return fd;
     set_options(fd);
     if (connect(fd, &address->any, address_bytes(address)) < 0 && errno != EINPROGRESS) {
         close(fd);
