@@ -23,10 +23,12 @@ enum {
     WORKER_FENCES = 1024, /* local fences outstanding */
     WORKER_MAX_IN_FLIGHT_BYTES =
         4 << 20, /* of entries to one backup: what a full one must still have room for */
-    WORKER_PEER_BATCHES = 64,     /* posted ones whose load is kept apart */
-    WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
-    WORKER_FORGET = 4,            /* clients forgotten in one poll */
-    COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
+    WORKER_PEER_BATCHES = 64,      /* posted ones whose load is kept apart */
+    WORKER_MAX_CLIENT_OPS = 1024,  /* writes of one client connection in the table */
+    WORKER_LARGE_BYTES = 16 << 10, /* key and value of requests that may fill a fabric's buffers */
+    WORKER_LARGE_WAITING = 2,      /* of those, kept for writes that wait for one of their key */
+    WORKER_FORGET = 4,             /* clients forgotten in one poll */
+    COMMIT_VALUE_BYTES = 4096,     /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_LOWS_TOLD = 1024,
     WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
@@ -124,6 +126,7 @@ struct fence {
 /* A request: parsed; its message is not released yet. */
 struct request {
     struct client_link *client;
+    bool refused; /* its message is released, all that is left to do is to answer ROWAN_EBUSY */
     uint64_t message;
     uint64_t hash;
     struct message_request header;
@@ -154,6 +157,7 @@ struct worker {
     struct write_table ops;
     struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
     uint32_t replying_count;
+    uint32_t large_waiting; /* OP_WAITING whose message is large */
     struct load in_flight;
 
     struct log log;
@@ -175,6 +179,12 @@ struct worker {
     uint8_t value[ENTRY_MAX_VALUE_BYTES]; /* of a reply, what is copied */
     _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
 };
+
+/* A fabric may have only a few buffers for such messages. */
+static inline bool request_is_large(const struct message_request *header)
+{
+    return header->key_bytes + header->value_bytes > WORKER_LARGE_BYTES;
+}
 
 /* --- worker.c --- */
 

@@ -236,6 +236,7 @@ static void start_waiting(struct worker *worker, uint64_t hash)
     while ((op = op_next_waiting(&worker->ops, hash)) && op_may_start(&worker->ops, op)) {
         struct client_link *client = op->client;
         uint64_t message = op->message;
+        worker->large_waiting -= request_is_large(&op->request);
         start(worker, op, &op->request, op->key, op->value);
         worker_release(client, message);
     }
@@ -265,6 +266,8 @@ static bool take_over(struct worker *worker, const struct request *request)
     if (op->state == OP_WAITING) {
         message = op->message;
         client = op->client;
+        worker->large_waiting -= request_is_large(&op->request);
+        worker->large_waiting += request_is_large(header);
         hold(op, request);
     }
     op_take_over(op, request->client, header->tag);
@@ -297,6 +300,20 @@ static bool is_retry(struct worker *worker, const struct request *request, bool 
     return true;
 }
 
+/* The message is kept, unless it takes a buffer that writes of other keys need. */
+static void keep_waiting(struct worker *worker, struct op *op, const struct request *request)
+{
+    const bool large = request_is_large(&request->header);
+    if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
+        struct client_link *client = op->client;
+        finish(worker, op, ROWAN_EBUSY, 0);
+        worker_release(client, request->message);
+        return;
+    }
+    worker->large_waiting += large;
+    hold(op, request);
+}
+
 bool worker_write(struct worker *worker, const struct request *request)
 {
     struct client_link *client = request->client;
@@ -316,7 +333,7 @@ bool worker_write(struct worker *worker, const struct request *request)
     op->operation = request->header.operation;
     op->tag = request->header.tag;
     if (!op_may_start(&worker->ops, op)) {
-        hold(op, request);
+        keep_waiting(worker, op, request);
         return true;
     }
     start(worker, op, &request->header, request->key, request->value);
@@ -333,6 +350,7 @@ void worker_write_forget(struct worker *worker, struct client_link *client)
             continue;
         }
         uint64_t hash = op->hash;
+        worker->large_waiting -= request_is_large(&op->request);
         op_close(&worker->ops, op);
         start_waiting(worker, hash);
     }
