@@ -258,7 +258,7 @@ bool control_config_poll(struct control *control, uint64_t *wake_ns)
         return true;
     }
     cluster_release(config);
-    server_fail(control->common, done, "a sync of the PM file failed");
+    server_fail(control->common, done, SYNC_FAILED);
     return false;
 }
 

@@ -12,6 +12,7 @@
 #include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
 #include "common/entry/commit.h"
+#include "server/clients.h"
 #include "server/log.h"
 #include "server/op.h"
 #include "server/worker.h"
@@ -21,12 +22,14 @@ enum {
     WORKER_HELD = 16384,  /* requests whose answer found no room: more than one connection's */
     WORKER_FENCES = 1024, /* local fences outstanding */
     WORKER_MAX_IN_FLIGHT_BYTES =
-        4 << 20,                  /* of entries: what a full backup must still have room for */
+        4 << 20, /* of entries to one backup: what a full one must still have room for */
+    WORKER_PEER_BATCHES = 64,     /* posted ones whose load is kept apart */
     WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
     COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_LOWS_TOLD = 1024,
     WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
+    WORKER_FORGET = 4,     /* clients forgotten in one poll */
 };
 
 /* How often commit versions that changed are spread; how soon they are tried again when the log has
@@ -38,6 +41,30 @@ enum {
 
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
+
+/* Entries. */
+struct load {
+    uint32_t ops, blocks, bytes;
+};
+
+static inline void load_add(struct load *load, struct load more)
+{
+    load->ops += more.ops;
+    load->blocks += more.blocks;
+    load->bytes += more.bytes;
+}
+
+static inline void load_subtract(struct load *load, struct load less)
+{
+    load->ops -= less.ops;
+    load->blocks -= less.blocks;
+    load->bytes -= less.bytes;
+}
+
+struct peer_batch {
+    uint64_t batch;
+    struct load load;
+};
 
 struct peer {
     enum link_kind kind;
@@ -52,6 +79,10 @@ struct peer {
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
     bool commit_behind;      /* may not have been told the commit versions that were spread */
+    struct load owed; /* of writes in flight that, as far as we know, have not landed there */
+    struct load open; /* of that: in the open batch */
+    struct peer_batch sent[WORKER_PEER_BATCHES]; /* and in posted ones, a ring */
+    uint32_t sent_first, sent_count;
 };
 
 /* A backup asks for versions that it never got. */
@@ -114,6 +145,7 @@ struct worker {
     uint32_t peer_count;
 
     struct client_link *clients, *doomed;
+    struct clients known;                /* by their ids, connected or not */
     struct request taken[WORKER_EVENTS]; /* in this poll */
     uint32_t taken_count;
     struct request held[WORKER_HELD + WORKER_EVENTS]; /* until there is room for their answers */
@@ -122,7 +154,7 @@ struct worker {
     struct write_table ops;
     struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
     uint32_t replying_count;
-    uint32_t in_flight_blocks, in_flight_bytes;
+    struct load in_flight;
 
     struct log log;
     bool log_ready;
@@ -164,6 +196,27 @@ void worker_count(_Atomic uint64_t *counter);
 
 /* Gives a message of the client back to the fabric. */
 void worker_release(struct client_link *client, uint64_t message);
+
+/* --- worker_client.c --- */
+
+/* A client has connected: `id` of its handshake, 0 if it is none that could ask again. Its older
+ * connection is doomed. */
+void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id);
+
+/* The connection is to be closed, and the link freed, by worker_client_bury in this poll. Until then
+ * it stays whole: some requests taken in this poll may be its own. */
+void worker_client_doom(struct worker *worker, struct client_link *client);
+void worker_client_bury(struct worker *worker, uint64_t now_ns);
+
+/* The records of a shard that this worker leads came from a scan or a union: their clients, too, are
+ * forgotten if they do not connect. To be called before the shard is served. */
+void worker_client_recall(struct worker *worker, const struct shard_state *shard, uint64_t now_ns);
+
+/* Forgets clients whose time is over; lowers *wake_ns to the next. True: there were some. */
+bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* Is the request one that the client of this connection may send? */
+bool worker_client_may_ask(const struct client_link *client, const struct message_request *request);
 
 /* --- worker_write.c --- */
 
@@ -213,6 +266,9 @@ void worker_peer_event(struct worker *worker, const struct fabric_event *event, 
 
 /* Adds a block to the peer's batch of this poll; there is room. Posts it. */
 void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes);
+
+/* The peer is to get these entries, as part of the open batch if it is connected. */
+void worker_peer_owe(struct peer *peer, struct load load);
 void worker_peer_post(struct worker *worker);
 
 static inline bool peer_has_landed(const struct peer *peer, uint64_t batch)

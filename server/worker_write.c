@@ -9,8 +9,11 @@
  *      and each backup's queue has room.
  *  W6  A conditional write is judged when no write of its key is in flight; later writes of the key
  *      queue behind it.
- *  W7  Entries in flight never exceed WORKER_MAX_IN_FLIGHT_BYTES, so a backup that says "full"
- *      while it still has that much for each sender can take in what is on the way.
+ *  W7  Entries that have not landed at a backup never exceed WORKER_MAX_IN_FLIGHT_BYTES, so one
+ *      that says "full" while it still has that much for each sender can take in what is on the way.
+ *  W11 A write that took effect has a record before anybody is answered, and each request is held
+ *      against the records and the table first, so a retry meets its original wherever it is: it
+ *      takes over the answer, or gets it again.
  *
  *  op:  WAITING --(W6)--> IN_FLIGHT --(landed everywhere)--> closed, or REPLYING --(room)--> closed
  */
@@ -33,15 +36,27 @@ static int check_space(struct worker *worker, const struct shard_state *shard)
     return 0;
 }
 
-static int check_queues(struct worker *worker, const struct shard_state *shard, uint32_t blocks,
-                        uint32_t bytes)
+/* What a backup that takes nothing holds up must leave room for writes that it does not back. So no
+ * backup may be owed more than the worker has left: one that is stopped gets half, two a third each,
+ * and so on (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). */
+static bool has_share(const struct worker *worker, const struct peer *peer, struct load more)
 {
-    if (worker->in_flight_blocks + blocks > fabric_caps(worker->common->fabric)->max_batch_blocks ||
-        worker->in_flight_bytes + bytes > WORKER_MAX_IN_FLIGHT_BYTES)
+    const uint32_t most_blocks = fabric_caps(worker->common->fabric)->max_batch_blocks;
+    return peer->owed.bytes + more.bytes <= WORKER_MAX_IN_FLIGHT_BYTES &&
+           peer->owed.blocks + more.blocks <= most_blocks - worker->in_flight.blocks &&
+           peer->owed.ops + more.ops <= OP_TABLE_SIZE - worker->in_flight.ops;
+}
+
+static int check_queues(struct worker *worker, const struct shard_state *shard, struct load more)
+{
+    /* All of it may have to be sent again at once, over one connection. */
+    if (worker->in_flight.blocks + more.blocks >
+        fabric_caps(worker->common->fabric)->max_batch_blocks)
         return ROWAN_EBUSY;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
         const struct peer *peer = &worker->peers[shard->backups[i]];
-        if (peer->connected && fabric_rowan_room(peer->conn) < blocks)
+        if (!has_share(worker, peer, more) ||
+            (peer->connected && fabric_rowan_room(peer->conn) < more.blocks))
             return ROWAN_EBUSY;
     }
     return 0;
@@ -57,9 +72,11 @@ static int admit(struct worker *worker, const struct message_request *request,
     if (error)
         return error;
     const struct entry_format *format = &worker->common->format;
-    return check_queues(worker, *shard,
-                        entry_blocks(format, request->key_bytes, request->value_bytes),
-                        entry_bytes(format, request->key_bytes, request->value_bytes));
+    const struct load more = {
+        .ops = 1,
+        .blocks = entry_blocks(format, request->key_bytes, request->value_bytes),
+        .bytes = entry_bytes(format, request->key_bytes, request->value_bytes)};
+    return check_queues(worker, *shard, more);
 }
 
 /* --- judging --- */
@@ -81,6 +98,11 @@ static int judge(struct worker *worker, const struct shard_state *shard, uint64_
 
 /* --- sending --- */
 
+static struct load load_of(const struct op *op)
+{
+    return (struct load){.ops = 1, .blocks = op->blocks, .bytes = op->bytes};
+}
+
 static void link_in_flight(struct worker *worker, struct shard_state *shard, struct op *op)
 {
     op->shard_next = NULL;
@@ -94,8 +116,9 @@ static void link_in_flight(struct worker *worker, struct shard_state *shard, str
         shard->next_active = worker->active;
         worker->active = shard;
     }
-    worker->in_flight_blocks += op->blocks;
-    worker->in_flight_bytes += op->bytes;
+    load_add(&worker->in_flight, load_of(op));
+    for (uint32_t i = 0; i < shard->backup_count; i++)
+        worker_peer_owe(&worker->peers[shard->backups[i]], load_of(op));
 }
 
 /* Encodes block by block in a cached buffer, stores it in the t-log, and adds those very bytes to
@@ -197,6 +220,15 @@ static void start(struct worker *worker, struct op *op, const struct message_req
         finish(worker, op, status, version);
 }
 
+/* The op waits; it keeps the request's message. */
+static void hold(struct op *op, const struct request *request)
+{
+    op->message = request->message;
+    op->request = request->header;
+    op->key = request->key;
+    op->value = request->value;
+}
+
 /* After a write of the key has left: those behind it that may start now. */
 static void start_waiting(struct worker *worker, uint64_t hash)
 {
@@ -209,28 +241,82 @@ static void start_waiting(struct worker *worker, uint64_t hash)
     }
 }
 
+/* True if the request is answered, by the status; then its message is released. */
+static bool refuse(struct worker *worker, const struct request *request, int status,
+                   uint64_t version)
+{
+    bool told = worker_reply(worker, request->client, request->header.operation,
+                             request->header.tag, status, version, 0);
+    if (told)
+        worker_release(request->client, request->message);
+    return told;
+}
+
+/* W11: the retry's client gets the answer of the original. One that waits goes on with the retry's
+ * bytes, which are the same: its own lie in a connection that may be about to end. */
+static bool take_over(struct worker *worker, const struct request *request)
+{
+    const struct message_request *header = &request->header;
+    struct op *op = op_find(&worker->ops, request->hash, header->client_id, header->operation);
+    if (!op)
+        return false;
+    uint64_t message = request->message;
+    struct client_link *client = request->client;
+    if (op->state == OP_WAITING) {
+        message = op->message;
+        client = op->client;
+        hold(op, request);
+    }
+    op_take_over(op, request->client, header->tag);
+    worker_release(client, message);
+    return true;
+}
+
+/* W11: is the write one that was asked before? True: it is dealt with, or *held says that its answer
+ * found no room. */
+static bool is_retry(struct worker *worker, const struct request *request, bool *held)
+{
+    const struct message_request *header = &request->header;
+    struct shard_state *shard;
+    uint64_t version = 0;
+    int verdict = worker_find_shard(worker, header, &shard);
+    if (!verdict)
+        verdict = records_look(&shard->records, header->client_id, header->operation,
+                               header->lowest_unanswered, &version);
+    if (verdict == RECORDS_FRESH)
+        return false;
+    if (verdict == RECORDS_AGAIN)
+        return take_over(worker, request);
+    if (verdict == RECORDS_DONE)
+        verdict = 0;
+    else if (verdict == RECORDS_STALE)
+        verdict = ROWAN_EUNKNOWN;
+    else if (verdict == ROWAN_ENOMEM)
+        verdict = ROWAN_EBUSY; /* the client, who knows whether it asked before, asks again */
+    *held = !refuse(worker, request, verdict, version);
+    return true;
+}
+
 bool worker_write(struct worker *worker, const struct request *request)
 {
     struct client_link *client = request->client;
-    struct op *op =
-        client->ops < WORKER_MAX_CLIENT_OPS ? op_open(&worker->ops, request->hash, client) : NULL;
-    if (!op) {
-        bool told = worker_reply(worker, client, request->header.operation, request->header.tag,
-                                 ROWAN_EBUSY, 0, 0);
-        if (told)
-            worker_release(client, request->message);
-        return told;
-    }
+    bool held = false;
+    if (request->header.client_id && is_retry(worker, request, &held))
+        return !held;
+    /* A client that takes no answers must leave records to others, as a backup must (has_share). */
+    bool fair =
+        client->ops < WORKER_MAX_CLIENT_OPS && client->ops < OP_TABLE_SIZE - worker->ops.used;
+    struct op *op = fair ? op_open(&worker->ops, request->hash, client) : NULL;
+    if (!op)
+        return refuse(worker, request, ROWAN_EBUSY, 0);
     worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
                                                         : &worker->counts.puts);
     op->conditional = request->header.type != MESSAGE_PUT;
+    op->client_id = request->header.client_id;
     op->operation = request->header.operation;
     op->tag = request->header.tag;
     if (!op_may_start(&worker->ops, op)) {
-        op->message = request->message;
-        op->request = request->header;
-        op->key = request->key;
-        op->value = request->value;
+        hold(op, request);
         return true;
     }
     start(worker, op, &request->header, request->key, request->value);
@@ -265,6 +351,15 @@ static bool is_replicated(const struct worker *worker, const struct op *op)
     return true;
 }
 
+/* W11. The room was made when the request came. If the client has been forgotten meanwhile (W10),
+ * nobody asks again: nothing is kept, and no room needed. */
+static void record(struct worker *worker, const struct op *op)
+{
+    if (!op->client_id || (!op->client && !clients_knows(&worker->known, op->client_id)))
+        return;
+    (void)records_add(&op->shard->records, op->client_id, op->operation, op->version);
+}
+
 /* False if the index had no memory: the op stays, and with it all higher versions of its shard. */
 static bool complete(struct worker *worker, struct op *op)
 {
@@ -279,12 +374,12 @@ static bool complete(struct worker *worker, struct op *op)
     shard->first_in_flight = op->shard_next;
     if (!shard->first_in_flight)
         shard->last_in_flight = NULL;
-    worker->in_flight_blocks -= op->blocks;
-    worker->in_flight_bytes -= op->bytes;
+    load_subtract(&worker->in_flight, load_of(op));
     ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
     atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
     worker_commit_changed(worker, shard);
     uint64_t hash = op->hash;
+    record(worker, op);
     finish(worker, op, 0, op->version);
     start_waiting(worker, hash);
     return true;
@@ -327,7 +422,7 @@ static bool advance_fences(struct worker *worker)
         const struct fence *fence = &worker->fences[worker->fence_first];
         int done = pm_fence_done(pm, fence->ticket);
         if (done < 0)
-            server_fail(worker->common, done, "a sync of the PM file failed");
+            server_fail(worker->common, done, SYNC_FAILED);
         if (done != 1)
             break;
         worker->local_landed = fence->batch;
@@ -373,6 +468,7 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
                 worker_peer_add(worker, peer, at, bytes);
                 at += bytes;
             }
+            worker_peer_owe(peer, load_of(op));
             op->batch = worker->batch;
             worker->stored = true; /* so that the local fence reaches this batch too */
         }
