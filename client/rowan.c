@@ -11,6 +11,8 @@
 #include "common/base/config.h"
 #include "common/reactor/wait.h"
 
+_Static_assert(ROWAN_MAX_WAIT == WAIT_MOST, "one limit");
+
 enum { SCHEME_BYTES = 16, PENDING = 1 /* no status is positive */ };
 
 struct rowan {
@@ -252,6 +254,45 @@ int rowan_wait_all(struct rowan *rowan)
             return error;
     }
     return 0;
+}
+
+/* True if one of them was busy. */
+static bool poll_each(struct rowan *const *sessions, size_t count, uint64_t now_ns)
+{
+    bool busy = false;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t wake_ns = WAKE_NEVER;
+
+        busy |= session_poll(sessions[i]->session, now_ns, &wake_ns) == POLL_BUSY;
+    }
+    return busy;
+}
+
+int rowan_wait_any(struct rowan *const *sessions, size_t count, int64_t timeout_us)
+{
+    struct waiter waiters[ROWAN_MAX_WAIT];
+
+    if (!sessions || count == 0 || count > ROWAN_MAX_WAIT)
+        return ROWAN_EINVALID;
+    for (size_t i = 0; i < count; i++) {
+        if (session_polling(sessions[i]->session))
+            return ROWAN_EINVALID;
+        waiters[i] = (struct waiter){
+            .source = &sessions[i]->source, .poll = session_poll, .role = sessions[i]->session};
+    }
+    struct clock *clock = sessions[0]->clock;
+    uint64_t start_ns = clock_now_ns(clock), now_ns = start_ns;
+    uint64_t until_ns = timeout_us < 0 ? WAKE_NEVER : start_ns + (uint64_t)timeout_us * NS_PER_US;
+
+    do {
+        if (poll_each(sessions, count, now_ns))
+            return 0;
+        now_ns = clock_now_ns(clock);
+        if (now_ns >= until_ns)
+            return 0;
+    } while (now_ns - start_ns < sessions[0]->spin_ns);
+    return event_sources_wait(waiters, count, clock, until_ns);
 }
 
 /* --- waited for --- */

@@ -120,9 +120,9 @@ static void peer_down(struct worker *worker, struct peer *peer, int error, uint6
     peer->connected = false;
     peer->open_batch = 0;
     peer->posted = peer->landed;
-    peer->commit_behind = true;
     peer->open = (struct load){0};
     peer->sent_count = 0;
+    peer->commit_behind = true;
     peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
 }
 

@@ -25,11 +25,11 @@ enum {
         4 << 20, /* of entries to one backup: what a full one must still have room for */
     WORKER_PEER_BATCHES = 64,     /* posted ones whose load is kept apart */
     WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
+    WORKER_FORGET = 4,            /* clients forgotten in one poll */
     COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_LOWS_TOLD = 1024,
     WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
-    WORKER_FORGET = 4,     /* clients forgotten in one poll */
 };
 
 /* How often commit versions that changed are spread; how soon they are tried again when the log has
@@ -78,11 +78,11 @@ struct peer {
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
-    bool commit_behind;      /* may not have been told the commit versions that were spread */
     struct load owed; /* of writes in flight that, as far as we know, have not landed there */
     struct load open; /* of that: in the open batch */
     struct peer_batch sent[WORKER_PEER_BATCHES]; /* and in posted ones, a ring */
     uint32_t sent_first, sent_count;
+    bool commit_behind; /* may not have been told the commit versions that were spread */
 };
 
 /* A backup asks for versions that it never got. */

@@ -1,7 +1,9 @@
-/* wait.h - sleep on one event source outside a reactor: for a thread that polls a role itself (a
+/* wait.h - sleep on event sources outside a reactor: for a thread that polls a role itself (a
  * client's session, a tool). */
 #ifndef REACTOR_WAIT_H
 #define REACTOR_WAIT_H
+
+#include <stddef.h>
 
 #include "common/reactor/reactor.h"
 
@@ -12,5 +14,19 @@
  * for, so a BUSY one ends the call. Errors: ROWAN_EIO. */
 int event_source_wait(const struct event_source *source, struct clock *clock, poll_function *poll,
                       void *role, uint64_t until_ns);
+
+/* A source, and the role that what it tells of is for. */
+struct waiter {
+    const struct event_source *source;
+    poll_function *poll;
+    void *role;
+};
+
+enum { WAIT_MOST = 256 };
+
+/* event_sources_wait: the same for 1 to WAIT_MOST of them at once: all are armed, all are polled, and
+ * if all were idle it sleeps until one has work. Errors: ROWAN_EIO. */
+int event_sources_wait(const struct waiter *waiters, size_t count, struct clock *clock,
+                       uint64_t until_ns);
 
 #endif

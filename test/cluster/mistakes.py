@@ -199,7 +199,9 @@ def ycsb_s_usage_is_checked_before_a_cluster_is_looked_for():
     place = os.path.join(scratch(), "nowhere")
     os.mkdir(place)
     for words in (("--workload", "z"), ("--workload", "a"),
-                  ("--workload", "load", "--profile", "big")):  # fmt: skip
+                  ("--workload", "load", "--profile", "big"),
+                  ("--workload", "load", "--threads", "4", "--connections", "3"),
+                  ("--workload", "load", "--threads", "2", "--connections", "513")):  # fmt: skip
         expect(run([program("rowan-ycsb"), *words], cwd=place), 2)
     expect(run([program("rowan-ycsb"), "--workload", "load"], cwd=place), 1, "cluster")
 

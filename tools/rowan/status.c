@@ -83,17 +83,17 @@ static json_t *server_json(const struct member *member, const struct admin_call 
     }
     json_t *more = json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, "
-        "s:I, s:I}",
+        "s:I}",
         "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend,
         "full", status->full, "segments", (json_int_t)status->segments, "segments_free",
         (json_int_t)status->segments_free, "segments_backup_log",
         (json_int_t)status->segments_backup_log, "segments_worker_log",
         (json_int_t)status->segments_worker_log, "puts", (json_int_t)status->puts, "gets",
         (json_int_t)status->gets, "deletes", (json_int_t)status->deletes, "entries_digested",
-        (json_int_t)status->entries_digested, "workers", (int)status->workers, "digests",
-        (int)status->digests, "reactors", (int)status->reactors, "uptime_seconds",
-        (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term, "syncs",
-        (json_int_t)status->syncs, "fetches", (json_int_t)status->fetches);
+        (json_int_t)status->entries_digested, "fetches", (json_int_t)status->fetches, "workers",
+        (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
+        "uptime_seconds", (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term,
+        "syncs", (json_int_t)status->syncs);
 
     json_object_update(object, more);
     json_decref(more);

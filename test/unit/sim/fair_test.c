@@ -28,7 +28,7 @@ static int open_cluster(void **state)
                                                                .clients = FLOODERS + 1,
                                                                .depth = FLOOD,
                                                                .landing_segments = 2,
-                                                               .timeout_ns = 100 * NS_PER_S});
+                                                               .timeout_ns = 60 * NS_PER_S});
     return 0;
 }
 
