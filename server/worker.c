@@ -83,8 +83,9 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
                                   .tag = tag,
                                   .version = version,
                                   .term = worker->config ? worker->config->term : 0};
-    struct fabric_iov iov[FABRIC_MAX_IOV] = {{.data = &reply, .bytes = sizeof reply}};
+    struct fabric_iov iov[FABRIC_MAX_IOV]; /* not initialized: it is 640 bytes */
     unsigned count = 1;
+    iov[0] = (struct fabric_iov){.data = &reply, .bytes = sizeof reply};
     if (value_offset)
         count += gather_value(worker, value_offset, iov + 1, &reply.value_bytes);
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */

@@ -110,8 +110,9 @@ struct fetch {
 
 /* Clients' lowest unanswered numbers on their way into the log. */
 struct client_lows {
-    uint64_t spread_ns; /* when next; 0: no request came since the last time */
+    uint64_t spread_ns; /* when next; 0: nothing happened since the last time */
     uint64_t requests;  /* that had come by then */
+    bool gone;          /* clients were forgotten since */
     uint32_t count;
     struct commit_client rows[COMMIT_CLIENT_ROWS];
     /* What was taken last, by the low bits of the client's id: a client of many shards is written

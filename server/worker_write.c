@@ -242,20 +242,6 @@ static void start_waiting(struct worker *worker, uint64_t hash)
     }
 }
 
-/* The message is kept, unless it takes a buffer that writes of other keys need. */
-static void keep_waiting(struct worker *worker, struct op *op, const struct request *request)
-{
-    const bool large = request_is_large(&request->header);
-    if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
-        struct client_link *client = op->client;
-        finish(worker, op, ROWAN_EBUSY, 0);
-        worker_release(client, request->message);
-        return;
-    }
-    worker->large_waiting += large;
-    hold(op, request);
-}
-
 /* True if the request is answered, by the status; then its message is released. */
 static bool refuse(struct worker *worker, const struct request *request, int status,
                    uint64_t version)
@@ -281,7 +267,7 @@ static bool take_over(struct worker *worker, const struct request *request)
         message = op->message;
         client = op->client;
         worker->large_waiting -= request_is_large(&op->request);
-        worker->large_waiting += request_is_large(header); /* who lies about it harms nobody */
+        worker->large_waiting += request_is_large(header);
         hold(op, request);
     }
     op_take_over(op, request->client, header->tag);
@@ -312,6 +298,20 @@ static bool is_retry(struct worker *worker, const struct request *request, bool 
         verdict = ROWAN_EBUSY; /* the client, who knows whether it asked before, asks again */
     *held = !refuse(worker, request, verdict, version);
     return true;
+}
+
+/* The message is kept, unless it takes a buffer that writes of other keys need. */
+static void keep_waiting(struct worker *worker, struct op *op, const struct request *request)
+{
+    const bool large = request_is_large(&request->header);
+    if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
+        struct client_link *client = op->client;
+        finish(worker, op, ROWAN_EBUSY, 0);
+        worker_release(client, request->message);
+        return;
+    }
+    worker->large_waiting += large;
+    hold(op, request);
 }
 
 bool worker_write(struct worker *worker, const struct request *request)

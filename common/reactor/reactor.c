@@ -32,6 +32,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/reactor/wait.h"
 
 enum { NAME_BYTES = 16, WAIT_EVENTS = 16 };
 
@@ -256,6 +257,7 @@ static void pin_thread(const struct reactor *reactor)
 void reactor_run(struct reactor *reactor)
 {
     uint64_t idle_since_ns = 0;
+    unsigned yields = 0;
     bool idle = false;
 
     pin_thread(reactor);
@@ -265,6 +267,7 @@ void reactor_run(struct reactor *reactor)
 
         if (poll_roles(reactor, now_ns, &wake_ns) == POLL_BUSY) {
             idle = false;
+            yields = 0;
             continue;
         }
         if (!idle) {
@@ -275,8 +278,13 @@ void reactor_run(struct reactor *reactor)
             pause_cpu();
             continue;
         }
+        if (yields++ < WAIT_YIELDS) {
+            wait_yield();
+            continue;
+        }
         try_sleep(reactor);
         idle = false;
+        yields = 0;
     }
 }
 

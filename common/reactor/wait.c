@@ -4,10 +4,16 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <time.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+
+void wait_yield(void)
+{
+    sched_yield();
+}
 
 static int sleep_until(struct pollfd *items, size_t count, struct clock *clock, uint64_t wake_ns)
 {

@@ -7,6 +7,14 @@
 
 #include "common/reactor/reactor.h"
 
+/* How often a thread that found nothing to do gives its core to others, and looks again, before it sleeps.
+ * On a host with more threads than cores the work it waits for is often that of a thread that has no
+ * core, and a sleep costs both a system call or more. */
+enum { WAIT_YIELDS = 1 };
+
+/* Gives the core to another thread that wants it. */
+void wait_yield(void);
+
 /* event_source_wait: arms the source, polls the role once more, and if that was idle sleeps until
  * the source has work, the role's own wake time, or `until_ns` of `clock` (WAKE_NEVER: no limit);
  * then disarms. May return early: the caller looks at its condition and comes back. The poll behind

@@ -234,29 +234,31 @@ static void a_server_that_comes_back_at_once_gets_its_port_and_its_peers(void **
 
 static void unread_answers_are_refused_and_cost_bounded_memory(void **state)
 {
-    enum { CLIENTS = 40, BYTES = 1000 };
+    enum { CLIENTS = 40, BYTES = 1000, QUIET_ROUNDS = 50 };
     static const uint8_t answer[BYTES];
     const struct fabric_iov iov = {.data = answer, .bytes = BYTES};
     struct fabric_conn *conn, *passive;
+    uint64_t sent = 0;
     int fds[CLIENTS];
 
     (void)state;
     for (unsigned i = 0; i < CLIENTS; i++)
         fds[i] = raw_client();
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        struct fabric_conn *client = side_event(owner(), FABRIC_ACCEPTED, i)->conn;
-        uint32_t sent = 0, refused = 0;
+    /* What the kernel has not carried over yet may make room once more. */
+    for (unsigned quiet = 0; quiet < QUIET_ROUNDS;) {
+        const uint64_t before = sent;
 
-        while (refused < 50) {
-            const int error = fabric_send(client, &iov, 1, FABRIC_COPY, 0);
+        for (unsigned i = 0; i < CLIENTS; i++) {
+            struct fabric_conn *client = side_event(owner(), FABRIC_ACCEPTED, i)->conn;
+            int error;
 
-            assert_true(error == 0 || error == ROWAN_EAGAIN);
-            sent += error == 0;
-            refused = error ? refused + 1 : 0;
+            while ((error = fabric_send(client, &iov, 1, FABRIC_COPY, 0)) == 0)
+                sent += BYTES;
+            assert_int_equal(error, ROWAN_EAGAIN);
             side_poll(&world, OWNER);
-            assert_true(sent * BYTES < 8 << 20); /* buffers of both kernels and ours */
         }
-        assert_true(sent > 0);
+        assert_true(sent < (uint64_t)CLIENTS * (8 << 20)); /* buffers of both kernels and ours */
+        quiet = sent == before && owner_endpoint()->counts[LIST_BLOCKED] == CLIENTS ? quiet + 1 : 0;
     }
     assert_int_equal(owner_endpoint()->out_count - owner_endpoint()->free_out_count, CLIENTS);
     assert_int_equal(owner_endpoint()->counts[LIST_BLOCKED], CLIENTS);
@@ -291,11 +293,15 @@ static void a_reader_who_comes_back_gets_all_answers(void **state)
         side_poll(&world, OWNER);
     }
     for (uint32_t i = 0; i < sent; i++) {
-        int whole;
+        /* Not raw_receive: a reader who only peeks opens no window. */
+        for (size_t have = 0; have < sizeof got;) {
+            const ssize_t bytes = recv(fd, got + have, sizeof got - have, MSG_DONTWAIT);
 
-        while ((whole = raw_receive(fd, got, sizeof got)) == 0)
+            assert_true(bytes > 0 || (bytes < 0 && errno == EAGAIN));
+            have += bytes > 0 ? (size_t)bytes : 0;
             side_poll(&world, OWNER);
-        assert_int_equal(whole, 1);
+            assert_int_equal(side_count(owner(), FABRIC_CLOSED), 0);
+        }
         assert_true(pattern_is(got + sizeof(struct tcp_message_head), BYTES, i));
     }
     assert_int_equal(fabric_send(client, &iov, 1, FABRIC_COPY, 0), 0);
@@ -427,7 +433,7 @@ static void without_descriptors_those_who_are_there_are_served(void **state)
         host.skipped_ns += NS_PER_MS;
     }
     accepted = (int)owner_endpoint()->counts[LIST_HALF_OPEN];
-    assert_int_equal(accepted, 2);
+    assert_in_range(accepted, 1, 2); /* the numbers below the limit may not all be free */
     assert_true(owner_endpoint()->listen_paused);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     host.skipped_ns += TCP_PAUSE_NS;

@@ -82,6 +82,36 @@ void stage_run(struct stage *stage)
     }
 }
 
+void stage_pass(struct stage *stage, uint64_t ns)
+{
+    uint64_t end_ns = stage->now_ns + ns;
+
+    stage_run(stage);
+    while (stage->now_ns < end_ns) {
+        assert_true(stage->wake_ns > stage->now_ns);
+        stage->now_ns = stage->wake_ns < end_ns ? stage->wake_ns : end_ns;
+        stage_run(stage);
+    }
+}
+
+struct entry_format stage_format(const struct stage *stage)
+{
+    return (struct entry_format){.seed = cluster_seed(stage->config),
+                                 .block_limit = stage->config->block_limit};
+}
+
+const char *stage_key_of(uint32_t shard)
+{
+    static char key[32];
+
+    for (unsigned i = 0;; i++) {
+        int bytes = snprintf(key, sizeof key, "key-%u", i);
+
+        if (slot_of_key(key, (uint32_t)bytes) / 4096 == shard)
+            return key;
+    }
+}
+
 void stage_start(struct stage *stage, uint32_t block_limit)
 {
     const struct server_options options = {.server = 1,

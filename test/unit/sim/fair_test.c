@@ -23,13 +23,12 @@ static int open_cluster(void **state)
 {
     (void)state;
     keys_used = 0;
-    cluster = sim_cluster_create(
-        &(struct sim_cluster_options){.seed = 1,
-                                      .replicas = 2,
-                                      .clients = FLOODERS + 1,
-                                      .depth = FLOOD,
-                                      .landing_segments = 2,
-                                      .timeout_ns = ROWAN_MAX_TIMEOUT_MS * NS_PER_MS});
+    cluster = sim_cluster_create(&(struct sim_cluster_options){.seed = 1,
+                                                               .replicas = 2,
+                                                               .clients = FLOODERS + 1,
+                                                               .depth = FLOOD,
+                                                               .landing_segments = 2,
+                                                               .timeout_ns = 60 * NS_PER_S});
     return 0;
 }
 
