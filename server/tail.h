@@ -7,6 +7,7 @@
 #ifndef SERVER_TAIL_H
 #define SERVER_TAIL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct tail_item {
@@ -17,7 +18,8 @@ struct tail_item {
 struct tail {
     struct tail_item *items;
     uint32_t count, room;
-    uint64_t above; /* items at or below it were dropped */
+    uint64_t above; /* items at or below it are not needed; some may still be in `items` */
+    bool sorted;    /* tail_sort was called */
 };
 
 /* Errors: ROWAN_ENOMEM, and nothing changed. */
