@@ -130,9 +130,7 @@ static int hand_out_shards(struct control *control)
 static struct store_identity store_owner(const struct control *control,
                                          const struct cluster_config *config)
 {
-    return (struct store_identity){.cluster = config->cluster,
-                                   .server = control->common->server,
-                                   .incarnation = control->common->incarnation};
+    return (struct store_identity){.cluster = config->cluster, .server = control->common->server};
 }
 
 static int open_store(struct control *control, const struct cluster_config *config)
