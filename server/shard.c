@@ -27,6 +27,7 @@ void shard_state_destroy(struct shard_state *shard)
 {
     if (!shard)
         return;
+    records_fini(&shard->records);
     index_destroy(shard->index);
     free(shard);
 }
