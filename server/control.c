@@ -38,6 +38,8 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
     }
     link->conn = event->conn;
     link->peer = event->peer.kind == FABRIC_SERVER;
+    link->server = event->peer.id;
+    link->worker = event->peer.role;
     link->next = control->links;
     if (control->links)
         control->links->previous = link;
@@ -107,13 +109,38 @@ static void take_event(struct control *control, const struct fabric_event *event
         link_message(control, event);
 }
 
+/* Asks the worker that leads the shard, on the connection it sends entries on: the newest, if an
+ * older one is not known to be broken yet. Without one nobody is asked; the digest role tries again. */
+static void ask_for(struct control *control, const struct note_fetch *fetch)
+{
+    const struct shard *row = cluster_shard(control->config, fetch->shard);
+    struct link *link = control->links;
+    while (link &&
+           !(link->peer && row && link->server == row->primary && link->worker == row->worker))
+        link = link->next;
+    if (!link)
+        return;
+    Rowan__Fetch body = ROWAN__FETCH__INIT;
+    body.shard = fetch->shard;
+    body.first = fetch->first;
+    body.last = fetch->last;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FETCH;
+    message.fetch = &body;
+    control_send(link, 0, &message);
+}
+
 static bool take_notes(struct control *control, struct inbox *outbox)
 {
     struct note note;
     bool any = false;
     while (note_pop(outbox, &note)) {
-        ASSERT(note.kind == NOTE_DIGEST);
-        control_admin_done(control, note.job);
+        if (note.kind == NOTE_FETCH) {
+            ask_for(control, &note.fetch);
+        } else {
+            ASSERT(note.kind == NOTE_DIGEST);
+            control_admin_done(control, note.job);
+        }
         any = true;
     }
     return any;

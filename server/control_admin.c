@@ -28,6 +28,9 @@ static void fill_shard_status(const struct shard_state *shard, Rowan__ShardStatu
     row->objects = index_items(shard->index);
     row->version = atomic_load_explicit(&shard->version, memory_order_relaxed);
     row->index_bytes = index_bytes(shard->index);
+    row->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+    row->recovering = atomic_load_explicit(&shard->recovering, memory_order_relaxed);
+    row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
 
 static void fill_counts(struct control *control, Rowan__ServerStatus *status)
@@ -68,6 +71,9 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
 
 static void send_status(struct control *control, struct link *link, uint32_t tag)
 {
+    /* Nobody wakes them for what lands: who asks again sees what they had not looked at yet. */
+    for (uint32_t i = 0; i < control->options.digests; i++)
+        inbox_wake(digest_inbox(control->digests[i]));
     Rowan__ServerStatus status;
     fill_status(control, &status);
     uint32_t room = control->shards ? control->config->shard_count : 0;
@@ -156,6 +162,7 @@ static void send_digest(struct control *control, const struct digest_job *job)
     digest.busy = job->busy;
     digest.damaged = job->damaged;
     digest.damaged_offset = job->damaged_offset;
+    digest.missing = job->missing;
     if (job->damaged) {
         show_key(control->common, job->damaged_offset, key);
         digest.damaged_key = key;

@@ -21,9 +21,10 @@ enum {
 /* A passive connection: a peer's worker, a client, a tool. */
 struct link {
     struct fabric_conn *conn;
-    bool peer;      /* of a server: to be told about space */
-    bool told;      /* the peer knows whether our PM is full */
-    bool told_full; /* what it was told */
+    bool peer;               /* of a server: to be told about space */
+    uint32_t server, worker; /* whose, if it is a peer's */
+    bool told;               /* the peer knows whether our PM is full */
+    bool told_full;          /* what it was told */
     struct link *next, *previous;
 };
 

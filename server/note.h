@@ -44,6 +44,7 @@ struct digest_job {
     uint64_t damaged;
     uint64_t damaged_offset;
     bool busy;
+    bool missing; /* committed versions never arrived here, and are being fetched: busy, too */
     bool done;
     struct digest_job *next;
 };
@@ -53,6 +54,13 @@ enum note_kind {
     NOTE_SHARD,   /* the receiver owns `shard` from now on */
     NOTE_SEGMENT, /* to digest roles: `segment` is the next of the backup log */
     NOTE_DIGEST,  /* please walk `job`; and, back to control: done */
+    NOTE_FETCH,   /* from digest roles: `fetch` never arrived, please ask for it */
+};
+
+/* Versions of a shard, both inclusive. */
+struct note_fetch {
+    uint16_t shard;
+    uint64_t first, last;
 };
 
 struct note {
@@ -62,6 +70,7 @@ struct note {
         struct shard_state *shard;
         struct blog_segment *segment;
         struct digest_job *job;
+        struct note_fetch fetch;
     };
 };
 

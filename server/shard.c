@@ -14,6 +14,10 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     shard->id = description->id;
     shard->primary = description->primary == server;
     shard->epoch = description->epoch;
+    if (shard->epoch == 1) { /* new: there is nothing to unite */
+        dense_init(&shard->dense, version_make(1, 0));
+        atomic_init(&shard->commit, version_make(1, 0));
+    }
     int error = index_create(pm, format, &shard->index);
     if (error) {
         free(shard);

@@ -40,6 +40,14 @@ struct shard_state {
     struct op *first_in_flight, *last_in_flight; /* by rising version */
     bool active;                                 /* linked into the worker's active list */
     struct shard_state *next_active;
+    bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
+    bool commit_again;  /* also if it has not changed: a backup may not have been told */
+    struct shard_state *next_commit;
+
+    /* Backup only: what is asked for while `missing`. */
+    struct shard_state *next_missing;
+    uint64_t asked_first, asked_last; /* versions, of the last question */
+    uint64_t ask_ns, ask_after_ns;    /* when again, and how long after that */
 };
 
 /* `description` is the shard's row in the configuration; `server` is this one. Errors:

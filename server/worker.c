@@ -369,6 +369,8 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 
     /* Before the post and the fence: the end of a client may start writes that waited for it. */
     bury_doomed(worker);
+    busy |= worker_fetch_poll(worker);
+    busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
     busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
                              &worker->common->format);

@@ -10,6 +10,7 @@
 #define SERVER_WORKER_STATE_H
 
 #include "common/cluster/cluster.h"
+#include "common/cluster/control.h"
 #include "server/log.h"
 #include "server/op.h"
 #include "server/worker.h"
@@ -22,6 +23,11 @@ enum {
         4 << 20,                  /* of entries: what a full backup must still have room for */
     WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
 };
+
+/* How often commit versions that changed are spread; how soon they are tried again when the log has
+ * no room for them. */
+#define WORKER_COMMIT_NS       (15 * NS_PER_MS)
+#define WORKER_COMMIT_RETRY_NS NS_PER_S
 
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
@@ -38,6 +44,21 @@ struct peer {
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
+    bool commit_behind;      /* may not have been told the commit versions that were spread */
+};
+
+/* A backup's question for versions that it never got, while the segments are looked through. */
+struct fetch {
+    bool active;
+    uint32_t peer; /* its position */
+    uint16_t shard;
+    uint64_t first, last;
+    uint64_t segment; /* the one `scan` is in; behind the last: done */
+    bool inside;      /* `scan` has begun */
+    struct entry_scan scan;
+    uint32_t blocks;     /* found, and sent */
+    uint16_t lost_shard; /* what was found nowhere last, and logged */
+    uint64_t lost_first;
 };
 
 struct fence {
@@ -87,6 +108,10 @@ struct worker {
     uint32_t fence_first, fence_count;
     uint64_t local_landed; /* the last batch that is durable in the local map */
 
+    struct shard_state *first_commit; /* those whose commit version is to be spread */
+    uint64_t commit_ns;               /* when; 0: not decided */
+    struct fetch fetch;
+
     struct digest_jobs jobs;
 
     uint8_t key[ENTRY_MAX_KEY_BYTES];
@@ -130,6 +155,24 @@ void worker_write_forget(struct worker *worker, struct client_link *client);
 
 /* Sends every write in flight that may not have landed at the peer to it again. */
 void worker_write_resend(struct worker *worker, uint32_t peer);
+
+/* --- worker_commit.c --- */
+
+/* The shard's resolved prefix has grown: it is spread by a later worker_commit_poll. */
+void worker_commit_changed(struct worker *worker, struct shard_state *shard);
+
+/* Once per poll, before worker_write_advance, which posts and fences: spreads what changed, when it
+ * is time. True if entries were written; lowers *wake_ns to that time. */
+bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* --- worker_fetch.c --- */
+
+/* A peer asks for versions of a shard that it never got. One question at a time is worked on; others
+ * are dropped, and asked again. */
+void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fetch *question);
+
+/* Looks for them a bit further, and adds what is found to the peer's batch of this poll. */
+bool worker_fetch_poll(struct worker *worker);
 
 /* --- worker_peer.c --- */
 

@@ -283,6 +283,7 @@ static bool complete(struct worker *worker, struct op *op)
     worker->in_flight_bytes -= op->bytes;
     ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
     atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
+    worker_commit_changed(worker, shard);
     uint64_t hash = op->hash;
     finish(worker, op, 0, op->version);
     start_waiting(worker, hash);
