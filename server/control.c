@@ -152,7 +152,8 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     control->now_ns = now_ns;
     if (control->start_ns == 0)
         control->start_ns = now_ns;
-    bool busy = control_config_poll(control, wake_ns);
+    control_config_poll(control, wake_ns);
+    bool busy = control_open_poll(control, wake_ns);
 
     struct fabric_event events[CONTROL_EVENTS];
     unsigned count = fabric_poll(control->endpoint, now_ns, events, CONTROL_EVENTS);
@@ -185,6 +186,9 @@ int control_create(struct server_common *common, const struct control_options *o
     int error = control->cm && control->address ? 0 : ROWAN_ENOMEM;
     if (error)
         goto fail;
+    error = control_open_look(control);
+    if (error)
+        goto fail;
     error = fabric_endpoint_open(common->fabric, options->workers, &control->endpoint);
     if (error)
         goto fail;
@@ -207,6 +211,7 @@ void control_destroy(struct control *control)
     while (control->links)
         link_closed(control, control->links);
     control_zone_close(control);
+    control_open_close(control);
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);

@@ -1,6 +1,6 @@
 /* control_state.h - the inside of the control role, shared by control.c (the role and its
- * connections), control_zone.c (the backup log), control_config.c (the CM and the configuration)
- * and control_admin.c (status and digests). */
+ * connections), control_zone.c (the backup log), control_config.c (the CM and the configuration),
+ * control_open.c (the start) and control_admin.c (status and digests). */
 #ifndef SERVER_CONTROL_STATE_H
 #define SERVER_CONTROL_STATE_H
 
@@ -8,6 +8,7 @@
 #include "common/cluster/control.h"
 #include "server/control.h"
 #include "server/note.h"
+#include "server/recover.h"
 
 enum {
     CONTROL_EVENTS = 64,
@@ -28,6 +29,16 @@ struct link {
     struct link *next, *previous;
 };
 
+/* What the PM held when the server started. */
+struct control_data {
+    uint64_t cluster; /* 0: it was never formatted */
+    bool had_run;     /* a run came to its record */
+    bool rebooted;    /* the host was restarted since */
+    bool doubtful;    /* it may lack acknowledged writes; until all shards are united */
+};
+
+enum control_opening { OPENING_NOTHING, OPENING_FORMAT, OPENING_RECOVER, OPENING_RUN };
+
 struct control {
     struct server_common *common;
     struct control_options options;
@@ -42,8 +53,14 @@ struct control {
     bool cm_connected;
     uint64_t cm_retry_ns;
     struct cluster_config *config; /* NULL: none yet */
-    struct cluster_config *coming; /* the first one, while the store is being formatted */
+    struct cluster_config *coming; /* the first one, while the server is opening */
+
+    /* control_open.c */
+    struct control_data data;
+    enum control_opening opening;
     struct store_format format;
+    struct recover *recover;
+    struct pm_ticket run_ticket;
     struct shard_state **shards; /* by position in the first configuration; NULL: not here */
 
     /* control_zone.c */
@@ -77,9 +94,21 @@ void control_zone_close(struct control *control);
 
 /* --- control_config.c --- */
 
-/* True if the first configuration took effect. */
-bool control_config_poll(struct control *control, uint64_t *wake_ns);
+void control_config_poll(struct control *control, uint64_t *wake_ns);
 void control_config_event(struct control *control, const struct fabric_event *event);
+/* The configuration in force, to all workers. */
+int control_config_hand_out(struct control *control);
+
+/* --- control_open.c --- */
+
+/* Reads whose data the PM holds. Errors: those of store_read_identity and store_read_run;
+ * ROWAN_ECLUSTER: another server's. */
+int control_open_look(struct control *control);
+/* The first configuration, whose reference is taken over. */
+void control_open_start(struct control *control, struct cluster_config *config);
+/* One step. True if it did something, or has more to do at once. */
+bool control_open_poll(struct control *control, uint64_t *wake_ns);
+void control_open_close(struct control *control);
 
 /* --- control_admin.c --- */
 

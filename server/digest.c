@@ -90,45 +90,13 @@ static int apply(struct digest *digest, struct shard_state *shard,
     return 0;
 }
 
-static bool is_contiguous(const struct digest *digest, const struct join_entry *entry,
-                          const struct entry_header *header)
-{
-    const struct entry_format *format = &digest->common->format;
-    for (uint32_t block = 0; block + 1u < entry->blocks; block++) {
-        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
-        if (entry->offsets[block + 1] != entry->offsets[block] + bytes)
-            return false;
-    }
-    return store_segment_of(digest->common->store, entry->offsets[0]) ==
-           store_segment_of(digest->common->store, entry->offsets[entry->blocks - 1]);
-}
-
-/* Copies the blocks one behind the other into the role's own log. Errors: ROWAN_EFULL. */
-static int copy_blocks(struct digest *digest, const struct join_entry *entry,
-                       const struct entry_header *header, uint64_t *offset)
-{
-    const struct entry_format *format = &digest->common->format;
-    struct pm *pm = digest->common->pm;
-    int error = log_reserve(&digest->log,
-                            entry_bytes(format, header->key_bytes, header->value_bytes), offset);
-    if (error)
-        return error;
-    uint64_t to = *offset;
-    for (uint32_t block = 0; block < entry->blocks; block++) {
-        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
-        pm_store(pm, to, pm_at(pm, entry->offsets[block]), bytes);
-        to += bytes;
-    }
-    return 0;
-}
-
 static int apply_joined(struct digest *digest, struct shard_state *shard,
                         const struct entry_header *header, struct join_entry *entry)
 {
     uint64_t offset = entry->offsets[0];
     int error = 0;
-    if (!is_contiguous(digest, entry, header))
-        error = copy_blocks(digest, entry, header, &offset);
+    if (!join_is_contiguous(entry, &digest->common->format, header))
+        error = join_copy(entry, &digest->common->format, header, &digest->log, &offset);
     if (!error)
         error = apply(digest, shard, header, offset);
     if (!error)
@@ -224,7 +192,8 @@ static int take_block(struct digest *digest, const struct entry_header *header, 
         return 0;
     }
     struct shard_state *shard = digest->shards[header->shard];
-    if (!shard || version_epoch(header->version) < shard->epoch ||
+    if (!shard || version_epoch(header->version) < shard->first_epoch ||
+        version_epoch(header->version) > shard->epoch ||
         (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
         return 0;
     if (header->blocks == 1)

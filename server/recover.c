@@ -47,7 +47,7 @@ struct recover {
     struct segment_place {
         uint64_t order; /* R2, R3 */
         uint64_t segment;
-    } *places;
+    } * places;
     uint64_t place_count, place;
     bool in_segment;
     bool blocks_seen; /* in the current segment */
@@ -112,8 +112,8 @@ static int add_shards(struct recover *recover, const struct recover_options *opt
             continue;
         int error = add_shard(recover, options, row);
         if (error == ROWAN_EDAMAGED)
-            snprintf(why, room,
-                     "the PM should hold a replica of shard %u, and does not name it", row->id);
+            snprintf(why, room, "the PM should hold a replica of shard %u, and does not name it",
+                     row->id);
         else if (error)
             snprintf(why, room, "shard %u could not be opened", row->id);
         if (error)
@@ -341,9 +341,9 @@ static int scan_step(struct recover *recover)
     uint32_t offset, bytes;
     switch (entry_scan_next(&recover->scan, false, &header, &offset, &bytes)) {
     case ENTRY_SCAN_BLOCK:
-        return take_block(
-            recover, &header,
-            store_segment_offset(store, recover->places[recover->place].segment) + offset);
+        return take_block(recover, &header,
+                          store_segment_offset(store, recover->places[recover->place].segment) +
+                              offset);
     case ENTRY_SCAN_STOPPED:
         return 0;
     case ENTRY_SCAN_END:
