@@ -54,6 +54,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->fabric = (char *)(uintptr_t)fabric_caps(common->fabric)->backend;
     status->durability = (char *)(uintptr_t)pm_durability_name(common->pm->durability);
     status->pm_backend = (char *)(uintptr_t)common->pm->backend;
+    status->syncs = pm_sync_count(common->pm);
     status->workers = control->options.workers;
     status->digests = control->options.digests;
     status->reactors = control->options.reactors;

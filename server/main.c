@@ -13,7 +13,11 @@
 #include "server/server.h"
 #include "server/store.h"
 
-enum { MAX_REACTORS = 128 };
+enum {
+    MAX_REACTORS = 128,
+    PEERS_WAIT_MS =
+        5000, /* a running peer closes its map as soon as it sees that its server is gone */
+};
 
 struct settings {
     uint64_t server, pm_offset, pm_bytes, workers, digests, reactors, landing_segments, spin_us;
@@ -133,6 +137,7 @@ static int open_pm(const struct settings *settings, struct pm **out)
                                       .bytes = settings->pm_bytes,
                                       .create = 1,
                                       .durability = (enum pm_durability)settings->durability,
+                                      .peers_wait_ms = PEERS_WAIT_MS,
                                       .reactor = reactors[0]};
     struct pm *pm;
     int error = pm_open(&options, &pm);

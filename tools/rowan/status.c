@@ -81,7 +81,8 @@ static json_t *server_json(const struct member *member, const struct admin_call 
         return object;
     }
     json_t *more = json_pack(
-        "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I}",
+        "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, "
+        "s:I}",
         "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend,
         "full", status->full, "segments", (json_int_t)status->segments, "segments_free",
         (json_int_t)status->segments_free, "segments_backup_log",
@@ -90,7 +91,8 @@ static json_t *server_json(const struct member *member, const struct admin_call 
         (json_int_t)status->gets, "deletes", (json_int_t)status->deletes, "entries_digested",
         (json_int_t)status->entries_digested, "workers", (int)status->workers, "digests",
         (int)status->digests, "reactors", (int)status->reactors, "uptime_seconds",
-        (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term);
+        (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term, "syncs",
+        (json_int_t)status->syncs);
 
     json_object_update(object, more);
     json_decref(more);
@@ -118,14 +120,14 @@ static void print_server(const Rowan__ServerStatus *status)
 
     for (size_t i = 0; i < status->n_shards; i++)
         objects += status->shards[i]->objects;
-    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu  %-4s  %11llu  %11llu %11llu %9llu  %7u %7u %8u  "
-           "%8llus\n",
+    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu  %-4s  %11llu  %11llu %11llu %9llu %9llu  %7u %7u "
+           "%8u  %8llus\n",
            status->server, status->fabric, status->durability, status->pm_backend,
            (unsigned long long)status->segments, (unsigned long long)status->segments_free,
            status->full ? "FULL" : "no", (unsigned long long)objects,
            (unsigned long long)status->puts, (unsigned long long)status->gets,
-           (unsigned long long)status->deletes, status->workers, status->digests, status->reactors,
-           (unsigned long long)status->uptime_seconds);
+           (unsigned long long)status->deletes, (unsigned long long)status->syncs, status->workers,
+           status->digests, status->reactors, (unsigned long long)status->uptime_seconds);
 }
 
 static void print_status(const struct view *view)
@@ -135,9 +137,9 @@ static void print_status(const struct view *view)
     printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas\n\n",
            (unsigned long long)config->cluster, (unsigned long long)config->term,
            config->member_count, config->shard_count, config->replicas);
-    printf("%6s  %-6s  %-10s  %-4s  %8s %8s  %-4s  %11s  %11s %11s %9s  %7s %7s %8s  %9s\n",
+    printf("%6s  %-6s  %-10s  %-4s  %8s %8s  %-4s  %11s  %11s %11s %9s %9s  %7s %7s %8s  %9s\n",
            "server", "fabric", "durability", "pm", "segments", "free", "full", "objects", "puts",
-           "gets", "deletes", "workers", "digests", "reactors", "uptime");
+           "gets", "deletes", "syncs", "workers", "digests", "reactors", "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         if (status_of(view, i))
             print_server(status_of(view, i));
