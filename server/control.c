@@ -51,6 +51,7 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
 static void link_closed(struct control *control, struct link *link)
 {
     control_admin_forget(control, link);
+    control_tail_forget(control, link);
     if (link->previous)
         link->previous->next = link->next;
     else
@@ -61,7 +62,7 @@ static void link_closed(struct control *control, struct link *link)
     free(link);
 }
 
-int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
 {
     size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
     uint8_t *buffer = malloc(room);
@@ -69,6 +70,12 @@ int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *m
     struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     int error = bytes ? fabric_send(link->conn, &iov, 1, FABRIC_COPY, 0) : ROWAN_ENOMEM;
     free(buffer);
+    return error;
+}
+
+int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    int error = control_try_send(link, tag, message);
     if (error && error != ROWAN_ECLOSED)
         log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
     return error;
@@ -137,6 +144,8 @@ static bool take_notes(struct control *control, struct inbox *outbox)
     while (note_pop(outbox, &note)) {
         if (note.kind == NOTE_FETCH) {
             ask_for(control, &note.fetch);
+        } else if (note.kind == NOTE_TAIL) {
+            control_tail_done(note.tail);
         } else {
             ASSERT(note.kind == NOTE_DIGEST);
             control_admin_done(control, note.job);
@@ -167,6 +176,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= take_notes(control, digest_outbox(control->digests[i]));
     if (control->zone)
         busy |= control_zone_poll(control);
+    busy |= control_tail_poll(control, wake_ns);
     fabric_flush(control->endpoint);
     return busy ? POLL_BUSY : POLL_IDLE;
 }
@@ -212,6 +222,7 @@ void control_destroy(struct control *control)
         link_closed(control, control->links);
     control_zone_close(control);
     control_open_close(control);
+    control_tail_close(control);
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);

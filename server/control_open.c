@@ -204,6 +204,7 @@ static void serve(struct control *control)
 bool control_open_poll(struct control *control, uint64_t *wake_ns)
 {
     int done = 0;
+    bool busy = false;
     switch (control->opening) {
     case OPENING_NOTHING:
         if (control->data.doubtful && control->zone)
@@ -215,11 +216,9 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
             start_recovery(control);
         break;
     case OPENING_RECOVER:
-        done = recover_poll(control->recover);
+        done = recover_poll(control->recover, &busy);
         if (done == 1)
             start_run(control);
-        else if (done == 0)
-            return true; /* there is more to scan; or a fence, which is soon done */
         break;
     case OPENING_RUN:
         done = pm_fence_done(control->common->pm, control->run_ticket);
@@ -231,7 +230,7 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
         fail(control, done, "a sync of the PM file failed");
     else if (done < 0)
         fail(control, done, "the data of the last run could not be taken in");
-    return done == 1;
+    return done == 1 || busy;
 }
 
 void control_open_close(struct control *control)

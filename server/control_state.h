@@ -14,6 +14,7 @@ enum {
     CONTROL_EVENTS = 64,
     CONTROL_MAX_LINKS = 4096,
     CONTROL_MAX_JOBS = 64,
+    CONTROL_MAX_TAILS = 64,
     CONTROL_REPLY_BYTES = 4096, /* of replies without lists */
 };
 
@@ -76,6 +77,7 @@ struct control {
     uint32_t link_count;
     struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at the shards' owners, who free what never comes
                                                   back; NULL: free */
+    struct tail_job *tails[CONTROL_MAX_TAILS]; /* the same for these */
 };
 
 /* --- control.c --- */
@@ -83,6 +85,9 @@ struct control {
 /* Sends a control message; one that finds no room is dropped, with a line in the log. Errors: those
  * of fabric_send, ROWAN_ENOMEM. */
 int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
+
+/* The same, for who tries again: one that finds no room leaves no line. */
+int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* --- control_zone.c --- */
 
@@ -118,5 +123,17 @@ void control_admin_message(struct control *control, struct link *link, uint32_t 
 /* A walk came back from its owner. */
 void control_admin_done(struct control *control, struct digest_job *job);
 void control_admin_forget(struct control *control, const struct link *link);
+
+/* --- control_tail.c --- */
+
+/* A question from a link. Errors: ROWAN_EAGAIN (not ready for it), ENOMEM: ask again. */
+int control_tail_ask(struct control *control, struct link *link, uint32_t tag,
+                     const Rowan__GetTail *question);
+/* It came back from its owner. */
+void control_tail_done(struct tail_job *job);
+/* Sends answers; lowers *wake_ns while one finds no room. True if one went. */
+bool control_tail_poll(struct control *control, uint64_t *wake_ns);
+void control_tail_forget(struct control *control, const struct link *link);
+void control_tail_close(struct control *control);
 
 #endif

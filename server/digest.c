@@ -56,6 +56,7 @@ struct digest {
     bool join_ready;
     struct log log; /* of joined entries */
     struct digest_jobs jobs;
+    struct tail_jobs tails;
     uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
     uint64_t look_ns;       /* when */
     bool stuck;             /* in front of a block that found no space or memory (D2) */
@@ -113,6 +114,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
         return;
     atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
     dense_settle(&shard->dense, version_epoch(version));
+    tail_clear(&shard->tail); /* the union of this epoch is over */
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !dense_hole(&shard->dense, version, &first, &last))
         return;
@@ -335,6 +337,9 @@ static void take_notes(struct digest *digest)
             take_shard(digest, note.shard);
         } else if (note.kind == NOTE_SEGMENT) {
             take_segment(digest, note.segment);
+        } else if (note.kind == NOTE_TAIL) {
+            tail_jobs_add(&digest->tails, note.tail, digest->shards[note.tail->shard],
+                          digest->common->pm, &digest->common->format);
         } else {
             ASSERT(note.kind == NOTE_DIGEST);
             digest_jobs_add(&digest->jobs, note.job, digest->shards[note.job->shard]);
@@ -380,6 +385,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         else
             ask_for_missing(digest, wake_ns);
     }
+    busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
     busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
                              &digest->common->format);
     plan_look(digest, busy, now_ns, wake_ns);
@@ -420,6 +426,7 @@ void digest_destroy(struct digest *digest)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(digest->shards[id]);
     digest_jobs_drop(&digest->jobs);
+    tail_jobs_drop(&digest->tails);
     if (digest->join_ready)
         join_fini(&digest->join);
     free(digest);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -184,17 +185,19 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
     uint64_t incarnation = 0;
     while (incarnation == 0)
         random_entropy(&incarnation, sizeof incarnation);
-    const struct server_options options = {.server = (uint32_t)settings->server,
-                                           .incarnation = incarnation,
-                                           .cm = settings->cm,
-                                           .address = settings->address,
-                                           .workers = (uint32_t)settings->workers,
-                                           .digests = (uint32_t)settings->digests,
-                                           .reactors = (uint32_t)settings->reactors,
-                                           .landing_segments =
-                                               (uint32_t)settings->landing_segments};
+    struct server_options options = {.server = (uint32_t)settings->server,
+                                     .incarnation = incarnation,
+                                     .cm = settings->cm,
+                                     .address = settings->address,
+                                     .workers = (uint32_t)settings->workers,
+                                     .digests = (uint32_t)settings->digests,
+                                     .reactors = (uint32_t)settings->reactors,
+                                     .landing_segments = (uint32_t)settings->landing_segments};
+    int error = clock_boot_id(options.boot_id);
+    if (error)
+        return fail("cannot read", "/proc/sys/kernel/random/boot_id", error);
     struct server *server;
-    int error = server_create(&options, fabric, pm, &server);
+    error = server_create(&options, fabric, pm, &server);
     if (error)
         return fail("cannot serve at", settings->address, error);
     log_event(LOG_INFO, "server_started",

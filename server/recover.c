@@ -427,9 +427,10 @@ static void report(const struct recover *recover)
                   recover->records_lost);
 }
 
-int recover_poll(struct recover *recover)
+int recover_poll(struct recover *recover, bool *busy)
 {
     int done;
+    *busy = true;
     switch (recover->phase) {
     case RECOVER_WIPE:
         done = wipe_poll(&recover->wipe);
@@ -439,6 +440,7 @@ int recover_poll(struct recover *recover)
             recover->counts.zeroed = recover->wipe.zeroed;
             recover->phase = RECOVER_SCAN;
         }
+        *busy = done == 1 || !recover->wipe.fencing;
         return 0;
     case RECOVER_SCAN:
         return scan_some(recover);
@@ -447,6 +449,7 @@ int recover_poll(struct recover *recover)
         return 0;
     case RECOVER_FENCE:
         done = pm_fence_done(recover->common->pm, recover->ticket);
+        *busy = done == 1;
         if (done != 1)
             return done;
         report(recover);

@@ -40,9 +40,10 @@ int recover_create(const struct recover_options *options, struct recover **out, 
                    size_t room);
 
 /* recover_poll: one step. 1: done. All data found is in the shards' states, what the store says
- * about segments and replicas is durable; nobody may have been let in before. 0: more to do.
- * Errors: ROWAN_ENOMEM EFULL (no segment to join the blocks of a long entry in) EIO. */
-int recover_poll(struct recover *recover);
+ * about segments and replicas is durable; nobody may have been let in before. 0: more to do, at
+ * once if *busy, else when a fence is done. Errors: ROWAN_ENOMEM EFULL (no segment to join the
+ * blocks of a long entry in) EIO. */
+int recover_poll(struct recover *recover, bool *busy);
 
 /* recover_take: the state of a shard, once it is done: the caller's from now on. NULL: not held.
  * A shard that this server leads, of an epoch above 1, is `recovering`: a union comes first. */

@@ -3,6 +3,7 @@
 #include "server/tail.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -75,6 +76,25 @@ void tail_sort(struct tail *tail)
             tail->items[kept++] = tail->items[i];
     }
     tail->count = kept;
+}
+
+int tail_merge(struct tail *tail, struct tail *more)
+{
+    uint64_t room = (uint64_t)tail->count + more->count;
+    if (room > tail->room) {
+        struct tail_item *items =
+            room <= UINT32_MAX ? realloc(tail->items, room * sizeof *items) : NULL;
+        if (!items)
+            return ROWAN_ENOMEM;
+        tail->items = items;
+        tail->room = (uint32_t)room;
+    }
+    if (more->count)
+        memcpy(tail->items + tail->count, more->items, more->count * sizeof *more->items);
+    tail->count = (uint32_t)room;
+    tail_clear(more);
+    tail_sort(tail);
+    return 0;
 }
 
 uint32_t tail_find(const struct tail *tail, uint64_t version)

@@ -31,6 +31,10 @@ void tail_drop(struct tail *tail, uint64_t version);
 /* Sorts by version and drops repeats of a version. After it, tail_add is a mistake until tail_clear. */
 void tail_sort(struct tail *tail);
 
+/* tail_merge: `more`'s items become `tail`'s, which is sorted then; `more` is empty. Errors:
+ * ROWAN_ENOMEM, and nothing changed. */
+int tail_merge(struct tail *tail, struct tail *more);
+
 /* The position of the first item above `version` in a sorted tail; `count` if there is none. */
 uint32_t tail_find(const struct tail *tail, uint64_t version);
 
