@@ -42,8 +42,10 @@ static void fill_counts(struct control *control, Rowan__ServerStatus *status)
         status->puts += atomic_load_explicit(&counts->puts, memory_order_relaxed);
         status->deletes += atomic_load_explicit(&counts->deletes, memory_order_relaxed);
     }
-    for (uint32_t i = 0; i < control->options.digests; i++)
+    for (uint32_t i = 0; i < control->options.digests; i++) {
         status->entries_digested += digest_entries(control->digests[i]);
+        status->fetches += digest_fetches(control->digests[i]);
+    }
 }
 
 static void fill_status(struct control *control, Rowan__ServerStatus *status)

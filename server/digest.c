@@ -65,7 +65,7 @@ struct digest {
     uint64_t stop_ns;     /* since when, or when it was looked ahead from there last */
     uint32_t passed_over; /* the first place that was; NOWHERE: none */
     struct shard_state *missing; /* shards that lack committed versions */
-    _Atomic uint64_t entries;
+    _Atomic uint64_t entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
 
@@ -156,9 +156,10 @@ static void plan_question(struct shard_state *shard, uint64_t first, uint64_t la
 }
 
 /* Asks for what is missing, once its time has come; shards that lack nothing any more leave the
- * list. */
-static void ask_for_missing(struct digest *digest, uint64_t *wake_ns)
+ * list. True if it asked: the answer will land soon, and nobody wakes this role for it. */
+static bool ask_for_missing(struct digest *digest, uint64_t *wake_ns)
 {
+    bool any = false;
     struct shard_state **link = &digest->missing;
     while (*link) {
         struct shard_state *shard = *link;
@@ -177,11 +178,15 @@ static void ask_for_missing(struct digest *digest, uint64_t *wake_ns)
                 log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id,
                           first, last);
             plan_question(shard, first, last, digest->now_ns);
+            uint64_t fetches = atomic_load_explicit(&digest->fetches, memory_order_relaxed);
+            atomic_store_explicit(&digest->fetches, fetches + 1, memory_order_relaxed);
+            any = true;
         }
         if (shard->ask_ns < *wake_ns)
             *wake_ns = shard->ask_ns;
         link = &shard->next_missing;
     }
+    return any;
 }
 
 /* --- taking blocks --- */
@@ -379,12 +384,8 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     digest->now_ns = now_ns;
     take_notes(digest);
     bool busy = scan_some(digest);
-    if (digest->missing) {
-        if (look_back(digest)) /* what is missing may be there (D4) */
-            busy = true;
-        else
-            ask_for_missing(digest, wake_ns);
-    }
+    if (digest->missing) /* it may be in what was passed over (D4) */
+        busy |= look_back(digest) || ask_for_missing(digest, wake_ns);
     busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
     busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
                              &digest->common->format);
@@ -445,4 +446,9 @@ struct inbox *digest_outbox(struct digest *digest)
 uint64_t digest_entries(const struct digest *digest)
 {
     return atomic_load_explicit(&digest->entries, memory_order_relaxed);
+}
+
+uint64_t digest_fetches(const struct digest *digest)
+{
+    return atomic_load_explicit(&digest->fetches, memory_order_relaxed);
 }

@@ -12,13 +12,9 @@
  */
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/entry/commit.h"
 #include "server/worker_state.h"
 
-enum {
-    COMMIT_VALUE_BYTES = 4096, /* of one entry, at most: it must fit one block as well */
-    COMMIT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_SHARD_BYTES,
-};
+enum { COMMIT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_SHARD_BYTES };
 
 _Static_assert(CLUSTER_MAX_MEMBERS <= 64, "a set of peers is one word");
 
@@ -48,10 +44,12 @@ static bool is_news(const struct shard_state *shard)
 
 /* --- one entry --- */
 
-static uint32_t rows_of_entry(const struct worker *worker)
+/* How many rows of a kind one entry holds, which is one block. */
+static uint32_t rows_of_entry(const struct worker *worker, uint32_t row_bytes)
 {
-    uint32_t room = worker->common->format.block_limit - ENTRY_HEADER_BYTES - COMMIT_HEAD_BYTES;
-    return room / COMMIT_SHARD_BYTES < COMMIT_ROWS ? room / COMMIT_SHARD_BYTES : COMMIT_ROWS;
+    uint32_t room = worker->common->format.block_limit - ENTRY_HEADER_BYTES;
+    return ((room < COMMIT_VALUE_BYTES ? room : COMMIT_VALUE_BYTES) - COMMIT_HEAD_BYTES) /
+           row_bytes;
 }
 
 /* While the server is full, only what the open segment has left (M3). Errors: ROWAN_EFULL. */
@@ -114,7 +112,7 @@ static void unlist(struct worker *worker)
 static int spread_some(struct worker *worker, bool *any)
 {
     struct commit_shard rows[COMMIT_ROWS];
-    uint32_t count = 0, most = rows_of_entry(worker);
+    uint32_t count = 0, most = rows_of_entry(worker, COMMIT_SHARD_BYTES);
     uint64_t peers = 0;
     const struct shard_state *end = worker->first_commit;
     for (; end && count < most; end = end->next_commit) {
@@ -140,6 +138,71 @@ static int spread_some(struct worker *worker, bool *any)
     while (worker->first_commit != end)
         unlist(worker);
     return 0;
+}
+
+/* --- clients --- */
+
+/* Writes the rows that have come together. One that finds no room is dropped: its client goes on to
+ * higher numbers, or leaves, and what is kept longer for it does no harm. */
+static void spread_lows(struct worker *worker)
+{
+    struct client_lows *lows = &worker->lows;
+    uint64_t offset;
+    uint32_t bytes, count = lows->count;
+    lows->count = 0;
+    if (count == 0 || store_entry(worker, commit_encode(NULL, 0, lows->rows, count, worker->value),
+                                  &offset, &bytes))
+        return;
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        struct peer *peer = &worker->peers[i];
+        if (peer->needed && peer->connected && fabric_rowan_room(peer->conn) > 0)
+            worker_peer_add(worker, peer, pm_at(worker->common->pm, offset), bytes);
+    }
+}
+
+static void visit_client(void *context, uint32_t client, uint32_t lowest)
+{
+    struct worker *worker = context;
+    struct client_lows *lows = &worker->lows;
+    struct commit_client *told = &lows->told[client % WORKER_LOWS_TOLD];
+    if (told->client == client && told->lowest >= lowest)
+        return;
+    *told = (struct commit_client){.client = client, .lowest = lowest};
+    lows->rows[lows->count++] = *told;
+    if (lows->count == rows_of_entry(worker, COMMIT_CLIENT_BYTES))
+        spread_lows(worker);
+}
+
+static uint64_t requests(const struct worker *worker)
+{
+    const struct worker_counts *counts = &worker->counts;
+    return atomic_load_explicit(&counts->gets, memory_order_relaxed) +
+           atomic_load_explicit(&counts->puts, memory_order_relaxed) +
+           atomic_load_explicit(&counts->deletes, memory_order_relaxed);
+}
+
+/* Only requests change them, so without any there is nothing to look for. */
+static bool poll_lows(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct client_lows *lows = &worker->lows;
+    if (lows->spread_ns == 0 && requests(worker) == lows->requests)
+        return false;
+    if (lows->spread_ns == 0)
+        lows->spread_ns = now_ns + WORKER_LOWS_NS;
+    if (now_ns < lows->spread_ns) {
+        if (lows->spread_ns < *wake_ns)
+            *wake_ns = lows->spread_ns;
+        return false;
+    }
+    lows->spread_ns = 0;
+    lows->requests = requests(worker);
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        if (shard)
+            records_changed(&shard->records, visit_client, worker);
+    }
+    spread_lows(worker);
+    return true;
 }
 
 /* --- peers that were not told --- */
@@ -177,10 +240,12 @@ static void look_at_peers(struct worker *worker)
 
 bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
-    bool any = false;
+    if (!worker->config)
+        return false;
+    bool any = poll_lows(worker, now_ns, wake_ns);
     look_at_peers(worker);
     if (!worker->first_commit)
-        return false;
+        return any;
     if (!worker->commit_ns)
         worker->commit_ns = now_ns + WORKER_COMMIT_NS;
     if (now_ns >= worker->commit_ns) {

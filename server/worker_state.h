@@ -11,6 +11,7 @@
 
 #include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
+#include "common/entry/commit.h"
 #include "server/log.h"
 #include "server/op.h"
 #include "server/worker.h"
@@ -22,12 +23,17 @@ enum {
     WORKER_MAX_IN_FLIGHT_BYTES =
         4 << 20,                  /* of entries: what a full backup must still have room for */
     WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
+    COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
+    COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
+    WORKER_LOWS_TOLD = 1024,
 };
 
 /* How often commit versions that changed are spread; how soon they are tried again when the log has
  * no room for them. */
 #define WORKER_COMMIT_NS       (15 * NS_PER_MS)
 #define WORKER_COMMIT_RETRY_NS NS_PER_S
+/* How often clients' lowest unanswered numbers are. */
+#define WORKER_LOWS_NS NS_PER_S
 
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
@@ -59,6 +65,17 @@ struct fetch {
     uint32_t blocks;     /* found, and sent */
     uint16_t lost_shard; /* what was found nowhere last, and logged */
     uint64_t lost_first;
+};
+
+/* Clients' lowest unanswered numbers on their way into the log. */
+struct client_lows {
+    uint64_t spread_ns; /* when next; 0: no request came since the last time */
+    uint64_t requests;  /* that had come by then */
+    uint32_t count;
+    struct commit_client rows[COMMIT_CLIENT_ROWS];
+    /* What was taken last, by the low bits of the client's id: a client of many shards is written
+     * once. */
+    struct commit_client told[WORKER_LOWS_TOLD];
 };
 
 struct fence {
@@ -110,6 +127,7 @@ struct worker {
 
     struct shard_state *first_commit; /* those whose commit version is to be spread */
     uint64_t commit_ns;               /* when; 0: not decided */
+    struct client_lows lows;
     struct fetch fetch;
     struct unions *unions; /* NULL: every shard is united */
 

@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/entry/entry.h"
 #include "tools/rowan/rowan.h"
 
 enum { TIMEOUT_MS = 10000, OPEN_TIMEOUT_MS = 5000 };
@@ -89,9 +90,9 @@ static json_t *server_json(const struct member *member, const struct admin_call 
         (json_int_t)status->segments_backup_log, "segments_worker_log",
         (json_int_t)status->segments_worker_log, "puts", (json_int_t)status->puts, "gets",
         (json_int_t)status->gets, "deletes", (json_int_t)status->deletes, "entries_digested",
-        (json_int_t)status->entries_digested, "workers", (int)status->workers, "digests",
-        (int)status->digests, "reactors", (int)status->reactors, "uptime_seconds",
-        (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term, "syncs",
+        (json_int_t)status->entries_digested, "fetches", (json_int_t)status->fetches, "workers",
+        (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
+        "uptime_seconds", (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term, "syncs",
         (json_int_t)status->syncs);
 
     json_object_update(object, more);
@@ -171,22 +172,43 @@ int command_status(const struct settings *settings, const char *cm)
 
 /* --- shards --- */
 
-/* False: the primary does not answer. */
-static bool objects_of(const struct view *view, const struct shard *shard, uint64_t *objects)
+/* What the server says of a shard that it holds; NULL: it does not answer. */
+static const Rowan__ShardStatus *replica_of(const struct view *view, const struct shard *shard,
+                                            uint32_t server)
 {
     for (uint32_t i = 0; i < view->config->member_count; i++) {
         const Rowan__ServerStatus *status = status_of(view, i);
 
-        if (view->config->members[i].server != shard->primary || !status)
+        if (view->config->members[i].server != server || !status)
             continue;
         for (size_t j = 0; j < status->n_shards; j++) {
-            if (status->shards[j]->id == shard->id) {
-                *objects = status->shards[j]->objects;
-                return true;
-            }
+            if (status->shards[j]->id == shard->id)
+                return status->shards[j];
         }
     }
-    return false;
+    return NULL;
+}
+
+/* The backups that lack committed versions. */
+static uint32_t missing_at(const struct view *view, const struct shard *shard,
+                           uint32_t servers[CLUSTER_MAX_REPLICAS])
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        const Rowan__ShardStatus *replica = replica_of(view, shard, shard->backups[i]);
+
+        if (replica && replica->missing)
+            servers[count++] = shard->backups[i];
+    }
+    return count;
+}
+
+/* As EPOCH.COUNTER. */
+static void show_version(uint64_t version, char *out, size_t room)
+{
+    snprintf(out, room, "%u.%llu", version_epoch(version),
+             (unsigned long long)version_counter(version));
 }
 
 static void join_servers(const uint32_t *servers, uint32_t count, char *out, size_t room)
@@ -200,11 +222,10 @@ static void join_servers(const uint32_t *servers, uint32_t count, char *out, siz
 
 static void print_shards(const struct view *view)
 {
-    char slots[24], primary[24], backups[64], filling[64], objects_text[24];
-    uint64_t objects;
+    char slots[24], primary[24], backups[64], filling[64], missing[64], objects[24], commit[24];
 
-    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s\n", "shard", "slots", "epoch",
-           "primary:worker", "backups", "filling", "objects");
+    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %14s  %s\n", "shard", "slots", "epoch",
+           "primary:worker", "backups", "filling", "objects", "commit", "missing at");
     for (uint32_t i = 0; i < view->config->shard_count; i++) {
         const struct shard *shard = &view->config->shards[i];
 
@@ -212,12 +233,22 @@ static void print_shards(const struct view *view)
         snprintf(primary, sizeof primary, "%u:%u", shard->primary, shard->worker);
         join_servers(shard->backups, shard->backup_count, backups, sizeof backups);
         join_servers(shard->filling, shard->filling_count, filling, sizeof filling);
-        snprintf(objects_text, sizeof objects_text, "?");
-        if (objects_of(view, shard, &objects))
-            snprintf(objects_text, sizeof objects_text, "%llu", (unsigned long long)objects);
-        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s\n", shard->id, slots, shard->epoch,
-               primary, backups, filling, objects_text);
+        const Rowan__ShardStatus *lead = replica_of(view, shard, shard->primary);
+        uint32_t lacking[CLUSTER_MAX_REPLICAS];
+
+        join_servers(lacking, missing_at(view, shard, lacking), missing, sizeof missing);
+        snprintf(objects, sizeof objects, "?");
+        snprintf(commit, sizeof commit, "?");
+        if (lead) {
+            snprintf(objects, sizeof objects, "%llu", (unsigned long long)lead->objects);
+            show_version(lead->commit, commit, sizeof commit);
+        }
+        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %s\n", shard->id, slots,
+               shard->epoch, primary, backups, filling, objects, commit, missing);
     }
+    printf(
+        "\nCommit: every version up to it, written EPOCH.NUMBER, is on all replicas. Missing at: "
+        "backups\nthat never got some of these, and are fetching them.\n");
 }
 
 static json_t *servers_json(const uint32_t *servers, uint32_t count)
@@ -232,20 +263,22 @@ static json_t *servers_json(const uint32_t *servers, uint32_t count)
 static int print_shards_json(const struct view *view)
 {
     json_t *array = json_array();
-    uint64_t objects;
 
     for (uint32_t i = 0; i < view->config->shard_count; i++) {
         const struct shard *shard = &view->config->shards[i];
-        json_t *count =
-            objects_of(view, shard, &objects) ? json_integer((json_int_t)objects) : json_null();
+        const Rowan__ShardStatus *lead = replica_of(view, shard, shard->primary);
+        json_t *objects = lead ? json_integer((json_int_t)lead->objects) : json_null();
+        json_t *commit = lead ? json_integer((json_int_t)lead->commit) : json_null();
+        uint32_t lacking[CLUSTER_MAX_REPLICAS], count = missing_at(view, shard, lacking);
 
         json_array_append_new(
-            array, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o}", "shard", shard->id,
-                             "first_slot", shard->first_slot, "last_slot", shard->last_slot,
-                             "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
-                             (int)shard->worker, "backups",
+            array, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "shard",
+                             shard->id, "first_slot", shard->first_slot, "last_slot",
+                             shard->last_slot, "epoch", (int)shard->epoch, "primary",
+                             (int)shard->primary, "worker", (int)shard->worker, "backups",
                              servers_json(shard->backups, shard->backup_count), "filling",
-                             servers_json(shard->filling, shard->filling_count), "objects", count));
+                             servers_json(shard->filling, shard->filling_count), "objects", objects,
+                             "commit", commit, "missing_at", servers_json(lacking, count)));
     }
     return print_json(
         json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));
