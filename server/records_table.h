@@ -1,10 +1,10 @@
-/* records_table.h - the memory of completion records: items of one size in chunks, and a hash table
+/* records_table.h - the memory of completion records and of clients: items of one size in chunks, and a hash table
  * through them that grows and shrinks by one bucket at a time (Litwin, Linear hashing, VLDB 1980),
  * so that no operation ever pays for all.
  *
  * An item starts with its links and its key, (client, operation). Operations of a client follow one
  * another, and so do client ids, so the hash keeps neighbours together: they share cache lines.
- * One thread. Used by records.c only.
+ * One thread. Used by records.c and clients.c.
  */
 #ifndef SERVER_RECORDS_TABLE_H
 #define SERVER_RECORDS_TABLE_H

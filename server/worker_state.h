@@ -12,6 +12,7 @@
 #include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
 #include "common/entry/commit.h"
+#include "server/clients.h"
 #include "server/log.h"
 #include "server/op.h"
 #include "server/worker.h"
@@ -26,6 +27,7 @@ enum {
     COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_LOWS_TOLD = 1024,
+    WORKER_FORGET = 4,            /* clients forgotten in one poll */
 };
 
 /* How often commit versions that changed are spread; how soon they are tried again when the log has
@@ -107,6 +109,7 @@ struct worker {
     uint32_t peer_count;
 
     struct client_link *clients, *doomed;
+    struct clients known;                /* by their ids, connected or not */
     struct request taken[WORKER_EVENTS]; /* in this poll */
     uint32_t taken_count;
     struct request held[WORKER_HELD + WORKER_EVENTS]; /* until there is room for their answers */
@@ -159,6 +162,27 @@ void worker_count(_Atomic uint64_t *counter);
 
 /* Gives a message of the client back to the fabric. */
 void worker_release(struct client_link *client, uint64_t message);
+
+/* --- worker_client.c --- */
+
+/* A client has connected: `id` of its handshake, 0 if it is none that could ask again. Its older
+ * connection is doomed. */
+void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id);
+
+/* The connection is to be closed, and the link freed, by worker_client_bury in this poll. Until then
+ * it stays whole: some requests taken in this poll may be its own. */
+void worker_client_doom(struct worker *worker, struct client_link *client);
+void worker_client_bury(struct worker *worker, uint64_t now_ns);
+
+/* The records of a shard that this worker leads came from a scan or a union: their clients, too, are
+ * forgotten if they do not connect. To be called before the shard is served. */
+void worker_client_recall(struct worker *worker, const struct shard_state *shard, uint64_t now_ns);
+
+/* Forgets clients whose time is over; lowers *wake_ns to the next. True: there were some. */
+bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* Is the request one that the client of this connection may send? */
+bool worker_client_may_ask(const struct client_link *client, const struct message_request *request);
 
 /* --- worker_write.c --- */
 

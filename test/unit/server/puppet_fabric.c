@@ -297,6 +297,7 @@ struct puppet_conn *puppet_accept(struct puppet_fabric *puppet, uint32_t index,
         return NULL;
     struct puppet_conn *conn = conn_create(at);
 
+    conn->id = peer->id;
     push(conn, FABRIC_ACCEPTED)->peer = *peer;
     return conn;
 }

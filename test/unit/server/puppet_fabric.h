@@ -28,6 +28,7 @@ struct puppet_conn {
     struct puppet_conn *next; /* living ones of the endpoint */
     char address[64];         /* of an active one */
     uint64_t context;
+    uint32_t id;            /* of a passive one's peer */
     bool over, closed_here; /* no further use by the server */
     uint32_t room;          /* sends until EAGAIN */
     uint32_t room_at_poll;  /* is added by the next poll, which gives no event for it */
