@@ -26,6 +26,8 @@
 #include <string.h>
 
 #include "cm/first.h"
+#include "cm/ids.h"
+#include "cm/roll.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -34,19 +36,10 @@ enum { FIRST_CLIENT_ID = 1 };
 struct connection {
     bool open;
     bool subscribed;      /* asked for the configuration: hears of later ones */
-    bool wants_id;        /* asked for a client id and has no answer yet */
-    uint32_t id_tag;      /* of that request */
     uint32_t server;      /* that joined by it; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */
     uint64_t told_term;   /* of the newest configuration sent to it, or known to it */
-};
-
-/* A listed server that joined while there is no configuration. */
-struct candidate {
-    bool present;
-    uint32_t connection;
-    struct cm_join join;
 };
 
 /* A step sends a connection at most a reply, a refusal, an id and a configuration. */
@@ -63,11 +56,8 @@ struct cm_state {
     uint64_t version;                /* of the stored value that it is; 0: none stored */
     struct cluster_config *proposal; /* while storing */
 
-    uint32_t next_id, end_id; /* client ids that are ours to give: next_id up to below end_id */
-    uint32_t wanting;         /* connections that want an id */
-    uint32_t id_cursor;       /* the one to look at first, so that all get their turn */
-
-    struct candidate candidates[CLUSTER_MAX_MEMBERS]; /* as options.servers */
+    struct ids ids;
+    struct roll roll; /* listed servers that joined while there is no configuration */
     struct connection connections[CM_MAX_CONNECTIONS];
     uint32_t connection_limit; /* above the highest ever opened */
 
@@ -180,39 +170,18 @@ static void tell(struct cm_state *state, uint32_t connection, uint32_t tag)
 
 /* --- client ids --- */
 
-static void serve_id(struct cm_state *state, uint32_t connection)
-{
-    state->connections[connection].wants_id = false;
-    ASSERT(state->wanting > 0);
-    state->wanting--;
-}
-
-/* The next connection that wants an id, in turn. */
-static uint32_t next_wanting(struct cm_state *state)
-{
-    ASSERT(state->wanting > 0);
-    while (!state->connections[state->id_cursor % state->connection_limit].wants_id)
-        state->id_cursor++;
-    return state->id_cursor % state->connection_limit;
-}
-
 static void give_ids(struct cm_state *state)
 {
-    while (state->wanting > 0 && state->next_id < state->end_id) {
-        uint32_t connection = next_wanting(state);
-        uint32_t tag = state->connections[connection].id_tag;
-        answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = state->next_id++;
-        serve_id(state, connection);
-    }
+    uint32_t connection, tag, id;
+    while (ids_give(&state->ids, &connection, &tag, &id))
+        answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = id;
 }
 
 static void fail_ids(struct cm_state *state, int error, const char *detail)
 {
-    while (state->wanting > 0) {
-        uint32_t connection = next_wanting(state);
-        refuse(state, connection, state->connections[connection].id_tag, error, detail);
-        serve_id(state, connection);
-    }
+    uint32_t connection, tag;
+    while (ids_turn(&state->ids, &connection, &tag))
+        refuse(state, connection, tag, error, detail);
 }
 
 /* --- what is in force --- */
@@ -235,8 +204,7 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     cluster_release(state->config);
     state->config = config;
     state->version = version;
-    for (uint32_t i = 0; i < state->options.server_count; i++)
-        state->candidates[i].present = false;
+    state->roll = (struct roll){0};
 
     for (uint32_t i = 0; i < state->connection_limit; i++) {
         struct connection *peer = &state->connections[i];
@@ -286,7 +254,7 @@ static void store(struct cm_state *state, struct cluster_config *proposal)
 static bool all_joined(const struct cm_state *state)
 {
     for (uint32_t i = 0; i < state->options.server_count; i++) {
-        if (!state->candidates[i].present)
+        if (!roll_find(&state->roll, state->options.servers[i]))
             return false;
     }
     return true;
@@ -306,7 +274,7 @@ static void propose_first(struct cm_state *state)
 
     struct member members[CLUSTER_MAX_MEMBERS] = {0};
     for (uint32_t i = 0; i < options->server_count; i++) {
-        const struct cm_join *join = &state->candidates[i].join;
+        const struct cm_join *join = &roll_find(&state->roll, options->servers[i])->join;
         members[i].server = join->server;
         members[i].incarnation = join->incarnation;
         members[i].workers = join->workers;
@@ -363,7 +331,7 @@ static void advance(struct cm_state *state)
         return;
     } else if (!state->config && all_joined(state)) {
         propose_first(state);
-    } else if (state->config && state->wanting > 0) {
+    } else if (state->config && state->ids.wanting > 0) {
         propose_block(state);
     }
 }
@@ -396,9 +364,8 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
     if (!event->error) {
         install(state, proposal, event->version);
         if (state->leads) { /* S3 */
-            ASSERT(state->next_id == state->end_id);
-            state->end_id = proposal->next_client_id;
-            state->next_id = state->end_id - CM_CLIENT_ID_BLOCK;
+            uint32_t end = proposal->next_client_id;
+            ids_grant(&state->ids, end - CM_CLIENT_ID_BLOCK, end);
         }
         return true;
     }
@@ -418,7 +385,7 @@ static void on_leader(struct cm_state *state, bool leader)
     if (leader)
         state->must_read = true;
     else
-        state->next_id = state->end_id = 0;
+        ids_grant(&state->ids, 0, 0);
 }
 
 static void on_opened(struct cm_state *state, uint32_t connection)
@@ -432,54 +399,40 @@ static void on_opened(struct cm_state *state, uint32_t connection)
 /* A server that goes away before the first configuration is waited for again. */
 static void on_closed(struct cm_state *state, uint32_t connection)
 {
-    if (state->connections[connection].wants_id)
-        serve_id(state, connection);
+    ids_forget(&state->ids, connection);
     state->connections[connection].open = false;
     state->connections[connection].subscribed = false;
     state->connections[connection].server = 0;
-    for (uint32_t i = 0; i < state->options.server_count; i++) {
-        if (state->candidates[i].connection == connection)
-            state->candidates[i].present = false;
-    }
+    roll_remove_connection(&state->roll, connection);
 }
 
-/* Against all that are here; if one differs, state->detail says how. */
-static bool fits_the_others(struct cm_state *state, const struct cm_join *join)
+static bool is_listed(const struct cm_state *state, uint32_t server)
 {
     for (uint32_t i = 0; i < state->options.server_count; i++) {
-        const struct candidate *other = &state->candidates[i];
-        if (other->present && other->join.server != join->server &&
-            !join_fits(join, &other->join, state->detail, sizeof state->detail))
-            return false;
+        if (state->options.servers[i] == server)
+            return true;
     }
-    return true;
+    return false;
 }
 
 /* Why the server may not join, or NULL. */
 static const char *join_refusal(struct cm_state *state, uint32_t connection,
-                                const struct cm_join *join, struct candidate *candidate)
+                                const struct cm_join *join)
 {
     if (state->config) {
         if (!cluster_member(state->config, join->server))
             return "the server's number is not among the servers of this cluster";
         return is_member(state, join->server, join->incarnation) ? NULL : restarted;
     }
-    if (!candidate)
+    if (!is_listed(state, join->server))
         return "the server's number is not in the list that the configuration manager was "
                "started with (cluster-servers)";
-    if (candidate->present && candidate->connection != connection &&
+    const struct candidate *candidate = roll_find(&state->roll, join->server);
+    if (candidate && candidate->connection != connection &&
         candidate->join.incarnation != join->incarnation)
         return "another running server has this number; each needs its own";
-    return fits_the_others(state, join) ? NULL : state->detail;
-}
-
-static struct candidate *find_candidate(struct cm_state *state, uint32_t server)
-{
-    for (uint32_t i = 0; i < state->options.server_count; i++) {
-        if (state->options.servers[i] == server)
-            return &state->candidates[i];
-    }
-    return NULL;
+    return roll_fits(&state->roll, join, state->detail, sizeof state->detail) ? NULL
+                                                                              : state->detail;
 }
 
 static void on_join(struct cm_state *state, const struct cm_event *event)
@@ -497,8 +450,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                "another server joined by this connection");
         return;
     }
-    struct candidate *candidate = find_candidate(state, join->server);
-    const char *refusal = join_refusal(state, event->connection, join, candidate);
+    const char *refusal = join_refusal(state, event->connection, join);
     if (refusal) {
         refuse(state, event->connection, event->tag, ROWAN_EREFUSED, refusal);
         return;
@@ -507,11 +459,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;
-    if (!state->config) {
-        candidate->present = true;
-        candidate->connection = event->connection;
-        candidate->join = *join;
-    }
+    if (!state->config)
+        roll_add(&state->roll, event->connection, join);
     tell(state, event->connection, event->tag);
 }
 
@@ -530,15 +479,12 @@ static void on_get_configuration(struct cm_state *state, const struct cm_event *
 
 static void on_new_client_id(struct cm_state *state, const struct cm_event *event)
 {
-    struct connection *peer = &state->connections[event->connection];
-    if (peer->wants_id) {
+    if (ids_wants(&state->ids, event->connection)) {
         refuse(state, event->connection, event->tag, ROWAN_EBUSY,
                "the connection has asked for a client id already and has no answer yet");
         return;
     }
-    peer->wants_id = true;
-    peer->id_tag = event->tag;
-    state->wanting++;
+    ids_want(&state->ids, event->connection, event->tag);
 }
 
 /* Handles the event; false: nothing may be started because of it. */
@@ -591,7 +537,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
 
     state->output.waiting_count = 0;
     for (uint32_t i = 0; !state->config && i < state->options.server_count; i++) {
-        if (!state->candidates[i].present)
+        if (!roll_find(&state->roll, state->options.servers[i]))
             state->waiting_for[state->output.waiting_count++] = state->options.servers[i];
     }
     return &state->output;

@@ -12,12 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cm/ids.h"
 #include "cm/join.h"
 #include "common/cluster/cluster.h"
 
 enum {
-    CM_MAX_CONNECTIONS = 4096,
-    CM_CLIENT_ID_BLOCK = 1024, /* ids reserved by one change of the configuration */
     CM_MAX_DETAIL_BYTES = 255, /* of a sentence */
 };
 
