@@ -142,6 +142,26 @@ static void a_server_that_leaves_while_it_waits_is_waited_for_again(void **state
     world_destroy(world);
 }
 
+static void a_server_that_waits_may_say_so_again_and_again(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, SERVERS);
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        world_close(world, server);
+    struct cm_join join = world_rejoin_of(world, 2, 1);
+    world_open(world, 2);
+    for (uint32_t i = 0; i < 2 * CLUSTER_MAX_MEMBERS; i++) {
+        world_join(world, 2, i, &join);
+        assert_configuration(world_last(world, 2), i, 0, false);
+        assert_int_equal(world_last(world, 2)->waiting_count, 2);
+    }
+    world_close(world, 2);
+    world_open(world, 2);
+    world_get(world, 2, 5, 0);
+    assert_int_equal(world_last(world, 2)->waiting_count, 0); /* nobody waits any more */
+    world_destroy(world);
+}
+
 static void a_server_cannot_return_while_another_kept_running(void **state)
 {
     (void)state;
@@ -152,6 +172,7 @@ static void a_server_cannot_return_while_another_kept_running(void **state)
     world_join(world, 2, 6, &join);
     assert_failure(world_last(world, 2), ROWAN_EREFUSED, "stop all servers and start them again");
     assert_int_equal(world_last(world, 2)->tag, 6);
+    assert_int_equal(world->sent_count, 1);
     world_destroy(world);
 }
 
@@ -282,6 +303,27 @@ static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     assert_int_equal(stored()->shards[0].backup_count, 0);
+    world_destroy(world);
+}
+
+static void a_replica_that_was_filling_is_none_after_a_cold_start(void **state)
+{
+    (void)state;
+    struct world *world = world_of_two_replicas();
+    struct cluster_config *next = cluster_copy(cm_state_config(world->state));
+    next->term++;
+    next->next_client_id += CM_CLIENT_ID_BLOCK;
+    assert_int_equal(next->shards[0].backups[0], 2);
+    next->shards[0].filling[next->shards[0].filling_count++] = 3;
+    store->history[++store->version] = next;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    assert_int_equal(store->cold_starts, 1);
+    assert_int_equal(stored()->shards[0].filling_count, 0); /* and world.c saw who is a replica */
     world_destroy(world);
 }
 
@@ -435,6 +477,23 @@ static void a_fabric_with_smaller_blocks_is_refused(void **state)
     world_destroy(world);
 }
 
+static void one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit(void **state)
+{
+    (void)state;
+    struct world *follower = world_empty(store, SERVERS);
+    struct cm_join join = world_join_of(1);
+    join.incarnation = 5;
+    join.block_limit /= 2;
+    world_open(follower, 1);
+    world_join(follower, 1, 6, &join);
+    struct world *leader = world_cluster(store, SERVERS);
+    world_step(follower, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(follower);
+    assert_failure(world_last(follower, 1), ROWAN_EREFUSED, "smaller blocks");
+    world_destroy(leader);
+    world_destroy(follower);
+}
+
 static void servers_that_return_must_fit_each_other(void **state)
 {
     (void)state;
@@ -499,6 +558,7 @@ int main(void)
         TEST(servers_that_return_wait_for_all_of_them),
         TEST(whoever_asks_meanwhile_is_told_what_is_missing),
         TEST(a_server_that_leaves_while_it_waits_is_waited_for_again),
+        TEST(a_server_that_waits_may_say_so_again_and_again),
         TEST(a_server_cannot_return_while_another_kept_running),
         TEST(those_that_wait_are_refused_when_one_that_kept_running_comes),
         TEST(a_manager_that_restarts_alone_gets_its_servers_back),
@@ -506,6 +566,7 @@ int main(void)
         TEST(a_lost_answer_to_a_cold_start_is_read_again),
         TEST(a_cold_start_reserves_client_ids_and_gives_none_twice),
         TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one),
+        TEST(a_replica_that_was_filling_is_none_after_a_cold_start),
         TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good),
         TEST(leadership_moves_to_the_replica_that_leads_fewest),
         TEST(a_shard_that_nobody_brings_stops_the_manager),
@@ -513,6 +574,7 @@ int main(void)
         TEST(data_of_another_cluster_is_refused_with_both_names),
         TEST(data_without_a_cluster_is_refused),
         TEST(a_fabric_with_smaller_blocks_is_refused),
+        TEST(one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit),
         TEST(servers_that_return_must_fit_each_other),
         TEST(two_processes_with_one_number_do_not_both_wait),
         TEST(a_change_by_another_manager_keeps_those_that_wait),
