@@ -44,6 +44,18 @@ static void join(struct control *control)
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
     message.join = &body;
     send_to_cm(control, &message);
+    control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
+}
+
+/* The report may have found no room, or the CM no memory. */
+static void repeat_join(struct control *control, uint64_t *wake_ns)
+{
+    if (!control->cm_connected || control->joined)
+        return;
+    if (control->now_ns >= control->join_again_ns)
+        join(control);
+    if (control->join_again_ns < *wake_ns)
+        *wake_ns = control->join_again_ns;
 }
 
 static void connect_to_cm(struct control *control, uint64_t *wake_ns)
@@ -139,6 +151,7 @@ static void apply(struct control *control, struct cluster_config *config)
 void control_config_poll(struct control *control, uint64_t *wake_ns)
 {
     connect_to_cm(control, wake_ns);
+    repeat_join(control, wake_ns);
 }
 
 /* --- events of the connection to the CM --- */
@@ -160,6 +173,7 @@ static void cm_message(struct control *control, const struct fabric_event *event
                message->configuration_is->configuration.len > 0) {
         const ProtobufCBinaryData *bytes = &message->configuration_is->configuration;
         struct cluster_config *config;
+        control->joined = true;
         error = cluster_decode(bytes->data, bytes->len, &config);
         if (error)
             log_event(LOG_WARN, "configuration_damaged", "error=%s", error_name(error));
@@ -173,6 +187,7 @@ void control_config_event(struct control *control, const struct fabric_event *ev
 {
     if (event->kind == FABRIC_CONNECTED) {
         control->cm_connected = true;
+        control->joined = false;
         log_event(LOG_INFO, "cm_connected", "address=%s", control->cm);
         join(control);
     } else if (event->kind == FABRIC_CLOSED) {

@@ -18,7 +18,8 @@ enum {
     CONTROL_REPLY_BYTES = 4096, /* of replies without lists */
 };
 
-#define CONTROL_CM_RETRY_NS (100 * NS_PER_MS)
+#define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
+#define CONTROL_JOIN_AGAIN_NS (500 * NS_PER_MS)
 
 /* A passive connection: a peer's worker, a client, a tool. */
 struct link {
@@ -52,6 +53,8 @@ struct control {
     /* control_config.c */
     struct fabric_conn *cm_conn; /* NULL: not connected and not trying */
     bool cm_connected;
+    bool joined; /* by this connection: the CM sent a configuration */
+    uint64_t join_again_ns;
     uint64_t cm_retry_ns;
     struct cluster_config *config; /* NULL: none yet */
     struct cluster_config *coming; /* the first one, while the server is opening */

@@ -27,7 +27,7 @@ enum {
     COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_LOWS_TOLD = 1024,
-    WORKER_FORGET = 4,            /* clients forgotten in one poll */
+    WORKER_FORGET = 4, /* clients forgotten in one poll */
 };
 
 /* How often commit versions that changed are spread; how soon they are tried again when the log has

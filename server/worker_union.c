@@ -448,7 +448,7 @@ static bool spread(struct worker *worker, struct unite *unite)
     return any;
 }
 
-static void finish(struct worker *worker, struct unite *unite)
+static void finish(struct worker *worker, struct unite *unite, uint64_t now_ns)
 {
     struct shard_state *shard = unite->shard;
     log_event(LOG_INFO, "united",
@@ -459,6 +459,7 @@ static void finish(struct worker *worker, struct unite *unite)
     tail_clear(&shard->tail);
     tail_clear(&unite->extra);
     atomic_store_explicit(&shard->recovering, false, memory_order_relaxed);
+    worker_client_recall(worker, shard, now_ns); /* those of the records taken in */
     worker_commit_changed(worker, shard);
     unite->shard = NULL;
     worker->unions->active--;
@@ -473,7 +474,7 @@ static bool advance(struct worker *worker, struct unite *unite, uint64_t now_ns,
     if (unite->step != UNION_SPREAD)
         enter_step(worker, unite, unite->step + 1);
     else if (worker->local_landed >= unite->local_batch)
-        finish(worker, unite);
+        finish(worker, unite, now_ns);
     else
         return any;
     return true;

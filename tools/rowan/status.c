@@ -92,8 +92,8 @@ static json_t *server_json(const struct member *member, const struct admin_call 
         (json_int_t)status->gets, "deletes", (json_int_t)status->deletes, "entries_digested",
         (json_int_t)status->entries_digested, "fetches", (json_int_t)status->fetches, "workers",
         (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
-        "uptime_seconds", (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term, "syncs",
-        (json_int_t)status->syncs);
+        "uptime_seconds", (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term,
+        "syncs", (json_int_t)status->syncs);
 
     json_object_update(object, more);
     json_decref(more);
