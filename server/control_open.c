@@ -91,7 +91,8 @@ static void start_recovery(struct control *control)
                                                 .config = control->coming,
                                                 .had_data = control->data.cluster != 0,
                                                 .had_run = control->data.had_run,
-                                                .rebooted = control->data.rebooted};
+                                                .rebooted = control->data.rebooted,
+                                                .doubtful = control->data.doubtful};
         error = recover_create(&options, &control->recover, why, sizeof why);
     }
     control->opening = OPENING_RECOVER;

@@ -9,7 +9,8 @@
  *  R3  The other segments come in order of allocation: entries of one primary then come in the
  *      order of their versions, and a commit version after all that it covers.
  *  R4  What is at or below both a shard's commit version and its dense prefix leaves its tail: every
- *      replica has it.
+ *      replica has it. Not if the data are doubtful: then each replica may lack something else, and
+ *      all of it is united, for 16 B of memory an entry.
  *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
  *
  *      WIPE --> SCAN --> SETTLE --> FENCE --> done
@@ -52,6 +53,7 @@ struct recover {
     bool in_segment;
     bool blocks_seen; /* in the current segment */
     bool digest_logs; /* being scanned */
+    bool doubtful;
     struct entry_scan scan;
     struct join join;
     struct log log; /* of joined entries */
@@ -152,8 +154,10 @@ static int find_places(struct recover *recover)
 
 /* --- taking what is found --- */
 
-static void drop_settled(struct shard_state *shard)
+static void drop_settled(const struct recover *recover, struct shard_state *shard)
 {
+    if (recover->doubtful)
+        return;
     uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
     tail_drop(&shard->tail, commit < shard->dense.upto ? commit : shard->dense.upto);
 }
@@ -254,7 +258,7 @@ static void take_commit(struct recover *recover, const struct commit_shard *row)
     if (row->version > atomic_load_explicit(&shard->commit, memory_order_relaxed))
         atomic_store_explicit(&shard->commit, row->version, memory_order_relaxed);
     dense_settle(&shard->dense, epoch);
-    drop_settled(shard);
+    drop_settled(recover, shard);
 }
 
 /* The lowest unanswered number of a client is one for all shards. */
@@ -372,7 +376,7 @@ static int scan_some(struct recover *recover)
 
 /* --- the end --- */
 
-static void settle_shard(struct recover_shard *of)
+static void settle_shard(const struct recover *recover, struct recover_shard *of)
 {
     struct shard_state *shard = of->state;
     if (!of->copies.sorted)
@@ -380,7 +384,7 @@ static void settle_shard(struct recover_shard *of)
     for (uint32_t i = 0; i < of->copies.count; i++)
         dense_add(&shard->dense, of->copies.items[i].version);
     tail_clear(&of->copies);
-    drop_settled(shard);
+    drop_settled(recover, shard);
     tail_sort(&shard->tail);
 }
 
@@ -405,7 +409,7 @@ static void set_rows(struct recover *recover)
 static void settle(struct recover *recover)
 {
     for (uint32_t i = 0; i < recover->shard_count; i++)
-        settle_shard(&recover->shards[i]);
+        settle_shard(recover, &recover->shards[i]);
     if (recover->log.open)
         store_transition(recover->common->store, recover->log.segment, SEGMENT_USED);
     set_rows(recover);
@@ -469,6 +473,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!recover)
         return ROWAN_ENOMEM;
     recover->common = options->common;
+    recover->doubtful = options->doubtful;
     recover->shards = calloc(options->config->shard_count, sizeof *recover->shards);
     recover->by_id = calloc(STORE_SHARD_IDS, sizeof(struct recover_shard *));
     int error = recover->shards && recover->by_id ? 0 : ROWAN_ENOMEM;

@@ -4,7 +4,7 @@
  * Invariants:
  *  U1  Nothing of the shard is served, and no version of its new epoch given out, before every full
  *      replica has every entry that any of them has above `from`; durable. What is at or below
- *      `from`, they all have.
+ *      `from`, they all have. A backup is sent what it did not show to have itself.
  *  U2  Every backup takes part: with one that does not answer, the union waits.
  *  U3  Bytes of a backup are checked like those of any other stranger. Only a checksum admits a
  *      block, only all its blocks an entry, and never one of the epoch that begins here (C9).
@@ -45,6 +45,8 @@ struct part {
     struct entry_header header;
     uint32_t next_block;
     uint64_t start, offset; /* of the entry, of its next block */
+
+    struct tail has; /* versions of its entries above `from`; their places are not told */
 
     /* SPREAD */
     uint32_t next;  /* position in the tail */
@@ -123,10 +125,10 @@ static void ask(const struct unite *unite, struct part *part, const struct peer 
 
 /* --- taking entries in --- */
 
-static bool is_here(const struct shard_state *shard, uint64_t version)
+static bool is_in(const struct tail *tail, uint64_t version)
 {
-    uint32_t at = tail_find(&shard->tail, version - 1);
-    return at < shard->tail.count && shard->tail.items[at].version == version;
+    uint32_t at = tail_find(tail, version - 1);
+    return at < tail->count && tail->items[at].version == version;
 }
 
 /* All blocks of an entry that was not here lie in the t-log. Errors: ROWAN_ENOMEM. */
@@ -160,7 +162,7 @@ static int begin_entry(struct worker *worker, const struct unite *unite, struct 
     const struct entry_format *format = &worker->common->format;
     part->header = *header;
     part->next_block = 0;
-    part->skipped = is_here(unite->shard, header->version);
+    part->skipped = is_in(&unite->shard->tail, header->version);
     part->coming = true;
     if (part->skipped)
         return 0;
@@ -214,7 +216,8 @@ static int take_block(struct worker *worker, struct unite *unite, struct part *p
     if (part->next_block < header.blocks)
         return 0;
     part->coming = false;
-    return part->skipped ? 0 : take_entry(worker, unite, part);
+    error = part->skipped ? 0 : take_entry(worker, unite, part);
+    return error ? error : tail_add(&part->has, header.version, 0);
 }
 
 /* What came of the current backup is a part of the tail. Errors: ROWAN_ENOMEM. */
@@ -228,6 +231,8 @@ static void restart_part(struct unite *unite, struct part *part)
     /* Without memory for the merge what was taken in is taken again, beside itself. */
     if (unite->step == UNION_TAILS && merge(unite))
         tail_clear(&unite->extra);
+    if (unite->step == UNION_TAILS && !part->done)
+        tail_clear(&part->has);
     part->asked = part->coming = false;
     part->cursor = 0;
     part->batch = 0;
@@ -251,6 +256,8 @@ static void take_blocks(struct worker *worker, struct unite *unite, struct part 
     }
     part->cursor = answer->cursor;
     part->done = answer->cursor == 0;
+    if (part->done)
+        tail_sort(&part->has);
 }
 
 /* --- answers --- */
@@ -394,7 +401,7 @@ static bool ask_all(struct worker *worker, struct unite *unite, uint64_t now_ns,
     return any;
 }
 
-/* Adds entries to the peer's batch of this poll, as many as it has room for. */
+/* Adds entries that the peer has not to its batch of this poll, as many as it has room for. */
 static bool spread_to(struct worker *worker, const struct unite *unite, struct part *part,
                       struct peer *peer)
 {
@@ -403,6 +410,10 @@ static bool spread_to(struct worker *worker, const struct unite *unite, struct p
     uint32_t leave = fabric_caps(worker->common->fabric)->max_batch_blocks / 4, sent = 0;
     while (part->next < tail->count && sent < UNION_BYTES_PER_POLL) {
         const struct tail_item *item = &tail->items[part->next];
+        if (is_in(&part->has, item->version)) {
+            part->next++;
+            continue;
+        }
         const uint8_t *at = pm_at(worker->common->pm, item->offset);
         struct entry_header header;
         uint64_t room = STORE_SEGMENT_BYTES - item->offset % STORE_SEGMENT_BYTES;
@@ -448,6 +459,13 @@ static bool spread(struct worker *worker, struct unite *unite)
     return any;
 }
 
+static void clear(struct unite *unite)
+{
+    tail_clear(&unite->extra);
+    for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS - 1; i++)
+        tail_clear(&unite->parts[i].has);
+}
+
 static void finish(struct worker *worker, struct unite *unite, uint64_t now_ns)
 {
     struct shard_state *shard = unite->shard;
@@ -457,7 +475,7 @@ static void finish(struct worker *worker, struct unite *unite, uint64_t now_ns)
               shard->tail.count - tail_find(&shard->tail, unite->from), unite->taken,
               atomic_load_explicit(&shard->lost, memory_order_relaxed));
     tail_clear(&shard->tail);
-    tail_clear(&unite->extra);
+    clear(unite);
     atomic_store_explicit(&shard->recovering, false, memory_order_relaxed);
     worker_client_recall(worker, shard, now_ns); /* those of the records taken in */
     worker_commit_changed(worker, shard);
@@ -501,6 +519,6 @@ bool worker_union_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns
 void worker_union_close(struct worker *worker)
 {
     for (uint32_t i = 0; worker->unions && i < UNION_ACTIVE; i++)
-        tail_clear(&worker->unions->slots[i].extra);
+        clear(&worker->unions->slots[i]);
     free(worker->unions);
 }

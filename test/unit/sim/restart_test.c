@@ -27,10 +27,10 @@ static void crash_and_restart(struct sim_cluster *cluster, struct random *random
     uint32_t servers = cluster->options.servers;
     if (sim_cluster_is_down(cluster)) {
         if (random_below(random, 4) == 0)
-            sim_cluster_restart(cluster, random_below(random, 4) == 0);
+            sim_cluster_restart(cluster, random_below(random, 8) == 0);
         return;
     }
-    uint64_t draw = random_below(random, 128), a = random_below(random, servers),
+    uint64_t draw = random_below(random, 96), a = random_below(random, servers),
              b = random_below(random, servers);
     if (draw < 2) {
         sim_cluster_crash(cluster);
@@ -50,7 +50,7 @@ static void survive(uint64_t seed, const struct sim_cluster_options *shape,
     struct sim_workload_options workload = *work;
     options.seed = workload.seed = seed;
     options.timeout_ns = 60 * NS_PER_S;
-    options.pm_bytes = (uint64_t)2 << 30;
+    options.pm_bytes = (uint64_t)768 << 20;
     workload.disturb = crash_and_restart;
     crashes = 0;
     struct sim_cluster *cluster = sim_cluster_create(&options);
@@ -68,7 +68,7 @@ static void crashes_lose_nothing_with_any_number_of_replicas(void **state)
                                               .clients = 2,
                                               .shards = 12,
                                               .max_delay_ns = 50 * NS_PER_US},
-                &(struct sim_workload_options){.operations = 6000});
+                &(struct sim_workload_options){.operations = 3000});
 }
 
 static void crashes_lose_nothing_with_several_workers_and_digests(void **state)
@@ -81,7 +81,7 @@ static void crashes_lose_nothing_with_several_workers_and_digests(void **state)
                                           .shards = 36,
                                           .max_delay_ns = 100 * NS_PER_US,
                                           .fence_ns = 30 * NS_PER_US},
-            &(struct sim_workload_options){.operations = 8000, .keys = 500, .side_by_side = 48});
+            &(struct sim_workload_options){.operations = 4000, .keys = 500, .side_by_side = 48});
 }
 
 static void crashes_lose_nothing_of_long_values_in_parted_blocks(void **state)
@@ -97,21 +97,21 @@ static void crashes_lose_nothing_of_long_values_in_parted_blocks(void **state)
                                               .shards = 12,
                                               .max_delay_ns = 20 * NS_PER_US},
                 &(struct sim_workload_options){
-                    .operations = 1500, .max_value_bytes = 20000, .large_in = 100});
+                    .operations = 800, .max_value_bytes = 20000, .large_in = 100});
 }
 
 static void crashes_lose_nothing_of_one_server(void **state)
 {
     (void)state;
     survive(31, &(struct sim_cluster_options){.servers = 1, .workers = 2, .shards = 8},
-            &(struct sim_workload_options){.operations = 6000});
+            &(struct sim_workload_options){.operations = 3000});
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
 static void any_shape_survives_crashes(void **state)
 {
     (void)state;
-    uint64_t from = 1, to = 6;
+    uint64_t from = 1, to = 3;
     const char *seeds = getenv("SIM_SEEDS");
     if (seeds)
         assert_int_equal(sscanf(seeds, "%lu:%lu", &from, &to), 2);
@@ -135,7 +135,7 @@ static void any_shape_survives_crashes(void **state)
             print_message("# seed %lu\n", seed);
         survive(seed, &shape,
                 &(struct sim_workload_options){
-                    .operations = 4000,
+                    .operations = 2500,
                     .keys = 50 + (uint32_t)random_below(&random, 400),
                     .side_by_side = 4 + (uint32_t)random_below(&random, 60),
                     .max_value_bytes = 100 + (uint32_t)random_below(&random, 3000),
