@@ -16,12 +16,30 @@ struct view {
     struct admin_call *calls; /* by position of the member */
 };
 
+static int print_json(json_t *object)
+{
+    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
+
+    json_decref(object);
+    return failed;
+}
+
+static json_t *servers_json(const uint32_t *servers, uint32_t count)
+{
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < count; i++)
+        json_array_append_new(array, json_integer(servers[i]));
+    return array;
+}
+
 static int view_open(const struct settings *settings, const char *cm, const char *command,
                      struct view *view)
 {
     uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;
     uint64_t open_ms = timeout_ms < OPEN_TIMEOUT_MS ? timeout_ms : OPEN_TIMEOUT_MS;
-    int error = admin_open(cm, open_ms * NS_PER_MS, &view->admin);
+    struct admin_missing missing = {0};
+    int error = admin_open(cm, open_ms * NS_PER_MS, &view->admin, &missing);
 
     if (!error) {
         error = admin_status(view->admin, timeout_ms * NS_PER_MS, &view->config, &view->calls);
@@ -29,7 +47,9 @@ static int view_open(const struct settings *settings, const char *cm, const char
             admin_close(view->admin);
     }
     if (error)
-        fprintf(stderr, "rowan: %s: %s: %s\n", command, cm, error_sentence(error));
+        admin_print_open("rowan", command, cm, error, &missing);
+    if (error == ROWAN_EAGAIN && settings->json)
+        print_json(json_pack("{s:o}", "waiting_for", servers_json(missing.servers, missing.count)));
     return error;
 }
 
@@ -59,12 +79,46 @@ static uint32_t count_silent(const struct view *view)
     return silent;
 }
 
-static int print_json(json_t *object)
+/* The primary's figures of the shard; NULL: it does not answer, or not for this shard. */
+static const Rowan__ShardStatus *status_of_shard(const struct view *view, const struct shard *shard)
 {
-    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
+    for (uint32_t i = 0; i < view->config->member_count; i++) {
+        const Rowan__ServerStatus *status = status_of(view, i);
 
-    json_decref(object);
-    return failed;
+        if (view->config->members[i].server != shard->primary || !status)
+            continue;
+        for (size_t j = 0; j < status->n_shards; j++) {
+            if (status->shards[j]->id == shard->id && status->shards[j]->primary)
+                return status->shards[j];
+        }
+    }
+    return NULL;
+}
+
+static bool is_recovering(const struct view *view, const struct shard *shard)
+{
+    const Rowan__ShardStatus *status = status_of_shard(view, shard);
+
+    return !status || status->recovering;
+}
+
+/* Shards that are not served: their primary is at work on them, or not yet, or does not answer. */
+static uint32_t count_recovering(const struct view *view)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < view->config->shard_count; i++)
+        count += is_recovering(view, &view->config->shards[i]);
+    return count;
+}
+
+static uint32_t count_doubtful(const struct view *view)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < view->config->shard_count; i++)
+        count += view->config->shards[i].doubtful;
+    return count;
 }
 
 /* --- status --- */
@@ -107,9 +161,10 @@ static int print_status_json(const struct view *view)
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(
             servers, server_json(&config->members[i], &view->calls[i], status_of(view, i)));
-    return print_json(json_pack("{s:s, s:I, s:i, s:i, s:o}", "cluster", cluster, "term",
-                                (json_int_t)config->term, "replicas", (int)config->replicas,
-                                "shards", (int)config->shard_count, "servers", servers));
+    return print_json(json_pack(
+        "{s:s, s:I, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term", (json_int_t)config->term,
+        "replicas", (int)config->replicas, "shards", (int)config->shard_count, "recovering",
+        (int)count_recovering(view), "doubtful", (int)count_doubtful(view), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -148,6 +203,10 @@ static void print_status(const struct view *view)
     printf("\nA segment has 4 MiB. Objects: index items of all replicas that the server holds, "
            "deleted "
            "keys included.\n");
+    if (count_doubtful(view) > 0)
+        printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
+               "rowan shards marks them.\n",
+               count_doubtful(view));
 }
 
 int command_status(const struct settings *settings, const char *cm)
@@ -161,31 +220,18 @@ int command_status(const struct settings *settings, const char *cm)
         print_status(&view);
     else if (print_status_json(&view))
         code = EXIT_FAILED;
-    if (count_silent(&view) > 0)
+    if (count_silent(&view) > 0) {
         code = EXIT_FAILED;
+    } else if (count_recovering(&view) > 0) {
+        fprintf(stderr, "rowan: status: %u of %u shards are recovering and not served yet\n",
+                count_recovering(&view), view.config->shard_count);
+        code = EXIT_FAILED;
+    }
     view_close(&view);
     return code;
 }
 
 /* --- shards --- */
-
-/* False: the primary does not answer. */
-static bool objects_of(const struct view *view, const struct shard *shard, uint64_t *objects)
-{
-    for (uint32_t i = 0; i < view->config->member_count; i++) {
-        const Rowan__ServerStatus *status = status_of(view, i);
-
-        if (view->config->members[i].server != shard->primary || !status)
-            continue;
-        for (size_t j = 0; j < status->n_shards; j++) {
-            if (status->shards[j]->id == shard->id) {
-                *objects = status->shards[j]->objects;
-                return true;
-            }
-        }
-    }
-    return false;
-}
 
 static void join_servers(const uint32_t *servers, uint32_t count, char *out, size_t room)
 {
@@ -198,11 +244,10 @@ static void join_servers(const uint32_t *servers, uint32_t count, char *out, siz
 
 static void print_shards(const struct view *view)
 {
-    char slots[24], primary[24], backups[64], filling[64], objects_text[24];
-    uint64_t objects;
+    char slots[24], primary[24], backups[64], filling[64], objects[24];
 
-    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s\n", "shard", "slots", "epoch",
-           "primary:worker", "backups", "filling", "objects");
+    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %s\n", "shard", "slots", "epoch",
+           "primary:worker", "backups", "filling", "objects", "state");
     for (uint32_t i = 0; i < view->config->shard_count; i++) {
         const struct shard *shard = &view->config->shards[i];
 
@@ -210,40 +255,36 @@ static void print_shards(const struct view *view)
         snprintf(primary, sizeof primary, "%u:%u", shard->primary, shard->worker);
         join_servers(shard->backups, shard->backup_count, backups, sizeof backups);
         join_servers(shard->filling, shard->filling_count, filling, sizeof filling);
-        snprintf(objects_text, sizeof objects_text, "?");
-        if (objects_of(view, shard, &objects))
-            snprintf(objects_text, sizeof objects_text, "%llu", (unsigned long long)objects);
-        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s\n", shard->id, slots, shard->epoch,
-               primary, backups, filling, objects_text);
+        const Rowan__ShardStatus *status = status_of_shard(view, shard);
+
+        snprintf(objects, sizeof objects, "?");
+        if (status)
+            snprintf(objects, sizeof objects, "%llu", (unsigned long long)status->objects);
+        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %s%s\n", shard->id, slots, shard->epoch,
+               primary, backups, filling, objects,
+               is_recovering(view, shard) ? "recovering" : "serves",
+               shard->doubtful ? ", possible loss" : "");
     }
-}
-
-static json_t *servers_json(const uint32_t *servers, uint32_t count)
-{
-    json_t *array = json_array();
-
-    for (uint32_t i = 0; i < count; i++)
-        json_array_append_new(array, json_integer(servers[i]));
-    return array;
 }
 
 static int print_shards_json(const struct view *view)
 {
     json_t *array = json_array();
-    uint64_t objects;
 
     for (uint32_t i = 0; i < view->config->shard_count; i++) {
         const struct shard *shard = &view->config->shards[i];
-        json_t *count =
-            objects_of(view, shard, &objects) ? json_integer((json_int_t)objects) : json_null();
+        const Rowan__ShardStatus *status = status_of_shard(view, shard);
+        json_t *objects = status ? json_integer((json_int_t)status->objects) : json_null();
 
         json_array_append_new(
-            array, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o}", "shard", shard->id,
-                             "first_slot", shard->first_slot, "last_slot", shard->last_slot,
-                             "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
-                             (int)shard->worker, "backups",
-                             servers_json(shard->backups, shard->backup_count), "filling",
-                             servers_json(shard->filling, shard->filling_count), "objects", count));
+            array,
+            json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b, s:b}", "shard", shard->id,
+                      "first_slot", shard->first_slot, "last_slot", shard->last_slot, "epoch",
+                      (int)shard->epoch, "primary", (int)shard->primary, "worker",
+                      (int)shard->worker, "backups",
+                      servers_json(shard->backups, shard->backup_count), "filling",
+                      servers_json(shard->filling, shard->filling_count), "objects", objects,
+                      "recovering", is_recovering(view, shard), "doubtful", shard->doubtful));
     }
     return print_json(
         json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));
