@@ -119,6 +119,7 @@ int op_table_take(struct op_table *table, const void *key, size_t key_bytes, boo
     op->state = OP_QUEUED;
     op->generation++;
     op->pauses = 0;
+    op->unknown = false;
     op->link = NULL;
     op->deadline_ns = 0;
     op->newer = NULL;

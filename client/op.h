@@ -29,6 +29,7 @@ struct op_list;
 struct op {
     enum op_state state;
     uint8_t type;        /* enum message_type */
+    bool unknown;        /* a connection broke on which it was sent: it may have taken effect */
     bool reserved;       /* in the slot that asynchronous posts cannot take */
     uint8_t pauses;      /* how often in a row a server said "later" */
     uint16_t generation; /* of the slot's use, so that a late answer meets nobody */

@@ -2,8 +2,10 @@
  *
  * R1 Rejected means that it did not happen, so it may be sent again: EEPOCH and ENOTMINE after a
  *    newer configuration came (or a pause, if there is none), EBUSY after a pause.
- * R2 On a broken connection an operation's outcome is unknown. Reading twice is reading once; what
- *    becomes of a write is decided in one place, lose_op.
+ * R2 On a broken connection an operation's outcome is unknown. It is sent again under its own
+ *    number, until its timeout: the server knows it again and answers what became of it, so that it
+ *    takes effect once. Without an answer until then it stays unknown.
+ * R3 What is sent again keeps the order of its numbers, also before what was posted later.
  */
 #include "client/session_internal.h"
 
@@ -65,35 +67,33 @@ bool session_retry(struct session *session, struct op *op, int status, uint64_t 
     }
 }
 
-/* R2. Exactly-once retries belong here: with them a write is sent again under its own number. */
-static void lose_op(struct session *session, struct op *op)
+/* R2. The operations that were sent on the link and wait for its answer are to be sent again. */
+static void lose_ops(struct session *session, const struct link *link)
 {
-    if (op_is_write(op))
-        session_complete(session, op, ROWAN_EUNKNOWN);
-    else
-        session_route(session, op);
-}
-
-void session_lost(struct session *session, struct link *link)
-{
-    struct op *next;
-
-    for (struct op *op = session->table.oldest; op; op = next) {
-        next = op->newer;
-        if (op->state == OP_SENT && op->link == link)
-            lose_op(session, op);
+    for (struct op *op = session->table.oldest; op; op = op->newer) {
+        if (op->state != OP_SENT || op->link != link)
+            continue;
+        op->unknown = true;
+        op->state = OP_QUEUED;
     }
 }
 
-/* Queues everything that waits to be sent by the new routing, oldest first. */
-static void route_again(struct session *session)
+/* R3. Queues what waits to be sent, at `link` or (NULL) anywhere, by the present routing, oldest
+ * first. */
+static void route_again(struct session *session, const struct link *link)
 {
     for (struct op *op = session->table.oldest; op; op = op->newer) {
-        if (op->state == OP_QUEUED) {
+        if (op->state == OP_QUEUED && (!link || op->link == link)) {
             op_list_remove(op);
             session_route(session, op);
         }
     }
+}
+
+void session_lost(struct session *session, struct link *link)
+{
+    lose_ops(session, link);
+    route_again(session, link);
 }
 
 void session_adopt(struct session *session, uint64_t *wake_ns)
@@ -113,13 +113,11 @@ void session_adopt(struct session *session, uint64_t *wake_ns)
         return;
     }
     session->cm.fresh = NULL;
-    route_again(session);
-    for (uint32_t i = 0; i < obsolete; i++) {
-        struct link *link = session->router.links[session->router.link_count - 1 - i];
-
-        ASSERT(!link->queue.head);
-        session_lost(session, link);
-    }
+    for (uint32_t i = 0; i < obsolete; i++)
+        lose_ops(session, session->router.links[session->router.link_count - 1 - i]);
+    route_again(session, NULL);
+    for (uint32_t i = 0; i < obsolete; i++)
+        ASSERT(!session->router.links[session->router.link_count - 1 - i]->queue.head);
     router_drop(&session->router, obsolete);
 }
 

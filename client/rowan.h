@@ -16,6 +16,11 @@
  *
  * ERRORS are 0 or a negative ROWAN_E* of the list below. ROWAN_EUNKNOWN alone says that a write may
  * or may not have taken effect; every other error says that it did not.
+ *
+ * RETRIES. When a connection breaks, or a server restarts, the SDK sends what has no answer again,
+ * for as long as the operation's timeout; the servers recognise it, so it takes effect once at most,
+ * and the answer is that of the one time it did: a conditional put does not fail because of itself.
+ * ROWAN_EUNKNOWN is left for a write that was sent and had no answer when its timeout was over.
  */
 #ifndef ROWAN_H
 #define ROWAN_H
@@ -29,6 +34,7 @@ extern "C" {
 
 #define ROWAN_MAX_KEY_BYTES   1024
 #define ROWAN_MAX_VALUE_BYTES 1048576
+#define ROWAN_MAX_TIMEOUT_MS  60000
 
 #if defined(__GNUC__)
 #define ROWAN_API __attribute__((visibility("default")))
@@ -60,7 +66,7 @@ enum rowan_error {
     ROWAN_EIO = -20,          /* a system call failed */
     ROWAN_EINUSE = -21,       /* in use by another process */
     ROWAN_EEXISTS = -22,      /* it exists already */
-    ROWAN_EAGAIN = -23,       /* `depth` operations are outstanding: poll, then post again */
+    ROWAN_EAGAIN = -23,       /* no room for another operation: poll, then post again */
     ROWAN_ECONFIG = -24,      /* a configuration key or value is not allowed */
     ROWAN_EUNSUPPORTED = -25, /* not supported by this build or host */
     ROWAN_ETOOMANY = -26,     /* a fixed limit is reached */
@@ -84,7 +90,7 @@ struct rowan_options {
     const char *cm;           /* address of a configuration manager, as the file D/cm holds it */
     const char *directory;    /* or the directory of a rowan-local cluster */
     uint32_t depth;           /* operations outstanding at once, 1 to 65536; default 64 */
-    uint32_t timeout_ms;      /* of each operation, retries included; default 10000 */
+    uint32_t timeout_ms;      /* of each operation, retries included; 1 to 60000, default 10000 */
     uint32_t open_timeout_ms; /* of rowan_open; default 10000 */
     uint32_t spin_us;         /* how long a waiting call polls before it sleeps; default 20 */
     uint32_t reserved[7];     /* 0 */
@@ -152,7 +158,9 @@ ROWAN_API int rowan_multi_put(struct rowan *rowan, struct rowan_op *ops, size_t 
  * completion. The completion comes from rowan_poll or any other call that polls the session: by the
  * callback if one was given, else as an element of rowan_poll's array. Posts never block; with
  * `depth` operations outstanding, or completed and not yet fetched by rowan_poll, they answer
- * ROWAN_EAGAIN. Arguments are checked at once; everything else is in the completion. An operation's
+ * ROWAN_EAGAIN; also when 131,072 operations were posted since the oldest that is outstanding, and
+ * for a moment every 4,000,000,000 operations. Operations that are outstanding together take effect
+ * in any order. Arguments are checked at once; everything else is in the completion. An operation's
  * timeout runs from the first poll after its post. */
 
 struct rowan_completion {

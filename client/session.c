@@ -5,14 +5,17 @@
  *    list is in the order of deadlines, and of operation numbers per client id.
  * S2 Nothing is sent for an operation that has a sent one's answer still to come: SENT is left only
  *    by its answer, its timeout or the end of its connection.
+ * S4 All outstanding operations have the same client id: a new one is taken, with new connections,
+ *    when none is outstanding. Their numbers lie less than `span` apart, so that what servers
+ *    remember of them is bounded.
  * S3 No connection is closed and no configuration adopted while a batch of events is worked off,
  *    because later events of the batch may belong to them.
  *
  *                    +------------- EBUSY, pause over --------------+
  *                    v                                              |
- *   post --> QUEUED (link) --send--> SENT --rejected--> QUEUED / PAUSED
+ *   post --> QUEUED (link) --send--> SENT --rejected, connection lost--> QUEUED / PAUSED
  *                    |                |
- *                    +--timeout-------+--answer, timeout, connection lost--> DONE --> FREE
+ *                    +--timeout-------+--answer, timeout--> DONE --> FREE
  */
 #include "client/session_internal.h"
 
@@ -32,7 +35,8 @@ int session_create(struct fabric_endpoint *endpoint, const char *cm_address,
                    const struct session_options *options, struct session **out)
 {
     if (options->depth < 1 || options->depth > OP_MAX_DEPTH || options->timeout_ns == 0 ||
-        strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
+        options->timeout_ns > ROWAN_MAX_TIMEOUT_MS * NS_PER_MS ||
+        options->span > MESSAGE_MAX_SPAN || strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
         return ROWAN_EINVALID;
     struct session *session = calloc(1, sizeof *session);
 
@@ -48,6 +52,7 @@ int session_create(struct fabric_endpoint *endpoint, const char *cm_address,
     session->timeout_ns = options->timeout_ns;
     session->operations_per_id =
         options->operations_per_id ? options->operations_per_id : OPERATIONS_PER_ID;
+    session->span = options->span ? options->span : MESSAGE_MAX_SPAN;
     session->next_operation = 1;
     cm_link_init(&session->cm, endpoint, cm_address);
     router_init(&session->router, endpoint);
@@ -118,20 +123,18 @@ static int check_request(const struct session_request *request)
     return 0;
 }
 
-/* Makes sure that an operation number is left. */
+/* S4: is there a number for another operation? */
 static int check_numbers(struct session *session)
 {
+    const struct op *oldest = session->table.oldest;
+
     if (session->next_operation >= session->operations_per_id - session->operations_per_id / 8 &&
         !session->cm.client_id)
         cm_link_want_id(&session->cm);
-    if (session->next_operation < session->operations_per_id)
-        return 0;
-    if (!session->cm.client_id)
+    if (session->next_operation >= session->operations_per_id)
         return ROWAN_EAGAIN;
-    session->client_id = session->cm.client_id;
-    session->cm.client_id = 0;
-    session->next_operation = 1;
-    return 0;
+    return oldest && session->next_operation - oldest->operation >= session->span ? ROWAN_EAGAIN
+                                                                                  : 0;
 }
 
 int session_post(struct session *session, const struct session_request *request)
@@ -200,14 +203,6 @@ bool session_next(struct session *session, struct rowan_completion *out)
 
 /* --- send --- */
 
-/* All lower operations of this client id have their answer (S1). */
-static uint32_t lowest_unanswered(const struct session *session, const struct op *op)
-{
-    const struct op *oldest = session->table.oldest;
-
-    return oldest->client_id == op->client_id ? oldest->operation : 1;
-}
-
 static int send_op(struct session *session, struct link *link, struct op *op)
 {
     const struct shard *shard = router_shard(&session->router, op->slot);
@@ -218,7 +213,7 @@ static int send_op(struct session *session, struct link *link, struct op *op)
         .epoch = shard->epoch,
         .client_id = op->client_id,
         .operation = op->operation,
-        .lowest_unanswered = lowest_unanswered(session, op),
+        .lowest_unanswered = session->table.oldest->operation, /* S1, S4 */
         .key_bytes = op->key_bytes,
         .value_bytes = op->value_bytes,
         .tag = op_tag(op),
@@ -400,19 +395,30 @@ static bool take_events(struct session *session)
 
 /* --- poll --- */
 
-/* What the CM brought. */
-static void take_cm(struct session *session, uint64_t *wake_ns)
+/* S4. True: the session has a new client id. */
+static bool take_id(struct session *session)
 {
-    struct cm_link *cm = &session->cm;
-    bool has_id = !session->client_id && cm->client_id;
+    bool used_up = session->next_operation >= session->operations_per_id;
 
-    if (!has_id && !cm->fresh)
-        return;
-    if (has_id) {
-        session->client_id = cm->client_id;
-        cm->client_id = 0;
-    }
-    if (cm->fresh)
+    if (!session->cm.client_id || session->table.outstanding || (session->client_id && !used_up))
+        return false;
+    session->client_id = session->cm.client_id;
+    session->cm.client_id = 0;
+    session->next_operation = 1;
+    /* A connection is that of the client id in its handshake. */
+    for (uint32_t i = 0; i < session->router.link_count; i++)
+        peer_close(&session->router.links[i]->peer);
+    return true;
+}
+
+/* What the CM brought. True: posts that were refused may be accepted now. */
+static bool take_cm(struct session *session, uint64_t *wake_ns)
+{
+    bool has_id = take_id(session);
+
+    if (!has_id && !session->cm.fresh)
+        return false;
+    if (session->cm.fresh)
         session_adopt(session, wake_ns);
     struct fabric_identity identity = {.kind = FABRIC_CLIENT, .id = session->client_id};
 
@@ -421,6 +427,7 @@ static void take_cm(struct session *session, uint64_t *wake_ns)
         identity.term = session->router.config->term;
     }
     fabric_endpoint_identity(session->endpoint, &identity);
+    return has_id;
 }
 
 static void date_posts(struct session *session)
@@ -436,8 +443,9 @@ static void expire(struct session *session, uint64_t *wake_ns)
 
     while ((op = session->table.oldest) && op->deadline_ns && op->deadline_ns <= session->now_ns)
         session_complete(session, op,
-                         op->state == OP_SENT && op_is_write(op) ? ROWAN_EUNKNOWN
-                                                                 : ROWAN_ETIMEDOUT);
+                         op_is_write(op) && (op->unknown || op->state == OP_SENT)
+                             ? ROWAN_EUNKNOWN
+                             : ROWAN_ETIMEDOUT);
     if (op && op->deadline_ns && op->deadline_ns < *wake_ns)
         *wake_ns = op->deadline_ns;
 }
@@ -452,7 +460,7 @@ enum poll_result session_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     uint64_t completed = session->completed;
     bool busy = take_events(session);
 
-    take_cm(session, wake_ns);
+    busy |= take_cm(session, wake_ns);
     date_posts(session);
     expire(session, wake_ns);
     /* What callbacks of expired operations posted has no date yet. */

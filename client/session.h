@@ -21,8 +21,12 @@ struct session;
 
 struct session_options {
     uint32_t depth;             /* operations outstanding at once, 1 to 65536 */
-    uint64_t timeout_ns;        /* of each operation, from the first poll after its post */
+    uint64_t timeout_ns;        /* of each operation, from the first poll after its post; up to
+                                   ROWAN_MAX_TIMEOUT_MS, because servers forget a client that
+                                   stays away for longer */
     uint32_t operations_per_id; /* a new client id after so many; 0: near 2^32 */
+    uint32_t
+        span; /* how far the numbers in use may lie apart; 0: MESSAGE_MAX_SPAN, which is most */
 };
 
 /* session_create: `endpoint` is open, has no connections and outlives the session, which owns its

@@ -24,7 +24,7 @@ struct session {
     uint64_t completed;
     uint32_t client_id; /* 0: none yet */
     uint32_t next_operation;
-    uint32_t operations_per_id;
+    uint32_t operations_per_id, span;
     bool polling;
     bool any_broken; /* some peer is `broken` */
 };
@@ -45,7 +45,7 @@ void session_route(struct session *session, struct op *op);
 /* After an answer: true if it was a rejection that is dealt with here, by sending it again. */
 bool session_retry(struct session *session, struct op *op, int status, uint64_t term);
 
-/* The connection is gone: what becomes of the operations that were sent on it. */
+/* The connection is gone: the operations that were sent on it are queued again. */
 void session_lost(struct session *session, struct link *link);
 
 /* Routes by the configuration that the CM link brought. */

@@ -12,7 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MESSAGE_LAYOUT = 1, MESSAGE_MAX_KEY_BYTES = 1024, MESSAGE_MAX_VALUE_BYTES = 1 << 20 };
+enum {
+    MESSAGE_LAYOUT = 1,
+    MESSAGE_MAX_KEY_BYTES = 1024,
+    MESSAGE_MAX_VALUE_BYTES = 1 << 20,
+    MESSAGE_MAX_SPAN = 1 << 17, /* operation - lowest_unanswered is less: it bounds what a server
+                                   has to remember of one client */
+};
 
 enum message_type {
     MESSAGE_GET = 1,
@@ -29,8 +35,8 @@ struct message_request {
     uint8_t layout; /* MESSAGE_LAYOUT */
     uint16_t shard;
     uint32_t epoch;
-    uint32_t client_id;
-    uint32_t operation;         /* of the client; rises by one */
+    uint32_t client_id;         /* as in the connection's handshake */
+    uint32_t operation;         /* of the client; rises by one, from 1; never UINT32_MAX */
     uint32_t lowest_unanswered; /* operation of the client; all lower ones have their answer */
     uint16_t key_bytes;
     uint16_t zero;

@@ -38,6 +38,8 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
     }
     link->conn = event->conn;
     link->peer = event->peer.kind == FABRIC_SERVER;
+    link->server = event->peer.id;
+    link->worker = event->peer.role;
     link->next = control->links;
     if (control->links)
         control->links->previous = link;
@@ -49,6 +51,7 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
 static void link_closed(struct control *control, struct link *link)
 {
     control_admin_forget(control, link);
+    control_tail_forget(control, link);
     if (link->previous)
         link->previous->next = link->next;
     else
@@ -59,7 +62,7 @@ static void link_closed(struct control *control, struct link *link)
     free(link);
 }
 
-int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
 {
     size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
     uint8_t *buffer = malloc(room);
@@ -67,6 +70,12 @@ int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *m
     struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     int error = bytes ? fabric_send(link->conn, &iov, 1, FABRIC_COPY, 0) : ROWAN_ENOMEM;
     free(buffer);
+    return error;
+}
+
+int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    int error = control_try_send(link, tag, message);
     if (error && error != ROWAN_ECLOSED)
         log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
     return error;
@@ -107,13 +116,40 @@ static void take_event(struct control *control, const struct fabric_event *event
         link_message(control, event);
 }
 
+/* Asks the worker that leads the shard, on the connection it sends entries on: the newest, if an
+ * older one is not known to be broken yet. Without one nobody is asked; the digest role tries again. */
+static void ask_for(struct control *control, const struct note_fetch *fetch)
+{
+    const struct shard *row = cluster_shard(control->config, fetch->shard);
+    struct link *link = control->links;
+    while (link &&
+           !(link->peer && row && link->server == row->primary && link->worker == row->worker))
+        link = link->next;
+    if (!link)
+        return;
+    Rowan__Fetch body = ROWAN__FETCH__INIT;
+    body.shard = fetch->shard;
+    body.first = fetch->first;
+    body.last = fetch->last;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FETCH;
+    message.fetch = &body;
+    control_send(link, 0, &message);
+}
+
 static bool take_notes(struct control *control, struct inbox *outbox)
 {
     struct note note;
     bool any = false;
     while (note_pop(outbox, &note)) {
-        ASSERT(note.kind == NOTE_DIGEST);
-        control_admin_done(control, note.job);
+        if (note.kind == NOTE_FETCH) {
+            ask_for(control, &note.fetch);
+        } else if (note.kind == NOTE_TAIL) {
+            control_tail_done(note.tail);
+        } else {
+            ASSERT(note.kind == NOTE_DIGEST);
+            control_admin_done(control, note.job);
+        }
         any = true;
     }
     return any;
@@ -125,7 +161,8 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     control->now_ns = now_ns;
     if (control->start_ns == 0)
         control->start_ns = now_ns;
-    bool busy = control_config_poll(control, wake_ns);
+    control_config_poll(control, wake_ns);
+    bool busy = control_open_poll(control, wake_ns);
 
     struct fabric_event events[CONTROL_EVENTS];
     unsigned count = fabric_poll(control->endpoint, now_ns, events, CONTROL_EVENTS);
@@ -139,6 +176,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= take_notes(control, digest_outbox(control->digests[i]));
     if (control->zone)
         busy |= control_zone_poll(control);
+    busy |= control_tail_poll(control, wake_ns);
     fabric_flush(control->endpoint);
     return busy ? POLL_BUSY : POLL_IDLE;
 }
@@ -156,6 +194,9 @@ int control_create(struct server_common *common, const struct control_options *o
     control->cm = strdup(options->cm);
     control->address = strdup(options->address);
     int error = control->cm && control->address ? 0 : ROWAN_ENOMEM;
+    if (error)
+        goto fail;
+    error = control_open_look(control);
     if (error)
         goto fail;
     error = fabric_endpoint_open(common->fabric, options->workers, &control->endpoint);
@@ -180,6 +221,8 @@ void control_destroy(struct control *control)
     while (control->links)
         link_closed(control, control->links);
     control_zone_close(control);
+    control_open_close(control);
+    control_tail_close(control);
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);

@@ -28,6 +28,10 @@ static void fill_shard_status(const struct shard_state *shard, Rowan__ShardStatu
     row->objects = index_items(shard->index);
     row->version = atomic_load_explicit(&shard->version, memory_order_relaxed);
     row->index_bytes = index_bytes(shard->index);
+    row->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+    row->recovering = atomic_load_explicit(&shard->recovering, memory_order_relaxed);
+    row->lost = atomic_load_explicit(&shard->lost, memory_order_relaxed);
+    row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
 
 static void fill_counts(struct control *control, Rowan__ServerStatus *status)
@@ -38,8 +42,10 @@ static void fill_counts(struct control *control, Rowan__ServerStatus *status)
         status->puts += atomic_load_explicit(&counts->puts, memory_order_relaxed);
         status->deletes += atomic_load_explicit(&counts->deletes, memory_order_relaxed);
     }
-    for (uint32_t i = 0; i < control->options.digests; i++)
+    for (uint32_t i = 0; i < control->options.digests; i++) {
         status->entries_digested += digest_entries(control->digests[i]);
+        status->fetches += digest_fetches(control->digests[i]);
+    }
 }
 
 static void fill_status(struct control *control, Rowan__ServerStatus *status)
@@ -51,6 +57,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->fabric = (char *)(uintptr_t)fabric_caps(common->fabric)->backend;
     status->durability = (char *)(uintptr_t)pm_durability_name(common->pm->durability);
     status->pm_backend = (char *)(uintptr_t)common->pm->backend;
+    status->syncs = pm_sync_count(common->pm);
     status->workers = control->options.workers;
     status->digests = control->options.digests;
     status->reactors = control->options.reactors;
@@ -68,6 +75,9 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
 
 static void send_status(struct control *control, struct link *link, uint32_t tag)
 {
+    /* Nobody wakes them for what lands: who asks again sees what they had not looked at yet. */
+    for (uint32_t i = 0; i < control->options.digests; i++)
+        inbox_wake(digest_inbox(control->digests[i]));
     Rowan__ServerStatus status;
     fill_status(control, &status);
     uint32_t room = control->shards ? control->config->shard_count : 0;
@@ -156,6 +166,7 @@ static void send_digest(struct control *control, const struct digest_job *job)
     digest.busy = job->busy;
     digest.damaged = job->damaged;
     digest.damaged_offset = job->damaged_offset;
+    digest.missing = job->missing;
     if (job->damaged) {
         show_key(control->common, job->damaged_offset, key);
         digest.damaged_key = key;
@@ -195,7 +206,9 @@ void control_admin_message(struct control *control, struct link *link, uint32_t 
         send_status(control, link, tag);
         return;
     }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST)
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL)
+        error = control_tail_ask(control, link, tag, message->get_tail);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST)
         error = start_digest(control, link, tag, message->get_digest->shard);
     if (error)
         send_failure(link, tag, error);

@@ -7,6 +7,14 @@
  *  D2  A block of an entry is never dropped for want of memory or space: the scan stays in front of
  *      it and tries again (H16).
  *  D3  A segment is left only when all of it was scanned after it was sealed.
+ *  D4  What a commit version covers landed in front of it. So when it is scanned, a version up to it
+ *      that is not there is lost, unless it lies in what was passed over: then that is looked at
+ *      again first.
+ *
+ * Passing over. In the open segment a block that is not whole is mostly one that a sender is about to
+ * complete, so the scan waits in front of it. When it stays so for DIGEST_PATIENCE_NS and there are
+ * whole blocks behind, it is damaged or its sender has stopped: the scan goes on behind it, so that one
+ * block holds up nobody else's, and comes back when it is whole or the segment is sealed (D3).
  */
 #include "server/digest.h"
 
@@ -15,14 +23,27 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/entry/commit.h"
 #include "server/join.h"
 #include "server/log.h"
 
-enum { DIGEST_BLOCKS_PER_POLL = 64 };
+enum {
+    DIGEST_BLOCKS_PER_POLL = 64,
+    DIGEST_AHEAD_BYTES = 256 << 10, /* how far to look for whole blocks behind one that is not */
+};
+#define NOWHERE UINT32_MAX /* no position in a segment */
 
 /* How soon to look at the open segment again: nobody wakes a digest role for what lands in it. */
 #define DIGEST_LOOK_MIN_NS (2 * NS_PER_MS)
 #define DIGEST_LOOK_MAX_NS (64 * NS_PER_MS)
+
+/* How long to wait in front of a block that is not whole. */
+#define DIGEST_PATIENCE_NS (50 * NS_PER_MS)
+
+/* How soon to ask again for versions that are missing; twice as long each time, up to the second. */
+#define DIGEST_ASK_MIN_NS NS_PER_S
+#define DIGEST_ASK_MAX_NS (32 * NS_PER_S)
 
 struct digest {
     struct server_common *common;
@@ -35,10 +56,16 @@ struct digest {
     bool join_ready;
     struct log log; /* of joined entries */
     struct digest_jobs jobs;
+    struct tail_jobs tails;
     uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
     uint64_t look_ns;       /* when */
     bool stuck;             /* in front of a block that found no space or memory (D2) */
-    _Atomic uint64_t entries;
+    uint64_t now_ns;
+    uint32_t stop;        /* where the scan of the open segment stopped; NOWHERE: it did not */
+    uint64_t stop_ns;     /* since when, or when it was looked ahead from there last */
+    uint32_t passed_over; /* the first place that was; NOWHERE: none */
+    struct shard_state *missing; /* shards that lack committed versions */
+    _Atomic uint64_t entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
 
@@ -56,42 +83,11 @@ static int apply(struct digest *digest, struct shard_state *shard,
                               key_bytes, header->version, offset, &previous);
     if (result < 0)
         return result;
+    dense_add(&shard->dense, header->version);
     if (header->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
         atomic_store_explicit(&shard->version, header->version, memory_order_relaxed);
     uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
     atomic_store_explicit(&digest->entries, entries + 1, memory_order_relaxed);
-    return 0;
-}
-
-static bool is_contiguous(const struct digest *digest, const struct join_entry *entry,
-                          const struct entry_header *header)
-{
-    const struct entry_format *format = &digest->common->format;
-    for (uint32_t block = 0; block + 1u < entry->blocks; block++) {
-        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
-        if (entry->offsets[block + 1] != entry->offsets[block] + bytes)
-            return false;
-    }
-    return store_segment_of(digest->common->store, entry->offsets[0]) ==
-           store_segment_of(digest->common->store, entry->offsets[entry->blocks - 1]);
-}
-
-/* Copies the blocks one behind the other into the role's own log. Errors: ROWAN_EFULL. */
-static int copy_blocks(struct digest *digest, const struct join_entry *entry,
-                       const struct entry_header *header, uint64_t *offset)
-{
-    const struct entry_format *format = &digest->common->format;
-    struct pm *pm = digest->common->pm;
-    int error = log_reserve(&digest->log,
-                            entry_bytes(format, header->key_bytes, header->value_bytes), offset);
-    if (error)
-        return error;
-    uint64_t to = *offset;
-    for (uint32_t block = 0; block < entry->blocks; block++) {
-        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
-        pm_store(pm, to, pm_at(pm, entry->offsets[block]), bytes);
-        to += bytes;
-    }
     return 0;
 }
 
@@ -100,8 +96,8 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
 {
     uint64_t offset = entry->offsets[0];
     int error = 0;
-    if (!is_contiguous(digest, entry, header))
-        error = copy_blocks(digest, entry, header, &offset);
+    if (!join_is_contiguous(entry, &digest->common->format, header))
+        error = join_copy(entry, &digest->common->format, header, &digest->log, &offset);
     if (!error)
         error = apply(digest, shard, header, offset);
     if (!error)
@@ -109,11 +105,102 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
     return error;
 }
 
+/* --- commit versions --- */
+
+static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
+{
+    uint64_t first, last;
+    if (version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
+    dense_settle(&shard->dense, version_epoch(version));
+    tail_clear(&shard->tail); /* the union of this epoch is over */
+    if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
+        !dense_hole(&shard->dense, version, &first, &last))
+        return;
+    atomic_store_explicit(&shard->missing, true, memory_order_relaxed);
+    shard->asked_last = 0;
+    shard->next_missing = digest->missing;
+    digest->missing = shard;
+}
+
+/* Those of other epochs speak of another set of replicas. */
+static void take_commit(struct digest *digest, const struct entry_header *header, uint64_t offset)
+{
+    struct commit_value value;
+    if (header->blocks != 1 || header->key_bytes != 0 ||
+        commit_decode(pm_at(digest->common->pm, offset + ENTRY_HEADER_BYTES), header->value_bytes,
+                      &value)) {
+        log_event(LOG_WARN, "commit_garbage", "digest=%u server=%u worker=%u", digest->number,
+                  header->client_id, header->operation);
+        return;
+    }
+    for (uint32_t i = 0; i < value.shards; i++) {
+        const struct commit_shard row = commit_shard_at(&value, i);
+        struct shard_state *shard = digest->shards[row.shard];
+        if (shard && version_epoch(row.version) == shard->epoch)
+            raise_commit(digest, shard, row.version);
+    }
+}
+
+/* After a question for [first, last]; those in front of it came meanwhile, if any. */
+static void plan_question(struct shard_state *shard, uint64_t first, uint64_t last, uint64_t now_ns)
+{
+    bool moved = shard->asked_last == 0 || first > shard->asked_first;
+    shard->ask_after_ns = moved ? DIGEST_ASK_MIN_NS : 2 * shard->ask_after_ns;
+    if (shard->ask_after_ns > DIGEST_ASK_MAX_NS)
+        shard->ask_after_ns = DIGEST_ASK_MAX_NS;
+    shard->ask_ns = now_ns + shard->ask_after_ns;
+    shard->asked_first = first;
+    shard->asked_last = last;
+}
+
+/* Asks for what is missing, once its time has come; shards that lack nothing any more leave the
+ * list. True if it asked: the answer will land soon, and nobody wakes this role for it. */
+static bool ask_for_missing(struct digest *digest, uint64_t *wake_ns)
+{
+    bool any = false;
+    struct shard_state **link = &digest->missing;
+    while (*link) {
+        struct shard_state *shard = *link;
+        uint64_t first, last;
+        uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+        if (!dense_hole(&shard->dense, commit, &first, &last)) {
+            atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
+            *link = shard->next_missing;
+            continue;
+        }
+        if (first > shard->asked_last || digest->now_ns >= shard->ask_ns) {
+            const struct note note = {.kind = NOTE_FETCH,
+                                      .fetch = {.shard = shard->id, .first = first, .last = last}};
+            /* One that finds no room or memory is as good as one that was lost. */
+            if (!note_push(&digest->outbox, &note))
+                log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id,
+                          first, last);
+            plan_question(shard, first, last, digest->now_ns);
+            uint64_t fetches = atomic_load_explicit(&digest->fetches, memory_order_relaxed);
+            atomic_store_explicit(&digest->fetches, fetches + 1, memory_order_relaxed);
+            any = true;
+        }
+        if (shard->ask_ns < *wake_ns)
+            *wake_ns = shard->ask_ns;
+        link = &shard->next_missing;
+    }
+    return any;
+}
+
+/* --- taking blocks --- */
+
 /* Errors: the block cannot be taken now; look at it again. */
 static int take_block(struct digest *digest, const struct entry_header *header, uint64_t offset)
 {
+    if (header->type == ENTRY_COMMIT_VERSIONS) {
+        take_commit(digest, header, offset);
+        return 0;
+    }
     struct shard_state *shard = digest->shards[header->shard];
-    if (!shard || version_epoch(header->version) < shard->epoch ||
+    if (!shard || version_epoch(header->version) < shard->first_epoch ||
+        version_epoch(header->version) > shard->epoch ||
         (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
         return 0;
     if (header->blocks == 1)
@@ -127,6 +214,7 @@ static int take_block(struct digest *digest, const struct entry_header *header, 
 static void enter(struct digest *digest, struct blog_segment *segment)
 {
     digest->current = segment;
+    digest->stop = digest->passed_over = NOWHERE;
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
 }
@@ -144,11 +232,61 @@ static bool leave(struct digest *digest)
     return true;
 }
 
+/* Back to what was passed over. */
+static void go_back(struct digest *digest)
+{
+    digest->scan.position = digest->passed_over;
+    digest->stop = digest->passed_over = NOWHERE;
+}
+
+/* Is what was passed over whole by now? */
+static bool look_back(struct digest *digest)
+{
+    struct entry_header header;
+    uint32_t bytes;
+    if (!digest->current || digest->passed_over == NOWHERE ||
+        entry_decode(digest->scan.format, digest->scan.base + digest->passed_over,
+                     digest->scan.bytes - digest->passed_over, &header, &bytes))
+        return false;
+    go_back(digest);
+    return true;
+}
+
+/* The scan of the open segment has stopped in front of what is no whole block. True if it can go on:
+ * behind that, or because it is whole now. */
+static bool pass_over(struct digest *digest)
+{
+    uint32_t position = digest->scan.position;
+    if (digest->stop != position) {
+        digest->stop = position;
+        digest->stop_ns = digest->now_ns;
+        return false;
+    }
+    if (digest->now_ns - digest->stop_ns < DIGEST_PATIENCE_NS)
+        return false;
+    digest->stop_ns = digest->now_ns;
+    struct entry_scan ahead = digest->scan;
+    enum entry_scan_result result;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    do
+        result = entry_scan_next(&ahead, false, &header, &offset, &bytes);
+    while (result == ENTRY_SCAN_STOPPED && ahead.position - position < DIGEST_AHEAD_BYTES);
+    if (result != ENTRY_SCAN_BLOCK)
+        return false;
+    if (offset > position && position < digest->passed_over)
+        digest->passed_over = position;
+    digest->scan.position = offset;
+    return true;
+}
+
 /* One step of the scan; false if there is nothing to do now. */
 static bool scan_step(struct digest *digest)
 {
     /* Read before the scan: what landed before the sealing is seen by a scan that starts after. */
     bool sealed = atomic_load_explicit(&digest->current->sealed, memory_order_acquire);
+    if (sealed && digest->passed_over != NOWHERE)
+        go_back(digest);
     struct entry_header header;
     uint32_t offset, bytes;
     switch (entry_scan_next(&digest->scan, !sealed, &header, &offset, &bytes)) {
@@ -158,7 +296,7 @@ static bool scan_step(struct digest *digest)
             digest->scan.position = offset;
         return !digest->stuck;
     case ENTRY_SCAN_STOPPED:
-        return sealed;
+        return sealed || pass_over(digest);
     case ENTRY_SCAN_END:
         return sealed && leave(digest);
     }
@@ -204,6 +342,9 @@ static void take_notes(struct digest *digest)
             take_shard(digest, note.shard);
         } else if (note.kind == NOTE_SEGMENT) {
             take_segment(digest, note.segment);
+        } else if (note.kind == NOTE_TAIL) {
+            tail_jobs_add(&digest->tails, note.tail, digest->shards[note.tail->shard],
+                          digest->common->pm, &digest->common->format);
         } else {
             ASSERT(note.kind == NOTE_DIGEST);
             digest_jobs_add(&digest->jobs, note.job, digest->shards[note.job->shard]);
@@ -212,7 +353,8 @@ static void take_notes(struct digest *digest)
 }
 
 /* After work the open segment is looked at soon, then ever more seldom, then not at all until a
- * note, or whoever shares this thread, wakes the role; unless it is stuck, which nobody else ends. */
+ * note, or whoever shares this thread, wakes the role; unless it is stuck, which nobody else ends, or
+ * waits for versions that are missing, for whose landing nobody wakes it. */
 static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_t *wake_ns)
 {
     if (busy) {
@@ -225,8 +367,9 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
     if (now_ns >= digest->look_ns) {
         digest->look_after_ns *= 2;
         if (digest->look_after_ns > DIGEST_LOOK_MAX_NS) {
-            digest->look_after_ns = digest->stuck ? DIGEST_LOOK_MAX_NS : 0;
-            if (!digest->stuck)
+            bool waits = digest->stuck || digest->missing;
+            digest->look_after_ns = waits ? DIGEST_LOOK_MAX_NS : 0;
+            if (!waits)
                 return;
         }
         digest->look_ns = now_ns + digest->look_after_ns;
@@ -238,8 +381,12 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
 enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct digest *digest = role;
+    digest->now_ns = now_ns;
     take_notes(digest);
     bool busy = scan_some(digest);
+    if (digest->missing) /* it may be in what was passed over (D4) */
+        busy |= look_back(digest) || ask_for_missing(digest, wake_ns);
+    busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
     busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
                              &digest->common->format);
     plan_look(digest, busy, now_ns, wake_ns);
@@ -280,6 +427,7 @@ void digest_destroy(struct digest *digest)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(digest->shards[id]);
     digest_jobs_drop(&digest->jobs);
+    tail_jobs_drop(&digest->tails);
     if (digest->join_ready)
         join_fini(&digest->join);
     free(digest);
@@ -298,4 +446,9 @@ struct inbox *digest_outbox(struct digest *digest)
 uint64_t digest_entries(const struct digest *digest)
 {
     return atomic_load_explicit(&digest->entries, memory_order_relaxed);
+}
+
+uint64_t digest_fetches(const struct digest *digest)
+{
+    return atomic_load_explicit(&digest->fetches, memory_order_relaxed);
 }

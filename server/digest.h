@@ -29,4 +29,7 @@ struct inbox *digest_outbox(struct digest *digest); /* to the control role */
 /* Entries applied since start. Any thread. */
 uint64_t digest_entries(const struct digest *digest);
 
+/* How often it asked for versions that are missing. Any thread. */
+uint64_t digest_fetches(const struct digest *digest);
+
 #endif

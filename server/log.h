@@ -27,4 +27,10 @@ void log_init(struct log *log, struct store *store, enum segment_owner owner,
  * left stays zero, and that segment becomes USED. Errors: ROWAN_EFULL, and nothing changed. */
 int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset);
 
+/* What can be reserved without a new segment. */
+static inline uint32_t log_room(const struct log *log)
+{
+    return log->open ? STORE_SEGMENT_BYTES - log->tail : 0;
+}
+
 #endif

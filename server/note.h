@@ -16,6 +16,7 @@
 #include "common/reactor/inbox.h"
 #include "server/shard.h"
 #include "server/store.h"
+#include "server/tail_job.h"
 
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
  * and all digest roles; the control role frees it when all have left it. */
@@ -44,6 +45,7 @@ struct digest_job {
     uint64_t damaged;
     uint64_t damaged_offset;
     bool busy;
+    bool missing; /* committed versions never arrived here, and are being fetched: busy, too */
     bool done;
     struct digest_job *next;
 };
@@ -53,6 +55,14 @@ enum note_kind {
     NOTE_SHARD,   /* the receiver owns `shard` from now on */
     NOTE_SEGMENT, /* to digest roles: `segment` is the next of the backup log */
     NOTE_DIGEST,  /* please walk `job`; and, back to control: done */
+    NOTE_TAIL,    /* please answer `tail`; and, back to control: done */
+    NOTE_FETCH,   /* from digest roles: `fetch` never arrived, please ask for it */
+};
+
+/* Versions of a shard, both inclusive. */
+struct note_fetch {
+    uint16_t shard;
+    uint64_t first, last;
 };
 
 struct note {
@@ -62,6 +72,8 @@ struct note {
         struct shard_state *shard;
         struct blog_segment *segment;
         struct digest_job *job;
+        struct tail_job *tail;
+        struct note_fetch fetch;
     };
 };
 

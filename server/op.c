@@ -51,6 +51,22 @@ void op_forget_client(struct op *op)
     op->client_next = op->client_previous = NULL;
 }
 
+void op_take_over(struct op *op, struct client_link *client, uint32_t tag)
+{
+    op_forget_client(op);
+    link_client(op, client);
+    op->tag = tag;
+}
+
+struct op *op_find(const struct write_table *table, uint64_t hash, uint32_t client_id,
+                   uint32_t operation)
+{
+    struct op *at = table->first[hash % OP_BUCKETS];
+    while (at && (at->hash != hash || at->client_id != client_id || at->operation != operation))
+        at = at->bucket_next;
+    return at;
+}
+
 struct op *op_open(struct write_table *table, uint64_t hash, struct client_link *client)
 {
     struct op *op = table->free;

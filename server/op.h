@@ -32,7 +32,7 @@ struct op {
     /* Who asked. `client` is NULL when its connection has gone. */
     struct client_link *client;
     struct op *client_next, *client_previous;
-    uint32_t operation;
+    uint32_t client_id, operation; /* client_id 0: no retry of it is told from a new write */
     uint32_t tag;
 
     /* OP_WAITING: the request, held in the fabric's buffer. */
@@ -60,6 +60,7 @@ enum link_kind { LINK_CLIENT, LINK_PEER };
 struct client_link {
     enum link_kind kind;
     struct fabric_conn *conn; /* NULL: it has gone */
+    uint32_t id;              /* of the client, by the handshake; 0: none */
     struct op *first;         /* its ops, newest first */
     uint32_t ops;
     uint32_t held;          /* requests whose answers found no room */
@@ -87,6 +88,13 @@ void op_close(struct write_table *table, struct op *op);
 
 /* op_forget_client: the record stays, nobody will be answered. */
 void op_forget_client(struct op *op);
+
+/* op_find: the write of this key, client and operation that is in the table, or NULL. */
+struct op *op_find(const struct write_table *table, uint64_t hash, uint32_t client_id,
+                   uint32_t operation);
+
+/* op_take_over: the answer goes to `client` instead of who asked before, if anybody still waits. */
+void op_take_over(struct op *op, struct client_link *client, uint32_t tag);
 
 /* op_may_start: may this write be judged and sent now? A conditional one only if no other write of
  * its key is in flight, and none at all while an earlier one waits. */

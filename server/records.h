@@ -5,7 +5,13 @@
  * rebuilds them. A write that was refused, lost its condition or found nothing had no effect, and
  * may be judged anew when it is asked again.
  *
- * Pure; one thread; memory comes in chunks, never per operation, and is bounded by RECORDS_MAX.
+ * MEMORY. 32 B for each operation between its first arrival and its client's lowest unanswered
+ * number, whether it took effect or not; 64 B for each client; 8 B of hash table for each of both;
+ * taken and given back in chunks of 1 to 4 KiB, never per operation. Empty: 0. At most RECORDS_MAX and
+ * RECORDS_MAX_CLIENTS of them, 50 MiB in all. An operation that came behind one with a higher
+ * number is held as long as that one.
+ *
+ * Pure; one thread.
  */
 #ifndef SERVER_RECORDS_H
 #define SERVER_RECORDS_H
@@ -15,6 +21,7 @@
 
 enum {
     RECORDS_MAX = 1 << 20, /* of one shard; beyond it a new operation is refused with ROWAN_EBUSY */
+    RECORDS_MAX_CLIENTS = 1 << 17, /* of one shard; likewise */
 };
 
 struct records_inside;
@@ -36,24 +43,32 @@ enum records_verdict {
 /* records_look: a request of `client` with its number and its lowest unanswered number arrives.
  * Notes the number as seen, and forgets the client's records below `lowest`. Errors (negative):
  * ROWAN_EBUSY (RECORDS_MAX), ROWAN_ENOMEM. After FRESH or AGAIN a records_add of this operation
- * cannot fail. */
+ * cannot fail. `client` is not 0; 0 < operation < UINT32_MAX; lowest <= operation. */
 int records_look(struct records *records, uint32_t client, uint32_t operation, uint32_t lowest,
                  uint64_t *version);
 
-/* records_add: the operation took effect. From a scan the numbers may come in any order, without
- * records_look: then ROWAN_ENOMEM or ROWAN_EBUSY are possible. */
+/* records_add: the operation took effect; nothing is kept if the client has its answer already, or is 0,
+ * or the number is 0 or UINT32_MAX: nobody asks for those again.
+ * From a scan the numbers may come in any order, and more than once, without records_look: then
+ * ROWAN_ENOMEM or ROWAN_EBUSY are possible. `version` is not 0. */
 int records_add(struct records *records, uint32_t client, uint32_t operation, uint64_t version);
 
-/* Records of `client` below `lowest` are not needed. UINT32_MAX: none is, the client has gone. */
+/* Records of `client` below `lowest` are not needed. UINT32_MAX: none is, the client has gone; if
+ * it comes back, it is as new. */
 void records_lowest(struct records *records, uint32_t client, uint32_t lowest);
 
-/* How many there are; the bytes they hold. */
+/* How many operations are held that took effect; how many clients are known; the bytes of all. */
 uint64_t records_count(const struct records *records);
+uint32_t records_clients(const struct records *records);
 uint64_t records_bytes(const struct records *records);
+
+typedef void records_visit(void *context, uint32_t client, uint32_t lowest);
 
 /* Calls `visit` for each client with its lowest unanswered number, if that changed since the last
  * walk; for commit versions (entry/commit.h), which carry them on. */
-void records_changed(struct records *records,
-                     void (*visit)(void *context, uint32_t client, uint32_t lowest), void *context);
+void records_changed(struct records *records, records_visit *visit, void *context);
+
+/* Calls `visit` for each client that is known and has not gone. */
+void records_each(const struct records *records, records_visit *visit, void *context);
 
 #endif

@@ -100,6 +100,8 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
         return ROWAN_ENOTMINE;
     if (shard->epoch != request->epoch)
         return ROWAN_EEPOCH;
+    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return ROWAN_EBUSY;
     *out = shard;
     return 0;
 }
@@ -136,61 +138,6 @@ static bool read_object(struct worker *worker, const struct request *request)
 
 /* --- events --- */
 
-static void client_accepted(struct worker *worker, struct fabric_conn *conn)
-{
-    struct client_link *client = calloc(1, sizeof *client);
-    if (!client) {
-        fabric_conn_close(conn);
-        return;
-    }
-    client->kind = LINK_CLIENT;
-    client->conn = conn;
-    conn->user = client;
-    client->next = worker->clients;
-    if (worker->clients)
-        worker->clients->previous = client;
-    worker->clients = client;
-}
-
-static void client_free(struct worker *worker, struct client_link *client)
-{
-    if (client->previous)
-        client->previous->next = client->next;
-    else
-        worker->clients = client->next;
-    if (client->next)
-        client->next->previous = client->previous;
-    free(client);
-}
-
-/* Doomed clients stay whole until the requests taken in this poll are done: some may be theirs. */
-static void client_doom(struct worker *worker, struct client_link *client)
-{
-    if (client->doomed)
-        return;
-    client->doomed = true;
-    client->doomed_next = worker->doomed;
-    worker->doomed = client;
-}
-
-static void bury_doomed(struct worker *worker)
-{
-    while (worker->doomed) {
-        struct client_link *client = worker->doomed;
-        worker->doomed = client->doomed_next;
-        worker_write_forget(worker, client);
-        uint32_t kept = 0;
-        for (uint32_t i = 0; i < worker->held_count; i++) {
-            if (worker->held[i].client != client)
-                worker->held[kept++] = worker->held[i];
-        }
-        worker->held_count = kept;
-        if (client->conn)
-            fabric_conn_close(client->conn);
-        client_free(worker, client);
-    }
-}
-
 void worker_release(struct client_link *client, uint64_t message)
 {
     if (client->conn)
@@ -204,18 +151,20 @@ static void client_message(struct worker *worker, struct client_link *client,
     struct request *request = &worker->taken[worker->taken_count];
     *request = (struct request){.client = client, .message = event->message};
     if (message_parse_request(event->data, event->bytes, &request->header, &request->key,
-                              &request->value)) {
+                              &request->value) &&
+        worker_client_may_ask(client, &request->header)) {
         worker->taken_count++;
         return;
     }
     log_event(LOG_WARN, "client_garbage", "worker=%u bytes=%u", worker->number, event->bytes);
-    client_doom(worker, client);
+    worker_client_doom(worker, client);
 }
 
 static void take_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
 {
     if (event->kind == FABRIC_ACCEPTED) {
-        client_accepted(worker, event->conn);
+        worker_client_accepted(worker, event->conn,
+                               event->peer.kind == FABRIC_CLIENT ? event->peer.id : 0);
         return;
     }
     const enum link_kind *kind = event->conn->user;
@@ -226,7 +175,7 @@ static void take_event(struct worker *worker, const struct fabric_event *event, 
         worker_peer_event(worker, event, now_ns);
     } else if (event->kind == FABRIC_CLOSED) {
         client->conn = NULL;
-        client_doom(worker, client);
+        worker_client_doom(worker, client);
     } else if (event->kind == FABRIC_MESSAGE && !client->doomed) {
         client_message(worker, client, event);
     }
@@ -311,7 +260,7 @@ static void doom_greedy(struct worker *worker)
             greedy = client;
     }
     log_event(LOG_WARN, "client_does_not_read", "worker=%u held=%u", worker->number, greedy->held);
-    client_doom(worker, greedy);
+    worker_client_doom(worker, greedy);
 }
 
 /* --- notes from the control role --- */
@@ -323,7 +272,7 @@ static void adopt_config(struct worker *worker, struct cluster_config *config)
     worker_peer_configure(worker);
 }
 
-static void adopt_shard(struct worker *worker, struct shard_state *shard)
+static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64_t now_ns)
 {
     ASSERT(shard->primary && worker->config);
     if (!worker->log_ready) {
@@ -332,16 +281,22 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard)
     }
     worker_peer_resolve(worker, shard);
     worker->shards[shard->id] = shard;
+    worker_client_recall(worker, shard, now_ns);
+    if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return;
+    int error = worker_union_begin(worker, shard);
+    if (error)
+        server_fail(worker->common, error, "no memory to unite the replicas of a shard");
 }
 
-static void take_notes(struct worker *worker)
+static void take_notes(struct worker *worker, uint64_t now_ns)
 {
     struct note note;
     while (note_pop(&worker->inbox, &note)) {
         if (note.kind == NOTE_CONFIG) {
             adopt_config(worker, note.config);
         } else if (note.kind == NOTE_SHARD) {
-            adopt_shard(worker, note.shard);
+            adopt_shard(worker, note.shard, now_ns);
         } else {
             ASSERT(note.kind == NOTE_DIGEST);
             digest_jobs_add(&worker->jobs, note.job, worker->shards[note.job->shard]);
@@ -354,7 +309,7 @@ static void take_notes(struct worker *worker)
 enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct worker *worker = role;
-    take_notes(worker);
+    take_notes(worker, now_ns);
     worker_peer_poll(worker, now_ns, wake_ns);
     worker->batch++;
 
@@ -368,7 +323,11 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     doom_greedy(worker);
 
     /* Before the post and the fence: the end of a client may start writes that waited for it. */
-    bury_doomed(worker);
+    worker_client_bury(worker, now_ns);
+    busy |= worker_client_forget(worker, now_ns, wake_ns);
+    busy |= worker_union_poll(worker, now_ns, wake_ns);
+    busy |= worker_fetch_poll(worker);
+    busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
     busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
                              &worker->common->format);
@@ -381,9 +340,10 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 static int admit(void *context, const struct fabric_identity *peer)
 {
     const struct worker *worker = context;
-    return worker->config && peer->cluster != 0 && peer->cluster != worker->config->cluster
-               ? ROWAN_ECLUSTER
-               : 0;
+    if (worker->config && peer->cluster != 0 && peer->cluster != worker->config->cluster)
+        return ROWAN_ECLUSTER;
+    return clients_full(&worker->known) && !clients_knows(&worker->known, peer->id) ? ROWAN_ETOOMANY
+                                                                                    : 0;
 }
 
 int worker_create(struct server_common *common, uint32_t number, struct worker **out)
@@ -394,6 +354,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     memset(worker, 0, sizeof *worker);
     worker->common = common;
     worker->number = number;
+    clients_init(&worker->known);
     int error = write_table_init(&worker->ops);
     if (error)
         goto fail;
@@ -426,8 +387,12 @@ void worker_destroy(struct worker *worker)
     if (!worker)
         return;
     fabric_endpoint_close(worker->endpoint);
-    while (worker->clients)
-        client_free(worker, worker->clients);
+    while (worker->clients) {
+        struct client_link *client = worker->clients;
+        worker->clients = client->next;
+        free(client);
+    }
+    clients_fini(&worker->known);
     note_drain(&worker->inbox);
     note_drain(&worker->outbox);
     inbox_fini(&worker->outbox);
@@ -435,6 +400,7 @@ void worker_destroy(struct worker *worker)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(worker->shards[id]);
     digest_jobs_drop(&worker->jobs);
+    worker_union_close(worker);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);
     free(worker);

@@ -1,5 +1,5 @@
 /* A worker's connections to the control endpoints of the servers that back its shards: it sends
- * entries on them, and hears on them when a backup's PM is full. A connection that breaks is opened
+ * entries on them, and hears on them when a backup's PM is full or lacks a version. A connection that breaks is opened
  * again, and every write in flight that may not have landed is sent once more: the entry is the
  * same, so landing twice does no harm.
  */
@@ -85,10 +85,13 @@ static void peer_down(struct worker *worker, struct peer *peer, int error, uint6
     peer->connected = false;
     peer->open_batch = 0;
     peer->posted = peer->landed;
+    peer->commit_behind = true;
+    worker_union_peer_down(worker, peer);
     peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
 }
 
-static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event)
+static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event,
+                         uint64_t now_ns)
 {
     Rowan__ControlMessage *message;
     uint32_t tag;
@@ -101,6 +104,10 @@ static void peer_message(struct worker *worker, struct peer *peer, const struct 
     }
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS)
         peer->full = message->space_is->full;
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
+        worker_fetch_take(worker, peer, message->fetch);
+    else
+        worker_union_message(worker, peer, tag, message, now_ns);
     control_free(message);
 }
 
@@ -120,7 +127,7 @@ void worker_peer_event(struct worker *worker, const struct fabric_event *event, 
         ASSERT(event->context > peer->landed && event->context <= peer->posted);
         peer->landed = event->context;
     } else if (event->kind == FABRIC_MESSAGE) {
-        peer_message(worker, peer, event);
+        peer_message(worker, peer, event, now_ns);
     }
 }
 

@@ -10,6 +10,9 @@
 #define SERVER_WORKER_STATE_H
 
 #include "common/cluster/cluster.h"
+#include "common/cluster/control.h"
+#include "common/entry/commit.h"
+#include "server/clients.h"
 #include "server/log.h"
 #include "server/op.h"
 #include "server/worker.h"
@@ -21,7 +24,18 @@ enum {
     WORKER_MAX_IN_FLIGHT_BYTES =
         4 << 20,                  /* of entries: what a full backup must still have room for */
     WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
+    COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
+    COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
+    WORKER_LOWS_TOLD = 1024,
+    WORKER_FORGET = 4, /* clients forgotten in one poll */
 };
+
+/* How often commit versions that changed are spread; how soon they are tried again when the log has
+ * no room for them. */
+#define WORKER_COMMIT_NS       (15 * NS_PER_MS)
+#define WORKER_COMMIT_RETRY_NS NS_PER_S
+/* How often clients' lowest unanswered numbers are. */
+#define WORKER_LOWS_NS NS_PER_S
 
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
@@ -38,6 +52,32 @@ struct peer {
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
+    bool commit_behind;      /* may not have been told the commit versions that were spread */
+};
+
+/* A backup's question for versions that it never got, while the segments are looked through. */
+struct fetch {
+    bool active;
+    uint32_t peer; /* its position */
+    uint16_t shard;
+    uint64_t first, last;
+    uint64_t segment; /* the one `scan` is in; behind the last: done */
+    bool inside;      /* `scan` has begun */
+    struct entry_scan scan;
+    uint32_t blocks;     /* found, and sent */
+    uint16_t lost_shard; /* what was found nowhere last, and logged */
+    uint64_t lost_first;
+};
+
+/* Clients' lowest unanswered numbers on their way into the log. */
+struct client_lows {
+    uint64_t spread_ns; /* when next; 0: no request came since the last time */
+    uint64_t requests;  /* that had come by then */
+    uint32_t count;
+    struct commit_client rows[COMMIT_CLIENT_ROWS];
+    /* What was taken last, by the low bits of the client's id: a client of many shards is written
+     * once. */
+    struct commit_client told[WORKER_LOWS_TOLD];
 };
 
 struct fence {
@@ -69,6 +109,7 @@ struct worker {
     uint32_t peer_count;
 
     struct client_link *clients, *doomed;
+    struct clients known;                /* by their ids, connected or not */
     struct request taken[WORKER_EVENTS]; /* in this poll */
     uint32_t taken_count;
     struct request held[WORKER_HELD + WORKER_EVENTS]; /* until there is room for their answers */
@@ -86,6 +127,12 @@ struct worker {
     struct fence fences[WORKER_FENCES];
     uint32_t fence_first, fence_count;
     uint64_t local_landed; /* the last batch that is durable in the local map */
+
+    struct shard_state *first_commit; /* those whose commit version is to be spread */
+    uint64_t commit_ns;               /* when; 0: not decided */
+    struct client_lows lows;
+    struct fetch fetch;
+    struct unions *unions; /* NULL: every shard is united */
 
     struct digest_jobs jobs;
 
@@ -105,7 +152,8 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
  * ROWAN_EDAMAGED. */
 int worker_object(struct worker *worker, uint64_t offset, struct entry_header *header);
 
-/* The shard a request names, if this worker may serve it: 0, ROWAN_ENOTMINE or ROWAN_EEPOCH. */
+/* The shard a request names, if this worker may serve it: 0, ROWAN_ENOTMINE, EEPOCH, or
+ * EBUSY while its replicas are being united. */
 int worker_find_shard(struct worker *worker, const struct message_request *request,
                       struct shard_state **out);
 
@@ -114,6 +162,27 @@ void worker_count(_Atomic uint64_t *counter);
 
 /* Gives a message of the client back to the fabric. */
 void worker_release(struct client_link *client, uint64_t message);
+
+/* --- worker_client.c --- */
+
+/* A client has connected: `id` of its handshake, 0 if it is none that could ask again. Its older
+ * connection is doomed. */
+void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id);
+
+/* The connection is to be closed, and the link freed, by worker_client_bury in this poll. Until then
+ * it stays whole: some requests taken in this poll may be its own. */
+void worker_client_doom(struct worker *worker, struct client_link *client);
+void worker_client_bury(struct worker *worker, uint64_t now_ns);
+
+/* The records of a shard that this worker leads came from a scan or a union: their clients, too, are
+ * forgotten if they do not connect. To be called before the shard is served. */
+void worker_client_recall(struct worker *worker, const struct shard_state *shard, uint64_t now_ns);
+
+/* Forgets clients whose time is over; lowers *wake_ns to the next. True: there were some. */
+bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* Is the request one that the client of this connection may send? */
+bool worker_client_may_ask(const struct client_link *client, const struct message_request *request);
 
 /* --- worker_write.c --- */
 
@@ -130,6 +199,38 @@ void worker_write_forget(struct worker *worker, struct client_link *client);
 
 /* Sends every write in flight that may not have landed at the peer to it again. */
 void worker_write_resend(struct worker *worker, uint32_t peer);
+
+/* --- worker_commit.c --- */
+
+/* The shard's resolved prefix has grown: it is spread by a later worker_commit_poll. */
+void worker_commit_changed(struct worker *worker, struct shard_state *shard);
+
+/* Once per poll, before worker_write_advance, which posts and fences: spreads what changed, when it
+ * is time. True if entries were written; lowers *wake_ns to that time. */
+bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* --- worker_fetch.c --- */
+
+/* A peer asks for versions of a shard that it never got. One question at a time is worked on; others
+ * are dropped, and asked again. */
+void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fetch *question);
+
+/* Looks for them a bit further, and adds what is found to the peer's batch of this poll. */
+bool worker_fetch_poll(struct worker *worker);
+
+/* --- worker_union.c --- */
+
+/* The shard is `recovering`: unites its replicas, then clears that. Errors: ROWAN_ENOMEM. */
+int worker_union_begin(struct worker *worker, struct shard_state *shard);
+
+/* Once per poll, before worker_write_advance. True if anything moved; lowers *wake_ns. */
+bool worker_union_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* A TailIs or Failure of a peer; a peer's connection has gone. */
+void worker_union_message(struct worker *worker, const struct peer *peer, uint32_t tag,
+                          const Rowan__ControlMessage *message, uint64_t now_ns);
+void worker_union_peer_down(struct worker *worker, const struct peer *peer);
+void worker_union_close(struct worker *worker);
 
 /* --- worker_peer.c --- */
 

@@ -11,6 +11,9 @@
  *      queue behind it.
  *  W7  Entries in flight never exceed WORKER_MAX_IN_FLIGHT_BYTES, so a backup that says "full"
  *      while it still has that much for each sender can take in what is on the way.
+ *  W11 A write that took effect has a record before anybody is answered, and each request is held
+ *      against the records and the table first, so a retry meets its original wherever it is: it
+ *      takes over the answer, or gets it again.
  *
  *  op:  WAITING --(W6)--> IN_FLIGHT --(landed everywhere)--> closed, or REPLYING --(room)--> closed
  */
@@ -197,6 +200,15 @@ static void start(struct worker *worker, struct op *op, const struct message_req
         finish(worker, op, status, version);
 }
 
+/* The op waits; it keeps the request's message. */
+static void hold(struct op *op, const struct request *request)
+{
+    op->message = request->message;
+    op->request = request->header;
+    op->key = request->key;
+    op->value = request->value;
+}
+
 /* After a write of the key has left: those behind it that may start now. */
 static void start_waiting(struct worker *worker, uint64_t hash)
 {
@@ -209,28 +221,80 @@ static void start_waiting(struct worker *worker, uint64_t hash)
     }
 }
 
+/* True if the request is answered, by the status; then its message is released. */
+static bool refuse(struct worker *worker, const struct request *request, int status,
+                   uint64_t version)
+{
+    bool told = worker_reply(worker, request->client, request->header.operation,
+                             request->header.tag, status, version, 0);
+    if (told)
+        worker_release(request->client, request->message);
+    return told;
+}
+
+/* W11: the retry's client gets the answer of the original. One that waits goes on with the retry's
+ * bytes, which are the same: its own lie in a connection that may be about to end. */
+static bool take_over(struct worker *worker, const struct request *request)
+{
+    const struct message_request *header = &request->header;
+    struct op *op = op_find(&worker->ops, request->hash, header->client_id, header->operation);
+    if (!op)
+        return false;
+    uint64_t message = request->message;
+    struct client_link *client = request->client;
+    if (op->state == OP_WAITING) {
+        message = op->message;
+        client = op->client;
+        hold(op, request);
+    }
+    op_take_over(op, request->client, header->tag);
+    worker_release(client, message);
+    return true;
+}
+
+/* W11: is the write one that was asked before? True: it is dealt with, or *held says that its answer
+ * found no room. */
+static bool is_retry(struct worker *worker, const struct request *request, bool *held)
+{
+    const struct message_request *header = &request->header;
+    struct shard_state *shard;
+    uint64_t version = 0;
+    int verdict = worker_find_shard(worker, header, &shard);
+    if (!verdict)
+        verdict = records_look(&shard->records, header->client_id, header->operation,
+                               header->lowest_unanswered, &version);
+    if (verdict == RECORDS_FRESH)
+        return false;
+    if (verdict == RECORDS_AGAIN)
+        return take_over(worker, request);
+    if (verdict == RECORDS_DONE)
+        verdict = 0;
+    else if (verdict == RECORDS_STALE)
+        verdict = ROWAN_EUNKNOWN;
+    else if (verdict == ROWAN_ENOMEM)
+        verdict = ROWAN_EBUSY; /* the client, who knows whether it asked before, asks again */
+    *held = !refuse(worker, request, verdict, version);
+    return true;
+}
+
 bool worker_write(struct worker *worker, const struct request *request)
 {
     struct client_link *client = request->client;
+    bool held = false;
+    if (request->header.client_id && is_retry(worker, request, &held))
+        return !held;
     struct op *op =
         client->ops < WORKER_MAX_CLIENT_OPS ? op_open(&worker->ops, request->hash, client) : NULL;
-    if (!op) {
-        bool told = worker_reply(worker, client, request->header.operation, request->header.tag,
-                                 ROWAN_EBUSY, 0, 0);
-        if (told)
-            worker_release(client, request->message);
-        return told;
-    }
+    if (!op)
+        return refuse(worker, request, ROWAN_EBUSY, 0);
     worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
                                                         : &worker->counts.puts);
     op->conditional = request->header.type != MESSAGE_PUT;
+    op->client_id = request->header.client_id;
     op->operation = request->header.operation;
     op->tag = request->header.tag;
     if (!op_may_start(&worker->ops, op)) {
-        op->message = request->message;
-        op->request = request->header;
-        op->key = request->key;
-        op->value = request->value;
+        hold(op, request);
         return true;
     }
     start(worker, op, &request->header, request->key, request->value);
@@ -265,6 +329,15 @@ static bool is_replicated(const struct worker *worker, const struct op *op)
     return true;
 }
 
+/* W11. The room was made when the request came. If the client has been forgotten meanwhile (W10),
+ * nobody asks again: nothing is kept, and no room needed. */
+static void record(struct worker *worker, const struct op *op)
+{
+    if (!op->client_id || (!op->client && !clients_knows(&worker->known, op->client_id)))
+        return;
+    (void)records_add(&op->shard->records, op->client_id, op->operation, op->version);
+}
+
 /* False if the index had no memory: the op stays, and with it all higher versions of its shard. */
 static bool complete(struct worker *worker, struct op *op)
 {
@@ -283,7 +356,9 @@ static bool complete(struct worker *worker, struct op *op)
     worker->in_flight_bytes -= op->bytes;
     ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
     atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
+    worker_commit_changed(worker, shard);
     uint64_t hash = op->hash;
+    record(worker, op);
     finish(worker, op, 0, op->version);
     start_waiting(worker, hash);
     return true;

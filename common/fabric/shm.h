@@ -32,8 +32,9 @@ enum {
 #define SHM_CHECK_NS     (1 * NS_PER_MS)  /* between looks at the sockets while awake */
 #define SHM_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
 #define SHM_HANDSHAKE_NS (5 * NS_PER_S)
-#define SHM_STALL_NS     (2 * NS_PER_S) /* a half-sent large message others wait for */
-#define SHM_VOID_NS      (1 * NS_PER_S) /* a claim of a closed segment */
+#define SHM_STALL_NS     (2 * NS_PER_S)   /* a half-sent large message others wait for */
+#define SHM_VOID_NS      (1 * NS_PER_S)   /* a claim of a closed segment */
+#define SHM_VOID_STEP_NS (20 * NS_PER_MS) /* of that, most that counts between two looks */
 
 struct shm_conn;
 struct shm_zone;

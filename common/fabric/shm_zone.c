@@ -10,7 +10,9 @@
  *   Z4 closed[n] is known: look at claims 0 to i - 1 in order. All are DONE: SEALED, quiet.
  *   Z5 A claim stays EMPTY. Its sender is slow, stopped or dead. If no living sender has intent n,
  *      or SHM_VOID_NS have passed: compare-and-set it from EMPTY to VOID. Whoever loses this race
- *      against S4 has failed: here the claim counts, there the connection breaks.
+ *      against S4 has failed: here the claim counts, there the connection breaks. Of the time
+ *      between two looks at most SHM_VOID_STEP_NS count: a pause that stopped us, too (a host that
+ *      was suspended, or so loaded that nobody ran), is no sign of a sender that hangs.
  *   Z6 With a VOID claim the segment is SEALED, and quiet only when no living sender has intent n.
  *      Otherwise QUIET comes when those senders have moved on or died: until then they may still be
  *      in S3.
@@ -77,8 +79,9 @@ struct shm_zone {
     /* Of segment `sealed`: */
     uint32_t cursor;
     uint32_t voided;
-    uint64_t closed_ns; /* when we first saw it closed; 0: not yet */
-    bool stuck;         /* the claim at the cursor is EMPTY */
+    bool stuck;          /* the claim at the cursor is EMPTY */
+    uint64_t stuck_ns;   /* for how long it has waited for such claims, as Z5 counts */
+    uint64_t checked_ns; /* when that was last counted; 0: not yet */
 
     uint32_t lingering;
     struct zone_member members[FABRIC_MAX_ZONE_SENDERS];
@@ -347,7 +350,8 @@ static bool seal(struct shm_zone *zone, struct fabric_event *event)
     zone->sealed++;
     zone->cursor = 0;
     zone->voided = 0;
-    zone->closed_ns = 0;
+    zone->stuck_ns = 0;
+    zone->checked_ns = 0;
     return true;
 }
 
@@ -376,13 +380,9 @@ unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned 
 
     if (zone->unquiet_count > 0)
         count = report_quiet(zone, events, max);
-    while (count < max && is_closed(zone)) {
-        if (zone->closed_ns == 0)
-            zone->closed_ns = zone->endpoint->now_ns;
-        if (!walk_claims(zone, &budget) || !seal(zone, &events[count]))
-            break;
+    while (count < max && is_closed(zone) && walk_claims(zone, &budget) &&
+           seal(zone, &events[count]))
         count++;
-    }
     return count;
 }
 
@@ -404,10 +404,20 @@ static void void_claim(struct shm_zone *zone, bool deserted)
                   deserted ? "deserted" : "late");
 }
 
+static bool is_late(struct shm_zone *zone)
+{
+    const uint64_t now_ns = zone->endpoint->now_ns;
+    const uint64_t since_ns = zone->checked_ns ? now_ns - zone->checked_ns : 0;
+
+    zone->stuck_ns += since_ns < SHM_VOID_STEP_NS ? since_ns : SHM_VOID_STEP_NS;
+    zone->checked_ns = now_ns;
+    return zone->stuck_ns > SHM_VOID_NS;
+}
+
 static void void_stuck(struct shm_zone *zone)
 {
     const bool deserted = !is_intended(zone, zone->sealed);
-    const bool late = zone->endpoint->now_ns - zone->closed_ns > SHM_VOID_NS;
+    const bool late = is_late(zone);
     uint32_t budget = SEAL_BUDGET;
 
     while ((deserted || late) && zone->stuck && budget > 0) {
@@ -424,7 +434,7 @@ void zone_check(struct shm_zone *zone)
         free_lingering(zone);
     if (position_stride(position) == POSITION_FULL) /* 3 */
         zone_advance(zone->control, zone->depth, position);
-    if (zone->closed_ns != 0 && zone->stuck)
+    if (zone->stuck)
         void_stuck(zone);
 }
 

@@ -63,11 +63,14 @@ struct pm_open_options {
     uint64_t bytes;  /* of the map; 0: all of an existing file or device */
     int create;      /* make the file, preallocated and zero; ROWAN_EEXISTS if it is there */
     enum pm_durability durability;
+    unsigned peers_wait_ms;  /* how long to wait for a former owner's peers to leave */
     struct reactor *reactor; /* to wake when a fence is done; may be NULL */
 };
 
 /* pm_open: chooses dax where the path is on DAX, else file. Locks its range of the file against a
- * second opener (ROWAN_EINUSE) until pm_close, whoever else holds `fd`. Reserves all its space, so
+ * second opener until pm_close: ROWAN_EINUSE. The same is the answer while anybody else has a
+ * descriptor (`fd`) that a former owner gave out, or a map made from one (pm_open_peer): such a
+ * process, even a stopped one, could still store there. The log then names it. Reserves all its space, so
  * that no store can meet a full disk (ROWAN_ENOSPACE; the file, if this call made it, is gone
  * again). On tmpfs every durability becomes PM_NONE, with a warning in the log. Errors: ROWAN_EIO
  * ENOMEM EINUSE EEXISTS ENOSPACE ENOTFOUND EPERMISSION EINVALID, EFORMAT (the file or device is
@@ -77,8 +80,9 @@ int pm_open(const struct pm_open_options *options, struct pm **out);
 /* pm_open_peer: maps another process's memory by a descriptor that came from it (shm fabric), so
  * that this process stores and syncs there itself. `fd` is owned by the map on success. The file
  * may be unlinked or a memfd; it is opened again through /proc, because the kernel reports a failed
- * sync only once to all who share an open file description. Takes no lock. Errors: ROWAN_EFORMAT
- * (too small), EINVALID EPERMISSION EIO ENOMEM. */
+ * sync only once to all who share an open file description. Until it is closed nobody can open the range
+ * again after its owner (pm_open). Errors: ROWAN_EFORMAT (too small), EINVALID EPERMISSION EIO
+ * ENOMEM, EINUSE (the descriptor is no owner's, and somebody opens the file just now). */
 int pm_open_peer(int fd, uint64_t offset, uint64_t bytes, enum pm_durability durability,
                  struct reactor *reactor, struct pm **out);
 

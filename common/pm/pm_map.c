@@ -2,9 +2,9 @@
  *
  * 1. Every byte of a map lies inside the file when it is mapped, so that no load or store can meet
  *    SIGBUS, and has its block, so that no store can meet a full disk.
- * 2. The lock and the exported descriptor are two open file descriptions. A lock belongs to its
- *    description: were it the exported one, peers that hold it would keep a dead server's file
- *    locked.
+ * 2. The owner's lock and the descriptor that peers get are two open file descriptions: a lock lasts
+ *    as long as its description, and the owner's must end with the owner, the peers' with the last
+ *    of them (pm_lock.c). A peer opens the file again and locks before it closes what it got.
  * 3. A file that this call made is gone again when the call fails.
  */
 #include "common/pm/pm_map.h"
@@ -25,6 +25,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/pm/pm_lock.h"
 
 enum { MAP_ALIGN_BYTES = 4096 };
 
@@ -52,9 +53,9 @@ static bool is_aligned(uint64_t number)
 
 static bool range_is_valid(uint64_t offset, uint64_t bytes)
 {
-    /* INT64_MAX: the end must fit an off_t. */
-    return is_aligned(offset) && is_aligned(bytes) && offset <= INT64_MAX &&
-           bytes <= (uint64_t)INT64_MAX - offset;
+    /* Beyond it the locks of the peers lie, and these must fit an off_t. */
+    return is_aligned(offset) && is_aligned(bytes) && offset < PM_LOCK_PEERS &&
+           bytes < PM_LOCK_PEERS - offset;
 }
 
 static int open_again(int fd)
@@ -124,19 +125,6 @@ static int settle_bytes(int fd, const char *path, uint64_t offset, uint64_t *byt
         return ROWAN_EFORMAT;
     }
     return 0;
-}
-
-/* Only the range: several servers may share one device at different offsets. */
-static int lock_range(int fd, const char *path, uint64_t offset, uint64_t bytes)
-{
-    struct flock lock = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)offset, .l_len = (off_t)bytes};
-
-    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
-        return 0;
-    if (errno == EAGAIN || errno == EACCES)
-        return ROWAN_EINUSE;
-    return step_failed("lock", path, errno);
 }
 
 /* posix_fallocate writes a byte into each block where the file system cannot reserve. */
@@ -235,7 +223,8 @@ int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
         if (error)
             goto fail_close;
     }
-    error = lock_range(map.lock_fd, options->path, options->offset, map.bytes);
+    error =
+        pm_lock_own(map.lock_fd, options->path, options->offset, map.bytes, options->peers_wait_ms);
     if (error)
         goto fail_close;
     error = prepare_file(map.lock_fd, options, map.bytes);
@@ -249,6 +238,9 @@ int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
         error = step_failed("open again through /proc", options->path, errno);
         goto fail_remove;
     }
+    error = pm_lock_admit(map.lock_fd, map.fd, options->path, options->offset, map.bytes);
+    if (error)
+        goto fail_close_again;
     error = map_range(map.fd, options->path, options->offset, &map);
     if (error)
         goto fail_close_again;
@@ -282,7 +274,9 @@ int pm_map_open_peer(int fd, uint64_t offset, uint64_t bytes, struct pm_map *out
     map.fd = open_again(fd);
     if (map.fd < 0)
         return step_failed("open again through /proc", path, errno);
-    error = map_range(map.fd, path, offset, &map);
+    error = pm_lock_join(map.fd, path, offset, map.bytes);
+    if (!error)
+        error = map_range(map.fd, path, offset, &map);
     if (error) {
         close(map.fd);
         return error;

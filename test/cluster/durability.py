@@ -20,9 +20,13 @@ def file_system(path):
     return best[1]
 
 
-def serves_and_says(durability):
+def need_a_disk():
     if file_system(os.path.realpath(scratch())) == "tmpfs":
         tap.skip("the clone lies on tmpfs, which syncs nothing: durability is none there")
+
+
+def serves_and_says(durability):
+    need_a_disk()
     cluster = Cluster(durability, "--pm-bytes", "128M", "--landing-segments", "4",
                       "--durability", durability)  # fmt: skip
     found = cluster.ycsb("load", RECORDS)
@@ -42,6 +46,39 @@ def a_cluster_that_fences_serves_and_says_so():
 @tap.case
 def a_cluster_that_syncs_behind_serves_and_says_so():
     serves_and_says("async")
+
+
+def syncs_of(cluster):
+    return sum(server["syncs"] for server in cluster.ok("--json", "status").json()["servers"])
+
+
+def syncs_per_write(cluster, depth, writes):
+    """Of the servers' own files, by themselves."""
+    before = syncs_of(cluster)
+    cluster.ycsb("load", writes, threads=1, depth=depth)
+    return (syncs_of(cluster) - before) / writes
+
+
+@tap.case
+def writes_that_are_under_way_together_share_their_syncs():
+    need_a_disk()
+    cluster = Cluster("shared", "--pm-bytes", "128M", "--landing-segments", "4",
+                      "--durability", "fence")  # fmt: skip
+    alone = syncs_per_write(cluster, 1, max(200 // DIVISOR, 50))
+    together = syncs_per_write(cluster, 64, max(6400 // DIVISOR, 1000))
+    print(f"# {alone:.2f} syncs a write at depth 1, {together:.3f} at depth 64", flush=True)
+    tap.check(alone >= 1, f"a write alone has {alone:.2f} syncs: it was answered without one")
+    tap.check(together < alone / 2, f"{together:.3f} syncs a write at depth 64, {alone:.2f} alone")
+    cluster.stop()
+
+
+@tap.case
+def without_durability_nothing_is_synced():
+    cluster = Cluster("none", "--pm-bytes", "128M", "--landing-segments", "4",
+                      "--durability", "none")  # fmt: skip
+    cluster.ycsb("load", 1000 // DIVISOR)
+    tap.equal(syncs_of(cluster), 0)
+    cluster.stop()
 
 
 if __name__ == "__main__":

@@ -119,11 +119,11 @@ class Cluster:
         tap.equal(done.code, 0, f"rowan {' '.join(map(str, words))}:"[:200], done.both[:2000])
         return done
 
-    def ycsb(self, workload, records, *more, seconds=600):
+    def ycsb(self, workload, records, *more, seconds=600, threads=2, depth=64):
         done = run(
             [program("rowan-ycsb"), "--dir", self.directory, "--workload", workload, "--profile",
-             "zippydb", "--records", str(records), "--threads", "2", "--depth", "64", "--json",
-             *map(str, more)],
+             "zippydb", "--records", str(records), "--threads", str(threads), "--depth",
+             str(depth), "--json", *map(str, more)],
             seconds=seconds,
         )  # fmt: skip
         tap.equal(done.code, 0, f"rowan-ycsb {workload}:", done.both[-2000:])

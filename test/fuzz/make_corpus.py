@@ -8,7 +8,8 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'unit', 'entry'))
-from golden import COMMIT_VERSIONS, DELETE, PAD, PUT, Entry, pattern  # noqa: E402
+from golden import (COMMIT_CLIENTS, COMMIT_SHARDS, COMMIT_VERSIONS, DELETE, PAD, PUT,  # noqa: E402
+                    Entry, commit_value, pattern)
 
 SEED = 0x5eed  # entry_fuzz.c's
 BLOCK_LIMITS = (256, 1024, 4096, 65536)
@@ -30,7 +31,7 @@ def entries():
         put = entry(limit, PUT, b'user4052466453699787802', pattern(43))
         delete = entry(limit, DELETE, b'user4052466453699787802', b'')
         pad = entry(limit, PAD, b'', bytes(192 - 32))
-        versions = entry(limit, COMMIT_VERSIONS, b'', pattern(32))
+        versions = entry(limit, COMMIT_VERSIONS, b'', commit_value(COMMIT_SHARDS, COMMIT_CLIENTS))
         long = entry(limit, PUT, pattern(300), pattern(BLOCK_LIMITS[limit] if limit < 2 else 700))
         for flags, name in ((0, 'plain'), (4, 'sealed'), (8, 'stopping')):
             head = bytes([limit | flags])
@@ -38,6 +39,16 @@ def entries():
                   head + put + pad + delete + bytes(128) + versions + long + put[:64])
     write('entry', 'hole', bytes(1 + 256))
     write('entry', 'empty', b'\0')
+
+
+def commits():
+    whole = commit_value(COMMIT_SHARDS, COMMIT_CLIENTS)
+    write('commit', 'whole', whole)
+    write('commit', 'none', commit_value([], []))
+    write('commit', 'shards', commit_value([(i, 1, i) for i in range(200)], []))
+    write('commit', 'clients', commit_value([], COMMIT_CLIENTS * 50))
+    write('commit', 'cut', whole[:-1])
+    write('commit', 'wraps', struct.pack('<II', 1 << 28, 1 << 29) + whole[8:])
 
 
 def messages():
@@ -120,6 +131,7 @@ def configs():
 
 if __name__ == '__main__':
     entries()
+    commits()
     messages()
     configurations()
     controls()

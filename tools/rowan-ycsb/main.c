@@ -1,4 +1,6 @@
 /* rowan-ycsb: puts load on a cluster and tells how it took it. */
+#include "client/rowan.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +68,8 @@ static const struct config_key keys[] = {
     TEXT("acked", acked,
          "append every acknowledged write to this file, for `check`; it is in the file 10 ms after "
          "its acknowledgement at the latest, also if this process is killed then"),
-    NUMBER("timeout-ms", timeout_ms, 1, 3600 * 1000, "10000", "of each operation, in milliseconds"),
+    NUMBER("timeout-ms", timeout_ms, 1, ROWAN_MAX_TIMEOUT_MS, "10000",
+           "of each operation, in milliseconds"),
     NUMBER("spin-us", spin_us, 0, 1000000, "0",
            "how long an idle thread polls before it sleeps, in microseconds"),
     {.name = "json",

@@ -1,4 +1,6 @@
 /* rowan: the command line of a cluster. Finds the CM, then runs one command. */
+#include "client/rowan.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +29,9 @@ static const struct config_key keys[] = {
      .offset = offsetof(struct settings, timeout_ms),
      .fallback = "0",
      .max = 3600 * 1000,
-     .help = "how long to try, in milliseconds; 0: 10000, verify 30000 for each shard"},
+     .help =
+         "how long to try, in milliseconds; 0: 10000, verify 30000 for each shard; get, put and "
+         "del 60000 at most"},
     {.name = "json",
      .type = CONFIG_BOOL,
      .offset = offsetof(struct settings, json),
@@ -108,6 +112,8 @@ static int run(const struct settings *settings, int argc, char **argv)
         return usage("there is no such command");
     if (argc != words)
         return usage(argc < words ? "a key or value is missing" : "too many words");
+    if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
+        return usage("--timeout-ms: at most 60000 for get, put and del");
     int error = admin_find_cm(settings->cm, settings->dir, cm, sizeof cm);
 
     if (error) {

@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/entry/entry.h"
 #include "tools/rowan/rowan.h"
 
 enum { TIMEOUT_MS = 10000, OPEN_TIMEOUT_MS = 5000 };
@@ -14,6 +15,7 @@ struct view {
     struct admin *admin;
     struct cluster_config *config;
     struct admin_call *calls; /* by position of the member */
+    uint32_t recovering;      /* shards; of `status` */
 };
 
 static int print_json(json_t *object)
@@ -79,16 +81,17 @@ static uint32_t count_silent(const struct view *view)
     return silent;
 }
 
-/* The primary's figures of the shard; NULL: it does not answer, or not for this shard. */
-static const Rowan__ShardStatus *status_of_shard(const struct view *view, const struct shard *shard)
+/* What the server says of a shard that it holds; NULL: it does not answer. */
+static const Rowan__ShardStatus *replica_of(const struct view *view, const struct shard *shard,
+                                            uint32_t server)
 {
     for (uint32_t i = 0; i < view->config->member_count; i++) {
         const Rowan__ServerStatus *status = status_of(view, i);
 
-        if (view->config->members[i].server != shard->primary || !status)
+        if (view->config->members[i].server != server || !status)
             continue;
         for (size_t j = 0; j < status->n_shards; j++) {
-            if (status->shards[j]->id == shard->id && status->shards[j]->primary)
+            if (status->shards[j]->id == shard->id)
                 return status->shards[j];
         }
     }
@@ -97,7 +100,7 @@ static const Rowan__ShardStatus *status_of_shard(const struct view *view, const 
 
 static bool is_recovering(const struct view *view, const struct shard *shard)
 {
-    const Rowan__ShardStatus *status = status_of_shard(view, shard);
+    const Rowan__ShardStatus *status = replica_of(view, shard, shard->primary);
 
     return !status || status->recovering;
 }
@@ -135,16 +138,18 @@ static json_t *server_json(const struct member *member, const struct admin_call 
         return object;
     }
     json_t *more = json_pack(
-        "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I}",
+        "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, "
+        "s:I}",
         "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend,
         "full", status->full, "segments", (json_int_t)status->segments, "segments_free",
         (json_int_t)status->segments_free, "segments_backup_log",
         (json_int_t)status->segments_backup_log, "segments_worker_log",
         (json_int_t)status->segments_worker_log, "puts", (json_int_t)status->puts, "gets",
         (json_int_t)status->gets, "deletes", (json_int_t)status->deletes, "entries_digested",
-        (json_int_t)status->entries_digested, "workers", (int)status->workers, "digests",
-        (int)status->digests, "reactors", (int)status->reactors, "uptime_seconds",
-        (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term);
+        (json_int_t)status->entries_digested, "fetches", (json_int_t)status->fetches, "workers",
+        (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
+        "uptime_seconds", (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term,
+        "syncs", (json_int_t)status->syncs);
 
     json_object_update(object, more);
     json_decref(more);
@@ -164,7 +169,7 @@ static int print_status_json(const struct view *view)
     return print_json(json_pack(
         "{s:s, s:I, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term", (json_int_t)config->term,
         "replicas", (int)config->replicas, "shards", (int)config->shard_count, "recovering",
-        (int)count_recovering(view), "doubtful", (int)count_doubtful(view), "servers", servers));
+        (int)view->recovering, "doubtful", (int)count_doubtful(view), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -173,14 +178,14 @@ static void print_server(const Rowan__ServerStatus *status)
 
     for (size_t i = 0; i < status->n_shards; i++)
         objects += status->shards[i]->objects;
-    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu  %-4s  %11llu  %11llu %11llu %9llu  %7u %7u %8u  "
-           "%8llus\n",
+    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu  %-4s  %11llu  %11llu %11llu %9llu %9llu  %7u %7u "
+           "%8u  %8llus\n",
            status->server, status->fabric, status->durability, status->pm_backend,
            (unsigned long long)status->segments, (unsigned long long)status->segments_free,
            status->full ? "FULL" : "no", (unsigned long long)objects,
            (unsigned long long)status->puts, (unsigned long long)status->gets,
-           (unsigned long long)status->deletes, status->workers, status->digests, status->reactors,
-           (unsigned long long)status->uptime_seconds);
+           (unsigned long long)status->deletes, (unsigned long long)status->syncs, status->workers,
+           status->digests, status->reactors, (unsigned long long)status->uptime_seconds);
 }
 
 static void print_status(const struct view *view)
@@ -190,9 +195,9 @@ static void print_status(const struct view *view)
     printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas\n\n",
            (unsigned long long)config->cluster, (unsigned long long)config->term,
            config->member_count, config->shard_count, config->replicas);
-    printf("%6s  %-6s  %-10s  %-4s  %8s %8s  %-4s  %11s  %11s %11s %9s  %7s %7s %8s  %9s\n",
+    printf("%6s  %-6s  %-10s  %-4s  %8s %8s  %-4s  %11s  %11s %11s %9s %9s  %7s %7s %8s  %9s\n",
            "server", "fabric", "durability", "pm", "segments", "free", "full", "objects", "puts",
-           "gets", "deletes", "workers", "digests", "reactors", "uptime");
+           "gets", "deletes", "syncs", "workers", "digests", "reactors", "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         if (status_of(view, i))
             print_server(status_of(view, i));
@@ -216,15 +221,16 @@ int command_status(const struct settings *settings, const char *cm)
 
     if (view_open(settings, cm, "status", &view))
         return EXIT_FAILED;
+    view.recovering = count_recovering(&view);
     if (!settings->json)
         print_status(&view);
     else if (print_status_json(&view))
         code = EXIT_FAILED;
     if (count_silent(&view) > 0) {
         code = EXIT_FAILED;
-    } else if (count_recovering(&view) > 0) {
+    } else if (view.recovering > 0) {
         fprintf(stderr, "rowan: status: %u of %u shards are recovering and not served yet\n",
-                count_recovering(&view), view.config->shard_count);
+                view.recovering, view.config->shard_count);
         code = EXIT_FAILED;
     }
     view_close(&view);
@@ -232,6 +238,28 @@ int command_status(const struct settings *settings, const char *cm)
 }
 
 /* --- shards --- */
+
+/* The backups that lack committed versions. */
+static uint32_t missing_at(const struct view *view, const struct shard *shard,
+                           uint32_t servers[CLUSTER_MAX_REPLICAS])
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        const Rowan__ShardStatus *replica = replica_of(view, shard, shard->backups[i]);
+
+        if (replica && replica->missing)
+            servers[count++] = shard->backups[i];
+    }
+    return count;
+}
+
+/* As EPOCH.COUNTER. */
+static void show_version(uint64_t version, char *out, size_t room)
+{
+    snprintf(out, room, "%u.%llu", version_epoch(version),
+             (unsigned long long)version_counter(version));
+}
 
 static void join_servers(const uint32_t *servers, uint32_t count, char *out, size_t room)
 {
@@ -244,10 +272,11 @@ static void join_servers(const uint32_t *servers, uint32_t count, char *out, siz
 
 static void print_shards(const struct view *view)
 {
-    char slots[24], primary[24], backups[64], filling[64], objects[24];
+    char slots[24], primary[24], backups[64], filling[64], missing[64], objects[24], commit[24];
 
-    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %s\n", "shard", "slots", "epoch",
-           "primary:worker", "backups", "filling", "objects", "state");
+    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %14s  %-10s  %s\n", "shard", "slots",
+           "epoch", "primary:worker", "backups", "filling", "objects", "commit", "missing at",
+           "state");
     for (uint32_t i = 0; i < view->config->shard_count; i++) {
         const struct shard *shard = &view->config->shards[i];
 
@@ -255,16 +284,24 @@ static void print_shards(const struct view *view)
         snprintf(primary, sizeof primary, "%u:%u", shard->primary, shard->worker);
         join_servers(shard->backups, shard->backup_count, backups, sizeof backups);
         join_servers(shard->filling, shard->filling_count, filling, sizeof filling);
-        const Rowan__ShardStatus *status = status_of_shard(view, shard);
+        const Rowan__ShardStatus *lead = replica_of(view, shard, shard->primary);
+        uint32_t lacking[CLUSTER_MAX_REPLICAS];
 
+        join_servers(lacking, missing_at(view, shard, lacking), missing, sizeof missing);
         snprintf(objects, sizeof objects, "?");
-        if (status)
-            snprintf(objects, sizeof objects, "%llu", (unsigned long long)status->objects);
-        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %s%s\n", shard->id, slots, shard->epoch,
-               primary, backups, filling, objects,
+        snprintf(commit, sizeof commit, "?");
+        if (lead) {
+            snprintf(objects, sizeof objects, "%llu", (unsigned long long)lead->objects);
+            show_version(lead->commit, commit, sizeof commit);
+        }
+        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %-10s  %s%s\n", shard->id, slots,
+               shard->epoch, primary, backups, filling, objects, commit, missing,
                is_recovering(view, shard) ? "recovering" : "serves",
                shard->doubtful ? ", possible loss" : "");
     }
+    printf(
+        "\nCommit: every version up to it, written EPOCH.NUMBER, is on all replicas. Missing at: "
+        "backups\nthat never got some of these, and are fetching them.\n");
 }
 
 static int print_shards_json(const struct view *view)
@@ -273,18 +310,21 @@ static int print_shards_json(const struct view *view)
 
     for (uint32_t i = 0; i < view->config->shard_count; i++) {
         const struct shard *shard = &view->config->shards[i];
-        const Rowan__ShardStatus *status = status_of_shard(view, shard);
-        json_t *objects = status ? json_integer((json_int_t)status->objects) : json_null();
+        const Rowan__ShardStatus *lead = replica_of(view, shard, shard->primary);
+        json_t *objects = lead ? json_integer((json_int_t)lead->objects) : json_null();
+        json_t *commit = lead ? json_integer((json_int_t)lead->commit) : json_null();
+        uint32_t lacking[CLUSTER_MAX_REPLICAS], count = missing_at(view, shard, lacking);
 
         json_array_append_new(
             array,
-            json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b, s:b}", "shard", shard->id,
-                      "first_slot", shard->first_slot, "last_slot", shard->last_slot, "epoch",
-                      (int)shard->epoch, "primary", (int)shard->primary, "worker",
+            json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "shard",
+                      shard->id, "first_slot", shard->first_slot, "last_slot", shard->last_slot,
+                      "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
                       (int)shard->worker, "backups",
                       servers_json(shard->backups, shard->backup_count), "filling",
                       servers_json(shard->filling, shard->filling_count), "objects", objects,
-                      "recovering", is_recovering(view, shard), "doubtful", shard->doubtful));
+                      "commit", commit, "missing_at", servers_json(lacking, count), "recovering",
+                      is_recovering(view, shard), "doubtful", shard->doubtful));
     }
     return print_json(
         json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));

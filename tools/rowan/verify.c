@@ -2,7 +2,8 @@
  *
  * A shard is asked for in rounds: one digest from the primary and each full backup. A round counts
  * when none was `busy` and all speak of the same version; otherwise writes were under way, or a
- * backup has not digested up to the primary, and the next round begins after a pause. At most
+ * backup has not digested up to the primary, or fetches what it never got, and the next round begins
+ * after a pause. At most
  * MAX_DIGESTS walks run at a time, because each reads a whole shard.
  *
  * A server that cannot be reached, or was silent for a whole timeout, is not asked again: it would
@@ -111,7 +112,11 @@ static void report_unsettled(struct verify *verify, const struct check *check, u
     }
     const Rowan__DigestIs *digest = digest_of(check, replica);
 
-    if (digest->busy) {
+    if (digest->missing) {
+        report(verify, check, replica, "missing",
+               "never got some versions that are committed, and is still fetching them from the "
+               "primary");
+    } else if (digest->busy) {
         report(verify, check, replica, "busy",
                "writes were under way all the time; verify when they have stopped");
     } else if (!check->calls[0].error && digest->version != digest_of(check, 0)->version) {

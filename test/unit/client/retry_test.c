@@ -188,12 +188,22 @@ static void a_late_answer_meets_nobody(void **state)
     assert_int_equal(session_outstanding(stage.session), 1);
 }
 
-static void a_broken_connection_repeats_reads_and_leaves_writes_unknown(void **state)
+/* The next request, which must be this operation again; answered. */
+static struct request expect(uint32_t operation, int status, uint64_t version)
+{
+    struct request request = stage_request(&stage);
+
+    assert_int_equal(request.head.operation, operation);
+    stage_answer(&request, status, version, 5, NULL, 0);
+    return request;
+}
+
+static void a_broken_connection_repeats_everything_under_its_own_number(void **state)
 {
     struct rowan_completion completion;
 
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
+    assert_int_equal(post(MESSAGE_PUT_IF, "k", NULL), 0);
     assert_int_equal(post(MESSAGE_GET, "k", NULL), 0);
     stage_run(&stage);
     stage_request(&stage);
@@ -201,25 +211,86 @@ static void a_broken_connection_repeats_reads_and_leaves_writes_unknown(void **s
 
     fake_close(request.conn, ROWAN_ECLOSED);
     stage_run(&stage);
-    assert_true(session_next(stage.session, &completion));
-    assert_int_equal(completion.status, ROWAN_EUNKNOWN);
-    assert_false(session_next(stage.session, &completion));
-    assert_true(stage_quiet(&stage));
     stage_run_after(&stage, 9 * NS_PER_MS);
     assert_true(stage_quiet(&stage));
     stage_run_after(&stage, 1 * NS_PER_MS);
-    struct request again = stage_request(&stage);
+    struct request again = expect(1, 0, 42);
 
     assert_ptr_not_equal(again.conn, request.conn);
-    assert_int_equal(again.head.type, MESSAGE_GET);
-    assert_int_equal(again.head.operation, request.head.operation);
-    stage_answer(&again, ROWAN_ENOTFOUND, 0, 5, NULL, 0);
+    assert_int_equal(again.head.type, MESSAGE_PUT_IF);
+    assert_int_equal(again.head.client_id, 1);
+    assert_int_equal(again.head.lowest_unanswered, 1);
+    assert_int_equal(expect(2, ROWAN_ENOTFOUND, 0).head.type, MESSAGE_GET);
     stage_run(&stage);
+    assert_true(session_next(stage.session, &completion));
+    assert_int_equal(completion.status, 0);
+    assert_int_equal(completion.version, 42);
     assert_true(session_next(stage.session, &completion));
     assert_int_equal(completion.status, ROWAN_ENOTFOUND);
 }
 
-static void a_removed_servers_writes_are_unknown_and_its_queue_moves(void **state)
+static void what_is_sent_again_comes_before_what_was_posted_later(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    stage_request(&stage);
+    struct fake_conn *conn = stage_request(&stage).conn;
+
+    conn->room = 0;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    fake_close(conn, ROWAN_ECLOSED);
+    stage_run(&stage);
+    stage_run_after(&stage, NS_PER_S);
+    for (uint32_t operation = 1; operation <= 4; operation++)
+        expect(operation, 0, 1);
+    stage_run(&stage);
+    assert_int_equal(completions, 4);
+}
+
+static void a_write_that_was_sent_once_and_lost_ends_unknown(void **state)
+{
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    struct request request = stage_request(&stage);
+
+    stage.fake->refused = request.conn->address;
+    fake_close(request.conn, ROWAN_ECLOSED);
+    for (int i = 0; i < 40 && !completions; i++)
+        stage_run_after(&stage, 500 * NS_PER_MS);
+    assert_int_equal(last.status, ROWAN_EUNKNOWN);
+}
+
+/* Its second attempt was rejected; that says nothing about the first. */
+static void a_lost_write_that_a_server_then_puts_off_ends_unknown(void **state)
+{
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    fake_close(stage_request(&stage).conn, ROWAN_ECLOSED);
+    stage_run(&stage);
+    stage_run_after(&stage, 10 * NS_PER_MS);
+    struct request again = expect(1, ROWAN_EBUSY, 0);
+
+    stage_run(&stage);
+    again.conn->room = 0;
+    stage_run_after(&stage, STAGE_TIMEOUT_NS);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, ROWAN_EUNKNOWN);
+    /* And the slot's next use knows nothing of it. */
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    stage_run_after(&stage, STAGE_TIMEOUT_NS);
+    assert_int_equal(completions, 5);
+    assert_int_equal(last.status, ROWAN_ETIMEDOUT);
+}
+
+static void a_restarted_servers_writes_are_sent_to_it_again_in_order(void **state)
 {
     struct cluster_config *config = stage_config(6);
     char key[32];
@@ -237,14 +308,43 @@ static void a_removed_servers_writes_are_unknown_and_its_queue_moves(void **stat
     stage_push(&stage, config);
     stage_run(&stage);
     assert_true(request.conn->by_client);
-    assert_int_equal(completions, 1);
-    assert_int_equal(last.status, ROWAN_EUNKNOWN);
-    struct fake_conn *old = request.conn;
+    assert_int_equal(completions, 0);
+    for (uint32_t operation = 1; operation <= 2; operation++) {
+        struct request again = expect(operation, 0, 1);
 
-    request = stage_request(&stage);
-    assert_string_equal(request.conn->address, "fake:1");
-    assert_ptr_not_equal(request.conn, old);
-    assert_int_equal(request.head.operation, 2);
+        assert_string_equal(again.conn->address, "fake:1");
+        assert_ptr_not_equal(again.conn, request.conn);
+        assert_int_equal(again.head.epoch, 6);
+    }
+    stage_run(&stage);
+    assert_int_equal(completions, 2);
+    assert_int_equal(last.status, 0);
+}
+
+static void a_lost_write_is_sent_to_the_new_primary(void **state)
+{
+    struct cluster_config *config = stage_config(6);
+    char key[32];
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_DELETE, stage_key(0, key, 0), note), 0);
+    stage_run(&stage);
+    stage.fake->refused = "fake:1";
+    fake_close(stage_request(&stage).conn, ROWAN_ECLOSED);
+    stage_run_after(&stage, NS_PER_S);
+    assert_true(stage_quiet(&stage));
+    config->shards[0].primary = 2;
+    config->shards[0].backups[0] = 1;
+    config->shards[0].epoch = 600;
+    stage_push(&stage, config);
+    stage_run(&stage);
+    struct request again = expect(1, 0, 9);
+
+    assert_string_equal(again.conn->address, "fake:2");
+    assert_int_equal(again.head.epoch, 600);
+    stage_run(&stage);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, 0);
 }
 
 static void a_peer_that_sends_nonsense_is_hung_up_on(void **state)
@@ -257,9 +357,14 @@ static void a_peer_that_sends_nonsense_is_hung_up_on(void **state)
     fake_reply(request.conn, "nonsense", 8, NULL, 0);
     stage_run(&stage);
     assert_true(request.conn->by_client);
-    assert_int_equal(last.status, ROWAN_EUNKNOWN);
     stage_answer(&request, -1000, 0, 5, NULL, 0); /* from a connection that is over */
     stage_run(&stage);
+    assert_int_equal(completions, 0);
+    stage_run_after(&stage, 10 * NS_PER_MS);
+    assert_ptr_not_equal(expect(1, 0, 1).conn, request.conn);
+    stage_run(&stage);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
@@ -277,8 +382,12 @@ int main(void)
         TEST(a_busy_servers_write_times_out_as_not_done),
         TEST(the_timeout_runs_from_the_first_poll_after_the_post),
         TEST(a_late_answer_meets_nobody),
-        TEST(a_broken_connection_repeats_reads_and_leaves_writes_unknown),
-        TEST(a_removed_servers_writes_are_unknown_and_its_queue_moves),
+        TEST(a_broken_connection_repeats_everything_under_its_own_number),
+        TEST(what_is_sent_again_comes_before_what_was_posted_later),
+        TEST(a_write_that_was_sent_once_and_lost_ends_unknown),
+        TEST(a_lost_write_that_a_server_then_puts_off_ends_unknown),
+        TEST(a_restarted_servers_writes_are_sent_to_it_again_in_order),
+        TEST(a_lost_write_is_sent_to_the_new_primary),
         TEST(a_peer_that_sends_nonsense_is_hung_up_on),
     };
 

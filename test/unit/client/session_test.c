@@ -253,42 +253,140 @@ static void a_callback_posts_into_the_slot_that_it_freed(void **state)
     assert_false(session_polling(stage.session));
 }
 
+/* Posts a put and answers it; false if there is no number for it. */
+static bool put_once(struct request *request)
+{
+    int error = post(MESSAGE_PUT, "k", note);
+
+    if (error) {
+        assert_int_equal(error, ROWAN_EAGAIN);
+        return false;
+    }
+    stage_run(&stage);
+    *request = stage_request(&stage);
+    stage_answer(request, 0, 1, 5, NULL, 0);
+    stage_run(&stage);
+    return true;
+}
+
 static void a_new_client_id_is_used_before_the_numbers_run_out(void **state)
 {
-    uint32_t client_id = 0, operation = 0, changes = 0;
+    uint32_t client_id = 1, operation = 0, changes = 0;
+    struct fake_conn *conn = NULL;
+
+    (void)state;
+    stage_close(&stage);
+    stage_open(&stage, 4, 16);
+    for (int i = 0; i < 100; i++) {
+        struct request request;
+
+        while (!put_once(&request))
+            stage_run(&stage);
+        if (request.head.client_id == client_id) {
+            assert_int_equal(request.head.operation, operation + 1);
+            assert_true(!conn || request.conn == conn);
+        } else {
+            changes++;
+            assert_int_equal(request.head.client_id, stage.ids);
+            assert_int_equal(request.head.operation, 1);
+            /* A connection is that of the client in its handshake. */
+            assert_ptr_not_equal(request.conn, conn);
+            assert_true(conn->by_client);
+            assert_int_equal(stage.fake->endpoint.identity.id, request.head.client_id);
+        }
+        conn = request.conn;
+        client_id = request.head.client_id;
+        operation = request.head.operation;
+        assert_true(operation < 16);
+        assert_int_equal(request.head.lowest_unanswered, operation);
+    }
+    assert_int_equal(changes, 6);
+}
+
+static void a_new_client_id_waits_for_what_is_outstanding(void **state)
+{
+    struct request first, request;
 
     (void)state;
     stage_close(&stage);
     stage_open(&stage, 4, 16);
     assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
     stage_run(&stage);
-    struct request first = stage_request(&stage);
-
-    stage_answer(&first, 0, 1, 5, NULL, 0);
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0); /* number 2 stays unanswered */
-    stage_run(&stage);
-    assert_int_equal(stage_request(&stage).head.operation, 2);
-    operation = 2;
-    client_id = 1;
-    for (int i = 0; i < 100; i++) {
-        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-        stage_run(&stage);
-        struct request request = stage_request(&stage);
-
-        if (request.head.client_id != client_id) {
-            changes++;
-            assert_true(request.head.client_id > client_id);
-            client_id = request.head.client_id;
-        } else {
-            assert_int_equal(request.head.operation, operation + 1);
-        }
-        operation = request.head.operation;
-        assert_true(operation < 16);
-        assert_int_equal(request.head.lowest_unanswered, client_id == 1 ? 2 : 1);
-        stage_answer(&request, 0, 1, 5, NULL, 0);
+    first = stage_request(&stage);
+    for (uint32_t i = 2; i < 16; i++) {
+        assert_true(put_once(&request));
+        assert_int_equal(request.head.lowest_unanswered, 1);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_false(put_once(&request));
         stage_run(&stage);
     }
-    assert_int_equal(changes, 6);
+    assert_false(first.conn->over);
+    stage_answer(&first, 0, 1, 5, NULL, 0);
+    stage_run(&stage);
+    assert_true(put_once(&request));
+    assert_int_equal(request.head.client_id, 2);
+    assert_int_equal(request.head.lowest_unanswered, 1);
+}
+
+/* A caller that waits for room sleeps after a poll that says IDLE. */
+static void the_poll_that_takes_a_new_client_id_is_a_busy_one(void **state)
+{
+    uint64_t wake_ns = WAKE_NEVER;
+    struct request request;
+
+    (void)state;
+    stage_close(&stage);
+    stage_open(&stage, 4, 16);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    stage_request(&stage);
+    for (uint32_t i = 2; i < 16; i++)
+        assert_true(put_once(&request));
+    stage.now_ns += STAGE_TIMEOUT_NS;
+    assert_int_equal(session_poll(stage.session, stage.now_ns, &wake_ns), POLL_BUSY);
+    assert_int_equal(session_outstanding(stage.session), 0);
+    assert_false(put_once(&request));
+    assert_int_equal(session_poll(stage.session, stage.now_ns, &wake_ns), POLL_BUSY);
+    assert_true(put_once(&request));
+    assert_int_equal(request.head.client_id, 2);
+}
+
+static void numbers_in_use_lie_less_than_the_span_apart(void **state)
+{
+    struct session_options options = {.depth = 4, .timeout_ns = STAGE_TIMEOUT_NS, .span = 10};
+    struct request first, request;
+
+    (void)state;
+    session_destroy(stage.session);
+    assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &stage.session), 0);
+    stage_run(&stage);
+    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
+    stage_run(&stage);
+    first = stage_request(&stage);
+    for (uint32_t i = 2; i <= 10; i++)
+        assert_true(put_once(&request));
+    assert_int_equal(request.head.operation - request.head.lowest_unanswered, 9);
+    assert_false(put_once(&request));
+    stage_answer(&first, 0, 1, 5, NULL, 0);
+    stage_run(&stage);
+    assert_true(put_once(&request));
+    options.span = MESSAGE_MAX_SPAN + 1;
+    struct session *refused;
+
+    assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &refused),
+                     ROWAN_EINVALID);
+}
+
+static void a_timeout_beyond_what_servers_remember_is_refused(void **state)
+{
+    struct session_options options = {.depth = 4,
+                                      .timeout_ns = ROWAN_MAX_TIMEOUT_MS * NS_PER_MS + 1};
+    struct session *refused;
+
+    (void)state;
+    assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &refused),
+                     ROWAN_EINVALID);
 }
 
 static void a_lost_cm_is_found_again_and_told_what_we_know(void **state)
@@ -357,6 +455,10 @@ int main(void)
         TEST(a_full_connection_keeps_operations_queued_in_order),
         TEST(a_callback_posts_into_the_slot_that_it_freed),
         TEST(a_new_client_id_is_used_before_the_numbers_run_out),
+        TEST(a_new_client_id_waits_for_what_is_outstanding),
+        TEST(the_poll_that_takes_a_new_client_id_is_a_busy_one),
+        TEST(numbers_in_use_lie_less_than_the_span_apart),
+        TEST(a_timeout_beyond_what_servers_remember_is_refused),
         TEST(a_lost_cm_is_found_again_and_told_what_we_know),
         TEST(an_older_configuration_or_another_clusters_is_ignored),
         TEST(without_a_configuration_a_session_is_not_ready),

@@ -63,6 +63,19 @@ def pattern(count):
     return bytes((i * 31 + (i >> 8)) & 0xff for i in range(count))
 
 
+# (shard, epoch, counter) and (client, lowest unanswered); commit_test.c has the same.
+COMMIT_SHARDS = [(5, 6, 123), (0xbeef, 0xabcdef, 0x123456789a), (0, 1, 0)]
+COMMIT_CLIENTS = [(1024, 77), (0xcafe0001, 0xffffffff)]
+
+
+def commit_value(shards, clients):
+    """The value of a commit versions entry, by the table in common/entry/commit.h."""
+    return (struct.pack('<II', len(shards), len(clients)) +
+            b''.join(struct.pack('<H6xQ', shard, epoch << 40 | counter)
+                     for shard, epoch, counter in shards) +
+            b''.join(struct.pack('<II', *client) for client in clients))
+
+
 def forge_zero(entry, at):
     """Sets the four value bytes from `at` on so that the CRC of the only block is 0.
 
@@ -112,9 +125,9 @@ def entries():
     forge_zero(zero, 8)
     assert zero.block(0)[4:8] == b'\xff\xff\xff\xff'
     yield 'put whose CRC is 0', zero, [0], None
-    versions = struct.pack('<QQ', 5, 6 << 40 | 123) + struct.pack('<QQ', 9, 1 << 40 | 7)
     yield ('commit versions',
-           Entry(seed, 65536, COMMIT_VERSIONS, 0, 0, 0, 0, 0, b'', versions), [0], None)
+           Entry(seed, 65536, COMMIT_VERSIONS, 0, 0, 0, 3, 1, b'',
+                 commit_value(COMMIT_SHARDS, COMMIT_CLIENTS)), [0], None)
     yield 'pad', Entry(seed, 65536, PAD, 0, 0, 0, 0, 0, b'', bytes(192 - 32)), [0], None
     yield 'shortest pad', Entry(seed, 65536, PAD, 0, 0, 0, 0, 0, b'', bytes(32)), [0], None
 

@@ -88,12 +88,22 @@ static void others_send(uint32_t blocks)
     }
 }
 
-static void owner_waits(uint64_t ns)
+static void owner_looks(void)
 {
-    host.skipped_ns += ns;
     side_poll(&world, OWNER);
     side_poll(&world, OWNER); /* voids in the first, sees it in the second */
     side_poll(&world, OWNER);
+}
+
+/* It looks now and then while the time passes. */
+static void owner_waits(uint64_t ns)
+{
+    const uint64_t end_ns = host.skipped_ns + ns;
+
+    while (host.skipped_ns < end_ns) {
+        host.skipped_ns += SHM_VOID_STEP_NS / 2;
+        owner_looks();
+    }
 }
 
 static uint32_t owner_count(enum fabric_event_kind kind)
@@ -139,6 +149,29 @@ static void a_claim_stored_but_not_done_is_voided_and_breaks(void **state)
 {
     (void)state;
     a_claim_that_is_late_is_voided_and_breaks(STEP_STORED);
+}
+
+static void pause_all(void)
+{
+    others_send(FIT);
+    owner_waits(SHM_VOID_NS / 2);
+    host.skipped_ns += 100 * SHM_VOID_NS;
+    owner_looks();
+    owner_waits(SHM_VOID_NS / 4);
+    assert_int_equal(owner_count(FABRIC_SEALED), 0);
+}
+
+static void a_pause_of_the_whole_host_voids_no_claim(void **state)
+{
+    (void)state;
+    stop.at = STEP_STORED;
+    stop.run = pause_all;
+    send_block(STOPPED, BYTES);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_LANDED, 1);
+    world_wait(&world, OWNER, FABRIC_SEALED, 1);
+    assert_true(side_event(&world.sides[OWNER], FABRIC_SEALED, 0)->quiet);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_CLOSED), 0);
 }
 
 /* A sender that is dead needs no second's grace. Its steps up to S2 are made by hand: a hook could
@@ -436,6 +469,46 @@ static void f9_closing_does_not_wait_for_a_sync(void **state)
     assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_LANDED), 0);
 }
 
+/* With `depth` blocks under way at a time; one poll, one flush. */
+static uint64_t syncs_for(uint32_t blocks, uint32_t depth)
+{
+    struct side *side = &world.sides[OTHER];
+    struct pm *pm = shm_rowan_pm(((struct shm_conn *)conns[OTHER])->rowan);
+    const uint64_t before = pm_sync_count(pm);
+    const uint32_t landed = side_count(side, FABRIC_LANDED);
+    const uint64_t end_ns = clock_now_ns(clock_system()) + WAIT_DEADLINE_NS;
+    uint32_t done = 0, sent = 0;
+
+    while (done < blocks && clock_now_ns(clock_system()) < end_ns) {
+        for (; sent < blocks && sent - done < depth; sent++) {
+            const uint32_t number = numbers[OTHER]++;
+
+            assert_int_equal(world_add_block(&world, OTHER, conns[OTHER],
+                                             (uint64_t)(number % 256) * BYTES, number, 64),
+                             0);
+            assert_int_equal(fabric_rowan_post(conns[OTHER], number), 0);
+        }
+        side_poll(&world, OTHER);
+        done = side_count(side, FABRIC_LANDED) - landed;
+    }
+    assert_int_equal(done, blocks);
+    return pm_sync_count(pm) - before;
+}
+
+static void blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file(void **state)
+{
+    enum { BLOCKS = 640, DEEP = 64 };
+    uint64_t alone, together;
+
+    (void)state;
+    if (shm_rowan_pm(((struct shm_conn *)conns[OTHER])->rowan)->durability != PM_FENCE)
+        skip();
+    alone = syncs_for(BLOCKS, 1);
+    together = syncs_for(BLOCKS, DEEP);
+    assert_true(alone >= BLOCKS);
+    assert_true(together >= BLOCKS / DEEP && together <= BLOCKS / 8);
+}
+
 #define FENCING(function) cmocka_unit_test_setup_teardown(function, open_fencing, close_fencing)
 #define CASE(function)    cmocka_unit_test_setup_teardown(function, open_all, close_all)
 
@@ -444,6 +517,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_claim_not_stored_for_long_is_voided_and_breaks),
         CASE(a_claim_stored_but_not_done_is_voided_and_breaks),
+        CASE(a_pause_of_the_whole_host_voids_no_claim),
         CASE(a_claim_of_the_dead_is_voided_at_once),
         CASE(a_late_sender_harms_no_later_segment),
         CASE(a_sender_that_has_not_claimed_goes_to_the_segment_of_now),
@@ -456,6 +530,7 @@ int main(void)
         FENCING(f2_landed_waits_for_the_fence),
         FENCING(a_failed_sync_breaks_the_connection),
         FENCING(f9_closing_does_not_wait_for_a_sync),
+        FENCING(blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file),
     };
 
     return cmocka_run_group_tests_name("shm_steps", tests, NULL, NULL);

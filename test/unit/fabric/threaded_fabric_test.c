@@ -14,6 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "common/fabric/shm.h"
 #include "common/reactor/reactor.h"
 #include "test/lib/wait.h"
 #include "test/unit/fabric/shm_world.h"
@@ -38,6 +39,7 @@ struct sender {
     struct fabric_conn *conn;
     uint32_t blocks, messages; /* handed over */
     uint32_t landed;
+    bool all_sent; /* the last message has left: who stops polling before keeps a part of it */
     bool failed;
 };
 
@@ -58,15 +60,17 @@ static void add_blocks(struct sender *sender, struct random *random)
 
 static void send_messages(struct sender *sender, struct random *random)
 {
-    static _Thread_local uint8_t data[200000];
+    static _Thread_local uint8_t data[SHM_RING_BYTES + 100000];
 
     for (unsigned i = 0; i < 4 && sender->messages < MESSAGES; i++) {
-        const bool large = random_below(random, 500) == 0;
-        const uint32_t bytes = 8 + (uint32_t)random_below(random, large ? 190000 : 300);
+        const bool last = sender->messages + 1 == MESSAGES; /* does not fit into the ring at once */
+        const bool large = last || random_below(random, 500) == 0;
+        const uint32_t bytes =
+            last ? sizeof data : 8 + (uint32_t)random_below(random, large ? 190000 : 300);
         const struct fabric_iov iov = {.data = data, .bytes = bytes};
 
         pattern_fill(data, bytes, sender->messages);
-        if (fabric_send(sender->conn, &iov, 1, FABRIC_COPY, 0) != 0)
+        if (fabric_send(sender->conn, &iov, 1, FABRIC_COPY | (last ? FABRIC_SIGNAL : 0), 0) != 0)
             return;
         sender->messages++;
     }
@@ -80,14 +84,15 @@ static void *sender_run(void *argument)
     struct random random;
 
     random_init(&random, sender->index);
-    while (!sender->failed && now() < end_ns &&
-           (sender->landed < BLOCKS || sender->messages < MESSAGES)) {
+    while (!sender->failed && now() < end_ns && (sender->landed < BLOCKS || !sender->all_sent)) {
         struct fabric_event events[64];
         const unsigned count = fabric_poll(side->endpoint, now(), events, 64);
 
         for (unsigned i = 0; i < count; i++) {
             if (events[i].kind == FABRIC_LANDED)
                 sender->landed = (uint32_t)events[i].context;
+            else if (events[i].kind == FABRIC_SENT)
+                sender->all_sent = true;
             else
                 sender->failed = true;
         }
@@ -173,6 +178,7 @@ static void threads_land_blocks_and_send_messages_in_order(void **state)
     for (uint32_t s = 1; s <= SENDERS; s++) {
         assert_false(senders[s].failed);
         assert_int_equal(senders[s].landed, BLOCKS);
+        assert_true(senders[s].all_sent);
         assert_int_equal(owner.next_block[s], BLOCKS);
         assert_int_equal(owner.next_message[s], MESSAGES);
     }

@@ -108,19 +108,6 @@ static void a_second_opener_is_refused_until_the_first_closes(void **state)
     pm_close(pm);
 }
 
-static void the_lock_ends_with_close_although_a_peer_holds_the_descriptor(void **state)
-{
-    struct pm_open_options options = options_of("pm", 0);
-    struct pm *pm = create_map(PM_FENCE);
-    int peer_fd = dup(pm->fd);
-
-    (void)state;
-    pm_close(pm);
-    assert_int_equal(pm_open(&options, &pm), 0);
-    pm_close(pm);
-    close(peer_fd);
-}
-
 static void two_maps_share_a_file_only_where_they_do_not_overlap(void **state)
 {
     struct pm_open_options options = options_of("device", 0);
@@ -332,7 +319,6 @@ int main(void)
         TEST(a_new_file_is_zero_and_has_all_its_blocks),
         TEST(a_sparse_file_gets_its_blocks_when_opened),
         TEST(a_second_opener_is_refused_until_the_first_closes),
-        TEST(the_lock_ends_with_close_although_a_peer_holds_the_descriptor),
         TEST(two_maps_share_a_file_only_where_they_do_not_overlap),
         TEST(create_leaves_an_existing_file_alone),
         TEST(a_missing_file_or_directory_is_not_found),

@@ -160,18 +160,21 @@ static uint32_t puppet_room(const struct fabric_conn *base)
 {
     const struct puppet_conn *conn = (const struct puppet_conn *)base;
 
-    return PUPPET_BLOCKS - conn->in_flight - conn->added;
+    return conn->no_rowan_room ? 0 : PUPPET_BLOCKS - conn->in_flight - conn->added;
 }
 
 static int puppet_add(struct fabric_conn *base, const void *block, uint32_t bytes)
 {
-    (void)block;
+    struct puppet_fabric *puppet = of(base)->at->fabric;
+
     if (of(base)->over)
         return ROWAN_ECLOSED;
     ASSERT(of(base)->head.has_zone && bytes % FABRIC_STRIDE == 0);
     if (puppet_room(base) == 0)
         return ROWAN_EAGAIN;
     of(base)->added++;
+    ASSERT(puppet->log_count < PUPPET_LOG);
+    puppet->log[puppet->log_count++] = (struct puppet_block){block, bytes};
     return 0;
 }
 
@@ -294,6 +297,7 @@ struct puppet_conn *puppet_accept(struct puppet_fabric *puppet, uint32_t index,
         return NULL;
     struct puppet_conn *conn = conn_create(at);
 
+    conn->id = peer->id;
     push(conn, FABRIC_ACCEPTED)->peer = *peer;
     return conn;
 }

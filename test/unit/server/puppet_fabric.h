@@ -9,7 +9,13 @@
 
 #include "common/fabric/fabric.h"
 
-enum { PUPPET_ENDPOINTS = 8, PUPPET_BLOCKS = 4096, PUPPET_EVENTS = 65536, PUPPET_SENT = 8192 };
+enum {
+    PUPPET_ENDPOINTS = 8,
+    PUPPET_BLOCKS = 4096,
+    PUPPET_EVENTS = 65536,
+    PUPPET_SENT = 8192,
+    PUPPET_LOG = 65536
+};
 
 struct puppet_message {
     struct puppet_message *next;
@@ -22,9 +28,11 @@ struct puppet_conn {
     struct puppet_conn *next; /* living ones of the endpoint */
     char address[64];         /* of an active one */
     uint64_t context;
+    uint32_t id;            /* of a passive one's peer */
     bool over, closed_here; /* no further use by the server */
     uint32_t room;          /* sends until EAGAIN */
     uint32_t room_at_poll;  /* is added by the next poll, which gives no event for it */
+    bool no_rowan_room;     /* for blocks */
     uint32_t added;         /* blocks in the open batch */
     uint32_t in_flight;     /* blocks posted and not landed */
     uint64_t batches[1024]; /* their contexts */
@@ -55,6 +63,11 @@ struct puppet_fabric {
         uint64_t offset, context;
     } posts[64]; /* of the landing zone, in order */
     uint32_t post_count, sealed;
+    struct puppet_block {
+        const uint8_t *data; /* in the server's map */
+        uint32_t bytes;
+    } log[PUPPET_LOG]; /* every block that was added, on whatever connection */
+    uint32_t log_count;
     struct puppet_sent sent[PUPPET_SENT];
     uint32_t sent_count, taken;
 };

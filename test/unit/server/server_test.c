@@ -78,6 +78,28 @@ static void a_worker_looks_again_while_its_own_fence_is_under_way(void **state)
     assert_int_equal(stage_reply(stage).status, 0);
 }
 
+/* The map makes one sync of all fences that wait together (pm_fence_test.c). */
+static void writes_of_one_poll_share_a_fence(void **state)
+{
+    enum { WRITES = 64, PER_POLL = 32 };
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+    uint64_t fences = atomic_load(&stage->heap->fences);
+
+    for (unsigned i = 0; i < WRITES; i++) {
+        stage_put(stage, client, key_of(i % 3));
+        stage_land_all(stage);
+    }
+    assert_int_equal(atomic_load(&stage->heap->fences) - fences, WRITES);
+    fences = atomic_load(&stage->heap->fences);
+    for (unsigned i = 0; i < WRITES; i++)
+        stage_put(stage, client, key_of(i % 3));
+    stage_land_all(stage);
+    assert_int_equal(atomic_load(&stage->heap->fences) - fences, WRITES / PER_POLL);
+    for (unsigned i = 0; i < 2 * WRITES; i++)
+        assert_int_equal(stage_reply(stage).status, 0);
+}
+
 static void a_client_may_ask_and_leave_at_once(void **state)
 {
     struct stage *stage = *state;
@@ -481,6 +503,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_put_is_answered_when_it_has_landed),
         TEST(a_worker_looks_again_while_its_own_fence_is_under_way),
+        TEST(writes_of_one_poll_share_a_fence),
         TEST(a_client_may_ask_and_leave_at_once),
         TEST(a_client_may_leave_while_its_write_lands),
         TEST(clients_that_wait_for_one_key_may_all_leave),

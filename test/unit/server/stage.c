@@ -144,9 +144,9 @@ void stage_hold_fences(struct stage *stage, bool hold)
     stage->pm_ops.fence_done = hold ? fence_never_done : fence_done;
 }
 
-static struct puppet_conn *connect_to(struct stage *stage, uint32_t endpoint)
+static struct puppet_conn *connect_to(struct stage *stage, uint32_t endpoint, uint32_t id)
 {
-    const struct fabric_identity peer = {.cluster = 77, .id = 5, .kind = FABRIC_CLIENT};
+    const struct fabric_identity peer = {.cluster = 77, .id = id, .kind = FABRIC_CLIENT};
     struct puppet_conn *conn = puppet_accept(stage->fabric, endpoint, &peer);
 
     assert_non_null(conn);
@@ -156,30 +156,44 @@ static struct puppet_conn *connect_to(struct stage *stage, uint32_t endpoint)
 
 struct puppet_conn *stage_client(struct stage *stage)
 {
-    return connect_to(stage, STAGE_WORKER);
+    return connect_to(stage, STAGE_WORKER, 1000 + ++stage->clients);
+}
+
+struct puppet_conn *stage_client_again(struct stage *stage, uint32_t id)
+{
+    return connect_to(stage, STAGE_WORKER, id);
 }
 
 struct puppet_conn *stage_tool(struct stage *stage)
 {
-    return connect_to(stage, STAGE_CONTROL);
+    return connect_to(stage, STAGE_CONTROL, 0);
+}
+
+void stage_send(struct stage *stage, struct puppet_conn *client,
+                const struct message_request *request, const void *key, const void *value)
+{
+    struct message_request sent = *request;
+    const struct shard *shard =
+        cluster_shard_of_slot(stage->config, slot_of_key(key, request->key_bytes));
+
+    sent.layout = MESSAGE_LAYOUT;
+    sent.shard = shard->id;
+    sent.epoch = shard->epoch;
+    sent.client_id = client->id;
+    puppet_message(client, &sent, sizeof sent, key, sent.key_bytes, value, sent.value_bytes);
 }
 
 uint32_t stage_ask(struct stage *stage, struct puppet_conn *client, enum message_type type,
                    const void *key, uint32_t key_bytes, const void *value, uint32_t value_bytes,
                    uint64_t expected)
 {
-    const struct shard *shard = cluster_shard_of_slot(stage->config, slot_of_key(key, key_bytes));
     const struct message_request request = {.type = (uint8_t)type,
-                                            .layout = MESSAGE_LAYOUT,
-                                            .shard = shard->id,
-                                            .epoch = shard->epoch,
-                                            .client_id = 5,
                                             .operation = ++stage->operations,
                                             .key_bytes = (uint16_t)key_bytes,
                                             .value_bytes = value_bytes,
                                             .expected = expected};
 
-    puppet_message(client, &request, sizeof request, key, key_bytes, value, value_bytes);
+    stage_send(stage, client, &request, key, value);
     return request.operation;
 }
 

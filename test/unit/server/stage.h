@@ -19,8 +19,8 @@ struct stage {
     struct puppet_conn *peer; /* the worker's connection to server 2; NULL: not asked for */
     struct pm_ops pm_ops;     /* the map's, with fences that the test may hold */
     uint64_t now_ns;
-    uint64_t wake_ns; /* asked for in the last poll */
-    uint32_t operations;
+    uint64_t wake_ns;             /* asked for in the last poll */
+    uint32_t operations, clients; /* so far */
 };
 
 enum { STAGE_WORKER = 0, STAGE_CONTROL = 1 };
@@ -39,10 +39,16 @@ void stage_run(struct stage *stage);
 /* The CM sends this configuration. */
 void stage_configure(struct stage *stage, const struct cluster_config *config);
 
+/* A client of its own; the client with this id, once more. */
 struct puppet_conn *stage_client(struct stage *stage);
+struct puppet_conn *stage_client_again(struct stage *stage, uint32_t id);
 struct puppet_conn *stage_tool(struct stage *stage); /* a client of the control role */
 
-/* A request; returns its operation number. The key's shard is worked out here. */
+/* Any request of the conn's client; shard and epoch are worked out here. */
+void stage_send(struct stage *stage, struct puppet_conn *client,
+                const struct message_request *request, const void *key, const void *value);
+
+/* A request; returns its operation number, which is higher than all before. */
 uint32_t stage_ask(struct stage *stage, struct puppet_conn *client, enum message_type type,
                    const void *key, uint32_t key_bytes, const void *value, uint32_t value_bytes,
                    uint64_t expected);

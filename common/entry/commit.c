@@ -1,0 +1,92 @@
+/* commit.c - the rows of an ENTRY_COMMIT_VERSIONS entry's value, written and read.
+ *
+ * A value comes from bytes that a checksum admitted, which says who wrote them, not that they make
+ * sense: the counts must give exactly the value's length, and reserved bytes must be zero.
+ */
+#include "common/entry/commit.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+struct raw_shard {
+    uint16_t shard;
+    uint8_t zero[6];
+    uint64_t version;
+};
+
+struct raw_client {
+    uint32_t client, lowest;
+};
+
+_Static_assert(sizeof(struct raw_shard) == COMMIT_SHARD_BYTES, "commit layout");
+_Static_assert(sizeof(struct raw_client) == COMMIT_CLIENT_BYTES, "commit layout");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "a big-endian host needs byte swaps here");
+
+uint32_t commit_encode(const struct commit_shard *shards, uint32_t shard_count,
+                       const struct commit_client *clients, uint32_t client_count, void *out)
+{
+    uint8_t *at = out;
+    const uint32_t head[2] = {shard_count, client_count};
+    memcpy(at, head, sizeof head);
+    at += sizeof head;
+    for (uint32_t i = 0; i < shard_count; i++) {
+        const struct raw_shard row = {.shard = shards[i].shard, .version = shards[i].version};
+        memcpy(at, &row, sizeof row);
+        at += sizeof row;
+    }
+    for (uint32_t i = 0; i < client_count; i++) {
+        const struct raw_client row = {clients[i].client, clients[i].lowest};
+        memcpy(at, &row, sizeof row);
+        at += sizeof row;
+    }
+    return (uint32_t)(at - (uint8_t *)out);
+}
+
+static struct raw_shard shard_row(const struct commit_value *value, uint32_t i)
+{
+    struct raw_shard row;
+    memcpy(&row, value->bytes + COMMIT_HEAD_BYTES + (size_t)i * sizeof row, sizeof row);
+    return row;
+}
+
+int commit_decode(const void *bytes, uint32_t count, struct commit_value *out)
+{
+    static const uint8_t zero[6];
+    uint32_t head[2];
+    if (count < sizeof head)
+        return ROWAN_EFORMAT;
+    memcpy(head, bytes, sizeof head);
+    uint64_t expected = sizeof head + (uint64_t)head[0] * COMMIT_SHARD_BYTES +
+                        (uint64_t)head[1] * COMMIT_CLIENT_BYTES;
+    if (expected != count)
+        return ROWAN_EFORMAT;
+    const struct commit_value value = {.shards = head[0], .clients = head[1], .bytes = bytes};
+    for (uint32_t i = 0; i < value.shards; i++) {
+        const struct raw_shard row = shard_row(&value, i);
+        if (memcmp(row.zero, zero, sizeof zero) != 0)
+            return ROWAN_EFORMAT;
+    }
+    *out = value;
+    return 0;
+}
+
+struct commit_shard commit_shard_at(const struct commit_value *value, uint32_t i)
+{
+    ASSERT(i < value->shards);
+    const struct raw_shard row = shard_row(value, i);
+    return (struct commit_shard){.shard = row.shard, .version = row.version};
+}
+
+struct commit_client commit_client_at(const struct commit_value *value, uint32_t i)
+{
+    ASSERT(i < value->clients);
+    struct raw_client row;
+    memcpy(&row,
+           value->bytes + COMMIT_HEAD_BYTES + (size_t)value->shards * COMMIT_SHARD_BYTES +
+               (size_t)i * sizeof row,
+           sizeof row);
+    return (struct commit_client){.client = row.client, .lowest = row.lowest};
+}

@@ -1,0 +1,137 @@
+/* The value of a commit versions entry, through commit.h, against golden.py's bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/entry/commit.h"
+#include "common/entry/entry.h"
+#include "golden.h"
+
+enum { SHARDS = 3, CLIENTS = 2, BYTES = 8 + SHARDS * 16 + CLIENTS * 8 };
+
+static const struct commit_shard shards[SHARDS] = {
+    {5, UINT64_C(6) << 40 | 123},
+    {0xbeef, UINT64_C(0xabcdef) << 40 | UINT64_C(0x123456789a)},
+    {0, UINT64_C(1) << 40},
+};
+static const struct commit_client clients[CLIENTS] = {{1024, 77}, {0xcafe0001, UINT32_MAX}};
+
+static const struct golden *find_golden(void)
+{
+    for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
+        if (strcmp(goldens[i].name, "commit versions") == 0)
+            return &goldens[i];
+    }
+    fail();
+    return NULL;
+}
+
+static void commit_versions_are_encoded_to_their_very_bytes(void **state)
+{
+    (void)state;
+    const struct golden *golden = find_golden();
+    uint8_t bytes[BYTES];
+    assert_int_equal(commit_bytes(SHARDS, CLIENTS), BYTES);
+    assert_int_equal(commit_encode(shards, SHARDS, clients, CLIENTS, bytes), BYTES);
+    assert_int_equal(golden->value_bytes, BYTES);
+    assert_memory_equal(bytes, golden->value, BYTES);
+}
+
+static void what_was_encoded_is_decoded_row_by_row(void **state)
+{
+    (void)state;
+    struct commit_value value;
+    assert_int_equal(commit_decode(find_golden()->value, BYTES, &value), 0);
+    assert_int_equal(value.shards, SHARDS);
+    assert_int_equal(value.clients, CLIENTS);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        assert_int_equal(commit_shard_at(&value, i).shard, shards[i].shard);
+        assert_int_equal(commit_shard_at(&value, i).version, shards[i].version);
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        assert_int_equal(commit_client_at(&value, i).client, clients[i].client);
+        assert_int_equal(commit_client_at(&value, i).lowest, clients[i].lowest);
+    }
+}
+
+static void rows_of_one_kind_or_none_are_fine(void **state)
+{
+    (void)state;
+    uint8_t bytes[BYTES];
+    struct commit_value value;
+    static const uint32_t counts[][2] = {{0, 0}, {SHARDS, 0}, {0, CLIENTS}};
+    for (unsigned i = 0; i < 3; i++) {
+        uint32_t count = commit_encode(shards, counts[i][0], clients, counts[i][1], bytes);
+        assert_int_equal(count, commit_bytes(counts[i][0], counts[i][1]));
+        assert_int_equal(commit_decode(bytes, count, &value), 0);
+        assert_int_equal(value.shards, counts[i][0]);
+        assert_int_equal(value.clients, counts[i][1]);
+    }
+}
+
+/* Each length in a block of just that size, for the address sanitizer. */
+static void a_value_that_is_cut_or_too_long_is_refused(void **state)
+{
+    (void)state;
+    const uint8_t *whole = find_golden()->value;
+    for (uint32_t count = 0; count <= BYTES + 16; count++) {
+        uint8_t *bytes = calloc(1, count ? count : 1);
+        struct commit_value value = {.shards = 99};
+        assert_non_null(bytes);
+        memcpy(bytes, whole, count < BYTES ? count : BYTES);
+        int error = commit_decode(bytes, count, &value);
+        assert_int_equal(error, count == BYTES ? 0 : ROWAN_EFORMAT);
+        assert_int_equal(value.shards, error ? 99 : SHARDS);
+        free(bytes);
+    }
+}
+
+/* Products that wrap at 32 bits give the right length: 2^28 x 16 = 0, and so on. */
+static void counts_whose_products_wrap_are_refused(void **state)
+{
+    (void)state;
+    static const uint32_t counts[][2] = {
+        {SHARDS + (1u << 28), CLIENTS}, {SHARDS, CLIENTS + (1u << 29)}, {UINT32_MAX, UINT32_MAX},
+        {SHARDS - 1, CLIENTS + 1},      {SHARDS + 1, CLIENTS - 1},
+    };
+    uint8_t bytes[BYTES];
+    struct commit_value value;
+    for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        memcpy(bytes, find_golden()->value, BYTES);
+        memcpy(bytes, counts[i], 8);
+        assert_int_equal(commit_decode(bytes, BYTES, &value), ROWAN_EFORMAT);
+    }
+}
+
+static void reserved_bytes_that_are_not_zero_are_refused(void **state)
+{
+    (void)state;
+    uint8_t bytes[BYTES];
+    struct commit_value value;
+    for (uint32_t row = 0; row < SHARDS; row++) {
+        for (uint32_t i = 2; i < 8; i++) {
+            memcpy(bytes, find_golden()->value, BYTES);
+            bytes[8 + row * 16 + i] = 0x80;
+            assert_int_equal(commit_decode(bytes, BYTES, &value), ROWAN_EFORMAT);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commit_versions_are_encoded_to_their_very_bytes),
+        cmocka_unit_test(what_was_encoded_is_decoded_row_by_row),
+        cmocka_unit_test(rows_of_one_kind_or_none_are_fine),
+        cmocka_unit_test(a_value_that_is_cut_or_too_long_is_refused),
+        cmocka_unit_test(counts_whose_products_wrap_are_refused),
+        cmocka_unit_test(reserved_bytes_that_are_not_zero_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

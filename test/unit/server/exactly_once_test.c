@@ -1,0 +1,383 @@
+/* Writes that are asked again: whatever became of the original and of its answer, it takes effect
+ * once, and the retry is told so. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "stage.h"
+
+enum { CLIENT = 31 };
+
+static const char KEY[] = "counter";
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_open(stage, 65536);
+    *state = stage;
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    stage_close(*state);
+    free(*state);
+    return 0;
+}
+
+static void ask(struct stage *stage, struct puppet_conn *client, enum message_type type,
+                uint32_t operation, uint32_t lowest, uint64_t expected)
+{
+    const struct message_request request = {.type = (uint8_t)type,
+                                            .operation = operation,
+                                            .lowest_unanswered = lowest,
+                                            .key_bytes = sizeof KEY - 1,
+                                            .value_bytes = type >= MESSAGE_DELETE ? 0 : 5,
+                                            .tag = operation,
+                                            .expected = expected};
+
+    stage_send(stage, client, &request, KEY, "value");
+}
+
+/* The next reply, which must be this operation's. */
+static struct message_reply answer(struct stage *stage, uint32_t operation, int status)
+{
+    struct message_reply reply = stage_reply(stage);
+
+    assert_int_equal(reply.operation, operation);
+    assert_int_equal(reply.tag, operation);
+    assert_int_equal(reply.status, status);
+    return reply;
+}
+
+static uint64_t version_now(struct stage *stage)
+{
+    struct puppet_conn *reader = stage_client(stage);
+
+    stage_get(stage, reader, KEY);
+    stage_run(stage);
+    struct message_reply reply = stage_reply(stage);
+
+    return reply.status ? 0 : reply.version;
+}
+
+static struct puppet_conn *comes_back(struct stage *stage)
+{
+    return stage_client_again(stage, CLIENT);
+}
+
+static void a_lost_answer_is_given_again_with_the_same_version(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    client->room = 0;
+    ask(stage, client, MESSAGE_PUT_IF, 1, 1, 0);
+    stage_land_all(stage);
+    assert_true(stage_is_quiet(stage));
+    puppet_close(client, ROWAN_ECLOSED);
+    stage_run(stage);
+    uint64_t version = version_now(stage);
+
+    assert_true(version != 0);
+    client = comes_back(stage);
+    for (int i = 0; i < 3; i++) {
+        ask(stage, client, MESSAGE_PUT_IF, 1, 1, 0);
+        stage_land_all(stage);
+        assert_int_equal(answer(stage, 1, 0).version, version);
+    }
+    assert_int_equal(version_now(stage), version);
+}
+
+static void a_lost_answer_to_a_delete_is_given_again(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    answer(stage, 1, 0);
+    client->room = 0;
+    ask(stage, client, MESSAGE_DELETE, 2, 2, 0);
+    stage_land_all(stage);
+    puppet_close(client, ROWAN_ECLOSED);
+    stage_run(stage);
+    assert_int_equal(version_now(stage), 0);
+    client = comes_back(stage);
+    ask(stage, client, MESSAGE_DELETE, 2, 2, 0);
+    stage_land_all(stage);
+    answer(stage, 2, 0);
+    ask(stage, client, MESSAGE_DELETE, 3, 3, 0);
+    stage_land_all(stage);
+    answer(stage, 3, ROWAN_ENOTFOUND);
+}
+
+static void a_retry_waits_for_its_original_in_flight(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    ask(stage, client, MESSAGE_PUT_IF, 1, 1, 0);
+    stage_run(stage);
+    puppet_close(client, ROWAN_ECLOSED);
+    stage_run(stage);
+    client = comes_back(stage);
+    ask(stage, client, MESSAGE_PUT_IF, 1, 1, 0);
+    stage_run(stage);
+    assert_true(stage_is_quiet(stage));
+    assert_true(puppet_land(stage->peer));
+    stage_run(stage);
+    uint64_t version = answer(stage, 1, 0).version;
+
+    assert_false(puppet_land(stage->peer)); /* nothing else was sent */
+    assert_int_equal(version_now(stage), version);
+}
+
+/* Its message lies in a connection that ends. */
+static void a_retry_takes_the_place_of_its_original_that_waits(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *other = stage_client(stage);
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    stage_put(stage, other, KEY);
+    stage_run(stage);
+    ask(stage, client, MESSAGE_DELETE, 1, 1, 0); /* waits for the put */
+    stage_run(stage);
+    /* The server sees the new connection, and the retry, before the end of the older one. */
+    const struct fabric_identity id = {.cluster = 77, .id = CLIENT, .kind = FABRIC_CLIENT};
+    struct puppet_conn *again = puppet_accept(stage->fabric, STAGE_WORKER, &id);
+
+    ask(stage, again, MESSAGE_DELETE, 1, 1, 0);
+    stage_run(stage);
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
+    assert_true(stage_is_quiet(stage));
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+    answer(stage, 1, 0);
+    assert_true(stage_is_quiet(stage));
+    assert_int_equal(version_now(stage), 0);
+}
+
+static void a_retry_takes_the_answer_that_found_no_room(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+    const struct fabric_identity id = {.cluster = 77, .id = CLIENT, .kind = FABRIC_CLIENT};
+
+    client->room = 0;
+    ask(stage, client, MESSAGE_PUT_IF, 1, 1, 0);
+    stage_land_all(stage);
+    client = puppet_accept(stage->fabric, STAGE_WORKER, &id);
+    ask(stage, client, MESSAGE_PUT_IF, 1, 1, 0);
+    stage_run(stage);
+    answer(stage, 1, 0);
+    assert_true(stage_is_quiet(stage));
+}
+
+static void an_answered_number_is_refused(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    ask(stage, client, MESSAGE_PUT, 2, 2, 0);
+    stage_land_all(stage);
+    answer(stage, 1, 0);
+    uint64_t version = answer(stage, 2, 0).version;
+
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    answer(stage, 1, ROWAN_EUNKNOWN);
+    ask(stage, client, MESSAGE_PUT, 2, 1, 0); /* this one may still be asked for */
+    stage_land_all(stage);
+    assert_int_equal(answer(stage, 2, 0).version, version);
+    assert_int_equal(version_now(stage), version);
+}
+
+static void a_write_without_effect_is_judged_anew(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    ask(stage, client, MESSAGE_PUT_IF, 1, 1, 99);
+    ask(stage, client, MESSAGE_DELETE, 2, 1, 0);
+    stage_land_all(stage);
+    answer(stage, 1, ROWAN_EVERSION);
+    answer(stage, 2, ROWAN_ENOTFOUND);
+    stage_put(stage, stage_client(stage), KEY);
+    stage_land_all(stage);
+    uint64_t version = stage_reply(stage).version;
+
+    ask(stage, client, MESSAGE_PUT_IF, 1, 1, version);
+    stage_land_all(stage);
+    assert_true(answer(stage, 1, 0).version > version);
+    ask(stage, client, MESSAGE_DELETE, 2, 1, 0);
+    stage_land_all(stage);
+    answer(stage, 2, 0);
+}
+
+static void a_new_connection_closes_the_older_one_first(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT), *other = stage_client(stage);
+    struct puppet_conn *again = comes_back(stage);
+
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, again));
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, other));
+    /* What comes on the older one in the same batch of events is not taken. */
+    client = again;
+    const struct fabric_identity id = {.cluster = 77, .id = CLIENT, .kind = FABRIC_CLIENT};
+
+    again = puppet_accept(stage->fabric, STAGE_WORKER, &id);
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    assert_true(stage_is_quiet(stage));
+    assert_int_equal(version_now(stage), 0);
+}
+
+static void clients_without_an_id_have_connections_side_by_side(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *first = stage_client_again(stage, 0);
+    struct puppet_conn *second = stage_client_again(stage, 0);
+
+    ask(stage, first, MESSAGE_PUT, 1, 1, 0);
+    ask(stage, second, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    assert_true(answer(stage, 1, 0).version != answer(stage, 1, 0).version);
+}
+
+static void send_garbage(struct stage *stage, struct message_request request)
+{
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    client->id += request.tag;
+    request.tag = 0;
+    request.type = MESSAGE_PUT;
+    request.key_bytes = sizeof KEY - 1;
+    stage_send(stage, client, &request, KEY, NULL);
+    stage_land_all(stage);
+    assert_true(stage_is_quiet(stage));
+    assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
+}
+
+static void numbers_that_no_client_sends_end_its_connection(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *other = stage_client(stage);
+
+    send_garbage(stage, (struct message_request){.operation = 0});
+    send_garbage(
+        stage, (struct message_request){.operation = UINT32_MAX, .lowest_unanswered = UINT32_MAX});
+    send_garbage(stage, (struct message_request){.operation = 5, .lowest_unanswered = 6});
+    send_garbage(stage, (struct message_request){.operation = MESSAGE_MAX_SPAN});
+    send_garbage(stage, (struct message_request){.operation = 1, .tag = 1}); /* another's id */
+    assert_int_equal(version_now(stage), 0);
+    assert_true(puppet_lives(stage->fabric, STAGE_WORKER, other));
+}
+
+static void let_pass(struct stage *stage, uint64_t seconds)
+{
+    for (uint64_t i = 0; i < seconds; i++) {
+        stage->now_ns += NS_PER_S;
+        stage_run(stage);
+    }
+}
+
+static void a_client_is_forgotten_two_minutes_after_its_last_connection(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    uint64_t version = answer(stage, 1, 0).version;
+
+    let_pass(stage, 200); /* connected, so its time does not run */
+    puppet_close(client, ROWAN_ECLOSED);
+    stage_run(stage);
+    assert_true(stage->wake_ns <= stage->now_ns + 120 * NS_PER_S);
+    let_pass(stage, 119);
+    client = comes_back(stage);
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    assert_int_equal(answer(stage, 1, 0).version, version);
+    puppet_close(client, ROWAN_ECLOSED);
+    stage_run(stage);
+    let_pass(stage, 121);
+    client = comes_back(stage);
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    assert_true(answer(stage, 1, 0).version > version);
+}
+
+static void a_write_may_end_when_its_client_is_forgotten(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_run(stage);
+    puppet_close(client, ROWAN_ECLOSED);
+    stage_run(stage);
+    let_pass(stage, 121);
+    stage_land_all(stage);
+    assert_true(version_now(stage) != 0);
+    assert_true(stage_is_quiet(stage));
+}
+
+static void many_clients_leave_and_are_forgotten_together(void **state)
+{
+    struct stage *stage = *state;
+    enum { CLIENTS = 500 };
+
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        struct puppet_conn *client = stage_client(stage);
+
+        ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+        stage_land_all(stage);
+        answer(stage, 1, 0);
+        puppet_close(client, ROWAN_ECLOSED);
+        stage_run(stage);
+    }
+    uint64_t version = version_now(stage);
+
+    let_pass(stage, 121);
+    struct puppet_conn *client = stage_client_again(stage, 1001);
+
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    assert_true(answer(stage, 1, 0).version > version);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+    const struct CMUnitTest tests[] = {
+        TEST(a_lost_answer_is_given_again_with_the_same_version),
+        TEST(a_lost_answer_to_a_delete_is_given_again),
+        TEST(a_retry_waits_for_its_original_in_flight),
+        TEST(a_retry_takes_the_place_of_its_original_that_waits),
+        TEST(a_retry_takes_the_answer_that_found_no_room),
+        TEST(an_answered_number_is_refused),
+        TEST(a_write_without_effect_is_judged_anew),
+        TEST(a_new_connection_closes_the_older_one_first),
+        TEST(clients_without_an_id_have_connections_side_by_side),
+        TEST(numbers_that_no_client_sends_end_its_connection),
+        TEST(a_client_is_forgotten_two_minutes_after_its_last_connection),
+        TEST(a_write_may_end_when_its_client_is_forgotten),
+        TEST(many_clients_leave_and_are_forgotten_together),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,432 @@
+/* Completion records, through records.h: their verdicts, their bounds, and a long random run beside
+ * a plain model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "server/records.h"
+
+static int setup(void **state)
+{
+    static struct records records;
+    records = (struct records){0};
+    *state = &records;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct records *records = *state;
+    records_fini(records);
+    assert_int_equal(records_bytes(records), 0);
+    return 0;
+}
+
+static void look_is(struct records *records, uint32_t client, uint32_t operation, uint32_t lowest,
+                    int verdict, uint64_t version)
+{
+    uint64_t found = 0;
+    assert_int_equal(records_look(records, client, operation, lowest, &found), verdict);
+    assert_int_equal(found, version);
+}
+
+static void a_first_request_is_fresh_and_its_repeat_is_not(void **state)
+{
+    struct records *records = *state;
+    assert_int_equal(records_bytes(records), 0);
+    look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
+    look_is(records, 7, 5, 5, RECORDS_AGAIN, 0);
+    look_is(records, 8, 5, 5, RECORDS_FRESH, 0); /* another client's numbers are its own */
+    assert_int_equal(records_count(records), 0);
+    assert_int_equal(records_clients(records), 2);
+}
+
+static void a_repeat_of_what_took_effect_gets_its_version(void **state)
+{
+    struct records *records = *state;
+    look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
+    look_is(records, 7, 6, 5, RECORDS_FRESH, 0);
+    assert_int_equal(records_add(records, 7, 6, 1001), 0);
+    look_is(records, 7, 5, 5, RECORDS_AGAIN, 0);
+    look_is(records, 7, 6, 5, RECORDS_DONE, 1001);
+    look_is(records, 7, 6, 6, RECORDS_DONE, 1001); /* the lowest unanswered is not answered */
+    assert_int_equal(records_count(records), 1);
+}
+
+static void a_number_that_was_passed_over_is_no_fresh_one(void **state)
+{
+    struct records *records = *state;
+    look_is(records, 7, 9, 5, RECORDS_FRESH, 0);
+    look_is(records, 7, 8, 5, RECORDS_AGAIN, 0);
+    assert_int_equal(records_add(records, 7, 8, 44), 0);
+    look_is(records, 7, 8, 5, RECORDS_DONE, 44);
+    look_is(records, 7, 10, 5, RECORDS_FRESH, 0);
+}
+
+static void what_is_answered_is_forgotten_and_refused(void **state)
+{
+    struct records *records = *state;
+    for (uint32_t i = 1; i <= 4; i++) {
+        look_is(records, 7, i, 1, RECORDS_FRESH, 0);
+        assert_int_equal(records_add(records, 7, i, 100 + i), 0);
+    }
+    look_is(records, 7, 5, 4, RECORDS_FRESH, 0);
+    assert_int_equal(records_count(records), 1);
+    look_is(records, 7, 3, 3, RECORDS_STALE, 0);
+    look_is(records, 7, 4, 1, RECORDS_DONE,
+            104); /* an older request's lower bound lowers nothing */
+    look_is(records, 7, 3, 1, RECORDS_STALE, 0);
+    assert_int_equal(records_add(records, 7, 2, 102), 0); /* it came to its end too late */
+    assert_int_equal(records_count(records), 1);
+}
+
+static void a_scan_brings_records_in_any_order_and_twice(void **state)
+{
+    struct records *records = *state;
+    assert_int_equal(records_add(records, 7, 12, 212), 0);
+    assert_int_equal(records_add(records, 7, 10, 210), 0);
+    assert_int_equal(records_add(records, 7, 12, 212), 0);
+    assert_int_equal(records_add(records, 7, 11, 211), 0);
+    assert_int_equal(records_count(records), 3);
+    look_is(records, 7, 10, 9, RECORDS_DONE, 210);
+    look_is(records, 7, 9, 9, RECORDS_AGAIN, 0);
+    look_is(records, 7, 13, 9, RECORDS_FRESH, 0);
+    records_lowest(records, 7, 12);
+    look_is(records, 7, 11, 9, RECORDS_STALE, 0);
+    look_is(records, 7, 12, 9, RECORDS_DONE, 212);
+    records_lowest(records, 99, 5); /* nobody knows it */
+    assert_int_equal(records_clients(records), 1);
+}
+
+static void nobody_has_no_records(void **state)
+{
+    struct records *records = *state;
+    assert_int_equal(records_add(records, 0, 12, 212), 0);
+    assert_int_equal(records_add(records, 7, 0, 212), 0);
+    assert_int_equal(records_add(records, 7, UINT32_MAX, 212), 0);
+    assert_int_equal(records_count(records), 0);
+    assert_int_equal(records_clients(records), 0);
+}
+
+struct walk {
+    uint32_t calls, client, lowest;
+};
+
+static void note(void *context, uint32_t client, uint32_t lowest)
+{
+    struct walk *walk = context;
+    *walk = (struct walk){walk->calls + 1, client, lowest};
+}
+
+static struct walk changed(struct records *records)
+{
+    struct walk walk = {0};
+    records_changed(records, note, &walk);
+    return walk;
+}
+
+static void a_walk_tells_of_what_rose_since_the_last(void **state)
+{
+    struct records *records = *state;
+    assert_int_equal(changed(records).calls, 0);
+    look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
+    look_is(records, 8, 9, 8, RECORDS_FRESH, 0);
+    assert_int_equal(changed(records).calls, 2);
+    assert_int_equal(changed(records).calls, 0);
+    look_is(records, 7, 6, 5, RECORDS_FRESH, 0);
+    assert_int_equal(changed(records).calls, 0);
+    look_is(records, 7, 7, 6, RECORDS_FRESH, 0);
+    look_is(records, 7, 8, 7, RECORDS_FRESH, 0);
+    struct walk walk = changed(records);
+    assert_int_equal(walk.calls, 1);
+    assert_int_equal(walk.client, 7);
+    assert_int_equal(walk.lowest, 7);
+}
+
+static void a_client_that_has_gone_is_told_of_once_and_comes_back_as_new(void **state)
+{
+    struct records *records = *state;
+    look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
+    look_is(records, 8, 1, 1, RECORDS_FRESH, 0);
+    assert_int_equal(records_add(records, 7, 5, 50), 0);
+    changed(records);
+    records_lowest(records, 7, UINT32_MAX);
+    records_lowest(records, 7, UINT32_MAX);
+    assert_int_equal(records_count(records), 0);
+    assert_int_equal(records_clients(records), 1);
+    struct walk walk = {0};
+    records_each(records, note, &walk);
+    assert_int_equal(walk.calls, 1);
+    assert_int_equal(walk.client, 8);
+    walk = changed(records);
+    assert_int_equal(walk.calls, 1);
+    assert_int_equal(walk.lowest, UINT32_MAX);
+    assert_int_equal(changed(records).calls, 0);
+    look_is(records, 7, 6, 6, RECORDS_FRESH, 0);
+    /* Back before anybody was told. */
+    records_lowest(records, 7, UINT32_MAX);
+    look_is(records, 7, 3, 2, RECORDS_FRESH, 0);
+    walk = changed(records);
+    assert_int_equal(walk.calls, 1);
+    assert_int_equal(walk.lowest, 2);
+    assert_int_equal(records_clients(records), 2);
+}
+
+/* --- bounds --- */
+
+static void in_the_usual_case_memory_stays_as_it_is(void **state)
+{
+    struct records *records = *state;
+    enum { CLIENTS = 8, DEPTH = 64, ROUNDS = 20000 };
+    uint64_t most = 0;
+    for (uint32_t i = 1; i <= ROUNDS; i++) {
+        for (uint32_t client = 1; client <= CLIENTS; client++) {
+            look_is(records, client, i, i < DEPTH ? 1 : i - DEPTH + 1, RECORDS_FRESH, 0);
+            assert_int_equal(records_add(records, client, i, i), 0);
+        }
+        if (i == DEPTH)
+            most = records_bytes(records);
+        if (i > DEPTH)
+            assert_int_equal(records_bytes(records), most);
+    }
+    assert_int_equal(records_count(records), CLIENTS * DEPTH);
+    assert_true(most < 40 * 1024);
+}
+
+static void a_client_that_never_has_its_answers_meets_a_bound(void **state)
+{
+    struct records *records = *state;
+    uint64_t version;
+    for (uint32_t i = 1; i <= RECORDS_MAX; i++) {
+        assert_int_equal(records_look(records, 7, i, 1, &version), RECORDS_FRESH);
+        assert_int_equal(records_add(records, 7, i, i), 0);
+    }
+    assert_int_equal(records_look(records, 7, RECORDS_MAX + 1, 1, &version), ROWAN_EBUSY);
+    assert_int_equal(records_look(records, 8, 1, 1, &version), ROWAN_EBUSY);
+    assert_int_equal(records_add(records, 8, 1, 1), ROWAN_EBUSY);
+    look_is(records, 7, RECORDS_MAX / 2, 1, RECORDS_DONE, RECORDS_MAX / 2);
+    assert_true(records_bytes(records) <= UINT64_C(45) << 20);
+    /* The refused one changed nothing: it is as fresh as it was. */
+    look_is(records, 7, RECORDS_MAX + 1, 2, RECORDS_FRESH, 0);
+    records_lowest(records, 7, RECORDS_MAX + 2);
+    assert_int_equal(records_count(records), 0);
+    assert_true(records_bytes(records) < 16 * 1024);
+}
+
+static void ten_thousand_clients_are_known_and_forgotten(void **state)
+{
+    struct records *records = *state;
+    enum { CLIENTS = 10000 };
+    for (uint32_t i = 1; i <= 3; i++) {
+        for (uint32_t client = 1; client <= CLIENTS; client++) {
+            look_is(records, client, i, 1, RECORDS_FRESH, 0);
+            assert_int_equal(records_add(records, client, i, i * 100000 + client), 0);
+        }
+    }
+    for (uint32_t client = 1; client <= CLIENTS; client++)
+        look_is(records, client, 2, 1, RECORDS_DONE, 200000 + client);
+    assert_int_equal(records_clients(records), CLIENTS);
+    assert_true(records_bytes(records) < UINT64_C(10000) * (3 * 41 + 74) + 64 * 1024);
+    for (uint32_t client = 1; client <= CLIENTS; client++)
+        records_lowest(records, client, UINT32_MAX);
+    assert_int_equal(changed(records).calls, CLIENTS);
+    assert_true(records_bytes(records) < 16 * 1024);
+}
+
+static void more_clients_than_there_is_room_for_are_refused_until_some_have_gone(void **state)
+{
+    struct records *records = *state;
+    uint64_t version;
+    for (uint32_t client = 1; client <= RECORDS_MAX_CLIENTS; client++)
+        assert_int_equal(records_look(records, client, 1, 1, &version), RECORDS_FRESH);
+    assert_int_equal(records_look(records, RECORDS_MAX_CLIENTS + 1, 1, 1, &version), ROWAN_EBUSY);
+    assert_true(records_bytes(records) <= UINT64_C(15) << 20);
+    /* Nobody was told of it yet, but the room is needed. */
+    records_lowest(records, 1000, UINT32_MAX);
+    assert_int_equal(records_look(records, RECORDS_MAX_CLIENTS + 1, 1, 1, &version), RECORDS_FRESH);
+    assert_int_equal(records_clients(records), RECORDS_MAX_CLIENTS);
+}
+
+/* --- beside a model --- */
+
+enum { MODEL_CLIENTS = 6, MODEL_SPAN = 4096 };
+
+struct model_client {
+    uint32_t lowest, highest;
+    bool known, changed;
+    uint64_t versions[MODEL_SPAN]; /* by operation */
+};
+
+struct model {
+    struct model_client clients[MODEL_CLIENTS];
+    struct records *records;
+    struct random random;
+    uint64_t versions;
+    uint32_t walks[MODEL_CLIENTS];
+};
+
+static uint32_t pick(struct model *model, uint32_t bound)
+{
+    return (uint32_t)random_below(&model->random, bound);
+}
+
+static int model_look(struct model_client *client, uint32_t operation, uint32_t lowest,
+                      uint64_t *version)
+{
+    client->known = true;
+    if (lowest > client->lowest) {
+        client->lowest = lowest;
+        client->changed = true;
+    }
+    if (operation < client->lowest)
+        return RECORDS_STALE;
+    bool fresh = operation > client->highest;
+    if (fresh)
+        client->highest = operation;
+    *version = client->versions[operation];
+    if (*version)
+        return RECORDS_DONE;
+    return fresh ? RECORDS_FRESH : RECORDS_AGAIN;
+}
+
+static void step_look(struct model *model, uint32_t number)
+{
+    struct model_client *client = &model->clients[number - 1];
+    uint32_t base = client->lowest ? client->lowest : 1;
+    uint32_t end = base > client->highest ? base : client->highest;
+    uint32_t operation =
+        pick(model, 3) ? client->highest + 1 + pick(model, 3) : base + pick(model, end - base + 3);
+    if (pick(model, 20) == 0)
+        operation = 1 + pick(model, base);
+    if (operation >= MODEL_SPAN)
+        return;
+    uint32_t lowest = pick(model, 4) ? client->lowest : base + pick(model, 40);
+    if (lowest > operation)
+        lowest = operation;
+    uint64_t found = 0, expected = 0;
+    int verdict = model_look(client, operation, lowest, &expected);
+    assert_int_equal(records_look(model->records, number, operation, lowest, &found), verdict);
+    assert_int_equal(found, expected);
+    if ((verdict == RECORDS_FRESH || verdict == RECORDS_AGAIN) && pick(model, 3)) {
+        client->versions[operation] = ++model->versions;
+        assert_int_equal(records_add(model->records, number, operation, model->versions), 0);
+    }
+}
+
+/* As a scan does it. */
+static void step_add(struct model *model, uint32_t number)
+{
+    struct model_client *client = &model->clients[number - 1];
+    uint32_t operation = 1 + pick(model, client->highest + 5);
+    if (operation >= MODEL_SPAN)
+        return;
+    uint64_t version = client->versions[operation];
+    if (!version)
+        version = ++model->versions;
+    assert_int_equal(records_add(model->records, number, operation, version), 0);
+    client->known = true;
+    if (operation < client->lowest)
+        return;
+    client->versions[operation] = version;
+    if (operation > client->highest)
+        client->highest = operation;
+}
+
+static void step_lowest(struct model *model, uint32_t number)
+{
+    struct model_client *client = &model->clients[number - 1];
+    bool gone = pick(model, 50) == 0 || client->highest > MODEL_SPAN - 10;
+    uint32_t lowest = gone ? UINT32_MAX : client->lowest + pick(model, 10);
+    records_lowest(model->records, number, lowest);
+    if (!client->known)
+        return;
+    if (gone) {
+        memset(client, 0, sizeof *client);
+        client->changed = true;
+    } else if (lowest > client->lowest) {
+        client->lowest = lowest;
+        client->changed = true;
+    }
+}
+
+static void told(void *context, uint32_t number, uint32_t lowest)
+{
+    struct model *model = context;
+    struct model_client *client = &model->clients[number - 1];
+    assert_true(number >= 1 && number <= MODEL_CLIENTS);
+    assert_true(client->changed);
+    assert_int_equal(lowest, client->known ? client->lowest : UINT32_MAX);
+    client->changed = false;
+}
+
+static void check_model(struct model *model)
+{
+    uint64_t needed = 0;
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < MODEL_CLIENTS; i++) {
+        known += model->clients[i].known;
+        for (uint32_t operation = model->clients[i].lowest; operation < MODEL_SPAN; operation++)
+            needed += model->clients[i].versions[operation] != 0;
+    }
+    assert_int_equal(records_clients(model->records), known);
+    assert_true(records_count(model->records) >= needed);
+    assert_true(records_bytes(model->records) < 2 * 1024 * 1024);
+    records_changed(model->records, told, model);
+    for (uint32_t i = 0; i < MODEL_CLIENTS; i++)
+        assert_false(model->clients[i].changed);
+}
+
+static void a_long_random_run_agrees_with_a_plain_model(void **state)
+{
+    static struct model model;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        print_message("# seed %llu\n", (unsigned long long)seed);
+        memset(&model, 0, sizeof model);
+        model.records = *state;
+        random_init(&model.random, seed);
+        for (uint32_t step = 0; step < 30000; step++) {
+            uint32_t number = 1 + pick(&model, MODEL_CLIENTS);
+            uint32_t kind = pick(&model, 20);
+            if (kind == 0)
+                step_lowest(&model, number);
+            else if (kind == 1)
+                step_add(&model, number);
+            else
+                step_look(&model, number);
+            if (step % 1000 == 0)
+                check_model(&model);
+        }
+        for (uint32_t number = 1; number <= MODEL_CLIENTS; number++)
+            records_lowest(model.records, number, UINT32_MAX);
+        assert_int_equal(records_count(model.records), 0);
+        records_fini(model.records);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        TEST(a_first_request_is_fresh_and_its_repeat_is_not),
+        TEST(a_repeat_of_what_took_effect_gets_its_version),
+        TEST(a_number_that_was_passed_over_is_no_fresh_one),
+        TEST(what_is_answered_is_forgotten_and_refused),
+        TEST(a_scan_brings_records_in_any_order_and_twice),
+        TEST(nobody_has_no_records),
+        TEST(a_walk_tells_of_what_rose_since_the_last),
+        TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new),
+        TEST(in_the_usual_case_memory_stays_as_it_is),
+        TEST(a_client_that_never_has_its_answers_meets_a_bound),
+        TEST(ten_thousand_clients_are_known_and_forgotten),
+        TEST(more_clients_than_there_is_room_for_are_refused_until_some_have_gone),
+        TEST(a_long_random_run_agrees_with_a_plain_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
