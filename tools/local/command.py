@@ -148,10 +148,10 @@ def parse(arguments):
         options.pm, options.pm_offset = options.pm
         if options.pm is not None:
             options.pm = os.path.abspath(options.pm) if options.pm else ""
-        settings.complete(options)
         for word in (options.fabric, options.coord):
             if word in NOT_IN_THIS_VERSION:
                 raise Usage(NOT_IN_THIS_VERSION[word])
+        settings.complete(options)
         if options.replicas > options.servers:
             raise Usage(
                 f"--replicas {options.replicas} needs as many servers, but --servers is "

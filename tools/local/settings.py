@@ -38,15 +38,15 @@ def read(directory):
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        missing = set(DEFAULTS) - set(found)
+        missing = set(DEFAULTS) - set(found if isinstance(found, dict) else ())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, TypeError):
-        missing = {"sense"}
+    except ValueError:
+        missing = set(DEFAULTS)
     if missing:
         raise Failure(
-            f"{path} is damaged or of another version (it lacks {', '.join(sorted(missing))}): "
-            "restore it, or name another directory with --dir (nothing was touched)"
+            f"{path} is damaged or of another version: it lacks {', '.join(sorted(missing))}; restore "
+            "it, or name another directory with --dir (nothing was touched)"
         )
     return {name: found[name] for name in DEFAULTS}
 
