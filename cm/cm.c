@@ -164,12 +164,19 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
                  action->tag);
         return;
     }
+    if (output->waiting_count > 0) { /* it changes with every server that joins */
+        struct letter *letter = letter_configuration(action->config, action->with_secret,
+                                                     output->waiting_for, output->waiting_count);
+        post(cm, action->connection, letter, action->tag, action->tag == 0);
+        letter_release(letter);
+        return;
+    }
     if (cm->letters_term != action->config->term)
         drop_letters(cm);
     cm->letters_term = action->config->term;
     struct letter **letter = &cm->letters[action->with_secret ? 1 : 0];
     if (!*letter)
-        *letter = letter_configuration(action->config, action->with_secret);
+        *letter = letter_configuration(action->config, action->with_secret, NULL, 0);
     post(cm, action->connection, *letter, action->tag, action->tag == 0);
 }
 
@@ -212,6 +219,9 @@ static void carry_out(struct cm *cm, const struct cm_output *output, const struc
         break;
     case CM_ACTION_FAILURE:
         post_failure(cm, action->connection, action->tag, action->error, action->detail);
+        break;
+    case CM_ACTION_WARN:
+        log_event(LOG_WARN, "possible_loss", "detail=\"%s\"", action->detail);
         break;
     case CM_ACTION_STOP:
         fail(cm, action->error, action->detail);
@@ -369,7 +379,9 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
     struct cm_join join = {.server = from->server,
                            .incarnation = from->incarnation,
                            .workers = from->workers,
-                           .block_limit = from->block_limit};
+                           .block_limit = from->block_limit,
+                           .data_cluster = from->data_cluster,
+                           .doubtful = from->doubtful};
     copy_text(join.address, sizeof join.address, from->address);
     copy_text(join.fabric, sizeof join.fabric, from->fabric);
     copy_text(join.durability, sizeof join.durability, from->durability);

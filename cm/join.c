@@ -27,6 +27,14 @@ bool join_is_right(const struct cm_join *join)
            text_is_right(join->durability, sizeof join->durability);
 }
 
+struct member join_member(const struct cm_join *join)
+{
+    struct member member = {
+        .server = join->server, .incarnation = join->incarnation, .workers = join->workers};
+    memcpy(member.address, join->address, sizeof member.address);
+    return member;
+}
+
 bool join_fits(const struct cm_join *join, const struct cm_join *other, char *why, size_t why_bytes)
 {
     const char *what = "fabric", *mine = join->fabric, *theirs = other->fabric;

@@ -19,10 +19,15 @@ struct cm_join {
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
     char fabric[CM_MAX_WORD_BYTES + 1];
     char durability[CM_MAX_WORD_BYTES + 1];
+    uint64_t data_cluster; /* the cluster whose data its PM holds; 0: it holds none */
+    bool doubtful;         /* that data may lack acknowledged writes */
 };
 
 /* Every number in range, no text empty or with control characters. */
 bool join_is_right(const struct cm_join *join);
+
+/* What a configuration says of the server that reported so. */
+struct member join_member(const struct cm_join *join);
 
 /* True if both servers can be in one cluster: same fabric, same durability. If not, a sentence
  * about it stands in `why`. */

@@ -35,13 +35,16 @@ static struct letter *letter_configuration_is(Rowan__ConfigurationIs *is)
     return letter_create(&message);
 }
 
-struct letter *letter_configuration(const struct cluster_config *config, bool with_secret)
+struct letter *letter_configuration(const struct cluster_config *config, bool with_secret,
+                                    const uint32_t *waiting_for, uint32_t waiting_count)
 {
     size_t bytes = cluster_encoded_bytes(config, with_secret);
     void *encoded = malloc(bytes);
     if (!encoded)
         return NULL;
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+    is.waiting_for = (uint32_t *)(uintptr_t)waiting_for;
+    is.n_waiting_for = waiting_count;
     is.configuration.data = encoded;
     is.configuration.len = cluster_encode(config, with_secret, encoded, bytes);
     struct letter *letter = letter_configuration_is(&is);

@@ -1,5 +1,5 @@
-/* state.c - the configuration manager's decisions: the first configuration, who gets it, client
- * ids.
+/* state.c - the configuration manager's decisions: when the first configuration is made and when
+ * the cluster is started again, who gets it, client ids.
  *
  * Invariants:
  *  S1 A configuration is in force only if it was read from the coordination service or a
@@ -11,42 +11,40 @@
  *     stored: another leader may have stored the very same bytes and be giving those ids out.
  *  S4 One READ or STORE is under way at a time.
  *  S5 The secret goes only to a connection whose Join named a member's incarnation.
+ *  S6 The roll has no member's incarnation in force, and nobody but those that the configuration in
+ *     force lists, or, without one, the options.
+ *  S7 A cold start is proposed only when every member is on the roll and no member is here: a server
+ *     that kept running is never replaced.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
  *            v                                                               |
  *   [reading] --CM_EVENT_READ--> [resting] --leads, and has a reason--> [storing]
- *       ^ ^                         |          (propose_first,               |
+ *       ^ ^                         |          (propose_start,               |
  *       | +--changed, won, an error-+           propose_block)               |
  *       +--------------- CM_EVENT_STORED: lost or unknown -------------------+
  */
 #include "cm/state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cm/first.h"
+#include "cm/ids.h"
+#include "cm/proposal.h"
+#include "cm/refusal.h"
+#include "cm/roll.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
-
-enum { FIRST_CLIENT_ID = 1 };
 
 struct connection {
     bool open;
     bool subscribed;      /* asked for the configuration: hears of later ones */
-    bool wants_id;        /* asked for a client id and has no answer yet */
-    uint32_t id_tag;      /* of that request */
-    uint32_t server;      /* that joined by it; 0: none */
+    bool member;          /* its Join named an incarnation that is in force */
+    uint32_t server;      /* that joined by it, a member or on the roll; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */
     uint64_t told_term;   /* of the newest configuration sent to it, or known to it */
-};
-
-/* A listed server that joined while there is no configuration. */
-struct candidate {
-    bool present;
-    uint32_t connection;
-    struct cm_join join;
 };
 
 /* A step sends a connection at most a reply, a refusal, an id and a configuration. */
@@ -59,21 +57,20 @@ struct cm_state {
     bool must_read; /* what we know of the stored value may be old */
     bool reading, storing;
 
-    struct cluster_config *config;   /* in force */
-    uint64_t version;                /* of the stored value that it is; 0: none stored */
-    struct cluster_config *proposal; /* while storing */
+    struct cluster_config *config; /* in force */
+    uint64_t version;              /* of the stored value that it is; 0: none stored */
+    struct proposal proposal;      /* while storing */
 
-    uint32_t next_id, end_id; /* client ids that are ours to give: next_id up to below end_id */
-    uint32_t wanting;         /* connections that want an id */
-    uint32_t id_cursor;       /* the one to look at first, so that all get their turn */
-
-    struct candidate candidates[CLUSTER_MAX_MEMBERS]; /* as options.servers */
+    struct ids ids;
+    struct roll roll; /* S6: servers that wait for a configuration which names them */
+    uint32_t here;    /* connections of members */
     struct connection connections[CM_MAX_CONNECTIONS];
     uint32_t connection_limit; /* above the highest ever opened */
 
     struct cm_output output;
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
-    char detail[CM_MAX_DETAIL_BYTES + 1];
+    char detail[CM_MAX_DETAIL_BYTES + 1];  /* of a refusal or a stop: one a step */
+    char warning[CM_MAX_DETAIL_BYTES + 1]; /* of CM_ACTION_WARN */
     struct cm_action actions[MAX_ACTIONS];
 };
 
@@ -110,7 +107,7 @@ void cm_state_destroy(struct cm_state *state)
 {
     if (!state)
         return;
-    cluster_release(state->proposal);
+    cluster_release(state->proposal.config);
     cluster_release(state->config);
     free(state);
 }
@@ -174,77 +171,94 @@ static void tell(struct cm_state *state, uint32_t connection, uint32_t tag)
     action->config = state->config;
     if (!state->config)
         return;
-    action->with_secret = peer->server != 0; /* S5: install and join checked its incarnation */
+    action->with_secret = peer->member; /* S5 */
     peer->told_term = state->config->term;
 }
 
 /* --- client ids --- */
 
-static void serve_id(struct cm_state *state, uint32_t connection)
-{
-    state->connections[connection].wants_id = false;
-    ASSERT(state->wanting > 0);
-    state->wanting--;
-}
-
-/* The next connection that wants an id, in turn. */
-static uint32_t next_wanting(struct cm_state *state)
-{
-    ASSERT(state->wanting > 0);
-    while (!state->connections[state->id_cursor % state->connection_limit].wants_id)
-        state->id_cursor++;
-    return state->id_cursor % state->connection_limit;
-}
-
 static void give_ids(struct cm_state *state)
 {
-    while (state->wanting > 0 && state->next_id < state->end_id) {
-        uint32_t connection = next_wanting(state);
-        uint32_t tag = state->connections[connection].id_tag;
-        answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = state->next_id++;
-        serve_id(state, connection);
-    }
+    uint32_t connection, tag, id;
+    while (ids_give(&state->ids, &connection, &tag, &id))
+        answer(state, CM_ACTION_CLIENT_ID, connection, tag)->client_id = id;
 }
 
 static void fail_ids(struct cm_state *state, int error, const char *detail)
 {
-    while (state->wanting > 0) {
-        uint32_t connection = next_wanting(state);
-        refuse(state, connection, state->connections[connection].id_tag, error, detail);
-        serve_id(state, connection);
-    }
+    uint32_t connection, tag;
+    while (ids_turn(&state->ids, &connection, &tag))
+        refuse(state, connection, tag, error, detail);
 }
 
 /* --- what is in force --- */
 
-static const char restarted[] =
-    "a server that restarted cannot rejoin in this version: its place belongs to the process that "
-    "the configuration names; start a new cluster";
-
-/* The server's Join names the incarnation that the configuration in force names. */
-static bool is_member(const struct cm_state *state, uint32_t server, uint64_t incarnation)
+static void dismiss(struct cm_state *state, uint32_t connection, const char *detail)
 {
-    const struct member *member = cluster_member(state->config, server);
-    return member && member->incarnation == incarnation;
+    struct connection *peer = &state->connections[connection];
+    roll_remove_connection(&state->roll, connection);
+    peer->server = 0;
+    refuse(state, connection, peer->join_tag, ROWAN_EREFUSED, detail);
+}
+
+/* After a change of what is in force: who is a member now, who waits on (S6), who is neither. */
+static void sort_servers(struct cm_state *state)
+{
+    state->here = 0;
+    for (uint32_t i = 0; i < state->connection_limit; i++) {
+        struct connection *peer = &state->connections[i];
+        if (peer->server == 0)
+            continue;
+        const struct candidate *candidate = roll_find(&state->roll, peer->server);
+        bool waits = candidate && candidate->connection == i;
+        peer->member = refusal_is_member(state->config, peer->server, peer->incarnation);
+        if (peer->member) {
+            state->here++;
+            roll_remove_connection(&state->roll, i);
+            continue;
+        }
+        const char *why = waits ? refusal_unfit(state->config, &candidate->join) : refusal_replaced;
+        if (why)
+            dismiss(state, i, why);
+    }
+}
+
+static uint32_t count_doubtful(const struct cluster_config *config, uint32_t *first)
+{
+    uint32_t count = 0;
+    for (uint32_t i = config ? config->shard_count : 0; i > 0; i--) {
+        if (!config->shards[i - 1].doubtful)
+            continue;
+        *first = config->shards[i - 1].id;
+        count++;
+    }
+    return count;
+}
+
+static void warn_of_doubt(struct cm_state *state, const struct cluster_config *before)
+{
+    uint32_t first = 0, unused;
+    uint32_t count = count_doubtful(state->config, &first);
+    if (count <= count_doubtful(before, &unused))
+        return;
+    snprintf(state->warning, sizeof state->warning,
+             "possible loss: %u shards, the first of them %u, were started from data that may lack "
+             "acknowledged writes, because every machine that held them restarted and their "
+             "durability was not fence; rowan status goes on showing it",
+             count, first);
+    act(state, CM_ACTION_WARN)->detail = state->warning;
 }
 
 /* Puts `config`, which is stored as `version`, in force (S1); takes over the caller's reference. */
 static void install(struct cm_state *state, struct cluster_config *config, uint64_t version)
 {
     ASSERT(!state->config || config->term > state->config->term); /* S2 */
-    cluster_release(state->config);
+    struct cluster_config *before = state->config;
     state->config = config;
     state->version = version;
-    for (uint32_t i = 0; i < state->options.server_count; i++)
-        state->candidates[i].present = false;
-
-    for (uint32_t i = 0; i < state->connection_limit; i++) {
-        struct connection *peer = &state->connections[i];
-        if (peer->server == 0 || is_member(state, peer->server, peer->incarnation))
-            continue;
-        peer->server = 0;
-        refuse(state, i, peer->join_tag, ROWAN_EREFUSED, restarted);
-    }
+    warn_of_doubt(state, before);
+    cluster_release(before);
+    sort_servers(state);
 }
 
 /* What the coordination service holds becomes what is in force, unless it is known already. */
@@ -273,71 +287,78 @@ static void adopt(struct cm_state *state, struct cluster_config *config, uint64_
 
 /* --- proposals --- */
 
-static void store(struct cm_state *state, struct cluster_config *proposal)
+static void store(struct cm_state *state, const struct proposal *proposal)
 {
-    ASSERT(!state->storing && !state->reading && !state->proposal); /* S4 */
-    state->proposal = proposal;
+    ASSERT(!state->storing && !state->reading && !state->proposal.config); /* S4 */
+    state->proposal = *proposal;
     state->storing = true;
     struct cm_action *action = act(state, CM_ACTION_STORE);
-    action->config = proposal;
+    action->config = proposal->config;
     action->expected_version = state->version;
 }
 
-static bool all_joined(const struct cm_state *state)
+/* Server number i of those that a configuration waits for. */
+static uint32_t listed(const struct cm_state *state, uint32_t i)
 {
-    for (uint32_t i = 0; i < state->options.server_count; i++) {
-        if (!state->candidates[i].present)
-            return false;
-    }
-    return true;
+    return state->config ? state->config->members[i].server : state->options.servers[i];
 }
 
-/* Every change reserves a block of ids, so the first clients cost no second change. When memory is
- * short nothing is proposed; the servers' next Join tries again. */
-static void propose_first(struct cm_state *state)
+static uint32_t listed_count(const struct cm_state *state)
 {
-    const struct cm_state_options *options = &state->options;
-    struct first_wish wish = {.cluster = options->cluster,
-                              .block_limit = UINT32_MAX,
-                              .replicas = options->replicas,
-                              .shards = options->shards,
-                              .next_client_id = FIRST_CLIENT_ID + CM_CLIENT_ID_BLOCK};
-    memcpy(wish.secret, options->secret, sizeof wish.secret);
+    return state->config ? state->config->member_count : state->options.server_count;
+}
 
-    struct member members[CLUSTER_MAX_MEMBERS] = {0};
-    for (uint32_t i = 0; i < options->server_count; i++) {
-        const struct cm_join *join = &state->candidates[i].join;
-        members[i].server = join->server;
-        members[i].incarnation = join->incarnation;
-        members[i].workers = join->workers;
-        memcpy(members[i].address, join->address, sizeof members[i].address);
-        if (join->block_limit < wish.block_limit)
-            wish.block_limit = join->block_limit;
+/* Fills `missing` with those that are not on the roll. */
+static uint32_t call_the_roll(const struct cm_state *state, uint32_t *missing)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < listed_count(state); i++) {
+        if (!roll_find(&state->roll, listed(state, i)))
+            missing[count++] = listed(state, i);
     }
+    return count;
+}
 
-    struct cluster_config *proposal;
-    int error = first_place(&wish, members, options->server_count, &proposal);
-    ASSERT(error != ROWAN_EINVALID); /* options_are_right and join_is_right made sure */
+/* Does the cluster wait to be started, for the first time or again? */
+static bool awaits_start(const struct cm_state *state)
+{
+    return !state->config || (state->here == 0 && state->roll.count > 0);
+}
+
+/* When memory is short nothing is proposed; the servers' next Join tries again. */
+static void propose_start(struct cm_state *state)
+{
+    struct proposal proposal;
+    int error = state->config ? proposal_cold(state->config, &state->roll, &proposal, state->detail,
+                                              sizeof state->detail)
+                              : proposal_first(&state->options, &state->roll, &proposal);
     if (!error)
-        store(state, proposal);
+        store(state, &proposal);
+    else if (error != ROWAN_ENOMEM)
+        stop(state, error, state->detail);
 }
 
 static void propose_block(struct cm_state *state)
 {
-    uint32_t next = state->config->next_client_id;
-    if (next > UINT32_MAX - CM_CLIENT_ID_BLOCK) {
-        fail_ids(state, ROWAN_ETOOMANY, "this cluster has given out all its client ids");
-        return;
+    struct proposal proposal;
+    int error = proposal_block(state->config, &proposal);
+    if (!error)
+        store(state, &proposal);
+    else if (error == ROWAN_ETOOMANY)
+        fail_ids(state, error, "this cluster has given out all its client ids");
+    else
+        fail_ids(state, error, "the configuration manager is out of memory");
+}
+
+/* S7: a member is here, so there is no cold start to wait for. Not while one is being stored: it
+ * was right when it was proposed, and its outcome decides who is a member. */
+static void dismiss_waiting(struct cm_state *state)
+{
+    for (uint32_t i = 0; state->roll.count > 0 && i < state->connection_limit; i++) {
+        const struct connection *peer = &state->connections[i];
+        if (peer->open && peer->server != 0 && !peer->member)
+            dismiss(state, i, refusal_restarted);
     }
-    struct cluster_config *proposal = cluster_copy(state->config);
-    if (!proposal) {
-        fail_ids(state, ROWAN_ENOMEM, "the configuration manager is out of memory");
-        return;
-    }
-    proposal->term++;
-    proposal->next_client_id =
-        (next < FIRST_CLIENT_ID ? FIRST_CLIENT_ID : next) + CM_CLIENT_ID_BLOCK;
-    store(state, proposal);
 }
 
 /* After every event: gives what can be given, then starts what has to be started. */
@@ -348,11 +369,14 @@ static void advance(struct cm_state *state)
     give_ids(state);
     for (uint32_t i = 0; state->config && i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];
-        if (peer->open && (peer->server != 0 || peer->subscribed) &&
+        if (peer->open && (peer->member || peer->subscribed) &&
             peer->told_term < state->config->term)
             tell(state, i, 0);
     }
 
+    if (state->here > 0 && !state->storing)
+        dismiss_waiting(state);
+    uint32_t missing[CLUSTER_MAX_MEMBERS];
     if (state->reading || state->storing)
         return;
     if (state->must_read) {
@@ -361,9 +385,9 @@ static void advance(struct cm_state *state)
         act(state, CM_ACTION_READ);
     } else if (!state->leads) {
         return;
-    } else if (!state->config && all_joined(state)) {
-        propose_first(state);
-    } else if (state->config && state->wanting > 0) {
+    } else if (awaits_start(state) && call_the_roll(state, missing) == 0) {
+        propose_start(state);
+    } else if (state->config && state->ids.wanting > 0) {
         propose_block(state);
     }
 }
@@ -388,21 +412,18 @@ static bool on_read(struct cm_state *state, const struct cm_event *event)
 
 static bool on_stored(struct cm_state *state, const struct cm_event *event)
 {
-    ASSERT(state->storing && state->proposal);
-    struct cluster_config *proposal = state->proposal;
+    ASSERT(state->storing && state->proposal.config);
+    struct proposal proposal = state->proposal;
     state->storing = false;
-    state->proposal = NULL;
+    state->proposal = (struct proposal){0};
 
     if (!event->error) {
-        install(state, proposal, event->version);
-        if (state->leads) { /* S3 */
-            ASSERT(state->next_id == state->end_id);
-            state->end_id = proposal->next_client_id;
-            state->next_id = state->end_id - CM_CLIENT_ID_BLOCK;
-        }
+        if (state->leads && proposal.first_id != proposal.end_id) /* S3 */
+            ids_grant(&state->ids, proposal.first_id, proposal.end_id);
+        install(state, proposal.config, event->version);
         return true;
     }
-    cluster_release(proposal);
+    cluster_release(proposal.config);
     state->must_read = true;
     if (event->error == ROWAN_EVERSION || event->error == ROWAN_EUNKNOWN)
         return true;
@@ -418,7 +439,7 @@ static void on_leader(struct cm_state *state, bool leader)
     if (leader)
         state->must_read = true;
     else
-        state->next_id = state->end_id = 0;
+        ids_grant(&state->ids, 0, 0);
 }
 
 static void on_opened(struct cm_state *state, uint32_t connection)
@@ -429,57 +450,14 @@ static void on_opened(struct cm_state *state, uint32_t connection)
         state->connection_limit = connection + 1;
 }
 
-/* A server that goes away before the first configuration is waited for again. */
+/* A server that waited is waited for again. */
 static void on_closed(struct cm_state *state, uint32_t connection)
 {
-    if (state->connections[connection].wants_id)
-        serve_id(state, connection);
-    state->connections[connection].open = false;
-    state->connections[connection].subscribed = false;
-    state->connections[connection].server = 0;
-    for (uint32_t i = 0; i < state->options.server_count; i++) {
-        if (state->candidates[i].connection == connection)
-            state->candidates[i].present = false;
-    }
-}
-
-/* Against all that are here; if one differs, state->detail says how. */
-static bool fits_the_others(struct cm_state *state, const struct cm_join *join)
-{
-    for (uint32_t i = 0; i < state->options.server_count; i++) {
-        const struct candidate *other = &state->candidates[i];
-        if (other->present && other->join.server != join->server &&
-            !join_fits(join, &other->join, state->detail, sizeof state->detail))
-            return false;
-    }
-    return true;
-}
-
-/* Why the server may not join, or NULL. */
-static const char *join_refusal(struct cm_state *state, uint32_t connection,
-                                const struct cm_join *join, struct candidate *candidate)
-{
-    if (state->config) {
-        if (!cluster_member(state->config, join->server))
-            return "the server's number is not among the servers of this cluster";
-        return is_member(state, join->server, join->incarnation) ? NULL : restarted;
-    }
-    if (!candidate)
-        return "the server's number is not in the list that the configuration manager was "
-               "started with (cluster-servers)";
-    if (candidate->present && candidate->connection != connection &&
-        candidate->join.incarnation != join->incarnation)
-        return "another running server has this number; each needs its own";
-    return fits_the_others(state, join) ? NULL : state->detail;
-}
-
-static struct candidate *find_candidate(struct cm_state *state, uint32_t server)
-{
-    for (uint32_t i = 0; i < state->options.server_count; i++) {
-        if (state->options.servers[i] == server)
-            return &state->candidates[i];
-    }
-    return NULL;
+    struct connection *peer = &state->connections[connection];
+    ids_forget(&state->ids, connection);
+    roll_remove_connection(&state->roll, connection);
+    state->here -= peer->member;
+    *peer = (struct connection){0};
 }
 
 static void on_join(struct cm_state *state, const struct cm_event *event)
@@ -497,8 +475,13 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                "another server joined by this connection");
         return;
     }
-    struct candidate *candidate = find_candidate(state, join->server);
-    const char *refusal = join_refusal(state, event->connection, join, candidate);
+    const struct refusal_case of = {.options = &state->options,
+                                    .config = state->config,
+                                    .roll = &state->roll,
+                                    .here = state->here,
+                                    .connection = event->connection,
+                                    .join = join};
+    const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
     if (refusal) {
         refuse(state, event->connection, event->tag, ROWAN_EREFUSED, refusal);
         return;
@@ -507,12 +490,15 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;
-    if (!state->config) {
-        candidate->present = true;
-        candidate->connection = event->connection;
-        candidate->join = *join;
+    state->here -= peer->member;
+    peer->member = refusal_is_member(state->config, join->server, join->incarnation);
+    state->here += peer->member;
+    if (peer->member) {
+        tell(state, event->connection, event->tag);
+    } else {
+        roll_add(&state->roll, event->connection, join);
+        answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
     }
-    tell(state, event->connection, event->tag);
 }
 
 static void on_get_configuration(struct cm_state *state, const struct cm_event *event)
@@ -530,15 +516,12 @@ static void on_get_configuration(struct cm_state *state, const struct cm_event *
 
 static void on_new_client_id(struct cm_state *state, const struct cm_event *event)
 {
-    struct connection *peer = &state->connections[event->connection];
-    if (peer->wants_id) {
+    if (ids_wants(&state->ids, event->connection)) {
         refuse(state, event->connection, event->tag, ROWAN_EBUSY,
                "the connection has asked for a client id already and has no answer yet");
         return;
     }
-    peer->wants_id = true;
-    peer->id_tag = event->tag;
-    state->wanting++;
+    ids_want(&state->ids, event->connection, event->tag);
 }
 
 /* Handles the event; false: nothing may be started because of it. */
@@ -589,10 +572,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     if (handle(state, event))
         advance(state);
 
-    state->output.waiting_count = 0;
-    for (uint32_t i = 0; !state->config && i < state->options.server_count; i++) {
-        if (!state->candidates[i].present)
-            state->waiting_for[state->output.waiting_count++] = state->options.servers[i];
-    }
+    state->output.waiting_count =
+        awaits_start(state) ? call_the_roll(state, state->waiting_for) : 0;
     return &state->output;
 }

@@ -12,12 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cm/ids.h"
 #include "cm/join.h"
 #include "common/cluster/cluster.h"
 
 enum {
-    CM_MAX_CONNECTIONS = 4096,
-    CM_CLIENT_ID_BLOCK = 1024, /* ids reserved by one change of the configuration */
     CM_MAX_DETAIL_BYTES = 255, /* of a sentence */
 };
 
@@ -64,11 +63,12 @@ enum cm_action_kind {
     CM_ACTION_READ,          /* read the stored value; answer CM_EVENT_READ */
     CM_ACTION_STORE,         /* compare-and-set: `config` if the stored version is
                                 `expected_version`; answer CM_EVENT_STORED */
-    CM_ACTION_CONFIGURATION, /* send ConfigurationIs with `config` (NULL: none, but the output's
-                                waiting_for), the secret only if `with_secret`. tag 0 if nobody
+    CM_ACTION_CONFIGURATION, /* send ConfigurationIs with `config` (NULL: none) and the output's
+                                waiting_for, the secret only if `with_secret`. tag 0 if nobody
                                 asked */
     CM_ACTION_CLIENT_ID,     /* send ClientIdIs */
     CM_ACTION_FAILURE,       /* send Failure: error, detail */
+    CM_ACTION_WARN,          /* log `detail`, a sentence */
     CM_ACTION_STOP,          /* the CM cannot go on: error, detail. No further event */
 };
 
@@ -88,7 +88,8 @@ struct cm_action {
 struct cm_output {
     uint32_t count;
     const struct cm_action *actions;
-    uint32_t waiting_count; /* servers that have not joined, while there is no configuration */
+    uint32_t waiting_count; /* servers that have not joined, while there is no configuration, or
+                               a cold start is awaited */
     const uint32_t *waiting_for;
 };
 

@@ -51,6 +51,7 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
 static void link_closed(struct control *control, struct link *link)
 {
     control_admin_forget(control, link);
+    control_tail_forget(control, link);
     if (link->previous)
         link->previous->next = link->next;
     else
@@ -68,7 +69,7 @@ static void link_ended(struct control *control, struct link *link)
     link_closed(control, link);
 }
 
-int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
 {
     size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
     uint8_t *buffer = malloc(room);
@@ -76,6 +77,12 @@ int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *m
     struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     int error = bytes ? fabric_send(link->conn, &iov, 1, FABRIC_COPY, 0) : ROWAN_ENOMEM;
     free(buffer);
+    return error;
+}
+
+int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    int error = control_try_send(link, tag, message);
     if (error && error != ROWAN_ECLOSED)
         log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
     return error;
@@ -144,6 +151,8 @@ static bool take_notes(struct control *control, struct inbox *outbox)
     while (note_pop(outbox, &note)) {
         if (note.kind == NOTE_FETCH) {
             ask_for(control, &note.fetch);
+        } else if (note.kind == NOTE_TAIL) {
+            control_tail_done(note.tail);
         } else {
             ASSERT(note.kind == NOTE_DIGEST);
             control_admin_done(control, note.job);
@@ -159,7 +168,8 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     control->now_ns = now_ns;
     if (control->start_ns == 0)
         control->start_ns = now_ns;
-    bool busy = control_config_poll(control, wake_ns);
+    control_config_poll(control, wake_ns);
+    bool busy = control_open_poll(control, wake_ns);
 
     struct fabric_event events[CONTROL_EVENTS];
     unsigned count = fabric_poll(control->endpoint, now_ns, events, CONTROL_EVENTS);
@@ -173,6 +183,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= take_notes(control, digest_outbox(control->digests[i]));
     if (control->zone)
         busy |= control_zone_poll(control);
+    busy |= control_tail_poll(control, wake_ns);
     fabric_flush(control->endpoint);
     return busy ? POLL_BUSY : POLL_IDLE;
 }
@@ -190,6 +201,9 @@ int control_create(struct server_common *common, const struct control_options *o
     control->cm = strdup(options->cm);
     control->address = strdup(options->address);
     int error = control->cm && control->address ? 0 : ROWAN_ENOMEM;
+    if (error)
+        goto fail;
+    error = control_open_look(control);
     if (error)
         goto fail;
     error = fabric_endpoint_open(common->fabric, options->workers, &control->endpoint);
@@ -214,6 +228,8 @@ void control_destroy(struct control *control)
     while (control->links)
         link_closed(control, control->links);
     control_zone_close(control);
+    control_open_close(control);
+    control_tail_close(control);
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);

@@ -20,10 +20,11 @@ struct control_options {
     uint32_t workers, digests;
     uint32_t reactors;         /* threads; reported only */
     uint32_t landing_segments; /* posted at a time, 2 to 1024 */
+    uint8_t boot_id[STORE_BOOT_ID_BYTES];
 };
 
-/* `workers` and `digests` are borrowed and outlive the role. Errors: ROWAN_ENOMEM and those of
- * fabric_endpoint_open. */
+/* `workers` and `digests` are borrowed and outlive the role. Errors: ROWAN_ENOMEM; those
+ * of fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: the PM cannot be this server's. */
 int control_create(struct server_common *common, const struct control_options *options,
                    struct worker **workers, struct digest **digests, struct control **out);
 void control_destroy(struct control *control);

@@ -30,6 +30,7 @@ static void fill_shard_status(const struct shard_state *shard, Rowan__ShardStatu
     row->index_bytes = index_bytes(shard->index);
     row->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
     row->recovering = atomic_load_explicit(&shard->recovering, memory_order_relaxed);
+    row->lost = atomic_load_explicit(&shard->lost, memory_order_relaxed);
     row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
 }
 
@@ -205,7 +206,9 @@ void control_admin_message(struct control *control, struct link *link, uint32_t 
         send_status(control, link, tag);
         return;
     }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST)
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL)
+        error = control_tail_ask(control, link, tag, message->get_tail);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST)
         error = start_digest(control, link, tag, message->get_digest->shard);
     if (error)
         send_failure(link, tag, error);

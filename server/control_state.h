@@ -1,6 +1,6 @@
 /* control_state.h - the inside of the control role, shared by control.c (the role and its
- * connections), control_zone.c (the backup log), control_config.c (the CM and the configuration)
- * and control_admin.c (status and digests). */
+ * connections), control_zone.c (the backup log), control_config.c (the CM and the configuration),
+ * control_open.c (the start) and control_admin.c (status and digests). */
 #ifndef SERVER_CONTROL_STATE_H
 #define SERVER_CONTROL_STATE_H
 
@@ -8,15 +8,18 @@
 #include "common/cluster/control.h"
 #include "server/control.h"
 #include "server/note.h"
+#include "server/recover.h"
 
 enum {
     CONTROL_EVENTS = 64,
     CONTROL_MAX_LINKS = 4096,
     CONTROL_MAX_JOBS = 64,
+    CONTROL_MAX_TAILS = 64,
     CONTROL_REPLY_BYTES = 4096, /* of replies without lists */
 };
 
-#define CONTROL_CM_RETRY_NS (100 * NS_PER_MS)
+#define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
+#define CONTROL_JOIN_AGAIN_NS (500 * NS_PER_MS)
 
 /* A passive connection: a peer's worker, a client, a tool. */
 struct link {
@@ -27,6 +30,16 @@ struct link {
     bool told_full;          /* what it was told */
     struct link *next, *previous;
 };
+
+/* What the PM held when the server started. */
+struct control_data {
+    uint64_t cluster; /* 0: it was never formatted */
+    bool had_run;     /* a run came to its record */
+    bool rebooted;    /* the host was restarted since */
+    bool doubtful;    /* it may lack acknowledged writes; until all shards are united */
+};
+
+enum control_opening { OPENING_NOTHING, OPENING_FORMAT, OPENING_RECOVER, OPENING_RUN };
 
 struct control {
     struct server_common *common;
@@ -40,10 +53,18 @@ struct control {
     /* control_config.c */
     struct fabric_conn *cm_conn; /* NULL: not connected and not trying */
     bool cm_connected;
+    bool joined; /* by this connection: the CM sent a configuration */
+    uint64_t join_again_ns;
     uint64_t cm_retry_ns;
     struct cluster_config *config; /* NULL: none yet */
-    struct cluster_config *coming; /* the first one, while the store is being formatted */
+    struct cluster_config *coming; /* the first one, while the server is opening */
+
+    /* control_open.c */
+    struct control_data data;
+    enum control_opening opening;
     struct store_format format;
+    struct recover *recover;
+    struct pm_ticket run_ticket;
     struct shard_state **shards; /* by position in the first configuration; NULL: not here */
 
     /* control_zone.c */
@@ -61,6 +82,7 @@ struct control {
     uint32_t link_count;
     struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at the shards' owners, who free what never comes
                                                   back; NULL: free */
+    struct tail_job *tails[CONTROL_MAX_TAILS]; /* the same for these */
 };
 
 /* --- control.c --- */
@@ -68,6 +90,9 @@ struct control {
 /* Sends a control message; one that finds no room is dropped, with a line in the log. Errors: those
  * of fabric_send, ROWAN_ENOMEM. */
 int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
+
+/* The same, for who tries again: one that finds no room leaves no line. */
+int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* --- control_zone.c --- */
 
@@ -83,9 +108,21 @@ void control_zone_close(struct control *control);
 
 /* --- control_config.c --- */
 
-/* True if the first configuration took effect. */
-bool control_config_poll(struct control *control, uint64_t *wake_ns);
+void control_config_poll(struct control *control, uint64_t *wake_ns);
 void control_config_event(struct control *control, const struct fabric_event *event);
+/* The configuration in force, to all workers. */
+int control_config_hand_out(struct control *control);
+
+/* --- control_open.c --- */
+
+/* Reads whose data the PM holds. Errors: those of store_read_identity and store_read_run;
+ * ROWAN_ECLUSTER: another server's. */
+int control_open_look(struct control *control);
+/* The first configuration, whose reference is taken over. */
+void control_open_start(struct control *control, struct cluster_config *config);
+/* One step. True if it did something, or has more to do at once. */
+bool control_open_poll(struct control *control, uint64_t *wake_ns);
+void control_open_close(struct control *control);
 
 /* --- control_admin.c --- */
 
@@ -95,5 +132,17 @@ void control_admin_message(struct control *control, struct link *link, uint32_t 
 /* A walk came back from its owner. */
 void control_admin_done(struct control *control, struct digest_job *job);
 void control_admin_forget(struct control *control, const struct link *link);
+
+/* --- control_tail.c --- */
+
+/* A question from a link. Errors: ROWAN_EAGAIN (not ready for it), ENOMEM: ask again. */
+int control_tail_ask(struct control *control, struct link *link, uint32_t tag,
+                     const Rowan__GetTail *question);
+/* It came back from its owner. */
+void control_tail_done(struct tail_job *job);
+/* Sends answers; lowers *wake_ns while one finds no room. True if one went. */
+bool control_tail_poll(struct control *control, uint64_t *wake_ns);
+void control_tail_forget(struct control *control, const struct link *link);
+void control_tail_close(struct control *control);
 
 #endif

@@ -56,6 +56,7 @@ struct digest {
     bool join_ready;
     struct log log; /* of joined entries */
     struct digest_jobs jobs;
+    struct tail_jobs tails;
     uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
     uint64_t look_ns;       /* when */
     bool stuck;             /* in front of a block that found no space or memory (D2) */
@@ -90,45 +91,13 @@ static int apply(struct digest *digest, struct shard_state *shard,
     return 0;
 }
 
-static bool is_contiguous(const struct digest *digest, const struct join_entry *entry,
-                          const struct entry_header *header)
-{
-    const struct entry_format *format = &digest->common->format;
-    for (uint32_t block = 0; block + 1u < entry->blocks; block++) {
-        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
-        if (entry->offsets[block + 1] != entry->offsets[block] + bytes)
-            return false;
-    }
-    return store_segment_of(digest->common->store, entry->offsets[0]) ==
-           store_segment_of(digest->common->store, entry->offsets[entry->blocks - 1]);
-}
-
-/* Copies the blocks one behind the other into the role's own log. Errors: ROWAN_EFULL. */
-static int copy_blocks(struct digest *digest, const struct join_entry *entry,
-                       const struct entry_header *header, uint64_t *offset)
-{
-    const struct entry_format *format = &digest->common->format;
-    struct pm *pm = digest->common->pm;
-    int error = log_reserve(&digest->log,
-                            entry_bytes(format, header->key_bytes, header->value_bytes), offset);
-    if (error)
-        return error;
-    uint64_t to = *offset;
-    for (uint32_t block = 0; block < entry->blocks; block++) {
-        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
-        pm_store(pm, to, pm_at(pm, entry->offsets[block]), bytes);
-        to += bytes;
-    }
-    return 0;
-}
-
 static int apply_joined(struct digest *digest, struct shard_state *shard,
                         const struct entry_header *header, struct join_entry *entry)
 {
     uint64_t offset = entry->offsets[0];
     int error = 0;
-    if (!is_contiguous(digest, entry, header))
-        error = copy_blocks(digest, entry, header, &offset);
+    if (!join_is_contiguous(entry, &digest->common->format, header))
+        error = join_copy(entry, &digest->common->format, header, &digest->log, &offset);
     if (!error)
         error = apply(digest, shard, header, offset);
     if (!error)
@@ -145,6 +114,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
         return;
     atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
     dense_settle(&shard->dense, version_epoch(version));
+    tail_clear(&shard->tail); /* the union of this epoch is over */
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !dense_hole(&shard->dense, version, &first, &last))
         return;
@@ -229,7 +199,8 @@ static int take_block(struct digest *digest, const struct entry_header *header, 
         return 0;
     }
     struct shard_state *shard = digest->shards[header->shard];
-    if (!shard || version_epoch(header->version) < shard->epoch ||
+    if (!shard || version_epoch(header->version) < shard->first_epoch ||
+        version_epoch(header->version) > shard->epoch ||
         (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
         return 0;
     if (header->blocks == 1)
@@ -371,6 +342,9 @@ static void take_notes(struct digest *digest)
             take_shard(digest, note.shard);
         } else if (note.kind == NOTE_SEGMENT) {
             take_segment(digest, note.segment);
+        } else if (note.kind == NOTE_TAIL) {
+            tail_jobs_add(&digest->tails, note.tail, digest->shards[note.tail->shard],
+                          digest->common->pm, &digest->common->format);
         } else {
             ASSERT(note.kind == NOTE_DIGEST);
             digest_jobs_add(&digest->jobs, note.job, digest->shards[note.job->shard]);
@@ -412,6 +386,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     bool busy = scan_some(digest);
     if (digest->missing) /* it may be in what was passed over (D4) */
         busy |= look_back(digest) || ask_for_missing(digest, wake_ns);
+    busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
     busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
                              &digest->common->format);
     plan_look(digest, busy, now_ns, wake_ns);
@@ -452,6 +427,7 @@ void digest_destroy(struct digest *digest)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(digest->shards[id]);
     digest_jobs_drop(&digest->jobs);
+    tail_jobs_drop(&digest->tails);
     if (digest->join_ready)
         join_fini(&digest->join);
     free(digest);

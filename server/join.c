@@ -61,3 +61,33 @@ void join_remove(struct join_entry *entry)
     entry->found = 0;
     entry->blocks = 0;
 }
+
+bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
+                        const struct entry_header *header)
+{
+    for (uint32_t block = 0; block + 1u < entry->blocks; block++) {
+        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
+        if (entry->offsets[block + 1] != entry->offsets[block] + bytes)
+            return false;
+    }
+    /* Segments are aligned to their size. */
+    return entry->offsets[0] / STORE_SEGMENT_BYTES ==
+           entry->offsets[entry->blocks - 1] / STORE_SEGMENT_BYTES;
+}
+
+int join_copy(const struct join_entry *entry, const struct entry_format *format,
+              const struct entry_header *header, struct log *log, uint64_t *offset)
+{
+    struct pm *pm = store_pm(log->store);
+    int error =
+        log_reserve(log, entry_bytes(format, header->key_bytes, header->value_bytes), offset);
+    if (error)
+        return error;
+    uint64_t to = *offset;
+    for (uint32_t block = 0; block < entry->blocks; block++) {
+        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
+        pm_store(pm, to, pm_at(pm, entry->offsets[block]), bytes);
+        to += bytes;
+    }
+    return 0;
+}

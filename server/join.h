@@ -9,10 +9,12 @@
 #ifndef SERVER_JOIN_H
 #define SERVER_JOIN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/entry/entry.h"
 #include "common/fabric/fabric.h"
+#include "server/log.h"
 
 enum { JOIN_ENTRIES = 2 * FABRIC_MAX_ZONE_SENDERS };
 
@@ -39,5 +41,13 @@ void join_fini(struct join *join);
  * until join_remove), else NULL. */
 struct join_entry *join_add(struct join *join, const struct entry_header *header, uint64_t offset);
 void join_remove(struct join_entry *entry);
+
+/* Of an entry whose blocks are all there; `header` is that of one of them. join_is_contiguous: do
+ * they lie one behind the other in one segment? join_copy: copies them so into `log`; stored, not
+ * fenced. Errors: ROWAN_EFULL. */
+bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
+                        const struct entry_header *header);
+int join_copy(const struct join_entry *entry, const struct entry_format *format,
+              const struct entry_header *header, struct log *log, uint64_t *offset);
 
 #endif

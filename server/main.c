@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -31,7 +32,7 @@ static const struct config_key keys[] = {
     {"server", CONFIG_U64, FIELD(server), NULL, 1, 65535, NULL, "this server's number"},
     {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL, "fabric address of the CM"},
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
-     "fabric address of this process (shm:/directory/name)"},
+     "fabric address of this process (shm:/directory/name or tcp:HOST:PORT)"},
     {"pm", CONFIG_STRING, FIELD(pm), NULL, 0, 0, NULL,
      "file or DAX device that holds the data; a file that is not there is made"},
     {"pm-offset", CONFIG_U64, FIELD(pm_offset), "0", 0, UINT64_C(1) << 46, NULL,
@@ -100,8 +101,36 @@ static int create_reactors(const struct settings *settings)
     return 0;
 }
 
-/* A file is made; one that is there may be used if no server ever formatted it (an earlier start
- * that failed leaves such a file). */
+static int refuse_pm(const struct settings *settings, const char *why)
+{
+    fprintf(stderr, "rowan-server: cannot use the PM file %s: %s\n", settings->pm, why);
+    return 1;
+}
+
+/* May this server use what the map holds: nothing yet, or its own data? */
+static int check_pm(const struct settings *settings, const struct pm *pm)
+{
+    char why[160];
+    struct store_identity identity;
+    struct store_run run;
+    int error = store_read_identity(pm, &identity);
+    if (error == ROWAN_ENOTFOUND)
+        return 0;
+    if (error) {
+        store_why(pm, error, why, sizeof why);
+        return refuse_pm(settings, why);
+    }
+    if (identity.server != settings->server) {
+        snprintf(why, sizeof why, "it holds the data of server %u, and this is server %lu",
+                 identity.server, settings->server);
+        return refuse_pm(settings, why);
+    }
+    if (store_read_run(pm, &run) == ROWAN_EDAMAGED)
+        return refuse_pm(settings, "its run records are damaged: what it holds cannot be trusted");
+    return 0;
+}
+
+/* A file that is not there is made. Says what is wrong. */
 static int open_pm(const struct settings *settings, struct pm **out)
 {
     struct pm_open_options options = {.path = settings->pm,
@@ -111,22 +140,19 @@ static int open_pm(const struct settings *settings, struct pm **out)
                                       .durability = (enum pm_durability)settings->durability,
                                       .peers_wait_ms = PEERS_WAIT_MS,
                                       .reactor = reactors[0]};
-    int error = pm_open(&options, out);
-    if (error != ROWAN_EEXISTS)
-        return error;
-    options.create = 0;
     struct pm *pm;
-    error = pm_open(&options, &pm);
+    int error = pm_open(&options, &pm);
+    if (error == ROWAN_EEXISTS) {
+        options.create = 0;
+        error = pm_open(&options, &pm);
+    }
+    if (error == ROWAN_EFORMAT)
+        return refuse_pm(settings, "it has fewer bytes than pm-offset and pm-bytes ask for");
     if (error)
-        return error;
-    struct store_identity identity;
-    if (store_read_identity(pm, &identity) != ROWAN_ENOTFOUND) {
-        fprintf(stderr,
-                "rowan-server: %s holds a server's data of an earlier run, and this version cannot "
-                "start on it again: name another file\n",
-                settings->pm);
+        return refuse_pm(settings, error_sentence(error));
+    if (check_pm(settings, pm)) {
         pm_close(pm);
-        return ROWAN_EEXISTS;
+        return 1;
     }
     *out = pm;
     return 0;
@@ -159,17 +185,19 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
     uint64_t incarnation = 0;
     while (incarnation == 0)
         random_entropy(&incarnation, sizeof incarnation);
-    const struct server_options options = {.server = (uint32_t)settings->server,
-                                           .incarnation = incarnation,
-                                           .cm = settings->cm,
-                                           .address = settings->address,
-                                           .workers = (uint32_t)settings->workers,
-                                           .digests = (uint32_t)settings->digests,
-                                           .reactors = (uint32_t)settings->reactors,
-                                           .landing_segments =
-                                               (uint32_t)settings->landing_segments};
+    struct server_options options = {.server = (uint32_t)settings->server,
+                                     .incarnation = incarnation,
+                                     .cm = settings->cm,
+                                     .address = settings->address,
+                                     .workers = (uint32_t)settings->workers,
+                                     .digests = (uint32_t)settings->digests,
+                                     .reactors = (uint32_t)settings->reactors,
+                                     .landing_segments = (uint32_t)settings->landing_segments};
+    int error = clock_boot_id(options.boot_id);
+    if (error)
+        return fail("cannot read", "/proc/sys/kernel/random/boot_id", error);
     struct server *server;
-    int error = server_create(&options, fabric, pm, &server);
+    error = server_create(&options, fabric, pm, &server);
     if (error)
         return fail("cannot serve at", settings->address, error);
     log_event(LOG_INFO, "server_started",
@@ -209,11 +237,8 @@ int main(int argc, char **argv)
         fail("cannot use the address", settings.address, error);
         goto out;
     }
-    error = open_pm(&settings, &pm);
-    if (error) {
-        fail("cannot open the PM file", settings.pm, error);
+    if (open_pm(&settings, &pm))
         goto out;
-    }
     error = fabric_register(fabric, pm);
     if (error)
         fail("cannot register the PM file", settings.pm, error);

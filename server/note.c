@@ -44,6 +44,8 @@ void note_drain(struct inbox *inbox)
             shard_state_destroy(note.shard);
         else if (note.kind == NOTE_DIGEST)
             free(note.job);
+        else if (note.kind == NOTE_TAIL)
+            free(note.tail);
     }
 }
 
@@ -123,7 +125,8 @@ static bool digest_step(struct digest_job *job, const struct pm *pm,
     job->missing = atomic_load_explicit(&job->state->missing, memory_order_relaxed);
     /* A version behind a hole was digested: what belongs into the hole is on its way. */
     bool hole = !job->state->primary && job->state->dense.count > 0;
-    job->busy = version != job->version || job->state->first_in_flight || job->missing || hole;
+    job->busy = version != job->version || job->state->first_in_flight || job->missing || hole ||
+                atomic_load_explicit(&job->state->recovering, memory_order_relaxed);
     return more && !job->busy;
 }
 

@@ -16,6 +16,7 @@
 #include "common/reactor/inbox.h"
 #include "server/shard.h"
 #include "server/store.h"
+#include "server/tail_job.h"
 
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
  * and all digest roles; the control role frees it when all have left it. */
@@ -54,6 +55,7 @@ enum note_kind {
     NOTE_SHARD,   /* the receiver owns `shard` from now on */
     NOTE_SEGMENT, /* to digest roles: `segment` is the next of the backup log */
     NOTE_DIGEST,  /* please walk `job`; and, back to control: done */
+    NOTE_TAIL,    /* please answer `tail`; and, back to control: done */
     NOTE_FETCH,   /* from digest roles: `fetch` never arrived, please ask for it */
 };
 
@@ -70,6 +72,7 @@ struct note {
         struct shard_state *shard;
         struct blog_segment *segment;
         struct digest_job *job;
+        struct tail_job *tail;
         struct note_fetch fetch;
     };
 };

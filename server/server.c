@@ -2,6 +2,7 @@
 #include "server/server.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -28,12 +29,13 @@ static int create_roles(struct server *server)
         error = digest_create(&server->common, i, &server->digests[i]);
     if (error)
         return error;
-    const struct control_options control = {.cm = options->cm,
-                                            .address = options->address,
-                                            .workers = options->workers,
-                                            .digests = options->digests,
-                                            .reactors = options->reactors,
-                                            .landing_segments = options->landing_segments};
+    struct control_options control = {.cm = options->cm,
+                                      .address = options->address,
+                                      .workers = options->workers,
+                                      .digests = options->digests,
+                                      .reactors = options->reactors,
+                                      .landing_segments = options->landing_segments};
+    memcpy(control.boot_id, options->boot_id, sizeof control.boot_id);
     return control_create(&server->common, &control, server->workers, server->digests,
                           &server->control);
 }

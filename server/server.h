@@ -20,13 +20,14 @@ struct server_options {
     uint32_t digests;          /* 1 to SERVER_MAX_DIGESTS */
     uint32_t reactors;         /* threads that run the roles; reported in the status */
     uint32_t landing_segments; /* posted to the landing zone at a time, 2 to 1024 */
+    uint8_t boot_id[16];       /* of the host's present boot; clock_boot_id */
 };
 
 struct server;
 
-/* server_create: `fabric` and `pm` (a fresh map, registered with the fabric) are borrowed and
+/* server_create: `fabric` and `pm` (all zeros, or with this server's data; registered with the fabric) are borrowed and
  * outlive the server. Nothing happens until the roles are polled. Errors: ROWAN_ENOMEM EINVALID,
- * and those of fabric_endpoint_open. */
+ * those of fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: what the PM holds (store_why). */
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
                   struct server **out);
 

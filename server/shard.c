@@ -14,10 +14,9 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     shard->id = description->id;
     shard->primary = description->primary == server;
     shard->epoch = description->epoch;
-    if (shard->epoch == 1) { /* new: there is nothing to unite */
-        dense_init(&shard->dense, version_make(1, 0));
-        atomic_init(&shard->commit, version_make(1, 0));
-    }
+    shard->first_epoch = 1;
+    dense_init(&shard->dense, version_make(1, 0));
+    atomic_init(&shard->commit, version_make(1, 0));
     int error = index_create(pm, format, &shard->index);
     if (error) {
         free(shard);
@@ -32,6 +31,7 @@ void shard_state_destroy(struct shard_state *shard)
     if (!shard)
         return;
     records_fini(&shard->records);
+    tail_clear(&shard->tail);
     index_destroy(shard->index);
     free(shard);
 }

@@ -20,6 +20,7 @@ struct shard_state {
     uint16_t id;
     bool primary;
     uint32_t epoch;
+    uint32_t first_epoch; /* of the replica row: entries of lower ones are dead */
     struct index *index;
 
     /* Read by anybody. Primary: the resolved prefix, i.e. every version up to it is on all replicas
@@ -28,6 +29,7 @@ struct shard_state {
     _Atomic uint64_t commit; /* the highest commit version known; primary: as `version`, but by
                                    the epoch's first (epoch, 0) at least */
     _Atomic bool recovering; /* primary: the union is not done, nothing is served */
+    _Atomic uint64_t lost;   /* primary: committed versions that its union found nowhere */
     _Atomic bool missing;    /* backup: a committed version never arrived (dense.h) */
     struct dense dense;      /* backup; and both while PM is scanned at a start */
     struct tail tail;        /* what the start's scan found above the commit version */
@@ -40,6 +42,7 @@ struct shard_state {
     struct op *first_in_flight, *last_in_flight; /* by rising version */
     bool active;                                 /* linked into the worker's active list */
     struct shard_state *next_active;
+    struct shard_state *next_union; /* in the worker's list of those to be united */
     bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_state *next_commit;

@@ -1,4 +1,4 @@
-/* A server's PM: who it belongs to, what each segment is used for, which shards have replicas here.
+/* A server's PM: what each segment is used for, which shards have replicas here.
  * The tables are read once, at open; from then on their DRAM mirror is asked and PM only written.
  *
  * Invariants:
@@ -11,15 +11,10 @@
  *
  * Crash-safe steps. An aligned 8-byte word lands whole; between two fences words land in any order.
  *
- *  Format
- *   1. Store the superblock without its magic. The tables are zeros: all FREE, no replica.
- *   2. Fence.
- *   3. Store the magic. COMMITS: before it, the map counts as never formatted.
- *   4. Fence.
  *  Allocation (FREE -> USING)
  *   1. Compare-and-set the mirror, with a new allocation number: decides between threads.
  *   2. Store the word. COMMITS, by the fence that also makes the first entry durable. A crash of
- * the host before that fence may leave the word FREE though bytes of entries landed. Nothing in
+ *      the host before that fence may leave the word FREE though bytes of entries landed. Nothing in
  *      them was acknowledged, but the segment is not zeros: who opens a store after a crash of the
  *      host zeroes what it takes for landing again.
  *  Full, committed (USING -> USED -> COMMITTED)
@@ -37,7 +32,7 @@
  *       ^  \________________ |_______|__________ |
  *       |___________________ dirty <____________/
  */
-#include "server/store.h"
+#include "server/store_layout.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -47,43 +42,8 @@
 #include "common/base/crc.h"
 #include "common/base/error.h"
 
-enum {
-    SUPERBLOCK_BYTES = 4096,
-    META_OFFSET = SUPERBLOCK_BYTES,
-    META_BYTES = 8,
-    ROW_BYTES = 16,
-    TABLE_ALIGN = 4096,
-};
-
-#define STORE_MAGIC    UINT64_C(0x31564b4e41574f52) /* "ROWANKV1" */
 #define ALLOCATION_MAX ((UINT64_C(1) << 40) - 1)
 #define OWNER_KINDS    ((unsigned)OWNER_DIGEST + 1)
-
-/* Little-endian, like everything in PM. */
-struct superblock {
-    uint64_t magic;
-    uint32_t format_version;
-    uint32_t server;
-    uint64_t cluster;
-    uint64_t incarnation;
-    uint64_t segments;
-    uint32_t segment_bytes;
-    uint32_t shard_ids;
-    uint64_t replica_offset;
-    uint64_t segment_offset;
-    uint8_t zero[4028];
-    uint32_t checksum; /* CRC32C of all before it */
-};
-_Static_assert(sizeof(struct superblock) == SUPERBLOCK_BYTES, "superblock");
-_Static_assert(offsetof(struct superblock, checksum) == SUPERBLOCK_BYTES - 4, "superblock");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "PM is little-endian");
-
-/* A row of the replica table. */
-struct row {
-    uint64_t word; /* state (8 bits) | first epoch (24) | checksum (32) */
-    uint64_t first_allocation;
-};
-_Static_assert(sizeof(struct row) == ROW_BYTES, "row");
 
 struct store {
     struct pm *pm;
@@ -96,145 +56,6 @@ struct store {
     _Atomic uint64_t hint;       /* where the next search begins */
     _Atomic uint64_t metas[];
 };
-
-/* --- geometry --- */
-
-static uint64_t round_up(uint64_t bytes, uint64_t align)
-{
-    return (bytes + align - 1) / align * align;
-}
-
-static uint64_t geometry_replica_offset(uint64_t segments)
-{
-    return round_up(META_OFFSET + segments * META_BYTES, TABLE_ALIGN);
-}
-
-static uint64_t geometry_segment_offset(uint64_t segments)
-{
-    return round_up(geometry_replica_offset(segments) + (uint64_t)STORE_SHARD_IDS * ROW_BYTES,
-                    STORE_SEGMENT_BYTES);
-}
-
-uint64_t store_segments_in(uint64_t pm_bytes)
-{
-    uint64_t whole = pm_bytes / STORE_SEGMENT_BYTES;
-    uint64_t segments = whole;
-    /* The tables take about one segment in half a million, and at least one. */
-    while (segments > 0 &&
-           geometry_segment_offset(segments) / STORE_SEGMENT_BYTES + segments > whole)
-        segments--;
-    return segments;
-}
-
-/* --- superblock --- */
-
-static void superblock_fill(struct superblock *block, const struct store_identity *identity,
-                            uint64_t segments)
-{
-    *block = (struct superblock){
-        .magic = STORE_MAGIC,
-        .format_version = STORE_FORMAT_VERSION,
-        .server = identity->server,
-        .cluster = identity->cluster,
-        .incarnation = identity->incarnation,
-        .segments = segments,
-        .segment_bytes = STORE_SEGMENT_BYTES,
-        .shard_ids = STORE_SHARD_IDS,
-        .replica_offset = geometry_replica_offset(segments),
-        .segment_offset = geometry_segment_offset(segments),
-    };
-    block->checksum = crc32c(0, block, offsetof(struct superblock, checksum));
-}
-
-static int superblock_check(const struct superblock *block, uint64_t pm_bytes)
-{
-    if (block->magic == 0)
-        return ROWAN_ENOTFOUND;
-    if (block->magic != STORE_MAGIC || block->format_version != STORE_FORMAT_VERSION)
-        return ROWAN_EFORMAT;
-    if (block->checksum != crc32c(0, block, offsetof(struct superblock, checksum)))
-        return ROWAN_EDAMAGED;
-    uint64_t segments = block->segments;
-    if (segments == 0 || segments > store_segments_in(pm_bytes) ||
-        block->segment_bytes != STORE_SEGMENT_BYTES || block->shard_ids != STORE_SHARD_IDS ||
-        block->replica_offset != geometry_replica_offset(segments) ||
-        block->segment_offset != geometry_segment_offset(segments))
-        return ROWAN_EFORMAT;
-    return 0;
-}
-
-static int superblock_read(const struct pm *pm, struct superblock *block)
-{
-    if (pm->bytes < SUPERBLOCK_BYTES)
-        return ROWAN_EFORMAT;
-    memcpy(block, pm_at(pm, 0), sizeof(*block));
-    return superblock_check(block, pm->bytes);
-}
-
-/* A lost superblock over a table in use is no empty map. */
-static bool metas_are_zero(const struct pm *pm, uint64_t segments)
-{
-    const uint64_t *words = pm_at(pm, META_OFFSET);
-    for (uint64_t i = 0; i < segments; i++)
-        if (words[i] != 0)
-            return false;
-    return true;
-}
-
-int store_format_start(struct pm *pm, const struct store_identity *identity,
-                       struct store_format *out)
-{
-    uint64_t segments = store_segments_in(pm->bytes);
-    if (segments == 0)
-        return ROWAN_EINVALID;
-    struct superblock block;
-    memcpy(&block, pm_at(pm, 0), sizeof(block));
-    if (block.magic != 0 || !metas_are_zero(pm, segments))
-        return ROWAN_EEXISTS;
-
-    superblock_fill(&block, identity, segments);
-    pm_store(pm, sizeof(block.magic), (const uint8_t *)&block + sizeof(block.magic),
-             sizeof(block) - sizeof(block.magic));
-    *out = (struct store_format){.pm = pm, .ticket = pm_fence_start(pm)};
-    return 0;
-}
-
-int store_format_poll(struct store_format *format)
-{
-    int done = pm_fence_done(format->pm, format->ticket);
-    if (done != 1 || format->committed)
-        return done;
-    const uint64_t magic = STORE_MAGIC;
-    pm_store(format->pm, offsetof(struct superblock, magic), &magic, sizeof(magic));
-    format->ticket = pm_fence_start(format->pm);
-    format->committed = true;
-    return pm_fence_done(format->pm, format->ticket);
-}
-
-int store_format(struct pm *pm, const struct store_identity *identity)
-{
-    struct store_format format;
-    int result = store_format_start(pm, identity, &format);
-    if (result)
-        return result;
-    while ((result = store_format_poll(&format)) == 0) {
-        int error = pm_fence_wait(pm);
-        if (error)
-            return error;
-    }
-    return result < 0 ? result : 0;
-}
-
-int store_read_identity(const struct pm *pm, struct store_identity *out)
-{
-    struct superblock block;
-    int error = superblock_read(pm, &block);
-    if (error)
-        return error;
-    *out = (struct store_identity){
-        .cluster = block.cluster, .server = block.server, .incarnation = block.incarnation};
-    return 0;
-}
 
 /* --- meta words --- */
 
@@ -449,6 +270,14 @@ struct segment_meta store_meta(const struct store *store, uint64_t segment)
 {
     ASSERT(segment < store->segments);
     return meta_unpack(atomic_load_explicit(&store->metas[segment], memory_order_acquire));
+}
+
+bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,
+                           uint32_t bytes)
+{
+    ASSERT(from <= STORE_SEGMENT_BYTES && bytes <= STORE_SEGMENT_BYTES - from);
+    const uint8_t *at = pm_at(store->pm, store_segment_offset(store, segment) + from);
+    return bytes == 0 || (at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0);
 }
 
 /* --- replicas --- */

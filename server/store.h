@@ -1,7 +1,12 @@
 /* store.h - a server's PM: superblock, segment meta table, replica table, then 4 MiB segments.
  *
  * The layout, in bytes from the start of the map (all little-endian):
- *   0        superblock, 4096
+ *   0        superblock, 512: magic (8), format version (4), server (4), cluster (8), segments (8),
+ *            segment bytes (4), shard ids (4), offset of the replica table (8), of the segments
+ *            (8), zeros, CRC32C (4)
+ *   1024     run record, slot 0, 64: sequence (8), incarnation (8), boot id (16), durability (4),
+ *            doubtful (4), zeros, CRC32C (4)
+ *   1536     run record, slot 1
  *   4096     segment meta table: one 8-byte word a segment
  *   ...      replica table: one 16-byte row a shard id (65536 of them), 4096-aligned
  *   ...      segments, aligned to 4 MiB
@@ -15,6 +20,7 @@
 #define SERVER_STORE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/fabric/fabric.h"
@@ -22,8 +28,9 @@
 
 enum {
     STORE_SEGMENT_BYTES = FABRIC_SEGMENT_BYTES,
-    STORE_FORMAT_VERSION = 1,
+    STORE_FORMAT_VERSION = 2,
     STORE_SHARD_IDS = 65536,
+    STORE_BOOT_ID_BYTES = 16,
 };
 
 enum segment_state {
@@ -46,7 +53,17 @@ struct segment_meta {
 struct store_identity {
     uint64_t cluster;
     uint32_t server;
+};
+
+/* A run of a server on this PM: written when the run has found all data of the one before and a
+ * configuration has named its incarnation, and before anything else of it is. */
+struct store_run {
+    uint64_t sequence; /* 1 or more; the highest is the last run's */
     uint64_t incarnation;
+    uint8_t boot_id[STORE_BOOT_ID_BYTES]; /* of the host */
+    enum pm_durability durability;
+    bool doubtful; /* it began on data that may have lacked acknowledged writes, and has not yet
+                      united it with the other replicas' */
 };
 
 enum replica_state { REPLICA_NONE = 0, REPLICA_FILLING = 1, REPLICA_FULL = 2 };
@@ -84,6 +101,21 @@ int store_format(struct pm *pm, const struct store_identity *identity);
  * Errors: ROWAN_ENOTFOUND (all zeros: never formatted), EFORMAT, EDAMAGED. */
 int store_read_identity(const struct pm *pm, struct store_identity *out);
 
+/* store_why: the sentence that tells an operator why store_read_identity answered `error`. */
+void store_why(const struct pm *pm, int error, char *sentence, size_t room);
+
+/* store_read_run: the last run, of a map that store_read_identity was content with. Errors:
+ * ROWAN_ENOTFOUND (formatted, but no run came to its record: it holds no data), EDAMAGED. */
+int store_read_run(const struct pm *pm, struct store_run *out);
+
+/* store_run_is_doubtful: may the data that this run left lack writes that it acknowledged? So it is
+ * if the host has been restarted since, by its boot id now, and the run's fences promised less. */
+bool store_run_is_doubtful(const struct store_run *run, const uint8_t boot_id[STORE_BOOT_ID_BYTES]);
+
+/* store_run_write: this run's record becomes the last; its `sequence` is filled in. Stored, not
+ * fenced: the run may begin when a fence started after this call is done. Errors: ROWAN_EDAMAGED. */
+int store_run_write(struct pm *pm, struct store_run *run);
+
 /* store_open: the map must belong to this cluster and server. `pm` outlives the store.
  * Errors: those of store_read_identity, ROWAN_ECLUSTER, ENOMEM. */
 int store_open(struct pm *pm, const struct store_identity *identity, struct store **out);
@@ -108,6 +140,10 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
  * another one is a mistake of the program. The segment's owner only. */
 void store_transition(struct store *store, uint64_t segment, enum segment_state state);
 struct segment_meta store_meta(const struct store *store, uint64_t segment);
+
+/* store_segment_is_zero: reads `bytes` of a segment from `from`. */
+bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,
+                           uint32_t bytes);
 
 /* The replica table. Stored, not fenced. One thread writes (the control role). */
 void store_replica_set(struct store *store, uint16_t shard, const struct replica_row *row);

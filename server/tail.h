@@ -7,6 +7,7 @@
 #ifndef SERVER_TAIL_H
 #define SERVER_TAIL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct tail_item {
@@ -17,7 +18,8 @@ struct tail_item {
 struct tail {
     struct tail_item *items;
     uint32_t count, room;
-    uint64_t above; /* items at or below it were dropped */
+    uint64_t above; /* items at or below it are not needed; some may still be in `items` */
+    bool sorted;    /* tail_sort was called */
 };
 
 /* Errors: ROWAN_ENOMEM, and nothing changed. */
@@ -28,6 +30,10 @@ void tail_drop(struct tail *tail, uint64_t version);
 
 /* Sorts by version and drops repeats of a version. After it, tail_add is a mistake until tail_clear. */
 void tail_sort(struct tail *tail);
+
+/* tail_merge: `more`'s items become `tail`'s, which is sorted then; `more` is empty. Errors:
+ * ROWAN_ENOMEM, and nothing changed. */
+int tail_merge(struct tail *tail, struct tail *more);
 
 /* The position of the first item above `version` in a sorted tail; `count` if there is none. */
 uint32_t tail_find(const struct tail *tail, uint64_t version);

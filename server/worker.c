@@ -100,6 +100,8 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
         return ROWAN_ENOTMINE;
     if (shard->epoch != request->epoch)
         return ROWAN_EEPOCH;
+    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return ROWAN_EBUSY;
     *out = shard;
     return 0;
 }
@@ -292,6 +294,11 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
     worker_peer_resolve(worker, shard);
     worker->shards[shard->id] = shard;
     worker_client_recall(worker, shard, now_ns);
+    if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return;
+    int error = worker_union_begin(worker, shard);
+    if (error)
+        server_fail(worker->common, error, "no memory to unite the replicas of a shard");
 }
 
 static void take_notes(struct worker *worker, uint64_t now_ns)
@@ -330,6 +337,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     /* Before the post and the fence: the end of a client may start writes that waited for it. */
     worker_client_bury(worker, now_ns);
     busy |= worker_client_forget(worker, now_ns, wake_ns);
+    busy |= worker_union_poll(worker, now_ns, wake_ns);
     busy |= worker_fetch_poll(worker);
     busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
@@ -404,6 +412,7 @@ void worker_destroy(struct worker *worker)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(worker->shards[id]);
     digest_jobs_drop(&worker->jobs);
+    worker_union_close(worker);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);
     free(worker);

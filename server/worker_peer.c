@@ -123,10 +123,12 @@ static void peer_down(struct worker *worker, struct peer *peer, int error, uint6
     peer->open = (struct load){0};
     peer->sent_count = 0;
     peer->commit_behind = true;
+    worker_union_peer_down(worker, peer);
     peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
 }
 
-static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event)
+static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event,
+                         uint64_t now_ns)
 {
     Rowan__ControlMessage *message;
     uint32_t tag;
@@ -141,6 +143,8 @@ static void peer_message(struct worker *worker, struct peer *peer, const struct 
         peer->full = message->space_is->full;
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
         worker_fetch_take(worker, peer, message->fetch);
+    else
+        worker_union_message(worker, peer, tag, message, now_ns);
     control_free(message);
 }
 
@@ -162,7 +166,7 @@ void worker_peer_event(struct worker *worker, const struct fabric_event *event, 
         peer->landed = event->context;
         forget_landed(peer);
     } else if (event->kind == FABRIC_MESSAGE) {
-        peer_message(worker, peer, event);
+        peer_message(worker, peer, event, now_ns);
     }
 }
 

@@ -175,6 +175,7 @@ struct worker {
     uint64_t commit_ns;               /* when; 0: not decided */
     struct client_lows lows;
     struct fetch fetch;
+    struct unions *unions; /* NULL: every shard is united */
 
     struct digest_jobs jobs;
 
@@ -200,7 +201,8 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
  * ROWAN_EDAMAGED. */
 int worker_object(struct worker *worker, uint64_t offset, struct entry_header *header);
 
-/* The shard a request names, if this worker may serve it: 0, ROWAN_ENOTMINE or ROWAN_EEPOCH. */
+/* The shard a request names, if this worker may serve it: 0, ROWAN_ENOTMINE, EEPOCH, or
+ * EBUSY while its replicas are being united. */
 int worker_find_shard(struct worker *worker, const struct message_request *request,
                       struct shard_state **out);
 
@@ -264,6 +266,20 @@ void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fe
 
 /* Looks for them a bit further, and adds what is found to the peer's batch of this poll. */
 bool worker_fetch_poll(struct worker *worker);
+
+/* --- worker_union.c --- */
+
+/* The shard is `recovering`: unites its replicas, then clears that. Errors: ROWAN_ENOMEM. */
+int worker_union_begin(struct worker *worker, struct shard_state *shard);
+
+/* Once per poll, before worker_write_advance. True if anything moved; lowers *wake_ns. */
+bool worker_union_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* A TailIs or Failure of a peer; a peer's connection has gone. */
+void worker_union_message(struct worker *worker, const struct peer *peer, uint32_t tag,
+                          const Rowan__ControlMessage *message, uint64_t now_ns);
+void worker_union_peer_down(struct worker *worker, const struct peer *peer);
+void worker_union_close(struct worker *worker);
 
 /* --- worker_peer.c --- */
 

@@ -16,7 +16,7 @@
 #include "common/base/crc.h"
 #include "common/base/error.h"
 
-enum { EPOCH_LIMIT = 1 << 24, BLOCK_STRIDE = 64 };
+enum { BLOCK_STRIDE = 64 };
 
 /* One allocation holds the head and the three arrays, so that a release is one free. */
 struct cluster_config *cluster_create(uint32_t member_count, uint32_t shard_count)
@@ -95,7 +95,7 @@ static bool shard_is_right(const struct cluster_config *config, const struct sha
     if (shard->first_slot != first_slot || shard->last_slot < shard->first_slot ||
         shard->last_slot >= SLOT_COUNT)
         return false;
-    if (shard->epoch == 0 || shard->epoch >= EPOCH_LIMIT)
+    if (shard->epoch == 0 || shard->epoch > CLUSTER_MAX_EPOCH)
         return false;
     if (shard->backup_count > CLUSTER_MAX_REPLICAS - 1 ||
         shard->filling_count > CLUSTER_MAX_REPLICAS - 1)

@@ -19,6 +19,7 @@ enum {
     CLUSTER_MAX_WORKERS = 64,
     CLUSTER_MAX_ADDRESS_BYTES = 255,
     CLUSTER_SECRET_BYTES = 16,
+    CLUSTER_MAX_EPOCH = (1 << 24) - 1,
 };
 
 struct member {
@@ -33,13 +34,14 @@ struct member {
 struct shard {
     uint16_t id;                    /* no two shards have the same */
     uint16_t first_slot, last_slot; /* inclusive */
-    uint32_t epoch;                 /* 24 bits, never 0 */
+    uint32_t epoch;                 /* 1 to CLUSTER_MAX_EPOCH */
     uint32_t primary;               /* server */
     uint32_t worker;                /* of the primary, that owns the shard */
     uint32_t backup_count;
     uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* full ones */
     uint32_t filling_count;
     uint32_t filling[CLUSTER_MAX_REPLICAS - 1]; /* receive writes, are no replicas yet */
+    bool doubtful; /* acknowledged writes may be missing: no replica was sure at a cold start */
 };
 
 struct cluster_config {

@@ -150,7 +150,8 @@ static void join(struct tcp_conn *conn)
         tcp_conn_break(conn, error, false);
 }
 
-/* What the peer answered on `socket`; 0: welcome. */
+/* What the peer answered on `socket`; 0: welcome. A refusal ends the connection here, with the
+ * peer's reason, because that may be ROWAN_EAGAIN: the caller takes it for "no answer yet". */
 static int read_welcome(struct tcp_conn *conn, struct tcp_socket *socket)
 {
     const int error = greeting_read(conn, socket);
@@ -163,7 +164,10 @@ static int read_welcome(struct tcp_conn *conn, struct tcp_socket *socket)
         return error;
     if (conn->greeting.kind != GREETING_WELCOME) /* 4 */
         return ROWAN_EUNREACHABLE;
-    return conn->greeting.error > 0 ? ROWAN_EFORMAT : conn->greeting.error;
+    if (conn->greeting.error == 0)
+        return 0;
+    tcp_conn_break(conn, conn->greeting.error > 0 ? ROWAN_EFORMAT : conn->greeting.error, false);
+    return ROWAN_EAGAIN;
 }
 
 static void step_active(struct tcp_conn *conn)

@@ -41,24 +41,51 @@ static void fill_defaults(struct sim_cluster_options *options)
     ASSERT(options->servers <= SIM_MAX_SERVERS && options->clients <= SIM_MAX_CLIENTS);
 }
 
-static void create_cm(struct sim_cluster *cluster)
+static void start_cm(struct sim_cluster *cluster)
 {
-    struct cm_options options = {.state = {.server_count = cluster->options.servers,
-                                           .replicas = cluster->options.replicas,
-                                           .shards = cluster->options.shards,
-                                           .cluster = random_u64(&cluster->random) | 1},
-                                 .incarnation = 1};
-    for (uint32_t i = 0; i < cluster->options.servers; i++)
-        options.state.servers[i] = i + 1;
-    for (uint32_t i = 0; i < CLUSTER_SECRET_BYTES; i++)
-        options.state.secret[i] = (uint8_t)random_u64(&cluster->random);
-    cluster->registry = sim_registry_create();
     cluster->coord = sim_coord_open(cluster->registry);
     int error = sim_fabric_open(cluster->network, CM_ADDRESS, &cluster->cm_fabric);
     ASSERT(!error);
-    options.fabric = cluster->cm_fabric;
-    options.coord = cluster->coord;
-    error = cm_create(&options, &cluster->cm);
+    cluster->cm_options.fabric = cluster->cm_fabric;
+    cluster->cm_options.coord = cluster->coord;
+    cluster->cm_options.incarnation = cluster->starts;
+    error = cm_create(&cluster->cm_options, &cluster->cm);
+    ASSERT(!error);
+}
+
+static void create_cm(struct sim_cluster *cluster)
+{
+    struct cm_options *options = &cluster->cm_options;
+    *options = (struct cm_options){.state = {.server_count = cluster->options.servers,
+                                             .replicas = cluster->options.replicas,
+                                             .shards = cluster->options.shards,
+                                             .cluster = random_u64(&cluster->random) | 1}};
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        options->state.servers[i] = i + 1;
+    for (uint32_t i = 0; i < CLUSTER_SECRET_BYTES; i++)
+        options->state.secret[i] = (uint8_t)random_u64(&cluster->random);
+    cluster->registry = sim_registry_create();
+    start_cm(cluster);
+}
+
+static void start_server(struct sim_cluster *cluster, uint32_t number)
+{
+    struct sim_server *server = &cluster->servers[number - 1];
+    const struct sim_cluster_options *options = &cluster->options;
+    int error = sim_fabric_open(cluster->network, server->address, &server->fabric);
+    ASSERT(!error);
+    error = fabric_register(server->fabric, &server->pm->pm);
+    ASSERT(!error);
+    struct server_options server_options = {.server = number,
+                                            .incarnation = 100 * cluster->starts + number,
+                                            .cm = CM_ADDRESS,
+                                            .address = server->address,
+                                            .workers = options->workers,
+                                            .digests = options->digests,
+                                            .reactors = 1,
+                                            .landing_segments = options->landing_segments};
+    memcpy(server_options.boot_id, &cluster->boots, sizeof cluster->boots);
+    error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);
     ASSERT(!error);
 }
 
@@ -70,20 +97,7 @@ static void create_server(struct sim_cluster *cluster, uint32_t number)
     server->pm = sim_pm_create(
         &cluster->clock, number == options->servers ? options->last_pm_bytes : options->pm_bytes,
         options->fence_ns);
-    int error = sim_fabric_open(cluster->network, server->address, &server->fabric);
-    ASSERT(!error);
-    error = fabric_register(server->fabric, &server->pm->pm);
-    ASSERT(!error);
-    const struct server_options server_options = {.server = number,
-                                                  .incarnation = 100 + number,
-                                                  .cm = CM_ADDRESS,
-                                                  .address = server->address,
-                                                  .workers = options->workers,
-                                                  .digests = options->digests,
-                                                  .reactors = 1,
-                                                  .landing_segments = options->landing_segments};
-    error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);
-    ASSERT(!error);
+    start_server(cluster, number);
 }
 
 static void create_client(struct sim_cluster *cluster, uint32_t index)
@@ -127,6 +141,7 @@ struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options
                                                 .max_messages = options->max_messages,
                                                 .max_delay_ns = options->max_delay_ns};
     cluster->network = sim_network_create(&network);
+    cluster->starts = cluster->boots = 1;
     create_cm(cluster);
     for (uint32_t i = 1; i <= cluster->options.servers; i++)
         create_server(cluster, i);
@@ -148,18 +163,41 @@ void sim_cluster_destroy(struct sim_cluster *cluster)
         fabric_endpoint_close(client->endpoint);
         fabric_close(client->fabric);
     }
+    sim_cluster_crash(cluster);
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        pm_close(&cluster->servers[i].pm->pm);
+    sim_registry_destroy(cluster->registry);
+    sim_network_destroy(cluster->network);
+    free(cluster);
+}
+
+/* --- crash and restart --- */
+
+void sim_cluster_crash(struct sim_cluster *cluster)
+{
+    if (sim_cluster_is_down(cluster))
+        return;
     for (uint32_t i = 0; i < cluster->options.servers; i++) {
         struct sim_server *server = &cluster->servers[i];
         server_destroy(server->server);
         fabric_close(server->fabric);
-        pm_close(&server->pm->pm);
+        server->server = NULL;
+        server->stopped = false;
     }
     cm_destroy(cluster->cm);
+    cluster->cm = NULL;
     fabric_close(cluster->cm_fabric);
     coord_close(cluster->coord);
-    sim_registry_destroy(cluster->registry);
-    sim_network_destroy(cluster->network);
-    free(cluster);
+}
+
+void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted)
+{
+    ASSERT(sim_cluster_is_down(cluster));
+    cluster->starts++;
+    cluster->boots += rebooted;
+    start_cm(cluster);
+    for (uint32_t i = 1; i <= cluster->options.servers; i++)
+        start_server(cluster, i);
 }
 
 /* --- the loop --- */
@@ -167,10 +205,11 @@ void sim_cluster_destroy(struct sim_cluster *cluster)
 static uint32_t gather_pollers(struct sim_cluster *cluster, struct poller *pollers)
 {
     uint32_t count = 0;
-    pollers[count++] = (struct poller){"cm", cm_poll, cluster->cm};
+    if (cluster->cm)
+        pollers[count++] = (struct poller){"cm", cm_poll, cluster->cm};
     for (uint32_t i = 0; i < cluster->options.servers; i++) {
         struct sim_server *server = &cluster->servers[i];
-        if (server->stopped)
+        if (server->stopped || !server->server)
             continue;
         for (uint32_t role = 0; role < server_roles(server->server); role++)
             pollers[count++] = server_poller(server->server, role);

@@ -49,8 +49,8 @@ struct sim_server {
     char address[32]; /* "sim:server-1" and so on */
     struct fabric *fabric;
     struct sim_pm *pm;
-    struct server *server;
-    bool stopped; /* not polled: its process got a SIGSTOP */
+    struct server *server; /* NULL: down */
+    bool stopped;          /* not polled: its process got a SIGSTOP */
 };
 
 struct sim_client {
@@ -68,7 +68,10 @@ struct sim_cluster {
     struct sim_registry *registry;
     struct coord *coord;
     struct fabric *cm_fabric;
-    struct cm *cm;
+    struct cm *cm; /* NULL: down */
+    struct cm_options cm_options;
+    uint64_t starts;                            /* of the whole cluster */
+    uint32_t boots;                             /* of the hosts */
     struct sim_server servers[SIM_MAX_SERVERS]; /* server number n is at n - 1 */
     struct sim_client clients[SIM_MAX_CLIENTS];
     uint64_t until_ns; /* the clock does not jump further; inside sim_cluster_run */
@@ -77,6 +80,19 @@ struct sim_cluster {
 /* Returns when every session is ready and the servers had time to find each other. */
 struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options);
 void sim_cluster_destroy(struct sim_cluster *cluster);
+
+/* The end of every server and of the CM at one moment, as by kill -9: what was on its way may have
+ * arrived or not. What the coordination service and each PM hold stays. Sessions live on, and ask
+ * again. */
+void sim_cluster_crash(struct sim_cluster *cluster);
+
+/* Starts all of them again on the same PM; after a crash. `rebooted`: their hosts were. */
+void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted);
+
+static inline bool sim_cluster_is_down(const struct sim_cluster *cluster)
+{
+    return !cluster->cm;
+}
 
 /* One round. False if everybody was idle, and so the clock was moved. */
 bool sim_cluster_step(struct sim_cluster *cluster);

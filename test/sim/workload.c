@@ -259,6 +259,8 @@ static void wake_all(struct sim_cluster *cluster)
 {
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         cluster->servers[i].stopped = false;
+    if (sim_cluster_is_down(cluster))
+        sim_cluster_restart(cluster, false);
 }
 
 static void disturb(struct workload *workload, uint64_t round)

@@ -39,7 +39,7 @@ int report_cluster_get(const char *cm, struct report_cluster *out)
     struct cluster_config *config;
     struct admin_call *calls;
     struct admin *admin;
-    int error = admin_open(cm, ASK_TIMEOUT_MS * NS_PER_MS, &admin);
+    int error = admin_open(cm, ASK_TIMEOUT_MS * NS_PER_MS, &admin, NULL);
 
     if (error)
         return error;

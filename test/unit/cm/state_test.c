@@ -143,7 +143,7 @@ static void a_server_that_restarted_is_refused(void **state)
     world_close(world, 2);
     world_open(world, 2);
     world_join(world, 2, 6, &join);
-    assert_failure(world_last(world, 2), ROWAN_EREFUSED, "start a new cluster");
+    assert_failure(world_last(world, 2), ROWAN_EREFUSED, "cannot return");
     world_get(world, 2, 7, 0); /* it may look, without the secret */
     assert_configuration(world_last(world, 2), 7, 1, false);
     world_destroy(world);

@@ -67,6 +67,23 @@ static void client_ids_come_from_reserved_blocks(void **state)
     world_destroy(world);
 }
 
+static void a_block_stored_after_leadership_was_lost_is_given_up(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    use_up_ids(world);
+    assert_true(world->storing);
+    world_lead(world, false);
+    world_forget(world);
+    world_answer_store(world, WORLD_OK);
+    assert_null(world_last(world, 50)); /* it waits for a leader */
+    world_settle(world);
+    world_lead(world, true);
+    world_settle(world);
+    assert_int_equal(world_last(world, 50)->client_id, 1 + 2 * CM_CLIENT_ID_BLOCK);
+    world_destroy(world);
+}
+
 static void one_request_for_an_id_waits_on_a_connection(void **state)
 {
     (void)state;
@@ -282,7 +299,7 @@ static void a_follower_tells_what_another_manager_stored(void **state)
     world_settle(follower);
     assert_configuration(world_last(follower, 1), 0, 1, true);
     assert_configuration(world_last(follower, 20), 0, 1, false);
-    assert_failure(world_last(follower, 3), ROWAN_EREFUSED, "restarted");
+    assert_failure(world_last(follower, 3), ROWAN_EREFUSED, "cannot return");
     assert_int_equal(world_last(follower, 3)->tag, 61);
     world_destroy(leader);
     world_destroy(follower);
@@ -345,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(client_ids_come_from_reserved_blocks),
+        TEST(a_block_stored_after_leadership_was_lost_is_given_up),
         TEST(one_request_for_an_id_waits_on_a_connection),
         TEST(a_closed_connection_gets_no_id),
         TEST(ids_end_before_they_wrap),

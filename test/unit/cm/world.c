@@ -2,6 +2,8 @@
  *  - a configuration was stored before (C7), and newer ones come after older ones;
  *  - the secret goes only to a connection whose Join named a member's incarnation;
  *  - a client id is given once, out of what is reserved in the store, and to one who asked;
+ *  - a cold start replaces no process that runs, raises every epoch, and counts exactly the replicas
+ *    that brought whole data, or, of a shard without one, the doubtful ones;
  *  - one request to the store is under way; what is proposed obeys the rules and follows from what
  *    the manager knew. */
 #include "test/unit/cm/world.h"
@@ -28,20 +30,107 @@ void world_store_fini(struct world_store *store)
         cluster_release(store->history[i]);
 }
 
+static const struct cm_join *report_of(const struct world_store *store,
+                                       const struct cluster_config *config, uint32_t server)
+{
+    const struct member *member = cluster_member(config, server);
+    assert_non_null(member);
+    for (uint32_t i = 0; i < store->report_count; i++) {
+        const struct cm_join *report = &store->reports[i];
+        if (report->server == server && report->incarnation == member->incarnation)
+            return report;
+    }
+    fail_msg("nobody ever joined as server %u with incarnation %llu", server,
+             (unsigned long long)member->incarnation);
+    return NULL;
+}
+
+/* 0: no data, 1: doubtful, 2: whole. */
+static int quality(const struct world_store *store, const struct cluster_config *config,
+                   uint32_t server)
+{
+    const struct cm_join *report = report_of(store, config, server);
+    if (report->data_cluster == 0)
+        return 0;
+    assert_int_equal(report->data_cluster, config->cluster);
+    return report->doubtful ? 1 : 2;
+}
+
+static bool holds(const struct shard *shard, uint32_t server)
+{
+    return shard->primary == server || shard_has_backup(shard, server);
+}
+
+static void check_cold_shard(const struct world_store *store, const struct cluster_config *config,
+                             const struct shard *before, const struct shard *after)
+{
+    assert_true(after->id == before->id && after->first_slot == before->first_slot &&
+                after->last_slot == before->last_slot);
+    assert_int_equal(after->epoch, before->epoch + 1);
+    assert_int_equal(after->filling_count, 0);
+    int best = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        uint32_t server = config->members[i].server;
+        if (holds(before, server) && quality(store, config, server) > best)
+            best = quality(store, config, server);
+    }
+    assert_true(best > 0);
+    assert_int_equal(after->doubtful, before->doubtful || best == 1);
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        uint32_t server = config->members[i].server;
+        bool counts = holds(before, server) && quality(store, config, server) == best;
+        assert_int_equal(holds(after, server), counts);
+        if (before->primary == server && counts)
+            assert_int_equal(after->primary, server);
+    }
+}
+
+static void check_cold_start(struct world_store *store, const struct cluster_config *before,
+                             const struct cluster_config *after)
+{
+    store->cold_starts++;
+    for (uint32_t i = 0; i < before->member_count; i++) {
+        const struct member *old = &before->members[i], *new = &after->members[i];
+        const struct cm_join *report = report_of(store, after, new->server);
+        assert_int_equal(new->server, old->server);
+        assert_true(new->incarnation != old->incarnation);
+        assert_true(!store->running || store->running[old->server] != old->incarnation);
+        assert_int_equal(new->workers, report->workers);
+        assert_string_equal(new->address, report->address);
+    }
+    for (uint32_t i = 0; i < before->shard_count; i++)
+        check_cold_shard(store, after, &before->shards[i], &after->shards[i]);
+}
+
+static void check_next(struct world_store *store, const struct cluster_config *before,
+                       const struct cluster_config *after)
+{
+    assert_int_equal(after->term, before->term + 1);
+    assert_int_equal(after->cluster, before->cluster);
+    assert_int_equal(after->block_limit, before->block_limit);
+    assert_int_equal(after->replicas, before->replicas);
+    assert_memory_equal(after->secret, before->secret, sizeof after->secret);
+    assert_int_equal(after->member_count, before->member_count);
+    assert_int_equal(after->shard_count, before->shard_count);
+    if (after->members[0].incarnation != before->members[0].incarnation) {
+        assert_true(after->next_client_id >= before->next_client_id);
+        check_cold_start(store, before, after);
+        return;
+    }
+    assert_true(after->next_client_id > before->next_client_id);
+    assert_memory_equal(after->members, before->members,
+                        after->member_count * sizeof after->members[0]);
+    assert_memory_equal(after->shards, before->shards,
+                        after->shard_count * sizeof after->shards[0]);
+}
+
 static void put(struct world_store *store, const struct cluster_config *config)
 {
     assert_true(store->version < WORLD_HISTORY);
     struct cluster_config *copy = cluster_copy(config);
     assert_int_equal(cluster_finish(copy), ROWAN_OK);
-    const struct cluster_config *before = store->history[store->version];
-    if (before) {
-        assert_int_equal(copy->term, before->term + 1);
-        assert_int_equal(copy->cluster, before->cluster);
-        assert_true(copy->next_client_id > before->next_client_id);
-        assert_int_equal(copy->shard_count, before->shard_count);
-        assert_memory_equal(copy->shards, before->shards,
-                            copy->shard_count * sizeof copy->shards[0]);
-    }
+    if (store->history[store->version])
+        check_next(store, store->history[store->version], copy);
     store->history[++store->version] = copy;
 }
 
@@ -167,9 +256,14 @@ void world_step(struct world *world, const struct cm_event *event)
         case CM_ACTION_STORE:
             start_store(world, action);
             break;
+        case CM_ACTION_WARN:
+            world->warning_count++;
+            snprintf(world->warning, sizeof world->warning, "%s", action->detail);
+            break;
         case CM_ACTION_STOP:
             world->stopped = true;
             world->stop_error = action->error;
+            snprintf(world->stop_detail, sizeof world->stop_detail, "%s", action->detail);
             break;
         default:
             note_sent(world, output, action);
@@ -251,8 +345,39 @@ struct cm_join world_join_of(uint32_t server)
     return join;
 }
 
+struct cm_join world_rejoin_of(const struct world *world, uint32_t server, uint32_t round)
+{
+    struct cm_join join = world_join_of(server);
+    join.incarnation = 100000 * round + server;
+    join.data_cluster = world->store->history[world->store->version]->cluster;
+    snprintf(join.address, sizeof join.address, "shm:/run/server-%u-%u", server, round);
+    return join;
+}
+
+static void remember_report(struct world_store *store, const struct cm_join *join)
+{
+    for (uint32_t i = 0; i < store->report_count; i++) {
+        if (store->reports[i].server == join->server &&
+            store->reports[i].incarnation == join->incarnation)
+            return;
+    }
+    assert_true(store->report_count < WORLD_REPORTS);
+    store->reports[store->report_count++] = *join;
+}
+
+void world_restart_all(struct world *world, uint32_t servers, const struct cm_join *joins)
+{
+    for (uint32_t server = 1; server <= servers; server++)
+        world_close(world, server);
+    for (uint32_t server = 1; server <= servers; server++) {
+        world_open(world, server);
+        world_join(world, server, 200 + server, &joins[server - 1]);
+    }
+}
+
 void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join)
 {
+    remember_report(world->store, join);
     world->connections[connection].server = join->server;
     world->connections[connection].incarnation = join->incarnation;
     world_step(world,

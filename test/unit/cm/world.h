@@ -9,7 +9,13 @@
 
 #include "cm/state.h"
 
-enum { WORLD_HISTORY = 4096, WORLD_IDS = 1 << 22, WORLD_SENT = 8192, WORLD_MANAGERS = 3 };
+enum {
+    WORLD_HISTORY = 4096,
+    WORLD_IDS = 1 << 22,
+    WORLD_SENT = 8192,
+    WORLD_MANAGERS = 3,
+    WORLD_REPORTS = 1024
+};
 
 enum world_outcome {
     WORLD_OK,           /* the compare-and-set is judged by its version */
@@ -24,6 +30,10 @@ struct world_store {
     struct cluster_config *history[WORLD_HISTORY + 1]; /* by version; 0: none */
     uint8_t id_given[WORLD_IDS / 8];
     uint32_t ids_given;
+    uint32_t report_count; /* what each process said when it joined: the truth about its PM */
+    struct cm_join reports[WORLD_REPORTS];
+    const uint64_t *running; /* by server: the incarnation that runs; NULL: not watched */
+    uint32_t cold_starts;
 };
 
 /* One message that a connection was sent. */
@@ -56,7 +66,10 @@ struct world {
     uint64_t expected_version;
     bool stopped;
     int stop_error;
-    uint32_t sent_count; /* since world_forget */
+    char stop_detail[CM_MAX_DETAIL_BYTES + 1];
+    uint32_t warning_count;
+    char warning[CM_MAX_DETAIL_BYTES + 1]; /* the last */
+    uint32_t sent_count;                   /* since world_forget */
     struct world_sent sent[WORLD_SENT];
     struct world_connection connections[64];
 };
@@ -84,12 +97,18 @@ void world_open(struct world *world, uint32_t connection);
 void world_close(struct world *world, uint32_t connection);
 void world_lead(struct world *world, bool leader);
 struct cm_join world_join_of(uint32_t server);
+
+/* The report of a later process of the server, the round-th, with the cluster's data. */
+struct cm_join world_rejoin_of(const struct world *world, uint32_t server, uint32_t round);
 void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join);
 void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term);
 void world_new_id(struct world *world, uint32_t connection, uint32_t tag);
 
 /* Opens connections 1 to `servers`, by which the servers of these numbers join. */
 void world_join_all(struct world *world, uint32_t servers);
+
+/* All servers' connections 1 to `servers` close, open again and bring these reports. */
+void world_restart_all(struct world *world, uint32_t servers, const struct cm_join *joins);
 
 /* A manager that leads a cluster of these servers, settled; nothing sent is remembered. */
 struct world *world_cluster(struct world_store *store, uint32_t servers);

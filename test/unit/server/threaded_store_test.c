@@ -15,7 +15,7 @@
 
 enum { THREADS = 4, SEGMENTS = 2000, ROUNDS = 20000, HELD = 3 };
 
-static const struct store_identity IDENTITY = {.cluster = 1, .server = 2, .incarnation = 3};
+static const struct store_identity IDENTITY = {.cluster = 1, .server = 2};
 
 struct stage {
     struct heap_pm *heap;

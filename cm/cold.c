@@ -1,0 +1,166 @@
+/* cold.c - which replicas count after a cold start, and who leads.
+ *
+ * Invariants of what it makes:
+ *  D1 A server that brings no data is a replica of nothing; a doubtful one is a replica of no shard
+ *     that a whole one holds.
+ *  D2 Nobody is a replica of a shard who was not a full one before.
+ */
+#include "cm/cold.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+enum quality { EMPTY, DOUBTFUL, WHOLE };
+
+struct work {
+    struct cluster_config *config;
+    enum quality qualities[CLUSTER_MAX_MEMBERS]; /* by position of the member */
+    uint32_t led[CLUSTER_MAX_MEMBERS];           /* shards, so far */
+    char *why;
+    size_t why_bytes;
+};
+
+static enum quality quality_of(const struct cm_join *join)
+{
+    if (join->data_cluster == 0)
+        return EMPTY;
+    return join->doubtful ? DOUBTFUL : WHOLE;
+}
+
+static uint32_t position(const struct work *work, uint32_t server)
+{
+    return (uint32_t)(cluster_member(work->config, server) - work->config->members);
+}
+
+/* The sentence for a shard that nobody brings: names its servers. */
+static int report_nowhere(const struct work *work, const struct shard *shard)
+{
+    char servers[CLUSTER_MAX_REPLICAS * 8] = "";
+    size_t at = 0;
+    for (uint32_t i = 0; i < shard->backup_count; i++)
+        at += (size_t)snprintf(servers + at, sizeof servers - at, ", %u", shard->backups[i]);
+    snprintf(work->why, work->why_bytes,
+             "shard %u is nowhere: all that held it (server %u%s) came with an empty PM; give one "
+             "of them its PM file back, and start the configuration manager and all servers again",
+             shard->id, shard->primary, servers);
+    return ROWAN_ENOTFOUND;
+}
+
+/* Leaves the replicas that count (D1, D2). A primary that does not is 0 for now: all that count
+ * stand among the backups then. */
+static int keep_replicas(struct work *work, struct shard *shard)
+{
+    uint32_t servers[CLUSTER_MAX_REPLICAS] = {shard->primary};
+    uint32_t count = 1 + shard->backup_count;
+    memcpy(servers + 1, shard->backups, shard->backup_count * sizeof shard->backups[0]);
+    enum quality best = EMPTY;
+    for (uint32_t i = 0; i < count; i++) {
+        enum quality quality = work->qualities[position(work, servers[i])];
+        best = quality > best ? quality : best;
+    }
+    if (best == EMPTY)
+        return report_nowhere(work, shard);
+
+    shard->doubtful = shard->doubtful || best == DOUBTFUL;
+    shard->primary = shard->backup_count = shard->filling_count = 0;
+    memset(shard->backups, 0, sizeof shard->backups);
+    memset(shard->filling, 0, sizeof shard->filling);
+    for (uint32_t i = 0; i < count; i++) {
+        if (work->qualities[position(work, servers[i])] != best)
+            continue;
+        if (i == 0)
+            shard->primary = servers[0];
+        else
+            shard->backups[shard->backup_count++] = servers[i];
+    }
+    if (shard->primary)
+        work->led[position(work, shard->primary)]++;
+    return ROWAN_OK;
+}
+
+static int raise_epoch(const struct work *work, struct shard *shard)
+{
+    if (shard->epoch == CLUSTER_MAX_EPOCH) {
+        snprintf(work->why, work->why_bytes,
+                 "shard %u has used up its %d epochs and cannot be started again; copy its data to "
+                 "a new cluster",
+                 shard->id, CLUSTER_MAX_EPOCH);
+        return ROWAN_ETOOMANY;
+    }
+    shard->epoch++;
+    return ROWAN_OK;
+}
+
+/* A shard whose primary does not count gets the backup that leads fewest; of equals the first. */
+static void find_primary(struct work *work, struct shard *shard)
+{
+    if (shard->primary)
+        return;
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < shard->backup_count; i++) {
+        if (work->led[position(work, shard->backups[i])] <
+            work->led[position(work, shard->backups[best])])
+            best = i;
+    }
+    shard->primary = shard->backups[best];
+    work->led[position(work, shard->primary)]++;
+    shard->backup_count--;
+    memmove(&shard->backups[best], &shard->backups[best + 1],
+            (shard->backup_count - best) * sizeof shard->backups[0]);
+    shard->backups[shard->backup_count] = 0;
+}
+
+static void place_on_workers(struct work *work)
+{
+    uint32_t placed[CLUSTER_MAX_MEMBERS] = {0};
+    for (uint32_t i = 0; i < work->config->shard_count; i++) {
+        struct shard *shard = &work->config->shards[i];
+        uint32_t member = position(work, shard->primary);
+        shard->worker = placed[member]++ % work->config->members[member].workers;
+    }
+}
+
+static int make(struct work *work)
+{
+    struct cluster_config *config = work->config;
+    int error = ROWAN_OK;
+    for (uint32_t i = 0; i < config->shard_count && !error; i++) {
+        error = raise_epoch(work, &config->shards[i]);
+        if (!error)
+            error = keep_replicas(work, &config->shards[i]);
+    }
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        find_primary(work, &config->shards[i]);
+    place_on_workers(work);
+    error = cluster_finish(config);
+    ASSERT(!error); /* `old` was right, and join_is_right looked at each report */
+    return ROWAN_OK;
+}
+
+int cold_start(const struct cluster_config *old, const struct cm_join *joins,
+               struct cluster_config **out, char *why, size_t why_bytes)
+{
+    struct work work = {.config = cluster_copy(old), .why = why, .why_bytes = why_bytes};
+    if (!work.config)
+        return ROWAN_ENOMEM;
+    work.config->term++;
+    for (uint32_t i = 0; i < old->member_count; i++) {
+        const struct cm_join *join = &joins[i];
+        ASSERT(join->server == old->members[i].server && join->block_limit >= old->block_limit &&
+               (join->data_cluster == 0 || join->data_cluster == old->cluster));
+        work.config->members[i] = join_member(join);
+        work.qualities[i] = quality_of(join);
+    }
+    int error = make(&work);
+    if (error) {
+        cluster_release(work.config);
+        return error;
+    }
+    *out = work.config;
+    return ROWAN_OK;
+}

@@ -1,0 +1,27 @@
+/* cold.h - the configuration after a cold start: all servers of the cluster have been started again
+ * and none kept running, so the last configuration's full replicas are admitted again (design,
+ * section 6).
+ */
+#ifndef CM_COLD_H
+#define CM_COLD_H
+
+#include "cm/join.h"
+#include "common/cluster/cluster.h"
+
+/* cold_start: from the last configuration and the report of each of its members, joins[i] of
+ * member i, to the one that is proposed:
+ *  - the term is one more, every member has its new incarnation, address and workers;
+ *  - every shard's epoch is one more. Its full replicas are those of `old` whose server brings whole
+ *    data; if there is none, those whose server brings doubtful data, and then the shard is marked
+ *    `doubtful` (for good: what is lost stays lost). A replica that was filling is none any more;
+ *  - the primary stays if it is among them; else it is the one of them that leads fewest shards. The
+ *    shards of a server go round its workers;
+ *  - all else stays, also the block limit, which every server's must reach, and the ids reserved.
+ *
+ * *out is finished. Pure. A server's data is of this cluster, or it brings none.
+ * Errors, the first two with a sentence in `why`: ROWAN_ENOTFOUND (nobody brings data of some
+ * shard), ROWAN_ETOOMANY (a shard has no epoch left), ROWAN_ENOMEM. */
+int cold_start(const struct cluster_config *old, const struct cm_join *joins,
+               struct cluster_config **out, char *why, size_t why_bytes);
+
+#endif

@@ -1,0 +1,78 @@
+/* proposal.c - see proposal.h. Every change reserves a block of client ids, so that the first
+ * clients after it cost no second one. */
+#include "cm/proposal.h"
+
+#include <string.h>
+
+#include "cm/cold.h"
+#include "cm/first.h"
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+enum { FIRST_CLIENT_ID = 1 };
+
+int proposal_first(const struct cm_state_options *options, const struct roll *roll,
+                   struct proposal *out)
+{
+    struct proposal proposal = {.first_id = FIRST_CLIENT_ID,
+                                .end_id = FIRST_CLIENT_ID + CM_CLIENT_ID_BLOCK};
+    struct first_wish wish = {.cluster = options->cluster,
+                              .block_limit = UINT32_MAX,
+                              .replicas = options->replicas,
+                              .shards = options->shards,
+                              .next_client_id = proposal.end_id};
+    memcpy(wish.secret, options->secret, sizeof wish.secret);
+
+    struct member members[CLUSTER_MAX_MEMBERS] = {0};
+    for (uint32_t i = 0; i < options->server_count; i++) {
+        const struct cm_join *join = &roll_find(roll, options->servers[i])->join;
+        members[i] = join_member(join);
+        if (join->block_limit < wish.block_limit)
+            wish.block_limit = join->block_limit;
+    }
+    int error = first_place(&wish, members, options->server_count, &proposal.config);
+    ASSERT(error != ROWAN_EINVALID); /* options_are_right and join_is_right made sure */
+    if (!error)
+        *out = proposal;
+    return error;
+}
+
+static bool reserve_ids(struct proposal *proposal)
+{
+    uint32_t next = proposal->config->next_client_id;
+    if (next > UINT32_MAX - CM_CLIENT_ID_BLOCK)
+        return false;
+    proposal->first_id = next < FIRST_CLIENT_ID ? FIRST_CLIENT_ID : next;
+    proposal->end_id = proposal->first_id + CM_CLIENT_ID_BLOCK;
+    proposal->config->next_client_id = proposal->end_id;
+    return true;
+}
+
+int proposal_block(const struct cluster_config *config, struct proposal *out)
+{
+    struct proposal proposal = {.config = cluster_copy(config)};
+    if (!proposal.config)
+        return ROWAN_ENOMEM;
+    proposal.config->term++;
+    if (!reserve_ids(&proposal)) {
+        cluster_release(proposal.config);
+        return ROWAN_ETOOMANY;
+    }
+    *out = proposal;
+    return ROWAN_OK;
+}
+
+int proposal_cold(const struct cluster_config *config, const struct roll *roll,
+                  struct proposal *out, char *why, size_t why_bytes)
+{
+    struct cm_join joins[CLUSTER_MAX_MEMBERS];
+    for (uint32_t i = 0; i < config->member_count; i++)
+        joins[i] = roll_find(roll, config->members[i].server)->join;
+    struct proposal proposal = {0};
+    int error = cold_start(config, joins, &proposal.config, why, why_bytes);
+    if (error)
+        return error;
+    reserve_ids(&proposal);
+    *out = proposal;
+    return ROWAN_OK;
+}

@@ -1,0 +1,26 @@
+/* proposal.h - the configurations that the state proposes: the first, one that reserves client ids,
+ * one after a cold start. Pure. */
+#ifndef CM_PROPOSAL_H
+#define CM_PROPOSAL_H
+
+#include "cm/roll.h"
+#include "cm/state.h"
+
+struct proposal {
+    struct cluster_config *config;
+    uint32_t first_id, end_id; /* the block of client ids that it reserves; equal: none */
+};
+
+/* All whom the options list are on the roll. Errors: ROWAN_ENOMEM. */
+int proposal_first(const struct cm_state_options *options, const struct roll *roll,
+                   struct proposal *out);
+
+/* Errors: ROWAN_ETOOMANY (no ids are left), ROWAN_ENOMEM. */
+int proposal_block(const struct cluster_config *config, struct proposal *out);
+
+/* All members are on the roll. Reserves ids if there are some left. Errors: those of cold_start, of
+ * which `why` has a sentence but for ROWAN_ENOMEM. */
+int proposal_cold(const struct cluster_config *config, const struct roll *roll,
+                  struct proposal *out, char *why, size_t why_bytes);
+
+#endif

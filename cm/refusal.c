@@ -1,0 +1,76 @@
+/* refusal.c - see refusal.h. */
+#include "cm/refusal.h"
+
+#include <stdio.h>
+
+const char refusal_restarted[] =
+    "a server cannot return while other servers of its cluster keep running, in this version: stop "
+    "all servers and start them again";
+
+const char refusal_replaced[] =
+    "the configuration names another process with this server's number: only one may run";
+
+bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation)
+{
+    const struct member *member = config ? cluster_member(config, server) : NULL;
+    return member && member->incarnation == incarnation;
+}
+
+const char *refusal_unfit(const struct cluster_config *config, const struct cm_join *join)
+{
+    if (!cluster_member(config, join->server))
+        return "the server's number is not among the servers of this cluster";
+    if (join->block_limit < config->block_limit)
+        return "this server's fabric carries smaller blocks than the cluster's entries have: start "
+               "it with the fabric that the cluster was made with";
+    return NULL;
+}
+
+static bool is_listed(const struct cm_state_options *options, uint32_t server)
+{
+    for (uint32_t i = 0; i < options->server_count; i++) {
+        if (options->servers[i] == server)
+            return true;
+    }
+    return false;
+}
+
+/* The server brings data that this cluster cannot know. NULL: it does not. */
+static const char *foreign_data(const struct cluster_config *config, const struct cm_join *join,
+                                char *detail, size_t detail_bytes)
+{
+    unsigned long long theirs = join->data_cluster;
+    if (theirs == 0 || (config && theirs == config->cluster))
+        return NULL;
+    if (config)
+        snprintf(detail, detail_bytes,
+                 "server %u holds data of cluster %016llx, and this is cluster %016llx: give it "
+                 "its own PM file or an empty one",
+                 join->server, theirs, (unsigned long long)config->cluster);
+    else
+        snprintf(detail, detail_bytes,
+                 "server %u holds data of cluster %016llx, and the configuration manager knows no "
+                 "cluster: restore its coordination directory, or give the server an empty PM file",
+                 join->server, theirs);
+    return detail;
+}
+
+const char *refusal_of(const struct refusal_case *of, char *detail, size_t detail_bytes)
+{
+    const struct cm_join *join = of->join;
+    if (!of->config && !is_listed(of->options, join->server))
+        return "the server's number is not in the list that the configuration manager was "
+               "started with (cluster-servers)";
+    const char *why = of->config ? refusal_unfit(of->config, join) : NULL;
+    if (!why)
+        why = foreign_data(of->config, join, detail, detail_bytes);
+    if (why || refusal_is_member(of->config, join->server, join->incarnation))
+        return why;
+    if (of->here > 0)
+        return refusal_restarted;
+    const struct candidate *candidate = roll_find(of->roll, join->server);
+    if (candidate && candidate->connection != of->connection &&
+        candidate->join.incarnation != join->incarnation)
+        return "another running server has this number; each needs its own";
+    return roll_fits(of->roll, join, detail, detail_bytes) ? NULL : detail;
+}

@@ -1,0 +1,35 @@
+/* refusal.h - why a server may not join, as a sentence that says what to do. Pure. */
+#ifndef CM_REFUSAL_H
+#define CM_REFUSAL_H
+
+#include "cm/roll.h"
+#include "cm/state.h"
+
+/* While other servers keep running there is no cold start to wait for. */
+extern const char refusal_restarted[];
+
+/* The configuration names another incarnation, and there is none to wait for. */
+extern const char refusal_replaced[];
+
+/* What a report is judged by. */
+struct refusal_case {
+    const struct cm_state_options *options;
+    const struct cluster_config *config; /* in force; NULL: none */
+    const struct roll *roll;
+    uint32_t here;       /* members that are here by their incarnation in force */
+    uint32_t connection; /* that the report came by */
+    const struct cm_join *join;
+};
+
+/* The server's Join names the incarnation that `config` (NULL: none) names. */
+bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation);
+
+/* Why the server can be no member after a cold start from `config`; NULL: it can. Whether it is a
+ * replica of anything is the cold start's business. */
+const char *refusal_unfit(const struct cluster_config *config, const struct cm_join *join);
+
+/* NULL: it may join, as a member if refusal_is_member, else to wait. A sentence with figures in it
+ * stands in `detail`. */
+const char *refusal_of(const struct refusal_case *of, char *detail, size_t detail_bytes);
+
+#endif

@@ -1,0 +1,106 @@
+/* A server reports for duty until the CM has sent a configuration, and not longer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/cluster/control.h"
+#include "stage.h"
+
+enum { BLOCK_LIMIT = 65536 };
+
+static struct stage stage;
+
+static int start(void **state)
+{
+    (void)state;
+    stage_start(&stage, BLOCK_LIMIT);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    stage_close(&stage);
+    return 0;
+}
+
+/* Joins among what the server sent since the last look. */
+static uint32_t count_joins(void)
+{
+    const struct puppet_sent *sent;
+    uint32_t count = 0;
+
+    while ((sent = puppet_take(stage.fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        count += message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN;
+        control_free(message);
+    }
+    return count;
+}
+
+static void pass(uint64_t ns)
+{
+    stage.now_ns += ns;
+    stage_run(&stage);
+}
+
+static void a_join_is_repeated_until_a_configuration_comes(void **state)
+{
+    (void)state;
+    assert_int_equal(count_joins(), 1);
+    assert_true(stage.wake_ns <= stage.now_ns + NS_PER_S);
+    pass(NS_PER_S);
+    assert_int_equal(count_joins(), 1);
+    pass(NS_PER_S);
+    assert_int_equal(count_joins(), 1);
+    stage_configure(&stage, stage.config);
+    stage_run(&stage);
+    count_joins();
+    pass(60 * NS_PER_S);
+    assert_int_equal(count_joins(), 0);
+}
+
+static void a_join_that_found_no_room_is_sent_again_also_to_the_next_cm(void **state)
+{
+    (void)state;
+    stage_configure(&stage, stage.config);
+    stage_run(&stage);
+    puppet_close(puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm"), ROWAN_ECLOSED);
+    stage_run(&stage);
+    pass(NS_PER_S); /* it connects again */
+    struct puppet_conn *cm = puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm");
+    assert_non_null(cm);
+    count_joins();
+    cm->room = 0;
+    puppet_connected(cm, false);
+    stage_run(&stage);
+    assert_int_equal(count_joins(), 0);
+    cm->room = UINT32_MAX;
+    pass(NS_PER_S);
+    assert_int_equal(count_joins(), 1);
+    stage_configure(&stage, stage.config);
+    stage_run(&stage);
+    pass(60 * NS_PER_S);
+    assert_int_equal(count_joins(), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_join_is_repeated_until_a_configuration_comes),
+        TEST(a_join_that_found_no_room_is_sent_again_also_to_the_next_cm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+/* The tail of a shard's log, through tail.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/tail.h"
+
+static void add(struct tail *tail, uint64_t version)
+{
+    assert_int_equal(tail_add(tail, version, version * 64), 0);
+}
+
+static void assert_holds(const struct tail *tail, const uint64_t *versions, uint32_t count)
+{
+    assert_int_equal(tail->count, count);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_true(tail->items[i].version == versions[i]);
+        assert_true(tail->items[i].offset == versions[i] * 64);
+    }
+}
+
+static void a_sorted_tail_holds_each_version_once(void **state)
+{
+    (void)state;
+    struct tail tail = {0};
+    static const uint64_t versions[] = {9, 3, 7, 3, 9, 1, 3};
+    for (unsigned i = 0; i < sizeof versions / sizeof versions[0]; i++)
+        add(&tail, versions[i]);
+    tail_sort(&tail);
+    assert_holds(&tail, (const uint64_t[]){1, 3, 7, 9}, 4);
+    tail_clear(&tail);
+    assert_int_equal(tail.count, 0);
+    assert_null(tail.items);
+}
+
+static void an_empty_tail_is_sorted_and_searched_too(void **state)
+{
+    (void)state;
+    struct tail tail = {0};
+    tail_sort(&tail);
+    assert_int_equal(tail_find(&tail, 0), 0);
+    assert_int_equal(tail_find(&tail, UINT64_MAX), 0);
+    tail_clear(&tail);
+}
+
+static void the_first_item_above_a_version_is_found(void **state)
+{
+    (void)state;
+    struct tail tail = {0};
+    for (uint64_t version = 10; version <= 50; version += 10)
+        add(&tail, version);
+    tail_sort(&tail);
+    assert_int_equal(tail_find(&tail, 0), 0);
+    assert_int_equal(tail_find(&tail, 9), 0);
+    assert_int_equal(tail_find(&tail, 10), 1);
+    assert_int_equal(tail_find(&tail, 11), 1);
+    assert_int_equal(tail_find(&tail, 49), 4);
+    assert_int_equal(tail_find(&tail, 50), 5);
+    assert_int_equal(tail_find(&tail, UINT64_MAX), 5);
+    tail_clear(&tail);
+}
+
+static void what_was_dropped_is_gone_and_is_not_taken_again(void **state)
+{
+    (void)state;
+    struct tail tail = {0};
+    for (uint64_t version = 1; version <= 8; version++)
+        add(&tail, version);
+    tail_drop(&tail, 5);
+    tail_drop(&tail, 2); /* a lower one brings nothing back */
+    add(&tail, 4);
+    add(&tail, 5);
+    add(&tail, 9);
+    tail_sort(&tail);
+    assert_holds(&tail, (const uint64_t[]){6, 7, 8, 9}, 4);
+    tail_clear(&tail);
+}
+
+static void a_tail_that_is_dropped_from_stays_small(void **state)
+{
+    (void)state;
+    struct tail tail = {0};
+    for (uint64_t version = 1; version <= 1000000; version++) {
+        add(&tail, version);
+        if (version > 100)
+            tail_drop(&tail, version - 100);
+    }
+    assert_true(tail.room <= 512);
+    tail_sort(&tail);
+    assert_int_equal(tail.count, 100);
+    assert_true(tail.items[0].version == 999901 && tail.items[99].version == 1000000);
+    tail_clear(&tail);
+}
+
+static void a_tail_from_which_nothing_is_dropped_keeps_all(void **state)
+{
+    (void)state;
+    struct tail tail = {0};
+    enum { COUNT = 100000 };
+    for (uint64_t version = COUNT; version > 0; version--)
+        add(&tail, version);
+    tail_sort(&tail);
+    assert_int_equal(tail.count, COUNT);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_true(tail.items[i].version == i + 1);
+    tail_clear(&tail);
+}
+
+static void a_cleared_tail_may_be_filled_again(void **state)
+{
+    (void)state;
+    struct tail tail = {0};
+    add(&tail, 5);
+    tail_sort(&tail);
+    tail_clear(&tail);
+    add(&tail, 4);
+    add(&tail, 2);
+    tail_sort(&tail);
+    assert_holds(&tail, (const uint64_t[]){2, 4}, 2);
+    tail_clear(&tail);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sorted_tail_holds_each_version_once),
+        cmocka_unit_test(an_empty_tail_is_sorted_and_searched_too),
+        cmocka_unit_test(the_first_item_above_a_version_is_found),
+        cmocka_unit_test(what_was_dropped_is_gone_and_is_not_taken_again),
+        cmocka_unit_test(a_tail_that_is_dropped_from_stays_small),
+        cmocka_unit_test(a_tail_from_which_nothing_is_dropped_keeps_all),
+        cmocka_unit_test(a_cleared_tail_may_be_filled_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
