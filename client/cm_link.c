@@ -106,6 +106,11 @@ static void take_configuration(struct cm_link *cm, uint32_t tag, const Rowan__Co
 
     if (tag == TAG_CONFIGURATION)
         answered(&cm->next_config_ns);
+    cm->waiting_count = 0;
+    while (cm->waiting_count < is->n_waiting_for && cm->waiting_count < CLUSTER_MAX_MEMBERS) {
+        cm->waiting_for[cm->waiting_count] = is->waiting_for[cm->waiting_count];
+        cm->waiting_count++;
+    }
     if (is->configuration.len == 0) {
         /* None newer than the known one; if there is none at all, the CM tells us when there is
          * one, because we asked. */

@@ -10,7 +10,9 @@ struct cm_link {
     uint32_t client_id;           /* the newest one given and not taken; 0: none */
     struct cluster_config *fresh; /* the newest configuration come and not taken, or NULL */
     bool wants_id, wants_config;
-    bool no_config; /* the CM said that there is none newer than what we know */
+    bool no_config;         /* the CM said that there is none newer than what we know */
+    uint32_t waiting_count; /* servers that the cluster waits for, as the CM said last */
+    uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
     uint64_t next_id_ns, next_config_ns; /* not to be asked before */
 };
 

@@ -11,6 +11,8 @@
 #include "common/base/config.h"
 #include "common/reactor/wait.h"
 
+_Static_assert(ROWAN_MAX_WAIT == WAIT_MOST, "one limit");
+
 enum { SCHEME_BYTES = 16, PENDING = 1 /* no status is positive */ };
 
 struct rowan {
@@ -21,6 +23,7 @@ struct rowan {
     struct session *session;
     uint64_t spin_ns;
     uint64_t idle_since_ns; /* 0: the last poll was busy */
+    unsigned yields;        /* since then */
 };
 
 const char *rowan_version(void)
@@ -42,13 +45,19 @@ static int advance(struct rowan *rowan, uint64_t until_ns)
 
     if (session_poll(rowan->session, now_ns, &wake_ns) == POLL_BUSY) {
         rowan->idle_since_ns = 0;
+        rowan->yields = 0;
         return 0;
     }
     if (!rowan->idle_since_ns)
         rowan->idle_since_ns = now_ns;
     if (now_ns >= until_ns || now_ns - rowan->idle_since_ns < rowan->spin_ns)
         return 0;
+    if (rowan->yields++ < WAIT_YIELDS) {
+        wait_yield();
+        return 0;
+    }
     rowan->idle_since_ns = 0;
+    rowan->yields = 0;
     return event_source_wait(&rowan->source, rowan->clock, session_poll, rowan->session, until_ns);
 }
 
@@ -250,6 +259,49 @@ int rowan_wait_all(struct rowan *rowan)
 
         if (error)
             return error;
+    }
+    return 0;
+}
+
+/* True if one of them was busy. */
+static bool poll_each(struct rowan *const *sessions, size_t count, uint64_t now_ns)
+{
+    bool busy = false;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t wake_ns = WAKE_NEVER;
+
+        busy |= session_poll(sessions[i]->session, now_ns, &wake_ns) == POLL_BUSY;
+    }
+    return busy;
+}
+
+int rowan_wait_any(struct rowan *const *sessions, size_t count, int64_t timeout_us)
+{
+    struct waiter waiters[ROWAN_MAX_WAIT];
+    unsigned yields = 0;
+
+    if (!sessions || count == 0 || count > ROWAN_MAX_WAIT)
+        return ROWAN_EINVALID;
+    for (size_t i = 0; i < count; i++) {
+        if (session_polling(sessions[i]->session))
+            return ROWAN_EINVALID;
+        waiters[i] = (struct waiter){
+            .source = &sessions[i]->source, .poll = session_poll, .role = sessions[i]->session};
+    }
+    struct clock *clock = sessions[0]->clock;
+    uint64_t start_ns = clock_now_ns(clock), now_ns = start_ns;
+    uint64_t until_ns = timeout_us < 0 ? WAKE_NEVER : start_ns + (uint64_t)timeout_us * NS_PER_US;
+
+    while (!poll_each(sessions, count, now_ns)) {
+        now_ns = clock_now_ns(clock);
+        if (now_ns >= until_ns)
+            return 0;
+        if (now_ns - start_ns < sessions[0]->spin_ns)
+            continue;
+        if (yields++ == WAIT_YIELDS)
+            return event_sources_wait(waiters, count, clock, until_ns);
+        wait_yield();
     }
     return 0;
 }

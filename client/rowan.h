@@ -202,6 +202,14 @@ ROWAN_API uint32_t rowan_outstanding(const struct rowan *rowan);
  * go on posting. */
 ROWAN_API int rowan_wait_all(struct rowan *rowan);
 
+/* rowan_wait_any: for one thread with several sessions, each of which may have operations outstanding:
+ * polls them all (so callbacks run), and if none had anything to do waits until one has, or
+ * timeout_us is over (-1: without limit). Returns 0; it may return early. What completed is found as
+ * after rowan_poll with timeout 0. `spin_us` is that of the first session. Errors: ROWAN_EINVALID
+ * (count is not 1 to ROWAN_MAX_WAIT, or inside a callback) EIO. */
+#define ROWAN_MAX_WAIT 256
+ROWAN_API int rowan_wait_any(struct rowan *const *sessions, size_t count, int64_t timeout_us);
+
 #ifdef __cplusplus
 }
 #endif

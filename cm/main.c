@@ -110,7 +110,7 @@ static int run(const struct cm_settings *settings)
     int error = reactor_create(&reactor_options, &reactor);
     if (error)
         return complain("cannot start", NULL, error);
-    error = fabric_open("shm", settings->address, &options.fabric);
+    error = fabric_open(NULL, settings->address, &options.fabric);
     if (error) {
         code = complain("cannot serve at", settings->address, error);
         goto out_reactor;

@@ -30,4 +30,8 @@ struct server_common {
  * must not block). Any role, any thread; the first call counts. */
 void server_fail(struct server_common *common, int error, const char *why);
 
+/* Why, when a fence tells of a failed sync: nothing that was not durable has been acknowledged, and
+ * nothing can be from now on (pm.h). */
+#define SYNC_FAILED "a sync of the PM file failed"
+
 #endif

@@ -62,6 +62,13 @@ static void link_closed(struct control *control, struct link *link)
     free(link);
 }
 
+static void link_ended(struct control *control, struct link *link)
+{
+    if (link->peer && control->zone)
+        control_zone_doubt(control);
+    link_closed(control, link);
+}
+
 int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
 {
     size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
@@ -111,7 +118,7 @@ static void take_event(struct control *control, const struct fabric_event *event
     else if (!event->conn->user)
         return; /* refused for want of room */
     else if (event->kind == FABRIC_CLOSED)
-        link_closed(control, event->conn->user);
+        link_ended(control, event->conn->user);
     else if (event->kind == FABRIC_MESSAGE)
         link_message(control, event);
 }

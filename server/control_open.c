@@ -228,7 +228,7 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
         break;
     }
     if (done == ROWAN_EIO)
-        fail(control, done, "a sync of the PM file failed");
+        fail(control, done, SYNC_FAILED);
     else if (done < 0)
         fail(control, done, "the data of the last run could not be taken in");
     return done == 1 || busy;

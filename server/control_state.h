@@ -75,6 +75,8 @@ struct control {
     struct blog_segment *prepared[1024];  /* allocated; wait for their fence */
     uint32_t prepared_count;
     struct pm_ticket prepared_ticket;
+    bool medium_doubted; /* `medium_ticket` will tell whether a sync has failed */
+    struct pm_ticket medium_ticket;
 
     struct link *links;
     uint32_t link_count;
@@ -98,6 +100,10 @@ int control_zone_open(struct control *control);
 void control_zone_sealed(struct control *control, struct blog_segment *segment);
 /* Posts, frees what is digested, tells the peers about space. True if anything moved. */
 bool control_zone_poll(struct control *control);
+
+/* A peer's connection has ended: perhaps because a sync of our file, which peers sync themselves on
+ * shm, has failed. Then the server ends. */
+void control_zone_doubt(struct control *control);
 void control_zone_close(struct control *control);
 
 /* --- control_config.c --- */

@@ -113,7 +113,7 @@ static bool post(struct control *control)
 {
     int done = pm_fence_done(control->common->pm, control->prepared_ticket);
     if (done < 0)
-        server_fail(control->common, done, "a sync of the PM file failed");
+        server_fail(control->common, done, SYNC_FAILED);
     if (done != 1)
         return false;
     for (uint32_t i = 0; i < control->prepared_count; i++) {
@@ -181,6 +181,25 @@ static void check_space(struct control *control)
     tell_space(control, full);
 }
 
+/* --- the medium --- */
+
+/* The kernel reports a failed sync once to each who syncs the file: a peer that met one closes its
+ * connection, which says nothing of it, and our own next sync fails as well. */
+void control_zone_doubt(struct control *control)
+{
+    control->medium_ticket = pm_fence_start(control->common->pm);
+    control->medium_doubted = true;
+}
+
+static void check_medium(struct control *control)
+{
+    int done = pm_fence_done(control->common->pm, control->medium_ticket);
+    if (done < 0)
+        server_fail(control->common, done, SYNC_FAILED);
+    if (done == 1)
+        control->medium_doubted = false;
+}
+
 bool control_zone_poll(struct control *control)
 {
     bool any = free_digested(control);
@@ -188,6 +207,8 @@ bool control_zone_poll(struct control *control)
         any |= prepare(control);
     if (control->prepared_count > 0)
         any |= post(control);
+    if (control->medium_doubted)
+        check_medium(control);
     check_space(control);
     return any;
 }

@@ -18,7 +18,6 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/cluster/control.h"
 #include "server/worker_state.h"
 
 enum { REPLY_MAX_PIECES = FABRIC_MAX_IOV - 1 };
@@ -84,8 +83,9 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
                                   .tag = tag,
                                   .version = version,
                                   .term = worker->config ? worker->config->term : 0};
-    struct fabric_iov iov[FABRIC_MAX_IOV] = {{.data = &reply, .bytes = sizeof reply}};
+    struct fabric_iov iov[FABRIC_MAX_IOV]; /* not initialized: it is 640 bytes */
     unsigned count = 1;
+    iov[0] = (struct fabric_iov){.data = &reply, .bytes = sizeof reply};
     if (value_offset)
         count += gather_value(worker, value_offset, iov + 1, &reply.value_bytes);
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
@@ -186,13 +186,15 @@ static void take_event(struct worker *worker, const struct fabric_event *event, 
 /* False if the client has no room for the reply: the request is to be kept. */
 static bool act(struct worker *worker, const struct request *request)
 {
-    int status = worker->config ? check_slot(worker, request) : ROWAN_ENOTMINE;
+    int status = request->refused ? ROWAN_EBUSY
+                 : worker->config ? check_slot(worker, request)
+                                  : ROWAN_ENOTMINE;
     if (!status && request->header.type != MESSAGE_GET)
         return worker_write(worker, request);
     bool answered = status ? worker_reply(worker, request->client, request->header.operation,
                                           request->header.tag, status, 0, 0)
                            : read_object(worker, request);
-    if (answered)
+    if (answered && !request->refused)
         worker_release(request->client, request->message);
     return answered;
 }
@@ -207,6 +209,18 @@ static bool act_in_turn(struct worker *worker, const struct request *request)
         return true;
     client->blocked_batch = worker->batch;
     return false;
+}
+
+/* Keeps a request whose answer found no room; but no buffer that others need for a client that does
+ * not read. */
+static void hold(struct worker *worker, struct request *request)
+{
+    if (request_is_large(&request->header)) {
+        worker_release(request->client, request->message);
+        request->refused = true;
+    }
+    worker->held[worker->held_count++] = *request;
+    request->client->held++;
 }
 
 static void act_on_taken(struct worker *worker)
@@ -224,11 +238,9 @@ static void act_on_taken(struct worker *worker)
             index_prefetch_entry(shard->index, request->hash);
     }
     for (uint32_t i = 0; i < worker->taken_count; i++) {
-        const struct request *request = &worker->taken[i];
-        if (!act_in_turn(worker, request)) {
-            worker->held[worker->held_count++] = *request;
-            request->client->held++;
-        }
+        struct request *request = &worker->taken[i];
+        if (!act_in_turn(worker, request))
+            hold(worker, request);
     }
     worker->taken_count = 0;
 }

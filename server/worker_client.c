@@ -125,5 +125,6 @@ bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake
                 records_lowest(&shard->records, client, UINT32_MAX);
         }
     }
+    worker->lows.gone |= forgotten > 0;
     return forgotten > 0;
 }

@@ -181,11 +181,11 @@ static uint64_t requests(const struct worker *worker)
            atomic_load_explicit(&counts->deletes, memory_order_relaxed);
 }
 
-/* Only requests change them, so without any there is nothing to look for. */
+/* Only requests change them, and the going of clients: else there is nothing to look for. */
 static bool poll_lows(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct client_lows *lows = &worker->lows;
-    if (lows->spread_ns == 0 && requests(worker) == lows->requests)
+    if (lows->spread_ns == 0 && requests(worker) == lows->requests && !lows->gone)
         return false;
     if (lows->spread_ns == 0)
         lows->spread_ns = now_ns + WORKER_LOWS_NS;
@@ -196,6 +196,7 @@ static bool poll_lows(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
     }
     lows->spread_ns = 0;
     lows->requests = requests(worker);
+    lows->gone = false;
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
         if (shard)

@@ -76,6 +76,41 @@ void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
     }
 }
 
+/* --- what a peer has not got yet --- */
+
+void worker_peer_owe(struct peer *peer, struct load load)
+{
+    load_add(&peer->owed, load);
+    if (peer->connected)
+        load_add(&peer->open, load);
+}
+
+/* In a full ring the newest batches count as one: none is taken for landed too early. */
+static void keep_batch(struct peer *peer)
+{
+    if (peer->sent_count == WORKER_PEER_BATCHES)
+        peer->sent_count--;
+    else
+        peer->sent[(peer->sent_first + peer->sent_count) % WORKER_PEER_BATCHES].load =
+            (struct load){0};
+    struct peer_batch *last =
+        &peer->sent[(peer->sent_first + peer->sent_count++) % WORKER_PEER_BATCHES];
+    last->batch = peer->open_batch;
+    load_add(&last->load, peer->open);
+    peer->open = (struct load){0};
+}
+
+static void forget_landed(struct peer *peer)
+{
+    while (peer->sent_count && peer->sent[peer->sent_first].batch <= peer->landed) {
+        load_subtract(&peer->owed, peer->sent[peer->sent_first].load);
+        peer->sent_first = (peer->sent_first + 1) % WORKER_PEER_BATCHES;
+        peer->sent_count--;
+    }
+}
+
+/* --- events --- */
+
 static void peer_down(struct worker *worker, struct peer *peer, int error, uint64_t now_ns)
 {
     if (peer->connected)
@@ -85,6 +120,8 @@ static void peer_down(struct worker *worker, struct peer *peer, int error, uint6
     peer->connected = false;
     peer->open_batch = 0;
     peer->posted = peer->landed;
+    peer->open = (struct load){0};
+    peer->sent_count = 0;
     peer->commit_behind = true;
     worker_union_peer_down(worker, peer);
     peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
@@ -117,6 +154,7 @@ void worker_peer_event(struct worker *worker, const struct fabric_event *event, 
     if (event->kind == FABRIC_CONNECTED && event->conn->has_zone) {
         log_event(LOG_INFO, "peer_connected", "worker=%u server=%u", worker->number, peer->server);
         peer->connected = true;
+        peer->owed = (struct load){0}; /* what is sent again is counted again */
         worker_write_resend(worker, (uint32_t)(peer - worker->peers));
     } else if (event->kind == FABRIC_CONNECTED) {
         fabric_conn_close(event->conn);
@@ -126,6 +164,7 @@ void worker_peer_event(struct worker *worker, const struct fabric_event *event, 
     } else if (event->kind == FABRIC_LANDED) {
         ASSERT(event->context > peer->landed && event->context <= peer->posted);
         peer->landed = event->context;
+        forget_landed(peer);
     } else if (event->kind == FABRIC_MESSAGE) {
         peer_message(worker, peer, event, now_ns);
     }
@@ -148,6 +187,7 @@ void worker_peer_post(struct worker *worker)
         int error = fabric_rowan_post(peer->conn, peer->open_batch);
         ASSERT(error == 0 || error == ROWAN_ECLOSED);
         peer->posted = peer->open_batch;
+        keep_batch(peer);
         peer->open_batch = 0;
     }
 }

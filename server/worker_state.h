@@ -22,12 +22,16 @@ enum {
     WORKER_HELD = 16384,  /* requests whose answer found no room: more than one connection's */
     WORKER_FENCES = 1024, /* local fences outstanding */
     WORKER_MAX_IN_FLIGHT_BYTES =
-        4 << 20,                  /* of entries: what a full backup must still have room for */
-    WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
-    COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
+        4 << 20, /* of entries to one backup: what a full one must still have room for */
+    WORKER_PEER_BATCHES = 64,      /* posted ones whose load is kept apart */
+    WORKER_MAX_CLIENT_OPS = 1024,  /* writes of one client connection in the table */
+    WORKER_LARGE_BYTES = 16 << 10, /* key and value of requests that may fill a fabric's buffers */
+    WORKER_LARGE_WAITING = 2,      /* of those, kept for writes that wait for one of their key */
+    WORKER_FORGET = 4,             /* clients forgotten in one poll */
+    COMMIT_VALUE_BYTES = 4096,     /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_LOWS_TOLD = 1024,
-    WORKER_FORGET = 4, /* clients forgotten in one poll */
+    WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
 };
 
 /* How often commit versions that changed are spread; how soon they are tried again when the log has
@@ -39,6 +43,30 @@ enum {
 
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
+
+/* Entries. */
+struct load {
+    uint32_t ops, blocks, bytes;
+};
+
+static inline void load_add(struct load *load, struct load more)
+{
+    load->ops += more.ops;
+    load->blocks += more.blocks;
+    load->bytes += more.bytes;
+}
+
+static inline void load_subtract(struct load *load, struct load less)
+{
+    load->ops -= less.ops;
+    load->blocks -= less.blocks;
+    load->bytes -= less.bytes;
+}
+
+struct peer_batch {
+    uint64_t batch;
+    struct load load;
+};
 
 struct peer {
     enum link_kind kind;
@@ -52,27 +80,38 @@ struct peer {
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
-    bool commit_behind;      /* may not have been told the commit versions that were spread */
+    struct load owed; /* of writes in flight that, as far as we know, have not landed there */
+    struct load open; /* of that: in the open batch */
+    struct peer_batch sent[WORKER_PEER_BATCHES]; /* and in posted ones, a ring */
+    uint32_t sent_first, sent_count;
+    bool commit_behind; /* may not have been told the commit versions that were spread */
 };
 
-/* A backup's question for versions that it never got, while the segments are looked through. */
-struct fetch {
-    bool active;
+/* A backup asks for versions that it never got. */
+struct question {
     uint32_t peer; /* its position */
     uint16_t shard;
     uint64_t first, last;
-    uint64_t segment; /* the one `scan` is in; behind the last: done */
-    bool inside;      /* `scan` has begun */
+    uint64_t end;    /* over when so many segments were visited */
+    uint32_t blocks; /* found, and sent */
+};
+
+struct fetch {
+    struct question questions[WORKER_QUESTIONS];
+    uint32_t count;
+    uint64_t visited; /* segments that were looked through, ever */
+    uint64_t segment; /* the one `scan` is in, if `inside`, else the next */
+    bool inside;
     struct entry_scan scan;
-    uint32_t blocks;     /* found, and sent */
     uint16_t lost_shard; /* what was found nowhere last, and logged */
     uint64_t lost_first;
 };
 
 /* Clients' lowest unanswered numbers on their way into the log. */
 struct client_lows {
-    uint64_t spread_ns; /* when next; 0: no request came since the last time */
+    uint64_t spread_ns; /* when next; 0: nothing happened since the last time */
     uint64_t requests;  /* that had come by then */
+    bool gone;          /* clients were forgotten since */
     uint32_t count;
     struct commit_client rows[COMMIT_CLIENT_ROWS];
     /* What was taken last, by the low bits of the client's id: a client of many shards is written
@@ -88,6 +127,7 @@ struct fence {
 /* A request: parsed; its message is not released yet. */
 struct request {
     struct client_link *client;
+    bool refused; /* its message is released, all that is left to do is to answer ROWAN_EBUSY */
     uint64_t message;
     uint64_t hash;
     struct message_request header;
@@ -118,7 +158,8 @@ struct worker {
     struct write_table ops;
     struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
     uint32_t replying_count;
-    uint32_t in_flight_blocks, in_flight_bytes;
+    uint32_t large_waiting; /* OP_WAITING whose message is large */
+    struct load in_flight;
 
     struct log log;
     bool log_ready;
@@ -140,6 +181,12 @@ struct worker {
     uint8_t value[ENTRY_MAX_VALUE_BYTES]; /* of a reply, what is copied */
     _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
 };
+
+/* A fabric may have only a few buffers for such messages. */
+static inline bool request_is_large(const struct message_request *header)
+{
+    return header->key_bytes + header->value_bytes > WORKER_LARGE_BYTES;
+}
 
 /* --- worker.c --- */
 
@@ -211,9 +258,9 @@ bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
 
 /* --- worker_fetch.c --- */
 
-/* A peer asks for versions of a shard that it never got. One question at a time is worked on; others
- * are dropped, and asked again. */
-void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fetch *question);
+/* A peer asks for versions of a shard that it never got. Questions beyond WORKER_QUESTIONS are dropped,
+ * and asked again. */
+void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fetch *asked);
 
 /* Looks for them a bit further, and adds what is found to the peer's batch of this poll. */
 bool worker_fetch_poll(struct worker *worker);
@@ -246,6 +293,9 @@ void worker_peer_event(struct worker *worker, const struct fabric_event *event, 
 
 /* Adds a block to the peer's batch of this poll; there is room. Posts it. */
 void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes);
+
+/* The peer is to get these entries, as part of the open batch if it is connected. */
+void worker_peer_owe(struct peer *peer, struct load load);
 void worker_peer_post(struct worker *worker);
 
 static inline bool peer_has_landed(const struct peer *peer, uint64_t batch)

@@ -9,8 +9,8 @@
  *      and each backup's queue has room.
  *  W6  A conditional write is judged when no write of its key is in flight; later writes of the key
  *      queue behind it.
- *  W7  Entries in flight never exceed WORKER_MAX_IN_FLIGHT_BYTES, so a backup that says "full"
- *      while it still has that much for each sender can take in what is on the way.
+ *  W7  Entries that have not landed at a backup never exceed WORKER_MAX_IN_FLIGHT_BYTES, so one
+ *      that says "full" while it still has that much for each sender can take in what is on the way.
  *  W11 A write that took effect has a record before anybody is answered, and each request is held
  *      against the records and the table first, so a retry meets its original wherever it is: it
  *      takes over the answer, or gets it again.
@@ -36,15 +36,27 @@ static int check_space(struct worker *worker, const struct shard_state *shard)
     return 0;
 }
 
-static int check_queues(struct worker *worker, const struct shard_state *shard, uint32_t blocks,
-                        uint32_t bytes)
+/* What a backup that takes nothing holds up must leave room for writes that it does not back. So no
+ * backup may be owed more than the worker has left: one that is stopped gets half, two a third each,
+ * and so on (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). */
+static bool has_share(const struct worker *worker, const struct peer *peer, struct load more)
 {
-    if (worker->in_flight_blocks + blocks > fabric_caps(worker->common->fabric)->max_batch_blocks ||
-        worker->in_flight_bytes + bytes > WORKER_MAX_IN_FLIGHT_BYTES)
+    const uint32_t most_blocks = fabric_caps(worker->common->fabric)->max_batch_blocks;
+    return peer->owed.bytes + more.bytes <= WORKER_MAX_IN_FLIGHT_BYTES &&
+           peer->owed.blocks + more.blocks <= most_blocks - worker->in_flight.blocks &&
+           peer->owed.ops + more.ops <= OP_TABLE_SIZE - worker->in_flight.ops;
+}
+
+static int check_queues(struct worker *worker, const struct shard_state *shard, struct load more)
+{
+    /* All of it may have to be sent again at once, over one connection. */
+    if (worker->in_flight.blocks + more.blocks >
+        fabric_caps(worker->common->fabric)->max_batch_blocks)
         return ROWAN_EBUSY;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
         const struct peer *peer = &worker->peers[shard->backups[i]];
-        if (peer->connected && fabric_rowan_room(peer->conn) < blocks)
+        if (!has_share(worker, peer, more) ||
+            (peer->connected && fabric_rowan_room(peer->conn) < more.blocks))
             return ROWAN_EBUSY;
     }
     return 0;
@@ -60,9 +72,11 @@ static int admit(struct worker *worker, const struct message_request *request,
     if (error)
         return error;
     const struct entry_format *format = &worker->common->format;
-    return check_queues(worker, *shard,
-                        entry_blocks(format, request->key_bytes, request->value_bytes),
-                        entry_bytes(format, request->key_bytes, request->value_bytes));
+    const struct load more = {
+        .ops = 1,
+        .blocks = entry_blocks(format, request->key_bytes, request->value_bytes),
+        .bytes = entry_bytes(format, request->key_bytes, request->value_bytes)};
+    return check_queues(worker, *shard, more);
 }
 
 /* --- judging --- */
@@ -84,6 +98,11 @@ static int judge(struct worker *worker, const struct shard_state *shard, uint64_
 
 /* --- sending --- */
 
+static struct load load_of(const struct op *op)
+{
+    return (struct load){.ops = 1, .blocks = op->blocks, .bytes = op->bytes};
+}
+
 static void link_in_flight(struct worker *worker, struct shard_state *shard, struct op *op)
 {
     op->shard_next = NULL;
@@ -97,8 +116,9 @@ static void link_in_flight(struct worker *worker, struct shard_state *shard, str
         shard->next_active = worker->active;
         worker->active = shard;
     }
-    worker->in_flight_blocks += op->blocks;
-    worker->in_flight_bytes += op->bytes;
+    load_add(&worker->in_flight, load_of(op));
+    for (uint32_t i = 0; i < shard->backup_count; i++)
+        worker_peer_owe(&worker->peers[shard->backups[i]], load_of(op));
 }
 
 /* Encodes block by block in a cached buffer, stores it in the t-log, and adds those very bytes to
@@ -216,6 +236,7 @@ static void start_waiting(struct worker *worker, uint64_t hash)
     while ((op = op_next_waiting(&worker->ops, hash)) && op_may_start(&worker->ops, op)) {
         struct client_link *client = op->client;
         uint64_t message = op->message;
+        worker->large_waiting -= request_is_large(&op->request);
         start(worker, op, &op->request, op->key, op->value);
         worker_release(client, message);
     }
@@ -245,6 +266,8 @@ static bool take_over(struct worker *worker, const struct request *request)
     if (op->state == OP_WAITING) {
         message = op->message;
         client = op->client;
+        worker->large_waiting -= request_is_large(&op->request);
+        worker->large_waiting += request_is_large(header);
         hold(op, request);
     }
     op_take_over(op, request->client, header->tag);
@@ -277,14 +300,30 @@ static bool is_retry(struct worker *worker, const struct request *request, bool 
     return true;
 }
 
+/* The message is kept, unless it takes a buffer that writes of other keys need. */
+static void keep_waiting(struct worker *worker, struct op *op, const struct request *request)
+{
+    const bool large = request_is_large(&request->header);
+    if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
+        struct client_link *client = op->client;
+        finish(worker, op, ROWAN_EBUSY, 0);
+        worker_release(client, request->message);
+        return;
+    }
+    worker->large_waiting += large;
+    hold(op, request);
+}
+
 bool worker_write(struct worker *worker, const struct request *request)
 {
     struct client_link *client = request->client;
     bool held = false;
     if (request->header.client_id && is_retry(worker, request, &held))
         return !held;
-    struct op *op =
-        client->ops < WORKER_MAX_CLIENT_OPS ? op_open(&worker->ops, request->hash, client) : NULL;
+    /* A client that takes no answers must leave records to others, as a backup must (has_share). */
+    bool fair =
+        client->ops < WORKER_MAX_CLIENT_OPS && client->ops < OP_TABLE_SIZE - worker->ops.used;
+    struct op *op = fair ? op_open(&worker->ops, request->hash, client) : NULL;
     if (!op)
         return refuse(worker, request, ROWAN_EBUSY, 0);
     worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
@@ -294,7 +333,7 @@ bool worker_write(struct worker *worker, const struct request *request)
     op->operation = request->header.operation;
     op->tag = request->header.tag;
     if (!op_may_start(&worker->ops, op)) {
-        hold(op, request);
+        keep_waiting(worker, op, request);
         return true;
     }
     start(worker, op, &request->header, request->key, request->value);
@@ -311,6 +350,7 @@ void worker_write_forget(struct worker *worker, struct client_link *client)
             continue;
         }
         uint64_t hash = op->hash;
+        worker->large_waiting -= request_is_large(&op->request);
         op_close(&worker->ops, op);
         start_waiting(worker, hash);
     }
@@ -352,8 +392,7 @@ static bool complete(struct worker *worker, struct op *op)
     shard->first_in_flight = op->shard_next;
     if (!shard->first_in_flight)
         shard->last_in_flight = NULL;
-    worker->in_flight_blocks -= op->blocks;
-    worker->in_flight_bytes -= op->bytes;
+    load_subtract(&worker->in_flight, load_of(op));
     ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
     atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
     worker_commit_changed(worker, shard);
@@ -401,7 +440,7 @@ static bool advance_fences(struct worker *worker)
         const struct fence *fence = &worker->fences[worker->fence_first];
         int done = pm_fence_done(pm, fence->ticket);
         if (done < 0)
-            server_fail(worker->common, done, "a sync of the PM file failed");
+            server_fail(worker->common, done, SYNC_FAILED);
         if (done != 1)
             break;
         worker->local_landed = fence->batch;
@@ -447,6 +486,7 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
                 worker_peer_add(worker, peer, at, bytes);
                 at += bytes;
             }
+            worker_peer_owe(peer, load_of(op));
             op->batch = worker->batch;
             worker->stored = true; /* so that the local fence reaches this batch too */
         }

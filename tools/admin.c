@@ -64,6 +64,19 @@ void admin_print_no_cm(const char *program, const char *dir, int error)
                 program);
 }
 
+void admin_print_open(const char *program, const char *command, const char *cm_address, int error,
+                      const struct admin_missing *missing)
+{
+    if (error != ROWAN_EAGAIN) {
+        fprintf(stderr, "%s: %s: %s: %s\n", program, command, cm_address, error_sentence(error));
+        return;
+    }
+    fprintf(stderr, "%s: %s: the cluster does not serve: it waits for server", program, command);
+    for (uint32_t i = 0; i < missing->count; i++)
+        fprintf(stderr, "%s%u", i ? ", " : " ", missing->servers[i]);
+    fprintf(stderr, " to be started\n");
+}
+
 const struct cluster_config *admin_config(const struct admin *admin)
 {
     return admin->config;
@@ -280,18 +293,21 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
 {
     uint64_t until_ns = admin_now_ns(admin) + timeout_ns;
 
-    while (!admin->config) {
+    while (!admin->config || admin->cm.waiting_count > 0) {
         int error = admin_wait(admin, until_ns);
 
         if (error)
             return error;
+        if (admin->cm.waiting_count > 0)
+            return ROWAN_EAGAIN;
         if (!admin->config && admin_now_ns(admin) >= until_ns)
             return admin->cm.peer.state == PEER_UP ? ROWAN_ETIMEDOUT : ROWAN_EUNREACHABLE;
     }
     return 0;
 }
 
-int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out)
+int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
+               struct admin_missing *missing)
 {
     char scheme[SCHEME_BYTES];
     size_t bytes = strcspn(cm_address, ":");
@@ -323,6 +339,10 @@ int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out)
     return 0;
 
 no_config:
+    if (missing) {
+        missing->count = admin->cm.waiting_count;
+        memcpy(missing->servers, admin->cm.waiting_for, sizeof missing->servers);
+    }
     cm_link_fini(&admin->cm);
     fabric_endpoint_close(admin->endpoint);
 no_endpoint:

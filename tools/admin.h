@@ -19,9 +19,21 @@ int admin_find_cm(const char *cm, const char *dir, char *out, size_t room);
 /* The sentence for an error of admin_find_cm, on standard error. */
 void admin_print_no_cm(const char *program, const char *dir, int error);
 
+/* Servers that a cluster waits for before it serves. */
+struct admin_missing {
+    uint32_t count;
+    uint32_t servers[CLUSTER_MAX_MEMBERS];
+};
+
 /* admin_open: connects to the CM and fetches the configuration. Errors: ROWAN_EUNREACHABLE,
- * ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
-int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out);
+ * EAGAIN (at once: servers are missing that must be started first; `missing`, if not NULL, says
+ * which), ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
+int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
+               struct admin_missing *missing);
+
+/* The sentence for an error of admin_open, on standard error. */
+void admin_print_open(const char *program, const char *command, const char *cm_address, int error,
+                      const struct admin_missing *missing);
 
 /* NULL is fine. Outstanding calls are forgotten. */
 void admin_close(struct admin *admin);

@@ -23,5 +23,7 @@ int fabric_open(const char *scheme, const char *address, struct fabric **out)
     }
     if (bytes == 3 && memcmp(scheme, "shm", 3) == 0)
         return fabric_open_shm(address, out);
+    if (bytes == 3 && memcmp(scheme, "tcp", 3) == 0)
+        return fabric_open_tcp(address, out);
     return ROWAN_EUNSUPPORTED;
 }

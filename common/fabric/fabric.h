@@ -32,8 +32,8 @@
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
  *
- * Backends: shm (processes of one host), in later parts tcp and verbs, and in test/sim one inside a
- * thread.
+ * Backends: shm (processes of one host), tcp (any network), in a later part verbs, and in test/sim one
+ * inside a thread.
  */
 #ifndef FABRIC_FABRIC_H
 #define FABRIC_FABRIC_H
@@ -171,8 +171,13 @@ struct fabric_zone {
  */
 int fabric_open_shm(const char *address, struct fabric **out);
 
+/* fabric_open_tcp: `address` is "tcp:HOST:PORT", the host an IPv4 address, an [IPv6] one or localhost;
+ * no names, since to look one up would block. Endpoint i listens on PORT + i of that address. Errors:
+ * ROWAN_EINVALID ENOMEM; an address in use is met when an endpoint is opened (ROWAN_EINUSE). */
+int fabric_open_tcp(const char *address, struct fabric **out);
+
 /* fabric_open: chooses the backend by the address's scheme. `address` may be NULL; then `scheme`
- * ("shm") decides. Errors: as above, ROWAN_EUNSUPPORTED for a scheme that is not built in. */
+ * ("shm", "tcp") decides. Errors: as above, ROWAN_EUNSUPPORTED for a scheme that is not built in. */
 int fabric_open(const char *scheme, const char *address, struct fabric **out);
 
 /* All endpoints must be closed. NULL is fine. */

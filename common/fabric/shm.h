@@ -29,12 +29,13 @@ enum {
 };
 
 /* Times, all compared with the now_ns of polls. */
-#define SHM_CHECK_NS     (1 * NS_PER_MS)  /* between looks at the sockets while awake */
-#define SHM_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
-#define SHM_HANDSHAKE_NS (5 * NS_PER_S)
-#define SHM_STALL_NS     (2 * NS_PER_S)   /* a half-sent large message others wait for */
-#define SHM_VOID_NS      (1 * NS_PER_S)   /* a claim of a closed segment */
-#define SHM_VOID_STEP_NS (20 * NS_PER_MS) /* of that, most that counts between two looks */
+#define SHM_CHECK_NS       (1 * NS_PER_MS)   /* between looks at the sockets while awake */
+#define SHM_SLEPT_CHECK_NS (100 * NS_PER_US) /* likewise, after a sleep that no bell ended */
+#define SHM_PAUSE_NS       (50 * NS_PER_MS)  /* before the next accept, without descriptors */
+#define SHM_HANDSHAKE_NS   (5 * NS_PER_S)
+#define SHM_STALL_NS       (2 * NS_PER_S)   /* a half-sent large message others wait for */
+#define SHM_VOID_NS        (1 * NS_PER_S)   /* a claim of a closed segment */
+#define SHM_VOID_STEP_NS   (20 * NS_PER_MS) /* of that, most that counts between two looks */
 
 struct shm_conn;
 struct shm_zone;
@@ -85,6 +86,7 @@ struct shm_endpoint {
     bool listen_paused; /* out of descriptors: the listener is not watched */
     uint64_t paused_ns;
     bool woken; /* look at the sockets in the next poll */
+    bool slept; /* likewise, if the last look is some time ago */
     uint32_t sleep_number;
     uint64_t now_ns;
     uint64_t checked_ns; /* when the sockets were last looked at */
@@ -199,6 +201,9 @@ bool shm_is_registered(const struct shm_fabric *fabric, const void *data, uint64
 
 /* Watches a socket; `tag` comes back in the event. Errors: ROWAN_EIO. */
 int shm_watch(struct shm_endpoint *endpoint, int fd, uint64_t tag);
+
+/* Takes what was rung off the eventfd. */
+void shm_drain(struct shm_endpoint *endpoint);
 
 #define SHM_TAG_LISTENER UINT64_MAX
 #define SHM_TAG_WAKE     (UINT64_MAX - 1)

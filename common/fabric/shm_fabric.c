@@ -8,6 +8,9 @@
  *    sleep has (shm_conn.c, 3).
  * 3. While armed, whatever must go on by time alone (a handshake's limit, a fence, a claim to void)
  *    sets the timer, so a reactor may sleep without a deadline for us.
+ * 4. Whoever rang set a bell, and takes the sleep's number away; if neither is so after a sleep, the
+ *    eventfd is not read. Written too late for that, it stays readable and ends the next sleep at once; the look at
+ *    the sockets that follows such sleeps reads it (shm_poll.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -205,6 +208,14 @@ static void shm_endpoint_close(struct fabric_endpoint *base)
 
 /* --- sleep --- */
 
+void shm_drain(struct shm_endpoint *endpoint)
+{
+    uint64_t count;
+    const ssize_t got = read(endpoint->event_fd, &count, sizeof count);
+
+    ASSERT(got == (ssize_t)sizeof count || errno == EAGAIN);
+}
+
 static void endpoint_arm(void *context)
 {
     struct shm_endpoint *endpoint = context;
@@ -221,18 +232,20 @@ static void endpoint_disarm(void *context)
 {
     static const struct itimerspec never;
     struct shm_endpoint *endpoint = context;
-    uint64_t count;
-    ssize_t got;
+    struct shm_doorbell *door = endpoint->door;
 
     endpoint->armed = false;
-    endpoint->woken = true;
-    atomic_store_explicit(&endpoint->door->sleeping, 0, memory_order_relaxed);
+    /* Rung: what the bell tells is most likely all there is, and the sockets have their turn soon. */
+    if (atomic_exchange_explicit(&door->sleeping, 0, memory_order_seq_cst) !=
+            endpoint->sleep_number ||
+        atomic_load_explicit(&door->summary, memory_order_seq_cst))
+        shm_drain(endpoint);
+    else
+        endpoint->slept = true;
     if (endpoint->timer_on) {
         timerfd_settime(endpoint->timer_fd, 0, &never, NULL); /* takes an expiry back, too */
         endpoint->timer_on = false;
     }
-    got = read(endpoint->event_fd, &count, sizeof count);
-    ASSERT(got == (ssize_t)sizeof count || errno == EAGAIN);
 }
 
 static void shm_endpoint_source(struct fabric_endpoint *base, struct event_source *out)

@@ -1,6 +1,7 @@
 /* shm_poll.c - poll and flush of an endpoint. A poll of an endpoint with nothing to do reads the
  * doorbell's summary, the zone's oldest segment and two list heads, whatever the number of
- * connections; the sockets are looked at once a millisecond, and after a sleep.
+ * connections; the sockets are looked at once a millisecond, and after a sleep that no bell ended, but
+ * not more often than every SHM_SLEPT_CHECK_NS: a readable one ends each sleep at once until then.
  *
  * 1. A connection is on the active list while it has work that no bell will announce again: records
  *    unread, a message or blocks on their way out, an event to deliver.
@@ -60,12 +61,15 @@ static void check_sockets(struct shm_endpoint *endpoint)
     if (endpoint->listen_paused)
         connect_resume(endpoint);
     endpoint->woken = found == EPOLL_EVENTS;
+    endpoint->slept = false;
     for (int i = 0; i < found; i++) {
         const uint64_t tag = events[i].data.u64;
         struct shm_conn *conn;
 
-        if (tag == SHM_TAG_WAKE)
+        if (tag == SHM_TAG_WAKE) {
+            shm_drain(endpoint);
             continue;
+        }
         if (tag == SHM_TAG_LISTENER) {
             connect_accept(endpoint);
             continue;
@@ -192,7 +196,8 @@ unsigned shm_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fabric_e
     endpoint->now_ns = now_ns;
     if (endpoint->lists[LIST_DEAD].first)
         conn_reap(endpoint, false);
-    if (endpoint->woken || now_ns - endpoint->checked_ns >= SHM_CHECK_NS)
+    if (endpoint->woken || now_ns - endpoint->checked_ns >= SHM_CHECK_NS ||
+        (endpoint->slept && now_ns - endpoint->checked_ns >= SHM_SLEPT_CHECK_NS))
         check_sockets(endpoint);
     if (atomic_load_explicit(&endpoint->door->summary, memory_order_seq_cst))
         take_bells(endpoint);

@@ -42,13 +42,14 @@ struct pm_ops {
     void (*zero)(struct pm *pm, uint64_t offset, size_t bytes);
     struct pm_ticket (*fence_start)(struct pm *pm);
     int (*fence_done)(struct pm *pm, struct pm_ticket ticket);
-    uint64_t (*sync_count)(const struct pm *pm); /* NULL: the backend never syncs */
+    uint64_t (*sync_count)(const struct pm *pm);                 /* NULL: the backend never syncs */
+    void (*flush)(struct pm *pm, uint64_t offset, size_t bytes); /* NULL: there is nothing to do */
 };
 
 /* The head of every backend's struct. */
 struct pm {
     const struct pm_ops *ops;
-    uint8_t *base; /* the mapping; read it freely, write only through pm_store */
+    uint8_t *base; /* the mapping; read it freely, write only through pm_store (or pm_flush) */
     uint64_t bytes;
     int fd;                        /* of the file or device, -1 if there is none */
     uint64_t offset;               /* of the map there: a peer that maps `fd` needs it */
@@ -103,6 +104,14 @@ static inline void pm_store(struct pm *pm, uint64_t offset, const void *source, 
 static inline void pm_zero(struct pm *pm, uint64_t offset, size_t bytes)
 {
     pm->ops->zero(pm, offset, bytes);
+}
+
+/* Makes a store of bytes that somebody else wrote into the map for this thread, past pm_store: the
+ * kernel, that read a socket into it. As with pm_store, a fence behind it makes them durable. */
+static inline void pm_flush(struct pm *pm, uint64_t offset, size_t bytes)
+{
+    if (pm->ops->flush)
+        pm->ops->flush(pm, offset, bytes);
 }
 
 /* A ticket for all that this thread stored before (and whatever others had stored, in stores that

@@ -45,6 +45,12 @@ static void dax_zero(struct pm *pm, uint64_t offset, size_t bytes)
     pmem_memset(pm->base + offset, 0, bytes, PMEM_F_MEM_NONTEMPORAL | PMEM_F_MEM_NODRAIN);
 }
 
+static void dax_flush(struct pm *pm, uint64_t offset, size_t bytes)
+{
+    ASSERT(offset <= pm->bytes && bytes <= pm->bytes - offset);
+    pmem_flush(pm->base + offset, bytes);
+}
+
 static struct pm_ticket dax_fence_start(struct pm *pm)
 {
     (void)pm;
@@ -63,7 +69,8 @@ static const struct pm_ops dax_ops = {.close = dax_close,
                                       .store = dax_store,
                                       .zero = dax_zero,
                                       .fence_start = dax_fence_start,
-                                      .fence_done = dax_fence_done};
+                                      .fence_done = dax_fence_done,
+                                      .flush = dax_flush};
 
 int pm_dax_create(const struct pm_map *map, struct pm **out)
 {

@@ -32,6 +32,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/reactor/wait.h"
 
 enum { NAME_BYTES = 16, WAIT_EVENTS = 16 };
 
@@ -156,8 +157,18 @@ static enum poll_result poll_roles(struct reactor *reactor, uint64_t now_ns, uin
     return result;
 }
 
-/* Until an fd is readable or `wake_ns`. May return early: the caller polls and comes back. */
-static void wait_events(struct reactor *reactor, uint64_t wake_ns)
+static bool has_wake_fd(const struct reactor *reactor, const struct epoll_event *events, int found)
+{
+    for (int i = 0; i < found; i++) {
+        if (events[i].data.fd == reactor->wake_fd)
+            return true;
+    }
+    return false;
+}
+
+/* Until an fd is readable or `wake_ns`. May return early: the caller polls and comes back. True if the
+ * wake-up's own fd was readable. */
+static bool wait_events(struct reactor *reactor, uint64_t wake_ns)
 {
     struct epoll_event events[WAIT_EVENTS];
     struct timespec timeout = {0, 0};
@@ -176,7 +187,7 @@ static void wait_events(struct reactor *reactor, uint64_t wake_ns)
         found = epoll_pwait2(reactor->epoll_fd, events, WAIT_EVENTS,
                              wake_ns != WAKE_NEVER ? &timeout : NULL, NULL);
         if (found >= 0 || errno == EINTR)
-            return;
+            return has_wake_fd(reactor, events, found);
         ASSERT(errno == ENOSYS);
         reactor->has_pwait2 = false;
     }
@@ -186,6 +197,7 @@ static void wait_events(struct reactor *reactor, uint64_t wake_ns)
     found = epoll_wait(reactor->epoll_fd, events, WAIT_EVENTS,
                        wake_ns != WAKE_NEVER ? (int)wait_ms : -1);
     ASSERT(found >= 0 || errno == EINTR);
+    return has_wake_fd(reactor, events, found);
 }
 
 static void drain_wake_fd(struct reactor *reactor)
@@ -200,18 +212,19 @@ static void drain_wake_fd(struct reactor *reactor)
 static void try_sleep(struct reactor *reactor)
 {
     uint64_t wake_ns;
-    bool slept = false;
+    bool readable = false;
 
     for (size_t i = 0; i < reactor->source_count; i++)
         reactor->sources[i].arm(reactor->sources[i].context);
     atomic_exchange_explicit(&reactor->sleep, SLEEPING, memory_order_seq_cst); /* W1 */
     if (poll_roles(reactor, clock_now_ns(reactor->clock), &wake_ns) == POLL_IDLE &&
         !atomic_load_explicit(&reactor->stopping, memory_order_acquire)) {
-        wait_events(reactor, wake_ns);
-        slept = true;
+        readable = wait_events(reactor, wake_ns);
     }
-    /* W2: an exchange, not a store, so that what a second waker published is acquired. */
-    if (atomic_exchange_explicit(&reactor->sleep, AWAKE, memory_order_seq_cst) == NOTIFIED || slept)
+    /* W2: an exchange, not a store, so that what a second waker published is acquired. A waker between
+     * its exchange and its write leaves the fd readable: the next sleep ends at once and drains it. */
+    if (atomic_exchange_explicit(&reactor->sleep, AWAKE, memory_order_seq_cst) == NOTIFIED ||
+        readable)
         drain_wake_fd(reactor);
     for (size_t i = 0; i < reactor->source_count; i++)
         reactor->sources[i].disarm(reactor->sources[i].context);
@@ -244,6 +257,7 @@ static void pin_thread(const struct reactor *reactor)
 void reactor_run(struct reactor *reactor)
 {
     uint64_t idle_since_ns = 0;
+    unsigned yields = 0;
     bool idle = false;
 
     pin_thread(reactor);
@@ -253,6 +267,7 @@ void reactor_run(struct reactor *reactor)
 
         if (poll_roles(reactor, now_ns, &wake_ns) == POLL_BUSY) {
             idle = false;
+            yields = 0;
             continue;
         }
         if (!idle) {
@@ -263,8 +278,13 @@ void reactor_run(struct reactor *reactor)
             pause_cpu();
             continue;
         }
+        if (yields++ < WAIT_YIELDS) {
+            wait_yield();
+            continue;
+        }
         try_sleep(reactor);
         idle = false;
+        yields = 0;
     }
 }
 

@@ -4,13 +4,19 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <time.h>
 
+#include "common/base/assert.h"
 #include "common/base/error.h"
 
-static int sleep_until(int fd, struct clock *clock, uint64_t wake_ns)
+void wait_yield(void)
 {
-    struct pollfd item = {.fd = fd, .events = POLLIN};
+    sched_yield();
+}
+
+static int sleep_until(struct pollfd *items, size_t count, struct clock *clock, uint64_t wake_ns)
+{
     struct timespec timeout = {0, 0};
 
     if (wake_ns != WAKE_NEVER) {
@@ -20,20 +26,38 @@ static int sleep_until(int fd, struct clock *clock, uint64_t wake_ns)
         timeout.tv_sec = (time_t)(wait_ns / NS_PER_S);
         timeout.tv_nsec = (long)(wait_ns % NS_PER_S);
     }
-    if (ppoll(&item, 1, wake_ns != WAKE_NEVER ? &timeout : NULL, NULL) < 0 && errno != EINTR)
+    if (ppoll(items, count, wake_ns != WAKE_NEVER ? &timeout : NULL, NULL) < 0 && errno != EINTR)
         return ROWAN_EIO;
     return 0;
+}
+
+int event_sources_wait(const struct waiter *waiters, size_t count, struct clock *clock,
+                       uint64_t until_ns)
+{
+    struct pollfd items[WAIT_MOST];
+    uint64_t wake_ns = until_ns;
+    bool busy = false;
+    int error = 0;
+
+    ASSERT(count > 0 && count <= WAIT_MOST);
+    for (size_t i = 0; i < count; i++)
+        waiters[i].source->arm(waiters[i].source->context);
+    uint64_t now_ns = clock_now_ns(clock);
+
+    for (size_t i = 0; i < count; i++) {
+        items[i] = (struct pollfd){.fd = waiters[i].source->fd, .events = POLLIN};
+        busy |= waiters[i].poll(waiters[i].role, now_ns, &wake_ns) == POLL_BUSY;
+    }
+    if (!busy)
+        error = sleep_until(items, count, clock, wake_ns);
+    for (size_t i = 0; i < count; i++)
+        waiters[i].source->disarm(waiters[i].source->context);
+    return error;
 }
 
 int event_source_wait(const struct event_source *source, struct clock *clock, poll_function *poll,
                       void *role, uint64_t until_ns)
 {
-    uint64_t wake_ns = until_ns;
-    int error = 0;
-
-    source->arm(source->context);
-    if (poll(role, clock_now_ns(clock), &wake_ns) == POLL_IDLE)
-        error = sleep_until(source->fd, clock, wake_ns);
-    source->disarm(source->context);
-    return error;
+    return event_sources_wait(&(struct waiter){.source = source, .poll = poll, .role = role}, 1,
+                              clock, until_ns);
 }

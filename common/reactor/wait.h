@@ -1,9 +1,19 @@
-/* wait.h - sleep on one event source outside a reactor: for a thread that polls a role itself (a
+/* wait.h - sleep on event sources outside a reactor: for a thread that polls a role itself (a
  * client's session, a tool). */
 #ifndef REACTOR_WAIT_H
 #define REACTOR_WAIT_H
 
+#include <stddef.h>
+
 #include "common/reactor/reactor.h"
+
+/* How often a thread that found nothing to do gives its core to others, and looks again, before it sleeps.
+ * On a host with more threads than cores the work it waits for is often that of a thread that has no
+ * core, and a sleep costs both a system call or more. */
+enum { WAIT_YIELDS = 1 };
+
+/* Gives the core to another thread that wants it. */
+void wait_yield(void);
 
 /* event_source_wait: arms the source, polls the role once more, and if that was idle sleeps until
  * the source has work, the role's own wake time, or `until_ns` of `clock` (WAKE_NEVER: no limit);
@@ -12,5 +22,19 @@
  * for, so a BUSY one ends the call. Errors: ROWAN_EIO. */
 int event_source_wait(const struct event_source *source, struct clock *clock, poll_function *poll,
                       void *role, uint64_t until_ns);
+
+/* A source, and the role that what it tells of is for. */
+struct waiter {
+    const struct event_source *source;
+    poll_function *poll;
+    void *role;
+};
+
+enum { WAIT_MOST = 256 };
+
+/* event_sources_wait: the same for 1 to WAIT_MOST of them at once: all are armed, all are polled, and
+ * if all were idle it sleeps until one has work. Errors: ROWAN_EIO. */
+int event_sources_wait(const struct waiter *waiters, size_t count, struct clock *clock,
+                       uint64_t until_ns);
 
 #endif

@@ -41,7 +41,7 @@ isalnum isalpha isdigit isprint isspace isxdigit tolower toupper __ctype_*
 qsort qsort_r bsearch abs labs llabs
 pow exp log log2 log10 sqrt floor ceil round lround llround lrint fmod *l_finite
 abort __assert_fail __stack_chk_fail __errno_location
-_GLOBAL_OFFSET_TABLE_ __stop_* __start_* __tls_get_addr __dso_handle __popcountdi2 __sanitizer_*
+_GLOBAL_OFFSET_TABLE_ __stop_* __start_* __tls_get_addr __dso_handle __popcountdi2 __cpu_model __sanitizer_*
 __asan_* __ubsan_* __tsan_* __sancov_*
 htonl htons ntohl ntohs
 setjmp longjmp _setjmp __sigsetjmp

@@ -107,6 +107,15 @@ def status_names_every_server_and_the_durability():
 
 
 @tap.case
+def paced_load_over_several_connections_keeps_its_rate():
+    """A multiple of the operations would be the closed loop's; fewer, operations never asked."""
+    found = cluster.ycsb("a", 1000, "--operations", "2000", "--threads", "2", "--connections", "5",
+                         "--depth", "4", "--rate", "2000")  # fmt: skip
+    tap.equal((found["operations"], found["connections"], found["rate"]), (2000, 5, 2000))
+    tap.check(0.95 < found["seconds"] < 10, found["seconds"])
+
+
+@tap.case
 def shards_cover_every_slot_once_with_three_replicas_each():
     tap.check(cluster.ok("shards").out.strip())
     shards = sorted(cluster.shards(), key=lambda shard: shard["first_slot"])

@@ -51,12 +51,26 @@ def a_second_start_in_the_directory_of_a_running_cluster_is_refused():
 
 
 @tap.case
-def a_directory_with_the_data_of_an_earlier_run_is_refused_and_not_touched():
+def a_directory_with_the_data_of_an_earlier_run_is_started_again():
     old = Cluster("old", "--pm-bytes", "64M", "--landing-segments", "4")
+    old.ok("put", "key", "value")
     old.stop()
+    done = rowan_local("start", "--dir", old.directory)
+    tap.equal(done.code, 0, done.both)
+    tap.contains(done.out, "going on from the data")
+    tap.equal(old.ok("get", "key").out.strip(), "value")
+    old.stop()
+
+    # What it was started with is lost, half there, or of another version.
+    settings = os.path.join(old.directory, "cluster.json")
     there = sorted(os.listdir(old.directory))
-    expect(rowan_local("start", "--dir", old.directory), 1, "earlier run", "nothing was touched")
-    tap.equal(sorted(os.listdir(old.directory)), there)
+    for text, piece in (("{", "damaged"), ("[1]", "damaged"), ('{"servers": 3}', "it lacks")):
+        with open(settings, "w", encoding="utf-8") as file:
+            file.write(text)
+        expect(rowan_local("start", "--dir", old.directory), 1, piece, "nothing was touched")
+        tap.equal(sorted(os.listdir(old.directory)), there)
+    os.unlink(settings)
+    expect(rowan_local("start", "--dir", old.directory), 1, "no cluster.json", "nothing was touched")
 
 
 @tap.case
@@ -113,8 +127,9 @@ def too_little_memory_fails_the_start_with_the_server_s_sentence_and_leaves_only
 
 @tap.case
 def fabrics_and_coordination_of_later_versions_are_named_as_such():
-    for words in (("--fabric", "tcp"), ("--fabric", "verbs"), ("--coord", "zookeeper")):
-        expect(rowan_local("start", "--dir", "x", *words), 2, words[1], "not in this version")
+    for flag, word, piece in (("--fabric", "verbs", "not built in"),
+                              ("--coord", "zookeeper", "not in this version")):  # fmt: skip
+        expect(rowan_local("start", "--dir", "x", flag, word), 2, word, piece)
 
 
 @tap.case
@@ -199,7 +214,9 @@ def ycsb_s_usage_is_checked_before_a_cluster_is_looked_for():
     place = os.path.join(scratch(), "nowhere")
     os.mkdir(place)
     for words in (("--workload", "z"), ("--workload", "a"),
-                  ("--workload", "load", "--profile", "big")):  # fmt: skip
+                  ("--workload", "load", "--profile", "big"),
+                  ("--workload", "load", "--threads", "4", "--connections", "3"),
+                  ("--workload", "load", "--threads", "2", "--connections", "513")):  # fmt: skip
         expect(run([program("rowan-ycsb"), *words], cwd=place), 2)
     expect(run([program("rowan-ycsb"), "--workload", "load"], cwd=place), 1, "cluster")
 

@@ -129,9 +129,34 @@ def configs():
     write('config', 'mistakes', b'; comment\n[p]\nworkers=9999999999999999999\nnone=1\n[q]\na=b\n')
 
 
+def greeting(kind, token=0):
+    return struct.pack('<QIIiIQQQQIIII56x', 0x314e41574f524354, 1, kind, 0, 0, token, 7, 3, 1, 9, 0, 2, 0)
+
+
+def streams():
+    def message(number, data):
+        return struct.pack('<IIQ', 0x47534d52, len(data), number) + data + bytes(-len(data) % 8)
+
+    def frame(*sizes):
+        head = struct.pack('<IHH', 0x4d524652, len(sizes), 0)
+        head += b''.join(struct.pack('<H', size // 64) for size in sizes)
+        return head + bytes(-len(head) % 8) + b''.join(pattern(size) for size in sizes)
+
+    what = {'greeting': b'\0', 'messages': b'\1', 'blocks': b'\2', 'frames': b'\3'}
+    write('tcp', 'hello', what['greeting'] + b'\1' + greeting(1))
+    write('tcp', 'hello_blocks', what['greeting'] + b'\2' + greeting(2, 5))
+    write('tcp', 'messages', what['messages'] + b'\3' + message(0, b'question') + message(1, b'') +
+          message(2, pattern(1000)) + message(3, b'x'))
+    write('tcp', 'message_long', what['messages'] + b'\4' + message(0, pattern(200000))[:2000])
+    write('tcp', 'blocks', what['blocks'] + b'\5' + frame(64, 128, 64) + frame(64) + frame(192, 64))
+    write('tcp', 'block_cut', what['blocks'] + b'\6' + frame(64, 65536)[:1000])
+    write('tcp', 'frames', what['frames'] + b'\7' + bytes([0, 1, 2]) + pattern(64 * 6) + frame(64))
+
+
 if __name__ == '__main__':
     entries()
     commits()
+    streams()
     messages()
     configurations()
     controls()

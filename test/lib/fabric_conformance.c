@@ -62,30 +62,45 @@ static void both_ends_learn_who_the_other_is(void **state)
     assert_null(active->user);
 }
 
+static int refusal;
+
 static int admit_nobody(void *context, const struct fabric_identity *peer)
 {
     assert_ptr_equal(context, &world);
     assert_int_equal(peer->id, 1);
-    return ROWAN_EREFUSED;
+    return refusal;
 }
 
-static void a_refused_peer_learns_why(void **state)
+static void check_refusal(int error)
 {
     struct fabric_conn *conn;
     const struct fabric_event *event;
 
-    (void)state;
+    refusal = error;
     fabric_endpoint_admit(world.sides[0].endpoint, admit_nobody, &world);
     assert_int_equal(
         fabric_connect(world.sides[1].endpoint, backend->address(backend->context, 0), 0, 9, &conn),
         0);
     world_wait(&world, 1, FABRIC_CLOSED, 1);
     event = side_event(&world.sides[1], FABRIC_CLOSED, 0);
-    assert_int_equal(event->error, ROWAN_EREFUSED);
+    assert_int_equal(event->error, error);
     assert_int_equal(event->context, 9);
     assert_ptr_equal(event->conn, conn);
     assert_int_equal(world.sides[0].event_count, 0);
     assert_int_equal(world.sides[1].event_count, 1);
+}
+
+static void a_refused_peer_learns_why(void **state)
+{
+    (void)state;
+    check_refusal(ROWAN_EREFUSED);
+}
+
+/* The code by which the inside of a backend may say that nothing has come yet. */
+static void a_peer_refused_for_now_learns_it_too(void **state)
+{
+    (void)state;
+    check_refusal(ROWAN_EAGAIN);
 }
 
 static void connecting_to_nobody_ends_in_closed(void **state)
@@ -452,6 +467,7 @@ static void messages_of_every_size_keep_their_bytes(void **state)
 static const struct CMUnitTest cases[] = {
     CASE(both_ends_learn_who_the_other_is),
     CASE(a_refused_peer_learns_why),
+    CASE(a_peer_refused_for_now_learns_it_too),
     CASE(connecting_to_nobody_ends_in_closed),
     CASE(nothing_comes_after_fabric_conn_close),
     CASE(a_closed_connection_may_be_looked_at_until_the_next_poll),

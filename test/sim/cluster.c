@@ -109,7 +109,9 @@ static void create_client(struct sim_cluster *cluster, uint32_t index)
     error = fabric_endpoint_open(client->fabric, 0, &client->endpoint);
     ASSERT(!error);
     const struct session_options options = {.depth = cluster->options.depth,
-                                            .timeout_ns = cluster->options.timeout_ns};
+                                            .timeout_ns = cluster->options.timeout_ns,
+                                            .operations_per_id = cluster->options.operations_per_id,
+                                            .span = cluster->options.span};
     error = session_create(client->endpoint, CM_ADDRESS, &options, &client->session);
     ASSERT(!error);
 }
@@ -289,6 +291,23 @@ static bool never(void *context)
 void sim_cluster_run_for(struct sim_cluster *cluster, uint64_t ns)
 {
     sim_cluster_run(cluster, never, NULL, ns);
+}
+
+static const char *draw_process(const struct sim_cluster *cluster, struct random *random)
+{
+    const struct sim_cluster_options *options = &cluster->options;
+    uint64_t number = random_below(random, options->servers + options->clients + 1);
+    if (number < options->servers)
+        return cluster->servers[number].address;
+    number -= options->servers;
+    return number < options->clients ? cluster->clients[number].address : CM_ADDRESS;
+}
+
+void sim_cluster_cut(struct sim_cluster *cluster, struct random *random)
+{
+    const char *a = draw_process(cluster, random), *b = draw_process(cluster, random);
+    if (strcmp(a, b) != 0)
+        sim_network_break(cluster->network, a, b);
 }
 
 const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster)

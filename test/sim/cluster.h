@@ -27,21 +27,22 @@ enum { SIM_MAX_SERVERS = 8, SIM_MAX_CLIENTS = 8 };
 /* Zeros choose what stands behind. */
 struct sim_cluster_options {
     uint64_t seed;
-    uint32_t servers;          /* 3 */
-    uint32_t replicas;         /* 3 */
-    uint32_t shards;           /* 0: as the CM chooses */
-    uint32_t workers;          /* 1, of each server */
-    uint32_t digests;          /* 1, of each server */
-    uint32_t clients;          /* 1 */
-    uint32_t depth;            /* 64, of each session */
-    uint32_t landing_segments; /* 4 */
-    uint32_t block_limit;      /* 65536 */
-    uint32_t max_messages;     /* 256; of one connection and direction */
-    uint64_t pm_bytes;         /* 256 MiB, of each server */
-    uint64_t last_pm_bytes;    /* of the last server; as the others */
-    uint64_t max_delay_ns;     /* 0; of whatever travels */
-    uint64_t fence_ns;         /* 0; how long a fence takes */
-    uint64_t timeout_ns;       /* 10 s, of client operations */
+    uint32_t servers;                 /* 3 */
+    uint32_t replicas;                /* 3 */
+    uint32_t shards;                  /* 0: as the CM chooses */
+    uint32_t workers;                 /* 1, of each server */
+    uint32_t digests;                 /* 1, of each server */
+    uint32_t clients;                 /* 1 */
+    uint32_t depth;                   /* 64, of each session */
+    uint32_t landing_segments;        /* 4 */
+    uint32_t block_limit;             /* 65536 */
+    uint32_t max_messages;            /* 256; of one connection and direction */
+    uint64_t pm_bytes;                /* 256 MiB, of each server */
+    uint64_t last_pm_bytes;           /* of the last server; as the others */
+    uint64_t max_delay_ns;            /* 0; of whatever travels */
+    uint64_t fence_ns;                /* 0; how long a fence takes */
+    uint64_t timeout_ns;              /* 10 s, of client operations */
+    uint32_t operations_per_id, span; /* as the session chooses */
 };
 
 struct sim_server {
@@ -102,6 +103,9 @@ bool sim_cluster_run(struct sim_cluster *cluster, bool (*condition)(void *contex
 
 /* Rounds for `ns` of simulated time. */
 void sim_cluster_run_for(struct sim_cluster *cluster, uint64_t ns);
+
+/* Cuts all connections between two processes that the seed draws: servers, clients and the CM. */
+void sim_cluster_cut(struct sim_cluster *cluster, struct random *random);
 
 /* The configuration in force. */
 const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster);

@@ -1,8 +1,9 @@
 /* workload.h - random operations against a cluster, each answer checked against a model.
  *
  * A key has one operation outstanding at most, so the model knows the one right answer; different
- * keys' operations run side by side, from all clients. No client connection may be cut meanwhile:
- * an outcome that is unknown has no one right answer.
+ * keys' operations run side by side, from all clients. Connections may be cut meanwhile: operations
+ * take effect once all the same. No operation may meet its timeout: an outcome that is unknown has
+ * no one right answer.
  */
 #ifndef SIM_WORKLOAD_H
 #define SIM_WORKLOAD_H

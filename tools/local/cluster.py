@@ -3,15 +3,14 @@
 What lies in its directory D:
 
     D/cm              the CM's address, once the cluster serves; gone when it is stopped
-    D/cluster.json    what it was started with
+    D/cluster.json    what it was started with (settings.py)
     D/run/            processes.json and the sockets; gone when it is stopped
-    D/log/            cm.log, s1.log, ...
+    D/log/            cm.log, s1.log, ...; cm-before.log, ... of the run before
     D/coord/          the CM's configuration
     D/s1.pm ...       the servers' persistent memory
 """
 
 import fcntl
-import json
 import os
 import re
 import shlex
@@ -19,19 +18,23 @@ import shutil
 import subprocess
 import time
 
-from . import process
+from . import ports, process, settings
+from .failure import Failure
 
 START_SECONDS = 120
+SCAN_BYTES_A_SECOND = 128 << 20  # a start on data takes its time on a slow disk
 STOP_SECONDS = 15
 MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
 LARGEST_SERVER = 64
 MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
 MOST_SHARDS = 16384  # CLUSTER_MAX_SHARDS
-OF_A_RUN = ("cm", "cluster.json", "run", "coord")
+TRIES_FOR_PORTS = 3
+OF_A_RUN = ("cm", "run")
+OF_A_CLUSTER = ("cluster.json", "coord")
 
 
-class Failure(Exception):
-    """One sentence for a person; exit code 1."""
+class AddressInUse(Failure):
+    """A server found one of the ports that were free a moment ago in use."""
 
 
 class Programs:
@@ -100,27 +103,55 @@ def bytes_text(count):
 # --- start ---
 
 
-def check_directory(directory):
-    """Refuses a directory that holds a running cluster, an earlier one, or something else."""
-    if living(directory):
-        raise Failure(
-            f"a cluster is running in {directory} already; stop it with: "
-            f"rowan-local stop --dir {shlex.quote(directory)}"
-        )
+def check_directory(options):
+    """Refuses a directory that holds a running cluster, something else, or half a cluster."""
+    directory = options.directory
+    check_nothing_runs(directory)
     names = set(os.listdir(directory))
-    if "cluster.json" in names or any(re.fullmatch(r"s\d+\.pm", name) for name in names):
+    if options.saved:
+        check_data(options)
+    elif any(re.fullmatch(r"s\d+\.pm", name) for name in names):
         raise Failure(
-            f"{directory} holds the data of an earlier run, and this version cannot start a "
-            "cluster from data again; name another directory with --dir, or delete this one "
-            "(nothing was touched)"
+            f"{directory} holds PM files and no cluster.json, which tells what they belong to; restore "
+            "it, or name another directory with --dir (nothing was touched)"
         )
-    if names - {"log"}:
+    elif names - {"log"}:
         raise Failure(
             f"{directory} is not empty and holds no cluster; name another directory with --dir"
         )
 
 
-def check_addresses(directory):
+def check_nothing_runs(directory):
+    alive = [one.name for one in living(directory)]
+    if not alive:
+        return
+    stop_it = f"stop it with: rowan-local stop --dir {shlex.quote(directory)}"
+    if len(alive) == len(process.load(directory)):
+        raise Failure(f"a cluster is running in {directory} already; {stop_it}")
+    raise Failure(f"a part of the cluster in {directory} still runs ({', '.join(alive)}); {stop_it}")
+
+
+def check_data(options):
+    """All that a stopped cluster needs to be started again is there."""
+    coord = os.path.join(options.directory, "coord")
+    if not os.path.isdir(coord) or not os.listdir(coord):
+        raise Failure(
+            f"{coord}, which tells how the data is spread over the servers, is gone; restore it, or "
+            "name another directory with --dir (nothing was touched)"
+        )
+    for server, (path, _) in enumerate(place_pm(options), 1):
+        if not os.path.exists(path):
+            raise Failure(
+                f"{path}, the data of server {server}, is gone; bring it back, or, if it is lost, let the "
+                "server begin without data, and the others go on with theirs: truncate -s "
+                f"{options.pm_bytes} {shlex.quote(path)} (nothing was touched)"
+            )
+
+
+def check_addresses(options):
+    directory = options.directory
+    if options.fabric != "shm":
+        return
     longest = len(os.fsencode(f"shm:{directory}/run/s{LARGEST_SERVER}"))
     if longest > MOST_ADDRESS_BYTES:
         raise Failure(
@@ -165,7 +196,7 @@ def cm_command(options, programs):
     servers = ",".join(str(server) for server in range(1, options.servers + 1))
     return [
         programs.find("rowan-cm"),
-        "--address", address(options, "cm"),
+        "--address", options.addresses["cm"],
         "--coord", options.coord,
         "--coord-dir", os.path.join(options.directory, "coord"),
         "--cluster-servers", servers,
@@ -179,8 +210,8 @@ def server_command(options, programs, server, place):
     command = [
         programs.find("rowan-server"),
         "--server", str(server),
-        "--cm", address(options, "cm"),
-        "--address", address(options, f"s{server}"),
+        "--cm", options.addresses["cm"],
+        "--address", options.addresses[f"s{server}"],
         "--pm", path,
         "--pm-offset", str(offset),
         "--pm-bytes", str(options.pm_bytes),
@@ -194,8 +225,15 @@ def server_command(options, programs, server, place):
     return command
 
 
-def address(options, name):
-    return f"{options.fabric}:{os.path.join(options.directory, 'run', name)}"
+def choose_addresses(options):
+    """{name: address}. Over tcp, endpoint i of a process listens on its port + i: a server has one
+    for each worker and one for its control role, the CM has one."""
+    names = ["cm"] + [f"s{server}" for server in range(1, options.servers + 1)]
+    if options.fabric == "tcp":
+        endpoints = (options.workers or 1) + 1
+        assigned = ports.assign([(name, 1 if name == "cm" else endpoints) for name in names])
+        return {name: f"tcp:{ports.HOST}:{port}" for name, port in assigned.items()}
+    return {name: f"{options.fabric}:{os.path.join(options.directory, 'run', name)}" for name in names}
 
 
 class Starter:
@@ -206,6 +244,8 @@ class Starter:
         self.announce = announce
         self.programs = programs
         self.directory = options.directory
+        self.places = place_pm(options)
+        self.before = [path for path, _ in self.places if os.path.exists(path)]
         self.children = {}  # name -> Popen
         self.processes = []
 
@@ -214,7 +254,9 @@ class Starter:
             self.spawn_whole(name, command, pm_path)
 
     def spawn_whole(self, name, command, pm_path):
-        log = os.path.join(self.directory, "log", name + ".log")
+        log = self.log_path(name)
+        if os.path.exists(log):
+            os.rename(log, self.log_path(name + "-before"))
         with open(log, "wb") as file:
             child = subprocess.Popen(
                 command,
@@ -230,33 +272,43 @@ class Starter:
                 name,
                 child.pid,
                 process.start_time(child.pid),
-                address(self.options, name),
+                self.options.addresses[name],
                 pm_path,
                 self.options.pm_bytes if pm_path else 0,
             )
         )
         process.save(self.directory, self.processes)
 
+    def log_path(self, name):
+        return os.path.join(self.directory, "log", name + ".log")
+
     def check_children(self):
         for name, child in self.children.items():
             if child.poll() is None:
                 continue
-            log = os.path.join(self.directory, "log", name + ".log")
+            log = self.log_path(name)
             who = "the CM" if name == "cm" else f"server {name[1:]}"
-            raise Failure(f"{who} did not start: {last_sentence(log, child.returncode)} (log: {log})")
+            said = last_sentence(log, child.returncode)
+            kind = AddressInUse if IN_USE.match(said) else Failure
+            raise kind(f"{who} did not start: {said} (log: {log})")
 
     def wait_for_cm(self, deadline):
-        """Its sockets are run/cm and what is named after it."""
-        run = os.path.join(self.directory, "run")
-        while not any(name.startswith("cm") for name in os.listdir(run)):
+        """Until it listens: servers that find nobody try again, but not at once."""
+        while not self.cm_listens():
             self.check_children()
             if time.monotonic() > deadline:
-                raise Failure(f"the CM made no socket in {START_SECONDS} s (log: {run}/../log/cm.log)")
+                raise Failure(f"the CM does not listen after {START_SECONDS} s (log: {self.log_path('cm')})")
             time.sleep(0.01)
 
+    def cm_listens(self):
+        """On shm its sockets are run/cm and what is named after it."""
+        if self.options.fabric == "tcp":
+            return ports.listens(int(self.options.addresses["cm"].rpartition(":")[2]))
+        return any(name.startswith("cm") for name in os.listdir(os.path.join(self.directory, "run")))
+
     def wait_until_it_serves(self, deadline):
-        """`rowan status` answers for every server."""
-        command = [self.programs.find("rowan"), "--cm", address(self.options, "cm"), "status"]
+        """`rowan status` answers for every server, and no shard is recovering."""
+        command = [self.programs.find("rowan"), "--cm", self.options.addresses["cm"], "status"]
         answer = "it never answered"
         while True:
             probe = None
@@ -270,7 +322,7 @@ class Starter:
                     self.check_children()
                     if time.monotonic() > deadline:
                         raise Failure(
-                            f"the cluster does not serve after {START_SECONDS} s; rowan status: "
+                            f"the cluster does not serve in time; rowan status: "
                             f"{answer} (logs: {self.directory}/log)"
                         )
                     time.sleep(0.02)
@@ -285,39 +337,68 @@ class Starter:
             self.check_children()
             time.sleep(0.05)
 
-    def run(self):
-        deadline = time.monotonic() + START_SECONDS
+    def commands(self):
+        """[(name, command, PM file)], the CM first. All programs are looked up here."""
         options = self.options
-        places = place_pm(options)
-        check_space(options, places)
-        # All programs are looked up before anything is made.
-        commands = [
-            (f"s{n}", server_command(options, self.programs, n, place), place[0])
-            for n, place in enumerate(places, 1)
-        ]
-        first = cm_command(options, self.programs)
+        options.addresses = choose_addresses(options)
         self.programs.find("rowan")
+        return [("cm", cm_command(options, self.programs), "")] + [
+            (f"s{n}", server_command(options, self.programs, n, place), place[0])
+            for n, place in enumerate(self.places, 1)
+        ]
+
+    def seconds(self):
+        data = self.options.pm_bytes * self.options.servers if self.options.saved else 0
+        return START_SECONDS + data // SCAN_BYTES_A_SECOND
+
+    def run(self):
+        check_space(self.options, self.places)
+        commands = self.commands()
         self.announce()
-        write_settings(options)
+        if not self.options.saved:
+            settings.write(self.options)
+        remove(os.path.join(self.directory, "cm"))  # of a run that was killed
+        for tries in range(1, TRIES_FOR_PORTS + 1):
+            try:
+                self.launch(commands)
+                break
+            except AddressInUse:
+                if self.options.fabric != "tcp" or tries == TRIES_FOR_PORTS:
+                    raise
+                self.end()
+                commands = self.commands()
+        settings.write(self.options)
+        write_whole(os.path.join(self.directory, "cm"), self.options.addresses["cm"] + "\n")
+
+    def launch(self, commands):
+        """Returns when the cluster serves."""
+        deadline = time.monotonic() + self.seconds()
+        remove(os.path.join(self.directory, "run"))  # dead sockets of a run that was killed
         for name in ("run", "log", "coord"):
             os.makedirs(os.path.join(self.directory, name), exist_ok=True)
-        self.spawn("cm", first)
+        self.spawn(*commands[0])
         self.wait_for_cm(deadline)
-        for command in commands:
+        for command in commands[1:]:
             self.spawn(*command)
         self.wait_until_it_serves(deadline)
-        write_whole(os.path.join(self.directory, "cm"), address(options, "cm") + "\n")
 
-    def take_back(self, places):
-        """Ends what was started and removes what was made; the logs stay."""
+    def end(self):
+        """Ends what was started."""
         with process.Uninterrupted():
             process.end_all(self.processes, STOP_SECONDS)
             for child in self.children.values():
                 child.wait()
-            for name in OF_A_RUN:
+            self.children = {}
+            self.processes = []
+
+    def take_back(self):
+        """Ends what was started and removes what was made; logs stay, and data of an earlier run."""
+        with process.Uninterrupted():
+            self.end()
+            for name in OF_A_RUN if self.options.saved else OF_A_RUN + OF_A_CLUSTER:
                 remove(os.path.join(self.directory, name))
-            for path, _ in places:
-                if path.endswith(".pm"):
+            for path, _ in self.places:
+                if path.endswith(".pm") and path not in self.before:
                     remove(path)
 
 
@@ -332,22 +413,28 @@ def start(options, programs, announce):
         raise Failure(f"{options.directory} is not writable")
     try:
         with Lock(options.directory):
-            check_directory(options.directory)
-            check_addresses(options.directory)
-            before = [path for path, _ in place_pm(options) if os.path.exists(path)]
+            if settings.read(options.directory) != options.saved:
+                raise Failure(f"another rowan-local was at work in {options.directory}; try again")
+            check_directory(options)
+            check_addresses(options)
             starter = Starter(options, programs, announce)
             try:
                 starter.run()
                 process.end_interrupts()  # what serves is not taken back
             except BaseException:
-                places = [place for place in place_pm(options) if place[0] not in before]
-                starter.take_back(places)
+                starter.take_back()
                 raise
     except BaseException:
         if made and not os.listdir(options.directory):
             os.rmdir(options.directory)
         raise
     return starter.processes
+
+
+# Of a server or the CM, for the address that it was given (error_sentence(ROWAN_EINUSE)).
+IN_USE = re.compile(
+    r"rowan-(server|cm): cannot (use the address|serve at) \S+: the file or address is in use"
+)
 
 
 def last_sentence(log, code):
@@ -358,16 +445,6 @@ def last_sentence(log, code):
     if lines:
         return (said or lines[-1:])[0]
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def write_settings(options):
-    settings = {
-        name: getattr(options, name)
-        for name in ("servers", "replicas", "shards", "fabric", "coord", "durability", "pm_bytes")
-    }
-    write_whole(
-        os.path.join(options.directory, "cluster.json"), json.dumps(settings, indent=1) + "\n"
-    )
 
 
 def write_whole(path, text):

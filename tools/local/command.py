@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 
-from . import cluster, process
-
-DEFAULT_PM_BYTES = "2G"
+from . import cluster, process, settings
+from .failure import Failure, Usage
 
 DURABILITY_MEANING = {
     "fence": "an acknowledged write is on the medium",
@@ -20,19 +19,16 @@ DURABILITY_MEANING = {
 }
 
 NOT_IN_THIS_VERSION = {
-    "tcp": "the tcp fabric is not in this version; it has shm",
-    "verbs": "the verbs fabric is not in this version; it has shm",
+    "verbs": "the verbs fabric is not built in, in this version; it has shm and tcp",
     "zookeeper": "coordination by ZooKeeper is not in this version; it has file",
 }
 
 EPILOG = """\
 Files: DIR/cm (the address of the CM; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
-DIR/s1.pm and so on (the data), DIR/run (only while it runs).
+DIR/s1.pm and so on (the data), DIR/run (only while it runs). In a directory that holds a stopped or
+killed cluster, start goes on from its data: --servers, --replicas, --shards, --coord, --pm and
+--pm-bytes are as they were then, and the others too if they are not given.
 Exit codes: 0 done, 1 failed, 2 usage."""
-
-
-class Usage(Exception):
-    """One sentence for a person; exit code 2."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -67,35 +63,36 @@ def pm_place(text):
 
 def add_start_options(parser):
     parser.add_argument(
-        "--servers", type=number(1, cluster.LARGEST_SERVER), default=3, metavar="N", help="servers (default 3)"
+        "--servers", type=number(1, cluster.LARGEST_SERVER), metavar="N", help="servers (default 3)"
     )
     parser.add_argument(
-        "--replicas", type=number(1, cluster.MOST_REPLICAS), default=3, metavar="N",
+        "--replicas", type=number(1, cluster.MOST_REPLICAS), metavar="N",
         help="copies of each shard, primary included (default 3)",
     )  # fmt: skip
     parser.add_argument(
-        "--shards", type=number(0, cluster.MOST_SHARDS), default=0, metavar="N",
+        "--shards", type=number(0, cluster.MOST_SHARDS), metavar="N",
         help="shards; 0: as many as fit the servers (default)",
     )  # fmt: skip
     parser.add_argument(
-        "--fabric", choices=["shm", "tcp", "verbs"], default="shm", help="network (default shm)"
+        "--fabric", choices=["shm", "tcp", "verbs"],
+        help="network: shm, or tcp on free ports of 127.0.0.1 (default shm)",
     )
     parser.add_argument(
-        "--coord", choices=["file", "zookeeper"], default="file",
+        "--coord", choices=["file", "zookeeper"],
         help="where the CM keeps the configuration (default file)",
     )  # fmt: skip
     parser.add_argument(
-        "--pm-bytes", type=byte_count, default=byte_count(DEFAULT_PM_BYTES), metavar="N",
+        "--pm-bytes", type=byte_count, metavar="N",
         help="persistent memory of each server in bytes, K, M, G or T; reserved at start "
-        f"(default {DEFAULT_PM_BYTES}: about 13 million ZippyDB writes)",
+        f"(default {cluster.bytes_text(settings.DEFAULTS['pm_bytes'])}: about 13 million ZippyDB writes)",
     )  # fmt: skip
     parser.add_argument(
-        "--pm", type=pm_place, default=("", 0), metavar="PATH[:OFFSET]",
+        "--pm", type=pm_place, default=(None, None), metavar="PATH[:OFFSET]",
         help="directory for the PM files, or a device or file, of which the servers take one "
         "part after the other from OFFSET (default: DIR)",
     )  # fmt: skip
     parser.add_argument(
-        "--durability", choices=list(DURABILITY_MEANING), default="none",
+        "--durability", choices=list(DURABILITY_MEANING),
         help="what an acknowledged write survives: "
         + "; ".join(f"{word}: {text}" for word, text in DURABILITY_MEANING.items())
         + " (default none)",
@@ -123,7 +120,7 @@ def make_parser():
         dest="action", required=True, metavar="start|stop|status|kill|restart", parser_class=Parser
     )
     for name, text in (
-        ("start", "start a new cluster"),
+        ("start", "start a new cluster, or a stopped one from its data"),
         ("stop", "stop it; the data and the logs stay"),
         ("status", "the processes, and what rowan status says"),
         ("kill", "end one server at once, as a crash would"),
@@ -149,9 +146,12 @@ def parse(arguments):
     options.directory = os.path.abspath(options.directory)
     if options.action == "start":
         options.pm, options.pm_offset = options.pm
+        if options.pm is not None:
+            options.pm = os.path.abspath(options.pm) if options.pm else ""
         for word in (options.fabric, options.coord):
             if word in NOT_IN_THIS_VERSION:
                 raise Usage(NOT_IN_THIS_VERSION[word])
+        settings.complete(options)
         if options.replicas > options.servers:
             raise Usage(
                 f"--replicas {options.replicas} needs as many servers, but --servers is "
@@ -190,6 +190,8 @@ def process_rows(processes):
 
 
 def announce_start(options):
+    if options.saved:
+        say(options, f"going on from the data in {shown_directory(options.directory)}")
     say(
         options,
         f"starting {options.servers} servers, {options.replicas} replicas, fabric "
@@ -212,7 +214,9 @@ def do_start(options, programs):
         print_json(
             {
                 "directory": options.directory,
-                "cm": cluster.address(options, "cm"),
+                "cm": options.addresses["cm"],
+                "fabric": options.fabric,
+                "from_data": options.saved is not None,
                 "durability": options.durability,
                 "processes": process_rows(processes),
             }
@@ -232,10 +236,10 @@ def do_kill(options, programs):
     one = cluster.find_process(options.directory, options.id)
     handle = process.Handle(one)
     if handle.fd < 0:
-        raise cluster.Failure(f"{one.name} is not running")
+        raise Failure(f"{one.name} is not running")
     handle.send(signal.SIGKILL)
     if not handle.ended(10):
-        raise cluster.Failure(f"{one.name} (process {one.pid}) does not end")
+        raise Failure(f"{one.name} (process {one.pid}) does not end")
     say(options, f"killed {one.name} (process {one.pid})")
     if options.json:
         print_json({"killed": one.name, "pid": one.pid})
@@ -243,9 +247,8 @@ def do_kill(options, programs):
 
 def do_restart(options, programs):
     cluster.find_process(options.directory, options.id)
-    raise cluster.Failure(
-        "the return of a single server is not in this version: stop the cluster and start one in "
-        "another directory"
+    raise Failure(
+        "the return of a single server is not in this version: stop the cluster and start it again"
     )
 
 
@@ -270,7 +273,7 @@ def do_status(options, programs):
         print(flush=True)
         done = subprocess.run([*command, "status"])
     if done.returncode != 0 or any(row["state"] != "running" for row in rows):
-        raise cluster.Failure("not every process is running and answering")
+        raise Failure("not every process is running and answering")
 
 
 ACTIONS = {
@@ -292,7 +295,7 @@ def main(arguments, here):
     except Usage as mistake:
         print(f"rowan-local: {mistake}", file=sys.stderr)
         return 2
-    except cluster.Failure as failure:
+    except Failure as failure:
         print(f"rowan-local: {failure}", file=sys.stderr)
         return 1
     except process.Interrupted:

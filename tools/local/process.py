@@ -24,7 +24,10 @@ class Process:
     def state(self):
         """running, stopped (by a signal), or ended."""
         fields = stat_fields(self.pid)
-        if not fields or int(fields[19]) != self.start or fields[0] in "ZX":
+        if not fields or int(fields[19]) != self.start:
+            return "ended"
+        # The first thread may have ended before the others, which still hold what they hold.
+        if fields[0] in "ZX" and int(fields[17]) <= 1:
             return "ended"
         return "stopped" if fields[0] == "T" else "running"
 

@@ -25,7 +25,7 @@ PROGRAMS = ("server/rowan-server", "cm/rowan-cm", "tools/rowan", "tools/rowan-yc
 
 SERVERS = 3
 REPLICAS = 3
-FABRIC = "shm"
+FABRICS = ("shm", "tcp")
 DURABILITY = "none"  # one machine: see what rowan-local says about it
 PROFILE = "zippydb"
 RECORDS = 1_000_000
@@ -143,10 +143,10 @@ def phase_of(workload, found, code):
     return phase
 
 
-def print_table(phases):
+def print_table(phases, fabric):
     print()
     print(
-        f"YCSB on {SERVERS} servers, {REPLICAS} replicas, {FABRIC}, durability {DURABILITY}, "
+        f"YCSB on {SERVERS} servers, {REPLICAS} replicas, {fabric}, durability {DURABILITY}, "
         f"{PROFILE} objects, {RECORDS} records, {THREADS} threads x {DEPTH} outstanding"
     )
     print(f"{'phase':<7}{'ops/s':>10}{'put p50':>10}{'put p99':>10}{'get p50':>10}{'get p99':>10}"
@@ -167,16 +167,16 @@ def run(options, directory):
     build()
     say(f"quickstart: built after {time.monotonic() - began:.0f} s; starting the cluster")
     if local("start", directory, "--servers", str(SERVERS), "--replicas", str(REPLICAS),
-             "--fabric", FABRIC, "--durability", DURABILITY,
+             "--fabric", options.fabric, "--durability", DURABILITY,
              "--pm-bytes", str(pm_bytes(options.seconds))) != 0:  # fmt: skip
         raise Failure("the cluster did not start (the reason is above)")
     phases = []
     for workload in WORKLOADS:
         say(f"quickstart: workload {workload}")
         phases.append(run_phase(directory, workload, options.seconds))
-    print_table(phases)
+    print_table(phases, options.fabric)
     found = {
-        "fabric": FABRIC,
+        "fabric": options.fabric,
         "durability": DURABILITY,
         "servers": SERVERS,
         "replicas": REPLICAS,
@@ -206,6 +206,9 @@ def parse():
     )
     parser.add_argument(
         "--seconds", type=float, default=10, metavar="N", help="of each of a, b, c (default 10)"
+    )
+    parser.add_argument(
+        "--fabric", choices=FABRICS, default=FABRICS[0], help="network (default shm)"
     )
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     options = parser.parse_args()

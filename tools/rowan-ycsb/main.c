@@ -19,7 +19,8 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, MAX_SECONDS = 1000000 };
 
 struct settings {
     const char *cm, *dir, *workload, *profile, *seconds, *acked;
-    uint64_t records, operations, threads, depth, distribution, seed, timeout_ms, spin_us;
+    uint64_t records, operations, threads, connections, rate, depth, distribution, seed, timeout_ms,
+        spin_us;
     bool json;
 };
 
@@ -56,8 +57,14 @@ static const struct config_key keys[] = {
     TEXT("seconds", seconds, "how long to run (a, b, c)"),
     NUMBER("operations", operations, 0, UINT64_MAX, "0",
            "or how many operations to run; 0: as long as --seconds says (load: all records)"),
-    NUMBER("threads", threads, 1, RUN_MAX_THREADS, "1", "each with a session of its own"),
-    NUMBER("depth", depth, 1, 65536, "64", "operations outstanding in each thread"),
+    NUMBER("threads", threads, 1, RUN_MAX_THREADS, "1", "that post and poll"),
+    NUMBER("connections", connections, 0, RUN_MAX_CONNECTIONS, "0",
+           "sessions, spread over the threads; 0: one for each thread"),
+    NUMBER("depth", depth, 1, 65536, "64", "operations outstanding in each connection"),
+    NUMBER(
+        "rate", rate, 0, 1000000000, "0",
+        "operations a second, at even intervals; latencies then count from when an operation was "
+        "meant to start; 0: as many as --depth allows"),
     {.name = "distribution",
      .type = CONFIG_CHOICE,
      .offset = offsetof(struct settings, distribution),
@@ -128,6 +135,12 @@ static int take_workload(const struct settings *settings, struct run_options *op
     options->puts = workloads[i].puts;
     options->load = workloads[i].load;
     options->operations = settings->operations;
+    if (options->connections == 0)
+        options->connections = options->threads;
+    if (options->connections < options->threads)
+        return usage("--connections is at least --threads");
+    if (options->connections > (uint64_t)options->threads * RUN_MAX_LANES)
+        return usage("a thread has at most 256 --connections: give more --threads");
     if (*settings->seconds && !parse_seconds(settings->seconds, &options->run_ns))
         return usage("--seconds is a number above 0");
     if (*settings->seconds && settings->operations)
@@ -187,6 +200,8 @@ static int command_run(const struct settings *settings)
     struct run_options options = {.cm = cm,
                                   .records = settings->records,
                                   .threads = (uint32_t)settings->threads,
+                                  .connections = (uint32_t)settings->connections,
+                                  .rate = (double)settings->rate,
                                   .depth = (uint32_t)settings->depth,
                                   .timeout_ms = (uint32_t)settings->timeout_ms,
                                   .spin_us = (uint32_t)settings->spin_us,

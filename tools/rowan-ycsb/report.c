@@ -39,7 +39,7 @@ int report_cluster_get(const char *cm, struct report_cluster *out)
     struct cluster_config *config;
     struct admin_call *calls;
     struct admin *admin;
-    int error = admin_open(cm, ASK_TIMEOUT_MS * NS_PER_MS, &admin);
+    int error = admin_open(cm, ASK_TIMEOUT_MS * NS_PER_MS, &admin, NULL);
 
     if (error)
         return error;
@@ -114,21 +114,21 @@ static json_t *errors_json(const struct run_result *result)
 static int print_json(const struct run_options *options, const struct report_cluster *cluster,
                       const struct run_result *result)
 {
-    json_t *object =
-        json_pack("{s:s, s:s, s:I, s:s, s:i, s:i, s:I, s:f, s:I, s:f, s:I, s:o, s:I, s:s, s:s, "
-                  "s:i, s:i, s:i}",
-                  "workload", options->name, "profile", options->profile->name, "records",
-                  (json_int_t)options->records, "distribution",
-                  options->load   ? "sequential"
-                  : options->zipf ? "zipfian"
-                                  : "uniform",
-                  "threads", (int)options->threads, "depth", (int)options->depth, "seed",
-                  (json_int_t)options->seed, "seconds", seconds_of(result), "operations",
-                  (json_int_t)result->operations, "ops_per_second", rate_of(result), "errors",
-                  (json_int_t)result->errors, "errors_by_name", errors_json(result), "not_found",
-                  (json_int_t)result->not_found, "fabric", cluster->fabric, "durability",
-                  cluster->durability, "servers", (int)cluster->servers, "replicas",
-                  (int)cluster->replicas, "shards", (int)cluster->shards);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:I, s:s, s:i, s:i, s:I, s:f, s:I, s:f, s:I, s:o, s:I, s:s, s:s, "
+        "s:i, s:i, s:i, s:i, s:f}",
+        "workload", options->name, "profile", options->profile->name, "records",
+        (json_int_t)options->records, "distribution",
+        options->load   ? "sequential"
+        : options->zipf ? "zipfian"
+                        : "uniform",
+        "threads", (int)options->threads, "depth", (int)options->depth, "seed",
+        (json_int_t)options->seed, "seconds", seconds_of(result), "operations",
+        (json_int_t)result->operations, "ops_per_second", rate_of(result), "errors",
+        (json_int_t)result->errors, "errors_by_name", errors_json(result), "not_found",
+        (json_int_t)result->not_found, "fabric", cluster->fabric, "durability", cluster->durability,
+        "servers", (int)cluster->servers, "replicas", (int)cluster->replicas, "shards",
+        (int)cluster->shards, "connections", (int)options->connections, "rate", options->rate);
 
     if (!object)
         return ROWAN_ENOMEM;
@@ -154,12 +154,15 @@ static void print_kind(const char *name, const struct histogram *histogram)
 static int print_table(const struct run_options *options, const struct report_cluster *cluster,
                        const struct run_result *result)
 {
-    printf("workload %s, %s, %llu records, %s, %u threads x %u outstanding\n", options->name,
-           options->profile->name, (unsigned long long)options->records,
+    printf("workload %s, %s, %llu records, %s, %u threads, %u connections x %u outstanding",
+           options->name, options->profile->name, (unsigned long long)options->records,
            options->load   ? "each once"
            : options->zipf ? "zipfian 0.99"
                            : "uniform",
-           options->threads, options->depth);
+           options->threads, options->connections, options->depth);
+    if (options->rate > 0)
+        printf(", paced at %.0f operations a second", options->rate);
+    putchar('\n');
     printf("%u servers, %u replicas, fabric %s, durability %s\n\n", cluster->servers,
            cluster->replicas, cluster->fabric, cluster->durability);
     printf("%-4s %12s", "", "operations");

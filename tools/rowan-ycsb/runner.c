@@ -1,66 +1,39 @@
-/* Each thread owns a session, a table of slots and its figures; nothing is shared while it runs but
- * a counter for the progress line.
+/* Threads, and the connections (lanes, lane.c) that are spread over them; nothing is shared while they
+ * run but a counter for the progress line.
  *
- * The clock is read once a round: after a poll, for what the poll completed and for what is posted
- * next. So a latency includes the time from its round's clock read to the next poll that sends.
- *
- * An acknowledged write is counted only after its record went to the file's buffer, and the buffer
- * goes to the file every ACKED_FLUSH_NS or ACKED_RECORDS records.
+ * The clock is read once for each lane's turn: after a poll, for what the poll completed and for what is
+ * posted next. So a latency includes the time from its turn's clock read to the next poll that sends.
  */
-#include "client/rowan.h"
-
-#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include "client/rowan.h"
 #include "common/base/clock.h"
-#include "common/base/random.h"
-#include "tools/rowan-ycsb/acked.h"
+#include "tools/rowan-ycsb/lane.h"
 #include "tools/rowan-ycsb/runner.h"
 
-enum { ACKED_RECORDS = 4096, POLL_MS = 100, ACKED_POLL_MS = 5, OPEN_TIMEOUT_MS = 10000 };
+enum { WAIT_US = 100000, ACKED_WAIT_US = 5000 };
 
-#define ACKED_FLUSH_NS (5 * NS_PER_MS)
 #define LIVE_LINE_NS   (1 * NS_PER_S)
 #define SPARSE_LINE_NS (10 * NS_PER_S)
 
-struct worker;
-
-struct slot {
-    struct worker *worker;
-    enum run_kind kind;
-    bool prepared; /* and not posted yet */
-    int status;
-    uint32_t value_bytes;
-    uint64_t record, seed, version, start_ns;
-    uint8_t *value;
-};
+_Static_assert(RUN_MAX_LANES == ROWAN_MAX_WAIT, "a thread waits for all its lanes");
 
 struct worker {
     const struct run_options *options;
     struct crew *crew;
     pthread_t thread;
-    struct rowan *rowan;
-    struct random random;
-    struct slot *slots;
-    uint8_t *values;
-    struct slot **idle; /* a stack */
-    uint32_t idle_count;
-    struct slot **done; /* completed by the last poll */
-    uint32_t done_count;
-    uint64_t next_record, left; /* load: the next one; how many operations may still begin */
-    uint64_t salt, writes;      /* value seeds */
-    uint64_t put_below;         /* of 2^32 */
-    struct acked_record *acked;
-    uint32_t acked_count;
-    uint64_t acked_ns; /* when the buffer was written */
+    struct lane *lanes; /* of them all, those from `first` are this thread's */
+    struct rowan *sessions[RUN_MAX_LANES];
+    uint32_t first, lane_count;
     int error;
-    struct run_result result;
+    uint64_t run_ns;
     _Alignas(64) _Atomic uint64_t completed; /* for the progress line */
     _Atomic uint64_t failed;
 };
@@ -109,176 +82,92 @@ void progress_end(const struct progress *progress)
         fputs("\r\x1b[K", stderr);
 }
 
-/* --- one operation --- */
-
-static void on_completion(const struct rowan_completion *completion)
-{
-    struct slot *slot = completion->context;
-    struct worker *worker = slot->worker;
-
-    slot->status = completion->status;
-    slot->version = completion->version;
-    worker->done[worker->done_count++] = slot;
-}
-
-static uint64_t choose_record(struct worker *worker)
-{
-    const struct run_options *options = worker->options;
-
-    if (options->load)
-        return worker->next_record++;
-    if (!options->zipf)
-        return zipf_scale(random_u64(&worker->random), options->records);
-    return zipf_scramble(zipf_rank(options->zipf, random_unit(&worker->random)), options->records);
-}
-
-static void prepare(struct worker *worker, struct slot *slot)
-{
-    bool put = worker->options->load || (uint32_t)random_u64(&worker->random) < worker->put_below;
-
-    slot->kind = put ? RUN_PUT : RUN_GET;
-    slot->record = choose_record(worker);
-    slot->prepared = true;
-    if (!put)
-        return;
-    slot->seed = workload_mix(worker->salt, worker->writes++);
-    slot->value_bytes = workload_value_bytes(worker->options->profile, slot->record, slot->seed);
-    workload_value(slot->record, slot->seed, slot->value, slot->value_bytes);
-}
-
-static int post(struct worker *worker, struct slot *slot)
-{
-    const struct profile *profile = worker->options->profile;
-    char key[WORKLOAD_MAX_KEY_BYTES];
-    uint32_t key_bytes = workload_key(profile, slot->record, key);
-
-    if (slot->kind == RUN_PUT)
-        return rowan_post_put(worker->rowan, key, key_bytes, slot->value, slot->value_bytes,
-                              on_completion, slot);
-    return rowan_post_get(worker->rowan, key, key_bytes, slot->value, profile->max_value_bytes,
-                          on_completion, slot);
-}
-
-/* Posts into all idle slots. */
-static void fill(struct worker *worker, uint64_t now_ns)
-{
-    while (worker->idle_count > 0 && worker->left > 0) {
-        struct slot *slot = worker->idle[worker->idle_count - 1];
-
-        if (!slot->prepared)
-            prepare(worker, slot);
-        int error = post(worker, slot);
-
-        if (error == ROWAN_EAGAIN)
-            return;
-        slot->prepared = false;
-        slot->start_ns = now_ns;
-        worker->idle_count--;
-        worker->left--;
-        if (error) {
-            slot->status = error;
-            worker->done[worker->done_count++] = slot;
-        }
-    }
-}
-
-/* --- acknowledged writes --- */
-
-static int flush_acked(struct worker *worker, uint64_t now_ns)
-{
-    int error = 0;
-
-    if (worker->acked_count > 0)
-        error = acked_append(worker->options->acked_fd, worker->acked, worker->acked_count);
-    worker->acked_count = 0;
-    worker->acked_ns = now_ns;
-    return error;
-}
-
-static int note_acked(struct worker *worker, const struct slot *slot, uint64_t now_ns)
-{
-    if (!worker->acked || slot->kind != RUN_PUT || slot->status)
-        return 0;
-    worker->acked[worker->acked_count++] =
-        (struct acked_record){.record = slot->record, .version = slot->version, .seed = slot->seed};
-    return worker->acked_count == ACKED_RECORDS ? flush_acked(worker, now_ns) : 0;
-}
-
 /* --- the loop --- */
 
-static void count(struct worker *worker, const struct slot *slot, uint64_t now_ns)
+/* One turn of each lane. Returns how many operations completed, or an error. */
+static int turn(struct worker *worker, uint64_t *now_ns)
 {
-    struct run_result *result = &worker->result;
+    uint64_t completed = 0, failed = 0;
+    int moved = 0;
 
-    if (slot->status && !(slot->status == ROWAN_ENOTFOUND && slot->kind == RUN_GET)) {
-        result->errors++;
-        result->errors_by[-slot->status % RUN_ERRORS]++;
-        return;
+    for (uint32_t i = 0; i < worker->lane_count; i++) {
+        struct lane *lane = &worker->lanes[i];
+
+        if (worker->crew->stop_ns && *now_ns >= worker->crew->stop_ns)
+            lane->left = 0;
+        lane_fill(lane, *now_ns);
+        int error = rowan_poll(lane->rowan, NULL, 0, 0);
+
+        *now_ns = clock_now_ns(clock_system());
+        if (error >= 0)
+            error = lane_settle(lane, *now_ns);
+        if (error < 0)
+            return error;
+        moved += error;
+        completed += lane->result.operations;
+        failed += lane->result.errors;
     }
-    result->operations++;
-    result->not_found += slot->status == ROWAN_ENOTFOUND;
-    histogram_add(&result->latencies[slot->kind], now_ns - slot->start_ns);
+    atomic_store_explicit(&worker->completed, completed, memory_order_relaxed);
+    atomic_store_explicit(&worker->failed, failed, memory_order_relaxed);
+    return moved;
 }
 
-static void settle(struct worker *worker, uint64_t now_ns)
+static bool is_done(const struct worker *worker)
 {
-    for (uint32_t i = 0; i < worker->done_count; i++) {
-        struct slot *slot = worker->done[i];
-        int error = note_acked(worker, slot, now_ns);
-
-        if (error)
-            worker->error = error;
-        count(worker, slot, now_ns);
-        worker->idle[worker->idle_count++] = slot;
+    for (uint32_t i = 0; i < worker->lane_count; i++) {
+        if (!lane_is_done(&worker->lanes[i]))
+            return false;
     }
-    worker->done_count = 0;
-    atomic_store_explicit(&worker->completed, worker->result.operations, memory_order_relaxed);
-    atomic_store_explicit(&worker->failed, worker->result.errors, memory_order_relaxed);
+    return true;
+}
+
+/* Until an answer comes or an operation is due. */
+static int wait_turn(struct worker *worker, uint64_t now_ns)
+{
+    uint64_t until_ns =
+        now_ns + (worker->options->acked_fd >= 0 ? ACKED_WAIT_US : WAIT_US) * NS_PER_US;
+
+    for (uint32_t i = 0; i < worker->lane_count; i++) {
+        uint64_t next_ns = lane_next_ns(&worker->lanes[i]);
+
+        if (next_ns < until_ns)
+            until_ns = next_ns;
+    }
+    if (until_ns <= now_ns)
+        return 0;
+    return rowan_wait_any(worker->sessions, worker->lane_count,
+                          (int64_t)((until_ns - now_ns) / NS_PER_US));
 }
 
 static void loop(struct worker *worker)
 {
-    struct clock *clock = clock_system();
-    uint64_t stop_ns = worker->crew->stop_ns;
-    int poll_ms = worker->acked ? ACKED_POLL_MS : POLL_MS;
-    uint64_t now_ns = clock_now_ns(clock);
+    uint64_t now_ns = worker->crew->start_ns;
 
-    while (!worker->error) {
-        if (stop_ns && now_ns >= stop_ns)
-            worker->left = 0;
-        fill(worker, now_ns);
-        if (worker->idle_count + worker->done_count == worker->options->depth &&
-            worker->done_count == 0 && worker->left == 0)
-            break;
-        int error = rowan_poll(worker->rowan, NULL, 0, worker->done_count ? 0 : poll_ms);
+    for (uint32_t i = 0; i < worker->lane_count; i++)
+        lane_start(&worker->lanes[i], worker->first + i, now_ns);
+    prctl(PR_SET_TIMERSLACK, 1); /* a paced operation is not to wait for the timer's leisure */
+    do {
+        int moved = turn(worker, &now_ns);
 
-        if (error < 0)
-            worker->error = error;
-        now_ns = clock_now_ns(clock);
-        settle(worker, now_ns);
-        if (worker->acked && now_ns - worker->acked_ns >= ACKED_FLUSH_NS &&
-            (error = flush_acked(worker, now_ns)) != 0)
-            worker->error = error;
-    }
-    if (worker->acked && !worker->error)
-        worker->error = flush_acked(worker, now_ns);
-    worker->result.run_ns = now_ns - worker->crew->start_ns;
+        if (moved == 0)
+            moved = wait_turn(worker, now_ns);
+        if (moved < 0)
+            worker->error = moved;
+    } while (!worker->error && !is_done(worker));
+    for (uint32_t i = 0; i < worker->lane_count && !worker->error; i++)
+        worker->error = lane_flush_acked(&worker->lanes[i], now_ns);
+    worker->run_ns = now_ns - worker->crew->start_ns;
 }
 
-static int open_session(struct worker *worker)
+static void open_sessions(struct worker *worker)
 {
-    struct rowan_options options;
-
-    rowan_options_init(&options);
-    options.cm = worker->options->cm;
-    options.depth = worker->options->depth;
-    options.timeout_ms = worker->options->timeout_ms;
-    options.open_timeout_ms = OPEN_TIMEOUT_MS;
-    options.spin_us = worker->options->spin_us;
-    return rowan_open(&options, &worker->rowan);
+    for (uint32_t i = 0; i < worker->lane_count && !worker->error; i++) {
+        worker->error = lane_open(&worker->lanes[i]);
+        worker->sessions[i] = worker->lanes[i].rowan;
+    }
 }
 
-/* Tells that this session is open (or could not be), and waits for the start. False: do not run. */
+/* Tells that the sessions are open (or could not be), and waits for the start. False: do not run. */
 static bool wait_start(struct worker *worker)
 {
     struct crew *crew = worker->crew;
@@ -300,10 +189,9 @@ static void *run_worker(void *argument)
     struct worker *worker = argument;
     struct crew *crew = worker->crew;
 
-    worker->error = open_session(worker);
+    open_sessions(worker);
     if (wait_start(worker))
         loop(worker);
-    rowan_close(worker->rowan);
     pthread_mutex_lock(&crew->lock);
     crew->running--;
     pthread_cond_broadcast(&crew->changed);
@@ -312,53 +200,6 @@ static void *run_worker(void *argument)
 }
 
 /* --- all threads --- */
-
-static uint64_t part(uint64_t whole, uint32_t index, uint32_t parts)
-{
-    return (uint64_t)((unsigned __int128)whole * index / parts);
-}
-
-static int worker_init(struct worker *worker, const struct run_options *options, struct crew *crew,
-                       uint32_t index)
-{
-    uint64_t work = options->load ? options->records : options->operations;
-    uint32_t room = (options->profile->max_value_bytes + 63) & ~UINT32_C(63);
-
-    if (options->load && options->operations && options->operations < work)
-        work = options->operations;
-    worker->options = options;
-    worker->crew = crew;
-    worker->next_record = part(work, index, options->threads);
-    worker->left =
-        work ? part(work, index + 1, options->threads) - worker->next_record : UINT64_MAX;
-    worker->salt = workload_mix(options->seed, index + 1);
-    worker->put_below = (uint64_t)(options->puts * 4294967296.0);
-    random_init(&worker->random, workload_mix(worker->salt, 0));
-    worker->slots = calloc(options->depth, sizeof *worker->slots);
-    worker->values = calloc(options->depth, room ? room : 1);
-    worker->idle = calloc(options->depth, sizeof(struct slot *));
-    worker->done = calloc(options->depth, sizeof(struct slot *));
-    if (options->acked_fd >= 0)
-        worker->acked = calloc(ACKED_RECORDS, sizeof *worker->acked);
-    if (!worker->slots || !worker->values || !worker->idle || !worker->done ||
-        (options->acked_fd >= 0 && !worker->acked))
-        return ROWAN_ENOMEM;
-    for (uint32_t i = 0; i < options->depth; i++) {
-        worker->slots[i] =
-            (struct slot){.worker = worker, .value = worker->values + (size_t)i * room};
-        worker->idle[worker->idle_count++] = &worker->slots[i];
-    }
-    return 0;
-}
-
-static void worker_fini(struct worker *worker)
-{
-    free(worker->acked);
-    free(worker->done);
-    free(worker->idle);
-    free(worker->values);
-    free(worker->slots);
-}
 
 static void show(const struct run_options *options, struct worker *workers,
                  struct progress *progress, uint64_t run_ns, uint64_t *before, uint64_t *before_ns)
@@ -422,13 +263,17 @@ static void start_and_wait(const struct run_options *options, struct worker *wor
 }
 
 static int gather(const struct run_options *options, const struct worker *workers,
-                  struct run_result *out)
+                  const struct lane *lanes, struct run_result *out)
 {
+    memset(out, 0, sizeof *out);
     for (uint32_t i = 0; i < options->threads; i++) {
-        const struct run_result *one = &workers[i].result;
-
         if (workers[i].error)
             return workers[i].error;
+        out->run_ns = workers[i].run_ns > out->run_ns ? workers[i].run_ns : out->run_ns;
+    }
+    for (uint32_t i = 0; i < options->connections; i++) {
+        const struct run_result *one = &lanes[i].result;
+
         for (int kind = 0; kind < RUN_KINDS; kind++)
             histogram_merge(&out->latencies[kind], &one->latencies[kind]);
         for (int error = 0; error < RUN_ERRORS; error++)
@@ -436,37 +281,56 @@ static int gather(const struct run_options *options, const struct worker *worker
         out->operations += one->operations;
         out->not_found += one->not_found;
         out->errors += one->errors;
-        out->run_ns = one->run_ns > out->run_ns ? one->run_ns : out->run_ns;
     }
     return 0;
+}
+
+/* Starts the threads, waits for their end. Errors: what opening or running met. */
+static int run_threads(const struct run_options *options, struct worker *workers,
+                       struct lane *lanes)
+{
+    struct crew crew = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                        .changed = PTHREAD_COND_INITIALIZER,
+                        .running = options->threads};
+    uint32_t threads = 0;
+
+    memset(workers, 0, options->threads * sizeof *workers);
+    while (threads < options->threads) {
+        struct worker *worker = &workers[threads];
+        uint64_t end = (uint64_t)options->connections * (threads + 1) / options->threads;
+
+        worker->options = options;
+        worker->crew = &crew;
+        worker->first = (uint32_t)((uint64_t)options->connections * threads / options->threads);
+        worker->lane_count = (uint32_t)end - worker->first;
+        worker->lanes = lanes + worker->first;
+        if (pthread_create(&worker->thread, NULL, run_worker, worker) != 0)
+            break;
+        threads++;
+    }
+    start_and_wait(options, workers, &crew, threads);
+    return threads < options->threads ? ROWAN_ENOMEM : 0;
 }
 
 int runner_run(const struct run_options *options, struct run_result *out)
 {
     struct worker *workers =
         aligned_alloc(_Alignof(struct worker), options->threads * sizeof *workers);
-    struct crew crew = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-    uint32_t threads = 0;
-    int error = 0;
+    struct lane *lanes = calloc(options->connections, sizeof *lanes);
+    int error = workers && lanes ? 0 : ROWAN_ENOMEM;
+    uint32_t made = 0;
 
-    if (!workers)
-        return ROWAN_ENOMEM;
-    memset(workers, 0, options->threads * sizeof *workers);
-    for (uint32_t i = 0; i < options->threads && !error; i++)
-        error = worker_init(&workers[i], options, &crew, i);
-    crew.running = options->threads;
-    while (!error && threads < options->threads) {
-        if (pthread_create(&workers[threads].thread, NULL, run_worker, &workers[threads]) != 0)
-            error = ROWAN_ENOMEM;
-        else
-            threads++;
+    while (!error && made < options->connections) {
+        error = lane_init(&lanes[made], options, made);
+        made++;
     }
-    start_and_wait(options, workers, &crew, threads);
-    memset(out, 0, sizeof *out);
     if (!error)
-        error = gather(options, workers, out);
-    for (uint32_t i = 0; i < options->threads; i++)
-        worker_fini(&workers[i]);
+        error = run_threads(options, workers, lanes);
+    if (!error)
+        error = gather(options, workers, lanes, out);
+    while (made > 0)
+        lane_fini(&lanes[--made]);
+    free(lanes);
     free(workers);
     return error;
 }

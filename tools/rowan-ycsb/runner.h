@@ -1,5 +1,5 @@
-/* runner.h - the closed loop: threads with a session each, and `depth` operations outstanding in
- * each. */
+/* runner.h - the load: threads, connections spread over them, and up to `depth` operations outstanding
+ * in each connection. */
 #ifndef YCSB_RUNNER_H
 #define YCSB_RUNNER_H
 
@@ -12,7 +12,7 @@
 
 enum run_kind { RUN_PUT, RUN_GET, RUN_KINDS };
 
-enum { RUN_MAX_THREADS = 256, RUN_ERRORS = 64 };
+enum { RUN_MAX_THREADS = 256, RUN_MAX_LANES = 256, RUN_MAX_CONNECTIONS = 4096, RUN_ERRORS = 64 };
 
 struct run_options {
     const char *cm;
@@ -24,7 +24,10 @@ struct run_options {
     uint64_t records;
     uint64_t operations; /* 0: as many as the time allows */
     uint64_t run_ns;     /* 0: as long as the operations take */
-    uint32_t threads, depth, timeout_ms, spin_us;
+    uint32_t threads;
+    uint32_t connections; /* at least as many as threads, at most RUN_MAX_LANES for each thread */
+    uint32_t depth, timeout_ms, spin_us;
+    double rate; /* operations a second of all together; 0: as many as go */
     uint64_t seed;
     int acked_fd; /* -1: none */
 };

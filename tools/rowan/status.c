@@ -15,14 +15,33 @@ struct view {
     struct admin *admin;
     struct cluster_config *config;
     struct admin_call *calls; /* by position of the member */
+    uint32_t recovering;      /* shards; of `status` */
 };
+
+static int print_json(json_t *object)
+{
+    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
+
+    json_decref(object);
+    return failed;
+}
+
+static json_t *servers_json(const uint32_t *servers, uint32_t count)
+{
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < count; i++)
+        json_array_append_new(array, json_integer(servers[i]));
+    return array;
+}
 
 static int view_open(const struct settings *settings, const char *cm, const char *command,
                      struct view *view)
 {
     uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;
     uint64_t open_ms = timeout_ms < OPEN_TIMEOUT_MS ? timeout_ms : OPEN_TIMEOUT_MS;
-    int error = admin_open(cm, open_ms * NS_PER_MS, &view->admin);
+    struct admin_missing missing = {0};
+    int error = admin_open(cm, open_ms * NS_PER_MS, &view->admin, &missing);
 
     if (!error) {
         error = admin_status(view->admin, timeout_ms * NS_PER_MS, &view->config, &view->calls);
@@ -30,7 +49,9 @@ static int view_open(const struct settings *settings, const char *cm, const char
             admin_close(view->admin);
     }
     if (error)
-        fprintf(stderr, "rowan: %s: %s: %s\n", command, cm, error_sentence(error));
+        admin_print_open("rowan", command, cm, error, &missing);
+    if (error == ROWAN_EAGAIN && settings->json)
+        print_json(json_pack("{s:o}", "waiting_for", servers_json(missing.servers, missing.count)));
     return error;
 }
 
@@ -60,12 +81,47 @@ static uint32_t count_silent(const struct view *view)
     return silent;
 }
 
-static int print_json(json_t *object)
+/* What the server says of a shard that it holds; NULL: it does not answer. */
+static const Rowan__ShardStatus *replica_of(const struct view *view, const struct shard *shard,
+                                            uint32_t server)
 {
-    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
+    for (uint32_t i = 0; i < view->config->member_count; i++) {
+        const Rowan__ServerStatus *status = status_of(view, i);
 
-    json_decref(object);
-    return failed;
+        if (view->config->members[i].server != server || !status)
+            continue;
+        for (size_t j = 0; j < status->n_shards; j++) {
+            if (status->shards[j]->id == shard->id)
+                return status->shards[j];
+        }
+    }
+    return NULL;
+}
+
+static bool is_recovering(const struct view *view, const struct shard *shard)
+{
+    const Rowan__ShardStatus *status = replica_of(view, shard, shard->primary);
+
+    return !status || status->recovering;
+}
+
+/* Shards that are not served: their primary is at work on them, or not yet, or does not answer. */
+static uint32_t count_recovering(const struct view *view)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < view->config->shard_count; i++)
+        count += is_recovering(view, &view->config->shards[i]);
+    return count;
+}
+
+static uint32_t count_doubtful(const struct view *view)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < view->config->shard_count; i++)
+        count += view->config->shards[i].doubtful;
+    return count;
 }
 
 /* --- status --- */
@@ -82,8 +138,8 @@ static json_t *server_json(const struct member *member, const struct admin_call 
         return object;
     }
     json_t *more = json_pack(
-        "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, "
-        "s:I}",
+        "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, "
+        "s:I, s:I}",
         "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend,
         "full", status->full, "segments", (json_int_t)status->segments, "segments_free",
         (json_int_t)status->segments_free, "segments_backup_log",
@@ -110,9 +166,10 @@ static int print_status_json(const struct view *view)
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(
             servers, server_json(&config->members[i], &view->calls[i], status_of(view, i)));
-    return print_json(json_pack("{s:s, s:I, s:i, s:i, s:o}", "cluster", cluster, "term",
-                                (json_int_t)config->term, "replicas", (int)config->replicas,
-                                "shards", (int)config->shard_count, "servers", servers));
+    return print_json(json_pack(
+        "{s:s, s:I, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term", (json_int_t)config->term,
+        "replicas", (int)config->replicas, "shards", (int)config->shard_count, "recovering",
+        (int)view->recovering, "doubtful", (int)count_doubtful(view), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -151,6 +208,10 @@ static void print_status(const struct view *view)
     printf("\nA segment has 4 MiB. Objects: index items of all replicas that the server holds, "
            "deleted "
            "keys included.\n");
+    if (count_doubtful(view) > 0)
+        printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
+               "rowan shards marks them.\n",
+               count_doubtful(view));
 }
 
 int command_status(const struct settings *settings, const char *cm)
@@ -160,34 +221,23 @@ int command_status(const struct settings *settings, const char *cm)
 
     if (view_open(settings, cm, "status", &view))
         return EXIT_FAILED;
+    view.recovering = count_recovering(&view);
     if (!settings->json)
         print_status(&view);
     else if (print_status_json(&view))
         code = EXIT_FAILED;
-    if (count_silent(&view) > 0)
+    if (count_silent(&view) > 0) {
         code = EXIT_FAILED;
+    } else if (view.recovering > 0) {
+        fprintf(stderr, "rowan: status: %u of %u shards are recovering and not served yet\n",
+                view.recovering, view.config->shard_count);
+        code = EXIT_FAILED;
+    }
     view_close(&view);
     return code;
 }
 
 /* --- shards --- */
-
-/* What the server says of a shard that it holds; NULL: it does not answer. */
-static const Rowan__ShardStatus *replica_of(const struct view *view, const struct shard *shard,
-                                            uint32_t server)
-{
-    for (uint32_t i = 0; i < view->config->member_count; i++) {
-        const Rowan__ServerStatus *status = status_of(view, i);
-
-        if (view->config->members[i].server != server || !status)
-            continue;
-        for (size_t j = 0; j < status->n_shards; j++) {
-            if (status->shards[j]->id == shard->id)
-                return status->shards[j];
-        }
-    }
-    return NULL;
-}
 
 /* The backups that lack committed versions. */
 static uint32_t missing_at(const struct view *view, const struct shard *shard,
@@ -224,8 +274,9 @@ static void print_shards(const struct view *view)
 {
     char slots[24], primary[24], backups[64], filling[64], missing[64], objects[24], commit[24];
 
-    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %14s  %s\n", "shard", "slots", "epoch",
-           "primary:worker", "backups", "filling", "objects", "commit", "missing at");
+    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %14s  %-10s  %s\n", "shard", "slots",
+           "epoch", "primary:worker", "backups", "filling", "objects", "commit", "missing at",
+           "state");
     for (uint32_t i = 0; i < view->config->shard_count; i++) {
         const struct shard *shard = &view->config->shards[i];
 
@@ -243,21 +294,14 @@ static void print_shards(const struct view *view)
             snprintf(objects, sizeof objects, "%llu", (unsigned long long)lead->objects);
             show_version(lead->commit, commit, sizeof commit);
         }
-        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %s\n", shard->id, slots,
-               shard->epoch, primary, backups, filling, objects, commit, missing);
+        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %-10s  %s%s\n", shard->id, slots,
+               shard->epoch, primary, backups, filling, objects, commit, missing,
+               is_recovering(view, shard) ? "recovering" : "serves",
+               shard->doubtful ? ", possible loss" : "");
     }
     printf(
         "\nCommit: every version up to it, written EPOCH.NUMBER, is on all replicas. Missing at: "
         "backups\nthat never got some of these, and are fetching them.\n");
-}
-
-static json_t *servers_json(const uint32_t *servers, uint32_t count)
-{
-    json_t *array = json_array();
-
-    for (uint32_t i = 0; i < count; i++)
-        json_array_append_new(array, json_integer(servers[i]));
-    return array;
 }
 
 static int print_shards_json(const struct view *view)
@@ -272,13 +316,15 @@ static int print_shards_json(const struct view *view)
         uint32_t lacking[CLUSTER_MAX_REPLICAS], count = missing_at(view, shard, lacking);
 
         json_array_append_new(
-            array, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "shard",
-                             shard->id, "first_slot", shard->first_slot, "last_slot",
-                             shard->last_slot, "epoch", (int)shard->epoch, "primary",
-                             (int)shard->primary, "worker", (int)shard->worker, "backups",
-                             servers_json(shard->backups, shard->backup_count), "filling",
-                             servers_json(shard->filling, shard->filling_count), "objects", objects,
-                             "commit", commit, "missing_at", servers_json(lacking, count)));
+            array,
+            json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "shard",
+                      shard->id, "first_slot", shard->first_slot, "last_slot", shard->last_slot,
+                      "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
+                      (int)shard->worker, "backups",
+                      servers_json(shard->backups, shard->backup_count), "filling",
+                      servers_json(shard->filling, shard->filling_count), "objects", objects,
+                      "commit", commit, "missing_at", servers_json(lacking, count), "recovering",
+                      is_recovering(view, shard), "doubtful", shard->doubtful));
     }
     return print_json(
         json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));

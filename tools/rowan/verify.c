@@ -365,10 +365,13 @@ int command_verify(const struct settings *settings, const char *cm)
     static struct verify verify;
     uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;
     uint64_t open_ms = timeout_ms < OPEN_TIMEOUT_MS ? timeout_ms : OPEN_TIMEOUT_MS;
-    int error = admin_open(cm, open_ms * NS_PER_MS, &verify.admin);
+    struct admin_missing missing = {0};
+    int error = admin_open(cm, open_ms * NS_PER_MS, &verify.admin, &missing);
 
-    if (error)
-        goto no_admin;
+    if (error) {
+        admin_print_open("rowan", "verify", cm, error, &missing);
+        return EXIT_FAILED;
+    }
     verify.list = settings->json ? json_array() : NULL;
     verify.config = cluster_hold((struct cluster_config *)(uintptr_t)admin_config(verify.admin));
     verify.timeout_ns = timeout_ms * NS_PER_MS;
@@ -380,7 +383,6 @@ int command_verify(const struct settings *settings, const char *cm)
     free(verify.checks);
     cluster_release(verify.config);
     admin_close(verify.admin);
-no_admin:
     json_decref(verify.list);
     if (error)
         return command_failed("verify", cm, error);

@@ -1,4 +1,4 @@
-/* The vectors are those of RFC 3720, appendix B.4, and the usual check value. */
+/* The vectors are those of RFC 3720, appendix B.4, and the usual check values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/crc.h"
+#include "common/base/random.h"
 
 static void check_value_is_the_published_one(void **state)
 {
@@ -44,12 +45,65 @@ static void parts_chain_to_the_crc_of_the_whole(void **state)
     }
 }
 
+/* CRC16/XMODEM bit by bit, as its definition reads. */
+static uint16_t crc16_by_bits(const uint8_t *bytes, size_t count)
+{
+    uint32_t crc = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        crc ^= (uint32_t)bytes[i] << 8;
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc & 0x8000) ? (crc << 1) ^ 0x1021 : crc << 1;
+        crc &= 0xffff;
+    }
+    return (uint16_t)crc;
+}
+
+static void crc16_is_that_of_its_definition_at_every_length_and_place(void **state)
+{
+    uint8_t bytes[1100];
+    struct random random;
+
+    (void)state;
+    assert_int_equal(crc16_xmodem("123456789", 9), 0x31c3);
+    random_init(&random, 16);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)random_u64(&random);
+    for (size_t count = 0; count <= 1024; count++) {
+        const uint8_t *at = bytes + count % 9;
+        uint16_t wanted = crc16_by_bits(at, count);
+
+        assert_int_equal(crc16_xmodem(at, count), wanted);
+        assert_int_equal(crc16_xmodem_by_table(at, count), wanted);
+    }
+}
+
+/* Each byte value in each place of a word, and all bits at once. */
+static void crc16_of_words_with_one_byte_set_is_right(void **state)
+{
+    uint8_t word[8];
+
+    (void)state;
+    for (int place = 0; place < 8; place++) {
+        for (int value = 0; value < 256; value++) {
+            memset(word, 0, sizeof word);
+            word[place] = (uint8_t)value;
+            assert_int_equal(crc16_xmodem(word, 8), crc16_by_bits(word, 8));
+            assert_int_equal(crc16_xmodem_by_table(word, 8), crc16_by_bits(word, 8));
+        }
+    }
+    memset(word, 0xff, sizeof word);
+    assert_int_equal(crc16_xmodem(word, 8), crc16_by_bits(word, 8));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check_value_is_the_published_one),
         cmocka_unit_test(vectors_of_rfc_3720_hold),
         cmocka_unit_test(parts_chain_to_the_crc_of_the_whole),
+        cmocka_unit_test(crc16_is_that_of_its_definition_at_every_length_and_place),
+        cmocka_unit_test(crc16_of_words_with_one_byte_set_is_right),
     };
 
     return cmocka_run_group_tests_name("crc", tests, NULL, NULL);

@@ -214,6 +214,7 @@ static void a_connection_and_its_end_wake(void **state)
                      0);
     assert_true(is_woken(OWNER));
     wake_up(OWNER);
+    host.skipped_ns += SHM_SLEPT_CHECK_NS;
     side_poll(&world, OWNER);
     assert_int_equal(side_count(&world.sides[OWNER], FABRIC_ACCEPTED), accepted + 1);
     fall_asleep(OWNER);
@@ -221,8 +222,30 @@ static void a_connection_and_its_end_wake(void **state)
     fabric_conn_close(conn);
     assert_true(is_woken(OWNER));
     wake_up(OWNER);
+    host.skipped_ns += SHM_SLEPT_CHECK_NS;
     side_poll(&world, OWNER);
     assert_int_equal(side_count(&world.sides[OWNER], FABRIC_CLOSED), 1);
+}
+
+/* A peer that found the sleep's number and was stopped before it wrote. */
+static void a_ring_too_late_for_its_sleep_ends_few_others(void **state)
+{
+    const uint64_t one = 1;
+    unsigned sleeps = 0;
+
+    (void)state;
+    fall_asleep(OWNER);
+    wake_up(OWNER);
+    assert_int_equal(
+        write(((struct shm_endpoint *)world.sides[OWNER].endpoint)->event_fd, &one, sizeof one),
+        sizeof one);
+    for (fall_asleep(OWNER); is_woken(OWNER); fall_asleep(OWNER)) {
+        assert_true(++sleeps < 3);
+        wake_up(OWNER);
+        host.skipped_ns += SHM_SLEPT_CHECK_NS;
+        side_poll(&world, OWNER);
+    }
+    wake_up(OWNER);
 }
 
 static void what_only_time_brings_sets_the_timer(void **state)
@@ -261,6 +284,7 @@ int main(void)
         CASE(a_segment_wakes_a_sender_that_had_none),
         CASE(a_full_segment_wakes_its_owner),
         CASE(a_connection_and_its_end_wake),
+        CASE(a_ring_too_late_for_its_sleep_ends_few_others),
         CASE(what_only_time_brings_sets_the_timer),
     };
 

@@ -18,17 +18,40 @@
 #include "common/reactor/reactor.h"
 #include "test/lib/wait.h"
 #include "test/unit/fabric/shm_world.h"
+#include "test/unit/fabric/tcp_world.h"
 
 enum { SENDERS = 3, SEGMENT = FABRIC_SEGMENT_BYTES, SEGMENTS = 6, PM_BYTES = 32 << 20 };
 enum { BLOCKS = 34000, MESSAGES = 20000, BLOCK_PLACES = 8192 };
 
-static struct shm_host host;
+static struct shm_host shm;
+static struct tcp_host tcp;
+static const struct fabric_backend *backend; /* of one of them */
 static struct world world;
 static _Atomic uint32_t senders_left;
 
 static uint64_t now(void)
 {
     return clock_now_ns(clock_system());
+}
+
+static void open_host(bool over_tcp, enum pm_durability durability)
+{
+    if (over_tcp) {
+        tcp_host_init(&tcp);
+        tcp.durability = durability;
+    } else {
+        shm_host_init(&shm);
+        shm.durability = durability;
+    }
+    backend = over_tcp ? &tcp.backend : &shm.backend;
+}
+
+static void close_host(void)
+{
+    if (backend == &tcp.backend)
+        tcp_host_fini(&tcp);
+    else
+        shm_host_fini(&shm);
 }
 
 /* --- full speed --- */
@@ -139,17 +162,16 @@ static void owner_take(struct owner *owner, const struct fabric_event *event)
     }
 }
 
-static void threads_land_blocks_and_send_messages_in_order(void **state)
+static void threads_land_blocks_and_send_messages_in_order(bool over_tcp)
 {
     static struct owner owner;
     struct sender senders[SENDERS + 1] = {0};
     struct side *side = &world.sides[0];
     const uint64_t end_ns = now() + WAIT_DEADLINE_NS;
 
-    (void)state;
     memset(&owner, 0, sizeof owner);
-    shm_host_init(&host);
-    world_open(&world, &host.backend, SENDERS + 1, PM_BYTES);
+    open_host(over_tcp, PM_NONE);
+    world_open(&world, backend, SENDERS + 1, PM_BYTES);
     side_open_zone(&world, 0, SEGMENTS, SEGMENTS);
     owner.posted = SEGMENTS;
     for (uint32_t s = 1; s <= SENDERS; s++) {
@@ -184,7 +206,19 @@ static void threads_land_blocks_and_send_messages_in_order(void **state)
     }
     assert_int_equal(owner.bad_messages, 0);
     world_close(&world);
-    shm_host_fini(&host);
+    close_host();
+}
+
+static void threads_land_blocks_and_send_messages_in_order_on_shm(void **state)
+{
+    (void)state;
+    threads_land_blocks_and_send_messages_in_order(false);
+}
+
+static void threads_land_blocks_and_send_messages_in_order_on_tcp(void **state)
+{
+    (void)state;
+    threads_land_blocks_and_send_messages_in_order(true);
 }
 
 /* --- sleep --- */
@@ -277,7 +311,7 @@ static void ask(struct sleeper *sleeper, uint32_t questions)
     reactor_wake(sleeper->reactor);
 }
 
-static void sleepers_are_woken(enum pm_durability durability)
+static void sleepers_are_woken(bool over_tcp, enum pm_durability durability)
 {
     static struct sleeper owner, asker;
     struct fabric_conn *conn;
@@ -285,14 +319,14 @@ static void sleepers_are_woken(enum pm_durability durability)
 
     memset(&owner, 0, sizeof owner);
     memset(&asker, 0, sizeof asker);
-    shm_host_init(&host);
-    host.durability = durability;
-    world_open(&world, &host.backend, 2, PM_BYTES);
+    open_host(over_tcp, durability);
+    world_open(&world, backend, 2, PM_BYTES);
     side_open_zone(&world, 0, SEGMENTS, 0);
     start_sleeper(&owner, 0);
     assert_true(WAIT_FOR(is_asleep(&owner)));
     assert_int_equal(
-        fabric_connect(world.sides[1].endpoint, shm_host_address(&host, 0), 0, 0, &conn), 0);
+        fabric_connect(world.sides[1].endpoint, backend->address(backend->context, 0), 0, 0, &conn),
+        0);
     start_sleeper(&asker, 1);
     for (unsigned round = 0; round < 30; round++) {
         const uint32_t questions = 1 + round * round * 3;
@@ -318,27 +352,42 @@ static void sleepers_are_woken(enum pm_durability durability)
     reactor_destroy(owner.reactor);
     reactor_destroy(asker.reactor);
     world_close(&world);
-    shm_host_fini(&host);
+    close_host();
 }
 
 static void sleepers_are_woken_by_messages_connections_and_segments(void **state)
 {
     (void)state;
-    sleepers_are_woken(PM_NONE);
+    sleepers_are_woken(false, PM_NONE);
 }
 
 static void sleepers_are_woken_by_fences(void **state)
 {
     (void)state;
-    sleepers_are_woken(PM_FENCE);
+    sleepers_are_woken(false, PM_FENCE);
+}
+
+static void sleepers_are_woken_by_sockets(void **state)
+{
+    (void)state;
+    sleepers_are_woken(true, PM_NONE);
+}
+
+static void sleepers_are_woken_for_acknowledgements_after_the_fence(void **state)
+{
+    (void)state;
+    sleepers_are_woken(true, PM_FENCE);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_land_blocks_and_send_messages_in_order),
+        cmocka_unit_test(threads_land_blocks_and_send_messages_in_order_on_shm),
+        cmocka_unit_test(threads_land_blocks_and_send_messages_in_order_on_tcp),
         cmocka_unit_test(sleepers_are_woken_by_messages_connections_and_segments),
         cmocka_unit_test(sleepers_are_woken_by_fences),
+        cmocka_unit_test(sleepers_are_woken_by_sockets),
+        cmocka_unit_test(sleepers_are_woken_for_acknowledgements_after_the_fence),
     };
 
     return cmocka_run_group_tests_name("threaded_fabric", tests, NULL, NULL);

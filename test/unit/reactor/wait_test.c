@@ -116,6 +116,50 @@ static void a_time_that_has_passed_is_no_sleep(void **state)
     run_wait(1);
 }
 
+static int rang;
+
+static void arm_other(void *context)
+{
+    (*(int *)context)++;
+}
+
+static void disarm_other(void *context)
+{
+    (*(int *)context)--;
+}
+
+static enum poll_result poll_other(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    (void)role, (void)now_ns, (void)wake_ns;
+    polls++;
+    return POLL_IDLE;
+}
+
+/* The last of three sources: the others have no work, and a descriptor that stays silent. */
+static void work_at_any_of_several_sources_ends_the_sleep(void **state)
+{
+    const int quiet = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    const struct event_source source = {.fd = fd, .arm = arm, .disarm = disarm};
+    const struct event_source others = {
+        .fd = quiet, .arm = arm_other, .disarm = disarm_other, .context = &rang};
+    const struct waiter waiters[] = {
+        {&others, poll_other, NULL}, {&others, poll_other, NULL}, {&source, poll_role, NULL}};
+
+    (void)state;
+    assert_true(quiet >= 0);
+    rang = 0;
+    for (int met_by_poll = 0; met_by_poll < 2; met_by_poll++) {
+        polls = 0;
+        work_comes = !met_by_poll;
+        answer = met_by_poll ? POLL_BUSY : POLL_IDLE;
+        assert_int_equal(event_sources_wait(waiters, 3, clock_system(), WAKE_NEVER), 0);
+        assert_int_equal(polls, 3);
+        assert_int_equal(rang, 0);
+        assert_false(armed);
+    }
+    close(quiet);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -126,6 +170,7 @@ int main(void)
         TEST(it_ends_at_the_callers_time),
         TEST(it_ends_at_the_roles_time),
         TEST(a_time_that_has_passed_is_no_sleep),
+        TEST(work_at_any_of_several_sources_ends_the_sleep),
     };
 
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);

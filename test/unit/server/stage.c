@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "stage.h"
 
@@ -81,6 +82,36 @@ void stage_run(struct stage *stage)
     }
 }
 
+void stage_pass(struct stage *stage, uint64_t ns)
+{
+    uint64_t end_ns = stage->now_ns + ns;
+
+    stage_run(stage);
+    while (stage->now_ns < end_ns) {
+        assert_true(stage->wake_ns > stage->now_ns);
+        stage->now_ns = stage->wake_ns < end_ns ? stage->wake_ns : end_ns;
+        stage_run(stage);
+    }
+}
+
+struct entry_format stage_format(const struct stage *stage)
+{
+    return (struct entry_format){.seed = cluster_seed(stage->config),
+                                 .block_limit = stage->config->block_limit};
+}
+
+const char *stage_key_of(uint32_t shard)
+{
+    static char key[32];
+
+    for (unsigned i = 0;; i++) {
+        int bytes = snprintf(key, sizeof key, "key-%u", i);
+
+        if (slot_of_key(key, (uint32_t)bytes) / 4096 == shard)
+            return key;
+    }
+}
+
 void stage_start(struct stage *stage, uint32_t block_limit)
 {
     const struct server_options options = {.server = 1,
@@ -142,6 +173,18 @@ static int fence_done(struct pm *pm, struct pm_ticket ticket)
 void stage_hold_fences(struct stage *stage, bool hold)
 {
     stage->pm_ops.fence_done = hold ? fence_never_done : fence_done;
+}
+
+static int fence_failed(struct pm *pm, struct pm_ticket ticket)
+{
+    (void)pm;
+    (void)ticket;
+    return ROWAN_EIO;
+}
+
+void stage_fail_fences(struct stage *stage)
+{
+    stage->pm_ops.fence_done = fence_failed;
 }
 
 static struct puppet_conn *connect_to(struct stage *stage, uint32_t endpoint, uint32_t id)

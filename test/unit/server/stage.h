@@ -3,6 +3,7 @@
 #define TEST_UNIT_SERVER_STAGE_H
 
 #include "common/cluster/cluster.h"
+#include "common/entry/entry.h"
 #include "proto/message.h"
 #include "puppet_fabric.h"
 #include "server/server.h"
@@ -25,6 +26,8 @@ struct stage {
 
 enum { STAGE_WORKER = 0, STAGE_CONTROL = 1 };
 
+enum { STAGE_BACKED = 3 }; /* the shard that server 2 leads */
+
 /* A server that has found its CM, and waits. `block_limit` is the fabric's. */
 void stage_start(struct stage *stage, uint32_t block_limit);
 
@@ -35,6 +38,14 @@ void stage_close(struct stage *stage);
 /* Polls every role once, or until all are idle. */
 void stage_poll(struct stage *stage);
 void stage_run(struct stage *stage);
+
+/* Time goes on for `ns`, with a stop wherever a role wants to be polled. */
+void stage_pass(struct stage *stage, uint64_t ns);
+
+struct entry_format stage_format(const struct stage *stage);
+
+/* A key of that shard; valid until the next call. */
+const char *stage_key_of(uint32_t shard);
 
 /* The CM sends this configuration. */
 void stage_configure(struct stage *stage, const struct cluster_config *config);
@@ -63,6 +74,9 @@ bool stage_is_quiet(struct stage *stage); /* no further reply */
 
 /* No fence is done from now on; or all are. */
 void stage_hold_fences(struct stage *stage, bool hold);
+
+/* The medium has failed: every fence answers ROWAN_EIO. */
+void stage_fail_fences(struct stage *stage);
 
 /* All posted batches land at the peer, and those that follow from it. */
 void stage_land_all(struct stage *stage);

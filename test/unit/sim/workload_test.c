@@ -83,14 +83,11 @@ static void fences_that_take_time_hold_nothing_up(void **state)
 
 static void cut_connections(struct sim_cluster *cluster, struct random *random)
 {
-    uint64_t a = random_below(random, cluster->options.servers);
-    uint64_t b = random_below(random, cluster->options.servers);
-    if (a != b && random_below(random, 8) == 0)
-        sim_network_break(cluster->network, cluster->servers[a].address,
-                          cluster->servers[b].address);
+    if (random_below(random, 8) == 0)
+        sim_cluster_cut(cluster, random);
 }
 
-static void connections_between_servers_may_break(void **state)
+static void connections_may_break(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -248,7 +245,7 @@ int main(void)
         cmocka_unit_test(one_server_is_a_cluster),
         cmocka_unit_test(long_entries_of_several_senders_are_joined),
         cmocka_unit_test(fences_that_take_time_hold_nothing_up),
-        cmocka_unit_test(connections_between_servers_may_break),
+        cmocka_unit_test(connections_may_break),
         cmocka_unit_test(servers_may_stand_still),
         cmocka_unit_test(a_cluster_that_fills_up_stays_right),
         cmocka_unit_test(small_queues_slow_down_and_fail_nothing),

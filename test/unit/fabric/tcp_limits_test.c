@@ -1,0 +1,567 @@
+/* tcp_limits_test.c - what is bounded: addresses, descriptors, connections, memory, and how much a
+ * peer that does not read, or an owner who releases nothing, can pile up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "common/base/error.h"
+#include "common/fabric/tcp.h"
+#include "common/reactor/descriptors.h"
+#include "test/lib/tcp_raw.h"
+#include "test/unit/fabric/tcp_world.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#ifdef __SANITIZE_ADDRESS__
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+#endif
+
+enum { OWNER, OTHER, SIDES, PM_BYTES = 16 << 20 };
+
+static struct tcp_host host;
+static struct world world;
+
+static int open_all(void **state)
+{
+    (void)state;
+    tcp_host_init(&host);
+    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    world_close(&world);
+    tcp_host_fini(&host);
+    return 0;
+}
+
+static struct side *owner(void)
+{
+    return &world.sides[OWNER];
+}
+
+static struct tcp_endpoint *owner_endpoint(void)
+{
+    return (struct tcp_endpoint *)owner()->endpoint;
+}
+
+static int connect_raw(void)
+{
+    const struct sockaddr_in address = tcp_host_sockaddr(&host, OWNER, 0);
+    const int fd = raw_connect(&address);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* A client's connection. */
+static int raw_client(void)
+{
+    const uint32_t accepted = side_count(owner(), FABRIC_ACCEPTED);
+    struct tcp_greeting hello = raw_hello(1000, 0);
+    const int fd = connect_raw();
+
+    hello.peer_kind = FABRIC_CLIENT;
+    assert_true(raw_send(fd, &hello, sizeof hello));
+    world_wait(&world, OWNER, FABRIC_ACCEPTED, accepted + 1);
+    assert_int_equal(recv(fd, &hello, sizeof hello, 0), sizeof hello);
+    assert_int_equal(hello.error, 0);
+    return fd;
+}
+
+/* A connection of the other side asks and is answered. */
+static void other_is_served(struct fabric_conn *conn, struct fabric_conn *passive)
+{
+    const struct fabric_iov iov = {.data = "hello", .bytes = 5};
+    const uint32_t got = side_count(owner(), FABRIC_MESSAGE);
+    const uint32_t answered = side_count(&world.sides[OTHER], FABRIC_MESSAGE);
+
+    assert_int_equal(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), 0);
+    world_wait(&world, OWNER, FABRIC_MESSAGE, got + 1);
+    fabric_message_release(passive, side_event(owner(), FABRIC_MESSAGE, got)->message);
+    assert_int_equal(fabric_send(passive, &iov, 1, FABRIC_COPY, 0), 0);
+    world_wait(&world, OTHER, FABRIC_MESSAGE, answered + 1);
+    fabric_message_release(conn,
+                           side_event(&world.sides[OTHER], FABRIC_MESSAGE, answered)->message);
+}
+
+/* --- addresses --- */
+
+static void only_numeric_addresses_with_a_port_are_taken(void **state)
+{
+    static const char *const bad[] = {
+        "tcp:",
+        "tcp:127.0.0.1",
+        "tcp:127.0.0.1:",
+        "tcp:127.0.0.1:0",
+        "tcp::7000",
+        "tcp:127.0.0.1:65536",
+        "tcp:127.0.0.1:7x",
+        "tcp:127.0.0.1:-1",
+        "tcp:[::1]",
+        "tcp:[::1:7000",
+        "tcp:::1:7000",
+        "tcp:some.host.example:7000",
+        "tcp:0.0.0.0:1",
+        "tcp:[::]:1",
+        "tcp:224.0.0.1:7000",
+        "tcp:127.0.0.1:123456",
+        "tcp:300.0.0.1:7",
+        "tcp:[127.0.0.1]:70",
+        "tcp:127.0.0.1:7000 ",
+        "tcp:[localhost]:70",
+    };
+    static const char *const good[] = {"tcp:127.0.0.1:1", "tcp:localhost:7000", "tcp:[::1]:65535",
+                                       "tcp:10.1.2.3:65535", "tcp:[fd00::1:2]:7000"};
+    struct fabric *fabric = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(fabric_open(NULL, bad[i], &fabric), ROWAN_EINVALID);
+    assert_null(fabric);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(fabric_open(NULL, good[i], &fabric), 0);
+        fabric_close(fabric);
+    }
+    assert_int_equal(fabric_open("tcp", NULL, &fabric), 0);
+    fabric_close(fabric);
+}
+
+static void an_address_in_use_is_refused_and_one_that_is_not_ours_too(void **state)
+{
+    struct fabric_endpoint *endpoint;
+    struct fabric *again;
+
+    (void)state;
+    assert_int_equal(tcp_host_fabric(&host, OWNER, &again), 0);
+    assert_int_equal(fabric_endpoint_open(again, 0, &endpoint), ROWAN_EINUSE);
+    assert_int_equal(fabric_endpoint_open(again, 1, &endpoint), 0); /* the next port is free */
+    fabric_endpoint_close(endpoint);
+    assert_int_equal(fabric_endpoint_open(again, 65535, &endpoint), ROWAN_EINVALID);
+    fabric_close(again);
+    assert_int_equal(fabric_open(NULL, "tcp:192.0.2.1:7000", &again), 0); /* of RFC 5737 */
+    assert_int_equal(fabric_endpoint_open(again, 0, &endpoint), ROWAN_EINVALID);
+    fabric_close(again);
+}
+
+static void a_port_beyond_the_last_is_refused(void **state)
+{
+    struct fabric_conn *conn;
+
+    (void)state;
+    assert_int_equal(
+        fabric_connect(world.sides[OTHER].endpoint, "tcp:127.0.0.1:65535", 1, 0, &conn),
+        ROWAN_EINVALID);
+}
+
+static void ipv6_works_where_the_host_has_it(void **state)
+{
+    struct fabric_identity identity = {.cluster = 7, .kind = FABRIC_CLIENT};
+    struct fabric_endpoint *server, *client;
+    struct fabric *a, *b;
+    struct fabric_event event;
+    struct fabric_conn *conn;
+    char address[64];
+    unsigned connected = 0;
+    int error;
+
+    (void)state;
+    snprintf(address, sizeof address, "tcp:[::1]:%u", tcp_host_port(&host, 5));
+    assert_int_equal(fabric_open(NULL, address, &a), 0);
+    error = fabric_endpoint_open(a, 0, &server);
+    if (error) {
+        print_message("# this host has no IPv6: skipped\n");
+        fabric_close(a);
+        skip();
+    }
+    assert_int_equal(fabric_open("tcp", NULL, &b), 0);
+    assert_int_equal(fabric_endpoint_open(b, 0, &client), 0);
+    fabric_endpoint_identity(client, &identity);
+    assert_int_equal(fabric_connect(client, address, 0, 0, &conn), 0);
+    for (unsigned i = 0; connected < 2 && i < 1000000; i++) {
+        connected += fabric_poll(server, tcp_host_now_ns(&host), &event, 1);
+        connected += fabric_poll(client, tcp_host_now_ns(&host), &event, 1);
+        assert_int_not_equal(event.kind, FABRIC_CLOSED);
+    }
+    assert_int_equal(connected, 2);
+    fabric_endpoint_close(client);
+    fabric_endpoint_close(server);
+    fabric_close(a);
+    fabric_close(b);
+}
+
+static void a_server_that_comes_back_at_once_gets_its_port_and_its_peers(void **state)
+{
+    struct fabric_conn *conn, *passive;
+
+    (void)state;
+    for (uint32_t round = 0; round < 20; round++) {
+        const struct fabric_identity identity = {.cluster = 7, .kind = FABRIC_SERVER};
+
+        side_open_zone(&world, OWNER, 2, 1);
+        world_connect(&world, OTHER, OWNER, round, &conn, &passive);
+        assert_int_equal(world_add_block(&world, OTHER, conn, 0, 0, 64), 0);
+        assert_int_equal(fabric_rowan_post(conn, round), 0);
+        world_wait(&world, OTHER, FABRIC_LANDED, round + 1);
+        side_close(&world, OWNER); /* closes first: its end is the one that lingers */
+        world_wait(&world, OTHER, FABRIC_CLOSED, round + 1);
+        assert_int_equal(tcp_host_fabric(&host, OWNER, &owner()->fabric), 0);
+        assert_int_equal(fabric_register(owner()->fabric, owner()->pm), 0);
+        assert_int_equal(fabric_endpoint_open(owner()->fabric, 0, &owner()->endpoint), 0);
+        fabric_endpoint_identity(owner()->endpoint, &identity);
+    }
+}
+
+/* --- peers that do not read, owners that do not release --- */
+
+static void unread_answers_are_refused_and_cost_bounded_memory(void **state)
+{
+    enum { CLIENTS = 40, BYTES = 1000, QUIET_ROUNDS = 50 };
+    static const uint8_t answer[BYTES];
+    const struct fabric_iov iov = {.data = answer, .bytes = BYTES};
+    struct fabric_conn *conn, *passive;
+    uint64_t sent = 0;
+    int fds[CLIENTS];
+
+    (void)state;
+    for (unsigned i = 0; i < CLIENTS; i++)
+        fds[i] = raw_client();
+    /* What the kernel has not carried over yet may make room once more. */
+    for (unsigned quiet = 0; quiet < QUIET_ROUNDS;) {
+        const uint64_t before = sent;
+
+        for (unsigned i = 0; i < CLIENTS; i++) {
+            struct fabric_conn *client = side_event(owner(), FABRIC_ACCEPTED, i)->conn;
+            int error;
+
+            while ((error = fabric_send(client, &iov, 1, FABRIC_COPY, 0)) == 0)
+                sent += BYTES;
+            assert_int_equal(error, ROWAN_EAGAIN);
+            side_poll(&world, OWNER);
+        }
+        assert_true(sent < (uint64_t)CLIENTS * (8 << 20)); /* buffers of both kernels and ours */
+        quiet = sent == before && owner_endpoint()->counts[LIST_BLOCKED] == CLIENTS ? quiet + 1 : 0;
+    }
+    assert_int_equal(owner_endpoint()->out_count - owner_endpoint()->free_out_count, CLIENTS);
+    assert_int_equal(owner_endpoint()->counts[LIST_BLOCKED], CLIENTS);
+    world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
+    other_is_served(conn, passive);
+    for (unsigned i = 0; i < CLIENTS; i++)
+        close(fds[i]);
+    world_wait(&world, OWNER, FABRIC_CLOSED, CLIENTS);
+    world_poll_times(&world, 3);
+    assert_int_equal(owner_endpoint()->out_count, owner_endpoint()->free_out_count);
+    assert_true(owner_endpoint()->free_out_count <= TCP_OUTS_KEPT);
+}
+
+static void a_reader_who_comes_back_gets_all_answers(void **state)
+{
+    enum { BYTES = 1000 };
+    uint8_t answer[BYTES], got[sizeof(struct tcp_message_head) + BYTES];
+    const struct fabric_iov iov = {.data = answer, .bytes = BYTES};
+    struct fabric_conn *client;
+    uint32_t sent = 0, refused = 0;
+    const int fd = raw_client();
+
+    (void)state;
+    client = side_event(owner(), FABRIC_ACCEPTED, 0)->conn;
+    while (refused < 50) {
+        int error;
+
+        pattern_fill(answer, BYTES, sent);
+        error = fabric_send(client, &iov, 1, FABRIC_COPY, 0);
+        sent += error == 0;
+        refused = error ? refused + 1 : 0;
+        side_poll(&world, OWNER);
+    }
+    for (uint32_t i = 0; i < sent; i++) {
+        /* Not raw_receive: a reader who only peeks opens no window. */
+        for (size_t have = 0; have < sizeof got;) {
+            const ssize_t bytes = recv(fd, got + have, sizeof got - have, MSG_DONTWAIT);
+
+            assert_true(bytes > 0 || (bytes < 0 && errno == EAGAIN));
+            have += bytes > 0 ? (size_t)bytes : 0;
+            side_poll(&world, OWNER);
+            assert_int_equal(side_count(owner(), FABRIC_CLOSED), 0);
+        }
+        assert_true(pattern_is(got + sizeof(struct tcp_message_head), BYTES, i));
+    }
+    assert_int_equal(fabric_send(client, &iov, 1, FABRIC_COPY, 0), 0);
+    close(fd);
+}
+
+/* Long messages that are begun and never ended take all the memory for such; who really sends one
+ * waits for them no longer than TCP_STALL_NS. */
+static void half_messages_do_not_keep_others_waiting_for_ever(void **state)
+{
+    const struct tcp_message_head head = {.magic = TCP_MESSAGE_MAGIC, .bytes = 1 << 20};
+    static uint8_t large[1 << 20];
+    const struct fabric_iov iov = {.data = large, .bytes = sizeof large};
+    struct fabric_conn *conn, *passive;
+    int fds[TCP_LARGES];
+
+    (void)state;
+    for (unsigned i = 0; i < TCP_LARGES; i++) {
+        fds[i] = raw_client();
+        assert_true(raw_send(fds[i], &head, sizeof head));
+        assert_true(raw_send(fds[i], large, 3000));
+    }
+    world_poll_times(&world, 10);
+    assert_int_equal(owner_endpoint()->counts[LIST_PARTIAL], TCP_LARGES);
+    world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
+    pattern_fill(large, sizeof large, 1);
+    assert_int_equal(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), 0);
+    world_poll_times(&world, 200);
+    assert_int_equal(side_count(owner(), FABRIC_MESSAGE), 0);
+    assert_int_equal(side_count(owner(), FABRIC_CLOSED), 0); /* they have their time */
+    host.skipped_ns += TCP_STALL_NS + NS_PER_S;
+    world_wait(&world, OWNER, FABRIC_MESSAGE, 1);
+    assert_true(pattern_is(side_event(owner(), FABRIC_MESSAGE, 0)->data, sizeof large, 1));
+    assert_true(side_count(owner(), FABRIC_CLOSED) >= 1);
+    fabric_message_release(passive, side_event(owner(), FABRIC_MESSAGE, 0)->message);
+    for (unsigned i = 0; i < TCP_LARGES; i++)
+        close(fds[i]);
+}
+
+static void memory_goes_back_when_nothing_is_held(void **state)
+{
+    enum { MESSAGES = 300, BYTES = 60000 };
+    static uint8_t data[BYTES];
+    const struct fabric_iov iov = {.data = data, .bytes = BYTES};
+    struct fabric_conn *conn, *passive;
+    uint32_t sent = 0, released = 0, slabs = 0, most = 0;
+
+    (void)state;
+    world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
+    while (released < MESSAGES) {
+        if (sent < MESSAGES && fabric_send(conn, &iov, 1, FABRIC_COPY, 0) == 0)
+            sent++;
+        world_poll(&world);
+        slabs = 0;
+        for (uint32_t i = 0; i < TCP_SLABS; i++)
+            slabs += owner_endpoint()->slabs.by_id[i] != NULL;
+        most = slabs > most ? slabs : most;
+        if (side_count(owner(), FABRIC_MESSAGE) - released >= 7 || sent == MESSAGES) {
+            while (released < side_count(owner(), FABRIC_MESSAGE))
+                fabric_message_release(passive,
+                                       side_event(owner(), FABRIC_MESSAGE, released++)->message);
+        }
+    }
+    assert_true(most <= 16); /* of 18 MB that went through */
+    assert_true(slabs <= SLAB_KINDS * TCP_SLABS_KEPT + 1);
+}
+
+/* --- numbers --- */
+
+static void one_connection_too_many_is_told_so(void **state)
+{
+    struct tcp_endpoint *endpoint = owner_endpoint();
+    struct fabric_conn *conn, *passive, *late;
+
+    (void)state;
+    world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
+    endpoint->counts[LIST_ALL] += TCP_MAX_CONNS - 1; /* as if there were so many */
+    assert_int_equal(
+        fabric_connect(world.sides[OTHER].endpoint, tcp_host_address(&host, OWNER), 0, 8, &late),
+        0);
+    world_wait(&world, OTHER, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[OTHER], FABRIC_CLOSED, 0)->error, ROWAN_ETOOMANY);
+    other_is_served(conn, passive);
+    endpoint->counts[LIST_ALL] -= TCP_MAX_CONNS - 1;
+    world_connect(&world, OTHER, OWNER, 0, &late, &passive);
+}
+
+static void half_open_connections_make_room_for_others(void **state)
+{
+    enum { COUNT = TCP_MAX_HALF_OPEN + 20 };
+    static int fds[COUNT];
+    uint32_t closed = 0;
+    struct fabric_conn *conn, *passive;
+
+    (void)state;
+    for (unsigned i = 0; i < COUNT; i++) {
+        fds[i] = connect_raw();
+        side_poll(&world, OWNER);
+    }
+    world_poll_times(&world, 50);
+    assert_int_equal(owner_endpoint()->counts[LIST_HALF_OPEN], TCP_MAX_HALF_OPEN);
+    host.skipped_ns += TCP_HALF_OPEN_NS + NS_PER_MS;
+    world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
+    other_is_served(conn, passive);
+    for (unsigned i = 0; i < COUNT; i++) {
+        closed += raw_is_closed(fds[i]);
+        close(fds[i]);
+    }
+    assert_in_range(closed, 20, 30);
+}
+
+static void without_descriptors_those_who_are_there_are_served(void **state)
+{
+    struct rlimit before, tight;
+    struct fabric_conn *conn, *passive;
+    int fds[8], next, accepted;
+
+    (void)state;
+    world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (unsigned i = 0; i < 8; i++)
+        fds[i] = connect_raw();
+    next = dup(0);
+    close(next);
+    tight = (struct rlimit){.rlim_cur = (rlim_t)next + 2, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    for (unsigned i = 0; i < 300; i++) {
+        other_is_served(conn, passive);
+        host.skipped_ns += NS_PER_MS;
+    }
+    accepted = (int)owner_endpoint()->counts[LIST_HALF_OPEN];
+    assert_in_range(accepted, 1, 2); /* the numbers below the limit may not all be free */
+    assert_true(owner_endpoint()->listen_paused);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    host.skipped_ns += TCP_PAUSE_NS;
+    for (unsigned i = 0; i < 100000 && owner_endpoint()->counts[LIST_HALF_OPEN] < 8; i++)
+        side_poll(&world, OWNER);
+    assert_int_equal(owner_endpoint()->counts[LIST_HALF_OPEN], 8);
+    for (unsigned i = 0; i < 8; i++)
+        close(fds[i]);
+}
+
+/* --- ten thousand --- */
+
+enum { THOUSANDS = 10000, WAVE = 200 };
+
+/* In a process of its own, with a limit of descriptors of its own: connects, says hello, and is
+ * silent until the pipe closes. Exit code 0: all were welcome. */
+static void crowd_run(int control, int report)
+{
+    const struct sockaddr_in address = tcp_host_sockaddr(&host, OWNER, 0);
+    static int fds[THOUSANDS];
+    struct tcp_greeting hello = raw_hello(1, 0), answer;
+    char byte = 0;
+
+    hello.peer_kind = FABRIC_CLIENT;
+    for (unsigned i = 0; i < THOUSANDS; i++) {
+        fds[i] = raw_connect(&address);
+        if (fds[i] < 0 || !raw_send(fds[i], &hello, sizeof hello))
+            _exit(1);
+        if ((i + 1) % WAVE > 0)
+            continue;
+        for (unsigned k = i + 1 - WAVE; k <= i; k++) {
+            if (recv(fds[k], &answer, sizeof answer, MSG_WAITALL) != (ssize_t)sizeof answer ||
+                answer.error != 0)
+                _exit(2);
+        }
+    }
+    if (write(report, &byte, 1) != 1)
+        _exit(3);
+    _exit(read(control, &byte, 1) == 0 ? 0 : 4);
+}
+
+static long resident_kb(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%*d %ld", &pages), 1);
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static void ten_thousand_idle_connections_cost_little_and_disturb_nobody(void **state)
+{
+    const uint64_t limit = descriptors_raise();
+    struct fabric_conn *conn, *passive;
+    int control[2], report[2], status;
+    struct pollfd wait;
+    long before_kb, kb;
+    uint64_t calls = 0;
+    pid_t child;
+
+    (void)state;
+    if (limit < THOUSANDS + 100) {
+        print_message("# the limit on descriptors is %llu: SKIPPED, needs %u\n",
+                      (unsigned long long)limit, THOUSANDS + 100);
+        skip();
+    }
+    world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
+    assert_int_equal(pipe(control), 0);
+    assert_int_equal(pipe(report), 0);
+    before_kb = resident_kb();
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(control[1]);
+        crowd_run(control[0], report[1]);
+    }
+    close(control[0]);
+    close(report[1]);
+    wait = (struct pollfd){.fd = report[0], .events = POLLIN};
+    while (poll(&wait, 1, 0) == 0) {
+        other_is_served(conn, passive);
+        assert_int_equal(side_count(owner(), FABRIC_CLOSED), 0);
+        if (owner()->event_count > SIDE_EVENTS - 1000)
+            owner()->event_count = 0;
+        if (world.sides[OTHER].event_count > SIDE_EVENTS - 1000)
+            world.sides[OTHER].event_count = 0;
+    }
+    assert_int_equal(owner_endpoint()->counts[LIST_ALL], THOUSANDS + 1);
+    kb = resident_kb() - before_kb;
+    print_message("# 10,000 idle connections take %ld KiB of this process\n", kb);
+    if (!SANITIZED)
+        assert_true(kb < THOUSANDS * 2); /* tables and all */
+    for (enum tcp_list_kind kind = LIST_HANDSHAKE; kind < LIST_COUNT; kind++)
+        calls += owner_endpoint()->counts[kind]; /* what a poll looks at */
+    assert_int_equal(calls, 0);
+    other_is_served(conn, passive);
+    close(control[1]);
+    owner()->event_count = world.sides[OTHER].event_count = 0;
+    world_wait(&world, OWNER, FABRIC_CLOSED, THOUSANDS);
+    owner()->event_count = 0;
+    other_is_served(conn, passive);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(report[0]);
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(only_numeric_addresses_with_a_port_are_taken),
+        CASE(an_address_in_use_is_refused_and_one_that_is_not_ours_too),
+        CASE(a_port_beyond_the_last_is_refused),
+        CASE(ipv6_works_where_the_host_has_it),
+        CASE(a_server_that_comes_back_at_once_gets_its_port_and_its_peers),
+        CASE(unread_answers_are_refused_and_cost_bounded_memory),
+        CASE(a_reader_who_comes_back_gets_all_answers),
+        CASE(half_messages_do_not_keep_others_waiting_for_ever),
+        CASE(memory_goes_back_when_nothing_is_held),
+        CASE(one_connection_too_many_is_told_so),
+        CASE(half_open_connections_make_room_for_others),
+        CASE(without_descriptors_those_who_are_there_are_served),
+        CASE(ten_thousand_idle_connections_cost_little_and_disturb_nobody),
+    };
+
+    descriptors_raise();
+    return cmocka_run_group_tests_name("tcp_limits", tests, NULL, NULL);
+}

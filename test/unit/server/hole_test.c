@@ -1,0 +1,361 @@
+/* A server as a backup: what its digest role makes of commit versions, how it asks for what never
+ * arrived, and how it gets past what is damaged. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/entry/commit.h"
+#include "common/entry/entry.h"
+#include "landing.h"
+
+enum { BLOCK_LIMIT = 65536 };
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_open(stage, BLOCK_LIMIT);
+    *state = stage;
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    stage_close(*state);
+    free(*state);
+    return 0;
+}
+
+/* --- holes --- */
+
+static void a_hole_is_asked_for_until_it_is_filled(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    landing_put(&landing, 4);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 4));
+    stage_run(stage);
+    landing_assert_fetch(&landing, 2, 3);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_true(said.missing && said.busy);
+    assert_int_equal(said.commit, version_make(1, 4));
+    assert_int_equal(said.version, version_make(1, 4));
+    stage_pass(stage, NS_PER_S - 1);
+    landing_assert_no_fetch(&landing);
+    stage_pass(stage, 1);
+    landing_assert_fetch(&landing, 2, 3);
+    stage_pass(stage, 2 * NS_PER_S);
+    landing_assert_fetch(&landing, 2, 3);
+    landing_put(&landing, 3); /* what came in the middle is not asked for anew before its time */
+    stage_pass(stage, 4 * NS_PER_S - NS_PER_MS);
+    landing_assert_no_fetch(&landing);
+    stage_pass(stage, NS_PER_MS);
+    landing_assert_fetch(&landing, 2, 2);
+    stage_pass(stage, NS_PER_S);
+    /* Nobody wakes the digest role for what lands. */
+    assert_true(stage->wake_ns <= stage->now_ns + 64 * NS_PER_MS);
+    landing_put(&landing, 2);
+    stage_pass(stage, 64 * NS_PER_MS);
+    said = landing_ask(&landing);
+    assert_false(said.missing || said.busy);
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    assert_int_equal(stage->wake_ns, WAKE_NEVER);
+}
+
+static void a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    uint64_t first, last;
+    unsigned asked = 0;
+
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    stage_pass(stage, 3600 * NS_PER_S);
+    while (landing_next_fetch(&landing, &first, &last))
+        asked++;
+    assert_in_range(asked, 100, 125);
+}
+
+/* What was asked for comes one by one: that is not asked for again and again. */
+static void a_hole_that_is_filled_from_the_front_is_not_asked_for_anew(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 9);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 9));
+    stage_run(stage);
+    landing_assert_fetch(&landing, 1, 8);
+    for (uint64_t counter = 1; counter <= 7; counter++) {
+        landing_put(&landing, counter);
+        stage_pass(stage, 100 * NS_PER_MS);
+    }
+    landing_assert_no_fetch(&landing);
+    stage_pass(stage, 300 * NS_PER_MS);
+    landing_assert_fetch(&landing, 8, 8);
+}
+
+static void the_next_hole_is_asked_for_at_once(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 2);
+    landing_put(&landing, 4);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 5));
+    stage_run(stage);
+    landing_assert_fetch(&landing, 1, 1);
+    landing_put(&landing, 1);
+    stage_run(stage);
+    landing_assert_fetch(&landing, 3, 3);
+    landing_put(&landing, 3);
+    stage_run(stage);
+    landing_assert_fetch(&landing, 5, 5);
+    landing_put(&landing, 5);
+    stage_run(stage);
+    assert_false(landing_ask(&landing).missing);
+}
+
+static void versions_above_the_commit_version_are_not_missed(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    landing_put(&landing, 3);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    assert_false(landing_ask(&landing).missing);
+    assert_true(landing_ask(&landing).busy); /* what belongs in front of 3 is on its way */
+}
+
+static void commit_versions_of_another_epoch_or_shard_are_ignored(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 9));
+    landing_commit(&landing, STAGE_BACKED, version_make(0, 9));
+    landing_commit(&landing, STAGE_BACKED, version_make(0xffffff, 9));
+    landing_commit(&landing, 1, version_make(1, 9));
+    landing_commit(&landing, 77, version_make(1, 9));
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    assert_int_equal(landing_ask(&landing).commit, version_make(1, 0));
+    landing_put(&landing, 2);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(landing_ask(&landing).commit, version_make(1, 2));
+    landing_assert_no_fetch(&landing);
+}
+
+/* A backup that starts in a later epoch knows nothing of what came before; the commit version settles
+ * that. */
+static void a_commit_version_settles_the_epochs_before(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_close(stage);
+    stage_start(stage, BLOCK_LIMIT);
+    stage->config->shards[STAGE_BACKED].epoch = 3;
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, version_make(3, 1) - version_make(1, 0));
+    landing_put(&landing, version_make(3, 2) - version_make(1, 0));
+    landing_commit(&landing, STAGE_BACKED, version_make(3, 2));
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_false(said.missing || said.busy);
+    assert_int_equal(said.commit, version_make(3, 2));
+}
+
+/* Right, but in two blocks, so that the value does not lie in one piece. */
+static void land_long_commit(struct landing *landing)
+{
+    enum { ROWS = 4374 };
+    static struct commit_shard rows[ROWS];
+    static uint8_t value[COMMIT_HEAD_BYTES + ROWS * COMMIT_SHARD_BYTES];
+
+    for (uint32_t i = 0; i < ROWS; i++)
+        rows[i] = (struct commit_shard){STAGE_BACKED, version_make(1, 9)};
+    uint32_t bytes = commit_encode(rows, ROWS, NULL, 0, value);
+
+    for (uint16_t block = 0; block < 2; block++)
+        landing_block(
+            landing,
+            (struct entry_header){
+                .type = ENTRY_COMMIT_VERSIONS, .value_bytes = bytes, .block = block, .blocks = 2},
+            NULL, value);
+}
+
+static void commit_versions_that_make_no_sense_are_ignored(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    uint8_t value[64] = {0};
+    const struct commit_shard row = {STAGE_BACKED, version_make(1, 9)};
+    uint32_t bytes = commit_encode(&row, 1, NULL, 0, value);
+
+    landing_value(&landing, value, 0);
+    landing_value(&landing, value, bytes - 1);
+    landing_value(&landing, value, bytes + 1);
+    value[0] = 2;
+    landing_value(&landing, value, bytes);
+    value[0] = 1;
+    value[COMMIT_HEAD_BYTES + 3] = 1;
+    landing_value(&landing, value, bytes);
+    /* A right value where the key would be. */
+    value[COMMIT_HEAD_BYTES + 3] = 0;
+    landing_block(&landing,
+                  (struct entry_header){.type = ENTRY_COMMIT_VERSIONS,
+                                        .key_bytes = (uint16_t)bytes,
+                                        .value_bytes = bytes,
+                                        .blocks = 1},
+                  (const char *)value, value);
+    land_long_commit(&landing);
+    landing_put(&landing, 1);
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_int_equal(said.commit, version_make(1, 0));
+    assert_int_equal(said.version, version_make(1, 1));
+    assert_int_equal(server_error(stage->server), 0);
+}
+
+/* --- a block in the open segment that is not whole --- */
+
+static void damage(struct landing *landing, uint64_t offset)
+{
+    ((uint8_t *)pm_at(&landing->stage->heap->pm, offset))[ENTRY_HEADER_BYTES + 1] ^= 4;
+}
+
+static void a_damaged_block_holds_up_nobody_and_is_fetched(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    damage(&landing, landing_put(&landing, 1));
+    landing_put(&landing, 2);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    stage_run(stage);
+    assert_int_equal(landing_ask(&landing).version, 0); /* it may be on its way */
+    stage_pass(stage, 200 * NS_PER_MS);
+    landing_assert_fetch(&landing, 1, 1);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_true(said.missing && said.busy);
+    assert_int_equal(said.version, version_make(1, 2));
+    landing_put(&landing, 1);
+    stage_pass(stage, 64 * NS_PER_MS);
+    said = landing_ask(&landing);
+    assert_false(said.missing || said.busy);
+}
+
+/* As when the commit versions, too, are what was hit; and nobody writes any more. */
+static void a_damaged_commit_version_is_made_good_by_the_next(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 2);
+    uint64_t offset = landing.offset;
+
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    damage(&landing, offset);
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    landing_put(&landing, 3);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
+    landing_ask(&landing); /* wakes it, as whatever lands later would */
+    stage_pass(stage, NS_PER_S);
+    landing_assert_fetch(&landing, 1, 1);
+}
+
+static void a_block_that_is_completed_late_is_found_and_not_asked_for(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    uint64_t late = landing_put(&landing, 1);
+
+    damage(&landing, late);
+    landing_put(&landing, 2);
+    stage_pass(stage, 200 * NS_PER_MS);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 2));
+    damage(&landing, late); /* undone: its sender has gone on */
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    landing_ask(&landing);
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_false(said.missing || said.busy);
+}
+
+static void what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    uint64_t late = landing_put(&landing, 1);
+
+    damage(&landing, late);
+    landing_put(&landing, 2);
+    stage_pass(stage, 200 * NS_PER_MS);
+    assert_true(landing_ask(&landing).busy);
+    damage(&landing, late);
+    assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
+    stage_run(stage);
+    assert_false(landing_ask(&landing).busy);
+}
+
+static void a_block_far_behind_a_gap_is_reached(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing.offset += 200 << 10; /* room that a stopped sender has claimed */
+    landing_put(&landing, 1);
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 1));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_hole_is_asked_for_until_it_is_filled),
+        TEST(a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom),
+        TEST(a_hole_that_is_filled_from_the_front_is_not_asked_for_anew),
+        TEST(the_next_hole_is_asked_for_at_once),
+        TEST(versions_above_the_commit_version_are_not_missed),
+        TEST(commit_versions_of_another_epoch_or_shard_are_ignored),
+        TEST(a_commit_version_settles_the_epochs_before),
+        TEST(commit_versions_that_make_no_sense_are_ignored),
+        TEST(a_damaged_block_holds_up_nobody_and_is_fetched),
+        TEST(a_damaged_commit_version_is_made_good_by_the_next),
+        TEST(a_block_that_is_completed_late_is_found_and_not_asked_for),
+        TEST(what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed),
+        TEST(a_block_far_behind_a_gap_is_reached),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

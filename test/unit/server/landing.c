@@ -1,0 +1,173 @@
+/* What lands at a backup, and what it says of that. */
+#include "landing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/entry/commit.h"
+
+void landing_tell(struct puppet_conn *conn, Rowan__ControlMessage *message)
+{
+    uint8_t bytes[256];
+    size_t count = control_encode(7, message, bytes, sizeof bytes);
+
+    assert_true(count > 0);
+    puppet_message(conn, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+}
+
+struct landing landing_begin(struct stage *stage)
+{
+    const struct fabric_identity id = {
+        .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
+    struct landing landing = {
+        .stage = stage,
+        .peer = puppet_accept(stage->fabric, STAGE_CONTROL, &id),
+        .tool = stage_tool(stage),
+        .offset = stage->fabric->posts[stage->fabric->sealed].offset,
+    };
+
+    assert_non_null(landing.peer);
+    stage_run(stage);
+    stage->fabric->taken = stage->fabric->sent_count;
+    return landing;
+}
+
+uint64_t landing_block(struct landing *landing, struct entry_header header, const char *key,
+                       const void *value)
+{
+    static _Alignas(64) uint8_t block[ENTRY_MAX_BLOCK_LIMIT];
+    const struct entry_format format = stage_format(landing->stage);
+    uint64_t offset = landing->offset;
+    uint32_t bytes = entry_encode_block(&format, &header, key, value, block);
+
+    pm_store(&landing->stage->heap->pm, offset, block, bytes);
+    landing->offset += bytes;
+    return offset;
+}
+
+uint64_t landing_put(struct landing *landing, uint64_t counter)
+{
+    const char *key = stage_key_of(STAGE_BACKED);
+
+    return landing_block(landing,
+                         (struct entry_header){.type = ENTRY_PUT,
+                                               .shard = STAGE_BACKED,
+                                               .version = version_make(1, counter),
+                                               .key_bytes = (uint16_t)strlen(key),
+                                               .value_bytes = 5,
+                                               .blocks = 1},
+                         key, "value");
+}
+
+void landing_value(struct landing *landing, const void *value, uint32_t bytes)
+{
+    landing_block(
+        landing,
+        (struct entry_header){
+            .type = ENTRY_COMMIT_VERSIONS, .value_bytes = bytes, .blocks = 1, .client_id = 2},
+        NULL, value);
+}
+
+void landing_commit(struct landing *landing, uint16_t shard, uint64_t version)
+{
+    uint8_t value[64];
+    const struct commit_shard row = {shard, version};
+
+    landing_value(landing, value, commit_encode(&row, 1, NULL, 0, value));
+}
+
+bool landing_next_fetch(struct landing *landing, uint64_t *first, uint64_t *last)
+{
+    const struct puppet_sent *sent;
+    bool found = false;
+
+    while (!found && (sent = puppet_take(landing->stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH) {
+            assert_ptr_equal(sent->conn, landing->peer);
+            assert_int_equal(message->fetch->shard, STAGE_BACKED);
+            *first = message->fetch->first;
+            *last = message->fetch->last;
+            found = true;
+        }
+        control_free(message);
+    }
+    return found;
+}
+
+void landing_assert_fetch(struct landing *landing, uint64_t first, uint64_t last)
+{
+    uint64_t asked_first, asked_last;
+
+    assert_true(landing_next_fetch(landing, &asked_first, &asked_last));
+    assert_int_equal(asked_first, version_make(1, first));
+    assert_int_equal(asked_last, version_make(1, last));
+}
+
+void landing_assert_no_fetch(struct landing *landing)
+{
+    uint64_t first, last;
+
+    assert_false(landing_next_fetch(landing, &first, &last));
+}
+
+struct landing_said landing_ask(struct landing *landing)
+{
+    struct stage *stage = landing->stage;
+    struct landing_said said = {.version = UINT64_MAX};
+
+    stage_run(stage); /* all that has landed is digested before control answers */
+    uint32_t before = stage->fabric->sent_count;
+    Rowan__ControlMessage status = ROWAN__CONTROL_MESSAGE__INIT,
+                          walk = ROWAN__CONTROL_MESSAGE__INIT;
+    Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
+    Rowan__GetDigest digest = ROWAN__GET_DIGEST__INIT;
+
+    status.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
+    status.get_status = &get;
+    walk.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
+    walk.get_digest = &digest;
+    digest.shard = STAGE_BACKED;
+    landing_tell(landing->tool, &status);
+    landing_tell(landing->tool, &walk);
+    stage_run(stage);
+    for (uint32_t i = before; i < stage->fabric->sent_count; i++) {
+        const struct puppet_sent *sent = &stage->fabric->sent[i];
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != landing->tool)
+            continue;
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS) {
+            said.busy = message->digest_is->busy;
+            assert_int_equal(said.missing, message->digest_is->missing);
+        }
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS) {
+            said.full = message->server_status->full;
+            said.segments_free = message->server_status->segments_free;
+        }
+        for (size_t j = 0; message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS &&
+                           j < message->server_status->n_shards;
+             j++) {
+            const Rowan__ShardStatus *shard = message->server_status->shards[j];
+
+            if (shard->id != STAGE_BACKED)
+                continue;
+            said.missing = shard->missing;
+            said.commit = shard->commit;
+            said.version = shard->version;
+        }
+        control_free(message);
+    }
+    assert_true(said.version != UINT64_MAX);
+    return said;
+}

@@ -1,0 +1,122 @@
+/* server_fair_test.c - the few buffers that a fabric has for large messages, for all connections:
+ * none is kept for a client that does not read, and few for writes that wait (H14). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "stage.h"
+
+enum { BLOCK_LIMIT = 65536 };
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_open(stage, BLOCK_LIMIT);
+    *state = stage;
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    stage_close(*state);
+    free(*state);
+    return 0;
+}
+
+/* A key of the shard at that position. */
+static const char *key_of(uint32_t shard)
+{
+    static char key[32];
+
+    for (unsigned i = 0;; i++) {
+        int bytes = snprintf(key, sizeof key, "key-%u", i);
+
+        if (slot_of_key(key, (uint32_t)bytes) / 4096 == shard)
+            return key;
+    }
+}
+
+static uint32_t unreleased(const struct puppet_conn *conn)
+{
+    uint32_t count = 0;
+
+    for (const struct puppet_message *m = conn->messages; m; m = m->next)
+        count++;
+    return count;
+}
+
+static void a_client_that_does_not_read_keeps_no_large_message(void **state)
+{
+    enum { RECORDS = 1024, BYTES = 100000, PUTS = 20 };
+    static uint8_t value[BYTES];
+    struct stage *stage = *state;
+    struct puppet_conn *deaf = stage_client(stage);
+    const char *key = key_of(3); /* of another server's shard */
+    unsigned busy = 0;
+
+    deaf->room = 0;
+    for (unsigned i = 0; i < RECORDS; i++) /* what more it asks for can only be refused */
+        stage_put(stage, deaf, key);
+    for (unsigned i = 0; i < PUTS; i++)
+        stage_ask(stage, deaf, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
+    stage_put(stage, deaf, key);
+    stage_run(stage);
+    assert_int_equal(unreleased(deaf), 1);
+    deaf->room = UINT32_MAX;
+    stage_run(stage);
+    for (unsigned i = 0; i < RECORDS + PUTS + 1; i++)
+        busy += stage_reply(stage).status == ROWAN_EBUSY;
+    assert_true(busy >= PUTS);
+    assert_int_equal(unreleased(deaf), 0);
+}
+
+static void writes_that_wait_for_one_key_keep_few_large_messages(void **state)
+{
+    enum { BYTES = 100000, PUTS = 20, KEPT = 2 };
+    static uint8_t value[BYTES];
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage), *leaver = stage_client(stage);
+    const char *key = key_of(0);
+
+    for (unsigned round = 0; round < 3; round++) { /* what left or went on counts no more */
+        stage_put(stage, client, key);
+        stage_run(stage);
+        stage_ask(stage, leaver, MESSAGE_PUT_IF, key, (uint32_t)strlen(key), value, BYTES, 99);
+        stage_run(stage);
+        puppet_close(leaver, ROWAN_ECLOSED);
+        stage_run(stage);
+        for (unsigned i = 0; i < PUTS; i++)
+            stage_ask(stage, client, MESSAGE_PUT_IF, key, (uint32_t)strlen(key), value, BYTES, 99);
+        stage_run(stage);
+        assert_int_equal(unreleased(client), KEPT);
+        for (unsigned i = 0; i < PUTS - KEPT; i++)
+            assert_int_equal(stage_reply(stage).status, ROWAN_EBUSY);
+        stage_land_all(stage);
+        assert_int_equal(unreleased(client), 0);
+        assert_int_equal(stage_reply(stage).status, 0);
+        for (unsigned i = 0; i < KEPT; i++)
+            assert_int_equal(stage_reply(stage).status, ROWAN_EVERSION);
+        assert_true(stage_is_quiet(stage));
+        leaver = stage_client(stage);
+    }
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+    const struct CMUnitTest tests[] = {
+        TEST(a_client_that_does_not_read_keeps_no_large_message),
+        TEST(writes_that_wait_for_one_key_keep_few_large_messages),
+    };
+
+    return cmocka_run_group_tests_name("server_fair", tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+/* server_sync_test.c - a medium that fails under a server: whoever waits for the sync, the server
+ * ends with one sentence, and what is not durable is not acknowledged. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "stage.h"
+
+enum { BLOCK_LIMIT = 65536 };
+
+static unsigned failures;
+
+static void count_failure(void *context)
+{
+    (void)context;
+    failures++;
+}
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_open(stage, BLOCK_LIMIT);
+    failures = 0;
+    server_on_failure(stage->server, count_failure, NULL);
+    *state = stage;
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    stage_close(*state);
+    free(*state);
+    return 0;
+}
+
+static void assert_ended(struct stage *stage)
+{
+    assert_int_equal(failures, 1);
+    assert_int_equal(server_error(stage->server), ROWAN_EIO);
+    assert_ptr_equal(strstr(server_why(stage->server), "a sync of the PM file failed: "),
+                     server_why(stage->server));
+    stage_run(stage); /* until the threads have ended the roles are polled */
+    assert_int_equal(failures, 1);
+}
+
+/* A put of a key whose shard the server leads. */
+static void put(struct stage *stage, struct puppet_conn *client)
+{
+    static const char *const keys[] = {"a key", "b key", "c key", "d key", "e key", "f key"};
+    const char *key = keys[0];
+
+    for (unsigned i = 1; slot_of_key(key, (uint32_t)strlen(key)) >= 3 * 4096; i++) {
+        assert_true(i < sizeof keys / sizeof keys[0]);
+        key = keys[i];
+    }
+    stage_put(stage, client, key);
+}
+
+static void a_failed_sync_of_a_write_ends_the_server_and_answers_nobody(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+
+    put(stage, client);
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+    put(stage, client);
+    stage_fail_fences(stage);
+    stage_land_all(stage);
+    assert_true(stage_is_quiet(stage));
+    assert_ended(stage);
+}
+
+static void a_failed_sync_of_new_segments_ends_the_server_and_posts_none(void **state)
+{
+    struct stage *stage = *state;
+    const uint32_t posted = stage->fabric->post_count;
+
+    stage_fail_fences(stage);
+    assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
+    stage_run(stage);
+    assert_int_equal(stage->fabric->post_count, posted);
+    assert_ended(stage);
+}
+
+static void a_failed_sync_of_a_new_store_ends_the_server(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_close(stage);
+    stage_start(stage, BLOCK_LIMIT);
+    server_on_failure(stage->server, count_failure, NULL);
+    stage_fail_fences(stage);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_null(puppet_find(stage->fabric, STAGE_WORKER, "puppet:2"));
+    assert_ended(stage);
+}
+
+static struct puppet_conn *accept_peer(struct stage *stage)
+{
+    const struct fabric_identity id = {
+        .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
+    struct puppet_conn *peer = puppet_accept(stage->fabric, STAGE_CONTROL, &id);
+
+    assert_non_null(peer);
+    stage_run(stage);
+    stage->fabric->taken = stage->fabric->sent_count; /* it was told about space */
+    return peer;
+}
+
+/* On shm a peer syncs our file. It breaks its connection when that fails, and acknowledges nothing;
+ * what ends us is that the kernel tells our own next sync, too. */
+static void a_failed_sync_that_a_peer_met_ends_the_server(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *peer = accept_peer(stage);
+
+    stage_fail_fences(stage);
+    stage_run(stage);
+    assert_int_equal(failures, 0); /* it waits for no fence */
+    puppet_close(peer, ROWAN_ECLOSED);
+    stage_run(stage);
+    assert_ended(stage);
+}
+
+static void the_end_of_a_peer_alone_ends_nobody(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *peer = accept_peer(stage), *client;
+
+    stage_hold_fences(stage, true);
+    puppet_close(peer, ROWAN_ECLOSED);
+    stage_run(stage);
+    stage_hold_fences(stage, false);
+    stage_run(stage);
+    assert_int_equal(failures, 0);
+    client = stage_client(stage);
+    put(stage, client);
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+    const struct CMUnitTest tests[] = {
+        TEST(a_failed_sync_of_a_write_ends_the_server_and_answers_nobody),
+        TEST(a_failed_sync_of_new_segments_ends_the_server_and_posts_none),
+        TEST(a_failed_sync_of_a_new_store_ends_the_server),
+        TEST(a_failed_sync_that_a_peer_met_ends_the_server),
+        TEST(the_end_of_a_peer_alone_ends_nobody),
+    };
+
+    return cmocka_run_group_tests_name("server_sync", tests, NULL, NULL);
+}

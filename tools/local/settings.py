@@ -1,0 +1,99 @@
+"""What a cluster was started with: D/cluster.json, the defaults, and what may change between runs."""
+
+import json
+import os
+import shlex
+
+from .failure import Failure
+
+# What the data on disk is made of. A cluster that is started again keeps it.
+OF_THE_DATA = ("servers", "replicas", "shards", "coord", "pm_bytes", "pm", "pm_offset")
+# What each run may choose anew; left out, it stays as it was.
+OF_A_RUN = ("fabric", "durability", "workers", "digests", "reactors", "landing_segments")
+
+DEFAULTS = {
+    "servers": 3,
+    "replicas": 3,
+    "shards": 0,
+    "coord": "file",
+    "pm_bytes": 2 << 30,
+    "pm": "",  # the cluster's directory
+    "pm_offset": 0,
+    "fabric": "shm",
+    "durability": "none",
+    "workers": None,  # the server's own defaults
+    "digests": None,
+    "reactors": None,
+    "landing_segments": None,
+}
+
+
+def path_of(directory):
+    return os.path.join(directory, "cluster.json")
+
+
+def read(directory):
+    """The settings that cluster.json tells; None: there is none."""
+    path = path_of(directory)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        missing = set(DEFAULTS) - set(found if isinstance(found, dict) else ())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        missing = set(DEFAULTS)
+    if missing:
+        raise Failure(
+            f"{path} is damaged or of another version: it lacks {', '.join(sorted(missing))}; restore "
+            "it, or name another directory with --dir (nothing was touched)"
+        )
+    return {name: found[name] for name in DEFAULTS}
+
+
+def write(options):
+    path = path_of(options.directory)
+    text = json.dumps({name: getattr(options, name) for name in DEFAULTS}, indent=1) + "\n"
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + ".new", path)
+
+
+def complete(options):
+    """Fills what the command line left out (None): from cluster.json, which is kept in
+    `options.saved`, else the defaults. What is given and is not what the data is made of is refused."""
+    options.saved = read(options.directory)
+    if options.saved and options.pm is not None:
+        refuse_other_place(options)
+        options.pm = options.pm_offset = None
+    for name, default in DEFAULTS.items():
+        given = getattr(options, name)
+        if options.saved and name in OF_THE_DATA and given not in (None, options.saved[name]):
+            refuse(options, "--" + name.replace("_", "-"), given, options.saved[name])
+        if given is None:
+            setattr(options, name, options.saved[name] if options.saved else default)
+
+
+def place(directory, pm, offset):
+    return os.path.realpath(pm or directory), offset
+
+
+def refuse_other_place(options):
+    saved = options.saved["pm"], options.saved["pm_offset"]
+    given = options.pm, options.pm_offset
+    if place(options.directory, *given) != place(options.directory, *saved):
+        refuse(options, "--pm", *(place_text(options, *one) for one in (given, saved)))
+
+
+def place_text(options, pm, offset):
+    return f"{pm or options.directory}:{offset}" if offset else pm or options.directory
+
+
+def refuse(options, flag, given, saved):
+    raise Failure(
+        f"{flag} {shlex.quote(str(given))}: the data in {options.directory} was made with {flag} "
+        f"{shlex.quote(str(saved))}, and that cannot change; leave {flag} out to start it again, or "
+        "name another directory with --dir (nothing was touched)"
+    )
