@@ -68,6 +68,7 @@ def nothing_is_lost_nor_doubled(fabric):
     counters_add_up(cluster, acknowledged, unknown)
     cluster.ok("verify", seconds=300)
     cluster.stop()
+    cluster.remove()
 
 
 @tap.case
