@@ -8,6 +8,7 @@ there for what an interrupted test left).
 import atexit
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -68,13 +69,22 @@ def program(name):
     raise tap.Failed(f"{name} is not built in {BIN}")
 
 
+def sentences(text):
+    """The lines that are for a person, not events of the log."""
+    return [
+        line
+        for line in text.splitlines()
+        if line.strip() and not re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (error|warn|info|debug) ", line)
+    ]
+
+
 def expect(done, code, *pieces):
     """It ended with this exit code and one sentence for a person, that holds these pieces."""
     tap.equal(done.code, code, done.both[:1000])
-    lines = [line for line in done.err.splitlines() if line.strip()]
-    tap.check(lines, "no sentence")
+    lines = sentences(done.err)
+    tap.check(lines, "no sentence:", done.err[:2000])
     for piece in pieces:
-        tap.contains(done.err.lower(), piece.lower())
+        tap.contains("\n".join(lines).lower(), piece.lower())
     tap.check(len(lines) <= 3, "more than a sentence:", done.err[:2000])
 
 
