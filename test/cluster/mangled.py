@@ -17,9 +17,10 @@ import socket
 import sys
 import time
 
-import wire
 from harness import DIVISOR, Cluster, slot_of_key, tap
 from work import Counters, chosen_seed, counters_add_up
+
+import wire
 
 MESSAGES = int(os.environ.get("ROWAN_MANGLED") or (60_000 if DIVISOR == 1 else 20_000))
 OPEN_AT_ONCE = 200
