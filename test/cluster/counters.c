@@ -1,8 +1,9 @@
 /* counters.c - counts by conditional puts while connections break and servers die, for the cluster
  * tests. Every operation that took effect is told from one that did not, afterwards.
  *
- * Usage: counters DIRECTORY NUMBER TIMEOUT_MS. Works until standard input ends, then waits for what
+ * Usage: counters DIRECTORY NUMBER TIMEOUT_MS PAUSE_US. Works until standard input ends, then waits for what
  * is outstanding and prints what it did. NUMBER names this process: others run beside it.
+ * PAUSE_US lies between two rounds of posts, to leave the machine to others.
  *
  *  - SHARED counters are those of all processes. One more is put on the condition that the version is
  *    the one that was read. "Another version" is no error: another process was faster.
@@ -42,6 +43,7 @@ struct slot {
 static struct slot slots[SLOTS];
 static unsigned long operations, conflicts, errors, shown;
 static double horizon_s;
+static useconds_t pause_us;
 
 static double now_s(void)
 {
@@ -166,6 +168,8 @@ static int work(struct rowan *rowan)
             fflush(stdout);
         }
         ending = ending || told_to_end();
+        if (pause_us)
+            usleep(pause_us);
     }
     return 0;
 }
@@ -187,8 +191,8 @@ static void report(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fprintf(stderr, "usage: counters DIRECTORY NUMBER TIMEOUT_MS\n");
+    if (argc != 5) {
+        fprintf(stderr, "usage: counters DIRECTORY NUMBER TIMEOUT_MS PAUSE_US\n");
         return 2;
     }
     for (unsigned i = 0; i < SLOTS; i++) {
@@ -202,6 +206,7 @@ int main(int argc, char **argv)
     options.directory = argv[1];
     options.depth = SLOTS;
     options.timeout_ms = (uint32_t)strtoul(argv[3], NULL, 10);
+    pause_us = (useconds_t)strtoul(argv[4], NULL, 10);
     horizon_s = options.timeout_ms / 1000.0 * 0.99;
     struct rowan *rowan;
     int error = rowan_open(&options, &rowan);

@@ -47,7 +47,7 @@ def servers_run(cluster):
 
 
 def nothing_is_lost_nor_doubled(fabric):
-    cluster = Cluster(fabric, "--pm-bytes", "1G", "--fabric", fabric)
+    cluster = Cluster(fabric, "--pm-bytes", "2G", "--fabric", fabric)
     reason = cutter.why_not(cluster.processes()["s1"].pid)
     if reason:
         tap.skip(f"connections of other processes cannot be cut here: {reason}")

@@ -14,7 +14,7 @@ SHARED = 32  # counters.c
 class Counters:
     """Processes of counters.c, that count together."""
 
-    def __init__(self, cluster, name, processes=2, timeout_ms=10000):
+    def __init__(self, cluster, name, processes=2, timeout_ms=10000, pause_us=1000):
         self.cluster = cluster
         self.children = []
         self.outputs = []
@@ -23,7 +23,7 @@ class Counters:
             self.children.append(
                 subprocess.Popen(
                     [program("cluster_counters"), cluster.directory, f"{name}-{number}",
-                     str(timeout_ms)],
+                     str(timeout_ms), str(pause_us)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                     text=True, env=environment(),
                 )  # fmt: skip
@@ -120,7 +120,7 @@ class Load:
     def __init__(self, cluster, records, seconds=4):
         self.command = [
             program("rowan-ycsb"), "--dir", cluster.directory, "--workload", "a", "--records",
-            str(records), "--threads", "2", "--depth", "16", "--json", "--seconds", str(seconds),
+            str(records), "--threads", "1", "--depth", "8", "--json", "--seconds", str(seconds),
         ]  # fmt: skip
         self.ending = False
         self.failure = None
