@@ -6,7 +6,7 @@ import re
 import subprocess
 import threading
 
-from harness import environment, program, run, tap
+from harness import environment, program, tap
 
 SHARED = 32  # counters.c
 
@@ -14,7 +14,8 @@ SHARED = 32  # counters.c
 class Counters:
     """Processes of counters.c, that count together."""
 
-    def __init__(self, cluster, name, processes=2, timeout_ms=10000, pause_us=1000):
+    def __init__(self, cluster, name, processes=2, timeout_ms=10000, pause_us=1000,
+                 wrap=lambda words: words):  # fmt: skip
         self.cluster = cluster
         self.children = []
         self.outputs = []
@@ -22,8 +23,8 @@ class Counters:
             self.outputs.append([])
             self.children.append(
                 subprocess.Popen(
-                    [program("cluster_counters"), cluster.directory, f"{name}-{number}",
-                     str(timeout_ms), str(pause_us)],
+                    wrap([program("cluster_counters"), cluster.directory, f"{name}-{number}",
+                          str(timeout_ms), str(pause_us)]),
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                     text=True, env=environment(),
                 )  # fmt: skip
@@ -95,7 +96,7 @@ class Counters:
 
 
 def counter_value(cluster, number):
-    done = run([program("rowan"), "--dir", cluster.directory, "get", f"counter-{number}"], text=False)
+    done = cluster.rowan("get", f"counter-{number}", text=False)
     tap.equal(done.code, 0, f"counter {number}:", done.err)
     tap.equal(len(done.out), 8, f"counter {number}")
     return int.from_bytes(done.out, "little")
@@ -117,11 +118,12 @@ def counters_add_up(cluster, acknowledged, unknown, before=None):
 class Load:
     """rowan-ycsb again and again, until it is told to finish."""
 
-    def __init__(self, cluster, records, seconds=4):
-        self.command = [
+    def __init__(self, cluster, records, seconds=4, timeout_ms=10000, wrap=lambda words: words):
+        self.command = wrap([
             program("rowan-ycsb"), "--dir", cluster.directory, "--workload", "a", "--records",
             str(records), "--threads", "1", "--depth", "8", "--json", "--seconds", str(seconds),
-        ]  # fmt: skip
+            "--timeout-ms", str(timeout_ms),
+        ])  # fmt: skip
         self.ending = False
         self.failure = None
         self.child = None
