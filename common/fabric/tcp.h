@@ -205,7 +205,15 @@ struct tcp_socket {
     int fd;        /* -1: none */
     bool readable; /* there may be bytes that were not read */
     bool writable; /* the last send was not refused */
+    bool ended;    /* its end was announced: no edge comes any more, so it is read up to there */
 };
+
+/* After a read that gave `got` of the `asked` bytes. The end may have come with the last bytes, in one
+ * edge: a short read is the last one only as long as there is no end to find. */
+static inline void socket_was_read(struct tcp_socket *socket, ssize_t got, size_t asked)
+{
+    socket->readable = got > 0 && ((size_t)got == asked || socket->ended);
+}
 
 struct tcp_conn {
     struct fabric_conn base;

@@ -283,7 +283,7 @@ static void read_blocks(struct tcp_conn *conn)
             return;
         }
         got = tcp_read(conn->blocks.fd, plan.pieces, plan.count);
-        conn->blocks.readable = got == (ssize_t)plan.bytes;
+        socket_was_read(&conn->blocks, got, plan.bytes);
         if (got == ROWAN_ECLOSED) {
             close_blocks(conn);
             return;

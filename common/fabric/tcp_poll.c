@@ -39,6 +39,8 @@ static void socket_event(uint64_t tag, uint32_t what)
         return;
     if (what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         socket->readable = true;
+    if (what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        socket->ended = true;
     if (what & EPOLLOUT)
         socket->writable = true;
     if (conn->state < CONN_OPEN)
