@@ -286,6 +286,7 @@ static void small_frames_that_find_the_zone_full_wait(void **state)
         while (fabric_rowan_room(other) == 0)
             world_poll(&world);
     }
+    world_wait(&world, OTHER, FABRIC_LANDED, FITS);
     world_poll_times(&world, 300);
     assert_int_equal(side_count(&world.sides[OTHER], FABRIC_LANDED), FITS);
     assert_int_equal(fabric_zone_post(owner()->zone, SEGMENT, 1), 0);
