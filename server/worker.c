@@ -354,8 +354,9 @@ static int admit(void *context, const struct fabric_identity *peer)
     const struct worker *worker = context;
     if (worker->config && peer->cluster != 0 && peer->cluster != worker->config->cluster)
         return ROWAN_ECLUSTER;
-    return clients_full(&worker->known) && !clients_knows(&worker->known, peer->id) ? ROWAN_ETOOMANY
-                                                                                    : 0;
+    bool is_new =
+        peer->kind == FABRIC_CLIENT && peer->id && !clients_knows(&worker->known, peer->id);
+    return is_new && clients_full(&worker->known) ? ROWAN_ETOOMANY : 0;
 }
 
 int worker_create(struct server_common *common, uint32_t number, struct worker **out)
