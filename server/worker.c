@@ -6,8 +6,8 @@
  * Invariants:
  *  W1  Only the worker that owns a shard hands out its versions, and its index is written by no
  *      other role.
- *  W2  A read sees only entries that are on all replicas: the index is updated by completions
- *      alone.
+ *  W2  A read sees only entries that are on all replicas: the index is updated by completions, and
+ *      by a start before the shard is served (worker_union.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
  */
 #include "server/worker.h"
