@@ -354,6 +354,8 @@ static int admit(void *context, const struct fabric_identity *peer)
     const struct worker *worker = context;
     if (worker->config && peer->cluster != 0 && peer->cluster != worker->config->cluster)
         return ROWAN_ECLUSTER;
+    if (peer->kind != FABRIC_CLIENT) /* servers and CMs have nothing to say to a worker */
+        return ROWAN_EREFUSED;
     return clients_full(&worker->known) && !clients_knows(&worker->known, peer->id) ? ROWAN_ETOOMANY
                                                                                     : 0;
 }
