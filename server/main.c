@@ -33,7 +33,9 @@ static const struct config_key keys[] = {
     {"server", CONFIG_U64, FIELD(server), NULL, 1, 65535, NULL, "this server's number"},
     {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL, "fabric address of the CM"},
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
-     "fabric address of this process (shm:/directory/name or tcp:HOST:PORT)"},
+     "fabric address of this process (shm:/directory/name or tcp:HOST:PORT, where each worker and "
+     "one "
+     "more listen on a port of their own, from PORT on)"},
     {"pm", CONFIG_STRING, FIELD(pm), NULL, 0, 0, NULL,
      "file or DAX device that holds the data; a file that is not there is made"},
     {"pm-offset", CONFIG_U64, FIELD(pm_offset), "0", 0, UINT64_C(1) << 46, NULL,

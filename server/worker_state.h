@@ -43,6 +43,7 @@ enum {
 
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
+#define WORKER_MEMORY_NS     (10 * NS_PER_MS) /* before an index without memory is tried again */
 
 /* Entries. */
 struct load {
@@ -158,6 +159,7 @@ struct worker {
     struct write_table ops;
     struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
     uint32_t replying_count;
+    bool stuck;             /* a completion found no memory for the index */
     uint32_t large_waiting; /* OP_WAITING whose message is large */
     struct load in_flight;
 

@@ -144,7 +144,7 @@ static void create_server(uint32_t number)
 static void create_client(void)
 {
     const struct session_options options = {.depth = (uint32_t)settings.depth,
-                                            .timeout_ns = 100 * NS_PER_S};
+                                            .timeout_ns = 20 * NS_PER_S};
 
     check(fabric_open(settings.fabric, NULL, &client.fabric), "client");
     check(fabric_endpoint_open(client.fabric, 0, &endpoint), "client");

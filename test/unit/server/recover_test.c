@@ -1,0 +1,565 @@
+/* A start's scan, on PM images made by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/entry/commit.h"
+#include "server/recover.h"
+#include "test/lib/heap_pm.h"
+
+enum { SEGMENTS = 16, LIMIT = 256, EPOCH = 5, FIRST = 2 };
+enum { LED = 10, BACKED = 11, ELSEWHERE = 12 };
+#define PM_BYTES ((uint64_t)(SEGMENTS + 1) * STORE_SEGMENT_BYTES)
+
+struct image {
+    struct heap_pm *heap;
+    struct store *store;
+    struct server_common common;
+    struct cluster_config *config;
+    struct recover_options options;
+    struct recover *recover;
+    uint64_t segment;
+    uint32_t tail; /* of it */
+    uint8_t value[40000];
+};
+
+static struct cluster_config *make_config(uint32_t epoch)
+{
+    struct cluster_config *config = cluster_create(2, 3);
+    assert_non_null(config);
+    config->term = 1;
+    config->cluster = 77;
+    config->block_limit = LIMIT;
+    config->replicas = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        config->members[i] = (struct member){.server = i + 1, .incarnation = 9 + i, .workers = 1};
+        snprintf(config->members[i].address, sizeof config->members[i].address, "sim:%u", i + 1);
+    }
+    config->shards[0] = (struct shard){.id = LED, .last_slot = 99, .epoch = epoch, .primary = 1};
+    config->shards[0].backup_count = 1;
+    config->shards[0].backups[0] = 2;
+    config->shards[1] = (struct shard){
+        .id = BACKED, .first_slot = 100, .last_slot = 199, .epoch = epoch, .primary = 2};
+    config->shards[1].backup_count = 1;
+    config->shards[1].backups[0] = 1;
+    config->shards[2] = (struct shard){.id = ELSEWHERE,
+                                       .first_slot = 200,
+                                       .last_slot = SLOT_COUNT - 1,
+                                       .epoch = epoch,
+                                       .primary = 2};
+    assert_int_equal(cluster_finish(config), 0);
+    return config;
+}
+
+static void open_store(struct image *image)
+{
+    const struct store_identity identity = {.cluster = 77, .server = 1};
+    assert_int_equal(store_open(&image->heap->pm, &identity, &image->store), 0);
+    image->common.store = image->store;
+}
+
+static int open_image(void **state)
+{
+    struct image *image = calloc(1, sizeof *image);
+    const struct store_identity identity = {.cluster = 77, .server = 1};
+    assert_non_null(image);
+    image->heap = heap_pm_create(PM_BYTES);
+    assert_int_equal(store_format(&image->heap->pm, &identity), 0);
+    image->common = (struct server_common){
+        .server = 1, .pm = &image->heap->pm, .format = {.seed = 1234, .block_limit = LIMIT}};
+    open_store(image);
+    image->config = make_config(EPOCH);
+    image->options = (struct recover_options){
+        .common = &image->common, .config = image->config, .had_data = true, .had_run = true};
+    static const uint16_t shards[] = {LED, BACKED, ELSEWHERE};
+    for (unsigned i = 0; i < 3; i++)
+        store_replica_set(image->store, shards[i],
+                          &(struct replica_row){.state = REPLICA_FULL, .first_epoch = FIRST});
+    for (unsigned i = 0; i < sizeof image->value; i++)
+        image->value[i] = (uint8_t)(i * 7 + i / 251);
+    *state = image;
+    return 0;
+}
+
+static int close_image(void **state)
+{
+    struct image *image = *state;
+    recover_destroy(image->recover);
+    store_close(image->store);
+    heap_pm_destroy(image->heap);
+    cluster_release(image->config);
+    free(image);
+    return 0;
+}
+
+/* --- writing --- */
+
+static void begin_segment(struct image *image, enum segment_owner owner)
+{
+    assert_int_equal(store_allocate(image->store, owner, 0, &image->segment), 0);
+    image->tail = 0;
+}
+
+struct entry {
+    enum entry_type type; /* 0: a put */
+    uint16_t shard;
+    uint64_t version;
+    const char *key;
+    uint32_t value_bytes, client, operation;
+};
+
+static struct entry_header header_of(const struct image *image, const struct entry *entry)
+{
+    uint16_t key_bytes = (uint16_t)strlen(entry->key);
+    return (struct entry_header){
+        .type = entry->type ? entry->type : ENTRY_PUT,
+        .shard = entry->shard,
+        .version = entry->version,
+        .key_bytes = key_bytes,
+        .value_bytes = entry->value_bytes,
+        .blocks = (uint16_t)entry_blocks(&image->common.format, key_bytes, entry->value_bytes),
+        .client_id = entry->client,
+        .operation = entry->operation};
+}
+
+/* Block `block` at the end of the segment; its place in the map. */
+static uint64_t write_block(struct image *image, const struct entry *entry, uint32_t block)
+{
+    uint8_t bytes[LIMIT];
+    struct entry_header header = header_of(image, entry);
+    header.block = (uint16_t)block;
+    uint32_t count =
+        entry_encode_block(&image->common.format, &header, entry->key, image->value, bytes);
+    uint64_t offset = store_segment_offset(image->store, image->segment) + image->tail;
+    assert_true(image->tail + count <= STORE_SEGMENT_BYTES);
+    pm_store(image->common.pm, offset, bytes, count);
+    image->tail += count;
+    return offset;
+}
+
+static uint64_t write_entry(struct image *image, const struct entry *entry)
+{
+    uint64_t offset = write_block(image, entry, 0);
+    uint32_t blocks = header_of(image, entry).blocks;
+    for (uint32_t i = 1; i < blocks; i++)
+        write_block(image, entry, i);
+    return offset;
+}
+
+static uint64_t write_put(struct image *image, uint16_t shard, uint64_t version, const char *key)
+{
+    return write_entry(
+        image, &(struct entry){.shard = shard, .version = version, .key = key, .value_bytes = 20});
+}
+
+static void write_commit(struct image *image, uint16_t shard, uint64_t version, uint32_t client,
+                         uint32_t lowest)
+{
+    uint8_t value[64], bytes[LIMIT];
+    const struct commit_shard row = {shard, version};
+    const struct commit_client low = {client, lowest};
+    const struct entry_header header = {.type = ENTRY_COMMIT_VERSIONS,
+                                        .blocks = 1,
+                                        .value_bytes =
+                                            commit_encode(&row, 1, &low, client != 0, value)};
+    uint32_t count = entry_encode_block(&image->common.format, &header, NULL, value, bytes);
+    pm_store(image->common.pm, store_segment_offset(image->store, image->segment) + image->tail,
+             bytes, count);
+    image->tail += count;
+}
+
+static uint64_t v(uint64_t counter)
+{
+    return version_make(EPOCH - 1, counter);
+}
+
+/* --- recovering --- */
+
+static int try_recover(struct image *image)
+{
+    char why[160];
+    bool busy;
+    int done = recover_create(&image->options, &image->recover, why, sizeof why);
+    while (!done)
+        done = recover_poll(image->recover, &busy);
+    return done;
+}
+
+/* The process ends, and the next one starts. */
+static void recover(struct image *image)
+{
+    recover_destroy(image->recover);
+    image->recover = NULL;
+    store_close(image->store);
+    open_store(image);
+    assert_int_equal(try_recover(image), 1);
+}
+
+/* The offset of the key's newest entry; 0: none. */
+static uint64_t find(const struct shard_state *shard, const char *key)
+{
+    uint32_t bytes = (uint32_t)strlen(key);
+    return index_find(shard->index, index_hash(key, bytes), key, bytes);
+}
+
+static void assert_tail(const struct shard_state *shard, const uint64_t *versions, uint32_t count)
+{
+    assert_int_equal(shard->tail.count, count);
+    for (uint32_t i = 0; i < count; i++)
+        assert_true(shard->tail.items[i].version == versions[i]);
+}
+
+static void what_was_written_is_found(void **state)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_WORKER);
+    uint64_t led = write_put(image, LED, v(1), "a");
+    begin_segment(image, OWNER_BACKUP_LOG);
+    uint64_t backed = write_put(image, BACKED, v(1), "b");
+    uint64_t deleted = write_entry(
+        image, &(struct entry){.type = ENTRY_DELETE, .shard = BACKED, .version = v(2), .key = "c"});
+    recover(image);
+    struct shard_state *first = recover_take(image->recover, LED),
+                       *second = recover_take(image->recover, BACKED);
+    assert_true(first->primary && atomic_load(&first->recovering) && first->epoch == EPOCH);
+    assert_false(second->primary || atomic_load(&second->recovering));
+    assert_true(find(first, "a") == led && find(first, "b") == 0);
+    assert_true(find(second, "b") == backed && find(second, "c") == deleted);
+    assert_true(atomic_load(&first->version) == v(1) && atomic_load(&second->version) == v(2));
+    assert_null(recover_take(image->recover, LED)); /* it is ours now */
+    assert_null(recover_take(image->recover, ELSEWHERE));
+    shard_state_destroy(first);
+    shard_state_destroy(second);
+}
+
+static void garbage_holes_and_torn_blocks_hide_nothing_behind_them(void **state)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    image->tail = 640;
+    uint64_t first = write_put(image, BACKED, v(1), "behind-a-hole");
+    memset(image->heap->pm.base + first + 128, 0xa5, 1000);
+    image->tail += 1024;
+    uint64_t torn = write_put(image, BACKED, v(2), "torn");
+    image->heap->pm.base[torn + 40] ^= 1;
+    uint64_t last = write_put(image, BACKED, v(3), "behind-garbage");
+    image->tail = STORE_SEGMENT_BYTES - 128;
+    uint64_t at_the_end = write_entry(
+        image,
+        &(struct entry){.shard = BACKED, .version = v(4), .key = "at-the-end", .value_bytes = 80});
+    assert_int_equal(image->tail, STORE_SEGMENT_BYTES);
+    recover(image);
+    struct shard_state *shard = recover_take(image->recover, BACKED);
+    assert_true(find(shard, "behind-a-hole") == first);
+    assert_true(find(shard, "torn") == 0);
+    assert_true(find(shard, "behind-garbage") == last);
+    assert_true(find(shard, "at-the-end") == at_the_end);
+    assert_true(recover_counts(image->recover).entries == 3);
+    assert_tail(shard, (const uint64_t[]){v(1), v(3), v(4)}, 3);
+    assert_true(shard->dense.upto == version_make(FIRST, 0));
+    shard_state_destroy(shard);
+}
+
+static void the_newest_version_counts_wherever_it_lies(void **state)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_WORKER);
+    uint64_t newest = write_put(image, LED, v(9), "key");
+    write_put(image, LED, v(8), "key");
+    begin_segment(image, OWNER_WORKER);
+    write_put(image, LED, v(7), "key");
+    write_put(image, LED, v(9), "key"); /* sent again */
+    recover(image);
+    struct shard_state *shard = recover_take(image->recover, LED);
+    assert_true(find(shard, "key") == newest);
+    assert_tail(shard, (const uint64_t[]){v(7), v(8), v(9)}, 3);
+    shard_state_destroy(shard);
+}
+
+static void dead_and_strange_entries_are_passed_over(void **state)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, BACKED, version_make(FIRST - 1, 7), "before-the-replica");
+    write_put(image, ELSEWHERE, v(1), "not-held");
+    write_put(image, 4711, v(1), "unknown");
+    write_put(image, BACKED, version_make(EPOCH, 1), "of-the-coming-epoch");
+    write_put(image, BACKED, version_make(EPOCH + 1, 1), "later-still");
+    write_commit(image, BACKED, version_make(EPOCH, 3), 0, 0);
+    uint64_t good = write_put(image, BACKED, version_make(FIRST, 1), "good");
+    recover(image);
+    struct recover_counts counts = recover_counts(image->recover);
+    assert_true(counts.entries == 1 && counts.passed_over == 3 && counts.strange == 2);
+    struct shard_state *shard = recover_take(image->recover, BACKED);
+    assert_int_equal(index_items(shard->index), 1);
+    assert_true(find(shard, "good") == good);
+    assert_true(atomic_load(&shard->commit) == version_make(FIRST, 0));
+    shard_state_destroy(shard);
+}
+
+/* --- commit versions --- */
+
+static void a_commit_version_shortens_the_tail(void **state)
+{
+    struct image *image = *state;
+    char key[16];
+    begin_segment(image, OWNER_BACKUP_LOG);
+    for (uint32_t i = 1; i <= 9; i++) {
+        snprintf(key, sizeof key, "key-%u", i);
+        write_put(image, BACKED, v(i), key);
+        if (i == 4)
+            write_commit(image, BACKED, v(0), 0, 0);
+        if (i == 7)
+            write_commit(image, BACKED, v(6), 0, 0);
+    }
+    recover(image);
+    struct shard_state *shard = recover_take(image->recover, BACKED);
+    assert_int_equal(index_items(shard->index), 9);
+    assert_true(atomic_load(&shard->commit) == v(6) && shard->dense.upto == v(9));
+    assert_tail(shard, (const uint64_t[]){v(7), v(8), v(9)}, 3);
+    shard_state_destroy(shard);
+}
+
+static void what_lies_behind_a_hole_stays_in_the_tail(void **state)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_commit(image, BACKED, v(0), 0, 0);
+    write_put(image, BACKED, v(1), "a");
+    write_put(image, BACKED, v(3), "c");
+    write_put(image, BACKED, v(4), "d");
+    write_commit(image, BACKED, v(4), 0, 0);
+    recover(image);
+    struct shard_state *shard = recover_take(image->recover, BACKED);
+    assert_true(atomic_load(&shard->commit) == v(4) && shard->dense.upto == v(1));
+    assert_tail(shard, (const uint64_t[]){v(3), v(4)}, 2);
+    shard_state_destroy(shard);
+}
+
+static void doubtful_data_stay_in_the_tail(void **state)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, BACKED, v(1), "a");
+    write_put(image, BACKED, v(2), "b");
+    write_commit(image, BACKED, v(2), 0, 0);
+    image->options.doubtful = true;
+    recover(image);
+    struct shard_state *shard = recover_take(image->recover, BACKED);
+    assert_true(atomic_load(&shard->commit) == v(2));
+    assert_tail(shard, (const uint64_t[]){v(1), v(2)}, 2);
+    shard_state_destroy(shard);
+}
+
+static void records_are_those_of_led_shards_that_are_not_answered_yet(void **state)
+{
+    struct image *image = *state;
+    uint64_t version = 0;
+    begin_segment(image, OWNER_WORKER);
+    for (uint32_t i = 1; i <= 5; i++)
+        write_entry(image,
+                    &(struct entry){
+                        .shard = LED, .version = v(i), .key = "key", .client = 70, .operation = i});
+    write_commit(image, LED, v(5), 70, 3);
+    write_entry(image,
+                &(struct entry){
+                    .shard = BACKED, .version = v(1), .key = "b", .client = 70, .operation = 9});
+    recover(image);
+    struct shard_state *led = recover_take(image->recover, LED),
+                       *backed = recover_take(image->recover, BACKED);
+    assert_true(records_count(&led->records) == 3);
+    assert_int_equal(records_look(&led->records, 70, 4, 3, &version), RECORDS_DONE);
+    assert_true(version == v(4));
+    assert_int_equal(records_look(&led->records, 70, 2, 2, &version), RECORDS_STALE);
+    assert_true(records_count(&backed->records) == 0);
+    shard_state_destroy(led);
+    shard_state_destroy(backed);
+}
+
+/* --- long entries --- */
+
+static void a_long_entry_in_one_piece_is_indexed_where_it_lies(void **state)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_WORKER);
+    uint64_t offset = write_entry(
+        image, &(struct entry){.shard = LED, .version = v(1), .key = "long", .value_bytes = 30000});
+    recover(image);
+    struct shard_state *shard = recover_take(image->recover, LED);
+    assert_true(find(shard, "long") == offset);
+    assert_true(recover_counts(image->recover).copied == 0);
+    shard_state_destroy(shard);
+}
+
+/* Two long entries with their blocks in turn, over the end of a segment. */
+static void write_parted(struct image *image)
+{
+    const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000},
+                       two = {.shard = BACKED, .version = v(2), .key = "two", .value_bytes = 5000};
+    begin_segment(image, OWNER_BACKUP_LOG);
+    for (uint32_t i = 0; i < header_of(image, &one).blocks; i++) {
+        write_block(image, &one, i);
+        if (i == 10)
+            begin_segment(image, OWNER_BACKUP_LOG);
+        write_block(image, &two, i);
+    }
+}
+
+static void parted_blocks_are_joined_once(void **state)
+{
+    struct image *image = *state;
+    write_parted(image);
+    for (unsigned start = 0; start < 3; start++) {
+        recover(image);
+        struct recover_counts counts = recover_counts(image->recover);
+        struct shard_state *shard = recover_take(image->recover, BACKED);
+        assert_true(counts.copied == (start == 0 ? 2 : 0));
+        assert_true(store_segments_owned(image->store, OWNER_DIGEST) == 1);
+        assert_true(shard->dense.upto == version_make(FIRST, 0));
+        assert_tail(shard, (const uint64_t[]){v(1), v(2)}, 2);
+        for (unsigned i = 0; i < 2; i++) {
+            uint64_t offset = shard->tail.items[i].offset;
+            assert_true(find(shard, i ? "two" : "one") == offset);
+            assert_int_equal(entry_verify(&image->common.format, pm_at(image->common.pm, offset),
+                                          STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES, NULL),
+                             0);
+        }
+        shard_state_destroy(shard);
+    }
+}
+
+static void a_long_entry_that_lacks_a_block_is_none(void **state)
+{
+    struct image *image = *state;
+    const struct entry entry = {.shard = LED, .version = v(1), .key = "k", .value_bytes = 5000};
+    begin_segment(image, OWNER_WORKER);
+    for (uint32_t i = 0; i < header_of(image, &entry).blocks; i++) {
+        if (i != 3)
+            write_block(image, &entry, i);
+    }
+    recover(image);
+    struct shard_state *shard = recover_take(image->recover, LED);
+    assert_int_equal(index_items(shard->index), 0);
+    assert_int_equal(shard->tail.count, 0);
+    shard_state_destroy(shard);
+}
+
+/* --- segments and rows --- */
+
+static void segments_are_what_is_in_them(void **state)
+{
+    struct image *image = *state;
+    uint64_t written, empty, torn;
+    begin_segment(image, OWNER_WORKER);
+    written = image->segment;
+    write_put(image, LED, v(1), "a");
+    begin_segment(image, OWNER_BACKUP_LOG);
+    empty = image->segment;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    torn = image->segment;
+    image->heap->pm.base[store_segment_offset(image->store, torn) + 5000] = 1;
+    recover(image);
+    assert_int_equal(store_meta(image->store, written).state, SEGMENT_USED);
+    assert_int_equal(store_meta(image->store, empty).state, SEGMENT_FREE);
+    assert_int_equal(store_meta(image->store, torn).state, SEGMENT_USED);
+    assert_true(recover_counts(image->recover).released == 1);
+}
+
+static void dirty_segments_are_zeroed_and_others_only_after_a_reboot(void **state)
+{
+    struct image *image = *state;
+    uint8_t *base = image->heap->pm.base;
+    begin_segment(image, OWNER_WORKER);
+    uint64_t dirty = image->segment, stale = SEGMENTS - 1;
+    write_put(image, LED, v(1), "dead");
+    store_transition(image->store, dirty, SEGMENT_DIRTY);
+    uint64_t place = store_segment_offset(image->store, stale) + STORE_SEGMENT_BYTES - 1;
+    base[place] = 1;
+    recover(image);
+    assert_int_equal(store_meta(image->store, dirty).state, SEGMENT_FREE);
+    assert_true(store_segment_is_zero(image->store, dirty, 0, STORE_SEGMENT_BYTES));
+    assert_true(recover_counts(image->recover).zeroed == 1 && base[place] == 1);
+
+    image->options.rebooted = true;
+    recover(image);
+    assert_int_equal(store_meta(image->store, stale).state, SEGMENT_FREE);
+    assert_true(recover_counts(image->recover).zeroed == 1 && base[place] == 0);
+    assert_true(store_segments_free(image->store) == SEGMENTS);
+}
+
+static void rows_name_the_shards_that_are_held(void **state)
+{
+    struct image *image = *state;
+    recover(image);
+    assert_int_equal(store_replica(image->store, LED).first_epoch, FIRST);
+    assert_int_equal(store_replica(image->store, BACKED).state, REPLICA_FULL);
+    assert_int_equal(store_replica(image->store, ELSEWHERE).state, REPLICA_NONE);
+}
+
+static void a_replica_that_is_not_there_is_not_made_up(void **state)
+{
+    struct image *image = *state;
+    store_replica_set(image->store, BACKED, &(struct replica_row){.state = REPLICA_NONE});
+    assert_int_equal(try_recover(image), ROWAN_EDAMAGED);
+    assert_null(image->recover);
+    /* A store that was formatted and never ran: nothing was acknowledged on it. */
+    image->options.had_run = false;
+    assert_int_equal(try_recover(image), 1);
+    recover_destroy(image->recover);
+    image->recover = NULL;
+    /* One that was not there when the server started. */
+    store_replica_set(image->store, BACKED, &(struct replica_row){.state = REPLICA_NONE});
+    image->options.had_data = false;
+    assert_int_equal(try_recover(image), ROWAN_EDAMAGED);
+}
+
+static void a_new_cluster_has_nothing_to_unite(void **state)
+{
+    struct image *image = *state;
+    cluster_release(image->config);
+    image->options.config = image->config = make_config(1);
+    image->options.had_data = image->options.had_run = false;
+    store_replica_set(image->store, LED, &(struct replica_row){.state = REPLICA_NONE});
+    store_replica_set(image->store, BACKED, &(struct replica_row){.state = REPLICA_NONE});
+    recover(image);
+    struct shard_state *shard = recover_take(image->recover, LED);
+    assert_false(atomic_load(&shard->recovering));
+    assert_true(atomic_load(&shard->commit) == version_make(1, 0) &&
+                shard->dense.upto == version_make(1, 0));
+    assert_int_equal(store_replica(image->store, LED).first_epoch, 1);
+    shard_state_destroy(shard);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_image, close_image)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(what_was_written_is_found),
+        CASE(garbage_holes_and_torn_blocks_hide_nothing_behind_them),
+        CASE(the_newest_version_counts_wherever_it_lies),
+        CASE(dead_and_strange_entries_are_passed_over),
+        CASE(a_commit_version_shortens_the_tail),
+        CASE(what_lies_behind_a_hole_stays_in_the_tail),
+        CASE(doubtful_data_stay_in_the_tail),
+        CASE(records_are_those_of_led_shards_that_are_not_answered_yet),
+        CASE(a_long_entry_in_one_piece_is_indexed_where_it_lies),
+        CASE(parted_blocks_are_joined_once),
+        CASE(a_long_entry_that_lacks_a_block_is_none),
+        CASE(segments_are_what_is_in_them),
+        CASE(dirty_segments_are_zeroed_and_others_only_after_a_reboot),
+        CASE(rows_name_the_shards_that_are_held),
+        CASE(a_replica_that_is_not_there_is_not_made_up),
+        CASE(a_new_cluster_has_nothing_to_unite),
+    };
+    log_set_level(LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
