@@ -169,19 +169,21 @@ static void a_commit_version_settles_the_epochs_before(void **state)
 {
     struct stage *stage = *state;
 
-    stage_restart(stage);
-    stage_begin(stage);
+    for (unsigned starts = 1; starts < 3; starts++) {
+        stage_restart(stage);
+        stage_begin(stage);
+    }
     struct landing landing = landing_begin(stage);
 
-    landing_put(&landing, version_make(2, 1) - version_make(1, 0));
-    landing_put(&landing, version_make(2, 2) - version_make(1, 0));
-    landing_commit(&landing, STAGE_BACKED, version_make(2, 2));
+    landing_put(&landing, version_make(3, 1) - version_make(1, 0));
+    landing_put(&landing, version_make(3, 2) - version_make(1, 0));
+    landing_commit(&landing, STAGE_BACKED, version_make(3, 2));
     stage_pass(stage, NS_PER_S);
     landing_assert_no_fetch(&landing);
     struct landing_said said = landing_ask(&landing);
 
     assert_false(said.missing || said.busy);
-    assert_int_equal(said.commit, version_make(2, 2));
+    assert_int_equal(said.commit, version_make(3, 2));
 }
 
 /* Right, but in two blocks, so that the value does not lie in one piece. */
