@@ -6,8 +6,8 @@
  * Invariants:
  *  W1  Only the worker that owns a shard hands out its versions, and its index is written by no
  *      other role.
- *  W2  A read sees only entries that are on all replicas: the index is updated by completions
- *      alone.
+ *  W2  A read sees only entries that are on all replicas: the index is updated by completions, and
+ *      by a start before the shard is served (worker_union.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
  */
 #include "server/worker.h"
@@ -383,8 +383,8 @@ static int admit(void *context, const struct fabric_identity *peer)
         return ROWAN_ECLUSTER;
     if (peer->kind != FABRIC_CLIENT) /* servers and CMs have nothing to say to a worker */
         return ROWAN_EREFUSED;
-    return clients_full(&worker->known) && !clients_knows(&worker->known, peer->id) ? ROWAN_ETOOMANY
-                                                                                    : 0;
+    bool is_new = peer->id && !clients_knows(&worker->known, peer->id);
+    return is_new && clients_full(&worker->known) ? ROWAN_ETOOMANY : 0;
 }
 
 int worker_create(struct server_common *common, uint32_t number, struct worker **out)
