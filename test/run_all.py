@@ -283,14 +283,14 @@ def run_stages(stages, quick):
         stages.run("unit tests and checks, gcc-plain", 2.0, meson_test, plain, "unit", both, count, 600)
         if not quick:
             rest = ["--no-suite", "unit", "--no-suite", "checks"]
-            stages.run("clusters, gcc-plain", 4.0, meson_test, plain, "rest", rest, count, 900)
+            stages.run("clusters, gcc-plain", 8.0, meson_test, plain, "rest", rest, count, 1200)
             bench = ["--benchmark"]
             stages.run("benches, gcc-plain", 2.0, meson_test, plain, "bench", bench, count, 600)
     if quick:
         return
     asan, tsan = build_folder("clang", "asan"), build_folder("clang", "tsan")
     if stages.run("build clang-asan", 3.0, build, "clang", "asan"):
-        stages.run("all but benches, clang-asan", 6.0, meson_test, asan, "all", [], count, 1200)
+        stages.run("all but benches, clang-asan", 9.0, meson_test, asan, "all", [], count, 1500)
     if stages.run("build clang-tsan", 2.0, build, "clang", "tsan"):
         threaded = ["--suite", "threaded"]
         stages.run("threaded, clang-tsan", 3.0, meson_test, tsan, "threaded", threaded, count, 900)

@@ -2,7 +2,7 @@
 """Mangled messages at every tcp endpoint of a cluster, by a seed, while others work: they see no error;
 no process ends, none leaks, memory is bounded (the issue's Show 4).
 
-    ROWAN_MANGLED   how many mangled messages (default 60000, sanitized builds 20000)
+    ROWAN_MANGLED   how many mangled messages (default 40000, sanitized builds 20000)
     ROWAN_SEED      runs a failed one again
 
 Each message has a connection of its own, as the first nonsense ends it: a greeting, up to three good
@@ -22,7 +22,7 @@ from work import Counters, anonymous_bytes, chosen_seed, counters_add_up
 
 import wire
 
-MESSAGES = int(os.environ.get("ROWAN_MANGLED") or (60_000 if DIVISOR == 1 else 20_000))
+MESSAGES = int(os.environ.get("ROWAN_MANGLED") or (40_000 if DIVISOR == 1 else 20_000))
 OPEN_AT_ONCE = 200
 SILENT_AT_ONCE = 100  # half a message sent, and then nothing
 MOST_GROWTH_BYTES = 96 << 20  # of anonymous memory; ASan's quarantine is made small below
