@@ -272,8 +272,8 @@ static bool step_stored(struct cm *cm)
         return false;
     cm->notes.stored = false;
     if (cm->notes.stored_error)
-        log_event(LOG_WARN, "configuration_not_stored", "error=%s",
-                  error_name(cm->notes.stored_error));
+        log_event(LOG_WARN, "configuration_not_stored", "error=%s reason=\"%s\"",
+                  error_name(cm->notes.stored_error), error_sentence(cm->notes.stored_error));
     step(cm, &(struct cm_event){.kind = CM_EVENT_STORED,
                                 .error = cm->notes.stored_error,
                                 .version = cm->notes.stored_version});

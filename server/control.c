@@ -88,6 +88,18 @@ int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *m
     return error;
 }
 
+/* Garbage ends its connection, so that there is one line in the log for it, and not one a message.
+ * Further events of this batch find nobody. */
+static void link_refuse(struct control *control, struct link *link, int error)
+{
+    struct fabric_conn *conn = link->conn;
+
+    log_event(LOG_WARN, "link_garbage", "error=%s", error_name(error));
+    conn->user = NULL;
+    link_closed(control, link);
+    fabric_conn_close(conn);
+}
+
 static void link_message(struct control *control, const struct fabric_event *event)
 {
     struct link *link = event->conn->user;
@@ -96,7 +108,7 @@ static void link_message(struct control *control, const struct fabric_event *eve
     int error = control_decode(event->data, event->bytes, &tag, &message);
     fabric_message_release(event->conn, event->message);
     if (error) {
-        log_event(LOG_WARN, "link_garbage", "error=%s", error_name(error));
+        link_refuse(control, link, error);
         return;
     }
     control_admin_message(control, link, tag, message);

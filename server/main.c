@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/config.h"
@@ -32,7 +33,9 @@ static const struct config_key keys[] = {
     {"server", CONFIG_U64, FIELD(server), NULL, 1, 65535, NULL, "this server's number"},
     {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL, "fabric address of the CM"},
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
-     "fabric address of this process (shm:/directory/name or tcp:HOST:PORT)"},
+     "fabric address of this process (shm:/directory/name or tcp:HOST:PORT, where each worker and "
+     "one "
+     "more listen on a port of their own, from PORT on)"},
     {"pm", CONFIG_STRING, FIELD(pm), NULL, 0, 0, NULL,
      "file or DAX device that holds the data; a file that is not there is made"},
     {"pm-offset", CONFIG_U64, FIELD(pm_offset), "0", 0, UINT64_C(1) << 46, NULL,
@@ -131,7 +134,7 @@ static int check_pm(const struct settings *settings, const struct pm *pm)
 }
 
 /* A file that is not there is made. Says what is wrong. */
-static int open_pm(const struct settings *settings, struct pm **out)
+static int open_pm(const struct settings *settings, struct pm **out, bool *made)
 {
     struct pm_open_options options = {.path = settings->pm,
                                       .offset = settings->pm_offset,
@@ -155,7 +158,20 @@ static int open_pm(const struct settings *settings, struct pm **out)
         return 1;
     }
     *out = pm;
+    *made = options.create;
     return 0;
+}
+
+/* A file that this start made and never came to use, because the server was refused, is of no use to
+ * anybody. The map is still locked: nobody else can have begun to use it. */
+static void close_pm(const struct settings *settings, struct pm *pm, bool made)
+{
+    struct store_identity identity;
+    if (pm && made && store_read_identity(pm, &identity) == ROWAN_ENOTFOUND &&
+        unlink(settings->pm) == 0)
+        log_event(LOG_INFO, "pm_removed", "path=%s reason=\"made by this start and never used\"",
+                  settings->pm);
+    pm_close(pm);
 }
 
 /* Runs until a signal or a failure. */
@@ -225,6 +241,7 @@ int main(int argc, char **argv)
     log_set_node(node);
 
     int status = 1;
+    bool made = false;
     struct pm *pm = NULL;
     struct fabric *fabric = NULL;
     int error = create_reactors(&settings);
@@ -237,7 +254,7 @@ int main(int argc, char **argv)
         fail("cannot use the address", settings.address, error);
         goto out;
     }
-    if (open_pm(&settings, &pm))
+    if (open_pm(&settings, &pm, &made))
         goto out;
     error = fabric_register(fabric, pm);
     if (error)
@@ -245,7 +262,7 @@ int main(int argc, char **argv)
     else
         status = serve(&settings, fabric, pm);
 out:
-    pm_close(pm);
+    close_pm(&settings, pm, made);
     fabric_close(fabric);
     for (uint32_t i = 0; i < reactor_count; i++)
         reactor_destroy(reactors[i]);

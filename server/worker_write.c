@@ -386,8 +386,10 @@ static bool complete(struct worker *worker, struct op *op)
     uint32_t key_bytes = entry_key(&worker->common->format, at, worker->key);
     uint64_t previous;
     if (index_update(shard->index, op->hash, worker->key, key_bytes, op->version, op->offset,
-                     &previous) < 0)
+                     &previous) < 0) {
+        worker->stuck = true;
         return false;
+    }
     ASSERT(shard->first_in_flight == op);
     shard->first_in_flight = op->shard_next;
     if (!shard->first_in_flight)
@@ -406,6 +408,7 @@ static bool complete(struct worker *worker, struct op *op)
 static bool complete_landed(struct worker *worker)
 {
     bool any = false;
+    worker->stuck = false;
     struct shard_state **link = &worker->active;
     while (*link) {
         struct shard_state *shard = *link;
@@ -461,6 +464,8 @@ bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake
     /* The PM wakes one thread when a fence is done, which need not be this one. */
     if (worker->fence_count && now_ns + WORKER_FENCE_LOOK_NS < *wake_ns)
         *wake_ns = now_ns + WORKER_FENCE_LOOK_NS;
+    if (worker->stuck && now_ns + WORKER_MEMORY_NS < *wake_ns)
+        *wake_ns = now_ns + WORKER_MEMORY_NS;
     return any;
 }
 

@@ -289,6 +289,12 @@ int admin_wait(struct admin *admin, uint64_t until_ns)
 
 /* --- open and close --- */
 
+/* Not: a connection that broke, which is made again. */
+static bool nobody_listens(const struct peer *cm)
+{
+    return cm->state == PEER_DOWN && cm->error == ROWAN_EUNREACHABLE;
+}
+
 static int wait_config(struct admin *admin, uint64_t timeout_ns)
 {
     uint64_t until_ns = admin_now_ns(admin) + timeout_ns;
@@ -298,6 +304,8 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
 
         if (error)
             return error;
+        if (!admin->config && nobody_listens(&admin->cm.peer))
+            return ROWAN_EUNREACHABLE;
         if (admin->cm.waiting_count > 0)
             return ROWAN_EAGAIN;
         if (!admin->config && admin_now_ns(admin) >= until_ns)

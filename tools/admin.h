@@ -25,9 +25,10 @@ struct admin_missing {
     uint32_t servers[CLUSTER_MAX_MEMBERS];
 };
 
-/* admin_open: connects to the CM and fetches the configuration. Errors: ROWAN_EUNREACHABLE,
- * EAGAIN (at once: servers are missing that must be started first; `missing`, if not NULL, says
- * which), ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
+/* admin_open: connects to the CM and fetches the configuration. Errors: ROWAN_EUNREACHABLE
+ * (at once where nobody listens), EAGAIN (at once: servers are missing that must be started first;
+ * `missing`, if not NULL, says which), ETIMEDOUT (there is no configuration yet), EINVALID,
+ * EUNSUPPORTED, ENOMEM, EIO. */
 int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing);
 

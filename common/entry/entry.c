@@ -257,6 +257,23 @@ int entry_decode(const struct entry_format *format, const void *at, size_t room,
     return block_check(format, at, room, header, bytes, &looked);
 }
 
+bool entry_guess(const struct entry_format *format, const void *at, size_t room,
+                 struct entry_header *header, const uint8_t **key, uint32_t *bytes)
+{
+    struct raw_header raw;
+    if (room < sizeof(raw))
+        return false;
+    memcpy(&raw, at, sizeof(raw));
+    *header = header_unpack(&raw);
+    if (!raw_sound(&raw, header) || header->block != 0 ||
+        header->blocks != entry_blocks(format, header->key_bytes, header->value_bytes) ||
+        header->key_bytes > block_capacity(format))
+        return false;
+    *bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, 0);
+    *key = (const uint8_t *)at + ENTRY_HEADER_BYTES;
+    return *bytes <= room;
+}
+
 /* The header of a first block; false if it was damaged since its checksum was checked. */
 static bool first_header(const void *at, struct entry_header *header)
 {
@@ -348,6 +365,19 @@ uint32_t entry_key(const struct entry_format *format, const void *at, void *out)
         from += piece.bytes;
     }
     return header.key_bytes;
+}
+
+const uint8_t *entry_key_in_place(const struct entry_format *format,
+                                  const struct entry_header *header, const void *at, void *room)
+{
+    if (header->key_bytes <= block_capacity(format))
+        return (const uint8_t *)at + ENTRY_HEADER_BYTES;
+    for (uint32_t from = 0; from < header->key_bytes;) {
+        struct entry_piece piece = payload_piece(format, at, from, header->key_bytes);
+        memcpy((uint8_t *)room + from, piece.data, piece.bytes);
+        from += piece.bytes;
+    }
+    return room;
 }
 
 unsigned entry_value_pieces(const struct entry_format *format, const void *at, unsigned first,

@@ -110,6 +110,12 @@ uint32_t entry_encode_block(const struct entry_format *format, const struct entr
 int entry_decode(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header, uint32_t *bytes);
 
+/* entry_guess: for prefetching only. If a whole block that begins an entry lay at `at`, where would its
+ * key be, and how many bytes would it take? Nothing is checked but that all of it lies in `room`, and
+ * that the key is whole in this block. False: not so, or nothing was written here. */
+bool entry_guess(const struct entry_format *format, const void *at, size_t room,
+                 struct entry_header *header, const uint8_t **key, uint32_t *bytes);
+
 /* entry_peek: the header of a block that this process has checked before (or just encoded), without
  * its checksum. Asserts what entry_decode would refuse cheaply. */
 void entry_peek(const void *at, struct entry_header *header);
@@ -143,6 +149,11 @@ bool entry_key_equals(const struct entry_format *format, const void *at, const v
 /* Copies the key out of the entry; returns its bytes, or 0 if the header was damaged since it was
  * checked. `out` has ENTRY_MAX_KEY_BYTES. */
 uint32_t entry_key(const struct entry_format *format, const void *at, void *out);
+
+/* The key of the contiguous entry at `at`, whose header was checked: where it lies if it is whole in the
+ * first block, else put together in `room` (ENTRY_MAX_KEY_BYTES). */
+const uint8_t *entry_key_in_place(const struct entry_format *format,
+                                  const struct entry_header *header, const void *at, void *room);
 
 /* The value as pieces, in order, straight in the entry. Returns their number, at most `max`; starts
  * at piece number `first` (0, 1, ...), so that long values can be taken in steps. */

@@ -263,7 +263,7 @@ static void read_more(struct tcp_conn *conn)
     for (unsigned i = 0; i < count; i++)
         asked += iov[i].iov_len;
     got = tcp_read(conn->messages.fd, iov, count);
-    conn->messages.readable = got == (ssize_t)asked;
+    socket_was_read(&conn->messages, got, asked);
     if (got > 0)
         account_read(conn, chunk, (uint32_t)got);
     else if (got != ROWAN_EAGAIN)

@@ -217,7 +217,7 @@ static void read_acks(struct tcp_conn *conn)
     const struct iovec piece = {data, sizeof data};
     const ssize_t got = tcp_read(conn->blocks.fd, &piece, 1);
 
-    conn->blocks.readable = got == (ssize_t)sizeof data;
+    socket_was_read(&conn->blocks, got, sizeof data);
     if (got > 0 && !take_acks(conn->sender, data, (size_t)got))
         tcp_conn_break(conn, ROWAN_EFORMAT, false);
     else if (got == ROWAN_ECLOSED)

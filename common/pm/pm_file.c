@@ -36,12 +36,16 @@
 #include "common/pm/pm_word.h"
 #include "common/reactor/reactor.h"
 
+enum { WINDOW_BYTES = 64 << 10 };
+
 struct pm_file {
     struct pm pm;
     struct pm_map map;
     struct reactor *reactor; /* to wake when a sync has ended, or NULL */
     pm_file_sync *sync;
     pthread_t helper; /* none with PM_NONE */
+
+    _Atomic uint64_t window; /* in memory: the last one that was stored into */
 
     pthread_mutex_t mutex; /* guards the next three; held for a few instructions only */
     pthread_cond_t changed;
@@ -121,9 +125,24 @@ static void file_close(struct pm *pm)
     free(file);
 }
 
+/* On tmpfs a page fault of a read maps all pages around it that are there (fault_around_bytes, 64 KiB
+ * by default), writable in a shared map; a write's maps one page, and takes longer. So the first store
+ * into a window reads from it first. What is read does not matter, and others may be writing it. */
+__attribute__((no_sanitize("thread"))) static void map_window(struct pm_file *file, uint64_t offset)
+{
+    if (atomic_load_explicit(&file->window, memory_order_relaxed) == offset / WINDOW_BYTES)
+        return;
+    atomic_store_explicit(&file->window, offset / WINDOW_BYTES, memory_order_relaxed);
+    (void)*(const volatile uint8_t *)(file->pm.base + offset);
+}
+
 static void file_store(struct pm *pm, uint64_t offset, const void *source, size_t bytes)
 {
+    struct pm_file *file = (struct pm_file *)pm;
+
     ASSERT(offset <= pm->bytes && bytes <= pm->bytes - offset);
+    if (file->map.in_memory && bytes > 0)
+        map_window(file, offset);
     if (is_one_word(offset, bytes))
         store_word(pm->base + offset, source);
     else

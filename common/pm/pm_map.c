@@ -216,6 +216,8 @@ int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
     if (!range_is_valid(options->offset, options->bytes) || (options->create && !options->bytes))
         return ROWAN_EINVALID;
     map.lock_fd = open(options->path, flags, 0600);
+    if (map.lock_fd < 0 && errno == EEXIST)
+        return ROWAN_EEXISTS; /* an answer, and no mishap */
     if (map.lock_fd < 0)
         return step_failed("open", options->path, errno);
     if (!options->create) {

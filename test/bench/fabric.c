@@ -1,6 +1,6 @@
-/* bench_fabric - what the shm fabric's calls cost, both ends polled by one thread, so that no figure
- * has a second core's speed or a wake-up in it. Each figure is the best of many rounds: on a busy
- * host the mean tells about the host.
+/* bench_fabric - what the calls of the shm and tcp fabrics cost, both ends polled by one thread, so
+ * that no figure has a second core's speed or a wake-up in it. Each figure is the best of many rounds:
+ * on a busy host the mean tells about the host.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,11 +11,12 @@
 
 #include "common/base/assert.h"
 #include "test/unit/fabric/shm_world.h"
+#include "test/unit/fabric/tcp_world.h"
 
-enum { CONNS = 64, ROUNDS = 2000, PER_ROUND = 960, BYTES = 100, BLOCK = 128, SEGMENTS = 8 };
+enum { CONNS = 64, PER_ROUND = 960, BYTES = 100, BLOCK = 128, SEGMENTS = 8 };
 enum { OWNER = 0, SENDER = 1, EVENTS = 256, PM_BYTES = 64 << 20 };
 
-static struct shm_host host;
+static unsigned rounds;
 static struct world world;
 static struct fabric_conn *active[CONNS], *passive[CONNS];
 static struct fabric_event events[EVENTS];
@@ -38,7 +39,7 @@ static void bench(const char *what, bench_round *round, uint32_t argument)
 {
     uint64_t best = UINT64_MAX;
 
-    for (unsigned i = 0; i < ROUNDS; i++) {
+    for (unsigned i = 0; i < rounds; i++) {
         const uint64_t ns = round(argument);
 
         if (ns < best)
@@ -57,6 +58,7 @@ static uint64_t idle_polls(uint32_t unused)
     return now() - start_ns;
 }
 
+/* One connection can hold them all on both fabrics. */
 static void send_all(void)
 {
     static const uint8_t data[BYTES] = {1};
@@ -102,6 +104,37 @@ static uint64_t receives(uint32_t unused)
     return now() - start_ns;
 }
 
+static bool owner_works; /* blocks do not land without it */
+
+static void post_again(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        ASSERT(fabric_zone_post(world.sides[OWNER].zone, events[i].context * FABRIC_SEGMENT_BYTES,
+                                events[i].context) == 0);
+}
+
+/* A question and its answer. */
+static uint64_t round_trips(uint32_t unused)
+{
+    static const uint8_t data[BYTES] = {1};
+    const struct fabric_iov iov = {.data = data, .bytes = BYTES};
+    const uint64_t start_ns = now();
+
+    (void)unused;
+    for (unsigned i = 0; i < PER_ROUND; i++) {
+        for (unsigned side = 0; side < 2; side++) {
+            struct fabric_conn *from = side ? passive[0] : active[0];
+
+            ASSERT(fabric_send(from, &iov, 1, FABRIC_COPY, 0) == 0);
+            fabric_flush(from->endpoint);
+            while (fabric_poll(endpoint(side ? SENDER : OWNER), poll_ns, events, EVENTS) == 0)
+                continue;
+            fabric_message_release(events[0].conn, events[0].message);
+        }
+    }
+    return now() - start_ns;
+}
+
 /* A batch is handed over, and its completion taken, before the next. */
 static uint64_t lands(uint32_t batch)
 {
@@ -115,21 +148,20 @@ static uint64_t lands(uint32_t batch)
             ASSERT(fabric_rowan_add(active[0], blocks + number++ % 4096 * BLOCK, BLOCK) == 0);
         ASSERT(fabric_rowan_post(active[0], 0) == 0);
         fabric_flush(endpoint(SENDER));
-        while (fabric_poll(endpoint(SENDER), poll_ns, events, EVENTS) == 0)
-            continue;
+        while (fabric_poll(endpoint(SENDER), poll_ns, events, EVENTS) == 0) {
+            count = owner_works ? fabric_poll(endpoint(OWNER), poll_ns, events, EVENTS) : 0;
+            post_again(count);
+        }
     }
     end_ns = now();
-    count = fabric_poll(endpoint(OWNER), poll_ns, events, EVENTS);
-    for (unsigned i = 0; i < count; i++)
-        ASSERT(fabric_zone_post(world.sides[OWNER].zone, events[i].context * FABRIC_SEGMENT_BYTES,
-                                events[i].context) == 0);
+    post_again(fabric_poll(endpoint(OWNER), poll_ns, events, EVENTS));
     return end_ns - start_ns;
 }
 
-int main(void)
+static void bench_all(const struct fabric_backend *backend, const char *name)
 {
-    shm_host_init(&host);
-    world_open(&world, &host.backend, 2, PM_BYTES);
+    printf("%s\n", name);
+    world_open(&world, backend, 2, PM_BYTES);
     side_open_zone(&world, OWNER, SEGMENTS, SEGMENTS);
     for (unsigned i = 0; i < CONNS; i++)
         world_connect(&world, SENDER, OWNER, i, &active[i], &passive[i]);
@@ -137,10 +169,27 @@ int main(void)
     bench("poll, idle, 64 connections", idle_polls, 0);
     bench("send 100 B", sends, 0);
     bench("receive and release 100 B", receives, 0);
+    bench("question and answer of 100 B", round_trips, 0);
     bench("land a 128 B block, batches of 1", lands, 1);
     bench("land a 128 B block, batches of 4", lands, 4);
     bench("land a 128 B block, batches of 16", lands, 16);
+    bench("land a 128 B block, batches of 240", lands, 240);
     world_close(&world);
-    shm_host_fini(&host);
+}
+
+int main(void)
+{
+    static struct shm_host shm;
+    static struct tcp_host tcp;
+
+    shm_host_init(&shm);
+    rounds = 2000;
+    bench_all(&shm.backend, "shm");
+    shm_host_fini(&shm);
+    tcp_host_init(&tcp);
+    rounds = 60; /* a call of the system costs what a hundred of shm's do */
+    owner_works = true;
+    bench_all(&tcp.backend, "tcp");
+    tcp_host_fini(&tcp);
     return 0;
 }

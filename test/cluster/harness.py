@@ -8,6 +8,7 @@ there for what an interrupted test left).
 import atexit
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -68,6 +69,25 @@ def program(name):
     raise tap.Failed(f"{name} is not built in {BIN}")
 
 
+def sentences(text):
+    """The lines that are for a person, not events of the log."""
+    return [
+        line
+        for line in text.splitlines()
+        if line.strip() and not re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (error|warn|info|debug) ", line)
+    ]
+
+
+def expect(done, code, *pieces):
+    """It ended with this exit code and one sentence for a person, that holds these pieces."""
+    tap.equal(done.code, code, done.both[:1000])
+    lines = sentences(done.err)
+    tap.check(lines, "no sentence:", done.err[:2000])
+    for piece in pieces:
+        tap.contains("\n".join(lines).lower(), piece.lower())
+    tap.check(len(lines) <= 3, "more than a sentence:", done.err[:2000])
+
+
 def rowan_local(*arguments, **more):
     return run([os.path.join(SOURCE, "tools", "rowan-local"), *map(str, arguments)], **more)
 
@@ -107,9 +127,27 @@ class Cluster:
 
     def __init__(self, name, *options):
         self.directory = os.path.join(scratch(), name)
+        self.options = options
         _clusters.append(self)
         done = rowan_local("start", "--dir", self.directory, *options, seconds=200)
         tap.equal(done.code, 0, "rowan-local start:", done.both)
+
+    def start_again(self):
+        """On the data that is there, with the options it was made with."""
+        done = rowan_local("start", "--dir", self.directory, *self.options, seconds=200)
+        tap.equal(done.code, 0, "rowan-local start on existing data:", done.both, self.last_logs())
+
+    def last_logs(self):
+        return "\n".join(f"--- {name}:\n{text[-1500:]}" for name, text in self.logs().items())
+
+    def kill(self, names):
+        """SIGKILL, in this order, each by its process; returns when all have ended."""
+        handles = [process.Handle(self.processes()[name]) for name in names]
+        for name, handle in zip(names, handles):
+            tap.check(handle.fd >= 0, name, "is not running")
+            handle.send(signal.SIGKILL)
+        for name, handle in zip(names, handles):
+            tap.check(handle.ended(20), name, "does not end")
 
     def rowan(self, *words, **more):
         return run([program("rowan"), "--dir", self.directory, *words], **more)
@@ -167,6 +205,11 @@ class Cluster:
             for mark in SANITIZER_MARKS:
                 at = text.find(mark)
                 tap.check(at < 0, f"{name}:", text[at : at + 3000])
+
+    def remove(self):
+        """Its files, when it was stopped: a test of many clusters would fill the disk."""
+        if not os.environ.get("ROWAN_TEST_KEEP"):
+            shutil.rmtree(self.directory)
 
 
 def processes_naming(directory):

@@ -8,37 +8,13 @@ import subprocess
 import sys
 import time
 
-from harness import SOURCE, Cluster, environment, processes_naming, program, rowan_local, run, scratch, tap
+from harness import (SOURCE, Cluster, environment, expect, processes_naming, program, rowan_local, run,
+                     scratch, tap)  # fmt: skip
 
 
 def before():
     global cluster
     cluster = Cluster("mistakes", "--pm-bytes", "128M", "--landing-segments", "4")
-
-
-def expect(done, code, *pieces):
-    tap.equal(done.code, code, done.both[:1000])
-    lines = [line for line in done.err.splitlines() if line.strip()]
-    tap.check(lines, "no sentence")
-    for piece in pieces:
-        tap.contains(done.err.lower(), piece.lower())
-    tap.check(len(lines) <= 3, "more than a sentence:", done.err[:2000])
-
-
-def server(*more):
-    """A server of its own, that must refuse to start."""
-    name = os.path.join(scratch(), "other")
-    arguments = {
-        "--server": "1",
-        "--cm": f"shm:{cluster.directory}/run/cm",
-        "--address": f"shm:{name}-address",
-        "--pm": f"{name}.pm",
-        "--pm-bytes": "128M",
-        "--durability": "none",
-        **dict(zip(more[::2], more[1::2])),
-    }
-    words = [word for pair in arguments.items() for word in pair]
-    return run([program("rowan-server"), *words], seconds=30)
 
 
 # --- rowan-local ---
@@ -186,7 +162,25 @@ def rowan_says_that_there_is_no_cluster():
     os.mkdir(empty)
     expect(run([program("rowan"), "--dir", empty, "get", "a"]), 1)
     expect(run([program("rowan"), "get", "a"], cwd=empty), 1)
-    expect(run([program("rowan"), "--cm", f"shm:{empty}/cm", "get", "a"]), 1)
+
+
+@tap.case
+def rowan_says_at_once_that_nobody_is_at_the_address_of_the_cm():
+    for words in (("get", "a"), ("put", "a", "b"), ("del", "a"), ("status",), ("verify",)):
+        began = time.monotonic()
+        expect(run([program("rowan"), "--cm", f"shm:{scratch()}/no/cm", *words]), 1, "no connection")
+        tap.check(time.monotonic() - began < 2, words, "took", time.monotonic() - began, "s")
+
+
+@tap.case
+def what_cannot_be_printed_is_no_success():
+    cluster.ok("put", "printed", "text")
+    for words in (("get", "printed"), ("status",), ("shards",), ("--json", "status")):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([program("rowan"), "--dir", cluster.directory, *words], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=30)  # fmt: skip
+        tap.equal(done.returncode, 1, words, done.stderr)
+        tap.check(done.stderr.strip(), "no sentence from", words)
 
 
 @tap.case
@@ -219,64 +213,6 @@ def ycsb_s_usage_is_checked_before_a_cluster_is_looked_for():
                   ("--workload", "load", "--threads", "2", "--connections", "513")):  # fmt: skip
         expect(run([program("rowan-ycsb"), *words], cwd=place), 2)
     expect(run([program("rowan-ycsb"), "--workload", "load"], cwd=place), 1, "cluster")
-
-
-# --- rowan-server, rowan-cm ---
-
-
-@tap.case
-def a_server_refuses_unknown_flags_and_bad_choices():
-    for words in (("--speed", "9"), ("--durability", "maybe"), ("--pm-bytes", "many"),
-                  ("--workers", "0")):  # fmt: skip
-        expect(server(*words), 2)
-
-
-@tap.case
-def a_server_refuses_memory_that_is_too_small():
-    expect(server("--pm-bytes", "1M"), 2, "pm-bytes")
-
-
-@tap.case
-def a_server_refuses_an_address_in_use():
-    expect(server("--address", f"shm:{cluster.directory}/run/s2"), 1, "in use")
-    cluster.ok("put", "still", "here")
-
-
-@tap.case
-def a_server_refuses_memory_in_use():
-    expect(server("--pm", os.path.join(cluster.directory, "s2.pm")), 1)
-    cluster.ok("put", "still", "here")
-
-
-@tap.case
-def a_server_refuses_memory_on_a_full_disk_and_leaves_no_file():
-    place = os.path.join(scratch(), "vast.pm")
-    expect(server("--pm", place, "--pm-bytes", "60T"), 1, "free space")
-    tap.check(not os.path.exists(place))
-
-
-def cm(address, servers, replicas):
-    """A CM of its own, that must refuse to start."""
-    place = os.path.join(scratch(), "coord")
-    os.makedirs(place, exist_ok=True)
-    return run(
-        [program("rowan-cm"), "--address", address, "--coord", "file", "--coord-dir", place,
-         "--cluster-servers", servers, "--replicas", replicas, "--shards", "0"],
-        seconds=30,
-    )  # fmt: skip
-
-
-@tap.case
-def a_second_cm_at_the_address_is_refused():
-    expect(cm(f"shm:{cluster.directory}/run/cm", "1,2,3", "3"), 1, "in use")
-    cluster.ok("put", "still", "here")
-
-
-@tap.case
-def a_cm_refuses_a_list_of_servers_that_makes_no_sense():
-    for servers, replicas, piece in (("1,1,2", "3", "twice"), ("one", "1", "cluster-servers"),
-                                     ("1,2", "3", "replicas")):  # fmt: skip
-        expect(cm(f"shm:{scratch()}/cm2", servers, replicas), 2, piece)
 
 
 # --- a server that died ---

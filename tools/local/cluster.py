@@ -231,7 +231,9 @@ def choose_addresses(options):
     names = ["cm"] + [f"s{server}" for server in range(1, options.servers + 1)]
     if options.fabric == "tcp":
         endpoints = (options.workers or 1) + 1
-        assigned = ports.assign([(name, 1 if name == "cm" else endpoints) for name in names])
+        counts = [(name, 1 if name == "cm" else endpoints) for name in names]
+        assigned = ports.assign(counts, options.port)
+        options.port = assigned["cm"]
         return {name: f"tcp:{ports.HOST}:{port}" for name, port in assigned.items()}
     return {name: f"{options.fabric}:{os.path.join(options.directory, 'run', name)}" for name in names}
 

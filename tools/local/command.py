@@ -97,6 +97,7 @@ def add_start_options(parser):
         + "; ".join(f"{word}: {text}" for word, text in DURABILITY_MEANING.items())
         + " (default none)",
     )  # fmt: skip
+    parser.set_defaults(port=None)
     for name, most, text in (
         ("workers", 64, "roles of each server that serve operations (default 1)"),
         ("digests", 64, "roles of each server that index what landed (default 1)"),

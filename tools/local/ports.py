@@ -61,9 +61,13 @@ def find(count):
     )
 
 
-def assign(names_and_counts):
-    """{name: first port} for each process, which listens on as many ports as it has endpoints."""
-    port = find(sum(count for _, count in names_and_counts))
+def assign(names_and_counts, wanted=0):
+    """{name: first port} for each process, which listens on as many ports as it has endpoints; from
+    `wanted` on, if those are all free."""
+    total = sum(count for _, count in names_and_counts)
+    port = wanted
+    if not wanted or not all(is_free(one) for one in range(wanted, wanted + total)):
+        port = find(total)
     assigned = {}
     for name, count in names_and_counts:
         assigned[name] = port

@@ -9,7 +9,7 @@ from .failure import Failure
 # What the data on disk is made of. A cluster that is started again keeps it.
 OF_THE_DATA = ("servers", "replicas", "shards", "coord", "pm_bytes", "pm", "pm_offset")
 # What each run may choose anew; left out, it stays as it was.
-OF_A_RUN = ("fabric", "durability", "workers", "digests", "reactors", "landing_segments")
+OF_A_RUN = ("fabric", "durability", "workers", "digests", "reactors", "landing_segments", "port")
 
 DEFAULTS = {
     "servers": 3,
@@ -25,6 +25,7 @@ DEFAULTS = {
     "digests": None,
     "reactors": None,
     "landing_segments": None,
+    "port": 0,  # over tcp: the CM's in the last run, where its clients look for it again
 }
 
 

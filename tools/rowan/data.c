@@ -10,11 +10,28 @@
 
 #include <jansson.h>
 
+#include "common/base/clock.h"
 #include "tools/rowan/rowan.h"
 
 enum { OPEN_TIMEOUT_MS = 5000, TIMEOUT_MS = 10000 };
 
-static int open_session(const struct settings *settings, const char *cm, struct rowan **out)
+/* A session tries again and again until its time is over; a person wants to be told at once that
+ * nobody is there, or who is missing. */
+static int knock(const char *cm, const char *what, uint64_t timeout_ns)
+{
+    struct admin_missing missing;
+    struct admin *admin;
+    int error = admin_open(cm, timeout_ns, &admin, &missing);
+
+    if (error)
+        admin_print_open("rowan", what, cm, error, &missing);
+    else
+        admin_close(admin);
+    return error;
+}
+
+static int open_session(const struct settings *settings, const char *cm, const char *what,
+                        struct rowan **out)
 {
     struct rowan_options options;
 
@@ -24,8 +41,11 @@ static int open_session(const struct settings *settings, const char *cm, struct 
     options.timeout_ms = settings->timeout_ms ? (uint32_t)settings->timeout_ms : TIMEOUT_MS;
     options.open_timeout_ms =
         options.timeout_ms < OPEN_TIMEOUT_MS ? options.timeout_ms : OPEN_TIMEOUT_MS;
-    int error = rowan_open(&options, out);
+    int error = knock(cm, what, options.open_timeout_ms * NS_PER_MS);
 
+    if (error)
+        return error;
+    error = rowan_open(&options, out);
     if (error)
         fprintf(stderr, "rowan: %s: %s\n", cm, rowan_error_sentence(error));
     return error;
@@ -100,7 +120,7 @@ int command_get(const struct settings *settings, const char *cm, const char *key
 
     if (!value)
         return command_failed("get", key, ROWAN_ENOMEM);
-    if (open_session(settings, cm, &rowan)) {
+    if (open_session(settings, cm, "get", &rowan)) {
         free(value);
         return EXIT_FAILED;
     }
@@ -149,7 +169,7 @@ static int put_value(const struct settings *settings, const char *cm, const char
 {
     struct rowan *rowan;
 
-    if (open_session(settings, cm, &rowan))
+    if (open_session(settings, cm, "put", &rowan))
         return EXIT_FAILED;
     uint64_t version = 0;
     int error = rowan_put(rowan, key, strlen(key), value, bytes, &version);
@@ -180,7 +200,7 @@ int command_del(const struct settings *settings, const char *cm, const char *key
 {
     struct rowan *rowan;
 
-    if (open_session(settings, cm, &rowan))
+    if (open_session(settings, cm, "del", &rowan))
         return EXIT_FAILED;
     int error = rowan_del(rowan, key, strlen(key));
 

@@ -202,11 +202,15 @@ static void send_new_id(struct peer *peer, uint32_t tag)
     send_message(peer, tag, &message);
 }
 
-static void send_join(struct peer *peer, uint32_t tag, uint32_t server, char *fabric_name)
+/* A process of the server, numbered by `round`, and the data that it brings. */
+static void send_rejoin(struct peer *peer, uint32_t tag, uint32_t server, char *fabric_name,
+                        uint32_t round, uint64_t data_cluster, bool doubtful)
 {
     Rowan__Join join = ROWAN__JOIN__INIT;
     join.server = server;
-    join.incarnation = 1000 + server;
+    join.incarnation = 1000 + 100 * round + server;
+    join.data_cluster = data_cluster;
+    join.doubtful = doubtful;
     join.workers = 2;
     join.address = (char[]){"shm:/run/somewhere"};
     join.block_limit = 65536;
@@ -216,6 +220,11 @@ static void send_join(struct peer *peer, uint32_t tag, uint32_t server, char *fa
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
     message.join = &join;
     send_message(peer, tag, &message);
+}
+
+static void send_join(struct peer *peer, uint32_t tag, uint32_t server, char *fabric_name)
+{
+    send_rejoin(peer, tag, server, fabric_name, 0, 0, false);
 }
 
 /* Polls until one more answer has come. */
@@ -322,6 +331,43 @@ static void a_manager_that_restarts_goes_on(void **state)
     assert_int_equal(peers[2].answer->client_id_is->client_id, 1 + CM_CLIENT_ID_BLOCK);
 }
 
+static void servers_that_all_come_back_start_the_cluster_again(void **state)
+{
+    (void)state;
+    make_cluster();
+    for (int i = 0; i < 2; i++)
+        drop_peer(&peers[i]);
+    connect_now(&peers[0], FABRIC_SERVER);
+    send_rejoin(&peers[0], 31, 1, (char[]){"shm"}, 1, 78, true);
+    await_answer(&peers[0]);
+    assert_failure(&peers[0], 31, ROWAN_EREFUSED);
+    assert_non_null(strstr(peers[0].answer->failure->detail, "cluster 000000000000004e"));
+    send_rejoin(&peers[0], 32, 1, (char[]){"shm"}, 1, 77, true);
+    await_answer(&peers[0]);
+    assert_int_equal(peers[0].answer->configuration_is->configuration.len, 0);
+
+    connect_now(&peers[2], FABRIC_CLIENT);
+    send_get(&peers[2], 33, 0);
+    await_answer(&peers[2]);
+    struct cluster_config *config = configuration_of(&peers[2], 33);
+    assert_int_equal(config->term, 1);
+    cluster_release(config);
+    assert_int_equal(peers[2].answer->configuration_is->n_waiting_for, 1);
+    assert_int_equal(peers[2].answer->configuration_is->waiting_for[0], 2);
+
+    connect_now(&peers[1], FABRIC_SERVER);
+    send_rejoin(&peers[1], 34, 2, (char[]){"shm"}, 1, 77, true);
+    await_answer(&peers[2]); /* it asked: it is told */
+    config = configuration_of(&peers[2], 0);
+    assert_int_equal(peers[2].answer->configuration_is->n_waiting_for, 0);
+    assert_int_equal(config->term, 2);
+    assert_int_equal(cluster_member(config, 1)->incarnation, 1101);
+    assert_int_equal(config->shards[0].epoch, 2);
+    assert_true(config->shards[0].doubtful);
+    assert_false(config->has_secret);
+    cluster_release(config);
+}
+
 static void a_peer_of_another_cluster_is_not_let_in(void **state)
 {
     (void)state;
@@ -414,6 +460,7 @@ int main(void)
         TEST(servers_join_and_get_the_configuration_with_the_secret),
         TEST(clients_get_ids_and_the_configuration_without_the_secret),
         TEST(a_manager_that_restarts_goes_on),
+        TEST(servers_that_all_come_back_start_the_cluster_again),
         TEST(a_peer_of_another_cluster_is_not_let_in),
         TEST(bad_requests_are_answered_and_cost_nobody_else_anything),
         TEST(a_peer_that_does_not_read_is_given_up),

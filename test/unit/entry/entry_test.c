@@ -437,6 +437,56 @@ static void versions_are_ordered_by_epoch_then_counter(void **state)
     assert_true(version_make(2, 0) > version_make(1, (UINT64_C(1) << VERSION_COUNTER_BITS) - 1));
 }
 
+static void a_key_is_found_in_place_or_put_together(void **state)
+{
+    struct entry_format format = {3, 256};
+    struct entry_header header;
+    uint8_t room[ENTRY_MAX_KEY_BYTES];
+    const uint32_t sizes[] = {1, 48, 223, 224, 225, 448, ENTRY_MAX_KEY_BYTES};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        encode_random(&format, &header, sizes[i], 300);
+        const uint8_t *key = entry_key_in_place(&format, &header, area, room);
+        assert_memory_equal(key, key_area, sizes[i]);
+        assert_int_equal(key == area + ENTRY_HEADER_BYTES, sizes[i] <= 224);
+    }
+}
+
+static void a_guess_is_right_of_whole_blocks_and_stays_in_its_room(void **state)
+{
+    struct entry_format format = {3, 256};
+    struct entry_header header, found;
+    const uint8_t *key;
+    uint32_t bytes;
+
+    (void)state;
+    encode_random(&format, &header, 48, 43);
+    assert_true(entry_guess(&format, area, AREA_BYTES, &found, &key, &bytes));
+    assert_int_equal(bytes, 128);
+    assert_int_equal(found.key_bytes, 48);
+    assert_memory_equal(key, key_area, 48);
+    assert_true(entry_guess(&format, area, 128, &found, &key, &bytes));
+    assert_false(entry_guess(&format, area, 127, &found, &key, &bytes));
+    assert_false(entry_guess(&format, area, 31, &found, &key, &bytes));
+    encode_random(&format, &header, 225, 43); /* the key is not whole in one block */
+    assert_false(entry_guess(&format, area, AREA_BYTES, &found, &key, &bytes));
+    encode_random(&format, &header, 48, 1000);
+    assert_true(entry_guess(&format, area, AREA_BYTES, &found, &key, &bytes));
+    assert_int_equal(bytes, 256);
+    assert_false(entry_guess(&format, area + 256, AREA_BYTES - 256, &found, &key, &bytes));
+    memset(area, 0, 256);
+    assert_false(entry_guess(&format, area, 256, &found, &key, &bytes));
+    for (int i = 0; i < 200000; i++) { /* garbage: no assert, and nothing beyond the room */
+        uint32_t room = (uint32_t)random_below(&source, 17) * 64;
+        fill_random(area, 64);
+        area[0] = 0;
+        area[1] &= 7;
+        if (entry_guess(&format, area, room, &found, &key, &bytes))
+            assert_true(bytes <= room && key + found.key_bytes <= area + bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +504,8 @@ int main(void)
         cmocka_unit_test(a_pad_fills_any_gap),
         cmocka_unit_test(an_entry_is_refused_when_its_blocks_are_not_its_own_in_order),
         cmocka_unit_test(another_seed_admits_nothing),
+        cmocka_unit_test(a_key_is_found_in_place_or_put_together),
+        cmocka_unit_test(a_guess_is_right_of_whole_blocks_and_stays_in_its_room),
         cmocka_unit_test(versions_are_ordered_by_epoch_then_counter),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

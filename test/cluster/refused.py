@@ -1,0 +1,339 @@
+#!/usr/bin/python3
+"""Programs that must not start: settings, memory, addresses, directories and disks that they cannot
+work with. Each says why in one sentence, ends with the right code, and harms no cluster (the issue's
+"Bad input")."""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+
+from harness import SOURCE, Cluster, expect, program, rowan_local, run, scratch, tap
+
+import mounts
+
+SMALL = ("--pm-bytes", "64M", "--landing-segments", "4")
+MEMORY_BYTES = 64 << 20
+VERSION_OFFSET = 8  # of the superblock, server/store.h: magic, then the format's version
+SEGMENTS_OFFSET = 32
+
+
+def before():
+    """A cluster that serves meanwhile, and the data of another one that was stopped."""
+    global cluster, other
+    cluster = Cluster("living", *SMALL)
+    cluster.ok("put", "still", "here")
+    other = Cluster("other", *SMALL)
+    other.ok("put", "theirs", "value")
+    other.stop()
+
+
+def no_harm():
+    tap.equal(cluster.ok("get", "still").out.rstrip("\n"), "here")
+
+
+def server_words(*more):
+    name = os.path.join(scratch(), "another")
+    arguments = {
+        "--server": "1",
+        "--cm": f"shm:{cluster.directory}/run/cm",
+        "--address": f"shm:{name}-address",
+        "--pm": f"{name}.pm",
+        "--pm-bytes": str(MEMORY_BYTES),
+        "--durability": "none",
+        **dict(zip(more[::2], more[1::2])),
+    }
+    return [program("rowan-server"), *(word for pair in arguments.items() for word in pair)]
+
+
+def server(*more):
+    """A server of its own, that must refuse to start."""
+    return run(server_words(*more), seconds=30)
+
+
+def cm_words(address, servers="1,2,3", replicas="3", place=None):
+    if place is None:
+        place = os.path.join(scratch(), "coord")
+        os.makedirs(place, exist_ok=True)
+    return [
+        program("rowan-cm"), "--address", address, "--coord", "file", "--coord-dir", place,
+        "--cluster-servers", servers, "--replicas", replicas, "--shards", "0",
+    ]  # fmt: skip
+
+
+def cm(address, servers="1,2,3", replicas="3", place=None):
+    return run(cm_words(address, servers, replicas, place), seconds=30)
+
+
+def copy_of(source, name):
+    path = os.path.join(scratch(), name)
+    shutil.copyfile(source, path)
+    return path
+
+
+def write_at(path, offset, data):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def content(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+# --- settings ---
+
+
+def configured(name, text, *more):
+    """A program with a configuration file."""
+    path = os.path.join(scratch(), "settings.ini")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return run([program(name), "--config", path, *more], seconds=30)
+
+
+PROGRAMS = ("rowan-server", "rowan-cm", "rowan", "rowan-ycsb")
+
+
+@tap.case
+def an_unknown_key_in_a_configuration_file_is_named_with_its_line():
+    for name in PROGRAMS:
+        expect(configured(name, f"[{name}]\n\nspeed = 9\n"), 2, "line 3", "unknown key speed")
+
+
+@tap.case
+def a_value_out_of_range_is_named_with_the_range():
+    for name, key, value, least in (("rowan-server", "workers", "65", "1 to 64"),
+                                    ("rowan-server", "pm-bytes", "31M", "from 32M"),
+                                    ("rowan-cm", "replicas", "8", "1 to 7"),
+                                    ("rowan", "timeout-ms", "3600001", "0 to 3600000"),
+                                    ("rowan-ycsb", "depth", "65537", "1 to 64K")):  # fmt: skip
+        expect(configured(name, f"[{name}]\n{key} = {value}\n"), 2, "line 2", key, least, value)
+        expect(run([program(name), f"--{key}", value]), 2, key, least, value)
+
+
+@tap.case
+def a_configuration_file_that_is_none_is_refused():
+    expect(configured("rowan-server", "not an ini file\n"), 2, "line 1")
+    expect(configured("rowan-server", "[rowan-cm]\nreplicas = 2\n"), 2, "rowan-server")
+    expect(configured("rowan-server", "[rowan-server]\nserver = 1\nserver = 2\n"), 2, "twice")
+    expect(run([program("rowan-server"), "--config", "/nowhere.ini"]), 2, "/nowhere.ini")
+
+
+@tap.case
+def a_server_refuses_unknown_flags_and_bad_choices():
+    for words in (("--speed", "9"), ("--durability", "maybe"), ("--pm-bytes", "many"),
+                  ("--workers", "0")):  # fmt: skip
+        expect(server(*words), 2)
+
+
+@tap.case
+def a_cm_refuses_a_list_of_servers_that_makes_no_sense():
+    for servers, replicas, piece in (("1,1,2", "3", "twice"), ("one", "1", "cluster-servers"),
+                                     ("1,2", "3", "replicas")):  # fmt: skip
+        expect(cm(f"shm:{scratch()}/cm2", servers, replicas), 2, piece)
+
+
+# --- memory ---
+
+
+@tap.case
+def a_server_refuses_memory_that_is_too_small():
+    expect(server("--pm-bytes", "1M"), 2, "pm-bytes")
+
+
+@tap.case
+def a_server_refuses_a_file_smaller_than_it_was_told():
+    path = os.path.join(scratch(), "short.pm")
+    with open(path, "wb") as file:
+        file.truncate(MEMORY_BYTES // 2)
+    expect(server("--pm", path), 1, path, "fewer bytes")
+    tap.equal(os.path.getsize(path), MEMORY_BYTES // 2)
+
+
+@tap.case
+def a_server_refuses_memory_in_use():
+    expect(server("--pm", os.path.join(cluster.directory, "s2.pm")), 1, "in use")
+    no_harm()
+
+
+@tap.case
+def a_server_refuses_the_memory_of_another_server():
+    path = copy_of(os.path.join(other.directory, "s2.pm"), "swapped.pm")
+    expect(server("--pm", path), 1, path, "server 2")
+    no_harm()
+
+
+@tap.case
+def a_server_refuses_the_memory_of_another_cluster():
+    path = copy_of(os.path.join(other.directory, "s1.pm"), "foreign.pm")
+    expect(server("--pm", path), 1, "data of cluster", "and this is cluster")
+    tap.equal(content(path), content(os.path.join(other.directory, "s1.pm")), "it was written to")
+    no_harm()
+
+
+@tap.case
+def a_server_refuses_a_newer_format_and_says_which():
+    path = copy_of(os.path.join(other.directory, "s1.pm"), "newer.pm")
+    write_at(path, VERSION_OFFSET, struct.pack("<I", 77))
+    expect(server("--pm", path), 1, path, "newer", "77")
+
+
+@tap.case
+def a_server_refuses_a_file_that_is_something_else():
+    path = os.path.join(scratch(), "letters.pm")
+    with open(path, "wb") as file:
+        file.write(b"dear reader, " * (MEMORY_BYTES // 13 + 1))
+    kept = content(path)
+    expect(server("--pm", path), 1, path, "something else")
+    tap.check(content(path) == kept, "it was written to")
+
+
+@tap.case
+def a_server_refuses_a_damaged_superblock():
+    path = copy_of(os.path.join(other.directory, "s1.pm"), "damaged.pm")
+    write_at(path, SEGMENTS_OFFSET, b"\xff")
+    expect(server("--pm", path), 1, path, "damaged")
+
+
+@tap.case
+def a_server_refuses_memory_whose_superblock_was_wiped():
+    path = copy_of(os.path.join(other.directory, "s1.pm"), "wiped.pm")
+    write_at(path, 0, bytes(4096))
+    kept = content(path)
+    expect(server("--pm", path), 1, path)
+    tap.check(content(path) == kept, "it was written to")
+
+
+@tap.case
+def a_refused_server_removes_the_file_that_its_start_made():
+    path = os.path.join(scratch(), "new.pm")
+    expect(server("--server", "9", "--pm", path), 1, "not among the servers")
+    tap.check(not os.path.exists(path), "an empty file is left")
+
+
+# --- addresses ---
+
+
+@tap.case
+def a_server_refuses_an_address_in_use():
+    expect(server("--address", f"shm:{cluster.directory}/run/s2"), 1, "in use")
+    no_harm()
+
+
+@tap.case
+def a_second_cm_at_the_address_is_refused():
+    expect(cm(f"shm:{cluster.directory}/run/cm"), 1, "in use")
+    no_harm()
+
+
+@tap.case
+def an_address_that_is_none_is_refused():
+    for address in ("shm:relative/path", "carrier-pigeon:7", "nothing"):
+        expect(server("--address", address), 1, address)
+
+
+# --- directories and disks ---
+
+
+def under(options):
+    """A function that runs a command where `place` is a file system mounted with these options."""
+    reason = mounts.why_not()
+    if reason:
+        tap.skip(f"no file system can be mounted here: {reason}")
+    place = os.path.join(scratch(), "mounted")
+    os.makedirs(place, exist_ok=True)
+    return place, lambda words, before="": run(mounts.inside(place, options, words, before), seconds=30)
+
+
+@tap.case
+def a_directory_that_cannot_be_written_is_refused():
+    place, there = under("ro")
+    expect(there(server_words("--pm", f"{place}/s.pm")), 1, place, "permission")
+    expect(there(server_words("--address", f"shm:{place}/s")), 1, place)
+    expect(there(cm_words(f"shm:{scratch()}/cm3", place=place)), 1, place)
+    expect(there([*local(), "start", "--dir", place]), 1, place, "writable")
+    expect(there(ycsb(f"{place}/acked")), 1, place)
+    no_harm()
+
+
+def local():
+    return [os.path.join(SOURCE, "tools", "rowan-local")]
+
+
+def ycsb(acked):
+    return [program("rowan-ycsb"), "--dir", cluster.directory, "--workload", "load", "--records",
+            "100000", "--acked", acked]  # fmt: skip
+
+
+@tap.case
+def a_full_disk_is_told_by_who_meets_it():
+    place, there = under("size=1m")
+    expect(there(server_words("--pm", f"{place}/s.pm")), 1, "free space")
+    expect(there([*local(), "start", "--dir", f"{place}/c", *SMALL]), 1, "free", "--pm-bytes")
+    done = there(ycsb(f"{place}/acked"))  # 24 bytes a write: full after a while
+    tap.equal(done.code, 1, done.both)
+    tap.contains(done.err, "free space")
+    no_harm()
+
+
+@tap.case
+def a_cm_whose_disk_is_full_says_so_and_goes_on_when_there_is_room():
+    place, _ = under("size=16k")
+    room = os.path.join(scratch(), "room")  # once this is there, the disk is emptied
+    fill = (f'head -c 1048576 /dev/zero > "{place}/filler" 2>/dev/null;'
+            f'(while [ ! -e "{room}" ]; do sleep 0.05; done; rm "{place}/filler") &')  # fmt: skip
+    address, log = f"shm:{scratch()}/cm4", os.path.join(scratch(), "cm4.log")
+    words = mounts.inside(place, "size=16k", cm_words(address, "1", "1", place), fill)
+    with open(log, "wb") as out:
+        manager = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    one = subprocess.Popen(server_words("--cm", address), stdin=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)  # fmt: skip
+    try:
+        tap.wait_until(lambda: b"not enough free space" in content(log), 20, "the CM's sentence")
+        tap.equal((manager.poll(), one.poll()), (None, None))
+        open(room, "wb").close()
+        tap.wait_until(lambda: run([program("rowan"), "--cm", address, "put", "a", "b"]).code == 0, 20,
+                       "a put after the disk has room")  # fmt: skip
+        tap.check(content(log).count(b"free space") < 100, "the log is flooded")
+    finally:
+        open(room, "wb").close()
+        for child in (one, manager):
+            child.terminate()
+            child.wait(20)
+
+
+@tap.case
+def a_server_refuses_memory_on_a_full_disk_and_leaves_no_file():
+    path = os.path.join(scratch(), "vast.pm")
+    expect(server("--pm", path, "--pm-bytes", "60T"), 1, "free space")
+    tap.check(not os.path.exists(path))
+
+
+# --- a start on existing data ---
+
+
+@tap.case
+def a_start_on_data_with_one_damaged_superblock_is_refused_and_touches_nothing():
+    path = os.path.join(other.directory, "s3.pm")
+    kept = content(path)
+    write_at(path, SEGMENTS_OFFSET, b"\xff")
+    hurt = content(path)
+    expect(rowan_local("start", "--dir", other.directory, *SMALL), 1, "server 3", "damaged")
+    tap.check(content(path) == hurt, "it was written to")
+    write_at(path, 0, kept[:4096])
+    other.start_again()
+    tap.equal(other.ok("get", "theirs").out.rstrip("\n"), "value")
+    other.stop()
+
+
+@tap.case
+def the_cluster_was_not_harmed_and_stops_cleanly():
+    cluster.ok("verify")
+    cluster.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(tap.main(before))

@@ -1,0 +1,180 @@
+"""Clients at work beside a test that does harm: counters (counters.c) and rowan-ycsb, and what must
+be true of them afterwards."""
+
+import os
+import re
+import subprocess
+import threading
+
+from harness import environment, program, tap
+
+SHARED = 32  # counters.c
+
+
+class Counters:
+    """Processes of counters.c, that count together."""
+
+    def __init__(self, cluster, name, processes=2, timeout_ms=10000, pause_us=1000,
+                 wrap=lambda words: words):  # fmt: skip
+        self.cluster = cluster
+        self.children = []
+        self.outputs = []
+        for number in range(processes):
+            self.outputs.append([])
+            self.children.append(
+                subprocess.Popen(
+                    wrap([program("cluster_counters"), cluster.directory, f"{name}-{number}",
+                          str(timeout_ms), str(pause_us)]),
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    text=True, env=environment(),
+                )  # fmt: skip
+            )
+        self.readers = [
+            threading.Thread(target=self.read, args=pair, daemon=True)
+            for pair in zip(self.children, self.outputs)
+        ]
+        for reader in self.readers:
+            reader.start()
+
+    @staticmethod
+    def read(child, lines):
+        for line in child.stdout:
+            lines.append(line)
+
+    def pids(self):
+        return [child.pid for child in self.children if child.poll() is None]
+
+    def operations(self):
+        """Of each process, as far as it has said."""
+        found = []
+        for lines in self.outputs:
+            said = [line for line in lines if line.startswith("progress ")]
+            found.append(int(said[-1].split()[1]) if said else 0)
+        return found
+
+    def wait_for_progress(self, seconds=60):
+        """Until each process has done something since now."""
+        before = self.operations()
+
+        def moved():
+            tap.equal(len(self.pids()), len(self.children), self.text())
+            return all(now > then for now, then in zip(self.operations(), before))
+
+        tap.wait_until(moved, seconds, "every client has done something")
+
+    def text(self):
+        return "\n".join("".join(lines[-20:]) for lines in self.outputs)
+
+    def kill(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def finish(self, seconds=60):
+        """Lets them end. Each must have seen no error. Returns (acknowledged, unknown) by counter."""
+        for child in self.children:
+            child.stdin.close()
+        acknowledged, unknown = [0] * SHARED, [0] * SHARED
+        for child, lines, reader in zip(self.children, self.outputs, self.readers):
+            try:
+                child.wait(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise tap.Failed("counters did not end:", self.text()) from None
+            reader.join(10)
+            text = "".join(lines)
+            tap.equal(child.returncode, 0, text[-3000:])
+            tap.contains(text, "errors=0 ")
+            print("# counters:", lines[-1].strip(), flush=True)
+            for number, good, maybe in re.findall(
+                r"^counter (\d+) acknowledged=(\d+) unknown=(\d+)$", text, re.MULTILINE
+            ):
+                acknowledged[int(number)] += int(good)
+                unknown[int(number)] += int(maybe)
+        return acknowledged, unknown
+
+
+def counter_value(cluster, number):
+    done = cluster.rowan("get", f"counter-{number}", text=False)
+    tap.equal(done.code, 0, f"counter {number}:", done.err)
+    tap.equal(len(done.out), 8, f"counter {number}")
+    return int.from_bytes(done.out, "little")
+
+
+def counters_add_up(cluster, acknowledged, unknown, before=None):
+    """No lost and no doubled operation: each counter's value is what was acknowledged, and what is
+    unknown may be in it or not. Returns the values."""
+    values = [counter_value(cluster, number) for number in range(SHARED)]
+    for number, value in enumerate(values):
+        least = acknowledged[number] + (before[number] if before else 0)
+        tap.check(value >= least, f"counter {number}: lost: {value}, acknowledged {least}")
+        most = least + unknown[number]
+        tap.check(value <= most, f"counter {number}: doubled: {value}, at most {most} were put")
+    tap.check(min(acknowledged) > 0, "a counter was never counted:", acknowledged)
+    return values
+
+
+class Load:
+    """rowan-ycsb again and again, until it is told to finish."""
+
+    def __init__(self, cluster, records, seconds=4, timeout_ms=10000, wrap=lambda words: words):
+        self.command = wrap([
+            program("rowan-ycsb"), "--dir", cluster.directory, "--workload", "a", "--records",
+            str(records), "--threads", "1", "--depth", "8", "--json", "--seconds", str(seconds),
+            "--timeout-ms", str(timeout_ms),
+        ])  # fmt: skip
+        self.ending = False
+        self.failure = None
+        self.child = None
+        self.operations = 0
+        self.thread = threading.Thread(target=self.work, daemon=True)
+        self.thread.start()
+
+    def work(self):
+        seed = 0
+        while not self.ending and not self.failure:
+            seed += 1
+            self.child = subprocess.Popen(
+                [*self.command, "--seed", str(seed)], stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+            )  # fmt: skip
+            out, err = self.child.communicate()
+            if self.child.returncode != 0:
+                self.failure = (out + err).decode(errors="replace")[-3000:]
+                return
+            found = re.search(rb'"operations": (\d+)', out)
+            self.operations += int(found.group(1))
+
+    def pids(self):
+        return [self.child.pid] if self.child and self.child.poll() is None else []
+
+    def finish(self, seconds=120):
+        """It must have seen no error."""
+        self.ending = True
+        self.thread.join(seconds)
+        tap.check(not self.thread.is_alive(), "rowan-ycsb did not end")
+        tap.check(not self.failure, "rowan-ycsb:", self.failure)
+        tap.check(self.operations > 0, "rowan-ycsb did nothing")
+
+    def kill(self):
+        self.ending = True
+        if self.child and self.child.poll() is None:
+            self.child.kill()
+        self.thread.join(20)
+
+
+def anonymous_bytes(pid):
+    """Private memory of a process: not its PM, nor what it shares."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+    raise tap.Failed(f"process {pid} tells no RssAnon")
+
+
+def chosen_seed():
+    """Of what a test does at random; ROWAN_SEED runs one again."""
+    seed = int(os.environ.get("ROWAN_SEED") or int.from_bytes(os.urandom(4), "little"))
+    print(f"# ROWAN_SEED={seed}", flush=True)
+    return seed
