@@ -171,6 +171,8 @@ def nothing_is_started_beside_a_part_of_a_cluster_that_still_runs():
     cluster = Cluster("partly", *SMALL)
     cluster.ok("put", "key", "value")
     kill_all(cluster, spared=("s2",))
+    cluster.signal("s2", signal.SIGSTOP)  # it would go on writing its log
+    tap.wait_until(lambda: cluster.processes()["s2"].state() == "stopped", 10, "s2 stands still")
     refused(cluster, (), "a part of the cluster", "(s2)", "rowan-local stop")
     tap.equal(rowan_local("stop", "--dir", cluster.directory).code, 0)
     start_again(cluster)
