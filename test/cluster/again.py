@@ -89,6 +89,11 @@ def epochs(cluster):
     return [shard["epoch"] for shard in cluster.shards()]
 
 
+def address_of_cm(cluster):
+    with open(os.path.join(cluster.directory, "cm"), encoding="utf-8") as file:
+        return file.read()
+
+
 def goes_on(fabric):
     cluster = Cluster("again-" + fabric, "--fabric", fabric, *SMALL)
     fill(cluster)
@@ -100,9 +105,10 @@ def goes_on(fabric):
     tap.equal(set(epochs(cluster)), {2})
 
     cluster.ok("put", "key-0", "back")
+    address = address_of_cm(cluster)
     kill_all(cluster)
-    tap.check(os.path.exists(os.path.join(cluster.directory, "cm")))
     start_again(cluster)
+    tap.equal(address_of_cm(cluster), address)  # where clients that outlived it look for it
     tap.equal(cluster.ok("get", "key-0").out.strip(), "back")
     cluster.ok("del", "key-0")
     check(cluster)
@@ -165,6 +171,8 @@ def nothing_is_started_beside_a_part_of_a_cluster_that_still_runs():
     cluster = Cluster("partly", *SMALL)
     cluster.ok("put", "key", "value")
     kill_all(cluster, spared=("s2",))
+    cluster.signal("s2", signal.SIGSTOP)  # it would go on writing its log
+    tap.wait_until(lambda: cluster.processes()["s2"].state() == "stopped", 10, "s2 stands still")
     refused(cluster, (), "a part of the cluster", "(s2)", "rowan-local stop")
     tap.equal(rowan_local("stop", "--dir", cluster.directory).code, 0)
     start_again(cluster)
