@@ -82,7 +82,7 @@ static void start_recovery(struct control *control)
 {
     struct server_common *common = control->common;
     const struct store_identity identity = owner(control);
-    char why[160] = "the PM cannot be used";
+    char why[160] = "the PM cannot be used for this configuration";
     int error = store_open(common->pm, &identity, &common->store);
     if (!error) {
         common->format = (struct entry_format){.seed = cluster_seed(control->coming),

@@ -6,8 +6,8 @@
  * Invariants:
  *  W1  Only the worker that owns a shard hands out its versions, and its index is written by no
  *      other role.
- *  W2  A read sees only entries that are on all replicas: the index is updated by completions
- *      alone.
+ *  W2  A read sees only entries that are on all replicas: the index is updated by completions, and
+ *      by a start before the shard is served (worker_union.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
  */
 #include "server/worker.h"
@@ -89,7 +89,10 @@ bool worker_reply(struct worker *worker, struct client_link *client, uint32_t op
     if (value_offset)
         count += gather_value(worker, value_offset, iov + 1, &reply.value_bytes);
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
-    return fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN;
+    if (fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN)
+        return true;
+    worker->wasted_bytes += sizeof reply + reply.value_bytes;
+    return false;
 }
 
 int worker_find_shard(struct worker *worker, const struct message_request *request,
@@ -245,18 +248,42 @@ static void act_on_taken(struct worker *worker)
     worker->taken_count = 0;
 }
 
-/* Requests whose answer found no room, oldest first. True if one was answered. */
-static bool act_on_held(struct worker *worker)
+/* Whether there is room by now can only be found by putting the answer together, a mebibyte of it
+ * maybe. So that clients that do not read cost the others little, a poll spends WORKER_WASTE on it; a
+ * round goes on in the next ones, until each client was tried once. */
+static bool may_try(struct worker *worker, struct client_link *client, bool *all)
+{
+    if (client->blocked_batch == worker->batch)
+        return false;
+    if (client->tried_round != worker->round && worker->wasted_bytes < WORKER_WASTE)
+        return true;
+    *all &= client->tried_round == worker->round;
+    client->blocked_batch = worker->batch; /* its newer requests wait, too */
+    return false;
+}
+
+/* Requests whose answer found no room, each client's oldest first. True if one was answered. */
+static bool act_on_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     uint32_t count = worker->held_count, kept = 0;
+    bool all = true;
+    worker->wasted_bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct request *request = &worker->held[i];
-        if (act_in_turn(worker, request))
-            request->client->held--;
-        else
-            worker->held[kept++] = *request;
+        struct client_link *client = request->client;
+        bool tries = may_try(worker, client, &all);
+        if (tries && act_in_turn(worker, request)) {
+            client->held--;
+            continue;
+        }
+        if (tries)
+            client->tried_round = worker->round;
+        worker->held[kept++] = *request;
     }
     worker->held_count = kept;
+    worker->round += all;
+    if (!all && now_ns + WORKER_ROUND_NS < *wake_ns)
+        *wake_ns = now_ns + WORKER_ROUND_NS;
     return kept < count;
 }
 
@@ -330,7 +357,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     for (unsigned i = 0; i < count; i++)
         take_event(worker, &events[i], now_ns);
     /* After the fabric's poll, which may have made room without an event. */
-    bool busy = act_on_held(worker);
+    bool busy = act_on_held(worker, now_ns, wake_ns);
     act_on_taken(worker);
     doom_greedy(worker);
 
@@ -354,8 +381,10 @@ static int admit(void *context, const struct fabric_identity *peer)
     const struct worker *worker = context;
     if (worker->config && peer->cluster != 0 && peer->cluster != worker->config->cluster)
         return ROWAN_ECLUSTER;
-    return clients_full(&worker->known) && !clients_knows(&worker->known, peer->id) ? ROWAN_ETOOMANY
-                                                                                    : 0;
+    if (peer->kind != FABRIC_CLIENT) /* servers and CMs have nothing to say to a worker */
+        return ROWAN_EREFUSED;
+    bool is_new = peer->id && !clients_knows(&worker->known, peer->id);
+    return is_new && clients_full(&worker->known) ? ROWAN_ETOOMANY : 0;
 }
 
 int worker_create(struct server_common *common, uint32_t number, struct worker **out)
@@ -364,6 +393,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     if (!worker)
         return ROWAN_ENOMEM;
     memset(worker, 0, sizeof *worker);
+    worker->round = 1; /* a new client was tried in none */
     worker->common = common;
     worker->number = number;
     clients_init(&worker->known);

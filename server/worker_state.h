@@ -18,9 +18,10 @@
 #include "server/worker.h"
 
 enum {
-    WORKER_EVENTS = 32,   /* requests taken in one poll */
-    WORKER_HELD = 16384,  /* requests whose answer found no room: more than one connection's */
-    WORKER_FENCES = 1024, /* local fences outstanding */
+    WORKER_EVENTS = 32,     /* requests taken in one poll */
+    WORKER_HELD = 16384,    /* requests whose answer found no room: more than one connection's */
+    WORKER_WASTE = 1 << 20, /* bytes of answers put together in a poll to find that none has room */
+    WORKER_FENCES = 1024,   /* local fences outstanding */
     WORKER_MAX_IN_FLIGHT_BYTES =
         4 << 20, /* of entries to one backup: what a full one must still have room for */
     WORKER_PEER_BATCHES = 64,      /* posted ones whose load is kept apart */
@@ -33,6 +34,9 @@ enum {
     WORKER_LOWS_TOLD = 1024,
     WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
 };
+
+/* How soon the next clients are tried whose answers found no room. */
+#define WORKER_ROUND_NS NS_PER_MS
 
 /* How often commit versions that changed are spread; how soon they are tried again when the log has
  * no room for them. */
@@ -165,8 +169,10 @@ struct worker {
 
     struct log log;
     bool log_ready;
-    uint64_t batch; /* of this poll */
-    bool stored;    /* this poll stored into the t-log */
+    uint64_t batch;        /* of this poll */
+    uint64_t round;        /* of looks whether held requests find room by now */
+    uint64_t wasted_bytes; /* of answers that were put together in this poll and found no room */
+    bool stored;           /* this poll stored into the t-log */
     struct fence fences[WORKER_FENCES];
     uint32_t fence_first, fence_count;
     uint64_t local_landed; /* the last batch that is durable in the local map */

@@ -63,10 +63,11 @@ enum {
 #define TCP_CHECK_NS     (1 * NS_PER_MS)  /* between looks at what is only a matter of time */
 #define TCP_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
 #define TCP_HANDSHAKE_NS (5 * NS_PER_S)
-#define TCP_HALF_OPEN_NS (1 * NS_PER_S)  /* half-open longer than this: may be closed for another */
-#define TCP_CUT_NS       (1 * NS_PER_S)  /* age of a cut block */
-#define TCP_STALL_NS     (2 * NS_PER_S)  /* a half-sent message others wait for */
-#define TCP_WAIT_NS      (2 * NS_PER_US) /* between looks at the sockets while awake */
+#define TCP_HALF_OPEN_NS (1 * NS_PER_S) /* half-open longer than this: may be closed for another */
+#define TCP_CUT_NS       (1 * NS_PER_S) /* age of a cut block */
+#define TCP_STALL_NS     (2 * NS_PER_S) /* a half-sent message others wait for */
+#define TCP_UNREAD_NS    (500 * NS_PER_MS) /* a large message nobody reads, in memory others want */
+#define TCP_WAIT_NS      (2 * NS_PER_US)   /* between looks at the sockets while awake */
 
 struct tcp_conn;
 struct tcp_zone;
@@ -135,6 +136,7 @@ struct tcp_slabs {
     struct tcp_slab *free[SLAB_KINDS];
     uint32_t free_count[SLAB_KINDS];
     uint32_t next_id[SLAB_KINDS]; /* where to look for a number that is not in use */
+    bool wanted[SLAB_KINDS];      /* one was asked for in vain since tcp_out_check last looked */
     struct tcp_slab *chunk;       /* the one that is read into, or NULL */
 };
 
@@ -351,6 +353,8 @@ int tcp_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned co
 void tcp_out_push(struct tcp_conn *conn);
 unsigned tcp_out_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
 bool tcp_out_has_events(const struct tcp_conn *conn);
+/* Gives back memory that others want and whose receivers do not read. */
+void tcp_out_check(struct tcp_endpoint *endpoint);
 void tcp_out_fini(struct tcp_conn *conn);
 void tcp_outs_fini(struct tcp_endpoint *endpoint);
 

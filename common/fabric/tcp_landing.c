@@ -29,8 +29,8 @@
 
 enum {
     PLAN_PIECES = 8,
-    READ_MAX = 1 << 20, /* planned bytes of one read */
-    READS = 4,          /* of one connection in one poll */
+    READ_MAX = 1 << 20, /* bytes planned for one read, and read of one connection in one poll */
+    READS = 16,         /* likewise, calls: many where just heads are read (3) */
     FENCES = 2,
 };
 
@@ -273,7 +273,9 @@ static void close_blocks(struct tcp_conn *conn)
 
 static void read_blocks(struct tcp_conn *conn)
 {
-    for (unsigned i = 0; i < READS && conn->blocks.readable; i++) {
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < READS && bytes < READ_MAX && conn->blocks.readable; i++) {
         struct plan plan;
         ssize_t got;
 
@@ -284,6 +286,7 @@ static void read_blocks(struct tcp_conn *conn)
         }
         got = tcp_read(conn->blocks.fd, plan.pieces, plan.count);
         socket_was_read(&conn->blocks, got, plan.bytes);
+        bytes += got > 0 ? (size_t)got : 0;
         if (got == ROWAN_ECLOSED) {
             close_blocks(conn);
             return;

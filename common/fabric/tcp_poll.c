@@ -78,6 +78,7 @@ static void check_deadlines(struct tcp_endpoint *endpoint)
     tcp_connect_check(endpoint);
     landing_check(endpoint);
     tcp_in_check(endpoint);
+    tcp_out_check(endpoint);
 }
 
 static void poll_sockets(struct tcp_endpoint *endpoint)
@@ -211,6 +212,15 @@ void tcp_flush(struct fabric_endpoint *base)
 
 /* --- sleep --- */
 
+static bool slab_wanted(const struct tcp_slabs *slabs)
+{
+    bool wanted = false;
+
+    for (unsigned kind = 0; kind < SLAB_KINDS; kind++)
+        wanted |= slabs->wanted[kind];
+    return wanted;
+}
+
 static uint64_t interval_ns(const struct tcp_endpoint *endpoint)
 {
     const struct tcp_list *lists = endpoint->lists;
@@ -221,7 +231,7 @@ static uint64_t interval_ns(const struct tcp_endpoint *endpoint)
     if (lists[LIST_FENCING].first) /* the owner of the PM is woken, who may be another */
         return 500 * NS_PER_US;
     if (lists[LIST_CUT].first || lists[LIST_HANDSHAKE].first || lists[LIST_HUNGRY].first ||
-        lists[LIST_DEAD].first || endpoint->listen_ready)
+        lists[LIST_DEAD].first || endpoint->listen_ready || slab_wanted(&endpoint->slabs))
         return TCP_PAUSE_NS;
     return UINT64_MAX;
 }

@@ -6,7 +6,9 @@
  * 2. A connection whose peer does not read is blocked: it keeps its buffer and answers EAGAIN. At most
  *    TCP_OUTS_BLOCKED are: one more closes the one that has been blocked longest, so that others find
  *    a buffer.
- * 3. A copy that is larger than the buffer gets a slab of its own and goes alone.
+ * 3. A copy that is larger than the buffer gets a slab of its own and goes alone. There are few of
+ *    these: when one is wanted in vain, a connection is closed whose peer has taken nothing of its own
+ *    for TCP_UNREAD_NS.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@ struct tcp_out {
     uint32_t used;         /* bytes of `data` */
     uint32_t mark_first, mark_count;
     struct tcp_slab *slab; /* 3, or NULL */
+    uint64_t progress_ns;  /* when the peer last took something of it */
     struct iovec pieces[TCP_OUT_PIECES];
     struct out_mark marks[TCP_OUT_MARKS];
     uint8_t data[TCP_OUT_BYTES];
@@ -118,6 +121,7 @@ static void account_sent(struct tcp_conn *conn, size_t bytes)
     struct tcp_out *out = conn->out;
 
     out->sent += bytes;
+    out->progress_ns = conn->endpoint->now_ns;
     while (bytes > 0) {
         struct iovec *piece = &out->pieces[out->first];
 
@@ -150,6 +154,30 @@ static void set_blocked(struct tcp_conn *conn)
         tcp_conn_break(longest, ROWAN_ETOOMANY, false);
     }
     list_add(conn, LIST_BLOCKED);
+}
+
+/* 3 */
+static void close_unread(struct tcp_endpoint *endpoint, enum slab_kind kind)
+{
+    struct tcp_conn *conn = endpoint->lists[LIST_BLOCKED].first;
+
+    while (conn && !(conn->out && conn->out->slab && conn->out->slab->kind == kind &&
+                     endpoint->now_ns - conn->out->progress_ns >= TCP_UNREAD_NS))
+        conn = conn->links[LIST_BLOCKED].next;
+    if (!conn)
+        return;
+    log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->index,
+              conn->peer.id);
+    tcp_conn_break(conn, ROWAN_ETOOMANY, false);
+}
+
+void tcp_out_check(struct tcp_endpoint *endpoint)
+{
+    for (unsigned kind = 0; kind < SLAB_KINDS; kind++) {
+        if (endpoint->slabs.wanted[kind])
+            close_unread(endpoint, (enum slab_kind)kind);
+        endpoint->slabs.wanted[kind] = false;
+    }
 }
 
 void tcp_out_push(struct tcp_conn *conn)
@@ -231,6 +259,7 @@ static int add_copy(struct tcp_conn *conn, const struct fabric_iov *iov, unsigne
     out->slab = slab_take(conn->endpoint, wire <= TCP_MIDDLE_BYTES ? SLAB_MIDDLE : SLAB_LARGE);
     if (!out->slab)
         return ROWAN_EAGAIN;
+    out->progress_ns = conn->endpoint->now_ns;
     lay_out(conn, iov, count, bytes, out->slab->data);
     add_piece(out, out->slab->data, wire);
     return 0;

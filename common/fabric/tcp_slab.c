@@ -52,8 +52,10 @@ struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind)
         slabs->free_count[kind]--;
     } else {
         slab = slab_create(slabs, kind);
-        if (!slab)
+        if (!slab) {
+            slabs->wanted[kind] = true;
             return NULL;
+        }
     }
     slab->refs = 1;
     slab->used = 0;

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <valgrind/callgrind.h>
 
@@ -18,7 +19,7 @@ enum { EVENTS = 64, MOST_BYTES = 65536, PATIENCE = 1000000 /* polls */ };
 
 struct settings {
     const char *fabric, *dir;
-    uint64_t messages, batch, bytes;
+    uint64_t messages, batch, bytes, port;
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -27,6 +28,7 @@ static const struct config_key keys[] = {
     {"dir", CONFIG_STRING, FIELD(dir), NULL, 0, 0, NULL, "where sockets go"},
     {"messages", CONFIG_U64, FIELD(messages), "20000", 1, 10000000, NULL, "of each part"},
     {"batch", CONFIG_U64, FIELD(batch), "16", 1, EVENTS, NULL, "messages between two flushes"},
+    {"port", CONFIG_U64, FIELD(port), "27300", 1, 65000, NULL, "tcp: where to listen"},
     {"bytes", CONFIG_U64, FIELD(bytes), "100", 1, MOST_BYTES, NULL, "of a message"},
 };
 
@@ -95,7 +97,10 @@ static void open_all(char *address, size_t room)
     const struct fabric_identity identity = {.kind = FABRIC_CLIENT};
     bool connected = false, accepted = false;
 
-    snprintf(address, room, "%s:%s/m", settings.fabric, settings.dir);
+    if (strcmp(settings.fabric, "tcp") == 0)
+        snprintf(address, room, "tcp:127.0.0.1:%u", (unsigned)settings.port);
+    else
+        snprintf(address, room, "%s:%s/m", settings.fabric, settings.dir);
     check(fabric_open(NULL, address, &fabrics[1]), address);
     check(fabric_open(settings.fabric, NULL, &fabrics[0]), settings.fabric);
     for (int i = 0; i < 2; i++) {

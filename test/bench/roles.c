@@ -26,7 +26,7 @@
 #include "server/server.h"
 #include "test/sim/sim_coord.h"
 
-enum { MOST_SERVERS = 3, KEY_BYTES = 48, VALUE_BYTES = 43, MOST_DEPTH = 4096 };
+enum { MOST_SERVERS = 3, KEY_BYTES = 48, VALUE_BYTES = 43, MOST_DEPTH = 4096, PORTS = 8 };
 
 #define ROUND_NS NS_PER_US
 #define SETUP_NS (10 * NS_PER_S)
@@ -34,7 +34,7 @@ enum { MOST_SERVERS = 3, KEY_BYTES = 48, VALUE_BYTES = 43, MOST_DEPTH = 4096 };
 
 struct settings {
     const char *fabric, *dir, *workload, *record, *replay;
-    uint64_t operations, records, depth, replicas;
+    uint64_t operations, records, depth, replicas, port;
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -47,6 +47,7 @@ static const struct config_key keys[] = {
     {"operations", CONFIG_U64, FIELD(operations), "20000", 1, 10000000, NULL, "of each part"},
     {"records", CONFIG_U64, FIELD(records), "10000", 1, 10000000, NULL, "different keys"},
     {"depth", CONFIG_U64, FIELD(depth), "64", 1, MOST_DEPTH, NULL, "operations outstanding"},
+    {"port", CONFIG_U64, FIELD(port), "27300", 1, 65000, NULL, "tcp: the first of 32"},
     {"replicas", CONFIG_U64, FIELD(replicas), "3", 1, MOST_SERVERS, NULL, "of each shard"},
 };
 
@@ -75,6 +76,7 @@ static struct session *session;
 static uint64_t now_ns = NS_PER_S, rounds;
 static FILE *trace;
 static bool counting, recording;
+static uint64_t processes;
 
 static void check(int error, const char *what)
 {
@@ -88,8 +90,12 @@ static void check(int error, const char *what)
 
 static void process_open(struct process *process, const char *name)
 {
-    snprintf(process->address, sizeof process->address, "%s:%s/%s", settings.fabric, settings.dir,
-             name);
+    if (strcmp(settings.fabric, "tcp") == 0)
+        snprintf(process->address, sizeof process->address, "tcp:127.0.0.1:%u",
+                 (unsigned)(settings.port + PORTS * processes++));
+    else
+        snprintf(process->address, sizeof process->address, "%s:%s/%s", settings.fabric,
+                 settings.dir, name);
     check(fabric_open(NULL, process->address, &process->fabric), process->address);
 }
 

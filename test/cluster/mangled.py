@@ -18,7 +18,7 @@ import sys
 import time
 
 from harness import DIVISOR, Cluster, slot_of_key, tap
-from work import Counters, chosen_seed, counters_add_up
+from work import Counters, anonymous_bytes, chosen_seed, counters_add_up
 
 import wire
 
@@ -37,6 +37,7 @@ class Mangler:
         self.cluster_id = cluster_id
         self.servers = servers
         self.kinds = collections.Counter()
+        self.client = 0  # who the present connection says it is
 
     def number(self):
         dice = self.dice
@@ -52,7 +53,7 @@ class Mangler:
         kind = dice.choice((wire.GET, wire.PUT, wire.PUT_IF, wire.DELETE))
         value = dice.randbytes(dice.choice((0, 1, 40, 300))) if kind in (wire.PUT, wire.PUT_IF) else b""
         return wire.request(kind, shard["shard"], shard["epoch"], key, value,
-                            client=0xFFFF0000 + dice.randrange(1000), operation=dice.randrange(1, 100),
+                            client=self.client, operation=dice.randrange(1, 100),
                             expected=dice.getrandbits(64) if kind == wire.PUT_IF else 0)  # fmt: skip
 
     def control(self):
@@ -71,8 +72,9 @@ class Mangler:
     def greeting(self):
         """A client's, mostly."""
         dice = self.dice
+        self.client = (1 << 30) + dice.randrange(100_000)  # now and then one that is there already
         if dice.random() < 0.9:
-            return wire.greeting(cluster=dice.choice((0, self.cluster_id)), number=dice.getrandbits(32))
+            return wire.greeting(cluster=dice.choice((0, self.cluster_id)), number=self.client)
         self.kinds["greeting"] += 1
         bad = wire.greeting(purpose=dice.choice((0, 1, 2, 3, 9)), peer=dice.choice((0, 1, 2, 3, 77)),
                             cluster=dice.choice((0, self.cluster_id, dice.getrandbits(64))),
@@ -232,15 +234,6 @@ class Sender:
         while self.silent:
             self.silent.popleft().close()
         self.selector.close()
-
-
-def anonymous_bytes(pid):
-    """Private memory of a process: not its PM, nor what it shares."""
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) << 10
-    raise tap.Failed(f"process {pid} tells no RssAnon")
 
 
 def memory():

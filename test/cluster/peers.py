@@ -9,8 +9,7 @@ import sys
 import time
 
 from harness import DIVISOR, Cluster, tap
-from mangled import anonymous_bytes
-from work import Counters, counters_add_up
+from work import Counters, anonymous_bytes, counters_add_up
 
 import wire
 
@@ -39,13 +38,18 @@ def shard_of_server_1(key):
     return shard if shard["primary"] == 1 else None
 
 
-def good_get(key=None):
-    """A request that server 1 answers."""
+def own_key():
+    """A key that server 1 leads."""
     number = 0
-    while key is None or not shard_of_server_1(key):
-        key, number = f"peers-{number}", number + 1
+    while not shard_of_server_1(f"peers-{number}"):
+        number += 1
+    return f"peers-{number}"
+
+
+def get_of(client, key):
+    """A request of this client for this key, that server 1 answers."""
     shard = shard_of_server_1(key)
-    return key, wire.request(wire.GET, shard["shard"], shard["epoch"], key.encode())
+    return wire.request(wire.GET, shard["shard"], shard["epoch"], key.encode(), client=client.identity)
 
 
 def log_lines(name, piece):
@@ -58,10 +62,9 @@ def harm_none():
 
 @tap.case
 def the_client_of_this_test_speaks_the_protocol():
-    _, get = good_get()
     with wire.Client(*worker) as client:
         tap.equal(client.welcome(), 0)
-        client.send(get)
+        client.send(get_of(client, own_key()))
         tap.equal(wire.reply_status(client.message())[0], -1)  # not found
 
 
@@ -118,18 +121,20 @@ def a_cm_answers_garbage_with_an_error():
 
 @tap.case
 def a_length_that_lies_closes_its_connection():
-    _, get = good_get()
-    for lie in (0, 1, len(get) - 1, len(get) + 8, (1 << 20) + 8192, 1 << 31, 0xFFFFFFFF):
+    key = own_key()
+    size = 40 + len(key)
+    for lie in (0, 1, size - 1, size + 8, (1 << 20) + 8192, 1 << 31, 0xFFFFFFFF):
         with wire.Client(*worker) as client:
             tap.equal(client.welcome(), 0)
+            get = get_of(client, key)
             client.send(get, declared=lie)
             client.send(get)
             tap.check(client.closed(), lie)
-    for key_bytes, value_bytes in ((0, 0), (1025, 0), (len(get), 0), (3, 1 << 20), (3, 0xFFFFFFFF)):
+    for key_bytes, value_bytes in ((0, 0), (1025, 0), (size, 0), (3, 1 << 20), (3, 0xFFFFFFFF)):
         with wire.Client(*worker) as client:
             tap.equal(client.welcome(), 0)
             client.send(wire.request(wire.PUT, 0, 1, b"key", b"value", key_bytes=key_bytes,
-                                     value_bytes=value_bytes))  # fmt: skip
+                                     value_bytes=value_bytes, client=client.identity))  # fmt: skip
             tap.check(client.closed(), key_bytes, value_bytes)
     harm_none()
 
@@ -140,8 +145,7 @@ def memory():
 
 @tap.case
 def half_messages_and_then_silence_cost_bounded_memory_and_nobody_else():
-    _, get = good_get()
-    whole = wire.frame(get, 0)
+    whole = wire.frame(wire.request(wire.GET, 0, 1, b"a key of some length"), 0)
     big = wire.frame(wire.request(wire.PUT, 0, 1, b"k", bytes(1 << 20)), 0)
     began, held = memory(), []
     for number in range(SILENT):
@@ -160,7 +164,7 @@ def half_messages_and_then_silence_cost_bounded_memory_and_nobody_else():
 
 @tap.case
 def clients_that_never_read_their_answers_cost_bounded_memory_and_nobody_else():
-    key, get = good_get()
+    key = own_key()
     cluster.ok("put", key, "-", input="v" * 1_000_000)
     began, held = memory(), []
     for _ in range(SILENT // 3):
@@ -168,6 +172,7 @@ def clients_that_never_read_their_answers_cost_bounded_memory_and_nobody_else():
         held.append(client)
         tap.equal(client.welcome(), 0)
         client.socket.settimeout(0.2)
+        get = get_of(client, key)
         try:
             for _ in range(200):
                 client.send(get)  # of a million bytes each
@@ -210,9 +215,9 @@ def ten_thousand_connections_cost_bounded_memory_and_nobody_else():
     print(f"# {CONNECTIONS} idle connections: {each:.0f} bytes of the server's memory each")
     tap.check(each <= MOST_BYTES_A_CONNECTION, f"{each} bytes a connection")
     cluster.ok("put", "beside", "ten thousand")
-    _, get = good_get()
+    key = own_key()
     for client in (held[0], held[len(held) // 2], held[-1]):  # they are alive
-        client.send(get)
+        client.send(get_of(client, key))
         tap.check(wire.reply_status(client.message()))
     for client in held:
         client.socket.close()

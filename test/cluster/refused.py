@@ -169,7 +169,7 @@ def a_server_refuses_the_memory_of_another_server():
 @tap.case
 def a_server_refuses_the_memory_of_another_cluster():
     path = copy_of(os.path.join(other.directory, "s1.pm"), "foreign.pm")
-    expect(server("--pm", path), 1, "another cluster")
+    expect(server("--pm", path), 1, "data of cluster", "and this is cluster")
     tap.equal(content(path), content(os.path.join(other.directory, "s1.pm")), "it was written to")
     no_harm()
 

@@ -164,6 +164,15 @@ class Load:
         self.thread.join(20)
 
 
+def anonymous_bytes(pid):
+    """Private memory of a process: not its PM, nor what it shares."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+    raise tap.Failed(f"process {pid} tells no RssAnon")
+
+
 def chosen_seed():
     """Of what a test does at random; ROWAN_SEED runs one again."""
     seed = int(os.environ.get("ROWAN_SEED") or int.from_bytes(os.urandom(4), "little"))

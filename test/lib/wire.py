@@ -75,14 +75,19 @@ def host_and_port(address, index=0):
 
 
 class Client:
-    """One connection, that says hello and then whatever it is told to."""
+    """One connection, that says hello and then whatever it is told to. Each is a client of its own: a
+    worker closes the older connection of one that comes again."""
+
+    identity = 1 << 30
 
     def __init__(self, address, index=0, hello=None, seconds=10):
+        Client.identity += 1
+        self.identity = Client.identity
         self.socket = socket.create_connection(host_and_port(address, index), timeout=seconds)
         self.number = 0
         self.received = b""
         if hello is None:
-            hello = greeting()
+            hello = greeting(number=self.identity)
         if hello:
             self.socket.sendall(hello)
 

@@ -267,6 +267,33 @@ static void blocks_in_random_pieces_land_in_order(void **state)
     assert_int_equal(world_walk_zone(&world, OWNER, SEGMENTS, next), BLOCKS);
 }
 
+/* Each frame would fit into the buffer, and its block not into the zone. */
+static void small_frames_that_find_the_zone_full_wait(void **state)
+{
+    enum { SMALL = 3 << 10, FITS = SEGMENT / SMALL, COUNT = FITS + 20 };
+
+    (void)state;
+    side_open_zone(&world, OWNER, 4, 1);
+    connect_other();
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const uint64_t at = (uint64_t)i * SMALL;
+
+        assert_int_equal(world_add_block(&world, OTHER, other, at, i, SMALL), 0);
+        assert_int_equal(fabric_rowan_post(other, i), 0);
+        fabric_flush(world.sides[OTHER].endpoint);
+        if (i % 50 == 0)
+            world_poll(&world);
+        while (fabric_rowan_room(other) == 0)
+            world_poll(&world);
+    }
+    world_wait(&world, OTHER, FABRIC_LANDED, FITS);
+    world_poll_times(&world, 300);
+    assert_int_equal(side_count(&world.sides[OTHER], FABRIC_LANDED), FITS);
+    assert_int_equal(fabric_zone_post(owner()->zone, SEGMENT, 1), 0);
+    world_wait(&world, OTHER, FABRIC_LANDED, COUNT);
+    assert_int_equal(world_walk_zone(&world, OWNER, 2, (uint32_t[SIDE_MAX]){0}), COUNT);
+}
+
 static void messages_cut_at_every_byte_arrive(void **state)
 {
     static uint8_t text[70000];
@@ -551,6 +578,7 @@ int main(void)
         CASE(blocks_that_come_byte_by_byte_land_with_room),
         CASE(blocks_that_come_byte_by_byte_land_in_the_last_segment),
         CASE(blocks_in_random_pieces_land_in_order),
+        CASE(small_frames_that_find_the_zone_full_wait),
         CASE(messages_cut_at_every_byte_arrive),
         CASE(a_greeting_cut_at_every_byte_is_answered),
         CASE(lengths_of_blocks_that_lie_end_the_connection),

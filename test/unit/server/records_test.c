@@ -93,6 +93,8 @@ static void a_scan_brings_records_in_any_order_and_twice(void **state)
     assert_int_equal(records_add(records, 7, 12, 212), 0);
     assert_int_equal(records_add(records, 7, 10, 210), 0);
     assert_int_equal(records_add(records, 7, 12, 212), 0);
+    /* An entry that a union left out, of an attempt before: the later one counts. */
+    assert_int_equal(records_add(records, 7, 12, 112), 0);
     assert_int_equal(records_add(records, 7, 11, 211), 0);
     assert_int_equal(records_count(records), 3);
     look_is(records, 7, 10, 9, RECORDS_DONE, 210);
@@ -198,6 +200,22 @@ static void in_the_usual_case_memory_stays_as_it_is(void **state)
     }
     assert_int_equal(records_count(records), CLIENTS * DEPTH);
     assert_true(most < 40 * 1024);
+}
+
+/* Wherever the number of records swings, it meets the end of a chunk once at most. */
+static void a_swing_by_one_record_does_not_allocate_each_time(void **state)
+{
+    struct records *records = *state;
+    for (uint32_t held = 1; held <= 600; held++) {
+        look_is(records, 7, held, 1, RECORDS_FRESH, 0);
+        look_is(records, 8, 2 * held, 2 * held, RECORDS_FRESH, 0);
+        records_lowest(records, 8, 2 * held + 1);
+        uint64_t bytes = records_bytes(records);
+        look_is(records, 8, 2 * held + 1, 2 * held + 1, RECORDS_FRESH, 0);
+        assert_int_equal(records_bytes(records), bytes);
+        records_lowest(records, 8, 2 * held + 2);
+        assert_int_equal(records_bytes(records), bytes);
+    }
 }
 
 static void a_client_that_never_has_its_answers_meets_a_bound(void **state)
@@ -423,6 +441,7 @@ int main(void)
         TEST(a_walk_tells_of_what_rose_since_the_last),
         TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new),
         TEST(in_the_usual_case_memory_stays_as_it_is),
+        TEST(a_swing_by_one_record_does_not_allocate_each_time),
         TEST(a_client_that_never_has_its_answers_meets_a_bound),
         TEST(ten_thousand_clients_are_known_and_forgotten),
         TEST(more_clients_than_there_is_room_for_are_refused_until_some_have_gone),

@@ -112,39 +112,72 @@ const char *stage_key_of(uint32_t shard)
     }
 }
 
-void stage_start(struct stage *stage, uint32_t block_limit)
+/* A server process on the stage's PM, up to its report to the CM. */
+static void start_server(struct stage *stage, uint32_t block_limit)
 {
-    const struct server_options options = {.server = 1,
-                                           .incarnation = 100,
-                                           .cm = "puppet:cm",
-                                           .address = "puppet:1",
-                                           .workers = 1,
-                                           .digests = 1,
-                                           .reactors = 1,
-                                           .landing_segments = 2};
+    struct server_options options = {.server = 1,
+                                     .incarnation = 100 * (uint64_t)++stage->starts,
+                                     .cm = "puppet:cm",
+                                     .address = "puppet:1",
+                                     .workers = 1,
+                                     .digests = 1,
+                                     .reactors = 1,
+                                     .landing_segments = 2};
 
-    *stage = (struct stage){.now_ns = NS_PER_S};
+    options.boot_id[0] = stage->boot;
     stage->fabric = puppet_create(block_limit);
-    stage->heap = heap_pm_create(128 << 20);
-    stage->pm_ops = *stage->heap->pm.ops;
-    stage->heap->pm.ops = &stage->pm_ops;
     assert_int_equal(
         server_create(&options, &stage->fabric->head, &stage->heap->pm, &stage->server), 0);
     stage_run(stage);
     puppet_connected(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), false);
     stage_run(stage);
+}
+
+void stage_start(struct stage *stage, uint32_t block_limit)
+{
+    *stage = (struct stage){.now_ns = NS_PER_S};
+    stage->heap = heap_pm_create(128 << 20);
+    stage->pm_ops = *stage->heap->pm.ops;
+    stage->heap->pm.ops = &stage->pm_ops;
+    start_server(stage, block_limit);
     stage->config = make_config(block_limit);
+}
+
+void stage_restart(struct stage *stage)
+{
+    struct cluster_config *config = cluster_copy(stage->config);
+
+    assert_non_null(config);
+    server_destroy(stage->server);
+    puppet_destroy(stage->fabric);
+    start_server(stage, config->block_limit);
+    config->term++;
+    config->members[0].incarnation = 100 * (uint64_t)stage->starts;
+    for (uint32_t i = 0; i < config->shard_count; i++)
+        config->shards[i].epoch++;
+    cluster_release(stage->config);
+    stage->config = config;
+}
+
+static void connect_peer(struct stage *stage)
+{
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    if (stage->peer)
+        puppet_connected(stage->peer, true);
+    stage_run(stage);
+}
+
+void stage_begin(struct stage *stage)
+{
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    connect_peer(stage);
 }
 
 void stage_open(struct stage *stage, uint32_t block_limit)
 {
     stage_start(stage, block_limit);
-    stage_configure(stage, stage->config);
-    stage_run(stage);
-    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
-    if (stage->peer)
-        puppet_connected(stage->peer, true);
-    stage_run(stage);
+    stage_begin(stage);
     stage->fabric->taken = stage->fabric->sent_count;
 }
 

@@ -22,6 +22,8 @@ struct stage {
     uint64_t now_ns;
     uint64_t wake_ns;             /* asked for in the last poll */
     uint32_t operations, clients; /* so far */
+    uint32_t starts;              /* of the server; its incarnation is 100 times this */
+    uint8_t boot;                 /* of its host */
 };
 
 enum { STAGE_WORKER = 0, STAGE_CONTROL = 1 };
@@ -34,6 +36,13 @@ void stage_start(struct stage *stage, uint32_t block_limit);
 /* Up to the first configuration, and the peer connected. */
 void stage_open(struct stage *stage, uint32_t block_limit);
 void stage_close(struct stage *stage);
+
+/* The end of the server, and the next one on the same PM, up to its report to the CM. The
+ * configuration that will come is that of a cold start: all epochs are higher by one. */
+void stage_restart(struct stage *stage);
+
+/* The configuration comes, and the peer is connected. */
+void stage_begin(struct stage *stage);
 
 /* Polls every role once, or until all are idle. */
 void stage_poll(struct stage *stage);

@@ -1,0 +1,264 @@
+/* A server's start on a PM with or without data: what it tells the CM, and what it writes when. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/cluster/control.h"
+#include "server/store.h"
+#include "stage.h"
+
+enum { LIMIT = 1024 };
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_start(stage, LIMIT);
+    *state = stage;
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    stage_close(*state);
+    free(*state);
+    return 0;
+}
+
+static Rowan__Join last_report(struct stage *stage)
+{
+    const struct puppet_conn *cm = puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+    const struct puppet_sent *sent;
+    Rowan__Join report = ROWAN__JOIN__INIT;
+
+    while ((sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != cm || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN)
+            report = *message->join;
+        control_free(message);
+    }
+    assert_true(report.server == 1);
+    return report;
+}
+
+static struct store_run last_run(struct stage *stage)
+{
+    struct store_run run = {.sequence = 0};
+    int error = store_read_run(&stage->heap->pm, &run);
+
+    assert_true(error == 0 || error == ROWAN_ENOTFOUND);
+    return run;
+}
+
+/* The backup has nothing, and nothing to say but that. */
+static void let_unions_end(struct stage *stage)
+{
+    const struct puppet_sent *sent;
+
+    stage_run(stage);
+    while ((sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+        Rowan__ControlMessage reply = ROWAN__CONTROL_MESSAGE__INIT;
+        Rowan__TailIs body = ROWAN__TAIL_IS__INIT;
+        uint8_t bytes[256];
+        uint32_t tag;
+
+        if (sent->conn != stage->peer || control_decode(sent->data, sent->bytes, &tag, &message))
+            continue;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL) {
+            body.shard = message->get_tail->shard;
+            body.epoch = message->get_tail->epoch;
+            body.commit = body.dense = message->get_tail->commit;
+            reply.body_case = ROWAN__CONTROL_MESSAGE__BODY_TAIL_IS;
+            reply.tail_is = &body;
+            puppet_message(stage->peer, bytes,
+                           (uint32_t)control_encode(tag, &reply, bytes, sizeof bytes), NULL, 0,
+                           NULL, 0);
+        }
+        control_free(message);
+        stage_land_all(stage);
+    }
+}
+
+static void an_empty_pm_is_reported_so_and_written_for_a_configuration_only(void **state)
+{
+    struct stage *stage = *state;
+    Rowan__Join report = last_report(stage);
+
+    assert_true(report.data_cluster == 0 && !report.doubtful);
+    assert_true(atomic_load(&stage->heap->stores) == 0);
+    stage_begin(stage);
+    assert_true(last_run(stage).sequence == 1 && last_run(stage).incarnation == 100);
+}
+
+static void a_restart_reports_its_data_and_writes_nothing_before_it_is_named(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_begin(stage);
+    stage_restart(stage);
+    Rowan__Join report = last_report(stage);
+
+    assert_true(report.data_cluster == 77 && report.incarnation == 200 && !report.doubtful);
+    uint64_t stores = atomic_load(&stage->heap->stores);
+
+    stage_run(stage);
+    assert_true(atomic_load(&stage->heap->stores) == stores);
+    assert_true(last_run(stage).incarnation == 100);
+    stage_begin(stage);
+    assert_true(last_run(stage).incarnation == 200);
+}
+
+static void the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it(void **state)
+{
+    struct stage *stage = *state;
+    const struct fabric_identity peer = {
+        .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
+
+    stage_begin(stage);
+    stage_restart(stage);
+    stage_hold_fences(stage, true);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_true(last_run(stage).incarnation == 100); /* the scan's fence is not done */
+    stage_hold_fences(stage, false);
+    /* One poll for each of the recovery's last steps. */
+    for (unsigned i = 0; i < 1000 && last_run(stage).incarnation == 100; i++)
+        stage_poll(stage);
+    assert_true(last_run(stage).incarnation == 200);
+    assert_false(stage->fabric->zone_is_open);
+    assert_null(puppet_accept(stage->fabric, STAGE_CONTROL, &peer));
+    stage_run(stage);
+    assert_true(stage->fabric->zone_is_open);
+    assert_non_null(puppet_accept(stage->fabric, STAGE_CONTROL, &peer));
+}
+
+/* The stage's PM promises no fences. */
+static void a_reboot_makes_data_doubtful_until_all_is_united(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_begin(stage);
+    stage->boot++;
+    stage_restart(stage);
+    assert_true(last_report(stage).doubtful);
+    stage_begin(stage);
+    assert_true(last_run(stage).incarnation == 200 && last_run(stage).doubtful);
+    /* It ends before the union does: no reboot, but the doubt is still there. */
+    stage_restart(stage);
+    assert_true(last_report(stage).doubtful);
+    stage_begin(stage);
+    let_unions_end(stage);
+    for (unsigned i = 0; i < 20; i++) {
+        stage->now_ns += 100 * NS_PER_MS;
+        stage_run(stage);
+    }
+    /* Shard 3 is led by the backup, which has not said that its union is over. */
+    assert_true(last_run(stage).doubtful);
+}
+
+static void the_doubt_ends_with_the_unions(void **state)
+{
+    struct stage *stage = *state;
+
+    /* Server 1 leads all that it holds. */
+    stage->config->shards[3].primary = 2;
+    stage->config->shards[3].backup_count = 0;
+    stage_begin(stage);
+    stage->boot++;
+    stage_restart(stage);
+    stage_begin(stage);
+    assert_true(last_run(stage).doubtful);
+    let_unions_end(stage);
+    for (unsigned i = 0; i < 20; i++) {
+        stage->now_ns += 100 * NS_PER_MS;
+        stage_run(stage);
+    }
+    assert_true(last_run(stage).incarnation == 200 && !last_run(stage).doubtful);
+    stage_restart(stage);
+    assert_false(last_report(stage).doubtful);
+}
+
+static void the_data_of_another_cluster_end_the_server(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_begin(stage);
+    stage_restart(stage);
+    stage->config->cluster++;
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_int_equal(server_error(stage->server), ROWAN_ECLUSTER);
+    assert_false(stage->fabric->zone_is_open);
+}
+
+static void a_replica_that_should_be_there_and_is_not_ends_the_server(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_begin(stage);
+    stage_restart(stage);
+    memset(stage->heap->pm.base + 8192, 0, 4096); /* the first rows of the replica table */
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_int_equal(server_error(stage->server), ROWAN_EDAMAGED);
+    assert_non_null(strstr(server_why(stage->server), "replica of shard 0"));
+}
+
+static void a_pm_that_is_not_this_servers_is_refused_at_once(void **state)
+{
+    struct stage *stage = *state;
+    struct server *other = NULL;
+    const struct server_options options = {.server = 2,
+                                           .incarnation = 1,
+                                           .cm = "puppet:cm",
+                                           .address = "puppet:9",
+                                           .workers = 1,
+                                           .digests = 1,
+                                           .reactors = 1,
+                                           .landing_segments = 2};
+
+    stage_begin(stage);
+    struct puppet_fabric *fabric = puppet_create(LIMIT);
+
+    assert_int_equal(server_create(&options, &fabric->head, &stage->heap->pm, &other),
+                     ROWAN_ECLUSTER);
+    stage->heap->pm.base[20] ^= 1;
+    assert_int_equal(server_create(&options, &fabric->head, &stage->heap->pm, &other),
+                     ROWAN_EDAMAGED);
+    stage->heap->pm.base[8] = 3;
+    assert_int_equal(server_create(&options, &fabric->head, &stage->heap->pm, &other),
+                     ROWAN_EFORMAT);
+    assert_null(other);
+    puppet_destroy(fabric);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(an_empty_pm_is_reported_so_and_written_for_a_configuration_only),
+        CASE(a_restart_reports_its_data_and_writes_nothing_before_it_is_named),
+        CASE(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it),
+        CASE(a_reboot_makes_data_doubtful_until_all_is_united),
+        CASE(the_doubt_ends_with_the_unions),
+        CASE(the_data_of_another_cluster_end_the_server),
+        CASE(a_replica_that_should_be_there_and_is_not_ends_the_server),
+        CASE(a_pm_that_is_not_this_servers_is_refused_at_once),
+    };
+    log_set_level(LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

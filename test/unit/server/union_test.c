@@ -1,0 +1,563 @@
+/* A server that starts again on its PM, and unites the replicas of the shards it leads. The test plays
+ * the CM, the backup (server 2) and a client. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/cluster/control.h"
+#include "common/entry/entry.h"
+#include "stage.h"
+
+enum { LIMIT = 1024, LED = 3 /* shards */ };
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_open(stage, LIMIT);
+    *state = stage;
+    return 0;
+}
+
+static int close_stage(void **state)
+{
+    stage_close(*state);
+    free(*state);
+    return 0;
+}
+
+/* A key of shard 0. */
+static const char *key_of(uint32_t number)
+{
+    static char key[32];
+
+    for (unsigned i = 0;; i++) {
+        int bytes = snprintf(key, sizeof key, "key-%u", i);
+
+        if (slot_of_key(key, (uint32_t)bytes) < 4096 && number-- == 0)
+            return key;
+    }
+}
+
+/* --- playing the backup --- */
+
+struct question {
+    uint32_t tag;
+    Rowan__GetTail body;
+};
+
+/* The next question of the server; false if there is none. */
+static bool next_question(struct stage *stage, struct question *question)
+{
+    const struct puppet_sent *sent;
+
+    while ((sent = puppet_take(stage->fabric))) {
+        Rowan__ControlMessage *message;
+
+        if (sent->conn != stage->peer ||
+            control_decode(sent->data, sent->bytes, &question->tag, &message))
+            continue;
+        bool found = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL;
+
+        if (found)
+            question->body = *message->get_tail;
+        control_free(message);
+        if (found)
+            return true;
+    }
+    return false;
+}
+
+static void send_to_worker(struct stage *stage, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    static uint8_t bytes[CONTROL_MAX_BYTES];
+    size_t count = control_encode(tag, message, bytes, sizeof bytes);
+
+    assert_true(count > 0);
+    puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_run(stage);
+}
+
+static void refuse(struct stage *stage, const struct question *question)
+{
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+
+    failure.error = ROWAN_EAGAIN;
+    failure.detail = (char *)(uintptr_t) "later";
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
+    message.failure = &failure;
+    send_to_worker(stage, question->tag, &message);
+}
+
+struct blocks {
+    ProtobufCBinaryData data[64];
+    uint32_t count;
+    uint8_t bytes[64][LIMIT];
+};
+
+static void answer(struct stage *stage, const struct question *question, uint64_t commit,
+                   uint64_t dense, const struct blocks *blocks, uint64_t cursor)
+{
+    Rowan__TailIs body = ROWAN__TAIL_IS__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+
+    body.shard = question->body.shard;
+    body.epoch = question->body.epoch;
+    body.commit = commit;
+    body.dense = dense;
+    body.cursor = cursor;
+    if (blocks) {
+        body.n_blocks = blocks->count;
+        body.blocks = (ProtobufCBinaryData *)(uintptr_t)blocks->data;
+    }
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_TAIL_IS;
+    message.tail_is = &body;
+    send_to_worker(stage, question->tag, &message);
+}
+
+/* All blocks of a put, as the backup has it. */
+static void add_entry(struct stage *stage, struct blocks *blocks, uint64_t version, const char *key,
+                      uint32_t value_bytes)
+{
+    static uint8_t value[50000];
+    const struct entry_format format = {.seed = cluster_seed(stage->config), .block_limit = LIMIT};
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = 0,
+                                  .version = version,
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = value_bytes,
+                                  .client_id = 99,
+                                  .operation = 7};
+
+    memset(value, 'v', sizeof value);
+    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, value_bytes);
+    for (uint32_t i = 0; i < header.blocks; i++) {
+        uint8_t *at = blocks->bytes[blocks->count];
+
+        header.block = (uint16_t)i;
+        blocks->data[blocks->count++] = (ProtobufCBinaryData){
+            .data = at, .len = entry_encode_block(&format, &header, key, value, at)};
+    }
+}
+
+/* The next question about shard 0; the other shards' unions come to their end. */
+static struct question of_shard_0(struct stage *stage)
+{
+    struct question question;
+
+    for (;;) {
+        assert_true(next_question(stage, &question));
+        if (question.body.shard == 0)
+            return question;
+        answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
+    }
+}
+
+/* Answers until shard 0 asks for its tail. */
+static struct question up_to_tails(struct stage *stage, uint64_t commit, uint64_t dense)
+{
+    for (;;) {
+        struct question question = of_shard_0(stage);
+
+        if (question.body.after != UINT64_MAX)
+            return question;
+        answer(stage, &question, commit, dense, NULL, 0);
+    }
+}
+
+/* The answer to a client's one request; questions to the backup stay to be taken. */
+static struct message_reply reply_to(struct stage *stage, const struct puppet_conn *client)
+{
+    uint32_t taken = stage->fabric->taken;
+
+    stage_run(stage);
+    for (;;) {
+        const struct puppet_sent *sent = puppet_take(stage->fabric);
+        struct message_reply reply;
+        const uint8_t *value;
+
+        assert_non_null(sent);
+        if (sent->conn == client && message_parse_reply(sent->data, sent->bytes, &reply, &value)) {
+            stage->fabric->taken = taken;
+            return reply;
+        }
+    }
+}
+
+/* What a get says. */
+static struct message_reply get(struct stage *stage, const char *key)
+{
+    struct puppet_conn *client = stage_client(stage);
+
+    stage_get(stage, client, key);
+    return reply_to(stage, client);
+}
+
+/* Puts that are in the log alone: their blocks never land at the backup. */
+static void put_some_and_die(struct stage *stage, uint32_t count)
+{
+    struct puppet_conn *client = stage_client(stage);
+
+    for (uint32_t i = 0; i < count; i++)
+        stage_put(stage, client, key_of(i));
+    stage_run(stage);
+    stage_restart(stage);
+}
+
+static void put_and_die(struct stage *stage)
+{
+    put_some_and_die(stage, 1);
+}
+
+/* --- tests --- */
+
+static void a_shard_is_busy_until_its_union_has_landed(void **state)
+{
+    struct stage *stage = *state;
+
+    put_and_die(stage);
+    stage_begin(stage);
+    assert_int_equal(get(stage, key_of(0)).status, ROWAN_EBUSY);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    assert_true(question.body.epoch == 2 && question.body.after == version_make(1, 0));
+    assert_int_equal(get(stage, key_of(0)).status, ROWAN_EBUSY);
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
+    /* It is on its way to the backup. */
+    assert_int_equal(get(stage, key_of(0)).status, ROWAN_EBUSY);
+    stage_land_all(stage);
+    struct message_reply reply = get(stage, key_of(0));
+
+    assert_int_equal(reply.status, 0);
+    assert_true(reply.version == version_make(1, 1));
+}
+
+static void the_highest_commit_version_and_the_lowest_dense_prefix_count(void **state)
+{
+    struct stage *stage = *state;
+
+    put_some_and_die(stage, 4);
+    stage_begin(stage);
+    struct question question = of_shard_0(stage);
+
+    assert_true(question.body.after == UINT64_MAX && question.body.commit == version_make(1, 0));
+    answer(stage, &question, version_make(1, 3), version_make(1, 0), NULL, 0);
+    question = of_shard_0(stage);
+    assert_true(question.body.after == UINT64_MAX && question.body.commit == version_make(1, 3));
+    answer(stage, &question, version_make(1, 3), version_make(1, 2), NULL, 0);
+    question = of_shard_0(stage);
+    assert_true(question.body.after == version_make(1, 2) &&
+                question.body.commit == version_make(1, 3));
+    answer(stage, &question, version_make(1, 3), version_make(1, 2), NULL, 0);
+    assert_int_equal(stage->peer->in_flight, 2);
+    stage_land_all(stage);
+    assert_int_equal(get(stage, key_of(3)).status, 0);
+}
+
+static void a_request_of_the_epoch_before_is_refused(void **state)
+{
+    struct stage *stage = *state;
+
+    put_and_die(stage);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
+    stage_land_all(stage);
+    struct puppet_conn *client = stage_client(stage);
+
+    stage->config->shards[0].epoch--;
+    stage_put(stage, client, key_of(0));
+    assert_int_equal(reply_to(stage, client).status, ROWAN_EEPOCH);
+    stage->config->shards[0].epoch++;
+    stage_put(stage, client, key_of(0));
+    stage_land_all(stage);
+}
+
+static void nothing_is_served_before_the_own_log_is_durable(void **state)
+{
+    struct stage *stage = *state;
+    struct blocks *blocks = calloc(1, sizeof *blocks);
+
+    put_and_die(stage);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    add_entry(stage, blocks, version_make(1, 2), key_of(1), 100);
+    stage_hold_fences(stage, true);
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), blocks, 0);
+    stage_land_all(stage);
+    assert_int_equal(get(stage, key_of(1)).status, ROWAN_EBUSY);
+    stage_hold_fences(stage, false);
+    stage_run(stage);
+    assert_int_equal(get(stage, key_of(1)).status, 0);
+    assert_int_equal(get(stage, key_of(0)).status, 0);
+    free(blocks);
+}
+
+static void a_backup_that_is_not_ready_is_asked_again(void **state)
+{
+    struct stage *stage = *state;
+    struct question question;
+
+    put_and_die(stage);
+    stage_begin(stage);
+    for (unsigned i = 0; i < LED; i++) {
+        assert_true(next_question(stage, &question));
+        refuse(stage, &question);
+    }
+    assert_false(next_question(stage, &question));
+    assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
+    stage->now_ns = stage->wake_ns;
+    stage_run(stage);
+    assert_true(next_question(stage, &question));
+}
+
+static void a_question_that_finds_no_room_is_asked_again(void **state)
+{
+    struct stage *stage = *state;
+    struct question question;
+
+    put_and_die(stage);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    stage->peer->room = 0;
+    puppet_connected(stage->peer, true);
+    stage_run(stage);
+    assert_false(next_question(stage, &question));
+    stage->peer->room = UINT32_MAX;
+    assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
+    stage->now_ns = stage->wake_ns;
+    stage_run(stage);
+    for (unsigned i = 0; i < LED; i++)
+        assert_true(next_question(stage, &question));
+}
+
+/* Half of a long entry has come when the connection breaks. */
+static void a_break_in_the_midst_of_a_tail_starts_it_again(void **state)
+{
+    struct stage *stage = *state;
+    struct blocks *all = calloc(1, sizeof *all), *half = calloc(1, sizeof *half);
+
+    put_and_die(stage);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    add_entry(stage, all, version_make(1, 2), key_of(1), 100);
+    add_entry(stage, all, version_make(1, 3), key_of(2), 5000);
+    *half = *all;
+    for (uint32_t i = 0; i < half->count; i++)
+        half->data[i].data = half->bytes[i];
+    half->count = 3;
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), half, 77);
+    assert_true(of_shard_0(stage).body.cursor == 77);
+    puppet_close(stage->peer, ROWAN_ECLOSED);
+    stage_run(stage);
+    stage->now_ns += NS_PER_S;
+    stage_run(stage);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    puppet_connected(stage->peer, true);
+    stage_run(stage);
+    question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+    assert_true(question.body.cursor == 0);
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), all, 0);
+    stage_land_all(stage);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct message_reply reply = get(stage, key_of(i));
+
+        assert_int_equal(reply.status, 0);
+        assert_true(reply.version == version_make(1, i + 1));
+    }
+    free(all);
+    free(half);
+}
+
+static void a_break_while_the_union_lands_sends_it_again(void **state)
+{
+    struct stage *stage = *state;
+
+    put_and_die(stage);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
+    puppet_close(stage->peer, ROWAN_ECLOSED);
+    stage_run(stage);
+    stage->now_ns += NS_PER_S;
+    stage_run(stage);
+    assert_int_equal(get(stage, key_of(0)).status, ROWAN_EBUSY);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    puppet_connected(stage->peer, true);
+    stage_run(stage);
+    assert_int_equal(get(stage, key_of(0)).status, ROWAN_EBUSY);
+    assert_true(stage->peer->in_flight > 0);
+    stage_land_all(stage);
+    assert_int_equal(get(stage, key_of(0)).status, 0);
+}
+
+/* What it has itself is not sent to it. */
+static void a_backup_is_sent_what_it_lacks_and_no_more(void **state)
+{
+    struct stage *stage = *state;
+    struct blocks *blocks = calloc(1, sizeof *blocks);
+
+    put_and_die(stage);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    add_entry(stage, blocks, version_make(1, 1), key_of(0), 5);
+    stage_land_all(stage);
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), blocks, 0);
+    assert_int_equal(stage->peer->in_flight, 0);
+    assert_int_equal(get(stage, key_of(0)).status, 0);
+    free(blocks);
+}
+
+static void garbage_of_a_backup_is_never_taken_in(void **state)
+{
+    struct stage *stage = *state;
+
+    put_and_die(stage);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    for (unsigned bad = 0; bad < 4; bad++) {
+        struct blocks *blocks = calloc(1, sizeof *blocks);
+
+        /* An entry of the epoch that begins; a flipped bit; a second block alone; one cut short. */
+        add_entry(stage, blocks, version_make(bad == 0 ? 2 : 1, 9), key_of(1),
+                  bad == 2 ? 2000 : 100);
+        if (bad == 1)
+            blocks->bytes[0][50] ^= 1;
+        else if (bad == 2)
+            memmove(&blocks->data[0], &blocks->data[1], sizeof blocks->data[0] * --blocks->count);
+        else if (bad == 3)
+            blocks->data[0].len -= 64;
+        answer(stage, &question, version_make(1, 0), version_make(1, 0), blocks, 0);
+        free(blocks);
+        assert_int_equal(get(stage, key_of(1)).status, ROWAN_EBUSY);
+        assert_true(stage->wake_ns <= stage->now_ns + 2 * NS_PER_S);
+        stage->now_ns += 2 * NS_PER_S;
+        stage_run(stage);
+        question = of_shard_0(stage);
+        assert_true(question.body.cursor == 0);
+    }
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
+    stage_land_all(stage);
+    assert_int_equal(get(stage, key_of(1)).status, ROWAN_ENOTFOUND);
+    assert_int_equal(get(stage, key_of(0)).status, 0);
+}
+
+static Rowan__ControlMessage *status_of(struct stage *stage)
+{
+    static uint8_t bytes[64];
+    struct puppet_conn *tool = stage_tool(stage);
+    Rowan__GetStatus ask = ROWAN__GET_STATUS__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT, *found;
+    uint32_t tag;
+
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
+    message.get_status = &ask;
+    uint32_t taken = stage->fabric->taken;
+
+    puppet_message(tool, bytes, (uint32_t)control_encode(5, &message, bytes, sizeof bytes), NULL, 0,
+                   NULL, 0);
+    stage_run(stage);
+    for (;;) {
+        const struct puppet_sent *sent = puppet_take(stage->fabric);
+
+        assert_non_null(sent);
+        if (sent->conn == tool && !control_decode(sent->data, sent->bytes, &tag, &found)) {
+            stage->fabric->taken = taken;
+            return found;
+        }
+    }
+}
+
+static void committed_versions_that_nobody_has_are_counted(void **state)
+{
+    struct stage *stage = *state;
+
+    put_and_die(stage);
+    stage_begin(stage);
+    Rowan__ControlMessage *status = status_of(stage);
+
+    assert_true(status->server_status->shards[0]->recovering);
+    control_free(status);
+    struct question question = up_to_tails(stage, version_make(1, 4), version_make(1, 4));
+
+    assert_true(question.body.commit == version_make(1, 4) &&
+                question.body.after == version_make(1, 1));
+    struct blocks *blocks = calloc(1, sizeof *blocks);
+
+    add_entry(stage, blocks, version_make(1, 3), key_of(1), 5);
+    answer(stage, &question, version_make(1, 4), version_make(1, 4), blocks, 0);
+    stage_land_all(stage);
+    status = status_of(stage);
+    assert_false(status->server_status->shards[0]->recovering);
+    assert_true(status->server_status->shards[0]->lost == 2);
+    control_free(status);
+    free(blocks);
+}
+
+static void a_retry_of_what_only_the_backup_had_is_told_its_version(void **state)
+{
+    struct stage *stage = *state;
+    struct blocks *blocks = calloc(1, sizeof *blocks);
+
+    put_and_die(stage);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    add_entry(stage, blocks, version_make(1, 2), key_of(1), 100);
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), blocks, 0);
+    stage_land_all(stage);
+    struct puppet_conn *client = stage_client_again(stage, 99);
+    const struct message_request request = {.type = MESSAGE_PUT,
+                                            .operation = 7,
+                                            .lowest_unanswered = 7,
+                                            .key_bytes = (uint16_t)strlen(key_of(1)),
+                                            .value_bytes = 5};
+
+    stage->fabric->taken = stage->fabric->sent_count;
+    stage_send(stage, client, &request, key_of(1), "value");
+    stage_run(stage);
+    struct message_reply reply = stage_reply(stage);
+
+    assert_int_equal(reply.status, 0);
+    assert_true(reply.version == version_make(1, 2));
+    free(blocks);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_shard_is_busy_until_its_union_has_landed),
+        CASE(the_highest_commit_version_and_the_lowest_dense_prefix_count),
+        CASE(a_request_of_the_epoch_before_is_refused),
+        CASE(nothing_is_served_before_the_own_log_is_durable),
+        CASE(a_backup_that_is_not_ready_is_asked_again),
+        CASE(a_question_that_finds_no_room_is_asked_again),
+        CASE(a_break_in_the_midst_of_a_tail_starts_it_again),
+        CASE(a_break_while_the_union_lands_sends_it_again),
+        CASE(a_backup_is_sent_what_it_lacks_and_no_more),
+        CASE(garbage_of_a_backup_is_never_taken_in),
+        CASE(committed_versions_that_nobody_has_are_counted),
+        CASE(a_retry_of_what_only_the_backup_had_is_told_its_version),
+    };
+    log_set_level(LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
