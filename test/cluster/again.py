@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-from harness import (DIVISOR, SOURCE, Cluster, environment, process, program, rowan_local, run,
+from harness import (DIVISOR, SOURCE, Cluster, ends_with_us, environment, process, program, rowan_local, run,
                      scratch, tap)  # fmt: skip
 
 SMALL = ("--pm-bytes", "128M", "--landing-segments", "4")
@@ -311,6 +311,8 @@ def a_cm_that_returns_alone_finds_its_servers_again_on_tcp():
 @tap.case
 def two_clusters_over_tcp_start_side_by_side():
     places = [os.path.join(scratch(), f"side-{number}") for number in (1, 2)]
+    for place in places:
+        ends_with_us(place)
     children = [
         subprocess.Popen([os.path.join(SOURCE, "tools", "rowan-local"), "start", "--dir", place, "--json",
                           "--fabric", "tcp", *SMALL], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -352,6 +354,7 @@ sys.exit(code)
 def start_on_taken_ports(name, times, which):
     place = os.path.join(scratch(), name)
     tools = os.path.join(SOURCE, "tools")
+    ends_with_us(place)
     script = TAKEN.format(tools=tools, times=times, which=which, place=place)
     return place, run([sys.executable, "-c", script], seconds=200)
 
