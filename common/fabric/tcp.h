@@ -148,6 +148,7 @@ struct tcp_endpoint {
     int epoll_fd;
     int timer_fd;
 
+    bool closing; /* the endpoint as a whole */
     bool armed;
     bool timer_on;      /* was set in this sleep */
     bool more_events;   /* the last look at the sockets did not see all */

@@ -16,6 +16,7 @@
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -119,10 +120,17 @@ void tcp_conn_opened(struct tcp_conn *conn)
     list_add(conn, LIST_ACTIVE);
 }
 
-static void drop_socket(struct tcp_socket *socket)
+/* A forked process may hold copies of the socket and of the epoll. As long as copies live a close
+ * tells the peer nothing and leaves the socket in the epoll: so both are done here. But not when the
+ * whole endpoint is closed: it is the other process that goes on with it then. */
+static void drop_socket(struct tcp_endpoint *endpoint, struct tcp_socket *socket)
 {
+    if (socket->fd >= 0 && !endpoint->closing) {
+        epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_DEL, socket->fd, NULL);
+        shutdown(socket->fd, SHUT_RDWR);
+    }
     if (socket->fd >= 0)
-        close(socket->fd); /* leaves the epoll, too: nobody holds a copy */
+        close(socket->fd);
     *socket = (struct tcp_socket){.fd = -1};
 }
 
@@ -130,8 +138,8 @@ static void drop_sockets(struct tcp_conn *conn)
 {
     leave_handshake(conn);
     landing_end(conn);
-    drop_socket(&conn->messages);
-    drop_socket(&conn->blocks);
+    drop_socket(conn->endpoint, &conn->messages);
+    drop_socket(conn->endpoint, &conn->blocks);
     list_remove(conn, LIST_BLOCKED);
     list_remove(conn, LIST_DIRTY);
     list_remove(conn, LIST_HUNGRY);

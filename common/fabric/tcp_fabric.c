@@ -153,6 +153,7 @@ static void tcp_endpoint_close(struct fabric_endpoint *base)
 {
     struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
 
+    endpoint->closing = true;
     for (struct tcp_conn *conn = endpoint->lists[LIST_ALL].first; conn;
          conn = conn->links[LIST_ALL].next)
         tcp_conn_bury(conn);

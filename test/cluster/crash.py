@@ -15,7 +15,7 @@ from harness import DIVISOR, Cluster, environment, program, run, tap
 from local import process
 from work import Counters, chosen_seed, counters_add_up
 
-ROUNDS = int(os.environ.get("ROWAN_CRASHES") or (3 if DIVISOR == 1 else 2))
+ROUNDS = int(os.environ.get("ROWAN_CRASHES") or 2)
 RECORDS = 50_000 // DIVISOR
 PM_BYTES = 512 + 128 * ROUNDS  # MiB: nothing is cleaned up, each round adds to it
 
@@ -54,7 +54,7 @@ def crash(cluster, acked, dice):
         tap.wait_until(lambda: os.path.getsize(acked) > before or load.poll() is not None, 30,
                        "an acknowledged write")  # fmt: skip
         tap.equal(load.poll(), None, "rowan-ycsb ended early")
-        time.sleep(dice.uniform(0.05, 0.6))  # somewhere in the middle
+        time.sleep(dice.uniform(0.05, 0.4))  # somewhere in the middle
         kill_all(cluster, dice)
     finally:
         load.kill()

@@ -67,13 +67,21 @@ def sockets_of(pid):
     return found
 
 
-def table(pid, name):
-    """Rows of /proc/PID/net/NAME, which shows the process's own network namespace."""
-    try:
-        with open(f"/proc/{pid}/net/{name}", encoding="ascii", errors="replace") as file:
-            return [line.split() for line in file.readlines()[1:]]
-    except OSError:
-        return []
+class Tables:
+    """Rows of /proc/PID/net/NAME, which shows the process's own network namespace; each read once."""
+
+    def __init__(self):
+        self.rows = {}
+
+    def read(self, pid, name):
+        try:
+            key = os.readlink(f"/proc/{pid}/ns/net"), name
+            if key not in self.rows:
+                with open(f"/proc/{pid}/net/{name}", encoding="ascii", errors="replace") as file:
+                    self.rows[key] = [line.split() for line in file.readlines()[1:]]
+            return self.rows[key]
+        except OSError:
+            return []
 
 
 class Connection:
@@ -97,9 +105,9 @@ class Connection:
         return True
 
 
-def unix_connections(pid, sockets):
+def unix_connections(pid, sockets, tables):
     """(connection, process of the other side) of connected unix sockets."""
-    for row in table(pid, "unix"):
+    for row in tables.read(pid, "unix"):
         inode = int(row[6])
         if inode not in sockets or int(row[5], 16) != UNIX_CONNECTED:
             continue
@@ -116,23 +124,23 @@ def unix_connections(pid, sockets):
             yield Connection(pid, sockets[inode], inode), struct.unpack("iII", found)[0]
 
 
-def tcp_connections(pid, sockets):
+def tcp_connections(pid, sockets, tables):
     """(connection, local address, remote address) of established tcp sockets."""
     for name in ("tcp", "tcp6"):
-        for row in table(pid, name):
+        for row in tables.read(pid, name):
             if int(row[3], 16) == TCP_ESTABLISHED and int(row[9]) in sockets:
                 yield Connection(pid, sockets[int(row[9])], int(row[9])), row[1], row[2]
 
 
 def connections(pids):
     """(connection, its process, the other process) between these processes, from both sides."""
-    found, ends, waiting = [], {}, []
+    found, ends, waiting, tables = [], {}, [], Tables()
     for pid in pids:
         sockets = sockets_of(pid)
-        for connection, other in unix_connections(pid, sockets):
+        for connection, other in unix_connections(pid, sockets, tables):
             if other in pids and other != pid:
                 found.append((connection, pid, other))
-        for connection, local, remote in tcp_connections(pid, sockets):
+        for connection, local, remote in tcp_connections(pid, sockets, tables):
             ends[local, remote] = pid
             waiting.append((connection, local, remote))
     for connection, local, remote in waiting:
