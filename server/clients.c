@@ -26,8 +26,13 @@ static int open_seat(struct clients *clients, uint32_t client, struct clients_se
     ASSERT(client);
     if (clients_full(clients))
         return ROWAN_ETOOMANY;
-    *out = (struct clients_seat *)records_table_take(&clients->seats, client, 0);
-    return *out ? 0 : ROWAN_ENOMEM;
+    struct clients_seat *seat =
+        (struct clients_seat *)records_table_take(&clients->seats, client, 0);
+    if (!seat)
+        return ROWAN_ENOMEM;
+    *seat = (struct clients_seat){.item = seat->item};
+    *out = seat;
+    return 0;
 }
 
 static void idle_push(struct clients *clients, struct clients_seat *seat, uint64_t now_ns)

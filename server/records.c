@@ -37,7 +37,8 @@ _Static_assert(sizeof(struct records_client) == 64, "the memory that the header 
 struct records_inside {
     struct records_table clients, records;
     struct records_client *changed;
-    uint64_t count; /* records with a version */
+    struct records_client *last; /* found: requests of one client come in batches; or NULL */
+    uint64_t count;              /* records with a version */
     uint32_t gone;
 };
 
@@ -99,6 +100,8 @@ static void drop_gone(struct records_inside *inside, struct records_client *clie
     ASSERT(client->gone && !client->oldest);
     unmark_changed(inside, client);
     inside->gone--;
+    if (inside->last == client)
+        inside->last = NULL;
     records_table_give(&inside->clients, &client->item);
 }
 
@@ -120,7 +123,9 @@ static void make_room_for_client(struct records_inside *inside)
 
 static int open_client(struct records_inside *inside, uint32_t number, struct records_client **out)
 {
-    struct records_client *client = find_client(inside, number);
+    struct records_client *client = inside->last;
+    if (!client || client->item.client != number)
+        client = find_client(inside, number);
     if (!client) {
         if (inside->clients.count >= RECORDS_MAX_CLIENTS)
             make_room_for_client(inside);
@@ -129,11 +134,13 @@ static int open_client(struct records_inside *inside, uint32_t number, struct re
         client = (struct records_client *)records_table_take(&inside->clients, number, 0);
         if (!client)
             return ROWAN_ENOMEM;
+        *client = (struct records_client){.item = client->item};
     } else if (client->gone) {
         client->gone = false;
         client->lowest = client->highest = 0;
         inside->gone--;
     }
+    inside->last = client;
     *out = client;
     return 0;
 }
@@ -174,6 +181,8 @@ static int open_record(struct records_inside *inside, struct records_client *cli
         (struct record *)records_table_take(&inside->records, client->item.client, operation);
     if (!record)
         return ROWAN_ENOMEM;
+    record->younger = NULL;
+    record->version = 0;
     if (client->youngest)
         client->youngest->younger = record;
     else

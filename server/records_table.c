@@ -11,7 +11,6 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 
@@ -191,7 +190,6 @@ struct records_item *records_table_take(struct records_table *table, uint32_t cl
         chunk_unlink(&table->with_room, chunk);
         chunk_link(&table->full, chunk);
     }
-    memset(item, 0, table->item_bytes);
     item->client = client;
     item->operation = operation;
     struct records_item **bucket = records_bucket(table, client, operation);

@@ -45,7 +45,7 @@ struct records_table {
 void records_table_init(struct records_table *table, uint32_t item_bytes);
 void records_table_fini(struct records_table *table);
 
-/* A new item with this key, zero behind it; there was none. NULL: no memory. */
+/* A new item with this key, what is behind it undefined; there was none. NULL: no memory. */
 struct records_item *records_table_take(struct records_table *table, uint32_t client,
                                         uint32_t operation);
 void records_table_give(struct records_table *table, struct records_item *item);

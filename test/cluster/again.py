@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-from harness import (DIVISOR, SOURCE, Cluster, environment, process, program, rowan_local, run,
+from harness import (DIVISOR, SOURCE, Cluster, ends_with_us, environment, process, program, rowan_local, run,
                      scratch, tap)  # fmt: skip
 
 SMALL = ("--pm-bytes", "128M", "--landing-segments", "4")
@@ -89,6 +89,11 @@ def epochs(cluster):
     return [shard["epoch"] for shard in cluster.shards()]
 
 
+def address_of_cm(cluster):
+    with open(os.path.join(cluster.directory, "cm"), encoding="utf-8") as file:
+        return file.read()
+
+
 def goes_on(fabric):
     cluster = Cluster("again-" + fabric, "--fabric", fabric, *SMALL)
     fill(cluster)
@@ -100,9 +105,10 @@ def goes_on(fabric):
     tap.equal(set(epochs(cluster)), {2})
 
     cluster.ok("put", "key-0", "back")
+    address = address_of_cm(cluster)
     kill_all(cluster)
-    tap.check(os.path.exists(os.path.join(cluster.directory, "cm")))
     start_again(cluster)
+    tap.equal(address_of_cm(cluster), address)  # where clients that outlived it look for it
     tap.equal(cluster.ok("get", "key-0").out.strip(), "back")
     cluster.ok("del", "key-0")
     check(cluster)
@@ -165,6 +171,8 @@ def nothing_is_started_beside_a_part_of_a_cluster_that_still_runs():
     cluster = Cluster("partly", *SMALL)
     cluster.ok("put", "key", "value")
     kill_all(cluster, spared=("s2",))
+    cluster.signal("s2", signal.SIGSTOP)  # it would go on writing its log
+    tap.wait_until(lambda: cluster.processes()["s2"].state() == "stopped", 10, "s2 stands still")
     refused(cluster, (), "a part of the cluster", "(s2)", "rowan-local stop")
     tap.equal(rowan_local("stop", "--dir", cluster.directory).code, 0)
     start_again(cluster)
@@ -303,6 +311,8 @@ def a_cm_that_returns_alone_finds_its_servers_again_on_tcp():
 @tap.case
 def two_clusters_over_tcp_start_side_by_side():
     places = [os.path.join(scratch(), f"side-{number}") for number in (1, 2)]
+    for place in places:
+        ends_with_us(place)
     children = [
         subprocess.Popen([os.path.join(SOURCE, "tools", "rowan-local"), "start", "--dir", place, "--json",
                           "--fabric", "tcp", *SMALL], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -344,6 +354,7 @@ sys.exit(code)
 def start_on_taken_ports(name, times, which):
     place = os.path.join(scratch(), name)
     tools = os.path.join(SOURCE, "tools")
+    ends_with_us(place)
     script = TAKEN.format(tools=tools, times=times, which=which, place=place)
     return place, run([sys.executable, "-c", script], seconds=200)
 

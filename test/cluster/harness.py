@@ -95,7 +95,7 @@ def rowan_local(*arguments, **more):
 # --- the scratch directory, and what must not outlive a test ---
 
 _scratch = None
-_clusters = []
+_directories = []  # of clusters
 
 
 def scratch():
@@ -111,10 +111,15 @@ def scratch():
     return _scratch
 
 
+def ends_with_us(directory):
+    """A cluster there must not outlive the test."""
+    _directories.append(directory)
+
+
 def clean_up():
     """At once: meson gives half a second between SIGTERM and SIGKILL."""
-    for cluster in _clusters:
-        for one in process.load(cluster.directory):
+    for directory in _directories:
+        for one in process.load(directory):
             handle = process.Handle(one)
             handle.send(signal.SIGKILL)
             handle.ended(5)
@@ -128,7 +133,7 @@ class Cluster:
     def __init__(self, name, *options):
         self.directory = os.path.join(scratch(), name)
         self.options = options
-        _clusters.append(self)
+        ends_with_us(self.directory)
         done = rowan_local("start", "--dir", self.directory, *options, seconds=200)
         tap.equal(done.code, 0, "rowan-local start:", done.both)
 

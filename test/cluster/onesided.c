@@ -13,7 +13,7 @@
 #include "client/rowan.h"
 #include "common/cluster/slot.h"
 
-enum { DEPTH = 256, VALUE_BYTES = 43, TIMEOUT_MS = 120000, WARM_UP = 64 };
+enum { DEPTH = 256, VALUE_BYTES = 43, TIMEOUT_MS = 60000, WARM_UP = 64 };
 
 struct counts {
     unsigned long acknowledged, failed;

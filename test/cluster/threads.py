@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Servers with two workers and two digests on four threads: what ThreadSanitizer looks at."""
+"""Servers with two workers and two digests on four threads, on each fabric: what ThreadSanitizer looks
+at."""
 
 import sys
 import threading
@@ -8,33 +9,32 @@ from harness import DIVISOR, Cluster, tap
 
 RECORDS = 200_000 // DIVISOR
 OPERATIONS = 200_000 // DIVISOR
+clusters = {}
 
 
 def before():
-    global cluster
-    cluster = Cluster("threads", "--pm-bytes", "512M", "--workers", "2", "--digests", "2",
-                      "--reactors", "4", "--shards", "12", "--landing-segments", "8")  # fmt: skip
+    for fabric in ("shm", "tcp"):
+        clusters[fabric] = Cluster(
+            "threads-" + fabric, "--fabric", fabric, "--pm-bytes", "512M", "--workers", "2",
+            "--digests", "2", "--reactors", "4", "--shards", "12", "--landing-segments", "8",
+        )  # fmt: skip
 
 
-@tap.case
-def every_worker_owns_shards():
+def every_worker_owns_shards(cluster):
     owners = {(shard["primary"], shard["worker"]) for shard in cluster.shards()}
     tap.equal(owners, {(server, worker) for server in (1, 2, 3) for worker in (0, 1)})
 
 
-@tap.case
-def a_load_and_a_mixed_workload_have_no_errors():
+def a_load_and_a_mixed_workload_have_no_errors(cluster):
     cluster.ycsb("load", RECORDS)
     cluster.ycsb("a", RECORDS, "--operations", OPERATIONS)
 
 
-@tap.case
-def verify_is_equal_after_them():
+def verify_is_equal_after_them(cluster):
     tap.equal(cluster.ok("--json", "verify", seconds=300).json()["objects"], RECORDS)
 
 
-@tap.case
-def status_answers_while_writes_go_on():
+def status_answers_while_writes_go_on(cluster):
     failures = []
 
     def work():
@@ -52,10 +52,24 @@ def status_answers_while_writes_go_on():
     tap.equal(cluster.ok("--json", "verify", seconds=300).json()["objects"], RECORDS)
 
 
-@tap.case
-def the_cluster_stops_cleanly_and_its_logs_hold_no_report():
+def the_cluster_stops_cleanly_and_its_logs_hold_no_report(cluster):
     cluster.stop()
 
+
+for _fabric in ("shm", "tcp"):
+    for _case in (
+        every_worker_owns_shards,
+        a_load_and_a_mixed_workload_have_no_errors,
+        verify_is_equal_after_them,
+        status_answers_while_writes_go_on,
+        the_cluster_stops_cleanly_and_its_logs_hold_no_report,
+    ):
+
+        def _run(case=_case, fabric=_fabric):
+            case(clusters[fabric])
+
+        _run.__name__ = f"{_case.__name__}_on_{_fabric}"
+        tap.case(_run)
 
 if __name__ == "__main__":
     sys.exit(tap.main(before))

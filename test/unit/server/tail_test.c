@@ -123,6 +123,27 @@ static void a_cleared_tail_may_be_filled_again(void **state)
     tail_clear(&tail);
 }
 
+static void two_tails_become_one(void **state)
+{
+    (void)state;
+    struct tail tail = {0}, more = {0};
+    for (uint64_t version = 2; version <= 8; version += 2)
+        add(&tail, version);
+    tail_drop(&tail, 2);
+    tail_sort(&tail);
+    for (uint64_t version = 1; version <= 200; version += 3)
+        add(&more, version);
+    assert_int_equal(tail_merge(&tail, &more), 0);
+    assert_true(more.count == 0 && more.items == NULL);
+    assert_int_equal(tail.count, 68); /* 4, 7, ... 199, and 6 and 8 */
+    for (uint32_t i = 1; i < tail.count; i++)
+        assert_true(tail.items[i - 1].version < tail.items[i].version);
+    assert_true(tail.items[0].version == 4 && tail.items[67].version == 199);
+    assert_int_equal(tail_merge(&tail, &more), 0);
+    assert_int_equal(tail.count, 68);
+    tail_clear(&tail);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +154,7 @@ int main(void)
         cmocka_unit_test(a_tail_that_is_dropped_from_stays_small),
         cmocka_unit_test(a_tail_from_which_nothing_is_dropped_keeps_all),
         cmocka_unit_test(a_cleared_tail_may_be_filled_again),
+        cmocka_unit_test(two_tails_become_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,6 +150,7 @@ static void any_shape_survives_crashes(void **state)
             .workers = 1 + (uint32_t)random_below(&random, 3),
             .digests = 1 + (uint32_t)random_below(&random, 2),
             .clients = 1 + (uint32_t)random_below(&random, 3),
+            .max_messages = random_below(&random, 2) ? 3 : 0,
             .landing_segments = 2 + (uint32_t)random_below(&random, 3),
             .block_limit = limits[random_below(&random, 4)],
             .max_delay_ns = random_below(&random, 200) * NS_PER_US,
