@@ -245,7 +245,7 @@ def before():
     # Freed memory that ASan keeps to find late uses, 256 MiB by default, would hide a leak.
     os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=8"
     cluster = Cluster("mangled", "--pm-bytes", "1G", "--fabric", "tcp")
-    counters = Counters(cluster, "beside")
+    counters = Counters(cluster, "beside", pause_us=5000)
     counters.wait_for_progress()
 
 
