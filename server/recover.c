@@ -261,13 +261,14 @@ static void take_commit(struct recover *recover, const struct commit_shard *row)
     drop_settled(recover, shard);
 }
 
-/* The lowest unanswered number of a client is one for all shards. */
+/* The lowest unanswered number of a client is one for all shards, also if another worker or server
+ * wrote it. */
 static void take_lowest(struct recover *recover, const struct commit_client *row)
 {
     for (uint32_t i = 0; i < recover->shard_count; i++) {
         struct shard_state *shard = recover->shards[i].state;
         if (shard->primary)
-            records_lowest(&shard->records, row->client, row->lowest);
+            records_found_lowest(&shard->records, row->client, row->lowest);
     }
 }
 
