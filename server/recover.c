@@ -98,6 +98,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     recover->shard_count++;
     recover->by_id[row->id] = shard;
     shard->state->first_epoch = first;
+    shard->state->doubtful = recover->doubtful;
     dense_init(&shard->state->dense, version_make(first, 0));
     atomic_init(&shard->state->commit, version_make(first, 0));
     atomic_init(&shard->state->recovering, shard->state->primary && row->epoch > 1);
