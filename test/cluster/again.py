@@ -204,6 +204,23 @@ def a_missing_part_is_named_and_a_lost_replica_can_be_given_up():
 
 
 @tap.case
+def a_lost_configuration_is_told_in_a_whole_sentence_and_can_be_restored():
+    cluster = Cluster("forgotten", *SMALL)
+    cluster.ok("put", "key", "value")
+    cluster.stop()
+    value = os.path.join(cluster.directory, "coord", "value")
+    os.rename(value, os.path.join(scratch(), "aside"))
+    done = rowan_local("start", "--dir", cluster.directory)
+    tap.equal(done.code, 1, done.both)
+    tap.contains(done.err, "the configuration manager knows no cluster: restore its coordination directory")
+    tap.contains(done.err, "not a member of this cluster (log: ")  # the end
+    os.rename(os.path.join(scratch(), "aside"), value)
+    start_again(cluster)
+    tap.equal(cluster.ok("get", "key").out.strip(), "value")
+    cluster.stop()
+
+
+@tap.case
 def the_data_of_another_cluster_is_refused_with_both_names_and_kept():
     clusters = [Cluster("mine", *SMALL), Cluster("theirs", *SMALL)]
     names = [one.ok("--json", "status").json()["cluster"] for one in clusters]
