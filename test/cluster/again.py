@@ -203,6 +203,11 @@ def a_missing_part_is_named_and_a_lost_replica_can_be_given_up():
     cluster.stop()
 
 
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 @tap.case
 def a_lost_configuration_is_told_in_a_whole_sentence_and_can_be_restored():
     cluster = Cluster("forgotten", *SMALL)
@@ -215,6 +220,33 @@ def a_lost_configuration_is_told_in_a_whole_sentence_and_can_be_restored():
     tap.contains(done.err, "the configuration manager knows no cluster: restore its coordination directory")
     tap.contains(done.err, "not a member of this cluster (log: ")  # the end
     os.rename(os.path.join(scratch(), "aside"), value)
+    start_again(cluster)
+    tap.equal(cluster.ok("get", "key").out.strip(), "value")
+    cluster.stop()
+
+
+@tap.case
+def records_that_are_damaged_are_named_and_nothing_is_touched():
+    cluster = Cluster("damaged", *SMALL)
+    cluster.ok("put", "key", "value")
+    kill_all(cluster)
+    path = os.path.join(cluster.directory, "run", "processes.json")
+    for text in ("", '[{"name": "cm"}]', "{}", "7", '[{"name": "x", "pid": 1, "start": 1, "address": ""}]'):
+        write(path, text)
+        refused(cluster, (), path, "is damaged")
+    os.unlink(path)
+
+    path = os.path.join(cluster.directory, "cluster.json")
+    with open(path, encoding="utf-8") as file:
+        whole = file.read()
+    for text in ("", whole[:60], "[]"):
+        write(path, text)
+        refused(cluster, (), path, "is damaged")
+    for name, value in (("servers", None), ("replicas", "3"), ("durability", "some"), ("workers", -1),
+                        ("fabric", ["shm"]), ("pm", 1), ("port", True)):  # fmt: skip
+        write(path, json.dumps(json.loads(whole) | {name: value}))
+        refused(cluster, (), path, "is damaged", name)
+    write(path, whole)
     start_again(cluster)
     tap.equal(cluster.ok("get", "key").out.strip(), "value")
     cluster.stop()
