@@ -148,6 +148,18 @@ def fabric_durability_and_roles_may_change_between_runs():
 
 
 @tap.case
+def a_run_that_does_not_fence_is_on_the_medium_as_such_before_it_serves():
+    cluster = Cluster("weaker", *SMALL, "--durability", "fence")
+    cluster.ok("put", "key", "value")
+    cluster.stop()
+    for durability, syncs in (("none", 1), ("none", 0)):  # the second has nothing to take back
+        start_again(cluster, "--durability", durability)
+        found = cluster.ok("--json", "status").json()["servers"]
+        tap.equal([server["syncs"] for server in found], [syncs] * 3)
+        cluster.stop()
+
+
+@tap.case
 def what_the_data_is_made_of_cannot_change():
     cluster = Cluster("kept", *SMALL)
     cluster.ok("put", "key", "value")
