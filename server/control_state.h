@@ -59,6 +59,7 @@ struct control {
     bool joined; /* by this connection: the CM sent a configuration */
     uint64_t join_again_ns;
     uint64_t cm_retry_ns;
+    int cm_error;                  /* the last that was logged; 0: none since it was connected */
     struct cluster_config *config; /* NULL: none yet */
     struct cluster_config *coming; /* the first one, while the server is opening */
 
@@ -68,6 +69,7 @@ struct control {
     struct store_format format;
     struct recover *recover;
     struct pm_ticket run_ticket;
+    bool run_synced;             /* by pm_sync_start */
     struct shard_state **shards; /* by position in the first configuration; NULL: not here */
 
     /* control_zone.c */
