@@ -18,7 +18,7 @@
 #include "server/worker.h"
 
 enum {
-    WORKER_EVENTS = 32,     /* requests taken in one poll */
+    WORKER_EVENTS = 128,    /* requests taken in one poll */
     WORKER_HELD = 16384,    /* requests whose answer found no room: more than one connection's */
     WORKER_WASTE = 1 << 20, /* bytes of answers put together in a poll to find that none has room */
     WORKER_FENCES = 1024,   /* local fences outstanding */
