@@ -95,17 +95,30 @@ int clients_note(struct clients *clients, uint32_t client, uint64_t now_ns)
     return error;
 }
 
+/* False: not yet. */
+static bool is_over(struct clients *clients, const struct clients_seat *seat, uint64_t now_ns,
+                    uint64_t *wake_ns)
+{
+    uint64_t over_ns = seat->left_ns + CLIENTS_KEEP_NS, next_ns = over_ns;
+    if (now_ns < over_ns) {
+        clients->over_ns = 0;
+    } else {
+        if (clients->over_ns < over_ns)
+            clients->over_ns = now_ns;
+        next_ns = clients->over_ns + CLIENTS_GRACE_NS;
+    }
+    if (now_ns < next_ns && next_ns < *wake_ns)
+        *wake_ns = next_ns;
+    return now_ns >= next_ns;
+}
+
 uint32_t clients_forget(struct clients *clients, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct clients_seat *seat = clients->first;
     if (!seat)
+        clients->over_ns = 0;
+    if (!seat || !is_over(clients, seat, now_ns, wake_ns))
         return 0;
-    uint64_t over_ns = seat->left_ns + CLIENTS_KEEP_NS;
-    if (now_ns < over_ns) {
-        if (over_ns < *wake_ns)
-            *wake_ns = over_ns;
-        return 0;
-    }
     uint32_t client = seat->item.client;
     idle_remove(clients, seat);
     records_table_give(&clients->seats, &seat->item);

@@ -15,7 +15,8 @@
 
 enum { CLIENTS_MAX = 1 << 17 };
 
-#define CLIENTS_KEEP_NS (120 * NS_PER_S)
+#define CLIENTS_KEEP_NS  (120 * NS_PER_S)
+#define CLIENTS_GRACE_NS NS_PER_S /* see clients_forget */
 
 struct client_link;
 
@@ -29,6 +30,7 @@ struct clients_seat {
 struct clients {
     struct records_table seats;
     struct clients_seat *first, *last; /* without connection */
+    uint64_t over_ns;                  /* when somebody's time was found to be over; 0: nobody's */
 };
 
 void clients_init(struct clients *clients);
@@ -57,8 +59,9 @@ void clients_leave(struct clients *clients, uint32_t client, const struct client
  * Errors: as clients_enter. */
 int clients_note(struct clients *clients, uint32_t client, uint64_t now_ns);
 
-/* A client whose time is over, which is not known any more; 0: none, and *wake_ns is lowered to when
- * there is one. */
+/* A client whose time was found to be over CLIENTS_GRACE_NS ago, which is not known any more; 0: none,
+ * and *wake_ns is lowered to when there is one. By then a worker that was stopped for all that time
+ * has seen the connections that were made meanwhile, and what a client asked on them again. */
 uint32_t clients_forget(struct clients *clients, uint64_t now_ns, uint64_t *wake_ns);
 
 #endif

@@ -21,7 +21,7 @@ struct server_common {
 
     _Atomic bool full; /* this server's PM takes no more writes; set by the control role */
     _Atomic int error; /* the first that ends the server; see server_fail */
-    char why[200];     /* its sentence, complete once `failed` was called */
+    char why[512]; /* its sentence, the CM's at the longest; complete once `failed` was called */
     void (*failed)(void *context);
     void *failed_context;
 };

@@ -206,9 +206,11 @@ void control_admin_message(struct control *control, struct link *link, uint32_t 
         send_status(control, link, tag);
         return;
     }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL)
-        error = control_tail_ask(control, link, tag, message->get_tail);
-    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST)
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL) {
+        control_tail_ask(control, link, tag, message->get_tail);
+        return;
+    }
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST)
         error = start_digest(control, link, tag, message->get_digest->shard);
     if (error)
         send_failure(link, tag, error);

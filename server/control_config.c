@@ -58,6 +58,14 @@ static void repeat_join(struct control *control, uint64_t *wake_ns)
         *wake_ns = control->join_again_ns;
 }
 
+/* Tried ten times a second: told once, until there is a connection or another reason. */
+static void log_trouble(struct control *control, const char *event, int error)
+{
+    if (control->cm_error != error)
+        log_event(LOG_WARN, event, "error=%s address=%s", error_name(error), control->cm);
+    control->cm_error = error;
+}
+
 static void connect_to_cm(struct control *control, uint64_t *wake_ns)
 {
     if (control->cm_conn)
@@ -74,7 +82,12 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
         if (!error)
             return;
         control->cm_conn = NULL;
-        log_event(LOG_WARN, "cm_connect_failed", "error=%s", error_name(error));
+        if (error == ROWAN_EINVALID && !control->config && !control->coming) {
+            char why[CLUSTER_MAX_ADDRESS_BYTES + 64];
+            snprintf(why, sizeof why, "cannot use the CM's address %s", control->cm);
+            server_fail(control->common, error, why);
+        }
+        log_trouble(control, "cm_connect_failed", error);
         control->cm_retry_ns = control->now_ns + CONTROL_CM_RETRY_NS;
     }
     if (control->cm_retry_ns < *wake_ns)
@@ -188,11 +201,11 @@ void control_config_event(struct control *control, const struct fabric_event *ev
     if (event->kind == FABRIC_CONNECTED) {
         control->cm_connected = true;
         control->joined = false;
+        control->cm_error = 0;
         log_event(LOG_INFO, "cm_connected", "address=%s", control->cm);
         join(control);
     } else if (event->kind == FABRIC_CLOSED) {
-        if (control->cm_connected || event->error != ROWAN_EUNREACHABLE)
-            log_event(LOG_WARN, "cm_lost", "error=%s", error_name(event->error));
+        log_trouble(control, control->cm_connected ? "cm_lost" : "cm_connect_failed", event->error);
         control->cm_connected = false;
         control->cm_conn = NULL;
         control->cm_retry_ns = control->now_ns + CONTROL_CM_RETRY_NS;

@@ -125,9 +125,14 @@ static int write_run(struct control *control)
     struct store_run run = {.incarnation = control->common->incarnation,
                             .durability = pm->durability,
                             .doubtful = control->data.doubtful};
+    struct store_run last;
+    bool weaker =
+        pm->durability != PM_FENCE && store_read_run(pm, &last) == 0 && last.durability == PM_FENCE;
     memcpy(run.boot_id, control->options.boot_id, sizeof run.boot_id);
     int error = store_run_write(pm, &run);
-    control->run_ticket = pm_fence_start(pm);
+    /* A power loss must not find the record of a run that fenced beside the data of this one. */
+    control->run_ticket = weaker ? pm_sync_start(pm) : pm_fence_start(pm);
+    control->run_synced = weaker;
     return error;
 }
 
@@ -222,7 +227,8 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
             start_run(control);
         break;
     case OPENING_RUN:
-        done = pm_fence_done(control->common->pm, control->run_ticket);
+        done = control->run_synced ? pm_sync_done(control->common->pm, control->run_ticket)
+                                   : pm_fence_done(control->common->pm, control->run_ticket);
         if (done == 1)
             serve(control);
         break;

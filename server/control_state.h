@@ -15,6 +15,7 @@ enum {
     CONTROL_MAX_LINKS = 4096,
     CONTROL_MAX_JOBS = 64,
     CONTROL_MAX_TAILS = 64,
+    CONTROL_MAX_REFUSED = 32,   /* of a link; a worker asks for fewer shards at a time */
     CONTROL_REPLY_BYTES = 4096, /* of replies without lists */
 };
 
@@ -28,6 +29,8 @@ struct link {
     uint32_t server, worker; /* whose, if it is a peer's */
     bool told;               /* the peer knows whether our PM is full */
     bool told_full;          /* what it was told */
+    uint32_t refused_count;  /* questions for tails that will be told so when there is room */
+    uint32_t refused[CONTROL_MAX_REFUSED]; /* their tags */
     struct link *next, *previous;
 };
 
@@ -56,6 +59,7 @@ struct control {
     bool joined; /* by this connection: the CM sent a configuration */
     uint64_t join_again_ns;
     uint64_t cm_retry_ns;
+    int cm_error;                  /* the last that was logged; 0: none since it was connected */
     struct cluster_config *config; /* NULL: none yet */
     struct cluster_config *coming; /* the first one, while the server is opening */
 
@@ -65,6 +69,7 @@ struct control {
     struct store_format format;
     struct recover *recover;
     struct pm_ticket run_ticket;
+    bool run_synced;             /* by pm_sync_start */
     struct shard_state **shards; /* by position in the first configuration; NULL: not here */
 
     /* control_zone.c */
@@ -83,6 +88,7 @@ struct control {
     struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at the shards' owners, who free what never comes
                                                   back; NULL: free */
     struct tail_job *tails[CONTROL_MAX_TAILS]; /* the same for these */
+    uint32_t refused_count;                    /* of all links */
 };
 
 /* --- control.c --- */
@@ -135,14 +141,14 @@ void control_admin_forget(struct control *control, const struct link *link);
 
 /* --- control_tail.c --- */
 
-/* A question from a link. Errors: ROWAN_EAGAIN (not ready for it), ENOMEM: ask again. */
-int control_tail_ask(struct control *control, struct link *link, uint32_t tag,
-                     const Rowan__GetTail *question);
+/* A question from a link; one that it is not ready for is refused, and asked again. */
+void control_tail_ask(struct control *control, struct link *link, uint32_t tag,
+                      const Rowan__GetTail *question);
 /* It came back from its owner. */
 void control_tail_done(struct tail_job *job);
 /* Sends answers; lowers *wake_ns while one finds no room. True if one went. */
 bool control_tail_poll(struct control *control, uint64_t *wake_ns);
-void control_tail_forget(struct control *control, const struct link *link);
+void control_tail_forget(struct control *control, struct link *link);
 void control_tail_close(struct control *control);
 
 #endif

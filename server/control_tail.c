@@ -1,5 +1,6 @@
 /* What a backup's control role does for a union (worker_union.c): takes the primary's questions from
- * its connection to the shard's owner, and the answers back. An answer that finds no room waits. */
+ * its connection to the shard's owner, and the answers back. An answer that finds no room waits, also
+ * one that says "not now": whoever asks has one question for a shard, and waits for its answer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +24,9 @@ static struct inbox *owner(struct control *control, uint32_t id, uint32_t epoch)
     return digest_inbox(control->digests[row->id % control->options.digests]);
 }
 
-int control_tail_ask(struct control *control, struct link *link, uint32_t tag,
-                     const Rowan__GetTail *question)
+/* Errors: ROWAN_EAGAIN (not ready for it), ENOMEM. */
+static int take_question(struct control *control, struct link *link, uint32_t tag,
+                         const Rowan__GetTail *question)
 {
     struct inbox *inbox = link->peer ? owner(control, question->shard, question->epoch) : NULL;
     uint32_t slot = 0;
@@ -51,6 +53,18 @@ int control_tail_ask(struct control *control, struct link *link, uint32_t tag,
     return 0;
 }
 
+void control_tail_ask(struct control *control, struct link *link, uint32_t tag,
+                      const Rowan__GetTail *question)
+{
+    int error = take_question(control, link, tag, question);
+    if (error && link->refused_count == CONTROL_MAX_REFUSED) {
+        log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
+    } else if (error) {
+        link->refused[link->refused_count++] = tag;
+        control->refused_count++;
+    }
+}
+
 /* --- answers --- */
 
 void control_tail_done(struct tail_job *job)
@@ -58,19 +72,44 @@ void control_tail_done(struct tail_job *job)
     job->answered = true;
 }
 
+static int send_failure(struct link *link, uint32_t tag, int error)
+{
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    failure.error = error;
+    failure.detail = (char *)(uintptr_t)error_sentence(error);
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
+    message.failure = &failure;
+    return control_try_send(link, tag, &message);
+}
+
+static bool waits_for_room(int error)
+{
+    return error == ROWAN_EAGAIN || error == ROWAN_ENOMEM;
+}
+
+static bool refuse(struct control *control)
+{
+    bool any = false;
+    for (struct link *link = control->links; link && control->refused_count; link = link->next) {
+        while (link->refused_count &&
+               !waits_for_room(
+                   send_failure(link, link->refused[link->refused_count - 1], ROWAN_EAGAIN))) {
+            link->refused_count--;
+            control->refused_count--;
+            any = true;
+        }
+    }
+    return any;
+}
+
 static int send_answer(struct control *control, const struct tail_job *job)
 {
     ProtobufCBinaryData blocks[TAIL_JOB_BLOCKS];
     Rowan__TailIs body = ROWAN__TAIL_IS__INIT;
-    Rowan__Failure failure = ROWAN__FAILURE__INIT;
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    if (job->error) {
-        failure.error = job->error;
-        failure.detail = (char *)(uintptr_t)error_sentence(job->error);
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
-        message.failure = &failure;
-        return control_try_send(job->link, job->tag, &message);
-    }
+    if (job->error)
+        return send_failure(job->link, job->tag, job->error);
     for (uint32_t i = 0; i < job->count; i++) {
         blocks[i].len = job->blocks[i].bytes;
         blocks[i].data = (uint8_t *)(uintptr_t)pm_at(control->common->pm, job->blocks[i].offset);
@@ -89,13 +128,15 @@ static int send_answer(struct control *control, const struct tail_job *job)
 
 bool control_tail_poll(struct control *control, uint64_t *wake_ns)
 {
-    bool any = false;
+    bool any = refuse(control);
+    if (control->refused_count && control->now_ns + TAIL_RETRY_NS < *wake_ns)
+        *wake_ns = control->now_ns + TAIL_RETRY_NS;
     for (uint32_t i = 0; i < CONTROL_MAX_TAILS; i++) {
         struct tail_job *job = control->tails[i];
         if (!job || !job->answered)
             continue;
         int error = job->link ? send_answer(control, job) : 0;
-        if (error == ROWAN_EAGAIN || error == ROWAN_ENOMEM) {
+        if (waits_for_room(error)) {
             if (control->now_ns + TAIL_RETRY_NS < *wake_ns)
                 *wake_ns = control->now_ns + TAIL_RETRY_NS;
             continue;
@@ -107,8 +148,10 @@ bool control_tail_poll(struct control *control, uint64_t *wake_ns)
     return any;
 }
 
-void control_tail_forget(struct control *control, const struct link *link)
+void control_tail_forget(struct control *control, struct link *link)
 {
+    control->refused_count -= link->refused_count;
+    link->refused_count = 0;
     for (uint32_t i = 0; i < CONTROL_MAX_TAILS; i++) {
         if (control->tails[i] && control->tails[i]->link == link)
             control->tails[i]->link = NULL;

@@ -8,6 +8,9 @@
  *     verdict is STALE.
  *  3. A client that has gone has no items; it stays until a walk has told so, or until the room is
  *     needed.
+ *  4. What is told of it then is the number after the highest that was seen, not "all of them": that
+ *     is true wherever it is read. The client may be gone from here alone, and be waiting elsewhere
+ *     for the answer to a later operation.
  */
 #include "server/records.h"
 
@@ -250,22 +253,46 @@ int records_add(struct records *records, uint32_t client_number, uint32_t operat
     return 0;
 }
 
-void records_lowest(struct records *records, uint32_t client_number, uint32_t lowest)
+/* The client, with its lowest number raised; NULL: it is not known, or has gone. */
+static struct records_client *pass(struct records_inside *inside, uint32_t number, uint32_t lowest)
 {
-    struct records_inside *inside = records->inside;
-    struct records_client *client = inside ? find_client(inside, client_number) : NULL;
+    struct records_client *client = inside ? find_client(inside, number) : NULL;
     if (!client || client->gone)
-        return;
+        return NULL;
     raise_lowest(inside, client, lowest);
-    if (lowest != UINT32_MAX)
-        return;
+    return client;
+}
+
+static void leave(struct records_inside *inside, struct records_client *client)
+{
     ASSERT(!client->oldest);
     mark_changed(inside, client);
     client->gone = true;
     inside->gone++;
 }
 
+void records_lowest(struct records *records, uint32_t client_number, uint32_t lowest)
+{
+    struct records_client *client = pass(records->inside, client_number, lowest);
+    if (client && lowest == UINT32_MAX)
+        leave(records->inside, client);
+}
+
+void records_found_lowest(struct records *records, uint32_t client_number, uint32_t lowest)
+{
+    struct records_client *client = pass(records->inside, client_number, lowest);
+    if (client && !client->oldest)
+        leave(records->inside, client);
+}
+
 /* --- walks and figures --- */
+
+uint32_t records_highest(const struct records *records, uint32_t client_number)
+{
+    const struct records_client *client =
+        records->inside ? find_client(records->inside, client_number) : NULL;
+    return client ? client->highest : 0;
+}
 
 uint64_t records_count(const struct records *records)
 {
@@ -291,7 +318,7 @@ void records_changed(struct records *records, records_visit *visit, void *contex
     struct records_inside *inside = records->inside;
     struct records_client *client;
     while (inside && (client = inside->changed)) {
-        visit(context, client->item.client, client->gone ? UINT32_MAX : client->lowest);
+        visit(context, client->item.client, client->gone ? client->highest + 1 : client->lowest);
         if (client->gone)
             drop_gone(inside, client);
         else

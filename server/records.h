@@ -57,6 +57,13 @@ int records_add(struct records *records, uint32_t client, uint32_t operation, ui
  * it comes back, it is as new. */
 void records_lowest(struct records *records, uint32_t client, uint32_t lowest);
 
+/* The same from a scan: such a number was found in the log. A client of which nothing is left counts
+ * as gone, so that those of long ago take no room; later entries may bring it back. */
+void records_found_lowest(struct records *records, uint32_t client, uint32_t lowest);
+
+/* The highest number seen of the client; 0: none. */
+uint32_t records_highest(const struct records *records, uint32_t client);
+
 /* How many operations are held that took effect; how many clients are known; the bytes of all. */
 uint64_t records_count(const struct records *records);
 uint32_t records_clients(const struct records *records);
@@ -65,7 +72,8 @@ uint64_t records_bytes(const struct records *records);
 typedef void records_visit(void *context, uint32_t client, uint32_t lowest);
 
 /* Calls `visit` for each client with its lowest unanswered number, if that changed since the last
- * walk; for commit versions (entry/commit.h), which carry them on. */
+ * walk; for commit versions (entry/commit.h), which carry them on. Of one that has gone it is the
+ * number after the highest seen. */
 void records_changed(struct records *records, records_visit *visit, void *context);
 
 /* Calls `visit` for each client that is known and has not gone. */

@@ -98,6 +98,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     recover->shard_count++;
     recover->by_id[row->id] = shard;
     shard->state->first_epoch = first;
+    shard->state->doubtful = recover->doubtful;
     dense_init(&shard->state->dense, version_make(first, 0));
     atomic_init(&shard->state->commit, version_make(first, 0));
     atomic_init(&shard->state->recovering, shard->state->primary && row->epoch > 1);
@@ -261,13 +262,14 @@ static void take_commit(struct recover *recover, const struct commit_shard *row)
     drop_settled(recover, shard);
 }
 
-/* The lowest unanswered number of a client is one for all shards. */
+/* The lowest unanswered number of a client is one for all shards, also if another worker or server
+ * wrote it. */
 static void take_lowest(struct recover *recover, const struct commit_client *row)
 {
     for (uint32_t i = 0; i < recover->shard_count; i++) {
         struct shard_state *shard = recover->shards[i].state;
         if (shard->primary)
-            records_lowest(&shard->records, row->client, row->lowest);
+            records_found_lowest(&shard->records, row->client, row->lowest);
     }
 }
 

@@ -43,6 +43,7 @@ struct shard_state {
     bool active;                                 /* linked into the worker's active list */
     struct shard_state *next_active;
     struct shard_state *next_union; /* in the worker's list of those to be united */
+    bool doubtful;      /* each replica may lack anything: the union leaves nothing out */
     bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_state *next_commit;

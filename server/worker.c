@@ -1,4 +1,4 @@
-/* A worker. A poll takes up to 32 events, walks the requests among them in stages (hash and bucket
+/* A worker. A poll takes up to 128 events, walks the requests among them in stages (hash and bucket
  * prefetch, entry prefetch, act) so that cache misses overlap, then posts one batch to each backup
  * and completes what has landed. Reads are answered at once from the index, straight from the log;
  * writes take their way through worker_write.c.

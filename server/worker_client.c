@@ -113,18 +113,28 @@ void worker_client_recall(struct worker *worker, const struct shard_state *shard
                   shard->id, recall.failed);
 }
 
+static void forget_client(struct worker *worker, uint32_t client)
+{
+    uint32_t highest = 0;
+    for (uint32_t i = 0; worker->config && i < worker->config->shard_count; i++) {
+        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        if (!shard)
+            continue;
+        uint32_t seen = records_highest(&shard->records, client);
+        highest = seen > highest ? seen : highest;
+        records_lowest(&shard->records, client, UINT32_MAX);
+    }
+    if (highest)
+        worker_commit_client_gone(worker, client, highest + 1);
+}
+
 bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     uint32_t forgotten = 0, client;
     while (forgotten < WORKER_FORGET &&
            (client = clients_forget(&worker->known, now_ns, wake_ns))) {
         forgotten++;
-        for (uint32_t i = 0; worker->config && i < worker->config->shard_count; i++) {
-            struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-            if (shard)
-                records_lowest(&shard->records, client, UINT32_MAX);
-        }
+        forget_client(worker, client);
     }
-    worker->lows.gone |= forgotten > 0;
     return forgotten > 0;
 }

@@ -173,6 +173,12 @@ static void visit_client(void *context, uint32_t client, uint32_t lowest)
         spread_lows(worker);
 }
 
+void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t lowest)
+{
+    visit_client(worker, client, lowest);
+    worker->lows.gone = true;
+}
+
 static uint64_t requests(const struct worker *worker)
 {
     const struct worker_counts *counts = &worker->counts;

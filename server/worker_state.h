@@ -18,7 +18,7 @@
 #include "server/worker.h"
 
 enum {
-    WORKER_EVENTS = 32,     /* requests taken in one poll */
+    WORKER_EVENTS = 128,    /* requests taken in one poll */
     WORKER_HELD = 16384,    /* requests whose answer found no room: more than one connection's */
     WORKER_WASTE = 1 << 20, /* bytes of answers put together in a poll to find that none has room */
     WORKER_FENCES = 1024,   /* local fences outstanding */
@@ -259,6 +259,10 @@ void worker_write_resend(struct worker *worker, uint32_t peer);
 
 /* The shard's resolved prefix has grown: it is spread by a later worker_commit_poll. */
 void worker_commit_changed(struct worker *worker, struct shard_state *shard);
+
+/* A client was forgotten by all shards: its operations below `lowest` are over. Spread likewise, in one
+ * row for all of them. */
+void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t lowest);
 
 /* Once per poll, before worker_write_advance, which posts and fences: spreads what changed, when it
  * is time. True if entries were written; lowers *wake_ns to that time. */

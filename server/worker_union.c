@@ -11,6 +11,8 @@
  *  U4  When a connection breaks, that backup's part of the step starts again. What was taken in
  *      stays: the same entry twice does no harm.
  *  U5  A crash leaves the epoch without a commit version: the next cold start does all of it again.
+ *  U6  If the data are doubtful, then those of all replicas are (cm/cold.c), and `from` is 0: what a
+ *      commit version says of lower epochs was true once, and may not be true any more.
  *
  *  FIGURES --(all commit versions)--> DENSE --(all dense prefixes)--> TAILS --(one backup after the
  *  other)--> SPREAD --(landed everywhere)--> served
@@ -365,6 +367,8 @@ static void enter_step(struct worker *worker, struct unite *unite, enum union_st
     if (step == UNION_DENSE) {
         dense_settle(&shard->dense, version_epoch(unite->commit));
         unite->from = unite->commit < shard->dense.upto ? unite->commit : shard->dense.upto;
+        if (shard->doubtful) /* U6 */
+            unite->from = 0;
     } else if (step == UNION_TAILS && unite->from < shard->tail.above) {
         /* A backup lacks what all replicas had; what others still name of it can be given to it. */
         log_event(LOG_ERROR, "replica_damaged", "worker=%u shard=%u after=%lx before=%lx",

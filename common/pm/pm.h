@@ -42,6 +42,8 @@ struct pm_ops {
     void (*zero)(struct pm *pm, uint64_t offset, size_t bytes);
     struct pm_ticket (*fence_start)(struct pm *pm);
     int (*fence_done)(struct pm *pm, struct pm_ticket ticket);
+    struct pm_ticket (*sync_start)(struct pm *pm); /* NULL, with sync_done: as fences */
+    int (*sync_done)(struct pm *pm, struct pm_ticket ticket);
     uint64_t (*sync_count)(const struct pm *pm);                 /* NULL: the backend never syncs */
     void (*flush)(struct pm *pm, uint64_t offset, size_t bytes); /* NULL: there is nothing to do */
 };
@@ -125,6 +127,18 @@ static inline struct pm_ticket pm_fence_start(struct pm *pm)
 static inline int pm_fence_done(struct pm *pm, struct pm_ticket ticket)
 {
     return pm->ops->fence_done(pm, ticket);
+}
+
+/* The same two, but done means durable with every `durability` (on tmpfs: as far as that goes). For the
+ * few bytes that must outlive the host though the rest need not. */
+static inline struct pm_ticket pm_sync_start(struct pm *pm)
+{
+    return pm->ops->sync_start ? pm->ops->sync_start(pm) : pm->ops->fence_start(pm);
+}
+
+static inline int pm_sync_done(struct pm *pm, struct pm_ticket ticket)
+{
+    return pm->ops->sync_done ? pm->ops->sync_done(pm, ticket) : pm->ops->fence_done(pm, ticket);
 }
 
 /* Syncs of the medium that have succeeded; for the status of a server. */

@@ -43,7 +43,8 @@ struct pm_file {
     struct pm_map map;
     struct reactor *reactor; /* to wake when a sync has ended, or NULL */
     pm_file_sync *sync;
-    pthread_t helper; /* none with PM_NONE */
+    pthread_t helper; /* with PM_NONE none before the first pm_sync_start */
+    bool helped;
 
     _Atomic uint64_t window; /* in memory: the last one that was stored into */
 
@@ -105,6 +106,7 @@ static int start_helper(struct pm_file *file)
     if (error)
         return ROWAN_ENOMEM;
     pthread_setname_np(file->helper, "pm-sync");
+    file->helped = true;
     return 0;
 }
 
@@ -112,7 +114,7 @@ static void file_close(struct pm *pm)
 {
     struct pm_file *file = (struct pm_file *)pm;
 
-    if (pm->durability != PM_NONE) {
+    if (file->helped) {
         pthread_mutex_lock(&file->mutex);
         file->closing = true;
         pthread_cond_signal(&file->changed);
@@ -155,13 +157,10 @@ static void file_zero(struct pm *pm, uint64_t offset, size_t bytes)
     memset(pm->base + offset, 0, bytes);
 }
 
-static struct pm_ticket file_fence_start(struct pm *pm)
+static struct pm_ticket ask(struct pm_file *file)
 {
-    struct pm_file *file = (struct pm_file *)pm;
-    struct pm_ticket ticket = {0};
+    struct pm_ticket ticket;
 
-    if (pm->durability == PM_NONE)
-        return ticket;
     pthread_mutex_lock(&file->mutex);
     ticket.number = file->started + 1;
     if (file->asked != ticket.number) {
@@ -172,7 +171,21 @@ static struct pm_ticket file_fence_start(struct pm *pm)
     return ticket;
 }
 
-static int file_fence_done(struct pm *pm, struct pm_ticket ticket)
+static struct pm_ticket file_fence_start(struct pm *pm)
+{
+    return pm->durability == PM_NONE ? (struct pm_ticket){0} : ask((struct pm_file *)pm);
+}
+
+static struct pm_ticket file_sync_start(struct pm *pm)
+{
+    struct pm_file *file = (struct pm_file *)pm;
+
+    if (!file->helped && start_helper(file))
+        atomic_store_explicit(&file->error, ROWAN_EIO, memory_order_release);
+    return ask(file);
+}
+
+static int file_sync_done(struct pm *pm, struct pm_ticket ticket)
 {
     struct pm_file *file = (struct pm_file *)pm;
     uint64_t done = atomic_load_explicit(&file->done, memory_order_acquire);
@@ -180,7 +193,14 @@ static int file_fence_done(struct pm *pm, struct pm_ticket ticket)
 
     if (error)
         return error;
-    return pm->durability != PM_FENCE || done >= ticket.number;
+    return done >= ticket.number;
+}
+
+static int file_fence_done(struct pm *pm, struct pm_ticket ticket)
+{
+    const int done = file_sync_done(pm, ticket);
+
+    return done == 0 && pm->durability != PM_FENCE ? 1 : done;
 }
 
 static uint64_t file_sync_count(const struct pm *pm)
@@ -195,6 +215,8 @@ static const struct pm_ops file_ops = {.close = file_close,
                                        .zero = file_zero,
                                        .fence_start = file_fence_start,
                                        .fence_done = file_fence_done,
+                                       .sync_start = file_sync_start,
+                                       .sync_done = file_sync_done,
                                        .sync_count = file_sync_count};
 
 int pm_file_create(const struct pm_map *map, enum pm_durability durability, struct reactor *reactor,

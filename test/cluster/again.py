@@ -148,6 +148,18 @@ def fabric_durability_and_roles_may_change_between_runs():
 
 
 @tap.case
+def a_run_that_does_not_fence_is_on_the_medium_as_such_before_it_serves():
+    cluster = Cluster("weaker", *SMALL, "--durability", "fence")
+    cluster.ok("put", "key", "value")
+    cluster.stop()
+    for durability, syncs in (("none", 1), ("none", 0)):  # the second has nothing to take back
+        start_again(cluster, "--durability", durability)
+        found = cluster.ok("--json", "status").json()["servers"]
+        tap.equal([server["syncs"] for server in found], [syncs] * 3)
+        cluster.stop()
+
+
+@tap.case
 def what_the_data_is_made_of_cannot_change():
     cluster = Cluster("kept", *SMALL)
     cluster.ok("put", "key", "value")
@@ -200,6 +212,55 @@ def a_missing_part_is_named_and_a_lost_replica_can_be_given_up():
     start_again(cluster)
     check(cluster, replicas=2)
     tap.check(all(shard["primary"] != 2 and 2 not in shard["backups"] for shard in cluster.shards()))
+    cluster.stop()
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+@tap.case
+def a_lost_configuration_is_told_in_a_whole_sentence_and_can_be_restored():
+    cluster = Cluster("forgotten", *SMALL)
+    cluster.ok("put", "key", "value")
+    cluster.stop()
+    value = os.path.join(cluster.directory, "coord", "value")
+    os.rename(value, os.path.join(scratch(), "aside"))
+    done = rowan_local("start", "--dir", cluster.directory)
+    tap.equal(done.code, 1, done.both)
+    tap.contains(done.err, "the configuration manager knows no cluster: restore its coordination directory")
+    tap.contains(done.err, "not a member of this cluster (log: ")  # the end
+    os.rename(os.path.join(scratch(), "aside"), value)
+    start_again(cluster)
+    tap.equal(cluster.ok("get", "key").out.strip(), "value")
+    cluster.stop()
+
+
+@tap.case
+def records_that_are_damaged_are_named_and_nothing_is_touched():
+    cluster = Cluster("damaged", *SMALL)
+    cluster.ok("put", "key", "value")
+    kill_all(cluster)
+    path = os.path.join(cluster.directory, "run", "processes.json")
+    for text in ("", '[{"name": "cm"}]', "{}", "7", '[{"name": "x", "pid": 1, "start": 1, "address": ""}]'):
+        write(path, text)
+        refused(cluster, (), path, "is damaged")
+    os.unlink(path)
+
+    path = os.path.join(cluster.directory, "cluster.json")
+    with open(path, encoding="utf-8") as file:
+        whole = file.read()
+    for text in ("", whole[:60], "[]"):
+        write(path, text)
+        refused(cluster, (), path, "is damaged")
+    for name, value in (("servers", None), ("replicas", "3"), ("durability", "some"), ("workers", -1),
+                        ("fabric", ["shm"]), ("pm", 1), ("port", True)):  # fmt: skip
+        write(path, json.dumps(json.loads(whole) | {name: value}))
+        refused(cluster, (), path, "is damaged", name)
+    write(path, whole)
+    start_again(cluster)
+    tap.equal(cluster.ok("get", "key").out.strip(), "value")
     cluster.stop()
 
 

@@ -225,6 +225,8 @@ def a_killed_server_is_shown_and_stop_still_cleans_up():
     done = rowan_local("status", "--dir", cluster.directory)
     tap.equal(done.code, 1)
     tap.contains(done.out, "ended")
+    said = cluster.ok("shards").out
+    tap.check("no answer" in said and "serves" in said and "recovering" not in said, said)
     expect(rowan_local("kill", "3", "--dir", cluster.directory), 1, "not running")
     done = cluster.rowan("verify", seconds=25)  # at once, not after a timeout
     tap.equal(done.code, 1, done.both)

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 
 from harness import SOURCE, Cluster, expect, program, rowan_local, run, scratch, tap
 
@@ -233,6 +234,29 @@ def a_second_cm_at_the_address_is_refused():
 def an_address_that_is_none_is_refused():
     for address in ("shm:relative/path", "carrier-pigeon:7", "nothing"):
         expect(server("--address", address), 1, address)
+
+
+@tap.case
+def a_server_whose_cm_s_address_is_none_ends_with_it():
+    for address in ("nothing", "carrier-pigeon:7", "tcp:127.0.0.1:1"):
+        expect(server("--cm", address), 1, "cannot use the CM's address " + address)
+
+
+@tap.case
+def a_server_that_is_no_cm_is_named_once_and_not_at_each_try():
+    name = os.path.join(scratch(), "asks")
+    with open(name + ".log", "w+", encoding="utf-8") as log:
+        words = server_words("--cm", f"shm:{cluster.directory}/run/s1", "--address", f"shm:{name}")
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=log)
+        try:
+            tap.wait_until(lambda: "cm_connect_failed" in content(name + ".log").decode(), 20, "it says so")
+            until = time.monotonic() + 2  # tries are 100 ms apart
+            tap.wait_until(lambda: time.monotonic() > until, 10, "time goes by")
+            tap.equal(child.poll(), None)
+        finally:
+            child.terminate()
+            child.wait()
+    tap.equal(content(name + ".log").decode().count("cm_connect_failed"), 1)
 
 
 # --- directories and disks ---

@@ -7,9 +7,12 @@ got the same id later, is never taken for ours.
 import dataclasses
 import json
 import os
+import re
 import select
 import signal
 import time
+
+from .failure import Failure
 
 
 @dataclasses.dataclass
@@ -104,16 +107,41 @@ def save(directory, processes):
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump([dataclasses.asdict(process) for process in processes], file, indent=1)
         file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())  # else a power loss could leave an empty file
     os.rename(path + ".new", path)
 
 
 def load(directory):
     """The recorded processes; [] if there is no record."""
+    path = record_path(directory)
     try:
-        with open(record_path(directory), encoding="utf-8") as file:
-            return [Process(**row) for row in json.load(file)]
+        with open(path, encoding="utf-8") as file:
+            return read_rows(json.load(file))
     except FileNotFoundError:
         return []
+    except (ValueError, TypeError):
+        raise Failure(
+            f"{path}, which tells what runs, is damaged; end what still runs of the cluster, and remove "
+            "that file (nothing was touched)"
+        ) from None
+
+
+def read_rows(rows):
+    """Raises TypeError or ValueError."""
+    if not isinstance(rows, list):
+        raise TypeError
+    return [read_row(row) for row in rows]
+
+
+def read_row(row):
+    found = Process(**row)
+    for field in dataclasses.fields(Process):
+        if type(getattr(found, field.name)) is not field.type:
+            raise ValueError(field.name)
+    if found.name != "cm" and not re.fullmatch(r"s\d+", found.name):
+        raise ValueError(found.name)
+    return found
 
 
 class Handle:

@@ -28,6 +28,12 @@ DEFAULTS = {
     "port": 0,  # over tcp: the CM's in the last run, where its clients look for it again
 }
 
+WORDS = {
+    "coord": ("file",),
+    "fabric": ("shm", "tcp"),
+    "durability": ("fence", "async", "none"),
+}
+
 
 def path_of(directory):
     return os.path.join(directory, "cluster.json")
@@ -44,12 +50,30 @@ def read(directory):
         return None
     except ValueError:
         missing = set(DEFAULTS)
+    wrong = [] if missing else [name for name in DEFAULTS if not is_sound(name, found[name])]
+    if wrong:
+        raise Failure(
+            f"{path} is damaged: what it says of {', '.join(sorted(wrong))} makes no sense; restore it, "
+            "or name another directory with --dir (nothing was touched)"
+        )
     if missing:
         raise Failure(
             f"{path} is damaged or of another version: it lacks {', '.join(sorted(missing))}; restore "
             "it, or name another directory with --dir (nothing was touched)"
         )
     return {name: found[name] for name in DEFAULTS}
+
+
+def is_sound(name, value):
+    """Could `write` have written it?"""
+    default = DEFAULTS[name]
+    if name in WORDS:
+        return value in WORDS[name]
+    if isinstance(default, str):
+        return isinstance(value, str)
+    if default is None and value is None:
+        return True
+    return type(value) is int and (value > 0 or value == default or name == "pm_bytes")
 
 
 def write(options):

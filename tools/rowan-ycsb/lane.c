@@ -1,9 +1,10 @@
 /* The life of operations: drawn, posted into a slot, completed, counted.
  *
  * A closed loop posts into a slot as soon as it is idle, and its latencies count from the clock read
- * before the post. Paced, operation n of a lane is meant to start n intervals after the lane's start,
- * and its latency counts from then, however late a slot was free for it: a server that stalls is
- * charged for what could not be asked meanwhile.
+ * before the post. The callback does so: then the poll that brought an answer sends what follows it.
+ * Paced, operation n of a lane is meant to start n intervals after the lane's start, and its latency
+ * counts from then, however late a slot was free for it: a server that stalls is charged for what could
+ * not be asked meanwhile.
  *
  * An acknowledged write is counted only after its record went to the file's buffer, and the buffer
  * goes to the file every ACKED_FLUSH_NS or ACKED_RECORDS records.
@@ -18,6 +19,8 @@ enum { ACKED_RECORDS = 4096, OPEN_TIMEOUT_MS = 10000 };
 
 #define ACKED_FLUSH_NS (5 * NS_PER_MS)
 
+static void settle(struct lane *lane, uint64_t now_ns);
+
 /* --- one operation --- */
 
 static void on_completion(const struct rowan_completion *completion)
@@ -28,6 +31,12 @@ static void on_completion(const struct rowan_completion *completion)
     slot->status = completion->status;
     slot->version = completion->version;
     lane->done[lane->done_count++] = slot;
+    if (lane->interval_ns > 0)
+        return;
+    uint64_t now_ns = clock_now_ns(clock_system());
+
+    settle(lane, now_ns);
+    lane_fill(lane, now_ns);
 }
 
 static uint64_t choose_record(struct lane *lane)
@@ -144,24 +153,30 @@ static void count(struct lane *lane, const struct slot *slot, uint64_t now_ns)
     histogram_add(&result->latencies[slot->kind], now_ns - slot->start_ns);
 }
 
-int lane_settle(struct lane *lane, uint64_t now_ns)
+static void settle(struct lane *lane, uint64_t now_ns)
 {
-    uint32_t settled = lane->done_count;
-    int failed = 0;
-
-    for (uint32_t i = 0; i < settled; i++) {
+    for (uint32_t i = 0; i < lane->done_count; i++) {
         struct slot *slot = lane->done[i];
         int error = note_acked(lane, slot, now_ns);
 
         if (error)
-            failed = error;
+            lane->error = error;
         count(lane, slot, now_ns);
         lane->idle[lane->idle_count++] = slot;
     }
+    lane->settled += lane->done_count;
     lane->done_count = 0;
-    if (lane->acked && !failed && now_ns - lane->acked_ns >= ACKED_FLUSH_NS)
-        failed = lane_flush_acked(lane, now_ns);
-    return failed ? failed : (int)settled;
+}
+
+int lane_settle(struct lane *lane, uint64_t now_ns)
+{
+    settle(lane, now_ns);
+    uint32_t settled = lane->settled;
+
+    lane->settled = 0;
+    if (lane->acked && !lane->error && now_ns - lane->acked_ns >= ACKED_FLUSH_NS)
+        lane->error = lane_flush_acked(lane, now_ns);
+    return lane->error ? lane->error : (int)settled;
 }
 
 /* --- from start to end --- */

@@ -30,6 +30,8 @@ struct lane {
     uint32_t idle_count;
     struct slot **done; /* completed by the last poll */
     uint32_t done_count;
+    uint32_t settled;           /* counted since lane_settle last said how many */
+    int error;                  /* what writing the acked file met */
     uint64_t next_record, left; /* load: the next one; how many operations may still begin */
     uint64_t salt, writes;      /* value seeds */
     uint64_t put_below;         /* of 2^32 */

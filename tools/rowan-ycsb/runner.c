@@ -1,8 +1,9 @@
 /* Threads, and the connections (lanes, lane.c) that are spread over them; nothing is shared while they
  * run but a counter for the progress line.
  *
- * The clock is read once for each lane's turn: after a poll, for what the poll completed and for what is
- * posted next. So a latency includes the time from its turn's clock read to the next poll that sends.
+ * A closed loop reads the clock for each completion (lane.c), a paced one once for each lane's turn: after
+ * a poll, for what the poll completed and for what is posted next. So the latency of the latter includes
+ * the time from its turn's clock read to the next poll that sends.
  */
 #include <pthread.h>
 #include <stdarg.h>

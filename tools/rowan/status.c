@@ -105,6 +105,15 @@ static bool is_recovering(const struct view *view, const struct shard *shard)
     return !status || status->recovering;
 }
 
+static const char *state_of(const struct view *view, const struct shard *shard)
+{
+    for (uint32_t i = 0; i < view->config->member_count; i++) {
+        if (view->config->members[i].server == shard->primary && !status_of(view, i))
+            return "no answer";
+    }
+    return is_recovering(view, shard) ? "recovering" : "serves";
+}
+
 /* Shards that are not served: their primary is at work on them, or not yet, or does not answer. */
 static uint32_t count_recovering(const struct view *view)
 {
@@ -296,8 +305,7 @@ static void print_shards(const struct view *view)
         }
         printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %-10s  %s%s\n", shard->id, slots,
                shard->epoch, primary, backups, filling, objects, commit, missing,
-               is_recovering(view, shard) ? "recovering" : "serves",
-               shard->doubtful ? ", possible loss" : "");
+               state_of(view, shard), shard->doubtful ? ", possible loss" : "");
     }
     printf(
         "\nCommit: every version up to it, written EPOCH.NUMBER, is on all replicas. Missing at: "

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "common/pm/pm_file.h"
 #include "common/reactor/reactor.h"
@@ -120,6 +121,29 @@ static void without_durability_nothing_is_synced(void **state)
     assert_int_equal(pm_fence_wait(pm), 0);
     pm_close(pm);
     assert_int_equal(medium.begun, 0);
+}
+
+static void a_sync_that_is_asked_for_is_waited_for_whatever_the_durability(void **state)
+{
+    static const enum pm_durability all[] = {PM_NONE, PM_ASYNC, PM_FENCE};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct pm *pm = create_map_on_medium(all[i]);
+        struct pm_ticket ticket = pm_sync_start(pm);
+
+        assert_true(WAIT_FOR(atomic_load(&medium.begun) == 1));
+        assert_int_equal(pm_sync_done(pm, ticket), 0);
+        assert_int_equal(pm_fence_done(pm, ticket), all[i] != PM_FENCE);
+        atomic_store(&medium.failing, 2);
+        atomic_store(&medium.allowed, UINT64_MAX);
+        assert_true(WAIT_FOR(pm_sync_done(pm, ticket) == 1));
+        ticket = pm_sync_start(pm);
+        assert_true(WAIT_FOR(pm_sync_done(pm, ticket) == ROWAN_EIO));
+        assert_int_equal(pm_fence_done(pm, ticket), ROWAN_EIO);
+        pm_close(pm);
+        assert_int_equal(unlink(temp_dir_at(&dir, "pm")), 0);
+    }
 }
 
 static void close_waits_for_the_syncs_that_were_asked_for(void **state)
@@ -232,6 +256,7 @@ int main(void)
         TEST(a_failed_sync_is_fatal_and_never_tried_again),
         TEST(an_async_fence_is_done_at_once_and_a_sync_follows),
         TEST(without_durability_nothing_is_synced),
+        TEST(a_sync_that_is_asked_for_is_waited_for_whatever_the_durability),
         TEST(close_waits_for_the_syncs_that_were_asked_for),
         TEST(a_fence_leaves_no_dirty_page),
         TEST(the_end_of_a_sync_wakes_the_reactor),

@@ -294,7 +294,8 @@ static void that_a_client_has_gone_is_spread_too(void **state)
     uint32_t sent = stage->fabric->log_count;
 
     stage_pass(stage, 90 * NS_PER_S);
-    assert_int_equal(spread_low(stage, sent, 77, &rows), UINT32_MAX);
+    /* Not that no number matters any more: it has gone from this worker, not from all. */
+    assert_int_equal(spread_low(stage, sent, 77, &rows), 4);
     assert_int_equal(rows, 1);
     stage_land_all(stage);
     sent = stage->fabric->log_count;

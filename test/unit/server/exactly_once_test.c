@@ -326,6 +326,28 @@ static void a_client_is_forgotten_two_minutes_after_its_last_connection(void **s
     assert_true(answer(stage, 1, 0).version > version);
 }
 
+/* Its process was stopped, or the host was suspended: what was asked again meanwhile is still to be
+ * read, and a worker may read it some polls later. */
+static void a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile(void **state)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, CLIENT);
+
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    uint64_t version = answer(stage, 1, 0).version;
+
+    puppet_close(client, ROWAN_ECLOSED);
+    stage_run(stage);
+    stage->now_ns += 1000 * NS_PER_S;
+    stage_run(stage);
+    assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
+    client = comes_back(stage);
+    ask(stage, client, MESSAGE_PUT, 1, 1, 0);
+    stage_land_all(stage);
+    assert_int_equal(answer(stage, 1, 0).version, version);
+}
+
 static void a_write_may_end_when_its_client_is_forgotten(void **state)
 {
     struct stage *stage = *state;
@@ -387,6 +409,7 @@ int main(void)
         TEST(clients_without_an_id_have_connections_side_by_side),
         TEST(numbers_that_no_client_sends_end_its_connection),
         TEST(a_client_is_forgotten_two_minutes_after_its_last_connection),
+        TEST(a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile),
         TEST(a_write_may_end_when_its_client_is_forgotten),
         TEST(many_clients_leave_and_are_forgotten_together),
     };

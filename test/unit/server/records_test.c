@@ -169,7 +169,7 @@ static void a_client_that_has_gone_is_told_of_once_and_comes_back_as_new(void **
     assert_int_equal(walk.client, 8);
     walk = changed(records);
     assert_int_equal(walk.calls, 1);
-    assert_int_equal(walk.lowest, UINT32_MAX);
+    assert_int_equal(walk.lowest, 6);
     assert_int_equal(changed(records).calls, 0);
     look_is(records, 7, 6, 6, RECORDS_FRESH, 0);
     /* Back before anybody was told. */
@@ -179,6 +179,24 @@ static void a_client_that_has_gone_is_told_of_once_and_comes_back_as_new(void **
     assert_int_equal(walk.calls, 1);
     assert_int_equal(walk.lowest, 2);
     assert_int_equal(records_clients(records), 2);
+}
+
+static void a_client_of_which_a_scan_leaves_nothing_has_gone(void **state)
+{
+    struct records *records = *state;
+    assert_int_equal(records_add(records, 7, 5, 50), 0);
+    records_found_lowest(records, 7, 5);
+    assert_int_equal(records_count(records), 1);
+    records_found_lowest(records, 7, 6);
+    assert_int_equal(records_count(records), 0);
+    assert_int_equal(records_clients(records), 0);
+    /* A later entry, which may lie in another log. */
+    assert_int_equal(records_add(records, 7, 8, 80), 0);
+    records_found_lowest(records, 7, 6);
+    look_is(records, 7, 8, 6, RECORDS_DONE, 80);
+    struct walk walk = changed(records);
+    assert_int_equal(walk.calls, 1);
+    assert_int_equal(walk.lowest, 6);
 }
 
 /* --- bounds --- */
@@ -277,7 +295,7 @@ static void more_clients_than_there_is_room_for_are_refused_until_some_have_gone
 enum { MODEL_CLIENTS = 6, MODEL_SPAN = 4096 };
 
 struct model_client {
-    uint32_t lowest, highest;
+    uint32_t lowest, highest, left_at; /* left_at: the number after the highest, when it had gone */
     bool known, changed;
     uint64_t versions[MODEL_SPAN]; /* by operation */
 };
@@ -366,8 +384,7 @@ static void step_lowest(struct model *model, uint32_t number)
     if (!client->known)
         return;
     if (gone) {
-        memset(client, 0, sizeof *client);
-        client->changed = true;
+        *client = (struct model_client){.changed = true, .left_at = client->highest + 1};
     } else if (lowest > client->lowest) {
         client->lowest = lowest;
         client->changed = true;
@@ -380,7 +397,7 @@ static void told(void *context, uint32_t number, uint32_t lowest)
     struct model_client *client = &model->clients[number - 1];
     assert_true(number >= 1 && number <= MODEL_CLIENTS);
     assert_true(client->changed);
-    assert_int_equal(lowest, client->known ? client->lowest : UINT32_MAX);
+    assert_int_equal(lowest, client->known ? client->lowest : client->left_at);
     client->changed = false;
 }
 
@@ -440,6 +457,7 @@ int main(void)
         TEST(nobody_has_no_records),
         TEST(a_walk_tells_of_what_rose_since_the_last),
         TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new),
+        TEST(a_client_of_which_a_scan_leaves_nothing_has_gone),
         TEST(in_the_usual_case_memory_stays_as_it_is),
         TEST(a_swing_by_one_record_does_not_allocate_each_time),
         TEST(a_client_that_never_has_its_answers_meets_a_bound),

@@ -145,6 +145,49 @@ static void the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it(void 
     assert_non_null(puppet_accept(stage->fabric, STAGE_CONTROL, &peer));
 }
 
+/* Whoever asks waits for the answer, so it is not lost for want of room. */
+static void a_question_for_a_tail_is_refused_when_there_is_room(void **state)
+{
+    struct stage *stage = *state;
+    const struct fabric_identity peer = {
+        .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
+    Rowan__GetTail body = ROWAN__GET_TAIL__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    uint8_t bytes[128];
+
+    stage_begin(stage);
+    struct puppet_conn *link = puppet_accept(stage->fabric, STAGE_CONTROL, &peer);
+
+    stage_run(stage);
+    stage->fabric->taken = stage->fabric->sent_count;
+    link->room = 0;
+    body.shard = STAGE_BACKED;
+    body.epoch = 2; /* not yet */
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL;
+    message.get_tail = &body;
+    for (uint32_t tag = 3; tag < 6; tag++)
+        puppet_message(link, bytes, (uint32_t)control_encode(tag, &message, bytes, sizeof bytes),
+                       NULL, 0, NULL, 0);
+    stage_run(stage);
+    assert_null(puppet_take(stage->fabric));
+    assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
+    link->room = UINT32_MAX;
+    stage->now_ns = stage->wake_ns;
+    stage_run(stage);
+    for (unsigned i = 0; i < 3; i++) {
+        const struct puppet_sent *sent = puppet_take(stage->fabric);
+        Rowan__ControlMessage *answer;
+        uint32_t tag;
+
+        assert_true(sent && sent->conn == link);
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &answer), 0);
+        assert_int_equal(answer->body_case, ROWAN__CONTROL_MESSAGE__BODY_FAILURE);
+        assert_true(tag >= 3 && tag < 6);
+        control_free(answer);
+    }
+    assert_null(puppet_take(stage->fabric));
+}
+
 /* The stage's PM promises no fences. */
 static void a_reboot_makes_data_doubtful_until_all_is_united(void **state)
 {
@@ -253,6 +296,7 @@ int main(void)
         CASE(an_empty_pm_is_reported_so_and_written_for_a_configuration_only),
         CASE(a_restart_reports_its_data_and_writes_nothing_before_it_is_named),
         CASE(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it),
+        CASE(a_question_for_a_tail_is_refused_when_there_is_room),
         CASE(a_reboot_makes_data_doubtful_until_all_is_united),
         CASE(the_doubt_ends_with_the_unions),
         CASE(the_data_of_another_cluster_end_the_server),

@@ -406,6 +406,35 @@ static void a_break_while_the_union_lands_sends_it_again(void **state)
     assert_int_equal(get(stage, key_of(0)).status, 0);
 }
 
+/* The host has lost what it liked, also of an epoch that was settled since. */
+static void of_doubtful_data_everything_is_united(void **state)
+{
+    struct stage *stage = *state;
+    struct blocks *blocks = calloc(1, sizeof *blocks);
+
+    put_and_die(stage);
+    stage_begin(stage);
+    struct question question = up_to_tails(stage, version_make(1, 0), version_make(1, 0));
+
+    answer(stage, &question, version_make(1, 0), version_make(1, 0), NULL, 0);
+    stage_land_all(stage);
+    stage_pass(stage, 100 * NS_PER_MS);
+    stage_land_all(stage);
+    stage->boot++;
+    stage_restart(stage);
+    stage_begin(stage);
+    question = up_to_tails(stage, version_make(2, 0), version_make(2, 0));
+    assert_true(question.body.commit == version_make(2, 0));
+    assert_true(question.body.after == 0);
+    add_entry(stage, blocks, version_make(1, 2), key_of(1), 100);
+    answer(stage, &question, version_make(2, 0), version_make(2, 0), blocks, 0);
+    assert_int_equal(stage->peer->in_flight, 1); /* it has not shown (1, 1) */
+    stage_land_all(stage);
+    assert_int_equal(get(stage, key_of(0)).status, 0);
+    assert_true(get(stage, key_of(1)).version == version_make(1, 2));
+    free(blocks);
+}
+
 /* What it has itself is not sent to it. */
 static void a_backup_is_sent_what_it_lacks_and_no_more(void **state)
 {
@@ -553,6 +582,7 @@ int main(void)
         CASE(a_question_that_finds_no_room_is_asked_again),
         CASE(a_break_in_the_midst_of_a_tail_starts_it_again),
         CASE(a_break_while_the_union_lands_sends_it_again),
+        CASE(of_doubtful_data_everything_is_united),
         CASE(a_backup_is_sent_what_it_lacks_and_no_more),
         CASE(garbage_of_a_backup_is_never_taken_in),
         CASE(committed_versions_that_nobody_has_are_counted),
