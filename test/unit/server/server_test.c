@@ -81,7 +81,7 @@ static void a_worker_looks_again_while_its_own_fence_is_under_way(void **state)
 /* The map makes one sync of all fences that wait together (pm_fence_test.c). */
 static void writes_of_one_poll_share_a_fence(void **state)
 {
-    enum { WRITES = 64, PER_POLL = 32 };
+    enum { WRITES = 256, PER_POLL = 128 };
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
     uint64_t fences = atomic_load(&stage->heap->fences);
