@@ -1,7 +1,7 @@
 """A cluster of real processes for a test, driven as a person drives it: rowan-local and rowan.
 
 Set by meson: ROWAN_BIN (the build directory), ROWAN_SOURCE (the tree), ROWAN_TEST_DIVISOR (numbers
-are divided by it in sanitized builds), ROWAN_TEST_SCRATCH (where clusters live; test/run-all looks
+are divided by it in sanitized builds), ROWAN_TEST_FABRIC, ROWAN_TEST_SCRATCH (where clusters live; test/run-all looks
 there for what an interrupted test left).
 """
 
@@ -20,6 +20,7 @@ SOURCE = os.environ.get("ROWAN_SOURCE") or os.path.abspath(
 )
 BIN = os.path.abspath(os.environ.get("ROWAN_BIN") or os.path.join(SOURCE, "build", "gcc-plain"))
 DIVISOR = int(os.environ.get("ROWAN_TEST_DIVISOR", "1"))
+FABRIC = os.environ.get("ROWAN_TEST_FABRIC", "shm")  # of clusters whose test names none
 for _place in ("test/lib", "tools"):
     sys.path.insert(0, os.path.join(SOURCE, _place))
 sys.dont_write_bytecode = True
@@ -132,6 +133,8 @@ class Cluster:
 
     def __init__(self, name, *options):
         self.directory = os.path.join(scratch(), name)
+        if "--fabric" not in options:
+            options = ("--fabric", FABRIC, *options)
         self.options = options
         ends_with_us(self.directory)
         done = rowan_local("start", "--dir", self.directory, *options, seconds=200)
