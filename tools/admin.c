@@ -352,6 +352,7 @@ no_config:
         memcpy(missing->servers, admin->cm.waiting_for, sizeof missing->servers);
     }
     cm_link_fini(&admin->cm);
+    cluster_release(admin->config);
     fabric_endpoint_close(admin->endpoint);
 no_endpoint:
     fabric_close(admin->fabric);

@@ -301,7 +301,7 @@ def status_names_the_servers_that_a_cluster_waits_for():
             if missing:
                 tap.wait_until(lambda: waited_for(cluster) == missing, 30, f"it waits for {missing}")
                 done = cluster.rowan("status")
-                tap.equal(done.code, 1)
+                tap.equal(done.code, 1, done.both[-3000:])
                 words = ", ".join(map(str, missing))
                 tap.contains(done.err, f"it waits for server {words} to be started")
                 tap.equal(cluster.rowan("verify").code, 1)
