@@ -5,6 +5,9 @@
  * clock moves on: to the earliest time that a role asked for or at which something arrives, or by
  * 1 ms if there is none.
  *
+ * Every process has a clock of its own, whose rate may be off by `drift_ppm`; a role is told its own process's
+ * time, and what it asks for is in that. A process may be stopped, slow, or ended, alone or with its host.
+ *
  * A program that uses it is a test: what cannot go on aborts.
  */
 #ifndef SIM_CLUSTER_H
@@ -43,18 +46,37 @@ struct sim_cluster_options {
     uint64_t fence_ns;                /* 0; how long a fence takes */
     uint64_t timeout_ns;              /* 10 s, of client operations */
     uint32_t operations_per_id, span; /* as the session chooses */
+    enum pm_durability durability;    /* PM_FENCE */
+    uint32_t drift_ppm;               /* 0; how far a process's clock may be off, either way */
+    bool one_sided;                   /* this and the next three: see sim_fabric.h */
+    uint64_t silence_ns;
+    uint64_t void_ns;
+    uint32_t early_seal;
+    struct sim_registry_options registry; /* its clock and seed are filled in */
+    struct journal *journal;              /* NULL: none */
+};
+
+struct sim_process {
+    char address[32]; /* "sim:server-1", "sim:client-1", "sim:cm" */
+    const char *name; /* behind "sim:" */
+    int32_t rate_ppm; /* of its clock, against the simulation's */
+    bool stopped;     /* not polled: it got a SIGSTOP. Set by sim_cluster_stop */
+    uint64_t slow_ns; /* polled at most once in so long; 0: in every round */
+    uint64_t due_ns;  /* slow: when next */
 };
 
 struct sim_server {
-    char address[32]; /* "sim:server-1" and so on */
+    struct sim_process process;
     struct fabric *fabric;
     struct sim_pm *pm;
     struct server *server; /* NULL: down */
-    bool stopped;          /* not polled: its process got a SIGSTOP */
+    uint32_t boots;        /* of its host */
+    uint32_t late_role;    /* 0, or 1 + a role that is polled only every slow_role_ns */
+    uint64_t slow_role_ns, role_due_ns;
 };
 
 struct sim_client {
-    char address[32]; /* "sim:client-1" and so on */
+    struct sim_process process;
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct session *session;
@@ -70,8 +92,8 @@ struct sim_cluster {
     struct fabric *cm_fabric;
     struct cm *cm; /* NULL: down */
     struct cm_options cm_options;
-    uint64_t starts;                            /* of the whole cluster */
-    uint32_t boots;                             /* of the hosts */
+    struct sim_process cm_process;
+    uint64_t starts;                            /* of processes: incarnations */
     struct sim_server servers[SIM_MAX_SERVERS]; /* server number n is at n - 1 */
     struct sim_client clients[SIM_MAX_CLIENTS];
     uint64_t until_ns; /* the clock does not jump further; inside sim_cluster_run */
@@ -81,12 +103,29 @@ struct sim_cluster {
 struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options);
 void sim_cluster_destroy(struct sim_cluster *cluster);
 
+/* Processes by number: servers, then clients, then the CM. */
+uint32_t sim_cluster_processes(const struct sim_cluster *cluster);
+struct sim_process *sim_cluster_process(struct sim_cluster *cluster, uint32_t number);
+
+/* SIGSTOP and SIGCONT. The kernel keeps its connections. */
+void sim_cluster_stop(struct sim_cluster *cluster, struct sim_process *process, bool stopped);
+
+/* The end of one process, as by kill -9, stopped or not; of one that is down already nothing. `power`: its
+ * host loses power at that moment, the stream says what that takes with it; NULL: the host goes on. */
+struct sim_pm_loss sim_cluster_kill_server(struct sim_cluster *cluster, uint32_t server, struct random *power);
+void sim_cluster_kill_cm(struct sim_cluster *cluster);
+
+/* Starts one that is down, with a new incarnation. */
+void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t server);
+void sim_cluster_start_cm(struct sim_cluster *cluster);
+
 /* The end of every server and of the CM at one moment, as by kill -9: what was on its way may have
  * arrived or not. What the coordination service and each PM hold stays. Sessions live on, and ask
  * again. */
 void sim_cluster_crash(struct sim_cluster *cluster);
 
-/* Starts all of them again on the same PM; after a crash. `rebooted`: their hosts were. */
+/* Starts all of them again on the same PM; after a crash. `rebooted`: their hosts were, but had time to write
+ * everything. */
 void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted);
 
 static inline bool sim_cluster_is_down(const struct sim_cluster *cluster)

@@ -26,6 +26,12 @@ struct sim_network_options {
     uint32_t max_batch_blocks; /* 0: 8192 */
     uint32_t max_messages;     /* sent on a connection and not released by its receiver; 0: 256 */
     uint64_t max_delay_ns;     /* longest travel; 0: what was flushed has arrived */
+    bool one_sided;      /* senders claim space in the landing zone, then store, as on shm; else the receiver
+                            places what arrives, as on tcp */
+    uint64_t silence_ns; /* a connection whose one direction is blocked for so long breaks; 0: never */
+    uint64_t void_ns;    /* one_sided: how long the sealer waits for a claim before it is void; 0: 20 ms */
+    uint32_t early_seal; /* one block of so many opens a new segment though it would fit; 0: none */
+    struct journal *journal; /* is told of everything; NULL: nobody is */
 };
 
 struct sim_network *sim_network_create(const struct sim_network_options *options);
@@ -36,8 +42,25 @@ void sim_network_destroy(struct sim_network *network);
  * ROWAN_EINVALID EINUSE. Closed by fabric_close. */
 int sim_fabric_open(struct sim_network *network, const char *address, struct fabric **out);
 
-/* Cuts all connections between two processes, given by their addresses. */
+/* Cuts all connections between two processes, given by their addresses. Each side hears of it at a time of
+ * its own; what was on its way to a side may still arrive there until then, blocks too (F3), and the last block that
+ * does may land torn: any prefix of its bytes, then nothing, in space that stays taken. */
 void sim_network_break(struct sim_network *network, const char *a, const char *b);
+
+/* Nothing that `from` sends arrives at `to` until it is unblocked: it is late then, in order, not lost. Connections
+ * blocked for silence_ns break, and none is made. Both directions are two calls. */
+void sim_network_block(struct sim_network *network, const char *from, const char *to, bool blocked);
+
+/* What is on its way between them, and what sets out until then, arrives no sooner than in `ns`. */
+void sim_network_stall(struct sim_network *network, const char *a, const char *b, uint64_t ns);
+
+/* The process at the address got a SIGSTOP, or a SIGCONT: its connections stay, nobody polls it. one_sided: it may
+ * stand in the middle of a store, into a claim that becomes void meanwhile, and finish that store when it goes on;
+ * until it has noticed, the segment is not quiet (F7). */
+void sim_network_stop(struct sim_network *network, const char *address, bool stopped);
+
+/* Ends every block and stall. */
+void sim_network_heal(struct sim_network *network);
 
 /* Cuts them, and lets no new one be made until joined again. One pair at a time. */
 void sim_network_part(struct sim_network *network, const char *a, const char *b);
@@ -60,6 +83,12 @@ struct sim_network_counts {
     uint64_t dry;       /* times a block met a dry landing zone */
     uint64_t lost;      /* messages and blocks of broken connections that never arrived */
     uint64_t connected; /* connections made */
+    uint64_t broken;    /* connections that ended otherwise than by a close */
+    uint64_t torn;      /* blocks of which a part landed */
+    uint64_t late;      /* blocks that landed after their sender had given the connection up */
+    uint64_t voided;    /* claims that became void */
+    uint64_t stray;     /* stores into a claim after it was void */
+    uint64_t unquiet;   /* segments sealed and not quiet */
 };
 struct sim_network_counts sim_network_counts(const struct sim_network *network);
 

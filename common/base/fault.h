@@ -1,0 +1,45 @@
+/* fault.h - fault sites and mutants, for the simulator (test/sim).
+ *
+ * A fault site makes something happen often that is rare in life and that the code around it must stand at
+ * any time: a batch of one, memory that is refused, a role that comes late. A mutant is a deliberate
+ * defect, which shows that the simulator would notice such a one: the checkers must catch each.
+ *
+ * Both exist only where ROWAN_SIM is defined, in the simulator's own build of the rooms. In what
+ * ships each is the constant false: no code, no data, no symbol (test/checks/no_fault_sites.py).
+ * Which sites fire, and when, the seed decides; nothing here is random by itself.
+ */
+#ifndef BASE_FAULT_H
+#define BASE_FAULT_H
+
+#include <stdbool.h>
+
+/* X(NAME, "what happens") */
+#define FAULT_SITES(X)                                                                             \
+    X(SHORT_BATCH, "a role takes few events or steps in one poll")                                 \
+    X(LATE_ROLE, "a role does nothing in this poll")                                               \
+    X(EARLY_ROLL, "a log goes on to a new segment before the old one is full")                     \
+    X(NO_SEGMENT, "a free segment is refused")                                                     \
+    X(NO_MEMORY, "an allocation is refused")                                                       \
+    X(NO_ROOM, "a table or queue says that it is full")
+
+/* X(NAME, "name on the command line", "what it does wrong") */
+#define MUTANTS(X)                                                                                 \
+    X(REPLY_EARLY, "reply-early", "a write is answered before its last backup has it")
+
+#define FAULT_ENUM(name, text)         FAULT_##name,
+#define MUTANT_ENUM(name, option, text) MUTANT_##name,
+
+enum fault_site { FAULT_SITES(FAULT_ENUM) FAULT_SITE_COUNT };
+enum mutant { MUTANTS(MUTANT_ENUM) MUTANT_COUNT };
+
+#ifdef ROWAN_SIM
+bool fault_fires(enum fault_site site);
+bool mutant_is_on(enum mutant mutant);
+#define FAULT(name)  fault_fires(FAULT_##name)
+#define MUTANT(name) mutant_is_on(MUTANT_##name)
+#else
+#define FAULT(name)  ((void)FAULT_##name, false)
+#define MUTANT(name) ((void)MUTANT_##name, false)
+#endif
+
+#endif

@@ -1,0 +1,41 @@
+/* checks.h - the design's invariants (section 7), looked at from outside while a run goes on.
+ *
+ *  C1  At most one server serves a shard at any moment.
+ *  C2  An acknowledged entry is durable on every full replica of the configuration it was acknowledged in.
+ *  C3  A replica's index never points to a version older than one it has shown.
+ *  C6  Committed segments hold only entries that all full replicas of that shard hold.
+ *  C7  A term's decision is in the coordination service before anybody acts on it.
+ *  C9  No two different entries share (shard, version).
+ * C4 and C5 come with reuse (part 5); C8 is test/sim/digests.h, once all is quiet. And: no role ends
+ * its server or the CM; when all is quiet nothing is left over (operations, messages, segments).
+ */
+#ifndef SIM_CHECKS_H
+#define SIM_CHECKS_H
+
+#include "test/sim/cluster.h"
+#include "test/sim/failure.h"
+#include "test/sim/load.h"
+
+struct checks;
+
+/* Watches every store into every PM of the cluster from now on, and across restarts. */
+struct checks *checks_create(struct sim_cluster *cluster, struct load *load, struct failure *failure);
+void checks_destroy(struct checks *checks);
+
+/* After a round: C1, C7; C3 and C6 now and then. */
+void checks_step(struct checks *checks);
+
+/* A load_acknowledged: C2. */
+void checks_acknowledged(void *checks, uint32_t key, uint64_t version);
+
+/* When all is quiet and every operation has its answer. */
+void checks_leftovers(struct checks *checks);
+
+struct checks_counts {
+    uint64_t blocks;       /* that were stored or landed */
+    uint64_t acknowledged; /* for C2 */
+    uint64_t looks;        /* at index items, for C3 */
+};
+struct checks_counts checks_counts(const struct checks *checks);
+
+#endif

@@ -1,0 +1,60 @@
+/* load.h - the clients of a run: random operations of all kinds, by all sessions, recorded in a history.
+ *
+ * Unlike workload.h it knows no right answer: several clients may have operations on one key under way, and
+ * outcomes may be unknown. Few keys are hot, many are cold. Values have any length from 0 B to several blocks;
+ * those of 8 B and more begin with a number of their own. Some values imitate entries of other keys, with checksums as
+ * somebody could make them who does not know the cluster's secret (hazard H6).
+ *
+ * Reads sometimes ask with too small a room; conditional puts expect the version that the client
+ * saw last, none, or a wrong one; several operations of a client are outstanding at a time.
+ */
+#ifndef SIM_LOAD_H
+#define SIM_LOAD_H
+
+#include "test/sim/cluster.h"
+#include "test/sim/failure.h"
+#include "test/sim/history.h"
+#include "test/sim/journal.h"
+
+struct load_options {
+    uint64_t seed;
+    uint64_t operations;      /* then it stops by itself */
+    uint32_t keys, hot_keys;  /* the first `hot_keys` take half of the operations */
+    uint32_t depth;           /* of each client, at most */
+    uint64_t mean_pause_ns;   /* between two operations of a client, on average */
+    uint32_t max_value_bytes;
+    uint32_t long_in;         /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
+    uint32_t forged_in;       /* one value in so many imitates entries; 0: none */
+    uint32_t gets, puts, put_ifs, deletes; /* weights */
+};
+
+struct load;
+
+/* Told of every write that is answered "done": checks.h. */
+typedef void load_acknowledged(void *context, uint32_t key, uint64_t version);
+
+struct load *load_create(struct sim_cluster *cluster, const struct load_options *options,
+                         struct history *history, struct failure *failure);
+void load_destroy(struct load *load);
+void load_on_acknowledged(struct load *load, load_acknowledged *acknowledged, void *context);
+
+/* Between two rounds of the cluster: posts what is due. */
+void load_step(struct load *load);
+
+/* When the next operation is due; WAKE_NEVER if none is. */
+uint64_t load_next_ns(const struct load *load);
+
+/* No new operations. */
+void load_stop(struct load *load);
+bool load_is_over(const struct load *load); /* stopped, or all operations were posted */
+uint32_t load_outstanding(const struct load *load);
+uint64_t load_posted(const struct load *load);
+
+/* One get of every key by one client, to be awaited like the others: what the end of a run reads. */
+void load_read_all(struct load *load);
+
+/* A key's bytes; their number is returned. `out` has 64 bytes. */
+uint32_t load_key(const struct load *load, uint32_t key, char *out);
+uint32_t load_keys(const struct load *load);
+
+#endif

@@ -1,0 +1,45 @@
+/* run.h - one seed: a cluster, its clients, its faults and its checkers.
+ *
+ *  SAFETY    clients work, faults come; the checkers look after every round
+ *  LIVENESS  faults end; within LIVENESS_NS every operation has its answer and every shard all its
+ *            replicas, which hold the same
+ *  VERDICT   every key is read once more; the history of each key must be linearizable; nothing is left over
+ */
+#ifndef SIM_RUN_H
+#define SIM_RUN_H
+
+#include <stdio.h>
+
+#include "test/sim/failure.h"
+#include "test/sim/nemesis.h"
+#include "test/sim/sim_fault.h"
+#include "test/sim/sim_fabric.h"
+
+struct run_options {
+    uint64_t seed;
+    enum mutant mutant; /* MUTANT_COUNT: none */
+    FILE *trace;        /* every event goes there; NULL: none */
+    FILE *story;        /* that of a failure goes there; NULL: none is told */
+};
+
+struct run_counts {
+    uint64_t operations; /* answered, and judged */
+    uint64_t unknown;    /* of those: writes with unknown outcome */
+    uint64_t keys;       /* histories judged */
+    uint64_t states;     /* visited to judge them */
+    uint64_t simulated_ns;
+    uint64_t rounds;
+    uint64_t fault_sites; /* times one fired */
+    struct nemesis_counts nemesis;
+    struct sim_network_counts network;
+};
+
+struct run_result {
+    struct failure failure; /* kind FAILURE_NONE: none */
+    struct run_counts counts;
+    uint64_t hash; /* of everything that happened: equal seeds, equal hashes */
+};
+
+void run_seed(const struct run_options *options, struct run_result *out);
+
+#endif

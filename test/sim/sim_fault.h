@@ -1,0 +1,33 @@
+/* sim_fault.h - decides which fault sites of the production code fire, and which mutant is on
+ * (common/base/fault.h). One run at a time in a process.
+ */
+#ifndef SIM_FAULT_H
+#define SIM_FAULT_H
+
+#include "common/base/fault.h"
+#include "common/base/random.h"
+
+struct sim_fault_options {
+    uint64_t seed;
+    uint32_t one_in[FAULT_SITE_COUNT]; /* a site fires once in so many times on average; 0: never */
+};
+
+/* All sites are off before the first call, and after one with NULL. */
+void sim_fault_begin(const struct sim_fault_options *options);
+
+/* How often a site has fired since. */
+uint64_t sim_fault_count(enum fault_site site);
+const char *sim_fault_name(enum fault_site site);
+
+/* MUTANT_COUNT: none. */
+void sim_fault_mutant(enum mutant mutant);
+
+/* The mutant of that name; MUTANT_COUNT if there is none. And the name, and what it does wrong. */
+enum mutant sim_mutant_find(const char *name);
+const char *sim_mutant_name(enum mutant mutant);
+const char *sim_mutant_text(enum mutant mutant);
+
+/* How often the mutant's place was reached since sim_fault_begin. */
+uint64_t sim_mutant_count(void);
+
+#endif

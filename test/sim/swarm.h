@@ -1,0 +1,27 @@
+/* swarm.h - what kind of run a seed is: how many servers and how large, which faults and how often, what clients do.
+ * Not every run has everything (Groce et al., Swarm Testing, 2012): what is left out lets the rest come through.
+ */
+#ifndef SIM_SWARM_H
+#define SIM_SWARM_H
+
+#include <stdio.h>
+
+#include "test/sim/load.h"
+#include "test/sim/nemesis.h"
+#include "test/sim/sim_fault.h"
+
+struct swarm {
+    uint32_t segment_bytes;
+    struct sim_cluster_options cluster;
+    struct load_options load;
+    struct nemesis_options nemesis;
+    struct sim_fault_options faults;
+    uint64_t safety_ns; /* how long the safety phase lasts at least */
+};
+
+void swarm_draw(uint64_t seed, struct swarm *out);
+
+/* One line of key=value. */
+void swarm_tell(const struct swarm *swarm, FILE *out);
+
+#endif
