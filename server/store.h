@@ -26,8 +26,9 @@
 #include "common/fabric/fabric.h"
 #include "common/pm/pm.h"
 
+#define STORE_SEGMENT_BYTES FABRIC_SEGMENT_BYTES
+
 enum {
-    STORE_SEGMENT_BYTES = FABRIC_SEGMENT_BYTES,
     STORE_FORMAT_VERSION = 2,
     STORE_SHARD_IDS = 65536,
     STORE_BOOT_ID_BYTES = 16,

@@ -7,7 +7,7 @@
  */
 #include "server/wipe.h"
 
-enum { WIPE_STEP_BYTES = 1 << 20 };
+#define WIPE_STEP_BYTES (STORE_SEGMENT_BYTES / 4)
 
 void wipe_init(struct wipe *wipe, struct store *store, bool check_free)
 {

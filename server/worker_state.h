@@ -22,8 +22,6 @@ enum {
     WORKER_HELD = 16384,    /* requests whose answer found no room: more than one connection's */
     WORKER_WASTE = 1 << 20, /* bytes of answers put together in a poll to find that none has room */
     WORKER_FENCES = 1024,   /* local fences outstanding */
-    WORKER_MAX_IN_FLIGHT_BYTES =
-        4 << 20, /* of entries to one backup: what a full one must still have room for */
     WORKER_PEER_BATCHES = 64,      /* posted ones whose load is kept apart */
     WORKER_MAX_CLIENT_OPS = 1024,  /* writes of one client connection in the table */
     WORKER_LARGE_BYTES = 16 << 10, /* key and value of requests that may fill a fabric's buffers */
@@ -34,6 +32,9 @@ enum {
     WORKER_LOWS_TOLD = 1024,
     WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
 };
+
+/* Of entries on the way to one backup: what a full one must still have room for. */
+#define WORKER_MAX_IN_FLIGHT_BYTES FABRIC_SEGMENT_BYTES
 
 /* How soon the next clients are tried whose answers found no room. */
 #define WORKER_ROUND_NS NS_PER_MS

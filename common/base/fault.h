@@ -26,7 +26,7 @@
 #define MUTANTS(X)                                                                                 \
     X(REPLY_EARLY, "reply-early", "a write is answered before its last backup has it")
 
-#define FAULT_ENUM(name, text)         FAULT_##name,
+#define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,
 
 enum fault_site { FAULT_SITES(FAULT_ENUM) FAULT_SITE_COUNT };

@@ -109,7 +109,7 @@ static void create_cm(void)
     for (uint32_t i = 0; i < MOST_SERVERS; i++)
         options.state.servers[i] = i + 1;
     memset(options.state.secret, 5, sizeof options.state.secret);
-    registry = sim_registry_create();
+    registry = sim_registry_create(NULL);
     coord = sim_coord_open(registry);
     process_open(&cm_process, "cm");
     options.fabric = cm_process.fabric;

@@ -19,7 +19,8 @@
 struct checks;
 
 /* Watches every store into every PM of the cluster from now on, and across restarts. */
-struct checks *checks_create(struct sim_cluster *cluster, struct load *load, struct failure *failure);
+struct checks *checks_create(struct sim_cluster *cluster, struct load *load,
+                             struct failure *failure);
 void checks_destroy(struct checks *checks);
 
 /* After a round: C1, C7; C3 and C6 now and then. */

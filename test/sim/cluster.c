@@ -64,7 +64,7 @@ static void create_cm(struct sim_cluster *cluster)
         options->state.servers[i] = i + 1;
     for (uint32_t i = 0; i < CLUSTER_SECRET_BYTES; i++)
         options->state.secret[i] = (uint8_t)random_u64(&cluster->random);
-    cluster->registry = sim_registry_create();
+    cluster->registry = sim_registry_create(NULL);
     start_cm(cluster);
 }
 
@@ -72,19 +72,19 @@ static void start_server(struct sim_cluster *cluster, uint32_t number)
 {
     struct sim_server *server = &cluster->servers[number - 1];
     const struct sim_cluster_options *options = &cluster->options;
-    int error = sim_fabric_open(cluster->network, server->address, &server->fabric);
+    int error = sim_fabric_open(cluster->network, server->process.address, &server->fabric);
     ASSERT(!error);
     error = fabric_register(server->fabric, &server->pm->pm);
     ASSERT(!error);
     struct server_options server_options = {.server = number,
                                             .incarnation = 100 * cluster->starts + number,
                                             .cm = CM_ADDRESS,
-                                            .address = server->address,
+                                            .address = server->process.address,
                                             .workers = options->workers,
                                             .digests = options->digests,
                                             .reactors = 1,
                                             .landing_segments = options->landing_segments};
-    memcpy(server_options.boot_id, &cluster->boots, sizeof cluster->boots);
+    memcpy(server_options.boot_id, &server->boots, sizeof server->boots);
     error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);
     ASSERT(!error);
 }
@@ -93,7 +93,8 @@ static void create_server(struct sim_cluster *cluster, uint32_t number)
 {
     struct sim_server *server = &cluster->servers[number - 1];
     const struct sim_cluster_options *options = &cluster->options;
-    snprintf(server->address, sizeof server->address, "sim:server-%u", number);
+    server->boots = 1;
+    snprintf(server->process.address, sizeof server->process.address, "sim:server-%u", number);
     server->pm = sim_pm_create(
         &cluster->clock, number == options->servers ? options->last_pm_bytes : options->pm_bytes,
         options->fence_ns);
@@ -103,8 +104,8 @@ static void create_server(struct sim_cluster *cluster, uint32_t number)
 static void create_client(struct sim_cluster *cluster, uint32_t index)
 {
     struct sim_client *client = &cluster->clients[index];
-    snprintf(client->address, sizeof client->address, "sim:client-%u", index + 1);
-    int error = sim_fabric_open(cluster->network, client->address, &client->fabric);
+    snprintf(client->process.address, sizeof client->process.address, "sim:client-%u", index + 1);
+    int error = sim_fabric_open(cluster->network, client->process.address, &client->fabric);
     ASSERT(!error);
     error = fabric_endpoint_open(client->fabric, 0, &client->endpoint);
     ASSERT(!error);
@@ -141,7 +142,7 @@ struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options
                                                 .max_messages = options->max_messages,
                                                 .max_delay_ns = options->max_delay_ns};
     cluster->network = sim_network_create(&network);
-    cluster->starts = cluster->boots = 1;
+    cluster->starts = 1;
     create_cm(cluster);
     for (uint32_t i = 1; i <= cluster->options.servers; i++)
         create_server(cluster, i);
@@ -182,7 +183,7 @@ void sim_cluster_crash(struct sim_cluster *cluster)
         server_destroy(server->server);
         fabric_close(server->fabric);
         server->server = NULL;
-        server->stopped = false;
+        server->process.stopped = false;
     }
     cm_destroy(cluster->cm);
     cluster->cm = NULL;
@@ -194,10 +195,11 @@ void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted)
 {
     ASSERT(sim_cluster_is_down(cluster));
     cluster->starts++;
-    cluster->boots += rebooted;
     start_cm(cluster);
-    for (uint32_t i = 1; i <= cluster->options.servers; i++)
+    for (uint32_t i = 1; i <= cluster->options.servers; i++) {
+        cluster->servers[i - 1].boots += rebooted;
         start_server(cluster, i);
+    }
 }
 
 /* --- the loop --- */
@@ -209,7 +211,7 @@ static uint32_t gather_pollers(struct sim_cluster *cluster, struct poller *polle
         pollers[count++] = (struct poller){"cm", cm_poll, cluster->cm};
     for (uint32_t i = 0; i < cluster->options.servers; i++) {
         struct sim_server *server = &cluster->servers[i];
-        if (server->stopped || !server->server)
+        if (server->process.stopped || !server->server)
             continue;
         for (uint32_t role = 0; role < server_roles(server->server); role++)
             pollers[count++] = server_poller(server->server, role);
@@ -242,7 +244,7 @@ static void advance_clock(struct sim_cluster *cluster, uint64_t wake_ns)
         next_ns = earlier(next_ns, sim_pm_next_ns(cluster->servers[i].pm));
     bool stopped = false;
     for (uint32_t i = 0; i < cluster->options.servers; i++)
-        stopped |= cluster->servers[i].stopped;
+        stopped |= cluster->servers[i].process.stopped;
     /* Who stands still would be missed by a jump to the next timeout. */
     if (next_ns == WAKE_NEVER || next_ns <= cluster->clock.now_ns ||
         (stopped && next_ns > cluster->clock.now_ns + IDLE_STEP_NS))
@@ -298,9 +300,9 @@ static const char *draw_process(const struct sim_cluster *cluster, struct random
     const struct sim_cluster_options *options = &cluster->options;
     uint64_t number = random_below(random, options->servers + options->clients + 1);
     if (number < options->servers)
-        return cluster->servers[number].address;
+        return cluster->servers[number].process.address;
     number -= options->servers;
-    return number < options->clients ? cluster->clients[number].address : CM_ADDRESS;
+    return number < options->clients ? cluster->clients[number].process.address : CM_ADDRESS;
 }
 
 void sim_cluster_cut(struct sim_cluster *cluster, struct random *random)

@@ -112,7 +112,8 @@ void sim_cluster_stop(struct sim_cluster *cluster, struct sim_process *process, 
 
 /* The end of one process, as by kill -9, stopped or not; of one that is down already nothing. `power`: its
  * host loses power at that moment, the stream says what that takes with it; NULL: the host goes on. */
-struct sim_pm_loss sim_cluster_kill_server(struct sim_cluster *cluster, uint32_t server, struct random *power);
+struct sim_pm_loss sim_cluster_kill_server(struct sim_cluster *cluster, uint32_t server,
+                                           struct random *power);
 void sim_cluster_kill_cm(struct sim_cluster *cluster);
 
 /* Starts one that is down, with a new incarnation. */

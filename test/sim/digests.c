@@ -35,7 +35,7 @@ static void open_asker(struct asker *asker, struct sim_cluster *cluster)
     ASSERT(!error);
     fabric_endpoint_identity(asker->endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
     for (uint32_t i = 0; i < cluster->options.servers; i++) {
-        error = fabric_connect(asker->endpoint, cluster->servers[i].address,
+        error = fabric_connect(asker->endpoint, cluster->servers[i].process.address,
                                cluster->options.workers, i, &asker->conns[i]);
         ASSERT(!error);
     }

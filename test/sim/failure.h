@@ -5,7 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum failure_kind { FAILURE_NONE = 0, FAILURE_CORRECTNESS = 3, FAILURE_LIVENESS = 4, FAILURE_CRASH = 5 };
+enum failure_kind {
+    FAILURE_NONE = 0,
+    FAILURE_CORRECTNESS = 3,
+    FAILURE_LIVENESS = 4,
+    FAILURE_CRASH = 5
+};
 
 struct failure {
     enum failure_kind kind; /* also rowan-sim's exit code */
@@ -16,8 +21,8 @@ struct failure {
 };
 
 /* Keeps it if there is none yet. */
-void failure_set(struct failure *failure, enum failure_kind kind, const char *checker, uint64_t at_ns,
-                 uint32_t key, uint32_t shard, const char *format, ...)
+void failure_set(struct failure *failure, enum failure_kind kind, const char *checker,
+                 uint64_t at_ns, uint32_t key, uint32_t shard, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
 
 #endif

@@ -18,13 +18,14 @@
 
 struct load_options {
     uint64_t seed;
-    uint64_t operations;      /* then it stops by itself */
-    uint32_t keys, hot_keys;  /* the first `hot_keys` take half of the operations */
-    uint32_t depth;           /* of each client, at most */
-    uint64_t mean_pause_ns;   /* between two operations of a client, on average */
+    uint64_t operations;     /* then it stops by itself */
+    uint32_t keys, hot_keys; /* the first `hot_keys` take half of the operations */
+    uint32_t depth;          /* of each client, at most */
+    uint64_t mean_pause_ns;  /* between two operations of a client, on average */
     uint32_t max_value_bytes;
-    uint32_t long_in;         /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
-    uint32_t forged_in;       /* one value in so many imitates entries; 0: none */
+    uint32_t
+        long_in; /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
+    uint32_t forged_in;                    /* one value in so many imitates entries; 0: none */
     uint32_t gets, puts, put_ifs, deletes; /* weights */
 };
 

@@ -7,35 +7,35 @@
 #include "test/sim/cluster.h"
 
 enum nemesis_fault {
-    NEMESIS_CUT,           /* connections between two processes */
-    NEMESIS_PART_ONE_WAY,  /* between two, or one and all others, for a while */
+    NEMESIS_CUT,          /* connections between two processes */
+    NEMESIS_PART_ONE_WAY, /* between two, or one and all others, for a while */
     NEMESIS_PART_BOTH_WAYS,
     NEMESIS_STALL,
-    NEMESIS_STOP,          /* SIGSTOP, SIGCONT after a while */
+    NEMESIS_STOP, /* SIGSTOP, SIGCONT after a while */
     NEMESIS_SLOW,
-    NEMESIS_DRY,           /* the control role of a server comes late: its landing zone runs dry */
-    NEMESIS_KILL_ALL,      /* every server; the CM or not. Hosts lose power or not */
-    NEMESIS_KILL_ONE,      /* a server, perhaps its host; later all others, then all start again */
-    NEMESIS_KILL_CM,       /* and another starts */
-    NEMESIS_COORD_PART,    /* the CM does not reach the coordination service */
+    NEMESIS_DRY,        /* the control role of a server comes late: its landing zone runs dry */
+    NEMESIS_KILL_ALL,   /* every server; the CM or not. Hosts lose power or not */
+    NEMESIS_KILL_ONE,   /* a server, perhaps its host; later all others, then all start again */
+    NEMESIS_KILL_CM,    /* and another starts */
+    NEMESIS_COORD_PART, /* the CM does not reach the coordination service */
     NEMESIS_COORD_EXPIRE,
-    NEMESIS_COORD_LOSES,   /* replies, for a while */
-    NEMESIS_RIVAL,         /* a second CM stands for election, and goes */
+    NEMESIS_COORD_LOSES, /* replies, for a while */
+    NEMESIS_RIVAL,       /* a second CM stands for election, and goes */
     NEMESIS_FAULTS,
 };
 
 struct nemesis_options {
     uint64_t seed;
-    uint64_t mean_pause_ns;            /* between two faults */
-    uint64_t max_length_ns;            /* of one that lasts */
-    uint32_t weights[NEMESIS_FAULTS];  /* 0: not in this run */
-    uint32_t power_loss_in;            /* of killed servers one in so many loses its host's power; 0: none */
+    uint64_t mean_pause_ns;           /* between two faults */
+    uint64_t max_length_ns;           /* of one that lasts */
+    uint32_t weights[NEMESIS_FAULTS]; /* 0: not in this run */
+    uint32_t power_loss_in; /* of killed servers one in so many loses its host's power; 0: none */
 };
 
 struct nemesis_counts {
     uint64_t injected[NEMESIS_FAULTS];
-    uint64_t faults;      /* all of these */
-    uint64_t crashes;     /* processes that were killed */
+    uint64_t faults;  /* all of these */
+    uint64_t crashes; /* processes that were killed */
     uint64_t partitions;
     uint64_t power_losses;
     uint64_t lost_fences; /* outstanding at a power loss */

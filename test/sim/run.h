@@ -12,8 +12,8 @@
 
 #include "test/sim/failure.h"
 #include "test/sim/nemesis.h"
-#include "test/sim/sim_fault.h"
 #include "test/sim/sim_fabric.h"
+#include "test/sim/sim_fault.h"
 
 struct run_options {
     uint64_t seed;

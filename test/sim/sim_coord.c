@@ -39,8 +39,9 @@ struct sim_registry {
     struct sim_coord *first; /* oldest first */
 };
 
-struct sim_registry *sim_registry_create(void)
+struct sim_registry *sim_registry_create(const struct sim_registry_options *options)
 {
+    (void)options;
     struct sim_registry *registry = calloc(1, sizeof *registry);
     ASSERT(registry);
     return registry;

@@ -19,9 +19,12 @@ struct sim_registry;
 struct sim_registry_options {
     struct sim_clock *clock; /* NULL: no times below may be set */
     uint64_t seed;
-    uint64_t max_delay_ns; /* until a request takes effect, and again until its answer comes; a watch likewise */
-    uint64_t session_ns;   /* how long the service keeps the session of a handle it does not hear of */
-    uint32_t lost_reply;   /* one compare-and-set of so many: no reply comes though it took effect, or it never arrived;
+    uint64_t
+        max_delay_ns; /* until a request takes effect, and again until its answer comes; a watch likewise */
+    uint64_t
+        session_ns; /* how long the service keeps the session of a handle it does not hear of */
+    uint32_t
+        lost_reply; /* one compare-and-set of so many: no reply comes though it took effect, or it never arrived;
                               0: none */
 };
 

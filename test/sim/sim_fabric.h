@@ -26,10 +26,13 @@ struct sim_network_options {
     uint32_t max_batch_blocks; /* 0: 8192 */
     uint32_t max_messages;     /* sent on a connection and not released by its receiver; 0: 256 */
     uint64_t max_delay_ns;     /* longest travel; 0: what was flushed has arrived */
-    bool one_sided;      /* senders claim space in the landing zone, then store, as on shm; else the receiver
+    bool
+        one_sided; /* senders claim space in the landing zone, then store, as on shm; else the receiver
                             places what arrives, as on tcp */
-    uint64_t silence_ns; /* a connection whose one direction is blocked for so long breaks; 0: never */
-    uint64_t void_ns;    /* one_sided: how long the sealer waits for a claim before it is void; 0: 20 ms */
+    uint64_t
+        silence_ns; /* a connection whose one direction is blocked for so long breaks; 0: never */
+    uint64_t
+        void_ns; /* one_sided: how long the sealer waits for a claim before it is void; 0: 20 ms */
     uint32_t early_seal; /* one block of so many opens a new segment though it would fit; 0: none */
     struct journal *journal; /* is told of everything; NULL: nobody is */
 };

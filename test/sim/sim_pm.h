@@ -57,7 +57,7 @@ struct sim_pm_loss {
 /* The host loses its power. What is left is the working image from now on, and durable. How much is lost is drawn
  * first: all, none, a part of every store, the last stores, ... `lost` (may be NULL) is told of every stretch that is not
  * as it was, as `stored` is. */
-struct sim_pm_loss sim_pm_power_loss(struct sim_pm *sim, struct random *random,
-                                     sim_pm_stored *lost, void *context);
+struct sim_pm_loss sim_pm_power_loss(struct sim_pm *sim, struct random *random, sim_pm_stored *lost,
+                                     void *context);
 
 #endif

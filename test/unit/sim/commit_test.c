@@ -100,7 +100,7 @@ static struct said ask(struct sim_cluster *cluster, uint32_t server)
     assert_int_equal(sim_fabric_open(cluster->network, NULL, &fabric), 0);
     assert_int_equal(fabric_endpoint_open(fabric, 0, &endpoint), 0);
     fabric_endpoint_identity(endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
-    assert_int_equal(fabric_connect(endpoint, cluster->servers[server - 1].address,
+    assert_int_equal(fabric_connect(endpoint, cluster->servers[server - 1].process.address,
                                     cluster->options.workers, 0, &conn),
                      0);
     for (unsigned round = 0; round < 10000 && !answered; round++) {
@@ -253,7 +253,8 @@ static void a_backup_that_is_cut_off_holds_the_resolved_prefix(void **state)
     stage_key(cluster, 1, 0, key);
     const struct shard *shard = shard_of(cluster, key);
     assert_int_equal(sim_put(cluster, 0, key, strlen(key), "first", 5, &version), 0);
-    sim_network_part(cluster->network, cluster->servers[0].address, cluster->servers[2].address);
+    sim_network_part(cluster->network, cluster->servers[0].process.address,
+                     cluster->servers[2].process.address);
     for (unsigned i = 0; i < 10; i++)
         stage_post_put(cluster, 0, key, "value", 5, &answers);
     sim_cluster_run_for(cluster, NS_PER_S);
@@ -301,7 +302,7 @@ static void lose_one(uint64_t seed, uint32_t value_bytes, uint32_t behind)
     victim.shard = shard_of(cluster, key)->id;
     victim.block = value_bytes > 3000 ? 2 : 0;
     sim_cluster_run_for(cluster, NS_PER_S);
-    cluster->servers[2].stopped = true;
+    cluster->servers[2].process.stopped = true;
     assert_int_equal(sim_put(cluster, 0, key, strlen(key), value, value_bytes, &victim.version), 0);
     for (uint32_t i = 1; i <= behind; i++) {
         stage_key(cluster, 1, i, key);
@@ -310,8 +311,8 @@ static void lose_one(uint64_t seed, uint32_t value_bytes, uint32_t behind)
     sim_cluster_run_for(cluster, 2 * SPREAD_NS);
     visit_blocks(cluster, 3, flip, &victim);
     assert_int_equal(victim.hits, 1);
-    cluster->servers[0].stopped = true;
-    cluster->servers[2].stopped = false;
+    cluster->servers[0].process.stopped = true;
+    cluster->servers[2].process.stopped = false;
     struct said said = {0};
     for (unsigned i = 0; i < 200 && said.fetches == 0; i++) {
         said = ask(cluster, 3);
@@ -319,7 +320,7 @@ static void lose_one(uint64_t seed, uint32_t value_bytes, uint32_t behind)
     }
     assert_int_equal(said.fetches, 1);
     assert_int_equal(said.missing, 1);
-    cluster->servers[0].stopped = false;
+    cluster->servers[0].process.stopped = false;
     /* The cluster is idle, and asks for and gets what is missing all the same. */
     sim_cluster_run_for(cluster, NS_PER_S / 2);
     said = ask(cluster, 3);
@@ -344,8 +345,8 @@ static void cut_connections(struct sim_cluster *cluster, struct random *random)
     uint64_t a = random_below(random, cluster->options.servers);
     uint64_t b = random_below(random, cluster->options.servers);
     if (a != b && random_below(random, 8) == 0)
-        sim_network_break(cluster->network, cluster->servers[a].address,
-                          cluster->servers[b].address);
+        sim_network_break(cluster->network, cluster->servers[a].process.address,
+                          cluster->servers[b].process.address);
 }
 
 /* Entries of many blocks, cut in the middle, sent again, landed twice. */

@@ -223,8 +223,8 @@ static void only_after_the_horizon_a_write_is_unknown(void **state)
     for (uint32_t round = 0; round < 6; round++) {
         sim_cluster_run(cluster, office_step, &office, 1500 * NS_PER_MS);
         struct ends before = count_ends(&office);
-        sim_network_part(cluster->network, cluster->clients[round % 2].address,
-                         cluster->servers[round % 3].address);
+        sim_network_part(cluster->network, cluster->clients[round % 2].process.address,
+                         cluster->servers[round % 3].process.address);
         sim_cluster_run(cluster, office_step, &office, 900 * NS_PER_MS);
         struct ends after = count_ends(&office);
         assert_int_equal(after.unknown, before.unknown);

@@ -60,7 +60,7 @@ static void flood(uint32_t client, uint32_t puts, uint32_t bytes, struct stage_a
 /* The stopped server's landing zone takes what is sent until it is dry. */
 static void stop_and_dry(struct stage_answers *answers)
 {
-    cluster->servers[STOPPED - 1].stopped = true;
+    cluster->servers[STOPPED - 1].process.stopped = true;
     while (answers->outstanding == 0) {
         assert_true(answers->good < 1000);
         flood(0, 1, DRYING_BYTES, answers);
@@ -85,7 +85,7 @@ static void finish(const struct stage_answers *answers)
 {
     assert_true(answers->outstanding > 0); /* it did hold something up */
     assert_int_equal(answers->failed, 0);
-    cluster->servers[STOPPED - 1].stopped = false;
+    cluster->servers[STOPPED - 1].process.stopped = false;
     stage_settle(cluster, answers);
     assert_int_equal(answers->failed, 0);
     stage_finish(cluster, (keys_used < 500 ? keys_used : 500) + 20);

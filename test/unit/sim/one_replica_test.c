@@ -122,7 +122,8 @@ static void an_entry_that_only_the_primary_has_is_found(void **state)
     (void)state;
     struct sim_cluster *cluster = create(2);
     struct put put;
-    sim_network_part(cluster->network, cluster->servers[0].address, cluster->servers[1].address);
+    sim_network_part(cluster->network, cluster->servers[0].process.address,
+                     cluster->servers[1].process.address);
     start_put(cluster, &put, 16);
     sim_cluster_run_for(cluster, 100 * NS_PER_MS);
     assert_false(put.done);
@@ -152,7 +153,8 @@ static void one_of_two_backups_is_enough(size_t value_bytes, uint64_t blocks)
 {
     struct sim_cluster *cluster = create(3);
     struct put put;
-    sim_network_part(cluster->network, cluster->servers[0].address, cluster->servers[2].address);
+    sim_network_part(cluster->network, cluster->servers[0].process.address,
+                     cluster->servers[2].process.address);
     blocks += sim_network_counts(cluster->network).blocks;
     start_put(cluster, &put, value_bytes);
     run_until_landed(cluster, blocks);
@@ -183,7 +185,8 @@ static void an_entry_that_the_primary_and_one_backup_have_is_found(void **state)
     (void)state;
     struct sim_cluster *cluster = create(3);
     struct put put;
-    sim_network_part(cluster->network, cluster->servers[0].address, cluster->servers[2].address);
+    sim_network_part(cluster->network, cluster->servers[0].process.address,
+                     cluster->servers[2].process.address);
     start_put(cluster, &put, 16);
     sim_cluster_run_for(cluster, 100 * NS_PER_MS);
     assert_false(put.done);
@@ -199,7 +202,8 @@ static void an_entry_that_nobody_has_is_written_anew(void **state)
     (void)state;
     struct sim_cluster *cluster = create(2);
     struct put put;
-    sim_network_part(cluster->network, cluster->servers[0].address, cluster->servers[1].address);
+    sim_network_part(cluster->network, cluster->servers[0].process.address,
+                     cluster->servers[1].process.address);
     start_put(cluster, &put, 16);
     sim_cluster_run_for(cluster, 100 * NS_PER_MS);
     sim_cluster_crash(cluster);
@@ -213,7 +217,8 @@ static void a_start_may_end_at_any_moment(void **state)
     (void)state;
     struct sim_cluster *cluster = create(3);
     struct put put;
-    sim_network_part(cluster->network, cluster->servers[0].address, cluster->servers[2].address);
+    sim_network_part(cluster->network, cluster->servers[0].process.address,
+                     cluster->servers[2].process.address);
     uint64_t blocks = sim_network_counts(cluster->network).blocks;
     start_put(cluster, &put, 16);
     run_until_landed(cluster, blocks + 1);

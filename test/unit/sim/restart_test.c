@@ -50,10 +50,10 @@ static void crash_and_restart(struct sim_cluster *cluster, struct random *random
         sim_cluster_crash(cluster);
         crashes++;
     } else if (draw < 8) {
-        cluster->servers[a].stopped = !cluster->servers[a].stopped;
+        cluster->servers[a].process.stopped = !cluster->servers[a].process.stopped;
     } else if (draw < 12 && a != b) {
-        sim_network_break(cluster->network, cluster->servers[a].address,
-                          cluster->servers[b].address);
+        sim_network_break(cluster->network, cluster->servers[a].process.address,
+                          cluster->servers[b].process.address);
     }
 }
 

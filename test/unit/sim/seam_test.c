@@ -145,14 +145,14 @@ static void puts_are_acknowledged_while_a_backup_is_stopped(void **state)
     char key[24];
     stage_key(cluster, 1, 0, key);
     assert_int_equal(sim_put(cluster, 0, key, strlen(key), "old", 3, NULL), 0);
-    cluster->servers[1].stopped = cluster->servers[2].stopped = true;
+    cluster->servers[1].process.stopped = cluster->servers[2].process.stopped = true;
     for (uint32_t i = 0; i < 60; i++) {
         stage_key(cluster, 1, i, key);
         stage_post_put(cluster, 0, key, "new", 3, &answers);
     }
     stage_settle(cluster, &answers);
     assert_int_equal(answers.good, 60);
-    cluster->servers[1].stopped = cluster->servers[2].stopped = false;
+    cluster->servers[1].process.stopped = cluster->servers[2].process.stopped = false;
     stage_finish(cluster, 60);
 }
 
@@ -165,7 +165,7 @@ static void puts_wait_for_a_dry_landing_zone_and_none_fails(void **state)
     uint8_t *value = calloc(1, MIB);
     char key[24];
     assert_non_null(value);
-    cluster->servers[1].stopped = true;
+    cluster->servers[1].process.stopped = true;
     for (uint32_t i = 0; i < 30; i++) {
         stage_key(cluster, 1, i, key);
         stage_post_put(cluster, 0, key, value, MIB - 1000, &answers);
@@ -175,7 +175,7 @@ static void puts_wait_for_a_dry_landing_zone_and_none_fails(void **state)
     assert_in_range(answers.good, 6, 8);
     assert_int_equal(answers.failed, 0);
     assert_true(sim_network_counts(cluster->network).dry > 0);
-    cluster->servers[1].stopped = false;
+    cluster->servers[1].process.stopped = false;
     stage_settle(cluster, &answers);
     assert_int_equal(answers.good, 30);
     free(value);
@@ -191,7 +191,8 @@ static void a_read_does_not_see_a_write_that_a_backup_has_not(void **state)
     stage_key(cluster, 1, 0, key);
     stage_key(cluster, 1, 1, other);
     assert_int_equal(sim_put(cluster, 0, key, strlen(key), "old", 3, NULL), 0);
-    sim_network_part(cluster->network, cluster->servers[0].address, cluster->servers[2].address);
+    sim_network_part(cluster->network, cluster->servers[0].process.address,
+                     cluster->servers[2].process.address);
     stage_post_put(cluster, 0, key, "new", 3, &answers);
     stage_post_put(cluster, 0, other, "new", 3, &answers);
     sim_cluster_run_for(cluster, NS_PER_S);
@@ -245,8 +246,8 @@ static void writes_in_flight_on_a_broken_connection_are_sent_again(void **state)
         }
         sim_cluster_run_for(cluster, 100 * seed * NS_PER_US);
         for (uint32_t i = 1; i < 3; i++)
-            sim_network_break(cluster->network, cluster->servers[0].address,
-                              cluster->servers[i].address);
+            sim_network_break(cluster->network, cluster->servers[0].process.address,
+                              cluster->servers[i].process.address);
         stage_settle(cluster, &answers);
         assert_int_equal(answers.good, 40);
         stage_finish(cluster, 20);
@@ -442,13 +443,13 @@ static void fill_a_backup(uint64_t its_pm_bytes)
     char key[24];
     assert_non_null(value);
     for (uint32_t batch = 0; answers.failed == 0; batch++) {
-        cluster->servers[1].stopped = true;
+        cluster->servers[1].process.stopped = true;
         for (uint32_t i = 0; i < BATCH; i++) {
             stage_key(cluster, 1, batch * BATCH + i, key);
             stage_post_put(cluster, 0, key, value, MIB - 1000, &answers);
         }
         sim_cluster_run_for(cluster, 100 * NS_PER_MS);
-        cluster->servers[1].stopped = false;
+        cluster->servers[1].process.stopped = false;
         stage_settle(cluster, &answers);
     }
     assert_int_equal(answers.status, ROWAN_EFULL);

@@ -93,8 +93,9 @@ void stage_stranger_open(struct stage_stranger *stranger, struct sim_cluster *cl
     assert_int_equal(fabric_endpoint_open(stranger->fabric, 0, &stranger->endpoint), 0);
     fabric_endpoint_identity(stranger->endpoint,
                              &(struct fabric_identity){.kind = FABRIC_CLIENT, .id = 999});
-    assert_int_equal(fabric_connect(stranger->endpoint, cluster->servers[server - 1].address,
-                                    endpoint, 0, &stranger->conn),
+    assert_int_equal(fabric_connect(stranger->endpoint,
+                                    cluster->servers[server - 1].process.address, endpoint, 0,
+                                    &stranger->conn),
                      0);
     for (int round = 0; round < 1000 && !stranger->connected; round++)
         stage_stranger_step(stranger);

@@ -109,10 +109,10 @@ static void connections_may_break(void **state)
 static void stop_and_go_on(struct sim_cluster *cluster, struct random *random)
 {
     struct sim_server *server = &cluster->servers[random_below(random, cluster->options.servers)];
-    if (server->stopped)
-        server->stopped = random_below(random, 4) != 0;
+    if (server->process.stopped)
+        server->process.stopped = random_below(random, 4) != 0;
     else
-        server->stopped = random_below(random, 16) == 0;
+        server->process.stopped = random_below(random, 16) == 0;
 }
 
 static void servers_may_stand_still(void **state)

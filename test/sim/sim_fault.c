@@ -1,0 +1,89 @@
+/* Fault sites fire by chance, each from a stream of its own: what one site does never moves another. */
+#include "test/sim/sim_fault.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+
+struct site {
+    struct random random;
+    uint32_t one_in; /* 0: never */
+    uint64_t fired;
+};
+
+static struct site sites[FAULT_SITE_COUNT];
+static enum mutant mutant_on = MUTANT_COUNT;
+static uint64_t mutant_reached;
+
+#define SITE_NAME(name, text)            #name,
+#define MUTANT_NAME(name, option, text) option,
+#define MUTANT_TEXT(name, option, text) text,
+static const char *const SITE_NAMES[] = {FAULT_SITES(SITE_NAME)};
+static const char *const MUTANT_NAMES[] = {MUTANTS(MUTANT_NAME)};
+static const char *const MUTANT_TEXTS[] = {MUTANTS(MUTANT_TEXT)};
+
+void sim_fault_begin(const struct sim_fault_options *options)
+{
+    mutant_reached = 0;
+    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++) {
+        sites[i] = (struct site){.one_in = options ? options->one_in[i] : 0};
+        random_init(&sites[i].random, options ? options->seed + i : 0);
+    }
+}
+
+bool fault_fires(enum fault_site site)
+{
+    ASSERT(site < FAULT_SITE_COUNT);
+    struct site *at = &sites[site];
+    if (at->one_in == 0 || random_below(&at->random, at->one_in) != 0)
+        return false;
+    at->fired++;
+    return true;
+}
+
+uint64_t sim_fault_count(enum fault_site site)
+{
+    return sites[site].fired;
+}
+
+const char *sim_fault_name(enum fault_site site)
+{
+    return SITE_NAMES[site];
+}
+
+void sim_fault_mutant(enum mutant mutant)
+{
+    mutant_on = mutant;
+}
+
+bool mutant_is_on(enum mutant mutant)
+{
+    if (mutant != mutant_on)
+        return false;
+    mutant_reached++;
+    return true;
+}
+
+uint64_t sim_mutant_count(void)
+{
+    return mutant_reached;
+}
+
+enum mutant sim_mutant_find(const char *name)
+{
+    unsigned i = 0;
+    while (i < MUTANT_COUNT && strcmp(MUTANT_NAMES[i], name) != 0)
+        i++;
+    return (enum mutant)i;
+}
+
+const char *sim_mutant_name(enum mutant mutant)
+{
+    return MUTANT_NAMES[mutant];
+}
+
+const char *sim_mutant_text(enum mutant mutant)
+{
+    return MUTANT_TEXTS[mutant];
+}
