@@ -6,6 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "proto/message.h"
 #include "server/control_state.h"
@@ -184,7 +185,8 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     bool busy = control_open_poll(control, wake_ns);
 
     struct fabric_event events[CONTROL_EVENTS];
-    unsigned count = fabric_poll(control->endpoint, now_ns, events, CONTROL_EVENTS);
+    unsigned count =
+        fabric_poll(control->endpoint, now_ns, events, FAULT(SHORT_BATCH) ? 1 : CONTROL_EVENTS);
     for (unsigned i = 0; i < count; i++)
         take_event(control, &events[i]);
 

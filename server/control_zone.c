@@ -16,6 +16,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/control_state.h"
 #include "server/worker_state.h"
@@ -203,7 +204,7 @@ static void check_medium(struct control *control)
 bool control_zone_poll(struct control *control)
 {
     bool any = free_digested(control);
-    if (control->prepared_count == 0)
+    if (control->prepared_count == 0 && !FAULT(NO_SEGMENT))
         any |= prepare(control);
     if (control->prepared_count > 0)
         any |= post(control);

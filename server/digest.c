@@ -23,6 +23,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/entry/commit.h"
 #include "server/join.h"
@@ -80,6 +81,8 @@ static int apply(struct digest *digest, struct shard_state *shard,
     const void *at = pm_at(digest->common->pm, offset);
     const uint8_t *key = entry_key_in_place(&digest->common->format, header, at, digest->key);
     uint64_t previous;
+    if (FAULT(NO_MEMORY))
+        return ROWAN_ENOMEM;
     int result = index_update(shard->index, index_hash(key, header->key_bytes), key,
                               header->key_bytes, header->version, offset, &previous);
     if (result < 0)
@@ -97,7 +100,9 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
 {
     uint64_t offset = entry->offsets[0];
     int error = 0;
-    if (!join_is_contiguous(entry, &digest->common->format, header))
+    if (FAULT(NO_SEGMENT))
+        error = ROWAN_EFULL;
+    else if (!join_is_contiguous(entry, &digest->common->format, header))
         error = join_copy(entry, &digest->common->format, header, &digest->log, &offset);
     if (!error)
         error = apply(digest, shard, header, offset);
@@ -175,7 +180,7 @@ static bool ask_for_missing(struct digest *digest, uint64_t *wake_ns)
             const struct note note = {.kind = NOTE_FETCH,
                                       .fetch = {.shard = shard->id, .first = first, .last = last}};
             /* One that finds no room or memory is as good as one that was lost. */
-            if (!note_push(&digest->outbox, &note))
+            if (!MUTANT(FETCH_SKIPPED) && !note_push(&digest->outbox, &note))
                 log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id,
                           first, last);
             plan_question(shard, first, last, digest->now_ns);
@@ -281,6 +286,15 @@ static bool pass_over(struct digest *digest)
     return true;
 }
 
+/* For the mutant: is there nothing behind the block at which a sealed segment's scan has arrived? */
+static bool is_last(const struct digest *digest, bool sealed)
+{
+    struct entry_scan ahead = digest->scan;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    return sealed && entry_scan_next(&ahead, false, &header, &offset, &bytes) == ENTRY_SCAN_END;
+}
+
 /* One step of the scan; false if there is nothing to do now. */
 static bool scan_step(struct digest *digest)
 {
@@ -292,6 +306,8 @@ static bool scan_step(struct digest *digest)
     uint32_t offset, bytes;
     switch (entry_scan_next(&digest->scan, !sealed, &header, &offset, &bytes)) {
     case ENTRY_SCAN_BLOCK:
+        if (MUTANT(LAST_SKIPPED) && is_last(digest, sealed))
+            return true;
         digest->stuck = take_block(digest, &header, digest->current->offset + offset) != 0;
         if (digest->stuck)
             digest->scan.position = offset;
@@ -333,13 +349,13 @@ static void prefetch_ahead(const struct digest *digest)
 
 static bool scan_some(struct digest *digest)
 {
-    if (!digest->current)
+    if (!digest->current || FAULT(LATE_ROLE))
         return false;
     unsigned steps = 0;
     do {
         if (steps % DIGEST_PREFETCH == 0)
             prefetch_ahead(digest);
-    } while (scan_step(digest) && ++steps < DIGEST_BLOCKS_PER_POLL);
+    } while (scan_step(digest) && ++steps < DIGEST_BLOCKS_PER_POLL && !FAULT(SHORT_BATCH));
     return steps > 0;
 }
 

@@ -3,6 +3,7 @@
 #include "server/log.h"
 
 #include "common/base/assert.h"
+#include "common/base/fault.h"
 
 void log_init(struct log *log, struct store *store, enum segment_owner owner, uint32_t owner_number)
 {
@@ -12,7 +13,7 @@ void log_init(struct log *log, struct store *store, enum segment_owner owner, ui
 int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset)
 {
     ASSERT(bytes > 0 && bytes % ENTRY_ALIGN == 0 && bytes <= STORE_SEGMENT_BYTES);
-    if (!log->open || log->tail + bytes > STORE_SEGMENT_BYTES) {
+    if (!log->open || log->tail + bytes > STORE_SEGMENT_BYTES || FAULT(EARLY_ROLL)) {
         uint64_t segment;
         int error = store_allocate(log->store, log->owner, log->owner_number, &segment);
         if (error)

@@ -23,6 +23,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/entry/commit.h"
 #include "server/join.h"
@@ -166,7 +167,7 @@ static void drop_settled(const struct recover *recover, struct shard_state *shar
 static int add_record(struct recover *recover, struct shard_state *shard,
                       const struct entry_header *header)
 {
-    if (!shard->primary)
+    if (!shard->primary || MUTANT(RECORDS_DROPPED))
         return 0;
     int error = records_add(&shard->records, header->client_id, header->operation, header->version);
     if (error != ROWAN_EBUSY)
@@ -362,7 +363,8 @@ static int scan_step(struct recover *recover)
 static int scan_some(struct recover *recover)
 {
     uint32_t looked = 0;
-    while (looked < RECOVER_STEP_BYTES && recover->place < recover->place_count) {
+    while (looked < RECOVER_STEP_BYTES && recover->place < recover->place_count &&
+           (looked == 0 || !FAULT(SHORT_BATCH))) {
         if (!recover->in_segment)
             enter_segment(recover);
         uint32_t before = recover->scan.position;
@@ -489,7 +491,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
         recover_destroy(recover);
         return error;
     }
-    wipe_init(&recover->wipe, options->common->store, options->rebooted);
+    wipe_init(&recover->wipe, options->common->store, options->rebooted && !MUTANT(WIPE_SKIPPED));
     log_init(&recover->log, options->common->store, OWNER_DIGEST, 0);
     *out = recover;
     return 0;

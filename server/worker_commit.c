@@ -12,6 +12,7 @@
  */
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "server/worker_state.h"
 
 enum { COMMIT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_SHARD_BYTES };
@@ -30,6 +31,8 @@ void worker_commit_changed(struct worker *worker, struct shard_state *shard)
 static uint64_t resolved(const struct shard_state *shard)
 {
     uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
+    if (MUTANT(COMMIT_HIGHEST))
+        return version_make(shard->epoch, shard->counter);
     uint64_t start = version_make(shard->epoch, 0);
     return version > start ? version : start;
 }
@@ -255,7 +258,7 @@ bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
         return any;
     if (!worker->commit_ns)
         worker->commit_ns = now_ns + WORKER_COMMIT_NS;
-    if (now_ns >= worker->commit_ns) {
+    if (now_ns >= worker->commit_ns && !FAULT(LATE_ROLE)) {
         int error = 0;
         while (worker->first_commit && !error)
             error = spread_some(worker, &any);

@@ -22,6 +22,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/tail_job.h"
 #include "server/worker_state.h"
@@ -164,7 +165,7 @@ static int begin_entry(struct worker *worker, const struct unite *unite, struct 
     const struct entry_format *format = &worker->common->format;
     part->header = *header;
     part->next_block = 0;
-    part->skipped = is_in(&unite->shard->tail, header->version);
+    part->skipped = is_in(&unite->shard->tail, header->version) || MUTANT(UNION_DROPS);
     part->coming = true;
     if (part->skipped)
         return 0;
@@ -412,7 +413,8 @@ static bool spread_to(struct worker *worker, const struct unite *unite, struct p
     const struct entry_format *format = &worker->common->format;
     const struct tail *tail = &unite->shard->tail;
     uint32_t leave = fabric_caps(worker->common->fabric)->max_batch_blocks / 4, sent = 0;
-    while (part->next < tail->count && sent < UNION_BYTES_PER_POLL) {
+    while (part->next < tail->count && sent < UNION_BYTES_PER_POLL &&
+           (sent == 0 || !FAULT(SHORT_BATCH))) {
         const struct tail_item *item = &tail->items[part->next];
         if (is_in(&part->has, item->version)) {
             part->next++;
@@ -445,7 +447,8 @@ static bool spread_to(struct worker *worker, const struct unite *unite, struct p
 
 static bool has_landed(const struct part *part, const struct peer *peer, uint32_t count)
 {
-    return peer->connected && part->next == count && peer->landed >= part->batch;
+    return peer->connected && part->next == count &&
+           (peer->landed >= part->batch || MUTANT(UNION_HASTY));
 }
 
 /* U1. */

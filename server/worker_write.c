@@ -21,6 +21,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "server/worker_state.h"
 
 /* --- admission --- */
@@ -151,7 +152,7 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
     op->bytes = entry_bytes(format, request->key_bytes, request->value_bytes);
     op->blocks = entry_blocks(format, request->key_bytes, request->value_bytes);
     uint64_t segments = worker->log.segments;
-    int error = log_reserve(&worker->log, op->bytes, &op->offset);
+    int error = FAULT(NO_SEGMENT) ? ROWAN_EFULL : log_reserve(&worker->log, op->bytes, &op->offset);
     if (error)
         return error;
     if (worker->log.segments != segments)
@@ -171,6 +172,9 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
     send_blocks(worker, shard, &header, key, value, op->offset);
     op->state = OP_IN_FLIGHT;
     link_in_flight(worker, shard, op);
+    if (MUTANT(INDEX_EARLY))
+        (void)index_update(shard->index, op->hash, key, request->key_bytes, op->version, op->offset,
+                           &(uint64_t){0});
     return 0;
 }
 
@@ -283,9 +287,13 @@ static bool is_retry(struct worker *worker, const struct request *request, bool 
     struct shard_state *shard;
     uint64_t version = 0;
     int verdict = worker_find_shard(worker, header, &shard);
+    if (MUTANT(RETRY_TWICE))
+        return false;
     if (!verdict)
-        verdict = records_look(&shard->records, header->client_id, header->operation,
-                               header->lowest_unanswered, &version);
+        verdict = FAULT(NO_MEMORY)
+                      ? ROWAN_ENOMEM
+                      : records_look(&shard->records, header->client_id, header->operation,
+                                     header->lowest_unanswered, &version);
     if (verdict == RECORDS_FRESH)
         return false;
     if (verdict == RECORDS_AGAIN)
@@ -323,7 +331,7 @@ bool worker_write(struct worker *worker, const struct request *request)
     /* A client that takes no answers must leave records to others, as a backup must (has_share). */
     bool fair =
         client->ops < WORKER_MAX_CLIENT_OPS && client->ops < OP_TABLE_SIZE - worker->ops.used;
-    struct op *op = fair ? op_open(&worker->ops, request->hash, client) : NULL;
+    struct op *op = fair && !FAULT(NO_ROOM) ? op_open(&worker->ops, request->hash, client) : NULL;
     if (!op)
         return refuse(worker, request, ROWAN_EBUSY, 0);
     worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
@@ -360,9 +368,11 @@ void worker_write_forget(struct worker *worker, struct client_link *client)
 
 static bool is_replicated(const struct worker *worker, const struct op *op)
 {
-    if (worker->local_landed < op->batch)
+    if (worker->local_landed < op->batch && !MUTANT(LOG_UNFENCED))
         return false;
     for (uint32_t i = 0; i < op->shard->backup_count; i++) {
+        if (MUTANT(REPLY_EARLY) && i + 1 == op->shard->backup_count)
+            break;
         if (!peer_has_landed(&worker->peers[op->shard->backups[i]], op->batch))
             return false;
     }
@@ -385,8 +395,8 @@ static bool complete(struct worker *worker, struct op *op)
     const void *at = pm_at(worker->common->pm, op->offset);
     uint32_t key_bytes = entry_key(&worker->common->format, at, worker->key);
     uint64_t previous;
-    if (index_update(shard->index, op->hash, worker->key, key_bytes, op->version, op->offset,
-                     &previous) < 0) {
+    if (FAULT(NO_MEMORY) || index_update(shard->index, op->hash, worker->key, key_bytes,
+                                         op->version, op->offset, &previous) < 0) {
         worker->stuck = true;
         return false;
     }

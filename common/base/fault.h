@@ -24,7 +24,27 @@
 
 /* X(NAME, "name on the command line", "what it does wrong") */
 #define MUTANTS(X)                                                                                 \
-    X(REPLY_EARLY, "reply-early", "a write is answered before its last backup has it")
+    X(REPLY_EARLY, "reply-early", "a write is answered before its last backup has it")             \
+    X(INDEX_EARLY, "index-early", "the index has a write before it has landed everywhere")         \
+    X(LOG_UNFENCED, "log-unfenced", "a write is answered before the t-log's fence is done")        \
+    X(LANDING_UNFENCED, "landing-unfenced", "blocks are said to have landed before their fence")   \
+    X(SCAN_UNCHECKED, "scan-unchecked", "a scan takes blocks without looking at their checksums")  \
+    X(CHECKSUM_UNSEEDED, "checksum-unseeded", "checksums do not depend on the cluster's secret")   \
+    X(ORDER_IGNORED, "order-ignored", "an older version replaces a newer one in the index")        \
+    X(EPOCH_KEPT, "epoch-kept", "a cold start raises no epochs")                                   \
+    X(BLOCKS_UNCOUNTED, "blocks-uncounted", "an entry is joined before its last block is there")   \
+    X(COMMIT_HIGHEST, "commit-highest",                                                            \
+      "the highest completed version is spread as commit version")                                 \
+    X(UNION_DROPS, "union-drops", "the union drops what only a backup has")                        \
+    X(FETCH_SKIPPED, "fetch-skipped", "a committed version that is missing is not fetched")        \
+    X(LAST_SKIPPED, "last-skipped", "a digest role skips the last entry of a segment")             \
+    X(VOID_REUSED, "void-reused", "a segment is used again though somebody may store into it")     \
+    X(RETRY_TWICE, "retry-twice", "a retry is carried out again")                                  \
+    X(JUDGED_EARLY, "judged-early", "a conditional put is judged while its key is written")        \
+    X(RECORDS_DROPPED, "records-dropped", "a start rebuilds no completion records")                \
+    X(EPOCH_UNCHECKED, "epoch-unchecked", "requests of another epoch are served")                  \
+    X(WIPE_SKIPPED, "wipe-skipped", "a start takes stale segments for free ones")                  \
+    X(UNION_HASTY, "union-hasty", "a shard is served before its union has landed")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,

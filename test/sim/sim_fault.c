@@ -13,10 +13,13 @@ struct site {
 };
 
 static struct site sites[FAULT_SITE_COUNT];
+uint32_t fabric_segment_bytes = UINT32_C(4)
+                                << 20; /* fabric.h; the size of a run is set before its cluster */
+
 static enum mutant mutant_on = MUTANT_COUNT;
 static uint64_t mutant_reached;
 
-#define SITE_NAME(name, text)            #name,
+#define SITE_NAME(name, text)           #name,
 #define MUTANT_NAME(name, option, text) option,
 #define MUTANT_TEXT(name, option, text) text,
 static const char *const SITE_NAMES[] = {FAULT_SITES(SITE_NAME)};
