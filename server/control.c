@@ -121,9 +121,10 @@ static void link_message(struct control *control, const struct fabric_event *eve
 static void take_event(struct control *control, const struct fabric_event *event)
 {
     if (event->kind == FABRIC_SEALED)
-        control_zone_sealed(control, (struct blog_segment *)(uintptr_t)event->context);
+        control_zone_sealed(control, (struct blog_segment *)(uintptr_t)event->context,
+                            event->quiet);
     else if (event->kind == FABRIC_QUIET)
-        return; /* segments of the backup log are not reused yet */
+        ((struct blog_segment *)(uintptr_t)event->context)->quiet = true;
     else if (event->conn == control->cm_conn)
         control_config_event(control, event);
     else if (event->kind == FABRIC_ACCEPTED)

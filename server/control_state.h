@@ -1,5 +1,6 @@
 /* control_state.h - the inside of the control role, shared by control.c (the role and its
- * connections), control_zone.c (the backup log), control_config.c (the CM and the configuration),
+ * connections), control_zone.c and control_leave.c (the backup log),
+ * control_config.c (the CM and the configuration),
  * control_open.c (the start) and control_admin.c (status and digests). */
 #ifndef SERVER_CONTROL_STATE_H
 #define SERVER_CONTROL_STATE_H
@@ -80,7 +81,8 @@ struct control {
     struct blog_segment *prepared[1024];  /* allocated; wait for their fence */
     uint32_t prepared_count;
     struct pm_ticket prepared_ticket;
-    bool medium_doubted; /* `medium_ticket` will tell whether a sync has failed */
+    struct blog_segment *leaving; /* digested; control_leave.c */
+    bool medium_doubted;          /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 
     struct link *links;
@@ -103,7 +105,7 @@ int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessag
 /* --- control_zone.c --- */
 
 int control_zone_open(struct control *control);
-void control_zone_sealed(struct control *control, struct blog_segment *segment);
+void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet);
 /* Posts, frees what is digested, tells the peers about space. True if anything moved. */
 bool control_zone_poll(struct control *control);
 
@@ -111,6 +113,14 @@ bool control_zone_poll(struct control *control);
  * shm, has failed. Then the server ends. */
 void control_zone_doubt(struct control *control);
 void control_zone_close(struct control *control);
+
+/* --- control_leave.c --- */
+
+/* All digest roles have left the segment. */
+void control_leave(struct control *control, struct blog_segment *segment);
+/* Frees what is quiet, gives back what is empty. True if anything moved. */
+bool control_leave_poll(struct control *control);
+void control_leave_close(struct control *control);
 
 /* --- control_config.c --- */
 

@@ -128,8 +128,9 @@ static bool post(struct control *control)
     return true;
 }
 
-void control_zone_sealed(struct control *control, struct blog_segment *segment)
+void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet)
 {
+    segment->quiet = quiet;
     store_transition(control->common->store, segment->segment, SEGMENT_USED);
     atomic_store_explicit(&segment->sealed, true, memory_order_release);
     control->posted--;
@@ -137,8 +138,8 @@ void control_zone_sealed(struct control *control, struct blog_segment *segment)
         inbox_wake(digest_inbox(control->digests[i]));
 }
 
-/* The newest is never freed: the digest roles wait in it for its successor. */
-static bool free_digested(struct control *control)
+/* The newest is never left: the digest roles wait in it for its successor. */
+static bool leave_digested(struct control *control)
 {
     bool any = false;
     while (control->oldest != control->newest &&
@@ -146,7 +147,7 @@ static bool free_digested(struct control *control)
                control->options.digests) {
         struct blog_segment *old = control->oldest;
         control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
-        free(old);
+        control_leave(control, old);
         any = true;
     }
     return any;
@@ -203,7 +204,8 @@ static void check_medium(struct control *control)
 
 bool control_zone_poll(struct control *control)
 {
-    bool any = free_digested(control);
+    bool any = leave_digested(control);
+    any |= control_leave_poll(control);
     if (control->prepared_count == 0 && !FAULT(NO_SEGMENT))
         any |= prepare(control);
     if (control->prepared_count > 0)
@@ -221,6 +223,7 @@ void control_zone_close(struct control *control)
         control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
         free(old);
     }
+    control_leave_close(control);
     for (uint32_t i = 0; i < control->prepared_count; i++)
         free(control->prepared[i]);
 }

@@ -19,13 +19,20 @@
 #include "server/tail_job.h"
 
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
- * and all digest roles; the control role frees it when all have left it. */
+ * and all digest roles; the control role frees it when all have left it and it is quiet. */
 struct blog_segment {
     uint64_t segment;                  /* of the store */
     uint64_t offset;                   /* in the map */
     _Atomic bool sealed;               /* nothing lands in it any more */
+    _Atomic bool holds_blocks;         /* a digest role has found one there */
     _Atomic uint32_t digested;         /* how many digest roles have left it */
     struct blog_segment *_Atomic next; /* the one posted after it */
+
+    /* The control role's. */
+    bool quiet;     /* nobody can store into it any more */
+    int leave_step; /* control_leave.c; the rest likewise */
+    struct pm_ticket ticket;
+    struct blog_segment *next_leaving;
 };
 
 struct link;
