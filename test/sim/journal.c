@@ -1,0 +1,153 @@
+/* The journal: a growing array of events, and a hash over every one of them. */
+#include "test/sim/journal.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "common/base/assert.h"
+
+enum { FIRST_ROOM = 4096 };
+
+struct journal {
+    struct sim_clock *clock;
+    FILE *live;
+    struct journal_event *events;
+    uint64_t count, room;
+    uint64_t hash;
+};
+
+static const char *const KIND_WORDS[] = {
+    [JOURNAL_FAULT] = "fault",   [JOURNAL_PHASE] = "phase",    [JOURNAL_CONFIG] = "config",
+    [JOURNAL_CALL] = "call",     [JOURNAL_ANSWER] = "answer",  [JOURNAL_STORED] = "stored",
+    [JOURNAL_LANDED] = "landed", [JOURNAL_TORN] = "torn",      [JOURNAL_LOST] = "lost",
+    [JOURNAL_LOG] = "log",       [JOURNAL_NETWORK] = "network"};
+
+struct journal *journal_create(struct sim_clock *clock, FILE *live)
+{
+    struct journal *journal = calloc(1, sizeof *journal);
+    ASSERT(journal);
+    journal->clock = clock;
+    journal->live = live;
+    return journal;
+}
+
+void journal_destroy(struct journal *journal)
+{
+    if (!journal)
+        return;
+    free(journal->events);
+    free(journal);
+}
+
+static void print(const struct journal_event *event, FILE *out)
+{
+    fprintf(out, "%12.6f %-9s %-7s", (double)event->at_ns / 1e9, event->node,
+            KIND_WORDS[event->kind]);
+    if (event->key != JOURNAL_NO_KEY)
+        fprintf(out, " key %u", event->key);
+    if (event->shard != JOURNAL_NO_SHARD)
+        fprintf(out, " shard %u", event->shard);
+    if (event->version)
+        fprintf(out, " version %u:%lu", (unsigned)(event->version >> 40),
+                event->version & ((UINT64_C(1) << 40) - 1));
+    fprintf(out, "%s%s\n", event->text[0] ? " " : "", event->text);
+}
+
+/* Field by field: the padding of a struct is nobody's. */
+static void mix_event(struct journal *journal, const struct journal_event *event)
+{
+    const uint64_t words[] = {event->at_ns, (uint64_t)event->kind, event->key, event->shard,
+                              event->version};
+    journal_mix(journal, words, sizeof words);
+    journal_mix(journal, event->node, strlen(event->node));
+    journal_mix(journal, event->text, strlen(event->text));
+}
+
+void journal_add(struct journal *journal, const struct journal_event *event)
+{
+    if (!journal)
+        return;
+    if (journal->count == journal->room) {
+        journal->room = journal->room ? 2 * journal->room : FIRST_ROOM;
+        journal->events = realloc(journal->events, journal->room * sizeof *journal->events);
+        ASSERT(journal->events);
+    }
+    struct journal_event *taken = &journal->events[journal->count++];
+    *taken = *event;
+    taken->at_ns = journal->clock->now_ns;
+    mix_event(journal, taken);
+    if (journal->live)
+        print(taken, journal->live);
+}
+
+void journal_note(struct journal *journal, enum journal_kind kind, const char *node,
+                  const char *format, ...)
+{
+    if (!journal)
+        return;
+    struct journal_event event = {.kind = kind, .key = JOURNAL_NO_KEY, .shard = JOURNAL_NO_SHARD};
+    snprintf(event.node, sizeof event.node, "%s", node);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(event.text, sizeof event.text, format, arguments);
+    va_end(arguments);
+    journal_add(journal, &event);
+}
+
+void journal_mix(struct journal *journal, const void *data, size_t bytes)
+{
+    if (journal)
+        journal->hash = XXH3_64bits_withSeed(data, bytes, journal->hash);
+}
+
+uint64_t journal_hash(const struct journal *journal)
+{
+    return journal->hash;
+}
+
+uint64_t journal_events(const struct journal *journal)
+{
+    return journal->count;
+}
+
+/* --- stories --- */
+
+/* A line of a log belongs to a shard's story if it names it. */
+static bool names_shard(const struct journal_event *event, uint32_t shard)
+{
+    char word[24];
+    int bytes = snprintf(word, sizeof word, "shard=%u", shard);
+    const char *at = strstr(event->text, word);
+    return at && (at[bytes] == ' ' || at[bytes] == '\0');
+}
+
+static bool belongs(const struct journal_event *event, uint32_t key, uint32_t shard)
+{
+    switch (event->kind) {
+    case JOURNAL_FAULT:
+    case JOURNAL_PHASE:
+    case JOURNAL_CONFIG:
+        return true;
+    case JOURNAL_LOG:
+        return shard != JOURNAL_NO_SHARD && names_shard(event, shard);
+    case JOURNAL_NETWORK:
+        return false;
+    default:
+        return key != JOURNAL_NO_KEY ? event->key == key
+                                     : shard != JOURNAL_NO_SHARD && event->shard == shard;
+    }
+}
+
+void journal_tell(const struct journal *journal, uint32_t key, uint32_t shard, uint32_t most,
+                  FILE *out)
+{
+    uint64_t first = journal->count, lines = 0;
+    while (first > 0 && lines < most)
+        lines += belongs(&journal->events[--first], key, shard);
+    for (uint64_t i = first; i < journal->count; i++) {
+        if (belongs(&journal->events[i], key, shard))
+            print(&journal->events[i], out);
+    }
+}
