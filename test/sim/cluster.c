@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "test/sim/journal.h"
 
 #define CM_ADDRESS     "sim:cm"
 #define START_LIMIT_NS (10 * NS_PER_S)
@@ -134,6 +135,7 @@ struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options
     cluster->options = *options;
     fill_defaults(&cluster->options);
     sim_clock_init(&cluster->clock);
+    journal_clock(options->journal, &cluster->clock);
     cluster->until_ns = WAKE_NEVER;
     random_init(&cluster->random, options->seed);
     const struct sim_network_options network = {.clock = &cluster->clock,
