@@ -112,7 +112,8 @@ static void settle(struct run *run, uint64_t end_ns)
 {
     while (!has_failed(run) && load_outstanding(run->load) > 0) {
         if (run->cluster->clock.now_ns >= end_ns)
-            fail(run, FAILURE_LIVENESS, "load", "operations have no answer though all faults ended");
+            fail(run, FAILURE_LIVENESS, "load",
+                 "operations have no answer though all faults ended");
         else
             step(run, end_ns);
     }

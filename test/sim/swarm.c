@@ -138,7 +138,8 @@ static uint64_t pm_bytes_for(const struct swarm *swarm)
 {
     const struct sim_cluster_options *cluster = &swarm->cluster;
     uint64_t senders = (uint64_t)(cluster->servers - 1) * cluster->workers;
-    uint64_t reserve = 2 * senders + cluster->workers + cluster->digests + cluster->landing_segments;
+    uint64_t reserve =
+        2 * senders + cluster->workers + cluster->digests + cluster->landing_segments;
     uint64_t longs = swarm->load.operations / swarm->load.long_in * swarm->load.max_value_bytes;
     uint64_t written = 2 * (swarm->load.operations * 320 + longs);
     uint64_t segments = reserve + written / swarm->segment_bytes + 300;
