@@ -316,6 +316,35 @@ static void equal_seeds_give_equal_histories(void **state)
     stage_close(&other);
 }
 
+static int compare_values(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return (left > right) - (left < right);
+}
+
+static void values_are_different_and_half_of_the_keys_hot(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_open(&stage, 9, &SHAPE, &LOAD);
+    stage_run(&stage, false);
+    uint64_t *values = calloc(stage.history.count, sizeof *values);
+    size_t writes = 0, equal = 0, hot = 0;
+    for (size_t i = 0; i < stage.history.count; i++) {
+        const struct history_op *op = &stage.history.ops[i];
+        if (op->kind == HISTORY_PUT || op->kind == HISTORY_PUT_IF)
+            values[writes++] = op->value;
+        hot += op->key < LOAD.hot_keys;
+    }
+    qsort(values, writes, sizeof *values, compare_values);
+    for (size_t i = 1; i < writes; i++)
+        equal += values[i] == values[i - 1];
+    assert_in_range(equal, 1, writes / 32); /* empty ones */
+    assert_in_range(hot, LOAD.operations * 45 / 100, LOAD.operations * 60 / 100);
+    free(values);
+    stage_close(&stage);
+}
+
 static void pauses_have_the_mean_that_was_asked_for(void **state)
 {
     (void)state;
@@ -475,6 +504,7 @@ int main(void)
         cmocka_unit_test(a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong),
         cmocka_unit_test(a_full_cluster_rejects_writes),
         cmocka_unit_test(equal_seeds_give_equal_histories),
+        cmocka_unit_test(values_are_different_and_half_of_the_keys_hot),
         cmocka_unit_test(pauses_have_the_mean_that_was_asked_for),
         cmocka_unit_test(a_load_that_is_stopped_posts_nothing_more),
         cmocka_unit_test(a_client_that_stands_still_posts_nothing),
