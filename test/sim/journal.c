@@ -11,7 +11,7 @@
 enum { FIRST_ROOM = 4096 };
 
 struct journal {
-    struct sim_clock *clock;
+    const struct sim_clock *clock;
     FILE *live;
     struct journal_event *events;
     uint64_t count, room;
@@ -24,7 +24,7 @@ static const char *const KIND_WORDS[] = {
     [JOURNAL_LANDED] = "landed", [JOURNAL_TORN] = "torn",      [JOURNAL_LOST] = "lost",
     [JOURNAL_LOG] = "log",       [JOURNAL_NETWORK] = "network"};
 
-struct journal *journal_create(struct sim_clock *clock, FILE *live)
+struct journal *journal_create(const struct sim_clock *clock, FILE *live)
 {
     struct journal *journal = calloc(1, sizeof *journal);
     ASSERT(journal);
@@ -39,6 +39,12 @@ void journal_destroy(struct journal *journal)
         return;
     free(journal->events);
     free(journal);
+}
+
+void journal_clock(struct journal *journal, const struct sim_clock *clock)
+{
+    if (journal)
+        journal->clock = clock;
 }
 
 static void print(const struct journal_event *event, FILE *out)
@@ -76,7 +82,7 @@ void journal_add(struct journal *journal, const struct journal_event *event)
     }
     struct journal_event *taken = &journal->events[journal->count++];
     *taken = *event;
-    taken->at_ns = journal->clock->now_ns;
+    taken->at_ns = journal->clock ? journal->clock->now_ns : 0;
     mix_event(journal, taken);
     if (journal->live)
         print(taken, journal->live);
@@ -138,6 +144,12 @@ static bool belongs(const struct journal_event *event, uint32_t key, uint32_t sh
         return key != JOURNAL_NO_KEY ? event->key == key
                                      : shard != JOURNAL_NO_SHARD && event->shard == shard;
     }
+}
+
+void journal_tail(const struct journal *journal, uint32_t most, FILE *out)
+{
+    for (uint64_t i = journal->count > most ? journal->count - most : 0; i < journal->count; i++)
+        print(&journal->events[i], out);
 }
 
 void journal_tell(const struct journal *journal, uint32_t key, uint32_t shard, uint32_t most,
