@@ -66,9 +66,9 @@ static void stage_open(struct stage *stage, uint64_t seed, const struct sim_clus
     random_init(&stage->random, seed);
     struct sim_cluster_options options = *shape;
     options.seed = seed;
+    stage->journal = journal_create(NULL, NULL);
+    options.journal = stage->journal;
     stage->cluster = sim_cluster_create(&options);
-    stage->journal = journal_create(&stage->cluster->clock, NULL);
-    stage->cluster->options.journal = stage->journal;
     history_init(&stage->history);
     struct load_options filled = *load;
     filled.seed = seed;
@@ -103,7 +103,7 @@ static void disturb(struct stage *stage)
     } else if (draw < 6) {
         sim_cluster_cut(cluster, &stage->random);
     } else {
-        server->process.stopped = !server->process.stopped;
+        sim_cluster_stop(cluster, &server->process, !server->process.stopped);
     }
 }
 
@@ -119,7 +119,7 @@ static void stage_step(struct stage *stage)
 static void stage_heal(struct stage *stage)
 {
     for (uint32_t i = 0; i < stage->cluster->options.servers; i++)
-        stage->cluster->servers[i].process.stopped = false;
+        sim_cluster_stop(stage->cluster, &stage->cluster->servers[i].process, false);
     if (sim_cluster_is_down(stage->cluster))
         sim_cluster_restart(stage->cluster, false);
 }
@@ -189,7 +189,7 @@ static void assert_read_was_written(const struct stage *stage)
     for (size_t i = 0; i < history->count; i++) {
         const struct history_op *op = &history->ops[i];
         const struct written read = {op->key, op->value};
-        if (op->kind == HISTORY_GET && op->outcome == HISTORY_DONE)
+        if (op->kind == HISTORY_GET && op->outcome == HISTORY_DONE && op->value)
             assert_non_null(bsearch(&read, all, count, sizeof *all, compare_written));
     }
     free(all);
@@ -242,7 +242,11 @@ static void a_cluster_that_is_well_answers_everything(void **state)
     assert_right(&stage);
     assert_true(count_ops(&stage, HISTORY_GET, HISTORY_DONE) > 500);
     assert_true(count_ops(&stage, HISTORY_GET, HISTORY_ABSENT) > 50);
-    assert_true(count_ops(&stage, HISTORY_GET, HISTORY_REJECTED) > 10); /* the room */
+    size_t unseen = 0; /* too small a room */
+    for (size_t i = 0; i < stage.history.count; i++)
+        unseen += stage.history.ops[i].kind == HISTORY_GET &&
+                  stage.history.ops[i].outcome == HISTORY_DONE && stage.history.ops[i].value == 0;
+    assert_in_range(unseen, 10, 200);
     assert_true(count_ops(&stage, HISTORY_PUT, HISTORY_DONE) > 500);
     assert_true(count_ops(&stage, HISTORY_PUT_IF, HISTORY_DONE) > 100);
     assert_true(count_ops(&stage, HISTORY_PUT_IF, HISTORY_MISMATCH) > 100);
@@ -310,7 +314,7 @@ static void equal_seeds_give_equal_histories(void **state)
     assert_memory_equal(a.history.ops, b.history.ops, a.history.count * sizeof *a.history.ops);
     assert_true(journal_hash(a.journal) == journal_hash(b.journal));
     assert_true(journal_hash(a.journal) != journal_hash(other.journal));
-    assert_int_equal(journal_events(a.journal), 2 * a.history.count);
+    assert_true(journal_events(a.journal) >= 2 * a.history.count);
     stage_close(&a);
     stage_close(&b);
     stage_close(&other);
@@ -378,7 +382,7 @@ static void a_client_that_stands_still_posts_nothing(void **state)
     (void)state;
     struct stage stage;
     stage_open(&stage, 5, &SHAPE, &LOAD);
-    stage.cluster->clients[1].process.stopped = true;
+    sim_cluster_stop(stage.cluster, &stage.cluster->clients[1].process, true);
     while (load_posted(stage.load) < 100)
         stage_step(&stage);
     for (size_t i = 0; i < stage.history.count; i++)
