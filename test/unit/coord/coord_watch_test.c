@@ -13,6 +13,8 @@
 
 #include "test/unit/coord/coord_fixture.h"
 
+static struct owner bob;
+
 static bool has_changed(struct owner *owner)
 {
     poll_owner(owner);
