@@ -110,9 +110,10 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
     if (offset) {
         struct checks_entry *entry = checks_entry_at(checks, server, offset);
         if (!entry || entry->key != number) {
-            checks_fail(checks, "C3", number, shard->id,
-                        "the index of server %u points to offset %lu, where no whole entry of the key lies",
-                        server + 1, offset);
+            checks_fail(
+                checks, "C3", number, shard->id,
+                "the index of server %u points to offset %lu, where no whole entry of the key lies",
+                server + 1, offset);
             return;
         }
         version = entry->header.version;
@@ -122,8 +123,8 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
     uint64_t *shown = &key->shown[server];
     if (version < *shown)
         checks_fail(checks, "C3", number, shard->id,
-                    "the index of server %u has version %lx of the key, and must have %lx", server + 1,
-                    version, *shown);
+                    "the index of server %u has version %lx of the key, and must have %lx",
+                    server + 1, version, *shown);
     *shown = version;
 }
 
@@ -157,7 +158,8 @@ static void look_at_segment(struct checks *checks, const struct checks_server *s
         struct checks_entry *entry = &checks->entries[checks->copies[at].entry];
         if (!checks_is_everywhere(checks, entry))
             checks_fail(checks, "C6", entry->key, entry->header.shard,
-                        "segment %lu of server %u is committed, and version %lx of shard %u in it is not on "
+                        "segment %lu of server %u is committed, and version %lx of shard %u in it "
+                        "is not on "
                         "all replicas",
                         segment, server->number + 1, entry->header.version, entry->header.shard);
     }
