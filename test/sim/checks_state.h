@@ -47,7 +47,6 @@ struct checks_entry {
     uint32_t copies;     /* the first of the list */
     uint16_t count[SIM_MAX_SERVERS];       /* of its blocks' copies there */
     uint32_t next_version, next_operation; /* in the buckets */
-    uint32_t next_delete;                  /* of the key, and not seen everywhere */
 };
 
 /* What is known of a key of the workload. */
@@ -58,9 +57,7 @@ struct checks_key {
     uint16_t slot;
     uint64_t settled;                /* acknowledged, or shown by a primary: every replica has it */
     uint64_t shown[SIM_MAX_SERVERS]; /* by the index of that server, in this boot of it */
-    uint32_t deletes;                /* list of entries not seen everywhere yet */
-    uint32_t deletes_everywhere, deletes_acknowledged;
-    uint32_t next; /* in the buckets; 1 + key */
+    uint32_t next;                   /* in the buckets; 1 + key */
 };
 
 /* What is watched of one server. */

@@ -127,13 +127,7 @@ static void find_key(struct checks *checks, struct checks_entry *entry, const ui
     uint32_t at = checks->by_key[checks_bucket(entry->key_hash, 0)];
     while (at && checks->keys[at - 1].hash != entry->key_hash)
         at = checks->keys[at - 1].next;
-    if (!at)
-        return;
-    entry->key = at - 1;
-    if (entry->header.type != ENTRY_DELETE)
-        return;
-    entry->next_delete = checks->keys[at - 1].deletes;
-    checks->keys[at - 1].deletes = (uint32_t)(entry - checks->entries);
+    entry->key = at ? at - 1 : JOURNAL_NO_KEY;
 }
 
 static bool is_anywhere(struct checks *checks, const struct checks_entry *entry)
