@@ -259,7 +259,7 @@ static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
                                 struct fabric_event *events, unsigned max)
 {
     struct sim_endpoint *endpoint = (struct sim_endpoint *)head;
-    ASSERT(now_ns <= sim_network_now(endpoint->fabric->network));
+    (void)now_ns; /* by the process's own clock */
     free_over(endpoint);
     shake_hands(endpoint);
     for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
