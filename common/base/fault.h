@@ -44,7 +44,8 @@
     X(RECORDS_DROPPED, "records-dropped", "a start rebuilds no completion records")                \
     X(EPOCH_UNCHECKED, "epoch-unchecked", "requests of another epoch are served")                  \
     X(WIPE_SKIPPED, "wipe-skipped", "a start takes stale segments for free ones")                  \
-    X(UNION_HASTY, "union-hasty", "a shard is served before its union has landed")
+    X(UNION_HASTY, "union-hasty", "a shard is served before its union has landed")                 \
+    X(ANSWER_BELIEVED, "answer-believed", "an unknown compare-and-set is taken for one that won")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/log.h"
 
@@ -38,6 +39,7 @@ void log_event(enum log_level level, const char *event, const char *keys, ...)
     va_end(arguments);
     if (journal_now)
         journal_note(journal_now, JOURNAL_LOG, node_now ? node_now : "", "%s %s", event, line);
-    else if (level == LOG_ERROR)
+    /* What ends the process must not end with its journal. */
+    if (level == LOG_ERROR && (!journal_now || strcmp(event, "assert_failed") == 0))
         fprintf(stderr, "%s %s\n", event, line);
 }
