@@ -279,6 +279,10 @@ static void fabric_sim_endpoint_close(struct fabric_endpoint *head)
 {
     struct sim_endpoint *endpoint = (struct sim_endpoint *)head;
     struct sim_network *network = endpoint->fabric->network;
+    if (endpoint->zone && random_below(&network->random, 2)) {
+        for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
+            sim_rowan_arrive(conn);
+    }
     while (endpoint->conns) {
         struct sim_conn *conn = endpoint->conns;
         sim_conn_close(&conn->head);

@@ -323,6 +323,8 @@ void sim_rowan_flush(struct sim_conn *conn);
 /* What the connection's owner does for blocks in his poll: stores his own (one_sided), or takes in those of
  * the peer; and those of a peer that was. */
 void sim_rowan_step(struct sim_conn *conn);
+/* Some more of what is on its way to the owner lands, before his end. */
+void sim_rowan_arrive(struct sim_conn *conn);
 /* When there is something to do for that; WAKE_NEVER. */
 uint64_t sim_rowan_due_ns(const struct sim_conn *conn);
 bool sim_rowan_rests(const struct sim_conn *conn);

@@ -443,6 +443,14 @@ void sim_rowan_step(struct sim_conn *conn)
         step_wreck(conn);
 }
 
+void sim_rowan_arrive(struct sim_conn *conn)
+{
+    if (conn->peer && !sender_rests(conn->peer))
+        step_sender(conn->peer);
+    if (conn->wreck)
+        step_wreck(conn);
+}
+
 static uint64_t sender_due_ns(const struct sim_conn *sender)
 {
     if (sender_rests(sender))
