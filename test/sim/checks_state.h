@@ -129,6 +129,10 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 /* On every full replica of its shard. */
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
 
+/* Is a part of a block there, whose rest is still to come? A block may be whole all the same, where the rest are
+ * zeros: a segment has those. */
+bool checks_is_landing(const struct checks *checks, uint32_t server, uint64_t offset);
+
 /* Is the entry that begins at this place of a PM there from its first to its last block? Its entry, or NULL. */
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t server, uint64_t offset);
 

@@ -237,6 +237,16 @@ bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
     return true;
 }
 
+bool checks_is_landing(const struct checks *checks, uint32_t number, uint64_t offset)
+{
+    const struct checks_server *server = &checks->servers[number];
+    uint64_t stride = (offset - server->segment_offset) / ENTRY_ALIGN;
+    if (offset < server->segment_offset || stride >= server->strides)
+        return false;
+    const struct checks_copy *copy = &checks->copies[server->copy_at[stride]];
+    return copy->kind == CHECKS_PART && copy->offset == offset;
+}
+
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t number, uint64_t offset)
 {
     const struct checks_server *server = &checks->servers[number];
