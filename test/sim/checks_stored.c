@@ -106,6 +106,11 @@ static enum segment_state state_of(const struct checks_server *server, uint64_t 
     return (enum segment_state)(meta_word(server, offset) & 0xff);
 }
 
+static enum segment_owner owner_of(const struct checks_server *server, uint64_t offset)
+{
+    return (enum segment_owner)(meta_word(server, offset) >> 8 & 0xff);
+}
+
 static void fail_at(struct checks_server *server, uint64_t offset, const char *what)
 {
     uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
@@ -130,7 +135,7 @@ static void find_key(struct checks *checks, struct checks_entry *entry, const ui
     entry->key = at ? at - 1 : JOURNAL_NO_KEY;
 }
 
-static bool is_anywhere(struct checks *checks, const struct checks_entry *entry)
+bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry)
 {
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
         if (entry->count[i] >= entry->header.blocks && checks_is_whole(checks, entry, i))
@@ -150,7 +155,7 @@ static void check_once(struct checks *checks, struct checks_server *server,
     for (; at; at = checks->entries[at].next_operation) {
         const struct checks_entry *other = &checks->entries[at];
         if (other->header.client_id == header->client_id &&
-            other->header.operation == header->operation && is_anywhere(checks, other))
+            other->header.operation == header->operation && checks_is_anywhere(checks, other))
             checks_fail(checks, "once", other->key, header->shard,
                         "%s: operation %u of client %u has version %lx of shard %u, and %lx of %u",
                         name_of(server), header->operation, header->client_id, header->version,
@@ -181,6 +186,7 @@ static struct checks_entry *new_entry(struct checks *checks, struct checks_serve
     bucket = &checks->by_operation[checks_bucket(header->client_id, header->operation)];
     entry->next_operation = *bucket;
     *bucket = number;
+    checks_commit_note(checks, number);
     return entry;
 }
 
@@ -320,7 +326,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
     if (++entry->count[server->number] < header->blocks ||
         (header->blocks > 1 && !has_all_blocks(checks, entry, server->number, false)))
         return;
-    enum segment_owner owner = (enum segment_owner)(meta_word(server, copy->offset) >> 8 & 0xff);
+    enum segment_owner owner = owner_of(server, copy->offset);
     tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
          owner == OWNER_DIGEST          ? "joined"
          : header->type == ENTRY_DELETE ? "delete"
@@ -355,6 +361,8 @@ static void take_part(struct checks_server *server, uint32_t at)
         take_entry_block(server, at, &header);
     else
         copy->kind = CHECKS_OTHER;
+    if (header.type == ENTRY_COMMIT_VERSIONS && owner_of(server, copy->offset) == OWNER_WORKER)
+        checks_commit_stored(checks, server->pm->pm.base + copy->offset, header.value_bytes);
 }
 
 /* --- stores --- */
