@@ -366,7 +366,7 @@ static void a_segment_that_nobody_gives_back_is_found(void **state)
 /* --- mutants --- */
 
 static void find_mutant_in(const struct sim_cluster_options *shape, enum mutant mutant,
-                           const char *checker, unsigned faults)
+                           const char *checkers, unsigned faults)
 {
     for (uint64_t seed = 1; seed <= 8; seed++) {
         struct checks_stage stage;
@@ -376,7 +376,7 @@ static void find_mutant_in(const struct sim_cluster_options *shape, enum mutant 
         sim_fault_mutant(MUTANT_COUNT);
         bool found = stage.failure.kind == FAILURE_CORRECTNESS;
         if (found)
-            assert_string_equal(stage.failure.checker, checker);
+            assert_non_null(strstr(checkers, stage.failure.checker));
         checks_stage_close(&stage);
         if (found)
             return;
@@ -384,9 +384,9 @@ static void find_mutant_in(const struct sim_cluster_options *shape, enum mutant 
     fail_msg("%s was not found", sim_mutant_name(mutant));
 }
 
-static void find_mutant(enum mutant mutant, const char *checker, unsigned faults)
+static void find_mutant(enum mutant mutant, const char *checkers, unsigned faults)
 {
-    find_mutant_in(&CHECKS_STAGE_SHAPE, mutant, checker, faults);
+    find_mutant_in(&CHECKS_STAGE_SHAPE, mutant, checkers, faults);
 }
 
 /* What has landed somewhere is not durable where it came from for a while. */
@@ -414,8 +414,7 @@ static void defects_that_another_role_may_heal_are_found(void **state)
     struct sim_cluster_options slow_fences = with_slow_fences();
     find_mutant(MUTANT_LAST_SKIPPED, "unprovoked", 0);
     find_mutant(MUTANT_COMMIT_HIGHEST, "C6", 0);
-    find_mutant_in(&slow_fences, MUTANT_UNION_DROPS, "C6",
-                   CHECKS_STAGE_FAULTS);
+    find_mutant_in(&slow_fences, MUTANT_UNION_DROPS, "C6 once", CHECKS_STAGE_FAULTS);
     find_mutant(MUTANT_UNION_HASTY, "C6", CHECKS_STAGE_FAULTS);
 }
 
