@@ -201,6 +201,14 @@ static uint64_t content_hash(const uint8_t *block, uint32_t bytes)
     return XXH3_64bits(block, bytes) | 1;
 }
 
+static bool is_as_before(const struct checks_server *server, const struct checks_copy *copy)
+{
+    const struct checks *checks = server->checks;
+    const struct checks_entry *entry = &checks->entries[copy->entry];
+    return content_hash(server->pm->pm.base + copy->offset, copy->bytes) ==
+           checks->hashes[entry->first_hash + copy->block];
+}
+
 /* Counts its blocks: several copies of one count once. */
 static bool has_all_blocks(struct checks *checks, const struct checks_entry *entry, uint32_t server,
                            bool durable)
@@ -354,7 +362,10 @@ static void take_part(struct checks_server *server, uint32_t at)
         return;
     }
     set_strides(server, copy, CHECKS_NONE, at);
-    if (copy->have < copy->bytes)
+    /* Where only zeros are missing, the block is whole without them. */
+    if (copy->have < copy->bytes &&
+        entry_decode(&checks->format, server->pm->pm.base + copy->offset, copy->bytes, &header,
+                     &(uint32_t){0}) != 0)
         return;
     checks->counts.blocks++;
     if (header.type == ENTRY_PUT || header.type == ENTRY_DELETE)
@@ -404,10 +415,10 @@ static size_t meet(struct checks_server *server, uint32_t at, uint64_t offset, s
         drop(server, at);
         return 0;
     }
-    if (copy->kind == CHECKS_BLOCK && offset == copy->offset && bytes >= copy->bytes &&
-        content_hash(server->pm->pm.base + offset, copy->bytes) ==
-            server->checks->hashes[server->checks->entries[copy->entry].first_hash + copy->block])
-        return copy->bytes;
+    if (copy->kind == CHECKS_BLOCK && is_as_before(server, copy)) {
+        size_t rest = (size_t)(copy->offset + copy->bytes - offset);
+        return bytes < rest ? bytes : rest;
+    }
     fail_at(server, offset, "a store over a block");
     drop(server, at);
     return bytes;
@@ -452,8 +463,7 @@ static void take_loss(struct checks_server *server, uint64_t offset, size_t byte
             continue;
         if (copy->kind == CHECKS_BLOCK) {
             const struct checks_entry *entry = &checks->entries[copy->entry];
-            if (content_hash(server->pm->pm.base + copy->offset, copy->bytes) ==
-                checks->hashes[entry->first_hash + copy->block])
+            if (is_as_before(server, copy))
                 continue;
             tell(server, JOURNAL_LOST, entry, "");
         }

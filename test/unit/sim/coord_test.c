@@ -460,6 +460,26 @@ static void who_lost_leadership_stands_again(void **state)
     close_world();
 }
 
+static void who_leads_reads_all_that_was_stored_before_it_led(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        open_world(seed, SESSION_NS, 0);
+        elect(&alice);
+        run_for(3 * DELAY_NS);
+        elect(&bob);
+        assert_int_equal(read_version(&bob), 0);
+        ask_cas(&alice, 0);
+        while (stored() == 0)
+            tick();
+        sim_coord_expire(alice.coord);
+        while (!bob.leads)
+            tick();
+        assert_int_equal(read_version(&bob), 1);
+        close_world();
+    }
+}
+
 static void what_an_ended_session_asks_has_no_effect(void **state)
 {
     (void)state;
@@ -544,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_read_and_a_watch_outlast_a_parting),
         cmocka_unit_test(a_parted_leader_believes_it_leads_until_it_is_joined),
         cmocka_unit_test(who_lost_leadership_stands_again),
+        cmocka_unit_test(who_leads_reads_all_that_was_stored_before_it_led),
         cmocka_unit_test(what_an_ended_session_asks_has_no_effect),
         cmocka_unit_test(an_owner_that_is_not_polled_loses_its_session),
         cmocka_unit_test(a_session_outlives_its_closed_handle),
