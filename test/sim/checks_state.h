@@ -43,11 +43,10 @@ struct checks_entry {
     uint64_t key_hash;          /* 0: its first block was not seen yet */
     bool everywhere;            /* was seen durable on all full replicas */
     uint64_t stored_ns;         /* when it was first seen */
-    uint32_t first_hash;        /* of its blocks' contents, in checks->hashes; a 0 there: not seen yet */
-    uint32_t copies;            /* the first of the list */
-    uint16_t count[SIM_MAX_SERVERS]; /* of its blocks' copies there */
+    uint32_t first_hash; /* of its blocks' contents, in checks->hashes; a 0 there: not seen yet */
+    uint32_t copies;     /* the first of the list */
+    uint16_t count[SIM_MAX_SERVERS];       /* of its blocks' copies there */
     uint32_t next_version, next_operation; /* in the buckets */
-    uint32_t next_delete;                  /* of the key, and not seen everywhere */
 };
 
 /* What is known of a key of the workload. */
@@ -58,9 +57,7 @@ struct checks_key {
     uint16_t slot;
     uint64_t settled;                /* acknowledged, or shown by a primary: every replica has it */
     uint64_t shown[SIM_MAX_SERVERS]; /* by the index of that server, in this boot of it */
-    uint32_t deletes;                /* list of entries not seen everywhere yet */
-    uint32_t deletes_everywhere, deletes_acknowledged;
-    uint32_t next; /* in the buckets; 1 + key */
+    uint32_t next;                   /* in the buckets; 1 + key */
 };
 
 /* What is watched of one server. */
@@ -68,7 +65,6 @@ struct checks_server {
     struct checks *checks;
     uint32_t number; /* from 0 */
     struct sim_pm *pm;
-    uint64_t stores;         /* of the PM, when it was last told of */
     uint64_t segment_offset; /* 0: there is no superblock yet */
     uint64_t segments;
     uint32_t *copy_at; /* by stride behind segment_offset: the copy that takes it */
@@ -86,7 +82,7 @@ struct checks {
     uint64_t rounds, looks;
 
     struct checks_server servers[SIM_MAX_SERVERS];
-    uint64_t client_terms[SIM_MAX_CLIENTS], cm_term;
+    uint64_t client_terms[SIM_MAX_CLIENTS], cm_term, rival_term;
 
     struct checks_entry *entries;
     uint32_t entry_count, entry_room;
@@ -132,6 +128,10 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 
 /* On every full replica of its shard. */
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
+
+/* Is a part of a block there, whose rest is still to come? A block may be whole all the same, where the rest are
+ * zeros: a segment has those. */
+bool checks_is_landing(const struct checks *checks, uint32_t server, uint64_t offset);
 
 /* Is the entry that begins at this place of a PM there from its first to its last block? Its entry, or NULL. */
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t server, uint64_t offset);

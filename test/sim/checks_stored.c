@@ -76,7 +76,7 @@ static void drop(struct checks_server *server, uint32_t at)
 
 static const char *name_of(const struct checks_server *server)
 {
-    return server->checks->cluster->servers[server->number].process.address + strlen("sim:");
+    return server->checks->cluster->servers[server->number].process.name;
 }
 
 static void tell(struct checks_server *server, enum journal_kind kind,
@@ -127,13 +127,7 @@ static void find_key(struct checks *checks, struct checks_entry *entry, const ui
     uint32_t at = checks->by_key[checks_bucket(entry->key_hash, 0)];
     while (at && checks->keys[at - 1].hash != entry->key_hash)
         at = checks->keys[at - 1].next;
-    if (!at)
-        return;
-    entry->key = at - 1;
-    if (entry->header.type != ENTRY_DELETE)
-        return;
-    entry->next_delete = checks->keys[at - 1].deletes;
-    checks->keys[at - 1].deletes = (uint32_t)(entry - checks->entries);
+    entry->key = at ? at - 1 : JOURNAL_NO_KEY;
 }
 
 static bool is_anywhere(struct checks *checks, const struct checks_entry *entry)
@@ -168,7 +162,8 @@ static struct checks_entry *new_entry(struct checks *checks, struct checks_serve
                                       const struct entry_header *header)
 {
     if (checks->entry_count == checks->entry_room)
-        checks->entries = checks_grow(checks->entries, &checks->entry_room, sizeof *checks->entries);
+        checks->entries =
+            checks_grow(checks->entries, &checks->entry_room, sizeof *checks->entries);
     while (checks->hash_count + header->blocks > checks->hash_room)
         checks->hashes = checks_grow(checks->hashes, &checks->hash_room, sizeof *checks->hashes);
     uint32_t number = checks->entry_count++;
@@ -242,6 +237,16 @@ bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
     return true;
 }
 
+bool checks_is_landing(const struct checks *checks, uint32_t number, uint64_t offset)
+{
+    const struct checks_server *server = &checks->servers[number];
+    uint64_t stride = (offset - server->segment_offset) / ENTRY_ALIGN;
+    if (offset < server->segment_offset || stride >= server->strides)
+        return false;
+    const struct checks_copy *copy = &checks->copies[server->copy_at[stride]];
+    return copy->kind == CHECKS_PART && copy->offset == offset;
+}
+
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t number, uint64_t offset)
 {
     const struct checks_server *server = &checks->servers[number];
@@ -278,8 +283,8 @@ static bool read_header(const struct checks *checks, const uint8_t *at, struct e
     header->block = (uint16_t)(blocks & 0xffff);
     header->blocks = (uint16_t)(blocks >> 16);
     return at[0] == 0 && header->type >= ENTRY_PUT && header->type <= ENTRY_PAD &&
-           header->key_bytes <= ENTRY_MAX_KEY_BYTES && header->value_bytes <= ENTRY_MAX_VALUE_BYTES &&
-           header->block < header->blocks &&
+           header->key_bytes <= ENTRY_MAX_KEY_BYTES &&
+           header->value_bytes <= ENTRY_MAX_VALUE_BYTES && header->block < header->blocks &&
            header->blocks == entry_blocks(&checks->format, header->key_bytes, header->value_bytes);
 }
 
@@ -289,12 +294,12 @@ static void check_c9(struct checks_server *server, const struct checks_entry *en
     struct checks *checks = server->checks;
     uint64_t *known = &checks->hashes[entry->first_hash + header->block];
     if (!same_header(&entry->header, header) || (*known && *known != hash))
-        checks_fail(checks, "C9", entry->key, header->shard,
-                    "%s: version %lx of shard %u is operation %u of client %u (block %u of %u), and was "
-                    "operation %u of client %u",
-                    name_of(server), header->version, header->shard, header->operation,
-                    header->client_id, header->block, header->blocks, entry->header.operation,
-                    entry->header.client_id);
+        checks_fail(
+            checks, "C9", entry->key, header->shard,
+            "%s: version %lx of shard %u is operation %u of client %u (block %u of %u), and was "
+            "operation %u of client %u",
+            name_of(server), header->version, header->shard, header->operation, header->client_id,
+            header->block, header->blocks, entry->header.operation, entry->header.client_id);
     *known = hash;
 }
 
@@ -327,7 +332,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
         return;
     enum segment_owner owner = (enum segment_owner)(meta_word(server, copy->offset) >> 8 & 0xff);
     tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
-         owner == OWNER_DIGEST               ? "joined"
+         owner == OWNER_DIGEST          ? "joined"
          : header->type == ENTRY_DELETE ? "delete"
                                         : "put");
 }
@@ -490,22 +495,30 @@ static bool is_wipe(const struct checks_server *server, uint64_t offset, const u
     return !at || copy->kind != CHECKS_PART || offset != copy->offset + copy->have;
 }
 
+static bool is_watched(struct checks_server *server, uint64_t offset, size_t bytes)
+{
+    if (!server->segment_offset)
+        read_superblock(server);
+    return server->segment_offset && bytes > 0 && offset >= server->segment_offset;
+}
+
 static void on_stored(void *context, uint64_t offset, const uint8_t *data, size_t bytes)
 {
     struct checks_server *server = context;
-    /* A power loss is told the same way, and is no store. */
-    bool lost = server->pm->stores == server->stores;
-    server->stores = server->pm->stores;
-    if (!server->segment_offset)
-        read_superblock(server);
-    if (!server->segment_offset || bytes == 0 || offset < server->segment_offset)
+    if (!is_watched(server, offset, bytes))
         return;
-    if (lost)
-        take_loss(server, offset, bytes);
-    else if (is_wipe(server, offset, data, bytes))
+    if (is_wipe(server, offset, data, bytes))
         take_zeros(server, offset, bytes);
     else
         take_store(server, offset, bytes);
+}
+
+static void on_lost(void *context, uint64_t offset, const uint8_t *data, size_t bytes)
+{
+    (void)data;
+    struct checks_server *server = context;
+    if (is_watched(server, offset, bytes))
+        take_loss(server, offset, bytes);
 }
 
 void checks_stored_open(struct checks *checks)
@@ -520,10 +533,10 @@ void checks_stored_open(struct checks *checks)
         server->checks = checks;
         server->number = i;
         server->pm = checks->cluster->servers[i].pm;
-        server->stores = server->pm->stores;
         read_superblock(server);
-        server->pm->stored_context = server;
+        server->pm->stored_context = checks->cluster->servers[i].lost_context = server;
         server->pm->stored = on_stored;
+        checks->cluster->servers[i].lost = on_lost;
     }
 }
 
@@ -531,6 +544,7 @@ void checks_stored_close(struct checks *checks)
 {
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
         checks->servers[i].pm->stored = NULL;
+        checks->cluster->servers[i].lost = NULL;
         free(checks->servers[i].copy_at);
     }
     free(checks->entries);

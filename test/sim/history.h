@@ -27,9 +27,9 @@ struct history_op {
     uint32_t client, key;
     uint64_t called, answered;       /* answered 0: HISTORY_OPEN */
     uint64_t called_ns, answered_ns; /* in real time; for people */
-    uint64_t
-        value; /* put, put_if: what it writes; get, DONE: what it read. A hash of the bytes, never 0;
-                                        different writes of at least 8 bytes never write the same */
+    /* put, put_if: what it writes; get, DONE: what it read. A hash of the bytes, never 0; different writes
+     * of at least 8 bytes never write the same. A get's may be 0: it was not seen (ROWAN_EBUFFER). */
+    uint64_t value;
     uint64_t version;
     uint64_t expected; /* put_if */
 };

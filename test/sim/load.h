@@ -5,7 +5,7 @@
  * those of 8 B and more begin with a number of their own. Some values imitate entries of other keys, with checksums as
  * somebody could make them who does not know the cluster's secret (hazard H6).
  *
- * Reads sometimes ask with too small a room, are recorded as rejected then, and asked again; conditional
+ * Reads sometimes ask with too small a room, are recorded with the version alone then, and asked again; conditional
  * puts expect the version that the client saw last, none, or a wrong one; several operations of a client are
  * outstanding at a time.
  */

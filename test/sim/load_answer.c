@@ -36,8 +36,8 @@ static bool judge_status(const struct load_slot *slot, int status, enum history_
     case ROWAN_EVERSION:
         *outcome = HISTORY_MISMATCH;
         return slot->kind == HISTORY_PUT_IF;
-    case ROWAN_EBUFFER: /* it was there, but what it was nobody saw */
-        *outcome = HISTORY_REJECTED;
+    case ROWAN_EBUFFER: /* its version is told; its value nobody saw */
+        *outcome = HISTORY_DONE;
         return get;
     case ROWAN_ETIMEDOUT:
         *outcome = HISTORY_REJECTED;
@@ -70,8 +70,8 @@ static const char *find_wrong(const struct load_slot *slot,
 {
     const struct load_options *options = &slot->load->options;
     size_t bytes = completion->value_bytes;
-    bool done = completion->status == 0;
-    if (slot->kind == HISTORY_GET && done) {
+    bool seen = completion->status == 0, told = seen || completion->status == ROWAN_EBUFFER;
+    if (slot->kind == HISTORY_GET && seen) {
         if (bytes > slot->room_bytes)
             return "the value is longer than its room";
         if (load_value_is_false(slot->buffer, (uint32_t)bytes))
@@ -85,7 +85,7 @@ static const char *find_wrong(const struct load_slot *slot,
         if (!is_poison(slot->buffer, slot->room_bytes))
             return "the room was written to";
     }
-    if (done && slot->kind != HISTORY_DELETE && completion->version == 0)
+    if (told && slot->kind != HISTORY_DELETE && completion->version == 0)
         return "no version";
     if (completion->status == ROWAN_EVERSION && completion->version == slot->expected)
         return "that version was expected";
@@ -124,8 +124,8 @@ static void tell_answer(const struct load_slot *slot, const struct rowan_complet
         event.version = completion->version;
     memcpy(event.node, load->client[slot->client].name, sizeof event.node);
     if (outcome == HISTORY_DONE && slot->kind == HISTORY_GET)
-        snprintf(event.text, sizeof event.text, "get %zu: %s %zu B", slot->number,
-                 OUTCOMES[outcome], completion->value_bytes);
+        snprintf(event.text, sizeof event.text, "%zu: %zu B%s", slot->number,
+                 completion->value_bytes, completion->status ? ", too long for the room" : "");
     else
         snprintf(event.text, sizeof event.text, "%zu: %s%s%s", slot->number, OUTCOMES[outcome],
                  outcome == HISTORY_REJECTED ? " " : "",
@@ -146,7 +146,7 @@ void load_on_completion(const struct rowan_completion *completion)
              completion->status == ROWAN_ETIMEDOUT ? FAILURE_LIVENESS : FAILURE_CORRECTNESS, wrong);
     bool write = slot->kind != HISTORY_GET, done = outcome == HISTORY_DONE;
     uint64_t value = 0, version = 0;
-    if (done && !write)
+    if (completion->status == 0 && !write)
         value =
             load_value_hash(slot->buffer, load_at_most(completion->value_bytes, slot->room_bytes));
     if ((done && slot->kind != HISTORY_DELETE) || outcome == HISTORY_MISMATCH)

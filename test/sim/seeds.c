@@ -168,11 +168,11 @@ static void tell_sum(const struct seeds *seeds)
     printf("%" PRIu64 " seeds, %" PRIu64 " failed: %" PRIu64 " operations checked, %" PRIu64
            " of unknown outcome; %" PRIu64 " faults: %" PRIu64 " crashes, %" PRIu64
            " partitions, %" PRIu64 " power losses, %" PRIu64 " torn landings, %" PRIu64
-           " lost fences; %" PRIu64 " fault sites fired; %.0f simulated seconds, %.1f in a wall "
+           " lost fences; %" PRIu64 " fault sites fired; %" PRIu64 " rounds; %.0f simulated seconds, %.1f in a wall "
            "second; trace hash %016" PRIx64 "\n",
            seeds->done, seeds->failures, sum->operations, sum->unknown, sum->nemesis.faults,
            sum->nemesis.crashes, sum->nemesis.partitions, sum->nemesis.power_losses,
-           sum->network.torn, sum->nemesis.lost_fences, sum->fault_sites, simulated_s,
+           sum->network.torn, sum->nemesis.lost_fences, sum->fault_sites, sum->rounds, simulated_s,
            simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);

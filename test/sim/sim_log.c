@@ -9,6 +9,8 @@
 
 static struct journal *journal_now;
 static const char *node_now;
+static sim_log_observer *observer_now;
+static void *observer_context;
 
 void sim_log_journal(struct journal *journal)
 {
@@ -18,6 +20,12 @@ void sim_log_journal(struct journal *journal)
 void sim_log_node(const char *name)
 {
     node_now = name;
+}
+
+void sim_log_observe(sim_log_observer *observer, void *context)
+{
+    observer_now = observer;
+    observer_context = context;
 }
 
 void log_set_level(enum log_level level)
@@ -39,6 +47,8 @@ void log_event(enum log_level level, const char *event, const char *keys, ...)
     va_end(arguments);
     if (journal_now)
         journal_note(journal_now, JOURNAL_LOG, node_now ? node_now : "", "%s %s", event, line);
+    if (observer_now)
+        observer_now(observer_context, node_now ? node_now : "", event, line);
     /* What ends the process must not end with its journal. */
     if (level == LOG_ERROR && (!journal_now || strcmp(event, "assert_failed") == 0))
         fprintf(stderr, "%s %s\n", event, line);

@@ -1,5 +1,7 @@
 /* The clients of a run: every call has one answer, all kinds and outcomes occur, and what is read was written;
- * in a cluster that is well, and in one that breaks. */
+ * in a cluster that is well, and in one that breaks.
+ *
+ * SIM_SEEDS=FROM:TO in the environment: only the cluster that breaks, with these seeds. */
 #include "client/rowan.h"
 
 #include <setjmp.h>
@@ -11,6 +13,7 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
+#include "test/sim/linear.h"
 #include "test/sim/load.h"
 #include "test/sim/load_value.h"
 #include "test/sim/sim_fault.h"
@@ -66,9 +69,9 @@ static void stage_open(struct stage *stage, uint64_t seed, const struct sim_clus
     random_init(&stage->random, seed);
     struct sim_cluster_options options = *shape;
     options.seed = seed;
+    stage->journal = journal_create(NULL, NULL);
+    options.journal = stage->journal;
     stage->cluster = sim_cluster_create(&options);
-    stage->journal = journal_create(&stage->cluster->clock, NULL);
-    stage->cluster->options.journal = stage->journal;
     history_init(&stage->history);
     struct load_options filled = *load;
     filled.seed = seed;
@@ -103,7 +106,7 @@ static void disturb(struct stage *stage)
     } else if (draw < 6) {
         sim_cluster_cut(cluster, &stage->random);
     } else {
-        server->process.stopped = !server->process.stopped;
+        sim_cluster_stop(cluster, &server->process, !server->process.stopped);
     }
 }
 
@@ -119,7 +122,7 @@ static void stage_step(struct stage *stage)
 static void stage_heal(struct stage *stage)
 {
     for (uint32_t i = 0; i < stage->cluster->options.servers; i++)
-        stage->cluster->servers[i].process.stopped = false;
+        sim_cluster_stop(stage->cluster, &stage->cluster->servers[i].process, false);
     if (sim_cluster_is_down(stage->cluster))
         sim_cluster_restart(stage->cluster, false);
 }
@@ -166,59 +169,31 @@ static void assert_whole(const struct stage *stage)
     assert_int_equal(done, stage->acknowledged);
 }
 
-struct written {
-    uint64_t key, value;
-};
-
-static int compare_written(const void *a, const void *b)
-{
-    return memcmp(a, b, sizeof(struct written));
-}
-
-static void assert_read_was_written(const struct stage *stage)
+static void assert_linearizable(const struct stage *stage)
 {
     const struct history *history = &stage->history;
-    struct written *all = calloc(history->count, sizeof *all);
-    size_t count = 0;
-    for (size_t i = 0; i < history->count; i++) {
-        const struct history_op *op = &history->ops[i];
-        if (op->kind == HISTORY_PUT || op->kind == HISTORY_PUT_IF)
-            all[count++] = (struct written){op->key, op->value};
+    struct history_op *ops = calloc(history->count, sizeof *ops);
+    for (uint32_t key = 0; key < load_keys(stage->load); key++) {
+        struct linear_result result;
+        size_t count = 0;
+        for (size_t i = 0; i < history->count; i++) {
+            if (history->ops[i].key == key)
+                ops[count++] = history->ops[i];
+        }
+        linear_check(ops, count, 0, &result);
+        if (result.verdict != LINEAR_YES) {
+            print_error("key %u: %s\n", key, result.why);
+            journal_tell(stage->journal, key, JOURNAL_NO_SHARD, 60, stderr);
+        }
+        assert_int_equal(result.verdict, LINEAR_YES);
     }
-    qsort(all, count, sizeof *all, compare_written);
-    for (size_t i = 0; i < history->count; i++) {
-        const struct history_op *op = &history->ops[i];
-        const struct written read = {op->key, op->value};
-        if (op->kind == HISTORY_GET && op->outcome == HISTORY_DONE)
-            assert_non_null(bsearch(&read, all, count, sizeof *all, compare_written));
-    }
-    free(all);
-}
-
-/* The last read of a key gives a version at least as high as any that was acknowledged before; or none. */
-static void assert_last_reads_are_new(const struct stage *stage)
-{
-    const struct history *history = &stage->history;
-    uint32_t keys = load_keys(stage->load);
-    uint64_t *highest = calloc(keys, sizeof *highest);
-    for (size_t i = 0; i < history->count - keys; i++) {
-        const struct history_op *op = &history->ops[i];
-        if (op->version > highest[op->key])
-            highest[op->key] = op->version;
-    }
-    for (size_t i = history->count - keys; i < history->count; i++) {
-        const struct history_op *op = &history->ops[i];
-        assert_int_equal(op->kind, HISTORY_GET);
-        assert_true(op->outcome == HISTORY_ABSENT || op->version >= highest[op->key]);
-    }
-    free(highest);
+    free(ops);
 }
 
 static void assert_right(const struct stage *stage)
 {
     assert_whole(stage);
-    assert_read_was_written(stage);
-    assert_last_reads_are_new(stage);
+    assert_linearizable(stage);
 }
 
 static size_t count_ops(const struct stage *stage, enum history_kind kind,
@@ -242,7 +217,11 @@ static void a_cluster_that_is_well_answers_everything(void **state)
     assert_right(&stage);
     assert_true(count_ops(&stage, HISTORY_GET, HISTORY_DONE) > 500);
     assert_true(count_ops(&stage, HISTORY_GET, HISTORY_ABSENT) > 50);
-    assert_true(count_ops(&stage, HISTORY_GET, HISTORY_REJECTED) > 10); /* the room */
+    size_t unseen = 0; /* too small a room */
+    for (size_t i = 0; i < stage.history.count; i++)
+        unseen += stage.history.ops[i].kind == HISTORY_GET &&
+                  stage.history.ops[i].outcome == HISTORY_DONE && stage.history.ops[i].value == 0;
+    assert_in_range(unseen, 10, 200);
     assert_true(count_ops(&stage, HISTORY_PUT, HISTORY_DONE) > 500);
     assert_true(count_ops(&stage, HISTORY_PUT_IF, HISTORY_DONE) > 100);
     assert_true(count_ops(&stage, HISTORY_PUT_IF, HISTORY_MISMATCH) > 100);
@@ -256,8 +235,13 @@ static void a_cluster_that_is_well_answers_everything(void **state)
 static void a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong(void **state)
 {
     (void)state;
+    uint64_t from = 1, to = 4;
     size_t unknown = 0, rejected = 0;
-    for (uint64_t seed = 1; seed <= 4; seed++) {
+    const char *seeds = getenv("SIM_SEEDS");
+    if (seeds)
+        assert_int_equal(sscanf(seeds, "%lu:%lu", &from, &to), 2);
+    for (uint64_t seed = from; seed <= to; seed++) {
+        print_message("# seed %lu\n", seed);
         struct sim_cluster_options shape = SHAPE;
         shape.timeout_ns = 300 * NS_PER_MS;
         struct stage stage;
@@ -310,7 +294,7 @@ static void equal_seeds_give_equal_histories(void **state)
     assert_memory_equal(a.history.ops, b.history.ops, a.history.count * sizeof *a.history.ops);
     assert_true(journal_hash(a.journal) == journal_hash(b.journal));
     assert_true(journal_hash(a.journal) != journal_hash(other.journal));
-    assert_int_equal(journal_events(a.journal), 2 * a.history.count);
+    assert_true(journal_events(a.journal) >= 2 * a.history.count);
     stage_close(&a);
     stage_close(&b);
     stage_close(&other);
@@ -378,7 +362,7 @@ static void a_client_that_stands_still_posts_nothing(void **state)
     (void)state;
     struct stage stage;
     stage_open(&stage, 5, &SHAPE, &LOAD);
-    stage.cluster->clients[1].process.stopped = true;
+    sim_cluster_stop(stage.cluster, &stage.cluster->clients[1].process, true);
     while (load_posted(stage.load) < 100)
         stage_step(&stage);
     for (size_t i = 0; i < stage.history.count; i++)
@@ -512,5 +496,7 @@ int main(void)
         cmocka_unit_test(false_entries_lie_where_a_scan_looks),
         cmocka_unit_test(what_nobody_wrote_is_a_failure),
     };
+    if (getenv("SIM_SEEDS"))
+        cmocka_set_test_filter("a_cluster_that_breaks*");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
