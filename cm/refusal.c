@@ -10,6 +10,8 @@ const char refusal_restarted[] =
 const char refusal_replaced[] =
     "the configuration names another process with this server's number: only one may run";
 
+const char refusal_taken[] = "another running server has this number; each needs its own";
+
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation)
 {
     const struct member *member = config ? cluster_member(config, server) : NULL;
@@ -71,6 +73,6 @@ const char *refusal_of(const struct refusal_case *of, char *detail, size_t detai
     const struct candidate *candidate = roll_find(of->roll, join->server);
     if (candidate && candidate->connection != of->connection &&
         candidate->join.incarnation != join->incarnation)
-        return "another running server has this number; each needs its own";
+        return refusal_taken;
     return roll_fits(of->roll, join, detail, detail_bytes) ? NULL : detail;
 }

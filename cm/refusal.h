@@ -11,6 +11,10 @@ extern const char refusal_restarted[];
 /* The configuration names another incarnation, and there is none to wait for. */
 extern const char refusal_replaced[];
 
+/* Another process with this number waits. It may have ended, and its connection not tell so yet: whoever is
+ * refused for this may ask again. */
+extern const char refusal_taken[];
+
 /* What a report is judged by. */
 struct refusal_case {
     const struct cm_state_options *options;

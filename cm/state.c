@@ -484,7 +484,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                                     .join = join};
     const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
     if (refusal) {
-        refuse(state, event->connection, event->tag, ROWAN_EREFUSED, refusal);
+        refuse(state, event->connection, event->tag,
+               refusal == refusal_taken ? ROWAN_EINUSE : ROWAN_EREFUSED, refusal);
         return;
     }
 

@@ -518,7 +518,12 @@ static void two_processes_with_one_number_do_not_both_wait(void **state)
         world_join(world, 10 + round, 6, &join);
     }
     assert_configuration(world_last(world, 11), 6, 0, false);
-    assert_failure(world_last(world, 12), ROWAN_EREFUSED, "has this number");
+    assert_failure(world_last(world, 12), ROWAN_EINUSE, "has this number");
+
+    world_close(world, 11); /* the first had ended */
+    struct cm_join join = world_rejoin_of(world, 2, 2);
+    world_join(world, 12, 7, &join);
+    assert_configuration(world_last(world, 12), 7, 0, false);
     world_destroy(world);
 }
 

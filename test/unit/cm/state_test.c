@@ -193,7 +193,7 @@ static void a_second_process_with_a_taken_number_is_refused(void **state)
     join.incarnation++;
     world_open(world, 2);
     world_join(world, 2, 1, &join);
-    assert_failure(world_last(world, 2), ROWAN_EREFUSED, "has this number");
+    assert_failure(world_last(world, 2), ROWAN_EINUSE, "has this number");
 
     join = world_join_of(2);
     world_join(world, 1, 2, &join);
