@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "common/base/error.h"
+
 const char refusal_restarted[] =
     "a server cannot return while other servers of its cluster keep running, in this version: stop "
     "all servers and start them again";
@@ -11,6 +13,11 @@ const char refusal_replaced[] =
     "the configuration names another process with this server's number: only one may run";
 
 const char refusal_taken[] = "another running server has this number; each needs its own";
+
+int refusal_error(const char *why)
+{
+    return why == refusal_restarted || why == refusal_taken ? ROWAN_EAGAIN : ROWAN_EREFUSED;
+}
 
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation)
 {

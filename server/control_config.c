@@ -169,12 +169,12 @@ void control_config_poll(struct control *control, uint64_t *wake_ns)
 
 /* --- events of the connection to the CM --- */
 
-/* The CM still has a connection of a process with our number: that of our last run, mostly, whose end it does
- * not know yet. Our report is repeated until it does. */
+/* What the CM says no to for now is asked again: it may know of connections whose process has ended, ours of our
+ * last run among them. */
 static void take_failure(struct control *control, const Rowan__Failure *failure)
 {
     int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
-    if (error != ROWAN_EINUSE) {
+    if (error != ROWAN_EAGAIN) {
         server_fail(control->common, error, failure->detail);
         return;
     }

@@ -160,13 +160,13 @@ static void fail_join(struct stage *stage, int error)
     stage_run(stage);
 }
 
-/* It may be that of its own last run. */
-static void a_number_that_another_process_has_is_asked_for_again(void **state)
+/* As while the CM knows of a process that has ended. */
+static void a_server_that_may_not_join_yet_reports_again(void **state)
 {
     struct stage *stage = *state;
 
     last_report(stage);
-    fail_join(stage, ROWAN_EINUSE);
+    fail_join(stage, ROWAN_EAGAIN);
     assert_int_equal(server_error(stage->server), 0);
     stage_pass(stage, NS_PER_S);
     last_report(stage);
@@ -333,7 +333,7 @@ int main(void)
         CASE(an_empty_pm_is_reported_so_and_written_for_a_configuration_only),
         CASE(a_restart_reports_its_data_and_writes_nothing_before_it_is_named),
         CASE(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it),
-        CASE(a_number_that_another_process_has_is_asked_for_again),
+        CASE(a_server_that_may_not_join_yet_reports_again),
         CASE(any_other_refusal_ends_the_server),
         CASE(a_question_for_a_tail_is_refused_when_there_is_room),
         CASE(a_reboot_makes_data_doubtful_until_all_is_united),

@@ -181,22 +181,6 @@ static void fault(struct run *run)
     }
 }
 
-/* The operator: where one was refused, all are started again. */
-static void tend_servers(struct run *run)
-{
-    uint64_t now_ns = run->clock.now_ns;
-    bool refused = false;
-    for (uint32_t i = 0; i < SERVERS; i++)
-        refused |= run->peers[i].refused;
-    for (uint32_t i = 0; i < SERVERS; i++) {
-        if (refused)
-            kill_server(run, i, now_ns + draw(run, 100 * NS_PER_MS));
-        run->peers[i].refused = false;
-        if (!run->peers[i].endpoint && run->again_ns[i] <= now_ns)
-            start_server(run, i);
-    }
-}
-
 /* --- the loop --- */
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -228,7 +212,10 @@ static void step(struct run *run)
     }
     if (run->fault_ns <= run->clock.now_ns)
         fault(run);
-    tend_servers(run);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        if (!run->peers[i].endpoint && run->again_ns[i] <= run->clock.now_ns)
+            start_server(run, i);
+    }
     for (uint32_t i = 0; i < MANAGERS; i++) {
         if (run->managers[i].cm && !run->managers[i].stopped)
             pollers[count++] = (struct poller){"cm", cm_poll, run->managers[i].cm};

@@ -21,7 +21,6 @@ struct cm_peer {
     uint64_t incarnation;  /* server: of this process */
     uint64_t data_cluster; /* server: whose data it holds; outlives the process */
     uint64_t term;         /* server: newest that names this process; client: newest */
-    bool refused;          /* server: and so it ended */
     uint8_t *ids_given;    /* client: a bit for each id, shared */
     uint64_t ids;          /* client: that it got */
 };
