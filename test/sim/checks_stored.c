@@ -411,6 +411,12 @@ static size_t meet(struct checks_server *server, uint32_t at, uint64_t offset, s
         take_part(server, at);
         return taken;
     }
+    /* The zeros of one that was whole without them. */
+    if (copy->kind == CHECKS_OTHER && offset == copy->offset + copy->have) {
+        size_t rest = copy->bytes - copy->have, taken = bytes < rest ? bytes : rest;
+        copy->have += (uint32_t)taken;
+        return taken;
+    }
     if (copy->kind == CHECKS_PART && offset == copy->offset) { /* a pad over what was cut */
         drop(server, at);
         return 0;
