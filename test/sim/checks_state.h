@@ -131,10 +131,6 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 /* On every full replica of its shard. */
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
 
-/* Is a part of a block there, whose rest is still to come? A block may be whole all the same, where the rest are
- * zeros: a segment has those. */
-bool checks_is_landing(const struct checks *checks, uint32_t server, uint64_t offset);
-
 /* On any server. */
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry);
 

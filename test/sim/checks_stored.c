@@ -251,16 +251,6 @@ bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
     return true;
 }
 
-bool checks_is_landing(const struct checks *checks, uint32_t number, uint64_t offset)
-{
-    const struct checks_server *server = &checks->servers[number];
-    uint64_t stride = (offset - server->segment_offset) / ENTRY_ALIGN;
-    if (offset < server->segment_offset || stride >= server->strides)
-        return false;
-    const struct checks_copy *copy = &checks->copies[server->copy_at[stride]];
-    return copy->kind == CHECKS_PART && copy->offset == offset;
-}
-
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t number, uint64_t offset)
 {
     const struct checks_server *server = &checks->servers[number];
@@ -419,6 +409,12 @@ static size_t meet(struct checks_server *server, uint32_t at, uint64_t offset, s
         size_t taken = bytes < rest ? bytes : rest;
         copy->have += (uint32_t)taken;
         take_part(server, at);
+        return taken;
+    }
+    /* The zeros of one that was whole without them. */
+    if (copy->kind == CHECKS_OTHER && offset == copy->offset + copy->have) {
+        size_t rest = copy->bytes - copy->have, taken = bytes < rest ? bytes : rest;
+        copy->have += (uint32_t)taken;
         return taken;
     }
     if (copy->kind == CHECKS_PART && offset == copy->offset) { /* a pad over what was cut */

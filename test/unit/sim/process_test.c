@@ -179,7 +179,8 @@ static void a_slow_server_takes_its_time(void **state)
 static void a_late_control_role_lets_its_landing_zone_run_dry(void **state)
 {
     (void)state;
-    struct sim_cluster *cluster = create(&(struct sim_cluster_options){.landing_segments = 2});
+    struct sim_cluster *cluster =
+        create(&(struct sim_cluster_options){.landing_segments = 2, .one_sided = true});
     static char value[30000];
     struct sim_server *backup = &cluster->servers[shard_of(cluster, "key")->backups[0] - 1];
     for (unsigned i = 0; i < 40; i++)
