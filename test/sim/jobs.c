@@ -17,7 +17,7 @@
 #include "common/base/assert.h"
 
 enum {
-    GRACE_S = 10,        /* for a child that ran into its limit to tell where it is */
+    GRACE_S = 3,         /* for a child that ran into its limit to tell where it is */
     HUNG_CODE = 124,     /* as of timeout(1) */
     TEXT_MOST = 1 << 20, /* bytes kept of what a child wrote */
     PIPE_WHOLE = 4096,   /* bytes that a pipe takes in one piece (PIPE_BUF of pipe(7)) */

@@ -23,6 +23,7 @@ static struct {
     uint32_t in_start; /* of these, before any operation was completed */
     uint32_t in_vain;  /* crashes since an operation was completed */
     uint64_t completed;
+    uint64_t wait;           /* until the next crash, in calls of disturb */
     struct sim_pm_loss loss; /* over all */
 } tally;
 
@@ -34,28 +35,47 @@ static bool may_crash(const struct sim_cluster *cluster)
         completed += session_completed(cluster->clients[i].session);
     tally.in_vain = completed > tally.completed ? 0 : tally.in_vain + 1;
     tally.completed = completed;
-    return tally.in_vain < 3;
+    return tally.in_vain < 4;
 }
 
-static void lose_power(struct sim_cluster *cluster, struct random *random)
+static void kill(struct sim_cluster *cluster, uint32_t server, bool power, struct random *random)
 {
-    bool all = random_below(random, 4) != 0;
-    sim_cluster_crash(cluster);
+    struct sim_pm_loss loss = sim_cluster_kill_server(cluster, server, power ? random : NULL);
+    tally.loss.fences += loss.fences;
+    tally.loss.stores += loss.stores;
+    tally.loss.words += loss.words;
+    tally.loss.old += loss.old;
+}
+
+/* All at one moment, or one after another, while the others go on without. */
+static void kill_all(struct sim_cluster *cluster, struct random *random)
+{
+    uint32_t servers = cluster->options.servers;
+    uint32_t first = (uint32_t)random_below(random, servers);
+    bool all_lose = random_below(random, 4) != 0, apart = random_below(random, 3) == 0;
     tally.crashes++;
     tally.in_start += tally.in_vain > 0;
-    for (uint32_t i = 0; i < cluster->options.servers; i++) {
-        struct sim_server *server = &cluster->servers[i];
-        if (!all && random_below(random, 2))
-            continue;
-        struct sim_pm_loss loss = sim_pm_power_loss(server->pm, random, NULL, NULL);
-        server->boots++;
-        tally.loss.fences += loss.fences;
-        tally.loss.stores += loss.stores;
-        tally.loss.words += loss.words;
-        tally.loss.old += loss.old;
+    for (uint32_t i = 0; i < servers; i++) {
+        kill(cluster, 1 + (first + i) % servers, all_lose || random_below(random, 2), random);
+        if (apart)
+            sim_cluster_run_for(cluster, random_below(random, 5 * NS_PER_MS));
     }
-    sim_cluster_run_for(cluster, random_below(random, 100) * NS_PER_MS);
-    sim_cluster_restart(cluster, false);
+    if (random_below(random, 2))
+        sim_cluster_kill_cm(cluster);
+    if (random_below(random, 2))
+        sim_cluster_run_for(cluster, random_below(random, 50 * NS_PER_MS));
+}
+
+static void start_all(struct sim_cluster *cluster, struct random *random)
+{
+    bool apart = random_below(random, 2);
+    for (uint32_t i = 1; i <= cluster->options.servers; i++) {
+        sim_cluster_start_server(cluster, i);
+        if (apart)
+            sim_cluster_run_for(cluster, random_below(random, 10 * NS_PER_MS));
+    }
+    if (!cluster->cm)
+        sim_cluster_start_cm(cluster);
 }
 
 static void disturb(struct sim_cluster *cluster, struct random *random)
@@ -63,13 +83,32 @@ static void disturb(struct sim_cluster *cluster, struct random *random)
     uint32_t servers = cluster->options.servers;
     uint64_t draw = random_below(random, 24 * servers), a = random_below(random, servers),
              b = random_below(random, servers);
-    if (draw < 4 && may_crash(cluster))
-        lose_power(cluster, random);
-    else if (draw < 8)
-        cluster->servers[a].process.stopped = !cluster->servers[a].process.stopped;
-    else if (draw < 10 && a != b)
+    if (tally.wait-- == 0) {
+        /* Each start has many rounds at its beginning, and a crash should find any part of it. */
+        tally.wait = random_below(random, UINT64_C(4) << random_below(random, 9));
+        if (may_crash(cluster)) {
+            kill_all(cluster, random);
+            start_all(cluster, random);
+        }
+    } else if (draw < 4) {
+        sim_cluster_stop(cluster, &cluster->servers[a].process,
+                         !cluster->servers[a].process.stopped);
+    } else if (draw < 6 && a != b) {
         sim_network_break(cluster->network, cluster->servers[a].process.address,
                           cluster->servers[b].process.address);
+    }
+}
+
+/* What makes rare moments common, and refuses nothing. */
+static void begin_faults(uint64_t seed, struct random *random)
+{
+    struct sim_fault_options faults = {.seed = seed};
+    if (random_below(random, 2)) {
+        faults.one_in[FAULT_SHORT_BATCH] = 2 + (uint32_t)random_below(random, 20);
+        faults.one_in[FAULT_LATE_ROLE] = 2 + (uint32_t)random_below(random, 20);
+        faults.one_in[FAULT_EARLY_ROLL] = 200;
+    }
+    sim_fault_begin(&faults);
 }
 
 static void survive(uint64_t seed, uint32_t segment_bytes, const struct sim_cluster_options *shape,
@@ -77,18 +116,20 @@ static void survive(uint64_t seed, uint32_t segment_bytes, const struct sim_clus
 {
     struct sim_cluster_options options = *shape;
     struct sim_workload_options workload = *work;
+    struct random random;
     options.seed = workload.seed = seed;
     options.timeout_ns = 60 * NS_PER_S;
-    options.pm_bytes = segment_bytes == 4 << 20 ? PM_BYTES : PM_BYTES / 8;
+    options.pm_bytes = segment_bytes == 4 << 20 ? PM_BYTES : PM_BYTES / 4;
     workload.disturb = disturb;
     tally.in_vain = 0;
     tally.completed = 0;
+    tally.wait = 10;
+    random_init(&random, seed);
     fabric_segment_bytes = segment_bytes;
-    sim_fault_begin(NULL);
+    begin_faults(seed, &random);
     struct sim_cluster *cluster = sim_cluster_create(&options);
-    for (uint32_t i = 0; i < cluster->options.servers; i++)
-        cluster->servers[i].pm->seed = seed + i;
     stage_work(cluster, &workload);
+    sim_fault_begin(NULL);
 }
 
 static int begin(void **state)
@@ -142,34 +183,40 @@ static void power_losses_cost_nothing_of_one_server(void **state)
     assert_true(tally.crashes >= 3 && tally.loss.old > 0);
 }
 
+/* A draw that is a statement: compilers evaluate the members of one initializer in any order. */
+static uint32_t draw(struct random *random, uint32_t bound)
+{
+    return (uint32_t)random_below(random, bound);
+}
+
 static void any_seed(uint64_t seed)
 {
     static const uint32_t limits[] = {256, 1024, 4096, 65536},
                           segments[] = {64 << 10, 128 << 10, 256 << 10, 4 << 20},
                           fences_us[] = {1, 20, 200, 2000};
+    struct sim_cluster_options shape = {0};
+    struct sim_workload_options work = {.operations = 1500};
     struct random random;
     random_init(&random, seed);
-    uint32_t servers = 1 + (uint32_t)random_below(&random, 4);
-    uint32_t segment_bytes = segments[random_below(&random, 4)];
-    const struct sim_cluster_options shape = {
-        .servers = servers,
-        .replicas = 1 + (uint32_t)random_below(&random, servers < 3 ? servers : 3),
-        .shards = servers * 4,
-        .workers = 1 + (uint32_t)random_below(&random, 3),
-        .digests = 1 + (uint32_t)random_below(&random, 2),
-        .clients = 1 + (uint32_t)random_below(&random, 3),
-        .max_messages = random_below(&random, 2) ? 3 : 0,
-        .landing_segments = 2 + (uint32_t)random_below(&random, 3),
-        .block_limit = limits[random_below(&random, segment_bytes > 128 << 10 ? 4 : 3)],
-        .max_delay_ns = random_below(&random, 200) * NS_PER_US,
-        .fence_ns = fences_us[random_below(&random, 4)] * NS_PER_US};
-    survive(seed, segment_bytes, &shape,
-            &(struct sim_workload_options){
-                .operations = 1500,
-                .keys = 50 + (uint32_t)random_below(&random, 400),
-                .side_by_side = 4 + (uint32_t)random_below(&random, 60),
-                .max_value_bytes = 100 + (uint32_t)random_below(&random, 6000),
-                .large_in = segment_bytes == 4 << 20 && random_below(&random, 2) ? 400 : 0});
+    uint32_t segment_bytes = segments[draw(&random, 4)];
+    shape.servers = 1 + draw(&random, 4);
+    shape.replicas = 1 + draw(&random, shape.servers < 3 ? shape.servers : 3);
+    shape.shards = shape.servers * 4;
+    shape.workers = 1 + draw(&random, 3);
+    shape.digests = 1 + draw(&random, 2);
+    shape.clients = 1 + draw(&random, 3);
+    shape.max_messages = draw(&random, 2) ? 3 : 0;
+    shape.landing_segments = 2 + draw(&random, 3);
+    shape.block_limit = limits[draw(&random, segment_bytes > 128 << 10 ? 4 : 3)];
+    shape.max_delay_ns = draw(&random, 200) * NS_PER_US;
+    shape.fence_ns = fences_us[draw(&random, 4)] * NS_PER_US;
+    shape.drift_ppm = draw(&random, 2) * 10000;
+    shape.one_sided = draw(&random, 2);
+    work.keys = 50 + draw(&random, 400);
+    work.side_by_side = 4 + draw(&random, 60);
+    work.max_value_bytes = 100 + draw(&random, 6000);
+    work.large_in = segment_bytes == 4 << 20 && draw(&random, 2) ? 400 : 0;
+    survive(seed, segment_bytes, &shape, &work);
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
