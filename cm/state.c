@@ -36,6 +36,7 @@
 #include "cm/roll.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 
 struct connection {
     bool open;
@@ -198,7 +199,7 @@ static void dismiss(struct cm_state *state, uint32_t connection, const char *det
     struct connection *peer = &state->connections[connection];
     roll_remove_connection(&state->roll, connection);
     peer->server = 0;
-    refuse(state, connection, peer->join_tag, ROWAN_EREFUSED, detail);
+    refuse(state, connection, peer->join_tag, refusal_error(detail), detail);
 }
 
 /* After a change of what is in force: who is a member now, who waits on (S6), who is neither. */
@@ -211,10 +212,15 @@ static void sort_servers(struct cm_state *state)
             continue;
         const struct candidate *candidate = roll_find(&state->roll, peer->server);
         bool waits = candidate && candidate->connection == i;
+        const bool was_member = peer->member;
         peer->member = refusal_is_member(state->config, peer->server, peer->incarnation);
         if (peer->member) {
             state->here++;
             roll_remove_connection(&state->roll, i);
+            continue;
+        }
+        if (!waits && !was_member) { /* its place went with another connection: it reports again */
+            peer->server = 0;
             continue;
         }
         const char *why = waits ? refusal_unfit(state->config, &candidate->join) : refusal_replaced;
@@ -417,7 +423,7 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
     state->storing = false;
     state->proposal = (struct proposal){0};
 
-    if (!event->error) {
+    if (!event->error || (event->error == ROWAN_EUNKNOWN && MUTANT(ANSWER_BELIEVED))) {
         if (state->leads && proposal.first_id != proposal.end_id) /* S3 */
             ids_grant(&state->ids, proposal.first_id, proposal.end_id);
         install(state, proposal.config, event->version);
@@ -483,7 +489,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                                     .join = join};
     const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
     if (refusal) {
-        refuse(state, event->connection, event->tag, ROWAN_EREFUSED, refusal);
+        refuse(state, event->connection, event->tag, refusal_error(refusal), refusal);
         return;
     }
 

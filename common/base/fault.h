@@ -20,7 +20,8 @@
     X(EARLY_ROLL, "a log goes on to a new segment before the old one is full")                     \
     X(NO_SEGMENT, "a free segment is refused")                                                     \
     X(NO_MEMORY, "an allocation is refused")                                                       \
-    X(NO_ROOM, "a table or queue says that it is full")
+    X(NO_ROOM, "a table or queue says that it is full")                                            \
+    X(BLOCK_LOST, "a digest role takes a whole block for a damaged one")
 
 /* X(NAME, "name on the command line", "what it does wrong") */
 #define MUTANTS(X)                                                                                 \
@@ -44,7 +45,8 @@
     X(RECORDS_DROPPED, "records-dropped", "a start rebuilds no completion records")                \
     X(EPOCH_UNCHECKED, "epoch-unchecked", "requests of another epoch are served")                  \
     X(WIPE_SKIPPED, "wipe-skipped", "a start takes stale segments for free ones")                  \
-    X(UNION_HASTY, "union-hasty", "a shard is served before its union has landed")
+    X(UNION_HASTY, "union-hasty", "a shard is served before its union has landed")                 \
+    X(ANSWER_BELIEVED, "answer-believed", "an unknown compare-and-set is taken for one that won")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,

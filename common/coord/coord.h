@@ -1,8 +1,11 @@
 /* coord.h - the coordination seam: one versioned value, compare-and-set, watch, leader election.
  *
  * The semantics are ZooKeeper's, so nothing here blocks and every answer comes from coord_poll on
- * the owner's thread. An answer ROWAN_EUNKNOWN to a compare-and-set means it may have won: read
- * again and compare.
+ * the owner's thread. An answer ROWAN_EUNKNOWN to a compare-and-set means it may have won, or may win
+ * yet: read again, go on from what is there, and let versions decide.
+ *
+ * A read may be a little old: never older than what this handle answered or fired for before, nor
+ * than what was stored when it opened, or when it won the leadership that it holds.
  *
  * Backends: file (one directory: a lock, a value written to a new file, synced, renamed, the
  * directory synced; one machine), in a later part zookeeper, and in test/sim one in memory.

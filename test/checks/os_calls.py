@@ -9,13 +9,13 @@ Usage: os_calls.py SOURCE_ROOT BUILD_ROOT
 """
 
 import fnmatch
-import json
 import os
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import objects
 import tap
 
 # Who may call the operating system: prefixes of paths.
@@ -53,22 +53,6 @@ NOT_PLAIN = "memfd_create json_load_file json_load_callback json_loadf* json_dum
 ini_parse ini_parse_file json_dumpfd".split()
 
 
-def symbols(path):
-    """(defined, needed) names of an object file."""
-    listing = subprocess.run(
-        ["nm", "--format=posix", path], check=True, capture_output=True, text=True
-    ).stdout
-    defined, needed = set(), set()
-    for line in listing.splitlines():
-        name, kind = line.split()[:2]
-        name = name.split("@")[0]
-        if kind in "Uvw":
-            needed.add(name)
-        else:
-            defined.add(name)
-    return defined, needed
-
-
 def unfortified(name):
     """memcpy for __memcpy_chk: what a hardening compiler calls instead."""
     if name.startswith("__") and name.endswith("_chk"):
@@ -83,25 +67,11 @@ def is_plain(name):
     )
 
 
-def objects(source_root, build_root):
-    """(source path from the top, object path) of what the build compiles from our tree."""
-    with open(os.path.join(build_root, "compile_commands.json"), encoding="utf-8") as file:
-        commands = json.load(file)
-    found = []
-    for command in commands:
-        source = os.path.realpath(os.path.join(command["directory"], command["file"]))
-        source = os.path.relpath(source, os.path.realpath(source_root))
-        if source.startswith((os.pardir, "build", "test/")):
-            continue
-        found.append((source, os.path.join(command["directory"], command["output"])))
-    return found
-
-
 def violations(pairs):
     """`pairs` of (source, object). What is found, one line each."""
     ours, needs = set(), []
     for source, path in pairs:
-        defined, needed = symbols(path)
+        defined, needed = objects.symbols(path)
         ours |= defined
         if "main" not in defined and not source.startswith(SEAMS):
             needs.append((source, needed - defined))
@@ -115,7 +85,7 @@ def violations(pairs):
 
 @tap.case
 def only_the_seams_call_the_operating_system():
-    pairs = [pair for pair in objects(ROOT, BUILD) if os.path.exists(pair[1])]
+    pairs = [pair for pair in objects.shipped(ROOT, BUILD)]
     tap.check(pairs, "no objects in", BUILD)
     # What protoc-c made is the room's own, but lies in the build directory.
     generated = [

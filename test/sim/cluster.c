@@ -1,4 +1,4 @@
-/* The cluster in one thread: putting it together, and the loop. */
+/* The cluster in one thread: putting it together, and the life of its processes. The loop is in cluster_step.c. */
 #include "test/sim/cluster.h"
 
 #include <stdio.h>
@@ -7,16 +7,12 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "test/sim/journal.h"
 
 #define CM_ADDRESS     "sim:cm"
+#define RIVAL_ADDRESS  "sim:rival"
 #define START_LIMIT_NS (10 * NS_PER_S)
 #define SETTLE_NS      (200 * NS_PER_MS) /* for the servers to find each other */
-#define IDLE_STEP_NS   NS_PER_MS
-
-enum {
-    MAX_POLLERS =
-        1 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * (1 + CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS),
-};
 
 /* --- putting together --- */
 
@@ -38,19 +34,57 @@ static void fill_defaults(struct sim_cluster_options *options)
     DEFAULT(pm_bytes, 256 << 20);
     DEFAULT(last_pm_bytes, options->pm_bytes);
     DEFAULT(timeout_ns, 10 * NS_PER_S);
+    DEFAULT(durability, PM_FENCE);
     ASSERT(options->servers <= SIM_MAX_SERVERS && options->clients <= SIM_MAX_CLIENTS);
+    ASSERT(options->drift_ppm < 1000000);
 }
 
-static void start_cm(struct sim_cluster *cluster)
+/* A seed of its own for each part, so that what one of them draws changes nothing for the others. */
+static uint64_t part_seed(const struct sim_cluster *cluster, uint64_t part)
 {
-    cluster->coord = sim_coord_open(cluster->registry);
-    int error = sim_fabric_open(cluster->network, CM_ADDRESS, &cluster->cm_fabric);
-    ASSERT(!error);
-    cluster->cm_options.fabric = cluster->cm_fabric;
-    cluster->cm_options.coord = cluster->coord;
-    cluster->cm_options.incarnation = cluster->starts;
-    error = cm_create(&cluster->cm_options, &cluster->cm);
-    ASSERT(!error);
+    struct random random;
+    random_init(&random, cluster->options.seed ^ (part << 32));
+    return random_u64(&random) | 1;
+}
+
+enum { PART_REGISTRY = 1, PART_CLOCKS, PART_PM };
+
+static void init_process(struct sim_cluster *cluster, struct sim_process *process,
+                         struct random *rates, const char *format, uint32_t number)
+{
+    uint32_t drift = cluster->options.drift_ppm;
+    snprintf(process->address, sizeof process->address, format, number);
+    process->name = strchr(process->address, ':') + 1;
+    if (drift)
+        process->rate_ppm = (int32_t)random_below(rates, 2 * drift + 1) - (int32_t)drift;
+}
+
+static void init_processes(struct sim_cluster *cluster)
+{
+    struct random rates;
+    random_init(&rates, part_seed(cluster, PART_CLOCKS));
+    init_process(cluster, &cluster->cm_process, &rates, CM_ADDRESS, 0);
+    init_process(cluster, &cluster->rival.process, &rates, RIVAL_ADDRESS, 0);
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        init_process(cluster, &cluster->servers[i].process, &rates, "sim:server-%u", i + 1);
+    for (uint32_t i = 0; i < cluster->options.clients; i++)
+        init_process(cluster, &cluster->clients[i].process, &rates, "sim:client-%u", i + 1);
+}
+
+static void create_network(struct sim_cluster *cluster)
+{
+    const struct sim_cluster_options *options = &cluster->options;
+    const struct sim_network_options network = {.clock = &cluster->clock,
+                                                .seed = random_u64(&cluster->random),
+                                                .block_limit = options->block_limit,
+                                                .max_messages = options->max_messages,
+                                                .max_delay_ns = options->max_delay_ns,
+                                                .one_sided = options->one_sided,
+                                                .silence_ns = options->silence_ns,
+                                                .void_ns = options->void_ns,
+                                                .early_seal = options->early_seal,
+                                                .journal = options->journal};
+    cluster->network = sim_network_create(&network);
 }
 
 static void create_cm(struct sim_cluster *cluster)
@@ -64,29 +98,11 @@ static void create_cm(struct sim_cluster *cluster)
         options->state.servers[i] = i + 1;
     for (uint32_t i = 0; i < CLUSTER_SECRET_BYTES; i++)
         options->state.secret[i] = (uint8_t)random_u64(&cluster->random);
-    cluster->registry = sim_registry_create(NULL);
-    start_cm(cluster);
-}
-
-static void start_server(struct sim_cluster *cluster, uint32_t number)
-{
-    struct sim_server *server = &cluster->servers[number - 1];
-    const struct sim_cluster_options *options = &cluster->options;
-    int error = sim_fabric_open(cluster->network, server->process.address, &server->fabric);
-    ASSERT(!error);
-    error = fabric_register(server->fabric, &server->pm->pm);
-    ASSERT(!error);
-    struct server_options server_options = {.server = number,
-                                            .incarnation = 100 * cluster->starts + number,
-                                            .cm = CM_ADDRESS,
-                                            .address = server->process.address,
-                                            .workers = options->workers,
-                                            .digests = options->digests,
-                                            .reactors = 1,
-                                            .landing_segments = options->landing_segments};
-    memcpy(server_options.boot_id, &server->boots, sizeof server->boots);
-    error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);
-    ASSERT(!error);
+    struct sim_registry_options *registry = &cluster->options.registry;
+    registry->clock = &cluster->clock;
+    registry->seed = part_seed(cluster, PART_REGISTRY);
+    cluster->registry = sim_registry_create(registry);
+    sim_cluster_start_cm(cluster);
 }
 
 static void create_server(struct sim_cluster *cluster, uint32_t number)
@@ -94,17 +110,17 @@ static void create_server(struct sim_cluster *cluster, uint32_t number)
     struct sim_server *server = &cluster->servers[number - 1];
     const struct sim_cluster_options *options = &cluster->options;
     server->boots = 1;
-    snprintf(server->process.address, sizeof server->process.address, "sim:server-%u", number);
     server->pm = sim_pm_create(
         &cluster->clock, number == options->servers ? options->last_pm_bytes : options->pm_bytes,
         options->fence_ns);
-    start_server(cluster, number);
+    server->pm->seed = part_seed(cluster, PART_PM + number);
+    server->pm->pm.durability = options->durability;
+    sim_cluster_start_server(cluster, number);
 }
 
 static void create_client(struct sim_cluster *cluster, uint32_t index)
 {
     struct sim_client *client = &cluster->clients[index];
-    snprintf(client->process.address, sizeof client->process.address, "sim:client-%u", index + 1);
     int error = sim_fabric_open(cluster->network, client->process.address, &client->fabric);
     ASSERT(!error);
     error = fabric_endpoint_open(client->fabric, 0, &client->endpoint);
@@ -134,15 +150,11 @@ struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options
     cluster->options = *options;
     fill_defaults(&cluster->options);
     sim_clock_init(&cluster->clock);
+    journal_clock(options->journal, &cluster->clock);
     cluster->until_ns = WAKE_NEVER;
     random_init(&cluster->random, options->seed);
-    const struct sim_network_options network = {.clock = &cluster->clock,
-                                                .seed = random_u64(&cluster->random),
-                                                .block_limit = options->block_limit,
-                                                .max_messages = options->max_messages,
-                                                .max_delay_ns = options->max_delay_ns};
-    cluster->network = sim_network_create(&network);
-    cluster->starts = 1;
+    init_processes(cluster);
+    create_network(cluster);
     create_cm(cluster);
     for (uint32_t i = 1; i <= cluster->options.servers; i++)
         create_server(cluster, i);
@@ -169,225 +181,192 @@ void sim_cluster_destroy(struct sim_cluster *cluster)
         pm_close(&cluster->servers[i].pm->pm);
     sim_registry_destroy(cluster->registry);
     sim_network_destroy(cluster->network);
+    journal_clock(cluster->options.journal, NULL);
     free(cluster);
 }
 
-/* --- crash and restart --- */
+/* --- processes --- */
+
+uint32_t sim_cluster_processes(const struct sim_cluster *cluster)
+{
+    return cluster->options.servers + cluster->options.clients + 1;
+}
+
+struct sim_process *sim_cluster_process(struct sim_cluster *cluster, uint32_t number)
+{
+    const struct sim_cluster_options *options = &cluster->options;
+    if (number < options->servers)
+        return &cluster->servers[number].process;
+    number -= options->servers;
+    return number < options->clients ? &cluster->clients[number].process : &cluster->cm_process;
+}
+
+void sim_cluster_stop(struct sim_cluster *cluster, struct sim_process *process, bool stopped)
+{
+    if (process->stopped == stopped)
+        return;
+    process->stopped = stopped;
+    sim_network_stop(cluster->network, process->address, stopped);
+    journal_note(cluster->options.journal, JOURNAL_FAULT, process->name,
+                 stopped ? "is stopped" : "goes on");
+}
+
+/* What was stopped is gone: nothing goes on. */
+static void forget_stop(struct sim_cluster *cluster, struct sim_process *process)
+{
+    if (process->stopped)
+        sim_network_stop(cluster->network, process->address, false);
+    process->stopped = false;
+}
+
+static void tell_loss(const struct sim_cluster *cluster, const struct sim_server *server,
+                      const struct sim_pm_loss *loss)
+{
+    journal_note(cluster->options.journal, JOURNAL_FAULT, server->process.name,
+                 "its host lost power: fences %lu, stores %lu, words %lu of them old %lu",
+                 loss->fences, loss->stores, loss->words, loss->old);
+}
+
+struct sim_pm_loss sim_cluster_kill_server(struct sim_cluster *cluster, uint32_t number,
+                                           struct random *power)
+{
+    struct sim_server *server = &cluster->servers[number - 1];
+    struct sim_pm_loss loss = {0};
+    if (server->server) {
+        server_destroy(server->server);
+        server->server = NULL;
+        fabric_close(server->fabric); /* what was on its way here may land still */
+        server->fabric = NULL;
+        forget_stop(cluster, &server->process);
+        journal_note(cluster->options.journal, JOURNAL_FAULT, server->process.name, "is killed");
+    }
+    if (power) {
+        loss = sim_pm_power_loss(server->pm, power, server->lost, server->lost_context);
+        server->boots++;
+        tell_loss(cluster, server, &loss);
+    }
+    return loss;
+}
+
+static void end_cm(struct cm **cm, struct fabric **fabric, struct coord **coord)
+{
+    cm_destroy(*cm);
+    fabric_close(*fabric);
+    coord_close(*coord);
+    *cm = NULL;
+    *fabric = NULL;
+    *coord = NULL;
+}
+
+void sim_cluster_kill_cm(struct sim_cluster *cluster)
+{
+    if (!cluster->cm)
+        return;
+    end_cm(&cluster->cm, &cluster->cm_fabric, &cluster->coord);
+    forget_stop(cluster, &cluster->cm_process);
+    journal_note(cluster->options.journal, JOURNAL_FAULT, cluster->cm_process.name, "is killed");
+}
+
+void sim_cluster_kill_rival(struct sim_cluster *cluster)
+{
+    struct sim_rival *rival = &cluster->rival;
+    if (!rival->cm)
+        return;
+    end_cm(&rival->cm, &rival->fabric, &rival->coord);
+    journal_note(cluster->options.journal, JOURNAL_FAULT, rival->process.name, "is killed");
+}
+
+void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
+{
+    struct sim_server *server = &cluster->servers[number - 1];
+    const struct sim_cluster_options *options = &cluster->options;
+    ASSERT(!server->server);
+    int error = sim_fabric_open(cluster->network, server->process.address, &server->fabric);
+    ASSERT(!error);
+    error = fabric_register(server->fabric, &server->pm->pm);
+    ASSERT(!error);
+    struct server_options server_options = {.server = number,
+                                            .incarnation = 100 * ++cluster->starts + number,
+                                            .cm = CM_ADDRESS,
+                                            .address = server->process.address,
+                                            .workers = options->workers,
+                                            .digests = options->digests,
+                                            .reactors = 1,
+                                            .landing_segments = options->landing_segments};
+    memcpy(server_options.boot_id, &server->boots, sizeof server->boots);
+    error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);
+    if (error)
+        fprintf(stderr, "%s cannot start: %s\n", server->process.name, error_sentence(error));
+    ASSERT(!error);
+    journal_note(options->journal, JOURNAL_FAULT, server->process.name,
+                 "starts, incarnation %lu, boot %u", server_options.incarnation, server->boots);
+}
+
+static void start_cm(struct sim_cluster *cluster, const char *address, struct cm **cm,
+                     struct fabric **fabric, struct coord **coord)
+{
+    struct cm_options options = cluster->cm_options;
+    ASSERT(!*cm);
+    *coord = sim_coord_open(cluster->registry);
+    int error = sim_fabric_open(cluster->network, address, fabric);
+    ASSERT(!error);
+    options.fabric = *fabric;
+    options.coord = *coord;
+    options.incarnation = ++cluster->starts;
+    error = cm_create(&options, cm);
+    ASSERT(!error);
+    journal_note(cluster->options.journal, JOURNAL_FAULT, strchr(address, ':') + 1, "starts");
+}
+
+void sim_cluster_start_cm(struct sim_cluster *cluster)
+{
+    start_cm(cluster, CM_ADDRESS, &cluster->cm, &cluster->cm_fabric, &cluster->coord);
+}
+
+void sim_cluster_start_rival(struct sim_cluster *cluster)
+{
+    struct sim_rival *rival = &cluster->rival;
+    start_cm(cluster, RIVAL_ADDRESS, &rival->cm, &rival->fabric, &rival->coord);
+}
+
+bool sim_cluster_is_down(const struct sim_cluster *cluster)
+{
+    bool up = cluster->cm || cluster->rival.cm;
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        up |= cluster->servers[i].server != NULL;
+    return !up;
+}
 
 void sim_cluster_crash(struct sim_cluster *cluster)
 {
-    if (sim_cluster_is_down(cluster))
-        return;
-    for (uint32_t i = 0; i < cluster->options.servers; i++) {
-        struct sim_server *server = &cluster->servers[i];
-        server_destroy(server->server);
-        fabric_close(server->fabric);
-        server->server = NULL;
-        server->process.stopped = false;
-    }
-    cm_destroy(cluster->cm);
-    cluster->cm = NULL;
-    fabric_close(cluster->cm_fabric);
-    coord_close(cluster->coord);
+    for (uint32_t i = 1; i <= cluster->options.servers; i++)
+        sim_cluster_kill_server(cluster, i, NULL);
+    sim_cluster_kill_cm(cluster);
+    sim_cluster_kill_rival(cluster);
 }
 
 void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted)
 {
     ASSERT(sim_cluster_is_down(cluster));
-    cluster->starts++;
-    start_cm(cluster);
+    sim_cluster_start_cm(cluster);
     for (uint32_t i = 1; i <= cluster->options.servers; i++) {
         cluster->servers[i - 1].boots += rebooted;
-        start_server(cluster, i);
+        sim_cluster_start_server(cluster, i);
     }
-}
-
-/* --- the loop --- */
-
-static uint32_t gather_pollers(struct sim_cluster *cluster, struct poller *pollers)
-{
-    uint32_t count = 0;
-    if (cluster->cm)
-        pollers[count++] = (struct poller){"cm", cm_poll, cluster->cm};
-    for (uint32_t i = 0; i < cluster->options.servers; i++) {
-        struct sim_server *server = &cluster->servers[i];
-        if (server->process.stopped || !server->server)
-            continue;
-        for (uint32_t role = 0; role < server_roles(server->server); role++)
-            pollers[count++] = server_poller(server->server, role);
-    }
-    for (uint32_t i = 0; i < cluster->options.clients; i++)
-        pollers[count++] = (struct poller){"client", session_poll, cluster->clients[i].session};
-    ASSERT(count <= MAX_POLLERS);
-    return count;
-}
-
-static void shuffle(struct random *random, struct poller *pollers, uint32_t count)
-{
-    for (uint32_t i = count; i > 1; i--) {
-        uint64_t other = random_below(random, i);
-        struct poller swap = pollers[i - 1];
-        pollers[i - 1] = pollers[other];
-        pollers[other] = swap;
-    }
-}
-
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static void advance_clock(struct sim_cluster *cluster, uint64_t wake_ns)
-{
-    uint64_t next_ns = earlier(wake_ns, sim_network_next_ns(cluster->network));
-    for (uint32_t i = 0; i < cluster->options.servers; i++)
-        next_ns = earlier(next_ns, sim_pm_next_ns(cluster->servers[i].pm));
-    bool stopped = false;
-    for (uint32_t i = 0; i < cluster->options.servers; i++)
-        stopped |= cluster->servers[i].process.stopped;
-    /* Who stands still would be missed by a jump to the next timeout. */
-    if (next_ns == WAKE_NEVER || next_ns <= cluster->clock.now_ns ||
-        (stopped && next_ns > cluster->clock.now_ns + IDLE_STEP_NS))
-        next_ns = cluster->clock.now_ns + IDLE_STEP_NS;
-    cluster->clock.now_ns = earlier(next_ns, cluster->until_ns);
-}
-
-bool sim_cluster_step(struct sim_cluster *cluster)
-{
-    struct poller pollers[MAX_POLLERS];
-    uint32_t count = gather_pollers(cluster, pollers);
-    shuffle(&cluster->random, pollers, count);
-    uint64_t wake_ns = WAKE_NEVER, progress = sim_network_progress(cluster->network);
-    bool busy = false;
-    for (uint32_t i = 0; i < count; i++)
-        busy |= pollers[i].poll(pollers[i].role, cluster->clock.now_ns, &wake_ns) == POLL_BUSY;
-    busy |= sim_network_progress(cluster->network) != progress;
-    if (!busy)
-        advance_clock(cluster, wake_ns);
-    return busy;
-}
-
-/* A busy loop that never lets the clock move must end too. */
-enum { MAX_BUSY_ROUNDS = 1000000 };
-
-bool sim_cluster_run(struct sim_cluster *cluster, bool (*condition)(void *context), void *context,
-                     uint64_t limit_ns)
-{
-    uint32_t busy_rounds = 0;
-    bool holds;
-    cluster->until_ns = cluster->clock.now_ns + limit_ns;
-    while (!(holds = condition(context)) && cluster->clock.now_ns < cluster->until_ns) {
-        busy_rounds = sim_cluster_step(cluster) ? busy_rounds + 1 : 0;
-        ASSERT(busy_rounds < MAX_BUSY_ROUNDS);
-    }
-    cluster->until_ns = WAKE_NEVER;
-    return holds;
-}
-
-static bool never(void *context)
-{
-    (void)context;
-    return false;
-}
-
-void sim_cluster_run_for(struct sim_cluster *cluster, uint64_t ns)
-{
-    sim_cluster_run(cluster, never, NULL, ns);
-}
-
-static const char *draw_process(const struct sim_cluster *cluster, struct random *random)
-{
-    const struct sim_cluster_options *options = &cluster->options;
-    uint64_t number = random_below(random, options->servers + options->clients + 1);
-    if (number < options->servers)
-        return cluster->servers[number].process.address;
-    number -= options->servers;
-    return number < options->clients ? cluster->clients[number].process.address : CM_ADDRESS;
 }
 
 void sim_cluster_cut(struct sim_cluster *cluster, struct random *random)
 {
-    const char *a = draw_process(cluster, random), *b = draw_process(cluster, random);
-    if (strcmp(a, b) != 0)
-        sim_network_break(cluster->network, a, b);
+    uint32_t processes = sim_cluster_processes(cluster);
+    const struct sim_process *a =
+        sim_cluster_process(cluster, (uint32_t)random_below(random, processes));
+    const struct sim_process *b =
+        sim_cluster_process(cluster, (uint32_t)random_below(random, processes));
+    if (a != b)
+        sim_network_break(cluster->network, a->address, b->address);
 }
 
 const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster)
 {
-    return cm_config(cluster->cm);
-}
-
-/* --- operations --- */
-
-struct waiter {
-    bool done;
-    struct rowan_completion completion;
-};
-
-static void on_completion(const struct rowan_completion *completion)
-{
-    struct waiter *waiter = completion->context;
-    waiter->done = true;
-    waiter->completion = *completion;
-}
-
-static bool is_done(void *context)
-{
-    return ((struct waiter *)context)->done;
-}
-
-static int run_operation(struct sim_cluster *cluster, uint32_t client,
-                         struct session_request *request, size_t *value_bytes, uint64_t *version)
-{
-    struct waiter waiter = {.done = false};
-    request->callback = on_completion;
-    request->context = &waiter;
-    request->reserved = true;
-    int error = session_post(cluster->clients[client].session, request);
-    if (error)
-        return error;
-    bool done = sim_cluster_run(cluster, is_done, &waiter, 2 * cluster->options.timeout_ns);
-    ASSERT(done);
-    if (value_bytes)
-        *value_bytes = waiter.completion.value_bytes;
-    if (version)
-        *version = waiter.completion.version;
-    return waiter.completion.status;
-}
-
-int sim_put(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes,
-            const void *value, size_t value_bytes, uint64_t *version)
-{
-    struct session_request request = {.type = MESSAGE_PUT,
-                                      .key = key,
-                                      .key_bytes = key_bytes,
-                                      .value = value,
-                                      .value_bytes = value_bytes};
-    return run_operation(cluster, client, &request, NULL, version);
-}
-
-int sim_put_if(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes,
-               const void *value, size_t value_bytes, uint64_t expected, uint64_t *version)
-{
-    struct session_request request = {.type = MESSAGE_PUT_IF,
-                                      .key = key,
-                                      .key_bytes = key_bytes,
-                                      .value = value,
-                                      .value_bytes = value_bytes,
-                                      .expected = expected};
-    return run_operation(cluster, client, &request, NULL, version);
-}
-
-int sim_get(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes,
-            void *value, size_t room, size_t *value_bytes, uint64_t *version)
-{
-    struct session_request request = {
-        .type = MESSAGE_GET, .key = key, .key_bytes = key_bytes, .room = value, .room_bytes = room};
-    return run_operation(cluster, client, &request, value_bytes, version);
-}
-
-int sim_del(struct sim_cluster *cluster, uint32_t client, const void *key, size_t key_bytes)
-{
-    struct session_request request = {.type = MESSAGE_DELETE, .key = key, .key_bytes = key_bytes};
-    return run_operation(cluster, client, &request, NULL, NULL);
+    return cluster->cm ? cm_config(cluster->cm) : NULL;
 }

@@ -8,6 +8,9 @@
  * Every process has a clock of its own, whose rate may be off by `drift_ppm`; a role is told its own process's
  * time, and what it asks for is in that. A process may be stopped, slow, or ended, alone or with its host.
  *
+ * The network, the PM and the coordination service are on the simulation's time; what they are told as "now" by a
+ * role they do not use.
+ *
  * A program that uses it is a test: what cannot go on aborts.
  */
 #ifndef SIM_CLUSTER_H
@@ -73,6 +76,8 @@ struct sim_server {
     uint32_t boots;        /* of its host */
     uint32_t late_role;    /* 0, or 1 + a role that is polled only every slow_role_ns */
     uint64_t slow_role_ns, role_due_ns;
+    sim_pm_stored *lost; /* told of what a loss of power takes (sim_pm.h); NULL: nobody is */
+    void *lost_context;
 };
 
 struct sim_client {
@@ -80,6 +85,14 @@ struct sim_client {
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct session *session;
+};
+
+/* A second CM: where it leads, nobody finds it, because servers and clients know one address. */
+struct sim_rival {
+    struct sim_process process; /* "sim:rival" */
+    struct coord *coord;
+    struct fabric *fabric;
+    struct cm *cm; /* NULL: there is none */
 };
 
 struct sim_cluster {
@@ -93,10 +106,15 @@ struct sim_cluster {
     struct cm *cm; /* NULL: down */
     struct cm_options cm_options;
     struct sim_process cm_process;
+    struct sim_rival rival;
     uint64_t starts;                            /* of processes: incarnations */
     struct sim_server servers[SIM_MAX_SERVERS]; /* server number n is at n - 1 */
     struct sim_client clients[SIM_MAX_CLIENTS];
-    uint64_t until_ns; /* the clock does not jump further; inside sim_cluster_run */
+    uint64_t until_ns;  /* the clock does not jump further, if it has not passed that: the caller of
+                             sim_cluster_step sets it, sim_cluster_run its own; WAKE_NEVER: no bound */
+    uint64_t told_term; /* of the configuration that the journal was told of last */
+    uint64_t rounds;    /* so far */
+    uint32_t busy_rounds; /* since the clock moved */
 };
 
 /* Returns when every session is ready and the servers had time to find each other. */
@@ -106,6 +124,10 @@ void sim_cluster_destroy(struct sim_cluster *cluster);
 /* Processes by number: servers, then clients, then the CM. */
 uint32_t sim_cluster_processes(const struct sim_cluster *cluster);
 struct sim_process *sim_cluster_process(struct sim_cluster *cluster, uint32_t number);
+
+/* What the process's clock shows, and when on the simulation's it shows `at_ns` or more (WAKE_NEVER: never). */
+uint64_t sim_process_now_ns(const struct sim_process *process, uint64_t now_ns);
+uint64_t sim_process_until_ns(const struct sim_process *process, uint64_t at_ns);
 
 /* SIGSTOP and SIGCONT. The kernel keeps its connections. */
 void sim_cluster_stop(struct sim_cluster *cluster, struct sim_process *process, bool stopped);
@@ -120,19 +142,21 @@ void sim_cluster_kill_cm(struct sim_cluster *cluster);
 void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t server);
 void sim_cluster_start_cm(struct sim_cluster *cluster);
 
-/* The end of every server and of the CM at one moment, as by kill -9: what was on its way may have
+/* A second CM stands for election, and ends, as by kill -9. */
+void sim_cluster_start_rival(struct sim_cluster *cluster);
+void sim_cluster_kill_rival(struct sim_cluster *cluster);
+
+/* The end of every server and CM that runs, at one moment, as by kill -9: what was on its way may have
  * arrived or not. What the coordination service and each PM hold stays. Sessions live on, and ask
  * again. */
 void sim_cluster_crash(struct sim_cluster *cluster);
 
-/* Starts all of them again on the same PM; after a crash. `rebooted`: their hosts were, but had time to write
+/* Starts all of them again on the same PM; all are down. `rebooted`: their hosts were, but had time to write
  * everything. */
 void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted);
 
-static inline bool sim_cluster_is_down(const struct sim_cluster *cluster)
-{
-    return !cluster->cm;
-}
+/* No server runs, and no CM. */
+bool sim_cluster_is_down(const struct sim_cluster *cluster);
 
 /* One round. False if everybody was idle, and so the clock was moved. */
 bool sim_cluster_step(struct sim_cluster *cluster);
@@ -147,7 +171,7 @@ void sim_cluster_run_for(struct sim_cluster *cluster, uint64_t ns);
 /* Cuts all connections between two processes that the seed draws: servers, clients and the CM. */
 void sim_cluster_cut(struct sim_cluster *cluster, struct random *random);
 
-/* The configuration in force. */
+/* The configuration in force, as the CM knows it; NULL: it knows none, or is down. */
 const struct cluster_config *sim_cluster_config(const struct sim_cluster *cluster);
 
 /* --- one operation at a time, run to its completion; answers as client/rowan.h says --- */

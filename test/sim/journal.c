@@ -11,7 +11,7 @@
 enum { FIRST_ROOM = 4096 };
 
 struct journal {
-    struct sim_clock *clock;
+    const struct sim_clock *clock;
     FILE *live;
     struct journal_event *events;
     uint64_t count, room;
@@ -24,7 +24,7 @@ static const char *const KIND_WORDS[] = {
     [JOURNAL_LANDED] = "landed", [JOURNAL_TORN] = "torn",      [JOURNAL_LOST] = "lost",
     [JOURNAL_LOG] = "log",       [JOURNAL_NETWORK] = "network"};
 
-struct journal *journal_create(struct sim_clock *clock, FILE *live)
+struct journal *journal_create(const struct sim_clock *clock, FILE *live)
 {
     struct journal *journal = calloc(1, sizeof *journal);
     ASSERT(journal);
@@ -39,6 +39,12 @@ void journal_destroy(struct journal *journal)
         return;
     free(journal->events);
     free(journal);
+}
+
+void journal_clock(struct journal *journal, const struct sim_clock *clock)
+{
+    if (journal)
+        journal->clock = clock;
 }
 
 static void print(const struct journal_event *event, FILE *out)
@@ -76,7 +82,7 @@ void journal_add(struct journal *journal, const struct journal_event *event)
     }
     struct journal_event *taken = &journal->events[journal->count++];
     *taken = *event;
-    taken->at_ns = journal->clock->now_ns;
+    taken->at_ns = journal->clock ? journal->clock->now_ns : 0;
     mix_event(journal, taken);
     if (journal->live)
         print(taken, journal->live);
@@ -123,31 +129,83 @@ static bool names_shard(const struct journal_event *event, uint32_t shard)
     return at && (at[bytes] == ' ' || at[bytes] == '\0');
 }
 
-static bool belongs(const struct journal_event *event, uint32_t key, uint32_t shard)
+enum part {
+    NOT_IN_IT,
+    AROUND, /* belongs to every story, or to the shard's */
+    OWN,
+};
+
+static enum part part_of(const struct journal_event *event, uint32_t key, uint32_t shard)
 {
+    bool plain = key == JOURNAL_NO_KEY && shard == JOURNAL_NO_SHARD;
     switch (event->kind) {
     case JOURNAL_FAULT:
     case JOURNAL_PHASE:
     case JOURNAL_CONFIG:
-        return true;
+        return plain ? OWN : AROUND; /* nothing else is in it */
     case JOURNAL_LOG:
-        return shard != JOURNAL_NO_SHARD && names_shard(event, shard);
+        return shard != JOURNAL_NO_SHARD && names_shard(event, shard) ? AROUND : NOT_IN_IT;
     case JOURNAL_NETWORK:
-        return false;
+        return NOT_IN_IT;
     default:
-        return key != JOURNAL_NO_KEY ? event->key == key
-                                     : shard != JOURNAL_NO_SHARD && event->shard == shard;
+        if (key != JOURNAL_NO_KEY)
+            return event->key == key ? OWN : NOT_IN_IT;
+        return shard != JOURNAL_NO_SHARD && event->shard == shard ? OWN : NOT_IN_IT;
     }
+}
+
+void journal_tail(const struct journal *journal, uint32_t most, FILE *out)
+{
+    for (uint64_t i = journal->count > most ? journal->count - most : 0; i < journal->count; i++)
+        print(&journal->events[i], out);
+}
+
+/* Events around that follow each other: so many are shown, the rest is counted. */
+enum { AROUND_SHOWN = 4 };
+
+/* Where the last `most` lines begin. */
+static uint64_t first_told(const struct journal *journal, uint32_t key, uint32_t shard,
+                           uint32_t most)
+{
+    uint64_t first = journal->count, lines = 0, around = 0;
+    while (first > 0 && lines < most) {
+        enum part part = part_of(&journal->events[--first], key, shard);
+        around = part == AROUND ? around + 1 : part == OWN ? 0 : around;
+        lines += part == OWN || (part == AROUND && around <= AROUND_SHOWN);
+    }
+    return first;
+}
+
+/* Events around from `at` on, up to the next own one; where that is. */
+static uint64_t tell_around(const struct journal *journal, uint32_t key, uint32_t shard,
+                            uint64_t at, FILE *out)
+{
+    uint64_t count = 0, end = at, shown = 0;
+    enum part part;
+    while (end < journal->count && (part = part_of(&journal->events[end], key, shard)) != OWN) {
+        count += part == AROUND;
+        end++;
+    }
+    for (; at < end; at++) {
+        if (part_of(&journal->events[at], key, shard) != AROUND)
+            continue;
+        shown++;
+        if (count <= AROUND_SHOWN || shown <= AROUND_SHOWN / 2 || shown > count - AROUND_SHOWN / 2)
+            print(&journal->events[at], out);
+        else if (shown == AROUND_SHOWN / 2 + 1)
+            fprintf(out, "%12s %lu faults and the like\n", "...", count - AROUND_SHOWN);
+    }
+    return end;
 }
 
 void journal_tell(const struct journal *journal, uint32_t key, uint32_t shard, uint32_t most,
                   FILE *out)
 {
-    uint64_t first = journal->count, lines = 0;
-    while (first > 0 && lines < most)
-        lines += belongs(&journal->events[--first], key, shard);
-    for (uint64_t i = first; i < journal->count; i++) {
-        if (belongs(&journal->events[i], key, shard))
-            print(&journal->events[i], out);
+    uint64_t at = first_told(journal, key, shard, most);
+    while (at < journal->count) {
+        if (part_of(&journal->events[at], key, shard) == OWN)
+            print(&journal->events[at++], out);
+        else
+            at = tell_around(journal, key, shard, at, out);
     }
 }

@@ -41,9 +41,13 @@ struct journal_event {
 
 struct journal;
 
-/* `live`: every event is printed there as it comes (--trace); NULL: none is. Aborts without memory. */
-struct journal *journal_create(struct sim_clock *clock, FILE *live);
+/* `live`: every event is printed there as it comes (--trace); NULL: none is. `clock` NULL: all is at time 0 until
+ * there is one, which outlives the last event. Aborts without memory. */
+struct journal *journal_create(const struct sim_clock *clock, FILE *live);
 void journal_destroy(struct journal *journal);
+
+/* The clock from now on. NULL journal: nothing. */
+void journal_clock(struct journal *journal, const struct sim_clock *clock);
 
 /* Copies `event`, and sets its time. NULL journal: nothing. */
 void journal_add(struct journal *journal, const struct journal_event *event);
@@ -58,8 +62,11 @@ void journal_mix(struct journal *journal, const void *data, size_t bytes);
 uint64_t journal_hash(const struct journal *journal);
 uint64_t journal_events(const struct journal *journal);
 
+/* The last events of all kinds. */
+void journal_tail(const struct journal *journal, uint32_t most, FILE *out);
+
 /* The story of a key (JOURNAL_NO_KEY: of no key) in a shard (or none): its events, and between them those that
- * belong to every story, at most `most` lines, the last ones. */
+ * belong to every story, of which long rows are shortened; about `most` lines, the last ones. */
 void journal_tell(const struct journal *journal, uint32_t key, uint32_t shard, uint32_t most,
                   FILE *out);
 

@@ -3,11 +3,13 @@
  * The working image is what the program sees: `pm.base`. What the medium holds is kept as the difference: of
  * each store that no finished fence covers, the bytes that it replaced. A power loss decides for every aligned
  * 8-byte word of those whether the old or the new one stays, or, of several stores into it, any of them. A process
- * that ends without its host leaves the working image as it is.
+ * that ends without its host leaves the working image as it is. Everybody writes through pm_store and pm_zero: pm_flush
+ * aborts, as nobody knows what such bytes replaced.
  *
  * A fence takes simulated time, drawn for each between half and all of `fence_ns`; it covers the stores made
  * before it was started. With `durability` below fence tickets are done at once and cover nothing; a sync
- * (pm_sync_start) always is as a fence.
+ * (pm_sync_start) always is as a fence. Of stores that nothing covers at most 64 MiB are held: the oldest become
+ * durable unasked. A ticket from before a power loss is never done.
  */
 #ifndef SIM_PM_H
 #define SIM_PM_H
@@ -20,7 +22,7 @@
 
 struct sim_pm_pending;
 
-/* Is told of every store, zeroing and flush, after it was made; `data` is what lies there now. */
+/* Is told of every store and zeroing, after it was made; `data` is what lies there now. */
 typedef void sim_pm_stored(void *context, uint64_t offset, const uint8_t *data, size_t bytes);
 
 struct sim_pm {

@@ -41,7 +41,7 @@ struct owner {
     unsigned losses;
 };
 
-static struct owner alice, bob;
+static struct owner alice;
 
 static inline void on_read(void *context, int error, const void *value, size_t bytes,
                            uint64_t version)

@@ -1,5 +1,5 @@
-/* coord_value_test.c - the value of the file backend: versions, compare-and-set of several handles,
- * and what it makes of files that a crash or a disk left. */
+/* coord_value_test.c - the value of the file backend: its format, what it makes of files that a crash or a
+ * disk left, and of other processes. What every backend must do: coord_file_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,90 +19,6 @@ static size_t load_file(const char *name, uint8_t *bytes, size_t room)
     assert_true(got >= 0);
     close(fd);
     return (size_t)got;
-}
-
-static void a_fresh_directory_has_version_0_and_no_value(void **state)
-{
-    (void)state;
-    open_owner(&alice);
-    alice.version = 99;
-    assert_int_equal(read_value(&alice), 0);
-    assert_int_equal(alice.version, 0);
-    assert_int_equal(alice.bytes, 0);
-    coord_close(alice.coord);
-}
-
-static void a_value_goes_up_one_version_with_each_compare_and_set(void **state)
-{
-    (void)state;
-    open_owner(&alice);
-    open_owner(&bob);
-    assert_int_equal(cas_value(&alice, 0, "first", 5), 0);
-    assert_int_equal(alice.version, 1);
-    assert_int_equal(cas_value(&bob, 1, "", 0), 0);
-    assert_int_equal(bob.version, 2);
-    assert_int_equal(read_value(&alice), 0);
-    assert_int_equal(alice.version, 2);
-    assert_int_equal(alice.bytes, 0);
-    assert_int_equal(cas_value(&alice, 2, "third", 5), 0);
-    coord_close(alice.coord);
-    coord_close(bob.coord);
-
-    open_owner(&bob); /* it outlives its handles */
-    assert_int_equal(read_value(&bob), 0);
-    assert_int_equal(bob.version, 3);
-    assert_int_equal(bob.bytes, 5);
-    assert_memory_equal(bob.value, "third", 5);
-    coord_close(bob.coord);
-}
-
-static void a_compare_and_set_of_another_version_changes_nothing(void **state)
-{
-    const uint64_t wrong[] = {0, 1, 3, UINT64_MAX};
-
-    (void)state;
-    open_owner(&alice);
-    assert_int_equal(cas_value(&alice, 1, "too early", 9), ROWAN_EVERSION);
-    assert_int_equal(cas_value(&alice, 0, "one", 3), 0);
-    assert_int_equal(cas_value(&alice, 1, "two", 3), 0);
-    for (size_t i = 0; i < 4; i++)
-        assert_int_equal(cas_value(&alice, wrong[i], "wrong", 5), ROWAN_EVERSION);
-    assert_int_equal(read_value(&alice), 0);
-    assert_int_equal(alice.version, 2);
-    assert_memory_equal(alice.value, "two", 3);
-    coord_close(alice.coord);
-}
-
-static void the_largest_value_fits_and_a_larger_one_is_refused(void **state)
-{
-    static uint8_t value[COORD_MAX_VALUE_BYTES + 1];
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(value); i++)
-        value[i] = (uint8_t)(i * 7 + i / 255);
-    open_owner(&alice);
-    assert_int_equal(coord_cas(alice.coord, 0, value, sizeof(value), on_cas, &alice),
-                     ROWAN_EINVALID);
-    assert_int_equal(cas_value(&alice, 0, value, COORD_MAX_VALUE_BYTES), 0);
-    assert_int_equal(read_value(&alice), 0);
-    assert_int_equal(alice.bytes, COORD_MAX_VALUE_BYTES);
-    assert_memory_equal(alice.value, value, COORD_MAX_VALUE_BYTES);
-    coord_close(alice.coord);
-}
-
-static void one_operation_of_each_kind_may_be_outstanding(void **state)
-{
-    (void)state;
-    open_owner(&alice);
-    assert_int_equal(coord_read(alice.coord, on_read, &alice), 0);
-    assert_int_equal(coord_read(alice.coord, on_read, &alice), ROWAN_EAGAIN);
-    assert_int_equal(coord_cas(alice.coord, 0, "x", 1, on_cas, &bob), 0);
-    assert_int_equal(coord_cas(alice.coord, 0, "x", 1, on_cas, &bob), ROWAN_EAGAIN);
-    assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
-    assert_int_equal(coord_watch(alice.coord, on_change, &alice), ROWAN_EAGAIN);
-    assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    assert_int_equal(coord_elect(alice.coord, on_leader, &alice), ROWAN_EAGAIN);
-    coord_close(alice.coord);
 }
 
 static void a_missing_or_closed_directory_is_refused(void **state)
@@ -228,73 +144,9 @@ static void close_does_not_wait_for_another_process(void **state)
     close(lock_fd);
 }
 
-/* Raises the number in the value by one, however often others are first. */
-struct counter {
-    struct owner *owner;
-    unsigned raised;
-};
-
-static void step_counter(struct counter *counter, unsigned goal)
-{
-    struct owner *owner = counter->owner;
-
-    poll_owner(owner);
-    if (!owner->answered)
-        return;
-    owner->answered = false;
-    if (owner->bytes == SIZE_MAX) { /* a compare-and-set was answered */
-        assert_true(owner->error == 0 || owner->error == ROWAN_EVERSION);
-        counter->raised += owner->error == 0;
-        owner->bytes = 0;
-        if (counter->raised < goal)
-            assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
-    } else {
-        unsigned number = 0;
-        uint64_t version = owner->version;
-
-        assert_int_equal(owner->error, 0);
-        if (owner->bytes > 0)
-            memcpy(&number, owner->value, sizeof(number));
-        number++;
-        owner->bytes = SIZE_MAX;
-        assert_int_equal(coord_cas(owner->coord, version, &number, sizeof(number), on_cas, owner),
-                         0);
-    }
-}
-
-static void racing_compare_and_sets_lose_no_update(void **state)
-{
-    struct counter counters[2] = {{.owner = &alice}, {.owner = &bob}};
-    const unsigned goal = 100;
-    uint64_t end_ns = clock_now_ns(clock_system()) + 2 * WAIT_DEADLINE_NS;
-    unsigned number;
-
-    (void)state;
-    open_owner(&alice);
-    open_owner(&bob);
-    assert_int_equal(coord_read(alice.coord, on_read, &alice), 0);
-    assert_int_equal(coord_read(bob.coord, on_read, &bob), 0);
-    while (counters[0].raised < goal || counters[1].raised < goal) {
-        step_counter(&counters[0], goal);
-        step_counter(&counters[1], goal);
-        assert_true(clock_now_ns(clock_system()) < end_ns);
-    }
-    assert_int_equal(read_value(&alice), 0);
-    memcpy(&number, alice.value, sizeof(number));
-    assert_int_equal(number, 2 * goal);
-    assert_int_equal(alice.version, 2 * goal);
-    coord_close(alice.coord);
-    coord_close(bob.coord);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_fresh_directory_has_version_0_and_no_value),
-        TEST(a_value_goes_up_one_version_with_each_compare_and_set),
-        TEST(a_compare_and_set_of_another_version_changes_nothing),
-        TEST(the_largest_value_fits_and_a_larger_one_is_refused),
-        TEST(one_operation_of_each_kind_may_be_outstanding),
         TEST(a_missing_or_closed_directory_is_refused),
         TEST(the_value_file_has_its_written_format),
         TEST(every_damaged_byte_is_reported),
@@ -302,7 +154,6 @@ int main(void)
         TEST(what_a_crash_left_of_the_next_value_is_ignored),
         TEST(a_compare_and_set_waits_for_the_one_before_it),
         TEST(close_does_not_wait_for_another_process),
-        TEST(racing_compare_and_sets_lose_no_update),
     };
 
     return cmocka_run_group_tests_name("coord_value", tests, NULL, NULL);

@@ -13,46 +13,12 @@
 
 #include "test/unit/coord/coord_fixture.h"
 
+static struct owner bob;
+
 static bool has_changed(struct owner *owner)
 {
     poll_owner(owner);
     return owner->changes > 0;
-}
-
-static void a_watch_fires_once_after_another_handles_compare_and_set(void **state)
-{
-    (void)state;
-    open_owner(&alice);
-    open_owner(&bob);
-    assert_int_equal(read_value(&alice), 0);
-    assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
-    assert_int_equal(cas_value(&bob, 0, "one", 3), 0);
-    assert_true(WAIT_FOR(has_changed(&alice)));
-
-    /* Used up: it says nothing of the next, until it is set again. */
-    assert_int_equal(cas_value(&bob, 1, "two", 3), 0);
-    assert_int_equal(read_value(&alice), 0);
-    assert_int_equal(alice.changes, 1);
-    assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
-    assert_int_equal(cas_value(&bob, 2, "three", 5), 0);
-    alice.changes = 0;
-    assert_true(WAIT_FOR(has_changed(&alice)));
-    coord_close(alice.coord);
-    coord_close(bob.coord);
-}
-
-static void a_change_between_read_and_watch_is_not_missed(void **state)
-{
-    (void)state;
-    open_owner(&alice);
-    open_owner(&bob);
-    assert_int_equal(cas_value(&bob, 0, "one", 3), 0);
-    assert_int_equal(read_value(&alice), 0);
-    assert_int_equal(cas_value(&bob, 1, "two", 3), 0);
-    assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
-    assert_true(WAIT_FOR(has_changed(&alice)));
-    coord_close(alice.coord);
-    coord_close(bob.coord);
 }
 
 static void a_watch_stays_silent_while_nothing_changes(void **state)
@@ -109,25 +75,6 @@ static void let_try(struct owner *owner, int times)
 {
     for (int i = 0; i < 2 * times; i++) /* posted, ended */
         assert_true(WAIT_FOR(poll_owner(owner) == POLL_BUSY));
-}
-
-static void leadership_moves_on_when_the_leader_closes(void **state)
-{
-    (void)state;
-    open_owner(&alice);
-    open_owner(&bob);
-    assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
-    assert_true(WAIT_FOR(has_won(&alice)));
-    assert_int_equal(coord_elect(bob.coord, on_leader, &bob), 0);
-    let_try(&bob, 2);
-    let_try(&alice, 2);
-    assert_int_equal(bob.wins, 0);
-    assert_int_equal(alice.wins, 1);
-    assert_int_equal(alice.losses, 0);
-    coord_close(alice.coord);
-    assert_int_equal(alice.losses, 0);
-    assert_true(WAIT_FOR(has_won(&bob)));
-    coord_close(bob.coord);
 }
 
 static void leadership_moves_on_when_the_leaders_process_is_killed(void **state)
@@ -253,11 +200,8 @@ static void asking_wakes_the_reactor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_watch_fires_once_after_another_handles_compare_and_set),
-        TEST(a_change_between_read_and_watch_is_not_missed),
         TEST(a_watch_stays_silent_while_nothing_changes),
         TEST(a_damaged_value_fires_a_watch),
-        TEST(leadership_moves_on_when_the_leader_closes),
         TEST(leadership_moves_on_when_the_leaders_process_is_killed),
         TEST(a_leader_whose_lock_file_was_replaced_is_told_that_it_lost),
         TEST(an_answer_wakes_the_reactor),

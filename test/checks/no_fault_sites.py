@@ -1,0 +1,86 @@
+#!/usr/bin/python3
+"""Fault sites and mutants (common/base/fault.h) are in the simulator's build and in nothing that ships.
+
+Usage: no_fault_sites.py SOURCE_ROOT BUILD_ROOT
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import objects
+import sources
+import tap
+
+# What the simulator defines and the rooms use only in its build.
+NAMES = re.compile(r"fault_fires|mutant_is_on|fabric_segment_bytes")
+
+
+def violations(pairs):
+    found = []
+    for source, path in pairs:
+        defined, needed = objects.symbols(path)
+        found += [f"{source}: {name}" for name in defined | needed if NAMES.fullmatch(name)]
+    return found
+
+
+def compiled(folder, text, *options):
+    source, made = os.path.join(folder, "a.c"), os.path.join(folder, "a.o")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(text)
+    command = ["cc", "-std=gnu17", "-I", ROOT, "-c", *options, source, "-o", made]
+    subprocess.run(command, check=True)
+    return made
+
+
+def machine_code(path):
+    done = subprocess.run(["objdump", "-d", path], check=True, capture_output=True, text=True)
+    return done.stdout.split("Disassembly", 1)[1]
+
+
+WITH = """#include "common/base/fault.h"
+int f(int x) { if (FAULT(NO_MEMORY)) return -1; return MUTANT(RETRY_TWICE) ? 0 : x + 1; }
+"""
+WITHOUT = "int f(int x) { return x + 1; }\n"
+
+
+@tap.case
+def no_shipped_object_has_a_fault_site_or_a_mutant():
+    pairs = objects.shipped(ROOT, BUILD)
+    tap.check(pairs, "no objects in", BUILD)
+    bad = violations(pairs)
+    tap.check(not bad, "\n" + "\n".join(bad))
+
+
+@tap.case
+def there_are_some_in_the_rooms_to_look_for():
+    rooms = ("server/", "cm/", "common/entry/")
+    text = "".join(
+        sources.text(ROOT, path) for path in sources.files(ROOT, ".c") if path.startswith(rooms)
+    )
+    names = set(re.findall(r"\b(?:FAULT|MUTANT)\((\w+)\)", text))
+    tap.check(len(names) > 15, names)
+
+
+@tap.case
+def a_fault_site_costs_nothing_where_it_is_off():
+    with tempfile.TemporaryDirectory() as folder:
+        made = compiled(folder, WITH, "-O2")
+        tap.equal(violations([("a.c", made)]), [])
+        code = machine_code(made)
+        tap.equal(code, machine_code(compiled(folder, WITHOUT, "-O2")))
+
+
+@tap.case
+def a_planted_fault_site_is_found():
+    with tempfile.TemporaryDirectory() as folder:
+        made = compiled(folder, WITH, "-O2", "-DROWAN_SIM")
+        tap.equal(sorted(violations([("a.c", made)])), ["a.c: fault_fires", "a.c: mutant_is_on"])
+
+
+if __name__ == "__main__":
+    ROOT, BUILD = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    sys.exit(tap.main())

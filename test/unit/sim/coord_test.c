@@ -1,0 +1,574 @@
+/* coord_test.c - the simulated coordination service: what it does to its owners, a promise a test. What every
+ * backend must do is in test/unit/coord/coord_sim_test.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "test/sim/sim_coord.h"
+
+#define DELAY_NS   (10 * NS_PER_MS)
+#define SESSION_NS (2 * NS_PER_S)
+#define TICK_NS    (100 * NS_PER_US)
+
+enum { OWNERS = 2, SEEDS = 40 };
+
+struct owner {
+    struct coord *coord;
+    unsigned reads, stores, changes;
+    bool leads;
+    int error;
+    uint64_t version;
+};
+
+static struct sim_clock clock_;
+static struct sim_registry *registry;
+static struct owner alice, bob;
+static uint64_t hash; /* of whatever was answered, and when */
+
+static void note(const struct owner *owner, uint64_t what, uint64_t more)
+{
+    const uint64_t facts[] = {owner == &bob, what, more, clock_.now_ns};
+    for (int i = 0; i < 4; i++)
+        hash = (hash ^ facts[i]) * 0x9e3779b97f4a7c15u;
+}
+
+static void on_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
+{
+    struct owner *owner = context;
+    (void)value;
+    (void)bytes;
+    owner->reads++;
+    owner->error = error;
+    owner->version = version;
+    note(owner, 1, version);
+}
+
+static void on_cas(void *context, int error, uint64_t version)
+{
+    struct owner *owner = context;
+    owner->stores++;
+    owner->error = error;
+    note(owner, (uint64_t)(int64_t)error, version);
+}
+
+static void on_change(void *context)
+{
+    struct owner *owner = context;
+    owner->changes++;
+    note(owner, 2, 0);
+}
+
+static void on_leader(void *context, bool leader)
+{
+    struct owner *owner = context;
+    assert_true(owner->leads != leader);
+    owner->leads = leader;
+    note(owner, 3, leader);
+}
+
+static void open_world(uint64_t seed, uint64_t session_ns, uint32_t lost_reply)
+{
+    sim_clock_init(&clock_);
+    hash = 0;
+    registry = sim_registry_create(&(struct sim_registry_options){.clock = &clock_,
+                                                                  .seed = seed,
+                                                                  .max_delay_ns = DELAY_NS,
+                                                                  .session_ns = session_ns,
+                                                                  .lost_reply = lost_reply});
+    alice = (struct owner){.coord = sim_coord_open(registry)};
+    bob = (struct owner){.coord = sim_coord_open(registry)};
+}
+
+static void close_owner(struct owner *owner)
+{
+    coord_close(owner->coord);
+    owner->coord = NULL;
+}
+
+static void close_world(void)
+{
+    close_owner(&alice);
+    close_owner(&bob);
+    sim_registry_destroy(registry);
+}
+
+static void poll_owner(struct owner *owner)
+{
+    uint64_t wake_ns = WAKE_NEVER;
+    if (owner->coord)
+        coord_poll(owner->coord, clock_.now_ns, &wake_ns);
+}
+
+static void tick(void)
+{
+    clock_.now_ns += TICK_NS;
+    poll_owner(&alice);
+    poll_owner(&bob);
+}
+
+static void run_for(uint64_t ns)
+{
+    for (uint64_t end_ns = clock_.now_ns + ns; clock_.now_ns < end_ns;)
+        tick();
+}
+
+static void run_until(const unsigned *count, unsigned least)
+{
+    for (uint64_t end_ns = clock_.now_ns + 2 * SESSION_NS; *count < least;) {
+        assert_true(clock_.now_ns < end_ns);
+        tick();
+    }
+}
+
+static uint64_t stored(void)
+{
+    const void *value;
+    size_t bytes;
+    return sim_registry_value(registry, &value, &bytes);
+}
+
+static void ask_read(struct owner *owner)
+{
+    assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
+}
+
+static uint64_t read_version(struct owner *owner)
+{
+    ask_read(owner);
+    run_until(&owner->reads, owner->reads + 1);
+    assert_int_equal(owner->error, 0);
+    return owner->version;
+}
+
+static void ask_cas(struct owner *owner, uint64_t expected)
+{
+    assert_int_equal(coord_cas(owner->coord, expected, "value", 5, on_cas, owner), 0);
+}
+
+static int cas(struct owner *owner, uint64_t expected)
+{
+    ask_cas(owner, expected);
+    run_until(&owner->stores, owner->stores + 1);
+    return owner->error;
+}
+
+static void watch(struct owner *owner)
+{
+    assert_int_equal(coord_watch(owner->coord, on_change, owner), 0);
+}
+
+static void elect(struct owner *owner)
+{
+    assert_int_equal(coord_elect(owner->coord, on_leader, owner), 0);
+}
+
+/* --- time --- */
+
+static void an_answer_takes_a_way_there_and_a_way_back(void **state)
+{
+    (void)state;
+    uint64_t longest_ns = 0;
+    open_world(1, 0, 0);
+    for (int i = 0; i < 200; i++) {
+        uint64_t start_ns = clock_.now_ns;
+        read_version(&alice);
+        uint64_t took_ns = clock_.now_ns - start_ns;
+        assert_true(took_ns <= 2 * (DELAY_NS + TICK_NS));
+        longest_ns = took_ns > longest_ns ? took_ns : longest_ns;
+    }
+    assert_true(longest_ns > DELAY_NS * 3 / 2);
+    close_world();
+}
+
+/* With a session to keep, too. */
+static void a_clock_that_jumps_to_what_is_next_misses_nothing(void **state)
+{
+    (void)state;
+    open_world(2, SESSION_NS, 2);
+    elect(&alice);
+    watch(&alice);
+    for (unsigned i = 0; i < 200; i++) {
+        uint64_t start_ns = clock_.now_ns;
+        ask_cas(&bob, stored());
+        for (unsigned want = bob.stores + 1; bob.stores < want;) {
+            poll_owner(&alice);
+            poll_owner(&bob);
+            uint64_t next_ns = sim_registry_next_ns(registry);
+            assert_true(next_ns > clock_.now_ns && next_ns < clock_.now_ns + SESSION_NS);
+            if (bob.stores < want)
+                clock_.now_ns = next_ns;
+        }
+        assert_true(clock_.now_ns - start_ns <= 2 * DELAY_NS);
+        for (int idle = 0; idle < 10; idle++) {
+            poll_owner(&alice);
+            poll_owner(&bob);
+            clock_.now_ns = sim_registry_next_ns(registry);
+        }
+    }
+    assert_true(alice.leads && alice.changes == 1);
+    assert_int_equal(sim_registry_counts(registry).expired, 0);
+    close_world();
+}
+
+static uint64_t random_run(uint64_t seed)
+{
+    struct random random;
+    random_init(&random, 7);
+    open_world(seed, SESSION_NS, 3);
+    for (int i = 0; i < 3000; i++) {
+        struct owner *owner = random_below(&random, 2) ? &alice : &bob;
+        uint64_t dice = random_below(&random, 100);
+        if (dice < 20)
+            coord_read(owner->coord, on_read, owner);
+        else if (dice < 40)
+            coord_cas(owner->coord, stored(), "value", 5, on_cas, owner);
+        else if (dice < 60)
+            coord_watch(owner->coord, on_change, owner);
+        else if (dice < 61)
+            sim_coord_expire(owner->coord);
+        else if (dice < 65)
+            sim_coord_part(owner->coord, dice < 62);
+        coord_elect(owner->coord, on_leader, owner);
+        run_for(NS_PER_MS);
+    }
+    struct sim_registry_counts counts = sim_registry_counts(registry);
+    assert_true(counts.writes > 50 && counts.lost_effects > 10 && counts.lost_writes > 10 &&
+                counts.expired > 10);
+    assert_int_equal(counts.writes, stored());
+    close_world();
+    return hash;
+}
+
+static void equal_seeds_give_equal_runs_and_others_do_not(void **state)
+{
+    (void)state;
+    uint64_t first = random_run(5);
+    assert_true(random_run(5) == first);
+    assert_true(random_run(6) != first);
+}
+
+/* --- reads and watches --- */
+
+static void a_read_may_be_one_change_behind_for_as_long_as_a_letter_travels(void **state)
+{
+    (void)state;
+    unsigned old = 0;
+    open_world(3, 0, 0);
+    read_version(&bob);
+    for (uint64_t version = 0; version < 200; version++) {
+        assert_int_equal(cas(&alice, version), 0);
+        uint64_t seen = read_version(&bob);
+        assert_true(seen == version || seen == version + 1);
+        old += seen == version;
+        run_for(DELAY_NS);
+        assert_true(read_version(&bob) == version + 1);
+    }
+    assert_true(old > 20 && old < 180);
+    close_world();
+}
+
+static void a_handle_has_seen_what_was_stored_when_it_was_opened(void **state)
+{
+    (void)state;
+    open_world(4, 0, 0);
+    for (uint64_t version = 0; version < 100; version++) {
+        assert_int_equal(cas(&alice, version), 0);
+        close_owner(&bob);
+        bob.coord = sim_coord_open(registry);
+        assert_int_equal(read_version(&bob), version + 1);
+    }
+    close_world();
+}
+
+static void a_watch_fires_late_and_may_be_one_change_behind(void **state)
+{
+    (void)state;
+    unsigned late = 0, behind = 0;
+    open_world(5, 0, 0);
+    for (uint64_t version = 0; version < 200; version += 2) {
+        assert_int_equal(read_version(&bob), version);
+        watch(&bob);
+        run_for(3 * DELAY_NS);
+        unsigned changes = bob.changes, stores = alice.stores;
+        ask_cas(&alice, version);
+        while (stored() == version)
+            tick();
+        uint64_t change_ns = clock_.now_ns;
+        run_until(&alice.stores, stores + 1);
+        ask_cas(&alice, version + 1);
+        run_until(&bob.changes, changes + 1);
+        late += clock_.now_ns > change_ns + DELAY_NS / 2;
+        ask_read(&bob);
+        run_until(&bob.reads, bob.reads + 1);
+        assert_true(bob.version > version);
+        behind += bob.version < stored();
+        run_for(3 * DELAY_NS);
+        assert_int_equal(bob.changes, changes + 1);
+    }
+    assert_true(late > 10 && behind > 10);
+    close_world();
+}
+
+/* --- lost replies --- */
+
+static void a_lost_reply_leaves_the_effect_or_none(void **state)
+{
+    (void)state;
+    enum { TIMES = 200 };
+    open_world(6, 0, 1);
+    for (unsigned i = 0; i < TIMES; i++) {
+        assert_int_equal(cas(&alice, stored()), ROWAN_EUNKNOWN);
+        run_for(2 * DELAY_NS);
+    }
+    struct sim_registry_counts counts = sim_registry_counts(registry);
+    assert_int_equal(counts.lost_effects + counts.lost_writes, TIMES);
+    assert_int_equal(counts.lost_effects, counts.writes);
+    assert_int_equal(counts.writes, stored());
+    assert_true(counts.writes > TIMES / 4 && counts.lost_writes > TIMES / 4);
+    close_world();
+}
+
+static void an_unknown_compare_and_set_may_win_after_it_was_answered(void **state)
+{
+    (void)state;
+    unsigned before = 0, after = 0;
+    open_world(7, 0, 1);
+    for (unsigned i = 0; i < 200; i++) {
+        uint64_t version = stored();
+        assert_int_equal(cas(&alice, version), ROWAN_EUNKNOWN);
+        bool won = stored() > version;
+        run_for(DELAY_NS);
+        before += won;
+        after += !won && stored() > version;
+    }
+    assert_true(before > 20 && after > 10);
+    close_world();
+}
+
+static void the_odds_of_lost_replies_can_be_changed(void **state)
+{
+    (void)state;
+    open_world(8, 0, 1);
+    assert_int_equal(cas(&alice, 0), ROWAN_EUNKNOWN);
+    run_for(DELAY_NS);
+    sim_registry_lose_replies(registry, 0);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(cas(&alice, stored()), 0);
+    close_world();
+}
+
+/* --- parted handles --- */
+
+static void a_parted_handle_changes_nothing_and_is_told_unknown(void **state)
+{
+    (void)state;
+    open_world(9, SESSION_NS, 0);
+    assert_int_equal(cas(&alice, 0), 0);
+    sim_coord_part(alice.coord, true);
+    assert_int_equal(cas(&alice, 1), ROWAN_EUNKNOWN);
+    assert_int_equal(stored(), 1);
+    assert_int_equal(sim_registry_counts(registry).lost_writes, 1);
+    sim_coord_part(alice.coord, false);
+    assert_int_equal(cas(&alice, 1), 0);
+    close_world();
+}
+
+static void what_is_under_way_when_a_handle_is_parted_may_arrive(void **state)
+{
+    (void)state;
+    unsigned arrived = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        open_world(seed, SESSION_NS, 0);
+        ask_cas(&alice, 0);
+        tick();
+        assert_int_equal(alice.stores, 0);
+        sim_coord_part(alice.coord, true);
+        run_until(&alice.stores, 1);
+        assert_int_equal(alice.error, ROWAN_EUNKNOWN);
+        struct sim_registry_counts counts = sim_registry_counts(registry);
+        assert_int_equal(counts.lost_effects, stored());
+        assert_int_equal(counts.lost_effects + counts.lost_writes, 1);
+        arrived += stored() == 1;
+        close_world();
+    }
+    assert_true(arrived > SEEDS / 4 && arrived < SEEDS * 3 / 4);
+}
+
+static void a_read_and_a_watch_outlast_a_parting(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        open_world(seed, SESSION_NS, 0);
+        ask_read(&alice);
+        watch(&alice);
+        run_for(seed * NS_PER_MS / 2);
+        unsigned reads = alice.reads;
+        sim_coord_part(alice.coord, true);
+        assert_int_equal(cas(&bob, 0), 0);
+        run_for(seed % 2 ? 2 * SESSION_NS : 2 * DELAY_NS);
+        assert_int_equal(alice.reads + alice.changes, reads);
+        sim_coord_part(alice.coord, false);
+        run_until(&alice.changes, 1);
+        if (!reads)
+            run_until(&alice.reads, 1);
+        assert_int_equal(read_version(&alice), 1);
+        close_world();
+    }
+}
+
+/* --- sessions --- */
+
+static void a_parted_leader_believes_it_leads_until_it_is_joined(void **state)
+{
+    (void)state;
+    open_world(10, SESSION_NS, 0);
+    elect(&alice);
+    run_for(3 * DELAY_NS);
+    elect(&bob);
+    sim_coord_part(alice.coord, true);
+    run_for(SESSION_NS / 2);
+    assert_false(bob.leads);
+    run_for(SESSION_NS);
+    assert_true(alice.leads && bob.leads);
+    sim_coord_part(alice.coord, false);
+    run_for(3 * DELAY_NS);
+    assert_false(alice.leads);
+    assert_int_equal(sim_registry_counts(registry).expired, 1);
+    close_world();
+}
+
+static void who_lost_leadership_stands_again(void **state)
+{
+    (void)state;
+    open_world(11, SESSION_NS, 0);
+    elect(&alice);
+    run_for(3 * DELAY_NS);
+    elect(&bob);
+    sim_coord_expire(alice.coord);
+    run_for(4 * DELAY_NS);
+    assert_true(bob.leads && !alice.leads);
+    close_owner(&bob);
+    run_for(2 * SESSION_NS);
+    assert_true(alice.leads);
+    close_world();
+}
+
+static void who_leads_reads_all_that_was_stored_before_it_led(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        open_world(seed, SESSION_NS, 0);
+        elect(&alice);
+        run_for(3 * DELAY_NS);
+        elect(&bob);
+        assert_int_equal(read_version(&bob), 0);
+        ask_cas(&alice, 0);
+        while (stored() == 0)
+            tick();
+        sim_coord_expire(alice.coord);
+        while (!bob.leads)
+            tick();
+        assert_int_equal(read_version(&bob), 1);
+        close_world();
+    }
+}
+
+static void what_an_ended_session_asks_has_no_effect(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        open_world(seed, SESSION_NS, 0);
+        elect(&alice);
+        run_for(3 * DELAY_NS);
+        sim_coord_expire(alice.coord);
+        ask_cas(&alice, 0);
+        poll_owner(&alice);
+        assert_true(alice.leads); /* it does not know */
+        run_until(&alice.stores, 1);
+        assert_int_equal(alice.error, ROWAN_EUNKNOWN);
+        run_for(3 * DELAY_NS);
+        assert_int_equal(stored(), 0);
+        close_world();
+    }
+}
+
+static void an_owner_that_is_not_polled_loses_its_session(void **state)
+{
+    (void)state;
+    open_world(12, SESSION_NS, 0);
+    elect(&alice);
+    run_for(3 * DELAY_NS);
+    elect(&bob);
+    for (uint64_t end_ns = clock_.now_ns + 2 * SESSION_NS; clock_.now_ns < end_ns;) {
+        clock_.now_ns += TICK_NS;
+        poll_owner(&bob);
+    }
+    assert_true(alice.leads && bob.leads);
+    run_for(2 * DELAY_NS);
+    assert_false(alice.leads);
+    close_world();
+}
+
+static void a_session_outlives_its_closed_handle(void **state)
+{
+    (void)state;
+    open_world(13, SESSION_NS, 0);
+    elect(&alice);
+    run_for(3 * DELAY_NS);
+    elect(&bob);
+    run_for(3 * DELAY_NS);
+    close_owner(&alice);
+    run_for(SESSION_NS - DELAY_NS);
+    assert_false(bob.leads);
+    run_for(SESSION_NS);
+    assert_true(bob.leads);
+    assert_int_equal(sim_registry_counts(registry).expired, 0);
+    close_world();
+}
+
+static void a_compare_and_set_outlives_its_closed_handle(void **state)
+{
+    (void)state;
+    open_world(14, SESSION_NS, 0);
+    ask_cas(&alice, 0);
+    poll_owner(&alice);
+    close_owner(&alice);
+    assert_int_equal(stored(), 0);
+    run_for(DELAY_NS + TICK_NS);
+    assert_int_equal(stored(), 1);
+    assert_int_equal(alice.stores, 0);
+    close_world();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_takes_a_way_there_and_a_way_back),
+        cmocka_unit_test(a_clock_that_jumps_to_what_is_next_misses_nothing),
+        cmocka_unit_test(equal_seeds_give_equal_runs_and_others_do_not),
+        cmocka_unit_test(a_read_may_be_one_change_behind_for_as_long_as_a_letter_travels),
+        cmocka_unit_test(a_handle_has_seen_what_was_stored_when_it_was_opened),
+        cmocka_unit_test(a_watch_fires_late_and_may_be_one_change_behind),
+        cmocka_unit_test(a_lost_reply_leaves_the_effect_or_none),
+        cmocka_unit_test(an_unknown_compare_and_set_may_win_after_it_was_answered),
+        cmocka_unit_test(the_odds_of_lost_replies_can_be_changed),
+        cmocka_unit_test(a_parted_handle_changes_nothing_and_is_told_unknown),
+        cmocka_unit_test(what_is_under_way_when_a_handle_is_parted_may_arrive),
+        cmocka_unit_test(a_read_and_a_watch_outlast_a_parting),
+        cmocka_unit_test(a_parted_leader_believes_it_leads_until_it_is_joined),
+        cmocka_unit_test(who_lost_leadership_stands_again),
+        cmocka_unit_test(who_leads_reads_all_that_was_stored_before_it_led),
+        cmocka_unit_test(what_an_ended_session_asks_has_no_effect),
+        cmocka_unit_test(an_owner_that_is_not_polled_loses_its_session),
+        cmocka_unit_test(a_session_outlives_its_closed_handle),
+        cmocka_unit_test(a_compare_and_set_outlives_its_closed_handle),
+    };
+    return cmocka_run_group_tests_name("sim_coord", tests, NULL, NULL);
+}
