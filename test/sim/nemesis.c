@@ -57,7 +57,7 @@ static bool any_up(const struct nemesis *nemesis)
 {
     bool any = false;
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
-        any |= nemesis_is_up(nemesis, i) || nemesis->cluster->servers[i].again_ns;
+        any |= nemesis_is_up(nemesis, i);
     return any;
 }
 

@@ -131,6 +131,8 @@ static void draw_sites(struct random *random, struct sim_fault_options *out)
         out->one_in[i] = perhaps(random, 40, 8, 6);
     if (out->one_in[FAULT_EARLY_ROLL])
         out->one_in[FAULT_EARLY_ROLL] += 100;
+    /* Each one is looked for in all of the primary's memory. */
+    out->one_in[FAULT_BLOCK_LOST] *= 16;
 }
 
 /* --- memory --- */
