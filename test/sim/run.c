@@ -20,6 +20,7 @@
 #define QUIET_NS    (3 * NS_PER_S)  /* until what nobody asks for any more is given back */
 
 enum {
+    OPERATIONS_MIN = 2000, /* less shows nothing */
     FAULTS_MIN = 5,
     BUSY_ROUNDS_MOST = 500000, /* in which the clock does not move */
     STORY_LINES = 60,
@@ -221,6 +222,8 @@ static void run_verdict(struct run *run)
     compare_replicas(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (!has_failed(run))
         checks_leftovers(run->checks);
+    ASSERT(has_failed(run) || (run->out->counts.operations >= OPERATIONS_MIN &&
+                               nemesis_counts(run->nemesis).faults >= FAULTS_MIN));
 }
 
 /* --- putting together --- */
