@@ -3,12 +3,21 @@
 
 #include <stdio.h>
 
+#include "common/base/error.h"
+
 const char refusal_restarted[] =
     "a server cannot return while other servers of its cluster keep running, in this version: stop "
     "all servers and start them again";
 
 const char refusal_replaced[] =
     "the configuration names another process with this server's number: only one may run";
+
+const char refusal_taken[] = "another running server has this number; each needs its own";
+
+int refusal_error(const char *why)
+{
+    return why == refusal_restarted || why == refusal_taken ? ROWAN_EAGAIN : ROWAN_EREFUSED;
+}
 
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation)
 {
@@ -71,6 +80,6 @@ const char *refusal_of(const struct refusal_case *of, char *detail, size_t detai
     const struct candidate *candidate = roll_find(of->roll, join->server);
     if (candidate && candidate->connection != of->connection &&
         candidate->join.incarnation != join->incarnation)
-        return "another running server has this number; each needs its own";
+        return refusal_taken;
     return roll_fits(of->roll, join, detail, detail_bytes) ? NULL : detail;
 }

@@ -5,11 +5,20 @@
 #include "cm/roll.h"
 #include "cm/state.h"
 
-/* While other servers keep running there is no cold start to wait for. */
-extern const char refusal_restarted[];
-
 /* The configuration names another incarnation, and there is none to wait for. */
 extern const char refusal_replaced[];
+
+/* The next two may be so for a moment only, because a connection tells of the end of its process late. Who is
+ * refused for them (ROWAN_EAGAIN) reports again.
+ *
+ * While other servers keep running there is no cold start to wait for. */
+extern const char refusal_restarted[];
+
+/* Another process with this number waits. */
+extern const char refusal_taken[];
+
+/* ROWAN_EAGAIN or ROWAN_EREFUSED. */
+int refusal_error(const char *why);
 
 /* What a report is judged by. */
 struct refusal_case {

@@ -199,7 +199,7 @@ static void dismiss(struct cm_state *state, uint32_t connection, const char *det
     struct connection *peer = &state->connections[connection];
     roll_remove_connection(&state->roll, connection);
     peer->server = 0;
-    refuse(state, connection, peer->join_tag, ROWAN_EREFUSED, detail);
+    refuse(state, connection, peer->join_tag, refusal_error(detail), detail);
 }
 
 /* After a change of what is in force: who is a member now, who waits on (S6), who is neither. */
@@ -484,7 +484,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                                     .join = join};
     const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
     if (refusal) {
-        refuse(state, event->connection, event->tag, ROWAN_EREFUSED, refusal);
+        refuse(state, event->connection, event->tag, refusal_error(refusal), refusal);
         return;
     }
 

@@ -169,6 +169,20 @@ void control_config_poll(struct control *control, uint64_t *wake_ns)
 
 /* --- events of the connection to the CM --- */
 
+/* What the CM says no to for now is asked again: it may know of connections whose process has ended, ours of our
+ * last run among them. */
+static void take_failure(struct control *control, const Rowan__Failure *failure)
+{
+    int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
+    if (error != ROWAN_EAGAIN) {
+        server_fail(control->common, error, failure->detail);
+        return;
+    }
+    if (control->cm_error != error)
+        log_event(LOG_WARN, "join_put_off", "detail=\"%s\"", failure->detail);
+    control->cm_error = error;
+}
+
 static void cm_message(struct control *control, const struct fabric_event *event)
 {
     Rowan__ControlMessage *message;
@@ -180,8 +194,7 @@ static void cm_message(struct control *control, const struct fabric_event *event
         return;
     }
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE) {
-        error = message->failure->error < 0 ? message->failure->error : ROWAN_EREFUSED;
-        server_fail(control->common, error, message->failure->detail);
+        take_failure(control, message->failure);
     } else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS &&
                message->configuration_is->configuration.len > 0) {
         const ProtobufCBinaryData *bytes = &message->configuration_is->configuration;

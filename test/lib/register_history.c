@@ -63,8 +63,10 @@ static void take_effect(struct making *making, const struct history_op *op, stru
         return;
     }
     if (op->kind == HISTORY_DELETE) {
-        (void)next_version(making);
+        uint64_t version = next_version(making);
         reg->present = false;
+        if (making->options->tell_deletes)
+            slot->version = version;
         return;
     }
     uint64_t version = reg->present ? reg->version : 0;
@@ -195,13 +197,70 @@ void register_history(const struct register_options *options, struct history *ou
     free(making.pending);
 }
 
+/* --- shapes --- */
+
+#define SHAPE(of_clients, of_unknowns, ...)                                                        \
+    {                                                                                              \
+        .seed = 1, .operations = 10000, .clients = of_clients, .unknowns = of_unknowns,            \
+        __VA_ARGS__                                                                                \
+    }
+#define EVEN    .gets = 4, .puts = 2, .put_ifs = 2, .deletes = 2
+#define PUTS    .gets = 4, .puts = 5, .put_ifs = 1
+#define DELETES .gets = 2, .puts = 3, .deletes = 5
+
+const struct register_shape register_shapes[] = {
+    {"5 clients, mixed", SHAPE(5, 50, EVEN)},
+    {"20 clients, mixed", SHAPE(20, 50, EVEN)},
+    {"100 clients, mixed", SHAPE(100, 50, EVEN)},
+    {"puts, unknown ones never seen", SHAPE(20, 50, PUTS, .fate = REGISTER_NEVER)},
+    {"puts, unknown ones seen at the end", SHAPE(20, 50, PUTS, .fate = REGISTER_LAST)},
+    {"puts, four values, a version in two unseen",
+     SHAPE(20, 50, PUTS, .fate = REGISTER_LATE, .short_in = 1, .unseen_in = 2)},
+    {"deletes, unknown ones of no effect", SHAPE(20, 50, DELETES, .fate = REGISTER_NEVER)},
+    {"deletes, unknown ones at any time", SHAPE(20, 50, DELETES, .fate = REGISTER_LATE)},
+    {"deletes, unknown ones at the end", SHAPE(20, 50, DELETES, .fate = REGISTER_LAST)},
+    {"deletes and put_ifs, four values",
+     SHAPE(20, 50, .gets = 2, .puts = 2, .put_ifs = 4, .deletes = 4, .short_in = 1)},
+    {"deletes that tell, unknown ones at any time",
+     SHAPE(20, 50, DELETES, .fate = REGISTER_LATE, .tell_deletes = true)},
+    {"no gets", SHAPE(20, 50, .puts = 2, .put_ifs = 2, .deletes = 3)},
+    {"500 unknown, mixed", SHAPE(20, 500, EVEN)},
+    {"every second write unknown", SHAPE(20, 3000, EVEN)},
+};
+const size_t register_shape_count = sizeof register_shapes / sizeof register_shapes[0];
+
 /* --- spoiling --- */
+
+static void append(struct history *history, struct history_op op)
+{
+    size_t number = history_call(history, &op);
+    history_answer(history, number, op.outcome, op.value, op.version, 0);
+}
+
+void register_history_end_badly(struct history *history)
+{
+    uint64_t highest = 0;
+    for (size_t i = 0; i < history->count; i++) {
+        if (history->ops[i].version > highest)
+            highest = history->ops[i].version;
+    }
+    struct history_op put = {.kind = HISTORY_PUT,
+                             .outcome = HISTORY_DONE,
+                             .value = UINT64_MAX,
+                             .version = highest + history->count};
+    struct history_op get = put;
+    get.kind = HISTORY_GET;
+    append(history, put);
+    append(history, (struct history_op){.kind = HISTORY_GET, .outcome = HISTORY_ABSENT});
+    append(history, get);
+}
 
 static void spoil_answer(struct history_op *op, const struct history_op *other,
                          struct random *random)
 {
     if (op->outcome == HISTORY_MISMATCH || op->outcome == HISTORY_DONE) {
-        if (op->kind == HISTORY_DELETE || (op->kind == HISTORY_GET && random_below(random, 3) == 0))
+        if ((op->kind == HISTORY_DELETE && !op->version) ||
+            (op->kind == HISTORY_GET && random_below(random, 3) == 0))
             op->outcome = HISTORY_ABSENT;
         else if (random_below(random, 2))
             op->version = other->version;
@@ -290,10 +349,10 @@ static bool answers(struct reg *reg, const struct history_op *op, uint64_t versi
     if (op->kind == HISTORY_DELETE) {
         if (told && op->outcome == HISTORY_ABSENT)
             return !reg->present;
-        if (!reg->present)
+        if (!reg->present || (version && version <= reg->floor))
             return false;
         reg->present = false;
-        reg->floor++;
+        reg->floor = version ? version : reg->floor + 1;
         return true;
     }
     if (op->outcome == HISTORY_MISMATCH)

@@ -25,16 +25,30 @@ struct register_options {
     uint32_t gets, puts, put_ifs, deletes; /* weights */
     uint32_t short_in;                     /* one value in so many is one of four; 0: none */
     uint32_t unseen_in;                    /* one get in so many does not see the value; 0: none */
+    bool tell_deletes;                     /* their versions */
     uint32_t version_gap;                  /* versions rise by up to this; at least 1 */
 };
 
 /* `out` is initialized by this, and the caller's. */
 void register_history(const struct register_options *options, struct history *out);
 
+/* Ends it with a put, an absence and a read of that put: no order is right, and it takes a search of everything
+ * before to know. */
+void register_history_end_badly(struct history *history);
+
 /* Changes one thing about one operation, so that the history may be wrong (or not). */
 void register_history_spoil(struct history *history, struct random *random);
 
 /* Tries every order, one operation after another, without any memory or thought. For some ten operations. */
 bool register_history_is_linear(const struct history_op *ops, size_t count);
+
+/* Long histories that are hard in different ways; 10,000 operations, 50 of unknown outcome. */
+struct register_shape {
+    const char *name;
+    struct register_options options;
+};
+
+extern const struct register_shape register_shapes[];
+extern const size_t register_shape_count;
 
 #endif

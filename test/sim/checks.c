@@ -114,7 +114,8 @@ static void look_at_registry(struct checks *checks)
     checks->terms[checks->term_count++] = config->term;
     cluster_release(checks->config);
     checks->config = config;
-    checks->format = (struct entry_format){.block_limit = config->block_limit};
+    checks->format =
+        (struct entry_format){.seed = cluster_seed(config), .block_limit = config->block_limit};
 }
 
 static void check_term(struct checks *checks, const char *who, const struct cluster_config *config,

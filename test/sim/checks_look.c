@@ -81,8 +81,6 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
         return;
     checks->counts.looks++;
     uint64_t offset = index_find(shard->index, key->hash, key->bytes, key->count), version = 0;
-    if (offset && checks_is_landing(checks, server, offset))
-        return;
     if (offset) {
         struct checks_entry *entry = checks_entry_at(checks, server, offset);
         if (!entry || entry->key != number) {

@@ -1,5 +1,5 @@
 /* checks_state.h - the inside of the checkers, shared by checks.c (what is looked at after every round), checks_stored.c
- * (what lies in every PM), checks_look.c (C2, C3, C6), checks_log.c (what the logs say) and checks_leftovers.c.
+ * (what lies in every PM), checks_commit.c (commit versions), checks_look.c (C2, C3, C6), checks_log.c (what the logs say) and checks_leftovers.c.
  */
 #ifndef SIM_CHECKS_STATE_H
 #define SIM_CHECKS_STATE_H
@@ -47,6 +47,7 @@ struct checks_entry {
     uint32_t copies;     /* the first of the list */
     uint16_t count[SIM_MAX_SERVERS];       /* of its blocks' copies there */
     uint32_t next_version, next_operation; /* in the buckets */
+    uint32_t next_unsettled;               /* of the shard */
 };
 
 /* What is known of a key of the workload. */
@@ -91,7 +92,8 @@ struct checks {
     uint64_t *hashes;
     uint32_t hash_count, hash_room;
     uint32_t by_version[CHECKS_BUCKETS], by_operation[CHECKS_BUCKETS];
-    uint8_t *marks; /* for counting an entry's blocks */
+    uint32_t unsettled[UINT16_MAX + 1]; /* by shard: entries that no commit version has covered */
+    uint8_t *marks;                     /* for counting an entry's blocks */
     uint32_t mark_room;
 
     struct checks_key *keys;
@@ -129,12 +131,19 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 /* On every full replica of its shard. */
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
 
-/* Is a part of a block there, whose rest is still to come? A block may be whole all the same, where the rest are
- * zeros: a segment has those. */
-bool checks_is_landing(const struct checks *checks, uint32_t server, uint64_t offset);
+/* On any server. */
+bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry);
 
 /* Is the entry that begins at this place of a PM there from its first to its last block? Its entry, or NULL. */
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t server, uint64_t offset);
+
+/* --- checks_commit.c --- */
+
+/* An entry was seen for the first time. */
+void checks_commit_note(struct checks *checks, uint32_t number);
+
+/* A worker stored commit versions in its log: the block, whose value has so many bytes. */
+void checks_commit_stored(struct checks *checks, const uint8_t *block, uint32_t value_bytes);
 
 /* --- checks_look.c --- */
 

@@ -106,6 +106,11 @@ static enum segment_state state_of(const struct checks_server *server, uint64_t 
     return (enum segment_state)(meta_word(server, offset) & 0xff);
 }
 
+static enum segment_owner owner_of(const struct checks_server *server, uint64_t offset)
+{
+    return (enum segment_owner)(meta_word(server, offset) >> 8 & 0xff);
+}
+
 static void fail_at(struct checks_server *server, uint64_t offset, const char *what)
 {
     uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
@@ -130,7 +135,7 @@ static void find_key(struct checks *checks, struct checks_entry *entry, const ui
     entry->key = at ? at - 1 : JOURNAL_NO_KEY;
 }
 
-static bool is_anywhere(struct checks *checks, const struct checks_entry *entry)
+bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry)
 {
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
         if (entry->count[i] >= entry->header.blocks && checks_is_whole(checks, entry, i))
@@ -150,7 +155,7 @@ static void check_once(struct checks *checks, struct checks_server *server,
     for (; at; at = checks->entries[at].next_operation) {
         const struct checks_entry *other = &checks->entries[at];
         if (other->header.client_id == header->client_id &&
-            other->header.operation == header->operation && is_anywhere(checks, other))
+            other->header.operation == header->operation && checks_is_anywhere(checks, other))
             checks_fail(checks, "once", other->key, header->shard,
                         "%s: operation %u of client %u has version %lx of shard %u, and %lx of %u",
                         name_of(server), header->operation, header->client_id, header->version,
@@ -181,6 +186,7 @@ static struct checks_entry *new_entry(struct checks *checks, struct checks_serve
     bucket = &checks->by_operation[checks_bucket(header->client_id, header->operation)];
     entry->next_operation = *bucket;
     *bucket = number;
+    checks_commit_note(checks, number);
     return entry;
 }
 
@@ -193,6 +199,14 @@ static bool same_header(const struct entry_header *a, const struct entry_header 
 static uint64_t content_hash(const uint8_t *block, uint32_t bytes)
 {
     return XXH3_64bits(block, bytes) | 1;
+}
+
+static bool is_as_before(const struct checks_server *server, const struct checks_copy *copy)
+{
+    const struct checks *checks = server->checks;
+    const struct checks_entry *entry = &checks->entries[copy->entry];
+    return content_hash(server->pm->pm.base + copy->offset, copy->bytes) ==
+           checks->hashes[entry->first_hash + copy->block];
 }
 
 /* Counts its blocks: several copies of one count once. */
@@ -235,16 +249,6 @@ bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
     }
     entry->everywhere = true;
     return true;
-}
-
-bool checks_is_landing(const struct checks *checks, uint32_t number, uint64_t offset)
-{
-    const struct checks_server *server = &checks->servers[number];
-    uint64_t stride = (offset - server->segment_offset) / ENTRY_ALIGN;
-    if (offset < server->segment_offset || stride >= server->strides)
-        return false;
-    const struct checks_copy *copy = &checks->copies[server->copy_at[stride]];
-    return copy->kind == CHECKS_PART && copy->offset == offset;
 }
 
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t number, uint64_t offset)
@@ -330,7 +334,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
     if (++entry->count[server->number] < header->blocks ||
         (header->blocks > 1 && !has_all_blocks(checks, entry, server->number, false)))
         return;
-    enum segment_owner owner = (enum segment_owner)(meta_word(server, copy->offset) >> 8 & 0xff);
+    enum segment_owner owner = owner_of(server, copy->offset);
     tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
          owner == OWNER_DIGEST          ? "joined"
          : header->type == ENTRY_DELETE ? "delete"
@@ -358,13 +362,18 @@ static void take_part(struct checks_server *server, uint32_t at)
         return;
     }
     set_strides(server, copy, CHECKS_NONE, at);
-    if (copy->have < copy->bytes)
+    /* Where only zeros are missing, the block is whole without them. */
+    if (copy->have < copy->bytes &&
+        entry_decode(&checks->format, server->pm->pm.base + copy->offset, copy->bytes, &header,
+                     &(uint32_t){0}) != 0)
         return;
     checks->counts.blocks++;
     if (header.type == ENTRY_PUT || header.type == ENTRY_DELETE)
         take_entry_block(server, at, &header);
     else
         copy->kind = CHECKS_OTHER;
+    if (header.type == ENTRY_COMMIT_VERSIONS && owner_of(server, copy->offset) == OWNER_WORKER)
+        checks_commit_stored(checks, server->pm->pm.base + copy->offset, header.value_bytes);
 }
 
 /* --- stores --- */
@@ -402,14 +411,20 @@ static size_t meet(struct checks_server *server, uint32_t at, uint64_t offset, s
         take_part(server, at);
         return taken;
     }
+    /* The zeros of one that was whole without them. */
+    if (copy->kind == CHECKS_OTHER && offset == copy->offset + copy->have) {
+        size_t rest = copy->bytes - copy->have, taken = bytes < rest ? bytes : rest;
+        copy->have += (uint32_t)taken;
+        return taken;
+    }
     if (copy->kind == CHECKS_PART && offset == copy->offset) { /* a pad over what was cut */
         drop(server, at);
         return 0;
     }
-    if (copy->kind == CHECKS_BLOCK && offset == copy->offset && bytes >= copy->bytes &&
-        content_hash(server->pm->pm.base + offset, copy->bytes) ==
-            server->checks->hashes[server->checks->entries[copy->entry].first_hash + copy->block])
-        return copy->bytes;
+    if (copy->kind == CHECKS_BLOCK && is_as_before(server, copy)) {
+        size_t rest = (size_t)(copy->offset + copy->bytes - offset);
+        return bytes < rest ? bytes : rest;
+    }
     fail_at(server, offset, "a store over a block");
     drop(server, at);
     return bytes;
@@ -454,8 +469,7 @@ static void take_loss(struct checks_server *server, uint64_t offset, size_t byte
             continue;
         if (copy->kind == CHECKS_BLOCK) {
             const struct checks_entry *entry = &checks->entries[copy->entry];
-            if (content_hash(server->pm->pm.base + copy->offset, copy->bytes) ==
-                checks->hashes[entry->first_hash + copy->block])
+            if (is_as_before(server, copy))
                 continue;
             tell(server, JOURNAL_LOST, entry, "");
         }

@@ -1,5 +1,8 @@
-"""Runs rowan-sim for the tests of this room. Set by meson: ROWAN_SIM (the program), ROWAN_SIM_SLOW (the same
-without optimisation; empty: there is none), ROWAN_SIM_DIVISOR (numbers are divided by it in sanitized builds)."""
+"""Runs rowan-sim for the tests of this room.
+
+Set by meson: ROWAN_SIM (the program), ROWAN_SIM_SLOW (the same without optimisation; empty: there is
+none), ROWAN_SIM_DIVISOR (numbers are divided by it in sanitized builds).
+"""
 
 import os
 import re

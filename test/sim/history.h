@@ -12,7 +12,7 @@ enum history_kind { HISTORY_GET, HISTORY_PUT, HISTORY_PUT_IF, HISTORY_DELETE };
 
 enum history_outcome {
     HISTORY_OPEN, /* no answer yet. At the end of a run: as UNKNOWN */
-    HISTORY_DONE, /* get: `value` and `version` were there; a write took effect, as `version` (a delete tells none: 0) */
+    HISTORY_DONE, /* get: `value` and `version` were there; a write took effect, as `version` (a delete may tell none: 0) */
     HISTORY_ABSENT,   /* get, delete: the key had no value */
     HISTORY_MISMATCH, /* put_if: the key's version was `version` (0: no value), not `expected` */
     HISTORY_REJECTED, /* did not happen, and tells nothing */

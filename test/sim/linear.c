@@ -26,8 +26,8 @@
  *      key, or a put_if with unknown outcome that expects a version nobody was told
  *      (M_BETWEEN). One is enough for either: of two in a row the first would do alone.
  *
- * Versions are whole numbers and nobody told what a delete's or a hidden put's is: each takes the least that
- * is possible, `floor`, and the next group's must be above it.
+ * Versions are whole numbers and where nobody told what a delete's or a hidden put's is, it takes the least
+ * that is possible, `floor`, and the next group's must be above it.
  *
  *   PRESENT (group complete) --opened by its writer, or a write with unknown outcome--> PRESENT (next group)
  *      |  ^          |                                                                      ^
@@ -44,7 +44,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "test/sim/linear_plan.h"
+#include "test/sim/linear_order.h"
 #include "test/sim/linear_seen.h"
 
 enum { BEFORE_FIRST = LINEAR_NONE };
@@ -61,7 +61,7 @@ enum register_state {
 enum move_kind {
     M_OPEN,          /* the writer of the next group */
     M_OPEN_UNKNOWN,  /* a write with unknown outcome opens it */
-    M_DELETE,        /* a delete DONE */
+    M_DELETE,        /* a delete DONE that was not told its version */
     M_VANISH,        /* a delete with unknown outcome */
     M_HIDDEN_DELETE, /* a put with unknown outcome, and a delete DONE of its value */
     M_BETWEEN,       /* a put with unknown outcome, of the version that a put_if expects */
@@ -88,131 +88,31 @@ struct frame {
 };
 
 struct search {
-    struct linear_plan plan;
+    struct linear_order order;
     struct linear_seen seen;
     struct frame *frames;
     uint32_t depth;
     struct move *moves;
     uint32_t move_count, move_room;
+    uint64_t *place, *used; /* room for a key of `seen` */
 
-    /* Operations that are still to be placed, by answer: a list through `plan.count` operations
-     * whose last element, plan.count, is its head. */
-    uint32_t *later, *earlier;
-    uint32_t *placed; /* in the order of placing */
-    uint32_t placed_count;
-    /* deletes DONE, likewise by call: a list through their positions in plan.deletes */
-    uint32_t *later_delete, *earlier_delete, *delete_of;
-    uint64_t *deletes_placed;
-
-    uint64_t *unknown_used,
-        *key_used;  /* bits; the latter without those that cannot matter any more */
-    uint32_t *used; /* in the order of use */
-    uint32_t used_count;
-    uint32_t *class_left; /* of each class, not used */
-    uint64_t *place;      /* room for a key of `seen` */
-
-    uint32_t best;
+    uint32_t best; /* so many were placed */
     struct frame best_frame;
     uint32_t best_stuck;
 };
-
-static uint32_t words_of(uint32_t bits)
-{
-    return (bits + 63) / 64;
-}
-
-static bool bit_is_set(const uint64_t *bits, uint32_t bit)
-{
-    return bits[bit / 64] >> bit % 64 & 1;
-}
-
-static void flip_bit(uint64_t *bits, uint32_t bit)
-{
-    bits[bit / 64] ^= UINT64_C(1) << bit % 64;
-}
-
-static const struct history_op *op_at(const struct search *search, uint32_t op)
-{
-    return &search->plan.ops[op];
-}
-
-/* --- placing --- */
-
-static uint32_t head(const struct search *search)
-{
-    return (uint32_t)search->plan.count;
-}
-
-static bool is_over(const struct search *search)
-{
-    return search->later[head(search)] == head(search);
-}
-
-/* Nobody who is still to be placed was answered before its call. */
-static bool may_be_next(const struct search *search, uint32_t op)
-{
-    uint32_t first = search->later[head(search)];
-    return first == head(search) || op_at(search, op)->called < op_at(search, first)->answered;
-}
-
-static void place(struct search *search, uint32_t op)
-{
-    search->later[search->earlier[op]] = search->later[op];
-    search->earlier[search->later[op]] = search->earlier[op];
-    search->placed[search->placed_count++] = op;
-    uint32_t number = search->delete_of[op];
-    if (number == LINEAR_NONE)
-        return;
-    search->later_delete[search->earlier_delete[number]] = search->later_delete[number];
-    search->earlier_delete[search->later_delete[number]] = search->earlier_delete[number];
-    flip_bit(search->deletes_placed, number);
-}
-
-/* Undoes the last place(). */
-static void take_back(struct search *search)
-{
-    uint32_t op = search->placed[--search->placed_count];
-    search->later[search->earlier[op]] = op;
-    search->earlier[search->later[op]] = op;
-    uint32_t number = search->delete_of[op];
-    if (number == LINEAR_NONE)
-        return;
-    search->later_delete[search->earlier_delete[number]] = number;
-    search->earlier_delete[search->later_delete[number]] = number;
-    flip_bit(search->deletes_placed, number);
-}
-
-static void use(struct search *search, uint32_t unknown)
-{
-    uint32_t class = search->plan.unknowns[unknown].class;
-    ASSERT(!bit_is_set(search->unknown_used, unknown));
-    flip_bit(search->unknown_used, unknown);
-    search->used[search->used_count++] = unknown;
-    if (class != LINEAR_NONE)
-        search->class_left[class]--;
-}
-
-static void use_back(struct search *search)
-{
-    uint32_t unknown = search->used[--search->used_count];
-    uint32_t class = search->plan.unknowns[unknown].class;
-    flip_bit(search->unknown_used, unknown);
-    if (class != LINEAR_NONE)
-        search->class_left[class]++;
-}
 
 /* --- what stands around a state --- */
 
 static const struct linear_group *group_of(const struct search *search, const struct frame *frame)
 {
-    return frame->group == BEFORE_FIRST ? NULL : &search->plan.groups[frame->group];
+    return frame->group == BEFORE_FIRST ? NULL : &search->order.plan.groups[frame->group];
 }
 
 /* NULL: there is none. */
 static const struct linear_group *next_group(const struct search *search, const struct frame *frame)
 {
     uint32_t next = frame->group == BEFORE_FIRST ? 0 : frame->group + 1;
-    return next < search->plan.group_count ? &search->plan.groups[next] : NULL;
+    return next < search->order.plan.group_count ? &search->order.plan.groups[next] : NULL;
 }
 
 /* Would a put_if that expects this take effect? */
@@ -228,16 +128,17 @@ static bool holds(const struct search *search, const struct frame *frame, uint64
 /* L1. */
 static void look(struct search *search, struct frame *frame)
 {
-    const struct linear_plan *plan = &search->plan;
+    const struct linear_plan *plan = &search->order.plan;
     if (frame->state == PRESENT) {
         const struct linear_group *group = group_of(search, frame);
         const uint32_t *readers = plan->readers + group->first_reader;
-        while (frame->readers < group->reader_count && may_be_next(search, readers[frame->readers]))
-            place(search, readers[frame->readers++]);
+        while (frame->readers < group->reader_count &&
+               linear_order_may_be_next(&search->order, readers[frame->readers]))
+            linear_order_place(&search->order, readers[frame->readers++]);
     } else if (frame->state != BETWEEN) {
         while (frame->absents < plan->absent_count &&
-               may_be_next(search, plan->absents[frame->absents])) {
-            place(search, plan->absents[frame->absents++]);
+               linear_order_may_be_next(&search->order, plan->absents[frame->absents])) {
+            linear_order_place(&search->order, plan->absents[frame->absents++]);
             frame->state = ABSENT;
         }
     }
@@ -258,12 +159,13 @@ static void add_move(struct search *search, struct move move)
 /* L5: of the class, or LINEAR_NONE. */
 static uint32_t pick(const struct search *search, const struct frame *frame, uint32_t class_number)
 {
-    const struct linear_class *class = &search->plan.classes[class_number];
+    const struct linear_class *class = &search->order.plan.classes[class_number];
     for (uint32_t i = class->first; i < class->first + class->count; i++) {
-        const struct linear_unknown *unknown = &search->plan.unknowns[i];
+        const struct linear_unknown *unknown = &search->order.plan.unknowns[i];
         bool fits = unknown->conditional ? holds(search, frame, unknown->expected)
                                          : frame->state != VANISHED && frame->state != BETWEEN;
-        if (fits && !bit_is_set(search->unknown_used, i) && may_be_next(search, unknown->op))
+        if (fits && !linear_order_is_used(&search->order, i) &&
+            linear_order_may_be_next(&search->order, unknown->op))
             return i;
     }
     return LINEAR_NONE;
@@ -272,8 +174,8 @@ static uint32_t pick(const struct search *search, const struct frame *frame, uin
 /* Whatever puts something there. A value that all the writes left of it are needed for is spared. */
 static void add_any(struct search *search, const struct frame *frame, struct move move)
 {
-    for (uint32_t i = 0; i < search->plan.class_count; i++) {
-        if (search->class_left[i] <= search->plan.classes[i].needed)
+    for (uint32_t i = 0; i < search->order.plan.class_count; i++) {
+        if (search->order.class_left[i] <= search->order.plan.classes[i].needed)
             continue;
         move.unknown = pick(search, frame, i);
         if (move.unknown != LINEAR_NONE)
@@ -283,10 +185,10 @@ static void add_any(struct search *search, const struct frame *frame, struct mov
 
 static uint32_t class_of_value(const struct search *search, uint64_t value)
 {
-    uint32_t low = 0, high = search->plan.class_count;
+    uint32_t low = 0, high = search->order.plan.class_count;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (search->plan.classes[middle].value <= value)
+        if (search->order.plan.classes[middle].value <= value)
             low = middle;
         else
             high = middle;
@@ -297,11 +199,17 @@ static uint32_t class_of_value(const struct search *search, uint64_t value)
 static void add_open(struct search *search, const struct frame *frame,
                      const struct linear_group *next)
 {
-    const struct history_op *writer = op_at(search, next->writer);
+    const struct history_op *writer = linear_order_op(&search->order, next->writer);
+    if (next->gone && frame->state != PRESENT) {
+        if (frame->state == ABSENT && next->version > frame->floor + 1 &&
+            linear_order_may_be_next(&search->order, next->writer))
+            add_any(search, frame, (struct move){.kind = M_HIDDEN_DELETE, .op = next->writer});
+        return;
+    }
     bool fits = writer->kind == HISTORY_PUT_IF
                     ? holds(search, frame, writer->expected)
                     : frame->state != VANISHED && frame->state != BETWEEN;
-    if (fits && may_be_next(search, next->writer))
+    if (fits && linear_order_may_be_next(&search->order, next->writer))
         add_move(search, (struct move){.kind = M_OPEN, .op = next->writer});
 }
 
@@ -310,12 +218,12 @@ static void add_between(struct search *search, const struct frame *frame,
                         const struct linear_group *next, const struct linear_class *class)
 {
     for (uint32_t i = class->first; i < class->first + class->count; i++) {
-        const struct linear_unknown *unknown = &search->plan.unknowns[i];
+        const struct linear_unknown *unknown = &search->order.plan.unknowns[i];
         if (!unknown->conditional)
             return;
         if (unknown->between && unknown->expected > frame->floor &&
-            unknown->expected < next->version && !bit_is_set(search->unknown_used, i) &&
-            may_be_next(search, unknown->op))
+            unknown->expected < next->version && !linear_order_is_used(&search->order, i) &&
+            linear_order_may_be_next(&search->order, unknown->op))
             add_any(search, frame, (struct move){.kind = M_BETWEEN, .between = unknown->expected});
     }
 }
@@ -333,34 +241,21 @@ static void add_open_unknown(struct search *search, const struct frame *frame,
     if (move.unknown != LINEAR_NONE)
         add_move(search, move);
     if (frame->state != BETWEEN)
-        add_between(search, frame, next, &search->plan.classes[class]);
-}
-
-/* L4; LINEAR_NONE: there is none. */
-static uint32_t first_delete(const struct search *search)
-{
-    uint32_t end = search->plan.delete_count, best = LINEAR_NONE;
-    for (uint32_t i = search->later_delete[end]; i != end; i = search->later_delete[i]) {
-        uint32_t op = search->plan.deletes[i];
-        if (!may_be_next(search, op))
-            break;
-        if (best == LINEAR_NONE || op_at(search, op)->answered < op_at(search, best)->answered)
-            best = op;
-    }
-    return best;
+        add_between(search, frame, next, &search->order.plan.classes[class]);
 }
 
 /* L3: is there anybody who may need an absence here? */
 static bool absence_is_needed(const struct search *search, const struct frame *frame,
                               const struct linear_group *next)
 {
-    const struct linear_plan *plan = &search->plan;
-    if (frame->absents < plan->absent_count && may_be_next(search, plan->absents[frame->absents]))
+    const struct linear_plan *plan = &search->order.plan;
+    if (frame->absents < plan->absent_count &&
+        linear_order_may_be_next(&search->order, plan->absents[frame->absents]))
         return true;
     if (!next)
         return false;
     if (next->writer != LINEAR_NONE) {
-        const struct history_op *writer = op_at(search, next->writer);
+        const struct history_op *writer = linear_order_op(&search->order, next->writer);
         return writer->kind == HISTORY_PUT_IF && writer->expected == 0;
     }
     return true; /* perhaps a put_if with unknown outcome */
@@ -369,13 +264,13 @@ static bool absence_is_needed(const struct search *search, const struct frame *f
 static void add_vanish(struct search *search, const struct frame *frame,
                        const struct linear_group *next)
 {
-    const struct linear_plan *plan = &search->plan;
+    const struct linear_plan *plan = &search->order.plan;
     if (!absence_is_needed(search, frame, next))
         return;
     for (uint32_t i = plan->first_unknown_delete; i < plan->unknown_count; i++) {
-        if (bit_is_set(search->unknown_used, i))
+        if (linear_order_is_used(&search->order, i))
             continue;
-        if (may_be_next(search, plan->unknowns[i].op))
+        if (linear_order_may_be_next(&search->order, plan->unknowns[i].op))
             add_move(search, (struct move){.kind = M_VANISH, .unknown = i});
         return;
     }
@@ -397,7 +292,7 @@ static void add_moves(struct search *search, struct frame *frame)
     if (frame->state == VANISHED || frame->state == BETWEEN ||
         (group && group->successor != LINEAR_NONE))
         return;
-    uint32_t deleted = first_delete(search);
+    uint32_t deleted = linear_order_first_delete(&search->order); /* L4 */
     if (frame->state == PRESENT) {
         if (deleted != LINEAR_NONE)
             add_move(search, (struct move){.kind = M_DELETE, .op = deleted});
@@ -413,34 +308,39 @@ static void add_moves(struct search *search, struct frame *frame)
 static void open_group(struct search *search, struct frame *frame)
 {
     const struct linear_group *next = next_group(search, frame);
-    frame->group = (uint32_t)(next - search->plan.groups);
-    frame->state = PRESENT;
+    frame->group = (uint32_t)(next - search->order.plan.groups);
+    frame->state = next->gone ? ABSENT : PRESENT;
     frame->floor = next->version;
     frame->readers = 0;
     if (next->writer != LINEAR_NONE || !next->value)
         return;
     frame->opened_class = class_of_value(search, next->value);
-    search->plan.classes[frame->opened_class].needed--;
+    search->order.plan.classes[frame->opened_class].needed--;
 }
 
 static void make_move(struct search *search, struct frame *frame, const struct move *move)
 {
-    frame->placed = search->placed_count;
-    frame->used = search->used_count;
+    frame->placed = search->order.placed_count;
+    frame->used = search->order.used_count;
     frame->opened_class = LINEAR_NONE;
     if (move->kind != M_OPEN && move->kind != M_DELETE)
-        use(search, move->unknown);
+        linear_order_use(&search->order, move->unknown);
     if (move->kind == M_OPEN || move->kind == M_DELETE || move->kind == M_HIDDEN_DELETE)
-        place(search, move->op);
+        linear_order_place(&search->order, move->op);
     switch (move->kind) {
     case M_OPEN:
     case M_OPEN_UNKNOWN:
         open_group(search, frame);
         break;
     case M_DELETE:
-    case M_HIDDEN_DELETE:
-        frame->floor += move->kind == M_DELETE ? 1 : 2;
+        frame->floor++;
         frame->state = ABSENT;
+        break;
+    case M_HIDDEN_DELETE:
+        if (linear_order_op(&search->order, move->op)->version)
+            open_group(search, frame);
+        else
+            frame->floor += 2;
         break;
     case M_VANISH:
         frame->floor++;
@@ -456,12 +356,9 @@ static void make_move(struct search *search, struct frame *frame, const struct m
 static void leave(struct search *search, const struct frame *frame)
 {
     search->move_count = frame->first_move;
-    while (search->placed_count > frame->placed)
-        take_back(search);
-    while (search->used_count > frame->used)
-        use_back(search);
+    linear_order_back(&search->order, frame->placed, frame->used);
     if (frame->opened_class != LINEAR_NONE)
-        search->plan.classes[frame->opened_class].needed++;
+        search->order.plan.classes[frame->opened_class].needed++;
 }
 
 /* --- the memory of visited states --- */
@@ -470,33 +367,33 @@ static void leave(struct search *search, const struct frame *frame)
  * nobody cares. */
 static const uint64_t *used_for_key(struct search *search, const struct frame *frame)
 {
-    const struct linear_plan *plan = &search->plan;
-    memcpy(search->key_used, search->unknown_used,
-           words_of(plan->unknown_count) * sizeof *search->key_used);
-    for (uint32_t i = 0; i < search->used_count; i++) {
-        const struct linear_unknown *unknown = &plan->unknowns[search->used[i]];
+    const struct linear_plan *plan = &search->order.plan;
+    memcpy(search->used, search->order.used_bits,
+           linear_words(plan->unknown_count) * sizeof *search->used);
+    for (uint32_t i = 0; i < search->order.used_count; i++) {
+        const struct linear_unknown *unknown = &plan->unknowns[search->order.used[i]];
         if (unknown->expected && unknown->expected <= frame->floor &&
             !holds(search, frame, unknown->expected))
-            flip_bit(search->key_used, search->used[i]);
+            linear_flip(search->used, search->order.used[i]);
     }
-    return search->key_used;
+    return search->used;
 }
 
 /* The group, the register and which deletes and absences are placed say all: the operations of earlier groups
  * are placed, those of later ones are not, and of this one what L1 places. */
 static bool is_new(struct search *search, const struct frame *frame)
 {
-    const struct linear_plan *plan = &search->plan;
-    uint32_t count = 0, end = words_of(plan->delete_count);
+    const struct linear_plan *plan = &search->order.plan;
+    uint32_t count = 0, end = linear_words(plan->delete_count);
     uint32_t first =
-        search->later_delete[plan->delete_count] / 64; /* one behind all, if none is left */
+        search->order.later_delete[plan->delete_count] / 64; /* one behind all, if none is left */
     search->place[count++] = (uint64_t)frame->group << 32 | frame->state;
     search->place[count++] = frame->state == BETWEEN ? frame->between : 0;
     search->place[count++] = (uint64_t)frame->absents << 32 | first;
     for (uint32_t i = first; i < end; i++) {
-        if (!may_be_next(search, plan->deletes[i * 64]))
+        if (!linear_order_may_be_next(&search->order, plan->deletes[i * 64]))
             break; /* those behind it are not placed, either */
-        search->place[count++] = search->deletes_placed[i];
+        search->place[count++] = search->order.deletes_placed[i];
     }
     return linear_seen_add(&search->seen, search->place, count, frame->floor,
                            used_for_key(search, frame));
@@ -506,11 +403,11 @@ static bool is_new(struct search *search, const struct frame *frame)
 
 static void note_best(struct search *search, const struct frame *frame)
 {
-    if (search->placed_count < search->best || is_over(search))
+    if (search->order.placed_count < search->best || linear_order_is_over(&search->order))
         return;
-    search->best = search->placed_count;
+    search->best = search->order.placed_count;
     search->best_frame = *frame;
-    search->best_stuck = search->later[head(search)];
+    search->best_stuck = linear_order_head(&search->order);
 }
 
 /* Enters the state behind a move, or the first one. False: it was seen before, and is left again. */
@@ -538,7 +435,7 @@ static enum linear_verdict run(struct search *search, uint64_t max_states)
     search->frames[0] =
         (struct frame){.state = ABSENT, .group = BEFORE_FIRST, .opened_class = LINEAR_NONE};
     (void)enter(search, &search->frames[0]);
-    while (search->depth && !is_over(search)) {
+    while (search->depth && !linear_order_is_over(&search->order)) {
         struct frame *frame = &search->frames[search->depth - 1];
         if (frame->next_move == search->move_count) {
             search->depth--;
@@ -555,68 +452,27 @@ static enum linear_verdict run(struct search *search, uint64_t max_states)
     return search->depth ? LINEAR_YES : LINEAR_NO;
 }
 
-static void *take(size_t count, size_t bytes)
-{
-    void *taken = calloc(count ? count : 1, bytes);
-    ASSERT(taken);
-    return taken;
-}
-
-static void link_lists(struct search *search)
-{
-    const struct linear_plan *plan = &search->plan;
-    uint32_t last = head(search);
-    for (uint32_t i = 0; i <= plan->known_count; i++) {
-        uint32_t next = i < plan->known_count ? plan->by_answer[i] : head(search);
-        search->later[last] = next;
-        search->earlier[next] = last;
-        last = next;
-    }
-    for (uint32_t i = 0; i < plan->count; i++)
-        search->delete_of[i] = LINEAR_NONE;
-    for (uint32_t i = 0; i <= plan->delete_count; i++) {
-        search->later_delete[i] = i == plan->delete_count ? 0 : i + 1;
-        search->earlier_delete[i] = i == 0 ? plan->delete_count : i - 1;
-        if (i < plan->delete_count)
-            search->delete_of[plan->deletes[i]] = i;
-    }
-}
-
 static void search_init(struct search *search)
 {
-    const struct linear_plan *plan = &search->plan;
-    uint32_t unknown_words = words_of(plan->unknown_count);
-    linear_seen_init(&search->seen, unknown_words);
+    const struct linear_plan *plan = &search->order.plan;
+    linear_order_init(&search->order);
+    linear_seen_init(&search->seen, linear_words(plan->unknown_count));
     /* A move places an operation or uses up a write. */
     search->frames =
-        take((size_t)plan->known_count + plan->unknown_count + 2, sizeof(struct frame));
-    search->later = take(plan->count + 1, sizeof *search->later);
-    search->earlier = take(plan->count + 1, sizeof *search->earlier);
-    search->placed = take(plan->count, sizeof *search->placed);
-    search->delete_of = take(plan->count, sizeof *search->delete_of);
-    search->later_delete = take((size_t)plan->delete_count + 1, sizeof *search->later_delete);
-    search->earlier_delete = take((size_t)plan->delete_count + 1, sizeof *search->earlier_delete);
-    search->deletes_placed = take(words_of(plan->delete_count), sizeof *search->deletes_placed);
-    search->unknown_used = take(unknown_words, sizeof *search->unknown_used);
-    search->key_used = take(unknown_words, sizeof *search->key_used);
-    search->used = take(plan->unknown_count, sizeof *search->used);
-    search->class_left = take(plan->class_count, sizeof *search->class_left);
-    search->place = take((size_t)words_of(plan->delete_count) + 3, sizeof *search->place);
-    for (uint32_t i = 0; i < plan->class_count; i++)
-        search->class_left[i] = plan->classes[i].count;
-    link_lists(search);
+        linear_take((size_t)plan->known_count + plan->unknown_count + 2, sizeof *search->frames);
+    search->place =
+        linear_take((size_t)linear_words(plan->delete_count) + 3, sizeof *search->place);
+    search->used = linear_take(linear_words(plan->unknown_count), sizeof *search->used);
 }
 
 static void search_fini(struct search *search)
 {
-    void *taken[] = {search->frames,         search->later,          search->earlier,
-                     search->placed,         search->delete_of,      search->later_delete,
-                     search->earlier_delete, search->deletes_placed, search->unknown_used,
-                     search->key_used,       search->used,           search->class_left,
-                     search->place,          search->moves};
-    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
-        free(taken[i]);
+    linear_order_fini(&search->order);
     linear_seen_fini(&search->seen);
+    free(search->frames);
+    free(search->place);
+    free(search->used);
+    free(search->moves);
 }
 
 static void tell_stuck(const struct search *search, struct linear_result *out)
@@ -625,7 +481,7 @@ static void tell_stuck(const struct search *search, struct linear_result *out)
     char op[128];
     out->placed = search->best;
     out->stuck = search->best_stuck;
-    linear_tell(op_at(search, search->best_stuck), op, sizeof op);
+    linear_tell(linear_order_op(&search->order, search->best_stuck), op, sizeof op);
     if (frame->state == PRESENT)
         snprintf(out->why, sizeof out->why, "behind version %" PRIu64 " there is no place for %s",
                  group_of(search, frame)->version, op);
@@ -640,7 +496,7 @@ void linear_check(const struct history_op *ops, size_t count, uint64_t max_state
 {
     struct search search = {0};
     *out = (struct linear_result){.verdict = LINEAR_NO};
-    if (linear_plan_make(&search.plan, ops, count, out)) {
+    if (linear_plan_make(&search.order.plan, ops, count, out)) {
         search_init(&search);
         out->verdict = run(&search, max_states ? max_states : MOST_STATES);
         out->states = search.seen.count;
@@ -648,5 +504,5 @@ void linear_check(const struct history_op *ops, size_t count, uint64_t max_state
             tell_stuck(&search, out);
         search_fini(&search);
     }
-    linear_plan_fini(&search.plan);
+    linear_plan_fini(&search.order.plan);
 }

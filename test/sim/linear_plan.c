@@ -83,15 +83,16 @@ static bool met_no_value(const struct history_op *op)
     return op->outcome == HISTORY_ABSENT || (op->outcome == HISTORY_MISMATCH && op->version == 0);
 }
 
+/* A write that was told its version; deletes need not be. */
 static bool is_writer(const struct history_op *op)
 {
-    return op->outcome == HISTORY_DONE && (op->kind == HISTORY_PUT || op->kind == HISTORY_PUT_IF);
+    return op->outcome == HISTORY_DONE && op->kind != HISTORY_GET && op->version;
 }
 
 /* The version it was told; 0: none. */
 static uint64_t told(const struct history_op *op)
 {
-    return is_known(op) && op->kind != HISTORY_DELETE ? op->version : 0;
+    return is_known(op) ? op->version : 0;
 }
 
 /* A recorder that writes these down is wrong, not the history. */
@@ -141,6 +142,9 @@ static bool join_group(struct linear_plan *plan, struct linear_group *group,
         if (group->writer != LINEAR_NONE)
             return refuse(plan, out, number, group->writer, "two writes gave one version");
         group->writer = number;
+        group->gone = op->kind == HISTORY_DELETE;
+        if (group->gone)
+            return true;
     } else {
         if (op->kind == HISTORY_PUT_IF && op->expected == op->version)
             return refuse(plan, out, number, LINEAR_NONE, "it missed the version that it expected");
@@ -192,6 +196,12 @@ static bool check_zero_versions(const struct linear_plan *plan, struct linear_re
     return true;
 }
 
+/* Somebody who saw it. */
+static uint32_t first_witness(const struct linear_plan *plan, const struct linear_group *group)
+{
+    return group->reader_count ? plan->readers[group->first_reader] : group->successor;
+}
+
 static bool check_groups(const struct linear_plan *plan, struct linear_result *out)
 {
     for (uint32_t i = 0; i < plan->group_count; i++) {
@@ -202,6 +212,9 @@ static bool check_groups(const struct linear_plan *plan, struct linear_result *o
                 return refuse(plan, out, readers[j], group->writer,
                               "a version was seen before its write was called");
         }
+        if (group->gone && (group->reader_count || group->successor != LINEAR_NONE))
+            return refuse(plan, out, first_witness(plan, group), group->writer,
+                          "a version was there that a delete gave");
         if (group->successor == LINEAR_NONE)
             continue;
         const struct history_op *successor = &plan->ops[group->successor];
@@ -211,9 +224,7 @@ static bool check_groups(const struct linear_plan *plan, struct linear_result *o
         const struct linear_group *next = group + 1;
         if (next->version == successor->version)
             continue;
-        uint32_t other = next->writer != LINEAR_NONE ? next->writer
-                         : next->reader_count        ? plan->readers[next->first_reader]
-                                                     : next->successor;
+        uint32_t other = next->writer != LINEAR_NONE ? next->writer : first_witness(plan, next);
         return refuse(plan, out, group->successor, other,
                       "a conditional put took effect though a version came between");
     }
@@ -267,7 +278,7 @@ static void gather_versionless(struct linear_plan *plan)
         const struct history_op *op = &plan->ops[i];
         if (met_no_value(op))
             plan->absents[plan->absent_count++] = i;
-        else if (op->kind == HISTORY_DELETE && op->outcome == HISTORY_DONE)
+        else if (op->kind == HISTORY_DELETE && op->outcome == HISTORY_DONE && !op->version)
             plan->deletes[plan->delete_count++] = i;
     }
 }
@@ -359,11 +370,6 @@ static uint32_t writer_of_value(const struct linear_plan *plan, uint64_t value)
             return plan->groups[i].writer;
     }
     return LINEAR_NONE;
-}
-
-static uint32_t first_witness(const struct linear_plan *plan, const struct linear_group *group)
-{
-    return group->reader_count ? plan->readers[group->first_reader] : group->successor;
 }
 
 static bool check_supply(const struct linear_plan *plan, struct linear_result *out)

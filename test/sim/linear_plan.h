@@ -17,6 +17,7 @@ struct linear_group {
     uint64_t version;
     uint64_t value;      /* 0: nobody told */
     uint32_t value_from; /* who did */
+    bool gone;           /* a delete gave it */
     uint32_t writer;     /* DONE; LINEAR_NONE: a write with unknown outcome */
     uint32_t successor;  /* the put_if DONE that expected this version, or LINEAR_NONE */
     uint32_t first_reader, reader_count; /* in `readers`: gets, and put_ifs that missed */
@@ -45,7 +46,7 @@ struct linear_plan {
     struct linear_group *groups; /* by version */
     uint32_t *readers;           /* of all groups; in a group by call */
     uint32_t *absents;           /* met no value; by call */
-    uint32_t *deletes;           /* DONE; by call */
+    uint32_t *deletes;           /* DONE, their versions not told; by call */
     uint32_t *by_answer;         /* all operations that have to be placed, by answer */
     struct linear_class *classes;
     struct linear_unknown *unknowns; /* class by class, deletes last */

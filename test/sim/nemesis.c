@@ -3,13 +3,15 @@
  *
  * Ends and starts of servers are a schedule of their own, because there is no failover yet:
  *  N1 When a server has ended, all others end too, sooner or later, before any is started again.
+ *     After a start the servers run for at least as long as they did not, or nobody would get anything done.
  *  N2 Only the host of a server that has ended loses its power, and only where every acknowledged write is behind a
  *     fence.
  *
  *   (all run) --kill one--> some are down: the others have their kill_ns --> all are down: each has its start_ns
  *        \------------------------------kill all------------------------------/
  *
- * Starts are the best moments for a further end, so some come then (`hasty`).
+ * Starts are the best moments for a further end, so some come then (`hasty`). And most ends and cuts wait a little for
+ * their moment (`aim`): a fence that is not done, blocks that are on their way.
  */
 #include "test/sim/nemesis.h"
 
@@ -23,6 +25,8 @@ enum {
     MAX_HASTY = 2, /* in a row */
 };
 
+#define REST_NS  (500 * NS_PER_MS)
+#define AIM_NS   (50 * NS_PER_MS)
 #define HASTY_NS (30 * NS_PER_MS)
 #define JITTER_NS                                                                                  \
     (100 * NS_PER_MS) /* between servers that are started, or killed, one after another */
@@ -55,7 +59,7 @@ static bool any_up(const struct nemesis *nemesis)
 {
     bool any = false;
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
-        any |= nemesis_is_up(nemesis, i) || nemesis->cluster->servers[i].again_ns;
+        any |= nemesis_is_up(nemesis, i);
     return any;
 }
 
@@ -70,6 +74,9 @@ static void kill_server(struct nemesis *nemesis, uint32_t index, bool power)
 {
     bool up = nemesis_is_up(nemesis, index);
     nemesis_end_of(nemesis, index);
+    if (nemesis->rose_ns != WAKE_NEVER)
+        nemesis->fell_ns = nemesis_now(nemesis);
+    nemesis->rose_ns = WAKE_NEVER;
     struct sim_pm_loss loss =
         sim_cluster_kill_server(nemesis->cluster, index + 1, power ? &nemesis->random : NULL);
     nemesis->kill_ns[index] = nemesis->start_ns[index] = WAKE_NEVER;
@@ -169,9 +176,8 @@ static void end_and_start(struct nemesis *nemesis)
     }
 }
 
-static bool begin_kill(struct nemesis *nemesis, enum nemesis_fault fault)
+static bool begin_kill(struct nemesis *nemesis, enum nemesis_fault fault, uint32_t index)
 {
-    uint32_t index = nemesis_draw_server(nemesis);
     if (fault == NEMESIS_KILL_CM) {
         if (!nemesis->cluster->cm)
             return false;
@@ -192,9 +198,86 @@ static bool kills(uint32_t fault)
     return fault >= NEMESIS_KILL_ALL && fault <= NEMESIS_KILL_CM;
 }
 
-static bool begin(struct nemesis *nemesis, enum nemesis_fault fault)
+/* Whom an aimed fault meets, and is this its moment? */
+static bool is_moment(struct nemesis *nemesis)
 {
-    return kills(fault) ? begin_kill(nemesis, fault) : nemesis_begin(nemesis, fault);
+    struct sim_cluster *cluster = nemesis->cluster;
+    if (nemesis->aim == NEMESIS_CUT)
+        return sim_network_sends(cluster->network,
+                                 cluster->servers[nemesis->aim_from].process.address,
+                                 cluster->servers[nemesis->aim_at].process.address);
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        uint32_t index = (nemesis->aim_from + i) % nemesis_servers(nemesis);
+        if (!nemesis_is_up(nemesis, index) ||
+            sim_pm_next_ns(cluster->servers[index].pm) == WAKE_NEVER)
+            continue;
+        nemesis->aim_at = index;
+        return true;
+    }
+    return false;
+}
+
+static void take_aim(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    uint32_t servers = nemesis_servers(nemesis);
+    nemesis->aim = fault;
+    nemesis->aim_end_ns = nemesis_now(nemesis) + AIM_NS;
+    nemesis->aim_from = nemesis_draw_server(nemesis);
+    nemesis->aim_at = (nemesis->aim_from + 1) % servers;
+    if (servers > 2)
+        nemesis->aim_at =
+            (nemesis->aim_from + 1 + (uint32_t)nemesis_below(nemesis, servers - 1)) % servers;
+}
+
+static void count(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    nemesis->counts.injected[fault]++;
+    nemesis->counts.faults++;
+}
+
+/* Not always at the first such moment. False: it waits on. */
+static bool strike(struct nemesis *nemesis)
+{
+    if (nemesis_now(nemesis) < nemesis->aim_end_ns &&
+        !(is_moment(nemesis) && nemesis_one_in(nemesis, 3)))
+        return false;
+    enum nemesis_fault fault = nemesis->aim;
+    bool begun = true;
+    nemesis->aim = NEMESIS_FAULTS;
+    if (fault == NEMESIS_CUT)
+        nemesis_cut(nemesis, nemesis->aim_from, nemesis->aim_at);
+    else
+        begun = begin_kill(nemesis, fault, nemesis->aim_at);
+    if (begun)
+        count(nemesis, fault);
+    return true;
+}
+
+/* N1 */
+static bool have_rested(const struct nemesis *nemesis)
+{
+    uint64_t now_ns = nemesis_now(nemesis);
+    return nemesis->rose_ns != WAKE_NEVER &&
+           now_ns - nemesis->rose_ns >= REST_NS + (nemesis->rose_ns - nemesis->fell_ns);
+}
+
+/* False: not now. */
+static bool begin(struct nemesis *nemesis, enum nemesis_fault fault, bool hasty)
+{
+    if (kills(fault) && !hasty && !have_rested(nemesis))
+        return false;
+    if (kills(fault) && !hasty)
+        nemesis->hasty = 0;
+    bool aims = fault == NEMESIS_CUT || fault == NEMESIS_KILL_ALL || fault == NEMESIS_KILL_ONE;
+    if (aims && nemesis_servers(nemesis) > 1 && !nemesis_one_in(nemesis, 4)) {
+        take_aim(nemesis, fault);
+        return true;
+    }
+    bool begun = kills(fault) ? begin_kill(nemesis, fault, nemesis_draw_server(nemesis))
+                              : nemesis_begin(nemesis, fault);
+    if (begun)
+        count(nemesis, fault);
+    return begun;
 }
 
 /* --- the schedule --- */
@@ -220,25 +303,26 @@ static enum nemesis_fault draw_fault(struct nemesis *nemesis, bool hasty)
 static void begin_next(struct nemesis *nemesis)
 {
     bool hasty = nemesis->next_is_hasty;
+    if (nemesis->aim != NEMESIS_FAULTS) {
+        nemesis->next_ns = nemesis->aim_end_ns;
+        return;
+    }
     nemesis->next_is_hasty = false;
-    if (!hasty)
-        nemesis->hasty = 0;
     /* Now and then several come at once. */
     uint64_t pause_ns = nemesis->options.mean_pause_ns >> (nemesis_one_in(nemesis, 4) ? 5 : 0);
     nemesis->next_ns = nemesis_now(nemesis) + 1 + nemesis_below(nemesis, 2 * pause_ns + 1);
     for (uint32_t i = 0; i < DRAWS; i++) {
         enum nemesis_fault fault = draw_fault(nemesis, hasty);
-        if (fault == NEMESIS_FAULTS || !begin(nemesis, fault))
-            continue;
-        nemesis->counts.injected[fault]++;
-        nemesis->counts.faults++;
-        return;
+        if (fault != NEMESIS_FAULTS && begin(nemesis, fault, hasty))
+            return;
     }
 }
 
 static void find_due(struct nemesis *nemesis)
 {
     uint64_t due_ns = nemesis->next_ns;
+    if (nemesis->aim != NEMESIS_FAULTS && nemesis->aim_end_ns < due_ns)
+        due_ns = nemesis->aim_end_ns;
     for (uint32_t i = 0; i < nemesis->spell_count; i++)
         due_ns = nemesis->spells[i].end_ns < due_ns ? nemesis->spells[i].end_ns : due_ns;
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
@@ -250,7 +334,10 @@ static void find_due(struct nemesis *nemesis)
 
 void nemesis_step(struct nemesis *nemesis)
 {
-    if (nemesis_now(nemesis) < nemesis->due_ns)
+    if (nemesis->rose_ns == WAKE_NEVER && sim_cluster_is_started(nemesis->cluster))
+        nemesis->rose_ns = nemesis_now(nemesis);
+    bool struck = nemesis->aim != NEMESIS_FAULTS && strike(nemesis);
+    if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
         return;
     nemesis_end(nemesis, nemesis_now(nemesis));
     if (nemesis->next_ns <= nemesis_now(nemesis))
@@ -283,6 +370,7 @@ void nemesis_heal(struct nemesis *nemesis)
         sim_cluster_start_cm(cluster);
     nemesis->next_ns = nemesis->start_cm_ns = nemesis->due_ns = WAKE_NEVER;
     nemesis->next_is_hasty = false;
+    nemesis->aim = NEMESIS_FAULTS;
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "no further faults");
 }
 
@@ -301,6 +389,8 @@ struct nemesis *nemesis_create(struct sim_cluster *cluster, const struct nemesis
     for (uint32_t i = 0; i < SIM_MAX_SERVERS; i++)
         nemesis->kill_ns[i] = nemesis->start_ns[i] = WAKE_NEVER;
     nemesis->start_cm_ns = WAKE_NEVER;
+    nemesis->aim = NEMESIS_FAULTS;
+    nemesis->rose_ns = nemesis->fell_ns = nemesis_now(nemesis);
     nemesis->next_ns =
         nemesis_now(nemesis) + 1 + nemesis_below(nemesis, 2 * options->mean_pause_ns);
     find_due(nemesis);

@@ -188,14 +188,19 @@ void nemesis_end_of(struct nemesis *nemesis, uint32_t process)
 
 /* --- faults that begin: false if this one cannot now --- */
 
-static bool begin_cut(struct nemesis *nemesis)
+void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b)
 {
-    uint32_t a, b;
-    draw_pair(nemesis, &a, &b);
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, a),
                  "loses its connections with %s", name_of(nemesis, b));
     sim_network_break(nemesis->cluster->network, sim_cluster_process(nemesis->cluster, a)->address,
                       sim_cluster_process(nemesis->cluster, b)->address);
+}
+
+static bool begin_cut(struct nemesis *nemesis)
+{
+    uint32_t a, b;
+    draw_pair(nemesis, &a, &b);
+    nemesis_cut(nemesis, a, b);
     return true;
 }
 

@@ -32,8 +32,13 @@ struct nemesis {
     uint64_t kill_ns[SIM_MAX_SERVERS];             /* WAKE_NEVER: not awaited */
     uint64_t start_ns[SIM_MAX_SERVERS];
     uint64_t start_cm_ns;
+    uint64_t rose_ns; /* when the last start was over; WAKE_NEVER: it is not */
+    uint64_t fell_ns; /* when the first server ended, before it */
     uint32_t hasty;
     bool next_is_hasty;
+    enum nemesis_fault aim; /* waits for its moment; NEMESIS_FAULTS: none does */
+    uint64_t aim_end_ns;    /* no longer */
+    uint32_t aim_at, aim_from;
 };
 
 static inline uint64_t nemesis_below(struct nemesis *nemesis, uint64_t bound)
@@ -76,6 +81,9 @@ bool nemesis_is_up(const struct nemesis *nemesis, uint32_t process);
 
 /* As often short as long: some are over before anybody notices, some outlast every patience. */
 uint64_t nemesis_draw_length(struct nemesis *nemesis);
+
+/* NEMESIS_CUT between these two. */
+void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b);
 
 /* Begins a fault other than NEMESIS_KILL_*; false if it cannot begin now. */
 bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault);

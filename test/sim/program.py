@@ -45,10 +45,10 @@ def a_trace_changes_nothing_and_shows_every_event():
 def a_planted_bug_ends_with_its_code_a_story_and_the_command_that_shows_it_again():
     found = sim("--seeds", "1:40", "--mutant", CAUGHT, "--until-caught")
     tap.check(found.code in (3, 4, 5), "exit code", found.code, found.out, found.err)
-    line = re.search(r"^seed (\d+) FAILED: (correctness|liveness|crash), .*$", found.out, re.MULTILINE)
+    line = re.search(r"^seed \d+ FAILED: (\w+), found by .*$", found.out, re.MULTILINE)
     tap.check(line, "no line about a failure in", found.out)
     codes = {"correctness": 3, "liveness": 4, "crash": 5}
-    tap.equal(found.code, codes[line.group(2)])
+    tap.equal(found.code, codes[line.group(1)])
     tap.contains(found.out, "servers=")
     command = re.search(r"^again, with a trace: rowan-sim (.*)$", found.out, re.MULTILINE)
     tap.check(command, "no command in", found.out)
@@ -94,8 +94,8 @@ def mistakes_on_the_command_line_get_a_sentence_and_code_2():
 def help_and_the_list_of_mutants_end_with_0():
     usage = sim("--help")
     tap.equal(usage.code, 0)
-    for flag in ("--seeds", "--trace", "--mutant", "--mutants", "--until-caught", "--jobs", "--limit-s"):
-        tap.contains(usage.out, flag)
+    for flag in ("seeds", "trace", "mutant", "mutants", "until-caught", "jobs", "limit-s"):
+        tap.contains(usage.out, f"--{flag} ")
     listed = sim("--mutant", "list")
     tap.equal(listed.code, 0)
     tap.contains(listed.out, CAUGHT)
@@ -126,8 +126,7 @@ def interfere(number, *arguments):
 def a_run_that_crashes_is_a_result_and_the_others_go_on():
     result = interfere(signal.SIGABRT, "--seeds", "1:3", "--jobs", "1")
     tap.equal(result.code, 5, result.out, result.err)
-    tap.check(re.search(r'^seed 1 FAILED: crash, found by "crash": Aborted', result.out, re.MULTILINE),
-              result.out)  # fmt: skip
+    tap.contains(result.out, 'seed 1 FAILED: crash, found by "crash": Aborted')
     tap.contains(result.out, "rowan-sim --seeds 1:1 --trace")
     tap.equal(result.number("seeds, 1 failed"), 3)
 
@@ -136,7 +135,7 @@ def a_run_that_crashes_is_a_result_and_the_others_go_on():
 def a_run_that_hangs_is_ended_and_is_a_result():
     result = interfere(signal.SIGSTOP, "--seeds", "1", "--limit-s", "1")
     tap.equal(result.code, 5, result.out, result.err)
-    tap.check(re.search(r'^seed 1 FAILED: crash, found by "hang"', result.out, re.MULTILINE), result.out)
+    tap.contains(result.out, 'seed 1 FAILED: crash, found by "hang"')
 
 
 if __name__ == "__main__":

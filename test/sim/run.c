@@ -61,22 +61,24 @@ static void enter(struct run *run, const char *phase)
 
 /* --- rounds --- */
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+/* What is due was looked at just now: only what comes bounds a jump of the clock. */
+static void bound(uint64_t *until_ns, uint64_t now_ns, uint64_t at_ns)
 {
-    return a < b ? a : b;
+    if (at_ns > now_ns && at_ns < *until_ns)
+        *until_ns = at_ns;
 }
 
-/* One round of everybody; `end_ns`: the clock does not jump past it. */
+/* One round of everybody; the clock does not jump past `end_ns`. */
 static void step(struct run *run, uint64_t end_ns)
 {
     struct sim_cluster *cluster = run->cluster;
+    uint64_t now_ns = cluster->clock.now_ns;
     nemesis_step(run->nemesis);
     load_step(run->load);
-    uint64_t until_ns =
-        earlier(end_ns, earlier(load_next_ns(run->load), nemesis_next_ns(run->nemesis)));
-    /* What is due already was looked at just now; the clock only goes forward. */
-    cluster->until_ns =
-        until_ns > cluster->clock.now_ns ? until_ns : cluster->clock.now_ns + NS_PER_US;
+    cluster->until_ns = WAKE_NEVER;
+    bound(&cluster->until_ns, now_ns, end_ns);
+    bound(&cluster->until_ns, now_ns, load_next_ns(run->load));
+    bound(&cluster->until_ns, now_ns, nemesis_next_ns(run->nemesis));
     bool busy = sim_cluster_step(cluster);
     cluster->until_ns = WAKE_NEVER;
     checks_step(run->checks);

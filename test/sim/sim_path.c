@@ -96,6 +96,19 @@ void sim_network_break(struct sim_network *network, const char *a, const char *b
     break_all(network, sim_host(network, a), sim_host(network, b));
 }
 
+bool sim_network_sends(struct sim_network *network, const char *from, const char *to)
+{
+    uint32_t a = sim_host(network, from), b = sim_host(network, to);
+    for (const struct sim_endpoint *at = network->endpoints; at; at = at->next) {
+        for (const struct sim_conn *conn = at->fabric->host == a ? at->conns : NULL; conn;
+             conn = conn->next) {
+            if (conn->remote == b && conn->block_landed < conn->block_flushed)
+                return true;
+        }
+    }
+    return false;
+}
+
 void sim_network_part(struct sim_network *network, const char *a, const char *b)
 {
     network->parted = true;

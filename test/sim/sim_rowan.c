@@ -217,7 +217,8 @@ static void step_sender(struct sim_conn *sender)
     while (budget-- > 0 && landing == LANDING_DONE &&
            sender->block_landed < sender->block_flushed && (sender->peer || sender->lander.zone))
         landing = step_block(sender);
-    if (landing == LANDING_VOID) {
+    if (landing == LANDING_VOID) { /* what comes behind must not land where that did not */
+        sender->block_landed = sender->block_flushed;
         sim_conn_fail(sender);
         return;
     }

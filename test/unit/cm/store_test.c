@@ -299,7 +299,7 @@ static void a_follower_tells_what_another_manager_stored(void **state)
     world_settle(follower);
     assert_configuration(world_last(follower, 1), 0, 1, true);
     assert_configuration(world_last(follower, 20), 0, 1, false);
-    assert_failure(world_last(follower, 3), ROWAN_EREFUSED, "cannot return");
+    assert_failure(world_last(follower, 3), ROWAN_EAGAIN, "cannot return");
     assert_int_equal(world_last(follower, 3)->tag, 61);
     world_destroy(leader);
     world_destroy(follower);

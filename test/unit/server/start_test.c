@@ -145,6 +145,43 @@ static void the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it(void 
     assert_non_null(puppet_accept(stage->fabric, STAGE_CONTROL, &peer));
 }
 
+static void fail_join(struct stage *stage, int error)
+{
+    uint8_t bytes[128];
+    Rowan__Failure body = ROWAN__FAILURE__INIT;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+
+    body.error = error;
+    body.detail = (char *)(uintptr_t) "no";
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
+    message.failure = &body;
+    puppet_message(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), bytes,
+                   (uint32_t)control_encode(0, &message, bytes, sizeof bytes), NULL, 0, NULL, 0);
+    stage_run(stage);
+}
+
+/* As while the CM knows of a process that has ended. */
+static void a_server_that_may_not_join_yet_reports_again(void **state)
+{
+    struct stage *stage = *state;
+
+    last_report(stage);
+    fail_join(stage, ROWAN_EAGAIN);
+    assert_int_equal(server_error(stage->server), 0);
+    stage_pass(stage, NS_PER_S);
+    last_report(stage);
+    stage_begin(stage);
+    assert_true(last_run(stage).incarnation == 100);
+}
+
+static void any_other_refusal_ends_the_server(void **state)
+{
+    struct stage *stage = *state;
+
+    fail_join(stage, ROWAN_EREFUSED);
+    assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
+}
+
 /* Whoever asks waits for the answer, so it is not lost for want of room. */
 static void a_question_for_a_tail_is_refused_when_there_is_room(void **state)
 {
@@ -296,6 +333,8 @@ int main(void)
         CASE(an_empty_pm_is_reported_so_and_written_for_a_configuration_only),
         CASE(a_restart_reports_its_data_and_writes_nothing_before_it_is_named),
         CASE(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it),
+        CASE(a_server_that_may_not_join_yet_reports_again),
+        CASE(any_other_refusal_ends_the_server),
         CASE(a_question_for_a_tail_is_refused_when_there_is_room),
         CASE(a_reboot_makes_data_doubtful_until_all_is_united),
         CASE(the_doubt_ends_with_the_unions),

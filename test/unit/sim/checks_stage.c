@@ -14,13 +14,13 @@
 #define ANSWER_NS (60 * NS_PER_S)
 #define QUIET_NS  NS_PER_S
 
-static const struct sim_cluster_options SHAPE = {.shards = 6,
-                                                 .clients = 3,
-                                                 .block_limit = 1024,
-                                                 .pm_bytes = 24 << 20,
-                                                 .max_delay_ns = 200 * NS_PER_US,
-                                                 .fence_ns = 100 * NS_PER_US,
-                                                 .timeout_ns = 5 * NS_PER_S};
+const struct sim_cluster_options CHECKS_STAGE_SHAPE = {.shards = 6,
+                                                       .clients = 3,
+                                                       .block_limit = 1024,
+                                                       .pm_bytes = 24 << 20,
+                                                       .max_delay_ns = 200 * NS_PER_US,
+                                                       .fence_ns = 100 * NS_PER_US,
+                                                       .timeout_ns = 5 * NS_PER_S};
 
 static const struct load_options LOAD = {.operations = 2000,
                                          .keys = 40,
@@ -43,7 +43,7 @@ void checks_stage_open(struct checks_stage *stage, uint64_t seed,
     stage->hole = fabric_segment_bytes / 2;
     sim_fault_begin(NULL);
     random_init(&stage->random, seed);
-    struct sim_cluster_options options = shape ? *shape : SHAPE;
+    struct sim_cluster_options options = shape ? *shape : CHECKS_STAGE_SHAPE;
     options.seed = seed;
     stage->journal = journal_create(NULL, NULL);
     options.journal = stage->journal;
@@ -159,7 +159,7 @@ struct checks_stage_entry checks_stage_last_entry(const struct checks_stage *sta
         const struct checks_entry *entry = &checks->entries[i];
         const struct checks_copy *copy = &checks->copies[entry->copies];
         if (entry->header.blocks != 1 || entry->header.type != ENTRY_PUT || !entry->copies ||
-            copy->bytes < 128)
+            copy->bytes != 128)
             continue;
         struct checks_stage_entry found = {.header = entry->header,
                                            .key = entry->key,
@@ -181,6 +181,7 @@ uint64_t checks_stage_hole(const struct checks_stage *stage, uint32_t number)
     uint64_t best = UINT64_MAX;
     for (uint64_t i = 0; i < server->segments; i++) {
         if ((words[i] & 0xff) == stage->hole_state &&
+            (stage->hole_state == SEGMENT_FREE || (words[i] >> 8 & 0xff) == OWNER_BACKUP_LOG) &&
             (best == UINT64_MAX || words[i] >> 24 > words[best] >> 24))
             best = i;
     }

@@ -21,10 +21,13 @@ struct checks_stage {
     uint32_t crashes, power_losses;
     enum segment_state hole_state;
     uint64_t
-        hole; /* where checks_stage_store stores next: bytes from the start of a segment in that state */
+        hole; /* where checks_stage_store stores next: bytes from the start of a segment in that state, the last
+                       of a backup log that was posted */
 };
 
-/* Three servers with all shards each. `shape` NULL: one of its own. */
+extern const struct sim_cluster_options CHECKS_STAGE_SHAPE;
+
+/* Three servers with all shards each. `shape` NULL: CHECKS_STAGE_SHAPE. */
 void checks_stage_open(struct checks_stage *stage, uint64_t seed,
                        const struct sim_cluster_options *shape);
 void checks_stage_close(struct checks_stage *stage);
@@ -45,7 +48,7 @@ struct checks_stage_entry {
     uint8_t block[1024];
 };
 
-/* The last put of one block of 128 bytes or more. */
+/* The last put of one block of 128 bytes. */
 struct checks_stage_entry checks_stage_last_entry(const struct checks_stage *stage);
 
 /* Where the hole is in the map of that server. */

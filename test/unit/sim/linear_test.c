@@ -60,6 +60,11 @@
     {                                                                                              \
         .kind = HISTORY_DELETE, .outcome = HISTORY_DONE, .called = from, .answered = to            \
     }
+#define DELETE_TOLD(from, to, gave)                                                                \
+    {                                                                                              \
+        .kind = HISTORY_DELETE, .outcome = HISTORY_DONE, .called = from, .answered = to,           \
+        .version = gave                                                                            \
+    }
 #define DELETE_ABSENT(from, to)                                                                    \
     {                                                                                              \
         .kind = HISTORY_DELETE, .outcome = HISTORY_ABSENT, .called = from, .answered = to          \
@@ -196,6 +201,25 @@ static void a_delete_tells_whether_something_was_there(void **state)
     GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 6), DELETE_ABSENT(4, 5));
     BAD(NULL, PUT(1, 2, 0xa, 1), DELETE(3, 6), DELETE(4, 5));
     GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 8), DELETE(4, 5), PUT(6, 7, 0xb, 4));
+}
+
+static void a_delete_that_tells_its_version_has_it_alone(void **state)
+{
+    (void)state;
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), GET_ABSENT(5, 6), PUT_IF(7, 8, 0, 0xb, 3));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 8, 4), DELETE(4, 9), PUT(5, 6, 0xb, 3));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 8, 2), DELETE(4, 9), PUT(5, 6, 0xb, 3));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 8, 3), DELETE(4, 9), PUT(5, 6, 0xb, 2));
+    BAD("backwards", PUT(1, 2, 0xa, 2), DELETE_TOLD(3, 4, 1));
+    BAD("backwards", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 3), PUT(5, 6, 0xb, 2));
+    BAD("two writes gave one version", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 1));
+    BAD("that a delete gave", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), GET(5, 6, 0xa, 2));
+    BAD("that a delete gave", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), PUT_IF(5, 6, 2, 0xb, 3));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), DELETE_TOLD(5, 6, 3));
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), GET_ABSENT(3, 4), DELETE_TOLD(5, 6, 2), GET_ABSENT(7, 8));
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), GET_ABSENT(3, 4), DELETE_TOLD(5, 6, 1));
+    BAD("though a version came between", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 6, 2),
+        PUT_IF(4, 5, 1, 0xb, 3));
 }
 
 static void an_order_that_real_time_forbids_is_found(void **state)
@@ -338,17 +362,53 @@ static void compare(const struct history *history, uint64_t seed, struct tally *
 
 static struct register_options draw_options(uint64_t seed, struct random *random)
 {
-    return (struct register_options){.seed = seed,
-                                     .operations = 1 + (uint32_t)random_below(random, 10),
-                                     .clients = 1 + (uint32_t)random_below(random, 5),
-                                     .unknowns = (uint32_t)random_below(random, 6),
-                                     .gets = (uint32_t)random_below(random, 6),
-                                     .puts = 1 + (uint32_t)random_below(random, 4),
-                                     .put_ifs = (uint32_t)random_below(random, 5),
-                                     .deletes = (uint32_t)random_below(random, 5),
-                                     .short_in = (uint32_t)random_below(random, 4),
-                                     .unseen_in = (uint32_t)random_below(random, 5),
-                                     .version_gap = 1 + (uint32_t)random_below(random, 3)};
+    struct register_options options = {.seed = seed};
+    options.operations = 1 + (uint32_t)random_below(random, 10);
+    options.clients = 1 + (uint32_t)random_below(random, 5);
+    options.unknowns = (uint32_t)random_below(random, 6);
+    options.gets = (uint32_t)random_below(random, 6);
+    options.puts = 1 + (uint32_t)random_below(random, 4);
+    options.put_ifs = (uint32_t)random_below(random, 5);
+    options.deletes = (uint32_t)random_below(random, 5);
+    options.short_in = (uint32_t)random_below(random, 4);
+    options.unseen_in = (uint32_t)random_below(random, 5);
+    options.tell_deletes = random_below(random, 2) == 0;
+    options.version_gap = 1 + (uint32_t)random_below(random, 3);
+    return options;
+}
+
+static void long_histories_are_judged_in_few_states(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < register_shape_count; i++) {
+        const struct register_options *options = &register_shapes[i].options;
+        uint64_t most = options->clients > 20 || options->unknowns > 50 ? 400000 : 100000;
+        struct history history;
+        struct linear_result result;
+        register_history(options, &history);
+        linear_check(history.ops, history.count, most, &result);
+        if (result.verdict != LINEAR_YES)
+            fail_msg("%s: %d %s", register_shapes[i].name, result.verdict, result.why);
+        register_history_end_badly(&history);
+        linear_check(history.ops, history.count, most, &result);
+        if (result.verdict != LINEAR_NO)
+            fail_msg("%s: %d", register_shapes[i].name, result.verdict);
+        if (result.stuck < history.count - 3)
+            fail_msg("%s: stuck at %zu: %s", register_shapes[i].name, result.stuck, result.why);
+        history_fini(&history);
+    }
+}
+
+static void a_search_that_takes_too_long_says_so(void **state)
+{
+    (void)state;
+    struct history history;
+    struct linear_result result;
+    register_history(&register_shapes[1].options, &history);
+    linear_check(history.ops, history.count, 1000, &result);
+    assert_int_equal(result.verdict, LINEAR_TOO_LONG);
+    assert_int_equal(result.states, 1000);
+    history_fini(&history);
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
@@ -393,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_version_that_is_given_twice_or_falls_is_found),
         cmocka_unit_test(a_deleted_value_that_comes_back_is_found),
         cmocka_unit_test(a_delete_tells_whether_something_was_there),
+        cmocka_unit_test(a_delete_that_tells_its_version_has_it_alone),
         cmocka_unit_test(an_order_that_real_time_forbids_is_found),
         cmocka_unit_test(a_write_of_unknown_outcome_may_be_seen_or_not),
         cmocka_unit_test(a_write_of_unknown_outcome_takes_effect_once_and_not_before_its_call),
@@ -402,6 +463,8 @@ int main(void)
         cmocka_unit_test(values_that_several_writes_have_are_told_apart_by_version),
         cmocka_unit_test(a_read_that_did_not_see_the_value_tells_the_version),
         cmocka_unit_test(what_was_rejected_or_read_without_an_answer_says_nothing),
+        cmocka_unit_test(long_histories_are_judged_in_few_states),
+        cmocka_unit_test(a_search_that_takes_too_long_says_so),
         cmocka_unit_test(small_histories_get_the_verdict_of_every_order),
     };
     if (getenv("SIM_SEEDS"))
