@@ -483,13 +483,12 @@ static void tell_stuck(const struct search *search, struct linear_result *out)
     out->placed = search->best;
     out->stuck = search->best_stuck;
     linear_tell(linear_order_op(&search->order, search->best_stuck), op, sizeof op);
-    if (frame->state == PRESENT)
-        snprintf(out->why, sizeof out->why, "behind version %" PRIu64 " there is no place for %s",
-                 group_of(search, frame)->version, op);
-    else
-        snprintf(out->why, sizeof out->why,
-                 "behind an absence above version %" PRIu64 " there is no place for %s",
-                 frame->group == BEFORE_FIRST ? 0 : group_of(search, frame)->version, op);
+    const struct linear_group *group = group_of(search, frame);
+    uint64_t version = group ? group->version : 0;
+    snprintf(out->why, sizeof out->why,
+             "behind %sversion %" PRIu64 ":%" PRIu64 " there is no place for: %s",
+             frame->state == PRESENT ? "" : "an absence above ", version >> 40,
+             version & ((UINT64_C(1) << 40) - 1), op);
 }
 
 void linear_check(const struct history_op *ops, size_t count, uint64_t max_states,
