@@ -13,8 +13,9 @@
  *  L3  A write with unknown outcome is placed only where the next operation that is placed needs its
  *      effect, or nowhere. Whatever is placed looks at the register first, but for an unconditional put
  *      and a delete with unknown outcome. So if what follows such a write W does not need it, it is one of
- *      these two and hides W's effect, and the order without W is right, too: it asks less of versions.
- *      (A delete that hides a put of an absent key goes with it; one that finds nothing is no write.)
+ *      these two, or a delete DONE that would have found what was there before W. It hides W's effect, and
+ *      the order without W is right, too: it asks less of versions. (A delete with unknown outcome that hides
+ *      a put of an absent key goes with it; one that finds nothing is no write.)
  *      It may be placed as late as it is needed, because its answer sets it no end.
  *  L4  Of deletes DONE that may be next, the one that was answered first is placed: they do the same, so
  *      in an order that places another one here the two can change places.
