@@ -13,8 +13,9 @@
  *  L3  A write with unknown outcome is placed only where the next operation that is placed needs its
  *      effect, or nowhere. Whatever is placed looks at the register first, but for an unconditional put
  *      and a delete with unknown outcome. So if what follows such a write W does not need it, it is one of
- *      these two and hides W's effect, and the order without W is right, too: it asks less of versions.
- *      (A delete that hides a put of an absent key goes with it; one that finds nothing is no write.)
+ *      these two, or a delete DONE that would have found what was there before W. It hides W's effect, and
+ *      the order without W is right, too: it asks less of versions. (A delete with unknown outcome that hides
+ *      a put of an absent key goes with it; one that finds nothing is no write.)
  *      It may be placed as late as it is needed, because its answer sets it no end.
  *  L4  Of deletes DONE that may be next, the one that was answered first is placed: they do the same, so
  *      in an order that places another one here the two can change places.
@@ -483,13 +484,12 @@ static void tell_stuck(const struct search *search, struct linear_result *out)
     out->placed = search->best;
     out->stuck = search->best_stuck;
     linear_tell(linear_order_op(&search->order, search->best_stuck), op, sizeof op);
-    if (frame->state == PRESENT)
-        snprintf(out->why, sizeof out->why, "behind version %" PRIu64 " there is no place for %s",
-                 group_of(search, frame)->version, op);
-    else
-        snprintf(out->why, sizeof out->why,
-                 "behind an absence above version %" PRIu64 " there is no place for %s",
-                 frame->group == BEFORE_FIRST ? 0 : group_of(search, frame)->version, op);
+    const struct linear_group *group = group_of(search, frame);
+    uint64_t version = group ? group->version : 0;
+    snprintf(out->why, sizeof out->why,
+             "behind %sversion %" PRIu64 ":%" PRIu64 " there is no place for: %s",
+             frame->state == PRESENT ? "" : "an absence above ", version >> 40,
+             version & ((UINT64_C(1) << 40) - 1), op);
 }
 
 void linear_check(const struct history_op *ops, size_t count, uint64_t max_states,

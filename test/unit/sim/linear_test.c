@@ -158,8 +158,8 @@ static void a_read_of_what_nobody_wrote_is_found(void **state)
     BAD("under another version", PUT(1, 2, 0xa, 1), GET(3, 4, 0xa, 2));
     BAD("before its write was called", GET(1, 2, 0xa, 1), PUT(3, 4, 0xa, 1));
     BAD("without a version", PUT(1, 2, 0xa, 0));
-    BAD("a value that nobody wrote", PUT_REJECTED(1, 2, 0xa), GET(3, 4, 0xa, 1));
-    BAD("a value that nobody wrote", PUT_IF_MISSED(1, 2, 1, 0xa, 0), GET(3, 4, 0xa, 1));
+    BAD("had no effect, it was said", PUT_REJECTED(1, 2, 0xa), GET(3, 4, 0xa, 1));
+    BAD("had no effect, it was said", PUT_IF_MISSED(1, 2, 1, 0xa, 0), GET(3, 4, 0xa, 1));
 }
 
 static void a_version_that_was_never_there_is_found(void **state)
