@@ -24,7 +24,8 @@
  *      no group without writer shows are all the same (class 0). Deletes are all the same.
  *  L6  A put with unknown outcome that nobody sees (M_HIDDEN_DELETE) serves only a delete DONE of an absent
  *      key, or a put_if with unknown outcome that expects a version nobody was told
- *      (M_BETWEEN). One is enough for either: of two in a row the first would do alone.
+ *      (M_BETWEEN). One is enough for either: of two in a row the first would do alone. Of such put_ifs that
+ *      would open the same group any one will do: behind it none of them has a place.
  *
  * Versions are whole numbers and where nobody told what a delete's or a hidden put's is, it takes the least
  * that is possible, `floor`, and the next group's must be above it.
@@ -41,7 +42,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "test/sim/linear_order.h"
@@ -223,8 +223,10 @@ static void add_between(struct search *search, const struct frame *frame,
             return;
         if (unknown->between && unknown->expected > frame->floor &&
             unknown->expected < next->version && !linear_order_is_used(&search->order, i) &&
-            linear_order_may_be_next(&search->order, unknown->op))
+            linear_order_may_be_next(&search->order, unknown->op)) {
             add_any(search, frame, (struct move){.kind = M_BETWEEN, .between = unknown->expected});
+            return;
+        }
     }
 }
 
@@ -315,7 +317,9 @@ static void open_group(struct search *search, struct frame *frame)
     if (next->writer != LINEAR_NONE || !next->value)
         return;
     frame->opened_class = class_of_value(search, next->value);
-    search->order.plan.classes[frame->opened_class].needed--;
+    struct linear_class *class = &search->order.plan.classes[frame->opened_class];
+    ASSERT(class->needed > 0);
+    class->needed--;
 }
 
 static void make_move(struct search *search, struct frame *frame, const struct move *move)
@@ -363,18 +367,16 @@ static void leave(struct search *search, const struct frame *frame)
 
 /* --- the memory of visited states --- */
 
-/* Which writes with unknown outcome are used; but of put_ifs whose expected version never comes again,
- * nobody cares. */
-static const uint64_t *used_for_key(struct search *search, const struct frame *frame)
+/* Which writes with unknown outcome are used. Of put_ifs that expect a version, nobody cares: behind a used one
+ * the version never comes again, so that it is all the same whether another way came without. */
+static const uint64_t *used_for_key(struct search *search)
 {
-    const struct linear_plan *plan = &search->order.plan;
-    memcpy(search->used, search->order.used_bits,
-           linear_words(plan->unknown_count) * sizeof *search->used);
-    for (uint32_t i = 0; i < search->order.used_count; i++) {
-        const struct linear_unknown *unknown = &plan->unknowns[search->order.used[i]];
-        if (unknown->expected && unknown->expected <= frame->floor &&
-            !holds(search, frame, unknown->expected))
-            linear_flip(search->used, search->order.used[i]);
+    const struct linear_order *order = &search->order;
+    for (uint32_t i = 0; i < linear_words(order->plan.unknown_count); i++)
+        search->used[i] = order->used_bits[i];
+    for (uint32_t i = 0; i < order->used_count; i++) {
+        if (order->plan.unknowns[order->used[i]].expected)
+            linear_flip(search->used, order->used[i]);
     }
     return search->used;
 }
@@ -395,8 +397,7 @@ static bool is_new(struct search *search, const struct frame *frame)
             break; /* those behind it are not placed, either */
         search->place[count++] = search->order.deletes_placed[i];
     }
-    return linear_seen_add(&search->seen, search->place, count, frame->floor,
-                           used_for_key(search, frame));
+    return linear_seen_add(&search->seen, search->place, count, frame->floor, used_for_key(search));
 }
 
 /* --- the search --- */

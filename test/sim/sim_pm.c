@@ -160,8 +160,9 @@ static void sim_zero(struct pm *pm, uint64_t offset, size_t bytes)
 /* Nobody knows what such bytes replaced; taking them for durable would hide bugs. */
 static void sim_flush(struct pm *pm, uint64_t offset, size_t bytes)
 {
+    const bool what_it_replaced_is_known = false;
     (void)pm, (void)offset, (void)bytes;
-    ASSERT(false && "sim_pm: everybody writes through pm_store");
+    ASSERT(what_it_replaced_is_known);
 }
 
 /* --- fences --- */
