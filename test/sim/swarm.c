@@ -4,7 +4,7 @@
 
 #include "common/base/clock.h"
 
-enum { OPERATIONS_MIN = 2000, OPERATIONS_MORE = 600, PERCENT = 100 };
+enum { OPERATIONS_MIN = 2000, OPERATIONS_MORE = 1500, PERCENT = 100 };
 
 /* --- drawing --- */
 
@@ -94,6 +94,8 @@ static void draw_load(struct random *random, const struct sim_cluster_options *c
     out->depth = cluster->depth;
     /* Faults hold clients up, so they are asked to be done somewhat earlier. */
     out->mean_pause_ns = safety_ns * cluster->clients / out->operations * 3 / 4;
+    if (chance(random, 50))
+        out->burst = between32(random, 4, 24);
     out->max_value_bytes = (uint32_t)spread(random, 1024, 4);
     out->long_in = between32(random, 10, 60);
     out->forged_in = perhaps(random, 50, 4, 3);
@@ -196,12 +198,13 @@ void swarm_tell(const struct swarm *swarm, FILE *out)
             swarm->safety_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
-            " operations=%lu keys=%u hot=%u pause_us=%lu value_bytes=%u long_in=%u forged_in=%u "
+            " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u value_bytes=%u long_in=%u "
+            "forged_in=%u "
             "gets=%u puts=%u put_ifs=%u deletes=%u fault_pause_ms=%lu fault_length_ms=%lu "
             "power_loss_in=%u faults=",
             load->operations, load->keys, load->hot_keys, load->mean_pause_ns / NS_PER_US,
-            load->max_value_bytes, load->long_in, load->forged_in, load->gets, load->puts,
-            load->put_ifs, load->deletes, swarm->nemesis.mean_pause_ns / NS_PER_MS,
+            load->burst, load->max_value_bytes, load->long_in, load->forged_in, load->gets,
+            load->puts, load->put_ifs, load->deletes, swarm->nemesis.mean_pause_ns / NS_PER_MS,
             swarm->nemesis.max_length_ns / NS_PER_MS, swarm->nemesis.power_loss_in);
     const char *comma = "";
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
