@@ -285,8 +285,9 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
     ASSERT(!error);
     error = fabric_register(server->fabric, &server->pm->pm);
     ASSERT(!error);
+    server->incarnation = 100 * ++cluster->starts + number;
     struct server_options server_options = {.server = number,
-                                            .incarnation = 100 * ++cluster->starts + number,
+                                            .incarnation = server->incarnation,
                                             .cm = CM_ADDRESS,
                                             .address = server->process.address,
                                             .workers = options->workers,
@@ -335,6 +336,18 @@ bool sim_cluster_is_down(const struct sim_cluster *cluster)
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         up |= cluster->servers[i].server != NULL;
     return !up;
+}
+
+bool sim_cluster_is_started(const struct sim_cluster *cluster)
+{
+    const struct cluster_config *config = sim_cluster_config(cluster);
+    bool started = config != NULL;
+    for (uint32_t i = 0; started && i < cluster->options.servers; i++) {
+        const struct member *member = cluster_member(config, i + 1);
+        started = cluster->servers[i].server && member &&
+                  member->incarnation == cluster->servers[i].incarnation;
+    }
+    return started;
 }
 
 void sim_cluster_crash(struct sim_cluster *cluster)

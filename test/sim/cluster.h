@@ -73,6 +73,7 @@ struct sim_server {
     struct fabric *fabric;
     struct sim_pm *pm;
     struct server *server; /* NULL: down */
+    uint64_t incarnation;  /* of the last start */
     uint32_t boots;        /* of its host */
     uint32_t late_role;    /* 0, or 1 + a role that is polled only every slow_role_ns */
     uint64_t slow_role_ns, role_due_ns;
@@ -157,6 +158,9 @@ void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted);
 
 /* No server runs, and no CM. */
 bool sim_cluster_is_down(const struct sim_cluster *cluster);
+
+/* The configuration in force names those servers that run: none waits for a start. */
+bool sim_cluster_is_started(const struct sim_cluster *cluster);
 
 /* One round. False if everybody was idle, and so the clock was moved. */
 bool sim_cluster_step(struct sim_cluster *cluster);

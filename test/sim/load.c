@@ -352,11 +352,14 @@ static bool post_random(struct load *load, struct load_client *client)
  * taken as linear between two powers of 2. */
 static uint64_t draw_pause_ns(struct load *load)
 {
+    uint32_t burst = load->options.burst;
+    if (burst > 1 && random_below(&load->random, burst) != 0)
+        return 0;
     uint64_t word = random_u64(&load->random) | 1;
     unsigned zeros = (unsigned)__builtin_clzll(word);
     uint64_t mantissa = word << zeros << 1 >> 48; /* of 2^16 */
     uint64_t log = ((uint64_t)(zeros + 1) << 16) - mantissa;
-    return (load->options.mean_pause_ns * 2 / 3 * log) >> 16;
+    return ((load->options.mean_pause_ns * 2 / 3 * log) >> 16) * (burst > 1 ? burst : 1);
 }
 
 static bool may_post(const struct load *load, uint32_t number)

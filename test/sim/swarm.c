@@ -4,7 +4,7 @@
 
 #include "common/base/clock.h"
 
-enum { OPERATIONS_MIN = 2000, OPERATIONS_MORE = 600, PERCENT = 100 };
+enum { OPERATIONS_MIN = 2000, OPERATIONS_MORE = 1500, PERCENT = 100 };
 
 /* --- drawing --- */
 
@@ -78,7 +78,7 @@ static void draw_times(struct random *random, struct sim_cluster_options *out)
     if (chance(random, 10))
         out->durability = chance(random, 50) ? PM_ASYNC : PM_NONE;
     out->registry.max_delay_ns = spread(random, NS_PER_MS, 5);
-    out->registry.session_ns = spread(random, NS_PER_S, 2);
+    out->registry.session_ns = spread(random, 100 * NS_PER_MS, 3);
     out->registry.lost_reply = perhaps(random, 25, 4, 3);
 }
 
@@ -94,6 +94,8 @@ static void draw_load(struct random *random, const struct sim_cluster_options *c
     out->depth = cluster->depth;
     /* Faults hold clients up, so they are asked to be done somewhat earlier. */
     out->mean_pause_ns = safety_ns * cluster->clients / out->operations * 3 / 4;
+    if (chance(random, 50))
+        out->burst = between32(random, 4, 24);
     out->max_value_bytes = (uint32_t)spread(random, 1024, 4);
     out->long_in = between32(random, 10, 60);
     out->forged_in = perhaps(random, 50, 4, 3);
@@ -106,11 +108,14 @@ static void draw_load(struct random *random, const struct sim_cluster_options *c
 static void draw_nemesis(struct random *random, bool power, struct nemesis_options *out)
 {
     out->seed = random_u64(random);
-    out->mean_pause_ns = spread(random, 300 * NS_PER_MS, 2);
+    out->mean_pause_ns = spread(random, 500 * NS_PER_MS, 1);
     out->max_length_ns = spread(random, 250 * NS_PER_MS, 3);
     bool any = false;
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
-        uint32_t weight = between32(random, 1, 4);
+        uint32_t weight = between32(random, 2, 5);
+        /* A start takes its time: those that end a whole cluster leave the others some. */
+        if (i == NEMESIS_KILL_ALL || i == NEMESIS_KILL_ONE || i == NEMESIS_KILL_CM)
+            weight = 1;
         bool on = chance(random, 50);
         out->weights[i] = on ? weight : 0;
         any |= on;
@@ -193,12 +198,13 @@ void swarm_tell(const struct swarm *swarm, FILE *out)
             swarm->safety_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
-            " operations=%lu keys=%u hot=%u pause_us=%lu value_bytes=%u long_in=%u forged_in=%u "
+            " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u value_bytes=%u long_in=%u "
+            "forged_in=%u "
             "gets=%u puts=%u put_ifs=%u deletes=%u fault_pause_ms=%lu fault_length_ms=%lu "
             "power_loss_in=%u faults=",
             load->operations, load->keys, load->hot_keys, load->mean_pause_ns / NS_PER_US,
-            load->max_value_bytes, load->long_in, load->forged_in, load->gets, load->puts,
-            load->put_ifs, load->deletes, swarm->nemesis.mean_pause_ns / NS_PER_MS,
+            load->burst, load->max_value_bytes, load->long_in, load->forged_in, load->gets,
+            load->puts, load->put_ifs, load->deletes, swarm->nemesis.mean_pause_ns / NS_PER_MS,
             swarm->nemesis.max_length_ns / NS_PER_MS, swarm->nemesis.power_loss_in);
     const char *comma = "";
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
