@@ -121,17 +121,19 @@ ROWAN_API int rowan_get(struct rowan *rowan, const void *key, size_t key_bytes, 
                         size_t value_room, size_t *value_bytes, uint64_t *version);
 
 /* rowan_put: *version (may be NULL) is that of the object written.
- * Errors: ROWAN_EFULL EUNKNOWN EKEYSIZE EVALUESIZE. */
+ * Errors: ROWAN_EFULL EUNKNOWN ETIMEDOUT EKEYSIZE EVALUESIZE. */
 ROWAN_API int rowan_put(struct rowan *rowan, const void *key, size_t key_bytes, const void *value,
                         size_t value_bytes, uint64_t *version);
 
 /* rowan_put_if_version: writes only if the object's version is `expected`; 0 means: only if the key
- * has no value. Otherwise ROWAN_EVERSION, with the version that is there in *version (0: none). */
+ * has no value. Otherwise ROWAN_EVERSION, with the version that is there in *version (0: none).
+ * Errors beside those of rowan_put: ROWAN_EDAMAGED. */
 ROWAN_API int rowan_put_if_version(struct rowan *rowan, const void *key, size_t key_bytes,
                                    const void *value, size_t value_bytes, uint64_t expected,
                                    uint64_t *version);
 
-/* rowan_del: ROWAN_ENOTFOUND if the key had no value. */
+/* rowan_del: ROWAN_ENOTFOUND if the key had no value. Errors beside: ROWAN_EFULL EUNKNOWN ETIMEDOUT
+ * EKEYSIZE EDAMAGED. */
 ROWAN_API int rowan_del(struct rowan *rowan, const void *key, size_t key_bytes);
 
 /* --- many operations, waited for ---

@@ -37,6 +37,9 @@ SANITIZER_ENVIRONMENT = {
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=98:second_deadlock_stack=1",
 }
 
+# Of these tests the comments of the TAP are results: tables, figures.
+SHOWN = ("sim_seeds", "sim_mutants")
+
 
 class Count:
     def __init__(self):
@@ -177,6 +180,8 @@ def count_result(result, count):
         code != 0 or verdict in ("TIMEOUT", "INTERRUPT", "ERROR") or cases != (planned(out) or cases)
     ):
         failed = [f"the program as a whole ({verdict}, exit code {code})"]
+    if name.rsplit(" ", 1)[-1] in SHOWN:
+        say("\n".join("  " + line[2:] for line in re.findall(r"^# .*$", out, re.MULTILINE)))
     count.passed += passed
     count.failed += len(failed)
     count.skipped += len(skipped)
@@ -222,6 +227,24 @@ def meson_test(folder, name, selection, count, seconds):
     if code != 0 and count.failed == failed_before:
         if not any("SKIP" in (result.get("stdout") or "") for result in results):
             return f"meson test failed in {folder} (exit code {code}); see build/logs/{log}"
+    return None
+
+
+def equal_runs(count):
+    """The simulator built by gcc and by clang: the same seeds, the same runs."""
+    found = []
+    for compiler in ("gcc", "clang"):
+        program = os.path.join(TOP, build_folder(compiler, "plain"), "test", "sim", "rowan-sim")
+        log = f"equal-{compiler}.log"
+        code = run_command([program, "--seeds", "1:5"], log, None, 300)
+        line = re.search(r"trace hash [0-9a-f]{16}$", log_text(log), re.MULTILINE)
+        if code != 0 or not line:
+            return f"rowan-sim built by {compiler} ended with {code}:\n" + tail(log_text(log), 15)
+        found.append(line.group(0))
+    same = found[0] == found[1]
+    count.passed += same
+    count.failed += not same
+    say(f"  gcc: {found[0]}, clang: {found[1]}" + ("" if same else ": NOT EQUAL"))
     return None
 
 
@@ -282,7 +305,13 @@ def run_stages(stages, quick):
         both = ["--suite", "unit", "--suite", "checks"]
         stages.run("unit tests and checks, gcc-plain", 2.0, meson_test, plain, "unit", both, count, 600)
         if not quick:
-            rest = ["--no-suite", "unit", "--no-suite", "checks"]
+            sim = ["--suite", "sim"]
+            stages.run("simulator, gcc-plain", 6.0, meson_test, plain, "sim", sim, count, 900)
+            mutants = ["--suite", "mutants"]
+            stages.run("mutants, gcc-plain", 5.0, meson_test, plain, "mutants", mutants, count, 1800)
+            rest = []
+            for suite in ("unit", "checks", "sim", "mutants"):
+                rest += ["--no-suite", suite]
             stages.run("clusters, gcc-plain", 8.0, meson_test, plain, "rest", rest, count, 1200)
             bench = ["--benchmark"]
             stages.run("benches, gcc-plain", 2.0, meson_test, plain, "bench", bench, count, 600)
@@ -290,12 +319,16 @@ def run_stages(stages, quick):
         return
     asan, tsan = build_folder("clang", "asan"), build_folder("clang", "tsan")
     if stages.run("build clang-asan", 3.0, build, "clang", "asan"):
-        stages.run("all but benches, clang-asan", 9.0, meson_test, asan, "all", [], count, 1500)
+        rest = ["--no-suite", "mutants"]
+        name = "all but benches and mutants, clang-asan"
+        stages.run(name, 11.0, meson_test, asan, "all", rest, count, 1800)
     if stages.run("build clang-tsan", 2.0, build, "clang", "tsan"):
         threaded = ["--suite", "threaded"]
         stages.run("threaded, clang-tsan", 3.0, meson_test, tsan, "threaded", threaded, count, 900)
-    for compiler, kind in (("gcc", "asan"), ("gcc", "tsan"), ("clang", "plain")):
+    for compiler, kind in (("gcc", "asan"), ("gcc", "tsan")):
         stages.run(f"build {compiler}-{kind}", 2.0, build, compiler, kind)
+    if stages.run("build clang-plain", 2.0, build, "clang", "plain"):
+        stages.run("equal runs of both compilers", 1.0, equal_runs, count)
 
 
 def main():

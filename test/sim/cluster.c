@@ -232,7 +232,6 @@ struct sim_pm_loss sim_cluster_kill_server(struct sim_cluster *cluster, uint32_t
 {
     struct sim_server *server = &cluster->servers[number - 1];
     struct sim_pm_loss loss = {0};
-    server->again_ns = 0;
     if (server->server) {
         server_destroy(server->server);
         server->server = NULL;
@@ -282,7 +281,6 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
     struct sim_server *server = &cluster->servers[number - 1];
     const struct sim_cluster_options *options = &cluster->options;
     ASSERT(!server->server);
-    server->again_ns = 0;
     int error = sim_fabric_open(cluster->network, server->process.address, &server->fabric);
     ASSERT(!error);
     error = fabric_register(server->fabric, &server->pm->pm);

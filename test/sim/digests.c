@@ -26,6 +26,16 @@ struct asker {
     uint32_t round;                         /* the tag of its requests */
 };
 
+/* Also again, after a server's end: answers that were on their way are missing then, and it is behind. */
+static void connect_to(struct asker *asker, uint32_t index)
+{
+    const struct sim_cluster *cluster = asker->cluster;
+    asker->connected[index] = false;
+    int error = fabric_connect(asker->endpoint, cluster->servers[index].process.address,
+                               cluster->options.workers, index, &asker->conns[index]);
+    ASSERT(!error);
+}
+
 static void open_asker(struct asker *asker, struct sim_cluster *cluster)
 {
     *asker = (struct asker){.cluster = cluster};
@@ -34,11 +44,8 @@ static void open_asker(struct asker *asker, struct sim_cluster *cluster)
     error = fabric_endpoint_open(asker->fabric, 0, &asker->endpoint);
     ASSERT(!error);
     fabric_endpoint_identity(asker->endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
-    for (uint32_t i = 0; i < cluster->options.servers; i++) {
-        error = fabric_connect(asker->endpoint, cluster->servers[i].process.address,
-                               cluster->options.workers, i, &asker->conns[i]);
-        ASSERT(!error);
-    }
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        connect_to(asker, i);
 }
 
 static void close_asker(struct asker *asker)
@@ -74,10 +81,13 @@ static void poll_asker(struct asker *asker)
     unsigned count = fabric_poll(asker->endpoint, asker->cluster->clock.now_ns, events, 16);
     for (unsigned i = 0; i < count; i++) {
         const struct fabric_event *event = &events[i];
-        ASSERT(event->kind == FABRIC_CONNECTED || event->kind == FABRIC_MESSAGE);
+        ASSERT(event->kind == FABRIC_CONNECTED || event->kind == FABRIC_MESSAGE ||
+               event->kind == FABRIC_CLOSED);
         if (event->kind == FABRIC_MESSAGE) {
             take_answer(asker, event);
             fabric_message_release(event->conn, event->message);
+        } else if (event->kind == FABRIC_CLOSED) {
+            connect_to(asker, (uint32_t)event->context);
         } else {
             event->conn->user = (void *)(uintptr_t)event->context;
             asker->connected[event->context] = true;
@@ -98,6 +108,7 @@ static void ask(struct asker *asker, uint32_t server, uint16_t shard)
     ASSERT(bytes > 0);
     const struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     asker->answers[server - 1].asked =
+        asker->connected[server - 1] &&
         fabric_send(asker->conns[server - 1], &iov, 1, FABRIC_COPY, 0) == 0;
 }
 
@@ -119,10 +130,10 @@ static bool ask_round(struct asker *asker, const struct shard *shard, uint64_t e
     for (uint32_t i = 0; i < shard->backup_count; i++)
         ask(asker, shard->backups[i], shard->id);
     fabric_flush(asker->endpoint);
-    while (!all_come(asker) && asker->cluster->clock.now_ns <= end_ns) {
+    do {
         sim_cluster_step(asker->cluster);
         poll_asker(asker);
-    }
+    } while (!all_come(asker) && asker->cluster->clock.now_ns <= end_ns);
     const struct answer *primary = &asker->answers[shard->primary - 1];
     uint32_t same = 0;
     for (uint32_t i = 0; i < SIM_MAX_SERVERS; i++) {
@@ -191,7 +202,12 @@ bool sim_digests_agree(struct sim_cluster *cluster, uint64_t limit_ns, struct si
         sim_cluster_step(cluster);
         poll_asker(&asker);
     }
-    ASSERT(all_connected(&asker));
+    out->late = !all_connected(&asker);
+    if (out->late) {
+        snprintf(out->why, sizeof out->why, "a server does not take connections");
+        close_asker(&asker);
+        return false;
+    }
     const struct cluster_config *config = sim_cluster_config(cluster);
     bool agree = true;
     for (uint32_t i = 0; i < config->shard_count && agree; i++) {
@@ -200,6 +216,7 @@ bool sim_digests_agree(struct sim_cluster *cluster, uint64_t limit_ns, struct si
         end_ns = cluster->clock.now_ns + limit_ns;
         while (!level && cluster->clock.now_ns <= end_ns)
             level = ask_round(&asker, shard, end_ns);
+        out->late = !level;
         if (!level)
             tell_behind(&asker, shard, out);
         agree = level && compare(&asker, shard, out);

@@ -12,7 +12,7 @@ enum history_kind { HISTORY_GET, HISTORY_PUT, HISTORY_PUT_IF, HISTORY_DELETE };
 
 enum history_outcome {
     HISTORY_OPEN, /* no answer yet. At the end of a run: as UNKNOWN */
-    HISTORY_DONE, /* get: `value` and `version` were there; a write took effect, as `version` (a delete tells none: 0) */
+    HISTORY_DONE, /* get: `value` and `version` were there; a write took effect, as `version` (a delete may tell none: 0) */
     HISTORY_ABSENT,   /* get, delete: the key had no value */
     HISTORY_MISMATCH, /* put_if: the key's version was `version` (0: no value), not `expected` */
     HISTORY_REJECTED, /* did not happen, and tells nothing */
@@ -27,9 +27,9 @@ struct history_op {
     uint32_t client, key;
     uint64_t called, answered;       /* answered 0: HISTORY_OPEN */
     uint64_t called_ns, answered_ns; /* in real time; for people */
-    uint64_t
-        value; /* put, put_if: what it writes; get, DONE: what it read. A hash of the bytes, never 0;
-                                        different writes of at least 8 bytes never write the same */
+    /* put, put_if: what it writes; get, DONE: what it read. A hash of the bytes, never 0; different writes
+     * of at least 8 bytes never write the same. A get's may be 0: it was not seen (ROWAN_EBUFFER). */
+    uint64_t value;
     uint64_t version;
     uint64_t expected; /* put_if */
 };

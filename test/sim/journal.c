@@ -129,20 +129,28 @@ static bool names_shard(const struct journal_event *event, uint32_t shard)
     return at && (at[bytes] == ' ' || at[bytes] == '\0');
 }
 
-static bool belongs(const struct journal_event *event, uint32_t key, uint32_t shard)
+enum part {
+    NOT_IN_IT,
+    AROUND, /* belongs to every story, or to the shard's */
+    OWN,
+};
+
+static enum part part_of(const struct journal_event *event, uint32_t key, uint32_t shard)
 {
+    bool plain = key == JOURNAL_NO_KEY && shard == JOURNAL_NO_SHARD;
     switch (event->kind) {
     case JOURNAL_FAULT:
     case JOURNAL_PHASE:
     case JOURNAL_CONFIG:
-        return true;
+        return plain ? OWN : AROUND; /* nothing else is in it */
     case JOURNAL_LOG:
-        return shard != JOURNAL_NO_SHARD && names_shard(event, shard);
+        return shard != JOURNAL_NO_SHARD && names_shard(event, shard) ? AROUND : NOT_IN_IT;
     case JOURNAL_NETWORK:
-        return false;
+        return NOT_IN_IT;
     default:
-        return key != JOURNAL_NO_KEY ? event->key == key
-                                     : shard != JOURNAL_NO_SHARD && event->shard == shard;
+        if (key != JOURNAL_NO_KEY)
+            return event->key == key ? OWN : NOT_IN_IT;
+        return shard != JOURNAL_NO_SHARD && event->shard == shard ? OWN : NOT_IN_IT;
     }
 }
 
@@ -152,14 +160,52 @@ void journal_tail(const struct journal *journal, uint32_t most, FILE *out)
         print(&journal->events[i], out);
 }
 
+/* Events around that follow each other: so many are shown, the rest is counted. */
+enum { AROUND_SHOWN = 4 };
+
+/* Where the last `most` lines begin. */
+static uint64_t first_told(const struct journal *journal, uint32_t key, uint32_t shard,
+                           uint32_t most)
+{
+    uint64_t first = journal->count, lines = 0, around = 0;
+    while (first > 0 && lines < most) {
+        enum part part = part_of(&journal->events[--first], key, shard);
+        around = part == AROUND ? around + 1 : part == OWN ? 0 : around;
+        lines += part == OWN || (part == AROUND && around <= AROUND_SHOWN);
+    }
+    return first;
+}
+
+/* Events around from `at` on, up to the next own one; where that is. */
+static uint64_t tell_around(const struct journal *journal, uint32_t key, uint32_t shard,
+                            uint64_t at, FILE *out)
+{
+    uint64_t count = 0, end = at, shown = 0;
+    enum part part;
+    while (end < journal->count && (part = part_of(&journal->events[end], key, shard)) != OWN) {
+        count += part == AROUND;
+        end++;
+    }
+    for (; at < end; at++) {
+        if (part_of(&journal->events[at], key, shard) != AROUND)
+            continue;
+        shown++;
+        if (count <= AROUND_SHOWN || shown <= AROUND_SHOWN / 2 || shown > count - AROUND_SHOWN / 2)
+            print(&journal->events[at], out);
+        else if (shown == AROUND_SHOWN / 2 + 1)
+            fprintf(out, "%12s %lu faults and the like\n", "...", count - AROUND_SHOWN);
+    }
+    return end;
+}
+
 void journal_tell(const struct journal *journal, uint32_t key, uint32_t shard, uint32_t most,
                   FILE *out)
 {
-    uint64_t first = journal->count, lines = 0;
-    while (first > 0 && lines < most)
-        lines += belongs(&journal->events[--first], key, shard);
-    for (uint64_t i = first; i < journal->count; i++) {
-        if (belongs(&journal->events[i], key, shard))
-            print(&journal->events[i], out);
+    uint64_t at = first_told(journal, key, shard, most);
+    while (at < journal->count) {
+        if (part_of(&journal->events[at], key, shard) == OWN)
+            print(&journal->events[at++], out);
+        else
+            at = tell_around(journal, key, shard, at, out);
     }
 }

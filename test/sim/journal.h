@@ -66,7 +66,7 @@ uint64_t journal_events(const struct journal *journal);
 void journal_tail(const struct journal *journal, uint32_t most, FILE *out);
 
 /* The story of a key (JOURNAL_NO_KEY: of no key) in a shard (or none): its events, and between them those that
- * belong to every story, at most `most` lines, the last ones. */
+ * belong to every story, of which long rows are shortened; about `most` lines, the last ones. */
 void journal_tell(const struct journal *journal, uint32_t key, uint32_t shard, uint32_t most,
                   FILE *out);
 

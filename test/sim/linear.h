@@ -23,14 +23,17 @@ enum linear_verdict {
 struct linear_result {
     enum linear_verdict verdict;
     uint64_t states; /* visited */
-    /* NO: how far the best attempt came, and the operation that fitted nowhere behind it (its
+    /* Not YES: how far the best attempt came, and the operation that fitted nowhere behind it (its
      * position in `ops`). */
     size_t placed, stuck;
     char why[256];
 };
 
-/* `ops`: all operations of one key, in the order of their calls; not changed. `max_states` 0: 10 million. Aborts
- * without memory. */
+/* The search takes this much memory at most; more is LINEAR_TOO_LONG. */
+#define LINEAR_MOST_BYTES (UINT64_C(1) << 29)
+
+/* `ops`: all operations of one key since it had no value, in the order of their calls; not changed.
+ * `max_states` 0: 10 million. Aborts without memory. */
 void linear_check(const struct history_op *ops, size_t count, uint64_t max_states,
                   struct linear_result *out);
 

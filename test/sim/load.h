@@ -5,8 +5,9 @@
  * those of 8 B and more begin with a number of their own. Some values imitate entries of other keys, with checksums as
  * somebody could make them who does not know the cluster's secret (hazard H6).
  *
- * Reads sometimes ask with too small a room; conditional puts expect the version that the client
- * saw last, none, or a wrong one; several operations of a client are outstanding at a time.
+ * Reads sometimes ask with too small a room, are recorded with the version alone then, and asked again; conditional
+ * puts expect the version that the client saw last, none, or a wrong one; several operations of a client are
+ * outstanding at a time.
  */
 #ifndef SIM_LOAD_H
 #define SIM_LOAD_H
@@ -34,6 +35,9 @@ struct load;
 /* Told of every write that is answered "done": checks.h. */
 typedef void load_acknowledged(void *context, uint32_t key, uint64_t version);
 
+/* `history` and `failure` outlive it. While operations are outstanding sessions point into it: after load_destroy the
+ * cluster may only be destroyed. An answer that the SDK promises never to give, or that cannot be true by itself, is a correctness
+ * failure. Calls and answers go to the cluster's journal. Aborts without memory. */
 struct load *load_create(struct sim_cluster *cluster, const struct load_options *options,
                          struct history *history, struct failure *failure);
 void load_destroy(struct load *load);
@@ -51,7 +55,8 @@ bool load_is_over(const struct load *load); /* stopped, or all operations were p
 uint32_t load_outstanding(const struct load *load);
 uint64_t load_posted(const struct load *load);
 
-/* One get of every key by one client, to be awaited like the others: what the end of a run reads. */
+/* One get of every key, posted as clients have room, to be awaited like the others (load_outstanding counts them
+ * from now on): what the end of a run reads. One that times out is a liveness failure. */
 void load_read_all(struct load *load);
 
 /* A key's bytes; their number is returned. `out` has 64 bytes. */

@@ -30,6 +30,7 @@ struct run_counts {
     uint64_t simulated_ns;
     uint64_t rounds;
     uint64_t fault_sites; /* times one fired */
+    uint64_t mutant;      /* times the mutant's place was reached */
     struct nemesis_counts nemesis;
     struct sim_network_counts network;
 };
@@ -40,6 +41,11 @@ struct run_result {
     uint64_t hash; /* of everything that happened: equal seeds, equal hashes */
 };
 
+/* One run at a time in a process. What a run that failed holds is left as it is, for a debugger: its process should
+ * end. What a checker does not find ends the process by itself (ASSERT). */
 void run_seed(const struct run_options *options, struct run_result *out);
+
+/* What is known of the run under way, and its last events: for the handler of a signal that ends the process. */
+void run_tell_end(FILE *out);
 
 #endif

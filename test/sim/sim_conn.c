@@ -3,6 +3,12 @@
  * What has been sent waits in the sender's `outgoing` until it is flushed, then in the receiver's
  * `incoming` until it has arrived and is polled, then among the receiver's `unreleased`. The sender
  * counts all three against its room.
+ *
+ *   CONNECTING -- accepted --> OPEN -- cut, or closed by the peer --> CUT -- closes_ns --> BROKEN
+ *        \-- refused, at closes_ns --> BROKEN                  any of them -- closed --> BROKEN
+ *
+ * A side that is CUT does not know: it may send, and nothing of it leaves. It hears of it at its closes_ns;
+ * what has not arrived by then never does.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,25 +38,37 @@ static struct sim_item *queue_pop(struct sim_queue *queue)
     return item;
 }
 
-static struct sim_item *item_create(enum fabric_event_kind kind, size_t bytes)
+static struct sim_item *item_create(enum fabric_event_kind kind, size_t bytes, unsigned iov_count)
 {
-    struct sim_item *item = calloc(1, sizeof *item + bytes);
+    size_t data_bytes = (bytes + 7) / 8 * 8;
+    struct sim_item *item = malloc(sizeof *item + data_bytes + iov_count * sizeof item->iov[0]);
     ASSERT(item);
-    item->event.kind = kind;
+    *item = (struct sim_item){.event = {.kind = kind}, .iov_count = iov_count};
+    item->iov = (struct fabric_iov *)(void *)(item->data + data_bytes);
     return item;
+}
+
+static void copy_pieces(uint8_t *to, const struct fabric_iov *iov, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (iov[i].bytes)
+            memcpy(to, iov[i].data, iov[i].bytes);
+        to += iov[i].bytes;
+    }
 }
 
 /* The bytes of a message that was sent without FABRIC_COPY are fetched as late as possible, so that
  * a sender that changes them too early is found out. */
 static void gather(struct sim_item *item)
 {
-    uint8_t *to = item->data;
-    for (unsigned i = 0; i < item->iov_count; i++) {
-        if (item->iov[i].bytes)
-            memcpy(to, item->iov[i].data, item->iov[i].bytes);
-        to += item->iov[i].bytes;
-    }
+    copy_pieces(item->data, item->iov, item->iov_count);
     item->iov_count = 0;
+}
+
+static void drop(struct sim_conn *conn, struct sim_item *item)
+{
+    sim_network_of(conn)->counts.lost += item->event.kind == FABRIC_MESSAGE;
+    free(item);
 }
 
 /* --- life --- */
@@ -62,6 +80,8 @@ struct sim_conn *sim_conn_create(struct sim_endpoint *endpoint, uint64_t context
     conn->head = (struct fabric_conn){.ops = endpoint->head.ops, .endpoint = &endpoint->head};
     conn->endpoint = endpoint;
     conn->context = context;
+    conn->closes_ns = WAKE_NEVER;
+    conn->number = ++endpoint->fabric->network->conns;
     conn->previous = endpoint->last_conn;
     if (endpoint->last_conn)
         endpoint->last_conn->next = conn;
@@ -74,7 +94,12 @@ struct sim_conn *sim_conn_create(struct sim_endpoint *endpoint, uint64_t context
 void sim_conn_free(struct sim_conn *conn)
 {
     struct sim_endpoint *endpoint = conn->endpoint;
-    ASSERT(!conn->peer);
+    ASSERT(!conn->peer && !conn->lander.zone && !conn->wreck);
+    struct sim_conn **link = &endpoint->dirty;
+    while (conn->dirty && *link != conn)
+        link = &(*link)->next_dirty;
+    if (conn->dirty)
+        *link = conn->next_dirty;
     if (conn->previous)
         conn->previous->next = conn->next;
     else
@@ -96,6 +121,76 @@ void sim_conn_free(struct sim_conn *conn)
     free(conn);
 }
 
+void sim_conn_journal(const struct sim_conn *conn, const char *what)
+{
+    const struct sim_network *network = sim_network_of(conn);
+    const char *scheme = "sim:";
+    const char *node = conn->endpoint->fabric->address;
+    const char *remote = network->hosts[conn->remote].name;
+    journal_note(network->options.journal, JOURNAL_NETWORK, *node ? node + strlen(scheme) : "",
+                 "connection %llu with %s %s", (unsigned long long)conn->number,
+                 *remote ? remote + strlen(scheme) : "somebody", what);
+}
+
+/* --- what there is to do --- */
+
+void sim_conn_wake(struct sim_conn *conn)
+{
+    struct sim_endpoint *endpoint = conn->endpoint;
+    endpoint->due_ns = 0;
+    if (conn->listed)
+        return;
+    conn->listed = true;
+    conn->next_busy = NULL;
+    if (endpoint->last_busy)
+        endpoint->last_busy->next_busy = conn;
+    else
+        endpoint->busy = conn;
+    endpoint->last_busy = conn;
+}
+
+void sim_conn_dirty(struct sim_conn *conn)
+{
+    if (conn->dirty)
+        return;
+    conn->dirty = true;
+    conn->next_dirty = conn->endpoint->dirty;
+    conn->endpoint->dirty = conn;
+}
+
+bool sim_conn_rests(const struct sim_conn *conn)
+{
+    return !conn->over && !conn->incoming.first && conn->closes_ns == WAKE_NEVER &&
+           sim_rowan_rests(conn);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t item_due_ns(const struct sim_conn *conn, const struct sim_item *item)
+{
+    return sim_path_at(sim_network_of(conn), conn->remote, conn->endpoint->fabric->host,
+                       item->at_ns);
+}
+
+static uint64_t close_due_ns(const struct sim_conn *conn)
+{
+    if (!conn->is_told || conn->closes_ns == WAKE_NEVER)
+        return conn->closes_ns;
+    return sim_path_at(sim_network_of(conn), conn->remote, conn->endpoint->fabric->host,
+                       conn->closes_ns);
+}
+
+uint64_t sim_conn_due_ns(const struct sim_conn *conn)
+{
+    if (conn->over)
+        return 0;
+    uint64_t due_ns = earlier(close_due_ns(conn), sim_rowan_due_ns(conn));
+    return conn->incoming.first ? earlier(due_ns, item_due_ns(conn, conn->incoming.first)) : due_ns;
+}
+
 static uint64_t arrival_ns(struct sim_conn *to)
 {
     struct sim_network *network = sim_network_of(to);
@@ -103,30 +198,44 @@ static uint64_t arrival_ns(struct sim_conn *to)
     if (at_ns < to->last_at_ns)
         at_ns = to->last_at_ns;
     to->last_at_ns = at_ns;
+    sim_alarm(network, at_ns);
     network->progress++;
     return at_ns;
 }
 
-void sim_conn_push(struct sim_conn *conn, enum fabric_event_kind kind, int error, uint64_t context)
+static void arrive(struct sim_conn *conn, struct sim_item *item)
 {
-    struct sim_item *item = item_create(kind, 0);
-    item->event.error = error;
-    item->event.context = context;
     item->at_ns = arrival_ns(conn);
     queue_push(&conn->incoming, item);
+    sim_conn_wake(conn);
+}
+
+struct sim_item *sim_conn_push(struct sim_conn *conn, enum fabric_event_kind kind, uint64_t context)
+{
+    struct sim_item *item = item_create(kind, 0, 0);
+    item->event.context = context;
+    arrive(conn, item);
+    return item;
 }
 
 /* --- the end --- */
 
-/* Keeps the first `keep` of what is on its way to the owner. */
+/* How long it takes until a side hears of it: soon, or long after the other. */
+static uint64_t end_delay(struct sim_network *network)
+{
+    static const uint32_t TIMES[] = {1, 1, 8, 64};
+    uint64_t most_ns = network->options.max_delay_ns * TIMES[random_below(&network->random, 4)];
+    return most_ns ? random_below(&network->random, most_ns + 1) : 0;
+}
+
+/* Keeps some of the first of what is on its way to the owner. */
 static void cut_incoming(struct sim_conn *conn)
 {
-    struct sim_network *network = sim_network_of(conn);
     struct sim_queue old = conn->incoming;
     uint64_t count = 0;
     for (const struct sim_item *item = old.first; item; item = item->next)
         count++;
-    uint64_t keep = random_below(&network->random, count + 1);
+    uint64_t keep = random_below(&sim_network_of(conn)->random, count + 1);
     /* An owner must know a connection before it hears of its end. */
     if (keep == 0 && old.first && old.first->event.kind == FABRIC_ACCEPTED)
         keep = 1;
@@ -138,45 +247,92 @@ static void cut_incoming(struct sim_conn *conn)
             gather(item); /* the sender's memory may be gone by the time it arrives */
             queue_push(&conn->incoming, item);
         } else {
-            network->counts.lost += item->event.kind == FABRIC_MESSAGE;
-            free(item);
+            drop(conn, item);
         }
     }
 }
 
-static void end_side(struct sim_conn *conn, bool tell)
+static void will_close(struct sim_conn *conn, int error, uint64_t at_ns, bool is_told)
 {
-    while (conn->outgoing.first)
-        free(queue_pop(&conn->outgoing));
-    conn->state = CONN_BROKEN;
-    conn->peer = NULL;
-    if (tell)
-        sim_conn_push(conn, FABRIC_CLOSED, ROWAN_ECLOSED, conn->context);
+    struct sim_network *network = sim_network_of(conn);
+    conn->close_error = error;
+    conn->is_told = is_told;
+    if (is_told && at_ns < conn->last_at_ns)
+        at_ns = conn->last_at_ns;
+    conn->closes_ns = at_ns;
+    sim_alarm(network, at_ns);
+    sim_conn_wake(conn);
+    network->progress++;
 }
 
-void sim_conn_break(struct sim_conn *conn, bool to_owner)
+/* `closer`: the one of them who ends it; NULL: a cable did. */
+static void sever(struct sim_conn *conn, struct sim_conn *closer)
 {
-    if (conn->state == CONN_CONNECTING) {
-        sim_network_of(conn)->connecting--;
-        end_side(conn, to_owner);
-        return;
+    struct sim_network *network = sim_network_of(conn);
+    struct sim_conn *sides[2] = {conn, conn->peer};
+    for (int i = 0; i < 2; i++) {
+        bool closes = sides[i] == closer;
+        uint64_t delay_ns = closes ? 0 : end_delay(network);
+        will_close(sides[i], ROWAN_ECLOSED, sim_network_now(network) + delay_ns, closer && !closes);
+        sides[i]->state = CONN_CUT;
     }
-    struct sim_conn *peer = conn->peer;
-    if (!peer)
-        return; /* it is broken already */
-    sim_rowan_cut(conn);
-    sim_rowan_cut(peer);
-    cut_incoming(conn);
-    cut_incoming(peer);
-    end_side(peer, true);
-    end_side(conn, to_owner);
+    for (int i = 0; i < 2; i++) {
+        sim_rowan_cut(sides[i], sides[1 - i] != closer, sides[i] == closer);
+        cut_incoming(sides[i]);
+    }
+    conn->peer->peer = NULL;
+    conn->peer = NULL;
+}
+
+void sim_conn_break(struct sim_conn *conn)
+{
+    struct sim_network *network = sim_network_of(conn);
+    if (conn->state == CONN_CUT && conn->is_told) /* the end that was told never comes */
+        will_close(conn, ROWAN_ECLOSED, sim_network_now(network) + end_delay(network), false);
+    if (conn->state != CONN_OPEN)
+        return;
+    sim_conn_journal(conn, "broke");
+    network->counts.broken++;
+    sever(conn, NULL);
+}
+
+void sim_conn_fail(struct sim_conn *conn)
+{
+    struct sim_network *network = sim_network_of(conn);
+    if (conn->state == CONN_OPEN) {
+        sim_conn_journal(conn, "failed");
+        network->counts.broken++;
+        sever(conn, conn);
+    } else if (conn->state == CONN_CUT) {
+        will_close(conn, ROWAN_ECLOSED, sim_network_now(network), false);
+    }
+}
+
+static void end(struct sim_conn *conn, bool by_owner)
+{
+    while (conn->outgoing.first)
+        drop(conn, queue_pop(&conn->outgoing));
+    while (conn->incoming.first)
+        drop(conn, queue_pop(&conn->incoming));
+    sim_rowan_end(conn, by_owner);
+    conn->state = CONN_BROKEN;
+    conn->closes_ns = WAKE_NEVER;
+    conn->over = true;
+    sim_conn_wake(conn);
 }
 
 void sim_conn_close(struct fabric_conn *head)
 {
     struct sim_conn *conn = (struct sim_conn *)head;
-    sim_conn_break(conn, false);
-    conn->over = true;
+    if (conn->over)
+        return;
+    if (conn->state == CONN_CONNECTING)
+        sim_conn_answered(conn);
+    if (conn->state == CONN_OPEN) {
+        sim_conn_journal(conn, "was closed");
+        sever(conn, conn);
+    }
+    end(conn, true);
 }
 
 /* --- beginning --- */
@@ -191,13 +347,42 @@ int sim_connect(struct fabric_endpoint *head, const char *address, uint32_t inde
     struct sim_conn *conn = sim_conn_create(endpoint, context);
     conn->state = CONN_CONNECTING;
     conn->identity = head->identity;
-    strcpy(conn->to, address);
+    conn->remote = sim_host(network, address);
     conn->to_index = index;
-    conn->connect_at_ns = sim_network_now(network) + sim_network_delay(network);
-    network->connecting++;
+    conn->connect_ns = sim_network_now(network);
+    conn->connect_at_ns = conn->connect_ns + sim_network_delay(network);
+    sim_alarm(network, conn->connect_at_ns);
+    sim_alarm(network, conn->connect_ns + SIM_HANDSHAKE_NS);
+    conn->previous_connecting = network->last_connecting;
+    if (network->last_connecting)
+        network->last_connecting->next_connecting = conn;
+    else
+        network->connecting = conn;
+    network->last_connecting = conn;
     network->progress++;
     *out = &conn->head;
     return 0;
+}
+
+void sim_conn_answered(struct sim_conn *conn)
+{
+    struct sim_network *network = sim_network_of(conn);
+    if (conn->previous_connecting)
+        conn->previous_connecting->next_connecting = conn->next_connecting;
+    else
+        network->connecting = conn->next_connecting;
+    if (conn->next_connecting)
+        conn->next_connecting->previous_connecting = conn->previous_connecting;
+    else
+        network->last_connecting = conn->previous_connecting;
+    conn->state = CONN_BROKEN;
+}
+
+void sim_conn_refuse(struct sim_conn *conn, int error)
+{
+    struct sim_network *network = sim_network_of(conn);
+    sim_conn_answered(conn);
+    will_close(conn, error, sim_network_now(network) + sim_network_delay(network), false);
 }
 
 /* --- messages --- */
@@ -207,7 +392,7 @@ int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned co
 {
     struct sim_conn *conn = (struct sim_conn *)head;
     struct sim_network *network = sim_network_of(conn);
-    if (conn->state != CONN_OPEN)
+    if (conn->state != CONN_OPEN && conn->state != CONN_CUT)
         return ROWAN_ECLOSED;
     if (count == 0 || count > FABRIC_MAX_IOV)
         return ROWAN_EINVALID;
@@ -227,15 +412,16 @@ int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned co
     }
     conn->messages++;
     conn->message_bytes += bytes;
-    struct sim_item *item = item_create(FABRIC_MESSAGE, bytes);
+    struct sim_item *item = item_create(FABRIC_MESSAGE, bytes, flags & FABRIC_COPY ? 0 : count);
     item->event.bytes = (uint32_t)bytes;
     item->flags = flags;
     item->signal = context;
-    item->iov_count = count;
-    memcpy(item->iov, iov, count * sizeof iov[0]);
     if (flags & FABRIC_COPY)
-        gather(item);
+        copy_pieces(item->data, iov, count);
+    else
+        memcpy(item->iov, iov, count * sizeof iov[0]);
     queue_push(&conn->outgoing, item);
+    sim_conn_dirty(conn);
     return 0;
 }
 
@@ -243,8 +429,10 @@ void sim_conn_flush(struct sim_conn *conn)
 {
     while (conn->outgoing.first) {
         struct sim_item *item = queue_pop(&conn->outgoing);
-        item->at_ns = arrival_ns(conn->peer);
-        queue_push(&conn->peer->incoming, item);
+        if (conn->peer)
+            arrive(conn->peer, item);
+        else
+            drop(conn, item);
     }
 }
 
@@ -259,24 +447,44 @@ static void hand_out_message(struct sim_conn *conn, struct sim_item *item)
         conn->unreleased->previous = item;
     conn->unreleased = item;
     if ((item->flags & FABRIC_SIGNAL) && conn->peer)
-        sim_conn_push(conn->peer, FABRIC_SENT, 0, item->signal);
+        sim_conn_push(conn->peer, FABRIC_SENT, item->signal);
+}
+
+static bool hand_out_close(struct sim_conn *conn, struct fabric_event *event)
+{
+    if (close_due_ns(conn) > sim_network_now(sim_network_of(conn)))
+        return false;
+    *event = (struct fabric_event){.kind = FABRIC_CLOSED,
+                                   .error = conn->close_error,
+                                   .conn = &conn->head,
+                                   .context = conn->context};
+    end(conn, false);
+    return true;
+}
+
+/* What arrived after the end was there to be heard did not arrive. */
+static bool has_arrived(const struct sim_conn *conn, const struct sim_item *item)
+{
+    uint64_t at_ns = item_due_ns(conn, item);
+    return at_ns <= sim_network_now(sim_network_of(conn)) &&
+           (at_ns <= close_due_ns(conn) || item->event.kind == FABRIC_ACCEPTED);
 }
 
 bool sim_conn_next(struct sim_conn *conn, struct fabric_event *event)
 {
     struct sim_item *item = conn->incoming.first;
-    if (!item || item->at_ns > sim_network_now(sim_network_of(conn)))
+    if (conn->over)
         return false;
+    if (!item || !has_arrived(conn, item)) {
+        /* An owner must know a connection before it hears of its end. */
+        return !(item && item->event.kind == FABRIC_ACCEPTED) && hand_out_close(conn, event);
+    }
     queue_pop(&conn->incoming);
     item->event.conn = &conn->head;
     bool message = item->event.kind == FABRIC_MESSAGE;
     if (message)
         hand_out_message(conn, item);
     *event = item->event;
-    if (event->kind == FABRIC_CLOSED) {
-        ASSERT(!conn->incoming.first); /* F3 */
-        conn->over = true;
-    }
     if (!message)
         free(item);
     return true;

@@ -28,6 +28,10 @@ struct sim_network *sim_network_create(const struct sim_network_options *options
     if (!network->options.max_messages)
         network->options.max_messages = 256;
     random_init(&network->random, options->seed);
+    network->silence_at_ns = WAKE_NEVER;
+    network->host_count = 1; /* those without a name */
+    network->alarms = calloc(1, sizeof *network->alarms);
+    ASSERT(network->alarms);
     return network;
 }
 
@@ -36,12 +40,9 @@ void sim_network_destroy(struct sim_network *network)
     if (!network)
         return;
     ASSERT(!network->fabrics);
+    free(network->alarms->times);
+    free(network->alarms);
     free(network);
-}
-
-uint64_t sim_network_now(const struct sim_network *network)
-{
-    return network->options.clock->now_ns;
 }
 
 uint64_t sim_network_delay(struct sim_network *network)
@@ -71,97 +72,16 @@ struct sim_network_counts sim_network_counts(const struct sim_network *network)
     return network->counts;
 }
 
-/* --- walking over everything --- */
-
-static struct sim_endpoint *next_endpoint(const struct sim_network *network,
-                                          const struct sim_endpoint *after)
-{
-    struct sim_fabric *fabric = after ? after->fabric : network->fabrics;
-    uint32_t slot = after ? after->slot + 1 : 0;
-    for (; fabric; fabric = fabric->next, slot = 0) {
-        for (; slot < SIM_MAX_ENDPOINTS; slot++) {
-            if (fabric->endpoints[slot])
-                return fabric->endpoints[slot];
-        }
-    }
-    return NULL;
-}
-
-static struct sim_endpoint *find_endpoint(const struct sim_network *network, const char *address,
+static struct sim_endpoint *find_endpoint(const struct sim_network *network, uint32_t host,
                                           uint32_t index)
 {
-    struct sim_endpoint *at = NULL;
-    while ((at = next_endpoint(network, at))) {
-        if (at->index == index && strcmp(at->fabric->address, address) == 0)
-            return at;
-    }
-    return NULL;
-}
-
-static bool is_parted(const struct sim_network *network, const char *a, const char *b)
-{
-    return network->parted[0][0] &&
-           ((strcmp(network->parted[0], a) == 0 && strcmp(network->parted[1], b) == 0) ||
-            (strcmp(network->parted[0], b) == 0 && strcmp(network->parted[1], a) == 0));
-}
-
-void sim_network_break(struct sim_network *network, const char *a, const char *b)
-{
-    struct sim_endpoint *at = NULL;
-    while ((at = next_endpoint(network, at))) {
-        if (strcmp(at->fabric->address, a) != 0)
-            continue;
-        for (struct sim_conn *conn = at->conns; conn; conn = conn->next) {
-            if (conn->peer && strcmp(conn->peer->endpoint->fabric->address, b) == 0)
-                sim_conn_break(conn, true);
-        }
-    }
-}
-
-void sim_network_part(struct sim_network *network, const char *a, const char *b)
-{
-    ASSERT(strlen(a) < SIM_MAX_NAME && strlen(b) < SIM_MAX_NAME);
-    strcpy(network->parted[0], a);
-    strcpy(network->parted[1], b);
-    sim_network_break(network, a, b);
-}
-
-void sim_network_join(struct sim_network *network)
-{
-    network->parted[0][0] = '\0';
-}
-
-static void lower(uint64_t *next_ns, uint64_t at_ns, uint64_t now_ns)
-{
-    if (at_ns > now_ns && at_ns < *next_ns)
-        *next_ns = at_ns;
-}
-
-uint64_t sim_network_next_ns(const struct sim_network *network)
-{
-    uint64_t next_ns = WAKE_NEVER, now_ns = sim_network_now(network);
-    struct sim_endpoint *at = NULL;
-    while ((at = next_endpoint(network, at))) {
-        for (const struct sim_conn *conn = at->conns; conn; conn = conn->next) {
-            if (conn->state == CONN_CONNECTING)
-                lower(&next_ns, conn->connect_at_ns, now_ns);
-            if (conn->incoming.first)
-                lower(&next_ns, conn->incoming.first->at_ns, now_ns);
-            if (conn->block_landed < conn->block_flushed)
-                lower(&next_ns, sim_rowan_at_ns(conn), now_ns);
-        }
-    }
-    return next_ns;
+    struct sim_endpoint *at = network->endpoints;
+    while (at && (at->index != index || at->fabric->host != host))
+        at = at->next;
+    return at;
 }
 
 /* --- handshakes --- */
-
-static void refuse(struct sim_conn *conn, int error)
-{
-    sim_network_of(conn)->connecting--;
-    conn->state = CONN_BROKEN;
-    sim_conn_push(conn, FABRIC_CLOSED, error, conn->context);
-}
 
 static void accept_conn(struct sim_endpoint *endpoint, struct sim_conn *active)
 {
@@ -170,52 +90,73 @@ static void accept_conn(struct sim_endpoint *endpoint, struct sim_conn *active)
                     ? endpoint->head.admit(endpoint->head.admit_context, &active->identity)
                     : 0;
     if (error) {
-        refuse(active, error);
+        sim_conn_refuse(active, error);
         return;
     }
-    network->connecting--;
+    sim_conn_answered(active);
     network->counts.connected++;
     struct sim_conn *passive = sim_conn_create(endpoint, 0);
     passive->peer = active;
+    passive->remote = active->endpoint->fabric->host;
     active->peer = passive;
     passive->state = active->state = CONN_OPEN;
     active->head.has_zone = endpoint->zone != NULL;
     passive->head.has_zone = active->endpoint->zone != NULL;
-    sim_conn_push(passive, FABRIC_ACCEPTED, 0, 0);
-    passive->incoming.last->event.peer = active->identity;
-    sim_conn_push(active, FABRIC_CONNECTED, 0, active->context);
-    active->incoming.last->event.peer = endpoint->head.identity;
+    sim_conn_push(passive, FABRIC_ACCEPTED, 0)->event.peer = active->identity;
+    sim_conn_push(active, FABRIC_CONNECTED, active->context)->event.peer = endpoint->head.identity;
+    sim_conn_journal(active, "was made");
 }
 
-/* Handshakes that have reached this endpoint, and those of its own that reach nobody. */
-static void shake_hands(struct sim_endpoint *endpoint)
+/* One that has arrived where it was sent, or was on its way for too long. */
+static void shake_hand(struct sim_endpoint *endpoint, struct sim_conn *conn)
 {
     const struct sim_network *network = endpoint->fabric->network;
-    const char *address = endpoint->fabric->address;
-    struct sim_endpoint *at = NULL;
-    while (network->connecting && (at = next_endpoint(network, at))) {
-        for (struct sim_conn *conn = at->conns; conn; conn = conn->next) {
-            if (conn->state != CONN_CONNECTING || conn->connect_at_ns > sim_network_now(network))
-                continue;
-            bool reachable = find_endpoint(network, conn->to, conn->to_index) &&
-                             !is_parted(network, at->fabric->address, conn->to);
-            if (!reachable) {
-                if (at == endpoint)
-                    refuse(conn, ROWAN_EUNREACHABLE);
-            } else if (conn->to_index == endpoint->index && strcmp(conn->to, address) == 0) {
-                accept_conn(endpoint, conn);
-            }
-        }
+    uint32_t from = conn->endpoint->fabric->host;
+    uint64_t now_ns = sim_network_now(network), silence_ns = network->options.silence_ns;
+    bool blocked =
+        network->paths[from][conn->remote].blocked || network->paths[conn->remote][from].blocked;
+    if (conn->endpoint == endpoint &&
+        (now_ns >= conn->connect_ns + SIM_HANDSHAKE_NS ||
+         (blocked && silence_ns && now_ns >= conn->connect_ns + silence_ns))) {
+        sim_conn_refuse(conn, ROWAN_EUNREACHABLE);
+        return;
+    }
+    if (blocked || sim_path_at(network, from, conn->remote, conn->connect_at_ns) > now_ns)
+        return;
+    if (sim_path_is_parted(network, from, conn->remote) ||
+        !find_endpoint(network, conn->remote, conn->to_index)) {
+        if (conn->endpoint == endpoint)
+            sim_conn_refuse(conn, ROWAN_EUNREACHABLE);
+    } else if (conn->to_index == endpoint->index && conn->remote == endpoint->fabric->host) {
+        accept_conn(endpoint, conn);
+    }
+}
+
+static void shake_hands(struct sim_endpoint *endpoint)
+{
+    struct sim_conn *next;
+    for (struct sim_conn *conn = endpoint->fabric->network->connecting; conn; conn = next) {
+        next = conn->next_connecting;
+        if (conn->endpoint == endpoint || conn->remote == endpoint->fabric->host)
+            shake_hand(endpoint, conn);
     }
 }
 
 /* --- polling --- */
 
-static void free_over(struct sim_endpoint *endpoint)
+/* Off the list goes who has nothing to do; who is over is freed. */
+static void tidy_busy(struct sim_endpoint *endpoint, bool free_over)
 {
-    struct sim_conn *next;
-    for (struct sim_conn *conn = endpoint->conns; conn; conn = next) {
-        next = conn->next;
+    struct sim_conn **link = &endpoint->busy, *conn;
+    endpoint->last_busy = NULL;
+    while ((conn = *link)) {
+        if (conn->over ? !free_over : !sim_conn_rests(conn)) {
+            endpoint->last_busy = conn;
+            link = &conn->next_busy;
+            continue;
+        }
+        *link = conn->next_busy;
+        conn->listed = false;
         if (conn->over)
             sim_conn_free(conn);
     }
@@ -237,35 +178,52 @@ static void trace_event(struct sim_endpoint *endpoint, const struct fabric_event
 static unsigned take_round(struct sim_endpoint *endpoint, struct fabric_event *events, unsigned max)
 {
     unsigned count = 0;
-    struct sim_conn *first = endpoint->conns;
+    struct sim_conn *first = endpoint->busy;
     for (uint32_t i = 0; i < endpoint->turn && first; i++)
-        first = first->next;
+        first = first->next_busy;
     if (!first) {
         endpoint->turn = 0;
-        first = endpoint->conns;
+        first = endpoint->busy;
     }
     struct sim_conn *conn = first;
     while (conn && count < max) {
         if (sim_conn_next(conn, &events[count]))
             trace_event(endpoint, &events[count++]);
-        conn = conn->next ? conn->next : endpoint->conns;
+        conn = conn->next_busy ? conn->next_busy : endpoint->busy;
         if (conn == first)
             break;
     }
     return count;
 }
 
+static uint64_t due_ns(const struct sim_endpoint *endpoint)
+{
+    uint64_t first_ns = endpoint->zone ? sim_zone_due_ns(endpoint->zone) : WAKE_NEVER;
+    for (const struct sim_conn *conn = endpoint->busy; conn && first_ns; conn = conn->next_busy) {
+        uint64_t conn_ns = sim_conn_due_ns(conn);
+        first_ns = conn_ns < first_ns ? conn_ns : first_ns;
+    }
+    return first_ns;
+}
+
+/* `now_ns` is what the process's own clock says: not looked at. */
 static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
                                 struct fabric_event *events, unsigned max)
 {
     struct sim_endpoint *endpoint = (struct sim_endpoint *)head;
-    (void)now_ns; /* by the process's own clock */
-    free_over(endpoint);
-    shake_hands(endpoint);
-    for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
-        sim_rowan_step(conn);
-
+    struct sim_network *network = endpoint->fabric->network;
     unsigned count = 0, round;
+    (void)now_ns;
+    if (network->silence_at_ns <= sim_network_now(network))
+        sim_network_silence(network);
+    if (network->connecting)
+        shake_hands(endpoint);
+    if (endpoint->due_ns > sim_network_now(network))
+        return 0;
+    endpoint->due_ns = WAKE_NEVER;
+    tidy_busy(endpoint, true);
+    for (struct sim_conn *conn = endpoint->busy; conn; conn = conn->next_busy)
+        sim_rowan_step(conn);
     while (endpoint->zone && count < max && sim_zone_next(endpoint->zone, &events[count]))
         trace_event(endpoint, &events[count++]);
     endpoint->turn++;
@@ -273,13 +231,18 @@ static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
         round = take_round(endpoint, events + count, max - count);
         count += round;
     } while (round > 0 && count < max);
+    tidy_busy(endpoint, false);
+    endpoint->due_ns = count == max ? 0 : due_ns(endpoint);
     return count;
 }
 
 static void fabric_sim_flush(struct fabric_endpoint *head)
 {
     struct sim_endpoint *endpoint = (struct sim_endpoint *)head;
-    for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next) {
+    while (endpoint->dirty) {
+        struct sim_conn *conn = endpoint->dirty;
+        endpoint->dirty = conn->next_dirty;
+        conn->dirty = false;
         sim_conn_flush(conn);
         sim_rowan_flush(conn);
     }
@@ -291,20 +254,23 @@ static int fabric_sim_endpoint_open(struct fabric *head, uint32_t index,
                                     struct fabric_endpoint **out)
 {
     struct sim_fabric *fabric = (struct sim_fabric *)head;
-    uint32_t slot = 0;
-    if (fabric->address[0] && find_endpoint(fabric->network, fabric->address, index))
+    struct sim_network *network = fabric->network;
+    if (fabric->address[0] && find_endpoint(network, fabric->host, index))
         return ROWAN_EINUSE;
-    while (slot < SIM_MAX_ENDPOINTS && fabric->endpoints[slot])
-        slot++;
-    if (slot == SIM_MAX_ENDPOINTS)
+    if (fabric->endpoint_count == SIM_MAX_ENDPOINTS)
         return ROWAN_ETOOMANY;
     struct sim_endpoint *endpoint = calloc(1, sizeof *endpoint);
     ASSERT(endpoint);
     endpoint->head.ops = head->ops;
     endpoint->fabric = fabric;
     endpoint->index = index;
-    endpoint->slot = slot;
-    fabric->endpoints[slot] = endpoint;
+    endpoint->previous = network->last_endpoint;
+    if (network->last_endpoint)
+        network->last_endpoint->next = endpoint;
+    else
+        network->endpoints = endpoint;
+    network->last_endpoint = endpoint;
+    fabric->endpoint_count++;
     *out = &endpoint->head;
     return 0;
 }
@@ -312,12 +278,27 @@ static int fabric_sim_endpoint_open(struct fabric *head, uint32_t index,
 static void fabric_sim_endpoint_close(struct fabric_endpoint *head)
 {
     struct sim_endpoint *endpoint = (struct sim_endpoint *)head;
-    for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
+    struct sim_network *network = endpoint->fabric->network;
+    if (endpoint->zone && random_below(&network->random, 2)) {
+        for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
+            sim_rowan_arrive(conn);
+    }
+    while (endpoint->conns) {
+        struct sim_conn *conn = endpoint->conns;
         sim_conn_close(&conn->head);
-    free_over(endpoint);
+        sim_conn_free(conn);
+    }
     if (endpoint->zone)
         sim_zone_close((struct fabric_zone *)endpoint->zone);
-    endpoint->fabric->endpoints[endpoint->slot] = NULL;
+    if (endpoint->previous)
+        endpoint->previous->next = endpoint->next;
+    else
+        network->endpoints = endpoint->next;
+    if (endpoint->next)
+        endpoint->next->previous = endpoint->previous;
+    else
+        network->last_endpoint = endpoint->previous;
+    endpoint->fabric->endpoint_count--;
     free(endpoint);
 }
 
@@ -358,8 +339,7 @@ static void fabric_sim_close(struct fabric *head)
 {
     struct sim_fabric *fabric = (struct sim_fabric *)head;
     struct sim_fabric **link = &fabric->network->fabrics;
-    for (uint32_t i = 0; i < SIM_MAX_ENDPOINTS; i++)
-        ASSERT(!fabric->endpoints[i]);
+    ASSERT(!fabric->endpoint_count);
     while (*link != fabric)
         link = &(*link)->next;
     *link = fabric->next;
@@ -410,8 +390,11 @@ int sim_fabric_open(struct sim_network *network, const char *address, struct fab
                                             .bytes_per_connection = sizeof(struct sim_conn)}};
     fabric->network = network;
     fabric->number = ++network->opened;
-    if (address)
+    if (address) {
         strcpy(fabric->address, address);
+        fabric->host = sim_host(network, address);
+        network->hosts[fabric->host].stopped = false;
+    }
     *link = fabric;
     *out = &fabric->head;
     return 0;

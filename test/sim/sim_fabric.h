@@ -50,6 +50,9 @@ int sim_fabric_open(struct sim_network *network, const char *address, struct fab
  * does may land torn: any prefix of its bytes, then nothing, in space that stays taken. */
 void sim_network_break(struct sim_network *network, const char *a, const char *b);
 
+/* Are blocks on their way from one to the other? */
+bool sim_network_sends(struct sim_network *network, const char *from, const char *to);
+
 /* Nothing that `from` sends arrives at `to` until it is unblocked: it is late then, in order, not lost. Connections
  * blocked for silence_ns break, and none is made. Both directions are two calls. */
 void sim_network_block(struct sim_network *network, const char *from, const char *to, bool blocked);

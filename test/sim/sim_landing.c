@@ -1,19 +1,42 @@
-/* Rowan sends and landing zones of the simulated network. Blocks stay in the sender's memory until
- * they land (F4), and land one after another in the peer's open segment, a few in each poll of the
- * sender. The end of a batch starts a fence of the peer's PM; LANDED follows when that is done
- * (F2).
+/* Landing zones of the simulated network: who stores where, piece by piece, and when a segment is sealed.
+ *
+ *  1. A lander has space in one segment, and stores its blocks there one after another. Space that was
+ *     given up stays taken, with what is there.
+ *  2. A segment is sealed when nothing more goes into it and nobody who is waited for stores into it; in the
+ *     order of posting.
+ *  3. one_sided: who is not done void_ns after the owner began to wait is void: waited for no longer. He may
+ *     store on, and so the segment is quiet only when he has ended (F7).
+ *
+ *   segment: posted -- sealed > it --> closed -- open == 0 --> reported, quiet or, after the last void lander, QUIET
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
+#include "common/entry/entry.h"
 #include "test/sim/sim_fabric_state.h"
 
-enum { MAX_BLOCKS_PER_STEP = 16, MIN_DEPTH = 2, MAX_DEPTH = 1024 };
+enum {
+    MIN_DEPTH = 2,
+    MAX_DEPTH = 1024,
+    PIECES_IN = 6, /* one block of so many is stored in pieces */
+};
 
-/* --- zone --- */
+#define VOID_NS (20 * NS_PER_MS)
+
+static struct sim_network *network_of(const struct sim_zone *zone)
+{
+    return zone->endpoint->fabric->network;
+}
+
+static struct sim_posted *slot_of(const struct sim_zone *zone, uint64_t segment)
+{
+    return &zone->posted[segment % zone->depth];
+}
+
+/* --- open, post, close --- */
 
 int sim_zone_open(struct fabric_endpoint *head, struct pm *pm, uint32_t depth,
                   struct fabric_zone **out)
@@ -35,9 +58,27 @@ int sim_zone_open(struct fabric_endpoint *head, struct pm *pm, uint32_t depth,
     return 0;
 }
 
+static void wake_zone(struct sim_zone *zone)
+{
+    zone->endpoint->due_ns = 0;
+    network_of(zone)->progress++;
+}
+
+/* Who is in the middle of a store gets some way with it before the memory has another owner. */
 void sim_zone_close(struct fabric_zone *head)
 {
     struct sim_zone *zone = (struct sim_zone *)head;
+    while (zone->landers) {
+        struct sim_lander *lander = zone->landers;
+        uint32_t left = lander->limit - lander->stored;
+        sim_lander_store(lander, (uint32_t)random_below(&network_of(zone)->random, left + 1));
+        sim_lander_end(lander);
+    }
+    while (zone->unquiet) {
+        struct sim_unquiet *old = zone->unquiet;
+        zone->unquiet = old->next;
+        free(old);
+    }
     zone->endpoint->zone = NULL;
     free(zone->posted);
     free(zone);
@@ -57,191 +98,288 @@ int sim_zone_post(struct fabric_zone *head, uint64_t offset, uint64_t context)
     if (zone->count - zone->reported == zone->depth)
         return ROWAN_EAGAIN;
     ASSERT(is_zero(zone->pm->base + offset, FABRIC_SEGMENT_BYTES));
-    zone->posted[zone->count++ % zone->depth] = (struct sim_posted){offset, context};
+    zone->posted[zone->count++ % zone->depth] =
+        (struct sim_posted){.offset = offset, .context = context};
+    wake_zone(zone);
     return 0;
+}
+
+/* --- sealing --- */
+
+static uint64_t void_ns(const struct sim_zone *zone)
+{
+    uint64_t ns = network_of(zone)->options.void_ns;
+    return ns ? ns : VOID_NS;
+}
+
+static void void_landers(struct sim_zone *zone, struct sim_posted *slot)
+{
+    for (struct sim_lander *lander = zone->landers; lander; lander = lander->next) {
+        if (lander->segment != zone->reported || lander->is_void || lander->ends_with_conn)
+            continue;
+        lander->is_void = true;
+        slot->open--;
+        network_of(zone)->counts.voided++;
+    }
+}
+
+/* 3. Whether the oldest segment is closed and nobody is waited for. */
+static bool is_sealed(struct sim_zone *zone)
+{
+    struct sim_network *network = network_of(zone);
+    struct sim_posted *slot = slot_of(zone, zone->reported);
+    uint64_t now_ns = sim_network_now(network);
+    if (zone->reported == zone->sealed)
+        return false;
+    if (slot->open == 0)
+        return true;
+    if (!network->options.one_sided)
+        return false;
+    if (!slot->stuck_ns) {
+        slot->stuck_ns = now_ns;
+        sim_alarm(network, now_ns + void_ns(zone));
+    }
+    if (now_ns - slot->stuck_ns >= void_ns(zone))
+        void_landers(zone, slot);
+    return slot->open == 0;
+}
+
+void sim_zone_awake(struct sim_zone *zone)
+{
+    for (uint64_t segment = zone->reported; segment < zone->sealed; segment++)
+        slot_of(zone, segment)->stuck_ns = 0;
+}
+
+static bool has_lander(const struct sim_zone *zone, uint64_t segment)
+{
+    const struct sim_lander *lander = zone->landers;
+    while (lander && lander->segment != segment)
+        lander = lander->next;
+    return lander;
+}
+
+static bool next_quiet(struct sim_zone *zone, struct fabric_event *event)
+{
+    struct sim_unquiet **link = &zone->unquiet;
+    while (*link && has_lander(zone, (*link)->segment))
+        link = &(*link)->next;
+    if (!*link)
+        return false;
+    struct sim_unquiet *old = *link;
+    *event = (struct fabric_event){.kind = FABRIC_QUIET, .quiet = true, .context = old->context};
+    *link = old->next;
+    free(old);
+    return true;
+}
+
+static void add_unquiet(struct sim_zone *zone, uint64_t context)
+{
+    struct sim_unquiet **link = &zone->unquiet;
+    while (*link)
+        link = &(*link)->next;
+    *link = calloc(1, sizeof **link);
+    ASSERT(*link);
+    **link = (struct sim_unquiet){.segment = zone->reported, .context = context};
+    network_of(zone)->counts.unquiet++;
 }
 
 bool sim_zone_next(struct sim_zone *zone, struct fabric_event *event)
 {
-    if (zone->reported == zone->sealed)
+    if (zone->unquiet && next_quiet(zone, event))
+        return true;
+    if (!is_sealed(zone))
         return false;
-    *event = (struct fabric_event){
-        .kind = FABRIC_SEALED,
-        .quiet = true,
-        .context = zone->posted[zone->reported++ % zone->depth].context,
-    };
+    uint64_t context = slot_of(zone, zone->reported)->context;
+    bool quiet = !has_lander(zone, zone->reported);
+    if (!quiet)
+        add_unquiet(zone, context);
+    *event = (struct fabric_event){.kind = FABRIC_SEALED, .quiet = quiet, .context = context};
+    zone->reported++;
     return true;
 }
 
-/* False: the zone is dry. */
-static bool zone_land(struct sim_zone *zone, const struct sim_block *block)
+uint64_t sim_zone_due_ns(const struct sim_zone *zone)
 {
-    if (zone->tail + block->bytes > FABRIC_SEGMENT_BYTES && zone->sealed < zone->count) {
-        zone->sealed++;
-        zone->tail = 0;
-    }
+    const struct sim_posted *slot = slot_of(zone, zone->reported);
+    if (zone->reported == zone->sealed || !network_of(zone)->options.one_sided)
+        return WAKE_NEVER;
+    return slot->open ? slot->stuck_ns + void_ns(zone) : 0;
+}
+
+/* --- space --- */
+
+void sim_zone_seal_early(struct sim_zone *zone)
+{
+    if (zone->sealed == zone->count || zone->tail == 0)
+        return;
+    zone->sealed++;
+    zone->tail = 0;
+    wake_zone(zone);
+}
+
+uint32_t sim_zone_room(const struct sim_zone *zone)
+{
+    return zone->sealed == zone->count ? 0 : FABRIC_SEGMENT_BYTES - zone->tail;
+}
+
+bool sim_zone_claim(struct sim_zone *zone, struct sim_lander *lander, uint32_t bytes,
+                    uint32_t first)
+{
+    struct sim_network *network = network_of(zone);
+    uint32_t early = network->options.early_seal;
+    if (zone->tail > 0 && early && random_below(&network->random, early) == 0)
+        sim_zone_seal_early(zone);
+    if (first > sim_zone_room(zone))
+        sim_zone_seal_early(zone);
     if (zone->sealed == zone->count)
         return false;
-    uint64_t offset = zone->posted[zone->sealed % zone->depth].offset + zone->tail;
-    pm_store(zone->pm, offset, block->data, block->bytes);
-    zone->tail += block->bytes;
+    ASSERT(bytes <= sim_zone_room(zone));
+    struct sim_posted *slot = slot_of(zone, zone->sealed);
+    lander->zone = zone;
+    lander->is_void = false;
+    lander->segment = zone->sealed;
+    lander->at = slot->offset + zone->tail;
+    lander->end = lander->at + bytes;
+    lander->since_ns = sim_network_now(network);
+    lander->resume_ns = 0;
+    lander->bytes = lander->stored = lander->limit = 0;
+    lander->previous = NULL;
+    lander->next = zone->landers;
+    if (lander->next)
+        lander->next->previous = lander;
+    zone->landers = lander;
+    slot->open++;
+    zone->tail += bytes;
     return true;
 }
 
-/* --- sending --- */
-
-static uint64_t ring_size(const struct sim_conn *conn)
+void sim_lander_moved(struct sim_lander *lander)
 {
-    /* Each batch that ends has at least one block. */
-    return 2 * (uint64_t)sim_network_of(conn)->options.max_batch_blocks;
-}
-
-static struct sim_block *ring_at(const struct sim_conn *conn, uint64_t position)
-{
-    return &conn->blocks[position % ring_size(conn)];
-}
-
-uint64_t sim_rowan_at_ns(const struct sim_conn *conn)
-{
-    return ring_at(conn, conn->block_landed)->at_ns;
-}
-
-uint32_t sim_rowan_room(const struct fabric_conn *head)
-{
-    const struct sim_conn *conn = (const struct sim_conn *)head;
-    return sim_network_of(conn)->options.max_batch_blocks - conn->blocks_in_flight;
-}
-
-static void ring_push(struct sim_conn *conn, const struct sim_block *block)
-{
-    ASSERT(conn->block_added - conn->block_landed < ring_size(conn));
-    *ring_at(conn, conn->block_added++) = *block;
-}
-
-int sim_rowan_add(struct fabric_conn *head, const void *block, uint32_t bytes)
-{
-    struct sim_conn *conn = (struct sim_conn *)head;
-    const struct sim_network *network = sim_network_of(conn);
-    if (conn->state != CONN_OPEN)
-        return ROWAN_ECLOSED;
-    if (!head->has_zone || bytes == 0 || bytes % FABRIC_STRIDE ||
-        bytes > network->options.block_limit ||
-        !sim_fabric_registered(conn->endpoint->fabric, block, bytes))
-        return ROWAN_EINVALID;
-    if (sim_rowan_room(head) == 0)
-        return ROWAN_EAGAIN;
-    if (!conn->blocks) {
-        conn->blocks = calloc(ring_size(conn), sizeof *conn->blocks);
-        ASSERT(conn->blocks);
-    }
-    ring_push(conn, &(struct sim_block){.data = block, .bytes = bytes});
-    conn->blocks_in_flight++;
-    conn->batch_blocks++;
-    return 0;
-}
-
-int sim_rowan_post(struct fabric_conn *head, uint64_t context)
-{
-    struct sim_conn *conn = (struct sim_conn *)head;
-    if (conn->state != CONN_OPEN)
-        return ROWAN_ECLOSED;
-    if (conn->batch_blocks == 0)
-        return 0;
-    ring_push(conn, &(struct sim_block){.context = context, .batch_blocks = conn->batch_blocks});
-    conn->batch_blocks = 0;
-    conn->block_posted = conn->block_added;
-    return 0;
-}
-
-void sim_rowan_flush(struct sim_conn *conn)
-{
-    struct sim_network *network = sim_network_of(conn);
-    if (conn->state != CONN_OPEN || conn->block_flushed == conn->block_posted)
+    if (!lander->zone)
         return;
-    uint64_t at_ns = sim_network_now(network) + sim_network_delay(network);
-    if (at_ns < conn->last_block_at_ns)
-        at_ns = conn->last_block_at_ns;
-    conn->last_block_at_ns = at_ns;
-    network->progress++;
-    for (; conn->block_flushed < conn->block_posted; conn->block_flushed++)
-        ring_at(conn, conn->block_flushed)->at_ns = at_ns;
+    if (lander->previous)
+        lander->previous->next = lander;
+    else
+        lander->zone->landers = lander;
+    if (lander->next)
+        lander->next->previous = lander;
 }
 
-/* --- landing --- */
+/* --- stores --- */
 
-/* False if it cannot land now. */
-static bool land(struct sim_conn *conn, const struct sim_block *block)
+void sim_lander_begin(struct sim_lander *lander, const struct sim_block *block, uint32_t limit)
 {
-    struct sim_network *network = sim_network_of(conn);
-    struct sim_zone *zone = conn->peer->endpoint->zone;
-    if (!zone || !zone_land(zone, block)) {
-        network->counts.dry++;
-        return false;
-    }
-    const uint64_t words[] = {sim_network_now(network), conn->peer->endpoint->fabric->number,
-                              conn->endpoint->fabric->number, block->bytes};
+    lander->data = block->data;
+    lander->bytes = block->bytes;
+    lander->stored = 0;
+    lander->limit = limit;
+}
+
+void sim_lander_store(struct sim_lander *lander, uint32_t bytes)
+{
+    struct sim_network *network = network_of(lander->zone);
+    if (bytes == 0)
+        return;
+    ASSERT(bytes <= lander->limit - lander->stored && bytes <= lander->end - lander->at);
+    pm_store(lander->zone->pm, lander->at, lander->data + lander->stored, bytes);
+    const uint64_t words[] = {sim_network_now(network), lander->zone->endpoint->fabric->number,
+                              lander->fabric, lander->at, bytes};
     sim_network_mix(network, words, sizeof words);
-    sim_network_mix(network, block->data, block->bytes);
-    network->counts.blocks++;
-    network->counts.mixed += zone->lander && zone->lander != conn && zone->lander_in_batch;
-    zone->lander = conn;
-    zone->lander_in_batch = true;
-    return true;
+    sim_network_mix(network, lander->data + lander->stored, bytes);
+    lander->at += bytes;
+    lander->stored += bytes;
+    network->counts.stray += lander->is_void;
+    network->progress++;
 }
 
-/* False while the fence is not done. */
-static bool end_batch(struct sim_conn *conn, const struct sim_block *end)
+static void count_landed(struct sim_lander *lander)
 {
-    struct sim_zone *zone = conn->peer->endpoint->zone;
+    struct sim_zone *zone = lander->zone;
+    struct sim_network_counts *counts = &network_of(zone)->counts;
+    counts->blocks++;
+    counts->mixed +=
+        zone->last_conn && zone->last_conn != lander->conn_number && zone->last_in_batch;
+    zone->last_conn = lander->conn_number;
+    zone->last_in_batch = true;
+}
+
+enum sim_landing sim_lander_step(struct sim_lander *lander)
+{
+    struct sim_network *network = network_of(lander->zone);
+    uint64_t now_ns = sim_network_now(network);
+    uint32_t left = lander->limit - lander->stored;
+    if (lander->resume_ns > now_ns || (left == 0 && lander->limit < lander->bytes))
+        return LANDING_WAITS;
+    lander->resume_ns = 0;
+    if (left > 1 && random_below(&network->random, PIECES_IN) == 0) {
+        sim_lander_store(lander, 1 + (uint32_t)random_below(&network->random, left - 1));
+        if (random_below(&network->random, 2))
+            lander->resume_ns = now_ns + sim_network_delay(network);
+        sim_alarm(network, lander->resume_ns);
+        return LANDING_WAITS;
+    }
+    sim_lander_store(lander, left);
+    if (lander->stored < lander->bytes)
+        return LANDING_WAITS;
+    if (!lander->is_void)
+        count_landed(lander);
+    if (lander->at < lander->end)
+        return LANDING_DONE;
+    bool was_void = lander->is_void;
+    sim_lander_end(lander);
+    return was_void ? LANDING_VOID : LANDING_DONE;
+}
+
+/* What the block says of itself, if it is the first of an entry. */
+static void describe_block(const struct sim_lander *lander, struct journal_event *event)
+{
+    const struct entry_format format = {.block_limit =
+                                            network_of(lander->zone)->options.block_limit};
+    struct entry_header header;
+    const uint8_t *key;
+    uint32_t bytes;
+    if (!entry_guess(&format, lander->data, lander->bytes, &header, &key, &bytes))
+        return;
+    event->shard = header.shard;
+    event->version = header.version;
+}
+
+static void tell_torn(const struct sim_lander *lander)
+{
+    struct sim_network *network = network_of(lander->zone);
+    const char *address = lander->zone->endpoint->fabric->address;
+    struct journal_event event = {
+        .kind = JOURNAL_TORN, .key = JOURNAL_NO_KEY, .shard = JOURNAL_NO_SHARD};
+    network->counts.torn++;
+    if (!network->options.journal)
+        return;
+    describe_block(lander, &event);
+    snprintf(event.node, sizeof event.node, "%s", *address ? address + strlen("sim:") : "");
+    snprintf(event.text, sizeof event.text, "%u of %u bytes landed, at %llu", lander->stored,
+             lander->bytes, (unsigned long long)(lander->at - lander->stored));
+    journal_add(network->options.journal, &event);
+}
+
+void sim_lander_end(struct sim_lander *lander)
+{
+    struct sim_zone *zone = lander->zone;
     if (!zone)
-        return false;
-    if (!conn->fencing) {
-        conn->ticket = pm_fence_start(zone->pm);
-        conn->fencing = true;
-        if (zone->lander == conn)
-            zone->lander_in_batch = false;
-    }
-    int done = MUTANT(LANDING_UNFENCED) ? 1 : pm_fence_done(zone->pm, conn->ticket);
-    ASSERT(done >= 0);
-    if (!done)
-        return false;
-    conn->fencing = false;
-    conn->blocks_in_flight -= end->batch_blocks;
-    sim_conn_push(conn, FABRIC_LANDED, 0, end->context);
-    return true;
-}
-
-void sim_rowan_step(struct sim_conn *conn)
-{
-    struct sim_network *network = sim_network_of(conn);
-    if (conn->state != CONN_OPEN || conn->block_landed == conn->block_flushed)
         return;
-    uint64_t budget = 1 + random_below(&network->random, MAX_BLOCKS_PER_STEP);
-    uint64_t before = conn->block_landed;
-    while (budget > 0 && conn->block_landed < conn->block_flushed &&
-           sim_rowan_at_ns(conn) <= sim_network_now(network)) {
-        const struct sim_block *block = ring_at(conn, conn->block_landed);
-        if (!(block->bytes ? land(conn, block) : end_batch(conn, block)))
-            break;
-        conn->block_landed++;
-        budget--;
+    if (lander->stored > 0 && lander->stored < lander->bytes)
+        tell_torn(lander);
+    if (lander->previous)
+        lander->previous->next = lander->next;
+    else
+        zone->landers = lander->next;
+    if (lander->next)
+        lander->next->previous = lander->previous;
+    if (!lander->is_void) {
+        slot_of(zone, lander->segment)->open--;
+        if (lander->at < lander->end && network_of(zone)->options.one_sided &&
+            !lander->ends_with_conn)
+            network_of(zone)->counts.voided++;
     }
-    network->progress += conn->block_landed - before;
-}
-
-void sim_rowan_cut(struct sim_conn *conn)
-{
-    struct sim_network *network = sim_network_of(conn);
-    uint64_t on_the_way = conn->block_flushed - conn->block_landed;
-    if (on_the_way == 0)
-        return;
-    uint64_t landing = random_below(&network->random, on_the_way + 1);
-    for (; landing > 0; landing--) {
-        const struct sim_block *block = ring_at(conn, conn->block_landed);
-        if (block->bytes && !land(conn, block))
-            break;
-        conn->block_landed++;
-    }
-    network->counts.lost += conn->block_flushed - conn->block_landed;
-    conn->block_landed = conn->block_flushed;
+    lander->zone = NULL;
+    if (lander->is_void || lander->segment < zone->sealed)
+        wake_zone(zone);
 }

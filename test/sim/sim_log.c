@@ -3,11 +3,14 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/log.h"
 
 static struct journal *journal_now;
 static const char *node_now;
+static sim_log_observer *observer_now;
+static void *observer_context;
 
 void sim_log_journal(struct journal *journal)
 {
@@ -17,6 +20,12 @@ void sim_log_journal(struct journal *journal)
 void sim_log_node(const char *name)
 {
     node_now = name;
+}
+
+void sim_log_observe(sim_log_observer *observer, void *context)
+{
+    observer_now = observer;
+    observer_context = context;
 }
 
 void log_set_level(enum log_level level)
@@ -38,6 +47,9 @@ void log_event(enum log_level level, const char *event, const char *keys, ...)
     va_end(arguments);
     if (journal_now)
         journal_note(journal_now, JOURNAL_LOG, node_now ? node_now : "", "%s %s", event, line);
-    else if (level == LOG_ERROR)
+    if (observer_now)
+        observer_now(observer_context, node_now ? node_now : "", event, line);
+    /* What ends the process must not end with its journal. */
+    if (level == LOG_ERROR && (!journal_now || strcmp(event, "assert_failed") == 0))
         fprintf(stderr, "%s %s\n", event, line);
 }

@@ -258,7 +258,7 @@ static uint32_t check_done(struct workload *workload)
 static void wake_all(struct sim_cluster *cluster)
 {
     for (uint32_t i = 0; i < cluster->options.servers; i++)
-        cluster->servers[i].process.stopped = false;
+        sim_cluster_stop(cluster, &cluster->servers[i].process, false);
     if (sim_cluster_is_down(cluster))
         sim_cluster_restart(cluster, false);
 }

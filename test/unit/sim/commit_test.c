@@ -293,7 +293,7 @@ static void flip(void *context, const struct entry_header *header, uint8_t *at)
 static void lose_one(uint64_t seed, uint32_t value_bytes, uint32_t behind)
 {
     struct sim_cluster *cluster = sim_cluster_create(&(struct sim_cluster_options){
-        .seed = seed, .block_limit = 1024, .max_delay_ns = 50 * NS_PER_US});
+        .seed = seed, .block_limit = 1024, .max_delay_ns = 50 * NS_PER_US, .one_sided = true});
     uint8_t *value = calloc(1, value_bytes + 1);
     struct victim victim = {0};
     char key[24];

@@ -24,6 +24,7 @@ static int open_cluster(void **state)
     (void)state;
     keys_used = 0;
     cluster = sim_cluster_create(&(struct sim_cluster_options){.seed = 1,
+                                                               .one_sided = true,
                                                                .replicas = 2,
                                                                .clients = FLOODERS + 1,
                                                                .depth = FLOOD,

@@ -140,7 +140,7 @@ static void a_small_buffer_is_told_the_size(void **state)
 static void puts_are_acknowledged_while_a_backup_is_stopped(void **state)
 {
     (void)state;
-    struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){.one_sided = true});
     struct stage_answers answers = {0};
     char key[24];
     stage_key(cluster, 1, 0, key);
@@ -159,8 +159,11 @@ static void puts_are_acknowledged_while_a_backup_is_stopped(void **state)
 static void puts_wait_for_a_dry_landing_zone_and_none_fails(void **state)
 {
     (void)state;
-    struct sim_cluster *cluster = create(&(struct sim_cluster_options){
-        .landing_segments = 2, .pm_bytes = 512 << 20, .replicas = 2, .servers = 2});
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){.landing_segments = 2,
+                                                                       .pm_bytes = 512 << 20,
+                                                                       .replicas = 2,
+                                                                       .servers = 2,
+                                                                       .one_sided = true});
     struct stage_answers answers = {0};
     uint8_t *value = calloc(1, MIB);
     char key[24];

@@ -1,0 +1,219 @@
+/* The checkers put together, and what is cheap enough to be looked at after every round. */
+#include "test/sim/checks.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/cluster/slot.h"
+#include "server/control_state.h"
+#include "server/worker_state.h"
+#include "test/sim/checks_state.h"
+
+enum { FIRST_ROOM = 64 };
+
+void checks_fail(struct checks *checks, const char *checker, uint32_t key, uint32_t shard,
+                 const char *format, ...)
+{
+    char why[sizeof checks->failure->why];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    failure_set(checks->failure, FAILURE_CORRECTNESS, checker, checks->cluster->clock.now_ns, key,
+                shard, "%s", why);
+}
+
+void *checks_grow(void *old, uint32_t *room, size_t item_bytes)
+{
+    *room = *room ? 2 * *room : FIRST_ROOM;
+    void *grown = realloc(old, *room * item_bytes);
+    ASSERT(grown);
+    return grown;
+}
+
+/* --- life --- */
+
+static void learn_keys(struct checks *checks)
+{
+    checks->key_count = checks->load ? load_keys(checks->load) : 0;
+    checks->keys = calloc(checks->key_count + 1, sizeof *checks->keys);
+    ASSERT(checks->keys);
+    for (uint32_t i = 0; i < checks->key_count; i++) {
+        struct checks_key *key = &checks->keys[i];
+        key->count = load_key(checks->load, i, key->bytes);
+        key->hash = index_hash(key->bytes, key->count);
+        key->slot = slot_of_key(key->bytes, key->count);
+        uint32_t *bucket = &checks->by_key[checks_bucket(key->hash, 0)];
+        key->next = *bucket;
+        *bucket = 1 + i;
+    }
+}
+
+struct checks *checks_create(struct sim_cluster *cluster, struct load *load,
+                             struct failure *failure)
+{
+    struct checks *checks = calloc(1, sizeof *checks);
+    ASSERT(checks);
+    checks->cluster = cluster;
+    checks->load = load;
+    checks->failure = failure;
+    checks->journal = cluster->options.journal;
+    learn_keys(checks);
+    checks_stored_open(checks);
+    checks_log_open(checks);
+    checks_step(checks);
+    return checks;
+}
+
+void checks_destroy(struct checks *checks)
+{
+    if (!checks)
+        return;
+    checks_log_close(checks);
+    checks_stored_close(checks);
+    cluster_release(checks->config);
+    free(checks->terms);
+    free(checks->keys);
+    free(checks);
+}
+
+struct checks_counts checks_counts(const struct checks *checks)
+{
+    return checks->counts;
+}
+
+/* --- C7, and who started or ended --- */
+
+/* What the coordination service holds by now. A term that is skipped here was acted on by nobody: whoever stores one
+ * hears of it in a later round. */
+static void look_at_registry(struct checks *checks)
+{
+    const void *value;
+    size_t bytes;
+    uint64_t version = sim_registry_value(checks->cluster->registry, &value, &bytes);
+    if (version == checks->registry_version)
+        return;
+    checks->registry_version = version;
+    struct cluster_config *config;
+    int error = cluster_decode(value, bytes, &config);
+    if (error) {
+        checks_fail(checks, "C7", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                    "version %lu of the stored configuration cannot be read: %s", version,
+                    error_name(error));
+        return;
+    }
+    if (checks->config && config->term < checks->config->term)
+        checks_fail(checks, "C7", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                    "term %lu was stored after term %lu", config->term, checks->config->term);
+    if (checks->term_count == checks->term_room)
+        checks->terms = checks_grow(checks->terms, &checks->term_room, sizeof *checks->terms);
+    checks->terms[checks->term_count++] = config->term;
+    cluster_release(checks->config);
+    checks->config = config;
+    checks->format =
+        (struct entry_format){.seed = MUTANT(CHECKSUM_UNSEEDED) ? 0 : cluster_seed(config),
+                              .block_limit = config->block_limit};
+}
+
+static void check_term(struct checks *checks, const char *who, const struct cluster_config *config,
+                       uint64_t *seen)
+{
+    if (!config || config->term == *seen)
+        return;
+    *seen = config->term;
+    for (uint32_t i = checks->term_count; i > 0; i--) {
+        if (checks->terms[i - 1] == config->term)
+            return;
+    }
+    checks_fail(checks, "C7", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                "%s acts on term %lu, which was not stored", who, config->term);
+}
+
+/* A server that was started has built its indexes anew: of what it showed before, only that is certain which all
+ * replicas had when it ended. */
+static void note_start(struct checks *checks, struct checks_server *server, uint64_t incarnation)
+{
+    if (server->incarnation == incarnation)
+        return;
+    server->incarnation = incarnation;
+    for (uint32_t i = 0; i < checks->key_count; i++)
+        checks->keys[i].shown[server->number] = checks->keys[i].settled;
+}
+
+static void look_at_cm(struct checks *checks, const struct cm *cm, const char *who, uint64_t *term)
+{
+    if (!cm)
+        return;
+    check_term(checks, who, cm_config(cm), term);
+    if (cm_error(cm))
+        checks_fail(checks, "error", JOURNAL_NO_KEY, JOURNAL_NO_SHARD, "%s has ended: %s", who,
+                    error_name(cm_error(cm)));
+}
+
+static void look_at_processes(struct checks *checks)
+{
+    struct sim_cluster *cluster = checks->cluster;
+    look_at_cm(checks, cluster->cm, "the CM", &checks->cm_term);
+    look_at_cm(checks, cluster->rival.cm, "the rival CM", &checks->rival_term);
+    for (uint32_t i = 0; i < cluster->options.clients; i++)
+        check_term(checks, cluster->clients[i].process.address,
+                   session_config(cluster->clients[i].session), &checks->client_terms[i]);
+    for (uint32_t i = 0; i < cluster->options.servers; i++) {
+        const struct control *control = checks_control(checks, i);
+        if (!control)
+            continue;
+        note_start(checks, &checks->servers[i], control->common->incarnation);
+        check_term(checks, cluster->servers[i].process.address, control->config,
+                   &checks->servers[i].term);
+        const struct server *server = cluster->servers[i].server;
+        /* The CM may refuse a server for a while: it is started again. */
+        if (server_error(server) && server_error(server) != ROWAN_EREFUSED)
+            checks_fail(checks, "error", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                        "server %u has ended: %s", i + 1, server_why(server));
+    }
+}
+
+/* --- C1 --- */
+
+static bool serves(struct checks *checks, uint32_t number, uint16_t shard)
+{
+    struct server *server = checks->cluster->servers[number].server;
+    for (uint32_t i = 0; server && i < checks->cluster->options.workers; i++) {
+        const struct worker *worker = server_poller(server, 1 + i).role;
+        const struct shard_state *state = worker->shards[shard];
+        if (state && !atomic_load_explicit(&state->recovering, memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
+/* One shard after the other, one in a round. */
+static void look_at_owners(struct checks *checks)
+{
+    if (!checks->config)
+        return;
+    uint16_t shard = checks->config->shards[checks->rounds % checks->config->shard_count].id;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        if (!serves(checks, i, shard))
+            continue;
+        if (first)
+            checks_fail(checks, "C1", JOURNAL_NO_KEY, shard, "servers %u and %u serve shard %u",
+                        first, i + 1, shard);
+        first = i + 1;
+    }
+}
+
+void checks_step(struct checks *checks)
+{
+    checks->rounds++;
+    look_at_registry(checks);
+    look_at_processes(checks);
+    look_at_owners(checks);
+    checks_look(checks);
+}

@@ -1,0 +1,219 @@
+/* When all is quiet nothing may be left over: what a role forgot to give back is found here, before it is missed. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/control_state.h"
+#include "server/store_layout.h"
+#include "server/worker_state.h"
+#include "test/sim/checks_state.h"
+
+#define LEFTOVERS_NS (5 * NS_PER_S) /* what is given back by itself is until then */
+
+enum { OWNERS = (int)OWNER_DIGEST + 1, STATES = (int)SEGMENT_COMMITTED + 1 };
+
+/* The first thing that is left over. */
+struct leftovers {
+    struct checks *checks;
+    char why[300]; /* "": nothing */
+};
+
+static void __attribute__((format(printf, 3, 4)))
+expect(struct leftovers *left, bool holds, const char *format, ...)
+{
+    if (holds || left->why[0])
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(left->why, sizeof left->why, format, arguments);
+    va_end(arguments);
+}
+
+/* --- operations and messages --- */
+
+static void look_at_clients(struct leftovers *left)
+{
+    const struct sim_cluster *cluster = left->checks->cluster;
+    for (uint32_t i = 0; i < cluster->options.clients; i++) {
+        const struct session *session = cluster->clients[i].session;
+        expect(left, session_outstanding(session) == 0, "client %u has %u operations outstanding",
+               i + 1, session_outstanding(session));
+        expect(left, session_waiting(session) == 0, "client %u has %u completions that nobody took",
+               i + 1, session_waiting(session));
+    }
+}
+
+static void look_at_peers(struct leftovers *left, uint32_t server, const struct worker *worker)
+{
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        const struct peer *peer = &worker->peers[i];
+        if (!peer->needed)
+            continue;
+        expect(left, peer->connected, "server %u is not connected to server %u", server,
+               peer->server);
+        expect(left, peer->landed == peer->posted && peer->open_batch == 0,
+               "server %u: batches for server %u have not landed", server, peer->server);
+        expect(left, peer->owed.ops == 0 && peer->owed.bytes == 0,
+               "server %u still owes %u writes to server %u", server, peer->owed.ops, peer->server);
+    }
+}
+
+static void look_at_worker(struct leftovers *left, uint32_t server, const struct worker *worker)
+{
+    expect(left, worker->ops.used == 0, "server %u: %u writes are in the table", server,
+           worker->ops.used);
+    expect(left, worker->replying_count == 0 && worker->held_count == 0 && worker->taken_count == 0,
+           "server %u: %u answers and %u requests wait for room", server, worker->replying_count,
+           worker->held_count);
+    expect(left,
+           worker->in_flight.ops == 0 && worker->in_flight.blocks == 0 &&
+               worker->in_flight.bytes == 0,
+           "server %u counts %u writes, %u blocks and %u bytes in flight", server,
+           worker->in_flight.ops, worker->in_flight.blocks, worker->in_flight.bytes);
+    expect(left, !worker->active, "server %u: a shard has writes in flight", server);
+    expect(left, worker->large_waiting == 0, "server %u counts %u large requests that wait", server,
+           worker->large_waiting);
+    expect(left, worker->fence_count == 0, "server %u waits for %u fences", server,
+           worker->fence_count);
+    expect(left, worker->fetch.count == 0, "server %u has %u questions for versions", server,
+           worker->fetch.count);
+    expect(left, !worker->unions, "server %u: shards are not united", server);
+    look_at_peers(left, server, worker);
+}
+
+static void look_at_jobs(struct leftovers *left, uint32_t server, const struct control *control)
+{
+    for (uint32_t i = 0; i < CONTROL_MAX_JOBS; i++)
+        expect(left, !control->jobs[i], "server %u: a walk is not over", server);
+    for (uint32_t i = 0; i < CONTROL_MAX_TAILS; i++)
+        expect(left, !control->tails[i], "server %u: a question for a tail is not answered",
+               server);
+    expect(left, control->refused_count == 0, "server %u: %u questions are not refused yet", server,
+           control->refused_count);
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        const struct shard_state *shard = control->shards ? control->shards[i] : NULL;
+        if (shard)
+            expect(left, !atomic_load_explicit(&shard->missing, memory_order_relaxed),
+                   "server %u: shard %u lacks committed versions", server, shard->id);
+    }
+}
+
+/* --- segments --- */
+
+struct tally {
+    uint64_t states[STATES], using[OWNERS];
+    uint64_t
+        forgotten; /* segments of the backup log that are used, hold nothing, and are on nobody's list */
+};
+
+/* Is the segment in the backup log that the control role knows, or on its way back? */
+static bool is_known(const struct control *control, uint64_t segment)
+{
+    const struct blog_segment *at = control->oldest;
+    for (; at; at = atomic_load_explicit(&at->next, memory_order_relaxed)) {
+        if (at->segment == segment)
+            return true;
+    }
+    for (at = control->leaving; at; at = at->next_leaving) {
+        if (at->segment == segment)
+            return true;
+    }
+    return false;
+}
+
+static void count_segments(struct leftovers *left, const struct checks_server *server,
+                           const struct control *control, struct tally *tally)
+{
+    const struct store *store = control->common->store;
+    const uint64_t *words = pm_at(&server->pm->pm, META_OFFSET);
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        struct segment_meta meta = store_meta(store, i);
+        uint64_t word = (uint64_t)meta.state | (uint64_t)meta.owner << 8 |
+                        (uint64_t)meta.owner_number << 16 | meta.allocation << 24;
+        expect(left, words[i] == word, "server %u: segment %lu is %lx in PM and %lx in its mirror",
+               server->number + 1, i, words[i], word);
+        tally->states[meta.state]++;
+        tally->using[meta.owner] += meta.state == SEGMENT_USING;
+        tally->forgotten += meta.state == SEGMENT_USED && meta.owner == OWNER_BACKUP_LOG &&
+                            store_segment_is_zero(store, i, 0, STORE_SEGMENT_BYTES) &&
+                            !is_known(control, i);
+    }
+}
+
+static void look_at_segments(struct leftovers *left, const struct checks_server *server,
+                             const struct control *control, uint64_t worker_logs)
+{
+    const struct store *store = control->common->store;
+    struct tally tally = {0};
+    uint64_t owned = 0, leaving = 0, number = server->number + 1;
+    count_segments(left, server, control, &tally);
+    for (unsigned i = 0; i < OWNERS; i++)
+        owned += store_segments_owned(store, (enum segment_owner)i);
+    for (const struct blog_segment *at = control->leaving; at; at = at->next_leaving)
+        leaving++;
+    expect(left, owned == store_segments(store), "server %lu: %lu of %lu segments are somebody's",
+           number, owned, store_segments(store));
+    expect(left, tally.states[SEGMENT_FREE] == store_segments_free(store),
+           "server %lu: %lu segments are free, and it counts %lu", number,
+           tally.states[SEGMENT_FREE], store_segments_free(store));
+    expect(left, tally.states[SEGMENT_DIRTY] == 0, "server %lu: %lu segments are dirty", number,
+           tally.states[SEGMENT_DIRTY]);
+    expect(left, leaving == 0, "server %lu: %lu digested segments are not quiet", number, leaving);
+    expect(left, tally.using[OWNER_WORKER] == worker_logs,
+           "server %lu: workers have %lu open segments, and %lu logs", number,
+           tally.using[OWNER_WORKER], worker_logs);
+    expect(left, tally.using[OWNER_BACKUP_LOG] == control->posted + control->prepared_count,
+           "server %lu: the backup log has %lu open segments, and %u are posted", number,
+           tally.using[OWNER_BACKUP_LOG], control -> posted + control -> prepared_count);
+    /* A start has a log for joined entries, too, which stays open until the next one. */
+    expect(left, tally.using[OWNER_DIGEST] <= left->checks->cluster->options.digests + 1,
+           "server %lu: digest roles have %lu open segments", number, tally.using[OWNER_DIGEST]);
+    expect(left, tally.forgotten == 0, "server %lu: %lu segments hold nothing, and are not free",
+           number, tally.forgotten);
+}
+
+static void look_at_server(struct leftovers *left, uint32_t index)
+{
+    struct checks *checks = left->checks;
+    const struct control *control = checks_control(checks, index);
+    uint64_t worker_logs = 0;
+    expect(left, control && control->config && control->common->store, "server %u does not run",
+           index + 1);
+    if (left->why[0])
+        return;
+    for (uint32_t i = 0; i < checks->cluster->options.workers; i++) {
+        const struct worker *worker =
+            server_poller(checks->cluster->servers[index].server, 1 + i).role;
+        worker_logs += worker->log_ready && worker->log.open;
+        look_at_worker(left, index + 1, worker);
+    }
+    look_at_jobs(left, index + 1, control);
+    look_at_segments(left, &checks->servers[index], control, worker_logs);
+    expect(left, sim_pm_next_ns(checks->servers[index].pm) == WAKE_NEVER,
+           "server %u: a fence is outstanding", index + 1);
+}
+
+static void look(struct leftovers *left)
+{
+    left->why[0] = '\0';
+    look_at_clients(left);
+    for (uint32_t i = 0; i < left->checks->cluster->options.servers; i++)
+        look_at_server(left, i);
+    expect(left, sim_network_next_ns(left->checks->cluster->network) == WAKE_NEVER,
+           "something is on its way in the network");
+}
+
+void checks_leftovers(struct checks *checks)
+{
+    struct leftovers left = {.checks = checks};
+    struct sim_cluster *cluster = checks->cluster;
+    uint64_t end_ns = cluster->clock.now_ns + LEFTOVERS_NS;
+    for (look(&left); left.why[0] && cluster->clock.now_ns < end_ns; look(&left)) {
+        cluster->until_ns = end_ns;
+        sim_cluster_step(cluster);
+        cluster->until_ns = WAKE_NEVER;
+        checks_step(checks);
+    }
+    if (left.why[0])
+        checks_fail(checks, "leftovers", JOURNAL_NO_KEY, JOURNAL_NO_SHARD, "%s", left.why);
+}

@@ -1,0 +1,86 @@
+/* What the logs say, and may not: no run damages bytes or loses what was fenced, so nobody may find damage or
+ * loss. A role that heals what another one broke would hide it from all other checkers.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "test/sim/checks_state.h"
+#include "test/sim/sim_fault.h"
+#include "test/sim/sim_log.h"
+
+/* Lines that contain `unless` are right (NULL: none is). */
+static const struct {
+    const char *event, *unless, *why;
+} UNPROVOKED[] = {
+    /* Only whole entries get into a tail or an index, and nobody writes over them. */
+    {"entry_damaged", NULL, "an entry that was whole is not"},
+    /* An entry that says so lies behind all that it covers, from one sender over one connection. */
+    {"versions_missing", NULL,
+     "a committed version had not arrived in front of the word that it is"},
+    {"version_lost", NULL, "a primary lacks a version that it committed"},
+    {"versions_lost", NULL, "no replica has a committed version"},
+    {"replica_damaged", NULL, "a replica lacks what all had"},
+    {"commit_garbage", NULL, "commit versions that nobody wrote so"},
+    /* Epochs rise before they are used, so a start finds no entry of its own one. */
+    {"recovered", " strange=0 ", "entries of an epoch that had not begun"},
+    /* There are a million places, or 128 Ki clients. */
+    {"record_lost", NULL, "a completion record found no place"},
+    {"records_lost", NULL, "completion records found no place"},
+    {"clients_not_recalled", NULL, "clients found no place"},
+    {"client_refused", NULL, "a client found no place"},
+    {"link_refused", NULL, "a connection found no place"},
+    {"connection_refused", NULL, "a connection found no place"},
+    /* Everybody speaks the protocol, and messages arrive whole or not at all. */
+    {"client_garbage", NULL, "a client sent what is no request"},
+    {"link_garbage", NULL, "a peer sent what is no message"},
+    {"peer_garbage", NULL, "a peer sent what is no message"},
+    {"cm_garbage", NULL, "the CM sent what is no message"},
+    {"configuration_damaged", NULL, "the CM sent what is no configuration"},
+    /* A union waits where there is no space. Everything else is a backup's bad answer. */
+    {"union_stuck", "error=ROWAN_EFULL", "a backup gave an answer that cannot be used"},
+};
+
+enum { EVENTS = sizeof UNPROVOKED / sizeof UNPROVOKED[0] };
+
+/* Whose shard is it? */
+static uint32_t shard_in(const char *line)
+{
+    const char *at = strstr(line, "shard=");
+    uint32_t shard;
+    return at && sscanf(at, "shard=%u", &shard) == 1 ? shard : JOURNAL_NO_SHARD;
+}
+
+/* What a digest role does not see is missing, until the primary has sent it again. */
+static bool is_provoked(const char *event)
+{
+    return strcmp(event, "versions_missing") == 0 && sim_fault_count(FAULT_BLOCK_LOST) > 0;
+}
+
+static void on_line(void *context, const char *node, const char *event, const char *line)
+{
+    struct checks *checks = context;
+    /* Durability that ends with the host is doubted when the host was started again. */
+    bool doubts =
+        strcmp(event, "possible_loss") == 0 && checks->cluster->options.durability == PM_FENCE;
+    if (doubts)
+        checks_fail(checks, "unprovoked", JOURNAL_NO_KEY, JOURNAL_NO_SHARD, "%s: %s %s", node,
+                    event, line);
+    for (unsigned i = 0; i < EVENTS; i++) {
+        if (strcmp(event, UNPROVOKED[i].event) != 0 ||
+            (UNPROVOKED[i].unless && strstr(line, UNPROVOKED[i].unless)) || is_provoked(event))
+            continue;
+        checks_fail(checks, "unprovoked", JOURNAL_NO_KEY, shard_in(line), "%s: %s (%s %s)", node,
+                    UNPROVOKED[i].why, event, line);
+    }
+}
+
+void checks_log_open(struct checks *checks)
+{
+    sim_log_observe(on_line, checks);
+}
+
+void checks_log_close(struct checks *checks)
+{
+    (void)checks;
+    sim_log_observe(NULL, NULL);
+}

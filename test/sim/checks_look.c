@@ -1,0 +1,182 @@
+/* Acknowledged writes (C2), and a rotating sample of what servers hold: index items (C3), committed segments (C6). */
+#include <string.h>
+
+#include "server/control_state.h"
+#include "server/store_layout.h"
+#include "test/sim/checks_state.h"
+
+enum {
+    LOOK_ROUNDS = 4, /* a key is looked at in one round of so many */
+    HOT_KEYS = 8,    /* every other look is at one of the first keys */
+    SEGMENT_ROUNDS = 16,
+    SUSPECT_ROUNDS = 300, /* in which a digest role comes to what has landed */
+};
+
+/* --- C2 --- */
+
+static void write_acknowledged(struct checks *checks, uint32_t number, uint64_t version)
+{
+    struct checks_key *key = &checks->keys[number];
+    const struct shard *shard = cluster_shard_of_slot(checks->config, key->slot);
+    struct checks_entry *entry = checks_entry(checks, shard->id, version);
+    if (!entry)
+        checks_fail(checks, "C2", number, shard->id,
+                    "version %lx of shard %u was acknowledged, and nobody has stored it", version,
+                    shard->id);
+    else if (entry->key != number)
+        checks_fail(checks, "C2", number, shard->id, "version %lx of shard %u is key %u's", version,
+                    shard->id, entry->key);
+    else if (!checks_is_everywhere(checks, entry))
+        checks_fail(checks, "C2", number, shard->id,
+                    "version %lx of shard %u was acknowledged, and is not durable on all replicas",
+                    version, shard->id);
+    if (version > key->settled)
+        key->settled = version;
+}
+
+void checks_acknowledged(void *context, uint32_t key, uint64_t version)
+{
+    struct checks *checks = context;
+    checks->counts.acknowledged++;
+    if (checks->config && key < checks->key_count)
+        write_acknowledged(checks, key, version);
+}
+
+/* --- C3 --- */
+
+struct control *checks_control(const struct checks *checks, uint32_t server)
+{
+    struct server *process = checks->cluster->servers[server].server;
+    return process ? server_poller(process, 0).role : NULL;
+}
+
+/* What a server holds of a slot's shard, once it has taken in what its PM holds. */
+static struct shard_state *shard_at(const struct control *control, uint16_t slot)
+{
+    if (!control || !control->config || !control->shards)
+        return NULL;
+    uint16_t position = control->config->shard_of_slot[slot];
+    struct shard_state *state = control->shards[position];
+    return state && state->id == control->config->shards[position].id ? state : NULL;
+}
+
+/* What a primary shows, it answers reads with. */
+static void check_shown(struct checks *checks, uint32_t number, struct checks_entry *entry,
+                        uint32_t server)
+{
+    struct checks_key *key = &checks->keys[number];
+    if (!checks_is_everywhere(checks, entry))
+        checks_fail(checks, "C2", number, entry->header.shard,
+                    "server %u shows version %lx of shard %u, which is not durable on all replicas",
+                    server + 1, entry->header.version, entry->header.shard);
+    if (entry->header.version > key->settled)
+        key->settled = entry->header.version;
+}
+
+static void look_at_item(struct checks *checks, uint32_t number, uint32_t server)
+{
+    struct checks_key *key = &checks->keys[number];
+    const struct control *control = checks_control(checks, server);
+    const struct shard_state *shard = shard_at(control, key->slot);
+    if (!shard)
+        return;
+    checks->counts.looks++;
+    uint64_t offset = index_find(shard->index, key->hash, key->bytes, key->count), version = 0;
+    if (offset) {
+        struct checks_entry *entry = checks_entry_at(checks, server, offset);
+        if (!entry || entry->key != number) {
+            checks_fail(
+                checks, "C3", number, shard->id,
+                "the index of server %u points to offset %lu, where no whole entry of the key lies",
+                server + 1, offset);
+            return;
+        }
+        version = entry->header.version;
+        if (shard->primary && !atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+            check_shown(checks, number, entry, server);
+    }
+    uint64_t *shown = &key->shown[server];
+    if (version < *shown)
+        checks_fail(checks, "C3", number, shard->id,
+                    "the index of server %u has version %lx of the key, and must have %lx",
+                    server + 1, version, *shown);
+    *shown = version;
+}
+
+static void look_at_key(struct checks *checks)
+{
+    if (!checks->key_count)
+        return;
+    uint64_t turn = checks->looks++;
+    uint64_t hot = checks->key_count < HOT_KEYS ? checks->key_count : HOT_KEYS;
+    uint32_t number = (uint32_t)(turn / 2 % (turn % 2 ? hot : checks->key_count));
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++)
+        look_at_item(checks, number, i);
+}
+
+void checks_look_stored(struct checks *checks, const struct checks_entry *entry, uint32_t server)
+{
+    if (entry->key == JOURNAL_NO_KEY)
+        return;
+    uint64_t *newest = &checks->keys[entry->key].newest[server];
+    if (entry->header.version > *newest)
+        *newest = entry->header.version;
+    if (entry->header.version == *newest)
+        return;
+    checks->suspects[checks->suspect_next++ % CHECKS_SUSPECTS] = (struct checks_suspect){
+        .key = entry->key, .server = server, .until_round = checks->rounds + SUSPECT_ROUNDS};
+}
+
+static void look_at_suspects(struct checks *checks)
+{
+    for (uint32_t i = 0; i < CHECKS_SUSPECTS; i++) {
+        const struct checks_suspect *suspect = &checks->suspects[i];
+        if (checks->rounds < suspect->until_round)
+            look_at_item(checks, suspect->key, suspect->server);
+    }
+}
+
+/* --- C6 --- */
+
+static void look_at_segment(struct checks *checks, const struct checks_server *server,
+                            uint64_t segment)
+{
+    uint64_t word;
+    memcpy(&word, server->pm->pm.base + META_OFFSET + segment * META_BYTES, sizeof word);
+    if ((word & 0xff) != SEGMENT_COMMITTED)
+        return;
+    const uint64_t strides = STORE_SEGMENT_BYTES / ENTRY_ALIGN;
+    uint32_t before = CHECKS_NONE;
+    for (uint64_t i = segment * strides; i < (segment + 1) * strides; i++) {
+        uint32_t at = server->copy_at[i];
+        if (at == before || checks->copies[at].kind != CHECKS_BLOCK)
+            continue;
+        before = at;
+        struct checks_entry *entry = &checks->entries[checks->copies[at].entry];
+        if (!checks_is_everywhere(checks, entry))
+            checks_fail(checks, "C6", entry->key, entry->header.shard,
+                        "segment %lu of server %u is committed, and version %lx of shard %u in it "
+                        "is not on "
+                        "all replicas",
+                        segment, server->number + 1, entry->header.version, entry->header.shard);
+    }
+}
+
+/* One segment of each server in turn. */
+static void look_at_committed(struct checks *checks)
+{
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        const struct checks_server *server = &checks->servers[i];
+        if (server->segments)
+            look_at_segment(checks, server, checks->rounds / SEGMENT_ROUNDS % server->segments);
+    }
+}
+
+void checks_look(struct checks *checks)
+{
+    look_at_suspects(checks);
+    if (checks->rounds % LOOK_ROUNDS == 0)
+        look_at_key(checks);
+    if (checks->rounds % SEGMENT_ROUNDS == 0)
+        look_at_committed(checks);
+}

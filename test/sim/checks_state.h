@@ -1,0 +1,173 @@
+/* checks_state.h - the inside of the checkers, shared by checks.c (what is looked at after every round), checks_stored.c
+ * (what lies in every PM), checks_commit.c (commit versions), checks_look.c (C2, C3, C6), checks_log.c (what the logs say) and checks_leftovers.c.
+ */
+#ifndef SIM_CHECKS_STATE_H
+#define SIM_CHECKS_STATE_H
+
+#include "common/entry/entry.h"
+#include "test/sim/checks.h"
+#include "test/sim/journal.h"
+
+struct control;
+struct shard_state;
+
+enum {
+    CHECKS_BUCKETS = 1 << 14,
+    CHECKS_KEY_BYTES = 64,
+    CHECKS_SUSPECTS = 16,
+    CHECKS_NONE = 0, /* no entry, no copy: positions begin at 1 */
+};
+
+enum checks_kind {
+    CHECKS_FREE,  /* no copy */
+    CHECKS_PART,  /* bytes are missing yet, or for ever */
+    CHECKS_BLOCK, /* of an entry */
+    CHECKS_OTHER, /* a pad, or commit versions */
+};
+
+/* A block, or a part of one, at a place of a PM. */
+struct checks_copy {
+    enum checks_kind kind;
+    uint32_t entry;
+    uint32_t next; /* of the entry; or in the list of free ones */
+    uint32_t server;
+    uint64_t offset;
+    uint32_t bytes; /* of the whole block; as far as a PART tells */
+    uint32_t have;  /* stored so far */
+    uint16_t block;
+};
+
+/* A put or a delete, by shard and version. It stays when all copies of it have gone (C9). */
+struct checks_entry {
+    struct entry_header header; /* of its first block that was seen */
+    uint32_t key;               /* of the workload; JOURNAL_NO_KEY: unknown */
+    uint64_t key_hash;          /* 0: its first block was not seen yet */
+    bool everywhere;            /* was seen durable on all full replicas */
+    uint64_t stored_ns;         /* when it was first seen */
+    uint32_t first_hash; /* of its blocks' contents, in checks->hashes; a 0 there: not seen yet */
+    uint32_t copies;     /* the first of the list */
+    uint16_t count[SIM_MAX_SERVERS];       /* of its blocks' copies there */
+    uint32_t next_version, next_operation; /* in the buckets */
+    uint32_t next_unsettled;               /* of the shard */
+};
+
+/* What is known of a key of the workload. */
+struct checks_key {
+    char bytes[CHECKS_KEY_BYTES];
+    uint32_t count; /* of these */
+    uint64_t hash;
+    uint16_t slot;
+    uint64_t settled;                /* acknowledged, or shown by a primary: every replica has it */
+    uint64_t shown[SIM_MAX_SERVERS]; /* by the index of that server, in this boot of it */
+    uint64_t newest[SIM_MAX_SERVERS]; /* of those that were stored there */
+    uint32_t next;                    /* in the buckets; 1 + key */
+};
+
+/* What is watched of one server. */
+struct checks_server {
+    struct checks *checks;
+    uint32_t number; /* from 0 */
+    struct sim_pm *pm;
+    uint64_t segment_offset; /* 0: there is no superblock yet */
+    uint64_t segments;
+    uint32_t *copy_at; /* by stride behind segment_offset: the copy that takes it */
+    uint64_t strides;
+    uint64_t incarnation; /* of the process that was last looked at */
+    uint64_t term;        /* that it was last seen to act on */
+};
+
+/* An older entry of the key came to that server behind a newer one: will its index stand it? */
+struct checks_suspect {
+    uint32_t key, server;
+    uint64_t until_round;
+};
+
+struct checks {
+    struct sim_cluster *cluster;
+    struct load *load;
+    struct failure *failure;
+    struct journal *journal;
+    struct checks_counts counts;
+    uint64_t rounds, looks;
+    struct checks_suspect suspects[CHECKS_SUSPECTS]; /* a ring */
+    uint32_t suspect_next;
+
+    struct checks_server servers[SIM_MAX_SERVERS];
+    uint64_t client_terms[SIM_MAX_CLIENTS], cm_term, rival_term;
+
+    struct checks_entry *entries;
+    uint32_t entry_count, entry_room;
+    struct checks_copy *copies;
+    uint32_t copy_count, copy_room, copy_free;
+    uint64_t *hashes;
+    uint32_t hash_count, hash_room;
+    uint32_t by_version[CHECKS_BUCKETS], by_operation[CHECKS_BUCKETS];
+    uint32_t unsettled[UINT16_MAX + 1]; /* by shard: entries that no commit version has covered */
+    uint8_t *marks;                     /* for counting an entry's blocks */
+    uint32_t mark_room;
+
+    struct checks_key *keys;
+    uint32_t key_count;
+    uint32_t by_key[CHECKS_BUCKETS];
+
+    uint64_t registry_version;
+    struct cluster_config *config; /* the last that was stored; NULL: none */
+    struct entry_format format;    /* its */
+    uint64_t *terms;               /* that were stored, rising */
+    uint32_t term_count, term_room;
+};
+
+/* Keeps the failure if it is the first. */
+void checks_fail(struct checks *checks, const char *checker, uint32_t key, uint32_t shard,
+                 const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* An array that grows; the room is doubled. Aborts without memory. */
+void *checks_grow(void *old, uint32_t *room, size_t item_bytes);
+
+/* --- checks_stored.c --- */
+
+void checks_stored_open(struct checks *checks);
+void checks_stored_close(struct checks *checks);
+
+/* A place in one of the tables. */
+uint32_t checks_bucket(uint64_t a, uint64_t b);
+
+/* The entry, or NULL. */
+struct checks_entry *checks_entry(struct checks *checks, uint16_t shard, uint64_t version);
+
+/* Is all of it in the PM of that server (from 0)? Where the durability is PM_FENCE: durable. */
+bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, uint32_t server);
+
+/* On every full replica of its shard. */
+bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
+
+/* On any server. */
+bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry);
+
+/* Is the entry that begins at this place of a PM there from its first to its last block? Its entry, or NULL. */
+struct checks_entry *checks_entry_at(struct checks *checks, uint32_t server, uint64_t offset);
+
+/* --- checks_commit.c --- */
+
+/* An entry was seen for the first time. */
+void checks_commit_note(struct checks *checks, uint32_t number);
+
+/* A worker stored commit versions in its log: the block, whose value has so many bytes. */
+void checks_commit_stored(struct checks *checks, const uint8_t *block, uint32_t value_bytes);
+
+/* --- checks_look.c --- */
+
+void checks_look(struct checks *checks);
+
+/* All of the entry is in the PM of that server. */
+void checks_look_stored(struct checks *checks, const struct checks_entry *entry, uint32_t server);
+
+/* The control role of a server; NULL: it is down. */
+struct control *checks_control(const struct checks *checks, uint32_t server);
+
+/* --- checks_log.c --- */
+
+void checks_log_open(struct checks *checks);
+void checks_log_close(struct checks *checks);
+
+#endif

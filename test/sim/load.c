@@ -1,0 +1,429 @@
+/* Each client has slots, one for an operation that is outstanding, with a buffer for its value. A client posts when
+ * its pause is over and a slot is free; the callback of the SDK records the answer at once, so calls and
+ * answers have the order in which they happened.
+ */
+#include "test/sim/load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/entry/entry.h"
+#include "test/sim/load_state.h"
+#include "test/sim/load_value.h"
+
+enum {
+    TINY_IN = 16, /* one value in so many has less than 8 B */
+    SMALL_ROOM_IN = 16,
+    MOST_FALSE = 6, /* false entries in a value */
+};
+
+#define AGAIN_NS NS_PER_MS /* after ROWAN_EAGAIN */
+
+/* --- making --- */
+
+static void *allocate(size_t count, size_t bytes)
+{
+    void *memory = calloc(count, bytes);
+    ASSERT(memory);
+    return memory;
+}
+
+static void init_client(struct load *load, uint32_t number)
+{
+    const struct load_options *options = &load->options;
+    struct load_client *client = &load->client[number];
+    client->seen = allocate(options->keys, sizeof *client->seen);
+    client->again_key = JOURNAL_NO_KEY;
+    client->due_ns =
+        load->cluster->clock.now_ns + random_below(&load->random, options->mean_pause_ns + 1);
+    snprintf(client->name, sizeof client->name, "client-%u", number + 1);
+    for (uint32_t i = options->depth; i-- > 0;) {
+        uint32_t at = number * options->depth + i;
+        struct load_slot *slot = &load->slots[at];
+        *slot = (struct load_slot){.load = load,
+                                   .next = client->free,
+                                   .buffer = load->buffers + (size_t)at * options->max_value_bytes,
+                                   .client = number};
+        client->free = slot;
+    }
+}
+
+struct load *load_create(struct sim_cluster *cluster, const struct load_options *options,
+                         struct history *history, struct failure *failure)
+{
+    ASSERT(options->keys && options->hot_keys <= options->keys && options->depth);
+    ASSERT(options->max_value_bytes <= ROWAN_MAX_VALUE_BYTES && options->long_in);
+    ASSERT(options->gets + options->puts + options->put_ifs + options->deletes);
+    struct load *load = allocate(1, sizeof *load);
+    load->cluster = cluster;
+    load->options = *options;
+    load->history = history;
+    load->failure = failure;
+    random_init(&load->random, options->seed);
+    load->clients = cluster->options.clients;
+    load->highest = allocate(options->keys, sizeof *load->highest);
+    size_t slots = (size_t)load->clients * options->depth;
+    load->slots = allocate(slots, sizeof *load->slots);
+    load->buffers = allocate(slots, options->max_value_bytes + 1);
+    for (uint32_t i = 0; i < load->clients; i++)
+        init_client(load, i);
+    return load;
+}
+
+void load_destroy(struct load *load)
+{
+    if (!load)
+        return;
+    for (uint32_t i = 0; i < load->clients; i++)
+        free(load->client[i].seen);
+    free(load->buffers);
+    free(load->slots);
+    free(load->highest);
+    free(load);
+}
+
+void load_on_acknowledged(struct load *load, load_acknowledged *acknowledged, void *context)
+{
+    load->acknowledged = acknowledged;
+    load->acknowledged_context = context;
+}
+
+/* --- keys --- */
+
+/* Of 1 to 64 B; one in 8 shares its slot with others by a tag. */
+uint32_t load_key(const struct load *load, uint32_t key, char *out)
+{
+    ASSERT(key < load->options.keys);
+    char text[LOAD_KEY_BYTES];
+    bool tagged = key % 8 == 7;
+    int bytes = snprintf(text, sizeof text, tagged ? "{t}%u" : "%u", key);
+    uint32_t wanted = key < 10 && !tagged ? 1
+                      : key % 10 == 3     ? LOAD_KEY_BYTES
+                                          : (uint32_t)bytes + key * 7 % 40;
+    memset(out, '.', wanted);
+    memcpy(out, text, (size_t)bytes);
+    return wanted;
+}
+
+uint32_t load_keys(const struct load *load)
+{
+    return load->options.keys;
+}
+
+static uint32_t draw_key(struct load *load)
+{
+    const struct load_options *options = &load->options;
+    bool hot = options->hot_keys && random_below(&load->random, 2);
+    return (uint32_t)random_below(&load->random, hot ? options->hot_keys : options->keys);
+}
+
+const struct shard *load_shard(const struct load *load, uint32_t client, uint32_t key)
+{
+    const struct cluster_config *config = session_config(load->cluster->clients[client].session);
+    char bytes[LOAD_KEY_BYTES];
+    uint32_t count = load_key(load, key, bytes);
+    return config ? cluster_shard_of_slot(config, slot_of_key(bytes, count)) : NULL;
+}
+
+/* --- values --- */
+
+/* Lengths around the end of a block are worth more than others. */
+static uint32_t draw_long_bytes(struct load *load, uint32_t block_limit, uint32_t key_bytes)
+{
+    uint32_t most = load->options.max_value_bytes;
+    uint32_t capacity = block_limit - ENTRY_HEADER_BYTES;
+    uint32_t blocks = (most + key_bytes) / capacity;
+    if (blocks && random_below(&load->random, 4) == 0) {
+        uint64_t payload = (1 + random_below(&load->random, blocks)) * capacity - 1 +
+                           random_below(&load->random, 3);
+        return payload > key_bytes ? load_at_most(payload - key_bytes, most) : 0;
+    }
+    return (uint32_t)random_below(&load->random, (uint64_t)most + 1);
+}
+
+static uint32_t draw_value_bytes(struct load *load, uint32_t block_limit, uint32_t key_bytes,
+                                 bool forged)
+{
+    const struct load_options *options = &load->options;
+    uint64_t bytes;
+    if (random_below(&load->random, options->long_in) == 0)
+        return draw_long_bytes(load, block_limit, key_bytes);
+    if (forged)
+        bytes = LOAD_FALSE_VALUE_BYTES + random_below(&load->random, 1024);
+    else if (random_below(&load->random, TINY_IN) == 0)
+        bytes = random_below(&load->random, 8);
+    else
+        bytes = 8 + random_below(&load->random, LOAD_SHORT_BYTES - 7);
+    return load_at_most(bytes, options->max_value_bytes);
+}
+
+/* Another key, in the same shard if a few draws find one, with a version that would hide the present one. */
+static void draw_false_entry(struct load *load, const struct load_slot *slot,
+                             struct load_false_entry *entry)
+{
+    const struct shard *own = load_shard(load, slot->client, slot->key), *shard = own;
+    uint32_t key = slot->key;
+    for (uint32_t i = 0; i < 8 && (key == slot->key || shard->id != own->id); i++) {
+        key = draw_key(load);
+        shard = load_shard(load, slot->client, key);
+    }
+    uint64_t version = load->highest[key];
+    if (version_epoch(version) < shard->epoch)
+        version = version_make(shard->epoch, version_counter(load->highest[slot->key]));
+    version += 1 + random_below(&load->random, 64);
+    if (random_below(&load->random, 4) == 0)
+        version = version_make(shard->epoch + 1, 1 + random_below(&load->random, 64));
+    *entry = (struct load_false_entry){
+        .type = random_below(&load->random, 4) ? ENTRY_PUT : ENTRY_DELETE,
+        .shard = shard->id,
+        .version = version,
+        .seed = random_below(&load->random, 4) ? 0 : (uint32_t)random_u64(&load->random)};
+    entry->key_bytes = (uint16_t)load_key(load, key, entry->key);
+}
+
+static void forge(struct load *load, const struct load_slot *slot, uint32_t block_limit,
+                  uint32_t key_bytes)
+{
+    uint32_t shift = random_below(&load->random, 4) ? 0 : (uint32_t)random_below(&load->random, 64);
+    uint64_t count = 1 + random_below(&load->random, MOST_FALSE);
+    struct load_false_entry entry;
+    for (uint32_t at = 8; at && count > 0; count--) {
+        draw_false_entry(load, slot, &entry);
+        at = load_value_forge(&entry, block_limit, key_bytes, shift, slot->buffer,
+                              slot->value_bytes, at);
+    }
+}
+
+static void make_value(struct load *load, struct load_slot *slot, uint32_t key_bytes)
+{
+    uint32_t forged_in = load->options.forged_in;
+    bool forged = forged_in && random_below(&load->random, forged_in) == 0;
+    uint32_t block_limit =
+        session_config(load->cluster->clients[slot->client].session)->block_limit;
+    slot->value_bytes = draw_value_bytes(load, block_limit, key_bytes, forged);
+    load_value_make(&load->random, ++load->numbers, slot->buffer, slot->value_bytes);
+    if (forged)
+        forge(load, slot, block_limit, key_bytes);
+}
+
+/* --- calls --- */
+
+static enum history_kind draw_kind(struct load *load)
+{
+    const struct load_options *options = &load->options;
+    uint64_t draw = random_below(&load->random, (uint64_t)options->gets + options->puts +
+                                                    options->put_ifs + options->deletes);
+    if (draw < options->gets)
+        return HISTORY_GET;
+    draw -= options->gets;
+    if (draw < options->puts)
+        return HISTORY_PUT;
+    return draw - options->puts < options->put_ifs ? HISTORY_PUT_IF : HISTORY_DELETE;
+}
+
+/* What the client saw last, mostly; or that there is nothing; or what was never there, or not there for long. */
+static uint64_t draw_expected(struct load *load, const struct load_slot *slot)
+{
+    uint64_t seen = load->client[slot->client].seen[slot->key];
+    switch (random_below(&load->random, 8)) {
+    case 0:
+        return 0;
+    case 1:
+        return seen ? seen - 1 + 2 * random_below(&load->random, 2)
+                    : 1 + random_below(&load->random, 1000);
+    case 2:
+        return load->highest[slot->key];
+    default:
+        return seen;
+    }
+}
+
+static void tell_call(const struct load_slot *slot)
+{
+    struct load *load = slot->load;
+    struct journal *journal = load->cluster->options.journal;
+    if (!journal)
+        return;
+    const struct shard *shard = load_shard(load, slot->client, slot->key);
+    struct journal_event event = {
+        .kind = JOURNAL_CALL, .key = slot->key, .shard = shard ? shard->id : JOURNAL_NO_SHARD};
+    memcpy(event.node, load->client[slot->client].name, sizeof event.node);
+    switch (slot->kind) {
+    case HISTORY_GET:
+        snprintf(event.text, sizeof event.text, "%zu: get", slot->number);
+        break;
+    case HISTORY_PUT:
+        snprintf(event.text, sizeof event.text, "%zu: put %u B", slot->number, slot->value_bytes);
+        break;
+    case HISTORY_PUT_IF:
+        snprintf(event.text, sizeof event.text, "%zu: put %u B if %u:%lu", slot->number,
+                 slot->value_bytes, version_epoch(slot->expected), version_counter(slot->expected));
+        break;
+    case HISTORY_DELETE:
+        snprintf(event.text, sizeof event.text, "%zu: delete", slot->number);
+        break;
+    }
+    journal_add(journal, &event);
+}
+
+/* The call is posted, or refused for now. */
+static bool post(struct load *load, struct load_slot *slot)
+{
+    static const enum message_type TYPES[] = {MESSAGE_GET, MESSAGE_PUT, MESSAGE_PUT_IF,
+                                              MESSAGE_DELETE};
+    char key[LOAD_KEY_BYTES];
+    struct session_request request = {.type = TYPES[slot->kind],
+                                      .key = key,
+                                      .key_bytes = load_key(load, slot->key, key),
+                                      .callback = load_on_completion,
+                                      .context = slot};
+    struct history_op op = {.kind = slot->kind,
+                            .client = slot->client,
+                            .key = slot->key,
+                            .called_ns = load->cluster->clock.now_ns};
+    if (slot->kind == HISTORY_GET) {
+        memset(slot->buffer, LOAD_POISON,
+               load_at_most(LOAD_SHORT_BYTES, load->options.max_value_bytes));
+        request.room = slot->buffer;
+        request.room_bytes = slot->room_bytes;
+    } else if (slot->kind != HISTORY_DELETE) {
+        make_value(load, slot, (uint32_t)request.key_bytes);
+        request.value = slot->buffer;
+        request.value_bytes = slot->value_bytes;
+        request.expected = op.expected = slot->expected;
+        op.value = load_value_hash(slot->buffer, slot->value_bytes);
+    }
+    int error = session_post(load->cluster->clients[slot->client].session, &request);
+    if (error) {
+        ASSERT(error == ROWAN_EAGAIN);
+        return false;
+    }
+    slot->number = history_call(load->history, &op);
+    load->posted++;
+    tell_call(slot);
+    return true;
+}
+
+/* An operation of the client with what `slot` says. False: its session takes none now. */
+static bool post_in(struct load_client *client, struct load_slot *slot)
+{
+    client->free = slot->next;
+    client->outstanding++;
+    if (post(slot->load, slot))
+        return true;
+    load_give_slot(slot);
+    return false;
+}
+
+static bool post_get(struct load *load, struct load_client *client, uint32_t key, bool last_read)
+{
+    struct load_slot *slot = client->free;
+    slot->kind = HISTORY_GET;
+    slot->key = key;
+    slot->room_bytes = load->options.max_value_bytes;
+    slot->last_read = last_read;
+    return post_in(client, slot);
+}
+
+static bool post_random(struct load *load, struct load_client *client)
+{
+    if (client->again_key != JOURNAL_NO_KEY) {
+        uint32_t key = client->again_key;
+        client->again_key = JOURNAL_NO_KEY;
+        return post_get(load, client, key, false);
+    }
+    struct load_slot *slot = client->free;
+    slot->key = draw_key(load);
+    slot->kind = draw_kind(load);
+    slot->last_read = false;
+    slot->expected = slot->kind == HISTORY_PUT_IF ? draw_expected(load, slot) : 0;
+    slot->room_bytes = load->options.max_value_bytes;
+    if (slot->kind == HISTORY_GET && random_below(&load->random, SMALL_ROOM_IN) == 0)
+        slot->room_bytes = load_at_most(random_below(&load->random, LOAD_SHORT_BYTES),
+                                        load->options.max_value_bytes);
+    return post_in(client, slot);
+}
+
+/* --- steps --- */
+
+/* Roughly exponential, of the mean that the options say: minus the logarithm of a random number, which is
+ * taken as linear between two powers of 2. */
+static uint64_t draw_pause_ns(struct load *load)
+{
+    uint64_t word = random_u64(&load->random) | 1;
+    unsigned zeros = (unsigned)__builtin_clzll(word);
+    uint64_t mantissa = word << zeros << 1 >> 48; /* of 2^16 */
+    uint64_t log = ((uint64_t)(zeros + 1) << 16) - mantissa;
+    return (load->options.mean_pause_ns * 2 / 3 * log) >> 16;
+}
+
+static bool may_post(const struct load *load, uint32_t number)
+{
+    return load->client[number].free && !load->cluster->clients[number].process.stopped &&
+           session_ready(load->cluster->clients[number].session);
+}
+
+static void step_client(struct load *load, uint32_t number)
+{
+    struct load_client *client = &load->client[number];
+    uint64_t now_ns = load->cluster->clock.now_ns;
+    while ((load->reads || !load_is_over(load)) && client->due_ns <= now_ns &&
+           may_post(load, number)) {
+        bool reads = load->reads > 0;
+        bool posted = reads ? post_get(load, client, load->options.keys - load->reads, true)
+                            : post_random(load, client);
+        load->reads -= reads && posted;
+        client->due_ns = !posted ? now_ns + AGAIN_NS
+                         : reads ? now_ns
+                                 : now_ns + draw_pause_ns(load);
+    }
+}
+
+void load_step(struct load *load)
+{
+    for (uint32_t i = 0; i < load->clients; i++)
+        step_client(load, i);
+}
+
+uint64_t load_next_ns(const struct load *load)
+{
+    uint64_t next_ns = WAKE_NEVER;
+    for (uint32_t i = 0; i < load->clients; i++) {
+        uint64_t due_ns = load->client[i].due_ns;
+        if ((load->reads || !load_is_over(load)) && may_post(load, i) && due_ns < next_ns)
+            next_ns = due_ns;
+    }
+    return next_ns;
+}
+
+void load_stop(struct load *load)
+{
+    load->stopped = true;
+}
+
+bool load_is_over(const struct load *load)
+{
+    return load->stopped || load->posted >= load->options.operations;
+}
+
+uint32_t load_outstanding(const struct load *load)
+{
+    uint32_t outstanding = load->reads;
+    for (uint32_t i = 0; i < load->clients; i++)
+        outstanding += load->client[i].outstanding;
+    return outstanding;
+}
+
+uint64_t load_posted(const struct load *load)
+{
+    return load->posted;
+}
+
+void load_read_all(struct load *load)
+{
+    load->reads = load->options.keys;
+    for (uint32_t i = 0; i < load->clients; i++)
+        load->client[i].due_ns = load->cluster->clock.now_ns;
+}

@@ -1,0 +1,137 @@
+/* Mutants side by side, the seeds of each one after the other. A catch is compared with the same seed without the
+ * mutant, which is run once for all mutants. */
+#include "test/sim/mutants.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+
+enum { WHY_SHOWN = 90 };
+
+struct row {
+    uint64_t next; /* seed */
+    bool running, caught;
+    uint64_t reached; /* times its place was */
+    struct failure failure;
+};
+
+struct mutants {
+    const struct seeds_options *options;
+    struct row rows[MUTANT_COUNT + 1];               /* the last: no mutant, for `plain` */
+    enum { UNKNOWN, WANTED, CLEAN, FAILED } * plain; /* of each seed without a mutant */
+    bool comparing;                                  /* only seeds that are WANTED are run */
+};
+
+/* A row whose catch is not yet known to be one waits for its seed. */
+static bool next_mutant(struct mutants *mutants, struct job *out)
+{
+    for (unsigned i = 0; i < MUTANT_COUNT; i++) {
+        struct row *row = &mutants->rows[i];
+        if (row->running || row->caught || row->next > mutants->options->to)
+            continue;
+        row->running = true;
+        *out = (struct job){.seed = row->next, .mutant = (enum mutant)i};
+        return true;
+    }
+    return false;
+}
+
+static bool next(void *context, struct job *out)
+{
+    struct mutants *mutants = context;
+    const struct seeds_options *options = mutants->options;
+    if (!mutants->comparing)
+        return next_mutant(mutants, out);
+    for (uint64_t seed = options->from; seed <= options->to; seed++) {
+        if (mutants->plain[seed - options->from] == WANTED) {
+            mutants->plain[seed - options->from] = UNKNOWN;
+            *out = (struct job){.seed = seed, .mutant = MUTANT_COUNT};
+            return true;
+        }
+    }
+    return false;
+}
+
+static void done(void *context, const struct job_result *result)
+{
+    struct mutants *mutants = context;
+    uint64_t at = result->job.seed - mutants->options->from;
+    bool failed = result->run.failure.kind != FAILURE_NONE;
+    if (result->job.mutant == MUTANT_COUNT) {
+        mutants->plain[at] = failed ? FAILED : CLEAN;
+        return;
+    }
+    struct row *row = &mutants->rows[result->job.mutant];
+    row->running = false;
+    row->reached += result->run.counts.mutant;
+    if (failed && mutants->plain[at] != FAILED) {
+        row->caught = true;
+        row->failure = result->run.failure;
+        if (mutants->plain[at] == UNKNOWN)
+            mutants->plain[at] = WANTED;
+    } else {
+        row->next++;
+    }
+}
+
+/* Rows that were caught by a seed that fails anyway go on. True if there are any. */
+static bool reopen(struct mutants *mutants)
+{
+    bool any = false;
+    for (unsigned i = 0; i < MUTANT_COUNT; i++) {
+        struct row *row = &mutants->rows[i];
+        if (!row->caught || mutants->plain[row->next - mutants->options->from] != FAILED)
+            continue;
+        row->caught = false;
+        row->next++;
+        any = true;
+    }
+    return any;
+}
+
+static int print_table(const struct mutants *mutants)
+{
+    const uint64_t from = mutants->options->from;
+    unsigned caught = 0;
+    printf("%-18s %6s  %-22s %s\n", "mutant", "seeds", "caught by", "what");
+    for (unsigned i = 0; i < MUTANT_COUNT; i++) {
+        const struct row *row = &mutants->rows[i];
+        const char *name = sim_mutant_name((enum mutant)i);
+        if (row->caught)
+            printf("%-18s %6" PRIu64 "  %-22s %.*s\n", name, row->next - from + 1,
+                   row->failure.checker, WHY_SHOWN, row->failure.why);
+        else
+            printf("%-18s %6s  %-22s its place was reached %" PRIu64 " times\n", name, "-",
+                   "NOT CAUGHT", row->reached);
+        caught += row->caught;
+    }
+    printf("%u of %u mutants caught by seeds from %" PRIu64 " to %" PRIu64 "\n", caught,
+           (unsigned)MUTANT_COUNT, from, mutants->options->to);
+    return caught == MUTANT_COUNT ? 0 : 1;
+}
+
+int mutants_run(const struct seeds_options *options)
+{
+    struct mutants mutants = {.options = options};
+    struct jobs_options jobs = options->jobs;
+    int error;
+    jobs.next = next;
+    jobs.done = done;
+    jobs.context = &mutants;
+    mutants.plain = calloc(options->to - options->from + 1, sizeof *mutants.plain);
+    ASSERT(mutants.plain);
+    for (unsigned i = 0; i < MUTANT_COUNT; i++)
+        mutants.rows[i].next = options->from;
+    do {
+        mutants.comparing = false;
+        error = jobs_run(&jobs);
+        mutants.comparing = true;
+        error = error ? error : jobs_run(&jobs);
+    } while (!error && reopen(&mutants));
+    int code = error ? -error : print_table(&mutants);
+    free(mutants.plain);
+    return code;
+}

@@ -1,0 +1,385 @@
+/* Faults, one after another: each is drawn by its weight, begins, and if it lasts is one of the `spells` until its
+ * time is over.
+ *
+ * Ends and starts of servers are a schedule of their own, because there is no failover yet:
+ *  N1 When a server has ended, all others end too, sooner or later, before any is started again.
+ *  N2 Only the host of a server that has ended loses its power, and only where every acknowledged write is behind a
+ *     fence.
+ *
+ *   (all run) --kill one--> some are down: the others have their kill_ns --> all are down: each has its start_ns
+ *        \------------------------------kill all------------------------------/
+ *
+ * Starts are the best moments for a further end, so some come then (`hasty`). And most ends and cuts wait a little for
+ * their moment (`aim`): a fence that is not done, blocks that are on their way.
+ */
+#include "test/sim/nemesis.h"
+
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "test/sim/nemesis_state.h"
+
+enum {
+    DRAWS = 8,     /* of a fault, until one can begin */
+    MAX_HASTY = 2, /* in a row */
+};
+
+#define AIM_NS   (50 * NS_PER_MS)
+#define HASTY_NS (30 * NS_PER_MS)
+#define JITTER_NS                                                                                  \
+    (100 * NS_PER_MS) /* between servers that are started, or killed, one after another */
+
+static const char *const NAMES[NEMESIS_FAULTS] = {
+    [NEMESIS_CUT] = "cut",
+    [NEMESIS_PART_ONE_WAY] = "part-one-way",
+    [NEMESIS_PART_BOTH_WAYS] = "part-both-ways",
+    [NEMESIS_STALL] = "stall",
+    [NEMESIS_STOP] = "stop",
+    [NEMESIS_SLOW] = "slow",
+    [NEMESIS_DRY] = "dry",
+    [NEMESIS_KILL_ALL] = "kill-all",
+    [NEMESIS_KILL_ONE] = "kill-one",
+    [NEMESIS_KILL_CM] = "kill-cm",
+    [NEMESIS_COORD_PART] = "coord-part",
+    [NEMESIS_COORD_EXPIRE] = "coord-expire",
+    [NEMESIS_COORD_LOSES] = "coord-loses",
+    [NEMESIS_RIVAL] = "rival",
+};
+
+const char *nemesis_name(enum nemesis_fault fault)
+{
+    return NAMES[fault];
+}
+
+/* --- ends and starts --- */
+
+static bool any_up(const struct nemesis *nemesis)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
+        any |= nemesis_is_up(nemesis, i);
+    return any;
+}
+
+static bool power_may_fail(const struct nemesis *nemesis)
+{
+    return nemesis->options.power_loss_in > 0 &&
+           nemesis->cluster->options.durability == PM_FENCE; /* N2 */
+}
+
+/* `power`: of its host too. */
+static void kill_server(struct nemesis *nemesis, uint32_t index, bool power)
+{
+    bool up = nemesis_is_up(nemesis, index);
+    nemesis_end_of(nemesis, index);
+    struct sim_pm_loss loss =
+        sim_cluster_kill_server(nemesis->cluster, index + 1, power ? &nemesis->random : NULL);
+    nemesis->kill_ns[index] = nemesis->start_ns[index] = WAKE_NEVER;
+    nemesis->counts.crashes += up;
+    nemesis->counts.power_losses += power;
+    nemesis->counts.lost_fences += loss.fences;
+    nemesis->counts.lost_words += loss.old;
+}
+
+static void kill_cm(struct nemesis *nemesis)
+{
+    nemesis_end_of(nemesis, nemesis_cm(nemesis));
+    sim_cluster_kill_cm(nemesis->cluster);
+    nemesis->counts.crashes++;
+    nemesis->start_cm_ns = nemesis_now(nemesis) + nemesis_draw_length(nemesis) / 2;
+}
+
+static void kill_all(struct nemesis *nemesis)
+{
+    bool may = power_may_fail(nemesis);
+    bool together = may && nemesis_one_in(nemesis, 1 + nemesis->options.power_loss_in);
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
+        kill_server(nemesis, i,
+                    together || (may && nemesis_one_in(nemesis, nemesis->options.power_loss_in)));
+    if (nemesis->cluster->cm && nemesis_one_in(nemesis, 2))
+        kill_cm(nemesis);
+}
+
+/* N1: the others follow, at one moment or one by one. */
+static void kill_one(struct nemesis *nemesis, uint32_t index)
+{
+    uint64_t follow_ns = nemesis_now(nemesis) + nemesis_draw_length(nemesis);
+    uint64_t apart_ns = nemesis_one_in(nemesis, 2) ? 0 : JITTER_NS;
+    kill_server(nemesis, index,
+                power_may_fail(nemesis) && nemesis_one_in(nemesis, nemesis->options.power_loss_in));
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        if (i == index)
+            continue;
+        uint64_t at_ns = follow_ns + nemesis_below(nemesis, apart_ns + 1);
+        if (at_ns < nemesis->kill_ns[i])
+            nemesis->kill_ns[i] = at_ns;
+        nemesis->start_ns[i] = WAKE_NEVER; /* the last start was not over yet */
+    }
+}
+
+/* All are down: when each starts. */
+static void plan_starts(struct nemesis *nemesis)
+{
+    uint64_t first_ns = nemesis_now(nemesis) + nemesis_draw_length(nemesis) / 2;
+    uint64_t apart_ns = nemesis_one_in(nemesis, 2) ? 0 : JITTER_NS;
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        nemesis->kill_ns[i] = WAKE_NEVER;
+        nemesis->start_ns[i] = first_ns + nemesis_below(nemesis, apart_ns + 1);
+    }
+    if (nemesis->hasty < MAX_HASTY && nemesis_one_in(nemesis, 3)) {
+        nemesis->hasty++;
+        nemesis->next_is_hasty = true;
+        nemesis->next_ns = first_ns + nemesis_below(nemesis, HASTY_NS + apart_ns);
+    }
+}
+
+/* Its host may have lost power while it was down. */
+static void start_server(struct nemesis *nemesis, uint32_t index)
+{
+    nemesis->start_ns[index] = WAKE_NEVER;
+    if (power_may_fail(nemesis) &&
+        nemesis_one_in(nemesis, 8 * (uint64_t)nemesis->options.power_loss_in))
+        kill_server(nemesis, index, true);
+    sim_cluster_start_server(nemesis->cluster, index + 1);
+}
+
+static bool starts_are_planned(const struct nemesis *nemesis)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
+        any |= nemesis->start_ns[i] != WAKE_NEVER;
+    return any;
+}
+
+static void end_and_start(struct nemesis *nemesis)
+{
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        if (nemesis->kill_ns[i] <= nemesis_now(nemesis))
+            kill_server(nemesis, i,
+                        power_may_fail(nemesis) &&
+                            nemesis_one_in(nemesis, nemesis->options.power_loss_in));
+    }
+    if (!any_up(nemesis) && !starts_are_planned(nemesis))
+        plan_starts(nemesis);
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        if (nemesis->start_ns[i] <= nemesis_now(nemesis))
+            start_server(nemesis, i);
+    }
+    if (nemesis->start_cm_ns <= nemesis_now(nemesis)) {
+        nemesis->start_cm_ns = WAKE_NEVER;
+        sim_cluster_start_cm(nemesis->cluster);
+    }
+}
+
+static bool begin_kill(struct nemesis *nemesis, enum nemesis_fault fault, uint32_t index)
+{
+    if (fault == NEMESIS_KILL_CM) {
+        if (!nemesis->cluster->cm)
+            return false;
+        kill_cm(nemesis);
+        return true;
+    }
+    if (!nemesis_is_up(nemesis, index))
+        return false;
+    if (fault == NEMESIS_KILL_ALL)
+        kill_all(nemesis);
+    else
+        kill_one(nemesis, index);
+    return true;
+}
+
+static bool kills(uint32_t fault)
+{
+    return fault >= NEMESIS_KILL_ALL && fault <= NEMESIS_KILL_CM;
+}
+
+/* Whom an aimed fault meets, and is this its moment? */
+static bool is_moment(struct nemesis *nemesis)
+{
+    struct sim_cluster *cluster = nemesis->cluster;
+    if (nemesis->aim == NEMESIS_CUT)
+        return sim_network_sends(cluster->network,
+                                 cluster->servers[nemesis->aim_from].process.address,
+                                 cluster->servers[nemesis->aim_at].process.address);
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        uint32_t index = (nemesis->aim_from + i) % nemesis_servers(nemesis);
+        if (!nemesis_is_up(nemesis, index) ||
+            sim_pm_next_ns(cluster->servers[index].pm) == WAKE_NEVER)
+            continue;
+        nemesis->aim_at = index;
+        return true;
+    }
+    return false;
+}
+
+static void take_aim(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    uint32_t servers = nemesis_servers(nemesis);
+    nemesis->aim = fault;
+    nemesis->aim_end_ns = nemesis_now(nemesis) + AIM_NS;
+    nemesis->aim_from = nemesis_draw_server(nemesis);
+    nemesis->aim_at = (nemesis->aim_from + 1) % servers;
+    if (servers > 2)
+        nemesis->aim_at =
+            (nemesis->aim_from + 1 + (uint32_t)nemesis_below(nemesis, servers - 1)) % servers;
+}
+
+static void count(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    nemesis->counts.injected[fault]++;
+    nemesis->counts.faults++;
+}
+
+/* Not always at the first such moment. False: it waits on. */
+static bool strike(struct nemesis *nemesis)
+{
+    if (nemesis_now(nemesis) < nemesis->aim_end_ns &&
+        !(is_moment(nemesis) && nemesis_one_in(nemesis, 3)))
+        return false;
+    enum nemesis_fault fault = nemesis->aim;
+    bool begun = true;
+    nemesis->aim = NEMESIS_FAULTS;
+    if (fault == NEMESIS_CUT)
+        nemesis_cut(nemesis, nemesis->aim_from, nemesis->aim_at);
+    else
+        begun = begin_kill(nemesis, fault, nemesis->aim_at);
+    if (begun)
+        count(nemesis, fault);
+    return true;
+}
+
+/* False: not now. */
+static bool begin(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    bool aims = fault == NEMESIS_CUT || fault == NEMESIS_KILL_ALL || fault == NEMESIS_KILL_ONE;
+    if (aims && nemesis_servers(nemesis) > 1 && !nemesis_one_in(nemesis, 4)) {
+        take_aim(nemesis, fault);
+        return true;
+    }
+    bool begun = kills(fault) ? begin_kill(nemesis, fault, nemesis_draw_server(nemesis))
+                              : nemesis_begin(nemesis, fault);
+    if (begun)
+        count(nemesis, fault);
+    return begun;
+}
+
+/* --- the schedule --- */
+
+/* NEMESIS_FAULTS: none. */
+static enum nemesis_fault draw_fault(struct nemesis *nemesis, bool hasty)
+{
+    uint64_t sum = 0;
+    uint32_t weights[NEMESIS_FAULTS];
+    for (uint32_t i = 0; i < NEMESIS_FAULTS; i++) {
+        weights[i] = hasty && !kills(i) ? 0 : nemesis->options.weights[i];
+        sum += weights[i];
+    }
+    if (sum == 0)
+        return NEMESIS_FAULTS;
+    uint64_t draw = nemesis_below(nemesis, sum);
+    uint32_t fault = 0;
+    while (draw >= weights[fault])
+        draw -= weights[fault++];
+    return (enum nemesis_fault)fault;
+}
+
+static void begin_next(struct nemesis *nemesis)
+{
+    bool hasty = nemesis->next_is_hasty;
+    if (nemesis->aim != NEMESIS_FAULTS) {
+        nemesis->next_ns = nemesis->aim_end_ns;
+        return;
+    }
+    nemesis->next_is_hasty = false;
+    if (!hasty)
+        nemesis->hasty = 0;
+    /* Now and then several come at once. */
+    uint64_t pause_ns = nemesis->options.mean_pause_ns >> (nemesis_one_in(nemesis, 4) ? 5 : 0);
+    nemesis->next_ns = nemesis_now(nemesis) + 1 + nemesis_below(nemesis, 2 * pause_ns + 1);
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        enum nemesis_fault fault = draw_fault(nemesis, hasty);
+        if (fault != NEMESIS_FAULTS && begin(nemesis, fault))
+            return;
+    }
+}
+
+static void find_due(struct nemesis *nemesis)
+{
+    uint64_t due_ns = nemesis->next_ns;
+    if (nemesis->aim != NEMESIS_FAULTS && nemesis->aim_end_ns < due_ns)
+        due_ns = nemesis->aim_end_ns;
+    for (uint32_t i = 0; i < nemesis->spell_count; i++)
+        due_ns = nemesis->spells[i].end_ns < due_ns ? nemesis->spells[i].end_ns : due_ns;
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        due_ns = nemesis->kill_ns[i] < due_ns ? nemesis->kill_ns[i] : due_ns;
+        due_ns = nemesis->start_ns[i] < due_ns ? nemesis->start_ns[i] : due_ns;
+    }
+    nemesis->due_ns = nemesis->start_cm_ns < due_ns ? nemesis->start_cm_ns : due_ns;
+}
+
+void nemesis_step(struct nemesis *nemesis)
+{
+    bool struck = nemesis->aim != NEMESIS_FAULTS && strike(nemesis);
+    if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
+        return;
+    nemesis_end(nemesis, nemesis_now(nemesis));
+    if (nemesis->next_ns <= nemesis_now(nemesis))
+        begin_next(nemesis);
+    end_and_start(nemesis);
+    find_due(nemesis);
+}
+
+uint64_t nemesis_next_ns(const struct nemesis *nemesis)
+{
+    return nemesis->due_ns;
+}
+
+void nemesis_heal(struct nemesis *nemesis)
+{
+    struct sim_cluster *cluster = nemesis->cluster;
+    nemesis_end(nemesis, WAKE_NEVER);
+    sim_network_heal(cluster->network);
+    bool fall = false;
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
+        fall |= nemesis->kill_ns[i] != WAKE_NEVER;
+    for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
+        if (fall)
+            kill_server(nemesis, i, false); /* N1 */
+        nemesis->kill_ns[i] = nemesis->start_ns[i] = WAKE_NEVER;
+        if (!nemesis_is_up(nemesis, i))
+            sim_cluster_start_server(cluster, i + 1);
+    }
+    if (!cluster->cm)
+        sim_cluster_start_cm(cluster);
+    nemesis->next_ns = nemesis->start_cm_ns = nemesis->due_ns = WAKE_NEVER;
+    nemesis->next_is_hasty = false;
+    nemesis->aim = NEMESIS_FAULTS;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, "", "no further faults");
+}
+
+struct nemesis_counts nemesis_counts(const struct nemesis *nemesis)
+{
+    return nemesis->counts;
+}
+
+struct nemesis *nemesis_create(struct sim_cluster *cluster, const struct nemesis_options *options)
+{
+    struct nemesis *nemesis = calloc(1, sizeof *nemesis);
+    ASSERT(nemesis && options->mean_pause_ns > 0);
+    nemesis->cluster = cluster;
+    nemesis->options = *options;
+    random_init(&nemesis->random, options->seed);
+    for (uint32_t i = 0; i < SIM_MAX_SERVERS; i++)
+        nemesis->kill_ns[i] = nemesis->start_ns[i] = WAKE_NEVER;
+    nemesis->start_cm_ns = WAKE_NEVER;
+    nemesis->aim = NEMESIS_FAULTS;
+    nemesis->next_ns =
+        nemesis_now(nemesis) + 1 + nemesis_below(nemesis, 2 * options->mean_pause_ns);
+    find_due(nemesis);
+    return nemesis;
+}
+
+void nemesis_destroy(struct nemesis *nemesis)
+{
+    free(nemesis);
+}

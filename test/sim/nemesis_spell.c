@@ -1,0 +1,349 @@
+/* Faults of connections, of processes that live on, and of the coordination service: how each begins and ends. One
+ * that lasts is a `spell`. Spells may overlap; a direction between two processes is open again when the last that
+ * blocks it is over.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "test/sim/nemesis_state.h"
+
+#define SLOW_NS    (10 * NS_PER_MS) /* a slow process has its turn at least so often */
+#define DRY_MIN_NS (5 * NS_PER_MS)
+
+/* --- drawing --- */
+
+uint64_t nemesis_draw_length(struct nemesis *nemesis)
+{
+    uint64_t most = nemesis->options.max_length_ns >> (2 * nemesis_below(nemesis, 3));
+    return 1 + nemesis_below(nemesis, most + 1);
+}
+
+bool nemesis_is_up(const struct nemesis *nemesis, uint32_t process)
+{
+    if (process == nemesis_cm(nemesis))
+        return nemesis->cluster->cm != NULL;
+    return process >= nemesis_servers(nemesis) || nemesis->cluster->servers[process].server;
+}
+
+static uint32_t draw_client(struct nemesis *nemesis)
+{
+    return nemesis_servers(nemesis) +
+           (uint32_t)nemesis_below(nemesis, nemesis->cluster->options.clients);
+}
+
+/* Servers more often than others. */
+static uint32_t draw_process(struct nemesis *nemesis)
+{
+    uint64_t draw = nemesis_below(nemesis, 8);
+    return draw < 5   ? nemesis_draw_server(nemesis)
+           : draw < 7 ? draw_client(nemesis)
+                      : nemesis_cm(nemesis);
+}
+
+static void draw_pair(struct nemesis *nemesis, uint32_t *a, uint32_t *b)
+{
+    *a = nemesis_draw_server(nemesis);
+    do {
+        *b = draw_process(nemesis);
+    } while (*b == *a);
+}
+
+static const char *name_of(const struct nemesis *nemesis, uint32_t process)
+{
+    return sim_cluster_process(nemesis->cluster, process)->name;
+}
+
+/* --- spells --- */
+
+static struct spell *spell_begin(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    ASSERT(nemesis->spell_count < MAX_SPELLS);
+    struct spell *spell = &nemesis->spells[nemesis->spell_count++];
+    *spell = (struct spell){.fault = fault,
+                            .end_ns = nemesis_now(nemesis) + nemesis_draw_length(nemesis)};
+    return spell;
+}
+
+static bool has_spell(const struct nemesis *nemesis, enum nemesis_fault fault, uint32_t process)
+{
+    for (uint32_t i = 0; i < nemesis->spell_count; i++) {
+        if (nemesis->spells[i].fault == fault && nemesis->spells[i].process == process)
+            return true;
+    }
+    return false;
+}
+
+static uint64_t milliseconds(const struct nemesis *nemesis, const struct spell *spell)
+{
+    return (spell->end_ns - nemesis_now(nemesis)) / NS_PER_MS;
+}
+
+/* "server-1 server-2", as far as there is room. */
+static const char *names_of(const struct nemesis *nemesis, uint32_t set, char *out, size_t bytes)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i <= nemesis_cm(nemesis) && at < bytes; i++) {
+        if (set >> i & 1)
+            at +=
+                (size_t)snprintf(out + at, bytes - at, "%s%s", at ? " " : "", name_of(nemesis, i));
+    }
+    return out;
+}
+
+static void block_pair(struct nemesis *nemesis, uint32_t from, uint32_t to, bool blocked)
+{
+    uint8_t *spells = &nemesis->blocked[from][to];
+    bool before = *spells > 0;
+    *spells = (uint8_t)(blocked ? *spells + 1 : *spells - 1);
+    if ((*spells > 0) != before)
+        sim_network_block(nemesis->cluster->network,
+                          sim_cluster_process(nemesis->cluster, from)->address,
+                          sim_cluster_process(nemesis->cluster, to)->address, blocked);
+}
+
+static void block(struct nemesis *nemesis, const struct spell *spell, bool blocked)
+{
+    for (uint32_t from = 0; from <= nemesis_cm(nemesis); from++) {
+        for (uint32_t to = 0; to <= nemesis_cm(nemesis); to++) {
+            if (from == to || !(spell->from >> from & 1) || !(spell->to >> to & 1))
+                continue;
+            block_pair(nemesis, from, to, blocked);
+            if (spell->fault == NEMESIS_PART_BOTH_WAYS)
+                block_pair(nemesis, to, from, blocked);
+        }
+    }
+}
+
+static void spell_end(struct nemesis *nemesis, const struct spell *spell)
+{
+    struct sim_cluster *cluster = nemesis->cluster;
+    struct sim_process *process = sim_cluster_process(cluster, spell->process);
+    const char *what = "";
+    switch (spell->fault) {
+    case NEMESIS_PART_ONE_WAY:
+    case NEMESIS_PART_BOTH_WAYS:
+        block(nemesis, spell, false);
+        what = "can be heard again";
+        break;
+    case NEMESIS_STALL:
+        what = "is stalled no more";
+        break;
+    case NEMESIS_STOP:
+        sim_cluster_stop(cluster, process, false);
+        return;
+    case NEMESIS_SLOW:
+        process->slow_ns = 0;
+        what = "is as fast as before";
+        break;
+    case NEMESIS_DRY:
+        cluster->servers[spell->process].late_role = 0;
+        what = "has no late role any more";
+        break;
+    case NEMESIS_COORD_PART:
+        sim_coord_part(cluster->coord, false);
+        what = "reaches the coordination service again";
+        break;
+    case NEMESIS_COORD_LOSES:
+        sim_registry_lose_replies(cluster->registry, cluster->options.registry.lost_reply);
+        what = "the coordination service loses no more replies than before";
+        break;
+    case NEMESIS_RIVAL:
+        sim_cluster_kill_rival(cluster);
+        return;
+    default:
+        ASSERT(false);
+    }
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT,
+                 spell->fault == NEMESIS_COORD_LOSES ? "" : process->name, "%s", what);
+}
+
+static void end_spell_at(struct nemesis *nemesis, uint32_t index)
+{
+    const struct spell spell = nemesis->spells[index];
+    nemesis->spells[index] = nemesis->spells[--nemesis->spell_count];
+    spell_end(nemesis, &spell);
+}
+
+void nemesis_end(struct nemesis *nemesis, uint64_t until_ns)
+{
+    for (uint32_t i = nemesis->spell_count; i > 0; i--) {
+        if (nemesis->spells[i - 1].end_ns <= until_ns)
+            end_spell_at(nemesis, i - 1);
+    }
+}
+
+void nemesis_end_of(struct nemesis *nemesis, uint32_t process)
+{
+    for (uint32_t i = nemesis->spell_count; i > 0; i--) {
+        const struct spell *spell = &nemesis->spells[i - 1];
+        if (spell->process != process)
+            continue;
+        if (spell->fault == NEMESIS_COORD_PART || spell->fault == NEMESIS_DRY)
+            end_spell_at(nemesis, i - 1);
+        else if (spell->fault == NEMESIS_STOP) /* it never goes on */
+            nemesis->spells[i - 1] = nemesis->spells[--nemesis->spell_count];
+    }
+}
+
+/* --- faults that begin: false if this one cannot now --- */
+
+void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b)
+{
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, a),
+                 "loses its connections with %s", name_of(nemesis, b));
+    sim_network_break(nemesis->cluster->network, sim_cluster_process(nemesis->cluster, a)->address,
+                      sim_cluster_process(nemesis->cluster, b)->address);
+}
+
+static bool begin_cut(struct nemesis *nemesis)
+{
+    uint32_t a, b;
+    draw_pair(nemesis, &a, &b);
+    nemesis_cut(nemesis, a, b);
+    return true;
+}
+
+/* Between two, or between one and all others. */
+static bool begin_part(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    char from[48], to[48];
+    uint32_t a, b, all = (UINT32_C(2) << nemesis_cm(nemesis)) - 1;
+    draw_pair(nemesis, &a, &b);
+    bool from_all = nemesis_one_in(nemesis, 8), to_all = !from_all && nemesis_one_in(nemesis, 8);
+    bool turned = nemesis_one_in(nemesis, 2);
+    struct spell *spell = spell_begin(nemesis, fault);
+    spell->process = turned ? b : a;
+    spell->from = from_all ? all : UINT32_C(1) << (turned ? b : a);
+    spell->to = to_all ? all : UINT32_C(1) << (turned ? a : b);
+    block(nemesis, spell, true);
+    nemesis->counts.partitions++;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, spell->process),
+                 "for %lu ms: what %s sends %s %s", milliseconds(nemesis, spell),
+                 from_all ? "anybody" : names_of(nemesis, spell->from, from, sizeof from),
+                 fault == NEMESIS_PART_BOTH_WAYS ? "does not arrive, or comes back, at"
+                                                 : "does not arrive at",
+                 to_all ? "anybody" : names_of(nemesis, spell->to, to, sizeof to));
+    return true;
+}
+
+static bool begin_stall(struct nemesis *nemesis)
+{
+    uint32_t a, b;
+    draw_pair(nemesis, &a, &b);
+    struct spell *spell = spell_begin(nemesis, NEMESIS_STALL);
+    spell->process = a;
+    sim_network_stall(nemesis->cluster->network, sim_cluster_process(nemesis->cluster, a)->address,
+                      sim_cluster_process(nemesis->cluster, b)->address,
+                      spell->end_ns - nemesis_now(nemesis));
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, a),
+                 "for %lu ms: all is late between it and %s", milliseconds(nemesis, spell),
+                 name_of(nemesis, b));
+    return true;
+}
+
+static bool begin_stop(struct nemesis *nemesis)
+{
+    uint32_t process = draw_process(nemesis);
+    if (!nemesis_is_up(nemesis, process) || sim_cluster_process(nemesis->cluster, process)->stopped)
+        return false;
+    spell_begin(nemesis, NEMESIS_STOP)->process = process;
+    sim_cluster_stop(nemesis->cluster, sim_cluster_process(nemesis->cluster, process), true);
+    return true;
+}
+
+static bool begin_slow(struct nemesis *nemesis)
+{
+    uint32_t index = draw_process(nemesis);
+    struct sim_process *process = sim_cluster_process(nemesis->cluster, index);
+    if (process->slow_ns)
+        return false;
+    struct spell *spell = spell_begin(nemesis, NEMESIS_SLOW);
+    spell->process = index;
+    process->slow_ns = 1 + nemesis_below(nemesis, SLOW_NS >> nemesis_below(nemesis, 8));
+    process->due_ns = 0;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, process->name,
+                 "for %lu ms: has its turn every %lu us only", milliseconds(nemesis, spell),
+                 process->slow_ns / NS_PER_US);
+    return true;
+}
+
+static bool begin_dry(struct nemesis *nemesis)
+{
+    uint32_t index = nemesis_draw_server(nemesis);
+    struct sim_server *server = &nemesis->cluster->servers[index];
+    if (!server->server || server->late_role)
+        return false;
+    struct spell *spell = spell_begin(nemesis, NEMESIS_DRY);
+    spell->process = index;
+    uint64_t most = spell->end_ns - nemesis_now(nemesis);
+    bool another = nemesis_one_in(nemesis, 4);
+    server->late_role =
+        1 + (another ? (uint32_t)nemesis_below(nemesis, server_roles(server->server)) : 0);
+    server->slow_role_ns = DRY_MIN_NS + nemesis_below(nemesis, most);
+    server->role_due_ns = 0;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, server->process.name,
+                 "for %lu ms: role %u has its turn every %lu ms only", milliseconds(nemesis, spell),
+                 server->late_role - 1, server->slow_role_ns / NS_PER_MS);
+    return true;
+}
+
+static bool begin_coord(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    struct sim_cluster *cluster = nemesis->cluster;
+    uint32_t cm = nemesis_cm(nemesis);
+    if (!cluster->cm || has_spell(nemesis, fault, cm))
+        return false;
+    if (fault == NEMESIS_COORD_EXPIRE) {
+        sim_coord_expire(cluster->coord);
+        journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, cluster->cm_process.name,
+                     "its session at the coordination service expires");
+        return true;
+    }
+    struct spell *spell = spell_begin(nemesis, fault);
+    spell->process = cm;
+    if (fault == NEMESIS_COORD_PART)
+        sim_coord_part(cluster->coord, true);
+    else
+        sim_registry_lose_replies(cluster->registry, 1 + (uint32_t)nemesis_below(nemesis, 4));
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, cluster->cm_process.name,
+                 "for %lu ms: %s", milliseconds(nemesis, spell),
+                 fault == NEMESIS_COORD_PART ? "does not reach the coordination service"
+                                             : "the coordination service loses replies");
+    return true;
+}
+
+static bool begin_rival(struct nemesis *nemesis)
+{
+    if (nemesis->cluster->rival.cm)
+        return false;
+    spell_begin(nemesis, NEMESIS_RIVAL);
+    sim_cluster_start_rival(nemesis->cluster);
+    return true;
+}
+
+bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
+{
+    bool lasts = fault != NEMESIS_CUT && fault != NEMESIS_COORD_EXPIRE;
+    if (lasts && nemesis->spell_count == MAX_SPELLS)
+        return false;
+    switch (fault) {
+    case NEMESIS_CUT:
+        return begin_cut(nemesis);
+    case NEMESIS_PART_ONE_WAY:
+    case NEMESIS_PART_BOTH_WAYS:
+        return begin_part(nemesis, fault);
+    case NEMESIS_STALL:
+        return begin_stall(nemesis);
+    case NEMESIS_STOP:
+        return begin_stop(nemesis);
+    case NEMESIS_SLOW:
+        return begin_slow(nemesis);
+    case NEMESIS_DRY:
+        return begin_dry(nemesis);
+    case NEMESIS_RIVAL:
+        return begin_rival(nemesis);
+    default:
+        return begin_coord(nemesis, fault);
+    }
+}

@@ -1,0 +1,94 @@
+/* nemesis_state.h - the inside of the nemesis, shared by nemesis.c (what comes when; ends and starts of servers) and
+ * nemesis_spell.c (faults that last, and those of connections). */
+#ifndef SIM_NEMESIS_STATE_H
+#define SIM_NEMESIS_STATE_H
+
+#include "common/base/random.h"
+#include "test/sim/journal.h"
+#include "test/sim/nemesis.h"
+
+enum {
+    MAX_SPELLS = 5, /* at a time: something must go on */
+    MAX_PROCESSES = SIM_MAX_SERVERS + SIM_MAX_CLIENTS + 1,
+};
+
+struct spell {
+    enum nemesis_fault fault;
+    uint64_t end_ns;
+    uint32_t process;  /* STOP, SLOW, DRY: whose */
+    uint32_t from, to; /* PART_*, STALL: sets of processes, a bit each */
+};
+
+struct nemesis {
+    struct sim_cluster *cluster;
+    struct nemesis_options options;
+    struct random random;
+    struct nemesis_counts counts;
+    uint64_t next_ns; /* when the next fault begins */
+    uint64_t due_ns;  /* the earliest time at which anything has to be done */
+    struct spell spells[MAX_SPELLS];
+    uint32_t spell_count;
+    uint8_t blocked[MAX_PROCESSES][MAX_PROCESSES]; /* from, to: spells that do */
+    uint64_t kill_ns[SIM_MAX_SERVERS];             /* WAKE_NEVER: not awaited */
+    uint64_t start_ns[SIM_MAX_SERVERS];
+    uint64_t start_cm_ns;
+    uint32_t hasty;
+    bool next_is_hasty;
+    enum nemesis_fault aim; /* waits for its moment; NEMESIS_FAULTS: none does */
+    uint64_t aim_end_ns;    /* no longer */
+    uint32_t aim_at, aim_from;
+};
+
+static inline uint64_t nemesis_below(struct nemesis *nemesis, uint64_t bound)
+{
+    return random_below(&nemesis->random, bound);
+}
+
+static inline bool nemesis_one_in(struct nemesis *nemesis, uint64_t count)
+{
+    return nemesis_below(nemesis, count) == 0;
+}
+
+static inline uint64_t nemesis_now(const struct nemesis *nemesis)
+{
+    return nemesis->cluster->clock.now_ns;
+}
+
+static inline struct journal *nemesis_journal(const struct nemesis *nemesis)
+{
+    return nemesis->cluster->options.journal;
+}
+
+static inline uint32_t nemesis_servers(const struct nemesis *nemesis)
+{
+    return nemesis->cluster->options.servers;
+}
+
+/* The CM's number as a process, the last. */
+static inline uint32_t nemesis_cm(const struct nemesis *nemesis)
+{
+    return sim_cluster_processes(nemesis->cluster) - 1;
+}
+
+static inline uint32_t nemesis_draw_server(struct nemesis *nemesis)
+{
+    return (uint32_t)nemesis_below(nemesis, nemesis_servers(nemesis));
+}
+
+bool nemesis_is_up(const struct nemesis *nemesis, uint32_t process);
+
+/* As often short as long: some are over before anybody notices, some outlast every patience. */
+uint64_t nemesis_draw_length(struct nemesis *nemesis);
+
+/* NEMESIS_CUT between these two. */
+void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b);
+
+/* Begins a fault other than NEMESIS_KILL_*; false if it cannot begin now. */
+bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault);
+
+/* Ends those whose time is over by `until_ns`; or what was done to a process that is to be killed, and cannot
+ * outlive it. */
+void nemesis_end(struct nemesis *nemesis, uint64_t until_ns);
+void nemesis_end_of(struct nemesis *nemesis, uint32_t process);
+
+#endif

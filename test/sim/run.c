@@ -1,0 +1,330 @@
+/* One seed, phase by phase. A run ends at the first failure: the story is told, and nothing is taken down. */
+#include "test/sim/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "common/base/assert.h"
+#include "test/sim/checks.h"
+#include "test/sim/digests.h"
+#include "test/sim/history.h"
+#include "test/sim/journal.h"
+#include "test/sim/linear.h"
+#include "test/sim/load.h"
+#include "test/sim/sim_log.h"
+#include "test/sim/swarm.h"
+
+#define LIVENESS_NS (60 * NS_PER_S) /* from the end of the last fault */
+#define SAFETY_MOST 20              /* times as long as it should last, the safety phase is given */
+#define QUIET_NS    (3 * NS_PER_S)  /* until what nobody asks for any more is given back */
+
+enum {
+    FAULTS_MIN = 5,
+    BUSY_ROUNDS_MOST = 500000, /* in which the clock does not move */
+    STORY_LINES = 60,
+    TAIL_LINES = 40,
+};
+
+struct run {
+    const struct run_options *options;
+    struct run_result *out;
+    struct swarm swarm;
+    struct journal *journal;
+    struct sim_cluster *cluster;
+    struct history history;
+    struct load *load;
+    struct nemesis *nemesis;
+    struct checks *checks;
+    uint32_t busy_rounds;
+    const char *phase;
+};
+
+static struct run *run_now; /* for run_tell_end */
+
+static bool has_failed(const struct run *run)
+{
+    return run->out->failure.kind != FAILURE_NONE;
+}
+
+static void fail(struct run *run, enum failure_kind kind, const char *checker, const char *why)
+{
+    failure_set(&run->out->failure, kind, checker, run->cluster->clock.now_ns, JOURNAL_NO_KEY,
+                JOURNAL_NO_SHARD, "%s", why);
+}
+
+static void enter(struct run *run, const char *phase)
+{
+    run->phase = phase;
+    journal_note(run->journal, JOURNAL_PHASE, "", "%s", phase);
+}
+
+/* --- rounds --- */
+
+/* What is due was looked at just now: only what comes bounds a jump of the clock. */
+static void bound(uint64_t *until_ns, uint64_t now_ns, uint64_t at_ns)
+{
+    if (at_ns > now_ns && at_ns < *until_ns)
+        *until_ns = at_ns;
+}
+
+/* One round of everybody; the clock does not jump past `end_ns`. */
+static void step(struct run *run, uint64_t end_ns)
+{
+    struct sim_cluster *cluster = run->cluster;
+    uint64_t now_ns = cluster->clock.now_ns;
+    nemesis_step(run->nemesis);
+    load_step(run->load);
+    cluster->until_ns = WAKE_NEVER;
+    bound(&cluster->until_ns, now_ns, end_ns);
+    bound(&cluster->until_ns, now_ns, load_next_ns(run->load));
+    bound(&cluster->until_ns, now_ns, nemesis_next_ns(run->nemesis));
+    bool busy = sim_cluster_step(cluster);
+    cluster->until_ns = WAKE_NEVER;
+    checks_step(run->checks);
+    run->out->counts.rounds++;
+    run->busy_rounds = busy ? run->busy_rounds + 1 : 0;
+    if (run->busy_rounds > BUSY_ROUNDS_MOST)
+        fail(run, FAILURE_LIVENESS, "clock", "somebody is busy for ever: the clock stands still");
+}
+
+static bool safety_is_over(const struct run *run, uint64_t began_ns)
+{
+    return load_is_over(run->load) &&
+           run->cluster->clock.now_ns >= began_ns + run->swarm.safety_ns &&
+           nemesis_counts(run->nemesis).faults >= FAULTS_MIN;
+}
+
+static void run_safety(struct run *run)
+{
+    uint64_t began_ns = run->cluster->clock.now_ns;
+    uint64_t end_ns = began_ns + SAFETY_MOST * run->swarm.safety_ns;
+    enter(run, "safety");
+    while (!has_failed(run) && !safety_is_over(run, began_ns)) {
+        if (run->cluster->clock.now_ns >= end_ns)
+            fail(run, FAILURE_LIVENESS, "load",
+                 "clients do not come to the end of their operations");
+        else
+            step(run, began_ns + run->swarm.safety_ns);
+    }
+}
+
+/* Until every operation has its answer. */
+static void settle(struct run *run, uint64_t end_ns)
+{
+    while (!has_failed(run) && load_outstanding(run->load) > 0) {
+        if (run->cluster->clock.now_ns >= end_ns)
+            fail(run, FAILURE_LIVENESS, "load",
+                 "operations have no answer though all faults ended");
+        else
+            step(run, end_ns);
+    }
+}
+
+static void rest(struct run *run, uint64_t ns)
+{
+    uint64_t end_ns = run->cluster->clock.now_ns + ns;
+    while (!has_failed(run) && run->cluster->clock.now_ns < end_ns)
+        step(run, end_ns);
+}
+
+static bool all_replicas(const struct run *run)
+{
+    const struct cluster_config *config =
+        run->cluster->cm ? sim_cluster_config(run->cluster) : NULL;
+    if (!config)
+        return false;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        const struct shard *shard = &config->shards[i];
+        if (shard->backup_count + 1 != run->swarm.cluster.replicas || shard->filling_count > 0)
+            return false;
+    }
+    return true;
+}
+
+static void compare_replicas(struct run *run, uint64_t end_ns)
+{
+    struct sim_digests digests;
+    while (!has_failed(run) && !all_replicas(run)) {
+        if (run->cluster->clock.now_ns >= end_ns)
+            fail(run, FAILURE_LIVENESS, "replicas", "a shard does not have all its replicas");
+        else
+            step(run, end_ns);
+    }
+    if (has_failed(run))
+        return;
+    uint64_t now_ns = run->cluster->clock.now_ns;
+    if (sim_digests_agree(run->cluster, end_ns > now_ns ? end_ns - now_ns : 1, &digests))
+        return;
+    uint32_t shard = JOURNAL_NO_SHARD;
+    sscanf(digests.why, "shard %u", &shard);
+    failure_set(&run->out->failure, digests.late ? FAILURE_LIVENESS : FAILURE_CORRECTNESS,
+                "C8 digests", run->cluster->clock.now_ns, JOURNAL_NO_KEY, shard, "%s", digests.why);
+}
+
+static void run_liveness(struct run *run)
+{
+    uint64_t end_ns = run->cluster->clock.now_ns + LIVENESS_NS;
+    enter(run, "liveness");
+    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
+        run->out->counts.fault_sites += sim_fault_count((enum fault_site)i);
+    run->out->counts.mutant = sim_mutant_count();
+    sim_fault_begin(NULL);
+    load_stop(run->load);
+    nemesis_heal(run->nemesis);
+    settle(run, end_ns);
+    compare_replicas(run, end_ns);
+}
+
+/* --- the verdict --- */
+
+static void judge_key(struct run *run, uint32_t key, const struct history_op *ops, size_t count)
+{
+    struct linear_result result;
+    linear_check(ops, count, 0, &result);
+    run->out->counts.states += result.states;
+    run->out->counts.keys++;
+    if (result.verdict == LINEAR_YES)
+        return;
+    uint64_t at_ns = result.verdict == LINEAR_NO ? ops[result.stuck].answered_ns : 0;
+    failure_set(&run->out->failure, FAILURE_CORRECTNESS, "linearizability", at_ns, key,
+                JOURNAL_NO_SHARD, "%s",
+                result.verdict == LINEAR_NO ? result.why : "no verdict: too many states");
+}
+
+/* Operations by key, in the order of their calls: counted, then laid out. */
+static void judge(struct run *run)
+{
+    const struct history *history = &run->history;
+    uint32_t keys = load_keys(run->load);
+    size_t *first = calloc((size_t)keys + 2, sizeof *first);
+    struct history_op *ops = malloc((history->count + 1) * sizeof *ops);
+    ASSERT(first && ops);
+    for (size_t i = 0; i < history->count; i++) {
+        first[history->ops[i].key + 2]++;
+        run->out->counts.operations += history->ops[i].outcome != HISTORY_OPEN;
+        run->out->counts.unknown += history->ops[i].outcome == HISTORY_UNKNOWN;
+    }
+    for (uint32_t key = 0; key < keys; key++)
+        first[key + 2] += first[key + 1];
+    for (size_t i = 0; i < history->count; i++)
+        ops[first[history->ops[i].key + 1]++] = history->ops[i];
+    for (uint32_t key = 0; key < keys && !has_failed(run); key++)
+        judge_key(run, key, ops + first[key], first[key + 1] - first[key]);
+    free(ops);
+    free(first);
+}
+
+static void run_verdict(struct run *run)
+{
+    enter(run, "verdict");
+    load_read_all(run->load);
+    settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    if (!has_failed(run))
+        judge(run);
+    rest(run, QUIET_NS);
+    compare_replicas(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    if (!has_failed(run))
+        checks_leftovers(run->checks);
+}
+
+/* --- putting together --- */
+
+static void begin(struct run *run)
+{
+    struct swarm *swarm = &run->swarm;
+    swarm_draw(run->options->seed, swarm);
+    if (run->options->trace) {
+        fprintf(run->options->trace, "seed %lu: ", run->options->seed);
+        swarm_tell(swarm, run->options->trace);
+    }
+    run->journal = journal_create(NULL, run->options->trace);
+    sim_log_journal(run->journal);
+    swarm->cluster.journal = run->journal;
+    fabric_segment_bytes = swarm->segment_bytes;
+    sim_fault_begin(NULL);
+    sim_fault_mutant(run->options->mutant);
+    run->phase = "start";
+    run->cluster = sim_cluster_create(&swarm->cluster);
+    history_init(&run->history);
+    run->load = load_create(run->cluster, &swarm->load, &run->history, &run->out->failure);
+    run->nemesis = nemesis_create(run->cluster, &swarm->nemesis);
+    run->checks = checks_create(run->cluster, run->load, &run->out->failure);
+    load_on_acknowledged(run->load, checks_acknowledged, run->checks);
+    sim_fault_begin(&swarm->faults);
+}
+
+static void end(struct run *run)
+{
+    nemesis_destroy(run->nemesis);
+    checks_destroy(run->checks);
+    sim_cluster_destroy(run->cluster);
+    load_destroy(run->load);
+    history_fini(&run->history);
+    sim_log_journal(NULL);
+    journal_destroy(run->journal);
+}
+
+static void sum_up(struct run *run)
+{
+    struct run_counts *counts = &run->out->counts;
+    counts->simulated_ns = run->cluster->clock.now_ns;
+    counts->nemesis = nemesis_counts(run->nemesis);
+    counts->network = sim_network_counts(run->cluster->network);
+    const uint64_t words[] = {journal_hash(run->journal), sim_network_trace(run->cluster->network),
+                              counts->simulated_ns,       counts->rounds,
+                              counts->operations,         (uint64_t)run->out->failure.kind};
+    run->out->hash = XXH3_64bits(words, sizeof words);
+}
+
+static void tell(struct run *run)
+{
+    FILE *out = run->options->story;
+    const struct failure *failure = &run->out->failure;
+    uint32_t shard = failure->shard;
+    char key[64];
+    if (!out)
+        return;
+    fprintf(out, "swarm: ");
+    swarm_tell(&run->swarm, out);
+    if (failure->key != JOURNAL_NO_KEY) {
+        uint32_t bytes = load_key(run->load, failure->key, key);
+        const struct cluster_config *config =
+            run->cluster->cm ? sim_cluster_config(run->cluster) : NULL;
+        if (shard == JOURNAL_NO_SHARD && config)
+            shard = cluster_shard_of_slot(config, slot_of_key(key, bytes))->id;
+        fprintf(out, "the story of key %u \"%.*s\", shard %u:\n", failure->key, (int)bytes, key,
+                shard);
+    }
+    journal_tell(run->journal, failure->key, shard, STORY_LINES, out);
+    fflush(out);
+}
+
+void run_seed(const struct run_options *options, struct run_result *out)
+{
+    struct run run = {.options = options, .out = out};
+    *out = (struct run_result){0};
+    run_now = &run;
+    begin(&run);
+    run_safety(&run);
+    if (!has_failed(&run))
+        run_liveness(&run);
+    if (!has_failed(&run))
+        run_verdict(&run);
+    sum_up(&run);
+    if (has_failed(&run))
+        tell(&run);
+    else
+        end(&run);
+    run_now = NULL;
+}
+
+void run_tell_end(FILE *out)
+{
+    if (!run_now)
+        return;
+    fprintf(out, "in phase %s; swarm: ", run_now->phase);
+    swarm_tell(&run_now->swarm, out);
+    if (run_now->journal)
+        journal_tail(run_now->journal, TAIL_LINES, out);
+}

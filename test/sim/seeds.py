@@ -1,0 +1,40 @@
+#!/usr/bin/python3
+"""A range of seeds: nothing is found, and everything that may be injected was."""
+
+import harness
+import tap
+from harness import sim
+
+LAST = max(100 // harness.DIVISOR, 4)
+done = None
+
+
+def run():
+    global done
+    done = sim("--seeds", f"1:{LAST}", seconds=1700)
+    harness.show(done.out)
+
+
+@tap.case
+def no_seed_finds_anything():
+    tap.equal(done.code, 0, done.err)
+
+
+@tap.case
+def every_seed_ran_enough():
+    tap.check(done.number("operations checked") >= 2000 * LAST, done.out)
+    tap.check(done.number("faults:") >= 5 * LAST, done.out)
+    tap.check(done.number("simulated seconds") >= 20 * LAST, done.out)
+
+
+@tap.case
+def nothing_that_is_injected_was_left_out():
+    if harness.DIVISOR > 1:
+        tap.skip("too few seeds in a sanitized build")
+    for what in ("of unknown outcome", "crashes", "partitions", "power losses", "torn landings",
+                 "lost fences", "fault sites fired"):  # fmt: skip
+        tap.check(done.number(what) > 0, what)
+
+
+if __name__ == "__main__":
+    raise SystemExit(tap.main(before=run))

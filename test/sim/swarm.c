@@ -1,0 +1,221 @@
+/* What kind of run a seed is. Every draw is a statement of its own: compilers may evaluate the members of one
+ * initializer in any order. */
+#include "test/sim/swarm.h"
+
+#include "common/base/clock.h"
+
+enum { OPERATIONS_MIN = 2000, OPERATIONS_MORE = 600, PERCENT = 100 };
+
+/* --- drawing --- */
+
+static uint64_t between(struct random *random, uint64_t least, uint64_t most)
+{
+    return least + random_below(random, most - least + 1);
+}
+
+static uint32_t between32(struct random *random, uint32_t least, uint32_t most)
+{
+    return (uint32_t)between(random, least, most);
+}
+
+static bool chance(struct random *random, uint32_t percent)
+{
+    return random_below(random, PERCENT) < percent;
+}
+
+/* Each size is as likely as half or twice of it: times and odds span several of these. */
+static uint64_t spread(struct random *random, uint64_t least, unsigned doublings)
+{
+    uint64_t base = least << random_below(random, doublings + 1);
+    return base + random_below(random, base);
+}
+
+/* 0: not in this run. */
+static uint32_t perhaps(struct random *random, uint32_t percent, uint32_t least, unsigned doublings)
+{
+    bool on = chance(random, percent);
+    uint32_t value = (uint32_t)spread(random, least, doublings);
+    return on ? value : 0;
+}
+
+/* --- the cluster --- */
+
+static void draw_cluster(struct random *random, struct sim_cluster_options *out)
+{
+    out->seed = random_u64(random);
+    out->servers = between32(random, 3, 5);
+    if (chance(random, 25))
+        out->servers += between32(random, 1, 2);
+    out->replicas = between32(random, 2, 3);
+    out->shards = between32(random, 2, 16);
+    out->workers = chance(random, 50) ? 1 : between32(random, 2, 3);
+    out->digests = between32(random, 1, 2);
+    out->clients = between32(random, 2, 6);
+    out->depth = (uint32_t)spread(random, 2, 4);
+    out->landing_segments = between32(random, 2, 5);
+    static const uint32_t limits[] = {256, 1024, 4096, 16384, 32768};
+    out->block_limit = limits[random_below(random, sizeof limits / sizeof limits[0])];
+    out->max_messages = (uint32_t)spread(random, 8, 5);
+    if (chance(random, 50))
+        out->operations_per_id = between32(random, 100, 1000);
+    if (chance(random, 25))
+        out->span = between32(random, 32, 256);
+    out->timeout_ns = spread(random, 500 * NS_PER_MS, 4);
+    out->one_sided = chance(random, 50);
+    out->void_ns = spread(random, 2 * NS_PER_MS, 4);
+    out->early_seal = perhaps(random, 50, 50, 3);
+}
+
+static void draw_times(struct random *random, struct sim_cluster_options *out)
+{
+    out->max_delay_ns = spread(random, 20 * NS_PER_US, 7);
+    out->fence_ns = chance(random, 10) ? 0 : spread(random, 10 * NS_PER_US, 7);
+    out->silence_ns = spread(random, 100 * NS_PER_MS, 4);
+    if (chance(random, 50))
+        out->drift_ppm = between32(random, 100, 10000);
+    /* Less than a fence keeps no promise over a power loss, so most runs have fences. */
+    out->durability = PM_FENCE;
+    if (chance(random, 10))
+        out->durability = chance(random, 50) ? PM_ASYNC : PM_NONE;
+    out->registry.max_delay_ns = spread(random, NS_PER_MS, 5);
+    out->registry.session_ns = spread(random, NS_PER_S, 2);
+    out->registry.lost_reply = perhaps(random, 25, 4, 3);
+}
+
+/* --- clients, faults --- */
+
+static void draw_load(struct random *random, const struct sim_cluster_options *cluster,
+                      uint64_t safety_ns, struct load_options *out)
+{
+    out->seed = random_u64(random);
+    out->operations = between(random, OPERATIONS_MIN, OPERATIONS_MIN + OPERATIONS_MORE);
+    out->hot_keys = between32(random, 1, 8);
+    out->keys = out->hot_keys + between32(random, 20, 300);
+    out->depth = cluster->depth;
+    /* Faults hold clients up, so they are asked to be done somewhat earlier. */
+    out->mean_pause_ns = safety_ns * cluster->clients / out->operations * 3 / 4;
+    out->max_value_bytes = (uint32_t)spread(random, 1024, 4);
+    out->long_in = between32(random, 10, 60);
+    out->forged_in = perhaps(random, 50, 4, 3);
+    out->gets = between32(random, 10, 50);
+    out->puts = between32(random, 20, 50);
+    out->put_ifs = between32(random, 0, 30);
+    out->deletes = between32(random, 0, 20);
+}
+
+static void draw_nemesis(struct random *random, bool power, struct nemesis_options *out)
+{
+    out->seed = random_u64(random);
+    out->mean_pause_ns = spread(random, 300 * NS_PER_MS, 2);
+    out->max_length_ns = spread(random, 250 * NS_PER_MS, 3);
+    bool any = false;
+    for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
+        uint32_t weight = between32(random, 1, 4);
+        bool on = chance(random, 50);
+        out->weights[i] = on ? weight : 0;
+        any |= on;
+    }
+    if (!any)
+        out->weights[NEMESIS_KILL_ALL] = 1;
+    out->power_loss_in = power ? between32(random, 1, 4) : 0;
+}
+
+/* Refusals wear a server out, so they are rarer than what only comes early or late. */
+static void draw_sites(struct random *random, struct sim_fault_options *out)
+{
+    out->seed = random_u64(random);
+    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
+        out->one_in[i] = perhaps(random, 40, 8, 6);
+    if (out->one_in[FAULT_EARLY_ROLL])
+        out->one_in[FAULT_EARLY_ROLL] += 100;
+    /* Each one is looked for in all of the primary's memory. */
+    out->one_in[FAULT_BLOCK_LOST] *= 16;
+}
+
+/* --- memory --- */
+
+/* No segment is used twice yet: every write of a run has its own space, on each replica, and each start leaves
+ * some segments that are not full. */
+static uint64_t pm_bytes_for(const struct swarm *swarm)
+{
+    const struct sim_cluster_options *cluster = &swarm->cluster;
+    uint64_t senders = (uint64_t)(cluster->servers - 1) * cluster->workers;
+    uint64_t reserve =
+        2 * senders + cluster->workers + cluster->digests + cluster->landing_segments;
+    uint64_t longs = swarm->load.operations / swarm->load.long_in * swarm->load.max_value_bytes;
+    uint64_t written = 2 * (swarm->load.operations * 320 + longs);
+    uint64_t segments = reserve + written / swarm->segment_bytes + 300;
+    /* The replica table has 1 MiB. */
+    return segments * swarm->segment_bytes + (2 << 20);
+}
+
+void swarm_draw(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed);
+    *out = (struct swarm){.segment_bytes = UINT32_C(65536) << random_below(&random, 2)};
+    out->safety_ns = between(&random, 20 * NS_PER_S, 24 * NS_PER_S);
+    draw_cluster(&random, &out->cluster);
+    draw_times(&random, &out->cluster);
+    draw_load(&random, &out->cluster, out->safety_ns, &out->load);
+    draw_nemesis(&random, out->cluster.durability == PM_FENCE, &out->nemesis);
+    draw_sites(&random, &out->faults);
+    out->cluster.pm_bytes = pm_bytes_for(out);
+}
+
+/* --- telling --- */
+
+static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
+{
+    static const char *const durability[] = {
+        [PM_FENCE] = "fence", [PM_ASYNC] = "async", [PM_NONE] = "none"};
+    fprintf(out,
+            " servers=%u replicas=%u shards=%u workers=%u digests=%u clients=%u depth=%u "
+            "landing_segments=%u block_limit=%u max_messages=%u pm_bytes=%lu per_id=%u span=%u "
+            "timeout_ms=%lu delay_us=%lu fence_us=%lu silence_ms=%lu drift_ppm=%u durability=%s "
+            "one_sided=%d void_us=%lu early_seal=%u coord_delay_us=%lu coord_session_ms=%lu "
+            "coord_lost=%u",
+            cluster->servers, cluster->replicas, cluster->shards, cluster->workers,
+            cluster->digests, cluster->clients, cluster->depth, cluster->landing_segments,
+            cluster->block_limit, cluster->max_messages, cluster->pm_bytes,
+            cluster->operations_per_id, cluster->span, cluster->timeout_ns / NS_PER_MS,
+            cluster->max_delay_ns / NS_PER_US, cluster->fence_ns / NS_PER_US,
+            cluster->silence_ns / NS_PER_MS, cluster->drift_ppm, durability[cluster->durability],
+            cluster->one_sided, cluster->void_ns / NS_PER_US, cluster->early_seal,
+            cluster->registry.max_delay_ns / NS_PER_US, cluster->registry.session_ns / NS_PER_MS,
+            cluster->registry.lost_reply);
+}
+
+void swarm_tell(const struct swarm *swarm, FILE *out)
+{
+    const struct load_options *load = &swarm->load;
+    fprintf(out, "segment_bytes=%u safety_ms=%lu", swarm->segment_bytes,
+            swarm->safety_ns / NS_PER_MS);
+    tell_cluster(&swarm->cluster, out);
+    fprintf(out,
+            " operations=%lu keys=%u hot=%u pause_us=%lu value_bytes=%u long_in=%u forged_in=%u "
+            "gets=%u puts=%u put_ifs=%u deletes=%u fault_pause_ms=%lu fault_length_ms=%lu "
+            "power_loss_in=%u faults=",
+            load->operations, load->keys, load->hot_keys, load->mean_pause_ns / NS_PER_US,
+            load->max_value_bytes, load->long_in, load->forged_in, load->gets, load->puts,
+            load->put_ifs, load->deletes, swarm->nemesis.mean_pause_ns / NS_PER_MS,
+            swarm->nemesis.max_length_ns / NS_PER_MS, swarm->nemesis.power_loss_in);
+    const char *comma = "";
+    for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
+        if (swarm->nemesis.weights[i]) {
+            fprintf(out, "%s%s:%u", comma, nemesis_name((enum nemesis_fault)i),
+                    swarm->nemesis.weights[i]);
+            comma = ",";
+        }
+    }
+    fprintf(out, " sites=");
+    comma = "";
+    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++) {
+        if (swarm->faults.one_in[i]) {
+            fprintf(out, "%s%s:%u", comma, sim_fault_name((enum fault_site)i),
+                    swarm->faults.one_in[i]);
+            comma = ",";
+        }
+    }
+    fprintf(out, "\n");
+}

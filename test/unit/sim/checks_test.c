@@ -1,0 +1,456 @@
+/* The checkers: each finds what was broken for it, and nothing in a run in which nothing was. */
+#include "client/rowan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "checks_stage.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "server/control_state.h"
+#include "server/store_layout.h"
+#include "server/worker_state.h"
+#include "test/sim/sim_fault.h"
+
+/* --- nothing is broken --- */
+
+static void a_run_without_a_defect_passes(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 1, NULL);
+    checks_stage_run(&stage, CHECKS_STAGE_FAULTS);
+    checks_leftovers(stage.checks);
+    checks_stage_expect(&stage, NULL);
+    struct checks_counts counts = checks_counts(stage.checks);
+    assert_true(counts.blocks > 3 * counts.acknowledged && counts.acknowledged > 500);
+    assert_true(counts.looks > 1000);
+    assert_true(stage.crashes > 2 && stage.power_losses > 2);
+    checks_stage_close(&stage);
+}
+
+/* --- entries --- */
+
+static void two_entries_with_one_version_are_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 2, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    entry.header.operation += 1;
+    checks_stage_store(&stage, 2, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    checks_stage_expect(&stage, "C9");
+    checks_stage_close(&stage);
+}
+
+static void a_client_that_is_served_twice_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 3, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    entry.header.version += 1000;
+    checks_stage_store(&stage, 1, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    checks_stage_expect(&stage, "once");
+    checks_stage_close(&stage);
+}
+
+static void a_block_may_land_in_pieces(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 4, NULL);
+    checks_stage_run(&stage, 0);
+    uint64_t blocks = checks_counts(stage.checks).blocks;
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    entry.header.version += 1000;
+    entry.header.client_id = 0;
+    for (uint32_t at = 0; at < 128; at += 8)
+        checks_stage_store(&stage, 1, &entry, at, 8);
+    assert_int_equal(checks_counts(stage.checks).blocks, blocks + 1);
+    /* And half of one, for ever. */
+    entry.header.version += 1;
+    stage.hole += 128;
+    checks_stage_store(&stage, 1, &entry, 0, 16);
+    stage.hole += 64;
+    checks_stage_store(&stage, 1, &entry, 0, 72);
+    stage.hole += 128;
+    checks_stage_store(&stage, 1, &entry, 0, 128);
+    assert_int_equal(checks_counts(stage.checks).blocks, blocks + 2);
+    checks_stage_expect(&stage, NULL);
+    checks_stage_close(&stage);
+}
+
+/* --- segments --- */
+
+static void a_store_over_a_block_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 5, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    pm_store(&stage.cluster->servers[entry.server - 1].pm->pm, entry.offset + 64, "\7", 1);
+    checks_stage_expect(&stage, "C4");
+    checks_stage_close(&stage);
+}
+
+static void a_store_into_a_free_segment_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 6, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    entry.header.version += 1000;
+    stage.hole_state = SEGMENT_FREE;
+    checks_stage_store(&stage, 1, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    checks_stage_expect(&stage, "C4");
+    checks_stage_close(&stage);
+}
+
+static void a_store_in_the_middle_of_nothing_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 7, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    stage.hole += 24;
+    checks_stage_store(&stage, 1, &entry, 0, 40);
+    checks_stage_expect(&stage, "C4");
+    checks_stage_close(&stage);
+}
+
+static void zeros_over_a_log_are_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 8, NULL);
+    checks_stage_run(&stage, 0);
+    stage.hole = 0;
+    uint64_t offset = checks_stage_hole(&stage, 1);
+    pm_zero(&stage.cluster->servers[0].pm->pm, offset, STORE_SEGMENT_BYTES);
+    checks_stage_expect(&stage, "C4");
+    checks_stage_close(&stage);
+}
+
+static void a_segment_that_is_committed_too_early_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 9, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    entry.header.version += 1000;
+    entry.header.client_id = 0;
+    checks_stage_store(&stage, 1, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    uint64_t segment = (checks_stage_hole(&stage, 1) - stage.checks->servers[0].segment_offset) /
+                       STORE_SEGMENT_BYTES;
+    uint8_t word = SEGMENT_COMMITTED;
+    pm_store(&stage.cluster->servers[0].pm->pm, META_OFFSET + segment * META_BYTES, &word, 1);
+    checks_stage_rounds(&stage, 20000);
+    checks_stage_expect(&stage, "C6");
+    checks_stage_close(&stage);
+}
+
+/* --- acknowledged writes --- */
+
+static void a_write_that_nobody_stored_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 10, NULL);
+    checks_stage_run(&stage, 0);
+    checks_acknowledged(stage.checks, 0, version_make(1, 100000));
+    checks_stage_expect(&stage, "C2");
+    checks_stage_close(&stage);
+}
+
+static void a_write_that_one_replica_lacks_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 11, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    entry.header.version += 1000;
+    entry.header.client_id = 0;
+    for (uint32_t server = 1; server <= 3; server++) {
+        checks_stage_expect(&stage, NULL);
+        checks_stage_store(&stage, server, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    }
+    checks_stage_fence(&stage);
+    checks_acknowledged(stage.checks, entry.key, entry.header.version);
+    checks_stage_expect(&stage, NULL);
+    entry.header.version++;
+    stage.hole += 1024;
+    for (uint32_t server = 1; server <= 2; server++)
+        checks_stage_store(&stage, server, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    checks_stage_fence(&stage);
+    checks_acknowledged(stage.checks, entry.key, entry.header.version);
+    checks_stage_expect(&stage, "C2");
+    checks_stage_close(&stage);
+}
+
+static void a_write_that_no_fence_covers_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 12, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    entry.header.version += 1000;
+    entry.header.client_id = 0;
+    for (uint32_t server = 1; server <= 3; server++)
+        checks_stage_store(&stage, server, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    checks_acknowledged(stage.checks, entry.key, entry.header.version);
+    checks_stage_expect(&stage, "C2");
+    checks_stage_close(&stage);
+}
+
+static void an_entry_that_the_power_took_is_missed(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 13, NULL);
+    checks_stage_run(&stage, 0);
+    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
+    entry.header.version += 1000;
+    entry.header.client_id = 0;
+    for (uint32_t server = 1; server <= 3; server++)
+        checks_stage_store(&stage, server, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    /* Until the power takes it. */
+    const uint8_t *at = pm_at(&stage.cluster->servers[0].pm->pm, checks_stage_hole(&stage, 1));
+    while (memcmp(at, entry.block, entry.bytes) == 0) {
+        sim_cluster_kill_server(stage.cluster, 1, &stage.random);
+        if (memcmp(at, entry.block, entry.bytes) == 0) {
+            entry.header.version++;
+            stage.hole += 1024;
+            at += 1024;
+            assert_true(stage.hole < STORE_SEGMENT_BYTES);
+            checks_stage_store(&stage, 1, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+        }
+    }
+    checks_stage_expect(&stage, NULL);
+    checks_acknowledged(stage.checks, entry.key, entry.header.version);
+    checks_stage_expect(&stage, "C2");
+    checks_stage_close(&stage);
+}
+
+/* --- what servers show, who serves --- */
+
+static void an_index_that_goes_back_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 14, NULL);
+    checks_stage_run(&stage, 0);
+    checks_stage_rounds(&stage, 2000);
+    checks_stage_expect(&stage, NULL);
+    sim_fault_mutant(MUTANT_ORDER_IGNORED);
+    checks_stage_turn_back(&stage);
+    sim_fault_mutant(MUTANT_COUNT);
+    checks_stage_rounds(&stage, 2000);
+    checks_stage_expect(&stage, "C3");
+    checks_stage_close(&stage);
+}
+
+static void two_servers_of_one_shard_are_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 15, NULL);
+    const struct shard *shard = &sim_cluster_config(stage.cluster)->shards[0];
+    struct worker *of = checks_stage_worker(&stage, shard->primary);
+    struct worker *other = checks_stage_worker(&stage, shard->primary % 3 + 1);
+    checks_stage_rounds(&stage, 100);
+    checks_stage_expect(&stage, NULL);
+    other->shards[shard->id] = of->shards[shard->id];
+    for (int i = 0; i < 10; i++)
+        checks_step(stage.checks);
+    other->shards[shard->id] = NULL;
+    checks_stage_expect(&stage, "C1");
+    checks_stage_close(&stage);
+}
+
+static void a_term_that_was_not_stored_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 16, NULL);
+    struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
+    struct cluster_config *old = control->config, *new = cluster_copy(old);
+    new->term += 3;
+    control->config = new;
+    checks_step(stage.checks);
+    control->config = old;
+    cluster_release(new);
+    checks_stage_expect(&stage, "C7");
+    checks_stage_close(&stage);
+}
+
+static void a_server_that_ends_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 17, NULL);
+    struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
+    server_fail(control->common, ROWAN_ENOMEM, "it has had enough");
+    checks_step(stage.checks);
+    checks_stage_expect(&stage, "error");
+    checks_stage_close(&stage);
+}
+
+static void a_log_that_tells_of_damage_is_heard(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 18, NULL);
+    log_event(LOG_INFO, "recovered", "shards=1 strange=0 zeroed=3");
+    log_event(LOG_INFO, "fine", "shard=1");
+    checks_stage_expect(&stage, NULL);
+    log_event(LOG_INFO, "recovered", "shards=1 strange=4 zeroed=3");
+    checks_stage_expect(&stage, "unprovoked");
+    checks_stage_close(&stage);
+    checks_stage_open(&stage, 18, NULL);
+    log_event(LOG_WARN, "versions_missing", "shard=3 first=%lx", 7ul);
+    checks_stage_expect(&stage, "unprovoked");
+    assert_int_equal(stage.failure.shard, 3);
+    checks_stage_close(&stage);
+}
+
+/* --- left-overs --- */
+
+static void what_is_left_over_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 19, NULL);
+    checks_stage_run(&stage, 0);
+    checks_leftovers(stage.checks);
+    checks_stage_expect(&stage, NULL);
+    struct worker *worker = checks_stage_worker(&stage, 2);
+    worker->in_flight.bytes += 64;
+    checks_leftovers(stage.checks);
+    worker->in_flight.bytes -= 64;
+    checks_stage_expect(&stage, "leftovers");
+    checks_stage_close(&stage);
+}
+
+static void a_segment_that_nobody_gives_back_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 20, NULL);
+    checks_stage_run(&stage, 0);
+    uint64_t segment;
+    struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
+    assert_int_equal(store_allocate(control->common->store, OWNER_BACKUP_LOG, 0, &segment), 0);
+    checks_leftovers(stage.checks);
+    checks_stage_expect(&stage, "leftovers");
+    stage.failure = (struct failure){.kind = FAILURE_NONE};
+    store_transition(control->common->store, segment, SEGMENT_USED);
+    checks_leftovers(stage.checks);
+    checks_stage_expect(&stage, "leftovers");
+    checks_stage_close(&stage);
+}
+
+/* --- mutants --- */
+
+static void find_mutant_in(const struct sim_cluster_options *shape, enum mutant mutant,
+                           const char *checkers, unsigned faults)
+{
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct checks_stage stage;
+        checks_stage_open(&stage, seed, shape);
+        sim_fault_mutant(mutant);
+        checks_stage_run(&stage, faults);
+        sim_fault_mutant(MUTANT_COUNT);
+        bool found = stage.failure.kind == FAILURE_CORRECTNESS;
+        if (found)
+            assert_non_null(strstr(checkers, stage.failure.checker));
+        checks_stage_close(&stage);
+        if (found)
+            return;
+    }
+    fail_msg("%s was not found", sim_mutant_name(mutant));
+}
+
+static void find_mutant(enum mutant mutant, const char *checkers, unsigned faults)
+{
+    find_mutant_in(&CHECKS_STAGE_SHAPE, mutant, checkers, faults);
+}
+
+/* What has landed somewhere is not durable where it came from for a while. */
+static struct sim_cluster_options with_slow_fences(void)
+{
+    struct sim_cluster_options shape = CHECKS_STAGE_SHAPE;
+    shape.max_delay_ns = 10 * NS_PER_US;
+    shape.fence_ns = 5 * NS_PER_MS;
+    return shape;
+}
+
+static void defects_of_acknowledgements_are_found(void **state)
+{
+    (void)state;
+    find_mutant(MUTANT_REPLY_EARLY, "C2", 0);
+    struct sim_cluster_options slow_fences = with_slow_fences();
+    find_mutant_in(&slow_fences, MUTANT_LOG_UNFENCED, "C2", 0);
+    find_mutant(MUTANT_LANDING_UNFENCED, "C2", 0);
+    find_mutant(MUTANT_INDEX_EARLY, "C2", 0);
+}
+
+static void defects_that_another_role_may_heal_are_found(void **state)
+{
+    (void)state;
+    struct sim_cluster_options slow_fences = with_slow_fences();
+    find_mutant(MUTANT_LAST_SKIPPED, "unprovoked", 0);
+    find_mutant(MUTANT_COMMIT_HIGHEST, "C6", 0);
+    find_mutant_in(&slow_fences, MUTANT_UNION_DROPS, "C6 once", CHECKS_STAGE_FAULTS);
+    find_mutant(MUTANT_UNION_HASTY, "C6", CHECKS_STAGE_FAULTS);
+}
+
+static void operations_that_are_done_twice_are_found(void **state)
+{
+    (void)state;
+    find_mutant(MUTANT_RETRY_TWICE, "once", CHECKS_STAGE_FAULTS);
+    find_mutant(MUTANT_RECORDS_DROPPED, "once", CHECKS_STAGE_FAULTS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_without_a_defect_passes),
+        cmocka_unit_test(two_entries_with_one_version_are_found),
+        cmocka_unit_test(a_client_that_is_served_twice_is_found),
+        cmocka_unit_test(a_block_may_land_in_pieces),
+        cmocka_unit_test(a_store_over_a_block_is_found),
+        cmocka_unit_test(a_store_into_a_free_segment_is_found),
+        cmocka_unit_test(a_store_in_the_middle_of_nothing_is_found),
+        cmocka_unit_test(zeros_over_a_log_are_found),
+        cmocka_unit_test(a_segment_that_is_committed_too_early_is_found),
+        cmocka_unit_test(a_write_that_nobody_stored_is_found),
+        cmocka_unit_test(a_write_that_one_replica_lacks_is_found),
+        cmocka_unit_test(a_write_that_no_fence_covers_is_found),
+        cmocka_unit_test(an_entry_that_the_power_took_is_missed),
+        cmocka_unit_test(an_index_that_goes_back_is_found),
+        cmocka_unit_test(two_servers_of_one_shard_are_found),
+        cmocka_unit_test(a_term_that_was_not_stored_is_found),
+        cmocka_unit_test(a_server_that_ends_is_found),
+        cmocka_unit_test(a_log_that_tells_of_damage_is_heard),
+        cmocka_unit_test(what_is_left_over_is_found),
+        cmocka_unit_test(a_segment_that_nobody_gives_back_is_found),
+        cmocka_unit_test(defects_of_acknowledgements_are_found),
+        cmocka_unit_test(defects_that_another_role_may_heal_are_found),
+        cmocka_unit_test(operations_that_are_done_twice_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,411 @@
+/* How blocks get into a landing zone of the simulated network, and what becomes of space whose sender stands
+ * still or dies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test/unit/sim/network_world.h"
+
+enum { A, B, C, SEEDS = 200, COUNT = 8, FIRST = 1, OTHER = 100, WHOLE = NW_SEGMENT / NW_BLOCK };
+
+#define VOID_NS (5 * NS_PER_MS)
+
+static struct network_world world;
+static struct fabric_conn *active, *passive, *other;
+
+/* Connections from B and C to A's landing zone. */
+static void open_two(struct sim_network_options options)
+{
+    struct fabric_conn *at;
+    options.void_ns = VOID_NS;
+    nw_open(&world, options);
+    nw_connect(&world, B, A, &active, &passive);
+    nw_connect(&world, C, A, &other, &at);
+}
+
+static void open_one_sided(uint64_t seed)
+{
+    open_two((struct sim_network_options){.seed = seed, .one_sided = true});
+}
+
+static struct sim_network_counts counts(void)
+{
+    return sim_network_counts(world.network);
+}
+
+static void stop(uint32_t process, bool stopped)
+{
+    world.processes[process].stopped = stopped;
+    sim_network_stop(world.network, nw_address(process), stopped);
+}
+
+/* C's blocks fill a segment. */
+static void fill(void)
+{
+    for (uint32_t i = 0; i <= WHOLE; i += 16)
+        nw_send_blocks(&world, C, other, OTHER, 16);
+    nw_run(&world, 4 * NW_DELAY_NS);
+}
+
+/* --- stores --- */
+
+struct watch {
+    uint32_t parts, blocks, moments;
+    uint64_t next, next_ns; /* where the last part ended */
+};
+
+static void on_store(void *context, uint64_t offset, const uint8_t *data, size_t bytes)
+{
+    struct watch *watch = context;
+    (void)data;
+    watch->parts += bytes % NW_BLOCK != 0;
+    watch->blocks += bytes == NW_BLOCK;
+    watch->moments +=
+        offset == watch->next && offset % NW_BLOCK && watch->next_ns != world.clock.now_ns;
+    watch->next = offset + bytes;
+    watch->next_ns = world.clock.now_ns;
+}
+
+static void blocks_in_parts(bool one_sided)
+{
+    struct watch watch = {0};
+    open_two((struct sim_network_options){.one_sided = one_sided});
+    world.processes[A].pm->stored = on_store;
+    world.processes[A].pm->stored_context = &watch;
+    for (uint32_t i = 0; i < 20; i++) {
+        nw_send_blocks(&world, B, active, FIRST, 10);
+        nw_run(&world, 20 * NW_DELAY_NS);
+    }
+    assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 20);
+    assert_true(watch.parts > 20 && watch.blocks > 100);
+    assert_true(watch.moments > 5); /* a power loss may come in between */
+    nw_close(&world);
+}
+
+static void some_blocks_are_stored_in_parts_at_different_moments(void **state)
+{
+    (void)state;
+    blocks_in_parts(false);
+    blocks_in_parts(true);
+}
+
+static void a_stopped_receiver_takes_blocks_only_of_one_sided_senders(void **state)
+{
+    (void)state;
+    for (int one_sided = 0; one_sided < 2; one_sided++) {
+        open_two((struct sim_network_options){.one_sided = one_sided});
+        stop(A, true);
+        nw_send_blocks(&world, B, active, FIRST, COUNT);
+        nw_run(&world, NS_PER_S);
+        assert_int_equal(nw_landed(&world, 0, FIRST), one_sided ? COUNT : 0);
+        assert_int_equal(nw_count(&world, B, FABRIC_LANDED), one_sided);
+        stop(A, false);
+        nw_run(&world, 10 * NW_DELAY_NS);
+        assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 1);
+        nw_close(&world);
+    }
+}
+
+static void what_a_stopped_sender_has_flushed_lands_if_the_receiver_places_it(void **state)
+{
+    (void)state;
+    open_two((struct sim_network_options){0});
+    nw_send_blocks(&world, B, active, FIRST, COUNT);
+    stop(B, true);
+    nw_run(&world, NS_PER_S);
+    assert_int_equal(nw_landed(&world, 0, FIRST), COUNT);
+    nw_close(&world);
+}
+
+static void segments_are_sealed_early_if_asked_for(void **state)
+{
+    (void)state;
+    open_two((struct sim_network_options){.early_seal = 10});
+    for (uint32_t i = 0; i < 20; i++) {
+        nw_send_blocks(&world, B, active, FIRST, 1);
+        nw_run(&world, 5 * NW_DELAY_NS);
+    }
+    assert_in_range(nw_count(&world, A, FABRIC_SEALED), 1, 3);
+    assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 20);
+    uint32_t first = nw_run_of(&world, 0, FIRST);
+    assert_true(first > 0 && first < 20 * NW_BLOCK);
+    assert_int_equal(nw_run_of(&world, first, 0), NW_SEGMENT - first); /* F6 */
+    nw_close(&world);
+}
+
+/* --- senders that stand still --- */
+
+/* B is stopped in the middle of a store, and the segment is closed; false if this seed has it stop elsewhere. */
+static bool stop_in_a_store(uint64_t seed)
+{
+    open_one_sided(seed);
+    nw_send_blocks(&world, B, active, FIRST, COUNT);
+    stop(B, true);
+    fill();
+    nw_run(&world, VOID_NS / 2);
+    if (nw_count(&world, A, FABRIC_SEALED) == 0)
+        return true;
+    nw_close(&world);
+    return false;
+}
+
+static void the_claim_of_a_stopped_sender_is_void_after_a_while(void **state)
+{
+    uint32_t tried = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        if (!stop_in_a_store(seed))
+            continue;
+        assert_int_equal(counts().voided, 0);
+        nw_run(&world, 2 * VOID_NS);
+        assert_int_equal(counts().voided, 1);
+        assert_true(nw_count(&world, A, FABRIC_SEALED) > 0);
+        tried++;
+        nw_close(&world);
+    }
+    assert_true(tried > SEEDS / 4);
+}
+
+static void a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed(void **state)
+{
+    uint32_t tried = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        if (!stop_in_a_store(seed))
+            continue;
+        nw_run(&world, NS_PER_S);
+        const struct nw_process *a = &world.processes[A];
+        uint32_t unquiet = 0, segment = 0;
+        for (uint32_t i = 0; i < a->event_count; i++) {
+            if (a->events[i].kind == FABRIC_SEALED && !a->events[i].quiet) {
+                unquiet++;
+                segment = (uint32_t)a->events[i].context;
+            }
+        }
+        assert_int_equal(unquiet, 1);
+        assert_int_equal(counts().unquiet, 1);
+        assert_int_equal(nw_count(&world, A, FABRIC_QUIET), 0);
+        stop(B, false);
+        nw_run(&world, 100 * NW_DELAY_NS);
+        assert_int_equal(nw_count(&world, A, FABRIC_QUIET), 1);
+        assert_int_equal(a->events[nw_find(&world, A, FABRIC_QUIET, 0)].context, segment);
+        assert_int_equal(nw_count(&world, A, FABRIC_CLOSED), 1);
+        assert_int_equal(nw_count(&world, B, FABRIC_CLOSED), 1);
+        assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 0);
+        tried++;
+        nw_close(&world);
+    }
+    assert_true(tried > 0);
+}
+
+static void who_goes_on_finishes_his_stray_store(void **state)
+{
+    uint32_t tried = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        if (!stop_in_a_store(seed))
+            continue;
+        nw_run(&world, NS_PER_S);
+        assert_int_equal(counts().stray, 0);
+        uint64_t stores = world.processes[A].pm->stores;
+        stop(B, false);
+        nw_run(&world, 100 * NW_DELAY_NS);
+        assert_true(counts().stray > 0);
+        assert_int_equal(world.processes[A].pm->stores, stores + counts().stray);
+        tried++;
+        nw_close(&world);
+    }
+    assert_true(tried > 0);
+}
+
+/* Segments are closed behind a claim of a stopped sender sometimes, so that nothing else lies there. */
+static void the_claim_of_a_stopped_sender_may_be_all_there_is_in_a_segment(void **state)
+{
+    uint32_t alone = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        open_one_sided(seed);
+        nw_send_blocks(&world, B, active, FIRST, COUNT);
+        stop(B, true);
+        nw_send_blocks(&world, C, other, OTHER, 1);
+        nw_run(&world, NS_PER_S);
+        assert_int_equal(nw_count(&world, C, FABRIC_LANDED), 1);
+        alone += counts().unquiet == 1 && nw_landed(&world, NW_SEGMENT, OTHER) == 1;
+        nw_close(&world);
+    }
+    assert_true(alone > SEEDS / 8);
+}
+
+static void a_sender_that_goes_on_in_time_loses_nothing(void **state)
+{
+    uint32_t tried = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        if (!stop_in_a_store(seed))
+            continue;
+        stop(B, false);
+        nw_run(&world, 20 * NW_DELAY_NS);
+        assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 1);
+        assert_int_equal(nw_count(&world, B, FABRIC_CLOSED), 0);
+        nw_run(&world, NS_PER_S);
+        assert_int_equal(counts().voided, 0);
+        assert_int_equal(counts().unquiet, 0);
+        tried++;
+        nw_close(&world);
+    }
+    assert_true(tried > 0);
+}
+
+static void the_claim_of_a_killed_sender_is_void_and_its_segment_quiet(void **state)
+{
+    uint32_t tried = 0, torn = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        if (!stop_in_a_store(seed))
+            continue;
+        uint64_t stores = world.processes[A].pm->stores;
+        nw_kill(&world, B);
+        assert_true(world.processes[A].pm->stores <= stores + 1);
+        nw_run(&world, NW_DELAY_NS);
+        const struct nw_process *a = &world.processes[A];
+        assert_true(a->events[nw_find(&world, A, FABRIC_SEALED, 0)].quiet);
+        assert_int_equal(counts().unquiet, 0);
+        tried += counts().voided == 1;
+        torn += counts().torn == 1;
+        nw_close(&world);
+    }
+    assert_true(tried > 0 && torn > 0);
+}
+
+static void a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it(void **state)
+{
+    uint32_t stray = 0, tried = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        if (!stop_in_a_store(seed))
+            continue;
+        sim_network_break(world.network, nw_address(A), nw_address(B));
+        nw_run(&world, NS_PER_S);
+        assert_int_equal(nw_count(&world, A, FABRIC_CLOSED), 1);
+        assert_int_equal(nw_count(&world, A, FABRIC_QUIET), 0);
+        stop(B, false);
+        nw_run(&world, NS_PER_S);
+        assert_int_equal(nw_count(&world, A, FABRIC_QUIET), 1);
+        assert_int_equal(nw_count(&world, B, FABRIC_CLOSED), 1);
+        stray += counts().stray > 0;
+        tried++;
+        nw_close(&world);
+    }
+    assert_int_equal(stray, tried);
+}
+
+/* The owner dies while somebody stores into his memory: before it has another owner that store is over. */
+static void a_store_ends_when_the_zone_does(void **state)
+{
+    uint32_t more = 0, tried = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        if (!stop_in_a_store(seed))
+            continue;
+        uint64_t stores = world.processes[A].pm->stores;
+        nw_kill(&world, A);
+        more += world.processes[A].pm->stores > stores;
+        stores = world.processes[A].pm->stores;
+        stop(B, false);
+        nw_run(&world, NS_PER_S);
+        assert_int_equal(world.processes[A].pm->stores, stores);
+        assert_int_equal(nw_count(&world, B, FABRIC_CLOSED), 1);
+        tried++;
+        nw_close(&world);
+    }
+    assert_true(more > 0 && more <= tried);
+}
+
+/* --- all of it --- */
+
+static void a_torn_block_and_connections_are_in_the_journal(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        open_two((struct sim_network_options){.seed = seed});
+        uint64_t events = journal_events(world.journal);
+        assert_int_equal(events, 2); /* two were made */
+        nw_send_blocks(&world, B, active, FIRST, COUNT);
+        sim_network_break(world.network, nw_address(A), nw_address(B));
+        nw_run(&world, 100 * NW_DELAY_NS);
+        assert_int_equal(journal_events(world.journal), events + 1 + counts().torn);
+        nw_close(&world);
+    }
+}
+
+/* Everything at once. What comes out must follow from the seed. */
+static uint64_t storm(uint64_t seed, struct sim_network_counts *out)
+{
+    open_two((struct sim_network_options){.seed = seed, .one_sided = seed % 2, .early_seal = 20});
+    for (uint32_t i = 0; i < 40; i++) {
+        if (nw_count(&world, C, FABRIC_CLOSED) == 0)
+            nw_send_blocks(&world, C, other, OTHER, 5);
+        if (nw_count(&world, B, FABRIC_CLOSED) == 0)
+            nw_send_blocks(&world, B, active, FIRST, 5);
+        if (i % 8 == 3)
+            stop(B, i % 16 == 3);
+        if (i % 8 == 5)
+            sim_network_block(world.network, nw_address(C), nw_address(A), i % 16 == 5);
+        if (i == 35)
+            sim_network_break(world.network, nw_address(A), nw_address(C));
+        nw_run(&world, i % 8 == 3 ? NS_PER_MS : 2 * NW_DELAY_NS);
+    }
+    sim_network_heal(world.network);
+    stop(B, false);
+    nw_run(&world, NS_PER_S);
+    uint64_t trace = sim_network_trace(world.network) ^ journal_hash(world.journal);
+    *out = counts();
+    nw_close(&world);
+    return trace;
+}
+
+static void equal_seeds_give_equal_runs(void **state)
+{
+    uint64_t last = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct sim_network_counts first, second;
+        uint64_t trace = storm(seed, &first);
+        void *moved = malloc(12345); /* so that what is allocated lies elsewhere */
+        assert_int_equal(storm(seed, &second), trace);
+        free(moved);
+        assert_memory_equal(&first, &second, sizeof first);
+        assert_int_not_equal(trace, last);
+        last = trace;
+    }
+}
+
+#define TEST(function) cmocka_unit_test(function)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(some_blocks_are_stored_in_parts_at_different_moments),
+        TEST(a_stopped_receiver_takes_blocks_only_of_one_sided_senders),
+        TEST(what_a_stopped_sender_has_flushed_lands_if_the_receiver_places_it),
+        TEST(segments_are_sealed_early_if_asked_for),
+        TEST(the_claim_of_a_stopped_sender_is_void_after_a_while),
+        TEST(a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed),
+        TEST(who_goes_on_finishes_his_stray_store),
+        TEST(the_claim_of_a_stopped_sender_may_be_all_there_is_in_a_segment),
+        TEST(a_sender_that_goes_on_in_time_loses_nothing),
+        TEST(the_claim_of_a_killed_sender_is_void_and_its_segment_quiet),
+        TEST(a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it),
+        TEST(a_store_ends_when_the_zone_does),
+        TEST(a_torn_block_and_connections_are_in_the_journal),
+        TEST(equal_seeds_give_equal_runs),
+    };
+    return cmocka_run_group_tests_name("landing", tests, NULL, NULL);
+}

@@ -1,0 +1,473 @@
+/* Histories known to be good and known to be bad, and many small random ones whose verdict is compared
+ * with that of a search that tries every order. */
+#include "test/sim/linear.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "test/lib/register_history.h"
+
+/* Operations, called and answered at these times. */
+#define GET(from, to, what, seen)                                                                  \
+    {                                                                                              \
+        .kind = HISTORY_GET, .outcome = HISTORY_DONE, .called = from, .answered = to,              \
+        .value = what, .version = seen                                                             \
+    }
+#define GET_ABSENT(from, to)                                                                       \
+    {                                                                                              \
+        .kind = HISTORY_GET, .outcome = HISTORY_ABSENT, .called = from, .answered = to             \
+    }
+#define PUT(from, to, what, gave)                                                                  \
+    {                                                                                              \
+        .kind = HISTORY_PUT, .outcome = HISTORY_DONE, .called = from, .answered = to,              \
+        .value = what, .version = gave                                                             \
+    }
+#define PUT_UNKNOWN(from, to, what)                                                                \
+    {                                                                                              \
+        .kind = HISTORY_PUT, .outcome = HISTORY_UNKNOWN, .called = from, .answered = to,           \
+        .value = what                                                                              \
+    }
+#define PUT_OPEN(from, what)                                                                       \
+    {                                                                                              \
+        .kind = HISTORY_PUT, .outcome = HISTORY_OPEN, .called = from, .value = what                \
+    }
+#define PUT_REJECTED(from, to, what)                                                               \
+    {                                                                                              \
+        .kind = HISTORY_PUT, .outcome = HISTORY_REJECTED, .called = from, .answered = to,          \
+        .value = what                                                                              \
+    }
+#define PUT_IF(from, to, wants, what, gave)                                                        \
+    {                                                                                              \
+        .kind = HISTORY_PUT_IF, .outcome = HISTORY_DONE, .called = from, .answered = to,           \
+        .expected = wants, .value = what, .version = gave                                          \
+    }
+#define PUT_IF_MISSED(from, to, wants, what, seen)                                                 \
+    {                                                                                              \
+        .kind = HISTORY_PUT_IF, .outcome = HISTORY_MISMATCH, .called = from, .answered = to,       \
+        .expected = wants, .value = what, .version = seen                                          \
+    }
+#define PUT_IF_UNKNOWN(from, to, wants, what)                                                      \
+    {                                                                                              \
+        .kind = HISTORY_PUT_IF, .outcome = HISTORY_UNKNOWN, .called = from, .answered = to,        \
+        .expected = wants, .value = what                                                           \
+    }
+#define DELETE(from, to)                                                                           \
+    {                                                                                              \
+        .kind = HISTORY_DELETE, .outcome = HISTORY_DONE, .called = from, .answered = to            \
+    }
+#define DELETE_TOLD(from, to, gave)                                                                \
+    {                                                                                              \
+        .kind = HISTORY_DELETE, .outcome = HISTORY_DONE, .called = from, .answered = to,           \
+        .version = gave                                                                            \
+    }
+#define DELETE_ABSENT(from, to)                                                                    \
+    {                                                                                              \
+        .kind = HISTORY_DELETE, .outcome = HISTORY_ABSENT, .called = from, .answered = to          \
+    }
+#define DELETE_UNKNOWN(from, to)                                                                   \
+    {                                                                                              \
+        .kind = HISTORY_DELETE, .outcome = HISTORY_UNKNOWN, .called = from, .answered = to         \
+    }
+
+/* The verdict; both searches agree, and a NO has a reason. */
+static bool check(const struct history_op *ops, size_t count, const char *why)
+{
+    struct linear_result result;
+    linear_check(ops, count, 0, &result);
+    assert_int_not_equal(result.verdict, LINEAR_TOO_LONG);
+    if ((result.verdict == LINEAR_YES) != register_history_is_linear(ops, count))
+        fail_msg("the searches differ: %d %s", result.verdict, result.why);
+    if (result.verdict == LINEAR_YES)
+        return true;
+    assert_true(result.stuck < count);
+    if (why && !strstr(result.why, why))
+        fail_msg("%s", result.why);
+    return false;
+}
+
+#define GOOD(...)                                                                                  \
+    assert_true(check((struct history_op[]){__VA_ARGS__},                                          \
+                      sizeof((struct history_op[]){__VA_ARGS__}) / sizeof(struct history_op),      \
+                      NULL))
+#define BAD(why, ...)                                                                              \
+    assert_false(check((struct history_op[]){__VA_ARGS__},                                         \
+                       sizeof((struct history_op[]){__VA_ARGS__}) / sizeof(struct history_op),     \
+                       why))
+
+/* --- known outcomes --- */
+
+static void a_history_of_nothing_is_good(void **state)
+{
+    (void)state;
+    struct linear_result result;
+    linear_check(NULL, 0, 0, &result);
+    assert_int_equal(result.verdict, LINEAR_YES);
+    GOOD(GET_ABSENT(1, 2), DELETE_ABSENT(3, 4), PUT_IF_MISSED(5, 6, 9, 0xa, 0));
+}
+
+static void one_client_reads_what_it_wrote(void **state)
+{
+    (void)state;
+    GOOD(GET_ABSENT(1, 2), PUT(3, 4, 0xa, 1), GET(5, 6, 0xa, 1), PUT_IF(7, 8, 1, 0xb, 2),
+         GET(9, 10, 0xb, 2), DELETE(11, 12), GET_ABSENT(13, 14), PUT_IF(15, 16, 0, 0xc, 4));
+}
+
+static void operations_side_by_side_may_take_effect_in_any_order(void **state)
+{
+    (void)state;
+    GOOD(PUT(1, 10, 0xa, 2), PUT(2, 9, 0xb, 1), GET(3, 4, 0xb, 1), GET(5, 6, 0xa, 2));
+    GOOD(PUT(1, 2, 0xa, 1), PUT(3, 8, 0xb, 2), GET(4, 5, 0xb, 2), GET(6, 7, 0xb, 2));
+    GOOD(PUT(1, 2, 0xa, 1), PUT(3, 8, 0xb, 2), GET(4, 5, 0xa, 1), GET(6, 7, 0xa, 1));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 8), GET_ABSENT(4, 5), PUT(6, 7, 0xb, 3), GET(9, 10, 0xb, 3));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 8), GET(4, 5, 0xa, 1), PUT(6, 7, 0xb, 2), GET_ABSENT(9, 10));
+}
+
+static void a_lost_update_is_found(void **state)
+{
+    (void)state;
+    BAD("two conditional puts took effect on one version", PUT(1, 2, 0xa, 1),
+        PUT_IF(3, 6, 1, 0xb, 2), PUT_IF(4, 5, 1, 0xc, 3));
+    BAD("though a version came between", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xb, 2),
+        PUT_IF(5, 6, 1, 0xc, 3));
+    BAD("behind", PUT(1, 2, 0xa, 1), GET_ABSENT(3, 4));
+}
+
+static void a_stale_read_is_found(void **state)
+{
+    (void)state;
+    BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xb, 2), GET(5, 6, 0xa, 1));
+    BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 10, 0xb, 2), GET(4, 5, 0xb, 2), GET(6, 7, 0xa, 1));
+    BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 10, 0xb, 2), PUT_IF_MISSED(4, 5, 9, 0xc, 2),
+        PUT_IF_MISSED(6, 7, 9, 0xd, 1));
+    BAD("behind", PUT(1, 2, 0xa, 1), DELETE(3, 4), GET(5, 6, 0xa, 1));
+}
+
+static void a_read_of_what_nobody_wrote_is_found(void **state)
+{
+    (void)state;
+    BAD("a value that nobody wrote", GET(1, 2, 0xa, 1));
+    BAD("a value that nobody wrote", PUT_UNKNOWN(1, 2, 0xa), GET(3, 4, 0xb, 1));
+    BAD("one version has two values", PUT(1, 2, 0xa, 1), GET(3, 4, 0xb, 1));
+    BAD("one version has two values", PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(3, 4, 0xb),
+        GET(5, 6, 0xa, 1), GET(7, 8, 0xb, 1));
+    BAD("under another version", PUT(1, 2, 0xa, 1), GET(3, 4, 0xa, 2));
+    BAD("before its write was called", GET(1, 2, 0xa, 1), PUT(3, 4, 0xa, 1));
+    BAD("without a version", PUT(1, 2, 0xa, 0));
+    BAD("a value that nobody wrote", PUT_REJECTED(1, 2, 0xa), GET(3, 4, 0xa, 1));
+    BAD("a value that nobody wrote", PUT_IF_MISSED(1, 2, 1, 0xa, 0), GET(3, 4, 0xa, 1));
+}
+
+static void a_version_that_was_never_there_is_found(void **state)
+{
+    (void)state;
+    BAD("a version that nobody wrote", PUT(1, 2, 0xa, 1), PUT_IF_MISSED(3, 4, 1, 0xb, 7));
+    BAD("a version that nobody wrote", PUT(1, 2, 0xa, 1), PUT_IF(3, 4, 7, 0xb, 8));
+    BAD("it missed the version that it expected", PUT(1, 2, 0xa, 1),
+        PUT_IF_MISSED(3, 4, 1, 0xb, 1));
+    BAD("it missed the absence that it expected", PUT_IF_MISSED(3, 4, 0, 0xb, 0));
+    BAD("no higher version", PUT(1, 4, 0xa, 5), PUT_IF(2, 3, 5, 0xb, 3));
+}
+
+static void a_version_that_is_given_twice_or_falls_is_found(void **state)
+{
+    (void)state;
+    BAD("two writes gave one version", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xb, 1));
+    BAD("backwards", PUT(1, 2, 0xa, 2), PUT(3, 4, 0xb, 1));
+    /* A delete takes a version, too. */
+    BAD("behind", PUT(1, 2, 0xa, 1), DELETE(3, 4), PUT(5, 6, 0xb, 2));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 4), PUT(5, 6, 0xb, 3));
+}
+
+static void a_deleted_value_that_comes_back_is_found(void **state)
+{
+    (void)state;
+    BAD("behind", PUT(1, 2, 0xa, 1), DELETE(3, 4), GET_ABSENT(5, 6), GET(7, 8, 0xa, 1));
+    BAD("behind", PUT(1, 2, 0xa, 1), GET_ABSENT(3, 4), GET(5, 6, 0xa, 1), DELETE_UNKNOWN(7, 8));
+    BAD("behind", PUT(1, 2, 0xa, 1), DELETE(3, 4), PUT_IF_MISSED(5, 6, 9, 0xb, 1));
+    BAD("behind", PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), GET_ABSENT(5, 6), GET(7, 8, 0xa, 1));
+}
+
+static void a_delete_tells_whether_something_was_there(void **state)
+{
+    (void)state;
+    BAD("absence", DELETE(1, 2));
+    BAD("absence", PUT(1, 2, 0xa, 1), DELETE(3, 4), DELETE(5, 6));
+    BAD("behind", PUT(1, 2, 0xa, 1), DELETE_ABSENT(3, 4), GET(5, 6, 0xa, 1));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 6), DELETE_ABSENT(4, 5));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE(3, 6), DELETE(4, 5));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 8), DELETE(4, 5), PUT(6, 7, 0xb, 4));
+}
+
+static void a_delete_that_tells_its_version_has_it_alone(void **state)
+{
+    (void)state;
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), GET_ABSENT(5, 6), PUT_IF(7, 8, 0, 0xb, 3));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 8, 4), DELETE(4, 9), PUT(5, 6, 0xb, 3));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 8, 2), DELETE(4, 9), PUT(5, 6, 0xb, 3));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 8, 3), DELETE(4, 9), PUT(5, 6, 0xb, 2));
+    BAD("backwards", PUT(1, 2, 0xa, 2), DELETE_TOLD(3, 4, 1));
+    BAD("backwards", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 3), PUT(5, 6, 0xb, 2));
+    BAD("two writes gave one version", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 1));
+    BAD("that a delete gave", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), GET(5, 6, 0xa, 2));
+    BAD("that a delete gave", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), PUT_IF(5, 6, 2, 0xb, 3));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), DELETE_TOLD(5, 6, 3));
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), GET_ABSENT(3, 4), DELETE_TOLD(5, 6, 2), GET_ABSENT(7, 8));
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), GET_ABSENT(3, 4), DELETE_TOLD(5, 6, 1));
+    BAD("though a version came between", PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 6, 2),
+        PUT_IF(4, 5, 1, 0xb, 3));
+}
+
+static void an_order_that_real_time_forbids_is_found(void **state)
+{
+    (void)state;
+    /* Each pair alone fits; together the second client saw the new value before the first saw the old. */
+    BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 20, 0xb, 2), GET(4, 7, 0xb, 2), GET(8, 9, 0xa, 1));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE(3, 20), GET_ABSENT(4, 7), GET(8, 9, 0xa, 1));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 20), GET_ABSENT(4, 8), GET(7, 9, 0xa, 1));
+    /* The earlier version was called for later. */
+    BAD("backwards", PUT(1, 2, 0xa, 7), PUT(3, 4, 0xb, 5));
+}
+
+/* --- unknown outcomes --- */
+
+static void a_write_of_unknown_outcome_may_be_seen_or_not(void **state)
+{
+    (void)state;
+    GOOD(PUT(1, 2, 0xa, 1), PUT_UNKNOWN(3, 4, 0xb), GET(5, 6, 0xa, 1), GET(7, 8, 0xa, 1));
+    GOOD(PUT(1, 2, 0xa, 1), PUT_UNKNOWN(3, 4, 0xb), GET(5, 6, 0xb, 2), GET(7, 8, 0xb, 2));
+    GOOD(PUT(1, 2, 0xa, 1), PUT_OPEN(3, 0xb), GET(5, 6, 0xa, 1), GET(7, 8, 0xb, 2));
+    GOOD(PUT(1, 2, 0xa, 1), PUT_UNKNOWN(3, 4, 0xb), GET(5, 6, 0xa, 1), PUT(7, 8, 0xc, 2),
+         GET(9, 10, 0xb, 3));
+}
+
+static void a_write_of_unknown_outcome_takes_effect_once_and_not_before_its_call(void **state)
+{
+    (void)state;
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xb), GET(3, 4, 0xb, 1), PUT(5, 6, 0xc, 2), GET(7, 8, 0xb, 3));
+    BAD(NULL, GET(1, 2, 0xb, 1), PUT_UNKNOWN(3, 4, 0xb));
+    BAD(NULL, PUT(1, 2, 0xa, 1), GET(3, 4, 0xb, 2), PUT_UNKNOWN(5, 6, 0xb));
+    BAD("backwards", PUT(1, 2, 0xa, 1), PUT_UNKNOWN(3, 4, 0xb), GET(5, 6, 0xb, 2),
+        GET(7, 8, 0xa, 1));
+    BAD(NULL, PUT(1, 2, 0xa, 1), PUT_UNKNOWN(3, 4, 0xb), PUT(5, 6, 0xc, 2), GET(7, 8, 0xb, 1));
+    /* No room for its version. */
+    BAD("backwards", PUT(1, 2, 0xa, 1), PUT_UNKNOWN(3, 4, 0xb), PUT(5, 6, 0xc, 3),
+        GET(7, 8, 0xb, 2));
+}
+
+static void a_delete_of_unknown_outcome_explains_one_absence(void **state)
+{
+    (void)state;
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), GET(5, 6, 0xa, 1));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), GET(5, 6, 0xa, 1), GET_ABSENT(7, 8));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), PUT_IF(5, 6, 0, 0xb, 3), GET(7, 8, 0xb, 3));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), DELETE_ABSENT(5, 6));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), PUT_IF_MISSED(5, 6, 1, 0xb, 0));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), PUT_IF(5, 6, 0, 0xb, 2));
+    BAD(NULL, PUT(1, 2, 0xa, 1), GET_ABSENT(3, 4), DELETE_UNKNOWN(5, 6));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), GET_ABSENT(5, 6), PUT(7, 8, 0xb, 3),
+        GET_ABSENT(9, 10));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), DELETE_UNKNOWN(3, 5), GET_ABSENT(6, 7),
+         PUT(8, 9, 0xb, 3), GET_ABSENT(10, 11));
+}
+
+static void a_delete_may_have_met_what_nobody_else_saw(void **state)
+{
+    (void)state;
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), GET_ABSENT(3, 4), DELETE(5, 6), GET_ABSENT(7, 8));
+    GOOD(PUT_IF_UNKNOWN(1, 2, 0, 0xa), GET_ABSENT(3, 4), DELETE(5, 6), GET_ABSENT(7, 8));
+    BAD(NULL, PUT_IF_UNKNOWN(1, 2, 5, 0xa), GET_ABSENT(3, 4), DELETE(5, 6));
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), DELETE(5, 6), DELETE(7, 8));
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), GET_ABSENT(3, 4), DELETE(5, 6), PUT(7, 8, 0xb, 2));
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), GET_ABSENT(3, 4), DELETE(5, 6), PUT(7, 8, 0xb, 3));
+    /* It cannot be both what the delete met and what is seen later. */
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), DELETE(3, 4), GET(5, 6, 0xa, 9));
+}
+
+static void conditional_puts_of_unknown_outcome_follow_what_they_expect(void **state)
+{
+    (void)state;
+    GOOD(PUT(1, 2, 0xa, 1), PUT_IF_UNKNOWN(3, 4, 1, 0xb), GET(5, 6, 0xb, 2));
+    BAD(NULL, PUT(1, 2, 0xa, 1), PUT_IF_UNKNOWN(3, 4, 2, 0xb), GET(5, 6, 0xb, 2));
+    BAD(NULL, PUT(1, 2, 0xa, 1), PUT(3, 4, 0xc, 2), PUT_IF_UNKNOWN(5, 6, 1, 0xb),
+        GET(7, 8, 0xb, 3));
+    GOOD(PUT(1, 2, 0xa, 1), PUT_IF_UNKNOWN(3, 4, 1, 0xb), PUT_IF_UNKNOWN(5, 6, 2, 0xc),
+         PUT_IF_MISSED(7, 8, 1, 0xd, 2), GET(9, 10, 0xc, 3));
+    BAD(NULL, PUT(1, 2, 0xa, 1), PUT_IF_UNKNOWN(3, 4, 1, 0xb), PUT_IF_UNKNOWN(5, 6, 1, 0xc),
+        GET(7, 8, 0xb, 2), GET(9, 10, 0xc, 3));
+    /* Absence by a delete nobody knows of; a version that nobody was told. */
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), PUT_IF_UNKNOWN(5, 6, 0, 0xb), GET(7, 8, 0xb, 3));
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), PUT_IF_UNKNOWN(3, 4, 4, 0xb), GET(5, 6, 0xb, 9));
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), PUT_IF_UNKNOWN(3, 4, 9, 0xb), GET(5, 6, 0xb, 9));
+    GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), PUT_IF_UNKNOWN(3, 5, 0, 0xb),
+         PUT_IF_UNKNOWN(3, 6, 4, 0xc), GET(7, 8, 0xc, 5));
+    BAD(NULL, PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), PUT_IF_UNKNOWN(3, 5, 0, 0xb),
+        PUT_IF_UNKNOWN(3, 6, 2, 0xc), GET(7, 8, 0xc, 5));
+}
+
+static void values_that_several_writes_have_are_told_apart_by_version(void **state)
+{
+    (void)state;
+    GOOD(PUT(1, 2, 0xa, 1), PUT(3, 4, 0xa, 2), GET(5, 6, 0xa, 2));
+    BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xa, 2), GET(5, 6, 0xa, 1));
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(3, 4, 0xa), GET(5, 6, 0xa, 1), DELETE(7, 8),
+         GET(9, 10, 0xa, 3));
+    BAD("more versions have this value", PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(3, 4, 0xa),
+        GET(5, 6, 0xa, 1), GET(7, 8, 0xa, 2), GET(9, 10, 0xa, 3));
+    /* The conditional one fits only at version 1, so the other has to be spared for later. */
+    GOOD(PUT(1, 2, 0xb, 1), PUT_UNKNOWN(3, 4, 0xa), PUT_IF_UNKNOWN(5, 6, 1, 0xa), GET(7, 8, 0xa, 2),
+         GET(9, 10, 0xa, 3));
+}
+
+static void a_read_that_did_not_see_the_value_tells_the_version(void **state)
+{
+    (void)state;
+    GOOD(PUT(1, 2, 0xa, 1), GET(3, 4, 0, 1));
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), GET(3, 4, 0, 1), GET(5, 6, 0xa, 1));
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(1, 3, 0xb), GET(4, 5, 0, 1), GET(6, 7, 0xb, 2));
+    BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xb, 2), GET(5, 6, 0, 1));
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), GET(3, 4, 0, 1), GET(5, 6, 0xa, 2));
+}
+
+static void what_was_rejected_or_read_without_an_answer_says_nothing(void **state)
+{
+    (void)state;
+    GOOD({.kind = HISTORY_GET, .outcome = HISTORY_UNKNOWN, .called = 1, .answered = 2},
+         {.kind = HISTORY_GET, .outcome = HISTORY_OPEN, .called = 3},
+         {.kind = HISTORY_GET, .outcome = HISTORY_REJECTED, .called = 4, .answered = 5},
+         PUT_REJECTED(6, 7, 0xa), GET_ABSENT(8, 9));
+}
+
+/* --- many --- */
+
+struct tally {
+    uint32_t good, bad;
+};
+
+static void compare(const struct history *history, uint64_t seed, struct tally *tally)
+{
+    struct linear_result result;
+    linear_check(history->ops, history->count, 0, &result);
+    bool linear = register_history_is_linear(history->ops, history->count);
+    if ((result.verdict == LINEAR_YES) != linear)
+        fail_msg("seed %lu: every order says %d, the search %d %s", seed, linear, result.verdict,
+                 result.why);
+    tally->good += linear;
+    tally->bad += !linear;
+}
+
+static struct register_options draw_options(uint64_t seed, struct random *random)
+{
+    struct register_options options = {.seed = seed};
+    options.operations = 1 + (uint32_t)random_below(random, 10);
+    options.clients = 1 + (uint32_t)random_below(random, 5);
+    options.unknowns = (uint32_t)random_below(random, 6);
+    options.gets = (uint32_t)random_below(random, 6);
+    options.puts = 1 + (uint32_t)random_below(random, 4);
+    options.put_ifs = (uint32_t)random_below(random, 5);
+    options.deletes = (uint32_t)random_below(random, 5);
+    options.short_in = (uint32_t)random_below(random, 4);
+    options.unseen_in = (uint32_t)random_below(random, 5);
+    options.tell_deletes = random_below(random, 2) == 0;
+    options.version_gap = 1 + (uint32_t)random_below(random, 3);
+    return options;
+}
+
+static void long_histories_are_judged_in_few_states(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < register_shape_count; i++) {
+        const struct register_options *options = &register_shapes[i].options;
+        uint64_t most = options->clients > 20 || options->unknowns > 50 ? 400000 : 100000;
+        struct history history;
+        struct linear_result result;
+        register_history(options, &history);
+        linear_check(history.ops, history.count, most, &result);
+        if (result.verdict != LINEAR_YES)
+            fail_msg("%s: %d %s", register_shapes[i].name, result.verdict, result.why);
+        register_history_end_badly(&history);
+        linear_check(history.ops, history.count, most, &result);
+        if (result.verdict != LINEAR_NO)
+            fail_msg("%s: %d", register_shapes[i].name, result.verdict);
+        if (result.stuck < history.count - 3)
+            fail_msg("%s: stuck at %zu: %s", register_shapes[i].name, result.stuck, result.why);
+        history_fini(&history);
+    }
+}
+
+static void a_search_that_takes_too_long_says_so(void **state)
+{
+    (void)state;
+    struct history history;
+    struct linear_result result;
+    register_history(&register_shapes[1].options, &history);
+    linear_check(history.ops, history.count, 1000, &result);
+    assert_int_equal(result.verdict, LINEAR_TOO_LONG);
+    assert_int_equal(result.states, 1000);
+    history_fini(&history);
+}
+
+/* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
+static void small_histories_get_the_verdict_of_every_order(void **state)
+{
+    (void)state;
+    uint64_t from = 1, to = 20000;
+    const char *seeds = getenv("SIM_SEEDS");
+    if (seeds)
+        assert_int_equal(sscanf(seeds, "%lu:%lu", &from, &to), 2);
+    struct tally tally = {0};
+    for (uint64_t seed = from; seed <= to; seed++) {
+        struct random random;
+        random_init(&random, seed);
+        struct register_options options = draw_options(seed, &random);
+        struct history history;
+        register_history(&options, &history);
+        struct tally before = tally;
+        compare(&history, seed, &tally);
+        if (tally.bad != before.bad)
+            fail_msg("seed %lu: linearizable by its making", seed);
+        for (int i = 0; i < 3; i++) {
+            register_history_spoil(&history, &random);
+            compare(&history, seed, &tally);
+        }
+        history_fini(&history);
+    }
+    print_message("# good %u, bad %u\n", tally.good, tally.bad);
+    assert_true(tally.bad > (to - from) / 2 && tally.good > to - from);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_history_of_nothing_is_good),
+        cmocka_unit_test(one_client_reads_what_it_wrote),
+        cmocka_unit_test(operations_side_by_side_may_take_effect_in_any_order),
+        cmocka_unit_test(a_lost_update_is_found),
+        cmocka_unit_test(a_stale_read_is_found),
+        cmocka_unit_test(a_read_of_what_nobody_wrote_is_found),
+        cmocka_unit_test(a_version_that_was_never_there_is_found),
+        cmocka_unit_test(a_version_that_is_given_twice_or_falls_is_found),
+        cmocka_unit_test(a_deleted_value_that_comes_back_is_found),
+        cmocka_unit_test(a_delete_tells_whether_something_was_there),
+        cmocka_unit_test(a_delete_that_tells_its_version_has_it_alone),
+        cmocka_unit_test(an_order_that_real_time_forbids_is_found),
+        cmocka_unit_test(a_write_of_unknown_outcome_may_be_seen_or_not),
+        cmocka_unit_test(a_write_of_unknown_outcome_takes_effect_once_and_not_before_its_call),
+        cmocka_unit_test(a_delete_of_unknown_outcome_explains_one_absence),
+        cmocka_unit_test(a_delete_may_have_met_what_nobody_else_saw),
+        cmocka_unit_test(conditional_puts_of_unknown_outcome_follow_what_they_expect),
+        cmocka_unit_test(values_that_several_writes_have_are_told_apart_by_version),
+        cmocka_unit_test(a_read_that_did_not_see_the_value_tells_the_version),
+        cmocka_unit_test(what_was_rejected_or_read_without_an_answer_says_nothing),
+        cmocka_unit_test(long_histories_are_judged_in_few_states),
+        cmocka_unit_test(a_search_that_takes_too_long_says_so),
+        cmocka_unit_test(small_histories_get_the_verdict_of_every_order),
+    };
+    if (getenv("SIM_SEEDS"))
+        cmocka_set_test_filter("small_histories*");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,367 @@
+/* Processes of a simulated cluster: clocks of their own, stopped, slow, ended alone and started again. */
+#include "test/sim/cluster.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+
+#define START_NS (5 * NS_PER_S)
+
+static struct sim_cluster *create(const struct sim_cluster_options *shape)
+{
+    struct sim_cluster_options options = *shape;
+    fabric_segment_bytes = 128 << 10;
+    options.shards = 6;
+    options.pm_bytes = 32 << 20;
+    if (!options.seed)
+        options.seed = 1;
+    return sim_cluster_create(&options);
+}
+
+static int put(struct sim_cluster *cluster, const char *key, const char *value)
+{
+    return sim_put(cluster, 0, key, strlen(key), value, strlen(value), NULL);
+}
+
+static void assert_is(struct sim_cluster *cluster, const char *key, const char *value)
+{
+    char room[64];
+    size_t bytes;
+    assert_int_equal(sim_get(cluster, 0, key, strlen(key), room, sizeof room, &bytes, NULL), 0);
+    assert_int_equal(bytes, strlen(value));
+    assert_memory_equal(room, value, bytes);
+}
+
+static const struct shard *shard_of(const struct sim_cluster *cluster, const char *key)
+{
+    return cluster_shard_of_slot(sim_cluster_config(cluster),
+                                 slot_of_key(key, (uint32_t)strlen(key)));
+}
+
+static struct sim_process *primary_of(struct sim_cluster *cluster, const char *key)
+{
+    return &cluster->servers[shard_of(cluster, key)->primary - 1].process;
+}
+
+static uint64_t time_of_put(struct sim_cluster *cluster, const char *key)
+{
+    uint64_t began_ns = cluster->clock.now_ns;
+    assert_int_equal(put(cluster, key, "1"), 0);
+    return cluster->clock.now_ns - began_ns;
+}
+
+/* --- clocks --- */
+
+static void a_time_a_process_asks_for_is_the_first_at_which_its_clock_shows_it(void **state)
+{
+    (void)state;
+    static const int32_t rates[] = {-10000, -333, -1, 0, 1, 77, 10000};
+    struct random random;
+    random_init(&random, 5);
+    for (unsigned i = 0; i < 7000; i++) {
+        const struct sim_process process = {.rate_ppm = rates[i % 7]};
+        uint64_t at_ns = random_below(&random, UINT64_C(1) << (10 + i % 50));
+        uint64_t until_ns = sim_process_until_ns(&process, at_ns);
+        assert_true(sim_process_now_ns(&process, until_ns) >= at_ns);
+        if (until_ns > 0)
+            assert_true(sim_process_now_ns(&process, until_ns - 1) < at_ns);
+    }
+    const struct sim_process fast = {.rate_ppm = 10000};
+    assert_int_equal(sim_process_now_ns(&fast, 100 * NS_PER_S), 101 * NS_PER_S);
+    assert_true(sim_process_until_ns(&fast, WAKE_NEVER) == WAKE_NEVER);
+}
+
+static void a_client_whose_clock_is_fast_gives_up_sooner(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){.timeout_ns = NS_PER_S});
+    cluster->clients[0].process.rate_ppm = 10000;
+    assert_int_equal(put(cluster, "key", "1"), 0);
+    sim_cluster_crash(cluster);
+    uint64_t began_ns = cluster->clock.now_ns;
+    int error = put(cluster, "key", "2");
+    assert_true(error == ROWAN_ETIMEDOUT || error == ROWAN_EUNKNOWN);
+    uint64_t took_ns = cluster->clock.now_ns - began_ns;
+    assert_in_range(took_ns, 985 * NS_PER_MS, 995 * NS_PER_MS); /* 1 s / 1.01 */
+    sim_cluster_destroy(cluster);
+}
+
+static void clocks_differ_by_no_more_than_they_may(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster =
+        create(&(struct sim_cluster_options){.servers = 5, .clients = 4, .drift_ppm = 10000});
+    uint32_t different = 0;
+    for (uint32_t i = 0; i < sim_cluster_processes(cluster); i++) {
+        int32_t rate = sim_cluster_process(cluster, i)->rate_ppm;
+        assert_in_range(rate + 10000, 0, 20000);
+        different += rate != sim_cluster_process(cluster, 0)->rate_ppm;
+    }
+    assert_int_equal(different, 9);
+    assert_int_equal(put(cluster, "key", "1"), 0);
+    sim_cluster_run_for(cluster, 60 * NS_PER_S);
+    assert_is(cluster, "key", "1");
+    sim_cluster_destroy(cluster);
+}
+
+static void the_clock_jumps_no_further_than_it_may(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
+    sim_cluster_run_for(cluster, 2 * NS_PER_S); /* now all is idle: jumps are long */
+    uint64_t now_ns = cluster->clock.now_ns;
+    cluster->until_ns = now_ns + 7;
+    while (sim_cluster_step(cluster))
+        ;
+    assert_int_equal(cluster->clock.now_ns, now_ns + 7);
+    while (sim_cluster_step(cluster)) /* passed: no bound any more, and never back */
+        ;
+    assert_true(cluster->clock.now_ns > now_ns + 7);
+    cluster->until_ns = WAKE_NEVER;
+    sim_cluster_destroy(cluster);
+}
+
+/* --- stopped, slow, late --- */
+
+static void a_stopped_primary_answers_when_it_goes_on(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){.timeout_ns = NS_PER_S});
+    struct sim_process *primary = primary_of(cluster, "key");
+    assert_int_equal(put(cluster, "key", "1"), 0);
+    sim_cluster_stop(cluster, primary, true);
+    int error = put(cluster, "key", "2");
+    assert_true(error == ROWAN_ETIMEDOUT || error == ROWAN_EUNKNOWN);
+    sim_cluster_stop(cluster, primary, false);
+    assert_int_equal(put(cluster, "key", "3"), 0);
+    assert_is(cluster, "key", "3");
+    sim_cluster_destroy(cluster);
+}
+
+static void a_stopped_client_posts_nothing(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){.clients = 2});
+    sim_cluster_stop(cluster, &cluster->clients[1].process, true);
+    uint64_t before = session_completed(cluster->clients[1].session);
+    const struct session_request request = {.type = MESSAGE_DELETE, .key = "key", .key_bytes = 3};
+    assert_int_equal(session_post(cluster->clients[1].session, &request), 0);
+    sim_cluster_run_for(cluster, NS_PER_S);
+    assert_int_equal(session_completed(cluster->clients[1].session), before);
+    sim_cluster_stop(cluster, &cluster->clients[1].process, false);
+    sim_cluster_run_for(cluster, NS_PER_S);
+    assert_int_equal(session_completed(cluster->clients[1].session), before + 1);
+    sim_cluster_destroy(cluster);
+}
+
+static void a_slow_server_takes_its_time(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
+    assert_int_equal(put(cluster, "key", "0"), 0);
+    uint64_t fast_ns = time_of_put(cluster, "key");
+    assert_true(fast_ns < NS_PER_MS);
+    primary_of(cluster, "key")->slow_ns = 10 * NS_PER_MS;
+    uint64_t slow_ns = time_of_put(cluster, "key");
+    assert_in_range(slow_ns, 10 * NS_PER_MS, 100 * NS_PER_MS);
+    primary_of(cluster, "key")->slow_ns = 0;
+    sim_cluster_run_for(cluster, 20 * NS_PER_MS);
+    assert_true(time_of_put(cluster, "key") < NS_PER_MS);
+    sim_cluster_destroy(cluster);
+}
+
+static void a_late_control_role_lets_its_landing_zone_run_dry(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster =
+        create(&(struct sim_cluster_options){.landing_segments = 2, .one_sided = true});
+    static char value[30000];
+    struct sim_server *backup = &cluster->servers[shard_of(cluster, "key")->backups[0] - 1];
+    for (unsigned i = 0; i < 40; i++)
+        assert_int_equal(sim_put(cluster, 0, "key", 3, value, sizeof value, NULL), 0);
+    assert_int_equal(sim_network_counts(cluster->network).dry, 0);
+    backup->late_role = 1;
+    backup->slow_role_ns = 100 * NS_PER_MS;
+    for (unsigned i = 0; i < 40; i++)
+        assert_int_equal(sim_put(cluster, 0, "key", 3, value, sizeof value, NULL), 0);
+    assert_true(sim_network_counts(cluster->network).dry > 0);
+    sim_cluster_destroy(cluster);
+}
+
+/* --- ends and starts --- */
+
+static void start_all(struct sim_cluster *cluster)
+{
+    for (uint32_t i = 1; i <= cluster->options.servers; i++)
+        sim_cluster_start_server(cluster, i);
+}
+
+static void servers_that_end_one_after_another_lose_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t first = 1; first <= 3; first++) {
+        struct sim_cluster *cluster = create(&(struct sim_cluster_options){
+            .seed = first, .max_delay_ns = 100 * NS_PER_US, .fence_ns = 50 * NS_PER_US});
+        assert_int_equal(put(cluster, "key", "1"), 0);
+        uint64_t term = sim_cluster_config(cluster)->term;
+        for (uint32_t i = 0; i < 3; i++) {
+            sim_cluster_kill_server(cluster, 1 + (first + i) % 3, NULL);
+            assert_null(cluster->servers[(first + i) % 3].server);
+            sim_cluster_run_for(cluster, 50 * NS_PER_MS);
+        }
+        start_all(cluster);
+        assert_is(cluster, "key", "1");
+        assert_true(sim_cluster_config(cluster)->term > term);
+        assert_int_equal(put(cluster, "key", "2"), 0);
+        sim_cluster_destroy(cluster);
+    }
+}
+
+static void ignore(const struct rowan_completion *completion)
+{
+    (void)completion;
+}
+
+/* Writes that nobody waits for, under way at any moment of the next milliseconds. */
+static void post_others(struct sim_cluster *cluster)
+{
+    static const char value[5000];
+    for (unsigned i = 0; i < 20; i++) {
+        char key[16];
+        const struct session_request request = {
+            .type = MESSAGE_PUT,
+            .key = key,
+            .key_bytes = (size_t)snprintf(key, sizeof key, "other-%u", i),
+            .value = value,
+            .value_bytes = sizeof value,
+            .callback = ignore};
+        assert_int_equal(session_post(cluster->clients[0].session, &request), 0);
+    }
+}
+
+static void acknowledged_writes_outlive_the_power_of_all_hosts(void **state)
+{
+    (void)state;
+    uint64_t lost = 0;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        struct sim_cluster *cluster = create(&(struct sim_cluster_options){
+            .seed = seed, .max_delay_ns = 100 * NS_PER_US, .fence_ns = 200 * NS_PER_US});
+        struct random power;
+        random_init(&power, seed);
+        char key[16], value[16];
+        for (unsigned i = 0; i < 20; i++) {
+            snprintf(key, sizeof key, "key-%u", i);
+            snprintf(value, sizeof value, "value-%u", i);
+            assert_int_equal(put(cluster, key, value), 0);
+        }
+        post_others(cluster);
+        sim_cluster_run_for(cluster, 150 * NS_PER_US + seed * 20 * NS_PER_US);
+        for (uint32_t i = 1; i <= 3; i++)
+            lost += sim_cluster_kill_server(cluster, i, &power).old;
+        assert_int_equal(cluster->servers[0].boots, 2);
+        sim_cluster_run_for(cluster, 10 * NS_PER_MS);
+        start_all(cluster);
+        for (unsigned i = 0; i < 20; i++) {
+            snprintf(key, sizeof key, "key-%u", i);
+            snprintf(value, sizeof value, "value-%u", i);
+            assert_is(cluster, key, value);
+        }
+        sim_cluster_destroy(cluster);
+    }
+    assert_true(lost > 0); /* else this shows nothing */
+}
+
+/* Without failover nobody takes it back before all others have ended too. */
+static void a_server_that_returns_alone_waits_for_the_end_of_the_others(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
+    assert_int_equal(put(cluster, "key", "1"), 0);
+    uint64_t term = sim_cluster_config(cluster)->term;
+    sim_cluster_kill_server(cluster, 1, NULL);
+    sim_cluster_start_server(cluster, 1);
+    sim_cluster_run_for(cluster, START_NS);
+    assert_int_equal(sim_cluster_config(cluster)->term, term);
+    sim_cluster_kill_server(cluster, 2, NULL);
+    sim_cluster_kill_server(cluster, 3, NULL);
+    sim_cluster_start_server(cluster, 2);
+    sim_cluster_start_server(cluster, 3);
+    assert_is(cluster, "key", "1");
+    assert_int_equal(sim_cluster_config(cluster)->term, term + 1);
+    assert_int_equal(server_error(cluster->servers[0].server), 0);
+    sim_cluster_destroy(cluster);
+}
+
+static void a_cluster_serves_on_without_its_cm_and_finds_the_next(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster =
+        create(&(struct sim_cluster_options){.max_delay_ns = 100 * NS_PER_US});
+    assert_int_equal(put(cluster, "key", "1"), 0);
+    sim_cluster_kill_cm(cluster);
+    assert_null(sim_cluster_config(cluster));
+    assert_false(sim_cluster_is_down(cluster));
+    assert_int_equal(put(cluster, "key", "2"), 0);
+    sim_cluster_run_for(cluster, NS_PER_S);
+    sim_cluster_start_cm(cluster);
+    sim_cluster_run_for(cluster, NS_PER_S);
+    assert_non_null(sim_cluster_config(cluster));
+    sim_cluster_kill_server(cluster, 1, NULL);
+    sim_cluster_kill_server(cluster, 2, NULL);
+    sim_cluster_kill_server(cluster, 3, NULL);
+    sim_cluster_run_for(cluster, 10 * NS_PER_MS);
+    start_all(cluster);
+    assert_is(cluster, "key", "2");
+    sim_cluster_destroy(cluster);
+}
+
+static void a_rival_leads_only_while_the_cm_does_not(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create(&(struct sim_cluster_options){
+        .registry = {.max_delay_ns = NS_PER_MS, .session_ns = NS_PER_S}});
+    assert_int_equal(put(cluster, "key", "1"), 0);
+    sim_cluster_start_rival(cluster);
+    sim_cluster_run_for(cluster, NS_PER_S);
+    assert_int_equal(cm_config(cluster->rival.cm)->term, sim_cluster_config(cluster)->term);
+    sim_coord_expire(cluster->coord); /* the rival leads now, and nobody finds it */
+    sim_cluster_run_for(cluster, NS_PER_S);
+    for (uint32_t i = 1; i <= 3; i++)
+        sim_cluster_kill_server(cluster, i, NULL);
+    sim_cluster_run_for(cluster, 10 * NS_PER_MS);
+    start_all(cluster);
+    uint64_t term = sim_cluster_config(cluster)->term;
+    sim_cluster_run_for(cluster, START_NS);
+    assert_int_equal(sim_cluster_config(cluster)->term, term);
+    sim_cluster_kill_rival(cluster); /* its session ends, and the CM leads again */
+    sim_cluster_run_for(cluster, START_NS);
+    assert_true(sim_cluster_config(cluster)->term > term);
+    assert_is(cluster, "key", "1");
+    sim_cluster_destroy(cluster);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_time_a_process_asks_for_is_the_first_at_which_its_clock_shows_it),
+        cmocka_unit_test(a_client_whose_clock_is_fast_gives_up_sooner),
+        cmocka_unit_test(clocks_differ_by_no_more_than_they_may),
+        cmocka_unit_test(the_clock_jumps_no_further_than_it_may),
+        cmocka_unit_test(a_stopped_primary_answers_when_it_goes_on),
+        cmocka_unit_test(a_stopped_client_posts_nothing),
+        cmocka_unit_test(a_slow_server_takes_its_time),
+        cmocka_unit_test(a_late_control_role_lets_its_landing_zone_run_dry),
+        cmocka_unit_test(servers_that_end_one_after_another_lose_nothing),
+        cmocka_unit_test(acknowledged_writes_outlive_the_power_of_all_hosts),
+        cmocka_unit_test(a_server_that_returns_alone_waits_for_the_end_of_the_others),
+        cmocka_unit_test(a_cluster_serves_on_without_its_cm_and_finds_the_next),
+        cmocka_unit_test(a_rival_leads_only_while_the_cm_does_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* What seeds draw: every run is as large as promised, and runs differ in what they have. */
+#include "test/sim/swarm.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SEEDS = 2000 };
+
+static void every_seed_draws_a_run_of_the_promised_size(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct swarm swarm;
+        swarm_draw(seed, &swarm);
+        const struct sim_cluster_options *cluster = &swarm.cluster;
+        assert_in_range(cluster->servers, 3, 7);
+        assert_in_range(cluster->replicas, 2, 3);
+        assert_in_range(cluster->workers, 1, 3);
+        assert_in_range(cluster->digests, 1, 2);
+        assert_in_range(cluster->clients, 2, 6);
+        assert_true(swarm.load.operations >= 2000);
+        assert_true(swarm.load.keys > swarm.load.hot_keys && swarm.load.hot_keys > 0);
+        assert_true(swarm.safety_ns >= 20 * NS_PER_S);
+        assert_true(swarm.load.max_value_bytes <= 65536 && swarm.load.long_in > 0);
+        /* A block fits a segment, and a power of two is what the rooms are built for. */
+        assert_true(cluster->block_limit < swarm.segment_bytes);
+        assert_int_equal(swarm.segment_bytes & (swarm.segment_bytes - 1), 0);
+    }
+}
+
+static void power_is_lost_only_where_a_fence_is_one(void **state)
+{
+    (void)state;
+    unsigned without = 0, with = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct swarm swarm;
+        swarm_draw(seed, &swarm);
+        bool fence = swarm.cluster.durability == PM_FENCE;
+        without += !fence;
+        with += fence && swarm.nemesis.power_loss_in > 0;
+        assert_true(fence || swarm.nemesis.power_loss_in == 0);
+    }
+    assert_true(without > SEEDS / 50 && with > SEEDS / 2);
+}
+
+static void each_fault_and_site_is_in_some_runs_and_not_in_others(void **state)
+{
+    (void)state;
+    unsigned faults[NEMESIS_FAULTS] = {0}, sites[FAULT_SITE_COUNT] = {0};
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct swarm swarm;
+        bool any = false;
+        swarm_draw(seed, &swarm);
+        for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
+            faults[i] += swarm.nemesis.weights[i] > 0;
+            any |= swarm.nemesis.weights[i] > 0;
+        }
+        for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
+            sites[i] += swarm.faults.one_in[i] > 0;
+        assert_true(any);
+    }
+    for (unsigned i = 0; i < NEMESIS_FAULTS; i++)
+        assert_in_range(faults[i], SEEDS / 10, SEEDS * 9 / 10);
+    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
+        assert_in_range(sites[i], SEEDS / 10, SEEDS * 9 / 10);
+}
+
+static char *told(uint64_t seed)
+{
+    struct swarm swarm;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    swarm_draw(seed, &swarm);
+    swarm_tell(&swarm, out);
+    fclose(out);
+    return text;
+}
+
+static void equal_seeds_draw_equal_runs(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        char *one = told(seed), *again = told(seed), *other = told(seed + 1);
+        assert_string_equal(one, again);
+        assert_string_not_equal(one, other);
+        assert_non_null(strchr(one, '\n'));
+        assert_true(strchr(one, '\n')[1] == '\0');
+        free(one);
+        free(again);
+        free(other);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_seed_draws_a_run_of_the_promised_size),
+        cmocka_unit_test(power_is_lost_only_where_a_fence_is_one),
+        cmocka_unit_test(each_fault_and_site_is_in_some_runs_and_not_in_others),
+        cmocka_unit_test(equal_seeds_draw_equal_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
