@@ -212,10 +212,15 @@ static void sort_servers(struct cm_state *state)
             continue;
         const struct candidate *candidate = roll_find(&state->roll, peer->server);
         bool waits = candidate && candidate->connection == i;
+        const bool was_member = peer->member;
         peer->member = refusal_is_member(state->config, peer->server, peer->incarnation);
         if (peer->member) {
             state->here++;
             roll_remove_connection(&state->roll, i);
+            continue;
+        }
+        if (!waits && !was_member) { /* its place went with another connection: it reports again */
+            peer->server = 0;
             continue;
         }
         const char *why = waits ? refusal_unfit(state->config, &candidate->join) : refusal_replaced;

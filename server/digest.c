@@ -306,7 +306,7 @@ static bool scan_step(struct digest *digest)
     uint32_t offset, bytes;
     switch (entry_scan_next(&digest->scan, !sealed, &header, &offset, &bytes)) {
     case ENTRY_SCAN_BLOCK:
-        if (MUTANT(LAST_SKIPPED) && is_last(digest, sealed))
+        if (FAULT(BLOCK_LOST) || (MUTANT(LAST_SKIPPED) && is_last(digest, sealed)))
             return true;
         atomic_store_explicit(&digest->current->holds_blocks, true, memory_order_relaxed);
         digest->stuck = take_block(digest, &header, digest->current->offset + offset) != 0;

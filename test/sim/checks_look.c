@@ -9,6 +9,7 @@ enum {
     LOOK_ROUNDS = 4, /* a key is looked at in one round of so many */
     HOT_KEYS = 8,    /* every other look is at one of the first keys */
     SEGMENT_ROUNDS = 16,
+    SUSPECT_ROUNDS = 300, /* in which a digest role comes to what has landed */
 };
 
 /* --- C2 --- */
@@ -113,6 +114,28 @@ static void look_at_key(struct checks *checks)
         look_at_item(checks, number, i);
 }
 
+void checks_look_stored(struct checks *checks, const struct checks_entry *entry, uint32_t server)
+{
+    if (entry->key == JOURNAL_NO_KEY)
+        return;
+    uint64_t *newest = &checks->keys[entry->key].newest[server];
+    if (entry->header.version > *newest)
+        *newest = entry->header.version;
+    if (entry->header.version == *newest)
+        return;
+    checks->suspects[checks->suspect_next++ % CHECKS_SUSPECTS] = (struct checks_suspect){
+        .key = entry->key, .server = server, .until_round = checks->rounds + SUSPECT_ROUNDS};
+}
+
+static void look_at_suspects(struct checks *checks)
+{
+    for (uint32_t i = 0; i < CHECKS_SUSPECTS; i++) {
+        const struct checks_suspect *suspect = &checks->suspects[i];
+        if (checks->rounds < suspect->until_round)
+            look_at_item(checks, suspect->key, suspect->server);
+    }
+}
+
 /* --- C6 --- */
 
 static void look_at_segment(struct checks *checks, const struct checks_server *server,
@@ -151,6 +174,7 @@ static void look_at_committed(struct checks *checks)
 
 void checks_look(struct checks *checks)
 {
+    look_at_suspects(checks);
     if (checks->rounds % LOOK_ROUNDS == 0)
         look_at_key(checks);
     if (checks->rounds % SEGMENT_ROUNDS == 0)

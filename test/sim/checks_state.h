@@ -14,6 +14,7 @@ struct shard_state;
 enum {
     CHECKS_BUCKETS = 1 << 14,
     CHECKS_KEY_BYTES = 64,
+    CHECKS_SUSPECTS = 16,
     CHECKS_NONE = 0, /* no entry, no copy: positions begin at 1 */
 };
 
@@ -58,7 +59,8 @@ struct checks_key {
     uint16_t slot;
     uint64_t settled;                /* acknowledged, or shown by a primary: every replica has it */
     uint64_t shown[SIM_MAX_SERVERS]; /* by the index of that server, in this boot of it */
-    uint32_t next;                   /* in the buckets; 1 + key */
+    uint64_t newest[SIM_MAX_SERVERS]; /* of those that were stored there */
+    uint32_t next;                    /* in the buckets; 1 + key */
 };
 
 /* What is watched of one server. */
@@ -74,6 +76,12 @@ struct checks_server {
     uint64_t term;        /* that it was last seen to act on */
 };
 
+/* An older entry of the key came to that server behind a newer one: will its index stand it? */
+struct checks_suspect {
+    uint32_t key, server;
+    uint64_t until_round;
+};
+
 struct checks {
     struct sim_cluster *cluster;
     struct load *load;
@@ -81,6 +89,8 @@ struct checks {
     struct journal *journal;
     struct checks_counts counts;
     uint64_t rounds, looks;
+    struct checks_suspect suspects[CHECKS_SUSPECTS]; /* a ring */
+    uint32_t suspect_next;
 
     struct checks_server servers[SIM_MAX_SERVERS];
     uint64_t client_terms[SIM_MAX_CLIENTS], cm_term, rival_term;
@@ -148,6 +158,9 @@ void checks_commit_stored(struct checks *checks, const uint8_t *block, uint32_t 
 /* --- checks_look.c --- */
 
 void checks_look(struct checks *checks);
+
+/* All of the entry is in the PM of that server. */
+void checks_look_stored(struct checks *checks, const struct checks_entry *entry, uint32_t server);
 
 /* The control role of a server; NULL: it is down. */
 struct control *checks_control(const struct checks *checks, uint32_t server);

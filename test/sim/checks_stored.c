@@ -334,6 +334,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
     if (++entry->count[server->number] < header->blocks ||
         (header->blocks > 1 && !has_all_blocks(checks, entry, server->number, false)))
         return;
+    checks_look_stored(checks, entry, server->number);
     enum segment_owner owner = owner_of(server, copy->offset);
     tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
          owner == OWNER_DIGEST          ? "joined"

@@ -232,7 +232,6 @@ struct sim_pm_loss sim_cluster_kill_server(struct sim_cluster *cluster, uint32_t
 {
     struct sim_server *server = &cluster->servers[number - 1];
     struct sim_pm_loss loss = {0};
-    server->again_ns = 0;
     if (server->server) {
         server_destroy(server->server);
         server->server = NULL;
@@ -282,13 +281,13 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
     struct sim_server *server = &cluster->servers[number - 1];
     const struct sim_cluster_options *options = &cluster->options;
     ASSERT(!server->server);
-    server->again_ns = 0;
     int error = sim_fabric_open(cluster->network, server->process.address, &server->fabric);
     ASSERT(!error);
     error = fabric_register(server->fabric, &server->pm->pm);
     ASSERT(!error);
+    server->incarnation = 100 * ++cluster->starts + number;
     struct server_options server_options = {.server = number,
-                                            .incarnation = 100 * ++cluster->starts + number,
+                                            .incarnation = server->incarnation,
                                             .cm = CM_ADDRESS,
                                             .address = server->process.address,
                                             .workers = options->workers,
@@ -337,6 +336,18 @@ bool sim_cluster_is_down(const struct sim_cluster *cluster)
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         up |= cluster->servers[i].server != NULL;
     return !up;
+}
+
+bool sim_cluster_is_started(const struct sim_cluster *cluster)
+{
+    const struct cluster_config *config = sim_cluster_config(cluster);
+    bool started = config != NULL;
+    for (uint32_t i = 0; started && i < cluster->options.servers; i++) {
+        const struct member *member = cluster_member(config, i + 1);
+        started = cluster->servers[i].server && member &&
+                  member->incarnation == cluster->servers[i].incarnation;
+    }
+    return started;
 }
 
 void sim_cluster_crash(struct sim_cluster *cluster)

@@ -73,10 +73,10 @@ struct sim_server {
     struct fabric *fabric;
     struct sim_pm *pm;
     struct server *server; /* NULL: down */
+    uint64_t incarnation;  /* of the last start */
     uint32_t boots;        /* of its host */
     uint32_t late_role;    /* 0, or 1 + a role that is polled only every slow_role_ns */
     uint64_t slow_role_ns, role_due_ns;
-    uint64_t again_ns; /* the CM refused it, so it ended: when it is started again; 0: it is not */
     sim_pm_stored *lost; /* told of what a loss of power takes (sim_pm.h); NULL: nobody is */
     void *lost_context;
 };
@@ -139,8 +139,7 @@ struct sim_pm_loss sim_cluster_kill_server(struct sim_cluster *cluster, uint32_t
                                            struct random *power);
 void sim_cluster_kill_cm(struct sim_cluster *cluster);
 
-/* Starts one that is down, with a new incarnation. A server that the CM refuses, as it does while it takes
- * others for running, ends by itself (ROWAN_EREFUSED) and is started again by its host, as by systemd. */
+/* Starts one that is down, with a new incarnation. */
 void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t server);
 void sim_cluster_start_cm(struct sim_cluster *cluster);
 
@@ -159,6 +158,9 @@ void sim_cluster_restart(struct sim_cluster *cluster, bool rebooted);
 
 /* No server runs, and no CM. */
 bool sim_cluster_is_down(const struct sim_cluster *cluster);
+
+/* The configuration in force names those servers that run: none waits for a start. */
+bool sim_cluster_is_started(const struct sim_cluster *cluster);
 
 /* One round. False if everybody was idle, and so the clock was moved. */
 bool sim_cluster_step(struct sim_cluster *cluster);

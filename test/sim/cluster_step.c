@@ -14,7 +14,6 @@
 #endif
 
 #define IDLE_STEP_NS NS_PER_MS
-#define AGAIN_NS     (100 * NS_PER_MS) /* until a host starts a server again that ended */
 
 enum {
     MAX_POLLERS =
@@ -152,24 +151,6 @@ static bool poll_all(struct sim_cluster *cluster, struct round *round)
 
 /* --- between rounds --- */
 
-/* Servers that the CM refused; see sim_cluster_start_server. */
-static void start_again(struct sim_cluster *cluster, uint64_t *next_ns)
-{
-    for (uint32_t i = 0; i < cluster->options.servers; i++) {
-        struct sim_server *server = &cluster->servers[i];
-        if (server->server && server_error(server->server) == ROWAN_EREFUSED) {
-            journal_note(cluster->options.journal, JOURNAL_FAULT, server->process.name,
-                         "was refused, ends, will start again");
-            sim_cluster_kill_server(cluster, i + 1, NULL);
-            server->again_ns = cluster->clock.now_ns + AGAIN_NS;
-        } else if (server->again_ns && cluster->clock.now_ns >= server->again_ns) {
-            sim_cluster_start_server(cluster, i + 1);
-        }
-        if (server->again_ns)
-            *next_ns = earlier(*next_ns, server->again_ns);
-    }
-}
-
 static void tell_config(struct sim_cluster *cluster)
 {
     const struct cluster_config *config = sim_cluster_config(cluster);
@@ -215,7 +196,6 @@ bool sim_cluster_step(struct sim_cluster *cluster)
     bool busy = poll_all(cluster, &round);
     busy |= sim_network_progress(cluster->network) != progress;
     cluster->rounds++;
-    start_again(cluster, &round.wake_ns);
     if (busy) {
         tell_config(cluster);
         cluster->busy_rounds++;

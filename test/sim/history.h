@@ -24,7 +24,7 @@ enum history_outcome {
 struct history_op {
     enum history_kind kind;
     enum history_outcome outcome;
-    uint32_t client, key;
+    uint32_t client, key;            /* clients from 0; people count them from 1 */
     uint64_t called, answered;       /* answered 0: HISTORY_OPEN */
     uint64_t called_ns, answered_ns; /* in real time; for people */
     /* put, put_if: what it writes; get, DONE: what it read. A hash of the bytes, never 0; different writes

@@ -13,8 +13,9 @@
  *  L3  A write with unknown outcome is placed only where the next operation that is placed needs its
  *      effect, or nowhere. Whatever is placed looks at the register first, but for an unconditional put
  *      and a delete with unknown outcome. So if what follows such a write W does not need it, it is one of
- *      these two and hides W's effect, and the order without W is right, too: it asks less of versions.
- *      (A delete that hides a put of an absent key goes with it; one that finds nothing is no write.)
+ *      these two, or a delete DONE that would have found what was there before W. It hides W's effect, and
+ *      the order without W is right, too: it asks less of versions. (A delete with unknown outcome that hides
+ *      a put of an absent key goes with it; one that finds nothing is no write.)
  *      It may be placed as late as it is needed, because its answer sets it no end.
  *  L4  Of deletes DONE that may be next, the one that was answered first is placed: they do the same, so
  *      in an order that places another one here the two can change places.
@@ -24,7 +25,8 @@
  *      no group without writer shows are all the same (class 0). Deletes are all the same.
  *  L6  A put with unknown outcome that nobody sees (M_HIDDEN_DELETE) serves only a delete DONE of an absent
  *      key, or a put_if with unknown outcome that expects a version nobody was told
- *      (M_BETWEEN). One is enough for either: of two in a row the first would do alone.
+ *      (M_BETWEEN). One is enough for either: of two in a row the first would do alone. Of such put_ifs that
+ *      would open the same group any one will do: behind it none of them has a place.
  *
  * Versions are whole numbers and where nobody told what a delete's or a hidden put's is, it takes the least
  * that is possible, `floor`, and the next group's must be above it.
@@ -41,7 +43,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "test/sim/linear_order.h"
@@ -223,8 +224,10 @@ static void add_between(struct search *search, const struct frame *frame,
             return;
         if (unknown->between && unknown->expected > frame->floor &&
             unknown->expected < next->version && !linear_order_is_used(&search->order, i) &&
-            linear_order_may_be_next(&search->order, unknown->op))
+            linear_order_may_be_next(&search->order, unknown->op)) {
             add_any(search, frame, (struct move){.kind = M_BETWEEN, .between = unknown->expected});
+            return;
+        }
     }
 }
 
@@ -315,7 +318,9 @@ static void open_group(struct search *search, struct frame *frame)
     if (next->writer != LINEAR_NONE || !next->value)
         return;
     frame->opened_class = class_of_value(search, next->value);
-    search->order.plan.classes[frame->opened_class].needed--;
+    struct linear_class *class = &search->order.plan.classes[frame->opened_class];
+    ASSERT(class->needed > 0);
+    class->needed--;
 }
 
 static void make_move(struct search *search, struct frame *frame, const struct move *move)
@@ -363,18 +368,16 @@ static void leave(struct search *search, const struct frame *frame)
 
 /* --- the memory of visited states --- */
 
-/* Which writes with unknown outcome are used; but of put_ifs whose expected version never comes again,
- * nobody cares. */
-static const uint64_t *used_for_key(struct search *search, const struct frame *frame)
+/* Which writes with unknown outcome are used. Of put_ifs that expect a version, nobody cares: behind a used one
+ * the version never comes again, so that it is all the same whether another way came without. */
+static const uint64_t *used_for_key(struct search *search)
 {
-    const struct linear_plan *plan = &search->order.plan;
-    memcpy(search->used, search->order.used_bits,
-           linear_words(plan->unknown_count) * sizeof *search->used);
-    for (uint32_t i = 0; i < search->order.used_count; i++) {
-        const struct linear_unknown *unknown = &plan->unknowns[search->order.used[i]];
-        if (unknown->expected && unknown->expected <= frame->floor &&
-            !holds(search, frame, unknown->expected))
-            linear_flip(search->used, search->order.used[i]);
+    const struct linear_order *order = &search->order;
+    for (uint32_t i = 0; i < linear_words(order->plan.unknown_count); i++)
+        search->used[i] = order->used_bits[i];
+    for (uint32_t i = 0; i < order->used_count; i++) {
+        if (order->plan.unknowns[order->used[i]].expected)
+            linear_flip(search->used, order->used[i]);
     }
     return search->used;
 }
@@ -395,8 +398,7 @@ static bool is_new(struct search *search, const struct frame *frame)
             break; /* those behind it are not placed, either */
         search->place[count++] = search->order.deletes_placed[i];
     }
-    return linear_seen_add(&search->seen, search->place, count, frame->floor,
-                           used_for_key(search, frame));
+    return linear_seen_add(&search->seen, search->place, count, frame->floor, used_for_key(search));
 }
 
 /* --- the search --- */
@@ -482,13 +484,12 @@ static void tell_stuck(const struct search *search, struct linear_result *out)
     out->placed = search->best;
     out->stuck = search->best_stuck;
     linear_tell(linear_order_op(&search->order, search->best_stuck), op, sizeof op);
-    if (frame->state == PRESENT)
-        snprintf(out->why, sizeof out->why, "behind version %" PRIu64 " there is no place for %s",
-                 group_of(search, frame)->version, op);
-    else
-        snprintf(out->why, sizeof out->why,
-                 "behind an absence above version %" PRIu64 " there is no place for %s",
-                 frame->group == BEFORE_FIRST ? 0 : group_of(search, frame)->version, op);
+    const struct linear_group *group = group_of(search, frame);
+    uint64_t version = group ? group->version : 0;
+    snprintf(out->why, sizeof out->why,
+             "behind %sversion %" PRIu64 ":%" PRIu64 " there is no place for: %s",
+             frame->state == PRESENT ? "" : "an absence above ", version >> 40,
+             version & ((UINT64_C(1) << 40) - 1), op);
 }
 
 void linear_check(const struct history_op *ops, size_t count, uint64_t max_states,

@@ -19,19 +19,25 @@ struct mention {
     enum role role;
 };
 
+/* As in a story (journal.c): epoch:counter, seconds. */
+#define VERSION        "%" PRIu64 ":%" PRIu64
+#define VERSION_OF(of) (of) >> 40, (of) & ((UINT64_C(1) << 40) - 1)
+#define TIME           "%" PRIu64 ".%06" PRIu64
+#define TIME_OF(ns)    (ns) / 1000000000, (ns) / 1000 % 1000000
+
 void linear_tell(const struct history_op *op, char *out, size_t room)
 {
     static const char *const kinds[] = {"get", "put", "put_if", "delete"};
     static const char *const outcomes[] = {"open",     "done",     "absent",
                                            "mismatch", "rejected", "unknown"};
-    char expected[40] = "";
+    char expected[48] = "", version[48] = "";
     if (op->kind == HISTORY_PUT_IF)
-        snprintf(expected, sizeof expected, " expecting %" PRIu64, op->expected);
-    snprintf(out, room,
-             "%s%s [%s, version %" PRIu64 ", value %" PRIx64 ", client %u, %" PRIu64 "-%" PRIu64
-             "]",
-             kinds[op->kind], expected, outcomes[op->outcome], op->version, op->value, op->client,
-             op->called, op->answered);
+        snprintf(expected, sizeof expected, " expecting " VERSION, VERSION_OF(op->expected));
+    if (op->version || op->outcome == HISTORY_MISMATCH)
+        snprintf(version, sizeof version, " " VERSION, VERSION_OF(op->version));
+    snprintf(out, room, "%s%s of client-%u, " TIME "-" TIME ", %s%s", kinds[op->kind], expected,
+             op->client + 1, TIME_OF(op->called_ns), TIME_OF(op->answered_ns),
+             outcomes[op->outcome], version);
 }
 
 /* The history is wrong at operation `stuck`; `other`, unless LINEAR_NONE, is the one it contradicts. */
@@ -372,6 +378,21 @@ static uint32_t writer_of_value(const struct linear_plan *plan, uint64_t value)
     return LINEAR_NONE;
 }
 
+/* No write of the value may have made it. */
+static bool refuse_value(const struct linear_plan *plan, struct linear_result *out,
+                         uint32_t witness, uint64_t value)
+{
+    uint32_t writer = writer_of_value(plan, value);
+    if (writer != LINEAR_NONE)
+        return refuse(plan, out, witness, writer, "a value that was written under another version");
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct history_op *op = &plan->ops[i];
+        if (op->kind != HISTORY_GET && op->value == value)
+            return refuse(plan, out, witness, i, "a value whose write had no effect, it was said");
+    }
+    return refuse(plan, out, witness, LINEAR_NONE, "a value that nobody wrote");
+}
+
 static bool check_supply(const struct linear_plan *plan, struct linear_result *out)
 {
     for (uint32_t i = 0; i < plan->group_count; i++) {
@@ -387,13 +408,10 @@ static bool check_supply(const struct linear_plan *plan, struct linear_result *o
         const struct linear_class *class = &plan->classes[class_of(plan, group->value)];
         if (class->needed <= class->count)
             continue;
-        uint32_t writer = writer_of_value(plan, group->value);
-        if (class->count)
-            return refuse(plan, out, group->value_from, LINEAR_NONE,
-                          "more versions have this value than writes of it");
-        return refuse(plan, out, group->value_from, writer,
-                      writer == LINEAR_NONE ? "a value that nobody wrote"
-                                            : "a value that was written under another version");
+        if (!class->count)
+            return refuse_value(plan, out, group->value_from, group->value);
+        return refuse(plan, out, group->value_from, LINEAR_NONE,
+                      "more versions have this value than writes of it");
     }
     return true;
 }

@@ -149,7 +149,7 @@ void load_on_completion(const struct rowan_completion *completion)
     if (completion->status == 0 && !write)
         value =
             load_value_hash(slot->buffer, load_at_most(completion->value_bytes, slot->room_bytes));
-    if ((done && slot->kind != HISTORY_DELETE) || outcome == HISTORY_MISMATCH)
+    if (done || outcome == HISTORY_MISMATCH)
         version = completion->version;
     history_answer(load->history, slot->number, outcome, value, version,
                    load->cluster->clock.now_ns);

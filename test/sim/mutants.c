@@ -70,6 +70,8 @@ static void done(void *context, const struct job_result *result)
     if (failed && mutants->plain[at] != FAILED) {
         row->caught = true;
         row->failure = result->run.failure;
+        fprintf(stderr, "%s: caught by seed %" PRIu64 "\n", sim_mutant_name(result->job.mutant),
+                result->job.seed);
         if (mutants->plain[at] == UNKNOWN)
             mutants->plain[at] = WANTED;
     } else {

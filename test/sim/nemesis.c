@@ -3,6 +3,7 @@
  *
  * Ends and starts of servers are a schedule of their own, because there is no failover yet:
  *  N1 When a server has ended, all others end too, sooner or later, before any is started again.
+ *     After a start the servers run for at least as long as they did not, or nobody would get anything done.
  *  N2 Only the host of a server that has ended loses its power, and only where every acknowledged write is behind a
  *     fence.
  *
@@ -24,6 +25,7 @@ enum {
     MAX_HASTY = 2, /* in a row */
 };
 
+#define REST_NS  (500 * NS_PER_MS)
 #define AIM_NS   (50 * NS_PER_MS)
 #define HASTY_NS (30 * NS_PER_MS)
 #define JITTER_NS                                                                                  \
@@ -57,7 +59,7 @@ static bool any_up(const struct nemesis *nemesis)
 {
     bool any = false;
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
-        any |= nemesis_is_up(nemesis, i) || nemesis->cluster->servers[i].again_ns;
+        any |= nemesis_is_up(nemesis, i);
     return any;
 }
 
@@ -72,6 +74,9 @@ static void kill_server(struct nemesis *nemesis, uint32_t index, bool power)
 {
     bool up = nemesis_is_up(nemesis, index);
     nemesis_end_of(nemesis, index);
+    if (nemesis->rose_ns != WAKE_NEVER)
+        nemesis->fell_ns = nemesis_now(nemesis);
+    nemesis->rose_ns = WAKE_NEVER;
     struct sim_pm_loss loss =
         sim_cluster_kill_server(nemesis->cluster, index + 1, power ? &nemesis->random : NULL);
     nemesis->kill_ns[index] = nemesis->start_ns[index] = WAKE_NEVER;
@@ -248,9 +253,21 @@ static bool strike(struct nemesis *nemesis)
     return true;
 }
 
-/* False: not now. */
-static bool begin(struct nemesis *nemesis, enum nemesis_fault fault)
+/* N1 */
+static bool have_rested(const struct nemesis *nemesis)
 {
+    uint64_t now_ns = nemesis_now(nemesis);
+    return nemesis->rose_ns != WAKE_NEVER &&
+           now_ns - nemesis->rose_ns >= REST_NS + (nemesis->rose_ns - nemesis->fell_ns);
+}
+
+/* False: not now. */
+static bool begin(struct nemesis *nemesis, enum nemesis_fault fault, bool hasty)
+{
+    if (kills(fault) && !hasty && !have_rested(nemesis))
+        return false;
+    if (kills(fault) && !hasty)
+        nemesis->hasty = 0;
     bool aims = fault == NEMESIS_CUT || fault == NEMESIS_KILL_ALL || fault == NEMESIS_KILL_ONE;
     if (aims && nemesis_servers(nemesis) > 1 && !nemesis_one_in(nemesis, 4)) {
         take_aim(nemesis, fault);
@@ -291,14 +308,12 @@ static void begin_next(struct nemesis *nemesis)
         return;
     }
     nemesis->next_is_hasty = false;
-    if (!hasty)
-        nemesis->hasty = 0;
     /* Now and then several come at once. */
     uint64_t pause_ns = nemesis->options.mean_pause_ns >> (nemesis_one_in(nemesis, 4) ? 5 : 0);
     nemesis->next_ns = nemesis_now(nemesis) + 1 + nemesis_below(nemesis, 2 * pause_ns + 1);
     for (uint32_t i = 0; i < DRAWS; i++) {
         enum nemesis_fault fault = draw_fault(nemesis, hasty);
-        if (fault != NEMESIS_FAULTS && begin(nemesis, fault))
+        if (fault != NEMESIS_FAULTS && begin(nemesis, fault, hasty))
             return;
     }
 }
@@ -319,6 +334,8 @@ static void find_due(struct nemesis *nemesis)
 
 void nemesis_step(struct nemesis *nemesis)
 {
+    if (nemesis->rose_ns == WAKE_NEVER && sim_cluster_is_started(nemesis->cluster))
+        nemesis->rose_ns = nemesis_now(nemesis);
     bool struck = nemesis->aim != NEMESIS_FAULTS && strike(nemesis);
     if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
         return;
@@ -373,6 +390,7 @@ struct nemesis *nemesis_create(struct sim_cluster *cluster, const struct nemesis
         nemesis->kill_ns[i] = nemesis->start_ns[i] = WAKE_NEVER;
     nemesis->start_cm_ns = WAKE_NEVER;
     nemesis->aim = NEMESIS_FAULTS;
+    nemesis->rose_ns = nemesis->fell_ns = nemesis_now(nemesis);
     nemesis->next_ns =
         nemesis_now(nemesis) + 1 + nemesis_below(nemesis, 2 * options->mean_pause_ns);
     find_due(nemesis);

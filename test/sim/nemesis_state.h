@@ -32,6 +32,8 @@ struct nemesis {
     uint64_t kill_ns[SIM_MAX_SERVERS];             /* WAKE_NEVER: not awaited */
     uint64_t start_ns[SIM_MAX_SERVERS];
     uint64_t start_cm_ns;
+    uint64_t rose_ns; /* when the last start was over; WAKE_NEVER: it is not */
+    uint64_t fell_ns; /* when the first server ended, before it */
     uint32_t hasty;
     bool next_is_hasty;
     enum nemesis_fault aim; /* waits for its moment; NEMESIS_FAULTS: none does */

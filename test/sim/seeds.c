@@ -168,7 +168,8 @@ static void tell_sum(const struct seeds *seeds)
     printf("%" PRIu64 " seeds, %" PRIu64 " failed: %" PRIu64 " operations checked, %" PRIu64
            " of unknown outcome; %" PRIu64 " faults: %" PRIu64 " crashes, %" PRIu64
            " partitions, %" PRIu64 " power losses, %" PRIu64 " torn landings, %" PRIu64
-           " lost fences; %" PRIu64 " fault sites fired; %" PRIu64 " rounds; %.0f simulated seconds, %.1f in a wall "
+           " lost fences; %" PRIu64 " fault sites fired; %" PRIu64
+           " rounds; %.0f simulated seconds, %.1f in a wall "
            "second; trace hash %016" PRIx64 "\n",
            seeds->done, seeds->failures, sum->operations, sum->unknown, sum->nemesis.faults,
            sum->nemesis.crashes, sum->nemesis.partitions, sum->nemesis.power_losses,

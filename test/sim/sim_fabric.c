@@ -283,11 +283,11 @@ static void fabric_sim_endpoint_close(struct fabric_endpoint *head)
         for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
             sim_rowan_arrive(conn);
     }
-    while (endpoint->conns) {
-        struct sim_conn *conn = endpoint->conns;
+    /* The list of busy ones may hold any of them until the last is closed. */
+    for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
         sim_conn_close(&conn->head);
-        sim_conn_free(conn);
-    }
+    while (endpoint->conns)
+        sim_conn_free(endpoint->conns);
     if (endpoint->zone)
         sim_zone_close((struct fabric_zone *)endpoint->zone);
     if (endpoint->previous)

@@ -161,7 +161,7 @@ static void sim_zero(struct pm *pm, uint64_t offset, size_t bytes)
 static void sim_flush(struct pm *pm, uint64_t offset, size_t bytes)
 {
     (void)pm, (void)offset, (void)bytes;
-    ASSERT(!"sim_pm: everybody writes through pm_store");
+    ASSERT(false && "sim_pm: everybody writes through pm_store");
 }
 
 /* --- fences --- */

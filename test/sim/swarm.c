@@ -78,7 +78,7 @@ static void draw_times(struct random *random, struct sim_cluster_options *out)
     if (chance(random, 10))
         out->durability = chance(random, 50) ? PM_ASYNC : PM_NONE;
     out->registry.max_delay_ns = spread(random, NS_PER_MS, 5);
-    out->registry.session_ns = spread(random, NS_PER_S, 2);
+    out->registry.session_ns = spread(random, 100 * NS_PER_MS, 3);
     out->registry.lost_reply = perhaps(random, 25, 4, 3);
 }
 
@@ -106,11 +106,14 @@ static void draw_load(struct random *random, const struct sim_cluster_options *c
 static void draw_nemesis(struct random *random, bool power, struct nemesis_options *out)
 {
     out->seed = random_u64(random);
-    out->mean_pause_ns = spread(random, 300 * NS_PER_MS, 2);
+    out->mean_pause_ns = spread(random, 500 * NS_PER_MS, 1);
     out->max_length_ns = spread(random, 250 * NS_PER_MS, 3);
     bool any = false;
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
-        uint32_t weight = between32(random, 1, 4);
+        uint32_t weight = between32(random, 2, 5);
+        /* A start takes its time: those that end a whole cluster leave the others some. */
+        if (i == NEMESIS_KILL_ALL || i == NEMESIS_KILL_ONE || i == NEMESIS_KILL_CM)
+            weight = 1;
         bool on = chance(random, 50);
         out->weights[i] = on ? weight : 0;
         any |= on;
@@ -128,6 +131,8 @@ static void draw_sites(struct random *random, struct sim_fault_options *out)
         out->one_in[i] = perhaps(random, 40, 8, 6);
     if (out->one_in[FAULT_EARLY_ROLL])
         out->one_in[FAULT_EARLY_ROLL] += 100;
+    /* Each one is looked for in all of the primary's memory. */
+    out->one_in[FAULT_BLOCK_LOST] *= 16;
 }
 
 /* --- memory --- */

@@ -527,6 +527,33 @@ static void two_processes_with_one_number_do_not_both_wait(void **state)
     world_destroy(world);
 }
 
+/* What its old connection still brings is read after the report by its new one; then the old one ends. */
+static void a_server_whose_place_went_with_its_old_connection_may_report_again(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, SERVERS);
+    struct cm_join join = world_rejoin_of(world, 2, 1);
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        world_close(world, server);
+    world_open(world, 2);
+    world_open(world, 12);
+    world_join(world, 2, 6, &join);
+    world_join(world, 12, 7, &join);
+    world_join(world, 2, 6, &join);
+    world_close(world, 2);
+    struct cluster_config *next = cluster_copy(cm_state_config(world->state));
+    next->term++;
+    next->next_client_id += CM_CLIENT_ID_BLOCK;
+    store->history[++store->version] = next;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    assert_configuration(world_last(world, 12), 7, 0, false); /* not refused */
+    world_join(world, 12, 8, &join);
+    assert_configuration(world_last(world, 12), 8, 0, false);
+    assert_int_equal(world_last(world, 12)->waiting_count, SERVERS - 1);
+    world_destroy(world);
+}
+
 static void a_change_by_another_manager_keeps_those_that_wait(void **state)
 {
     (void)state;
@@ -582,6 +609,7 @@ int main(void)
         TEST(one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit),
         TEST(servers_that_return_must_fit_each_other),
         TEST(two_processes_with_one_number_do_not_both_wait),
+        TEST(a_server_whose_place_went_with_its_old_connection_may_report_again),
         TEST(a_change_by_another_manager_keeps_those_that_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

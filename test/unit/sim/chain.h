@@ -18,7 +18,7 @@ struct chain {
     struct cluster_config *history[CHAIN_MAX + 1];
 };
 
-/* After every round: takes in what is stored. A version may not be skipped, a term neither; a cold start
+/* After every round: takes in what is stored, the first time whatever it is. The versions are the terms; none may be skipped; a cold start
  * replaces nobody who runs, and raises every epoch; anything else changes the block of client ids only. */
 void chain_look(struct chain *chain, const struct sim_registry *registry);
 

@@ -79,7 +79,15 @@ static void crash(struct checks_stage *stage)
     stage->crashes++;
 }
 
-static void disturb(struct checks_stage *stage)
+static void stop_or_go_on(struct checks_stage *stage)
+{
+    struct sim_cluster *cluster = stage->cluster;
+    struct sim_process *process =
+        &cluster->servers[random_below(&stage->random, cluster->options.servers)].process;
+    sim_cluster_stop(cluster, process, !process->stopped);
+}
+
+static void disturb(struct checks_stage *stage, unsigned faults)
 {
     struct sim_cluster *cluster = stage->cluster;
     if (cluster->clock.now_ns < stage->next_fault_ns)
@@ -87,6 +95,8 @@ static void disturb(struct checks_stage *stage)
     stage->next_fault_ns = cluster->clock.now_ns + random_below(&stage->random, 300 * NS_PER_MS);
     if (sim_cluster_is_down(cluster))
         sim_cluster_restart(cluster, false);
+    else if ((faults & CHECKS_STAGE_STOPS) && random_below(&stage->random, 2) == 0)
+        stop_or_go_on(stage);
     else if (random_below(&stage->random, 4) == 0)
         crash(stage);
     else
@@ -109,11 +119,13 @@ void checks_stage_run(struct checks_stage *stage, unsigned faults)
 {
     const struct sim_clock *clock = &stage->cluster->clock;
     while (!load_is_over(stage->load)) {
-        if (faults & CHECKS_STAGE_FAULTS)
-            disturb(stage);
+        if (faults)
+            disturb(stage, faults);
         if (!step(stage))
             return;
     }
+    for (uint32_t i = 0; i < stage->cluster->options.servers; i++)
+        sim_cluster_stop(stage->cluster, &stage->cluster->servers[i].process, false);
     if (sim_cluster_is_down(stage->cluster))
         sim_cluster_restart(stage->cluster, false);
     uint64_t end_ns = clock->now_ns + ANSWER_NS;

@@ -6,8 +6,9 @@
 #include "test/sim/checks_state.h"
 
 enum {
-    CHECKS_STAGE_FAULTS = 1
-}; /* everybody ends, with and without their hosts; connections are cut */
+    CHECKS_STAGE_FAULTS = 1, /* everybody ends, with and without their hosts; connections are cut */
+    CHECKS_STAGE_STOPS = 2,  /* and servers stand still */
+};
 
 struct checks_stage {
     struct sim_cluster *cluster;

@@ -237,7 +237,7 @@ static void step(struct run *run)
         run->clock.now_ns = next_ns(run, wake_ns);
 }
 
-static bool serves(const struct run *run, const uint64_t *ids)
+static bool serves(const struct run *run, uint64_t ids)
 {
     const struct cluster_config *last = chain_last(&run->chain);
     if (!last || run->managers[0].stopped || !run->managers[0].cm)
@@ -246,18 +246,42 @@ static bool serves(const struct run *run, const uint64_t *ids)
         if (run->peers[i].term != last->term)
             return false;
     }
-    return run->peers[SERVERS].term == last->term && run->peers[SERVERS].ids > *ids;
+    return run->peers[SERVERS].term == last->term && run->peers[SERVERS].ids > ids;
 }
 
-/* The rival goes, what is broken is mended; then the operator starts all servers again. */
+static void run_until(struct run *run, bool (*holds)(const struct run *run, uint64_t),
+                      uint64_t than)
+{
+    for (uint64_t end_ns = run->clock.now_ns + LIMIT_NS; !holds(run, than); step(run))
+        assert_true(run->clock.now_ns < end_ns);
+}
+
+static bool is_told(const struct run *run, uint64_t term)
+{
+    return run->chain.version > term && run->peers[SERVERS].term == run->chain.version;
+}
+
+/* The rival leads, its client's id costs a term; a CM that only follows tells its own client of that. */
+static void follow(struct run *run)
+{
+    uint64_t term = run->chain.version;
+    for (uint32_t i = 0; i < MANAGERS; i++) {
+        if (run->managers[i].cm)
+            kill_manager(&run->managers[i]);
+        run->managers[i].again_ns = WAKE_NEVER;
+    }
+    start_manager(run, &run->managers[1]);
+    for (uint64_t end_ns = run->clock.now_ns + NS_PER_S / 2; run->clock.now_ns < end_ns;)
+        step(run);
+    start_manager(run, &run->managers[0]);
+    if (term > 0)
+        run_until(run, is_told, term);
+}
+
+/* The rival goes, and the operator starts all servers again. */
 static void heal(struct run *run)
 {
-    run->fault_ns = WAKE_NEVER;
-    sim_registry_lose_replies(run->registry, 0);
-    repair_manager(run, &run->managers[0]);
-    if (run->managers[1].cm)
-        kill_manager(&run->managers[1]);
-    run->managers[1].again_ns = WAKE_NEVER;
+    kill_manager(&run->managers[1]);
     for (uint32_t i = 0; i < SERVERS; i++)
         kill_server(run, i, run->clock.now_ns);
 }
@@ -319,12 +343,11 @@ static void run_seed(uint64_t seed, struct reached *reached)
     create(&run, seed);
     for (uint64_t end_ns = run.clock.now_ns + FAULTS_NS; run.clock.now_ns < end_ns;)
         step(&run);
+    run.fault_ns = WAKE_NEVER;
+    sim_registry_lose_replies(run.registry, 0);
+    follow(&run);
     heal(&run);
-    uint64_t ids = run.peers[SERVERS].ids, end_ns = run.clock.now_ns + LIMIT_NS;
-    while (!serves(&run, &ids)) {
-        step(&run);
-        assert_true(run.clock.now_ns < end_ns);
-    }
+    run_until(&run, serves, run.peers[SERVERS].ids);
     struct sim_registry_counts counts = sim_registry_counts(run.registry);
     assert_int_equal(counts.writes, run.chain.version);
     reached->terms += run.chain.version;

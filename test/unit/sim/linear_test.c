@@ -158,8 +158,8 @@ static void a_read_of_what_nobody_wrote_is_found(void **state)
     BAD("under another version", PUT(1, 2, 0xa, 1), GET(3, 4, 0xa, 2));
     BAD("before its write was called", GET(1, 2, 0xa, 1), PUT(3, 4, 0xa, 1));
     BAD("without a version", PUT(1, 2, 0xa, 0));
-    BAD("a value that nobody wrote", PUT_REJECTED(1, 2, 0xa), GET(3, 4, 0xa, 1));
-    BAD("a value that nobody wrote", PUT_IF_MISSED(1, 2, 1, 0xa, 0), GET(3, 4, 0xa, 1));
+    BAD("had no effect, it was said", PUT_REJECTED(1, 2, 0xa), GET(3, 4, 0xa, 1));
+    BAD("had no effect, it was said", PUT_IF_MISSED(1, 2, 1, 0xa, 0), GET(3, 4, 0xa, 1));
 }
 
 static void a_version_that_was_never_there_is_found(void **state)
@@ -323,6 +323,20 @@ static void values_that_several_writes_have_are_told_apart_by_version(void **sta
          GET(9, 10, 0xa, 3));
 }
 
+static void the_search_comes_back_to_a_place_with_other_writes_left(void **state)
+{
+    (void)state;
+    /* The conditional put of 0xb has to be the first version, though others could be. */
+    GOOD(PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(1, 3, 0xb), PUT_IF_UNKNOWN(1, 4, 0, 0xb),
+         GET(5, 6, 0, 1), GET(7, 8, 0, 2), GET(9, 10, 0xb, 3));
+    /* The one of 0xa has to be spared for the third. */
+    GOOD(PUT_IF_UNKNOWN(1, 2, 0, 0xa), PUT_IF_UNKNOWN(1, 3, 99, 0xa), PUT_UNKNOWN(1, 4, 0xb),
+         PUT_UNKNOWN(1, 5, 0xb), GET(6, 7, 0, 1), DELETE(8, 9), GET(10, 11, 0xa, 3),
+         GET(12, 13, 0xb, 4));
+    BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(1, 3, 0xb), PUT_IF_UNKNOWN(1, 4, 9, 0xb),
+        GET(5, 6, 0, 1), GET(7, 8, 0, 2), GET(9, 10, 0xb, 3));
+}
+
 static void a_read_that_did_not_see_the_value_tells_the_version(void **state)
 {
     (void)state;
@@ -461,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_delete_may_have_met_what_nobody_else_saw),
         cmocka_unit_test(conditional_puts_of_unknown_outcome_follow_what_they_expect),
         cmocka_unit_test(values_that_several_writes_have_are_told_apart_by_version),
+        cmocka_unit_test(the_search_comes_back_to_a_place_with_other_writes_left),
         cmocka_unit_test(a_read_that_did_not_see_the_value_tells_the_version),
         cmocka_unit_test(what_was_rejected_or_read_without_an_answer_says_nothing),
         cmocka_unit_test(long_histories_are_judged_in_few_states),

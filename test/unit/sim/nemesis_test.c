@@ -230,7 +230,7 @@ static void each_fault_comes_and_goes_and_leaves_a_cluster_that_works(void **sta
         memset(options.weights, 0, sizeof options.weights);
         options.weights[fault] = 1;
         open_stage(&stage, &(struct sim_cluster_options){.seed = 100 + fault}, &options);
-        run_faults(&stage, 15 * NS_PER_S);
+        run_faults(&stage, 6 * NS_PER_S);
         struct nemesis_counts counts = nemesis_counts(stage.nemesis);
         assert_true(counts.injected[fault] >= 3);
         assert_int_equal(counts.faults, counts.injected[fault]);
@@ -244,7 +244,7 @@ static void each_fault_comes_and_goes_and_leaves_a_cluster_that_works(void **sta
         print_message("# %s: %lu times, %lu puts, %lu not done\n",
                       nemesis_name((enum nemesis_fault)fault), counts.injected[fault], stage.good,
                       stage.unknown);
-        assert_true(stage.good > 100);
+        assert_true(stage.good > 50);
         close_stage(&stage);
     }
 }
@@ -252,7 +252,7 @@ static void each_fault_comes_and_goes_and_leaves_a_cluster_that_works(void **sta
 static void all_faults_together_lose_nothing(void **state)
 {
     (void)state;
-    uint64_t from = 1, to = 6;
+    uint64_t from = 1, to = 3;
     const char *seeds = getenv("SIM_SEEDS");
     if (seeds)
         assert_int_equal(sscanf(seeds, "%lu:%lu", &from, &to), 2);
@@ -299,7 +299,7 @@ static uint64_t hash_of_run(uint64_t seed)
     struct stage stage;
     struct nemesis_options options = all_faults(seed);
     open_stage(&stage, &(struct sim_cluster_options){.seed = seed}, &options);
-    run_faults(&stage, 10 * NS_PER_S);
+    run_faults(&stage, 5 * NS_PER_S);
     heal(&stage);
     const uint64_t words[] = {journal_hash(stage.journal),
                               sim_network_trace(stage.cluster->network),

@@ -13,6 +13,7 @@
 
 #include "common/base/error.h"
 #include "test/sim/sim_fault.h"
+#include "test/sim/sim_log.h"
 
 #define PM_BYTES ((uint64_t)512 << 20)
 
@@ -119,7 +120,7 @@ static void survive(uint64_t seed, uint32_t segment_bytes, const struct sim_clus
     struct random random;
     options.seed = workload.seed = seed;
     options.timeout_ns = 60 * NS_PER_S;
-    options.pm_bytes = segment_bytes == 4 << 20 ? PM_BYTES : PM_BYTES / 4;
+    options.pm_bytes = segment_bytes == 4 << 20 ? PM_BYTES : 400 * (uint64_t)segment_bytes;
     workload.disturb = disturb;
     tally.in_vain = 0;
     tally.completed = 0;
@@ -127,9 +128,13 @@ static void survive(uint64_t seed, uint32_t segment_bytes, const struct sim_clus
     random_init(&random, seed);
     fabric_segment_bytes = segment_bytes;
     begin_faults(seed, &random);
+    options.journal = journal_create(NULL, getenv("SIM_LOG") ? stderr : NULL);
+    sim_log_journal(options.journal);
     struct sim_cluster *cluster = sim_cluster_create(&options);
     stage_work(cluster, &workload);
     sim_fault_begin(NULL);
+    sim_log_journal(NULL);
+    journal_destroy(options.journal);
 }
 
 static int begin(void **state)
@@ -236,7 +241,8 @@ static void any_shape_survives_power_losses(void **state)
                   "words lost\n",
                   tally.crashes, tally.in_start, tally.loss.fences, tally.loss.stores,
                   tally.loss.old, tally.loss.words);
-    assert_true(tally.crashes > to - from && tally.loss.old > 0);
+    if (!seeds)
+        assert_true(tally.crashes > to - from && tally.loss.old > 0);
 }
 
 int main(void)
