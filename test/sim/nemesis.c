@@ -202,7 +202,7 @@ static bool kills(uint32_t fault)
 static bool is_moment(struct nemesis *nemesis)
 {
     struct sim_cluster *cluster = nemesis->cluster;
-    if (nemesis->aim == NEMESIS_CUT)
+    if (nemesis->aim == NEMESIS_CUT || nemesis->aim == NEMESIS_STOP)
         return sim_network_sends(cluster->network,
                                  cluster->servers[nemesis->aim_from].process.address,
                                  cluster->servers[nemesis->aim_at].process.address);
@@ -246,6 +246,8 @@ static bool strike(struct nemesis *nemesis)
     nemesis->aim = NEMESIS_FAULTS;
     if (fault == NEMESIS_CUT)
         nemesis_cut(nemesis, nemesis->aim_from, nemesis->aim_at);
+    else if (fault == NEMESIS_STOP)
+        begun = nemesis_stop(nemesis, nemesis->aim_from);
     else
         begun = begin_kill(nemesis, fault, nemesis->aim_at);
     if (begun)
@@ -268,7 +270,8 @@ static bool begin(struct nemesis *nemesis, enum nemesis_fault fault, bool hasty)
         return false;
     if (kills(fault) && !hasty)
         nemesis->hasty = 0;
-    bool aims = fault == NEMESIS_CUT || fault == NEMESIS_KILL_ALL || fault == NEMESIS_KILL_ONE;
+    bool aims = fault == NEMESIS_CUT || fault == NEMESIS_KILL_ALL || fault == NEMESIS_KILL_ONE ||
+                (fault == NEMESIS_STOP && nemesis->cluster->options.one_sided);
     if (aims && nemesis_servers(nemesis) > 1 && !nemesis_one_in(nemesis, 4)) {
         take_aim(nemesis, fault);
         return true;

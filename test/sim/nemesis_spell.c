@@ -242,9 +242,8 @@ static bool begin_stall(struct nemesis *nemesis)
     return true;
 }
 
-static bool begin_stop(struct nemesis *nemesis)
+bool nemesis_stop(struct nemesis *nemesis, uint32_t process)
 {
-    uint32_t process = draw_process(nemesis);
     if (!nemesis_is_up(nemesis, process) || sim_cluster_process(nemesis->cluster, process)->stopped)
         return false;
     spell_begin(nemesis, NEMESIS_STOP)->process = process;
@@ -336,7 +335,7 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
     case NEMESIS_STALL:
         return begin_stall(nemesis);
     case NEMESIS_STOP:
-        return begin_stop(nemesis);
+        return nemesis_stop(nemesis, draw_process(nemesis));
     case NEMESIS_SLOW:
         return begin_slow(nemesis);
     case NEMESIS_DRY:

@@ -85,6 +85,9 @@ uint64_t nemesis_draw_length(struct nemesis *nemesis);
 /* NEMESIS_CUT between these two. */
 void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b);
 
+/* Stops a process for a while; false if it is not up, or stopped. */
+bool nemesis_stop(struct nemesis *nemesis, uint32_t process);
+
 /* Begins a fault other than NEMESIS_KILL_*; false if it cannot begin now. */
 bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault);
 

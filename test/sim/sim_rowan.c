@@ -446,8 +446,12 @@ void sim_rowan_step(struct sim_conn *conn)
 
 void sim_rowan_arrive(struct sim_conn *conn)
 {
-    if (conn->peer && !sender_rests(conn->peer))
-        step_sender(conn->peer);
+    struct sim_network *network = sim_network_of(conn);
+    struct sim_conn *sender = conn->peer;
+    /* A stopped process stores nothing itself. */
+    if (!sender_rests(sender) &&
+        !(network->options.one_sided && network->hosts[sender->endpoint->fabric->host].stopped))
+        step_sender(sender);
     if (conn->wreck)
         step_wreck(conn);
 }

@@ -150,6 +150,7 @@ static bool stop_in_a_store(uint64_t seed)
     stop(B, true);
     fill();
     nw_run(&world, VOID_NS / 2);
+    assert_int_equal(counts().voided, 0);
     if (nw_count(&world, A, FABRIC_SEALED) == 0)
         return true;
     nw_close(&world);
@@ -163,7 +164,6 @@ static void the_claim_of_a_stopped_sender_is_void_after_a_while(void **state)
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
             continue;
-        assert_int_equal(counts().voided, 0);
         nw_run(&world, 2 * VOID_NS);
         assert_int_equal(counts().voided, 1);
         assert_true(nw_count(&world, A, FABRIC_SEALED) > 0);
@@ -265,7 +265,7 @@ static void a_sender_that_goes_on_in_time_loses_nothing(void **state)
 
 static void the_claim_of_a_killed_sender_is_void_and_its_segment_quiet(void **state)
 {
-    uint32_t tried = 0, torn = 0;
+    uint32_t tried = 0, torn = 0, more = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
@@ -273,6 +273,7 @@ static void the_claim_of_a_killed_sender_is_void_and_its_segment_quiet(void **st
         uint64_t stores = world.processes[A].pm->stores;
         nw_kill(&world, B);
         assert_true(world.processes[A].pm->stores <= stores + 1);
+        more += world.processes[A].pm->stores > stores; /* any part of it is there */
         nw_run(&world, NW_DELAY_NS);
         const struct nw_process *a = &world.processes[A];
         assert_true(a->events[nw_find(&world, A, FABRIC_SEALED, 0)].quiet);
@@ -281,7 +282,7 @@ static void the_claim_of_a_killed_sender_is_void_and_its_segment_quiet(void **st
         torn += counts().torn == 1;
         nw_close(&world);
     }
-    assert_true(tried > 0 && torn > 0);
+    assert_true(tried > 0 && torn > 0 && more > 0);
 }
 
 static void a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it(void **state)

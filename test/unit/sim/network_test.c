@@ -228,15 +228,20 @@ static void what_had_not_begun_never_lands_when_the_receiver_closes(void **state
 
 static void what_is_sent_over_a_blocked_path_is_late_and_in_order(void **state)
 {
+    struct fabric_conn *other, *end;
     (void)state;
     open_pair((struct sim_network_options){0});
+    nw_connect(&world, C, A, &other, &end);
     sim_network_block(world.network, nw_address(B), nw_address(A), true);
     for (uint8_t i = 0; i < COUNT; i++)
         nw_send(&world, B, active, i);
     nw_send_blocks(&world, B, active, FIRST, COUNT);
     nw_run(&world, NS_PER_S);
+    nw_send_blocks(&world, C, other, 100, 1); /* others have a free path */
+    nw_run(&world, NS_PER_S);
     assert_int_equal(nw_count(&world, A, FABRIC_MESSAGE), 0);
-    assert_int_equal(nw_run_of(&world, 0, 0), NW_SEGMENTS * NW_SEGMENT);
+    assert_int_equal(nw_landed(&world, 0, 100), 1);
+    assert_int_equal(nw_run_of(&world, NW_BLOCK, 0), (NW_SEGMENTS * NW_SEGMENT) - NW_BLOCK);
     sim_network_block(world.network, nw_address(B), nw_address(A), false);
     nw_run(&world, 10 * NW_DELAY_NS);
     assert_int_equal(nw_count(&world, A, FABRIC_MESSAGE), COUNT);
@@ -244,7 +249,7 @@ static void what_is_sent_over_a_blocked_path_is_late_and_in_order(void **state)
         uint32_t at = nw_find(&world, A, FABRIC_MESSAGE, i);
         assert_int_equal(*(const uint8_t *)world.processes[A].events[at].data, i);
     }
-    assert_int_equal(nw_landed(&world, 0, FIRST), COUNT);
+    assert_int_equal(nw_landed(&world, NW_BLOCK, FIRST), COUNT);
     assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 1);
     nw_close(&world);
 }
