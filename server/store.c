@@ -311,6 +311,8 @@ struct replica_row store_replica(const struct store *store, uint16_t shard)
 {
     struct row bytes;
     memcpy(&bytes, pm_at(store->pm, row_offset(store, shard)), sizeof(bytes));
+    if (bytes.word == 0) /* as formatted: so are nearly all, and a start looks at each */
+        return (struct replica_row){.state = REPLICA_NONE};
     uint32_t low = (uint32_t)bytes.word;
     /* Nearly all are so: a start asks for each. */
     if ((low & 0xff) == REPLICA_NONE)

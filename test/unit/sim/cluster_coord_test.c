@@ -188,17 +188,16 @@ static void run_seed(uint64_t seed, struct sim_registry_counts *sum)
     memset(&scene, 0, sizeof scene);
     random_init(&scene.random, seed);
     print_message("# seed %lu\n", seed);
-    const struct sim_cluster_options options = {
-        .seed = seed,
-        .servers = SERVERS,
-        .replicas = 2,
-        .shards = 6,
-        .pm_bytes = 128 << 20,
-        .max_delay_ns = draw(&scene, 1000) * NS_PER_US,
-        .timeout_ns = SERVES_NS,
-        .registry = {.max_delay_ns = NS_PER_MS + draw(&scene, 50 * NS_PER_MS),
-                     .session_ns = NS_PER_S,
-                     .lost_reply = 2 + (uint32_t)draw(&scene, 3)}};
+    struct sim_cluster_options options = {.seed = seed,
+                                          .servers = SERVERS,
+                                          .replicas = 2,
+                                          .shards = 6,
+                                          .pm_bytes = 128 << 20,
+                                          .timeout_ns = SERVES_NS};
+    options.max_delay_ns = draw(&scene, NS_PER_MS);
+    options.registry.session_ns = NS_PER_S;
+    options.registry.max_delay_ns = NS_PER_MS + draw(&scene, 50 * NS_PER_MS);
+    options.registry.lost_reply = 2 + (uint32_t)draw(&scene, 3);
     scene.cluster = sim_cluster_create(&options);
     for (uint32_t i = 0; i < STARTS; i++) {
         read_and_write_all(&scene);

@@ -288,21 +288,26 @@ static void heal(struct run *run)
 
 /* --- a seed --- */
 
+/* Half of the runs have short ways only. */
+static uint64_t draw_delay(struct run *run, uint64_t max_ns)
+{
+    bool is_long = draw(run, 2);
+    return NS_PER_MS + (is_long ? draw(run, max_ns) : 0);
+}
+
 static void create(struct run *run, uint64_t seed)
 {
     memset(run, 0, sizeof *run);
     random_init(&run->random, seed);
     sim_clock_init(&run->clock);
-    run->network = sim_network_create(
-        &(struct sim_network_options){.clock = &run->clock,
-                                      .seed = random_u64(&run->random),
-                                      .max_delay_ns = draw(run, 2) * draw(run, 5 * NS_PER_MS)});
-    run->registry = sim_registry_create(&(struct sim_registry_options){
-        .clock = &run->clock,
-        .seed = random_u64(&run->random),
-        .max_delay_ns = NS_PER_MS + draw(run, 2) * draw(run, 100 * NS_PER_MS),
-        .session_ns = NS_PER_S,
-        .lost_reply = draw_odds(run)});
+    struct sim_network_options network = {.clock = &run->clock, .seed = seed};
+    network.max_delay_ns = draw_delay(run, 5 * NS_PER_MS);
+    run->network = sim_network_create(&network);
+    struct sim_registry_options registry = {
+        .clock = &run->clock, .seed = seed, .session_ns = NS_PER_S};
+    registry.max_delay_ns = draw_delay(run, 100 * NS_PER_MS);
+    registry.lost_reply = draw_odds(run);
+    run->registry = sim_registry_create(&registry);
     static const char *const addresses[MANAGERS] = {"sim:cm", "sim:rival"};
     for (uint32_t i = 0; i < MANAGERS; i++) {
         run->managers[i] = (struct manager){.address = addresses[i], .again_ns = WAKE_NEVER};
