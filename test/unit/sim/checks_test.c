@@ -415,7 +415,7 @@ static void defects_that_another_role_may_heal_are_found(void **state)
     find_mutant(MUTANT_LAST_SKIPPED, "unprovoked", 0);
     find_mutant(MUTANT_COMMIT_HIGHEST, "C6", 0);
     find_mutant_in(&slow_fences, MUTANT_UNION_DROPS, "C6 once", CHECKS_STAGE_FAULTS);
-    find_mutant(MUTANT_UNION_HASTY, "C6", CHECKS_STAGE_FAULTS);
+    find_mutant(MUTANT_UNION_HASTY, "C2 C6", CHECKS_STAGE_FAULTS);
 }
 
 static void operations_that_are_done_twice_are_found(void **state)
@@ -423,6 +423,61 @@ static void operations_that_are_done_twice_are_found(void **state)
     (void)state;
     find_mutant(MUTANT_RETRY_TWICE, "once", CHECKS_STAGE_FAULTS);
     find_mutant(MUTANT_RECORDS_DROPPED, "once", CHECKS_STAGE_FAULTS);
+}
+
+/* What a digest role does not see comes again, behind newer versions. */
+static void lose_blocks(uint64_t seed)
+{
+    struct sim_fault_options options = {.seed = seed};
+    options.one_in[FAULT_BLOCK_LOST] = 60;
+    options.one_in[FAULT_SHORT_BATCH] = 3;
+    sim_fault_begin(&options);
+}
+
+static void an_older_entry_that_comes_again_does_no_harm(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    checks_stage_open(&stage, 21, NULL);
+    lose_blocks(21);
+    checks_stage_run(&stage, 0);
+    assert_true(sim_fault_count(FAULT_BLOCK_LOST) > 5);
+    checks_leftovers(stage.checks);
+    checks_stage_expect(&stage, NULL);
+    checks_stage_close(&stage);
+
+    sim_fault_mutant(MUTANT_ORDER_IGNORED);
+    checks_stage_open(&stage, 21, NULL);
+    lose_blocks(21);
+    checks_stage_run(&stage, 0);
+    sim_fault_mutant(MUTANT_COUNT);
+    checks_stage_expect(&stage, "C3");
+    checks_stage_close(&stage);
+}
+
+static void a_version_that_nobody_fetches_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    sim_fault_mutant(MUTANT_FETCH_SKIPPED);
+    checks_stage_open(&stage, 22, NULL);
+    lose_blocks(22);
+    checks_stage_run(&stage, 0);
+    checks_leftovers(stage.checks);
+    sim_fault_mutant(MUTANT_COUNT);
+    checks_stage_expect(&stage, "leftovers");
+    checks_stage_close(&stage);
+}
+
+/* A sender stands still in the middle of a store, into space that its owner takes away from it meanwhile. */
+static void a_segment_that_is_not_quiet_is_not_used_again(void **state)
+{
+    (void)state;
+    struct sim_cluster_options shape = CHECKS_STAGE_SHAPE;
+    shape.one_sided = true;
+    shape.void_ns = 200 * NS_PER_US;
+    shape.early_seal = 3;
+    find_mutant_in(&shape, MUTANT_VOID_REUSED, "C4", CHECKS_STAGE_FAULTS | CHECKS_STAGE_STOPS);
 }
 
 int main(void)
@@ -451,6 +506,9 @@ int main(void)
         cmocka_unit_test(defects_of_acknowledgements_are_found),
         cmocka_unit_test(defects_that_another_role_may_heal_are_found),
         cmocka_unit_test(operations_that_are_done_twice_are_found),
+        cmocka_unit_test(an_older_entry_that_comes_again_does_no_harm),
+        cmocka_unit_test(a_version_that_nobody_fetches_is_found),
+        cmocka_unit_test(a_segment_that_is_not_quiet_is_not_used_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
