@@ -68,8 +68,9 @@ static void draw_cluster(struct random *random, struct sim_cluster_options *out)
 
 static void draw_times(struct random *random, struct sim_cluster_options *out)
 {
-    out->max_delay_ns = spread(random, 20 * NS_PER_US, 7);
-    out->fence_ns = chance(random, 10) ? 0 : spread(random, 10 * NS_PER_US, 7);
+    /* Long enough for much to be on its way, or not durable, when something ends. */
+    out->max_delay_ns = spread(random, 50 * NS_PER_US, 7);
+    out->fence_ns = chance(random, 10) ? 0 : spread(random, 10 * NS_PER_US, 10);
     out->silence_ns = spread(random, 100 * NS_PER_MS, 4);
     if (chance(random, 50))
         out->drift_ppm = between32(random, 100, 10000);
