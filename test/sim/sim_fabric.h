@@ -3,9 +3,11 @@
  * calls give equal runs.
  *
  * What travels takes a time drawn from the seed, kept in order within a connection and direction
- * only (F1). Nothing leaves an endpoint before its fabric_flush. Blocks land a few at a time
- * whenever their sender is polled, so those of several senders lie mixed in a landing zone. When a
- * connection ends, the seed decides how much of what was on its way still arrives (F3).
+ * only (F1). Nothing leaves an endpoint before its fabric_flush. Blocks land a few at a time, some of them in
+ * pieces, so those of several senders lie mixed in a landing zone. When a connection ends, each side hears of it at
+ * a time of its own, and the seed decides how much of what was on its way still arrives until then (F3).
+ *
+ * fabric_poll's now_ns is not looked at: processes have clocks of their own, what happens follows the network's.
  *
  * It is strict where hardware would corrupt silently: posting a segment that is not zeros, sending
  * from memory that is not registered and using what was given back all abort; a closed connection's
@@ -26,13 +28,11 @@ struct sim_network_options {
     uint32_t max_batch_blocks; /* 0: 8192 */
     uint32_t max_messages;     /* sent on a connection and not released by its receiver; 0: 256 */
     uint64_t max_delay_ns;     /* longest travel; 0: what was flushed has arrived */
-    bool
-        one_sided; /* senders claim space in the landing zone, then store, as on shm; else the receiver
-                            places what arrives, as on tcp */
-    uint64_t
-        silence_ns; /* a connection whose one direction is blocked for so long breaks; 0: never */
-    uint64_t
-        void_ns; /* one_sided: how long the sealer waits for a claim before it is void; 0: 20 ms */
+    /* Senders claim space in the landing zone, then store, as on shm; else the receiver places what
+     * arrives, as on tcp. */
+    bool one_sided;
+    uint64_t void_ns;    /* one_sided: a sealer waits for a claim so long; 0: 20 ms */
+    uint64_t silence_ns; /* connections whose one direction is blocked so long break; 0: never */
     uint32_t early_seal; /* one block of so many opens a new segment though it would fit; 0: none */
     struct journal *journal; /* is told of everything; NULL: nobody is */
 };
