@@ -181,7 +181,9 @@ def count_result(result, count):
     ):
         failed = [f"the program as a whole ({verdict}, exit code {code})"]
     if name.rsplit(" ", 1)[-1] in SHOWN:
-        say("\n".join("  " + line[2:] for line in re.findall(r"^# .*$", out, re.MULTILINE)))
+        for line in re.findall(r"^# (.*)$", out, re.MULTILINE):
+            if not re.fullmatch(r"\d+\.\d s", line):
+                say("  " + line)
     count.passed += passed
     count.failed += len(failed)
     count.skipped += len(skipped)

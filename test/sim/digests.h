@@ -9,7 +9,7 @@
 struct sim_digests {
     uint64_t objects;  /* live ones, over all shards, each counted once */
     uint64_t replicas; /* compared, over all shards */
-    bool late;         /* false was returned because replicas did not come to a common version in time */
+    bool late;         /* why false was returned: no common version in time */
     char why[160];     /* what does not agree, when false was returned */
 };
 

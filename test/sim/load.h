@@ -23,7 +23,7 @@ struct load_options {
     uint32_t keys, hot_keys; /* the first `hot_keys` take half of the operations */
     uint32_t depth;          /* of each client, at most */
     uint64_t mean_pause_ns;  /* between two operations of a client, on average */
-    uint32_t burst; /* a client asks so many at once on average, and pauses as much longer; 0: one */
+    uint32_t burst;          /* a client asks so many at once, and pauses as much longer; 0: one */
     uint32_t max_value_bytes;
     uint32_t
         long_in; /* one value in so many is of up to max_value_bytes, the others of up to 200 B */

@@ -7,7 +7,7 @@ import harness
 import tap
 from harness import sim
 
-SEEDS = "1:20"
+SEEDS = "1:40"
 ROW = re.compile(r"^(\S+) +(\d+|-)  (.{22}) (.*)$")
 rows = {}
 

@@ -63,13 +63,14 @@ static void draw_cluster(struct random *random, struct sim_cluster_options *out)
     out->timeout_ns = spread(random, 500 * NS_PER_MS, 4);
     out->one_sided = chance(random, 50);
     out->void_ns = spread(random, 2 * NS_PER_MS, 4);
-    out->early_seal = perhaps(random, 50, 50, 3);
+    out->early_seal = perhaps(random, 50, 12, 4);
 }
 
 static void draw_times(struct random *random, struct sim_cluster_options *out)
 {
-    out->max_delay_ns = spread(random, 20 * NS_PER_US, 7);
-    out->fence_ns = chance(random, 10) ? 0 : spread(random, 10 * NS_PER_US, 7);
+    /* Long enough for much to be on its way, or not durable, when something ends. */
+    out->max_delay_ns = spread(random, 50 * NS_PER_US, 7);
+    out->fence_ns = chance(random, 10) ? 0 : spread(random, 10 * NS_PER_US, 10);
     out->silence_ns = spread(random, 100 * NS_PER_MS, 4);
     if (chance(random, 50))
         out->drift_ppm = between32(random, 100, 10000);
@@ -98,7 +99,7 @@ static void draw_load(struct random *random, const struct sim_cluster_options *c
         out->burst = between32(random, 4, 24);
     out->max_value_bytes = (uint32_t)spread(random, 1024, 4);
     out->long_in = between32(random, 10, 60);
-    out->forged_in = perhaps(random, 50, 4, 3);
+    out->forged_in = perhaps(random, 50, 2, 2);
     out->gets = between32(random, 10, 50);
     out->puts = between32(random, 20, 50);
     out->put_ifs = between32(random, 0, 30);
@@ -125,14 +126,14 @@ static void draw_nemesis(struct random *random, bool power, struct nemesis_optio
     out->power_loss_in = power ? between32(random, 1, 4) : 0;
 }
 
-/* Refusals wear a server out, so they are rarer than what only comes early or late. */
+/* A segment for each early roll: they are somewhat rarer than the others. */
 static void draw_sites(struct random *random, struct sim_fault_options *out)
 {
     out->seed = random_u64(random);
     for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
         out->one_in[i] = perhaps(random, 40, 8, 6);
     if (out->one_in[FAULT_EARLY_ROLL])
-        out->one_in[FAULT_EARLY_ROLL] += 100;
+        out->one_in[FAULT_EARLY_ROLL] += 12;
     /* Each one is looked for in all of the primary's memory. */
     out->one_in[FAULT_BLOCK_LOST] *= 16;
 }
@@ -150,6 +151,11 @@ static uint64_t pm_bytes_for(const struct swarm *swarm)
     uint64_t longs = swarm->load.operations / swarm->load.long_in * swarm->load.max_value_bytes;
     uint64_t written = 2 * (swarm->load.operations * 320 + longs);
     uint64_t segments = reserve + written / swarm->segment_bytes + 300;
+    /* And what begins a new segment before the old one is full. */
+    if (cluster->early_seal)
+        segments += 2 * swarm->load.operations / cluster->early_seal;
+    if (swarm->faults.one_in[FAULT_EARLY_ROLL])
+        segments += 2 * swarm->load.operations / swarm->faults.one_in[FAULT_EARLY_ROLL];
     /* The replica table has 1 MiB. */
     return segments * swarm->segment_bytes + (2 << 20);
 }

@@ -245,6 +245,100 @@ static void any_shape_survives_power_losses(void **state)
         assert_true(tally.crashes > to - from && tally.loss.old > 0);
 }
 
+/* --- runs that fence less --- */
+
+enum { KEYS = 60, VALUE_BYTES = 700 };
+
+static void make_value(uint32_t key, uint32_t round, uint8_t *value)
+{
+    struct random random;
+    random_init(&random, (uint64_t)round << 32 | key);
+    for (uint32_t i = 0; i < VALUE_BYTES; i += 4) {
+        uint32_t word = (uint32_t)random_u64(&random);
+        memcpy(value + i, &word, 4);
+    }
+}
+
+static void put_keys(struct sim_cluster *cluster, uint32_t from, uint32_t to, uint32_t round)
+{
+    for (uint32_t key = from; key < to; key++) {
+        char name[16];
+        uint8_t value[VALUE_BYTES];
+        size_t name_bytes = (size_t)snprintf(name, sizeof name, "key-%u", key);
+        make_value(key, round, value);
+        assert_int_equal(sim_put(cluster, 0, name, name_bytes, value, sizeof value, NULL), 0);
+    }
+}
+
+/* The round that the key's value is of; 0: it is not there. A value of no round is half. */
+static uint32_t round_of(struct sim_cluster *cluster, uint32_t key, uint32_t rounds)
+{
+    char name[16];
+    uint8_t got[VALUE_BYTES], value[VALUE_BYTES];
+    size_t bytes = 0, name_bytes = (size_t)snprintf(name, sizeof name, "key-%u", key);
+    int error = sim_get(cluster, 0, name, name_bytes, got, sizeof got, &bytes, NULL);
+    if (error == ROWAN_ENOTFOUND)
+        return 0;
+    assert_int_equal(error, 0);
+    assert_int_equal(bytes, VALUE_BYTES);
+    for (uint32_t round = 1; round <= rounds; round++) {
+        make_value(key, round, value);
+        if (memcmp(got, value, sizeof value) == 0)
+            return round;
+    }
+    fail_msg("key %u has a value that nobody put", key);
+    return 0;
+}
+
+/* Keys of a run with fences, of one without and of both; then all hosts lose their power. */
+static void lose_an_unfenced_run(uint64_t seed, enum pm_durability weak)
+{
+    fabric_segment_bytes = 128 << 10;
+    sim_fault_begin(NULL);
+    struct random random;
+    random_init(&random, seed);
+    struct sim_cluster_options options = {.seed = seed,
+                                          .replicas = 2,
+                                          .shards = 6,
+                                          .block_limit = 256,
+                                          .pm_bytes = 32 << 20,
+                                          .max_delay_ns = 50 * NS_PER_US,
+                                          .fence_ns = 100 * NS_PER_US};
+    options.journal = journal_create(NULL, getenv("SIM_LOG") ? stderr : NULL);
+    sim_log_journal(options.journal);
+    struct sim_cluster *cluster = sim_cluster_create(&options);
+    put_keys(cluster, 0, 2 * KEYS / 3, 1);
+    sim_cluster_crash(cluster);
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        cluster->servers[i].pm->pm.durability = weak;
+    sim_cluster_restart(cluster, false);
+    put_keys(cluster, KEYS / 3, KEYS, 2);
+    for (uint32_t i = 1; i <= cluster->options.servers; i++)
+        kill(cluster, i, true, &random);
+    sim_cluster_kill_cm(cluster);
+    sim_cluster_restart(cluster, false);
+    uint64_t objects = 0;
+    for (uint32_t key = 0; key < KEYS; key++) {
+        uint32_t round = round_of(cluster, key, 2);
+        assert_true(round == 1 || key >= KEYS / 3);
+        assert_true(round != 0 || key >= 2 * KEYS / 3);
+        assert_true(round != 1 || key < 2 * KEYS / 3);
+        objects += round != 0;
+    }
+    tally.crashes += objects < KEYS;
+    stage_finish(cluster, objects);
+    sim_log_journal(NULL);
+    journal_destroy(options.journal);
+}
+
+static void what_was_fenced_survives_the_loss_of_a_later_run_without_fences(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        lose_an_unfenced_run(seed, seed % 2 ? PM_NONE : PM_ASYNC);
+    assert_true(tally.crashes > 0); /* some keys were lost */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, begin)
@@ -253,6 +347,7 @@ int main(void)
         TEST(power_losses_cost_nothing_of_values_in_many_blocks),
         TEST(power_losses_cost_nothing_of_one_server),
         TEST(any_shape_survives_power_losses),
+        TEST(what_was_fenced_survives_the_loss_of_a_later_run_without_fences),
     };
     if (getenv("SIM_SEEDS"))
         cmocka_set_test_filter("any_shape*");
