@@ -102,7 +102,7 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
     struct shard_state *shard = worker->shards[request->shard];
     if (!shard)
         return ROWAN_ENOTMINE;
-    if (shard->epoch != request->epoch && !MUTANT(EPOCH_UNCHECKED))
+    if (shard->epoch != request->epoch)
         return ROWAN_EEPOCH;
     if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
         return ROWAN_EBUSY;

@@ -43,7 +43,6 @@
     X(RETRY_TWICE, "retry-twice", "a retry is carried out again")                                  \
     X(JUDGED_EARLY, "judged-early", "a conditional put is judged while its key is written")        \
     X(RECORDS_DROPPED, "records-dropped", "a start rebuilds no completion records")                \
-    X(EPOCH_UNCHECKED, "epoch-unchecked", "requests of another epoch are served")                  \
     X(WIPE_SKIPPED, "wipe-skipped", "a start takes stale segments for free ones")                  \
     X(UNION_HASTY, "union-hasty", "a shard is served before its union has landed")                 \
     X(ANSWER_BELIEVED, "answer-believed", "an unknown compare-and-set is taken for one that won")

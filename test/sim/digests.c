@@ -192,6 +192,24 @@ static bool all_connected(const struct asker *asker)
     return true;
 }
 
+static bool compare_shards(struct asker *asker, const struct cluster_config *config,
+                           uint64_t limit_ns, struct sim_digests *out)
+{
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        const struct shard *shard = &config->shards[i];
+        bool level = false;
+        const uint64_t end_ns = asker->cluster->clock.now_ns + limit_ns;
+        while (!level && asker->cluster->clock.now_ns <= end_ns)
+            level = ask_round(asker, shard, end_ns);
+        out->late = !level;
+        if (!level)
+            tell_behind(asker, shard, out);
+        if (!level || !compare(asker, shard, out))
+            return false;
+    }
+    return true;
+}
+
 bool sim_digests_agree(struct sim_cluster *cluster, uint64_t limit_ns, struct sim_digests *out)
 {
     struct asker asker;
@@ -208,19 +226,11 @@ bool sim_digests_agree(struct sim_cluster *cluster, uint64_t limit_ns, struct si
         close_asker(&asker);
         return false;
     }
-    const struct cluster_config *config = sim_cluster_config(cluster);
-    bool agree = true;
-    for (uint32_t i = 0; i < config->shard_count && agree; i++) {
-        const struct shard *shard = &config->shards[i];
-        bool level = false;
-        end_ns = cluster->clock.now_ns + limit_ns;
-        while (!level && cluster->clock.now_ns <= end_ns)
-            level = ask_round(&asker, shard, end_ns);
-        out->late = !level;
-        if (!level)
-            tell_behind(&asker, shard, out);
-        agree = level && compare(&asker, shard, out);
-    }
+    /* The CM may give out client ids meanwhile: that is another configuration, of the same shards. */
+    struct cluster_config *config = cluster_copy(sim_cluster_config(cluster));
+    ASSERT(config);
+    bool agree = compare_shards(&asker, config, limit_ns, out);
+    cluster_release(config);
     close_asker(&asker);
     return agree;
 }

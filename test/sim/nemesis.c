@@ -26,7 +26,7 @@ enum {
 };
 
 #define REST_NS  (500 * NS_PER_MS)
-#define AIM_NS   (50 * NS_PER_MS)
+#define AIM_NS   (200 * NS_PER_MS)
 #define HASTY_NS (30 * NS_PER_MS)
 #define JITTER_NS                                                                                  \
     (100 * NS_PER_MS) /* between servers that are started, or killed, one after another */
@@ -198,14 +198,31 @@ static bool kills(uint32_t fault)
     return fault >= NEMESIS_KILL_ALL && fault <= NEMESIS_KILL_CM;
 }
 
+/* Does any server send blocks? From the one that was drawn on. */
+static bool find_sender(struct nemesis *nemesis)
+{
+    const struct sim_cluster *cluster = nemesis->cluster;
+    const uint32_t servers = nemesis_servers(nemesis);
+    for (uint32_t i = 0; i < servers * servers; i++) {
+        uint32_t from = (nemesis->aim_from + i / servers) % servers;
+        uint32_t at = (nemesis->aim_at + i) % servers;
+        if (from == at ||
+            !sim_network_sends(cluster->network, cluster->servers[from].process.address,
+                               cluster->servers[at].process.address))
+            continue;
+        nemesis->aim_from = from;
+        nemesis->aim_at = at;
+        return true;
+    }
+    return false;
+}
+
 /* Whom an aimed fault meets, and is this its moment? */
 static bool is_moment(struct nemesis *nemesis)
 {
     struct sim_cluster *cluster = nemesis->cluster;
     if (nemesis->aim == NEMESIS_CUT || nemesis->aim == NEMESIS_STOP)
-        return sim_network_sends(cluster->network,
-                                 cluster->servers[nemesis->aim_from].process.address,
-                                 cluster->servers[nemesis->aim_at].process.address);
+        return find_sender(nemesis);
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++) {
         uint32_t index = (nemesis->aim_from + i) % nemesis_servers(nemesis);
         if (!nemesis_is_up(nemesis, index) ||

@@ -244,7 +244,8 @@ static bool begin_stall(struct nemesis *nemesis)
 
 bool nemesis_stop(struct nemesis *nemesis, uint32_t process)
 {
-    if (!nemesis_is_up(nemesis, process) || sim_cluster_process(nemesis->cluster, process)->stopped)
+    if (nemesis->spell_count == MAX_SPELLS || !nemesis_is_up(nemesis, process) ||
+        sim_cluster_process(nemesis->cluster, process)->stopped)
         return false;
     spell_begin(nemesis, NEMESIS_STOP)->process = process;
     sim_cluster_stop(nemesis->cluster, sim_cluster_process(nemesis->cluster, process), true);

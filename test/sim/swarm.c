@@ -138,6 +138,48 @@ static void draw_sites(struct random *random, struct sim_fault_options *out)
     out->one_in[FAULT_BLOCK_LOST] *= 16;
 }
 
+/* --- more of one kind of trouble --- */
+
+/* Ends in the middle of stores, of which much is not durable, and many segments are new. */
+static void focus_on_power(struct random *random, struct swarm *out)
+{
+    out->cluster.durability = PM_FENCE;
+    out->cluster.max_delay_ns = spread(random, 5 * NS_PER_US, 3);
+    out->cluster.fence_ns = spread(random, NS_PER_MS, 3);
+    out->nemesis.weights[NEMESIS_KILL_ALL] = out->nemesis.weights[NEMESIS_KILL_ONE] = 8;
+    out->nemesis.power_loss_in = between32(random, 1, 2);
+    out->faults.one_in[FAULT_EARLY_ROLL] = perhaps(random, 75, 8, 2);
+}
+
+/* Landings that do not come to their end: cuts, and senders that stop in the middle of a store. */
+static void focus_on_landings(struct random *random, struct swarm *out)
+{
+    out->cluster.one_sided = chance(random, 75);
+    out->cluster.max_delay_ns = spread(random, 500 * NS_PER_US, 3);
+    out->cluster.void_ns = spread(random, 200 * NS_PER_US, 2);
+    out->cluster.early_seal = perhaps(random, 75, 4, 2);
+    out->nemesis.weights[NEMESIS_CUT] = out->nemesis.weights[NEMESIS_STOP] = 12;
+}
+
+/* Values in many blocks, or in one long one, full of what looks like entries. */
+static void focus_on_values(struct random *random, struct swarm *out)
+{
+    out->load.max_value_bytes = (uint32_t)spread(random, 4096, 2);
+    out->load.long_in = between32(random, 2, 4);
+    out->load.forged_in = between32(random, 1, 2);
+}
+
+static void focus(struct random *random, struct swarm *out)
+{
+    const bool power = chance(random, 30), landings = chance(random, 30);
+    if (power)
+        focus_on_power(random, out);
+    if (landings)
+        focus_on_landings(random, out);
+    if ((power || landings) && chance(random, 60))
+        focus_on_values(random, out);
+}
+
 /* --- memory --- */
 
 /* No segment is used twice yet: every write of a run has its own space, on each replica, and each start leaves
@@ -171,6 +213,7 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_load(&random, &out->cluster, out->safety_ns, &out->load);
     draw_nemesis(&random, out->cluster.durability == PM_FENCE, &out->nemesis);
     draw_sites(&random, &out->faults);
+    focus(&random, out);
     out->cluster.pm_bytes = pm_bytes_for(out);
 }
 
