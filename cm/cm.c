@@ -143,7 +143,7 @@ static void post_own(struct cm *cm, uint32_t connection, struct letter *letter, 
 static void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error,
                          const char *detail)
 {
-    /* Who may try again does so twice a second, and says so itself. */
+    /* Who may try again does so ten times a second, and says so itself. */
     log_event(error == ROWAN_EAGAIN ? LOG_DEBUG : LOG_INFO, "refused",
               "place=%u error=%s detail=\"%s\"", connection, error_name(error), detail);
     post_own(cm, connection, letter_failure(error, detail), tag);

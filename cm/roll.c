@@ -15,14 +15,28 @@ const struct candidate *roll_find(const struct roll *roll, uint32_t server)
 
 void roll_add(struct roll *roll, uint32_t connection, const struct cm_join *join)
 {
+    const struct candidate *old = roll_find(roll, join->server);
+    bool again = old && old->connection == connection && old->join.incarnation == join->incarnation;
     roll_remove(roll, join->server);
     uint32_t place = 0;
     while (place < CLUSTER_MAX_MEMBERS && roll->candidates[place].present)
         place++;
     ASSERT(place < CLUSTER_MAX_MEMBERS);
-    roll->candidates[place] =
-        (struct candidate){.present = true, .connection = connection, .join = *join};
+    roll->reports++;
+    if (!again)
+        roll->newest = roll->reports;
+    roll->candidates[place] = (struct candidate){
+        .present = true, .connection = connection, .heard = roll->reports, .join = *join};
     roll->count++;
+}
+
+bool roll_is_settled(const struct roll *roll)
+{
+    for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
+        if (roll->candidates[i].present && roll->candidates[i].heard < roll->newest)
+            return false;
+    }
+    return true;
 }
 
 static void remove_at(struct roll *roll, uint32_t place)

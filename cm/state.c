@@ -15,6 +15,9 @@
  *     force lists, or, without one, the options.
  *  S7 A cold start is proposed only when every member is on the roll and no member is here: a server
  *     that kept running is never replaced.
+ *  S8 A start is proposed only when everybody on the roll has reported since the last of them came. Who died
+ *     before that cannot have, though its connection may not tell so yet: a configuration that named it beside
+ *     living ones would wait for it for ever.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -391,7 +394,8 @@ static void advance(struct cm_state *state)
         act(state, CM_ACTION_READ);
     } else if (!state->leads) {
         return;
-    } else if (awaits_start(state) && call_the_roll(state, missing) == 0) {
+    } else if (awaits_start(state) && call_the_roll(state, missing) == 0 &&
+               roll_is_settled(&state->roll)) { /* S8 */
         propose_start(state);
     } else if (state->config && state->ids.wanting > 0) {
         propose_block(state);

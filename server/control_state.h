@@ -21,7 +21,7 @@ enum {
 };
 
 #define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
-#define CONTROL_JOIN_AGAIN_NS (500 * NS_PER_MS)
+#define CONTROL_JOIN_AGAIN_NS (100 * NS_PER_MS)
 
 /* A passive connection: a peer's worker, a client, a tool. */
 struct link {

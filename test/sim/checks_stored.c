@@ -457,6 +457,21 @@ static void take_zeros(struct checks_server *server, uint64_t offset, size_t byt
     }
 }
 
+static bool is_zero(const uint8_t *bytes, size_t count)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+/* A word of the segment table was stored: one that a log opens (only then it becomes USING) must be zeros, or a scan
+ * would find in it what was there before. */
+static void take_meta(struct checks_server *server, uint64_t segment)
+{
+    uint64_t offset = server->segment_offset + segment * STORE_SEGMENT_BYTES;
+    if (state_of(server, offset) == SEGMENT_USING &&
+        !is_zero(server->pm->pm.base + offset, STORE_SEGMENT_BYTES))
+        fail_at(server, offset, "a log opens a segment that is not zeros,");
+}
+
 /* A power loss has changed these bytes. */
 static void take_loss(struct checks_server *server, uint64_t offset, size_t bytes)
 {
@@ -494,11 +509,6 @@ static void read_superblock(struct checks_server *server)
     ASSERT(server->copy_at);
 }
 
-static bool is_zero(const uint8_t *bytes, size_t count)
-{
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
-}
-
 /* Zeros of a whole stride and more are no part of a block, unless they go on with one. */
 static bool is_wipe(const struct checks_server *server, uint64_t offset, const uint8_t *data,
                     size_t bytes)
@@ -508,6 +518,12 @@ static bool is_wipe(const struct checks_server *server, uint64_t offset, const u
     uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
     const struct checks_copy *copy = &server->checks->copies[at];
     return !at || copy->kind != CHECKS_PART || offset != copy->offset + copy->have;
+}
+
+static bool is_meta(const struct checks_server *server, uint64_t offset)
+{
+    return server->segment_offset && offset >= META_OFFSET &&
+           offset < META_OFFSET + server->segments * META_BYTES;
 }
 
 static bool is_watched(struct checks_server *server, uint64_t offset, size_t bytes)
@@ -520,6 +536,8 @@ static bool is_watched(struct checks_server *server, uint64_t offset, size_t byt
 static void on_stored(void *context, uint64_t offset, const uint8_t *data, size_t bytes)
 {
     struct checks_server *server = context;
+    if (is_meta(server, offset))
+        take_meta(server, (offset - META_OFFSET) / META_BYTES);
     if (!is_watched(server, offset, bytes))
         return;
     if (is_wipe(server, offset, data, bytes))
