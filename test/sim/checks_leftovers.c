@@ -133,6 +133,10 @@ static void count_segments(struct leftovers *left, const struct checks_server *s
         expect(left, words[i] == word, "server %u: segment %lu is %lx in PM and %lx in its mirror",
                server->number + 1, i, words[i], word);
         tally->states[meta.state]++;
+        expect(left,
+               meta.state != SEGMENT_FREE ||
+                   store_segment_is_zero(store, i, 0, STORE_SEGMENT_BYTES),
+               "server %u: segment %lu is free, and is not zeros", server->number + 1, i);
         tally->using[meta.owner] += meta.state == SEGMENT_USING;
         tally->forgotten += meta.state == SEGMENT_USED && meta.owner == OWNER_BACKUP_LOG &&
                             store_segment_is_zero(store, i, 0, STORE_SEGMENT_BYTES) &&

@@ -4,7 +4,12 @@
 
 #include "common/base/clock.h"
 
-enum { OPERATIONS_MIN = 2000, OPERATIONS_MORE = 1500, PERCENT = 100 };
+enum {
+    OPERATIONS_MIN = 2000,
+    OPERATIONS_MORE = 1500,
+    PERCENT = 100,
+    SMALLEST_SEGMENT = 16384,
+};
 
 /* --- drawing --- */
 
@@ -144,6 +149,10 @@ static void draw_sites(struct random *random, struct sim_fault_options *out)
 static void focus_on_power(struct random *random, struct swarm *out)
 {
     out->cluster.durability = PM_FENCE;
+    if (chance(random, 75)) {
+        out->segment_bytes = SMALLEST_SEGMENT;
+        out->cluster.block_limit = chance(random, 50) ? 256 : 1024;
+    }
     out->cluster.max_delay_ns = spread(random, 5 * NS_PER_US, 3);
     out->cluster.fence_ns = spread(random, NS_PER_MS, 3);
     out->nemesis.weights[NEMESIS_KILL_ALL] = out->nemesis.weights[NEMESIS_KILL_ONE] = 8;
