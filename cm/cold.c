@@ -3,6 +3,7 @@
  * Invariants of what it makes:
  *  D1 A server that brings no data is a replica of nothing; a doubtful one is a replica of no shard
  *     that a whole one holds.
+ *     Before anybody can have written, every server is as good as any: what it brings is all there is.
  *  D2 Nobody is a replica of a shard who was not a full one before.
  */
 #include "cm/cold.h"
@@ -155,7 +156,7 @@ int cold_start(const struct cluster_config *old, const struct cm_join *joins,
         ASSERT(join->server == old->members[i].server && join->block_limit >= old->block_limit &&
                (join->data_cluster == 0 || join->data_cluster == old->cluster));
         work.config->members[i] = join_member(join);
-        work.qualities[i] = quality_of(join);
+        work.qualities[i] = cluster_is_unwritten(old) ? WHOLE : quality_of(join);
     }
     int error = make(&work);
     if (error) {
