@@ -2,8 +2,8 @@
  *
  * Invariants of what it makes:
  *  D1 A server that brings no data is a replica of nothing; a doubtful one is a replica of no shard
- *     that a whole one holds.
- *     Before anybody can have written, every server is as good as any: what it brings is all there is.
+ *     that a whole one holds. Not before anybody can have written: what a server brings is all there
+ *     is then.
  *  D2 Nobody is a replica of a shard who was not a full one before.
  */
 #include "cm/cold.h"

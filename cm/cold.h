@@ -14,7 +14,8 @@
  *  - every shard's epoch is one more. Its full replicas are those of `old` whose server brings whole
  *    data; if there is none, those whose server brings doubtful data, and then the shard is marked
  *    `doubtful` (for good: what is lost stays lost). While nothing was ever written (cluster_is_unwritten)
- *    all are whole, also those that were not formatted before they ended. A replica that was filling is none any more;
+ *    all are whole, also those that were not formatted before they ended. A replica that was filling is
+ *    none any more;
  *  - the primary stays if it is among them; else it is the one of them that leads fewest shards. The
  *    shards of a server go round its workers;
  *  - all else stays, also the block limit, which every server's must reach, and the ids reserved.

@@ -44,6 +44,15 @@ static bool reserve_ids(struct proposal *proposal)
     return true;
 }
 
+bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders)
+{
+    for (uint32_t i = 0; cluster_is_unwritten(config) && i < config->member_count; i++) {
+        if (holders[i] != config->members[i].incarnation)
+            return false;
+    }
+    return true;
+}
+
 int proposal_block(const struct cluster_config *config, struct proposal *out)
 {
     struct proposal proposal = {.config = cluster_copy(config)};

@@ -15,6 +15,8 @@
  *     force lists, or, without one, the options.
  *  S7 A cold start is proposed only when every member is on the roll and no member is here: a server
  *     that kept running is never replaced.
+ *  S8 The first client ids of all are reserved only when every member has said that its PM is formatted.
+ *     So a server without data, once there are clients, has lost what it had.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -65,6 +67,9 @@ struct cm_state {
     struct ids ids;
     struct roll roll; /* S6: servers that wait for a configuration which names them */
     uint32_t here;    /* connections of members */
+    uint64_t holders
+        [CLUSTER_MAX_MEMBERS]; /* S8: by position of the member, the incarnation that last said
+                                              that its PM is formatted; 0: none */
     struct connection connections[CM_MAX_CONNECTIONS];
     uint32_t connection_limit; /* above the highest ever opened */
 
@@ -331,6 +336,15 @@ static bool awaits_start(const struct cm_state *state)
     return !state->config || (state->here == 0 && state->roll.count > 0);
 }
 
+/* S8. By position of the member; the list of members never changes. */
+static void note_holder(struct cm_state *state, const struct cm_join *join)
+{
+    if (!state->config || join->data_cluster == 0)
+        return;
+    const struct member *member = cluster_member(state->config, join->server);
+    state->holders[member - state->config->members] = join->incarnation;
+}
+
 /* When memory is short nothing is proposed; the servers' next Join tries again. */
 static void propose_start(struct cm_state *state)
 {
@@ -393,7 +407,8 @@ static void advance(struct cm_state *state)
         return;
     } else if (awaits_start(state) && call_the_roll(state, missing) == 0) {
         propose_start(state);
-    } else if (state->config && state->ids.wanting > 0) {
+    } else if (state->config && state->ids.wanting > 0 &&
+               proposal_may_reserve(state->config, state->holders)) {
         propose_block(state);
     }
 }
@@ -493,6 +508,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
         return;
     }
 
+    note_holder(state, join);
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;

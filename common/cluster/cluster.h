@@ -61,7 +61,8 @@ struct cluster_config {
 };
 
 /* The first client id of a cluster. While it is the next one, nobody has been given any, so nothing has ever been
- * written: every client of the SDK has an id before it writes. */
+ * written: servers take no write from who has none before (server/worker_write.c). Once it is not, every member
+ * has formatted its PM (cm/proposal.h). */
 enum { CLUSTER_FIRST_CLIENT_ID = 1 };
 
 static inline bool cluster_is_unwritten(const struct cluster_config *config)
