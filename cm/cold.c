@@ -2,7 +2,8 @@
  *
  * Invariants of what it makes:
  *  D1 A server that brings no data is a replica of nothing; a doubtful one is a replica of no shard
- *     that a whole one holds.
+ *     that a whole one holds. Not before anybody can have written: what a server brings is all there
+ *     is then.
  *  D2 Nobody is a replica of a shard who was not a full one before.
  */
 #include "cm/cold.h"
@@ -155,7 +156,7 @@ int cold_start(const struct cluster_config *old, const struct cm_join *joins,
         ASSERT(join->server == old->members[i].server && join->block_limit >= old->block_limit &&
                (join->data_cluster == 0 || join->data_cluster == old->cluster));
         work.config->members[i] = join_member(join);
-        work.qualities[i] = quality_of(join);
+        work.qualities[i] = cluster_is_unwritten(old) ? WHOLE : quality_of(join);
     }
     int error = make(&work);
     if (error) {
@@ -164,4 +165,16 @@ int cold_start(const struct cluster_config *old, const struct cm_join *joins,
     }
     *out = work.config;
     return ROWAN_OK;
+}
+
+uint32_t cold_doubtful(const struct cluster_config *config, uint32_t *first)
+{
+    uint32_t count = 0;
+    for (uint32_t i = config ? config->shard_count : 0; i > 0; i--) {
+        if (!config->shards[i - 1].doubtful)
+            continue;
+        *first = config->shards[i - 1].id;
+        count++;
+    }
+    return count;
 }

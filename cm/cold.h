@@ -13,7 +13,9 @@
  *  - the term is one more, every member has its new incarnation, address and workers;
  *  - every shard's epoch is one more. Its full replicas are those of `old` whose server brings whole
  *    data; if there is none, those whose server brings doubtful data, and then the shard is marked
- *    `doubtful` (for good: what is lost stays lost). A replica that was filling is none any more;
+ *    `doubtful` (for good: what is lost stays lost). While nothing was ever written (cluster_is_unwritten)
+ *    all are whole, also those that were not formatted before they ended. A replica that was filling is
+ *    none any more;
  *  - the primary stays if it is among them; else it is the one of them that leads fewest shards. The
  *    shards of a server go round its workers;
  *  - all else stays, also the block limit, which every server's must reach, and the ids reserved.
@@ -23,5 +25,8 @@
  * shard), ROWAN_ETOOMANY (a shard has no epoch left), ROWAN_ENOMEM. */
 int cold_start(const struct cluster_config *old, const struct cm_join *joins,
                struct cluster_config **out, char *why, size_t why_bytes);
+
+/* How many shards are doubtful, and the first of them, if any. NULL: none are. */
+uint32_t cold_doubtful(const struct cluster_config *config, uint32_t *first);
 
 #endif

@@ -121,7 +121,7 @@ int first_place(const struct first_wish *wish, const struct member *members, uin
     config->replicas = wish->replicas;
     config->has_secret = true;
     memcpy(config->secret, wish->secret, sizeof config->secret);
-    config->next_client_id = wish->next_client_id;
+    config->next_client_id = CLUSTER_FIRST_CLIENT_ID;
     memcpy(config->members, members, member_count * sizeof members[0]);
     place_shards(wish, config);
     if (cluster_finish(config)) {

@@ -15,10 +15,9 @@ struct first_wish {
     uint32_t replicas;    /* per shard, at most the count of members */
     uint32_t shards;      /* 0: FIRST_SHARDS_PER_SERVER for each server, or one for each worker
                              of the server with most workers if those are more */
-    uint32_t next_client_id;
 };
 
-/* first_place: term 1, every epoch 1, the slots cut evenly. Primaries go round robin over the
+/* first_place: term 1, every epoch 1, no client id given out, the slots cut evenly. Primaries go round robin over the
  * members and, within a member, over its workers. A shard's backups are the members with fewest
  * backups so far; among those, the ones that follow the primary, starting one further in each
  * round, so that one member's shards are backed by all others.

@@ -1,5 +1,5 @@
-/* proposal.c - see proposal.h. Every change reserves a block of client ids, so that the first
- * clients after it cost no second one. */
+/* proposal.c - see proposal.h. A cold start reserves a block of client ids, so that the first clients
+ * after it cost no second change; not before the first client of all has come (cold.h). */
 #include "cm/proposal.h"
 
 #include <string.h>
@@ -9,18 +9,14 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-enum { FIRST_CLIENT_ID = 1 };
-
 int proposal_first(const struct cm_state_options *options, const struct roll *roll,
                    struct proposal *out)
 {
-    struct proposal proposal = {.first_id = FIRST_CLIENT_ID,
-                                .end_id = FIRST_CLIENT_ID + CM_CLIENT_ID_BLOCK};
+    struct proposal proposal = {0};
     struct first_wish wish = {.cluster = options->cluster,
                               .block_limit = UINT32_MAX,
                               .replicas = options->replicas,
-                              .shards = options->shards,
-                              .next_client_id = proposal.end_id};
+                              .shards = options->shards};
     memcpy(wish.secret, options->secret, sizeof wish.secret);
 
     struct member members[CLUSTER_MAX_MEMBERS] = {0};
@@ -42,9 +38,18 @@ static bool reserve_ids(struct proposal *proposal)
     uint32_t next = proposal->config->next_client_id;
     if (next > UINT32_MAX - CM_CLIENT_ID_BLOCK)
         return false;
-    proposal->first_id = next < FIRST_CLIENT_ID ? FIRST_CLIENT_ID : next;
+    proposal->first_id = next < CLUSTER_FIRST_CLIENT_ID ? CLUSTER_FIRST_CLIENT_ID : next;
     proposal->end_id = proposal->first_id + CM_CLIENT_ID_BLOCK;
     proposal->config->next_client_id = proposal->end_id;
+    return true;
+}
+
+bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders)
+{
+    for (uint32_t i = 0; cluster_is_unwritten(config) && i < config->member_count; i++) {
+        if (holders[i] != config->members[i].incarnation)
+            return false;
+    }
     return true;
 }
 
@@ -72,7 +77,8 @@ int proposal_cold(const struct cluster_config *config, const struct roll *roll,
     int error = cold_start(config, joins, &proposal.config, why, why_bytes);
     if (error)
         return error;
-    reserve_ids(&proposal);
+    if (!cluster_is_unwritten(config))
+        reserve_ids(&proposal);
     *out = proposal;
     return ROWAN_OK;
 }

@@ -15,10 +15,14 @@ struct proposal {
 int proposal_first(const struct cm_state_options *options, const struct roll *roll,
                    struct proposal *out);
 
-/* Errors: ROWAN_ETOOMANY (no ids are left), ROWAN_ENOMEM. */
+/* The first client ids of all wait until every member has formatted its PM: from then on a member without data
+ * has lost it. holders[i]: the incarnation of member i that said so; 0: none did. */
+bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders);
+
+/* proposal_may_reserve. Errors: ROWAN_ETOOMANY (no ids are left), ROWAN_ENOMEM. */
 int proposal_block(const struct cluster_config *config, struct proposal *out);
 
-/* All members are on the roll. Reserves ids if there are some left. Errors: those of cold_start, of
+/* All members are on the roll. Reserves ids if there are some left and a client had some before. Errors: those of cold_start, of
  * which `why` has a sentence but for ROWAN_ENOMEM. */
 int proposal_cold(const struct cluster_config *config, const struct roll *roll,
                   struct proposal *out, char *why, size_t why_bytes);

@@ -18,6 +18,8 @@
  *  S8 A start is proposed only when everybody on the roll has reported since the last of them came. Who died
  *     before that cannot have, though its connection may not tell so yet: a configuration that named it beside
  *     living ones would wait for it for ever.
+ *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted.
+ *     So a server without data, once there are clients, has lost what it had.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -33,6 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cm/cold.h"
 #include "cm/ids.h"
 #include "cm/proposal.h"
 #include "cm/refusal.h"
@@ -68,6 +71,9 @@ struct cm_state {
     struct ids ids;
     struct roll roll; /* S6: servers that wait for a configuration which names them */
     uint32_t here;    /* connections of members */
+    uint64_t holders
+        [CLUSTER_MAX_MEMBERS]; /* S9: by position of the member, the incarnation that last said
+                                              that its PM is formatted; 0: none */
     struct connection connections[CM_MAX_CONNECTIONS];
     uint32_t connection_limit; /* above the highest ever opened */
 
@@ -232,23 +238,11 @@ static void sort_servers(struct cm_state *state)
     }
 }
 
-static uint32_t count_doubtful(const struct cluster_config *config, uint32_t *first)
-{
-    uint32_t count = 0;
-    for (uint32_t i = config ? config->shard_count : 0; i > 0; i--) {
-        if (!config->shards[i - 1].doubtful)
-            continue;
-        *first = config->shards[i - 1].id;
-        count++;
-    }
-    return count;
-}
-
 static void warn_of_doubt(struct cm_state *state, const struct cluster_config *before)
 {
     uint32_t first = 0, unused;
-    uint32_t count = count_doubtful(state->config, &first);
-    if (count <= count_doubtful(before, &unused))
+    uint32_t count = cold_doubtful(state->config, &first);
+    if (count <= cold_doubtful(before, &unused))
         return;
     snprintf(state->warning, sizeof state->warning,
              "possible loss: %u shards, the first of them %u, were started from data that may lack "
@@ -334,6 +328,15 @@ static bool awaits_start(const struct cm_state *state)
     return !state->config || (state->here == 0 && state->roll.count > 0);
 }
 
+/* S9. By position of the member; the list of members never changes. */
+static void note_holder(struct cm_state *state, const struct cm_join *join)
+{
+    if (!state->config || join->data_cluster == 0)
+        return;
+    const struct member *member = cluster_member(state->config, join->server);
+    state->holders[member - state->config->members] = join->incarnation;
+}
+
 /* When memory is short nothing is proposed; the servers' next Join tries again. */
 static void propose_start(struct cm_state *state)
 {
@@ -397,7 +400,8 @@ static void advance(struct cm_state *state)
     } else if (awaits_start(state) && call_the_roll(state, missing) == 0 &&
                roll_is_settled(&state->roll)) { /* S8 */
         propose_start(state);
-    } else if (state->config && state->ids.wanting > 0) {
+    } else if (state->config && state->ids.wanting > 0 &&
+               proposal_may_reserve(state->config, state->holders)) {
         propose_block(state);
     }
 }
@@ -497,6 +501,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
         return;
     }
 
+    note_holder(state, join);
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;

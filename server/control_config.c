@@ -47,6 +47,13 @@ static void join(struct control *control)
     control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
 }
 
+void control_config_report(struct control *control)
+{
+    control->data.cluster = control->config->cluster;
+    control->joined = false;
+    control->join_again_ns = control->now_ns;
+}
+
 /* The report may have found no room, or the CM no memory; and it waits for others to report again (cm/state.c, S8). */
 static void repeat_join(struct control *control, uint64_t *wake_ns)
 {

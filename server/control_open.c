@@ -205,6 +205,8 @@ static void serve(struct control *control)
     control->recover = NULL;
     if (!error)
         error = control_zone_open(control);
+    if (!error)
+        control_config_report(control);
     if (error)
         server_fail(control->common, error, "the first configuration could not be applied");
 }

@@ -126,6 +126,8 @@ void control_leave_close(struct control *control);
 
 void control_config_poll(struct control *control, uint64_t *wake_ns);
 void control_config_event(struct control *control, const struct fabric_event *event);
+/* The PM is formatted and the run recorded: the CM is told, for it waits for that before the first client. */
+void control_config_report(struct control *control);
 /* The configuration in force, to all workers. */
 int control_config_hand_out(struct control *control);
 

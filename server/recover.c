@@ -71,7 +71,8 @@ static bool is_held(const struct shard *row, uint32_t server)
     return row->primary == server || shard_has_backup(row, server);
 }
 
-/* The replica row that the shard has, or is to have. A store that never ran acknowledged nothing. */
+/* The replica row that the shard has, or is to have. A store that never ran acknowledged nothing, nor did any in
+ * a cluster that no client has come to. */
 static int first_epoch(const struct recover_options *options, const struct shard *row,
                        uint32_t *epoch)
 {
@@ -79,7 +80,8 @@ static int first_epoch(const struct recover_options *options, const struct shard
     *epoch = 1;
     if (found.state == REPLICA_FULL && found.first_epoch <= row->epoch)
         *epoch = found.first_epoch;
-    else if (row->epoch > 1 && (options->had_run || !options->had_data))
+    else if (row->epoch > 1 && !cluster_is_unwritten(options->config) &&
+             (options->had_run || !options->had_data))
         return ROWAN_EDAMAGED;
     return 0;
 }

@@ -60,6 +60,16 @@ struct cluster_config {
     _Atomic uint32_t references;
 };
 
+/* The first client id of a cluster. While it is the next one, nobody has been given any, so nothing has ever been
+ * written: servers take no write from who has none before (server/worker_write.c). Once it is not, every member
+ * has formatted its PM (cm/proposal.h). */
+enum { CLUSTER_FIRST_CLIENT_ID = 1 };
+
+static inline bool cluster_is_unwritten(const struct cluster_config *config)
+{
+    return config->next_client_id == CLUSTER_FIRST_CLIENT_ID;
+}
+
 /* cluster_create: an empty configuration with exactly these counts, one reference. NULL: no memory,
  * or a count above its limit. Fill it, then cluster_finish. */
 struct cluster_config *cluster_create(uint32_t member_count, uint32_t shard_count);

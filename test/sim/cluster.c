@@ -143,7 +143,7 @@ static bool is_ready(void *context)
     return true;
 }
 
-struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options)
+struct sim_cluster *sim_cluster_begin(const struct sim_cluster_options *options)
 {
     struct sim_cluster *cluster = calloc(1, sizeof *cluster);
     ASSERT(cluster);
@@ -160,6 +160,12 @@ struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options
         create_server(cluster, i);
     for (uint32_t i = 0; i < cluster->options.clients; i++)
         create_client(cluster, i);
+    return cluster;
+}
+
+struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options)
+{
+    struct sim_cluster *cluster = sim_cluster_begin(options);
     bool ready = sim_cluster_run(cluster, is_ready, cluster, START_LIMIT_NS);
     ASSERT(ready);
     sim_cluster_run_for(cluster, SETTLE_NS);

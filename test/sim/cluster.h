@@ -118,7 +118,10 @@ struct sim_cluster {
     uint32_t busy_rounds; /* since the clock moved */
 };
 
-/* Returns when every session is ready and the servers had time to find each other. */
+/* Every process is there, and nothing was polled. */
+struct sim_cluster *sim_cluster_begin(const struct sim_cluster_options *options);
+
+/* The same, run until every session is ready and the servers had time to find each other. */
 struct sim_cluster *sim_cluster_create(const struct sim_cluster_options *options);
 void sim_cluster_destroy(struct sim_cluster *cluster);
 

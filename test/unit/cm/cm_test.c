@@ -263,6 +263,20 @@ static void make_cluster(void)
     await_answer(&peers[1]);
     await_answer(&peers[1]); /* the push */
     assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 2)));
+    for (uint32_t i = 0; i < 2; i++) { /* they have formatted their PM */
+        send_rejoin(&peers[i], 13, i + 1, (char[]){"shm"}, 0, 77, false);
+        await_answer(&peers[i]);
+    }
+}
+
+/* Peer 2 was one. */
+static void have_a_client(void)
+{
+    connect_now(&peers[2], FABRIC_CLIENT);
+    send_new_id(&peers[2], 14);
+    await_answer(&peers[2]);
+    assert_int_equal(peers[2].answer->client_id_is->client_id, 1);
+    drop_peer(&peers[2]);
 }
 
 static void servers_join_and_get_the_configuration_with_the_secret(void **state)
@@ -294,17 +308,18 @@ static void clients_get_ids_and_the_configuration_without_the_secret(void **stat
 {
     (void)state;
     make_cluster();
+    have_a_client();
     connect_now(&peers[2], FABRIC_CLIENT);
     send_get(&peers[2], 5, 0);
     await_answer(&peers[2]);
     struct cluster_config *config = configuration_of(&peers[2], 5);
     assert_false(config->has_secret);
     cluster_release(config);
-    send_get(&peers[2], 6, 1);
+    send_get(&peers[2], 6, 2);
     await_answer(&peers[2]);
     assert_int_equal(peers[2].tag, 6);
     assert_int_equal(peers[2].answer->configuration_is->configuration.len, 0);
-    for (uint32_t id = 1; id <= 3; id++) {
+    for (uint32_t id = 2; id <= 4; id++) {
         send_new_id(&peers[2], id);
         await_answer(&peers[2]);
         assert_int_equal(peers[2].answer->client_id_is->client_id, id);
@@ -315,6 +330,7 @@ static void a_manager_that_restarts_goes_on(void **state)
 {
     (void)state;
     make_cluster();
+    have_a_client();
     for (int i = 0; i < 2; i++)
         drop_peer(&peers[i]);
     stop_manager();
@@ -323,7 +339,7 @@ static void a_manager_that_restarts_goes_on(void **state)
     send_join(&peers[0], 21, 1, (char[]){"shm"});
     await_answer(&peers[0]);
     struct cluster_config *config = configuration_of(&peers[0], 21);
-    assert_int_equal(config->term, 1);
+    assert_int_equal(config->term, 2);
     cluster_release(config);
     connect_now(&peers[2], FABRIC_CLIENT);
     send_new_id(&peers[2], 22);
@@ -335,6 +351,7 @@ static void servers_that_all_come_back_start_the_cluster_again(void **state)
 {
     (void)state;
     make_cluster();
+    have_a_client();
     for (int i = 0; i < 2; i++)
         drop_peer(&peers[i]);
     connect_now(&peers[0], FABRIC_SERVER);
@@ -350,7 +367,7 @@ static void servers_that_all_come_back_start_the_cluster_again(void **state)
     send_get(&peers[2], 33, 0);
     await_answer(&peers[2]);
     struct cluster_config *config = configuration_of(&peers[2], 33);
-    assert_int_equal(config->term, 1);
+    assert_int_equal(config->term, 2);
     cluster_release(config);
     assert_int_equal(peers[2].answer->configuration_is->n_waiting_for, 1);
     assert_int_equal(peers[2].answer->configuration_is->waiting_for[0], 2);
@@ -360,7 +377,7 @@ static void servers_that_all_come_back_start_the_cluster_again(void **state)
     await_answer(&peers[2]); /* it asked: it is told */
     config = configuration_of(&peers[2], 0);
     assert_int_equal(peers[2].answer->configuration_is->n_waiting_for, 0);
-    assert_int_equal(config->term, 2);
+    assert_int_equal(config->term, 3);
     assert_int_equal(cluster_member(config, 1)->incarnation, 1101);
     assert_int_equal(config->shards[0].epoch, 2);
     assert_true(config->shards[0].doubtful);

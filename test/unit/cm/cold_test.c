@@ -1,5 +1,5 @@
-/* cold_test.c - the configuration manager when servers come back: who waits, who is refused, and
- * the configuration after all of them were started again. That a cold start replaces nobody who
+/* cold_test.c - the configuration manager when servers come back: who waits and who is refused. The
+ * configuration after a cold start is tested by cold_data_test.c. That a cold start replaces nobody who
  * runs, raises every epoch and counts the right replicas is checked by world.c whenever one is
  * stored. */
 #include <setjmp.h>
@@ -45,20 +45,6 @@ static void rejoin_all(const struct world *world, uint32_t round, struct cm_join
 static const struct cluster_config *stored(void)
 {
     return store->history[store->version];
-}
-
-/* Stores a configuration in which every shard has a backup on the next server only. */
-static struct world *world_of_two_replicas(void)
-{
-    struct cm_state_options options = world_options(SERVERS, 2, 6);
-    struct world *world = world_create(store, &options);
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
-    world_join_all(world, SERVERS);
-    world_settle(world);
-    world_forget(world);
-    return world;
 }
 
 static void servers_that_return_wait_for_all_of_them(void **state)
@@ -240,21 +226,22 @@ static void a_lost_answer_to_a_cold_start_is_read_again(void **state)
 {
     (void)state;
     struct world *world = world_cluster(store, SERVERS);
+    world_have_clients(world);
     struct cm_join joins[SERVERS];
     rejoin_all(world, 1, joins);
     world_restart_all(world, SERVERS, joins);
     world_answer_store(world, WORLD_UNKNOWN_LOST);
     world_settle(world); /* reads, and proposes it again */
-    assert_int_equal(store->version, 2);
+    assert_int_equal(store->version, 3);
 
     rejoin_all(world, 2, joins);
     world_restart_all(world, SERVERS, joins);
     world_answer_store(world, WORLD_UNKNOWN_WON);
     world_forget(world);
     world_settle(world);
-    assert_int_equal(store->version, 3);
+    assert_int_equal(store->version, 4);
     for (uint32_t server = 1; server <= SERVERS; server++)
-        assert_configuration(world_last(world, server), 0, 3, true);
+        assert_configuration(world_last(world, server), 0, 4, true);
     world_open(world, 20); /* the block that it reserved is not ours (S3), the one before it is */
     world_new_id(world, 20, 9);
     assert_int_equal(world_last(world, 20)->client_id, 1 + CM_CLIENT_ID_BLOCK);
@@ -267,6 +254,7 @@ static void a_cold_start_reserves_client_ids_and_gives_none_twice(void **state)
     struct world *world = world_cluster(store, SERVERS);
     world_open(world, 20);
     world_new_id(world, 20, 9);
+    world_settle(world);
     uint32_t before = world_last(world, 20)->client_id;
     struct cm_join joins[SERVERS];
     rejoin_all(world, 1, joins);
@@ -275,156 +263,6 @@ static void a_cold_start_reserves_client_ids_and_gives_none_twice(void **state)
     world_new_id(world, 20, 10);
     assert_false(world->storing);
     assert_int_equal(world_last(world, 20)->client_id, before + CM_CLIENT_ID_BLOCK);
-    world_destroy(world);
-}
-
-static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one(void **state)
-{
-    (void)state;
-    struct world *world = world_cluster(store, SERVERS);
-    struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
-    joins[0].data_cluster = 0;
-    joins[1].doubtful = true;
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
-    assert_int_equal(stored()->member_count, SERVERS);
-    for (uint32_t i = 0; i < stored()->shard_count; i++) {
-        const struct shard *shard = &stored()->shards[i];
-        assert_int_equal(shard->primary, 3);
-        assert_int_equal(shard->backup_count, 0);
-        assert_int_equal(shard->worker, i % 2); /* of two */
-        assert_false(shard->doubtful);
-    }
-    assert_int_equal(world->warning_count, 0);
-    assert_int_equal(world_last(world, 1)->term, 2); /* a member without a replica */
-
-    rejoin_all(world, 2, joins); /* the others' data is of no use any more */
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
-    assert_int_equal(stored()->shards[0].backup_count, 0);
-    world_destroy(world);
-}
-
-static void a_replica_that_was_filling_is_none_after_a_cold_start(void **state)
-{
-    (void)state;
-    struct world *world = world_of_two_replicas();
-    struct cluster_config *next = cluster_copy(cm_state_config(world->state));
-    next->term++;
-    next->next_client_id += CM_CLIENT_ID_BLOCK;
-    assert_int_equal(next->shards[0].backups[0], 2);
-    next->shards[0].filling[next->shards[0].filling_count++] = 3;
-    store->history[++store->version] = next;
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
-    struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
-    assert_int_equal(store->cold_starts, 1);
-    assert_int_equal(stored()->shards[0].filling_count, 0); /* and world.c saw who is a replica */
-    world_destroy(world);
-}
-
-static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(void **state)
-{
-    (void)state;
-    struct world *world = world_of_two_replicas();
-    struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
-    joins[0].doubtful = joins[1].doubtful = true;
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
-    uint32_t marked = 0, first = UINT32_MAX;
-    for (uint32_t i = 0; i < stored()->shard_count; i++) {
-        const struct shard *shard = &stored()->shards[i];
-        bool has_third = shard->primary == 3 || shard_has_backup(shard, 3);
-        assert_int_equal(shard->doubtful, !has_third);
-        assert_int_equal(shard->backup_count, has_third ? 0 : 1);
-        marked += shard->doubtful;
-        if (shard->doubtful && first == UINT32_MAX)
-            first = shard->id;
-    }
-    assert_int_equal(marked, 2);
-    assert_int_equal(world->warning_count, 1);
-    char words[64];
-    snprintf(words, sizeof words, "possible loss: %u shards, the first of them %u", marked, first);
-    assert_non_null(strstr(world->warning, words));
-
-    rejoin_all(world, 2, joins);
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
-    uint32_t still = 0;
-    for (uint32_t i = 0; i < stored()->shard_count; i++)
-        still += stored()->shards[i].doubtful;
-    assert_int_equal(still, marked);
-    assert_int_equal(world->warning_count, 1);
-    world_destroy(world);
-}
-
-static void leadership_moves_to_the_replica_that_leads_fewest(void **state)
-{
-    (void)state;
-    struct cm_state_options options = world_options(SERVERS, 3, 12);
-    struct world *world = world_create(store, &options);
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
-    world_join_all(world, SERVERS);
-    world_settle(world);
-    struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
-    joins[2].data_cluster = 0;
-    joins[0].workers = 3;
-    world_restart_all(world, SERVERS, joins);
-    world_settle(world);
-    uint32_t led[SERVERS + 1] = {0}, of_worker[3] = {0};
-    for (uint32_t i = 0; i < stored()->shard_count; i++) {
-        led[stored()->shards[i].primary]++;
-        if (stored()->shards[i].primary == 1)
-            of_worker[stored()->shards[i].worker]++;
-    }
-    assert_int_equal(led[1], 6);
-    assert_int_equal(led[2], 6);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(of_worker[i], 2);
-    world_destroy(world);
-}
-
-static void a_shard_that_nobody_brings_stops_the_manager(void **state)
-{
-    (void)state;
-    struct world *world = world_of_two_replicas();
-    struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
-    joins[1].data_cluster = joins[2].data_cluster = 0;
-    world_restart_all(world, SERVERS, joins);
-    assert_true(world->stopped);
-    assert_int_equal(world->stop_error, ROWAN_ENOTFOUND);
-    assert_non_null(strstr(world->stop_detail, "shard 1 is nowhere"));
-    assert_non_null(strstr(world->stop_detail, "(server 2, 3)"));
-    assert_int_equal(store->version, 1); /* nothing was decided */
-    world_destroy(world);
-}
-
-static void a_shard_without_epochs_left_stops_the_manager(void **state)
-{
-    (void)state;
-    struct world *world = world_cluster(store, SERVERS);
-    struct cluster_config *last = cluster_copy(cm_state_config(world->state));
-    last->term++;
-    last->next_client_id += CM_CLIENT_ID_BLOCK;
-    last->shards[5].epoch = CLUSTER_MAX_EPOCH;
-    store->history[++store->version] = last;
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
-    struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
-    world_restart_all(world, SERVERS, joins);
-    assert_true(world->stopped);
-    assert_int_equal(world->stop_error, ROWAN_ETOOMANY);
-    assert_non_null(strstr(world->stop_detail, "shard 5 has used up"));
     world_destroy(world);
 }
 
@@ -597,12 +435,6 @@ int main(void)
         TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced),
         TEST(a_lost_answer_to_a_cold_start_is_read_again),
         TEST(a_cold_start_reserves_client_ids_and_gives_none_twice),
-        TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one),
-        TEST(a_replica_that_was_filling_is_none_after_a_cold_start),
-        TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good),
-        TEST(leadership_moves_to_the_replica_that_leads_fewest),
-        TEST(a_shard_that_nobody_brings_stops_the_manager),
-        TEST(a_shard_without_epochs_left_stops_the_manager),
         TEST(data_of_another_cluster_is_refused_with_both_names),
         TEST(data_without_a_cluster_is_refused),
         TEST(a_fabric_with_smaller_blocks_is_refused),

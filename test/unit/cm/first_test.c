@@ -27,12 +27,13 @@ static struct cluster_config *place(uint32_t member_count, uint32_t workers, uin
 {
     struct member members[CLUSTER_MAX_MEMBERS];
     make_members(members, member_count, workers);
-    struct first_wish wish = {.cluster = 5,
-                              .secret = {1, 2, 3},
-                              .block_limit = 4096,
-                              .replicas = replicas,
-                              .shards = shards,
-                              .next_client_id = 1025};
+    struct first_wish wish = {
+        .cluster = 5,
+        .secret = {1, 2, 3},
+        .block_limit = 4096,
+        .replicas = replicas,
+        .shards = shards,
+    };
     struct cluster_config *config;
     assert_int_equal(first_place(&wish, members, member_count, &config), ROWAN_OK);
     assert_int_equal(config->member_count, member_count);
@@ -140,7 +141,7 @@ static void the_first_configuration_has_what_was_wished(void **state)
     assert_int_equal(config->block_limit, 4096);
     assert_int_equal(config->replicas, 2);
     assert_int_equal(config->shard_count, 16384);
-    assert_int_equal(config->next_client_id, 1025);
+    assert_int_equal(config->next_client_id, CLUSTER_FIRST_CLIENT_ID);
     assert_true(config->has_secret);
     assert_memory_equal(config->secret, "\1\2\3\0", 4);
     cluster_release(config);

@@ -115,14 +115,16 @@ static bool stopped_rightly(struct run *run, const struct world *world)
     return true;
 }
 
-/* It formats its PM when it is told a configuration that names it. */
+/* It formats its PM when it is told a configuration that names it, and says so when it reports again. */
 static void note_format(struct run *run, const struct world *world)
 {
     for (uint32_t i = 0; i < world->sent_count; i++) {
         const struct world_sent *sent = &world->sent[i];
-        if (sent->with_secret &&
-            world->connections[sent->connection].incarnation == run->incarnations[sent->connection])
+        if (sent->with_secret && world->connections[sent->connection].incarnation ==
+                                     run->incarnations[sent->connection]) {
             run->has_data[sent->connection] = true;
+            run->joins[sent->connection].data_cluster = cm_state_config(world->state)->cluster;
+        }
     }
 }
 

@@ -32,10 +32,12 @@ static int drop_store(void **state)
     return 0;
 }
 
-/* Takes ids by connection 50 until the configuration has to change. */
+/* Takes ids by connection 50 until the configuration has to change, not for the first time. */
 static void use_up_ids(struct world *world)
 {
     world_open(world, 50);
+    world_new_id(world, 50, 3);
+    world_settle(world);
     while (!world->storing) {
         world_forget(world);
         world_new_id(world, 50, 3);
@@ -61,8 +63,8 @@ static void client_ids_come_from_reserved_blocks(void **state)
     assert_int_equal(world_last(world, 11)->tag, 4);
     assert_int_equal(cm_state_config(world->state)->next_client_id, 1 + 2 * CM_CLIENT_ID_BLOCK);
     for (uint32_t server = 1; server <= 3; server++)
-        assert_configuration(world_last(world, server), 0, 2, true);
-    assert_configuration(world_last(world, 10), 0, 2, false);
+        assert_configuration(world_last(world, server), 0, 3, true);
+    assert_configuration(world_last(world, 10), 0, 3, false);
     assert_int_equal(world->sent_count, 6); /* 50 never asked for the configuration */
     world_destroy(world);
 }
@@ -144,10 +146,17 @@ static void a_lost_compare_and_set_leads_to_the_stored_value(void **state)
     assert_int_equal(cm_state_config(second->state)->term, 1);
     assert_configuration(world_last(second, 1), 0, 1, true);
 
-    world_open(second, 50); /* the ids of term 1 are the first one's */
-    world_new_id(second, 50, 3);
-    assert_true(second->storing);
-    world_settle(second);
+    world_format_all(first, 3);
+    world_format_all(second, 3);
+    for (int i = 0; i < 2; i++) {
+        struct world *world = i == 0 ? first : second;
+        world_open(world, 50);
+        world_new_id(world, 50, 3);
+        assert_true(world->storing);
+    }
+    world_answer_store(first, WORLD_OK);
+    assert_int_equal(world_last(first, 50)->client_id, 1);
+    world_settle(second); /* loses by its version; the ids of term 2 are the first one's */
     assert_int_equal(world_last(second, 50)->client_id, 1 + CM_CLIENT_ID_BLOCK);
     world_destroy(first);
     world_destroy(second);
@@ -171,8 +180,11 @@ static void an_unknown_answer_is_read_again_whether_it_won_or_not(void **state)
     assert_configuration(world_last(world, 1), 0, 1, true);
     assert_false(world->storing);
 
-    world_open(world, 50); /* that block's owner is not known: it is never given */
+    world_format_all(world, 3);
+    world_open(world, 50);
     world_new_id(world, 50, 3);
+    world_answer_store(world,
+                       WORLD_UNKNOWN_WON); /* that block's owner is not known: it is never given */
     world_settle(world);
     assert_int_equal(world_last(world, 50)->client_id, 1 + CM_CLIENT_ID_BLOCK);
     world_destroy(world);
@@ -191,6 +203,8 @@ static void a_block_that_may_be_another_leaders_is_never_given(void **state)
     world_settle(second);
     world_open(second, 50);
     use_up_ids(first);
+    world_step(second, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(second);
     world_new_id(second, 50, 3);
     assert_true(first->storing && second->storing);
     world_answer_store(second, WORLD_OK);
@@ -236,6 +250,7 @@ static void a_restarted_manager_goes_on_and_reuses_no_id(void **state)
     struct world *world = world_cluster(store, 3);
     world_open(world, 50);
     world_new_id(world, 50, 3);
+    world_settle(world);
     world_destroy(world);
 
     struct cm_state_options options = world_options(3, 3, 0);
@@ -254,7 +269,7 @@ static void a_restarted_manager_goes_on_and_reuses_no_id(void **state)
     struct cm_join join = world_join_of(2);
     world_open(world, 2);
     world_join(world, 2, 8, &join);
-    assert_configuration(world_last(world, 2), 8, 2, true);
+    assert_configuration(world_last(world, 2), 8, 3, true);
     world_destroy(world);
 }
 

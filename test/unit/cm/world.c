@@ -3,7 +3,9 @@
  *  - the secret goes only to a connection whose Join named a member's incarnation;
  *  - a client id is given once, out of what is reserved in the store, and to one who asked;
  *  - a cold start replaces no process that runs, raises every epoch, and counts exactly the replicas
- *    that brought whole data, or, of a shard without one, the doubtful ones;
+ *    that brought whole data, or, of a shard without one, the doubtful ones; or, before the first client id
+ *    is reserved, all;
+ *  - the first client ids are reserved when every member has said that its PM is formatted;
  *  - one request to the store is under way; what is proposed obeys the rules and follows from what
  *    the manager knew. */
 #include "test/unit/cm/world.h"
@@ -45,11 +47,13 @@ static const struct cm_join *report_of(const struct world_store *store,
     return NULL;
 }
 
-/* 0: no data, 1: doubtful, 2: whole. */
+/* 0: no data, 1: doubtful, 2: whole. Nothing was lost of a cluster in which nothing was written. */
 static int quality(const struct world_store *store, const struct cluster_config *config,
                    uint32_t server)
 {
     const struct cm_join *report = report_of(store, config, server);
+    if (config->next_client_id == 1)
+        return 2;
     if (report->data_cluster == 0)
         return 0;
     assert_int_equal(report->data_cluster, config->cluster);
@@ -114,10 +118,14 @@ static void check_next(struct world_store *store, const struct cluster_config *b
     assert_int_equal(after->shard_count, before->shard_count);
     if (after->members[0].incarnation != before->members[0].incarnation) {
         assert_true(after->next_client_id >= before->next_client_id);
+        assert_int_equal(after->next_client_id == 1, before->next_client_id == 1);
         check_cold_start(store, before, after);
         return;
     }
     assert_true(after->next_client_id > before->next_client_id);
+    for (uint32_t i = 0; before->next_client_id == 1 && i < before->member_count; i++)
+        assert_int_equal(report_of(store, before, before->members[i].server)->data_cluster,
+                         before->cluster);
     assert_memory_equal(after->members, before->members,
                         after->member_count * sizeof after->members[0]);
     assert_memory_equal(after->shards, before->shards,
@@ -354,12 +362,16 @@ struct cm_join world_rejoin_of(const struct world *world, uint32_t server, uint3
     return join;
 }
 
+/* A process may say later that it has formatted its PM. */
 static void remember_report(struct world_store *store, const struct cm_join *join)
 {
     for (uint32_t i = 0; i < store->report_count; i++) {
-        if (store->reports[i].server == join->server &&
-            store->reports[i].incarnation == join->incarnation)
+        struct cm_join *report = &store->reports[i];
+        if (report->server == join->server && report->incarnation == join->incarnation) {
+            if (join->data_cluster)
+                report->data_cluster = join->data_cluster;
             return;
+        }
     }
     assert_true(store->report_count < WORLD_REPORTS);
     store->reports[store->report_count++] = *join;
@@ -413,6 +425,26 @@ void world_join_all(struct world *world, uint32_t servers)
     }
 }
 
+void world_format_all(struct world *world, uint32_t servers)
+{
+    for (uint32_t server = 1; server <= servers; server++) {
+        struct cm_join join = world_join_of(server);
+        join.data_cluster = cm_state_config(world->state)->cluster;
+        world_join(world, server, 150 + server, &join);
+    }
+}
+
+void world_have_clients(struct world *world)
+{
+    enum { CLIENT = 60 };
+    world_open(world, CLIENT);
+    world_new_id(world, CLIENT, 1);
+    world_settle(world);
+    assert_int_equal(world_last(world, CLIENT)->kind, CM_ACTION_CLIENT_ID);
+    world_close(world, CLIENT);
+    world_forget(world);
+}
+
 struct world *world_empty(struct world_store *store, uint32_t servers)
 {
     struct cm_state_options options = world_options(servers, servers < 3 ? servers : 3, 0);
@@ -429,6 +461,7 @@ struct world *world_cluster(struct world_store *store, uint32_t servers)
     world_join_all(world, servers);
     world_settle(world);
     assert_non_null(cm_state_config(world->state));
+    world_format_all(world, servers);
     world_forget(world);
     return world;
 }

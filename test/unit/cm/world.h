@@ -107,10 +107,17 @@ void world_new_id(struct world *world, uint32_t connection, uint32_t tag);
 /* Opens connections 1 to `servers`, by which the servers of these numbers join. */
 void world_join_all(struct world *world, uint32_t servers);
 
+/* The processes of world_join_all say that their PM is formatted. */
+void world_format_all(struct world *world, uint32_t servers);
+
+/* A client gets an id, by a change of the configuration if it is the first; nothing sent is remembered. */
+void world_have_clients(struct world *world);
+
 /* All servers' connections 1 to `servers` close, open again and bring these reports. */
 void world_restart_all(struct world *world, uint32_t servers, const struct cm_join *joins);
 
-/* A manager that leads a cluster of these servers, settled; nothing sent is remembered. */
+/* A manager that leads a cluster of these servers, formatted, without clients yet; settled; nothing sent is
+ * remembered. */
 struct world *world_cluster(struct world_store *store, uint32_t servers);
 
 /* A manager that leads, settled; nobody joined. */

@@ -336,6 +336,7 @@ static void a_full_log_fails_nothing_and_commit_versions_wait(void **state)
     uint32_t posted, entries;
 
     fill_segment(stage, client);
+    fabric->unquiet = true;
     do { /* until the PM has no free segment */
         posted = fabric->post_count;
         assert_true(puppet_seal(fabric, STAGE_CONTROL));
@@ -363,6 +364,7 @@ static void a_full_server_takes_no_segment_for_commit_versions(void **state)
     uint32_t entries;
 
     fill_segment(stage, client);
+    stage->fabric->unquiet = true;
     while (!landing_ask(&landing).full) {
         assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
         stage_run(stage);

@@ -1,4 +1,5 @@
-/* A server reports for duty until the CM has sent a configuration, and not longer. */
+/* A server reports for duty until the CM has sent a configuration, once more when it serves, with its PM formatted, until
+ * the CM has answered, and not longer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,6 +32,8 @@ static int end(void **state)
     return 0;
 }
 
+static uint64_t data_cluster; /* that the last join named */
+
 /* Joins among what the server sent since the last look. */
 static uint32_t count_joins(void)
 {
@@ -42,7 +45,10 @@ static uint32_t count_joins(void)
         uint32_t tag;
 
         assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
-        count += message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN) {
+            data_cluster = message->join->data_cluster;
+            count++;
+        }
         control_free(message);
     }
     return count;
@@ -63,6 +69,14 @@ static void a_join_is_repeated_until_a_configuration_comes(void **state)
     assert_int_equal(count_joins(), 1);
     pass(NS_PER_S);
     assert_int_equal(count_joins(), 1);
+    assert_int_equal(data_cluster, 0);
+    stage_configure(&stage, stage.config);
+    stage_run(&stage);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(count_joins(), 1);
+        assert_int_equal(data_cluster, stage.config->cluster);
+        pass(NS_PER_S);
+    }
     stage_configure(&stage, stage.config);
     stage_run(&stage);
     count_joins();

@@ -367,8 +367,10 @@ bool puppet_seal(struct puppet_fabric *puppet, uint32_t index)
 
     if (puppet->sealed == puppet->post_count)
         return false;
-    at->events[at->event_tail++ % PUPPET_EVENTS] = (struct fabric_event){
-        .kind = FABRIC_SEALED, .quiet = true, .context = puppet->posts[puppet->sealed++].context};
+    at->events[at->event_tail++ % PUPPET_EVENTS] =
+        (struct fabric_event){.kind = FABRIC_SEALED,
+                              .quiet = !puppet->unquiet,
+                              .context = puppet->posts[puppet->sealed++].context};
     return true;
 }
 

@@ -63,6 +63,7 @@ struct puppet_fabric {
         uint64_t offset, context;
     } posts[64]; /* of the landing zone, in order */
     uint32_t post_count, sealed;
+    bool unquiet; /* sealed segments do not become quiet: what is empty is not given back */
     struct puppet_block {
         const uint8_t *data; /* in the server's map */
         uint32_t bytes;

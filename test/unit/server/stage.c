@@ -171,6 +171,8 @@ void stage_begin(struct stage *stage)
 {
     stage_configure(stage, stage->config);
     stage_run(stage);
+    stage_configure(stage, stage->config); /* it reports again when it serves */
+    stage_run(stage);
     connect_peer(stage);
 }
 

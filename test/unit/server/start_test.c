@@ -145,6 +145,65 @@ static void the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it(void 
     assert_non_null(puppet_accept(stage->fabric, STAGE_CONTROL, &peer));
 }
 
+/* The last start ended before this server had formatted its PM: epoch 1 is over. */
+static void configure_second_start(struct stage *stage, uint32_t next_client_id)
+{
+    stage->config->term = 2;
+    stage->config->next_client_id = next_client_id;
+    for (uint32_t i = 0; i < stage->config->shard_count; i++)
+        stage->config->shards[i].epoch = 2;
+    stage_begin(stage);
+    let_unions_end(stage);
+}
+
+static void a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id(void **state)
+{
+    struct stage *stage = *state;
+
+    configure_second_start(stage, CLUSTER_FIRST_CLIENT_ID);
+    assert_int_equal(server_error(stage->server), 0);
+    assert_true(stage->fabric->zone_is_open);
+    struct puppet_conn *client = stage_client(stage);
+
+    stage->fabric->taken = stage->fabric->sent_count;
+    stage_put(stage, client, stage_key_of(0));
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+}
+
+static void an_empty_server_is_no_replica_once_somebody_has_a_client_id(void **state)
+{
+    struct stage *stage = *state;
+
+    configure_second_start(stage, 1025);
+    assert_int_equal(server_error(stage->server), ROWAN_EDAMAGED);
+}
+
+static void whoever_has_no_client_id_may_not_write_before_somebody_has_one(void **state)
+{
+    struct stage *stage = *state;
+
+    stage->config->next_client_id = CLUSTER_FIRST_CLIENT_ID;
+    stage_begin(stage);
+    struct puppet_conn *client = stage_client_again(stage, 0);
+
+    stage->fabric->taken = stage->fabric->sent_count;
+    stage_get(stage, client, stage_key_of(0));
+    stage_run(stage);
+    assert_int_equal(stage_reply(stage).status, ROWAN_ENOTFOUND);
+    stage_put(stage, client, stage_key_of(0));
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, ROWAN_EREFUSED);
+
+    stage->config->term++;
+    stage->config->next_client_id = 1025;
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    stage_put(stage, client, stage_key_of(0));
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+}
+
 static void fail_join(struct stage *stage, int error)
 {
     uint8_t bytes[128];
@@ -334,6 +393,9 @@ int main(void)
         CASE(a_restart_reports_its_data_and_writes_nothing_before_it_is_named),
         CASE(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it),
         CASE(a_server_that_may_not_join_yet_reports_again),
+        CASE(a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id),
+        CASE(an_empty_server_is_no_replica_once_somebody_has_a_client_id),
+        CASE(whoever_has_no_client_id_may_not_write_before_somebody_has_one),
         CASE(any_other_refusal_ends_the_server),
         CASE(a_question_for_a_tail_is_refused_when_there_is_room),
         CASE(a_reboot_makes_data_doubtful_until_all_is_united),

@@ -27,7 +27,7 @@ void cm_peer_start(struct cm_peer *peer, struct sim_network *network)
                                              .kind = peer->server ? FABRIC_SERVER : FABRIC_CLIENT};
     fabric_endpoint_identity(peer->endpoint, &identity);
     peer->conn = NULL;
-    peer->connected = false;
+    peer->connected = peer->reported = false;
     peer->ask_ns = peer->term = 0;
 }
 
@@ -102,11 +102,8 @@ static void take_configuration(struct cm_peer *peer, const Rowan__ConfigurationI
     const struct member *member = peer->server ? cluster_member(config, peer->server) : NULL;
     bool named = member && member->incarnation == peer->incarnation;
     assert_int_equal(config->has_secret, named);
-    if (named) {
-        if (peer->term)
-            check_kept(peer, config);
-        peer->data_cluster = config->cluster;
-    }
+    if (named && peer->term)
+        check_kept(peer, config);
     if (named || !peer->server)
         peer->term = config->term;
     cluster_release(config);
@@ -148,6 +145,7 @@ static void take_event(struct cm_peer *peer, const struct fabric_event *event)
 {
     if (event->kind == FABRIC_CONNECTED) {
         peer->connected = true;
+        peer->reported = false;
         peer->told_term = peer->ask_ns = 0;
     } else if (event->kind == FABRIC_CLOSED) {
         peer->connected = false;
@@ -157,14 +155,24 @@ static void take_event(struct cm_peer *peer, const struct fabric_event *event)
     }
 }
 
+/* For duty; and when it serves, by the configuration it was told before, with its PM formatted. */
+static void report(struct cm_peer *peer)
+{
+    if (peer->term)
+        peer->data_cluster = chain_last(peer->chain)->cluster;
+    peer->reported = peer->term != 0;
+    send_join(peer);
+}
+
 static void act(struct cm_peer *peer, uint64_t now_ns)
 {
     if (!peer->conn && fabric_connect(peer->endpoint, peer->cm, 0, 0, &peer->conn) != 0)
         peer->conn = NULL;
     else if (peer->connected && !peer->server)
         send_questions(peer);
-    else if (peer->connected && peer->told_term == 0) /* as control_config.c repeats it */
-        send_join(peer);
+    else if (peer->connected &&
+             (peer->told_term == 0 || !peer->reported)) /* as control_config.c repeats it */
+        report(peer);
     peer->ask_ns = now_ns + AGAIN_NS;
 }
 

@@ -1,0 +1,339 @@
+/* cold_data_test.c - the configuration after a cold start: which replicas count by the data that their servers
+ * bring, and who leads; once there were clients, and before. world.c checks each that is stored, too. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "test/unit/cm/world.h"
+
+enum { SERVERS = 3 };
+
+static struct world_store *store;
+
+static int make_store(void **state)
+{
+    (void)state;
+    store = malloc(sizeof *store);
+    world_store_init(store);
+    return store ? 0 : -1;
+}
+
+static int drop_store(void **state)
+{
+    (void)state;
+    world_store_fini(store);
+    free(store);
+    return 0;
+}
+
+/* The reports of all servers after a restart, with whole data. */
+static void rejoin_all(const struct world *world, uint32_t round, struct cm_join *joins)
+{
+    for (uint32_t i = 0; i < SERVERS; i++)
+        joins[i] = world_rejoin_of(world, i + 1, round);
+}
+
+static const struct cluster_config *stored(void)
+{
+    return store->history[store->version];
+}
+
+/* Stores a configuration in which every shard has a backup on the next server only. It had clients. */
+static struct world *world_of_two_replicas(void)
+{
+    struct cm_state_options options = world_options(SERVERS, 2, 6);
+    struct world *world = world_create(store, &options);
+    world_settle(world);
+    world_lead(world, true);
+    world_settle(world);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    world_format_all(world, SERVERS);
+    world_have_clients(world);
+    return world;
+}
+
+static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, SERVERS);
+    world_have_clients(world);
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    joins[0].data_cluster = 0;
+    joins[1].doubtful = true;
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    assert_int_equal(stored()->member_count, SERVERS);
+    for (uint32_t i = 0; i < stored()->shard_count; i++) {
+        const struct shard *shard = &stored()->shards[i];
+        assert_int_equal(shard->primary, 3);
+        assert_int_equal(shard->backup_count, 0);
+        assert_int_equal(shard->worker, i % 2); /* of two */
+        assert_false(shard->doubtful);
+    }
+    assert_int_equal(world->warning_count, 0);
+    assert_int_equal(world_last(world, 1)->term, 3); /* a member without a replica */
+
+    rejoin_all(world, 2, joins); /* the others' data is of no use any more */
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    assert_int_equal(stored()->shards[0].backup_count, 0);
+    world_destroy(world);
+}
+
+static void a_replica_that_was_filling_is_none_after_a_cold_start(void **state)
+{
+    (void)state;
+    struct world *world = world_of_two_replicas();
+    struct cluster_config *next = cluster_copy(cm_state_config(world->state));
+    next->term++;
+    next->next_client_id += CM_CLIENT_ID_BLOCK;
+    assert_int_equal(next->shards[0].backups[0], 2);
+    next->shards[0].filling[next->shards[0].filling_count++] = 3;
+    store->history[++store->version] = next;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    assert_int_equal(store->cold_starts, 1);
+    assert_int_equal(stored()->shards[0].filling_count, 0); /* and world.c saw who is a replica */
+    world_destroy(world);
+}
+
+static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(void **state)
+{
+    (void)state;
+    struct world *world = world_of_two_replicas();
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    joins[0].doubtful = joins[1].doubtful = true;
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    uint32_t marked = 0, first = UINT32_MAX;
+    for (uint32_t i = 0; i < stored()->shard_count; i++) {
+        const struct shard *shard = &stored()->shards[i];
+        bool has_third = shard->primary == 3 || shard_has_backup(shard, 3);
+        assert_int_equal(shard->doubtful, !has_third);
+        assert_int_equal(shard->backup_count, has_third ? 0 : 1);
+        marked += shard->doubtful;
+        if (shard->doubtful && first == UINT32_MAX)
+            first = shard->id;
+    }
+    assert_int_equal(marked, 2);
+    assert_int_equal(world->warning_count, 1);
+    char words[64];
+    snprintf(words, sizeof words, "possible loss: %u shards, the first of them %u", marked, first);
+    assert_non_null(strstr(world->warning, words));
+
+    rejoin_all(world, 2, joins);
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    uint32_t still = 0;
+    for (uint32_t i = 0; i < stored()->shard_count; i++)
+        still += stored()->shards[i].doubtful;
+    assert_int_equal(still, marked);
+    assert_int_equal(world->warning_count, 1);
+    world_destroy(world);
+}
+
+static void leadership_moves_to_the_replica_that_leads_fewest(void **state)
+{
+    (void)state;
+    struct cm_state_options options = world_options(SERVERS, 3, 12);
+    struct world *world = world_create(store, &options);
+    world_settle(world);
+    world_lead(world, true);
+    world_settle(world);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    world_format_all(world, SERVERS);
+    world_have_clients(world);
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    joins[2].data_cluster = 0;
+    joins[0].workers = 3;
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    uint32_t led[SERVERS + 1] = {0}, of_worker[3] = {0};
+    for (uint32_t i = 0; i < stored()->shard_count; i++) {
+        led[stored()->shards[i].primary]++;
+        if (stored()->shards[i].primary == 1)
+            of_worker[stored()->shards[i].worker]++;
+    }
+    assert_int_equal(led[1], 6);
+    assert_int_equal(led[2], 6);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(of_worker[i], 2);
+    world_destroy(world);
+}
+
+static void a_shard_that_nobody_brings_stops_the_manager(void **state)
+{
+    (void)state;
+    struct world *world = world_of_two_replicas();
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    joins[1].data_cluster = joins[2].data_cluster = 0;
+    world_restart_all(world, SERVERS, joins);
+    assert_true(world->stopped);
+    assert_int_equal(world->stop_error, ROWAN_ENOTFOUND);
+    assert_non_null(strstr(world->stop_detail, "shard 1 is nowhere"));
+    assert_non_null(strstr(world->stop_detail, "(server 2, 3)"));
+    assert_int_equal(store->version, 2); /* nothing was decided */
+    world_destroy(world);
+}
+
+static void a_shard_without_epochs_left_stops_the_manager(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, SERVERS);
+    struct cluster_config *last = cluster_copy(cm_state_config(world->state));
+    last->term++;
+    last->next_client_id += CM_CLIENT_ID_BLOCK;
+    last->shards[5].epoch = CLUSTER_MAX_EPOCH;
+    store->history[++store->version] = last;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    world_restart_all(world, SERVERS, joins);
+    assert_true(world->stopped);
+    assert_int_equal(world->stop_error, ROWAN_ETOOMANY);
+    assert_non_null(strstr(world->stop_detail, "shard 5 has used up"));
+    world_destroy(world);
+}
+
+/* --- before there was a client --- */
+
+/* Every shard has all its replicas, none is in doubt, and ids still start at the first. */
+static void assert_nothing_was_lost(uint64_t term)
+{
+    assert_int_equal(stored()->term, term);
+    assert_true(cluster_is_unwritten(stored()));
+    for (uint32_t i = 0; i < stored()->shard_count; i++) {
+        assert_int_equal(stored()->shards[i].backup_count, SERVERS - 1);
+        assert_int_equal(stored()->shards[i].epoch, term);
+        assert_false(stored()->shards[i].doubtful);
+    }
+}
+
+static void a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas(void **state)
+{
+    (void)state;
+    struct world *world = world_empty(store, SERVERS);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    struct cm_join joins[SERVERS];
+    for (uint32_t formatted = 0; formatted <= SERVERS; formatted++) {
+        rejoin_all(world, 1 + formatted, joins);
+        for (uint32_t i = formatted; i < SERVERS; i++)
+            joins[i].data_cluster = 0;
+        world_restart_all(world, SERVERS, joins);
+        world_settle(world);
+        assert_false(world->stopped);
+        assert_nothing_was_lost(2 + formatted);
+    }
+    assert_int_equal(store->cold_starts, SERVERS + 1);
+    world_destroy(world);
+}
+
+static void nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, SERVERS);
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    joins[0].data_cluster = 0; /* it was formatted, and is lost */
+    joins[1].doubtful = true;
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    assert_nothing_was_lost(2);
+    assert_int_equal(world->warning_count, 0);
+    world_destroy(world);
+}
+
+/* A client that waits while the cluster starts gets its id when the last server has formatted its PM. */
+static void the_first_client_waits_until_every_server_is_formatted(void **state)
+{
+    (void)state;
+    struct world *world = world_empty(store, SERVERS);
+    world_open(world, 20);
+    world_new_id(world, 20, 9);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    assert_null(world_last(world, 20));
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        assert_false(world->storing);
+        assert_null(world_last(world, 20));
+        struct cm_join join = world_join_of(server);
+        world_join(world, server, 7, &join); /* once more, but not that it is formatted */
+        assert_false(world->storing);
+        join.data_cluster = 77;
+        world_join(world, server, 8, &join);
+    }
+    assert_true(world->storing);
+    world_settle(world);
+    assert_int_equal(world_last(world, 20)->client_id, 1);
+    assert_false(cluster_is_unwritten(stored()));
+
+    struct cm_join joins[SERVERS]; /* from here on who comes empty has lost its data */
+    rejoin_all(world, 1, joins);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        joins[i].data_cluster = 0;
+    world_restart_all(world, SERVERS, joins);
+    assert_int_equal(world->stop_error, ROWAN_ENOTFOUND);
+    world_destroy(world);
+}
+
+/* The processes of before had formatted their PM; these bring nothing. */
+static void the_first_client_waits_for_the_processes_in_force(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, SERVERS);
+    struct cm_join joins[SERVERS];
+    rejoin_all(world, 1, joins);
+    joins[1].data_cluster = 0;
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    assert_nothing_was_lost(2);
+    world_open(world, 20);
+    world_new_id(world, 20, 9);
+    assert_false(world->storing);
+    world_close(world, 2); /* what it says is remembered, wherever it says it */
+    world_open(world, 30);
+    joins[1].data_cluster = 77;
+    world_join(world, 30, 7, &joins[1]);
+    assert_true(world->storing);
+    world_settle(world);
+    assert_int_equal(world_last(world, 20)->client_id, 1);
+    world_destroy(world);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one),
+        TEST(a_replica_that_was_filling_is_none_after_a_cold_start),
+        TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good),
+        TEST(leadership_moves_to_the_replica_that_leads_fewest),
+        TEST(a_shard_that_nobody_brings_stops_the_manager),
+        TEST(a_shard_without_epochs_left_stops_the_manager),
+        TEST(a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas),
+        TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client),
+        TEST(the_first_client_waits_until_every_server_is_formatted),
+        TEST(the_first_client_waits_for_the_processes_in_force),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
