@@ -13,15 +13,40 @@ const struct candidate *roll_find(const struct roll *roll, uint32_t server)
     return NULL;
 }
 
+static struct candidate *find(struct roll *roll, uint32_t server)
+{
+    return (struct candidate *)roll_find(roll, server);
+}
+
+void roll_contest(struct roll *roll, uint32_t server, uint32_t rival)
+{
+    struct candidate *candidate = find(roll, server);
+    if (!candidate)
+        return;
+    candidate->contested = true;
+    candidate->rival = rival;
+}
+
+bool roll_counts(const struct roll *roll, uint32_t server)
+{
+    const struct candidate *candidate = roll_find(roll, server);
+    return candidate && !candidate->contested;
+}
+
 void roll_add(struct roll *roll, uint32_t connection, const struct cm_join *join)
 {
+    const struct candidate *old = roll_find(roll, join->server);
+    struct candidate added = {.present = true, .connection = connection, .join = *join};
+    if (old && old->connection == connection) {
+        added.contested = old->contested;
+        added.rival = old->rival;
+    }
     roll_remove(roll, join->server);
     uint32_t place = 0;
     while (place < CLUSTER_MAX_MEMBERS && roll->candidates[place].present)
         place++;
     ASSERT(place < CLUSTER_MAX_MEMBERS);
-    roll->candidates[place] =
-        (struct candidate){.present = true, .connection = connection, .join = *join};
+    roll->candidates[place] = added;
     roll->count++;
 }
 
@@ -42,8 +67,11 @@ void roll_remove(struct roll *roll, uint32_t server)
 void roll_remove_connection(struct roll *roll, uint32_t connection)
 {
     for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        if (roll->candidates[i].present && roll->candidates[i].connection == connection)
+        struct candidate *candidate = &roll->candidates[i];
+        if (candidate->present && candidate->connection == connection)
             remove_at(roll, i);
+        else if (candidate->contested && candidate->rival == connection)
+            candidate->contested = false;
     }
 }
 

@@ -7,7 +7,8 @@
 
 struct candidate {
     bool present;
-    uint32_t connection;
+    bool contested; /* another process has reported by this number: one of the two may have ended */
+    uint32_t connection, rival; /* by which that one did */
     struct cm_join join;
 };
 
@@ -23,6 +24,13 @@ const struct candidate *roll_find(const struct roll *roll, uint32_t server);
 /* Takes the place of an earlier report by the same server. At most CLUSTER_MAX_MEMBERS different
  * ones. */
 void roll_add(struct roll *roll, uint32_t connection, const struct cm_join *join);
+
+/* Another process reports by the number of one that is here, which does not count until one of the two connections is
+ * closed: of a process that has ended its connection may tell much later. */
+void roll_contest(struct roll *roll, uint32_t server, uint32_t rival);
+
+/* Is it here, and nobody else in its place? */
+bool roll_counts(const struct roll *roll, uint32_t server);
 
 /* They may not be there. */
 void roll_remove(struct roll *roll, uint32_t server);

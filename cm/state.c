@@ -14,7 +14,7 @@
  *  S6 The roll has no member's incarnation in force, and nobody but those that the configuration in
  *     force lists, or, without one, the options.
  *  S7 A cold start is proposed only when every member is on the roll and no member is here: a server
- *     that kept running is never replaced.
+ *     that kept running is never replaced. A number that two processes claim is not on it until one is gone.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -314,12 +314,12 @@ static uint32_t listed_count(const struct cm_state *state)
     return state->config ? state->config->member_count : state->options.server_count;
 }
 
-/* Fills `missing` with those that are not on the roll. */
+/* Fills `missing` with those that are not on the roll, or not known to be the ones that run. */
 static uint32_t call_the_roll(const struct cm_state *state, uint32_t *missing)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < listed_count(state); i++) {
-        if (!roll_find(&state->roll, listed(state, i)))
+        if (!roll_counts(&state->roll, listed(state, i)))
             missing[count++] = listed(state, i);
     }
     return count;
@@ -489,6 +489,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                                     .join = join};
     const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
     if (refusal) {
+        if (refusal == refusal_taken)
+            roll_contest(&state->roll, join->server, event->connection);
         refuse(state, event->connection, event->tag, refusal_error(refusal), refusal);
         return;
     }

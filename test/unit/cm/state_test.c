@@ -205,6 +205,45 @@ static void a_second_process_with_a_taken_number_is_refused(void **state)
     world_destroy(world);
 }
 
+/* Of a process that was killed its connection may tell after the next one has reported: a cluster that starts with
+ * the dead one would never have that server again. */
+static void a_number_that_two_processes_claim_is_waited_for_until_one_is_gone(void **state)
+{
+    (void)state;
+    for (uint32_t gone = 1; gone <= 3; gone += 2) {
+        struct world *world = world_empty(store, 2);
+        struct cm_join join = world_join_of(1);
+        world_open(world, 1);
+        world_join(world, 1, 1, &join);
+        join.incarnation++;
+        world_open(world, 3);
+        world_join(world, 3, 1, &join);
+        assert_failure(world_last(world, 3), ROWAN_EAGAIN, "has this number");
+        join = world_join_of(2);
+        world_open(world, 2);
+        world_join(world, 2, 1, &join);
+        assert_false(world->storing);
+        assert_int_equal(world_last(world, 2)->waiting_count, 1);
+        assert_int_equal(world_last(world, 2)->waiting_for[0], 1);
+
+        world_close(world, gone);
+        assert_int_equal(world->storing, gone == 3);
+        if (gone == 1) {
+            join = world_join_of(1);
+            join.incarnation++;
+            world_join(world, 3, 2, &join);
+        }
+        assert_true(world->storing);
+        world_answer_store(world, WORLD_OK);
+        const struct cluster_config *config = cm_state_config(world->state);
+        assert_int_equal(cluster_member(config, 1)->incarnation,
+                         world_join_of(1).incarnation + (gone == 1));
+        world_destroy(world);
+        world_store_fini(store);
+        world_store_init(store);
+    }
+}
+
 static void reports_out_of_range_are_refused(void **state)
 {
     (void)state;
@@ -326,6 +365,7 @@ int main(void)
         TEST(a_server_that_reconnects_gets_the_configuration_again),
         TEST(servers_of_another_fabric_or_durability_are_refused),
         TEST(a_second_process_with_a_taken_number_is_refused),
+        TEST(a_number_that_two_processes_claim_is_waited_for_until_one_is_gone),
         TEST(reports_out_of_range_are_refused),
         TEST(only_a_newer_configuration_is_sent),
         TEST(options_out_of_range_are_refused),
