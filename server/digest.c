@@ -33,6 +33,8 @@ enum {
     DIGEST_BLOCKS_PER_POLL = 64,
     DIGEST_PREFETCH = 16,           /* blocks that are looked at before they are scanned */
     DIGEST_AHEAD_BYTES = 256 << 10, /* how far to look for whole blocks behind one that is not */
+    DIGEST_PLACES =
+        16, /* passed over and remembered; of further ones a commit version makes it ask */
 };
 #define NOWHERE UINT32_MAX /* no position in a segment */
 
@@ -63,9 +65,10 @@ struct digest {
     uint64_t look_ns;       /* when */
     bool stuck;             /* in front of a block that found no space or memory (D2) */
     uint64_t now_ns;
-    uint32_t stop;        /* where the scan of the open segment stopped; NOWHERE: it did not */
-    uint64_t stop_ns;     /* since when, or when it was looked ahead from there last */
-    uint32_t passed_over; /* the first place that was; NOWHERE: none */
+    uint32_t stop;    /* where the scan of the open segment stopped; NOWHERE: it did not */
+    uint64_t stop_ns; /* since when, or when it was looked ahead from there last */
+    uint32_t places[DIGEST_PLACES]; /* that were passed over, rising */
+    uint32_t place_count;
     struct shard_state *missing; /* shards that lack committed versions */
     _Atomic uint64_t entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
@@ -220,7 +223,8 @@ static int take_block(struct digest *digest, const struct entry_header *header, 
 static void enter(struct digest *digest, struct blog_segment *segment)
 {
     digest->current = segment;
-    digest->stop = digest->passed_over = NOWHERE;
+    digest->stop = NOWHERE;
+    digest->place_count = 0;
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
 }
@@ -238,24 +242,28 @@ static bool leave(struct digest *digest)
     return true;
 }
 
-/* Back to what was passed over. */
-static void go_back(struct digest *digest)
+/* Back to what was passed over: those behind it are met again. */
+static void go_back(struct digest *digest, uint32_t place)
 {
-    digest->scan.position = digest->passed_over;
-    digest->stop = digest->passed_over = NOWHERE;
+    digest->scan.position = digest->places[place];
+    digest->stop = NOWHERE;
+    digest->place_count = place;
 }
 
-/* Is what was passed over whole by now? */
+/* Is anything that was passed over whole by now? */
 static bool look_back(struct digest *digest)
 {
     struct entry_header header;
     uint32_t bytes;
-    if (!digest->current || digest->passed_over == NOWHERE ||
-        entry_decode(digest->scan.format, digest->scan.base + digest->passed_over,
-                     digest->scan.bytes - digest->passed_over, &header, &bytes))
-        return false;
-    go_back(digest);
-    return true;
+    for (uint32_t i = 0; digest->current && i < digest->place_count; i++) {
+        uint32_t at = digest->places[i];
+        if (entry_decode(digest->scan.format, digest->scan.base + at, digest->scan.bytes - at,
+                         &header, &bytes) == 0) {
+            go_back(digest, i);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The scan of the open segment has stopped in front of what is no whole block. True if it can go on:
@@ -280,8 +288,8 @@ static bool pass_over(struct digest *digest)
     while (result == ENTRY_SCAN_STOPPED && ahead.position - position < DIGEST_AHEAD_BYTES);
     if (result != ENTRY_SCAN_BLOCK)
         return false;
-    if (offset > position && position < digest->passed_over)
-        digest->passed_over = position;
+    if (offset > position && digest->place_count < DIGEST_PLACES)
+        digest->places[digest->place_count++] = position;
     digest->scan.position = offset;
     return true;
 }
@@ -300,8 +308,8 @@ static bool scan_step(struct digest *digest)
 {
     /* Read before the scan: what landed before the sealing is seen by a scan that starts after. */
     bool sealed = atomic_load_explicit(&digest->current->sealed, memory_order_acquire);
-    if (sealed && digest->passed_over != NOWHERE)
-        go_back(digest);
+    if (sealed && digest->place_count > 0)
+        go_back(digest, 0);
     struct entry_header header;
     uint32_t offset, bytes;
     switch (entry_scan_next(&digest->scan, !sealed, &header, &offset, &bytes)) {

@@ -212,6 +212,7 @@ static void look_at_owners(struct checks *checks)
 void checks_step(struct checks *checks)
 {
     checks->rounds++;
+    checks_log_step(checks);
     look_at_registry(checks);
     look_at_processes(checks);
     look_at_owners(checks);

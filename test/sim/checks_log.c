@@ -50,10 +50,16 @@ static uint32_t shard_in(const char *line)
     return at && sscanf(at, "shard=%u", &shard) == 1 ? shard : JOURNAL_NO_SHARD;
 }
 
-/* What a digest role does not see is missing, until the primary has sent it again. */
-static bool is_provoked(const char *event)
+/* What a digest role does not see is missing, until the primary has sent it again: also when the sites are off. */
+void checks_log_step(struct checks *checks)
 {
-    return strcmp(event, "versions_missing") == 0 && sim_fault_count(FAULT_BLOCK_LOST) > 0;
+    checks->block_was_lost |= sim_fault_count(FAULT_BLOCK_LOST) > 0;
+}
+
+static bool is_provoked(struct checks *checks, const char *event)
+{
+    checks_log_step(checks);
+    return strcmp(event, "versions_missing") == 0 && checks->block_was_lost;
 }
 
 static void on_line(void *context, const char *node, const char *event, const char *line)
@@ -67,7 +73,8 @@ static void on_line(void *context, const char *node, const char *event, const ch
                     event, line);
     for (unsigned i = 0; i < EVENTS; i++) {
         if (strcmp(event, UNPROVOKED[i].event) != 0 ||
-            (UNPROVOKED[i].unless && strstr(line, UNPROVOKED[i].unless)) || is_provoked(event))
+            (UNPROVOKED[i].unless && strstr(line, UNPROVOKED[i].unless)) ||
+            is_provoked(checks, event))
             continue;
         checks_fail(checks, "unprovoked", JOURNAL_NO_KEY, shard_in(line), "%s: %s (%s %s)", node,
                     UNPROVOKED[i].why, event, line);

@@ -91,6 +91,7 @@ struct checks {
     uint64_t rounds, looks;
     struct checks_suspect suspects[CHECKS_SUSPECTS]; /* a ring */
     uint32_t suspect_next;
+    bool block_was_lost; /* the site BLOCK_LOST has fired */
 
     struct checks_server servers[SIM_MAX_SERVERS];
     uint64_t client_terms[SIM_MAX_CLIENTS], cm_term, rival_term;
@@ -169,5 +170,6 @@ struct control *checks_control(const struct checks *checks, uint32_t server);
 
 void checks_log_open(struct checks *checks);
 void checks_log_close(struct checks *checks);
+void checks_log_step(struct checks *checks);
 
 #endif

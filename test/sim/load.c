@@ -16,7 +16,8 @@
 enum {
     TINY_IN = 16, /* one value in so many has less than 8 B */
     SMALL_ROOM_IN = 16,
-    MOST_FALSE = 6, /* false entries in a value */
+    MOST_FALSE = 6,    /* false entries in a value */
+    LAST_WRITE_IN = 4, /* load_write_some: one key in so many */
 };
 
 #define AGAIN_NS NS_PER_MS /* after ROWAN_EAGAIN */
@@ -317,14 +318,33 @@ static bool post_in(struct load_client *client, struct load_slot *slot)
     return false;
 }
 
-static bool post_get(struct load *load, struct load_client *client, uint32_t key, bool last_read)
+static bool post_get(struct load *load, struct load_client *client, uint32_t key, bool last)
 {
     struct load_slot *slot = client->free;
     slot->kind = HISTORY_GET;
     slot->key = key;
     slot->room_bytes = load->options.max_value_bytes;
-    slot->last_read = last_read;
+    slot->last = last;
     return post_in(client, slot);
+}
+
+/* What comes last: reads, or writes. */
+static bool post_last(struct load *load, struct load_client *client)
+{
+    uint32_t left = load->reads ? load->reads : load->writes, key = load->options.keys - left;
+    if (load->reads) {
+        bool posted = post_get(load, client, key, true);
+        load->reads -= posted;
+        return posted;
+    }
+    struct load_slot *slot = client->free;
+    slot->kind = HISTORY_PUT;
+    slot->key = key;
+    slot->expected = 0;
+    slot->last = true;
+    bool posted = post_in(client, slot);
+    load->writes -= posted ? load_at_most(left, LAST_WRITE_IN) : 0;
+    return posted;
 }
 
 static bool post_random(struct load *load, struct load_client *client)
@@ -337,7 +357,7 @@ static bool post_random(struct load *load, struct load_client *client)
     struct load_slot *slot = client->free;
     slot->key = draw_key(load);
     slot->kind = draw_kind(load);
-    slot->last_read = false;
+    slot->last = false;
     slot->expected = slot->kind == HISTORY_PUT_IF ? draw_expected(load, slot) : 0;
     slot->room_bytes = load->options.max_value_bytes;
     if (slot->kind == HISTORY_GET && random_below(&load->random, SMALL_ROOM_IN) == 0)
@@ -368,19 +388,19 @@ static bool may_post(const struct load *load, uint32_t number)
            session_ready(load->cluster->clients[number].session);
 }
 
+static bool has_more(const struct load *load)
+{
+    return load->reads || load->writes || !load_is_over(load);
+}
+
 static void step_client(struct load *load, uint32_t number)
 {
     struct load_client *client = &load->client[number];
     uint64_t now_ns = load->cluster->clock.now_ns;
-    while ((load->reads || !load_is_over(load)) && client->due_ns <= now_ns &&
-           may_post(load, number)) {
-        bool reads = load->reads > 0;
-        bool posted = reads ? post_get(load, client, load->options.keys - load->reads, true)
-                            : post_random(load, client);
-        load->reads -= reads && posted;
-        client->due_ns = !posted ? now_ns + AGAIN_NS
-                         : reads ? now_ns
-                                 : now_ns + draw_pause_ns(load);
+    while (has_more(load) && client->due_ns <= now_ns && may_post(load, number)) {
+        bool last = load->reads + load->writes > 0;
+        bool posted = last ? post_last(load, client) : post_random(load, client);
+        client->due_ns = !posted ? now_ns + AGAIN_NS : last ? now_ns : now_ns + draw_pause_ns(load);
     }
 }
 
@@ -395,7 +415,7 @@ uint64_t load_next_ns(const struct load *load)
     uint64_t next_ns = WAKE_NEVER;
     for (uint32_t i = 0; i < load->clients; i++) {
         uint64_t due_ns = load->client[i].due_ns;
-        if ((load->reads || !load_is_over(load)) && may_post(load, i) && due_ns < next_ns)
+        if (has_more(load) && may_post(load, i) && due_ns < next_ns)
             next_ns = due_ns;
     }
     return next_ns;
@@ -413,7 +433,7 @@ bool load_is_over(const struct load *load)
 
 uint32_t load_outstanding(const struct load *load)
 {
-    uint32_t outstanding = load->reads;
+    uint32_t outstanding = load->reads + load->writes;
     for (uint32_t i = 0; i < load->clients; i++)
         outstanding += load->client[i].outstanding;
     return outstanding;
@@ -427,6 +447,13 @@ uint64_t load_posted(const struct load *load)
 void load_read_all(struct load *load)
 {
     load->reads = load->options.keys;
+    for (uint32_t i = 0; i < load->clients; i++)
+        load->client[i].due_ns = load->cluster->clock.now_ns;
+}
+
+void load_write_some(struct load *load)
+{
+    load->writes = load->options.keys;
     for (uint32_t i = 0; i < load->clients; i++)
         load->client[i].due_ns = load->cluster->clock.now_ns;
 }

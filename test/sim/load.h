@@ -60,6 +60,9 @@ uint64_t load_posted(const struct load *load);
  * from now on): what the end of a run reads. One that times out is a liveness failure. */
 void load_read_all(struct load *load);
 
+/* One put to one key in four, likewise: faults are long over, so one that is not done is a liveness failure. */
+void load_write_some(struct load *load);
+
 /* A key's bytes; their number is returned. `out` has 64 bytes. */
 uint32_t load_key(const struct load *load, uint32_t key, char *out);
 uint32_t load_keys(const struct load *load);

@@ -64,6 +64,12 @@ static bool is_poison(const uint8_t *bytes, uint32_t count)
     return true;
 }
 
+/* Right under faults, and once they are over the sign that something does not get well again. */
+static bool is_no_answer(int status)
+{
+    return status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN || status == ROWAN_EFULL;
+}
+
 /* What is wrong with the answer by itself; NULL: nothing. */
 static const char *find_wrong(const struct load_slot *slot,
                               const struct rowan_completion *completion)
@@ -89,8 +95,9 @@ static const char *find_wrong(const struct load_slot *slot,
         return "no version";
     if (completion->status == ROWAN_EVERSION && completion->version == slot->expected)
         return "that version was expected";
-    if (slot->last_read && completion->status == ROWAN_ETIMEDOUT)
-        return "the last read of a key gets no answer";
+    if (slot->last && is_no_answer(completion->status))
+        return slot->kind == HISTORY_GET ? "the last read of a key gets no answer"
+                                         : "a write long after the last fault is not done";
     return NULL;
 }
 
@@ -143,7 +150,7 @@ void load_on_completion(const struct rowan_completion *completion)
     const char *wrong = find_wrong(slot, completion);
     if (wrong)
         fail(slot, completion,
-             completion->status == ROWAN_ETIMEDOUT ? FAILURE_LIVENESS : FAILURE_CORRECTNESS, wrong);
+             is_no_answer(completion->status) ? FAILURE_LIVENESS : FAILURE_CORRECTNESS, wrong);
     bool write = slot->kind != HISTORY_GET, done = outcome == HISTORY_DONE;
     uint64_t value = 0, version = 0;
     if (completion->status == 0 && !write)
@@ -153,6 +160,7 @@ void load_on_completion(const struct rowan_completion *completion)
         version = completion->version;
     history_answer(load->history, slot->number, outcome, value, version,
                    load->cluster->clock.now_ns);
+    journal_mix(load->cluster->options.journal, &value, sizeof value);
     tell_answer(slot, completion, outcome);
     note_version(load, slot, outcome, completion->version);
     if (completion->status == ROWAN_EBUFFER)

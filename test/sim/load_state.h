@@ -19,7 +19,7 @@ struct load_slot {
     uint32_t room_bytes;  /* get */
     uint32_t value_bytes; /* put, put_if */
     uint64_t expected;    /* put_if */
-    bool last_read;       /* of load_read_all */
+    bool last;            /* of load_read_all, load_write_some */
     size_t number;        /* in the history */
 };
 
@@ -43,6 +43,7 @@ struct load {
     uint64_t posted, numbers; /* operations; values */
     uint64_t *highest;        /* version of each key that anybody was told */
     uint32_t reads;           /* of load_read_all, still to be posted: the last so many keys */
+    uint32_t writes;          /* of load_write_some, likewise */
     bool stopped;
     uint32_t clients;
     struct load_client client[SIM_MAX_CLIENTS];

@@ -143,5 +143,9 @@ int main(int argc, char **argv)
     else
         code = run(&settings, mutant);
     config_free(&rest);
+    if (fflush(stdout) || ferror(stdout)) { /* nobody was told: 0 would be a lie */
+        fprintf(stderr, "rowan-sim: cannot write what was found: %s\n", strerror(errno));
+        return code == EXIT_DONE ? EXIT_FAILED : code;
+    }
     return code;
 }

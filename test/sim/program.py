@@ -49,6 +49,7 @@ def a_planted_bug_ends_with_its_code_a_story_and_the_command_that_shows_it_again
     tap.check(line, "no line about a failure in", found.out)
     codes = {"correctness": 3, "liveness": 4, "crash": 5}
     tap.equal(found.code, codes[line.group(1)])
+    tap.check(re.search(r"place was reached [1-9]", found.out), "not reached", found.out[-300:])
     tap.contains(found.out, "servers=")
     command = re.search(r"^again, with a trace: rowan-sim (.*)$", found.out, re.MULTILINE)
     tap.check(command, "no command in", found.out)
@@ -88,6 +89,22 @@ def mistakes_on_the_command_line_get_a_sentence_and_code_2():
         tap.contains(result.err, piece, arguments)
         tap.equal(len(result.err.splitlines()), 1, arguments)
         tap.equal(result.out, "", arguments)
+
+
+@tap.case
+def a_verdict_that_cannot_be_written_is_not_0():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run(
+            [harness.PROGRAM, "--seeds", "1"],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=600,
+        )
+    tap.equal(done.returncode, 1)
+    tap.contains(done.stderr, "cannot write")
 
 
 @tap.case

@@ -159,13 +159,19 @@ static void compare_replicas(struct run *run, uint64_t end_ns)
                 "C8 digests", run->cluster->clock.now_ns, JOURNAL_NO_KEY, shard, "%s", digests.why);
 }
 
+/* Before they are counted anew, and at the end of a run, whatever that is. */
+static void take_counts_of_sites(struct run *run)
+{
+    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
+        run->out->counts.fault_sites += sim_fault_count((enum fault_site)i);
+    run->out->counts.mutant += sim_mutant_count();
+}
+
 static void run_liveness(struct run *run)
 {
     uint64_t end_ns = run->cluster->clock.now_ns + LIVENESS_NS;
     enter(run, "liveness");
-    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
-        run->out->counts.fault_sites += sim_fault_count((enum fault_site)i);
-    run->out->counts.mutant = sim_mutant_count();
+    take_counts_of_sites(run);
     sim_fault_begin(NULL);
     nemesis_heal(run->nemesis);
     settle(run, end_ns);
@@ -216,6 +222,8 @@ static void run_verdict(struct run *run)
     enter(run, "verdict");
     load_read_all(run->load);
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    load_write_some(run->load);
+    settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (!has_failed(run))
         judge(run);
     rest(run, QUIET_NS);
@@ -249,6 +257,7 @@ static void begin(struct run *run)
     run->nemesis = nemesis_create(run->cluster, &swarm->nemesis);
     run->checks = checks_create(run->cluster, run->load, &run->out->failure);
     load_on_acknowledged(run->load, checks_acknowledged, run->checks);
+    take_counts_of_sites(run);
     sim_fault_begin(&swarm->faults);
 }
 
@@ -269,6 +278,9 @@ static void sum_up(struct run *run)
     counts->simulated_ns = run->cluster->clock.now_ns;
     counts->nemesis = nemesis_counts(run->nemesis);
     counts->network = sim_network_counts(run->cluster->network);
+    take_counts_of_sites(run);
+    for (uint32_t i = 0; i < run->swarm.cluster.servers; i++)
+        journal_mix(run->journal, &run->cluster->servers[i].pm->trace, sizeof(uint64_t));
     const uint64_t words[] = {journal_hash(run->journal), sim_network_trace(run->cluster->network),
                               counts->simulated_ns,       counts->rounds,
                               counts->operations,         (uint64_t)run->out->failure.kind};

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <xxhash.h>
 
 #include "common/base/assert.h"
 #include "common/reactor/reactor.h"
@@ -141,9 +142,17 @@ static void tell(const struct sim_pm *sim, uint64_t offset, size_t bytes)
         sim->stored(sim->stored_context, offset, sim->pm.base + offset, bytes);
 }
 
+/* `source` NULL: zeros; no bytes: a fence. */
+static void trace(struct sim_pm *sim, uint64_t offset, const void *source, size_t bytes)
+{
+    const uint64_t words[] = {offset, bytes, source ? XXH3_64bits(source, bytes) : 0};
+    sim->trace = XXH3_64bits_withSeed(words, sizeof words, sim->trace);
+}
+
 static void sim_store(struct pm *pm, uint64_t offset, const void *source, size_t bytes)
 {
     struct sim_pm *sim = (struct sim_pm *)pm;
+    trace(sim, offset, source, bytes);
     remember(sim, offset, bytes);
     memcpy(pm->base + offset, source, bytes);
     tell(sim, offset, bytes);
@@ -152,6 +161,7 @@ static void sim_store(struct pm *pm, uint64_t offset, const void *source, size_t
 static void sim_zero(struct pm *pm, uint64_t offset, size_t bytes)
 {
     struct sim_pm *sim = (struct sim_pm *)pm;
+    trace(sim, offset, NULL, bytes);
     remember(sim, offset, bytes);
     memset(pm->base + offset, 0, bytes);
     tell(sim, offset, bytes);
@@ -201,6 +211,7 @@ static struct pm_ticket sim_fence_start(struct pm *pm)
 {
     struct sim_pm *sim = (struct sim_pm *)pm;
     sim->fences++;
+    trace(sim, 0, NULL, 0);
     return pm->durability == PM_FENCE ? start(sim) : (struct pm_ticket){0};
 }
 

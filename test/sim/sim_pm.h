@@ -32,6 +32,7 @@ struct sim_pm {
     uint64_t last_due_ns; /* when the last of the fences started so far is done */
     uint64_t stores;      /* pm_store and pm_zero calls so far */
     uint64_t fences;      /* pm_fence_start calls so far */
+    uint64_t trace;       /* a hash of all these: where, in which order, of which bytes */
     uint64_t seed;        /* 0: a fence takes fence_ns exactly */
     struct random random;
     sim_pm_stored *stored; /* NULL: nobody is told */

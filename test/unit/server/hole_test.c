@@ -309,6 +309,31 @@ static void a_block_that_is_completed_late_is_found_and_not_asked_for(void **sta
     assert_false(said.missing || said.busy);
 }
 
+/* As behind what a connection left when it was cut. */
+static void one_that_is_completed_late_is_found_behind_one_that_stays_damaged(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    landing_put(&landing, 1);
+    damage(&landing, landing_put(&landing, 1));
+    landing_put(&landing, 2);
+    stage_pass(stage, 200 * NS_PER_MS);
+    uint64_t late = landing_put(&landing, 3);
+    damage(&landing, late);
+    landing_put(&landing, 4);
+    landing_ask(&landing);
+    stage_pass(stage, 200 * NS_PER_MS);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 4));
+    damage(&landing, late); /* undone */
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 4));
+    landing_ask(&landing);
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_false(said.missing || said.busy);
+}
+
 static void what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed(void **state)
 {
     struct stage *stage = *state;
@@ -352,6 +377,7 @@ int main(void)
         TEST(a_damaged_block_holds_up_nobody_and_is_fetched),
         TEST(a_damaged_commit_version_is_made_good_by_the_next),
         TEST(a_block_that_is_completed_late_is_found_and_not_asked_for),
+        TEST(one_that_is_completed_late_is_found_behind_one_that_stays_damaged),
         TEST(what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed),
         TEST(a_block_far_behind_a_gap_is_reached),
     };

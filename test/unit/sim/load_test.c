@@ -357,6 +357,23 @@ static void a_load_that_is_stopped_posts_nothing_more(void **state)
     stage_close(&stage);
 }
 
+static void a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_open(&stage, 6, &SHAPE, &LOAD);
+    while (load_posted(stage.load) < 100)
+        stage_step(&stage);
+    load_stop(stage.load);
+    stage_settle(&stage);
+    sim_cluster_stop(stage.cluster, &stage.cluster->servers[1].process, true);
+    load_write_some(stage.load);
+    stage_settle(&stage);
+    assert_int_equal(stage.failure.kind, FAILURE_LIVENESS);
+    assert_non_null(strstr(stage.failure.why, "long after the last fault"));
+    stage_close(&stage);
+}
+
 static void a_client_that_stands_still_posts_nothing(void **state)
 {
     (void)state;
@@ -491,6 +508,7 @@ int main(void)
         cmocka_unit_test(values_are_different_and_half_of_the_keys_hot),
         cmocka_unit_test(pauses_have_the_mean_that_was_asked_for),
         cmocka_unit_test(a_load_that_is_stopped_posts_nothing_more),
+        cmocka_unit_test(a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out),
         cmocka_unit_test(a_client_that_stands_still_posts_nothing),
         cmocka_unit_test(keys_are_different_and_short_enough),
         cmocka_unit_test(false_entries_lie_where_a_scan_looks),
