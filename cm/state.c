@@ -15,6 +15,8 @@
  *     force lists, or, without one, the options.
  *  S7 A cold start is proposed only when every member is on the roll and no member is here: a server
  *     that kept running is never replaced.
+ *  S8 Nor is it while two connections claim one server's place: the first process has most likely ended
+ *     unheard, and a configuration that names it keeps the other out.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -42,6 +44,7 @@ struct connection {
     bool open;
     bool subscribed;      /* asked for the configuration: hears of later ones */
     bool member;          /* its Join named an incarnation that is in force */
+    uint32_t contested;   /* server, whose place on the roll it was refused; 0: none */
     uint32_t server;      /* that joined by it, a member or on the roll; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */
@@ -325,6 +328,17 @@ static uint32_t call_the_roll(const struct cm_state *state, uint32_t *missing)
     return count;
 }
 
+/* S8. */
+static bool is_contested(const struct cm_state *state)
+{
+    for (uint32_t i = 0; i < state->connection_limit; i++) {
+        const struct candidate *first = roll_find(&state->roll, state->connections[i].contested);
+        if (first && first->connection != i)
+            return true;
+    }
+    return false;
+}
+
 /* Does the cluster wait to be started, for the first time or again? */
 static bool awaits_start(const struct cm_state *state)
 {
@@ -391,7 +405,7 @@ static void advance(struct cm_state *state)
         act(state, CM_ACTION_READ);
     } else if (!state->leads) {
         return;
-    } else if (awaits_start(state) && call_the_roll(state, missing) == 0) {
+    } else if (awaits_start(state) && call_the_roll(state, missing) == 0 && !is_contested(state)) {
         propose_start(state);
     } else if (state->config && state->ids.wanting > 0) {
         propose_block(state);
@@ -488,6 +502,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                                     .connection = event->connection,
                                     .join = join};
     const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
+    peer->contested = refusal == refusal_taken ? join->server : 0;
     if (refusal) {
         refuse(state, event->connection, event->tag, refusal_error(refusal), refusal);
         return;

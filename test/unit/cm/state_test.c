@@ -205,6 +205,51 @@ static void a_second_process_with_a_taken_number_is_refused(void **state)
     world_destroy(world);
 }
 
+/* Its end is heard late: what is started meanwhile would name a process that is no more. */
+static void a_start_waits_until_a_contested_place_has_one_owner(void **state)
+{
+    (void)state;
+    struct world *world = world_empty(store, 2);
+    struct cm_join one = world_join_of(1), two = world_join_of(2);
+    world_open(world, 1);
+    world_join(world, 1, 1, &one);
+    one.incarnation = 5555; /* its next process */
+    world_open(world, 2);
+    world_join(world, 2, 1, &one);
+    assert_failure(world_last(world, 2), ROWAN_EAGAIN, "has this number");
+    world_open(world, 3);
+    world_join(world, 3, 1, &two);
+    assert_false(world->storing);
+
+    world_close(world, 1);
+    assert_false(world->storing);
+    world_join(world, 2, 2, &one);
+    world_settle(world);
+    assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation, 5555);
+    world_destroy(world);
+}
+
+/* Who contests and goes holds nobody up. */
+static void a_start_goes_on_when_the_contesting_process_leaves(void **state)
+{
+    (void)state;
+    struct world *world = world_empty(store, 2);
+    struct cm_join one = world_join_of(1), two = world_join_of(2), other = one;
+    world_open(world, 1);
+    world_join(world, 1, 1, &one);
+    other.incarnation = 5555;
+    world_open(world, 2);
+    world_join(world, 2, 1, &other);
+    world_open(world, 3);
+    world_join(world, 3, 1, &two);
+    assert_false(world->storing);
+    world_close(world, 2);
+    world_settle(world);
+    assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation,
+                     one.incarnation);
+    world_destroy(world);
+}
+
 static void reports_out_of_range_are_refused(void **state)
 {
     (void)state;
@@ -326,6 +371,8 @@ int main(void)
         TEST(a_server_that_reconnects_gets_the_configuration_again),
         TEST(servers_of_another_fabric_or_durability_are_refused),
         TEST(a_second_process_with_a_taken_number_is_refused),
+        TEST(a_start_waits_until_a_contested_place_has_one_owner),
+        TEST(a_start_goes_on_when_the_contesting_process_leaves),
         TEST(reports_out_of_range_are_refused),
         TEST(only_a_newer_configuration_is_sent),
         TEST(options_out_of_range_are_refused),
