@@ -499,7 +499,8 @@ static bool is_zero(const uint8_t *bytes, size_t count)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
-/* Zeros of a whole stride and more are no part of a block, unless they go on with one. */
+/* Zeros of a whole stride and more are no part of a block, unless they go on with one, or are the last of one
+ * that was whole without them: what it lies in was zeros. */
 static bool is_wipe(const struct checks_server *server, uint64_t offset, const uint8_t *data,
                     size_t bytes)
 {
@@ -507,7 +508,11 @@ static bool is_wipe(const struct checks_server *server, uint64_t offset, const u
         return false;
     uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
     const struct checks_copy *copy = &server->checks->copies[at];
-    return !at || copy->kind != CHECKS_PART || offset != copy->offset + copy->have;
+    if (!at)
+        return true;
+    if (copy->kind == CHECKS_BLOCK)
+        return offset + bytes > copy->offset + copy->bytes || !is_as_before(server, copy);
+    return copy->kind != CHECKS_PART || offset != copy->offset + copy->have;
 }
 
 static bool is_watched(struct checks_server *server, uint64_t offset, size_t bytes)

@@ -166,7 +166,7 @@ static void run_liveness(struct run *run)
     for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
         run->out->counts.fault_sites += sim_fault_count((enum fault_site)i);
     run->out->counts.mutant = sim_mutant_count();
-    sim_fault_begin(NULL);
+    sim_fault_end();
     nemesis_heal(run->nemesis);
     settle(run, end_ns);
     compare_replicas(run, end_ns);
