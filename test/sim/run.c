@@ -249,6 +249,7 @@ static void begin(struct run *run)
     run->nemesis = nemesis_create(run->cluster, &swarm->nemesis);
     run->checks = checks_create(run->cluster, run->load, &run->out->failure);
     load_on_acknowledged(run->load, checks_acknowledged, run->checks);
+    load_on_seen(run->load, checks_seen, run->checks);
     sim_fault_begin(&swarm->faults);
 }
 
