@@ -18,6 +18,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "server/records_table.h"
 
 struct record {
@@ -153,7 +154,7 @@ static void forget_below(struct records_inside *inside, struct records_client *c
                          uint32_t lowest)
 {
     struct record *record;
-    while ((record = client->oldest) && record->item.operation < lowest) {
+    while ((record = client->oldest) && record->item.operation < lowest + MUTANT(RECORD_EARLY)) {
         client->oldest = record->younger;
         if (!client->oldest)
             client->youngest = NULL;

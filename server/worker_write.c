@@ -507,6 +507,8 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
             worker_peer_owe(peer, load_of(op));
             op->batch = worker->batch;
             worker->stored = true; /* so that the local fence reaches this batch too */
+            if (MUTANT(RESEND_SHORT))
+                break;
         }
     }
 }

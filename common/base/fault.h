@@ -45,7 +45,10 @@
     X(RECORDS_DROPPED, "records-dropped", "a start rebuilds no completion records")                \
     X(WIPE_SKIPPED, "wipe-skipped", "a start takes stale segments for free ones")                  \
     X(UNION_HASTY, "union-hasty", "a shard is served before its union has landed")                 \
-    X(ANSWER_BELIEVED, "answer-believed", "an unknown compare-and-set is taken for one that won")
+    X(ANSWER_BELIEVED, "answer-believed", "an unknown compare-and-set is taken for one that won")  \
+    X(SERVED_EARLY, "served-early", "reads are served while a shard's replicas are united")        \
+    X(RECORD_EARLY, "record-early", "the record of the lowest unanswered operation is dropped")    \
+    X(RESEND_SHORT, "resend-short", "of a shard's writes in flight the first is sent again only")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,

@@ -29,6 +29,9 @@ void checks_step(struct checks *checks);
 /* A load_acknowledged: C2. */
 void checks_acknowledged(void *checks, uint32_t key, uint64_t version);
 
+/* A load_seen: C2. */
+void checks_seen(void *checks, uint32_t key, uint64_t version);
+
 /* When all is quiet and every operation has its answer. */
 void checks_leftovers(struct checks *checks);
 

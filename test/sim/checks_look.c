@@ -1,4 +1,4 @@
-/* Acknowledged writes (C2), and a rotating sample of what servers hold: index items (C3), committed segments (C6). */
+/* What clients know of (C2), and a rotating sample of what servers hold: index items (C3), committed segments (C6). */
 #include <string.h>
 
 #include "server/control_state.h"
@@ -14,22 +14,23 @@ enum {
 
 /* --- C2 --- */
 
-static void write_acknowledged(struct checks *checks, uint32_t number, uint64_t version)
+/* A client knows of the version: it was acknowledged, or seen. */
+static void version_told(struct checks *checks, uint32_t number, uint64_t version, const char *how)
 {
     struct checks_key *key = &checks->keys[number];
     const struct shard *shard = cluster_shard_of_slot(checks->config, key->slot);
     struct checks_entry *entry = checks_entry(checks, shard->id, version);
     if (!entry)
         checks_fail(checks, "C2", number, shard->id,
-                    "version %lx of shard %u was acknowledged, and nobody has stored it", version,
-                    shard->id);
+                    "version %lx of shard %u was %s, and nobody has stored it", version, shard->id,
+                    how);
     else if (entry->key != number)
         checks_fail(checks, "C2", number, shard->id, "version %lx of shard %u is key %u's", version,
                     shard->id, entry->key);
     else if (!checks_is_everywhere(checks, entry))
         checks_fail(checks, "C2", number, shard->id,
-                    "version %lx of shard %u was acknowledged, and is not durable on all replicas",
-                    version, shard->id);
+                    "version %lx of shard %u was %s, and is not durable on all replicas", version,
+                    shard->id, how);
     if (version > key->settled)
         key->settled = version;
 }
@@ -39,7 +40,14 @@ void checks_acknowledged(void *context, uint32_t key, uint64_t version)
     struct checks *checks = context;
     checks->counts.acknowledged++;
     if (checks->config && key < checks->key_count)
-        write_acknowledged(checks, key, version);
+        version_told(checks, key, version, "acknowledged");
+}
+
+void checks_seen(void *context, uint32_t key, uint64_t version)
+{
+    struct checks *checks = context;
+    if (checks->config && key < checks->key_count)
+        version_told(checks, key, version, "seen by a client");
 }
 
 /* --- C3 --- */

@@ -509,7 +509,8 @@ static void read_superblock(struct checks_server *server)
     ASSERT(server->copy_at);
 }
 
-/* Zeros of a whole stride and more are no part of a block, unless they go on with one. */
+/* Zeros of a whole stride and more are no part of a block, unless they go on with one, or are the last of one
+ * that was whole without them: what it lies in was zeros. */
 static bool is_wipe(const struct checks_server *server, uint64_t offset, const uint8_t *data,
                     size_t bytes)
 {
@@ -517,7 +518,11 @@ static bool is_wipe(const struct checks_server *server, uint64_t offset, const u
         return false;
     uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
     const struct checks_copy *copy = &server->checks->copies[at];
-    return !at || copy->kind != CHECKS_PART || offset != copy->offset + copy->have;
+    if (!at)
+        return true;
+    if (copy->kind == CHECKS_BLOCK)
+        return offset + bytes > copy->offset + copy->bytes || !is_as_before(server, copy);
+    return copy->kind != CHECKS_PART || offset != copy->offset + copy->have;
 }
 
 static bool is_meta(const struct checks_server *server, uint64_t offset)

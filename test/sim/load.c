@@ -91,6 +91,12 @@ void load_on_acknowledged(struct load *load, load_acknowledged *acknowledged, vo
     load->acknowledged_context = context;
 }
 
+void load_on_seen(struct load *load, load_seen *seen, void *context)
+{
+    load->seen = seen;
+    load->seen_context = context;
+}
+
 /* --- keys --- */
 
 /* Of 1 to 64 B; one in 8 shares its slot with others by a tag. */

@@ -36,6 +36,9 @@ struct load;
 /* Told of every write that is answered "done": checks.h. */
 typedef void load_acknowledged(void *context, uint32_t key, uint64_t version);
 
+/* Told of every version that another answer tells: what a read or a judgement saw. */
+typedef void load_seen(void *context, uint32_t key, uint64_t version);
+
 /* `history` and `failure` outlive it. While operations are outstanding sessions point into it: after load_destroy the
  * cluster may only be destroyed. An answer that the SDK promises never to give, or that cannot be true by itself, is a correctness
  * failure. Calls and answers go to the cluster's journal. Aborts without memory. */
@@ -43,6 +46,7 @@ struct load *load_create(struct sim_cluster *cluster, const struct load_options 
                          struct history *history, struct failure *failure);
 void load_destroy(struct load *load);
 void load_on_acknowledged(struct load *load, load_acknowledged *acknowledged, void *context);
+void load_on_seen(struct load *load, load_seen *seen, void *context);
 
 /* Between two rounds of the cluster: posts what is due. */
 void load_step(struct load *load);

@@ -167,5 +167,7 @@ void load_on_completion(const struct rowan_completion *completion)
         load->client[slot->client].again_key = slot->key;
     if (done && write && load->acknowledged)
         load->acknowledged(load->acknowledged_context, slot->key, completion->version);
+    else if (version && load->seen)
+        load->seen(load->seen_context, slot->key, version);
     load_give_slot(slot);
 }

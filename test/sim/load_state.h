@@ -40,6 +40,8 @@ struct load {
     struct random random;
     load_acknowledged *acknowledged;
     void *acknowledged_context;
+    load_seen *seen;
+    void *seen_context;
     uint64_t posted, numbers; /* operations; values */
     uint64_t *highest;        /* version of each key that anybody was told */
     uint32_t reads;           /* of load_read_all, still to be posted: the last so many keys */

@@ -171,8 +171,7 @@ static void run_liveness(struct run *run)
 {
     uint64_t end_ns = run->cluster->clock.now_ns + LIVENESS_NS;
     enter(run, "liveness");
-    take_counts_of_sites(run);
-    sim_fault_begin(NULL);
+    sim_fault_end();
     nemesis_heal(run->nemesis);
     settle(run, end_ns);
     compare_replicas(run, end_ns);
@@ -258,6 +257,7 @@ static void begin(struct run *run)
     run->checks = checks_create(run->cluster, run->load, &run->out->failure);
     load_on_acknowledged(run->load, checks_acknowledged, run->checks);
     take_counts_of_sites(run);
+    load_on_seen(run->load, checks_seen, run->checks);
     sim_fault_begin(&swarm->faults);
 }
 

@@ -35,6 +35,12 @@ void sim_fault_begin(const struct sim_fault_options *options)
     }
 }
 
+void sim_fault_end(void)
+{
+    for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
+        sites[i].one_in = 0;
+}
+
 bool fault_fires(enum fault_site site)
 {
     ASSERT(site < FAULT_SITE_COUNT);

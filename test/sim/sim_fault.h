@@ -15,7 +15,10 @@ struct sim_fault_options {
 /* All sites are off before the first call, and after one with NULL. */
 void sim_fault_begin(const struct sim_fault_options *options);
 
-/* How often a site has fired since. */
+/* No site fires any more; what was counted stays, because what a site did may show later. */
+void sim_fault_end(void);
+
+/* How often a site has fired since sim_fault_begin. */
 uint64_t sim_fault_count(enum fault_site site);
 const char *sim_fault_name(enum fault_site site);
 

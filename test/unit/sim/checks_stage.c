@@ -54,6 +54,7 @@ void checks_stage_open(struct checks_stage *stage, uint64_t seed,
     stage->load = load_create(stage->cluster, &load, &stage->history, &stage->failure);
     stage->checks = checks_create(stage->cluster, stage->load, &stage->failure);
     load_on_acknowledged(stage->load, checks_acknowledged, stage->checks);
+    load_on_seen(stage->load, checks_seen, stage->checks);
     stage->next_fault_ns = stage->cluster->clock.now_ns;
 }
 
