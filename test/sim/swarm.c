@@ -187,6 +187,9 @@ static void focus(struct random *random, struct swarm *out)
         focus_on_landings(random, out);
     if ((power || landings) && chance(random, 60))
         focus_on_values(random, out);
+    /* What may be on its way to a backup is a segment's worth, and of that no client has all. */
+    if (out->load.max_value_bytes > out->segment_bytes / 4)
+        out->load.max_value_bytes = out->segment_bytes / 4;
 }
 
 /* --- memory --- */
