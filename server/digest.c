@@ -69,6 +69,7 @@ struct digest {
     uint64_t stop_ns; /* since when, or when it was looked ahead from there last */
     uint32_t places[DIGEST_PLACES]; /* that were passed over, rising */
     uint32_t place_count;
+    uint32_t reached; /* before the scan went back: what lies in front of it is not missing yet */
     struct shard_state *missing; /* shards that lack committed versions */
     _Atomic uint64_t entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
@@ -224,7 +225,7 @@ static void enter(struct digest *digest, struct blog_segment *segment)
 {
     digest->current = segment;
     digest->stop = NOWHERE;
-    digest->place_count = 0;
+    digest->place_count = digest->reached = 0;
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
 }
@@ -245,6 +246,8 @@ static bool leave(struct digest *digest)
 /* Back to what was passed over: those behind it are met again. */
 static void go_back(struct digest *digest, uint32_t place)
 {
+    if (digest->scan.position > digest->reached)
+        digest->reached = digest->scan.position;
     digest->scan.position = digest->places[place];
     digest->stop = NOWHERE;
     digest->place_count = place;
@@ -440,7 +443,8 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     take_notes(digest);
     bool busy = scan_some(digest);
     if (digest->missing) /* it may be in what was passed over (D4) */
-        busy |= look_back(digest) || ask_for_missing(digest, wake_ns);
+        busy |= look_back(digest) ||
+                (digest->scan.position >= digest->reached && ask_for_missing(digest, wake_ns));
     busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
     busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
                              &digest->common->format);
