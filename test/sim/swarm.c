@@ -9,6 +9,7 @@ enum {
     OPERATIONS_MORE = 1500,
     PERCENT = 100,
     SMALLEST_SEGMENT = 16384,
+    OFTEN = 48, /* one in so many: much space is left unused then */
 };
 
 /* --- drawing --- */
@@ -149,10 +150,6 @@ static void draw_sites(struct random *random, struct sim_fault_options *out)
 static void focus_on_power(struct random *random, struct swarm *out)
 {
     out->cluster.durability = PM_FENCE;
-    if (chance(random, 75)) {
-        out->segment_bytes = SMALLEST_SEGMENT;
-        out->cluster.block_limit = chance(random, 50) ? 256 : 1024;
-    }
     out->cluster.max_delay_ns = spread(random, 5 * NS_PER_US, 3);
     out->cluster.fence_ns = spread(random, NS_PER_MS, 3);
     out->nemesis.weights[NEMESIS_KILL_ALL] = out->nemesis.weights[NEMESIS_KILL_ONE] = 8;
@@ -187,12 +184,24 @@ static void focus(struct random *random, struct swarm *out)
         focus_on_landings(random, out);
     if ((power || landings) && chance(random, 60))
         focus_on_values(random, out);
+}
+
+/* --- memory --- */
+
+static void choose_segments(struct swarm *out)
+{
+    /* All of a PM is looked through when its host has lost power. */
+    const struct sim_fault_options *faults = &out->faults;
+    const uint32_t rolls = faults->one_in[FAULT_EARLY_ROLL], seals = out->cluster.early_seal;
+    if ((rolls && rolls < OFTEN) || (seals && seals < OFTEN)) {
+        out->segment_bytes = SMALLEST_SEGMENT;
+        if (out->cluster.block_limit > SMALLEST_SEGMENT / 4)
+            out->cluster.block_limit = SMALLEST_SEGMENT / 4;
+    }
     /* What may be on its way to a backup is a segment's worth, and of that no client has all. */
     if (out->load.max_value_bytes > out->segment_bytes / 4)
         out->load.max_value_bytes = out->segment_bytes / 4;
 }
-
-/* --- memory --- */
 
 /* No segment is used twice yet: every write of a run has its own space, on each replica, and each start leaves
  * some segments that are not full. */
@@ -226,6 +235,7 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_nemesis(&random, out->cluster.durability == PM_FENCE, &out->nemesis);
     draw_sites(&random, &out->faults);
     focus(&random, out);
+    choose_segments(out);
     out->cluster.pm_bytes = pm_bytes_for(out);
 }
 
