@@ -312,6 +312,9 @@ struct replica_row store_replica(const struct store *store, uint16_t shard)
     struct row bytes;
     memcpy(&bytes, pm_at(store->pm, row_offset(store, shard)), sizeof(bytes));
     uint32_t low = (uint32_t)bytes.word;
+    /* Nearly all are so: a start asks for each. */
+    if ((low & 0xff) == REPLICA_NONE)
+        return (struct replica_row){.state = REPLICA_NONE};
     struct replica_row row = {.state = (enum replica_state)(low & 0xff),
                               .first_epoch = low >> 8,
                               .first_allocation = bytes.first_allocation};
