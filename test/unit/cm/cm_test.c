@@ -261,8 +261,9 @@ static void make_cluster(void)
     connect_now(&peers[1], FABRIC_SERVER);
     send_join(&peers[1], 12, 2, (char[]){"shm"});
     await_answer(&peers[1]);
-    await_answer(&peers[1]); /* the push */
-    assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 2)));
+    send_join(&peers[0], 11, 1, (char[]){"shm"}); /* it is still there */
+    await_answer(&peers[1]);                      /* the push */
+    assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 3)));
     for (uint32_t i = 0; i < 2; i++) { /* they have formatted their PM */
         send_rejoin(&peers[i], 13, i + 1, (char[]){"shm"}, 0, 77, false);
         await_answer(&peers[i]);
@@ -294,7 +295,10 @@ static void servers_join_and_get_the_configuration_with_the_secret(void **state)
 
     connect_now(&peers[1], FABRIC_SERVER);
     send_join(&peers[1], 12, 2, (char[]){"shm"});
-    await_answer(&peers[0]);
+    await_answer(&peers[1]);
+    assert_null(cm_config(manager));
+    send_join(&peers[0], 13, 1, (char[]){"shm"}); /* it is still there */
+    assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 3)));
     struct cluster_config *config = configuration_of(&peers[0], 0);
     assert_int_equal(config->term, 1);
     assert_int_equal(config->cluster, 77);
@@ -374,7 +378,9 @@ static void servers_that_all_come_back_start_the_cluster_again(void **state)
 
     connect_now(&peers[1], FABRIC_SERVER);
     send_rejoin(&peers[1], 34, 2, (char[]){"shm"}, 1, 77, true);
-    await_answer(&peers[2]); /* it asked: it is told */
+    await_answer(&peers[1]);
+    send_rejoin(&peers[0], 35, 1, (char[]){"shm"}, 1, 77, true); /* it is still there */
+    await_answer(&peers[2]);                                     /* it asked: it is told */
     config = configuration_of(&peers[2], 0);
     assert_int_equal(peers[2].answer->configuration_is->n_waiting_for, 0);
     assert_int_equal(config->term, 3);

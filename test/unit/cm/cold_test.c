@@ -128,6 +128,41 @@ static void a_server_that_leaves_while_it_waits_is_waited_for_again(void **state
     world_destroy(world);
 }
 
+/* Server 1's process has died, and its connection does not tell so. */
+static void a_start_waits_until_everybody_has_reported_after_the_last_came(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(store, 3);
+    struct cm_join joins[3];
+    for (uint32_t server = 1; server <= 3; server++) {
+        world_close(world, server);
+        joins[server - 1] = world_rejoin_of(world, server, 2);
+    }
+    for (uint32_t server = 1; server <= 3; server++) {
+        world_open(world, server);
+        world_join_once(world, server, 7, &joins[server - 1]);
+        assert_false(world->storing);
+    }
+    world_join_once(world, 2, 7, &joins[1]);
+    assert_false(world->storing);
+
+    world_open(world, 9);
+    struct cm_join next = world_rejoin_of(world, 1, 3);
+    world_join_once(world, 9, 8, &next);
+    assert_int_equal(world_last(world, 9)->error, ROWAN_EAGAIN);
+    assert_false(world->storing);
+    world_close(world, 1);
+    world_join_once(world, 9, 8, &next);
+    world_join_once(world, 2, 7, &joins[1]);
+    assert_false(world->storing);
+    world_join_once(world, 3, 7, &joins[2]);
+    assert_true(world->storing);
+    world_settle(world);
+    assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation,
+                     next.incarnation);
+    world_destroy(world);
+}
+
 static void a_server_that_waits_may_say_so_again_and_again(void **state)
 {
     (void)state;
@@ -428,6 +463,7 @@ int main(void)
         TEST(servers_that_return_wait_for_all_of_them),
         TEST(whoever_asks_meanwhile_is_told_what_is_missing),
         TEST(a_server_that_leaves_while_it_waits_is_waited_for_again),
+        TEST(a_start_waits_until_everybody_has_reported_after_the_last_came),
         TEST(a_server_that_waits_may_say_so_again_and_again),
         TEST(a_server_cannot_return_while_another_kept_running),
         TEST(those_that_wait_are_refused_when_one_that_kept_running_comes),

@@ -212,6 +212,9 @@ static void check_liveness(struct run *run)
     world_settle(world);
     if (stopped_rightly(run, world))
         return;
+    note_format(run, world);
+    for (uint32_t c = 1; c <= SERVERS; c++)
+        world_join(world, c, 5, &run->joins[c]);
     for (uint32_t c = SERVERS + 1; c <= CONNECTIONS; c++) {
         world_get(world, c, 6, 0);
         world_new_id(world, c, 7);

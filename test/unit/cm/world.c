@@ -225,6 +225,10 @@ static void note_sent(struct world *world, const struct cm_output *output,
     else if (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EBUSY)
         peer->wants_id = false;
 
+    if (action->kind == CM_ACTION_FAILURE || action->with_secret)
+        peer->waits = false;
+    if (world->repeating && action->kind == CM_ACTION_CONFIGURATION && !action->config)
+        return;
     struct world_sent *sent = &world->sent[world->sent_count++];
     *sent = (struct world_sent){.kind = action->kind,
                                 .connection = action->connection,
@@ -387,14 +391,36 @@ void world_restart_all(struct world *world, uint32_t servers, const struct cm_jo
     }
 }
 
-void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join)
+void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
+                     const struct cm_join *join)
 {
+    struct world_connection *peer = &world->connections[connection];
     remember_report(world->store, join);
-    world->connections[connection].server = join->server;
-    world->connections[connection].incarnation = join->incarnation;
+    peer->server = join->server;
+    peer->incarnation = join->incarnation;
+    peer->waits = true;
+    peer->join_tag = tag;
+    peer->join = *join;
     world_step(world,
                &(struct cm_event){
                    .kind = CM_EVENT_JOIN, .connection = connection, .tag = tag, .join = join});
+}
+
+void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join)
+{
+    const uint32_t connections = sizeof world->connections / sizeof world->connections[0];
+    const bool newcomer = !world->connections[connection].waits;
+    world_join_once(world, connection, tag, join);
+    world->repeating = true;
+    for (uint32_t i = 0; newcomer && i < connections; i++) {
+        const struct world_connection *peer = &world->connections[i];
+        if (peer->open && peer->waits && i != connection && !world->stopped)
+            world_step(world, &(struct cm_event){.kind = CM_EVENT_JOIN,
+                                                 .connection = i,
+                                                 .tag = peer->join_tag,
+                                                 .join = &peer->join});
+    }
+    world->repeating = false;
 }
 
 void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term)

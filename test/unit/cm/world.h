@@ -55,6 +55,9 @@ struct world_connection {
     uint32_t server; /* of its last Join */
     uint64_t incarnation;
     uint64_t told_term;
+    bool waits; /* it is a server that repeats its last Join, `join`, until it is told more */
+    uint32_t join_tag;
+    struct cm_join join;
 };
 
 /* A manager, and what waits for it. */
@@ -64,6 +67,7 @@ struct world {
     bool reading, storing;
     struct cluster_config *proposal; /* a copy, as coord_cas takes one */
     uint64_t expected_version;
+    bool repeating; /* answers that tell nothing new are not kept */
     bool stopped;
     int stop_error;
     char stop_detail[CM_MAX_DETAIL_BYTES + 1];
@@ -100,7 +104,11 @@ struct cm_join world_join_of(uint32_t server);
 
 /* The report of a later process of the server, the round-th, with the cluster's data. */
 struct cm_join world_rejoin_of(const struct world *world, uint32_t server, uint32_t round);
+/* And after a newcomer's, once more from all that wait, as servers do ten times a second. */
 void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join);
+/* One Join and no other. */
+void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
+                     const struct cm_join *join);
 void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term);
 void world_new_id(struct world *world, uint32_t connection, uint32_t tag);
 
