@@ -124,23 +124,6 @@ static void a_fenced_store_survives_any_power_loss(void **state)
     }
 }
 
-static void the_trace_tells_stores_in_another_order_or_of_other_bytes_apart(void **state)
-{
-    (void)state;
-    uint64_t traces[5];
-    for (unsigned i = 0; i < 5; i++) {
-        sim->trace = 0;
-        store_word(i == 1 ? WORD : 0, 1);
-        if (i == 3)
-            pm_fence_start(&sim->pm);
-        store_word(i == 1 ? 0 : WORD, i == 2 ? 2 : 1);
-        traces[i] = sim->trace;
-    }
-    for (unsigned i = 1; i < 4; i++)
-        assert_true(traces[i] != traces[0]);
-    assert_true(traces[4] == traces[0]);
-}
-
 static void a_fence_covers_no_store_made_after_its_start(void **state)
 {
     (void)state;
@@ -588,7 +571,6 @@ int main(void)
         TEST(a_ticket_is_not_done_before_its_time),
         TEST(a_fence_takes_between_half_and_all_of_its_time_and_none_overtakes_another),
         TEST(a_fenced_store_survives_any_power_loss),
-        TEST(the_trace_tells_stores_in_another_order_or_of_other_bytes_apart),
         TEST(a_fence_covers_no_store_made_after_its_start),
         TEST(a_started_fence_that_is_not_done_covers_nothing),
         TEST(without_durability_tickets_are_done_at_once_and_cover_nothing),
