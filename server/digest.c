@@ -319,7 +319,6 @@ static bool scan_step(struct digest *digest)
     case ENTRY_SCAN_BLOCK:
         if (FAULT(BLOCK_LOST) || (MUTANT(LAST_SKIPPED) && is_last(digest, sealed)))
             return true;
-        atomic_store_explicit(&digest->current->holds_blocks, true, memory_order_relaxed);
         digest->stuck = take_block(digest, &header, digest->current->offset + offset) != 0;
         if (digest->stuck)
             digest->scan.position = offset;

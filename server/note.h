@@ -24,14 +24,12 @@ struct blog_segment {
     uint64_t segment;                  /* of the store */
     uint64_t offset;                   /* in the map */
     _Atomic bool sealed;               /* nothing lands in it any more */
-    _Atomic bool holds_blocks;         /* a digest role has found one there */
     _Atomic uint32_t digested;         /* how many digest roles have left it */
     struct blog_segment *_Atomic next; /* the one posted after it */
 
     /* The control role's. */
-    bool quiet;     /* nobody can store into it any more */
-    int leave_step; /* control_leave.c; the rest likewise */
-    struct pm_ticket ticket;
+    bool quiet;   /* nobody can store into it any more */
+    bool settled; /* given back, or found to hold something */
     struct blog_segment *next_leaving;
 };
 

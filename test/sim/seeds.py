@@ -6,6 +6,7 @@ import tap
 from harness import sim
 
 LAST = max(100 // harness.DIVISOR, 4)
+KEPT = (270, 933, 934, 11043)  # found something; README.md, "What it has found"
 done = None
 
 
@@ -18,6 +19,13 @@ def run():
 @tap.case
 def no_seed_finds_anything():
     tap.equal(done.code, 0, done.err)
+
+
+@tap.case
+def seeds_that_have_found_something_find_nothing_any_more():
+    for seed in KEPT[: max(len(KEPT) // harness.DIVISOR, 1)]:
+        again = sim("--seeds", str(seed), seconds=300)
+        tap.equal(again.code, 0, again.out, again.err)
 
 
 @tap.case
