@@ -412,7 +412,9 @@ void sim_rowan_stop(struct sim_conn *conn)
         sim_zone_seal_early(zone);
     if (!claim(conn, zone))
         return;
-    sim_lander_store(lander, (uint32_t)random_below(&network->random, lander->limit));
+    /* It may not have stored a byte yet. */
+    if (random_below(&network->random, 2))
+        sim_lander_store(lander, (uint32_t)random_below(&network->random, lander->limit));
     if (random_below(&network->random, 2))
         sim_zone_seal_early(zone);
 }
