@@ -298,6 +298,7 @@ enum loss_kind {
     LOSE_STORES, /* whole stores by chance */
     LOSE_ONE,    /* one whole store */
     KEEP_ONE,    /* all stores but one */
+    LOSE_SMALL,  /* those of a word at most: what says how others are to be taken */
     LOSS_KINDS,
 };
 
@@ -354,6 +355,8 @@ static bool is_kept(const struct loss *loss, uint64_t number, const struct undo 
         return number != loss->picked;
     case KEEP_ONE:
         return number == loss->picked;
+    case LOSE_SMALL:
+        return undo->bytes > WORD_BYTES;
     case LOSE_NOTHING:
     case LOSS_KINDS:
         break;

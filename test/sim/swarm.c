@@ -154,7 +154,7 @@ static void focus_on_power(struct random *random, struct swarm *out)
     out->cluster.fence_ns = spread(random, NS_PER_MS, 3);
     out->nemesis.weights[NEMESIS_KILL_ALL] = out->nemesis.weights[NEMESIS_KILL_ONE] = 8;
     out->nemesis.power_loss_in = between32(random, 1, 2);
-    out->faults.one_in[FAULT_EARLY_ROLL] = perhaps(random, 75, 8, 2);
+    out->faults.one_in[FAULT_EARLY_ROLL] = perhaps(random, 90, 3, 2);
 }
 
 /* Landings that do not come to their end: cuts, and senders that stop in the middle of a store. */
