@@ -29,7 +29,7 @@ struct load_client {
     uint64_t due_ns;    /* the next operation */
     uint64_t *seen;     /* of each key: the version seen last; 0: none */
     uint32_t again_key; /* a get that found its room too small is asked again; or NO_KEY */
-    char name[16];
+    char name[24];
 };
 
 struct load {
