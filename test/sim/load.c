@@ -134,6 +134,16 @@ const struct shard *load_shard(const struct load *load, uint32_t client, uint32_
     return config ? cluster_shard_of_slot(config, slot_of_key(bytes, count)) : NULL;
 }
 
+struct journal_event load_event(const struct load_slot *slot, enum journal_kind kind)
+{
+    const struct load *load = slot->load;
+    const struct shard *shard = load_shard(load, slot->client, slot->key);
+    struct journal_event event = {
+        .kind = kind, .key = slot->key, .shard = shard ? shard->id : JOURNAL_NO_SHARD};
+    memcpy(event.node, load->client[slot->client].name, sizeof event.node);
+    return event;
+}
+
 /* --- values --- */
 
 /* Lengths around the end of a block are worth more than others. */
@@ -249,14 +259,10 @@ static uint64_t draw_expected(struct load *load, const struct load_slot *slot)
 
 static void tell_call(const struct load_slot *slot)
 {
-    struct load *load = slot->load;
-    struct journal *journal = load->cluster->options.journal;
+    struct journal *journal = slot->load->cluster->options.journal;
     if (!journal)
         return;
-    const struct shard *shard = load_shard(load, slot->client, slot->key);
-    struct journal_event event = {
-        .kind = JOURNAL_CALL, .key = slot->key, .shard = shard ? shard->id : JOURNAL_NO_SHARD};
-    memcpy(event.node, load->client[slot->client].name, sizeof event.node);
+    struct journal_event event = load_event(slot, JOURNAL_CALL);
     switch (slot->kind) {
     case HISTORY_GET:
         snprintf(event.text, sizeof event.text, "%zu: get", slot->number);

@@ -120,16 +120,12 @@ static void tell_answer(const struct load_slot *slot, const struct rowan_complet
 {
     static const char *const OUTCOMES[] = {"open",     "done",     "absent",
                                            "mismatch", "rejected", "unknown"};
-    struct load *load = slot->load;
-    struct journal *journal = load->cluster->options.journal;
+    struct journal *journal = slot->load->cluster->options.journal;
     if (!journal)
         return;
-    const struct shard *shard = load_shard(load, slot->client, slot->key);
-    struct journal_event event = {
-        .kind = JOURNAL_ANSWER, .key = slot->key, .shard = shard ? shard->id : JOURNAL_NO_SHARD};
+    struct journal_event event = load_event(slot, JOURNAL_ANSWER);
     if (outcome == HISTORY_DONE || outcome == HISTORY_MISMATCH)
         event.version = completion->version;
-    memcpy(event.node, load->client[slot->client].name, sizeof event.node);
     if (outcome == HISTORY_DONE && slot->kind == HISTORY_GET)
         snprintf(event.text, sizeof event.text, "%zu: %zu B%s", slot->number,
                  completion->value_bytes, completion->status ? ", too long for the room" : "");

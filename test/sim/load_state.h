@@ -56,6 +56,9 @@ struct load {
 /* The shard as the client knows it; NULL: it knows no configuration. */
 const struct shard *load_shard(const struct load *load, uint32_t client, uint32_t key);
 
+/* What every event of the operation says. */
+struct journal_event load_event(const struct load_slot *slot, enum journal_kind kind);
+
 static inline uint32_t load_at_most(uint64_t value, uint32_t limit)
 {
     return value < limit ? (uint32_t)value : limit;

@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -15,41 +14,11 @@
 
 enum { SERVERS = 3 };
 
-static struct world_store *store;
-
-static int make_store(void **state)
-{
-    (void)state;
-    store = malloc(sizeof *store);
-    world_store_init(store);
-    return store ? 0 : -1;
-}
-
-static int drop_store(void **state)
-{
-    (void)state;
-    world_store_fini(store);
-    free(store);
-    return 0;
-}
-
-/* The reports of all servers after a restart, with whole data. */
-static void rejoin_all(const struct world *world, uint32_t round, struct cm_join *joins)
-{
-    for (uint32_t i = 0; i < SERVERS; i++)
-        joins[i] = world_rejoin_of(world, i + 1, round);
-}
-
-static const struct cluster_config *stored(void)
-{
-    return store->history[store->version];
-}
-
 /* Stores a configuration in which every shard has a backup on the next server only. It had clients. */
 static struct world *world_of_two_replicas(void)
 {
     struct cm_state_options options = world_options(SERVERS, 2, 6);
-    struct world *world = world_create(store, &options);
+    struct world *world = world_create(world_store, &options);
     world_settle(world);
     world_lead(world, true);
     world_settle(world);
@@ -63,17 +32,17 @@ static struct world *world_of_two_replicas(void)
 static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     world_have_clients(world);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     joins[0].data_cluster = 0;
     joins[1].doubtful = true;
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
-    assert_int_equal(stored()->member_count, SERVERS);
-    for (uint32_t i = 0; i < stored()->shard_count; i++) {
-        const struct shard *shard = &stored()->shards[i];
+    assert_int_equal(world_stored()->member_count, SERVERS);
+    for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
+        const struct shard *shard = &world_stored()->shards[i];
         assert_int_equal(shard->primary, 3);
         assert_int_equal(shard->backup_count, 0);
         assert_int_equal(shard->worker, i % 2); /* of two */
@@ -82,10 +51,10 @@ static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole
     assert_int_equal(world->warning_count, 0);
     assert_int_equal(world_last(world, 1)->term, 3); /* a member without a replica */
 
-    rejoin_all(world, 2, joins); /* the others' data is of no use any more */
+    world_rejoin_all(world, SERVERS, 2, joins); /* the others' data is of no use any more */
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
-    assert_int_equal(stored()->shards[0].backup_count, 0);
+    assert_int_equal(world_stored()->shards[0].backup_count, 0);
     world_destroy(world);
 }
 
@@ -98,15 +67,16 @@ static void a_replica_that_was_filling_is_none_after_a_cold_start(void **state)
     next->next_client_id += CM_CLIENT_ID_BLOCK;
     assert_int_equal(next->shards[0].backups[0], 2);
     next->shards[0].filling[next->shards[0].filling_count++] = 3;
-    store->history[++store->version] = next;
+    world_store->history[++world_store->version] = next;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(world);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
-    assert_int_equal(store->cold_starts, 1);
-    assert_int_equal(stored()->shards[0].filling_count, 0); /* and world.c saw who is a replica */
+    assert_int_equal(world_store->cold_starts, 1);
+    assert_int_equal(world_stored()->shards[0].filling_count,
+                     0); /* and world.c saw who is a replica */
     world_destroy(world);
 }
 
@@ -115,13 +85,13 @@ static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(voi
     (void)state;
     struct world *world = world_of_two_replicas();
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     joins[0].doubtful = joins[1].doubtful = true;
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     uint32_t marked = 0, first = UINT32_MAX;
-    for (uint32_t i = 0; i < stored()->shard_count; i++) {
-        const struct shard *shard = &stored()->shards[i];
+    for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
+        const struct shard *shard = &world_stored()->shards[i];
         bool has_third = shard->primary == 3 || shard_has_backup(shard, 3);
         assert_int_equal(shard->doubtful, !has_third);
         assert_int_equal(shard->backup_count, has_third ? 0 : 1);
@@ -135,12 +105,12 @@ static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(voi
     snprintf(words, sizeof words, "possible loss: %u shards, the first of them %u", marked, first);
     assert_non_null(strstr(world->warning, words));
 
-    rejoin_all(world, 2, joins);
+    world_rejoin_all(world, SERVERS, 2, joins);
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     uint32_t still = 0;
-    for (uint32_t i = 0; i < stored()->shard_count; i++)
-        still += stored()->shards[i].doubtful;
+    for (uint32_t i = 0; i < world_stored()->shard_count; i++)
+        still += world_stored()->shards[i].doubtful;
     assert_int_equal(still, marked);
     assert_int_equal(world->warning_count, 1);
     world_destroy(world);
@@ -150,7 +120,7 @@ static void leadership_moves_to_the_replica_that_leads_fewest(void **state)
 {
     (void)state;
     struct cm_state_options options = world_options(SERVERS, 3, 12);
-    struct world *world = world_create(store, &options);
+    struct world *world = world_create(world_store, &options);
     world_settle(world);
     world_lead(world, true);
     world_settle(world);
@@ -159,16 +129,16 @@ static void leadership_moves_to_the_replica_that_leads_fewest(void **state)
     world_format_all(world, SERVERS);
     world_have_clients(world);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     joins[2].data_cluster = 0;
     joins[0].workers = 3;
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     uint32_t led[SERVERS + 1] = {0}, of_worker[3] = {0};
-    for (uint32_t i = 0; i < stored()->shard_count; i++) {
-        led[stored()->shards[i].primary]++;
-        if (stored()->shards[i].primary == 1)
-            of_worker[stored()->shards[i].worker]++;
+    for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
+        led[world_stored()->shards[i].primary]++;
+        if (world_stored()->shards[i].primary == 1)
+            of_worker[world_stored()->shards[i].worker]++;
     }
     assert_int_equal(led[1], 6);
     assert_int_equal(led[2], 6);
@@ -182,30 +152,30 @@ static void a_shard_that_nobody_brings_stops_the_manager(void **state)
     (void)state;
     struct world *world = world_of_two_replicas();
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     joins[1].data_cluster = joins[2].data_cluster = 0;
     world_restart_all(world, SERVERS, joins);
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_ENOTFOUND);
     assert_non_null(strstr(world->stop_detail, "shard 1 is nowhere"));
     assert_non_null(strstr(world->stop_detail, "(server 2, 3)"));
-    assert_int_equal(store->version, 2); /* nothing was decided */
+    assert_int_equal(world_store->version, 2); /* nothing was decided */
     world_destroy(world);
 }
 
 static void a_shard_without_epochs_left_stops_the_manager(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cluster_config *last = cluster_copy(cm_state_config(world->state));
     last->term++;
     last->next_client_id += CM_CLIENT_ID_BLOCK;
     last->shards[5].epoch = CLUSTER_MAX_EPOCH;
-    store->history[++store->version] = last;
+    world_store->history[++world_store->version] = last;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(world);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     world_restart_all(world, SERVERS, joins);
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_ETOOMANY);
@@ -218,24 +188,24 @@ static void a_shard_without_epochs_left_stops_the_manager(void **state)
 /* Every shard has all its replicas, none is in doubt, and ids still start at the first. */
 static void assert_nothing_was_lost(uint64_t term)
 {
-    assert_int_equal(stored()->term, term);
-    assert_true(cluster_is_unwritten(stored()));
-    for (uint32_t i = 0; i < stored()->shard_count; i++) {
-        assert_int_equal(stored()->shards[i].backup_count, SERVERS - 1);
-        assert_int_equal(stored()->shards[i].epoch, term);
-        assert_false(stored()->shards[i].doubtful);
+    assert_int_equal(world_stored()->term, term);
+    assert_true(cluster_is_unwritten(world_stored()));
+    for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
+        assert_int_equal(world_stored()->shards[i].backup_count, SERVERS - 1);
+        assert_int_equal(world_stored()->shards[i].epoch, term);
+        assert_false(world_stored()->shards[i].doubtful);
     }
 }
 
 static void a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, SERVERS);
+    struct world *world = world_empty(world_store, SERVERS);
     world_join_all(world, SERVERS);
     world_settle(world);
     struct cm_join joins[SERVERS];
     for (uint32_t formatted = 0; formatted <= SERVERS; formatted++) {
-        rejoin_all(world, 1 + formatted, joins);
+        world_rejoin_all(world, SERVERS, 1 + formatted, joins);
         for (uint32_t i = formatted; i < SERVERS; i++)
             joins[i].data_cluster = 0;
         world_restart_all(world, SERVERS, joins);
@@ -243,16 +213,16 @@ static void a_cluster_that_ended_before_it_was_formatted_is_started_with_all_rep
         assert_false(world->stopped);
         assert_nothing_was_lost(2 + formatted);
     }
-    assert_int_equal(store->cold_starts, SERVERS + 1);
+    assert_int_equal(world_store->cold_starts, SERVERS + 1);
     world_destroy(world);
 }
 
 static void nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     joins[0].data_cluster = 0; /* it was formatted, and is lost */
     joins[1].doubtful = true;
     world_restart_all(world, SERVERS, joins);
@@ -266,7 +236,7 @@ static void nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client(
 static void the_first_client_waits_until_every_server_is_formatted(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, SERVERS);
+    struct world *world = world_empty(world_store, SERVERS);
     world_open(world, 20);
     world_new_id(world, 20, 9);
     world_join_all(world, SERVERS);
@@ -284,10 +254,10 @@ static void the_first_client_waits_until_every_server_is_formatted(void **state)
     assert_true(world->storing);
     world_settle(world);
     assert_int_equal(world_last(world, 20)->client_id, 1);
-    assert_false(cluster_is_unwritten(stored()));
+    assert_false(cluster_is_unwritten(world_stored()));
 
     struct cm_join joins[SERVERS]; /* from here on who comes empty has lost its data */
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     for (uint32_t i = 0; i < SERVERS; i++)
         joins[i].data_cluster = 0;
     world_restart_all(world, SERVERS, joins);
@@ -299,9 +269,9 @@ static void the_first_client_waits_until_every_server_is_formatted(void **state)
 static void the_first_client_waits_for_the_processes_in_force(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     joins[1].data_cluster = 0;
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
@@ -319,7 +289,7 @@ static void the_first_client_waits_for_the_processes_in_force(void **state)
     world_destroy(world);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -17,40 +16,10 @@
 
 enum { SERVERS = 3 };
 
-static struct world_store *store;
-
-static int make_store(void **state)
-{
-    (void)state;
-    store = malloc(sizeof *store);
-    world_store_init(store);
-    return store ? 0 : -1;
-}
-
-static int drop_store(void **state)
-{
-    (void)state;
-    world_store_fini(store);
-    free(store);
-    return 0;
-}
-
-/* The reports of all servers after a restart, with whole data. */
-static void rejoin_all(const struct world *world, uint32_t round, struct cm_join *joins)
-{
-    for (uint32_t i = 0; i < SERVERS; i++)
-        joins[i] = world_rejoin_of(world, i + 1, round);
-}
-
-static const struct cluster_config *stored(void)
-{
-    return store->history[store->version];
-}
-
 static void servers_that_return_wait_for_all_of_them(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
     for (uint32_t server = 1; server <= SERVERS; server++) {
@@ -68,11 +37,11 @@ static void servers_that_return_wait_for_all_of_them(void **state)
     world_settle(world);
     for (uint32_t server = 1; server <= SERVERS; server++)
         assert_configuration(world_last(world, server), 0, 2, true);
-    assert_int_equal(store->cold_starts, 1);
+    assert_int_equal(world_store->cold_starts, 1);
     assert_int_equal(world->warning_count, 0);
-    for (uint32_t i = 0; i < stored()->shard_count; i++) {
-        assert_int_equal(stored()->shards[i].epoch, 2);
-        assert_int_equal(stored()->shards[i].backup_count, 2);
+    for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
+        assert_int_equal(world_stored()->shards[i].epoch, 2);
+        assert_int_equal(world_stored()->shards[i].backup_count, 2);
     }
     world_destroy(world);
 }
@@ -80,7 +49,7 @@ static void servers_that_return_wait_for_all_of_them(void **state)
 static void whoever_asks_meanwhile_is_told_what_is_missing(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     world_open(world, 20);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
@@ -106,9 +75,9 @@ static void whoever_asks_meanwhile_is_told_what_is_missing(void **state)
 static void a_server_that_leaves_while_it_waits_is_waited_for_again(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
     for (uint32_t server = 1; server <= 2; server++) {
@@ -124,7 +93,7 @@ static void a_server_that_leaves_while_it_waits_is_waited_for_again(void **state
     struct cm_join next = world_rejoin_of(world, 1, 2);
     world_join(world, 1, 41, &next);
     world_settle(world);
-    assert_int_equal(cluster_member(stored(), 1)->incarnation, next.incarnation);
+    assert_int_equal(cluster_member(world_stored(), 1)->incarnation, next.incarnation);
     world_destroy(world);
 }
 
@@ -132,7 +101,7 @@ static void a_server_that_leaves_while_it_waits_is_waited_for_again(void **state
 static void a_start_waits_until_everybody_has_reported_after_the_last_came(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     struct cm_join joins[3];
     for (uint32_t server = 1; server <= 3; server++) {
         world_close(world, server);
@@ -166,7 +135,7 @@ static void a_start_waits_until_everybody_has_reported_after_the_last_came(void 
 static void a_server_that_waits_may_say_so_again_and_again(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
     struct cm_join join = world_rejoin_of(world, 2, 1);
@@ -186,7 +155,7 @@ static void a_server_that_waits_may_say_so_again_and_again(void **state)
 static void a_server_cannot_return_while_another_kept_running(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join join = world_rejoin_of(world, 2, 1);
     world_close(world, 2);
     world_open(world, 2);
@@ -200,9 +169,9 @@ static void a_server_cannot_return_while_another_kept_running(void **state)
 static void those_that_wait_are_refused_when_one_that_kept_running_comes(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     world_destroy(world);
-    world = world_empty(store, SERVERS); /* the manager restarted as well */
+    world = world_empty(world_store, SERVERS); /* the manager restarted as well */
     struct cm_join join = world_rejoin_of(world, 2, 1);
     world_open(world, 2);
     world_join(world, 2, 6, &join);
@@ -222,9 +191,9 @@ static void those_that_wait_are_refused_when_one_that_kept_running_comes(void **
 static void a_manager_that_restarts_alone_gets_its_servers_back(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     world_destroy(world);
-    world = world_empty(store, SERVERS);
+    world = world_empty(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++) {
         struct cm_join join = world_join_of(server);
         join.data_cluster = 77; /* which it holds by now */
@@ -232,17 +201,17 @@ static void a_manager_that_restarts_alone_gets_its_servers_back(void **state)
         world_join(world, server, 6, &join);
         assert_configuration(world_last(world, server), 6, 1, true);
     }
-    assert_int_equal(store->version, 1);
-    assert_int_equal(store->cold_starts, 0);
+    assert_int_equal(world_store->version, 1);
+    assert_int_equal(world_store->cold_starts, 0);
     world_destroy(world);
 }
 
 static void a_member_that_comes_while_its_successor_is_being_stored_is_replaced(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     world_restart_all(world, SERVERS, joins);
     assert_true(world->storing);
     struct cm_join old = world_join_of(1);
@@ -260,21 +229,21 @@ static void a_member_that_comes_while_its_successor_is_being_stored_is_replaced(
 static void a_lost_answer_to_a_cold_start_is_read_again(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     world_have_clients(world);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     world_restart_all(world, SERVERS, joins);
     world_answer_store(world, WORLD_UNKNOWN_LOST);
     world_settle(world); /* reads, and proposes it again */
-    assert_int_equal(store->version, 3);
+    assert_int_equal(world_store->version, 3);
 
-    rejoin_all(world, 2, joins);
+    world_rejoin_all(world, SERVERS, 2, joins);
     world_restart_all(world, SERVERS, joins);
     world_answer_store(world, WORLD_UNKNOWN_WON);
     world_forget(world);
     world_settle(world);
-    assert_int_equal(store->version, 4);
+    assert_int_equal(world_store->version, 4);
     for (uint32_t server = 1; server <= SERVERS; server++)
         assert_configuration(world_last(world, server), 0, 4, true);
     world_open(world, 20); /* the block that it reserved is not ours (S3), the one before it is */
@@ -286,13 +255,13 @@ static void a_lost_answer_to_a_cold_start_is_read_again(void **state)
 static void a_cold_start_reserves_client_ids_and_gives_none_twice(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     world_open(world, 20);
     world_new_id(world, 20, 9);
     world_settle(world);
     uint32_t before = world_last(world, 20)->client_id;
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     world_new_id(world, 20, 10);
@@ -304,7 +273,7 @@ static void a_cold_start_reserves_client_ids_and_gives_none_twice(void **state)
 static void data_of_another_cluster_is_refused_with_both_names(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
     struct cm_join join = world_rejoin_of(world, 2, 1);
@@ -321,7 +290,7 @@ static void data_of_another_cluster_is_refused_with_both_names(void **state)
 static void data_without_a_cluster_is_refused(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, SERVERS);
+    struct world *world = world_empty(world_store, SERVERS);
     struct cm_join join = world_join_of(2);
     join.data_cluster = 0xabcdef;
     world_open(world, 2);
@@ -334,9 +303,9 @@ static void data_without_a_cluster_is_refused(void **state)
 static void a_fabric_with_smaller_blocks_is_refused(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     joins[0].block_limit *= 2; /* changes nothing */
     joins[2].block_limit /= 2;
     world_restart_all(world, SERVERS, joins);
@@ -345,21 +314,21 @@ static void a_fabric_with_smaller_blocks_is_refused(void **state)
     joins[2].block_limit *= 2;
     world_join(world, 3, 7, &joins[2]);
     world_settle(world);
-    assert_int_equal(stored()->block_limit, 65536);
-    assert_int_equal(store->cold_starts, 1);
+    assert_int_equal(world_stored()->block_limit, 65536);
+    assert_int_equal(world_store->cold_starts, 1);
     world_destroy(world);
 }
 
 static void one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit(void **state)
 {
     (void)state;
-    struct world *follower = world_empty(store, SERVERS);
+    struct world *follower = world_empty(world_store, SERVERS);
     struct cm_join join = world_join_of(1);
     join.incarnation = 5;
     join.block_limit /= 2;
     world_open(follower, 1);
     world_join(follower, 1, 6, &join);
-    struct world *leader = world_cluster(store, SERVERS);
+    struct world *leader = world_cluster(world_store, SERVERS);
     world_step(follower, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(follower);
     assert_failure(world_last(follower, 1), ROWAN_EREFUSED, "smaller blocks");
@@ -370,9 +339,9 @@ static void one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fi
 static void servers_that_return_must_fit_each_other(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     snprintf(joins[1].durability, sizeof joins[1].durability, "none");
     world_restart_all(world, SERVERS, joins);
     assert_failure(world_last(world, 2), ROWAN_EREFUSED, "server 2 has durability none");
@@ -382,7 +351,7 @@ static void servers_that_return_must_fit_each_other(void **state)
 static void two_processes_with_one_number_do_not_both_wait(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
     for (uint32_t round = 1; round <= 2; round++) {
@@ -404,7 +373,7 @@ static void two_processes_with_one_number_do_not_both_wait(void **state)
 static void a_server_whose_place_went_with_its_old_connection_may_report_again(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join join = world_rejoin_of(world, 2, 1);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
@@ -417,7 +386,7 @@ static void a_server_whose_place_went_with_its_old_connection_may_report_again(v
     struct cluster_config *next = cluster_copy(cm_state_config(world->state));
     next->term++;
     next->next_client_id += CM_CLIENT_ID_BLOCK;
-    store->history[++store->version] = next;
+    world_store->history[++world_store->version] = next;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(world);
     assert_configuration(world_last(world, 12), 7, 0, false); /* not refused */
@@ -430,9 +399,9 @@ static void a_server_whose_place_went_with_its_old_connection_may_report_again(v
 static void a_change_by_another_manager_keeps_those_that_wait(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, SERVERS);
+    struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
-    rejoin_all(world, 1, joins);
+    world_rejoin_all(world, SERVERS, 1, joins);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
     world_open(world, 1);
@@ -440,7 +409,7 @@ static void a_change_by_another_manager_keeps_those_that_wait(void **state)
     struct cluster_config *next = cluster_copy(cm_state_config(world->state));
     next->term++;
     next->next_client_id += CM_CLIENT_ID_BLOCK;
-    store->history[++store->version] = next;
+    world_store->history[++world_store->version] = next;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(world);
     assert_configuration(world_last(world, 1), 6, 0, false); /* nothing since */
@@ -449,13 +418,13 @@ static void a_change_by_another_manager_keeps_those_that_wait(void **state)
         world_join(world, server, 7, &joins[server - 1]);
     }
     world_settle(world);
-    assert_int_equal(store->version, 3);
-    assert_int_equal(store->cold_starts, 1);
+    assert_int_equal(world_store->version, 3);
+    assert_int_equal(world_store->cold_starts, 1);
     assert_configuration(world_last(world, 1), 0, 3, true);
     world_destroy(world);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

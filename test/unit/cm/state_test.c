@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -13,28 +12,10 @@
 #include "common/base/error.h"
 #include "test/unit/cm/world.h"
 
-static struct world_store *store;
-
-static int make_store(void **state)
-{
-    (void)state;
-    store = malloc(sizeof *store);
-    world_store_init(store);
-    return store ? 0 : -1;
-}
-
-static int drop_store(void **state)
-{
-    (void)state;
-    world_store_fini(store);
-    free(store);
-    return 0;
-}
-
 static void the_first_configuration_waits_for_every_server(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 3);
+    struct world *world = world_empty(world_store, 3);
     for (uint32_t server = 3; server >= 1; server--) {
         assert_false(world->storing);
         struct cm_join join = world_join_of(server);
@@ -53,7 +34,7 @@ static void the_first_configuration_waits_for_every_server(void **state)
 static void nothing_is_sent_before_it_is_stored(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 3);
+    struct world *world = world_empty(world_store, 3);
     world_join_all(world, 3);
     world_open(world, 20);
     world_get(world, 20, 7, 0);
@@ -82,7 +63,7 @@ static void nothing_is_sent_before_it_is_stored(void **state)
 static void the_block_limit_is_the_smallest_that_joined(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 3);
+    struct world *world = world_empty(world_store, 3);
     for (uint32_t server = 1; server <= 3; server++) {
         struct cm_join join = world_join_of(server);
         join.block_limit = server == 2 ? 4096 : 65536;
@@ -97,7 +78,7 @@ static void the_block_limit_is_the_smallest_that_joined(void **state)
 static void a_server_that_leaves_early_is_waited_for_again(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 2);
+    struct world *world = world_empty(world_store, 2);
     struct cm_join one = world_join_of(1), two = world_join_of(2);
     world_open(world, 1);
     world_join(world, 1, 1, &one);
@@ -119,7 +100,7 @@ static void a_server_that_leaves_early_is_waited_for_again(void **state)
 static void a_server_that_is_not_listed_is_refused(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 3);
+    struct world *world = world_empty(world_store, 3);
     struct cm_join join = world_join_of(4);
     world_open(world, 1);
     world_join(world, 1, 6, &join);
@@ -127,7 +108,7 @@ static void a_server_that_is_not_listed_is_refused(void **state)
     assert_int_equal(world_last(world, 1)->tag, 6);
     world_destroy(world);
 
-    world = world_cluster(store, 3);
+    world = world_cluster(world_store, 3);
     world_open(world, 10);
     world_join(world, 10, 6, &join);
     assert_failure(world_last(world, 10), ROWAN_EREFUSED, "not among the servers");
@@ -137,7 +118,7 @@ static void a_server_that_is_not_listed_is_refused(void **state)
 static void a_server_that_restarted_is_refused(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     struct cm_join join = world_join_of(2);
     join.incarnation++;
     world_close(world, 2);
@@ -152,7 +133,7 @@ static void a_server_that_restarted_is_refused(void **state)
 static void a_server_that_reconnects_gets_the_configuration_again(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     struct cm_join join = world_join_of(2);
     world_open(world, 30);
     world_join(world, 30, 6, &join);
@@ -166,7 +147,7 @@ static void a_server_that_reconnects_gets_the_configuration_again(void **state)
 static void servers_of_another_fabric_or_durability_are_refused(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 3);
+    struct world *world = world_empty(world_store, 3);
     struct cm_join join = world_join_of(1);
     world_open(world, 1);
     world_join(world, 1, 1, &join);
@@ -186,7 +167,7 @@ static void servers_of_another_fabric_or_durability_are_refused(void **state)
 static void a_second_process_with_a_taken_number_is_refused(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 2);
+    struct world *world = world_empty(world_store, 2);
     struct cm_join join = world_join_of(1);
     world_open(world, 1);
     world_join(world, 1, 1, &join);
@@ -208,7 +189,7 @@ static void a_second_process_with_a_taken_number_is_refused(void **state)
 static void reports_out_of_range_are_refused(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 3);
+    struct world *world = world_empty(world_store, 3);
     world_open(world, 1);
     for (int i = 0; i < 12; i++) {
         struct cm_join join = world_join_of(1);
@@ -260,7 +241,7 @@ static void reports_out_of_range_are_refused(void **state)
 static void only_a_newer_configuration_is_sent(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     world_open(world, 10);
     world_get(world, 10, 5, 0);
     assert_configuration(world_last(world, 10), 5, 1, false);
@@ -312,7 +293,7 @@ static void options_out_of_range_are_refused(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

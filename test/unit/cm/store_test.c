@@ -6,31 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "common/base/error.h"
 #include "test/unit/cm/world.h"
-
-static struct world_store *store;
-
-static int make_store(void **state)
-{
-    (void)state;
-    store = malloc(sizeof *store);
-    world_store_init(store);
-    return store ? 0 : -1;
-}
-
-static int drop_store(void **state)
-{
-    (void)state;
-    world_store_fini(store);
-    free(store);
-    return 0;
-}
 
 /* Takes ids by connection 50 until the configuration has to change, not for the first time. */
 static void use_up_ids(struct world *world)
@@ -47,12 +28,12 @@ static void use_up_ids(struct world *world)
 static void client_ids_come_from_reserved_blocks(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     world_open(world, 10);
     world_get(world, 10, 5, 0);
     world_open(world, 11);
     use_up_ids(world);
-    assert_int_equal(store->ids_given, CM_CLIENT_ID_BLOCK);
+    assert_int_equal(world_store->ids_given, CM_CLIENT_ID_BLOCK);
     world_new_id(world, 11, 4);
     assert_null(world_last(world, 50)); /* C7: the next block is not stored yet */
     assert_null(world_last(world, 11));
@@ -72,7 +53,7 @@ static void client_ids_come_from_reserved_blocks(void **state)
 static void a_block_stored_after_leadership_was_lost_is_given_up(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     use_up_ids(world);
     assert_true(world->storing);
     world_lead(world, false);
@@ -89,7 +70,7 @@ static void a_block_stored_after_leadership_was_lost_is_given_up(void **state)
 static void one_request_for_an_id_waits_on_a_connection(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     use_up_ids(world);
     world_new_id(world, 50, 4);
     assert_failure(world_last(world, 50), ROWAN_EBUSY, "already");
@@ -102,7 +83,7 @@ static void one_request_for_an_id_waits_on_a_connection(void **state)
 static void a_closed_connection_gets_no_id(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     use_up_ids(world);
     world_close(world, 50);
     world_open(world, 50); /* another client in its place */
@@ -114,11 +95,11 @@ static void a_closed_connection_gets_no_id(void **state)
 static void ids_end_before_they_wrap(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     struct cluster_config *last = cluster_copy(cm_state_config(world->state));
     last->term++;
     last->next_client_id = UINT32_MAX - CM_CLIENT_ID_BLOCK + 1;
-    store->history[++store->version] = last;
+    world_store->history[++world_store->version] = last;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(world);
     world_lead(world, false); /* gives up the block it has */
@@ -133,7 +114,7 @@ static void ids_end_before_they_wrap(void **state)
 static void a_lost_compare_and_set_leads_to_the_stored_value(void **state)
 {
     (void)state;
-    struct world *first = world_empty(store, 3), *second = world_empty(store, 3);
+    struct world *first = world_empty(world_store, 3), *second = world_empty(world_store, 3);
     world_join_all(first, 3);
     world_join_all(second, 3);
     assert_true(first->storing && second->storing);
@@ -165,7 +146,7 @@ static void a_lost_compare_and_set_leads_to_the_stored_value(void **state)
 static void an_unknown_answer_is_read_again_whether_it_won_or_not(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 3);
+    struct world *world = world_empty(world_store, 3);
     world_join_all(world, 3);
     world_forget(world);
     world_answer_store(world, WORLD_UNKNOWN_LOST);
@@ -195,9 +176,9 @@ static void an_unknown_answer_is_read_again_whether_it_won_or_not(void **state)
 static void a_block_that_may_be_another_leaders_is_never_given(void **state)
 {
     (void)state;
-    struct world *first = world_cluster(store, 3);
+    struct world *first = world_cluster(world_store, 3);
     struct cm_state_options options = world_options(3, 3, 0);
-    struct world *second = world_create(store, &options);
+    struct world *second = world_create(world_store, &options);
     world_settle(second);
     world_lead(second, true);
     world_settle(second);
@@ -218,7 +199,7 @@ static void a_block_that_may_be_another_leaders_is_never_given(void **state)
 static void a_store_that_fails_is_answered_and_tried_again_when_asked(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     use_up_ids(world);
     world_answer_store(world, WORLD_ERROR);
     assert_failure(world_last(world, 50), ROWAN_EIO, "did not store");
@@ -233,7 +214,7 @@ static void a_store_that_fails_is_answered_and_tried_again_when_asked(void **sta
 static void a_first_configuration_that_failed_is_tried_again_at_the_next_join(void **state)
 {
     (void)state;
-    struct world *world = world_empty(store, 3);
+    struct world *world = world_empty(world_store, 3);
     world_join_all(world, 3);
     world_answer_store(world, WORLD_ERROR);
     assert_false(world->reading || world->storing);
@@ -247,7 +228,7 @@ static void a_first_configuration_that_failed_is_tried_again_at_the_next_join(vo
 static void a_restarted_manager_goes_on_and_reuses_no_id(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     world_open(world, 50);
     world_new_id(world, 50, 3);
     world_settle(world);
@@ -255,7 +236,7 @@ static void a_restarted_manager_goes_on_and_reuses_no_id(void **state)
 
     struct cm_state_options options = world_options(3, 3, 0);
     options.cluster = 12345; /* new dice, not used */
-    world = world_create(store, &options);
+    world = world_create(world_store, &options);
     assert_false(cm_state_knows(world->state));
     world_settle(world);
     assert_true(cm_state_knows(world->state));
@@ -277,7 +258,7 @@ static void only_a_leader_decides(void **state)
 {
     (void)state;
     struct cm_state_options options = world_options(2, 2, 0);
-    struct world *world = world_create(store, &options);
+    struct world *world = world_create(world_store, &options);
     world_settle(world);
     world_join_all(world, 2);
     assert_false(world->reading || world->storing);
@@ -297,7 +278,7 @@ static void a_follower_tells_what_another_manager_stored(void **state)
 {
     (void)state;
     struct cm_state_options options = world_options(3, 3, 0);
-    struct world *follower = world_create(store, &options);
+    struct world *follower = world_create(world_store, &options);
     world_settle(follower);
     world_join_all(follower, 3);
     world_open(follower, 20);
@@ -308,7 +289,7 @@ static void a_follower_tells_what_another_manager_stored(void **state)
     world_open(follower, 3);
     world_join(follower, 3, 61, &other);
 
-    struct world *leader = world_cluster(store, 3);
+    struct world *leader = world_cluster(world_store, 3);
     world_forget(follower);
     world_step(follower, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(follower);
@@ -323,7 +304,7 @@ static void a_follower_tells_what_another_manager_stored(void **state)
 static void a_configuration_that_vanished_stops_the_manager(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     assert_true(world->reading);
     world_step(world, &(struct cm_event){.kind = CM_EVENT_READ});
@@ -335,13 +316,14 @@ static void a_configuration_that_vanished_stops_the_manager(void **state)
 static void a_configuration_of_another_cluster_stops_the_manager(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     struct cluster_config *other = cluster_copy(cm_state_config(world->state));
     other->cluster++;
     other->term++;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_step(world, &(struct cm_event){
-                          .kind = CM_EVENT_READ, .version = store->version + 1, .config = other});
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_READ,
+                                         .version = world_store->version + 1,
+                                         .config = other});
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_ECLUSTER);
     cluster_release(other);
@@ -352,7 +334,7 @@ static void a_first_read_that_fails_stops_the_manager(void **state)
 {
     (void)state;
     struct cm_state_options options = world_options(3, 3, 0);
-    struct world *world = world_create(store, &options);
+    struct world *world = world_create(world_store, &options);
     world_answer_read(world, ROWAN_EIO);
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_EIO);
@@ -362,7 +344,7 @@ static void a_first_read_that_fails_stops_the_manager(void **state)
 static void a_later_read_that_fails_is_tried_at_the_next_event(void **state)
 {
     (void)state;
-    struct world *world = world_cluster(store, 3);
+    struct world *world = world_cluster(world_store, 3);
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_answer_read(world, ROWAN_EIO);
     assert_false(world->stopped || world->reading);
@@ -371,7 +353,7 @@ static void a_later_read_that_fails_is_tried_at_the_next_event(void **state)
     world_destroy(world);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_store, drop_store)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

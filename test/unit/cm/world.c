@@ -32,6 +32,31 @@ void world_store_fini(struct world_store *store)
         cluster_release(store->history[i]);
 }
 
+struct world_store *world_store;
+
+int world_setup(void **state)
+{
+    (void)state;
+    world_store = malloc(sizeof *world_store);
+    if (!world_store)
+        return -1;
+    world_store_init(world_store);
+    return 0;
+}
+
+int world_teardown(void **state)
+{
+    (void)state;
+    world_store_fini(world_store);
+    free(world_store);
+    return 0;
+}
+
+const struct cluster_config *world_stored(void)
+{
+    return world_store->history[world_store->version];
+}
+
 static const struct cm_join *report_of(const struct world_store *store,
                                        const struct cluster_config *config, uint32_t server)
 {
@@ -379,6 +404,13 @@ static void remember_report(struct world_store *store, const struct cm_join *joi
     }
     assert_true(store->report_count < WORLD_REPORTS);
     store->reports[store->report_count++] = *join;
+}
+
+void world_rejoin_all(const struct world *world, uint32_t servers, uint32_t round,
+                      struct cm_join *joins)
+{
+    for (uint32_t i = 0; i < servers; i++)
+        joins[i] = world_rejoin_of(world, i + 1, round);
 }
 
 void world_restart_all(struct world *world, uint32_t servers, const struct cm_join *joins)

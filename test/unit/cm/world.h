@@ -81,6 +81,14 @@ struct world {
 void world_store_init(struct world_store *store);
 void world_store_fini(struct world_store *store);
 
+/* Fixture: each test starts with an empty `world_store`. */
+extern struct world_store *world_store;
+int world_setup(void **state);
+int world_teardown(void **state);
+
+/* The configuration that is stored in it, or NULL. */
+const struct cluster_config *world_stored(void);
+
 /* Options for servers 1 to `servers`. */
 struct cm_state_options world_options(uint32_t servers, uint32_t replicas, uint32_t shards);
 
@@ -120,6 +128,10 @@ void world_format_all(struct world *world, uint32_t servers);
 
 /* A client gets an id, by a change of the configuration if it is the first; nothing sent is remembered. */
 void world_have_clients(struct world *world);
+
+/* The reports of servers 1 to `servers` after the round-th restart, with whole data. */
+void world_rejoin_all(const struct world *world, uint32_t servers, uint32_t round,
+                      struct cm_join *joins);
 
 /* All servers' connections 1 to `servers` close, open again and bring these reports. */
 void world_restart_all(struct world *world, uint32_t servers, const struct cm_join *joins);

@@ -334,6 +334,36 @@ static void one_that_is_completed_late_is_found_behind_one_that_stays_damaged(vo
     assert_false(said.missing || said.busy);
 }
 
+/* The scan goes back to the first of them and needs several polls to the second. */
+static void what_lies_before_the_end_of_the_scan_is_not_asked_for(void **state)
+{
+    enum { BETWEEN = 200 };
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    uint64_t late[2];
+
+    late[0] = landing_put(&landing, 1);
+    for (uint64_t i = 0; i < BETWEEN; i++)
+        landing_put(&landing, 2 + i);
+    late[1] = landing_put(&landing, 2 + BETWEEN);
+    for (unsigned i = 0; i < 2; i++)
+        damage(&landing, late[i]);
+    landing_put(&landing, 3 + BETWEEN);
+    stage_pass(stage, 200 * NS_PER_MS);
+    landing_ask(&landing);
+    stage_pass(stage, 200 * NS_PER_MS);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 3 + BETWEEN));
+    for (unsigned i = 0; i < 2; i++)
+        damage(&landing, late[i]); /* undone */
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 3 + BETWEEN));
+    landing_ask(&landing);
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_false(said.missing || said.busy);
+}
+
 static void what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed(void **state)
 {
     struct stage *stage = *state;
@@ -378,6 +408,7 @@ int main(void)
         TEST(a_damaged_commit_version_is_made_good_by_the_next),
         TEST(a_block_that_is_completed_late_is_found_and_not_asked_for),
         TEST(one_that_is_completed_late_is_found_behind_one_that_stays_damaged),
+        TEST(what_lies_before_the_end_of_the_scan_is_not_asked_for),
         TEST(what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed),
         TEST(a_block_far_behind_a_gap_is_reached),
     };
