@@ -184,7 +184,7 @@ def links_that_fail_for_seconds_during_a_load_lose_and_double_nothing():
     needs_network()
     dice = random.Random(chosen_seed())
     counters = Counters(cluster, "links", timeout_ms=30000, wrap=cluster.client)
-    load = Load(cluster, RECORDS, wrap=cluster.client, timeout_ms=30000)
+    load = Load(cluster, RECORDS, wrap=cluster.client, timeout_ms=30000, may_not_start=True)
     try:
         counters.wait_for_progress()
         for number in range(CUTS):

@@ -18,6 +18,8 @@ struct answer {
 
 struct asker {
     struct sim_cluster *cluster;
+    sim_digests_step *step; /* NULL: sim_cluster_step */
+    void *step_context;
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct fabric_conn *conns[SIM_MAX_SERVERS];
@@ -96,6 +98,15 @@ static void poll_asker(struct asker *asker)
     fabric_flush(asker->endpoint);
 }
 
+static void step_all(struct asker *asker)
+{
+    if (asker->step)
+        asker->step(asker->step_context);
+    else
+        sim_cluster_step(asker->cluster);
+    poll_asker(asker);
+}
+
 static void ask(struct asker *asker, uint32_t server, uint16_t shard)
 {
     Rowan__GetDigest body = ROWAN__GET_DIGEST__INIT;
@@ -131,8 +142,7 @@ static bool ask_round(struct asker *asker, const struct shard *shard, uint64_t e
         ask(asker, shard->backups[i], shard->id);
     fabric_flush(asker->endpoint);
     do {
-        sim_cluster_step(asker->cluster);
-        poll_asker(asker);
+        step_all(asker);
     } while (!all_come(asker) && asker->cluster->clock.now_ns <= end_ns);
     const struct answer *primary = &asker->answers[shard->primary - 1];
     uint32_t same = 0;
@@ -210,15 +220,17 @@ static bool compare_shards(struct asker *asker, const struct cluster_config *con
     return true;
 }
 
-bool sim_digests_agree(struct sim_cluster *cluster, uint64_t limit_ns, struct sim_digests *out)
+bool sim_digests_agree(struct sim_cluster *cluster, uint64_t limit_ns, sim_digests_step *step,
+                       void *context, struct sim_digests *out)
 {
     struct asker asker;
     open_asker(&asker, cluster);
+    asker.step = step;
+    asker.step_context = context;
     *out = (struct sim_digests){0};
     uint64_t end_ns = cluster->clock.now_ns + limit_ns;
     while (!all_connected(&asker) && cluster->clock.now_ns <= end_ns) {
-        sim_cluster_step(cluster);
-        poll_asker(&asker);
+        step_all(&asker);
     }
     out->late = !all_connected(&asker);
     if (out->late) {

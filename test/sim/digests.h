@@ -13,8 +13,12 @@ struct sim_digests {
     char why[160];     /* what does not agree, when false was returned */
 };
 
+/* One round of the cluster, and of whatever else belongs to the run. */
+typedef void sim_digests_step(void *context);
+
 /* sim_digests_agree: waits, up to `limit_ns` of simulated time a shard, until its replicas have
- * digested the same versions; then compares. `out` is filled either way. */
-bool sim_digests_agree(struct sim_cluster *cluster, uint64_t limit_ns, struct sim_digests *out);
+ * digested the same versions; then compares. `out` is filled either way. `step` NULL: sim_cluster_step. */
+bool sim_digests_agree(struct sim_cluster *cluster, uint64_t limit_ns, sim_digests_step *step,
+                       void *context, struct sim_digests *out);
 
 #endif

@@ -42,7 +42,7 @@ static uint32_t draw_process(struct nemesis *nemesis)
 
 static void draw_pair(struct nemesis *nemesis, uint32_t *a, uint32_t *b)
 {
-    *a = nemesis_draw_server(nemesis);
+    *a = nemesis_below(nemesis, 8) ? nemesis_draw_server(nemesis) : nemesis_cm(nemesis);
     do {
         *b = draw_process(nemesis);
     } while (*b == *a);

@@ -89,6 +89,11 @@ static void step(struct run *run, uint64_t end_ns)
         fail(run, FAILURE_LIVENESS, "clock", "somebody is busy for ever: the clock stands still");
 }
 
+static void step_once(void *context)
+{
+    step(context, WAKE_NEVER);
+}
+
 static bool safety_is_over(const struct run *run, uint64_t began_ns)
 {
     uint64_t lasted_ns = run->cluster->clock.now_ns - began_ns;
@@ -151,7 +156,8 @@ static void compare_replicas(struct run *run, uint64_t end_ns)
     if (has_failed(run))
         return;
     uint64_t now_ns = run->cluster->clock.now_ns;
-    if (sim_digests_agree(run->cluster, end_ns > now_ns ? end_ns - now_ns : 1, &digests))
+    if (sim_digests_agree(run->cluster, end_ns > now_ns ? end_ns - now_ns : 1, step_once, run,
+                          &digests))
         return;
     uint32_t shard = JOURNAL_NO_SHARD;
     sscanf(digests.why, "shard %u", &shard);

@@ -202,7 +202,7 @@ static void work_on(struct stage *stage)
     assert_int_equal(error, 0);
     check_keys(stage);
     struct sim_digests digests;
-    if (!sim_digests_agree(cluster, 30 * NS_PER_S, &digests))
+    if (!sim_digests_agree(cluster, 30 * NS_PER_S, NULL, NULL, &digests))
         fail_msg("%s", digests.why);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         assert_int_equal(server_error(cluster->servers[i].server), 0);

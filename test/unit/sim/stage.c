@@ -14,7 +14,7 @@
 void stage_finish(struct sim_cluster *cluster, uint64_t objects)
 {
     struct sim_digests digests;
-    bool agree = sim_digests_agree(cluster, 2 * NS_PER_S, &digests);
+    bool agree = sim_digests_agree(cluster, 2 * NS_PER_S, NULL, NULL, &digests);
     if (!agree)
         print_error("%s\n", digests.why);
     assert_true(agree);
