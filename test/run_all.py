@@ -120,8 +120,8 @@ def build_folder(compiler, kind):
     return os.path.join("build", f"{compiler}-{kind}")
 
 
-def build(compiler, kind):
-    """Configures and compiles. Raises nothing: returns what is wrong, or None."""
+def build(compiler, kind, *targets):
+    """Configures and compiles, all without targets. Raises nothing: returns what is wrong, or None."""
     folder = build_folder(compiler, kind)
     log = f"build-{compiler}-{kind}.log"
     if not os.path.exists(os.path.join(TOP, folder, "build.ninja")):
@@ -133,7 +133,7 @@ def build(compiler, kind):
             setup += ["-Db_lundef=false", "-Dfuzz=" + ("true" if kind == "asan" else "false")]
         if run_command(setup, log, {"CC": compiler}, 120) != 0:
             return f"meson could not configure {folder}:\n" + tail(log_text(log), 15)
-    if run_command(["ninja", "-C", folder], log, None, 900) != 0:
+    if run_command(["ninja", "-C", folder, *targets], log, None, 900) != 0:
         errors = [
             line
             for line in log_text(log).splitlines()
@@ -329,7 +329,8 @@ def run_stages(stages, quick):
         stages.run("threaded, clang-tsan", 3.0, meson_test, tsan, "threaded", threaded, count, 900)
     for compiler, kind in (("gcc", "asan"), ("gcc", "tsan")):
         stages.run(f"build {compiler}-{kind}", 2.0, build, compiler, kind)
-    if stages.run("build clang-plain", 2.0, build, "clang", "plain"):
+    simulator = "test/sim/rowan-sim"  # clang-asan has compiled the rest
+    if stages.run("build clang-plain", 1.0, build, "clang", "plain", simulator):
         stages.run("equal runs of both compilers", 1.0, equal_runs, count)
 
 
