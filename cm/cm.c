@@ -222,7 +222,7 @@ static void carry_out(struct cm *cm, const struct cm_output *output, const struc
         post_failure(cm, action->connection, action->tag, action->error, action->detail);
         break;
     case CM_ACTION_WARN:
-        log_event(LOG_WARN, "possible_loss", "detail=\"%s\"", action->detail);
+        log_event(LOG_WARN, action->event, "detail=\"%s\"", action->detail);
         break;
     case CM_ACTION_STOP:
         fail(cm, action->error, action->detail);

@@ -14,9 +14,11 @@ const char refusal_replaced[] =
 
 const char refusal_taken[] = "another running server has this number; each needs its own";
 
-int refusal_error(const char *why)
+int refusal_error(const char *why, const struct cluster_config *config, bool has_data)
 {
-    return why == refusal_restarted || why == refusal_taken ? ROWAN_EAGAIN : ROWAN_EREFUSED;
+    if (why != refusal_restarted && why != refusal_taken)
+        return ROWAN_EREFUSED;
+    return has_data || !config || cluster_is_unwritten(config) ? ROWAN_EAGAIN : ROWAN_EREFUSED;
 }
 
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation)

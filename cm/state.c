@@ -35,8 +35,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cm/cold.h"
 #include "cm/ids.h"
+#include "cm/loss.h"
 #include "cm/proposal.h"
 #include "cm/refusal.h"
 #include "cm/roll.h"
@@ -48,6 +48,7 @@ struct connection {
     bool open;
     bool subscribed;      /* asked for the configuration: hears of later ones */
     bool member;          /* its Join named an incarnation that is in force */
+    bool has_data;        /* its last Join says so */
     uint32_t server;      /* that joined by it, a member or on the roll; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */
@@ -55,7 +56,7 @@ struct connection {
 };
 
 /* A step sends a connection at most a reply, a refusal, an id and a configuration. */
-enum { MAX_ACTIONS = 4 * CM_MAX_CONNECTIONS + 4 };
+enum { MAX_ACTIONS = 4 * CM_MAX_CONNECTIONS + 8 };
 
 struct cm_state {
     struct cm_state_options options;
@@ -79,8 +80,8 @@ struct cm_state {
 
     struct cm_output output;
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
-    char detail[CM_MAX_DETAIL_BYTES + 1];  /* of a refusal or a stop: one a step */
-    char warning[CM_MAX_DETAIL_BYTES + 1]; /* of CM_ACTION_WARN */
+    char detail[CM_MAX_DETAIL_BYTES + 1]; /* of a refusal or a stop: one a step */
+    char warnings[2][CM_MAX_DETAIL_BYTES + 1];
     struct cm_action actions[MAX_ACTIONS];
 };
 
@@ -208,7 +209,8 @@ static void dismiss(struct cm_state *state, uint32_t connection, const char *det
     struct connection *peer = &state->connections[connection];
     roll_remove_connection(&state->roll, connection);
     peer->server = 0;
-    refuse(state, connection, peer->join_tag, refusal_error(detail), detail);
+    refuse(state, connection, peer->join_tag, refusal_error(detail, state->config, peer->has_data),
+           detail);
 }
 
 /* After a change of what is in force: who is a member now, who waits on (S6), who is neither. */
@@ -238,18 +240,20 @@ static void sort_servers(struct cm_state *state)
     }
 }
 
-static void warn_of_doubt(struct cm_state *state, const struct cluster_config *before)
+static void warn(struct cm_state *state, const char *event, const char *detail)
 {
-    uint32_t first = 0, unused;
-    uint32_t count = cold_doubtful(state->config, &first);
-    if (count <= cold_doubtful(before, &unused))
-        return;
-    snprintf(state->warning, sizeof state->warning,
-             "possible loss: %u shards, the first of them %u, were started from data that may lack "
-             "acknowledged writes, because every machine that held them restarted and their "
-             "durability was not fence; rowan status goes on showing it",
-             count, first);
-    act(state, CM_ACTION_WARN)->detail = state->warning;
+    struct cm_action *action = act(state, CM_ACTION_WARN);
+    action->event = event;
+    action->detail = detail;
+}
+
+static void warn_of_loss(struct cm_state *state, const struct cluster_config *before)
+{
+    char *doubt = state->warnings[0], *dropped = state->warnings[1];
+    if (loss_of_certainty(before, state->config, doubt, CM_MAX_DETAIL_BYTES + 1))
+        warn(state, "possible_loss", doubt);
+    if (loss_of_replicas(before, state->config, dropped, CM_MAX_DETAIL_BYTES + 1))
+        warn(state, "replicas_dropped", dropped);
 }
 
 /* Puts `config`, which is stored as `version`, in force (S1); takes over the caller's reference. */
@@ -259,7 +263,7 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     struct cluster_config *before = state->config;
     state->config = config;
     state->version = version;
-    warn_of_doubt(state, before);
+    warn_of_loss(state, before);
     cluster_release(before);
     sort_servers(state);
 }
@@ -497,7 +501,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                                     .join = join};
     const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
     if (refusal) {
-        refuse(state, event->connection, event->tag, refusal_error(refusal), refusal);
+        refuse(state, event->connection, event->tag,
+               refusal_error(refusal, state->config, join->data_cluster != 0), refusal);
         return;
     }
 
@@ -505,6 +510,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;
+    peer->has_data = join->data_cluster != 0;
     state->here -= peer->member;
     peer->member = refusal_is_member(state->config, join->server, join->incarnation);
     state->here += peer->member;

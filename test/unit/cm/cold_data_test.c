@@ -48,13 +48,18 @@ static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole
         assert_int_equal(shard->worker, i % 2); /* of two */
         assert_false(shard->doubtful);
     }
-    assert_int_equal(world->warning_count, 0);
+    assert_int_equal(world_warnings(world, "possible_loss"), 0);
+    const char *dropped = world_warning(world, "replicas_dropped");
+    assert_non_null(dropped);
+    assert_non_null(strstr(
+        dropped, ": server 1 of 24 shards, the first 0, server 2 of 24 shards, the first 0"));
     assert_int_equal(world_last(world, 1)->term, 3); /* a member without a replica */
 
     world_rejoin_all(world, SERVERS, 2, joins); /* the others' data is of no use any more */
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     assert_int_equal(world_stored()->shards[0].backup_count, 0);
+    assert_int_equal(world_warnings(world, "replicas_dropped"), 1);
     world_destroy(world);
 }
 
@@ -100,10 +105,10 @@ static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(voi
             first = shard->id;
     }
     assert_int_equal(marked, 2);
-    assert_int_equal(world->warning_count, 1);
+    assert_int_equal(world_warnings(world, "possible_loss"), 1);
     char words[64];
     snprintf(words, sizeof words, "possible loss: %u shards, the first of them %u", marked, first);
-    assert_non_null(strstr(world->warning, words));
+    assert_non_null(strstr(world_warning(world, "possible_loss"), words));
 
     world_rejoin_all(world, SERVERS, 2, joins);
     world_restart_all(world, SERVERS, joins);
@@ -112,7 +117,7 @@ static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(voi
     for (uint32_t i = 0; i < world_stored()->shard_count; i++)
         still += world_stored()->shards[i].doubtful;
     assert_int_equal(still, marked);
-    assert_int_equal(world->warning_count, 1);
+    assert_int_equal(world_warnings(world, "possible_loss"), 1);
     world_destroy(world);
 }
 

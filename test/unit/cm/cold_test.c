@@ -166,6 +166,53 @@ static void a_server_cannot_return_while_another_kept_running(void **state)
     world_destroy(world);
 }
 
+/* Server 3 runs; a second process with its number brings an empty PM. Were it put off until all others have ended, it
+ * would take server 3's place, and every replica that it has. */
+static void a_process_without_data_is_not_put_off_once_there_were_clients(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(world_store, SERVERS);
+    struct cm_join empty = world_rejoin_of(world, 3, 1);
+    empty.data_cluster = 0;
+    world_open(world, 13);
+    world_join_once(world, 13, 6, &empty);
+    assert_failure(world_last(world, 13), ROWAN_EAGAIN, "keep running"); /* nothing can be lost */
+    world_have_clients(world);
+    world_join_once(world, 13, 7, &empty);
+    assert_failure(world_last(world, 13), ROWAN_EREFUSED, "keep running");
+
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        world_close(world, server);
+    struct cm_join whole = world_rejoin_of(world, 3, 2);
+    world_open(world, 3);
+    world_join_once(world, 3, 8, &whole);
+    world_join_once(world, 13, 9, &empty);
+    assert_failure(world_last(world, 13), ROWAN_EREFUSED, "has this number");
+    world_destroy(world);
+}
+
+/* The same of one that waits already, when a member turns out to be running. */
+static void one_that_waits_without_data_is_refused_for_good_when_a_member_comes(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(world_store, SERVERS);
+    world_have_clients(world);
+    world_destroy(world);
+    world = world_empty(world_store, SERVERS); /* the manager restarted as well */
+    for (uint32_t server = 2; server <= 3; server++) {
+        struct cm_join join = world_rejoin_of(world, server, 1);
+        join.data_cluster = server == 2 ? 0 : join.data_cluster;
+        world_open(world, server);
+        world_join_once(world, server, 6, &join);
+    }
+    struct cm_join kept = world_join_of(1);
+    world_open(world, 1);
+    world_join_once(world, 1, 7, &kept);
+    assert_failure(world_last(world, 2), ROWAN_EREFUSED, "keep running");
+    assert_failure(world_last(world, 3), ROWAN_EAGAIN, "keep running");
+    world_destroy(world);
+}
+
 static void those_that_wait_are_refused_when_one_that_kept_running_comes(void **state)
 {
     (void)state;
@@ -435,6 +482,8 @@ int main(void)
         TEST(a_start_waits_until_everybody_has_reported_after_the_last_came),
         TEST(a_server_that_waits_may_say_so_again_and_again),
         TEST(a_server_cannot_return_while_another_kept_running),
+        TEST(a_process_without_data_is_not_put_off_once_there_were_clients),
+        TEST(one_that_waits_without_data_is_refused_for_good_when_a_member_comes),
         TEST(those_that_wait_are_refused_when_one_that_kept_running_comes),
         TEST(a_manager_that_restarts_alone_gets_its_servers_back),
         TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced),

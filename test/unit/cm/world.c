@@ -280,6 +280,16 @@ static void start_store(struct world *world, const struct cm_action *action)
     world->proposal = cluster_copy(action->config);
 }
 
+static void note_warning(struct world *world, const struct cm_action *action)
+{
+    assert_true(strlen(action->detail) > 10);
+    if (world->warning_count == WORLD_WARNINGS)
+        return;
+    world->warnings[world->warning_count].event = action->event;
+    snprintf(world->warnings[world->warning_count++].detail, CM_MAX_DETAIL_BYTES + 1, "%s",
+             action->detail);
+}
+
 void world_step(struct world *world, const struct cm_event *event)
 {
     const struct cm_output *output = cm_state_step(world->state, event);
@@ -294,8 +304,7 @@ void world_step(struct world *world, const struct cm_event *event)
             start_store(world, action);
             break;
         case CM_ACTION_WARN:
-            world->warning_count++;
-            snprintf(world->warning, sizeof world->warning, "%s", action->detail);
+            note_warning(world, action);
             break;
         case CM_ACTION_STOP:
             world->stopped = true;
@@ -527,6 +536,24 @@ struct world *world_cluster(struct world_store *store, uint32_t servers)
 void world_forget(struct world *world)
 {
     world->sent_count = 0;
+}
+
+uint32_t world_warnings(const struct world *world, const char *event)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < world->warning_count; i++)
+        count += strcmp(world->warnings[i].event, event) == 0;
+    return count;
+}
+
+const char *world_warning(const struct world *world, const char *event)
+{
+    const char *last = NULL;
+    for (uint32_t i = 0; i < world->warning_count; i++) {
+        if (strcmp(world->warnings[i].event, event) == 0)
+            last = world->warnings[i].detail;
+    }
+    return last;
 }
 
 const struct world_sent *world_last(const struct world *world, uint32_t connection)

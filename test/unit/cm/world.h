@@ -14,7 +14,8 @@ enum {
     WORLD_IDS = 1 << 22,
     WORLD_SENT = 8192,
     WORLD_MANAGERS = 3,
-    WORLD_REPORTS = 1024
+    WORLD_REPORTS = 1024,
+    WORLD_WARNINGS = 16
 };
 
 enum world_outcome {
@@ -72,8 +73,11 @@ struct world {
     int stop_error;
     char stop_detail[CM_MAX_DETAIL_BYTES + 1];
     uint32_t warning_count;
-    char warning[CM_MAX_DETAIL_BYTES + 1]; /* the last */
-    uint32_t sent_count;                   /* since world_forget */
+    struct {
+        const char *event;
+        char detail[CM_MAX_DETAIL_BYTES + 1];
+    } warnings[WORLD_WARNINGS]; /* the first ones */
+    uint32_t sent_count;        /* since world_forget */
     struct world_sent sent[WORLD_SENT];
     struct world_connection connections[64];
 };
@@ -144,6 +148,10 @@ struct world *world_cluster(struct world_store *store, uint32_t servers);
 struct world *world_empty(struct world_store *store, uint32_t servers);
 
 void world_forget(struct world *world);
+
+/* How often it warned so, and the last sentence; NULL: never. */
+uint32_t world_warnings(const struct world *world, const char *event);
+const char *world_warning(const struct world *world, const char *event);
 
 /* The last message to the connection, or NULL. */
 const struct world_sent *world_last(const struct world *world, uint32_t connection);
