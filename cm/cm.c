@@ -382,7 +382,8 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                            .workers = from->workers,
                            .block_limit = from->block_limit,
                            .data_cluster = from->data_cluster,
-                           .doubtful = from->doubtful};
+                           .doubtful = from->doubtful,
+                           .named = from->named};
     copy_text(join.address, sizeof join.address, from->address);
     copy_text(join.fabric, sizeof join.fabric, from->fabric);
     copy_text(join.durability, sizeof join.durability, from->durability);

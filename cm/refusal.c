@@ -77,6 +77,8 @@ const char *refusal_of(const struct refusal_case *of, char *detail, size_t detai
         why = foreign_data(of->config, join, detail, detail_bytes);
     if (why || refusal_is_member(of->config, join->server, join->incarnation))
         return why;
+    if (join->named)
+        return refusal_replaced;
     if (of->here > 0)
         return refusal_restarted;
     const struct candidate *candidate = roll_find(of->roll, join->server);

@@ -5,7 +5,8 @@
 #include "cm/roll.h"
 #include "cm/state.h"
 
-/* The configuration names another incarnation, and there is none to wait for. */
+/* The configuration names another incarnation, and there is none to wait for: this process serves an older one, or was
+ * about to. */
 extern const char refusal_replaced[];
 
 /* The next two may be so for a moment only, because a connection tells of the end of its process late. Who is

@@ -39,6 +39,7 @@ static void join(struct control *control)
     body.fabric = (char *)(uintptr_t)caps->backend;
     body.data_cluster = control->data.cluster;
     body.doubtful = control->data.doubtful;
+    body.named = control->config || control->coming;
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
@@ -177,10 +178,13 @@ void control_config_poll(struct control *control, uint64_t *wake_ns)
 /* --- events of the connection to the CM --- */
 
 /* What the CM says no to for now is asked again: it may know of connections whose process has ended, ours of our
- * last run among them. */
+ * last run among them. Not by who had a configuration: another process has taken its place, and it would go on
+ * answering from what it has. */
 static void take_failure(struct control *control, const Rowan__Failure *failure)
 {
     int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
+    if (error == ROWAN_EAGAIN && (control->config || control->coming))
+        error = ROWAN_EREFUSED;
     if (error != ROWAN_EAGAIN) {
         server_fail(control->common, error, failure->detail);
         return;

@@ -235,6 +235,28 @@ static void those_that_wait_are_refused_when_one_that_kept_running_comes(void **
     world_destroy(world);
 }
 
+/* It was cut off while all others were started again, with another process in its place. */
+static void a_server_that_was_replaced_is_refused_for_good(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(world_store, SERVERS);
+    struct cm_join joins[SERVERS];
+    world_rejoin_all(world, SERVERS, 1, joins);
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    struct cm_join old = world_join_of(1);
+    old.named = true;
+    old.data_cluster = 77;
+    world_open(world, 10);
+    world_join_once(world, 10, 6, &old);
+    assert_failure(world_last(world, 10), ROWAN_EREFUSED, "another process");
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        world_close(world, server);
+    world_join_once(world, 10, 7, &old); /* and is not waited for, either */
+    assert_failure(world_last(world, 10), ROWAN_EREFUSED, "another process");
+    world_destroy(world);
+}
+
 static void a_manager_that_restarts_alone_gets_its_servers_back(void **state)
 {
     (void)state;
@@ -485,6 +507,7 @@ int main(void)
         TEST(a_process_without_data_is_not_put_off_once_there_were_clients),
         TEST(one_that_waits_without_data_is_refused_for_good_when_a_member_comes),
         TEST(those_that_wait_are_refused_when_one_that_kept_running_comes),
+        TEST(a_server_that_was_replaced_is_refused_for_good),
         TEST(a_manager_that_restarts_alone_gets_its_servers_back),
         TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced),
         TEST(a_lost_answer_to_a_cold_start_is_read_again),

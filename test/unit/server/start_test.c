@@ -233,6 +233,31 @@ static void a_server_that_may_not_join_yet_reports_again(void **state)
     assert_true(last_run(stage).incarnation == 100);
 }
 
+/* Others were started meanwhile, with a process in its place. */
+static void a_server_that_serves_and_may_not_join_any_more_ends(void **state)
+{
+    struct stage *stage = *state;
+
+    assert_false(last_report(stage).named);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_true(last_report(stage).named);
+    assert_int_equal(server_error(stage->server), 0);
+    fail_join(stage, ROWAN_EAGAIN);
+    assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
+}
+
+static void a_server_that_is_about_to_serve_and_may_not_join_any_more_ends(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_hold_fences(stage, true);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    fail_join(stage, ROWAN_EAGAIN);
+    assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
+}
+
 static void any_other_refusal_ends_the_server(void **state)
 {
     struct stage *stage = *state;
@@ -396,6 +421,8 @@ int main(void)
         CASE(a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id),
         CASE(an_empty_server_is_no_replica_once_somebody_has_a_client_id),
         CASE(whoever_has_no_client_id_may_not_write_before_somebody_has_one),
+        CASE(a_server_that_serves_and_may_not_join_any_more_ends),
+        CASE(a_server_that_is_about_to_serve_and_may_not_join_any_more_ends),
         CASE(any_other_refusal_ends_the_server),
         CASE(a_question_for_a_tail_is_refused_when_there_is_room),
         CASE(a_reboot_makes_data_doubtful_until_all_is_united),
