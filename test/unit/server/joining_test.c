@@ -84,6 +84,35 @@ static void a_join_is_repeated_until_a_configuration_comes(void **state)
     assert_int_equal(count_joins(), 0);
 }
 
+/* The answer to an earlier report arrives with the very poll in which the server begins to serve: the report that it
+ * serves is still to be answered. */
+static void the_report_that_it_serves_is_not_lost_to_an_answer_that_crosses_it(void **state)
+{
+    (void)state;
+    const uint32_t before = stage_join_tag(&stage);
+    for (int i = 0; i < 200; i++) { /* in one of these polls it begins */
+        stage_configure_for(&stage, stage.config, before);
+        stage_poll(&stage);
+    }
+    pass(NS_PER_S);
+    assert_true(count_joins() > 0);
+    assert_int_equal(data_cluster, stage.config->cluster);
+    for (int i = 0; i < 3; i++) { /* nobody has asked for these, either */
+        stage_configure_for(&stage, stage.config, i % 2 ? before : 0);
+        stage_run(&stage);
+        pass(NS_PER_S);
+        assert_int_equal(count_joins(), 1);
+        assert_int_equal(data_cluster, stage.config->cluster);
+    }
+    const uint32_t slow = stage_join_tag(&stage); /* a CM that takes longer than the server waits */
+    pass(NS_PER_S);
+    stage_configure_for(&stage, stage.config, slow);
+    stage_run(&stage);
+    count_joins();
+    pass(60 * NS_PER_S);
+    assert_int_equal(count_joins(), 0);
+}
+
 static void a_join_that_found_no_room_is_sent_again_also_to_the_next_cm(void **state)
 {
     (void)state;
@@ -114,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_join_is_repeated_until_a_configuration_comes),
+        TEST(the_report_that_it_serves_is_not_lost_to_an_answer_that_crosses_it),
         TEST(a_join_that_found_no_room_is_sent_again_also_to_the_next_cm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
