@@ -161,7 +161,8 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
                                const struct cm_action *action)
 {
     if (!action->config) {
-        post_own(cm, action->connection, letter_waiting(output->waiting_for, output->waiting_count),
+        post_own(cm, action->connection,
+                 letter_waiting(output->waiting_for, output->waiting_count, output->round),
                  action->tag);
         return;
     }
@@ -383,7 +384,9 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                            .block_limit = from->block_limit,
                            .data_cluster = from->data_cluster,
                            .doubtful = from->doubtful,
-                           .named = from->named};
+                           .named = from->named,
+                           .formatted = from->formatted,
+                           .round = from->round};
     copy_text(join.address, sizeof join.address, from->address);
     copy_text(join.fabric, sizeof join.fabric, from->fabric);
     copy_text(join.durability, sizeof join.durability, from->durability);

@@ -22,6 +22,8 @@ struct cm_join {
     uint64_t data_cluster; /* the cluster whose data its PM holds; 0: it holds none */
     bool doubtful;         /* that data may lack acknowledged writes */
     bool named;            /* a configuration has named this very process before */
+    bool formatted;        /* it serves: its PM is formatted, durably */
+    uint64_t round;        /* the last that it was told before it sent this; 0: none */
 };
 
 /* Every number in range, no text empty or with control characters. */

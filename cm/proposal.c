@@ -9,6 +9,19 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
+uint32_t proposal_absent(const struct cm_state_options *options,
+                         const struct cluster_config *config, const struct roll *roll,
+                         uint32_t *servers)
+{
+    uint32_t listed = config ? config->member_count : options->server_count, count = 0;
+    for (uint32_t i = 0; i < listed; i++) {
+        uint32_t server = config ? config->members[i].server : options->servers[i];
+        if (!roll_find(roll, server))
+            servers[count++] = server;
+    }
+    return count;
+}
+
 int proposal_first(const struct cm_state_options *options, const struct roll *roll,
                    struct proposal *out)
 {

@@ -11,6 +11,12 @@ struct proposal {
     uint32_t first_id, end_id; /* the block of client ids that it reserves; equal: none */
 };
 
+/* Fills `servers` with those that a start waits for and that are not on the roll: members of `config`, or, without one,
+ * whom the options list. Returns how many. */
+uint32_t proposal_absent(const struct cm_state_options *options,
+                         const struct cluster_config *config, const struct roll *roll,
+                         uint32_t *servers);
+
 /* All whom the options list are on the roll. Errors: ROWAN_ENOMEM. */
 int proposal_first(const struct cm_state_options *options, const struct roll *roll,
                    struct proposal *out);

@@ -15,11 +15,13 @@
  *     force lists, or, without one, the options.
  *  S7 A cold start is proposed only when every member is on the roll and no member is here: a server
  *     that kept running is never replaced.
- *  S8 A start is proposed only when everybody on the roll has reported since the last of them came. Who died
- *     before that cannot have, though its connection may not tell so yet: a configuration that named it beside
- *     living ones would wait for it for ever.
- *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted.
- *     So a server without data, once there are clients, has lost what it had.
+ *  S8 A start is proposed only when everybody on the roll has answered this round: reported after the last of them
+ *     came, after this manager began to lead, and after a start could not be stored. Who died before that cannot have,
+ *     though its connection may not tell so yet, and though older reports of it may still be read: a configuration
+ *     that named it beside living ones would wait for it for ever.
+ *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted, durably: a
+ *     superblock alone may have been stored and not fenced. So a server without data, once there are clients, has
+ *     lost what it had.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -304,26 +306,9 @@ static void store(struct cm_state *state, const struct proposal *proposal)
     action->expected_version = state->version;
 }
 
-/* Server number i of those that a configuration waits for. */
-static uint32_t listed(const struct cm_state *state, uint32_t i)
+static uint32_t absent(const struct cm_state *state, uint32_t *servers)
 {
-    return state->config ? state->config->members[i].server : state->options.servers[i];
-}
-
-static uint32_t listed_count(const struct cm_state *state)
-{
-    return state->config ? state->config->member_count : state->options.server_count;
-}
-
-/* Fills `missing` with those that are not on the roll. */
-static uint32_t call_the_roll(const struct cm_state *state, uint32_t *missing)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < listed_count(state); i++) {
-        if (!roll_find(&state->roll, listed(state, i)))
-            missing[count++] = listed(state, i);
-    }
-    return count;
+    return proposal_absent(&state->options, state->config, &state->roll, servers);
 }
 
 /* Does the cluster wait to be started, for the first time or again? */
@@ -335,7 +320,7 @@ static bool awaits_start(const struct cm_state *state)
 /* S9. By position of the member; the list of members never changes. */
 static void note_holder(struct cm_state *state, const struct cm_join *join)
 {
-    if (!state->config || join->data_cluster == 0)
+    if (!state->config || !join->formatted)
         return;
     const struct member *member = cluster_member(state->config, join->server);
     state->holders[member - state->config->members] = join->incarnation;
@@ -401,7 +386,7 @@ static void advance(struct cm_state *state)
         act(state, CM_ACTION_READ);
     } else if (!state->leads) {
         return;
-    } else if (awaits_start(state) && call_the_roll(state, missing) == 0 &&
+    } else if (awaits_start(state) && absent(state, missing) == 0 &&
                roll_is_settled(&state->roll)) { /* S8 */
         propose_start(state);
     } else if (state->config && state->ids.wanting > 0 &&
@@ -442,6 +427,7 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
         return true;
     }
     cluster_release(proposal.config);
+    roll_call_again(&state->roll);
     state->must_read = true;
     if (event->error == ROWAN_EVERSION || event->error == ROWAN_EUNKNOWN)
         return true;
@@ -454,10 +440,12 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
 static void on_leader(struct cm_state *state, bool leader)
 {
     state->leads = leader;
-    if (leader)
-        state->must_read = true;
-    else
+    if (!leader) {
         ids_grant(&state->ids, 0, 0);
+        return;
+    }
+    state->must_read = true;
+    roll_call_again(&state->roll);
 }
 
 static void on_opened(struct cm_state *state, uint32_t connection)
@@ -593,7 +581,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     if (handle(state, event))
         advance(state);
 
-    state->output.waiting_count =
-        awaits_start(state) ? call_the_roll(state, state->waiting_for) : 0;
+    state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
+    state->output.round = state->roll.round;
     return &state->output;
 }

@@ -40,6 +40,8 @@ static void join(struct control *control)
     body.data_cluster = control->data.cluster;
     body.doubtful = control->data.doubtful;
     body.named = control->config || control->coming;
+    body.formatted = control->config != NULL;
+    body.round = control->round;
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
@@ -201,12 +203,23 @@ static void take_failure(struct control *control, const Rowan__Failure *failure)
     control->cm_error = error;
 }
 
+/* A new one is carried back at once: all wait for it. */
+static void take_round(struct control *control, uint64_t round)
+{
+    if (round == control->round)
+        return;
+    control->round = round;
+    control->join_again_ns = control->now_ns;
+}
+
 static void take_configuration(struct control *control, uint32_t tag,
                                const Rowan__ConfigurationIs *is)
 {
     struct cluster_config *config;
-    if (is->configuration.len == 0)
+    if (is->configuration.len == 0) {
+        take_round(control, is->round);
         return;
+    }
     control->joined |= tag >= control->new_tag;
     int error = cluster_decode(is->configuration.data, is->configuration.len, &config);
     if (error)
@@ -236,6 +249,7 @@ void control_config_event(struct control *control, const struct fabric_event *ev
 {
     if (event->kind == FABRIC_CONNECTED) {
         control->cm_connected = true;
+        control->round = 0;
         report_anew(control);
         control->cm_error = 0;
         log_event(LOG_INFO, "cm_connected", "address=%s", control->cm);

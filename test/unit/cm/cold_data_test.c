@@ -251,9 +251,10 @@ static void the_first_client_waits_until_every_server_is_formatted(void **state)
         assert_false(world->storing);
         assert_null(world_last(world, 20));
         struct cm_join join = world_join_of(server);
-        world_join(world, server, 7, &join); /* once more, but not that it is formatted */
+        join.data_cluster = 77; /* it has a superblock, but does not say that it is fenced */
+        world_join(world, server, 7, &join);
         assert_false(world->storing);
-        join.data_cluster = 77;
+        join.formatted = true;
         world_join(world, server, 8, &join);
     }
     assert_true(world->storing);
@@ -287,6 +288,11 @@ static void the_first_client_waits_for_the_processes_in_force(void **state)
     world_close(world, 2); /* what it says is remembered, wherever it says it */
     world_open(world, 30);
     joins[1].data_cluster = 77;
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        assert_false(world->storing);
+        joins[server - 1].formatted = true;
+        world_join(world, server == 2 ? 30 : server, 7, &joins[server - 1]);
+    }
     world_join(world, 30, 7, &joins[1]);
     assert_true(world->storing);
     world_settle(world);
