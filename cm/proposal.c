@@ -2,6 +2,7 @@
  * after it cost no second change; not before the first client of all has come (cold.h). */
 #include "cm/proposal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cm/cold.h"
@@ -64,6 +65,21 @@ bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *h
             return false;
     }
     return true;
+}
+
+void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,
+                      size_t why_bytes)
+{
+    const char *separator =
+        "clients get their first ids when every server serves; not yet: server ";
+    size_t at = 0;
+    for (uint32_t i = 0; i < config->member_count && at < why_bytes; i++) {
+        if (holders[i] == config->members[i].incarnation)
+            continue;
+        at += (size_t)snprintf(why + at, why_bytes - at, "%s%u", separator,
+                               config->members[i].server);
+        separator = ", ";
+    }
 }
 
 int proposal_block(const struct cluster_config *config, struct proposal *out)

@@ -25,6 +25,10 @@ int proposal_first(const struct cm_state_options *options, const struct roll *ro
  * has lost it. holders[i]: the incarnation of member i that said so; 0: none did. */
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders);
 
+/* Who is waited for, if it may not, as a sentence. */
+void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,
+                      size_t why_bytes);
+
 /* proposal_may_reserve. Errors: ROWAN_ETOOMANY (no ids are left), ROWAN_ENOMEM. */
 int proposal_block(const struct cluster_config *config, struct proposal *out);
 

@@ -19,9 +19,8 @@
  *     came, after this manager began to lead, and after a start could not be stored. Who died before that cannot have,
  *     though its connection may not tell so yet, and though older reports of it may still be read: a configuration
  *     that named it beside living ones would wait for it for ever.
- *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted, durably: a
- *     superblock alone may have been stored and not fenced. So a server without data, once there are clients, has
- *     lost what it had.
+ *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted (a superblock
+ *     may not be fenced yet). So a server without data, once there are clients, has lost what it had.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -74,9 +73,9 @@ struct cm_state {
     struct ids ids;
     struct roll roll; /* S6: servers that wait for a configuration which names them */
     uint32_t here;    /* connections of members */
-    uint64_t holders
-        [CLUSTER_MAX_MEMBERS]; /* S9: by position of the member, the incarnation that last said
-                                              that its PM is formatted; 0: none */
+    /* S9: by position of the member, the incarnation that said last that it is formatted; 0: none */
+    uint64_t holders[CLUSTER_MAX_MEMBERS];
+    uint64_t warned_term; /* of the configuration whose unformatted servers were named; 0: none */
     struct connection connections[CM_MAX_CONNECTIONS];
     uint32_t connection_limit; /* above the highest ever opened */
 
@@ -523,11 +522,25 @@ static void on_get_configuration(struct cm_state *state, const struct cm_event *
     answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
 }
 
+/* Who asks for an id again has waited for a while: the operator is told why, once for each configuration. */
+static void put_off(struct cm_state *state, uint32_t connection, uint32_t tag)
+{
+    const char *why = "the connection has asked for a client id already and has no answer yet";
+    if (state->config && !proposal_may_reserve(state->config, state->holders)) {
+        proposal_why_not(state->config, state->holders, state->detail, sizeof state->detail);
+        why = state->detail;
+        if (state->leads && state->warned_term != state->config->term) {
+            state->warned_term = state->config->term;
+            warn(state, "first_id_waits", why);
+        }
+    }
+    refuse(state, connection, tag, ROWAN_EAGAIN, why);
+}
+
 static void on_new_client_id(struct cm_state *state, const struct cm_event *event)
 {
     if (ids_wants(&state->ids, event->connection)) {
-        refuse(state, event->connection, event->tag, ROWAN_EBUSY,
-               "the connection has asked for a client id already and has no answer yet");
+        put_off(state, event->connection, event->tag);
         return;
     }
     ids_want(&state->ids, event->connection, event->tag);

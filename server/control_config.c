@@ -198,9 +198,11 @@ static void take_failure(struct control *control, const Rowan__Failure *failure)
         server_fail(control->common, error, failure->detail);
         return;
     }
-    if (control->cm_error != error)
+    if (control->cm_error != error ||
+        strncmp(control->put_off, failure->detail, sizeof control->put_off - 1) != 0)
         log_event(LOG_WARN, "join_put_off", "detail=\"%s\"", failure->detail);
     control->cm_error = error;
+    snprintf(control->put_off, sizeof control->put_off, "%s", failure->detail);
 }
 
 /* A new one is carried back at once: all wait for it. */

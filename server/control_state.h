@@ -64,6 +64,7 @@ struct control {
     uint64_t join_again_ns;
     uint64_t cm_retry_ns;
     int cm_error;                  /* the last that was logged; 0: none since it was connected */
+    char put_off[256];             /* why, as the CM said last */
     struct cluster_config *config; /* NULL: none yet */
     struct cluster_config *coming; /* the first one, while the server is opening */
 

@@ -271,6 +271,30 @@ static void the_first_client_waits_until_every_server_is_formatted(void **state)
     world_destroy(world);
 }
 
+static void who_keeps_the_first_client_waiting_is_named_once(void **state)
+{
+    (void)state;
+    struct world *world = world_empty(world_store, SERVERS);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    struct cm_join join = world_join_of(2);
+    join.formatted = true;
+    world_join(world, 2, 7, &join);
+    world_open(world, 20);
+    world_open(world, 21);
+    for (uint32_t connection = 20; connection <= 21; connection++)
+        world_new_id(world, connection, 9);
+    assert_int_equal(world->warning_count, 0); /* it is early yet */
+    for (uint32_t tag = 10; tag < 14; tag++) {
+        world_new_id(world, 20 + tag % 2, tag);
+        assert_failure(world_last(world, 20 + tag % 2), ROWAN_EAGAIN, "not yet: server 1, 3");
+        assert_int_equal(world_last(world, 20 + tag % 2)->tag, tag);
+        assert_int_equal(world_warnings(world, "first_id_waits"), 1);
+    }
+    assert_non_null(strstr(world_warning(world, "first_id_waits"), "not yet: server 1, 3"));
+    world_destroy(world);
+}
+
 /* The processes of before had formatted their PM; these bring nothing. */
 static void the_first_client_waits_for_the_processes_in_force(void **state)
 {
@@ -314,6 +338,7 @@ int main(void)
         TEST(a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas),
         TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client),
         TEST(the_first_client_waits_until_every_server_is_formatted),
+        TEST(who_keeps_the_first_client_waiting_is_named_once),
         TEST(the_first_client_waits_for_the_processes_in_force),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

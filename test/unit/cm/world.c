@@ -246,7 +246,7 @@ static void note_sent(struct world *world, const struct cm_output *output,
         check_configuration(world, action);
     else if (action->kind == CM_ACTION_CLIENT_ID)
         check_id(world, action);
-    else if (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EBUSY)
+    else if (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EAGAIN)
         peer->wants_id = false;
 
     if (action->kind == CM_ACTION_FAILURE || action->with_secret)
