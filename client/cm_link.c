@@ -44,6 +44,7 @@ void cm_link_want_config(struct cm_link *cm)
 void cm_link_connected(struct cm_link *cm)
 {
     peer_connected(&cm->peer);
+    cm->peer.error = 0;
     cm->wants_config = true;
     cm->next_id_ns = cm->next_config_ns = 0;
 }

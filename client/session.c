@@ -79,9 +79,13 @@ bool session_ready(const struct session *session)
 
 int session_error(const struct session *session)
 {
-    if (session->cm.peer.state == PEER_UP && session->cm.no_config)
+    const struct cm_link *cm = &session->cm;
+
+    /* It answers, but neither with a configuration nor with an id; EAGAIN is how it says so. */
+    if (cm->peer.state == PEER_UP &&
+        (cm->no_config || cm->peer.error == 0 || cm->peer.error == ROWAN_EAGAIN))
         return ROWAN_ETIMEDOUT;
-    return session->cm.peer.error ? session->cm.peer.error : ROWAN_EUNREACHABLE;
+    return cm->peer.error ? cm->peer.error : ROWAN_EUNREACHABLE;
 }
 
 const struct cluster_config *session_config(const struct session *session)

@@ -44,8 +44,8 @@ enum poll_result session_poll(void *session, uint64_t now_ns, uint64_t *wake_ns)
 /* True once there is a client id and a configuration: operations may be posted. */
 bool session_ready(const struct session *session);
 
-/* While not ready, why: ROWAN_ETIMEDOUT when the CM answers and has no configuration yet, else what
- * the last attempt to reach it met. */
+/* While not ready, why: ROWAN_ETIMEDOUT when the CM is reached and has no configuration or no client id for us yet,
+ * else what it refused with, or the last attempt to reach it met. */
 int session_error(const struct session *session);
 
 /* What is routed by; NULL before session_ready. */

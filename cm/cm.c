@@ -161,7 +161,8 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
                                const struct cm_action *action)
 {
     if (!action->config) {
-        post_own(cm, action->connection, letter_waiting(output->waiting_for, output->waiting_count),
+        post_own(cm, action->connection,
+                 letter_waiting(output->waiting_for, output->waiting_count, output->round),
                  action->tag);
         return;
     }
@@ -222,7 +223,7 @@ static void carry_out(struct cm *cm, const struct cm_output *output, const struc
         post_failure(cm, action->connection, action->tag, action->error, action->detail);
         break;
     case CM_ACTION_WARN:
-        log_event(LOG_WARN, "possible_loss", "detail=\"%s\"", action->detail);
+        log_event(LOG_WARN, action->event, "detail=\"%s\"", action->detail);
         break;
     case CM_ACTION_STOP:
         fail(cm, action->error, action->detail);
@@ -382,7 +383,10 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                            .workers = from->workers,
                            .block_limit = from->block_limit,
                            .data_cluster = from->data_cluster,
-                           .doubtful = from->doubtful};
+                           .doubtful = from->doubtful,
+                           .named = from->named,
+                           .formatted = from->formatted,
+                           .round = from->round};
     copy_text(join.address, sizeof join.address, from->address);
     copy_text(join.fabric, sizeof join.fabric, from->fabric);
     copy_text(join.durability, sizeof join.durability, from->durability);

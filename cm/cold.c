@@ -166,15 +166,3 @@ int cold_start(const struct cluster_config *old, const struct cm_join *joins,
     *out = work.config;
     return ROWAN_OK;
 }
-
-uint32_t cold_doubtful(const struct cluster_config *config, uint32_t *first)
-{
-    uint32_t count = 0;
-    for (uint32_t i = config ? config->shard_count : 0; i > 0; i--) {
-        if (!config->shards[i - 1].doubtful)
-            continue;
-        *first = config->shards[i - 1].id;
-        count++;
-    }
-    return count;
-}

@@ -26,7 +26,4 @@
 int cold_start(const struct cluster_config *old, const struct cm_join *joins,
                struct cluster_config **out, char *why, size_t why_bytes);
 
-/* How many shards are doubtful, and the first of them, if any. NULL: none are. */
-uint32_t cold_doubtful(const struct cluster_config *config, uint32_t *first);
-
 #endif

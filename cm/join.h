@@ -21,6 +21,9 @@ struct cm_join {
     char durability[CM_MAX_WORD_BYTES + 1];
     uint64_t data_cluster; /* the cluster whose data its PM holds; 0: it holds none */
     bool doubtful;         /* that data may lack acknowledged writes */
+    bool named;            /* a configuration has named this very process before */
+    bool formatted;        /* it serves: its PM is formatted, durably */
+    uint64_t round;        /* the last that it was told before it sent this; 0: none */
 };
 
 /* Every number in range, no text empty or with control characters. */

@@ -52,11 +52,12 @@ struct letter *letter_configuration(const struct cluster_config *config, bool wi
     return letter;
 }
 
-struct letter *letter_waiting(const uint32_t *servers, uint32_t count)
+struct letter *letter_waiting(const uint32_t *servers, uint32_t count, uint64_t round)
 {
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
     is.waiting_for = (uint32_t *)(uintptr_t)servers;
     is.n_waiting_for = count;
+    is.round = round;
     return letter_configuration_is(&is);
 }
 

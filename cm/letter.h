@@ -14,7 +14,7 @@ struct letter;
 /* Each makes one with one reference. NULL: no memory. */
 struct letter *letter_configuration(const struct cluster_config *config, bool with_secret,
                                     const uint32_t *waiting_for, uint32_t waiting_count);
-struct letter *letter_waiting(const uint32_t *servers, uint32_t count);
+struct letter *letter_waiting(const uint32_t *servers, uint32_t count, uint64_t round);
 struct letter *letter_client_id(uint32_t client_id);
 struct letter *letter_failure(int error, const char *detail);
 

@@ -2,12 +2,26 @@
  * after it cost no second change; not before the first client of all has come (cold.h). */
 #include "cm/proposal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cm/cold.h"
 #include "cm/first.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
+
+uint32_t proposal_absent(const struct cm_state_options *options,
+                         const struct cluster_config *config, const struct roll *roll,
+                         uint32_t *servers)
+{
+    uint32_t listed = config ? config->member_count : options->server_count, count = 0;
+    for (uint32_t i = 0; i < listed; i++) {
+        uint32_t server = config ? config->members[i].server : options->servers[i];
+        if (!roll_find(roll, server))
+            servers[count++] = server;
+    }
+    return count;
+}
 
 int proposal_first(const struct cm_state_options *options, const struct roll *roll,
                    struct proposal *out)
@@ -51,6 +65,21 @@ bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *h
             return false;
     }
     return true;
+}
+
+void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,
+                      size_t why_bytes)
+{
+    const char *separator =
+        "clients get their first ids when every server serves; not yet: server ";
+    size_t at = 0;
+    for (uint32_t i = 0; i < config->member_count && at < why_bytes; i++) {
+        if (holders[i] == config->members[i].incarnation)
+            continue;
+        at += (size_t)snprintf(why + at, why_bytes - at, "%s%u", separator,
+                               config->members[i].server);
+        separator = ", ";
+    }
 }
 
 int proposal_block(const struct cluster_config *config, struct proposal *out)

@@ -11,6 +11,12 @@ struct proposal {
     uint32_t first_id, end_id; /* the block of client ids that it reserves; equal: none */
 };
 
+/* Fills `servers` with those that a start waits for and that are not on the roll: members of `config`, or, without one,
+ * whom the options list. Returns how many. */
+uint32_t proposal_absent(const struct cm_state_options *options,
+                         const struct cluster_config *config, const struct roll *roll,
+                         uint32_t *servers);
+
 /* All whom the options list are on the roll. Errors: ROWAN_ENOMEM. */
 int proposal_first(const struct cm_state_options *options, const struct roll *roll,
                    struct proposal *out);
@@ -18,6 +24,10 @@ int proposal_first(const struct cm_state_options *options, const struct roll *ro
 /* The first client ids of all wait until every member has formatted its PM: from then on a member without data
  * has lost it. holders[i]: the incarnation of member i that said so; 0: none did. */
 bool proposal_may_reserve(const struct cluster_config *config, const uint64_t *holders);
+
+/* Who is waited for, if it may not, as a sentence. */
+void proposal_why_not(const struct cluster_config *config, const uint64_t *holders, char *why,
+                      size_t why_bytes);
 
 /* proposal_may_reserve. Errors: ROWAN_ETOOMANY (no ids are left), ROWAN_ENOMEM. */
 int proposal_block(const struct cluster_config *config, struct proposal *out);

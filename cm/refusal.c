@@ -14,9 +14,11 @@ const char refusal_replaced[] =
 
 const char refusal_taken[] = "another running server has this number; each needs its own";
 
-int refusal_error(const char *why)
+int refusal_error(const char *why, const struct cluster_config *config, bool has_data)
 {
-    return why == refusal_restarted || why == refusal_taken ? ROWAN_EAGAIN : ROWAN_EREFUSED;
+    if (why != refusal_restarted && why != refusal_taken)
+        return ROWAN_EREFUSED;
+    return has_data || !config || cluster_is_unwritten(config) ? ROWAN_EAGAIN : ROWAN_EREFUSED;
 }
 
 bool refusal_is_member(const struct cluster_config *config, uint32_t server, uint64_t incarnation)
@@ -75,6 +77,8 @@ const char *refusal_of(const struct refusal_case *of, char *detail, size_t detai
         why = foreign_data(of->config, join, detail, detail_bytes);
     if (why || refusal_is_member(of->config, join->server, join->incarnation))
         return why;
+    if (join->named)
+        return refusal_replaced;
     if (of->here > 0)
         return refusal_restarted;
     const struct candidate *candidate = roll_find(of->roll, join->server);

@@ -5,11 +5,12 @@
 #include "cm/roll.h"
 #include "cm/state.h"
 
-/* The configuration names another incarnation, and there is none to wait for. */
+/* The configuration names another incarnation, and there is none to wait for: this process serves an older one, or was
+ * about to. */
 extern const char refusal_replaced[];
 
 /* The next two may be so for a moment only, because a connection tells of the end of its process late. Who is
- * refused for them (ROWAN_EAGAIN) reports again.
+ * refused for them with ROWAN_EAGAIN reports again.
  *
  * While other servers keep running there is no cold start to wait for. */
 extern const char refusal_restarted[];
@@ -17,8 +18,10 @@ extern const char refusal_restarted[];
 /* Another process with this number waits. */
 extern const char refusal_taken[];
 
-/* ROWAN_EAGAIN or ROWAN_EREFUSED. */
-int refusal_error(const char *why);
+/* ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. A server that brings no data to a cluster with data is not put off: it is
+ * no process of the cluster that came back too early, and would wait until all others stop, to take the place and the
+ * replicas of the one that has the data. `config`: in force; NULL: none. */
+int refusal_error(const char *why, const struct cluster_config *config, bool has_data);
 
 /* What a report is judged by. */
 struct refusal_case {

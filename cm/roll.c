@@ -22,21 +22,25 @@ void roll_add(struct roll *roll, uint32_t connection, const struct cm_join *join
     while (place < CLUSTER_MAX_MEMBERS && roll->candidates[place].present)
         place++;
     ASSERT(place < CLUSTER_MAX_MEMBERS);
-    roll->reports++;
     if (!again)
-        roll->newest = roll->reports;
-    roll->candidates[place] = (struct candidate){
-        .present = true, .connection = connection, .heard = roll->reports, .join = *join};
+        roll->round++;
+    roll->candidates[place] =
+        (struct candidate){.present = true, .connection = connection, .join = *join};
     roll->count++;
 }
 
 bool roll_is_settled(const struct roll *roll)
 {
     for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        if (roll->candidates[i].present && roll->candidates[i].heard < roll->newest)
+        if (roll->candidates[i].present && roll->candidates[i].join.round != roll->round)
             return false;
     }
     return true;
+}
+
+void roll_call_again(struct roll *roll)
+{
+    roll->round++;
 }
 
 static void remove_at(struct roll *roll, uint32_t place)

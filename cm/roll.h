@@ -8,15 +8,13 @@
 struct candidate {
     bool present;
     uint32_t connection;
-    uint64_t heard; /* which of the reports was its last */
-    struct cm_join join;
+    struct cm_join join; /* its last report */
 };
 
 /* All zeros: nobody is here. */
 struct roll {
-    uint32_t count;   /* present ones */
-    uint64_t reports; /* so far */
-    uint64_t newest;  /* the first report of the candidate that came last */
+    uint32_t count; /* present ones */
+    uint64_t round; /* rises when one comes, and with roll_call_again */
     struct candidate candidates[CLUSTER_MAX_MEMBERS];
 };
 
@@ -27,9 +25,12 @@ const struct candidate *roll_find(const struct roll *roll, uint32_t server);
  * ones. */
 void roll_add(struct roll *roll, uint32_t connection, const struct cm_join *join);
 
-/* Has everybody reported since the last one came? One that ended before, and whose connection does not tell so
- * yet, has not. */
+/* Does the last report of everybody carry this round? Each was sent after the round was told, and that was after
+ * the last of them had come. One that ended before has sent none, however late its older reports are read. */
 bool roll_is_settled(const struct roll *roll);
+
+/* All that was reported so far is too old to count. */
+void roll_call_again(struct roll *roll);
 
 /* They may not be there. */
 void roll_remove(struct roll *roll, uint32_t server);

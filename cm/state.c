@@ -15,11 +15,12 @@
  *     force lists, or, without one, the options.
  *  S7 A cold start is proposed only when every member is on the roll and no member is here: a server
  *     that kept running is never replaced.
- *  S8 A start is proposed only when everybody on the roll has reported since the last of them came. Who died
- *     before that cannot have, though its connection may not tell so yet: a configuration that named it beside
- *     living ones would wait for it for ever.
- *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted.
- *     So a server without data, once there are clients, has lost what it had.
+ *  S8 A start is proposed only when everybody on the roll has answered this round: reported after the last of them
+ *     came, after this manager began to lead, and after a start could not be stored. Who died before that cannot have,
+ *     though its connection may not tell so yet, and though older reports of it may still be read: a configuration
+ *     that named it beside living ones would wait for it for ever.
+ *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted (a superblock
+ *     may not be fenced yet). So a server without data, once there are clients, has lost what it had.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -35,8 +36,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cm/cold.h"
 #include "cm/ids.h"
+#include "cm/loss.h"
 #include "cm/proposal.h"
 #include "cm/refusal.h"
 #include "cm/roll.h"
@@ -48,6 +49,7 @@ struct connection {
     bool open;
     bool subscribed;      /* asked for the configuration: hears of later ones */
     bool member;          /* its Join named an incarnation that is in force */
+    bool has_data;        /* its last Join says so */
     uint32_t server;      /* that joined by it, a member or on the roll; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */
@@ -55,7 +57,7 @@ struct connection {
 };
 
 /* A step sends a connection at most a reply, a refusal, an id and a configuration. */
-enum { MAX_ACTIONS = 4 * CM_MAX_CONNECTIONS + 4 };
+enum { MAX_ACTIONS = 4 * CM_MAX_CONNECTIONS + 8 };
 
 struct cm_state {
     struct cm_state_options options;
@@ -71,16 +73,16 @@ struct cm_state {
     struct ids ids;
     struct roll roll; /* S6: servers that wait for a configuration which names them */
     uint32_t here;    /* connections of members */
-    uint64_t holders
-        [CLUSTER_MAX_MEMBERS]; /* S9: by position of the member, the incarnation that last said
-                                              that its PM is formatted; 0: none */
+    /* S9: by position of the member, the incarnation that said last that it is formatted; 0: none */
+    uint64_t holders[CLUSTER_MAX_MEMBERS];
+    uint64_t warned_term; /* of the configuration whose unformatted servers were named; 0: none */
     struct connection connections[CM_MAX_CONNECTIONS];
     uint32_t connection_limit; /* above the highest ever opened */
 
     struct cm_output output;
     uint32_t waiting_for[CLUSTER_MAX_MEMBERS];
-    char detail[CM_MAX_DETAIL_BYTES + 1];  /* of a refusal or a stop: one a step */
-    char warning[CM_MAX_DETAIL_BYTES + 1]; /* of CM_ACTION_WARN */
+    char detail[CM_MAX_DETAIL_BYTES + 1]; /* of a refusal or a stop: one a step */
+    char warnings[2][CM_MAX_DETAIL_BYTES + 1];
     struct cm_action actions[MAX_ACTIONS];
 };
 
@@ -208,7 +210,8 @@ static void dismiss(struct cm_state *state, uint32_t connection, const char *det
     struct connection *peer = &state->connections[connection];
     roll_remove_connection(&state->roll, connection);
     peer->server = 0;
-    refuse(state, connection, peer->join_tag, refusal_error(detail), detail);
+    refuse(state, connection, peer->join_tag, refusal_error(detail, state->config, peer->has_data),
+           detail);
 }
 
 /* After a change of what is in force: who is a member now, who waits on (S6), who is neither. */
@@ -238,18 +241,20 @@ static void sort_servers(struct cm_state *state)
     }
 }
 
-static void warn_of_doubt(struct cm_state *state, const struct cluster_config *before)
+static void warn(struct cm_state *state, const char *event, const char *detail)
 {
-    uint32_t first = 0, unused;
-    uint32_t count = cold_doubtful(state->config, &first);
-    if (count <= cold_doubtful(before, &unused))
-        return;
-    snprintf(state->warning, sizeof state->warning,
-             "possible loss: %u shards, the first of them %u, were started from data that may lack "
-             "acknowledged writes, because every machine that held them restarted and their "
-             "durability was not fence; rowan status goes on showing it",
-             count, first);
-    act(state, CM_ACTION_WARN)->detail = state->warning;
+    struct cm_action *action = act(state, CM_ACTION_WARN);
+    action->event = event;
+    action->detail = detail;
+}
+
+static void warn_of_loss(struct cm_state *state, const struct cluster_config *before)
+{
+    char *doubt = state->warnings[0], *dropped = state->warnings[1];
+    if (loss_of_certainty(before, state->config, doubt, CM_MAX_DETAIL_BYTES + 1))
+        warn(state, "possible_loss", doubt);
+    if (loss_of_replicas(before, state->config, dropped, CM_MAX_DETAIL_BYTES + 1))
+        warn(state, "replicas_dropped", dropped);
 }
 
 /* Puts `config`, which is stored as `version`, in force (S1); takes over the caller's reference. */
@@ -259,7 +264,7 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     struct cluster_config *before = state->config;
     state->config = config;
     state->version = version;
-    warn_of_doubt(state, before);
+    warn_of_loss(state, before);
     cluster_release(before);
     sort_servers(state);
 }
@@ -300,26 +305,9 @@ static void store(struct cm_state *state, const struct proposal *proposal)
     action->expected_version = state->version;
 }
 
-/* Server number i of those that a configuration waits for. */
-static uint32_t listed(const struct cm_state *state, uint32_t i)
+static uint32_t absent(const struct cm_state *state, uint32_t *servers)
 {
-    return state->config ? state->config->members[i].server : state->options.servers[i];
-}
-
-static uint32_t listed_count(const struct cm_state *state)
-{
-    return state->config ? state->config->member_count : state->options.server_count;
-}
-
-/* Fills `missing` with those that are not on the roll. */
-static uint32_t call_the_roll(const struct cm_state *state, uint32_t *missing)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < listed_count(state); i++) {
-        if (!roll_find(&state->roll, listed(state, i)))
-            missing[count++] = listed(state, i);
-    }
-    return count;
+    return proposal_absent(&state->options, state->config, &state->roll, servers);
 }
 
 /* Does the cluster wait to be started, for the first time or again? */
@@ -331,7 +319,7 @@ static bool awaits_start(const struct cm_state *state)
 /* S9. By position of the member; the list of members never changes. */
 static void note_holder(struct cm_state *state, const struct cm_join *join)
 {
-    if (!state->config || join->data_cluster == 0)
+    if (!state->config || !join->formatted)
         return;
     const struct member *member = cluster_member(state->config, join->server);
     state->holders[member - state->config->members] = join->incarnation;
@@ -397,7 +385,7 @@ static void advance(struct cm_state *state)
         act(state, CM_ACTION_READ);
     } else if (!state->leads) {
         return;
-    } else if (awaits_start(state) && call_the_roll(state, missing) == 0 &&
+    } else if (awaits_start(state) && absent(state, missing) == 0 &&
                roll_is_settled(&state->roll)) { /* S8 */
         propose_start(state);
     } else if (state->config && state->ids.wanting > 0 &&
@@ -438,6 +426,7 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
         return true;
     }
     cluster_release(proposal.config);
+    roll_call_again(&state->roll);
     state->must_read = true;
     if (event->error == ROWAN_EVERSION || event->error == ROWAN_EUNKNOWN)
         return true;
@@ -450,10 +439,12 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
 static void on_leader(struct cm_state *state, bool leader)
 {
     state->leads = leader;
-    if (leader)
-        state->must_read = true;
-    else
+    if (!leader) {
         ids_grant(&state->ids, 0, 0);
+        return;
+    }
+    state->must_read = true;
+    roll_call_again(&state->roll);
 }
 
 static void on_opened(struct cm_state *state, uint32_t connection)
@@ -497,7 +488,8 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
                                     .join = join};
     const char *refusal = refusal_of(&of, state->detail, sizeof state->detail);
     if (refusal) {
-        refuse(state, event->connection, event->tag, refusal_error(refusal), refusal);
+        refuse(state, event->connection, event->tag,
+               refusal_error(refusal, state->config, join->data_cluster != 0), refusal);
         return;
     }
 
@@ -505,6 +497,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;
+    peer->has_data = join->data_cluster != 0;
     state->here -= peer->member;
     peer->member = refusal_is_member(state->config, join->server, join->incarnation);
     state->here += peer->member;
@@ -529,11 +522,25 @@ static void on_get_configuration(struct cm_state *state, const struct cm_event *
     answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
 }
 
+/* Who asks for an id again has waited for a while: the operator is told why, once for each configuration. */
+static void put_off(struct cm_state *state, uint32_t connection, uint32_t tag)
+{
+    const char *why = "the connection has asked for a client id already and has no answer yet";
+    if (state->config && !proposal_may_reserve(state->config, state->holders)) {
+        proposal_why_not(state->config, state->holders, state->detail, sizeof state->detail);
+        why = state->detail;
+        if (state->leads && state->warned_term != state->config->term) {
+            state->warned_term = state->config->term;
+            warn(state, "first_id_waits", why);
+        }
+    }
+    refuse(state, connection, tag, ROWAN_EAGAIN, why);
+}
+
 static void on_new_client_id(struct cm_state *state, const struct cm_event *event)
 {
     if (ids_wants(&state->ids, event->connection)) {
-        refuse(state, event->connection, event->tag, ROWAN_EBUSY,
-               "the connection has asked for a client id already and has no answer yet");
+        put_off(state, event->connection, event->tag);
         return;
     }
     ids_want(&state->ids, event->connection, event->tag);
@@ -587,7 +594,7 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
     if (handle(state, event))
         advance(state);
 
-    state->output.waiting_count =
-        awaits_start(state) ? call_the_roll(state, state->waiting_for) : 0;
+    state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
+    state->output.round = state->roll.round;
     return &state->output;
 }

@@ -68,7 +68,7 @@ enum cm_action_kind {
                                 asked */
     CM_ACTION_CLIENT_ID,     /* send ClientIdIs */
     CM_ACTION_FAILURE,       /* send Failure: error, detail */
-    CM_ACTION_WARN,          /* log `detail`, a sentence */
+    CM_ACTION_WARN,          /* log `event`, a word, with `detail` */
     CM_ACTION_STOP,          /* the CM cannot go on: error, detail. No further event */
 };
 
@@ -79,6 +79,7 @@ struct cm_action {
     bool with_secret;
     uint32_t client_id;
     int error;
+    const char *event;  /* of the log */
     const char *detail; /* a sentence */
     uint64_t expected_version;
     const struct cluster_config *config;
@@ -91,6 +92,7 @@ struct cm_output {
     uint32_t waiting_count; /* servers that have not joined, while there is no configuration, or
                                a cold start is awaited */
     const uint32_t *waiting_for;
+    uint64_t round; /* for a server that waits to carry back with its next Join */
 };
 
 /* Errors: ROWAN_EINVALID (options out of range), ROWAN_ENOMEM. */

@@ -15,10 +15,10 @@
 
 /* --- talking to the CM --- */
 
-static void send_to_cm(struct control *control, const Rowan__ControlMessage *message)
+static void send_to_cm(struct control *control, uint32_t tag, const Rowan__ControlMessage *message)
 {
     uint8_t buffer[CONTROL_REPLY_BYTES];
-    size_t bytes = control_encode(0, message, buffer, sizeof buffer);
+    size_t bytes = control_encode(tag, message, buffer, sizeof buffer);
     ASSERT(bytes > 0);
     struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     int error = fabric_send(control->cm_conn, &iov, 1, FABRIC_COPY, 0);
@@ -39,18 +39,28 @@ static void join(struct control *control)
     body.fabric = (char *)(uintptr_t)caps->backend;
     body.data_cluster = control->data.cluster;
     body.doubtful = control->data.doubtful;
+    body.named = control->config || control->coming;
+    body.formatted = control->config != NULL;
+    body.round = control->round;
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
     message.join = &body;
-    send_to_cm(control, &message);
+    send_to_cm(control, ++control->join_tag, &message);
     control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
+}
+
+/* There is something new to tell: what answers an earlier report does not end the repetition. */
+static void report_anew(struct control *control)
+{
+    control->joined = false;
+    control->new_tag = control->join_tag + 1;
 }
 
 void control_config_report(struct control *control)
 {
     control->data.cluster = control->config->cluster;
-    control->joined = false;
+    report_anew(control);
     control->join_again_ns = control->now_ns;
 }
 
@@ -177,17 +187,47 @@ void control_config_poll(struct control *control, uint64_t *wake_ns)
 /* --- events of the connection to the CM --- */
 
 /* What the CM says no to for now is asked again: it may know of connections whose process has ended, ours of our
- * last run among them. */
+ * last run among them. Not by who had a configuration: another process has taken its place, and it would go on
+ * answering from what it has. */
 static void take_failure(struct control *control, const Rowan__Failure *failure)
 {
     int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
+    if (error == ROWAN_EAGAIN && (control->config || control->coming))
+        error = ROWAN_EREFUSED;
     if (error != ROWAN_EAGAIN) {
         server_fail(control->common, error, failure->detail);
         return;
     }
-    if (control->cm_error != error)
+    if (control->cm_error != error ||
+        strncmp(control->put_off, failure->detail, sizeof control->put_off - 1) != 0)
         log_event(LOG_WARN, "join_put_off", "detail=\"%s\"", failure->detail);
     control->cm_error = error;
+    snprintf(control->put_off, sizeof control->put_off, "%s", failure->detail);
+}
+
+/* A new one is carried back at once: all wait for it. */
+static void take_round(struct control *control, uint64_t round)
+{
+    if (round == control->round)
+        return;
+    control->round = round;
+    control->join_again_ns = control->now_ns;
+}
+
+static void take_configuration(struct control *control, uint32_t tag,
+                               const Rowan__ConfigurationIs *is)
+{
+    struct cluster_config *config;
+    if (is->configuration.len == 0) {
+        take_round(control, is->round);
+        return;
+    }
+    control->joined |= tag >= control->new_tag;
+    int error = cluster_decode(is->configuration.data, is->configuration.len, &config);
+    if (error)
+        log_event(LOG_WARN, "configuration_damaged", "error=%s", error_name(error));
+    else
+        apply(control, config);
 }
 
 static void cm_message(struct control *control, const struct fabric_event *event)
@@ -200,19 +240,10 @@ static void cm_message(struct control *control, const struct fabric_event *event
         log_event(LOG_WARN, "cm_garbage", "error=%s", error_name(error));
         return;
     }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE) {
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
         take_failure(control, message->failure);
-    } else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS &&
-               message->configuration_is->configuration.len > 0) {
-        const ProtobufCBinaryData *bytes = &message->configuration_is->configuration;
-        struct cluster_config *config;
-        control->joined = true;
-        error = cluster_decode(bytes->data, bytes->len, &config);
-        if (error)
-            log_event(LOG_WARN, "configuration_damaged", "error=%s", error_name(error));
-        else
-            apply(control, config);
-    }
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
+        take_configuration(control, tag, message->configuration_is);
     control_free(message);
 }
 
@@ -220,7 +251,8 @@ void control_config_event(struct control *control, const struct fabric_event *ev
 {
     if (event->kind == FABRIC_CONNECTED) {
         control->cm_connected = true;
-        control->joined = false;
+        control->round = 0;
+        report_anew(control);
         control->cm_error = 0;
         log_event(LOG_INFO, "cm_connected", "address=%s", control->cm);
         join(control);

@@ -326,9 +326,11 @@ bool worker_write(struct worker *worker, const struct request *request)
 {
     struct client_link *client = request->client;
     bool held = false;
-    /* Else a cold start could take this server for one that nobody has written to (cm/cold.h). */
-    if (request->header.client_id == 0 && worker->config && cluster_is_unwritten(worker->config))
-        return refuse(worker, request, ROWAN_EREFUSED, 0);
+    /* Else a cold start could take this server for one that nobody has written to (cm/cold.h). Who has an id asks
+     * again: the configuration that reserved it is on its way here, if it is not made up. */
+    if (worker->config && cluster_is_unwritten(worker->config))
+        return refuse(worker, request,
+                      request->header.client_id == 0 ? ROWAN_EREFUSED : ROWAN_EBUSY, 0);
     if (request->header.client_id && is_retry(worker, request, &held))
         return !held;
     /* A client that takes no answers must leave records to others, as a backup must (has_share). */

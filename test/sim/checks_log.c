@@ -20,6 +20,7 @@ static const struct {
     {"version_lost", NULL, "a primary lacks a version that it committed"},
     {"versions_lost", NULL, "no replica has a committed version"},
     {"replica_damaged", NULL, "a replica lacks what all had"},
+    {"replicas_dropped", NULL, "a server came back without the data that it held"},
     {"commit_garbage", NULL, "commit versions that nobody wrote so"},
     /* Epochs rise before they are used, so a start finds no entry of its own one. */
     {"recovered", " strange=0 ", "entries of an epoch that had not begun"},

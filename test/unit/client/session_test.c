@@ -417,6 +417,28 @@ static void an_older_configuration_or_another_clusters_is_ignored(void **state)
     assert_int_equal(session_config(stage.session)->term, 5);
 }
 
+/* The CM gives no id before every server serves: that is waited for, and no server is busy. */
+static void a_session_that_is_put_off_by_the_cm_has_timed_out(void **state)
+{
+    struct session_options options = {.depth = 1, .timeout_ns = 1};
+    struct session *session;
+
+    (void)state;
+    session_destroy(stage.session);
+    assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &session), 0);
+    stage.session = session;
+    stage.id_error = ROWAN_EAGAIN;
+    stage_run(&stage);
+    assert_false(session_ready(session));
+    assert_int_equal(session_error(session), ROWAN_ETIMEDOUT);
+    stage.id_error = ROWAN_ETOOMANY; /* this will not change */
+    stage_run_after(&stage, NS_PER_S);
+    assert_int_equal(session_error(session), ROWAN_ETOOMANY);
+    stage.id_error = 0;
+    stage_run_after(&stage, NS_PER_S);
+    assert_true(session_ready(session));
+}
+
 static void without_a_configuration_a_session_is_not_ready(void **state)
 {
     struct session_options options = {.depth = 1, .timeout_ns = 1};
@@ -461,6 +483,7 @@ int main(void)
         TEST(a_timeout_beyond_what_servers_remember_is_refused),
         TEST(a_lost_cm_is_found_again_and_told_what_we_know),
         TEST(an_older_configuration_or_another_clusters_is_ignored),
+        TEST(a_session_that_is_put_off_by_the_cm_has_timed_out),
         TEST(without_a_configuration_a_session_is_not_ready),
     };
 

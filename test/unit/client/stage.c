@@ -74,9 +74,16 @@ static void answer_cm(struct stage *stage, const struct fake_sent *sent)
 
     assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &request), 0);
     if (request->body_case == ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID) {
+        Rowan__Failure failure = ROWAN__FAILURE__INIT;
+
+        failure.error = stage->id_error;
+        message.body_case = stage->id_error ? ROWAN__CONTROL_MESSAGE__BODY_FAILURE
+                                            : ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS;
+        if (stage->id_error)
+            message.failure = &failure;
+        else
+            message.client_id_is = &id;
         id.client_id = ++stage->ids;
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS;
-        message.client_id_is = &id;
         reply_control(sent->conn, tag, &message);
     } else {
         assert_int_equal(request->body_case, ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION);

@@ -27,7 +27,8 @@ struct peer {
     bool connected, closed;
     int closed_error;
     uint32_t answer_count;
-    uint32_t tag; /* of the last answer */
+    uint32_t tag;   /* of the last answer */
+    uint64_t round; /* the last that it was told */
     Rowan__ControlMessage *answer;
 };
 
@@ -116,6 +117,9 @@ static void on_event(struct peer *peer, const struct fabric_event *event)
         peer->answer = NULL;
         assert_int_equal(control_decode(event->data, event->bytes, &peer->tag, &peer->answer), 0);
         peer->answer_count++;
+        if (peer->answer->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS &&
+            peer->answer->configuration_is->configuration.len == 0)
+            peer->round = peer->answer->configuration_is->round;
         fabric_message_release(event->conn, event->message);
         break;
     default:
@@ -211,6 +215,8 @@ static void send_rejoin(struct peer *peer, uint32_t tag, uint32_t server, char *
     join.incarnation = 1000 + 100 * round + server;
     join.data_cluster = data_cluster;
     join.doubtful = doubtful;
+    join.formatted = round == 0 && data_cluster != 0;
+    join.round = peer->round;
     join.workers = 2;
     join.address = (char[]){"shm:/run/somewhere"};
     join.block_limit = 65536;
@@ -261,9 +267,14 @@ static void make_cluster(void)
     connect_now(&peers[1], FABRIC_SERVER);
     send_join(&peers[1], 12, 2, (char[]){"shm"});
     await_answer(&peers[1]);
-    send_join(&peers[0], 11, 1, (char[]){"shm"}); /* it is still there */
-    await_answer(&peers[1]);                      /* the push */
-    assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 3)));
+    for (uint32_t i = 0; i < 2; i++) { /* they are told that both have come, and still there */
+        send_join(&peers[0], 11, 1, (char[]){"shm"});
+        await_answer(&peers[0]);
+    }
+    send_join(&peers[1], 12, 2, (char[]){"shm"});
+    await_answer(&peers[1]);
+    assert_true(
+        WAIT_FOR((poll_some(~0u), peers[0].answer_count == 4 && peers[1].answer_count == 3)));
     for (uint32_t i = 0; i < 2; i++) { /* they have formatted their PM */
         send_rejoin(&peers[i], 13, i + 1, (char[]){"shm"}, 0, 77, false);
         await_answer(&peers[i]);
@@ -297,8 +308,13 @@ static void servers_join_and_get_the_configuration_with_the_secret(void **state)
     send_join(&peers[1], 12, 2, (char[]){"shm"});
     await_answer(&peers[1]);
     assert_null(cm_config(manager));
-    send_join(&peers[0], 13, 1, (char[]){"shm"}); /* it is still there */
-    assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 3)));
+    send_join(&peers[1], 12, 2, (char[]){"shm"});
+    await_answer(&peers[1]);
+    send_join(&peers[0], 13, 1, (char[]){"shm"}); /* it is told that both have come */
+    await_answer(&peers[0]);
+    assert_null(cm_config(manager));
+    send_join(&peers[0], 14, 1, (char[]){"shm"}); /* and still there */
+    assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 4)));
     struct cluster_config *config = configuration_of(&peers[0], 0);
     assert_int_equal(config->term, 1);
     assert_int_equal(config->cluster, 77);
@@ -379,7 +395,12 @@ static void servers_that_all_come_back_start_the_cluster_again(void **state)
     connect_now(&peers[1], FABRIC_SERVER);
     send_rejoin(&peers[1], 34, 2, (char[]){"shm"}, 1, 77, true);
     await_answer(&peers[1]);
-    send_rejoin(&peers[0], 35, 1, (char[]){"shm"}, 1, 77, true); /* it is still there */
+    send_rejoin(&peers[1], 34, 2, (char[]){"shm"}, 1, 77, true);
+    await_answer(&peers[1]);
+    send_rejoin(&peers[0], 35, 1, (char[]){"shm"}, 1, 77,
+                true); /* it is told that both have come */
+    await_answer(&peers[0]);
+    send_rejoin(&peers[0], 36, 1, (char[]){"shm"}, 1, 77, true); /* and still there */
     await_answer(&peers[2]);                                     /* it asked: it is told */
     config = configuration_of(&peers[2], 0);
     assert_int_equal(peers[2].answer->configuration_is->n_waiting_for, 0);

@@ -48,13 +48,18 @@ static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole
         assert_int_equal(shard->worker, i % 2); /* of two */
         assert_false(shard->doubtful);
     }
-    assert_int_equal(world->warning_count, 0);
+    assert_int_equal(world_warnings(world, "possible_loss"), 0);
+    const char *dropped = world_warning(world, "replicas_dropped");
+    assert_non_null(dropped);
+    assert_non_null(strstr(
+        dropped, ": server 1 of 24 shards, the first 0, server 2 of 24 shards, the first 0"));
     assert_int_equal(world_last(world, 1)->term, 3); /* a member without a replica */
 
     world_rejoin_all(world, SERVERS, 2, joins); /* the others' data is of no use any more */
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     assert_int_equal(world_stored()->shards[0].backup_count, 0);
+    assert_int_equal(world_warnings(world, "replicas_dropped"), 1);
     world_destroy(world);
 }
 
@@ -100,10 +105,10 @@ static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(voi
             first = shard->id;
     }
     assert_int_equal(marked, 2);
-    assert_int_equal(world->warning_count, 1);
+    assert_int_equal(world_warnings(world, "possible_loss"), 1);
     char words[64];
     snprintf(words, sizeof words, "possible loss: %u shards, the first of them %u", marked, first);
-    assert_non_null(strstr(world->warning, words));
+    assert_non_null(strstr(world_warning(world, "possible_loss"), words));
 
     world_rejoin_all(world, SERVERS, 2, joins);
     world_restart_all(world, SERVERS, joins);
@@ -112,7 +117,7 @@ static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(voi
     for (uint32_t i = 0; i < world_stored()->shard_count; i++)
         still += world_stored()->shards[i].doubtful;
     assert_int_equal(still, marked);
-    assert_int_equal(world->warning_count, 1);
+    assert_int_equal(world_warnings(world, "possible_loss"), 1);
     world_destroy(world);
 }
 
@@ -246,9 +251,10 @@ static void the_first_client_waits_until_every_server_is_formatted(void **state)
         assert_false(world->storing);
         assert_null(world_last(world, 20));
         struct cm_join join = world_join_of(server);
-        world_join(world, server, 7, &join); /* once more, but not that it is formatted */
+        join.data_cluster = 77; /* it has a superblock, but does not say that it is fenced */
+        world_join(world, server, 7, &join);
         assert_false(world->storing);
-        join.data_cluster = 77;
+        join.formatted = true;
         world_join(world, server, 8, &join);
     }
     assert_true(world->storing);
@@ -262,6 +268,30 @@ static void the_first_client_waits_until_every_server_is_formatted(void **state)
         joins[i].data_cluster = 0;
     world_restart_all(world, SERVERS, joins);
     assert_int_equal(world->stop_error, ROWAN_ENOTFOUND);
+    world_destroy(world);
+}
+
+static void who_keeps_the_first_client_waiting_is_named_once(void **state)
+{
+    (void)state;
+    struct world *world = world_empty(world_store, SERVERS);
+    world_join_all(world, SERVERS);
+    world_settle(world);
+    struct cm_join join = world_join_of(2);
+    join.formatted = true;
+    world_join(world, 2, 7, &join);
+    world_open(world, 20);
+    world_open(world, 21);
+    for (uint32_t connection = 20; connection <= 21; connection++)
+        world_new_id(world, connection, 9);
+    assert_int_equal(world->warning_count, 0); /* it is early yet */
+    for (uint32_t tag = 10; tag < 14; tag++) {
+        world_new_id(world, 20 + tag % 2, tag);
+        assert_failure(world_last(world, 20 + tag % 2), ROWAN_EAGAIN, "not yet: server 1, 3");
+        assert_int_equal(world_last(world, 20 + tag % 2)->tag, tag);
+        assert_int_equal(world_warnings(world, "first_id_waits"), 1);
+    }
+    assert_non_null(strstr(world_warning(world, "first_id_waits"), "not yet: server 1, 3"));
     world_destroy(world);
 }
 
@@ -282,6 +312,11 @@ static void the_first_client_waits_for_the_processes_in_force(void **state)
     world_close(world, 2); /* what it says is remembered, wherever it says it */
     world_open(world, 30);
     joins[1].data_cluster = 77;
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        assert_false(world->storing);
+        joins[server - 1].formatted = true;
+        world_join(world, server == 2 ? 30 : server, 7, &joins[server - 1]);
+    }
     world_join(world, 30, 7, &joins[1]);
     assert_true(world->storing);
     world_settle(world);
@@ -303,6 +338,7 @@ int main(void)
         TEST(a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas),
         TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client),
         TEST(the_first_client_waits_until_every_server_is_formatted),
+        TEST(who_keeps_the_first_client_waiting_is_named_once),
         TEST(the_first_client_waits_for_the_processes_in_force),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,41 +97,6 @@ static void a_server_that_leaves_while_it_waits_is_waited_for_again(void **state
     world_destroy(world);
 }
 
-/* Server 1's process has died, and its connection does not tell so. */
-static void a_start_waits_until_everybody_has_reported_after_the_last_came(void **state)
-{
-    (void)state;
-    struct world *world = world_cluster(world_store, 3);
-    struct cm_join joins[3];
-    for (uint32_t server = 1; server <= 3; server++) {
-        world_close(world, server);
-        joins[server - 1] = world_rejoin_of(world, server, 2);
-    }
-    for (uint32_t server = 1; server <= 3; server++) {
-        world_open(world, server);
-        world_join_once(world, server, 7, &joins[server - 1]);
-        assert_false(world->storing);
-    }
-    world_join_once(world, 2, 7, &joins[1]);
-    assert_false(world->storing);
-
-    world_open(world, 9);
-    struct cm_join next = world_rejoin_of(world, 1, 3);
-    world_join_once(world, 9, 8, &next);
-    assert_int_equal(world_last(world, 9)->error, ROWAN_EAGAIN);
-    assert_false(world->storing);
-    world_close(world, 1);
-    world_join_once(world, 9, 8, &next);
-    world_join_once(world, 2, 7, &joins[1]);
-    assert_false(world->storing);
-    world_join_once(world, 3, 7, &joins[2]);
-    assert_true(world->storing);
-    world_settle(world);
-    assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation,
-                     next.incarnation);
-    world_destroy(world);
-}
-
 static void a_server_that_waits_may_say_so_again_and_again(void **state)
 {
     (void)state;
@@ -166,6 +131,53 @@ static void a_server_cannot_return_while_another_kept_running(void **state)
     world_destroy(world);
 }
 
+/* Server 3 runs; a second process with its number brings an empty PM. Were it put off until all others have ended, it
+ * would take server 3's place, and every replica that it has. */
+static void a_process_without_data_is_not_put_off_once_there_were_clients(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(world_store, SERVERS);
+    struct cm_join empty = world_rejoin_of(world, 3, 1);
+    empty.data_cluster = 0;
+    world_open(world, 13);
+    world_join_once(world, 13, 6, &empty);
+    assert_failure(world_last(world, 13), ROWAN_EAGAIN, "keep running"); /* nothing can be lost */
+    world_have_clients(world);
+    world_join_once(world, 13, 7, &empty);
+    assert_failure(world_last(world, 13), ROWAN_EREFUSED, "keep running");
+
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        world_close(world, server);
+    struct cm_join whole = world_rejoin_of(world, 3, 2);
+    world_open(world, 3);
+    world_join_once(world, 3, 8, &whole);
+    world_join_once(world, 13, 9, &empty);
+    assert_failure(world_last(world, 13), ROWAN_EREFUSED, "has this number");
+    world_destroy(world);
+}
+
+/* The same of one that waits already, when a member turns out to be running. */
+static void one_that_waits_without_data_is_refused_for_good_when_a_member_comes(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(world_store, SERVERS);
+    world_have_clients(world);
+    world_destroy(world);
+    world = world_empty(world_store, SERVERS); /* the manager restarted as well */
+    for (uint32_t server = 2; server <= 3; server++) {
+        struct cm_join join = world_rejoin_of(world, server, 1);
+        join.data_cluster = server == 2 ? 0 : join.data_cluster;
+        world_open(world, server);
+        world_join_once(world, server, 6, &join);
+    }
+    struct cm_join kept = world_join_of(1);
+    world_open(world, 1);
+    world_join_once(world, 1, 7, &kept);
+    assert_failure(world_last(world, 2), ROWAN_EREFUSED, "keep running");
+    assert_failure(world_last(world, 3), ROWAN_EAGAIN, "keep running");
+    world_destroy(world);
+}
+
 static void those_that_wait_are_refused_when_one_that_kept_running_comes(void **state)
 {
     (void)state;
@@ -185,6 +197,28 @@ static void those_that_wait_are_refused_when_one_that_kept_running_comes(void **
     assert_int_equal(world_last(world, 2)->tag, 6);
     world_get(world, 1, 8, 1);
     assert_int_equal(world_last(world, 1)->waiting_count, 0);
+    world_destroy(world);
+}
+
+/* It was cut off while all others were started again, with another process in its place. */
+static void a_server_that_was_replaced_is_refused_for_good(void **state)
+{
+    (void)state;
+    struct world *world = world_cluster(world_store, SERVERS);
+    struct cm_join joins[SERVERS];
+    world_rejoin_all(world, SERVERS, 1, joins);
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    struct cm_join old = world_join_of(1);
+    old.named = true;
+    old.data_cluster = 77;
+    world_open(world, 10);
+    world_join_once(world, 10, 6, &old);
+    assert_failure(world_last(world, 10), ROWAN_EREFUSED, "another process");
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        world_close(world, server);
+    world_join_once(world, 10, 7, &old); /* and is not waited for, either */
+    assert_failure(world_last(world, 10), ROWAN_EREFUSED, "another process");
     world_destroy(world);
 }
 
@@ -235,7 +269,9 @@ static void a_lost_answer_to_a_cold_start_is_read_again(void **state)
     world_rejoin_all(world, SERVERS, 1, joins);
     world_restart_all(world, SERVERS, joins);
     world_answer_store(world, WORLD_UNKNOWN_LOST);
-    world_settle(world); /* reads, and proposes it again */
+    world_settle(world); /* reads, and asks all once more */
+    world_repeat_joins(world);
+    world_settle(world);
     assert_int_equal(world_store->version, 3);
 
     world_rejoin_all(world, SERVERS, 2, joins);
@@ -432,10 +468,12 @@ int main(void)
         TEST(servers_that_return_wait_for_all_of_them),
         TEST(whoever_asks_meanwhile_is_told_what_is_missing),
         TEST(a_server_that_leaves_while_it_waits_is_waited_for_again),
-        TEST(a_start_waits_until_everybody_has_reported_after_the_last_came),
         TEST(a_server_that_waits_may_say_so_again_and_again),
         TEST(a_server_cannot_return_while_another_kept_running),
+        TEST(a_process_without_data_is_not_put_off_once_there_were_clients),
+        TEST(one_that_waits_without_data_is_refused_for_good_when_a_member_comes),
         TEST(those_that_wait_are_refused_when_one_that_kept_running_comes),
+        TEST(a_server_that_was_replaced_is_refused_for_good),
         TEST(a_manager_that_restarts_alone_gets_its_servers_back),
         TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced),
         TEST(a_lost_answer_to_a_cold_start_is_read_again),

@@ -123,7 +123,9 @@ static void note_format(struct run *run, const struct world *world)
         if (sent->with_secret && world->connections[sent->connection].incarnation ==
                                      run->incarnations[sent->connection]) {
             run->has_data[sent->connection] = true;
-            run->joins[sent->connection].data_cluster = cm_state_config(world->state)->cluster;
+            struct cm_join *join = &run->joins[sent->connection];
+            join->data_cluster = cm_state_config(world->state)->cluster;
+            join->named = join->formatted = true;
         }
     }
 }
@@ -143,7 +145,7 @@ static void ask(struct run *run, struct world *world, uint32_t connection)
     } else if (chance(run, 30)) {
         world_get(world, connection, tag, random_below(&run->random, 4));
     } else {
-        world_new_id(world, connection, tag);
+        world_new_id(world, connection, 1000 + tag); /* never that of a Join */
     }
 }
 

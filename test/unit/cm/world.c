@@ -149,8 +149,7 @@ static void check_next(struct world_store *store, const struct cluster_config *b
     }
     assert_true(after->next_client_id > before->next_client_id);
     for (uint32_t i = 0; before->next_client_id == 1 && i < before->member_count; i++)
-        assert_int_equal(report_of(store, before, before->members[i].server)->data_cluster,
-                         before->cluster);
+        assert_true(report_of(store, before, before->members[i].server)->formatted);
     assert_memory_equal(after->members, before->members,
                         after->member_count * sizeof after->members[0]);
     assert_memory_equal(after->shards, before->shards,
@@ -247,11 +246,13 @@ static void note_sent(struct world *world, const struct cm_output *output,
         check_configuration(world, action);
     else if (action->kind == CM_ACTION_CLIENT_ID)
         check_id(world, action);
-    else if (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EBUSY)
+    else if (peer->wants_id && peer->id_tag == action->tag && action->error != ROWAN_EAGAIN)
         peer->wants_id = false;
 
     if (action->kind == CM_ACTION_FAILURE || action->with_secret)
         peer->waits = false;
+    if (action->kind == CM_ACTION_CONFIGURATION && !action->config)
+        peer->round = output->round;
     if (world->repeating && action->kind == CM_ACTION_CONFIGURATION && !action->config)
         return;
     struct world_sent *sent = &world->sent[world->sent_count++];
@@ -280,6 +281,16 @@ static void start_store(struct world *world, const struct cm_action *action)
     world->proposal = cluster_copy(action->config);
 }
 
+static void note_warning(struct world *world, const struct cm_action *action)
+{
+    assert_true(strlen(action->detail) > 10);
+    if (world->warning_count == WORLD_WARNINGS)
+        return;
+    world->warnings[world->warning_count].event = action->event;
+    snprintf(world->warnings[world->warning_count++].detail, CM_MAX_DETAIL_BYTES + 1, "%s",
+             action->detail);
+}
+
 void world_step(struct world *world, const struct cm_event *event)
 {
     const struct cm_output *output = cm_state_step(world->state, event);
@@ -294,8 +305,7 @@ void world_step(struct world *world, const struct cm_event *event)
             start_store(world, action);
             break;
         case CM_ACTION_WARN:
-            world->warning_count++;
-            snprintf(world->warning, sizeof world->warning, "%s", action->detail);
+            note_warning(world, action);
             break;
         case CM_ACTION_STOP:
             world->stopped = true;
@@ -399,6 +409,7 @@ static void remember_report(struct world_store *store, const struct cm_join *joi
         if (report->server == join->server && report->incarnation == join->incarnation) {
             if (join->data_cluster)
                 report->data_cluster = join->data_cluster;
+            report->formatted |= join->formatted;
             return;
         }
     }
@@ -433,26 +444,37 @@ void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
     peer->waits = true;
     peer->join_tag = tag;
     peer->join = *join;
-    world_step(world,
-               &(struct cm_event){
-                   .kind = CM_EVENT_JOIN, .connection = connection, .tag = tag, .join = join});
+    peer->join.round = peer->round;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_JOIN,
+                                         .connection = connection,
+                                         .tag = tag,
+                                         .join = &peer->join});
+}
+
+static void repeat_joins_once(struct world *world)
+{
+    const uint32_t connections = sizeof world->connections / sizeof world->connections[0];
+    world->repeating = true;
+    for (uint32_t i = 0; i < connections; i++) {
+        const struct world_connection *peer = &world->connections[i];
+        if (peer->open && peer->waits && !world->stopped)
+            world_join_once(world, i, peer->join_tag, &peer->join);
+    }
+    world->repeating = false;
+}
+
+void world_repeat_joins(struct world *world)
+{
+    for (int i = 0; i < 2; i++)
+        repeat_joins_once(world);
 }
 
 void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join)
 {
-    const uint32_t connections = sizeof world->connections / sizeof world->connections[0];
     const bool newcomer = !world->connections[connection].waits;
     world_join_once(world, connection, tag, join);
-    world->repeating = true;
-    for (uint32_t i = 0; newcomer && i < connections; i++) {
-        const struct world_connection *peer = &world->connections[i];
-        if (peer->open && peer->waits && i != connection && !world->stopped)
-            world_step(world, &(struct cm_event){.kind = CM_EVENT_JOIN,
-                                                 .connection = i,
-                                                 .tag = peer->join_tag,
-                                                 .join = &peer->join});
-    }
-    world->repeating = false;
+    if (newcomer)
+        world_repeat_joins(world);
 }
 
 void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term)
@@ -488,6 +510,7 @@ void world_format_all(struct world *world, uint32_t servers)
     for (uint32_t server = 1; server <= servers; server++) {
         struct cm_join join = world_join_of(server);
         join.data_cluster = cm_state_config(world->state)->cluster;
+        join.named = join.formatted = true;
         world_join(world, server, 150 + server, &join);
     }
 }
@@ -527,6 +550,24 @@ struct world *world_cluster(struct world_store *store, uint32_t servers)
 void world_forget(struct world *world)
 {
     world->sent_count = 0;
+}
+
+uint32_t world_warnings(const struct world *world, const char *event)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < world->warning_count; i++)
+        count += strcmp(world->warnings[i].event, event) == 0;
+    return count;
+}
+
+const char *world_warning(const struct world *world, const char *event)
+{
+    const char *last = NULL;
+    for (uint32_t i = 0; i < world->warning_count; i++) {
+        if (strcmp(world->warnings[i].event, event) == 0)
+            last = world->warnings[i].detail;
+    }
+    return last;
 }
 
 const struct world_sent *world_last(const struct world *world, uint32_t connection)

@@ -14,7 +14,8 @@ enum {
     WORLD_IDS = 1 << 22,
     WORLD_SENT = 8192,
     WORLD_MANAGERS = 3,
-    WORLD_REPORTS = 1024
+    WORLD_REPORTS = 1024,
+    WORLD_WARNINGS = 16
 };
 
 enum world_outcome {
@@ -58,6 +59,7 @@ struct world_connection {
     bool waits; /* it is a server that repeats its last Join, `join`, until it is told more */
     uint32_t join_tag;
     struct cm_join join;
+    uint64_t round; /* that it was told last */
 };
 
 /* A manager, and what waits for it. */
@@ -72,8 +74,11 @@ struct world {
     int stop_error;
     char stop_detail[CM_MAX_DETAIL_BYTES + 1];
     uint32_t warning_count;
-    char warning[CM_MAX_DETAIL_BYTES + 1]; /* the last */
-    uint32_t sent_count;                   /* since world_forget */
+    struct {
+        const char *event;
+        char detail[CM_MAX_DETAIL_BYTES + 1];
+    } warnings[WORLD_WARNINGS]; /* the first ones */
+    uint32_t sent_count;        /* since world_forget */
     struct world_sent sent[WORLD_SENT];
     struct world_connection connections[64];
 };
@@ -112,8 +117,12 @@ struct cm_join world_join_of(uint32_t server);
 
 /* The report of a later process of the server, the round-th, with the cluster's data. */
 struct cm_join world_rejoin_of(const struct world *world, uint32_t server, uint32_t round);
-/* And after a newcomer's, once more from all that wait, as servers do ten times a second. */
+/* And after a newcomer's, twice more from all that wait, as servers do ten times a second, so that all have been told
+ * the round and have answered it. */
 void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join);
+/* Twice more from all that wait. */
+void world_repeat_joins(struct world *world);
+
 /* One Join and no other. */
 void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
                      const struct cm_join *join);
@@ -144,6 +153,10 @@ struct world *world_cluster(struct world_store *store, uint32_t servers);
 struct world *world_empty(struct world_store *store, uint32_t servers);
 
 void world_forget(struct world *world);
+
+/* How often it warned so, and the last sentence; NULL: never. */
+uint32_t world_warnings(const struct world *world, const char *event);
+const char *world_warning(const struct world *world, const char *event);
 
 /* The last message to the connection, or NULL. */
 const struct world_sent *world_last(const struct world *world, uint32_t connection);

@@ -33,6 +33,8 @@ static int end(void **state)
 }
 
 static uint64_t data_cluster; /* that the last join named */
+static uint64_t round_said;   /* that it carried */
+static bool formatted;        /* as it said */
 
 /* Joins among what the server sent since the last look. */
 static uint32_t count_joins(void)
@@ -47,6 +49,8 @@ static uint32_t count_joins(void)
         assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN) {
             data_cluster = message->join->data_cluster;
+            round_said = message->join->round;
+            formatted = message->join->formatted;
             count++;
         }
         control_free(message);
@@ -70,11 +74,13 @@ static void a_join_is_repeated_until_a_configuration_comes(void **state)
     pass(NS_PER_S);
     assert_int_equal(count_joins(), 1);
     assert_int_equal(data_cluster, 0);
+    assert_false(formatted);
     stage_configure(&stage, stage.config);
     stage_run(&stage);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(count_joins(), 1);
         assert_int_equal(data_cluster, stage.config->cluster);
+        assert_true(formatted);
         pass(NS_PER_S);
     }
     stage_configure(&stage, stage.config);
@@ -82,6 +88,72 @@ static void a_join_is_repeated_until_a_configuration_comes(void **state)
     count_joins();
     pass(60 * NS_PER_S);
     assert_int_equal(count_joins(), 0);
+}
+
+/* The answer to an earlier report arrives with the very poll in which the server begins to serve: the report that it
+ * serves is still to be answered. */
+static void the_report_that_it_serves_is_not_lost_to_an_answer_that_crosses_it(void **state)
+{
+    (void)state;
+    const uint32_t before = stage_join_tag(&stage);
+    for (int i = 0; i < 200; i++) { /* in one of these polls it begins */
+        stage_configure_for(&stage, stage.config, before);
+        stage_poll(&stage);
+    }
+    pass(NS_PER_S);
+    assert_true(count_joins() > 0);
+    assert_int_equal(data_cluster, stage.config->cluster);
+    for (int i = 0; i < 3; i++) { /* nobody has asked for these, either */
+        stage_configure_for(&stage, stage.config, i % 2 ? before : 0);
+        stage_run(&stage);
+        pass(NS_PER_S);
+        assert_int_equal(count_joins(), 1);
+        assert_int_equal(data_cluster, stage.config->cluster);
+    }
+    const uint32_t slow = stage_join_tag(&stage); /* a CM that takes longer than the server waits */
+    pass(NS_PER_S);
+    stage_configure_for(&stage, stage.config, slow);
+    stage_run(&stage);
+    count_joins();
+    pass(60 * NS_PER_S);
+    assert_int_equal(count_joins(), 0);
+}
+
+static void tell_round(uint64_t round)
+{
+    uint8_t bytes[128];
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+
+    is.round = round;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
+    message.configuration_is = &is;
+    size_t count = control_encode(stage_join_tag(&stage), &message, bytes, sizeof bytes);
+
+    puppet_message(puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm"), bytes, (uint32_t)count,
+                   NULL, 0, NULL, 0);
+    stage_run(&stage);
+    stage_run(&stage);
+}
+
+/* A start waits for all to do so. Another CM counts for itself. */
+static void a_new_round_is_answered_at_once_and_on_its_connection_only(void **state)
+{
+    (void)state;
+    assert_int_equal(count_joins(), 1);
+    assert_int_equal(round_said, 0);
+    for (int i = 0; i < 3; i++) {
+        tell_round(5);
+        assert_int_equal(count_joins(), i == 0 ? 1 : 0);
+        assert_int_equal(round_said, 5);
+    }
+    puppet_close(puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm"), ROWAN_ECLOSED);
+    stage_run(&stage);
+    pass(NS_PER_S);
+    puppet_connected(puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm"), false);
+    stage_run(&stage);
+    assert_int_equal(count_joins(), 1);
+    assert_int_equal(round_said, 0);
 }
 
 static void a_join_that_found_no_room_is_sent_again_also_to_the_next_cm(void **state)
@@ -114,6 +186,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_join_is_repeated_until_a_configuration_comes),
+        TEST(the_report_that_it_serves_is_not_lost_to_an_answer_that_crosses_it),
+        TEST(a_new_round_is_answered_at_once_and_on_its_connection_only),
         TEST(a_join_that_found_no_room_is_sent_again_also_to_the_next_cm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,31 @@ static struct cluster_config *make_config(uint32_t block_limit)
     return config;
 }
 
+uint32_t stage_join_tag(const struct stage *stage)
+{
+    const struct puppet_conn *cm = puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
+
+    for (uint32_t i = stage->fabric->sent_count; i > 0; i--) {
+        const struct puppet_sent *sent = &stage->fabric->sent[i - 1];
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        if (sent->conn != cm)
+            continue;
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        control_free(message);
+        return tag;
+    }
+    fail_msg("the server has not joined");
+    return 0;
+}
+
 void stage_configure(struct stage *stage, const struct cluster_config *config)
+{
+    stage_configure_for(stage, config, stage_join_tag(stage));
+}
+
+void stage_configure_for(struct stage *stage, const struct cluster_config *config, uint32_t tag)
 {
     static uint8_t packed[CONTROL_MAX_BYTES], bytes[CONTROL_MAX_BYTES];
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
@@ -49,7 +73,7 @@ void stage_configure(struct stage *stage, const struct cluster_config *config)
     assert_true(is.configuration.len > 0);
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
     message.configuration_is = &is;
-    size_t count = control_encode(0, &message, bytes, sizeof bytes);
+    size_t count = control_encode(tag, &message, bytes, sizeof bytes);
 
     assert_true(count > 0);
     puppet_message(puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm"), bytes, (uint32_t)count,

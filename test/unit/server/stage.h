@@ -56,8 +56,12 @@ struct entry_format stage_format(const struct stage *stage);
 /* A key of that shard; valid until the next call. */
 const char *stage_key_of(uint32_t shard);
 
-/* The CM sends this configuration. */
+/* The CM sends this configuration, as its answer to the server's last Join; or to one with that tag. */
 void stage_configure(struct stage *stage, const struct cluster_config *config);
+void stage_configure_for(struct stage *stage, const struct cluster_config *config, uint32_t tag);
+
+/* The tag of the last Join. */
+uint32_t stage_join_tag(const struct stage *stage);
 
 /* A client of its own; the client with this id, once more. */
 struct puppet_conn *stage_client(struct stage *stage);

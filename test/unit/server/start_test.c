@@ -163,6 +163,10 @@ static void a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client
     configure_second_start(stage, CLUSTER_FIRST_CLIENT_ID);
     assert_int_equal(server_error(stage->server), 0);
     assert_true(stage->fabric->zone_is_open);
+    stage->config->term++;
+    stage->config->next_client_id = 1025;
+    stage_configure(stage, stage->config);
+    stage_run(stage);
     struct puppet_conn *client = stage_client(stage);
 
     stage->fabric->taken = stage->fabric->sent_count;
@@ -204,6 +208,38 @@ static void whoever_has_no_client_id_may_not_write_before_somebody_has_one(void 
     assert_int_equal(stage_reply(stage).status, 0);
 }
 
+/* Honest clients meet it while the configuration that reserved their ids is on its way. */
+static void an_id_is_not_believed_before_the_configuration_that_reserved_it_has_come(void **state)
+{
+    struct stage *stage = *state;
+
+    stage->config->next_client_id = CLUSTER_FIRST_CLIENT_ID;
+    stage_begin(stage);
+    struct puppet_conn *client = stage_client_again(stage, 7);
+
+    stage->fabric->taken = stage->fabric->sent_count;
+    const uint32_t operation = stage_put(stage, client, stage_key_of(0));
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, ROWAN_EBUSY);
+    stage_get(stage, client, stage_key_of(0));
+    stage_run(stage);
+    assert_int_equal(stage_reply(stage).status, ROWAN_ENOTFOUND);
+
+    stage->config->term++;
+    stage->config->next_client_id = 1025;
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    const struct message_request again = {.type = MESSAGE_PUT,
+                                          .operation = operation,
+                                          .key_bytes = (uint16_t)strlen(stage_key_of(0)),
+                                          .value_bytes = 5};
+    stage_send(stage, client, &again, stage_key_of(0), "value");
+    stage_land_all(stage);
+    struct message_reply reply = stage_reply(stage);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.operation, operation);
+}
+
 static void fail_join(struct stage *stage, int error)
 {
     uint8_t bytes[128];
@@ -231,6 +267,31 @@ static void a_server_that_may_not_join_yet_reports_again(void **state)
     last_report(stage);
     stage_begin(stage);
     assert_true(last_run(stage).incarnation == 100);
+}
+
+/* Others were started meanwhile, with a process in its place. */
+static void a_server_that_serves_and_may_not_join_any_more_ends(void **state)
+{
+    struct stage *stage = *state;
+
+    assert_false(last_report(stage).named);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_true(last_report(stage).named);
+    assert_int_equal(server_error(stage->server), 0);
+    fail_join(stage, ROWAN_EAGAIN);
+    assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
+}
+
+static void a_server_that_is_about_to_serve_and_may_not_join_any_more_ends(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_hold_fences(stage, true);
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    fail_join(stage, ROWAN_EAGAIN);
+    assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
 }
 
 static void any_other_refusal_ends_the_server(void **state)
@@ -396,6 +457,9 @@ int main(void)
         CASE(a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id),
         CASE(an_empty_server_is_no_replica_once_somebody_has_a_client_id),
         CASE(whoever_has_no_client_id_may_not_write_before_somebody_has_one),
+        CASE(a_server_that_serves_and_may_not_join_any_more_ends),
+        CASE(a_server_that_is_about_to_serve_and_may_not_join_any_more_ends),
+        CASE(an_id_is_not_believed_before_the_configuration_that_reserved_it_has_come),
         CASE(any_other_refusal_ends_the_server),
         CASE(a_question_for_a_tail_is_refused_when_there_is_room),
         CASE(a_reboot_makes_data_doubtful_until_all_is_united),

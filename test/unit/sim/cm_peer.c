@@ -61,6 +61,8 @@ static void send_join(struct cm_peer *peer)
     body.fabric = (char *)(uintptr_t) "sim";
     body.durability = (char *)(uintptr_t) "fence";
     body.data_cluster = peer->data_cluster;
+    body.named = body.formatted = peer->term != 0;
+    body.round = peer->round;
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
     message.join = &body;
@@ -93,8 +95,12 @@ static void check_kept(const struct cm_peer *peer, const struct cluster_config *
 static void take_configuration(struct cm_peer *peer, const Rowan__ConfigurationIs *is)
 {
     struct cluster_config *config;
-    if (is->configuration.len == 0)
+    if (is->configuration.len == 0) {
+        if (is->round != peer->round)
+            peer->ask_ns = 0; /* as control_config.c does */
+        peer->round = is->round;
         return;
+    }
     assert_int_equal(cluster_decode(is->configuration.data, is->configuration.len, &config), 0);
     chain_has(peer->chain, config);
     assert_true(config->term >= peer->told_term);
@@ -146,7 +152,7 @@ static void take_event(struct cm_peer *peer, const struct fabric_event *event)
     if (event->kind == FABRIC_CONNECTED) {
         peer->connected = true;
         peer->reported = false;
-        peer->told_term = peer->ask_ns = 0;
+        peer->told_term = peer->ask_ns = peer->round = 0;
     } else if (event->kind == FABRIC_CLOSED) {
         peer->connected = false;
         peer->conn = NULL;

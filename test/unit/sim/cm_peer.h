@@ -16,6 +16,7 @@ struct cm_peer {
     struct fabric_conn *conn;
     bool connected;
     bool reported;         /* server: on this connection, that it serves */
+    uint64_t round;        /* server: the last that it was told on this connection */
     uint64_t ask_ns;       /* when it connects or asks next */
     uint64_t told_term;    /* newest that it was sent on this connection */
     uint32_t server;       /* 0: a client */

@@ -1,0 +1,74 @@
+/* loss.c - compares two configurations. */
+#include "cm/loss.h"
+
+#include <stdio.h>
+
+static uint32_t count_doubtful(const struct cluster_config *config, uint32_t *first)
+{
+    uint32_t count = 0;
+    for (uint32_t i = config ? config->shard_count : 0; i > 0; i--) {
+        if (!config->shards[i - 1].doubtful)
+            continue;
+        *first = config->shards[i - 1].id;
+        count++;
+    }
+    return count;
+}
+
+bool loss_of_certainty(const struct cluster_config *before, const struct cluster_config *after,
+                       char *out, size_t bytes)
+{
+    uint32_t first = 0, unused;
+    uint32_t count = count_doubtful(after, &first);
+    if (count <= count_doubtful(before, &unused))
+        return false;
+    snprintf(out, bytes,
+             "possible loss: %u shards, the first of them %u, were started from data that may lack "
+             "acknowledged writes, because every machine that held them restarted and their "
+             "durability was not fence; rowan status goes on showing it",
+             count, first);
+    return true;
+}
+
+static bool holds(const struct shard *shard, uint32_t server)
+{
+    return shard->primary == server || shard_has_backup(shard, server);
+}
+
+/* Of one server: shards that it held, and does not any more. */
+struct dropped {
+    uint32_t count, first;
+};
+
+static void drop(struct dropped *all, const struct cluster_config *before, uint32_t server,
+                 const struct shard *old, const struct shard *new)
+{
+    if (new &&holds(new, server))
+        return;
+    struct dropped *dropped = &all[cluster_member(before, server) - before->members];
+    if (dropped->count++ == 0)
+        dropped->first = old->id;
+}
+
+bool loss_of_replicas(const struct cluster_config *before, const struct cluster_config *after,
+                      char *out, size_t bytes)
+{
+    struct dropped all[CLUSTER_MAX_MEMBERS] = {0};
+    for (uint32_t i = 0; before && i < before->shard_count; i++) {
+        const struct shard *old = &before->shards[i], *new = cluster_shard(after, old->id);
+        drop(all, before, old->primary, old, new);
+        for (uint32_t k = 0; k < old->backup_count; k++)
+            drop(all, before, old->backups[k], old, new);
+    }
+
+    const char *separator = "replicas that came without whole data count no more: ";
+    size_t at = 0;
+    for (uint32_t i = 0; before && i < before->member_count && at < bytes; i++) {
+        if (all[i].count == 0)
+            continue;
+        at += (size_t)snprintf(out + at, bytes - at, "%sserver %u of %u shards, the first %u",
+                               separator, before->members[i].server, all[i].count, all[i].first);
+        separator = ", ";
+    }
+    return at > 0;
+}

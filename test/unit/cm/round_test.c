@@ -1,0 +1,136 @@
+/* round_test.c - whose report counts when the configuration manager starts a cluster: only what was sent in
+ * this round (S8 in cm/state.c). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "test/unit/cm/world.h"
+
+enum { SERVERS = 3 };
+
+/* All servers' connections close, and their next processes report once each. */
+static struct world *world_of_waiting_servers(struct cm_join *joins)
+{
+    struct world *world = world_cluster(world_store, SERVERS);
+    world_rejoin_all(world, SERVERS, 2, joins);
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        world_close(world, server);
+    for (uint32_t server = 1; server <= SERVERS; server++) {
+        world_open(world, server);
+        world_join_once(world, server, 7, &joins[server - 1]);
+        assert_false(world->storing);
+    }
+    return world;
+}
+
+/* A server is told of the round, and answers it with its next report. */
+static void report_twice(struct world *world, uint32_t connection, const struct cm_join *join)
+{
+    for (int i = 0; i < 2; i++) {
+        assert_false(world->storing);
+        world_join_once(world, connection, 7, join);
+    }
+}
+
+/* Server 1's process has died, and its connection does not tell so. */
+static void a_start_waits_until_everybody_has_reported_after_the_last_came(void **state)
+{
+    (void)state;
+    struct cm_join joins[SERVERS];
+    struct world *world = world_of_waiting_servers(joins);
+    report_twice(world, 2, &joins[1]);
+    report_twice(world, 3, &joins[2]);
+    assert_false(world->storing);
+
+    world_open(world, 9);
+    struct cm_join next = world_rejoin_of(world, 1, 3);
+    world_join_once(world, 9, 8, &next);
+    assert_int_equal(world_last(world, 9)->error, ROWAN_EAGAIN);
+    assert_false(world->storing);
+    world_close(world, 1);
+    report_twice(world, 9, &next);
+    report_twice(world, 2, &joins[1]);
+    report_twice(world, 3, &joins[2]);
+    assert_true(world->storing);
+    world_settle(world);
+    assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation,
+                     next.incarnation);
+    world_destroy(world);
+}
+
+/* The manager slept: what it reads of server 1 now was sent before server 3 came, by a process that has died since. */
+static void a_report_that_was_sent_before_the_last_came_does_not_count(void **state)
+{
+    (void)state;
+    struct cm_join joins[SERVERS];
+    struct world *world = world_of_waiting_servers(joins);
+    for (uint32_t server = 2; server <= SERVERS; server++)
+        report_twice(world, server, &joins[server - 1]);
+    const uint64_t old = world->connections[1].round;
+    for (int i = 0; i < 3; i++) {
+        world->connections[1].round = old;
+        world_join_once(world, 1, 7, &joins[0]);
+        assert_false(world->storing);
+    }
+    world_join_once(world, 1, 7, &joins[0]);
+    assert_true(world->storing);
+    world_destroy(world);
+}
+
+static void reports_from_before_a_manager_led_do_not_count(void **state)
+{
+    (void)state;
+    struct cm_join joins[SERVERS];
+    struct world *world = world_of_waiting_servers(joins);
+    world_lead(world, false);
+    for (uint32_t server = 1; server <= SERVERS; server++)
+        report_twice(world, server, &joins[server - 1]);
+    world_lead(world, true);
+    world_settle(world);
+    assert_int_equal(world_store->cold_starts, 0); /* server 1 has died meanwhile */
+    for (uint32_t server = 2; server <= SERVERS; server++)
+        report_twice(world, server, &joins[server - 1]);
+    assert_false(world->storing);
+    report_twice(world, 1, &joins[0]);
+    assert_true(world->storing);
+    world_destroy(world);
+}
+
+/* It may take long to fail, and the next time too: then once for each round, not for each report. */
+static void a_start_that_could_not_be_stored_waits_for_another_round(void **state)
+{
+    (void)state;
+    static const enum world_outcome outcomes[] = {WORLD_ERROR, WORLD_UNKNOWN_LOST};
+    struct cm_join joins[SERVERS];
+    struct world *world = world_of_waiting_servers(joins);
+    world_repeat_joins(world);
+    for (int i = 0; i < 2; i++) {
+        assert_true(world->storing);
+        world_answer_store(world, outcomes[i]);
+        world_join_once(world, 1, 7, &joins[0]);
+        world_settle(world);
+        assert_int_equal(world_store->cold_starts, 0);
+        for (uint32_t server = 1; server <= SERVERS; server++)
+            report_twice(world, server, &joins[server - 1]);
+    }
+    world_settle(world);
+    assert_int_equal(world_store->cold_starts, 1);
+    world_destroy(world);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_start_waits_until_everybody_has_reported_after_the_last_came),
+        TEST(a_report_that_was_sent_before_the_last_came_does_not_count),
+        TEST(reports_from_before_a_manager_led_do_not_count),
+        TEST(a_start_that_could_not_be_stored_waits_for_another_round),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
