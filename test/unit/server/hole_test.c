@@ -364,6 +364,95 @@ static void what_lies_before_the_end_of_the_scan_is_not_asked_for(void **state)
     assert_false(said.missing || said.busy);
 }
 
+/* Two senders have stopped in one claim behind the other: the second goes on. */
+static void a_block_that_is_completed_late_is_found_in_the_middle_of_a_gap(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    damage(&landing, landing_put(&landing, 1));
+    uint64_t late = landing_put(&landing, 2);
+
+    damage(&landing, late);
+    landing_put(&landing, 3);
+    stage_pass(stage, 200 * NS_PER_MS);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 3));
+    damage(&landing, late); /* undone */
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
+    landing_ask(&landing);
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_false(said.missing || said.busy);
+}
+
+/* A look goes through no more than 64 KiB in one poll. */
+static void a_block_that_is_completed_late_is_found_at_the_end_of_a_long_gap(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing.offset += 200 << 10;
+    uint64_t late = landing_put(&landing, 1);
+
+    damage(&landing, late);
+    landing_put(&landing, 2);
+    stage_pass(stage, 200 * NS_PER_MS);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 2));
+    damage(&landing, late); /* undone */
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    landing_ask(&landing);
+    assert_true(landing_ask(&landing).missing);
+    stage_pass(stage, 64 * NS_PER_MS);
+    landing_assert_no_fetch(&landing);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_false(said.missing || said.busy);
+}
+
+/* A look may compute a checksum over 64 KiB in vain: there is none in each poll of a thread that others share. */
+static void gaps_are_looked_at_seldom_also_when_a_question_is_due(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    damage(&landing, landing_put(&landing, 1));
+    landing_put(&landing, 2);
+    landing_put(&landing, 4);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    while (!landing_ask(&landing).missing)
+        stage_pass(stage, NS_PER_MS);
+    landing_assert_fetch(&landing, 1, 1);
+    landing_put(&landing, 1);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 4));
+    assert_int_equal(landing_ask(&landing).commit, version_make(1, 4));
+    landing_assert_no_fetch(&landing);
+    assert_true(stage->wake_ns <= stage->now_ns + 2 * NS_PER_MS);
+    stage_pass(stage, 2 * NS_PER_MS);
+    landing_assert_fetch(&landing, 3, 3);
+}
+
+static void gaps_are_looked_at_when_a_question_is_due_only(void **state)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    uint64_t late = landing_put(&landing, 1);
+
+    damage(&landing, late);
+    landing_put(&landing, 2);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    stage_pass(stage, 200 * NS_PER_MS);
+    landing_assert_fetch(&landing, 1, 1);
+    damage(&landing, late); /* undone */
+    stage_pass(stage, 500 * NS_PER_MS);
+    assert_true(landing_ask(&landing).missing);
+    stage_pass(stage, 500 * NS_PER_MS);
+    assert_false(landing_ask(&landing).missing);
+    landing_assert_no_fetch(&landing);
+}
+
 static void what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed(void **state)
 {
     struct stage *stage = *state;
@@ -409,6 +498,10 @@ int main(void)
         TEST(a_block_that_is_completed_late_is_found_and_not_asked_for),
         TEST(one_that_is_completed_late_is_found_behind_one_that_stays_damaged),
         TEST(what_lies_before_the_end_of_the_scan_is_not_asked_for),
+        TEST(a_block_that_is_completed_late_is_found_in_the_middle_of_a_gap),
+        TEST(a_block_that_is_completed_late_is_found_at_the_end_of_a_long_gap),
+        TEST(gaps_are_looked_at_seldom_also_when_a_question_is_due),
+        TEST(gaps_are_looked_at_when_a_question_is_due_only),
         TEST(what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed),
         TEST(a_block_far_behind_a_gap_is_reached),
     };
