@@ -110,11 +110,23 @@ static int apply(struct digest *digest, struct shard_state *shard,
     return 0;
 }
 
+/* Is the entry here and in the index? It is when its version arrived in this epoch: that was noted by apply alone. What
+ * was settled with an epoch before may be here or not. */
+static bool is_applied(const struct shard_state *shard, uint64_t version)
+{
+    return version_epoch(version) == shard->epoch && dense_has(&shard->dense, version);
+}
+
+/* One that is met again, behind what was passed over or because it was sent twice, is not copied again. */
 static int apply_joined(struct digest *digest, struct shard_state *shard,
                         const struct entry_header *header, struct join_entry *entry)
 {
     uint64_t offset = entry->offsets[0];
     int error = 0;
+    if (is_applied(shard, header->version)) {
+        join_remove(entry);
+        return 0;
+    }
     if (FAULT(NO_SEGMENT))
         error = ROWAN_EFULL;
     else if (!join_is_contiguous(entry, &digest->common->format, header))

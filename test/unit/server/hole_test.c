@@ -13,6 +13,7 @@
 #include "common/entry/commit.h"
 #include "common/entry/entry.h"
 #include "landing.h"
+#include "server/digest.h"
 
 enum { BLOCK_LIMIT = 65536 };
 
@@ -480,6 +481,81 @@ static void a_block_far_behind_a_gap_is_reached(void **state)
     assert_int_equal(landing_ask(&landing).version, version_make(1, 1));
 }
 
+/* --- long entries --- */
+
+/* A value of 1 MiB, with another put between its first block and its second: it is copied to be in one piece. */
+static void land_parted(struct landing *landing, uint64_t version)
+{
+    static uint8_t value[ENTRY_MAX_VALUE_BYTES];
+    const struct entry_format format = stage_format(landing->stage);
+    const char *key = stage_key_of(STAGE_BACKED);
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = STAGE_BACKED,
+                                  .version = version,
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = sizeof value};
+
+    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, header.value_bytes);
+    for (; header.block < header.blocks; header.block++) {
+        landing_block(landing, header, key, value);
+        if (header.block == 0)
+            landing_put(landing, version + 1 - version_make(1, 0));
+    }
+}
+
+static struct digest *digest_of(const struct stage *stage)
+{
+    return server_poller(stage->server, server_roles(stage->server) - 1).role;
+}
+
+/* Its copies would fill segments, which nobody gives back. */
+static void a_long_entry_that_is_met_again_is_not_copied_again(void **state)
+{
+    enum { LATE = 8 };
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    uint64_t late[LATE];
+
+    for (unsigned i = 0; i < LATE; i++) {
+        late[i] = landing_put(&landing, 1 + i);
+        damage(&landing, late[i]);
+    }
+    land_parted(&landing, version_make(1, LATE + 1));
+    landing_commit(&landing, STAGE_BACKED, version_make(1, LATE + 2));
+    stage_pass(stage, 200 * NS_PER_MS);
+    uint64_t before = landing_ask(&landing).segments_free,
+             entries = digest_entries(digest_of(stage));
+
+    assert_int_equal(entries, 2);
+    for (unsigned i = LATE; i-- > 0;) {
+        damage(&landing, late[i]); /* undone: the scan goes back behind it when it asks next */
+        stage_pass(stage, 40 * NS_PER_S);
+    }
+    struct landing_said said = landing_ask(&landing);
+
+    assert_false(said.missing || said.busy);
+    assert_int_equal(said.segments_free, before);
+    /* The short ones behind it are taken again: LATE, LATE - 1, ... of them. */
+    assert_true(digest_entries(digest_of(stage)) >= entries + LATE);
+}
+
+/* All of an epoch is settled when the next has its first commit version; not all that it had is here. */
+static void a_long_entry_of_a_settled_epoch_is_taken(void **state)
+{
+    struct stage *stage = *state;
+
+    for (unsigned starts = 1; starts < 3; starts++) {
+        stage_restart(stage);
+        stage_begin(stage);
+    }
+    struct landing landing = landing_begin(stage);
+
+    landing_commit(&landing, STAGE_BACKED, version_make(3, 0));
+    land_parted(&landing, version_make(2, 7));
+    stage_run(stage);
+    assert_int_equal(digest_entries(digest_of(stage)), 2);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
 
 int main(void)
@@ -504,6 +580,8 @@ int main(void)
         TEST(gaps_are_looked_at_when_a_question_is_due_only),
         TEST(what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed),
         TEST(a_block_far_behind_a_gap_is_reached),
+        TEST(a_long_entry_that_is_met_again_is_not_copied_again),
+        TEST(a_long_entry_of_a_settled_epoch_is_taken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
