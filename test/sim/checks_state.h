@@ -142,7 +142,7 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 /* On every full replica of its shard. */
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
 
-/* On any server. */
+/* On any server, durable or not. */
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry);
 
 /* Is the entry that begins at this place of a PM there from its first to its last block? Its entry, or NULL. */

@@ -18,6 +18,18 @@
 #include "test/sim/sim_fault.h"
 #include "test/sim/sim_log.h"
 
+/* As what the digest role of that server does not see. The sites are off then. */
+static void lose_one_block(const char *node)
+{
+    struct sim_fault_options options = {.seed = 1};
+    options.one_in[FAULT_BLOCK_LOST] = 1;
+    sim_fault_begin(&options);
+    sim_log_node(node);
+    assert_true(fault_fires(FAULT_BLOCK_LOST));
+    sim_fault_end();
+    assert_false(fault_fires(FAULT_BLOCK_LOST));
+}
+
 /* --- nothing is broken --- */
 
 static void a_run_without_a_defect_passes(void **state)
@@ -229,51 +241,6 @@ static void a_write_that_one_replica_lacks_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_write_that_no_fence_covers_is_found(void **state)
-{
-    (void)state;
-    struct checks_stage stage;
-    checks_stage_open(&stage, 12, NULL);
-    checks_stage_run(&stage, 0);
-    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
-    entry.header.version += 1000;
-    entry.header.client_id = 0;
-    for (uint32_t server = 1; server <= 3; server++)
-        checks_stage_store(&stage, server, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
-    checks_acknowledged(stage.checks, entry.key, entry.header.version);
-    checks_stage_expect(&stage, "C2");
-    checks_stage_close(&stage);
-}
-
-static void an_entry_that_the_power_took_is_missed(void **state)
-{
-    (void)state;
-    struct checks_stage stage;
-    checks_stage_open(&stage, 13, NULL);
-    checks_stage_run(&stage, 0);
-    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
-    entry.header.version += 1000;
-    entry.header.client_id = 0;
-    for (uint32_t server = 1; server <= 3; server++)
-        checks_stage_store(&stage, server, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
-    /* Until the power takes it. */
-    const uint8_t *at = pm_at(&stage.cluster->servers[0].pm->pm, checks_stage_hole(&stage, 1));
-    while (memcmp(at, entry.block, entry.bytes) == 0) {
-        sim_cluster_kill_server(stage.cluster, 1, &stage.random);
-        if (memcmp(at, entry.block, entry.bytes) == 0) {
-            entry.header.version++;
-            stage.hole += 1024;
-            at += 1024;
-            assert_true(stage.hole < STORE_SEGMENT_BYTES);
-            checks_stage_store(&stage, 1, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
-        }
-    }
-    checks_stage_expect(&stage, NULL);
-    checks_acknowledged(stage.checks, entry.key, entry.header.version);
-    checks_stage_expect(&stage, "C2");
-    checks_stage_close(&stage);
-}
-
 /* --- what servers show, who serves --- */
 
 static void an_index_that_goes_back_is_found(void **state)
@@ -468,14 +435,8 @@ static void lose_blocks(uint64_t seed)
 static void lose_block_of_server_2(bool elsewhere)
 {
     struct checks_stage stage;
-    struct sim_fault_options options = {.seed = 1};
-    options.one_in[FAULT_BLOCK_LOST] = 1;
     checks_stage_open(&stage, 23, NULL);
-    sim_fault_begin(&options);
-    sim_log_node("server-2");
-    assert_true(fault_fires(FAULT_BLOCK_LOST));
-    sim_fault_end();
-    assert_false(fault_fires(FAULT_BLOCK_LOST));
+    lose_one_block("server-2");
     log_event(LOG_WARN, "versions_missing", "shard=3 first=%lx", 7ul);
     checks_stage_expect(&stage, NULL);
     if (elsewhere) {
@@ -561,8 +522,6 @@ int main(void)
         cmocka_unit_test(a_segment_that_is_committed_too_early_is_found),
         cmocka_unit_test(a_write_that_nobody_stored_is_found),
         cmocka_unit_test(a_write_that_one_replica_lacks_is_found),
-        cmocka_unit_test(a_write_that_no_fence_covers_is_found),
-        cmocka_unit_test(an_entry_that_the_power_took_is_missed),
         cmocka_unit_test(an_index_that_goes_back_is_found),
         cmocka_unit_test(two_servers_of_one_shard_are_found),
         cmocka_unit_test(a_term_that_was_not_stored_is_found),
