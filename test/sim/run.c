@@ -159,6 +159,19 @@ static void compare_replicas(struct run *run, uint64_t end_ns)
                 "C8 digests", run->cluster->clock.now_ns, JOURNAL_NO_KEY, shard, "%s", digests.why);
 }
 
+/* Before anything more is written: that would be followed by commit versions that hide those which were lost. */
+static void compare_commits(struct run *run, uint64_t end_ns)
+{
+    struct checks_lag lag;
+    while (!has_failed(run) && !checks_commits_agree(run->checks, &lag)) {
+        if (run->cluster->clock.now_ns >= end_ns)
+            failure_set(&run->out->failure, FAILURE_LIVENESS, "commit versions",
+                        run->cluster->clock.now_ns, JOURNAL_NO_KEY, lag.shard, "%s", lag.why);
+        else
+            step(run, end_ns);
+    }
+}
+
 /* Before they are counted anew, and at the end of a run, whatever that is. */
 static void take_counts_of_sites(struct run *run)
 {
@@ -175,6 +188,7 @@ static void run_liveness(struct run *run)
     nemesis_heal(run->nemesis);
     settle(run, end_ns);
     compare_replicas(run, end_ns);
+    compare_commits(run, end_ns);
 }
 
 /* --- the verdict --- */

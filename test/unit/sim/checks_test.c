@@ -75,6 +75,38 @@ static void a_client_that_is_served_twice_is_found(void **state)
     checks_stage_close(&stage);
 }
 
+/* A cut takes the last commit versions of a shard with it, and they are never told again. */
+static void a_backup_that_was_not_told_is_found(void **state)
+{
+    (void)state;
+    struct checks_stage stage;
+    struct checks_lag lag;
+    checks_stage_open(&stage, 27, NULL);
+    checks_stage_run(&stage, 0);
+    assert_true(checks_commits_agree(stage.checks, &lag));
+    const struct shard *shard = &stage.checks->config->shards[2];
+    struct control *control =
+        server_poller(stage.cluster->servers[shard->backups[1] - 1].server, 0).role;
+    atomic_fetch_sub(&control->shards[2]->commit, 1);
+    assert_false(checks_commits_agree(stage.checks, &lag));
+    assert_int_equal(lag.shard, shard->id);
+    atomic_fetch_add(&control->shards[2]->commit, 1);
+    assert_true(checks_commits_agree(stage.checks, &lag));
+    /* And a primary that tells less, or more, than it has resolved. */
+    control = server_poller(stage.cluster->servers[shard->primary - 1].server, 0).role;
+    atomic_fetch_add(&control->shards[2]->version, 1);
+    assert_false(checks_commits_agree(stage.checks, &lag));
+    atomic_fetch_sub(&control->shards[2]->version, 2);
+    assert_false(checks_commits_agree(stage.checks, &lag));
+    atomic_fetch_add(&control->shards[2]->version, 1);
+    /* Whose digest role lost blocks, lost commit versions perhaps. */
+    control = server_poller(stage.cluster->servers[shard->backups[1] - 1].server, 0).role;
+    atomic_fetch_sub(&control->shards[2]->commit, 1);
+    lose_one_block(stage.cluster->servers[shard->backups[1] - 1].process.name);
+    assert_true(checks_commits_agree(stage.checks, &lag));
+    checks_stage_close(&stage);
+}
+
 static void a_block_may_land_in_pieces(void **state)
 {
     (void)state;
@@ -513,6 +545,7 @@ int main(void)
         cmocka_unit_test(a_run_without_a_defect_passes),
         cmocka_unit_test(two_entries_with_one_version_are_found),
         cmocka_unit_test(a_client_that_is_served_twice_is_found),
+        cmocka_unit_test(a_backup_that_was_not_told_is_found),
         cmocka_unit_test(a_block_may_land_in_pieces),
         cmocka_unit_test(the_last_zeros_of_a_block_may_come_later),
         cmocka_unit_test(a_store_over_a_block_is_found),
