@@ -8,16 +8,15 @@
  *      it and tries again (H16).
  *  D3  A segment is left only when all of it was scanned after it was sealed.
  *  D4  What a commit version covers landed in front of it. So when it is scanned, a version up to it
- *      that is not there is lost, unless it lies in what was passed over: before a question for it all
- *      of that is looked at again, from its start to its end.
+ *      that is not there is lost, unless it lies in what was passed over: all of that is looked at first.
  *
  * Passing over. In the open segment a block that is not whole is mostly one that a sender is about to
  * complete, so the scan waits in front of it. When it stays so for DIGEST_PATIENCE_NS and there are
  * whole blocks behind, it is damaged or its sender has stopped: the scan goes on behind it, so that one
- * block holds up nobody else's, and comes back when it is whole or the segment is sealed (D3). Such a gap may
- * hold several blocks, of which any may be completed, and headers that have checksums computed in vain, put there
- * by a value. So a look at all gaps goes on over many polls, a bounded part every DIGEST_LOOK_MIN_NS, and there is
- * one only when a question is due.
+ * block holds up nobody else's, and comes back when it is whole or the segment is sealed (D3). Any block of
+ * such a gap may be completed, and its bytes may have many checksums computed in vain: a look at all gaps takes
+ * many polls, a bounded part every DIGEST_LOOK_MIN_NS. There is one when a question is due, and ever more seldom
+ * without: what a gap hides may be the commit version itself.
  */
 #include "server/digest.h"
 
@@ -40,8 +39,7 @@ enum {
 };
 #define NOWHERE UINT32_MAX /* no position in a segment */
 
-/* How soon to look at the open segment again: nobody wakes a digest role for what lands in it. The first is also
- * the time between two parts of a look at gaps. */
+/* How soon to look at the open segment again: nobody wakes a digest role for what lands in it. And at gaps. */
 #define DIGEST_LOOK_MIN_NS (2 * NS_PER_MS)
 #define DIGEST_LOOK_MAX_NS (64 * NS_PER_MS)
 
@@ -79,7 +77,8 @@ struct digest {
     uint32_t gap_count;
     bool looking; /* at the gaps: at this one next, from there or from its start */
     uint32_t look_gap, look_position;
-    uint64_t look_gaps_ns; /* when, at the earliest */
+    uint64_t look_gaps_ns;           /* when, at the earliest */
+    uint64_t seek_ns, seek_after_ns; /* when to look without a question, how long after that */
     uint32_t reached; /* before the scan went back: what lies in front of it is not missing yet */
     struct shard_state *missing; /* shards that lack committed versions */
     _Atomic uint64_t entries, fetches;
@@ -110,20 +109,15 @@ static int apply(struct digest *digest, struct shard_state *shard,
     return 0;
 }
 
-/* Is the entry here and in the index? It is when its version arrived in this epoch: that was noted by apply alone. What
- * was settled with an epoch before may be here or not. */
-static bool is_applied(const struct shard_state *shard, uint64_t version)
-{
-    return version_epoch(version) == shard->epoch && dense_has(&shard->dense, version);
-}
-
-/* One that is met again, behind what was passed over or because it was sent twice, is not copied again. */
+/* One that is met again, behind what was passed over or because it was sent twice, is not copied again. It is here
+ * when its version arrived in this epoch, for apply alone notes that; what was settled with one before may not be. */
 static int apply_joined(struct digest *digest, struct shard_state *shard,
                         const struct entry_header *header, struct join_entry *entry)
 {
     uint64_t offset = entry->offsets[0];
     int error = 0;
-    if (is_applied(shard, header->version)) {
+    if (version_epoch(header->version) == shard->epoch &&
+        dense_has(&shard->dense, header->version)) {
         join_remove(entry);
         return 0;
     }
@@ -210,8 +204,7 @@ static uint64_t next_question_ns(struct digest *digest)
     return next_ns;
 }
 
-/* Asks for what was sought, once its time has come. True if it asked: the answer will land soon, and nobody
- * wakes this role for it. */
+/* Asks for what was sought, once its time has come. True if it asked: nobody wakes this role for the answer. */
 static bool ask_for_missing(struct digest *digest)
 {
     bool any = false;
@@ -333,19 +326,30 @@ static enum look look_on(struct digest *digest)
     return ++digest->look_gap == digest->gap_count ? LOOK_DONE : LOOK_GOES_ON;
 }
 
+static void end_look(struct digest *digest)
+{
+    digest->looking = false;
+    digest->seek_ns = digest->now_ns + digest->seek_after_ns;
+    if (digest->seek_after_ns < DIGEST_ASK_MAX_NS)
+        digest->seek_after_ns *= 2;
+}
+
 /* Looks for what is missing where it may be (D4), then asks for it. True if there is more to do at once. */
 static bool seek_missing(struct digest *digest, uint64_t *wake_ns)
 {
     uint64_t next_ns = next_question_ns(digest);
+    if (digest->gap_count && digest->seek_ns < next_ns)
+        next_ns = digest->seek_ns;
     if (next_ns <= digest->now_ns) {
         if (!digest->looking)
             begin_look(digest);
         enum look look = look_on(digest);
         if (look == LOOK_DONE)
-            digest->looking = false;
+            end_look(digest);
         if (look == LOOK_FOUND || (look == LOOK_DONE && ask_for_missing(digest)))
             return true;
-        next_ns = digest->look_gaps_ns;
+        bool over = look == LOOK_DONE && !digest->missing;
+        next_ns = over ? digest->seek_ns : digest->look_gaps_ns;
     }
     if (next_ns < *wake_ns)
         *wake_ns = next_ns;
@@ -374,6 +378,8 @@ static bool pass_over(struct digest *digest)
     while (result == ENTRY_SCAN_STOPPED && ahead.position - position < DIGEST_AHEAD_BYTES);
     if (result != ENTRY_SCAN_BLOCK)
         return false;
+    digest->seek_after_ns = DIGEST_LOOK_MAX_NS;
+    digest->seek_ns = digest->now_ns + DIGEST_LOOK_MAX_NS;
     if (offset > position && digest->gap_count < DIGEST_GAPS)
         digest->gaps[digest->gap_count++] = (struct gap){position, offset};
     digest->scan.position = offset;
@@ -524,7 +530,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     digest->now_ns = now_ns;
     take_notes(digest);
     bool busy = scan_some(digest);
-    if (digest->missing && digest->scan.position >= digest->reached)
+    if ((digest->missing || digest->gap_count) && digest->scan.position >= digest->reached)
         busy |= seek_missing(digest, wake_ns);
     busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
     busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
