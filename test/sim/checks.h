@@ -37,6 +37,7 @@ void checks_seen(void *checks, uint32_t key, uint64_t version);
  * looked at: it may have lost commit versions. */
 struct checks_lag {
     uint32_t shard;
+    uint32_t primary, backup; /* backup 0: the primary itself is behind */
     char why[200];
 };
 bool checks_commits_agree(const struct checks *checks, struct checks_lag *lag);

@@ -77,6 +77,7 @@ static bool backup_agrees(const struct checks *checks, uint32_t position, uint32
     uint64_t known = state ? atomic_load_explicit(&state->commit, memory_order_relaxed) : 0;
     if (known == commit || checks_lost_block(&checks->servers[backup - 1]))
         return true;
+    lag->backup = backup;
     snprintf(lag->why, sizeof lag->why,
              "shard %u: server %u knows commit version %lx, and its primary %lx", lag->shard,
              backup, known, commit);
@@ -90,7 +91,7 @@ static bool shard_agrees(const struct checks *checks, uint32_t position, struct 
     uint64_t commit = state ? atomic_load_explicit(&state->commit, memory_order_relaxed) : 0;
     uint64_t resolved = state ? atomic_load_explicit(&state->version, memory_order_relaxed) : 0;
     uint64_t start = version_make(shard->epoch, 0);
-    *lag = (struct checks_lag){.shard = shard->id};
+    *lag = (struct checks_lag){.shard = shard->id, .primary = shard->primary};
     if (commit != (resolved > start ? resolved : start)) {
         snprintf(lag->why, sizeof lag->why,
                  "shard %u: primary %u has resolved %lx, and told commit version %lx", shard->id,

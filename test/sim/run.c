@@ -15,9 +15,10 @@
 #include "test/sim/sim_log.h"
 #include "test/sim/swarm.h"
 
-#define LIVENESS_NS (60 * NS_PER_S) /* from the end of the last fault */
-#define SAFETY_MOST 2               /* times as long as it should last, the safety phase may last */
-#define QUIET_NS    (3 * NS_PER_S)  /* until what nobody asks for any more is given back */
+#define LIVENESS_NS   (60 * NS_PER_S) /* from the end of the last fault */
+#define SAFETY_MOST   2 /* times as long as it should last, the safety phase may last */
+#define LAST_WORDS_NS (50 * NS_PER_MS) /* in which the last commit versions are told */
+#define QUIET_NS      (3 * NS_PER_S)   /* until what nobody asks for any more is given back */
 
 enum {
     OPERATIONS_MIN = 2000, /* less shows nothing */
@@ -172,6 +173,26 @@ static void compare_commits(struct run *run, uint64_t end_ns)
     }
 }
 
+/* The last fault of a run: commit versions that no write follows are on their way, and their connection is cut. */
+static void cut_last_words(struct run *run)
+{
+    const struct sim_cluster *cluster = run->cluster;
+    uint64_t end_ns = cluster->clock.now_ns + LAST_WORDS_NS;
+    struct checks_lag lag = {0};
+    while (!has_failed(run) && cluster->clock.now_ns < end_ns) {
+        if (!checks_commits_agree(run->checks, &lag) && lag.backup)
+            break;
+        step(run, end_ns);
+    }
+    if (has_failed(run) || !lag.backup)
+        return;
+    const struct sim_process *primary = &cluster->servers[lag.primary - 1].process;
+    const struct sim_process *backup = &cluster->servers[lag.backup - 1].process;
+    journal_note(run->journal, JOURNAL_FAULT, primary->name, "loses its connections with %s",
+                 backup->name);
+    sim_network_break(cluster->network, primary->address, backup->address);
+}
+
 /* Before they are counted anew, and at the end of a run, whatever that is. */
 static void take_counts_of_sites(struct run *run)
 {
@@ -237,10 +258,12 @@ static void run_verdict(struct run *run)
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     load_write_some(run->load);
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    cut_last_words(run);
     if (!has_failed(run))
         judge(run);
     rest(run, QUIET_NS);
     compare_replicas(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    compare_commits(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (!has_failed(run))
         checks_leftovers(run->checks);
     ASSERT(has_failed(run) || (run->out->counts.operations >= OPERATIONS_MIN &&
