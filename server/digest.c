@@ -8,13 +8,15 @@
  *      it and tries again (H16).
  *  D3  A segment is left only when all of it was scanned after it was sealed.
  *  D4  What a commit version covers landed in front of it. So when it is scanned, a version up to it
- *      that is not there is lost, unless it lies in what was passed over: then that is looked at
- *      again first.
+ *      that is not there is lost, unless it lies in what was passed over: all of that is looked at first.
  *
  * Passing over. In the open segment a block that is not whole is mostly one that a sender is about to
  * complete, so the scan waits in front of it. When it stays so for DIGEST_PATIENCE_NS and there are
  * whole blocks behind, it is damaged or its sender has stopped: the scan goes on behind it, so that one
- * block holds up nobody else's, and comes back when it is whole or the segment is sealed (D3).
+ * block holds up nobody else's, and comes back when it is whole or the segment is sealed (D3). Any block of
+ * such a gap may be completed, and its bytes may have many checksums computed in vain: a look at all gaps takes
+ * many polls, a bounded part every DIGEST_LOOK_MIN_NS. There is one when a question is due, and ever more seldom
+ * without: what a gap hides may be the commit version itself.
  */
 #include "server/digest.h"
 
@@ -33,12 +35,11 @@ enum {
     DIGEST_BLOCKS_PER_POLL = 64,
     DIGEST_PREFETCH = 16,           /* blocks that are looked at before they are scanned */
     DIGEST_AHEAD_BYTES = 256 << 10, /* how far to look for whole blocks behind one that is not */
-    DIGEST_PLACES =
-        16, /* passed over and remembered; of further ones a commit version makes it ask */
+    DIGEST_GAPS = 16, /* that are remembered; of further ones a commit version makes it ask */
 };
 #define NOWHERE UINT32_MAX /* no position in a segment */
 
-/* How soon to look at the open segment again: nobody wakes a digest role for what lands in it. */
+/* How soon to look at the open segment again: nobody wakes a digest role for what lands in it. And at gaps. */
 #define DIGEST_LOOK_MIN_NS (2 * NS_PER_MS)
 #define DIGEST_LOOK_MAX_NS (64 * NS_PER_MS)
 
@@ -48,6 +49,11 @@ enum {
 /* How soon to ask again for versions that are missing; twice as long each time, up to the second. */
 #define DIGEST_ASK_MIN_NS NS_PER_S
 #define DIGEST_ASK_MAX_NS (32 * NS_PER_S)
+
+/* Was passed over: positions in the segment, the second is that of a whole block. */
+struct gap {
+    uint32_t start, end;
+};
 
 struct digest {
     struct server_common *common;
@@ -67,8 +73,12 @@ struct digest {
     uint64_t now_ns;
     uint32_t stop;    /* where the scan of the open segment stopped; NOWHERE: it did not */
     uint64_t stop_ns; /* since when, or when it was looked ahead from there last */
-    uint32_t places[DIGEST_PLACES]; /* that were passed over, rising */
-    uint32_t place_count;
+    struct gap gaps[DIGEST_GAPS]; /* rising */
+    uint32_t gap_count;
+    bool looking; /* at the gaps: at this one next, from there or from its start */
+    uint32_t look_gap, look_position;
+    uint64_t look_gaps_ns;           /* when, at the earliest */
+    uint64_t seek_ns, seek_after_ns; /* when to look without a question, how long after that */
     uint32_t reached; /* before the scan went back: what lies in front of it is not missing yet */
     struct shard_state *missing; /* shards that lack committed versions */
     _Atomic uint64_t entries, fetches;
@@ -99,11 +109,18 @@ static int apply(struct digest *digest, struct shard_state *shard,
     return 0;
 }
 
+/* One that is met again, behind what was passed over or because it was sent twice, is not copied again. It is here
+ * when its version arrived in this epoch, for apply alone notes that; what was settled with one before may not be. */
 static int apply_joined(struct digest *digest, struct shard_state *shard,
                         const struct entry_header *header, struct join_entry *entry)
 {
     uint64_t offset = entry->offsets[0];
     int error = 0;
+    if (version_epoch(header->version) == shard->epoch &&
+        dense_has(&shard->dense, header->version)) {
+        join_remove(entry);
+        return 0;
+    }
     if (FAULT(NO_SEGMENT))
         error = ROWAN_EFULL;
     else if (!join_is_contiguous(entry, &digest->common->format, header))
@@ -129,7 +146,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
         !dense_hole(&shard->dense, version, &first, &last))
         return;
     atomic_store_explicit(&shard->missing, true, memory_order_relaxed);
-    shard->asked_last = 0;
+    shard->asked_last = shard->sought = 0;
     shard->next_missing = digest->missing;
     digest->missing = shard;
 }
@@ -165,11 +182,10 @@ static void plan_question(struct shard_state *shard, uint64_t first, uint64_t la
     shard->asked_last = last;
 }
 
-/* Asks for what is missing, once its time has come; shards that lack nothing any more leave the
- * list. True if it asked: the answer will land soon, and nobody wakes this role for it. */
-static bool ask_for_missing(struct digest *digest, uint64_t *wake_ns)
+/* When the next question is due; shards that lack nothing any more leave the list. */
+static uint64_t next_question_ns(struct digest *digest)
 {
-    bool any = false;
+    uint64_t next_ns = WAKE_NEVER;
     struct shard_state **link = &digest->missing;
     while (*link) {
         struct shard_state *shard = *link;
@@ -180,21 +196,33 @@ static bool ask_for_missing(struct digest *digest, uint64_t *wake_ns)
             *link = shard->next_missing;
             continue;
         }
-        if (first > shard->asked_last || digest->now_ns >= shard->ask_ns) {
-            const struct note note = {.kind = NOTE_FETCH,
-                                      .fetch = {.shard = shard->id, .first = first, .last = last}};
-            /* One that finds no room or memory is as good as one that was lost. */
-            if (!MUTANT(FETCH_SKIPPED) && !note_push(&digest->outbox, &note))
-                log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id,
-                          first, last);
-            plan_question(shard, first, last, digest->now_ns);
-            uint64_t fetches = atomic_load_explicit(&digest->fetches, memory_order_relaxed);
-            atomic_store_explicit(&digest->fetches, fetches + 1, memory_order_relaxed);
-            any = true;
-        }
-        if (shard->ask_ns < *wake_ns)
-            *wake_ns = shard->ask_ns;
+        uint64_t due_ns = first > shard->asked_last ? 0 : shard->ask_ns;
+        if (due_ns < next_ns)
+            next_ns = due_ns;
         link = &shard->next_missing;
+    }
+    return next_ns;
+}
+
+/* Asks for what was sought, once its time has come. True if it asked: nobody wakes this role for the answer. */
+static bool ask_for_missing(struct digest *digest)
+{
+    bool any = false;
+    for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing) {
+        uint64_t first, last;
+        if (!dense_hole(&shard->dense, shard->sought, &first, &last) ||
+            (first <= shard->asked_last && digest->now_ns < shard->ask_ns))
+            continue;
+        const struct note note = {.kind = NOTE_FETCH,
+                                  .fetch = {.shard = shard->id, .first = first, .last = last}};
+        /* One that finds no room or memory is as good as one that was lost. */
+        if (!MUTANT(FETCH_SKIPPED) && !note_push(&digest->outbox, &note))
+            log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id, first,
+                      last);
+        plan_question(shard, first, last, digest->now_ns);
+        uint64_t fetches = atomic_load_explicit(&digest->fetches, memory_order_relaxed);
+        atomic_store_explicit(&digest->fetches, fetches + 1, memory_order_relaxed);
+        any = true;
     }
     return any;
 }
@@ -225,7 +253,8 @@ static void enter(struct digest *digest, struct blog_segment *segment)
 {
     digest->current = segment;
     digest->stop = NOWHERE;
-    digest->place_count = digest->reached = 0;
+    digest->gap_count = digest->reached = 0;
+    digest->looking = false;
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
 }
@@ -243,29 +272,87 @@ static bool leave(struct digest *digest)
     return true;
 }
 
-/* Back to what was passed over: those behind it are met again. */
-static void go_back(struct digest *digest, uint32_t place)
+/* Back to that position in what was passed over: what lies behind it is met again. */
+static void go_back(struct digest *digest, uint32_t number, uint32_t position)
 {
+    struct gap *gap = &digest->gaps[number];
     if (digest->scan.position > digest->reached)
         digest->reached = digest->scan.position;
-    digest->scan.position = digest->places[place];
+    digest->scan.position = position;
     digest->stop = NOWHERE;
-    digest->place_count = place;
+    digest->gap_count = number;
+    digest->looking = false;
+    if (position > gap->start) {
+        gap->end = position;
+        digest->gap_count++;
+    }
 }
 
-/* Is anything that was passed over whole by now? */
-static bool look_back(struct digest *digest)
+/* What a look that begins now can find missing is committed by now: all of that landed before. */
+static void begin_look(struct digest *digest)
 {
+    digest->looking = true;
+    digest->look_gap = digest->look_position = 0;
+    for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing)
+        shard->sought = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+}
+
+enum look { LOOK_GOES_ON, LOOK_FOUND, LOOK_DONE };
+
+/* The next part of a look at the gaps. FOUND: a block in one of them is whole by now, and the scan is back there. */
+static enum look look_on(struct digest *digest)
+{
+    if (digest->look_gap == digest->gap_count)
+        return LOOK_DONE;
+    if (digest->now_ns < digest->look_gaps_ns)
+        return LOOK_GOES_ON;
+    digest->look_gaps_ns = digest->now_ns + DIGEST_LOOK_MIN_NS;
+    const struct gap *gap = &digest->gaps[digest->look_gap];
+    struct entry_scan scan;
     struct entry_header header;
-    uint32_t bytes;
-    for (uint32_t i = 0; digest->current && i < digest->place_count; i++) {
-        uint32_t at = digest->places[i];
-        if (entry_decode(digest->scan.format, digest->scan.base + at, digest->scan.bytes - at,
-                         &header, &bytes) == 0) {
-            go_back(digest, i);
-            return true;
-        }
+    uint32_t offset, bytes;
+    entry_scan_init(&scan, digest->scan.format, digest->scan.base, gap->end,
+                    digest->look_position > gap->start ? digest->look_position : gap->start);
+    switch (entry_scan_next(&scan, false, &header, &offset, &bytes)) {
+    case ENTRY_SCAN_BLOCK:
+        go_back(digest, digest->look_gap, offset);
+        return LOOK_FOUND;
+    case ENTRY_SCAN_STOPPED:
+        digest->look_position = scan.position;
+        return LOOK_GOES_ON;
+    case ENTRY_SCAN_END:
+        break;
     }
+    return ++digest->look_gap == digest->gap_count ? LOOK_DONE : LOOK_GOES_ON;
+}
+
+static void end_look(struct digest *digest)
+{
+    digest->looking = false;
+    digest->seek_ns = digest->now_ns + digest->seek_after_ns;
+    if (digest->seek_after_ns < DIGEST_ASK_MAX_NS)
+        digest->seek_after_ns *= 2;
+}
+
+/* Looks for what is missing where it may be (D4), then asks for it. True if there is more to do at once. */
+static bool seek_missing(struct digest *digest, uint64_t *wake_ns)
+{
+    uint64_t next_ns = next_question_ns(digest);
+    if (digest->gap_count && digest->seek_ns < next_ns)
+        next_ns = digest->seek_ns;
+    if (next_ns <= digest->now_ns) {
+        if (!digest->looking)
+            begin_look(digest);
+        enum look look = look_on(digest);
+        if (look == LOOK_DONE)
+            end_look(digest);
+        if (look == LOOK_FOUND || (look == LOOK_DONE && ask_for_missing(digest)))
+            return true;
+        bool over = look == LOOK_DONE && !digest->missing;
+        next_ns = over ? digest->seek_ns : digest->look_gaps_ns;
+    }
+    if (next_ns < *wake_ns)
+        *wake_ns = next_ns;
     return false;
 }
 
@@ -291,8 +378,10 @@ static bool pass_over(struct digest *digest)
     while (result == ENTRY_SCAN_STOPPED && ahead.position - position < DIGEST_AHEAD_BYTES);
     if (result != ENTRY_SCAN_BLOCK)
         return false;
-    if (offset > position && digest->place_count < DIGEST_PLACES)
-        digest->places[digest->place_count++] = position;
+    digest->seek_after_ns = DIGEST_LOOK_MAX_NS;
+    digest->seek_ns = digest->now_ns + DIGEST_LOOK_MAX_NS;
+    if (offset > position && digest->gap_count < DIGEST_GAPS)
+        digest->gaps[digest->gap_count++] = (struct gap){position, offset};
     digest->scan.position = offset;
     return true;
 }
@@ -311,8 +400,8 @@ static bool scan_step(struct digest *digest)
 {
     /* Read before the scan: what landed before the sealing is seen by a scan that starts after. */
     bool sealed = atomic_load_explicit(&digest->current->sealed, memory_order_acquire);
-    if (sealed && digest->place_count > 0)
-        go_back(digest, 0);
+    if (sealed && digest->gap_count > 0)
+        go_back(digest, 0, digest->gaps[0].start);
     struct entry_header header;
     uint32_t offset, bytes;
     switch (entry_scan_next(&digest->scan, !sealed, &header, &offset, &bytes)) {
@@ -441,9 +530,8 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     digest->now_ns = now_ns;
     take_notes(digest);
     bool busy = scan_some(digest);
-    if (digest->missing) /* it may be in what was passed over (D4) */
-        busy |= look_back(digest) ||
-                (digest->scan.position >= digest->reached && ask_for_missing(digest, wake_ns));
+    if ((digest->missing || digest->gap_count) && digest->scan.position >= digest->reached)
+        busy |= seek_missing(digest, wake_ns);
     busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
     busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
                              &digest->common->format);

@@ -244,7 +244,8 @@ static void look_at_peers(struct worker *worker)
         if (!peer->commit_behind || !peer->connected || fabric_rowan_room(peer->conn) <= room)
             continue;
         peer->commit_behind = false;
-        list_again(worker, i);
+        if (!MUTANT(COMMIT_FORGOTTEN))
+            list_again(worker, i);
     }
 }
 

@@ -13,6 +13,7 @@
 #include "server/control_state.h"
 #include "server/worker_state.h"
 #include "test/sim/checks_state.h"
+#include "test/sim/sim_fault.h"
 
 enum { FIRST_ROOM = 64 };
 
@@ -135,12 +136,14 @@ static void check_term(struct checks *checks, const char *who, const struct clus
 }
 
 /* A server that was started has built its indexes anew: of what it showed before, only that is certain which all
- * replicas had when it ended. */
+ * replicas had when it ended. And it has found the blocks that its digest roles had not seen. */
 static void note_start(struct checks *checks, struct checks_server *server, uint64_t incarnation)
 {
+    const char *name = checks->cluster->servers[server->number].process.name;
     if (server->incarnation == incarnation)
         return;
     server->incarnation = incarnation;
+    server->lost_before = sim_fault_count_at(FAULT_BLOCK_LOST, name);
     for (uint32_t i = 0; i < checks->key_count; i++)
         checks->keys[i].shown[server->number] = checks->keys[i].settled;
 }
@@ -212,7 +215,6 @@ static void look_at_owners(struct checks *checks)
 void checks_step(struct checks *checks)
 {
     checks->rounds++;
-    checks_log_step(checks);
     look_at_registry(checks);
     look_at_processes(checks);
     look_at_owners(checks);

@@ -32,6 +32,16 @@ void checks_acknowledged(void *checks, uint32_t key, uint64_t version);
 /* A load_seen: C2. */
 void checks_seen(void *checks, uint32_t key, uint64_t version);
 
+/* When all is quiet: does every backup know its primary's commit versions, and is that all that is resolved? What is not
+ * so yet should be soon: `lag` then tells of the first shard. Backups whose digest role was made to lose blocks are not
+ * looked at: it may have lost commit versions. */
+struct checks_lag {
+    uint32_t shard;
+    uint32_t primary, backup; /* backup 0: the primary itself is behind */
+    char why[200];
+};
+bool checks_commits_agree(const struct checks *checks, struct checks_lag *lag);
+
 /* When all is quiet and every operation has its answer. */
 void checks_leftovers(struct checks *checks);
 

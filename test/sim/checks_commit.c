@@ -2,7 +2,10 @@
  * replicas. The first one of an epoch also says that the union is over: of earlier epochs no entry is on some
  * replicas only. A replica that believes a wrong one leaves entries out of a union, long after.
  */
+#include <stdio.h>
+
 #include "common/entry/commit.h"
+#include "server/control_state.h"
 #include "test/sim/checks_state.h"
 
 void checks_commit_note(struct checks *checks, uint32_t number)
@@ -56,4 +59,57 @@ void checks_commit_stored(struct checks *checks, const uint8_t *block, uint32_t 
         const struct commit_shard row = commit_shard_at(&value, i);
         take_row(checks, &row);
     }
+}
+
+/* --- what backups know --- */
+
+static const struct shard_state *state_at(const struct checks *checks, uint32_t server,
+                                          uint32_t position)
+{
+    const struct control *control = checks_control(checks, server);
+    return control && control->config && control->shards ? control->shards[position] : NULL;
+}
+
+static bool backup_agrees(const struct checks *checks, uint32_t position, uint32_t backup,
+                          uint64_t commit, struct checks_lag *lag)
+{
+    const struct shard_state *state = state_at(checks, backup - 1, position);
+    uint64_t known = state ? atomic_load_explicit(&state->commit, memory_order_relaxed) : 0;
+    if (known == commit || checks_lost_block(&checks->servers[backup - 1]))
+        return true;
+    lag->backup = backup;
+    snprintf(lag->why, sizeof lag->why,
+             "shard %u: server %u knows commit version %lx, and its primary %lx", lag->shard,
+             backup, known, commit);
+    return false;
+}
+
+static bool shard_agrees(const struct checks *checks, uint32_t position, struct checks_lag *lag)
+{
+    const struct shard *shard = &checks->config->shards[position];
+    const struct shard_state *state = state_at(checks, shard->primary - 1, position);
+    uint64_t commit = state ? atomic_load_explicit(&state->commit, memory_order_relaxed) : 0;
+    uint64_t resolved = state ? atomic_load_explicit(&state->version, memory_order_relaxed) : 0;
+    uint64_t start = version_make(shard->epoch, 0);
+    *lag = (struct checks_lag){.shard = shard->id, .primary = shard->primary};
+    if (commit != (resolved > start ? resolved : start)) {
+        snprintf(lag->why, sizeof lag->why,
+                 "shard %u: primary %u has resolved %lx, and told commit version %lx", shard->id,
+                 shard->primary, resolved, commit);
+        return false;
+    }
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (!backup_agrees(checks, position, shard->backups[i], commit, lag))
+            return false;
+    }
+    return true;
+}
+
+bool checks_commits_agree(const struct checks *checks, struct checks_lag *lag)
+{
+    for (uint32_t i = 0; i < checks->config->shard_count; i++) {
+        if (!shard_agrees(checks, i, lag))
+            return false;
+    }
+    return true;
 }

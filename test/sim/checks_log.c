@@ -51,16 +51,22 @@ static uint32_t shard_in(const char *line)
     return at && sscanf(at, "shard=%u", &shard) == 1 ? shard : JOURNAL_NO_SHARD;
 }
 
-/* What a digest role does not see is missing, until the primary has sent it again: also when the sites are off. */
-void checks_log_step(struct checks *checks)
+bool checks_lost_block(const struct checks_server *server)
 {
-    checks->block_was_lost |= sim_fault_count(FAULT_BLOCK_LOST) > 0;
+    const char *name = server->checks->cluster->servers[server->number].process.name;
+    return sim_fault_count_at(FAULT_BLOCK_LOST, name) > server->lost_before;
 }
 
-static bool is_provoked(struct checks *checks, const char *event)
+/* What a digest role does not see is missing there, until the primary has sent it again: also when the sites are off. */
+static bool is_provoked(const struct checks *checks, const char *node, const char *event)
 {
-    checks_log_step(checks);
-    return strcmp(event, "versions_missing") == 0 && checks->block_was_lost;
+    if (strcmp(event, "versions_missing") != 0)
+        return false;
+    uint32_t number = 0;
+    while (number < checks->cluster->options.servers &&
+           strcmp(checks->cluster->servers[number].process.name, node) != 0)
+        number++;
+    return number < checks->cluster->options.servers && checks_lost_block(&checks->servers[number]);
 }
 
 static void on_line(void *context, const char *node, const char *event, const char *line)
@@ -75,7 +81,7 @@ static void on_line(void *context, const char *node, const char *event, const ch
     for (unsigned i = 0; i < EVENTS; i++) {
         if (strcmp(event, UNPROVOKED[i].event) != 0 ||
             (UNPROVOKED[i].unless && strstr(line, UNPROVOKED[i].unless)) ||
-            is_provoked(checks, event))
+            is_provoked(checks, node, event))
             continue;
         checks_fail(checks, "unprovoked", JOURNAL_NO_KEY, shard_in(line), "%s: %s (%s %s)", node,
                     UNPROVOKED[i].why, event, line);

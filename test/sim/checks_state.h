@@ -74,6 +74,7 @@ struct checks_server {
     uint64_t strides;
     uint64_t incarnation; /* of the process that was last looked at */
     uint64_t term;        /* that it was last seen to act on */
+    uint64_t lost_before; /* how often the site BLOCK_LOST had fired there before this process */
 };
 
 /* An older entry of the key came to that server behind a newer one: will its index stand it? */
@@ -91,7 +92,6 @@ struct checks {
     uint64_t rounds, looks;
     struct checks_suspect suspects[CHECKS_SUSPECTS]; /* a ring */
     uint32_t suspect_next;
-    bool block_was_lost; /* the site BLOCK_LOST has fired */
 
     struct checks_server servers[SIM_MAX_SERVERS];
     uint64_t client_terms[SIM_MAX_CLIENTS], cm_term, rival_term;
@@ -142,7 +142,7 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 /* On every full replica of its shard. */
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
 
-/* On any server. */
+/* On any server, durable or not. */
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry);
 
 /* Is the entry that begins at this place of a PM there from its first to its last block? Its entry, or NULL. */
@@ -170,6 +170,8 @@ struct control *checks_control(const struct checks *checks, uint32_t server);
 
 void checks_log_open(struct checks *checks);
 void checks_log_close(struct checks *checks);
-void checks_log_step(struct checks *checks);
+
+/* A digest role of that server's process has taken a whole block for a damaged one. */
+bool checks_lost_block(const struct checks_server *server);
 
 #endif

@@ -135,16 +135,8 @@ static void find_key(struct checks *checks, struct checks_entry *entry, const ui
     entry->key = at ? at - 1 : JOURNAL_NO_KEY;
 }
 
-bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry)
-{
-    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
-        if (entry->count[i] >= entry->header.blocks && checks_is_whole(checks, entry, i))
-            return true;
-    }
-    return false;
-}
-
-/* A client's operation takes effect once: while a whole copy of one entry of it is left, there is no other. */
+/* A client's operation takes effect once: while a whole copy of one entry of it is left, there is no other. One that is
+ * not durable yet counts: this is asked only once, and what a power loss takes is no copy any more. */
 static void check_once(struct checks *checks, struct checks_server *server,
                        const struct checks_entry *entry)
 {
@@ -233,6 +225,15 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 {
     return has_all_blocks(checks, entry, server,
                           checks->servers[server].pm->pm.durability == PM_FENCE);
+}
+
+bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry)
+{
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        if (entry->count[i] >= entry->header.blocks && has_all_blocks(checks, entry, i, false))
+            return true;
+    }
+    return false;
 }
 
 bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)

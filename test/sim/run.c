@@ -15,9 +15,10 @@
 #include "test/sim/sim_log.h"
 #include "test/sim/swarm.h"
 
-#define LIVENESS_NS (60 * NS_PER_S) /* from the end of the last fault */
-#define SAFETY_MOST 2               /* times as long as it should last, the safety phase may last */
-#define QUIET_NS    (3 * NS_PER_S)  /* until what nobody asks for any more is given back */
+#define LIVENESS_NS   (60 * NS_PER_S) /* from the end of the last fault */
+#define SAFETY_MOST   2 /* times as long as it should last, the safety phase may last */
+#define LAST_WORDS_NS (50 * NS_PER_MS) /* in which the last commit versions are told */
+#define QUIET_NS      (3 * NS_PER_S)   /* until what nobody asks for any more is given back */
 
 enum {
     OPERATIONS_MIN = 2000, /* less shows nothing */
@@ -165,6 +166,39 @@ static void compare_replicas(struct run *run, uint64_t end_ns)
                 "C8 digests", run->cluster->clock.now_ns, JOURNAL_NO_KEY, shard, "%s", digests.why);
 }
 
+/* Before anything more is written: that would be followed by commit versions that hide those which were lost. */
+static void compare_commits(struct run *run, uint64_t end_ns)
+{
+    struct checks_lag lag;
+    while (!has_failed(run) && !checks_commits_agree(run->checks, &lag)) {
+        if (run->cluster->clock.now_ns >= end_ns)
+            failure_set(&run->out->failure, FAILURE_LIVENESS, "commit versions",
+                        run->cluster->clock.now_ns, JOURNAL_NO_KEY, lag.shard, "%s", lag.why);
+        else
+            step(run, end_ns);
+    }
+}
+
+/* The last fault of a run: commit versions that no write follows are on their way, and their connection is cut. */
+static void cut_last_words(struct run *run)
+{
+    const struct sim_cluster *cluster = run->cluster;
+    uint64_t end_ns = cluster->clock.now_ns + LAST_WORDS_NS;
+    struct checks_lag lag = {0};
+    while (!has_failed(run) && cluster->clock.now_ns < end_ns) {
+        if (!checks_commits_agree(run->checks, &lag) && lag.backup)
+            break;
+        step(run, end_ns);
+    }
+    if (has_failed(run) || !lag.backup)
+        return;
+    const struct sim_process *primary = &cluster->servers[lag.primary - 1].process;
+    const struct sim_process *backup = &cluster->servers[lag.backup - 1].process;
+    journal_note(run->journal, JOURNAL_FAULT, primary->name, "loses its connections with %s",
+                 backup->name);
+    sim_network_break(cluster->network, primary->address, backup->address);
+}
+
 /* Before they are counted anew, and at the end of a run, whatever that is. */
 static void take_counts_of_sites(struct run *run)
 {
@@ -181,6 +215,7 @@ static void run_liveness(struct run *run)
     nemesis_heal(run->nemesis);
     settle(run, end_ns);
     compare_replicas(run, end_ns);
+    compare_commits(run, end_ns);
 }
 
 /* --- the verdict --- */
@@ -229,10 +264,12 @@ static void run_verdict(struct run *run)
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     load_write_some(run->load);
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    cut_last_words(run);
     if (!has_failed(run))
         judge(run);
     rest(run, QUIET_NS);
     compare_replicas(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    compare_commits(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (!has_failed(run))
         checks_leftovers(run->checks);
     ASSERT(has_failed(run) || (run->out->counts.operations >= OPERATIONS_MIN &&

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "test/sim/sim_log.h"
 
 struct site {
     struct random random;
@@ -12,7 +13,16 @@ struct site {
     uint64_t fired;
 };
 
+enum { MAX_NODES = 32, NODE_BYTES = 32 };
+
+struct node {
+    char name[NODE_BYTES];
+    uint64_t fired[FAULT_SITE_COUNT];
+};
+
 static struct site sites[FAULT_SITE_COUNT];
+static struct node nodes[MAX_NODES];
+static unsigned node_count;
 uint32_t fabric_segment_bytes = UINT32_C(4)
                                 << 20; /* fabric.h; the size of a run is set before its cluster */
 
@@ -29,6 +39,7 @@ static const char *const MUTANT_TEXTS[] = {MUTANTS(MUTANT_TEXT)};
 void sim_fault_begin(const struct sim_fault_options *options)
 {
     mutant_reached = 0;
+    node_count = 0;
     for (unsigned i = 0; i < FAULT_SITE_COUNT; i++) {
         sites[i] = (struct site){.one_in = options ? options->one_in[i] : 0};
         random_init(&sites[i].random, options ? options->seed + i : 0);
@@ -41,6 +52,28 @@ void sim_fault_end(void)
         sites[i].one_in = 0;
 }
 
+static struct node *find_node(const char *name)
+{
+    for (unsigned i = 0; i < node_count; i++) {
+        if (strcmp(nodes[i].name, name) == 0)
+            return &nodes[i];
+    }
+    return NULL;
+}
+
+static struct node *node_now(void)
+{
+    const char *name = sim_log_node_now();
+    struct node *node = find_node(name);
+    if (node)
+        return node;
+    ASSERT(node_count < MAX_NODES && strlen(name) < NODE_BYTES);
+    node = &nodes[node_count++];
+    *node = (struct node){0};
+    memcpy(node->name, name, strlen(name));
+    return node;
+}
+
 bool fault_fires(enum fault_site site)
 {
     ASSERT(site < FAULT_SITE_COUNT);
@@ -48,12 +81,19 @@ bool fault_fires(enum fault_site site)
     if (at->one_in == 0 || random_below(&at->random, at->one_in) != 0)
         return false;
     at->fired++;
+    node_now()->fired[site]++;
     return true;
 }
 
 uint64_t sim_fault_count(enum fault_site site)
 {
     return sites[site].fired;
+}
+
+uint64_t sim_fault_count_at(enum fault_site site, const char *node)
+{
+    const struct node *at = find_node(node);
+    return at ? at->fired[site] : 0;
 }
 
 const char *sim_fault_name(enum fault_site site)

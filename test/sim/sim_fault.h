@@ -20,6 +20,9 @@ void sim_fault_end(void);
 
 /* How often a site has fired since sim_fault_begin. */
 uint64_t sim_fault_count(enum fault_site site);
+
+/* And in that process (sim_log_node). */
+uint64_t sim_fault_count_at(enum fault_site site, const char *node);
 const char *sim_fault_name(enum fault_site site);
 
 /* MUTANT_COUNT: none. */

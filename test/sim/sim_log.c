@@ -22,6 +22,11 @@ void sim_log_node(const char *name)
     node_now = name;
 }
 
+const char *sim_log_node_now(void)
+{
+    return node_now ? node_now : "";
+}
+
 void sim_log_observe(sim_log_observer *observer, void *context)
 {
     observer_now = observer;
@@ -46,9 +51,9 @@ void log_event(enum log_level level, const char *event, const char *keys, ...)
     vsnprintf(line, sizeof line, keys, arguments);
     va_end(arguments);
     if (journal_now)
-        journal_note(journal_now, JOURNAL_LOG, node_now ? node_now : "", "%s %s", event, line);
+        journal_note(journal_now, JOURNAL_LOG, sim_log_node_now(), "%s %s", event, line);
     if (observer_now)
-        observer_now(observer_context, node_now ? node_now : "", event, line);
+        observer_now(observer_context, sim_log_node_now(), event, line);
     /* What ends the process must not end with its journal. */
     if (level == LOG_ERROR && (!journal_now || strcmp(event, "assert_failed") == 0))
         fprintf(stderr, "%s %s\n", event, line);

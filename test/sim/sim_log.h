@@ -12,6 +12,9 @@ void sim_log_journal(struct journal *journal);
 /* Whose lines the next ones are; not copied. NULL: nobody's. */
 void sim_log_node(const char *name);
 
+/* "": nobody's. */
+const char *sim_log_node_now(void);
+
 /* Is told of every line, after the journal; NULL: nobody is. One run at a time in a process. */
 typedef void sim_log_observer(void *context, const char *node, const char *event, const char *line);
 void sim_log_observe(sim_log_observer *observer, void *context);

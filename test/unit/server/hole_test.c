@@ -1,5 +1,5 @@
-/* A server as a backup: what its digest role makes of commit versions, how it asks for what never
- * arrived, and how it gets past what is damaged. */
+/* A server as a backup: what its digest role makes of commit versions, and how it asks for what
+ * never arrived. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -240,157 +240,6 @@ static void commit_versions_that_make_no_sense_are_ignored(void **state)
     assert_int_equal(server_error(stage->server), 0);
 }
 
-/* --- a block in the open segment that is not whole --- */
-
-static void damage(struct landing *landing, uint64_t offset)
-{
-    ((uint8_t *)pm_at(&landing->stage->heap->pm, offset))[ENTRY_HEADER_BYTES + 1] ^= 4;
-}
-
-static void a_damaged_block_holds_up_nobody_and_is_fetched(void **state)
-{
-    struct stage *stage = *state;
-    struct landing landing = landing_begin(stage);
-
-    damage(&landing, landing_put(&landing, 1));
-    landing_put(&landing, 2);
-    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
-    stage_run(stage);
-    assert_int_equal(landing_ask(&landing).version, 0); /* it may be on its way */
-    stage_pass(stage, 200 * NS_PER_MS);
-    landing_assert_fetch(&landing, 1, 1);
-    struct landing_said said = landing_ask(&landing);
-
-    assert_true(said.missing && said.busy);
-    assert_int_equal(said.version, version_make(1, 2));
-    landing_put(&landing, 1);
-    stage_pass(stage, 64 * NS_PER_MS);
-    said = landing_ask(&landing);
-    assert_false(said.missing || said.busy);
-}
-
-/* As when the commit versions, too, are what was hit; and nobody writes any more. */
-static void a_damaged_commit_version_is_made_good_by_the_next(void **state)
-{
-    struct stage *stage = *state;
-    struct landing landing = landing_begin(stage);
-
-    landing_put(&landing, 2);
-    uint64_t offset = landing.offset;
-
-    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
-    damage(&landing, offset);
-    stage_pass(stage, NS_PER_S);
-    landing_assert_no_fetch(&landing);
-    landing_put(&landing, 3);
-    landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
-    landing_ask(&landing); /* wakes it, as whatever lands later would */
-    stage_pass(stage, NS_PER_S);
-    landing_assert_fetch(&landing, 1, 1);
-}
-
-static void a_block_that_is_completed_late_is_found_and_not_asked_for(void **state)
-{
-    struct stage *stage = *state;
-    struct landing landing = landing_begin(stage);
-    uint64_t late = landing_put(&landing, 1);
-
-    damage(&landing, late);
-    landing_put(&landing, 2);
-    stage_pass(stage, 200 * NS_PER_MS);
-    assert_int_equal(landing_ask(&landing).version, version_make(1, 2));
-    damage(&landing, late); /* undone: its sender has gone on */
-    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
-    landing_ask(&landing);
-    stage_pass(stage, NS_PER_S);
-    landing_assert_no_fetch(&landing);
-    struct landing_said said = landing_ask(&landing);
-
-    assert_false(said.missing || said.busy);
-}
-
-/* As behind what a connection left when it was cut. */
-static void one_that_is_completed_late_is_found_behind_one_that_stays_damaged(void **state)
-{
-    struct stage *stage = *state;
-    struct landing landing = landing_begin(stage);
-    landing_put(&landing, 1);
-    damage(&landing, landing_put(&landing, 1));
-    landing_put(&landing, 2);
-    stage_pass(stage, 200 * NS_PER_MS);
-    uint64_t late = landing_put(&landing, 3);
-    damage(&landing, late);
-    landing_put(&landing, 4);
-    landing_ask(&landing);
-    stage_pass(stage, 200 * NS_PER_MS);
-    assert_int_equal(landing_ask(&landing).version, version_make(1, 4));
-    damage(&landing, late); /* undone */
-    landing_commit(&landing, STAGE_BACKED, version_make(1, 4));
-    landing_ask(&landing);
-    stage_pass(stage, NS_PER_S);
-    landing_assert_no_fetch(&landing);
-    struct landing_said said = landing_ask(&landing);
-
-    assert_false(said.missing || said.busy);
-}
-
-/* The scan goes back to the first of them and needs several polls to the second. */
-static void what_lies_before_the_end_of_the_scan_is_not_asked_for(void **state)
-{
-    enum { BETWEEN = 200 };
-    struct stage *stage = *state;
-    struct landing landing = landing_begin(stage);
-    uint64_t late[2];
-
-    late[0] = landing_put(&landing, 1);
-    for (uint64_t i = 0; i < BETWEEN; i++)
-        landing_put(&landing, 2 + i);
-    late[1] = landing_put(&landing, 2 + BETWEEN);
-    for (unsigned i = 0; i < 2; i++)
-        damage(&landing, late[i]);
-    landing_put(&landing, 3 + BETWEEN);
-    stage_pass(stage, 200 * NS_PER_MS);
-    landing_ask(&landing);
-    stage_pass(stage, 200 * NS_PER_MS);
-    assert_int_equal(landing_ask(&landing).version, version_make(1, 3 + BETWEEN));
-    for (unsigned i = 0; i < 2; i++)
-        damage(&landing, late[i]); /* undone */
-    landing_commit(&landing, STAGE_BACKED, version_make(1, 3 + BETWEEN));
-    landing_ask(&landing);
-    stage_pass(stage, NS_PER_S);
-    landing_assert_no_fetch(&landing);
-    struct landing_said said = landing_ask(&landing);
-
-    assert_false(said.missing || said.busy);
-}
-
-static void what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed(void **state)
-{
-    struct stage *stage = *state;
-    struct landing landing = landing_begin(stage);
-    uint64_t late = landing_put(&landing, 1);
-
-    damage(&landing, late);
-    landing_put(&landing, 2);
-    stage_pass(stage, 200 * NS_PER_MS);
-    assert_true(landing_ask(&landing).busy);
-    damage(&landing, late);
-    assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
-    stage_run(stage);
-    assert_false(landing_ask(&landing).busy);
-}
-
-static void a_block_far_behind_a_gap_is_reached(void **state)
-{
-    struct stage *stage = *state;
-    struct landing landing = landing_begin(stage);
-
-    landing.offset += 200 << 10; /* room that a stopped sender has claimed */
-    landing_put(&landing, 1);
-    stage_pass(stage, NS_PER_S);
-    assert_int_equal(landing_ask(&landing).version, version_make(1, 1));
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
 
 int main(void)
@@ -404,13 +253,6 @@ int main(void)
         TEST(commit_versions_of_another_epoch_or_shard_are_ignored),
         TEST(a_commit_version_settles_the_epochs_before),
         TEST(commit_versions_that_make_no_sense_are_ignored),
-        TEST(a_damaged_block_holds_up_nobody_and_is_fetched),
-        TEST(a_damaged_commit_version_is_made_good_by_the_next),
-        TEST(a_block_that_is_completed_late_is_found_and_not_asked_for),
-        TEST(one_that_is_completed_late_is_found_behind_one_that_stays_damaged),
-        TEST(what_lies_before_the_end_of_the_scan_is_not_asked_for),
-        TEST(what_was_passed_over_is_looked_at_again_when_the_segment_is_sealed),
-        TEST(a_block_far_behind_a_gap_is_reached),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
