@@ -67,6 +67,10 @@ void load_read_all(struct load *load);
 /* One put to one key in four, likewise: faults are long over, so one that is not done is a liveness failure. */
 void load_write_some(struct load *load);
 
+/* A put, a put_if or a delete of every key, likewise, while the caller cuts connections: what is asked again has
+ * an answer too, long before `timeout_ns`. That is the sessions' timeout from now on. */
+void load_write_all(struct load *load, uint64_t timeout_ns);
+
 /* A key's bytes; their number is returned. `out` has 64 bytes. */
 uint32_t load_key(const struct load *load, uint32_t key, char *out);
 uint32_t load_keys(const struct load *load);

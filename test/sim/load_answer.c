@@ -9,6 +9,8 @@
 #include "common/base/error.h"
 #include "test/sim/load_value.h"
 
+static const char GAVE_UP_EARLY[] = "its timeout is not over";
+
 static void fail(const struct load_slot *slot, const struct rowan_completion *completion,
                  enum failure_kind kind, const char *what)
 {
@@ -70,6 +72,13 @@ static bool is_no_answer(int status)
     return status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN || status == ROWAN_EFULL;
 }
 
+/* The client asks again until the timeout is over, by its own clock from the first poll after the post. */
+static bool gave_up_early(const struct load_slot *slot, int status)
+{
+    uint64_t lasted_ns = load_client_now_ns(slot->load, slot->client) - slot->called_ns;
+    return (status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN) && lasted_ns < slot->timeout_ns;
+}
+
 /* What is wrong with the answer by itself; NULL: nothing. */
 static const char *find_wrong(const struct load_slot *slot,
                               const struct rowan_completion *completion)
@@ -95,6 +104,8 @@ static const char *find_wrong(const struct load_slot *slot,
         return "no version";
     if (completion->status == ROWAN_EVERSION && completion->version == slot->expected)
         return "that version was expected";
+    if (gave_up_early(slot, completion->status))
+        return GAVE_UP_EARLY;
     if (slot->last && is_no_answer(completion->status))
         return slot->kind == HISTORY_GET ? "the last read of a key gets no answer"
                                          : "a write long after the last fault is not done";
@@ -146,7 +157,9 @@ void load_on_completion(const struct rowan_completion *completion)
     const char *wrong = find_wrong(slot, completion);
     if (wrong)
         fail(slot, completion,
-             is_no_answer(completion->status) ? FAILURE_LIVENESS : FAILURE_CORRECTNESS, wrong);
+             is_no_answer(completion->status) && wrong != GAVE_UP_EARLY ? FAILURE_LIVENESS
+                                                                        : FAILURE_CORRECTNESS,
+             wrong);
     bool write = slot->kind != HISTORY_GET, done = outcome == HISTORY_DONE;
     uint64_t value = 0, version = 0;
     if (completion->status == 0 && !write)

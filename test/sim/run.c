@@ -16,6 +16,7 @@
 #include "test/sim/swarm.h"
 
 #define LIVENESS_NS (60 * NS_PER_S) /* from the end of the last fault */
+#define PATIENCE_NS (30 * NS_PER_S) /* of clients whose connections are cut after the last fault */
 #define SAFETY_MOST 2               /* times as long as it should last, the safety phase may last */
 #define QUIET_NS    (3 * NS_PER_S)  /* until what nobody asks for any more is given back */
 
@@ -216,6 +217,16 @@ static void judge(struct run *run)
     free(first);
 }
 
+/* Whoever asked on a connection that broke asks again, and must be answered: faults are over, and the timeout is long. */
+static void write_through_cuts(struct run *run)
+{
+    const struct sim_cluster_options *options = &run->cluster->options;
+    load_write_all(run->load, PATIENCE_NS);
+    /* A write is under way for about so long. */
+    nemesis_cut_each(run->nemesis, 4 * options->max_delay_ns + 2 * options->fence_ns);
+    settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+}
+
 static void run_verdict(struct run *run)
 {
     enter(run, "verdict");
@@ -223,6 +234,8 @@ static void run_verdict(struct run *run)
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     load_write_some(run->load);
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    if (!has_failed(run))
+        write_through_cuts(run);
     if (!has_failed(run))
         judge(run);
     rest(run, QUIET_NS);

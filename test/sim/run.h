@@ -3,8 +3,8 @@
  *  SAFETY    clients work, faults come; the checkers look after every round
  *  LIVENESS  faults end; within LIVENESS_NS every operation has its answer and every shard all its
  *            replicas, which hold the same
- *  VERDICT   every key is read once more, then some are written; the history of each key must be linearizable;
- *            nothing is left over
+ *  VERDICT   every key is read once more, some are written, then all while connections break: everything has its
+ *            answer; the history of each key must be linearizable; nothing is left over
  */
 #ifndef SIM_RUN_H
 #define SIM_RUN_H

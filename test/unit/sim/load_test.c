@@ -12,10 +12,12 @@
 
 #include <cmocka.h>
 
+#include "client/session_internal.h"
 #include "common/base/error.h"
 #include "test/sim/linear.h"
 #include "test/sim/load.h"
 #include "test/sim/load_value.h"
+#include "test/sim/nemesis.h"
 #include "test/sim/sim_fault.h"
 
 #define ANSWER_NS (120 * NS_PER_S) /* every operation has its answer in so long */
@@ -374,6 +376,76 @@ static void a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out(voi
     stage_close(&stage);
 }
 
+/* A server stands still. One client gives its operations up at half of their timeout, or none does. */
+static void run_into_timeouts(uint64_t seed, bool early)
+{
+    struct sim_cluster_options shape = SHAPE;
+    shape.timeout_ns = 300 * NS_PER_MS;
+    shape.drift_ppm = 10000;
+    struct stage stage;
+    stage_open(&stage, seed, &shape, &LOAD);
+    while (load_posted(stage.load) < 100)
+        stage_step(&stage);
+    if (early)
+        stage.cluster->clients[1].session->timeout_ns /= 2;
+    sim_cluster_stop(stage.cluster, &stage.cluster->servers[1].process, true);
+    while (!stage.failure.kind && load_posted(stage.load) < 400)
+        stage_step(&stage);
+    assert_int_equal(stage.failure.kind, early ? FAILURE_CORRECTNESS : FAILURE_NONE);
+    if (early)
+        assert_non_null(strstr(stage.failure.why, "client-2: "));
+    if (early)
+        assert_non_null(strstr(stage.failure.why, "its timeout is not over"));
+    stage_close(&stage);
+}
+
+static void a_client_that_gives_up_before_its_timeout_is_found_out(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        run_into_timeouts(seed, true);
+        run_into_timeouts(seed, false);
+    }
+}
+
+static void what_is_asked_again_after_the_last_fault_must_be_answered(void **state)
+{
+    (void)state;
+    const struct nemesis_options none = {.mean_pause_ns = NS_PER_S};
+    for (int broken = 0; broken < 2; broken++) {
+        struct stage stage;
+        stage_open(&stage, 7, &SHAPE, &LOAD);
+        sim_fault_mutant(broken ? MUTANT_TAKE_OVER_SKIPPED : MUTANT_COUNT);
+        struct nemesis *nemesis = nemesis_create(stage.cluster, &none);
+        while (load_posted(stage.load) < 200)
+            stage_step(&stage);
+        load_stop(stage.load);
+        stage_settle(&stage);
+        nemesis_heal(nemesis);
+        size_t before = stage.history.count;
+        load_write_all(stage.load, 20 * NS_PER_S);
+        nemesis_cut_each(nemesis, 4 * SHAPE.max_delay_ns);
+        while (load_outstanding(stage.load) > 0) {
+            nemesis_step(nemesis);
+            stage_step(&stage);
+        }
+        assert_int_equal(stage.history.count, before + LOAD.keys);
+        assert_int_equal(stage.failure.kind, broken ? FAILURE_LIVENESS : FAILURE_NONE);
+        uint32_t kinds[4] = {0}, clients[3] = {0};
+        for (size_t i = before; i < stage.history.count; i++) {
+            kinds[stage.history.ops[i].kind]++;
+            clients[stage.history.ops[i].client]++;
+        }
+        for (enum history_kind kind = HISTORY_PUT; kind <= HISTORY_DELETE; kind++)
+            assert_int_equal(kinds[kind], LOAD.keys / 3);
+        for (uint32_t i = 0; i < SHAPE.clients; i++)
+            assert_true(clients[i] >= LOAD.depth);
+        sim_fault_mutant(MUTANT_COUNT);
+        nemesis_destroy(nemesis);
+        stage_close(&stage);
+    }
+}
+
 static void a_client_that_stands_still_posts_nothing(void **state)
 {
     (void)state;
@@ -509,6 +581,8 @@ int main(void)
         cmocka_unit_test(pauses_have_the_mean_that_was_asked_for),
         cmocka_unit_test(a_load_that_is_stopped_posts_nothing_more),
         cmocka_unit_test(a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out),
+        cmocka_unit_test(a_client_that_gives_up_before_its_timeout_is_found_out),
+        cmocka_unit_test(what_is_asked_again_after_the_last_fault_must_be_answered),
         cmocka_unit_test(a_client_that_stands_still_posts_nothing),
         cmocka_unit_test(keys_are_different_and_short_enough),
         cmocka_unit_test(false_entries_lie_where_a_scan_looks),
