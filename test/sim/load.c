@@ -462,7 +462,7 @@ void load_stop(struct load *load)
 
 bool load_is_over(const struct load *load)
 {
-    return load->stopped || load->posted >= load->options.operations;
+    return load->stopped || load->posted - load->rejected >= load->options.operations;
 }
 
 uint32_t load_outstanding(const struct load *load)

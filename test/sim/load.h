@@ -19,7 +19,7 @@
 
 struct load_options {
     uint64_t seed;
-    uint64_t operations;     /* then it stops by itself */
+    uint64_t operations;     /* then it stops by itself; what is rejected does not count */
     uint32_t keys, hot_keys; /* the first `hot_keys` take half of the operations */
     uint32_t depth;          /* of each client, at most */
     uint64_t mean_pause_ns;  /* between two operations of a client, on average */
@@ -56,7 +56,9 @@ uint64_t load_next_ns(const struct load *load);
 
 /* No new operations. */
 void load_stop(struct load *load);
-bool load_is_over(const struct load *load); /* stopped, or all operations were posted */
+/* Stopped; or all operations were posted, and as many more as were rejected. */
+
+bool load_is_over(const struct load *load);
 uint32_t load_outstanding(const struct load *load);
 uint64_t load_posted(const struct load *load);
 

@@ -169,6 +169,7 @@ void load_on_completion(const struct rowan_completion *completion)
         version = completion->version;
     history_answer(load->history, slot->number, outcome, value, version,
                    load->cluster->clock.now_ns);
+    load->rejected += outcome == HISTORY_REJECTED;
     journal_mix(load->cluster->options.journal, &value, sizeof value);
     tell_answer(slot, completion, outcome);
     note_version(load, slot, outcome, completion->version);

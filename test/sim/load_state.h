@@ -45,6 +45,7 @@ struct load {
     load_seen *seen;
     void *seen_context;
     uint64_t posted, numbers; /* operations; values */
+    uint64_t rejected;        /* of those posted */
     uint64_t *highest;        /* version of each key that anybody was told */
     uint32_t reads;           /* of load_read_all, still to be posted: the last so many keys */
     uint32_t writes;          /* of load_write_some, likewise */

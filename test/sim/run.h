@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "test/sim/failure.h"
+#include "test/sim/history.h"
 #include "test/sim/nemesis.h"
 #include "test/sim/sim_fabric.h"
 #include "test/sim/sim_fault.h"
@@ -24,10 +25,13 @@ struct run_options {
 };
 
 struct run_counts {
-    uint64_t operations; /* answered, and judged */
-    uint64_t unknown;    /* of those: writes with unknown outcome */
-    uint64_t keys;       /* histories judged */
-    uint64_t states;     /* visited to judge them */
+    uint64_t
+        operations; /* judged: their answers say what was there, or what became of a write, or may have */
+    uint64_t unknown;             /* of those: writes with unknown outcome */
+    uint64_t rejected;            /* not among those: ROWAN_ETIMEDOUT and ROWAN_EFULL say nothing */
+    uint64_t done[HISTORY_KINDS]; /* while there were faults, and before the verdict */
+    uint64_t keys;                /* histories judged */
+    uint64_t states;              /* visited to judge them */
     uint64_t simulated_ns;
     uint64_t rounds;
     uint64_t fault_sites; /* times one fired */

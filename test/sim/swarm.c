@@ -9,6 +9,7 @@ enum {
     OPERATIONS_MORE = 1500,
     PERCENT = 100,
     SMALLEST_SEGMENT = 16384,
+    RARE_MORE = 2,
     OFTEN = 48, /* one in so many: much space is left unused then */
 };
 
@@ -110,6 +111,9 @@ static void draw_load(struct random *random, const struct sim_cluster_options *c
     out->puts = between32(random, 20, 50);
     out->put_ifs = between32(random, 0, 30);
     out->deletes = between32(random, 0, 20);
+    /* None, or so many that some are done. */
+    out->put_ifs += out->put_ifs ? RARE_MORE : 0;
+    out->deletes += out->deletes ? RARE_MORE : 0;
 }
 
 static void draw_nemesis(struct random *random, bool power, struct nemesis_options *out)
