@@ -22,7 +22,8 @@ struct load_slot {
     bool last;            /* of load_read_all, load_write_some, load_write_all */
     uint64_t called_ns;   /* by the client's clock */
     uint64_t timeout_ns;
-    size_t number; /* in the history */
+    uint64_t no_segment; /* times the site NO_SEGMENT had fired before the call */
+    size_t number;       /* in the history */
 };
 
 struct load_client {

@@ -353,6 +353,10 @@ static void a_log_that_tells_of_damage_is_heard(void **state)
     checks_stage_expect(&stage, "unprovoked");
     assert_int_equal(stage.failure.shard, 3);
     checks_stage_close(&stage);
+    checks_stage_open(&stage, 18, NULL);
+    log_event(LOG_WARN, "pm_full", "segments=256 free=3");
+    checks_stage_expect(&stage, "unprovoked");
+    checks_stage_close(&stage);
 }
 
 /* --- left-overs --- */
@@ -522,6 +526,7 @@ static void a_segment_that_is_not_quiet_is_not_used_again(void **state)
     shape.one_sided = true;
     shape.void_ns = 200 * NS_PER_US;
     shape.early_seal = 3;
+    shape.pm_bytes = 48 << 20; /* much is left unused */
     find_mutant_in(&shape, MUTANT_VOID_REUSED, "C4", CHECKS_STAGE_FAULTS | CHECKS_STAGE_STOPS);
 }
 

@@ -273,6 +273,7 @@ static void a_full_cluster_rejects_writes(void **state)
     shape.pm_bytes = 6 << 20;
     struct load_options load = LOAD;
     load.long_in = 2;
+    load.may_fill = true;
     struct stage stage;
     stage_open(&stage, 1, &shape, &load);
     stage_run(&stage, false);
@@ -280,6 +281,31 @@ static void a_full_cluster_rejects_writes(void **state)
     assert_true(count_ops(&stage, HISTORY_PUT, HISTORY_REJECTED) > 20);
     assert_true(count_ops(&stage, HISTORY_DELETE, HISTORY_REJECTED) > 5);
     stage_close(&stage);
+}
+
+static void a_cluster_that_says_falsely_that_it_is_full_is_found_out(void **state)
+{
+    (void)state;
+    for (int refused = 0; refused < 2; refused++) {
+        struct sim_fault_options sites = {.seed = 1};
+        sites.one_in[FAULT_NO_SEGMENT] = 20;
+        struct sim_cluster_options shape = SHAPE;
+        shape.pm_bytes = refused ? SHAPE.pm_bytes : 6 << 20;
+        struct load_options load = LOAD;
+        load.long_in = refused ? LOAD.long_in : 2;
+        struct stage stage;
+        stage_open(&stage, 1, &shape, &load);
+        sim_fault_begin(refused ? &sites : NULL);
+        while (!stage.failure.kind && !load_is_over(stage.load))
+            stage_step(&stage);
+        assert_int_equal(stage.failure.kind, refused ? FAILURE_NONE : FAILURE_CORRECTNESS);
+        if (refused)
+            assert_true(count_ops(&stage, HISTORY_PUT, HISTORY_REJECTED) > 20);
+        else
+            assert_non_null(strstr(stage.failure.why, "PM is not full"));
+        sim_fault_begin(NULL);
+        stage_close(&stage);
+    }
 }
 
 static void equal_seeds_give_equal_histories(void **state)
@@ -580,6 +606,7 @@ int main(void)
         cmocka_unit_test(a_cluster_that_is_well_answers_everything),
         cmocka_unit_test(a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong),
         cmocka_unit_test(a_full_cluster_rejects_writes),
+        cmocka_unit_test(a_cluster_that_says_falsely_that_it_is_full_is_found_out),
         cmocka_unit_test(equal_seeds_give_equal_histories),
         cmocka_unit_test(values_are_different_and_half_of_the_keys_hot),
         cmocka_unit_test(pauses_have_the_mean_that_was_asked_for),
