@@ -335,6 +335,12 @@ static void a_server_that_ends_is_found(void **state)
     checks_step(stage.checks);
     checks_stage_expect(&stage, "error");
     checks_stage_close(&stage);
+    checks_stage_open(&stage, 17, NULL);
+    control = server_poller(stage.cluster->servers[2].server, 0).role;
+    server_fail(control->common, ROWAN_EREFUSED, "it is not a member");
+    checks_step(stage.checks);
+    checks_stage_expect(&stage, "error");
+    checks_stage_close(&stage);
 }
 
 static void a_log_that_tells_of_damage_is_heard(void **state)
@@ -526,7 +532,7 @@ static void a_segment_that_is_not_quiet_is_not_used_again(void **state)
     shape.one_sided = true;
     shape.void_ns = 200 * NS_PER_US;
     shape.early_seal = 3;
-    shape.pm_bytes = 48 << 20; /* much is left unused */
+    shape.pm_bytes = 128 << 20; /* much is left unused */
     find_mutant_in(&shape, MUTANT_VOID_REUSED, "C4", CHECKS_STAGE_FAULTS | CHECKS_STAGE_STOPS);
 }
 
