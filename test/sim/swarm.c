@@ -81,6 +81,7 @@ static void draw_times(struct random *random, struct sim_cluster_options *out)
     out->silence_ns = spread(random, 100 * NS_PER_MS, 4);
     if (chance(random, 50))
         out->drift_ppm = between32(random, 100, 10000);
+    out->clocks_apart = true;
     /* Less than a fence keeps no promise over a power loss, so most runs have fences. */
     out->durability = PM_FENCE;
     if (chance(random, 10))
