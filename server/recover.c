@@ -209,7 +209,7 @@ static int take_entry(struct recover *recover, struct recover_shard *of,
 static uint64_t find_copy(const struct recover *recover, const struct recover_shard *shard,
                           uint64_t version)
 {
-    if (recover->digest_logs)
+    if (recover->digest_logs || MUTANT(COPIES_FORGOTTEN))
         return 0;
     uint32_t at = tail_find(&shard->copies, version - 1);
     bool found = at < shard->copies.count && shard->copies.items[at].version == version;

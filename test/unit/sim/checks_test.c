@@ -463,6 +463,12 @@ static void operations_that_are_done_twice_are_found(void **state)
     find_mutant(MUTANT_RECORDS_DROPPED, "once", CHECKS_STAGE_FAULTS);
 }
 
+static void entries_that_each_start_copies_again_are_found(void **state)
+{
+    (void)state;
+    find_mutant(MUTANT_COPIES_FORGOTTEN, "copies", CHECKS_STAGE_FAULTS);
+}
+
 /* What a digest role does not see comes again, behind newer versions. */
 static void lose_blocks(uint64_t seed)
 {
@@ -563,6 +569,7 @@ int main(void)
         cmocka_unit_test(defects_of_acknowledgements_are_found),
         cmocka_unit_test(defects_that_another_role_may_heal_are_found),
         cmocka_unit_test(operations_that_are_done_twice_are_found),
+        cmocka_unit_test(entries_that_each_start_copies_again_are_found),
         cmocka_unit_test(a_block_lost_before_the_faults_end_is_excused_after),
         cmocka_unit_test(an_older_entry_that_comes_again_does_no_harm),
         cmocka_unit_test(a_version_that_nobody_fetches_is_found),
