@@ -63,6 +63,11 @@ void join_remove(struct join_entry *entry)
     entry->blocks = 0;
 }
 
+void join_restart(struct join *join, const struct entry_header *header)
+{
+    join_remove(find(join, header));
+}
+
 bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
                         const struct entry_header *header)
 {

@@ -42,6 +42,9 @@ void join_fini(struct join *join);
 struct join_entry *join_add(struct join *join, const struct entry_header *header, uint64_t offset);
 void join_remove(struct join_entry *entry);
 
+/* Forgets the blocks of that entry that were seen so far. */
+void join_restart(struct join *join, const struct entry_header *header);
+
 /* Of an entry whose blocks are all there; `header` is that of one of them. join_is_contiguous: do
  * they lie one behind the other in one segment? join_copy: copies them so into `log`; stored, not
  * fenced. Errors: ROWAN_EFULL. */

@@ -209,7 +209,7 @@ static int take_entry(struct recover *recover, struct recover_shard *of,
 static uint64_t find_copy(const struct recover *recover, const struct recover_shard *shard,
                           uint64_t version)
 {
-    if (recover->digest_logs)
+    if (recover->digest_logs || MUTANT(COPIES_FORGOTTEN))
         return 0;
     uint32_t at = tail_find(&shard->copies, version - 1);
     bool found = at < shard->copies.count && shard->copies.items[at].version == version;
@@ -248,6 +248,9 @@ static int take_object(struct recover *recover, const struct entry_header *heade
     }
     if (header->blocks == 1)
         return take_entry(recover, shard, header, offset);
+    /* R2: a copy lies in one piece, so the blocks in front of it are of a torn one. */
+    if (recover->digest_logs && header->block == 0)
+        join_restart(&recover->join, header);
     struct join_entry *entry = join_add(&recover->join, header, offset);
     return entry ? take_joined(recover, shard, header, entry) : 0;
 }

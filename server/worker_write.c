@@ -274,7 +274,8 @@ static bool take_over(struct worker *worker, const struct request *request)
         worker->large_waiting += request_is_large(header);
         hold(op, request);
     }
-    op_take_over(op, request->client, header->tag);
+    if (op->state == OP_WAITING || !MUTANT(TAKE_OVER_SKIPPED))
+        op_take_over(op, request->client, header->tag);
     worker_release(client, message);
     return true;
 }

@@ -49,7 +49,9 @@
     X(SERVED_EARLY, "served-early", "reads are served while a shard's replicas are united")        \
     X(RECORD_EARLY, "record-early", "the record of the lowest unanswered operation is dropped")    \
     X(RESEND_SHORT, "resend-short", "of a shard's writes in flight the first is sent again only")  \
-    X(COMMIT_FORGOTTEN, "commit-forgotten", "a backup that was not told commit versions never is")
+    X(COMMIT_FORGOTTEN, "commit-forgotten", "a backup that was not told commit versions never is") \
+    X(COPIES_FORGOTTEN, "copies-forgotten", "each start copies long entries again")                \
+    X(TAKE_OVER_SKIPPED, "take-over-skipped", "a retry of a write under way is never answered")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,

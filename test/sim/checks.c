@@ -174,8 +174,8 @@ static void look_at_processes(struct checks *checks)
         check_term(checks, cluster->servers[i].process.address, control->config,
                    &checks->servers[i].term);
         const struct server *server = cluster->servers[i].server;
-        /* The CM may refuse a server for a while: it is started again. */
-        if (server_error(server) && server_error(server) != ROWAN_EREFUSED)
+        /* Refused ones too: nobody starts them again. */
+        if (server_error(server))
             checks_fail(checks, "error", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
                         "server %u has ended: %s", i + 1, server_why(server));
     }

@@ -37,6 +37,8 @@ static const struct {
     {"peer_garbage", NULL, "a peer sent what is no message"},
     {"cm_garbage", NULL, "the CM sent what is no message"},
     {"configuration_damaged", NULL, "the CM sent what is no configuration"},
+    /* There is PM for all that a run writes, on every server. The site NO_SEGMENT takes none. */
+    {"pm_full", NULL, "space is lost"},
     /* A union waits where there is no space. Everything else is a backup's bad answer. */
     {"union_stuck", "error=ROWAN_EFULL", "a backup gave an answer that cannot be used"},
 };

@@ -12,6 +12,35 @@ enum {
     SUSPECT_ROUNDS = 300, /* in which a digest role comes to what has landed */
 };
 
+/* --- copies of long entries --- */
+
+static bool is_in_digest_log(const struct checks_server *of, const struct store *store,
+                             uint64_t offset)
+{
+    return store_meta(store, (offset - of->segment_offset) / STORE_SEGMENT_BYTES).owner ==
+           OWNER_DIGEST;
+}
+
+/* A start copies an entry whose blocks lie apart, and no later one does again: the whole copy is found first. */
+void checks_look_copied(struct checks *checks, const struct checks_entry *entry, uint32_t server,
+                        uint32_t made)
+{
+    const struct control *control = checks_control(checks, server);
+    const struct checks_server *of = &checks->servers[server];
+    if (!control || !control->recover ||
+        !is_in_digest_log(of, control->common->store, checks->copies[made].offset))
+        return;
+    for (uint32_t at = entry->copies; at; at = checks->copies[at].next) {
+        const struct checks_copy *copy = &checks->copies[at];
+        if (at != made && copy->server == server && copy->block == 0 &&
+            is_in_digest_log(of, control->common->store, copy->offset) &&
+            checks_entry_at(checks, server, copy->offset) == entry)
+            checks_fail(checks, "copies", entry->key, entry->header.shard,
+                        "server %u copies version %lx of shard %u, and has a whole copy at %lu",
+                        server + 1, entry->header.version, entry->header.shard, copy->offset);
+    }
+}
+
 /* --- C2 --- */
 
 /* A client knows of the version: it was acknowledged, or seen. */

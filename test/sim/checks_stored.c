@@ -332,6 +332,8 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
     copy->block = header->block;
     copy->next = entry->copies;
     entry->copies = at;
+    if (header->block == 0 && header->blocks > 1)
+        checks_look_copied(checks, entry, server->number, at);
     if (++entry->count[server->number] < header->blocks ||
         (header->blocks > 1 && !has_all_blocks(checks, entry, server->number, false)))
         return;

@@ -47,28 +47,38 @@ static uint64_t part_seed(const struct sim_cluster *cluster, uint64_t part)
     return random_u64(&random) | 1;
 }
 
-enum { PART_REGISTRY = 1, PART_CLOCKS, PART_PM };
+enum { PART_REGISTRY = 1, PART_CLOCKS, PART_PM, PART_BEGINS = 100 };
+
+enum { AHEAD_DOUBLINGS = 18 }; /* from a second to three days */
 
 static void init_process(struct sim_cluster *cluster, struct sim_process *process,
-                         struct random *rates, const char *format, uint32_t number)
+                         struct random *rates, struct random *begins, const char *format,
+                         uint32_t number)
 {
     uint32_t drift = cluster->options.drift_ppm;
     snprintf(process->address, sizeof process->address, format, number);
     process->name = strchr(process->address, ':') + 1;
     if (drift)
         process->rate_ppm = (int32_t)random_below(rates, 2 * drift + 1) - (int32_t)drift;
+    if (cluster->options.clocks_apart) {
+        uint64_t base_ns = NS_PER_S << random_below(begins, AHEAD_DOUBLINGS);
+        process->ahead_ns = base_ns + random_below(begins, base_ns);
+    }
 }
 
 static void init_processes(struct sim_cluster *cluster)
 {
-    struct random rates;
+    struct random rates, begins;
     random_init(&rates, part_seed(cluster, PART_CLOCKS));
-    init_process(cluster, &cluster->cm_process, &rates, CM_ADDRESS, 0);
-    init_process(cluster, &cluster->rival.process, &rates, RIVAL_ADDRESS, 0);
+    random_init(&begins, part_seed(cluster, PART_BEGINS));
+    init_process(cluster, &cluster->cm_process, &rates, &begins, CM_ADDRESS, 0);
+    init_process(cluster, &cluster->rival.process, &rates, &begins, RIVAL_ADDRESS, 0);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
-        init_process(cluster, &cluster->servers[i].process, &rates, "sim:server-%u", i + 1);
+        init_process(cluster, &cluster->servers[i].process, &rates, &begins, "sim:server-%u",
+                     i + 1);
     for (uint32_t i = 0; i < cluster->options.clients; i++)
-        init_process(cluster, &cluster->clients[i].process, &rates, "sim:client-%u", i + 1);
+        init_process(cluster, &cluster->clients[i].process, &rates, &begins, "sim:client-%u",
+                     i + 1);
 }
 
 static void create_network(struct sim_cluster *cluster)

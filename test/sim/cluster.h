@@ -5,7 +5,7 @@
  * clock moves on: to the earliest time that a role asked for or at which something arrives, or by
  * 1 ms if there is none.
  *
- * Every process has a clock of its own, whose rate may be off by `drift_ppm`; a role is told its own process's
+ * Every process has a clock of its own, whose rate may be off by `drift_ppm`, and which may have begun long before; a role is told its own process's
  * time, and what it asks for is in that. A process may be stopped, slow, or ended, alone or with its host.
  *
  * The network, the PM and the coordination service are on the simulation's time; what they are told as "now" by a
@@ -51,6 +51,7 @@ struct sim_cluster_options {
     uint32_t operations_per_id, span; /* as the session chooses */
     enum pm_durability durability;    /* PM_FENCE */
     uint32_t drift_ppm;               /* 0; how far a process's clock may be off, either way */
+    bool clocks_apart;                /* each has begun at another time: by seconds to days */
     bool one_sided;                   /* this and the next three: see sim_fabric.h */
     uint64_t silence_ns;
     uint64_t void_ns;
@@ -60,12 +61,13 @@ struct sim_cluster_options {
 };
 
 struct sim_process {
-    char address[32]; /* "sim:server-1", "sim:client-1", "sim:cm" */
-    const char *name; /* behind "sim:" */
-    int32_t rate_ppm; /* of its clock, against the simulation's */
-    bool stopped;     /* not polled: it got a SIGSTOP. Set by sim_cluster_stop */
-    uint64_t slow_ns; /* polled at most once in so long; 0: in every round */
-    uint64_t due_ns;  /* slow: when next */
+    char address[32];  /* "sim:server-1", "sim:client-1", "sim:cm" */
+    const char *name;  /* behind "sim:" */
+    int32_t rate_ppm;  /* of its clock, against the simulation's */
+    uint64_t ahead_ns; /* what it showed at the begin of the simulation */
+    bool stopped;      /* not polled: it got a SIGSTOP. Set by sim_cluster_stop */
+    uint64_t slow_ns;  /* polled at most once in so long; 0: in every round */
+    uint64_t due_ns;   /* slow: when next */
 };
 
 struct sim_server {

@@ -37,11 +37,11 @@ struct round {
 
 enum { MILLION = 1000000 };
 
-/* Rounded down, without an overflow in between: process time is floor(now * rate / MILLION). */
+/* Rounded down, without an overflow in between: process time is floor(now * rate / MILLION), behind what it began with. */
 uint64_t sim_process_now_ns(const struct sim_process *process, uint64_t now_ns)
 {
     uint64_t rate = (uint64_t)(MILLION + process->rate_ppm);
-    return now_ns / MILLION * rate + now_ns % MILLION * rate / MILLION;
+    return process->ahead_ns + now_ns / MILLION * rate + now_ns % MILLION * rate / MILLION;
 }
 
 uint64_t sim_process_until_ns(const struct sim_process *process, uint64_t at_ns)
@@ -49,7 +49,14 @@ uint64_t sim_process_until_ns(const struct sim_process *process, uint64_t at_ns)
     uint64_t rate = (uint64_t)(MILLION + process->rate_ppm);
     if (at_ns > WAKE_NEVER / 4)
         return WAKE_NEVER;
+    at_ns = at_ns > process->ahead_ns ? at_ns - process->ahead_ns : 0;
     return at_ns / rate * MILLION + (at_ns % rate * MILLION + rate - 1) / rate;
+}
+
+/* Divisions are saved where it shows the simulation's time. */
+static bool has_own_clock(const struct sim_process *process)
+{
+    return process->rate_ppm != 0 || process->ahead_ns != 0;
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -81,7 +88,7 @@ static void add_turn(const struct sim_cluster *cluster, struct round *round,
     round->turns[round->count++] = (struct turn){
         .poller = poller,
         .process = process,
-        .now_ns = process->rate_ppm ? sim_process_now_ns(process, now_ns) : now_ns,
+        .now_ns = has_own_clock(process) ? sim_process_now_ns(process, now_ns) : now_ns,
     };
 }
 
@@ -139,9 +146,10 @@ static bool poll_all(struct sim_cluster *cluster, struct round *round)
         uint64_t wake_ns = WAKE_NEVER;
         busy |= turn.poller.poll(turn.poller.role, turn.now_ns, &wake_ns) == POLL_BUSY;
         if (wake_ns != WAKE_NEVER)
-            round->wake_ns = earlier(
-                round->wake_ns,
-                turn.process->rate_ppm ? sim_process_until_ns(turn.process, wake_ns) : wake_ns);
+            round->wake_ns =
+                earlier(round->wake_ns, has_own_clock(turn.process)
+                                            ? sim_process_until_ns(turn.process, wake_ns)
+                                            : wake_ns);
     }
 #ifdef ROWAN_SIM
     sim_log_node(NULL);

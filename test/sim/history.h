@@ -10,6 +10,8 @@
 
 enum history_kind { HISTORY_GET, HISTORY_PUT, HISTORY_PUT_IF, HISTORY_DELETE };
 
+enum { HISTORY_KINDS = HISTORY_DELETE + 1 };
+
 enum history_outcome {
     HISTORY_OPEN, /* no answer yet. At the end of a run: as UNKNOWN */
     HISTORY_DONE, /* get: `value` and `version` were there; a write took effect, as `version` (a delete may tell none: 0) */

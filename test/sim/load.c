@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/session_internal.h"
 #include "common/base/assert.h"
 #include "common/entry/entry.h"
 #include "test/sim/load_state.h"
 #include "test/sim/load_value.h"
+#include "test/sim/sim_fault.h"
 
 enum {
     TINY_IN = 16, /* one value in so many has less than 8 B */
@@ -64,6 +66,7 @@ struct load *load_create(struct sim_cluster *cluster, const struct load_options 
     load->failure = failure;
     random_init(&load->random, options->seed);
     load->clients = cluster->options.clients;
+    load->timeout_ns = cluster->options.timeout_ns;
     load->highest = allocate(options->keys, sizeof *load->highest);
     size_t slots = (size_t)load->clients * options->depth;
     load->slots = allocate(slots, sizeof *load->slots);
@@ -308,7 +311,11 @@ static bool post(struct load *load, struct load_slot *slot)
         request.expected = op.expected = slot->expected;
         op.value = load_value_hash(slot->buffer, slot->value_bytes);
     }
-    int error = session_post(load->cluster->clients[slot->client].session, &request);
+    struct session *session = load->cluster->clients[slot->client].session;
+    slot->called_ns = load_client_now_ns(load, slot->client);
+    slot->timeout_ns = load->timeout_ns;
+    slot->no_segment = sim_fault_count(FAULT_NO_SEGMENT);
+    int error = session_post(session, &request);
     if (error) {
         ASSERT(error == ROWAN_EAGAIN);
         return false;
@@ -343,19 +350,22 @@ static bool post_get(struct load *load, struct load_client *client, uint32_t key
 /* What comes last: reads, or writes. */
 static bool post_last(struct load *load, struct load_client *client)
 {
-    uint32_t left = load->reads ? load->reads : load->writes, key = load->options.keys - left;
-    if (load->reads) {
+    static const enum history_kind CHANGES[] = {HISTORY_PUT, HISTORY_PUT_IF, HISTORY_DELETE};
+    uint32_t *left = load->reads ? &load->reads : load->writes ? &load->writes : &load->changes;
+    uint32_t key = load->options.keys - *left;
+    if (left == &load->reads) {
         bool posted = post_get(load, client, key, true);
         load->reads -= posted;
         return posted;
     }
     struct load_slot *slot = client->free;
-    slot->kind = HISTORY_PUT;
+    slot->kind = left == &load->writes ? HISTORY_PUT : CHANGES[key % 3];
     slot->key = key;
-    slot->expected = 0;
+    slot->expected = slot->kind == HISTORY_PUT_IF ? load->highest[key] : 0;
     slot->last = true;
     bool posted = post_in(client, slot);
-    load->writes -= posted ? load_at_most(left, LAST_WRITE_IN) : 0;
+    if (posted)
+        *left -= left == &load->writes ? load_at_most(*left, LAST_WRITE_IN) : 1;
     return posted;
 }
 
@@ -400,26 +410,40 @@ static bool may_post(const struct load *load, uint32_t number)
            session_ready(load->cluster->clients[number].session);
 }
 
-static bool has_more(const struct load *load)
+/* What comes last and is still to be posted. */
+static uint32_t last_left(const struct load *load)
 {
-    return load->reads || load->writes || !load_is_over(load);
+    return load->reads + load->writes + load->changes;
 }
 
-static void step_client(struct load *load, uint32_t number)
+static bool has_more(const struct load *load)
+{
+    return last_left(load) > 0 || !load_is_over(load);
+}
+
+/* Of what comes last one: all clients are to have some. True: there may be more. */
+static bool step_client(struct load *load, uint32_t number)
 {
     struct load_client *client = &load->client[number];
     uint64_t now_ns = load->cluster->clock.now_ns;
     while (has_more(load) && client->due_ns <= now_ns && may_post(load, number)) {
-        bool last = load->reads + load->writes > 0;
+        bool last = last_left(load) > 0;
         bool posted = last ? post_last(load, client) : post_random(load, client);
         client->due_ns = !posted ? now_ns + AGAIN_NS : last ? now_ns : now_ns + draw_pause_ns(load);
+        if (last && posted)
+            return true;
     }
+    return false;
 }
 
 void load_step(struct load *load)
 {
-    for (uint32_t i = 0; i < load->clients; i++)
-        step_client(load, i);
+    bool more;
+    do {
+        more = false;
+        for (uint32_t i = 0; i < load->clients; i++)
+            more |= step_client(load, i);
+    } while (more);
 }
 
 uint64_t load_next_ns(const struct load *load)
@@ -440,12 +464,12 @@ void load_stop(struct load *load)
 
 bool load_is_over(const struct load *load)
 {
-    return load->stopped || load->posted >= load->options.operations;
+    return load->stopped || load->posted - load->rejected >= load->options.operations;
 }
 
 uint32_t load_outstanding(const struct load *load)
 {
-    uint32_t outstanding = load->reads + load->writes;
+    uint32_t outstanding = last_left(load);
     for (uint32_t i = 0; i < load->clients; i++)
         outstanding += load->client[i].outstanding;
     return outstanding;
@@ -456,16 +480,30 @@ uint64_t load_posted(const struct load *load)
     return load->posted;
 }
 
+/* Every client may post at once. */
+static void hurry(struct load *load)
+{
+    for (uint32_t i = 0; i < load->clients; i++)
+        load->client[i].due_ns = load->cluster->clock.now_ns;
+}
+
 void load_read_all(struct load *load)
 {
     load->reads = load->options.keys;
-    for (uint32_t i = 0; i < load->clients; i++)
-        load->client[i].due_ns = load->cluster->clock.now_ns;
+    hurry(load);
 }
 
 void load_write_some(struct load *load)
 {
     load->writes = load->options.keys;
+    hurry(load);
+}
+
+void load_write_all(struct load *load, uint64_t timeout_ns)
+{
+    load->changes = load->options.keys;
+    load->timeout_ns = timeout_ns;
     for (uint32_t i = 0; i < load->clients; i++)
-        load->client[i].due_ns = load->cluster->clock.now_ns;
+        load->cluster->clients[i].session->timeout_ns = timeout_ns;
+    hurry(load);
 }

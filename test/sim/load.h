@@ -19,7 +19,7 @@
 
 struct load_options {
     uint64_t seed;
-    uint64_t operations;     /* then it stops by itself */
+    uint64_t operations;     /* then it stops by itself; what is rejected does not count */
     uint32_t keys, hot_keys; /* the first `hot_keys` take half of the operations */
     uint32_t depth;          /* of each client, at most */
     uint64_t mean_pause_ns;  /* between two operations of a client, on average */
@@ -29,6 +29,7 @@ struct load_options {
         long_in; /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
     uint32_t forged_in;                    /* one value in so many imitates entries; 0: none */
     uint32_t gets, puts, put_ifs, deletes; /* weights */
+    bool may_fill;                         /* PM may be full: ROWAN_EFULL is no failure */
 };
 
 struct load;
@@ -56,7 +57,9 @@ uint64_t load_next_ns(const struct load *load);
 
 /* No new operations. */
 void load_stop(struct load *load);
-bool load_is_over(const struct load *load); /* stopped, or all operations were posted */
+/* Stopped; or all operations were posted, and as many more as were rejected. */
+
+bool load_is_over(const struct load *load);
 uint32_t load_outstanding(const struct load *load);
 uint64_t load_posted(const struct load *load);
 
@@ -66,6 +69,10 @@ void load_read_all(struct load *load);
 
 /* One put to one key in four, likewise: faults are long over, so one that is not done is a liveness failure. */
 void load_write_some(struct load *load);
+
+/* A put, a put_if or a delete of every key, likewise, while the caller cuts connections: what is asked again has
+ * an answer too, long before `timeout_ns`. That is the sessions' timeout from now on. */
+void load_write_all(struct load *load, uint64_t timeout_ns);
 
 /* A key's bytes; their number is returned. `out` has 64 bytes. */
 uint32_t load_key(const struct load *load, uint32_t key, char *out);

@@ -8,6 +8,10 @@
 
 #include "common/base/error.h"
 #include "test/sim/load_value.h"
+#include "test/sim/sim_fault.h"
+
+static const char GAVE_UP_EARLY[] = "its timeout is not over";
+static const char FALSELY_FULL[] = "PM is not full, and no segment was refused";
 
 static void fail(const struct load_slot *slot, const struct rowan_completion *completion,
                  enum failure_kind kind, const char *what)
@@ -70,6 +74,20 @@ static bool is_no_answer(int status)
     return status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN || status == ROWAN_EFULL;
 }
 
+/* The client asks again until the timeout is over, by its own clock from the first poll after the post. */
+static bool gave_up_early(const struct load_slot *slot, int status)
+{
+    uint64_t lasted_ns = load_client_now_ns(slot->load, slot->client) - slot->called_ns;
+    return (status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN) && lasted_ns < slot->timeout_ns;
+}
+
+/* There is PM for all that a run writes, so it can only be that a segment was refused. */
+static bool is_falsely_full(const struct load_slot *slot, int status)
+{
+    return status == ROWAN_EFULL && !slot->load->options.may_fill &&
+           sim_fault_count(FAULT_NO_SEGMENT) == slot->no_segment;
+}
+
 /* What is wrong with the answer by itself; NULL: nothing. */
 static const char *find_wrong(const struct load_slot *slot,
                               const struct rowan_completion *completion)
@@ -95,6 +113,10 @@ static const char *find_wrong(const struct load_slot *slot,
         return "no version";
     if (completion->status == ROWAN_EVERSION && completion->version == slot->expected)
         return "that version was expected";
+    if (gave_up_early(slot, completion->status))
+        return GAVE_UP_EARLY;
+    if (is_falsely_full(slot, completion->status))
+        return FALSELY_FULL;
     if (slot->last && is_no_answer(completion->status))
         return slot->kind == HISTORY_GET ? "the last read of a key gets no answer"
                                          : "a write long after the last fault is not done";
@@ -144,9 +166,9 @@ void load_on_completion(const struct rowan_completion *completion)
     if (!judge_status(slot, completion->status, &outcome))
         fail(slot, completion, FAILURE_CORRECTNESS, "the SDK promises never to say that");
     const char *wrong = find_wrong(slot, completion);
+    bool late = is_no_answer(completion->status) && wrong != GAVE_UP_EARLY && wrong != FALSELY_FULL;
     if (wrong)
-        fail(slot, completion,
-             is_no_answer(completion->status) ? FAILURE_LIVENESS : FAILURE_CORRECTNESS, wrong);
+        fail(slot, completion, late ? FAILURE_LIVENESS : FAILURE_CORRECTNESS, wrong);
     bool write = slot->kind != HISTORY_GET, done = outcome == HISTORY_DONE;
     uint64_t value = 0, version = 0;
     if (completion->status == 0 && !write)
@@ -156,6 +178,7 @@ void load_on_completion(const struct rowan_completion *completion)
         version = completion->version;
     history_answer(load->history, slot->number, outcome, value, version,
                    load->cluster->clock.now_ns);
+    load->rejected += outcome == HISTORY_REJECTED;
     journal_mix(load->cluster->options.journal, &value, sizeof value);
     tell_answer(slot, completion, outcome);
     note_version(load, slot, outcome, completion->version);

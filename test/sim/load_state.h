@@ -19,8 +19,11 @@ struct load_slot {
     uint32_t room_bytes;  /* get */
     uint32_t value_bytes; /* put, put_if */
     uint64_t expected;    /* put_if */
-    bool last;            /* of load_read_all, load_write_some */
-    size_t number;        /* in the history */
+    bool last;            /* of load_read_all, load_write_some, load_write_all */
+    uint64_t called_ns;   /* by the client's clock */
+    uint64_t timeout_ns;
+    uint64_t no_segment; /* times the site NO_SEGMENT had fired before the call */
+    size_t number;       /* in the history */
 };
 
 struct load_client {
@@ -43,9 +46,12 @@ struct load {
     load_seen *seen;
     void *seen_context;
     uint64_t posted, numbers; /* operations; values */
+    uint64_t rejected;        /* of those posted */
     uint64_t *highest;        /* version of each key that anybody was told */
     uint32_t reads;           /* of load_read_all, still to be posted: the last so many keys */
     uint32_t writes;          /* of load_write_some, likewise */
+    uint32_t changes;         /* of load_write_all, likewise */
+    uint64_t timeout_ns;      /* that sessions are to have */
     bool stopped;
     uint32_t clients;
     struct load_client client[SIM_MAX_CLIENTS];
@@ -58,6 +64,11 @@ const struct shard *load_shard(const struct load *load, uint32_t client, uint32_
 
 /* What every event of the operation says. */
 struct journal_event load_event(const struct load_slot *slot, enum journal_kind kind);
+
+static inline uint64_t load_client_now_ns(const struct load *load, uint32_t client)
+{
+    return sim_process_now_ns(&load->cluster->clients[client].process, load->cluster->clock.now_ns);
+}
 
 static inline uint32_t load_at_most(uint64_t value, uint32_t limit)
 {

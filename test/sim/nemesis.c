@@ -349,6 +349,8 @@ static void find_due(struct nemesis *nemesis)
         due_ns = nemesis->kill_ns[i] < due_ns ? nemesis->kill_ns[i] : due_ns;
         due_ns = nemesis->start_ns[i] < due_ns ? nemesis->start_ns[i] : due_ns;
     }
+    if (nemesis->cuts > 0 && nemesis_next_cut_ns(nemesis) < due_ns)
+        due_ns = nemesis_next_cut_ns(nemesis);
     nemesis->due_ns = nemesis->start_cm_ns < due_ns ? nemesis->start_cm_ns : due_ns;
 }
 
@@ -360,6 +362,8 @@ void nemesis_step(struct nemesis *nemesis)
     if (!struck && nemesis_now(nemesis) < nemesis->due_ns)
         return;
     nemesis_end(nemesis, nemesis_now(nemesis));
+    if (nemesis->cuts > 0)
+        nemesis_cut_due(nemesis);
     if (nemesis->next_ns <= nemesis_now(nemesis))
         begin_next(nemesis);
     end_and_start(nemesis);

@@ -54,6 +54,10 @@ uint64_t nemesis_next_ns(const struct nemesis *nemesis);
 /* Ends every fault and starts whoever is down; no further ones. */
 void nemesis_heal(struct nemesis *nemesis);
 
+/* After nemesis_heal: the connections of each server with each client and each other server break once, within
+ * `span_ns`, each pair at a time that the seed draws. Not counted. */
+void nemesis_cut_each(struct nemesis *nemesis, uint64_t span_ns);
+
 struct nemesis_counts nemesis_counts(const struct nemesis *nemesis);
 const char *nemesis_name(enum nemesis_fault fault);
 

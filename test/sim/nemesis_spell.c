@@ -196,6 +196,43 @@ void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b)
                       sim_cluster_process(nemesis->cluster, b)->address);
 }
 
+void nemesis_cut_each(struct nemesis *nemesis, uint64_t span_ns)
+{
+    const uint32_t servers = nemesis_servers(nemesis), cm = nemesis_cm(nemesis);
+    for (uint32_t a = 0; a < servers; a++) {
+        for (uint32_t b = a + 1; b < cm; b++) {
+            nemesis->cut_ns[a][b] = nemesis_now(nemesis) + nemesis_below(nemesis, span_ns + 1);
+            nemesis->cuts++;
+        }
+    }
+    nemesis->due_ns = nemesis_now(nemesis);
+}
+
+uint64_t nemesis_next_cut_ns(const struct nemesis *nemesis)
+{
+    const uint32_t servers = nemesis_servers(nemesis), cm = nemesis_cm(nemesis);
+    uint64_t next_ns = WAKE_NEVER;
+    for (uint32_t a = 0; a < servers; a++) {
+        for (uint32_t b = a + 1; b < cm; b++)
+            next_ns = nemesis->cut_ns[a][b] < next_ns ? nemesis->cut_ns[a][b] : next_ns;
+    }
+    return next_ns;
+}
+
+void nemesis_cut_due(struct nemesis *nemesis)
+{
+    const uint32_t servers = nemesis_servers(nemesis), cm = nemesis_cm(nemesis);
+    for (uint32_t a = 0; a < servers; a++) {
+        for (uint32_t b = a + 1; b < cm; b++) {
+            if (nemesis->cut_ns[a][b] > nemesis_now(nemesis))
+                continue;
+            nemesis->cut_ns[a][b] = WAKE_NEVER;
+            nemesis->cuts--;
+            nemesis_cut(nemesis, a, b);
+        }
+    }
+}
+
 static bool begin_cut(struct nemesis *nemesis)
 {
     uint32_t a, b;

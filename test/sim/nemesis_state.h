@@ -34,6 +34,8 @@ struct nemesis {
     uint64_t start_cm_ns;
     uint64_t rose_ns; /* when the last start was over; WAKE_NEVER: it is not */
     uint64_t fell_ns; /* when the first server ended, before it */
+    uint64_t cut_ns[MAX_PROCESSES][MAX_PROCESSES]; /* nemesis_cut_each: WAKE_NEVER: not, or done */
+    uint32_t cuts;                                 /* of these, still to come */
     uint32_t hasty;
     bool next_is_hasty;
     enum nemesis_fault aim; /* waits for its moment; NEMESIS_FAULTS: none does */
@@ -84,6 +86,10 @@ uint64_t nemesis_draw_length(struct nemesis *nemesis);
 
 /* NEMESIS_CUT between these two. */
 void nemesis_cut(struct nemesis *nemesis, uint32_t a, uint32_t b);
+
+/* Those of nemesis_cut_each that are due; and when the next one is. */
+void nemesis_cut_due(struct nemesis *nemesis);
+uint64_t nemesis_next_cut_ns(const struct nemesis *nemesis);
 
 /* Stops a process for a while; false if it is not up, or stopped. */
 bool nemesis_stop(struct nemesis *nemesis, uint32_t process);

@@ -16,6 +16,7 @@
 #include "test/sim/swarm.h"
 
 #define LIVENESS_NS   (60 * NS_PER_S) /* from the end of the last fault */
+#define PATIENCE_NS   (30 * NS_PER_S) /* of clients whose connections are cut after the last fault */
 #define SAFETY_MOST   2 /* times as long as it should last, the safety phase may last */
 #define LAST_WORDS_NS (50 * NS_PER_MS) /* in which the last commit versions are told */
 #define QUIET_NS      (3 * NS_PER_S)   /* until what nobody asks for any more is given back */
@@ -38,6 +39,7 @@ struct run {
     struct load *load;
     struct nemesis *nemesis;
     struct checks *checks;
+    size_t verdict_from; /* the first operation of that phase, in the history */
     uint32_t busy_rounds;
     const char *phase;
 };
@@ -234,6 +236,15 @@ static void judge_key(struct run *run, uint32_t key, const struct history_op *op
                 result.verdict == LINEAR_NO ? result.why : "no verdict: too many states");
 }
 
+static void count_op(struct run *run, const struct history_op *op, bool before_verdict)
+{
+    struct run_counts *counts = &run->out->counts;
+    counts->operations += op->outcome != HISTORY_OPEN && op->outcome != HISTORY_REJECTED;
+    counts->unknown += op->outcome == HISTORY_UNKNOWN;
+    counts->rejected += op->outcome == HISTORY_REJECTED;
+    counts->done[op->kind] += before_verdict && op->outcome == HISTORY_DONE;
+}
+
 /* Operations by key, in the order of their calls: counted, then laid out. */
 static void judge(struct run *run)
 {
@@ -244,8 +255,7 @@ static void judge(struct run *run)
     ASSERT(first && ops);
     for (size_t i = 0; i < history->count; i++) {
         first[history->ops[i].key + 2]++;
-        run->out->counts.operations += history->ops[i].outcome != HISTORY_OPEN;
-        run->out->counts.unknown += history->ops[i].outcome == HISTORY_UNKNOWN;
+        count_op(run, &history->ops[i], i < run->verdict_from);
     }
     for (uint32_t key = 0; key < keys; key++)
         first[key + 2] += first[key + 1];
@@ -257,13 +267,38 @@ static void judge(struct run *run)
     free(first);
 }
 
+/* Whoever asked on a connection that broke asks again, and must be answered: faults are over, and the timeout is long. */
+static void write_through_cuts(struct run *run)
+{
+    const struct sim_cluster_options *options = &run->cluster->options;
+    load_write_all(run->load, PATIENCE_NS);
+    /* A write is under way for about so long. */
+    nemesis_cut_each(run->nemesis, 4 * options->max_delay_ns + 2 * options->fence_ns);
+    settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+}
+
+/* A run in which little was asked, or little went wrong, passes and shows nothing. */
+static bool shows_something(const struct run *run)
+{
+    const struct load_options *load = &run->swarm.load;
+    const uint32_t weights[HISTORY_KINDS] = {load->gets, load->puts, load->put_ifs, load->deletes};
+    bool all = true;
+    for (unsigned kind = 0; kind < HISTORY_KINDS; kind++)
+        all &= weights[kind] == 0 || run->out->counts.done[kind] > 0;
+    return all && run->out->counts.operations >= OPERATIONS_MIN &&
+           nemesis_counts(run->nemesis).faults >= FAULTS_MIN;
+}
+
 static void run_verdict(struct run *run)
 {
     enter(run, "verdict");
+    run->verdict_from = run->history.count;
     load_read_all(run->load);
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     load_write_some(run->load);
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    if (!has_failed(run))
+        write_through_cuts(run);
     cut_last_words(run);
     if (!has_failed(run))
         judge(run);
@@ -272,8 +307,7 @@ static void run_verdict(struct run *run)
     compare_commits(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (!has_failed(run))
         checks_leftovers(run->checks);
-    ASSERT(has_failed(run) || (run->out->counts.operations >= OPERATIONS_MIN &&
-                               nemesis_counts(run->nemesis).faults >= FAULTS_MIN));
+    ASSERT(has_failed(run) || shows_something(run));
 }
 
 /* --- putting together --- */

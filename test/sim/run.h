@@ -3,8 +3,9 @@
  *  SAFETY    clients work, faults come; the checkers look after every round
  *  LIVENESS  faults end; within LIVENESS_NS every operation has its answer and every shard all its
  *            replicas, which hold the same
- *  VERDICT   every key is read once more, then some are written, and the last commit versions are cut off on
- *            their way; the history of each key must be linearizable; nothing is left over
+ *  VERDICT   every key is read once more, some are written, then all while connections break: everything has its
+ *            answer; the last commit versions are cut off on their way; the history of each key must be
+ *            linearizable; nothing is left over
  */
 #ifndef SIM_RUN_H
 #define SIM_RUN_H
@@ -12,6 +13,7 @@
 #include <stdio.h>
 
 #include "test/sim/failure.h"
+#include "test/sim/history.h"
 #include "test/sim/nemesis.h"
 #include "test/sim/sim_fabric.h"
 #include "test/sim/sim_fault.h"
@@ -24,10 +26,13 @@ struct run_options {
 };
 
 struct run_counts {
-    uint64_t operations; /* answered, and judged */
-    uint64_t unknown;    /* of those: writes with unknown outcome */
-    uint64_t keys;       /* histories judged */
-    uint64_t states;     /* visited to judge them */
+    uint64_t
+        operations; /* judged: their answers say what was there, or what became of a write, or may have */
+    uint64_t unknown;             /* of those: writes with unknown outcome */
+    uint64_t rejected;            /* not among those: ROWAN_ETIMEDOUT and ROWAN_EFULL say nothing */
+    uint64_t done[HISTORY_KINDS]; /* while there were faults, and before the verdict */
+    uint64_t keys;                /* histories judged */
+    uint64_t states;              /* visited to judge them */
     uint64_t simulated_ns;
     uint64_t rounds;
     uint64_t fault_sites; /* times one fired */

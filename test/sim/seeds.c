@@ -45,6 +45,7 @@ static void add(struct run_counts *sum, const struct run_counts *more)
 {
     sum->operations += more->operations;
     sum->unknown += more->unknown;
+    sum->rejected += more->rejected;
     sum->keys += more->keys;
     sum->states += more->states;
     sum->simulated_ns += more->simulated_ns;
@@ -166,15 +167,15 @@ static void tell_sum(const struct seeds *seeds)
     uint64_t hash =
         count == 1 ? seeds->hashes[0] : XXH3_64bits(seeds->hashes, count * sizeof *seeds->hashes);
     printf("%" PRIu64 " seeds, %" PRIu64 " failed: %" PRIu64 " operations checked, %" PRIu64
-           " of unknown outcome; %" PRIu64 " faults: %" PRIu64 " crashes, %" PRIu64
-           " partitions, %" PRIu64 " power losses, %" PRIu64 " torn landings, %" PRIu64
-           " lost fences; %" PRIu64 " fault sites fired; %" PRIu64
+           " of them of unknown outcome, %" PRIu64 " others rejected; %" PRIu64 " faults: %" PRIu64
+           " crashes, %" PRIu64 " partitions, %" PRIu64 " power losses, %" PRIu64
+           " torn landings, %" PRIu64 " lost fences; %" PRIu64 " fault sites fired; %" PRIu64
            " rounds; %.0f simulated seconds, %.1f in a wall "
            "second; trace hash %016" PRIx64 "\n",
-           seeds->done, seeds->failures, sum->operations, sum->unknown, sum->nemesis.faults,
-           sum->nemesis.crashes, sum->nemesis.partitions, sum->nemesis.power_losses,
-           sum->network.torn, sum->nemesis.lost_fences, sum->fault_sites, sum->rounds, simulated_s,
-           simulated_s / took_s, hash);
+           seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
+           sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
+           sum->nemesis.power_losses, sum->network.torn, sum->nemesis.lost_fences, sum->fault_sites,
+           sum->rounds, simulated_s, simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);
 }

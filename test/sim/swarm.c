@@ -9,6 +9,7 @@ enum {
     OPERATIONS_MORE = 1500,
     PERCENT = 100,
     SMALLEST_SEGMENT = 16384,
+    RARE_MORE = 2,
     OFTEN = 48, /* one in so many: much space is left unused then */
 };
 
@@ -80,6 +81,7 @@ static void draw_times(struct random *random, struct sim_cluster_options *out)
     out->silence_ns = spread(random, 100 * NS_PER_MS, 4);
     if (chance(random, 50))
         out->drift_ppm = between32(random, 100, 10000);
+    out->clocks_apart = true;
     /* Less than a fence keeps no promise over a power loss, so most runs have fences. */
     out->durability = PM_FENCE;
     if (chance(random, 10))
@@ -110,6 +112,9 @@ static void draw_load(struct random *random, const struct sim_cluster_options *c
     out->puts = between32(random, 20, 50);
     out->put_ifs = between32(random, 0, 30);
     out->deletes = between32(random, 0, 20);
+    /* None, or so many that some are done. */
+    out->put_ifs += out->put_ifs ? RARE_MORE : 0;
+    out->deletes += out->deletes ? RARE_MORE : 0;
 }
 
 static void draw_nemesis(struct random *random, bool power, struct nemesis_options *out)

@@ -436,6 +436,26 @@ static void parted_blocks_are_joined_once(void **state)
     }
 }
 
+/* The power went while an entry was copied; the next start copies it again, and all later ones find that copy. */
+static void a_torn_copy_of_an_entry_hides_no_whole_one(void **state)
+{
+    struct image *image = *state;
+    const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000};
+    write_parted(image);
+    begin_segment(image, OWNER_DIGEST);
+    for (uint32_t i = 0; i < header_of(image, &one).blocks; i++) {
+        if (i == 3)
+            image->tail += LIMIT;
+        else
+            write_block(image, &one, i);
+    }
+    for (unsigned start = 0; start < 5; start++) {
+        recover(image);
+        assert_int_equal(recover_counts(image->recover).copied, start == 0 ? 2 : 0);
+        assert_true(store_segments_owned(image->store, OWNER_DIGEST) == 2);
+    }
+}
+
 static void a_long_entry_that_lacks_a_block_is_none(void **state)
 {
     struct image *image = *state;
@@ -553,6 +573,7 @@ int main(void)
         CASE(records_are_those_of_led_shards_that_are_not_answered_yet),
         CASE(a_long_entry_in_one_piece_is_indexed_where_it_lies),
         CASE(parted_blocks_are_joined_once),
+        CASE(a_torn_copy_of_an_entry_hides_no_whole_one),
         CASE(a_long_entry_that_lacks_a_block_is_none),
         CASE(segments_are_what_is_in_them),
         CASE(dirty_segments_are_zeroed_and_others_only_after_a_reboot),

@@ -335,6 +335,12 @@ static void a_server_that_ends_is_found(void **state)
     checks_step(stage.checks);
     checks_stage_expect(&stage, "error");
     checks_stage_close(&stage);
+    checks_stage_open(&stage, 17, NULL);
+    control = server_poller(stage.cluster->servers[2].server, 0).role;
+    server_fail(control->common, ROWAN_EREFUSED, "it is not a member");
+    checks_step(stage.checks);
+    checks_stage_expect(&stage, "error");
+    checks_stage_close(&stage);
 }
 
 static void a_log_that_tells_of_damage_is_heard(void **state)
@@ -352,6 +358,10 @@ static void a_log_that_tells_of_damage_is_heard(void **state)
     log_event(LOG_WARN, "versions_missing", "shard=3 first=%lx", 7ul);
     checks_stage_expect(&stage, "unprovoked");
     assert_int_equal(stage.failure.shard, 3);
+    checks_stage_close(&stage);
+    checks_stage_open(&stage, 18, NULL);
+    log_event(LOG_WARN, "pm_full", "segments=256 free=3");
+    checks_stage_expect(&stage, "unprovoked");
     checks_stage_close(&stage);
 }
 
@@ -453,6 +463,12 @@ static void operations_that_are_done_twice_are_found(void **state)
     find_mutant(MUTANT_RECORDS_DROPPED, "once", CHECKS_STAGE_FAULTS);
 }
 
+static void entries_that_each_start_copies_again_are_found(void **state)
+{
+    (void)state;
+    find_mutant(MUTANT_COPIES_FORGOTTEN, "copies", CHECKS_STAGE_FAULTS);
+}
+
 /* What a digest role does not see comes again, behind newer versions. */
 static void lose_blocks(uint64_t seed)
 {
@@ -536,6 +552,7 @@ static void a_segment_that_is_not_quiet_is_not_used_again(void **state)
     shape.one_sided = true;
     shape.void_ns = 200 * NS_PER_US;
     shape.early_seal = 3;
+    shape.pm_bytes = 128 << 20; /* much is left unused */
     find_mutant_in(&shape, MUTANT_VOID_REUSED, "C4", CHECKS_STAGE_FAULTS | CHECKS_STAGE_STOPS);
 }
 
@@ -565,6 +582,7 @@ int main(void)
         cmocka_unit_test(defects_of_acknowledgements_are_found),
         cmocka_unit_test(defects_that_another_role_may_heal_are_found),
         cmocka_unit_test(operations_that_are_done_twice_are_found),
+        cmocka_unit_test(entries_that_each_start_copies_again_are_found),
         cmocka_unit_test(a_block_lost_before_the_faults_end_is_excused_after),
         cmocka_unit_test(an_older_entry_that_comes_again_does_no_harm),
         cmocka_unit_test(a_version_that_nobody_fetches_is_found),

@@ -12,10 +12,12 @@
 
 #include <cmocka.h>
 
+#include "client/session_internal.h"
 #include "common/base/error.h"
 #include "test/sim/linear.h"
 #include "test/sim/load.h"
 #include "test/sim/load_value.h"
+#include "test/sim/nemesis.h"
 #include "test/sim/sim_fault.h"
 
 #define ANSWER_NS (120 * NS_PER_S) /* every operation has its answer in so long */
@@ -130,7 +132,7 @@ static void stage_heal(struct stage *stage)
 static void stage_settle(struct stage *stage)
 {
     uint64_t limit_ns = stage->cluster->clock.now_ns + ANSWER_NS;
-    while (load_outstanding(stage->load) > 0) {
+    while (load_outstanding(stage->load) > 0 || !load_is_over(stage->load)) {
         assert_true(stage->cluster->clock.now_ns < limit_ns);
         stage_step(stage);
     }
@@ -254,6 +256,10 @@ static void a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong(void **
             rejected += count_ops(&stage, kind, HISTORY_REJECTED);
         }
         assert_int_equal(count_ops(&stage, HISTORY_GET, HISTORY_UNKNOWN), 0);
+        size_t tell = stage.history.count;
+        for (enum history_kind kind = HISTORY_GET; kind <= HISTORY_DELETE; kind++)
+            tell -= count_ops(&stage, kind, HISTORY_REJECTED);
+        assert_int_equal(tell, LOAD.operations + LOAD.keys); /* others came for the rejected ones */
         stage_close(&stage);
     }
     print_message("# %zu unknown, %zu rejected\n", unknown, rejected);
@@ -267,6 +273,7 @@ static void a_full_cluster_rejects_writes(void **state)
     shape.pm_bytes = 6 << 20;
     struct load_options load = LOAD;
     load.long_in = 2;
+    load.may_fill = true;
     struct stage stage;
     stage_open(&stage, 1, &shape, &load);
     stage_run(&stage, false);
@@ -274,6 +281,31 @@ static void a_full_cluster_rejects_writes(void **state)
     assert_true(count_ops(&stage, HISTORY_PUT, HISTORY_REJECTED) > 20);
     assert_true(count_ops(&stage, HISTORY_DELETE, HISTORY_REJECTED) > 5);
     stage_close(&stage);
+}
+
+static void a_cluster_that_says_falsely_that_it_is_full_is_found_out(void **state)
+{
+    (void)state;
+    for (int refused = 0; refused < 2; refused++) {
+        struct sim_fault_options sites = {.seed = 1};
+        sites.one_in[FAULT_NO_SEGMENT] = 20;
+        struct sim_cluster_options shape = SHAPE;
+        shape.pm_bytes = refused ? SHAPE.pm_bytes : 6 << 20;
+        struct load_options load = LOAD;
+        load.long_in = refused ? LOAD.long_in : 2;
+        struct stage stage;
+        stage_open(&stage, 1, &shape, &load);
+        sim_fault_begin(refused ? &sites : NULL);
+        while (!stage.failure.kind && !load_is_over(stage.load))
+            stage_step(&stage);
+        assert_int_equal(stage.failure.kind, refused ? FAILURE_NONE : FAILURE_CORRECTNESS);
+        if (refused)
+            assert_true(count_ops(&stage, HISTORY_PUT, HISTORY_REJECTED) > 20);
+        else
+            assert_non_null(strstr(stage.failure.why, "PM is not full"));
+        sim_fault_begin(NULL);
+        stage_close(&stage);
+    }
 }
 
 static void equal_seeds_give_equal_histories(void **state)
@@ -374,6 +406,76 @@ static void a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out(voi
     stage_close(&stage);
 }
 
+/* A server stands still. One client gives its operations up at half of their timeout, or none does. */
+static void run_into_timeouts(uint64_t seed, bool early)
+{
+    struct sim_cluster_options shape = SHAPE;
+    shape.timeout_ns = 300 * NS_PER_MS;
+    shape.drift_ppm = 10000;
+    struct stage stage;
+    stage_open(&stage, seed, &shape, &LOAD);
+    while (load_posted(stage.load) < 100)
+        stage_step(&stage);
+    if (early)
+        stage.cluster->clients[1].session->timeout_ns /= 2;
+    sim_cluster_stop(stage.cluster, &stage.cluster->servers[1].process, true);
+    while (!stage.failure.kind && load_posted(stage.load) < 400)
+        stage_step(&stage);
+    assert_int_equal(stage.failure.kind, early ? FAILURE_CORRECTNESS : FAILURE_NONE);
+    if (early)
+        assert_non_null(strstr(stage.failure.why, "client-2: "));
+    if (early)
+        assert_non_null(strstr(stage.failure.why, "its timeout is not over"));
+    stage_close(&stage);
+}
+
+static void a_client_that_gives_up_before_its_timeout_is_found_out(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        run_into_timeouts(seed, true);
+        run_into_timeouts(seed, false);
+    }
+}
+
+static void what_is_asked_again_after_the_last_fault_must_be_answered(void **state)
+{
+    (void)state;
+    const struct nemesis_options none = {.mean_pause_ns = NS_PER_S};
+    for (int broken = 0; broken < 2; broken++) {
+        struct stage stage;
+        stage_open(&stage, 7, &SHAPE, &LOAD);
+        sim_fault_mutant(broken ? MUTANT_TAKE_OVER_SKIPPED : MUTANT_COUNT);
+        struct nemesis *nemesis = nemesis_create(stage.cluster, &none);
+        while (load_posted(stage.load) < 200)
+            stage_step(&stage);
+        load_stop(stage.load);
+        stage_settle(&stage);
+        nemesis_heal(nemesis);
+        size_t before = stage.history.count;
+        load_write_all(stage.load, 20 * NS_PER_S);
+        nemesis_cut_each(nemesis, 4 * SHAPE.max_delay_ns);
+        while (load_outstanding(stage.load) > 0) {
+            nemesis_step(nemesis);
+            stage_step(&stage);
+        }
+        assert_int_equal(stage.history.count, before + LOAD.keys);
+        assert_int_equal(stage.failure.kind, broken ? FAILURE_LIVENESS : FAILURE_NONE);
+        uint32_t kinds[4] = {0}, clients[3] = {0};
+        for (size_t i = before; i < stage.history.count; i++) {
+            kinds[stage.history.ops[i].kind]++;
+            clients[stage.history.ops[i].client]++;
+        }
+        for (enum history_kind kind = HISTORY_PUT; kind <= HISTORY_DELETE; kind++)
+            assert_int_equal(kinds[kind], LOAD.keys / 3);
+        for (uint32_t i = 0; i < SHAPE.clients; i++)
+            assert_true(clients[i] >= LOAD.depth);
+        sim_fault_mutant(MUTANT_COUNT);
+        nemesis_destroy(nemesis);
+        stage_close(&stage);
+    }
+}
+
 static void a_client_that_stands_still_posts_nothing(void **state)
 {
     (void)state;
@@ -410,55 +512,6 @@ static void keys_are_different_and_short_enough(void **state)
 }
 
 /* --- false entries --- */
-
-/* Scans what is left of the block behind its damaged begin. */
-static uint32_t count_found(const struct entry_format *format, const uint8_t *log, uint32_t bytes)
-{
-    struct entry_scan scan;
-    struct entry_header header;
-    uint32_t offset, block_bytes, count = 0;
-    entry_scan_init(&scan, format, log, bytes, 0);
-    enum entry_scan_result result;
-    while ((result = entry_scan_next(&scan, false, &header, &offset, &block_bytes)) !=
-           ENTRY_SCAN_END)
-        count += result == ENTRY_SCAN_BLOCK;
-    return count;
-}
-
-static void false_entries_lie_where_a_scan_looks(void **state)
-{
-    (void)state;
-    static _Alignas(64) uint8_t log[16384];
-    static uint8_t value[4000];
-    struct random random;
-    random_init(&random, 1);
-    for (uint32_t key_bytes = 1; key_bytes <= 64; key_bytes++) {
-        const struct load_false_entry entry = {
-            .type = ENTRY_PUT, .shard = 1, .version = 7, .key_bytes = 64, .key = "key"};
-        const struct entry_format secret = {.seed = 0x1234567, .block_limit = 1024},
-                                  none = {.seed = 0, .block_limit = 1024};
-        uint32_t made = 0;
-        char key[64] = "k";
-        load_value_make(&random, 1, value, sizeof value);
-        for (uint32_t at = 8; at; made += at != 0)
-            at = load_value_forge(&entry, 1024, key_bytes, 0, value, sizeof value, at);
-        assert_true(made >= 20);
-        struct entry_header header = {.type = ENTRY_PUT,
-                                      .version = 1,
-                                      .key_bytes = (uint16_t)key_bytes,
-                                      .value_bytes = sizeof value,
-                                      .blocks =
-                                          (uint16_t)entry_blocks(&secret, key_bytes, sizeof value)};
-        uint32_t bytes = 0;
-        for (; header.block < header.blocks; header.block++) {
-            uint32_t block = entry_encode_block(&secret, &header, key, value, log + bytes);
-            log[bytes + 1] ^= 1; /* torn */
-            bytes += block;
-        }
-        assert_int_equal(count_found(&none, log, bytes), made);
-        assert_int_equal(count_found(&secret, log, bytes), 0);
-    }
-}
 
 static void put_foreign(struct stage *stage, const void *value, size_t bytes)
 {
@@ -504,14 +557,16 @@ int main(void)
         cmocka_unit_test(a_cluster_that_is_well_answers_everything),
         cmocka_unit_test(a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong),
         cmocka_unit_test(a_full_cluster_rejects_writes),
+        cmocka_unit_test(a_cluster_that_says_falsely_that_it_is_full_is_found_out),
         cmocka_unit_test(equal_seeds_give_equal_histories),
         cmocka_unit_test(values_are_different_and_half_of_the_keys_hot),
         cmocka_unit_test(pauses_have_the_mean_that_was_asked_for),
         cmocka_unit_test(a_load_that_is_stopped_posts_nothing_more),
         cmocka_unit_test(a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out),
+        cmocka_unit_test(a_client_that_gives_up_before_its_timeout_is_found_out),
+        cmocka_unit_test(what_is_asked_again_after_the_last_fault_must_be_answered),
         cmocka_unit_test(a_client_that_stands_still_posts_nothing),
         cmocka_unit_test(keys_are_different_and_short_enough),
-        cmocka_unit_test(false_entries_lie_where_a_scan_looks),
         cmocka_unit_test(what_nobody_wrote_is_a_failure),
     };
     if (getenv("SIM_SEEDS"))

@@ -20,6 +20,8 @@
 
 enum { CLIENTS = 2, KEYS = 16, DEPTH = 4 };
 
+static FILE *told; /* what the journal says goes there too; NULL: nowhere */
+
 /* Clients that put ever higher numbers, each to keys of its own. */
 struct writer {
     uint64_t asked[KEYS], answered[KEYS]; /* numbers */
@@ -120,7 +122,7 @@ static void open_stage(struct stage *stage, const struct sim_cluster_options *sh
                        const struct nemesis_options *faults)
 {
     struct sim_cluster_options options = *shape;
-    *stage = (struct stage){.journal = journal_create(NULL, getenv("SIM_LOG") ? stdout : NULL)};
+    *stage = (struct stage){.journal = journal_create(NULL, getenv("SIM_LOG") ? stdout : told)};
     sim_log_journal(stage->journal);
     fabric_segment_bytes = 64 << 10;
     options.clients = CLIENTS;
@@ -308,6 +310,49 @@ static uint64_t hash_of_run(uint64_t seed)
     return XXH3_64bits(words, sizeof words);
 }
 
+static void after_the_last_fault_each_pair_of_processes_can_be_parted_once(void **state)
+{
+    (void)state;
+    enum { SERVERS = 3, PAIRS = SERVERS * (SERVERS - 1) / 2 + SERVERS * CLIENTS };
+    const uint64_t span_ns = 10 * NS_PER_MS;
+    struct stage stage;
+    struct nemesis_options none = all_faults(1);
+    char *lines = NULL;
+    size_t bytes = 0;
+    memset(none.weights, 0, sizeof none.weights);
+    told = open_memstream(&lines, &bytes);
+    open_stage(&stage, &(struct sim_cluster_options){.seed = 5, .servers = SERVERS}, &none);
+    run_faults(&stage, NS_PER_S);
+    heal(&stage);
+    uint64_t from_ns = stage.cluster->clock.now_ns;
+    nemesis_cut_each(stage.nemesis, span_ns);
+    while (nemesis_next_ns(stage.nemesis) != WAKE_NEVER)
+        step(&stage, true);
+    assert_in_range(stage.cluster->clock.now_ns - from_ns, span_ns / 2, span_ns);
+    fflush(told);
+    uint32_t cuts = 0;
+    for (const char *at = lines; (at = strstr(at, "loses its connections with ")); at++) {
+        cuts++;
+        /* The same two are not parted again. */
+        const char *node = at - 1;
+        while (node > lines && node[-1] != '\n')
+            node--;
+        node = strstr(node, "server-");
+        char pair[128];
+        snprintf(pair, sizeof pair, "%.*s", (int)(strchr(at, '\n') - node), node);
+        assert_null(strstr(at + 1, pair));
+    }
+    assert_int_equal(cuts, PAIRS);
+    heal(&stage);
+    work_on(&stage);
+    assert_int_equal(stage.unknown, 0);
+    assert_int_equal(nemesis_counts(stage.nemesis).faults, 0);
+    close_stage(&stage);
+    fclose(told);
+    told = NULL;
+    free(lines);
+}
+
 static void equal_seeds_give_equal_faults(void **state)
 {
     (void)state;
@@ -323,6 +368,7 @@ int main(void)
         cmocka_unit_test(each_fault_comes_and_goes_and_leaves_a_cluster_that_works),
         cmocka_unit_test(all_faults_together_lose_nothing),
         cmocka_unit_test(no_host_loses_power_where_writes_are_not_behind_fences),
+        cmocka_unit_test(after_the_last_fault_each_pair_of_processes_can_be_parted_once),
         cmocka_unit_test(equal_seeds_give_equal_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,13 +65,18 @@ static void a_time_a_process_asks_for_is_the_first_at_which_its_clock_shows_it(v
     struct random random;
     random_init(&random, 5);
     for (unsigned i = 0; i < 7000; i++) {
-        const struct sim_process process = {.rate_ppm = rates[i % 7]};
+        const uint64_t ahead_ns = i % 3 ? random_below(&random, 3 * 86400 * NS_PER_S) : 0;
+        const struct sim_process process = {.rate_ppm = rates[i % 7], .ahead_ns = ahead_ns};
         uint64_t at_ns = random_below(&random, UINT64_C(1) << (10 + i % 50));
         uint64_t until_ns = sim_process_until_ns(&process, at_ns);
         assert_true(sim_process_now_ns(&process, until_ns) >= at_ns);
         if (until_ns > 0)
             assert_true(sim_process_now_ns(&process, until_ns - 1) < at_ns);
     }
+    const struct sim_process ahead = {.ahead_ns = NS_PER_S};
+    assert_int_equal(sim_process_now_ns(&ahead, 3), NS_PER_S + 3);
+    assert_int_equal(sim_process_until_ns(&ahead, NS_PER_S + 3), 3);
+    assert_int_equal(sim_process_until_ns(&ahead, 3), 0);
     const struct sim_process fast = {.rate_ppm = 10000};
     assert_int_equal(sim_process_now_ns(&fast, 100 * NS_PER_S), 101 * NS_PER_S);
     assert_true(sim_process_until_ns(&fast, WAKE_NEVER) == WAKE_NEVER);
@@ -90,6 +95,31 @@ static void a_client_whose_clock_is_fast_gives_up_sooner(void **state)
     uint64_t took_ns = cluster->clock.now_ns - began_ns;
     assert_in_range(took_ns, 985 * NS_PER_MS, 995 * NS_PER_MS); /* 1 s / 1.01 */
     sim_cluster_destroy(cluster);
+}
+
+static void clocks_may_begin_long_before_a_run_and_apart(void **state)
+{
+    (void)state;
+    uint64_t last_ns = 0, longest_ns = 0;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct sim_cluster *cluster = create(&(struct sim_cluster_options){
+            .seed = seed, .servers = 5, .clients = 4, .clocks_apart = seed > 1});
+        for (uint32_t i = 0; i < sim_cluster_processes(cluster); i++) {
+            const struct sim_process *process = sim_cluster_process(cluster, i);
+            if (seed == 1)
+                assert_int_equal(process->ahead_ns, 0);
+            else
+                assert_in_range(process->ahead_ns, NS_PER_S, 4 * 86400 * NS_PER_S);
+            assert_true(seed == 1 || process->ahead_ns != last_ns);
+            last_ns = process->ahead_ns;
+            longest_ns = last_ns > longest_ns ? last_ns : longest_ns;
+        }
+        assert_int_equal(put(cluster, "key", "1"), 0);
+        sim_cluster_run_for(cluster, 5 * NS_PER_S);
+        assert_is(cluster, "key", "1");
+        sim_cluster_destroy(cluster);
+    }
+    assert_true(longest_ns > 86400 * NS_PER_S);
 }
 
 static void clocks_differ_by_no_more_than_they_may(void **state)
@@ -351,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_time_a_process_asks_for_is_the_first_at_which_its_clock_shows_it),
         cmocka_unit_test(a_client_whose_clock_is_fast_gives_up_sooner),
+        cmocka_unit_test(clocks_may_begin_long_before_a_run_and_apart),
         cmocka_unit_test(clocks_differ_by_no_more_than_they_may),
         cmocka_unit_test(the_clock_jumps_no_further_than_it_may),
         cmocka_unit_test(a_stopped_primary_answers_when_it_goes_on),
