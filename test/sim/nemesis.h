@@ -37,9 +37,9 @@ struct nemesis_counts {
     uint64_t faults;  /* all of these */
     uint64_t crashes; /* processes that were killed */
     uint64_t partitions;
-    uint64_t power_losses;
-    uint64_t lost_fences; /* outstanding at a power loss */
-    uint64_t lost_words;  /* of stores that no fence covered: not as the program saw them last */
+    uint64_t power_losses; /* of hosts on which something was not durable */
+    uint64_t lost_fences;  /* of whose stores a power loss took something */
+    uint64_t lost_words;   /* of stores that no fence covered: not as the program saw them last */
 };
 
 struct nemesis;
