@@ -48,7 +48,10 @@
     X(ANSWER_BELIEVED, "answer-believed", "an unknown compare-and-set is taken for one that won")  \
     X(SERVED_EARLY, "served-early", "reads are served while a shard's replicas are united")        \
     X(RECORD_EARLY, "record-early", "the record of the lowest unanswered operation is dropped")    \
-    X(RESEND_SHORT, "resend-short", "of a shard's writes in flight the first is sent again only")
+    X(RESEND_SHORT, "resend-short", "of a shard's writes in flight the first is sent again only")  \
+    X(RECORDS_KEPT, "records-kept", "no completion record is ever forgotten")                      \
+    X(MESSAGE_KEPT, "message-kept", "the message of a write that must not wait is never released") \
+    X(SEAT_LEFT, "seat-left", "a client is forgotten because an older connection of it has ended")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,

@@ -64,7 +64,8 @@ uint64_t load_posted(const struct load *load);
  * from now on): what the end of a run reads. One that times out is a liveness failure. */
 void load_read_all(struct load *load);
 
-/* One put to one key in four, likewise: faults are long over, so one that is not done is a liveness failure. */
+/* One put to one key in four, then of each client one to each shard, one after another: of a client that has done so
+ * no shard needs to remember more. Likewise: faults are long over, so one that is not done is a liveness failure. */
 void load_write_some(struct load *load);
 
 /* A key's bytes; their number is returned. `out` has 64 bytes. */

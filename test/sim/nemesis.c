@@ -46,6 +46,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_COORD_EXPIRE] = "coord-expire",
     [NEMESIS_COORD_LOSES] = "coord-loses",
     [NEMESIS_RIVAL] = "rival",
+    [NEMESIS_KILL_CLIENT] = "kill-client",
 };
 
 const char *nemesis_name(enum nemesis_fault fault)

@@ -21,6 +21,7 @@ enum nemesis_fault {
     NEMESIS_COORD_EXPIRE,
     NEMESIS_COORD_LOSES, /* replies, for a while */
     NEMESIS_RIVAL,       /* a second CM stands for election, and goes */
+    NEMESIS_KILL_CLIENT, /* and another begins in its place */
     NEMESIS_FAULTS,
 };
 

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "common/base/assert.h"
+#include "server/clients.h"
 #include "test/sim/checks.h"
 #include "test/sim/digests.h"
 #include "test/sim/history.h"
@@ -247,6 +248,7 @@ static void begin(struct run *run)
     sim_log_journal(run->journal);
     swarm->cluster.journal = run->journal;
     fabric_segment_bytes = swarm->segment_bytes;
+    clients_keep_ns = swarm->keep_ns;
     sim_fault_begin(NULL);
     sim_fault_mutant(run->options->mutant);
     run->phase = "start";
