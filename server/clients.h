@@ -15,7 +15,12 @@
 
 enum { CLIENTS_MAX = 1 << 17 };
 
-#define CLIENTS_KEEP_NS  (120 * NS_PER_S)
+#ifdef ROWAN_SIM /* test/sim chooses: clients are forgotten within a run */
+extern uint64_t clients_keep_ns;
+#define CLIENTS_KEEP_NS clients_keep_ns
+#else
+#define CLIENTS_KEEP_NS (120 * NS_PER_S)
+#endif
 #define CLIENTS_GRACE_NS NS_PER_S /* see clients_forget */
 
 struct client_link;

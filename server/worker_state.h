@@ -22,16 +22,22 @@ enum {
     WORKER_HELD = 16384,    /* requests whose answer found no room: more than one connection's */
     WORKER_WASTE = 1 << 20, /* bytes of answers put together in a poll to find that none has room */
     WORKER_FENCES = 1024,   /* local fences outstanding */
-    WORKER_PEER_BATCHES = 64,      /* posted ones whose load is kept apart */
-    WORKER_MAX_CLIENT_OPS = 1024,  /* writes of one client connection in the table */
-    WORKER_LARGE_BYTES = 16 << 10, /* key and value of requests that may fill a fabric's buffers */
-    WORKER_LARGE_WAITING = 2,      /* of those, kept for writes that wait for one of their key */
-    WORKER_FORGET = 4,             /* clients forgotten in one poll */
-    COMMIT_VALUE_BYTES = 4096,     /* of one commit versions entry, at most */
+    WORKER_PEER_BATCHES = 64,     /* posted ones whose load is kept apart */
+    WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
+    WORKER_LARGE_WAITING = 2,     /* of those, kept for writes that wait for one of their key */
+    WORKER_FORGET = 4,            /* clients forgotten in one poll */
+    COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_LOWS_TOLD = 1024,
     WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
 };
+
+/* Key and value of requests that may fill a fabric's buffers. */
+#ifdef ROWAN_SIM /* test/sim has short values */
+enum { WORKER_LARGE_BYTES = 1 << 10 };
+#else
+enum { WORKER_LARGE_BYTES = 16 << 10 };
+#endif
 
 /* Of entries on the way to one backup: what a full one must still have room for. */
 #define WORKER_MAX_IN_FLIGHT_BYTES FABRIC_SEGMENT_BYTES

@@ -316,7 +316,8 @@ static void keep_waiting(struct worker *worker, struct op *op, const struct requ
     if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
         struct client_link *client = op->client;
         finish(worker, op, ROWAN_EBUSY, 0);
-        worker_release(client, request->message);
+        if (!MUTANT(MESSAGE_KEPT))
+            worker_release(client, request->message);
         return;
     }
     worker->large_waiting += large;

@@ -51,7 +51,10 @@
     X(RESEND_SHORT, "resend-short", "of a shard's writes in flight the first is sent again only")  \
     X(COMMIT_FORGOTTEN, "commit-forgotten", "a backup that was not told commit versions never is") \
     X(COPIES_FORGOTTEN, "copies-forgotten", "each start copies long entries again")                \
-    X(TAKE_OVER_SKIPPED, "take-over-skipped", "a retry of a write under way is never answered")
+    X(TAKE_OVER_SKIPPED, "take-over-skipped", "a retry of a write under way is never answered")    \
+    X(RECORDS_KEPT, "records-kept", "no completion record is ever forgotten")                      \
+    X(MESSAGE_KEPT, "message-kept", "the message of a write that must not wait is never released") \
+    X(SEAT_LEFT, "seat-left", "a client is forgotten because an older connection of it has ended")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,

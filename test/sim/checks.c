@@ -79,6 +79,7 @@ void checks_destroy(struct checks *checks)
     checks_stored_close(checks);
     cluster_release(checks->config);
     free(checks->terms);
+    free(checks->given);
     free(checks->keys);
     free(checks);
 }
@@ -158,6 +159,31 @@ static void look_at_cm(struct checks *checks, const struct cm *cm, const char *w
                     error_name(cm_error(cm)));
 }
 
+/* Two clients with one id would have one record between them: the second one's writes would be taken for retries. */
+static void look_at_id(struct checks *checks, const struct sim_client *client, uint32_t *seen)
+{
+    uint32_t id = client->session ? sim_client_id(client) : 0;
+    if (id == *seen)
+        return;
+    *seen = id;
+    for (uint32_t i = 0; id && i < checks->given_count; i++) {
+        if (checks->given[i] == id)
+            checks_fail(checks, "ids", JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                        "%s got client id %u, which was given before", client->process.name, id);
+    }
+    if (checks->given_count == checks->given_room)
+        checks->given = checks_grow(checks->given, &checks->given_room, sizeof *checks->given);
+    checks->given[checks->given_count++] = id;
+}
+
+static void look_at_ids(struct checks *checks)
+{
+    const struct sim_cluster *cluster = checks->cluster;
+    for (uint32_t i = 0; i < cluster->options.clients; i++)
+        look_at_id(checks, &cluster->clients[i], &checks->client_ids[i]);
+    look_at_id(checks, &cluster->rival.guest, &checks->client_ids[SIM_MAX_CLIENTS]);
+}
+
 static void look_at_processes(struct checks *checks)
 {
     struct sim_cluster *cluster = checks->cluster;
@@ -218,5 +244,6 @@ void checks_step(struct checks *checks)
     look_at_registry(checks);
     look_at_processes(checks);
     look_at_owners(checks);
+    look_at_ids(checks);
     checks_look(checks);
 }

@@ -7,7 +7,8 @@
  *  C7  A term's decision is in the coordination service before anybody acts on it.
  *  C9  No two different entries share (shard, version).
  * C4 and C5 come with reuse (part 5); C8 is test/sim/digests.h, once all is quiet. And: no role ends
- * its server or the CM; when all is quiet nothing is left over (operations, messages, segments).
+ * its server or the CM; when all is quiet nothing is left over (operations, messages,
+ * completion records, segments); no two sessions get one client id.
  */
 #ifndef SIM_CHECKS_H
 #define SIM_CHECKS_H

@@ -8,7 +8,8 @@
 #include "server/worker_state.h"
 #include "test/sim/checks_state.h"
 
-#define LEFTOVERS_NS (5 * NS_PER_S) /* what is given back by itself is until then */
+/* What is given back by itself is until then: also a client id that its session has left, on every worker. */
+#define LEFTOVERS_NS (5 * NS_PER_S + CLIENTS_KEEP_NS + CLIENTS_GRACE_NS)
 
 enum { OWNERS = (int)OWNER_DIGEST + 1, STATES = (int)SEGMENT_COMMITTED + 1 };
 
@@ -29,7 +30,7 @@ expect(struct leftovers *left, bool holds, const char *format, ...)
     va_end(arguments);
 }
 
-/* --- operations and messages --- */
+/* --- clients, messages --- */
 
 static void look_at_clients(struct leftovers *left)
 {
@@ -42,6 +43,65 @@ static void look_at_clients(struct leftovers *left)
                i + 1, session_waiting(session));
     }
 }
+
+static void look_at_messages(struct leftovers *left)
+{
+    struct sim_network_held held = sim_network_held(left->checks->cluster->network);
+    const char *who = held.who ? held.who : "";
+    expect(left, held.unreleased == 0, "%lu messages were never released, the first by %s",
+           held.unreleased, who);
+    expect(left, held.waiting == 0, "%lu messages wait for somebody to take them, the first by %s",
+           held.waiting, who);
+}
+
+/* --- what servers know of clients --- */
+
+static void look_at_links(struct leftovers *left, uint32_t server, const struct worker *worker)
+{
+    uint32_t links = 0, clients = left->checks->cluster->options.clients;
+    for (const struct client_link *link = worker->clients; link; link = link->next, links++) {
+        const struct clients_seat *seat =
+            (const struct clients_seat *)records_table_find(&worker->known.seats, link->id, 0);
+        expect(left, seat && seat->link == link, "server %u: client %u is connected, and not known",
+               server, link->id);
+    }
+    expect(left, links <= clients && !worker->doomed,
+           "server %u: a worker has %u connections of %u clients", server, links, clients);
+    expect(left, !worker->known.first && worker->known.seats.count == links,
+           "server %u: a worker knows %u clients, and %u are connected", server,
+           worker->known.seats.count, links);
+}
+
+/* Each client has written to every shard when it had its answer to all that was before (load_write_shards). */
+static void look_at_records(struct leftovers *left, uint32_t server, const struct worker *worker)
+{
+    const uint32_t clients = left->checks->cluster->options.clients;
+    for (uint32_t i = 0; worker->config && i < worker->config->shard_count; i++) {
+        const struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        if (!shard)
+            continue;
+        expect(left, records_clients(&shard->records) <= clients,
+               "server %u: shard %u has records of %u clients, and there are %u", server, shard->id,
+               records_clients(&shard->records), clients);
+        expect(left, records_count(&shard->records) <= clients,
+               "server %u: shard %u has %lu completion records, and %u clients", server, shard->id,
+               records_count(&shard->records), clients);
+    }
+}
+
+static void look_at_control_links(struct leftovers *left, uint32_t server,
+                                  const struct control *control)
+{
+    const struct sim_cluster_options *options = &left->checks->cluster->options;
+    uint32_t links = 0, most = (options->servers - 1) * options->workers;
+    for (const struct link *link = control->links; link; link = link->next)
+        links++;
+    expect(left, links == control->link_count && links <= most,
+           "server %u: its control role has %u connections and counts %u, of %u workers", server,
+           links, control->link_count, most);
+}
+
+/* --- writes, questions --- */
 
 static void look_at_peers(struct leftovers *left, uint32_t server, const struct worker *worker)
 {
@@ -79,6 +139,8 @@ static void look_at_worker(struct leftovers *left, uint32_t server, const struct
            worker->fetch.count);
     expect(left, !worker->unions, "server %u: shards are not united", server);
     look_at_peers(left, server, worker);
+    look_at_links(left, server, worker);
+    look_at_records(left, server, worker);
 }
 
 static void look_at_jobs(struct leftovers *left, uint32_t server, const struct control *control)
@@ -169,8 +231,7 @@ static void look_at_segments(struct leftovers *left, const struct checks_server 
     expect(left, tally.using[OWNER_BACKUP_LOG] == control->posted + control->prepared_count,
            "server %lu: the backup log has %lu open segments, and %u are posted", number,
            tally.using[OWNER_BACKUP_LOG], control -> posted + control -> prepared_count);
-    /* A start has a log for joined entries, too, which stays open until the next one. */
-    expect(left, tally.using[OWNER_DIGEST] <= left->checks->cluster->options.digests + 1,
+    expect(left, tally.using[OWNER_DIGEST] <= left->checks->cluster->options.digests,
            "server %lu: digest roles have %lu open segments", number, tally.using[OWNER_DIGEST]);
     expect(left, tally.forgotten == 0, "server %lu: %lu segments hold nothing, and are not free",
            number, tally.forgotten);
@@ -192,6 +253,9 @@ static void look_at_server(struct leftovers *left, uint32_t index)
         look_at_worker(left, index + 1, worker);
     }
     look_at_jobs(left, index + 1, control);
+    look_at_control_links(left, index + 1, control);
+    if (left->why[0])
+        return; /* segments are many, and looked at byte by byte */
     look_at_segments(left, &checks->servers[index], control, worker_logs);
     expect(left, sim_pm_next_ns(checks->servers[index].pm) == WAKE_NEVER,
            "server %u: a fence is outstanding", index + 1);
@@ -201,7 +265,8 @@ static void look(struct leftovers *left)
 {
     left->why[0] = '\0';
     look_at_clients(left);
-    for (uint32_t i = 0; i < left->checks->cluster->options.servers; i++)
+    look_at_messages(left);
+    for (uint32_t i = 0; !left->why[0] && i < left->checks->cluster->options.servers; i++)
         look_at_server(left, i);
     expect(left, sim_network_next_ns(left->checks->cluster->network) == WAKE_NEVER,
            "something is on its way in the network");

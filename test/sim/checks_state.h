@@ -116,6 +116,10 @@ struct checks {
     struct entry_format format;    /* its */
     uint64_t *terms;               /* that were stored, rising */
     uint32_t term_count, term_room;
+
+    uint32_t client_ids[SIM_MAX_CLIENTS + 1]; /* of each session now, the rival's guest the last */
+    uint32_t *given;                          /* client ids, to anybody, ever */
+    uint32_t given_count, given_room;
 };
 
 /* Keeps the failure if it is the first. */

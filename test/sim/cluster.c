@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/session_internal.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "test/sim/journal.h"
@@ -73,6 +74,7 @@ static void init_processes(struct sim_cluster *cluster)
     random_init(&begins, part_seed(cluster, PART_BEGINS));
     init_process(cluster, &cluster->cm_process, &rates, &begins, CM_ADDRESS, 0);
     init_process(cluster, &cluster->rival.process, &rates, &begins, RIVAL_ADDRESS, 0);
+    init_process(cluster, &cluster->rival.guest.process, &rates, &begins, "sim:guest", 0);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         init_process(cluster, &cluster->servers[i].process, &rates, &begins, "sim:server-%u",
                      i + 1);
@@ -128,9 +130,9 @@ static void create_server(struct sim_cluster *cluster, uint32_t number)
     sim_cluster_start_server(cluster, number);
 }
 
-static void create_client(struct sim_cluster *cluster, uint32_t index)
+static void create_client(struct sim_cluster *cluster, struct sim_client *client,
+                          const char *cm_address)
 {
-    struct sim_client *client = &cluster->clients[index];
     int error = sim_fabric_open(cluster->network, client->process.address, &client->fabric);
     ASSERT(!error);
     error = fabric_endpoint_open(client->fabric, 0, &client->endpoint);
@@ -139,8 +141,16 @@ static void create_client(struct sim_cluster *cluster, uint32_t index)
                                             .timeout_ns = cluster->options.timeout_ns,
                                             .operations_per_id = cluster->options.operations_per_id,
                                             .span = cluster->options.span};
-    error = session_create(client->endpoint, CM_ADDRESS, &options, &client->session);
+    error = session_create(client->endpoint, cm_address, &options, &client->session);
     ASSERT(!error);
+}
+
+static void close_client(struct sim_client *client)
+{
+    session_destroy(client->session);
+    client->session = NULL;
+    fabric_endpoint_close(client->endpoint);
+    fabric_close(client->fabric);
 }
 
 static bool is_ready(void *context)
@@ -169,7 +179,7 @@ struct sim_cluster *sim_cluster_begin(const struct sim_cluster_options *options)
     for (uint32_t i = 1; i <= cluster->options.servers; i++)
         create_server(cluster, i);
     for (uint32_t i = 0; i < cluster->options.clients; i++)
-        create_client(cluster, i);
+        create_client(cluster, &cluster->clients[i], CM_ADDRESS);
     return cluster;
 }
 
@@ -186,12 +196,8 @@ void sim_cluster_destroy(struct sim_cluster *cluster)
 {
     if (!cluster)
         return;
-    for (uint32_t i = 0; i < cluster->options.clients; i++) {
-        struct sim_client *client = &cluster->clients[i];
-        session_destroy(client->session);
-        fabric_endpoint_close(client->endpoint);
-        fabric_close(client->fabric);
-    }
+    for (uint32_t i = 0; i < cluster->options.clients; i++)
+        close_client(&cluster->clients[i]);
     sim_cluster_crash(cluster);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         pm_close(&cluster->servers[i].pm->pm);
@@ -288,8 +294,25 @@ void sim_cluster_kill_rival(struct sim_cluster *cluster)
     struct sim_rival *rival = &cluster->rival;
     if (!rival->cm)
         return;
+    close_client(&rival->guest);
     end_cm(&rival->cm, &rival->fabric, &rival->coord);
     journal_note(cluster->options.journal, JOURNAL_FAULT, rival->process.name, "is killed");
+}
+
+uint32_t sim_client_id(const struct sim_client *client)
+{
+    return client->session->client_id;
+}
+
+void sim_cluster_kill_client(struct sim_cluster *cluster, uint32_t index)
+{
+    struct sim_client *client = &cluster->clients[index];
+    close_client(client);
+    forget_stop(cluster, &client->process);
+    journal_note(cluster->options.journal, JOURNAL_FAULT, client->process.name,
+                 "ends, and another begins");
+    client->ended++;
+    create_client(cluster, client, CM_ADDRESS);
 }
 
 void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
@@ -344,6 +367,7 @@ void sim_cluster_start_rival(struct sim_cluster *cluster)
 {
     struct sim_rival *rival = &cluster->rival;
     start_cm(cluster, RIVAL_ADDRESS, &rival->cm, &rival->fabric, &rival->coord);
+    create_client(cluster, &rival->guest, RIVAL_ADDRESS);
 }
 
 bool sim_cluster_is_down(const struct sim_cluster *cluster)

@@ -88,14 +88,17 @@ struct sim_client {
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct session *session;
+    uint32_t ended; /* sessions that it had before */
 };
 
-/* A second CM: where it leads, nobody finds it, because servers and clients know one address. */
+/* A second CM: where it leads, no server and no client that works finds it, because they know one address. Its guest
+ * does: a session that asks for a client id and nothing else, so that a rival that leads stores a term. */
 struct sim_rival {
     struct sim_process process; /* "sim:rival" */
     struct coord *coord;
     struct fabric *fabric;
-    struct cm *cm; /* NULL: there is none */
+    struct cm *cm;           /* NULL: there is none, and no guest */
+    struct sim_client guest; /* "sim:guest" */
 };
 
 struct sim_cluster {
@@ -143,6 +146,13 @@ void sim_cluster_stop(struct sim_cluster *cluster, struct sim_process *process, 
 struct sim_pm_loss sim_cluster_kill_server(struct sim_cluster *cluster, uint32_t server,
                                            struct random *power);
 void sim_cluster_kill_cm(struct sim_cluster *cluster);
+
+/* The end of a client's process, stopped or not, with what it has outstanding; another begins at once at the same
+ * address, which gets a client id of its own. */
+void sim_cluster_kill_client(struct sim_cluster *cluster, uint32_t index);
+
+/* The client id of its session; 0: none yet. */
+uint32_t sim_client_id(const struct sim_client *client);
 
 /* Starts one that is down, with a new incarnation. */
 void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t server);

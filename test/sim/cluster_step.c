@@ -17,7 +17,7 @@
 
 enum {
     MAX_POLLERS =
-        2 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * (1 + CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS),
+        3 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * (1 + CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS),
     MAX_BUSY_ROUNDS = 1000000, /* a busy loop that never lets the clock move is a defect */
 };
 
@@ -119,9 +119,12 @@ static void gather(struct sim_cluster *cluster, struct round *round)
     round->wake_ns = WAKE_NEVER;
     if (cluster->cm && has_turn(cluster, &cluster->cm_process, round))
         add_turn(cluster, round, &cluster->cm_process, (struct poller){"cm", cm_poll, cluster->cm});
-    if (cluster->rival.cm)
-        add_turn(cluster, round, &cluster->rival.process,
-                 (struct poller){"rival", cm_poll, cluster->rival.cm});
+    if (cluster->rival.cm) {
+        const struct sim_rival *rival = &cluster->rival;
+        add_turn(cluster, round, &rival->process, (struct poller){"rival", cm_poll, rival->cm});
+        add_turn(cluster, round, &rival->guest.process,
+                 (struct poller){"guest", session_poll, rival->guest.session});
+    }
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         add_server(cluster, &cluster->servers[i], round);
     for (uint32_t i = 0; i < cluster->options.clients; i++) {

@@ -320,6 +320,7 @@ static bool post(struct load *load, struct load_slot *slot)
         ASSERT(error == ROWAN_EAGAIN);
         return false;
     }
+    slot->called = true;
     slot->number = history_call(load->history, &op);
     load->posted++;
     tell_call(slot);
@@ -347,10 +348,52 @@ static bool post_get(struct load *load, struct load_client *client, uint32_t key
     return post_in(client, slot);
 }
 
+/* What comes last and is still to be posted. */
+static uint32_t last_left(const struct load *load)
+{
+    return load->reads + load->writes + load->changes;
+}
+
+static bool post_change(struct load_client *client, enum history_kind kind, uint32_t key)
+{
+    struct load_slot *slot = client->free;
+    slot->kind = kind;
+    slot->key = key;
+    slot->expected = kind == HISTORY_PUT_IF ? slot->load->highest[key] : 0;
+    slot->last = true;
+    return post_in(client, slot);
+}
+
+/* One of its keys, others for other clients; JOURNAL_NO_KEY: there is none. */
+static uint32_t key_of_shard(const struct load *load, uint32_t number, uint32_t position)
+{
+    const struct cluster_config *config = session_config(load->cluster->clients[number].session);
+    for (uint32_t i = 0; i < load->options.keys; i++) {
+        uint32_t key = (number + i) % load->options.keys;
+        if (load_shard(load, number, key) == &config->shards[position])
+            return key;
+    }
+    return JOURNAL_NO_KEY;
+}
+
+/* To a shard that the client has not written to yet, when nothing is outstanding: so it says that it needs no record
+ * of before. */
+static bool post_to_shard(struct load *load, uint32_t number)
+{
+    struct load_client *client = &load->client[number];
+    uint32_t key = key_of_shard(load, number, client->shards - 1);
+    bool posted = key == JOURNAL_NO_KEY || post_change(client, HISTORY_PUT, key);
+    client->shards -= posted;
+    return posted;
+}
+
 /* What comes last: reads, or writes. */
-static bool post_last(struct load *load, struct load_client *client)
+static bool post_last(struct load *load, uint32_t number)
 {
     static const enum history_kind CHANGES[] = {HISTORY_PUT, HISTORY_PUT_IF, HISTORY_DELETE};
+    struct load_client *client = &load->client[number];
+    if (last_left(load) == 0)
+        return post_to_shard(load, number);
     uint32_t *left = load->reads ? &load->reads : load->writes ? &load->writes : &load->changes;
     uint32_t key = load->options.keys - *left;
     if (left == &load->reads) {
@@ -358,12 +401,7 @@ static bool post_last(struct load *load, struct load_client *client)
         load->reads -= posted;
         return posted;
     }
-    struct load_slot *slot = client->free;
-    slot->kind = left == &load->writes ? HISTORY_PUT : CHANGES[key % 3];
-    slot->key = key;
-    slot->expected = slot->kind == HISTORY_PUT_IF ? load->highest[key] : 0;
-    slot->last = true;
-    bool posted = post_in(client, slot);
+    bool posted = post_change(client, left == &load->writes ? HISTORY_PUT : CHANGES[key % 3], key);
     if (posted)
         *left -= left == &load->writes ? load_at_most(*left, LAST_WRITE_IN) : 1;
     return posted;
@@ -410,15 +448,15 @@ static bool may_post(const struct load *load, uint32_t number)
            session_ready(load->cluster->clients[number].session);
 }
 
-/* What comes last and is still to be posted. */
-static uint32_t last_left(const struct load *load)
+static bool has_last(const struct load *load, uint32_t number)
 {
-    return load->reads + load->writes + load->changes;
+    const struct load_client *client = &load->client[number];
+    return last_left(load) > 0 || (client->shards && client->outstanding == 0);
 }
 
-static bool has_more(const struct load *load)
+static bool has_more(const struct load *load, uint32_t number)
 {
-    return last_left(load) > 0 || !load_is_over(load);
+    return has_last(load, number) || !load_is_over(load);
 }
 
 /* Of what comes last one: all clients are to have some. True: there may be more. */
@@ -426,9 +464,9 @@ static bool step_client(struct load *load, uint32_t number)
 {
     struct load_client *client = &load->client[number];
     uint64_t now_ns = load->cluster->clock.now_ns;
-    while (has_more(load) && client->due_ns <= now_ns && may_post(load, number)) {
-        bool last = last_left(load) > 0;
-        bool posted = last ? post_last(load, client) : post_random(load, client);
+    while (has_more(load, number) && client->due_ns <= now_ns && may_post(load, number)) {
+        bool last = has_last(load, number);
+        bool posted = last ? post_last(load, number) : post_random(load, client);
         client->due_ns = !posted ? now_ns + AGAIN_NS : last ? now_ns : now_ns + draw_pause_ns(load);
         if (last && posted)
             return true;
@@ -436,8 +474,23 @@ static bool step_client(struct load *load, uint32_t number)
     return false;
 }
 
+/* Its session has ended: of what was outstanding nobody will hear. */
+static void give_up(struct load *load, uint32_t number)
+{
+    struct load_slot *slots = &load->slots[number * load->options.depth];
+    load->client[number].ended = load->cluster->clients[number].ended;
+    for (uint32_t i = 0; i < load->options.depth; i++) {
+        if (slots[i].called)
+            load_give_up(&slots[i]);
+    }
+}
+
 void load_step(struct load *load)
 {
+    for (uint32_t i = 0; i < load->clients; i++) {
+        if (load->client[i].ended != load->cluster->clients[i].ended)
+            give_up(load, i);
+    }
     bool more;
     do {
         more = false;
@@ -451,7 +504,7 @@ uint64_t load_next_ns(const struct load *load)
     uint64_t next_ns = WAKE_NEVER;
     for (uint32_t i = 0; i < load->clients; i++) {
         uint64_t due_ns = load->client[i].due_ns;
-        if (has_more(load) && may_post(load, i) && due_ns < next_ns)
+        if (has_more(load, i) && may_post(load, i) && due_ns < next_ns)
             next_ns = due_ns;
     }
     return next_ns;
@@ -471,7 +524,7 @@ uint32_t load_outstanding(const struct load *load)
 {
     uint32_t outstanding = last_left(load);
     for (uint32_t i = 0; i < load->clients; i++)
-        outstanding += load->client[i].outstanding;
+        outstanding += load->client[i].outstanding + load->client[i].shards;
     return outstanding;
 }
 
@@ -505,5 +558,14 @@ void load_write_all(struct load *load, uint64_t timeout_ns)
     load->timeout_ns = timeout_ns;
     for (uint32_t i = 0; i < load->clients; i++)
         load->cluster->clients[i].session->timeout_ns = timeout_ns;
+    hurry(load);
+}
+
+void load_write_shards(struct load *load)
+{
+    for (uint32_t i = 0; i < load->clients; i++) {
+        const struct cluster_config *config = session_config(load->cluster->clients[i].session);
+        load->client[i].shards = config ? config->shard_count : 0;
+    }
     hurry(load);
 }

@@ -67,12 +67,16 @@ uint64_t load_posted(const struct load *load);
  * from now on): what the end of a run reads. One that times out is a liveness failure. */
 void load_read_all(struct load *load);
 
-/* One put to one key in four, likewise: faults are long over, so one that is not done is a liveness failure. */
+/* One put to one key in four. Likewise: faults are long over, so one that is not done is a liveness failure. */
 void load_write_some(struct load *load);
 
 /* A put, a put_if or a delete of every key, likewise, while the caller cuts connections: what is asked again has
  * an answer too, long before `timeout_ns`. That is the sessions' timeout from now on. */
 void load_write_all(struct load *load, uint64_t timeout_ns);
+
+/* Of each client one put to each shard, one after another: of a client that has done so no shard needs to remember
+ * more. Likewise. */
+void load_write_shards(struct load *load);
 
 /* A key's bytes; their number is returned. `out` has 64 bytes. */
 uint32_t load_key(const struct load *load, uint32_t key, char *out);

@@ -158,6 +158,17 @@ static void tell_answer(const struct load_slot *slot, const struct rowan_complet
     journal_add(journal, &event);
 }
 
+void load_give_up(struct load_slot *slot)
+{
+    struct load *load = slot->load;
+    bool get = slot->kind == HISTORY_GET;
+    const struct rowan_completion none = {.status = get ? ROWAN_ETIMEDOUT : ROWAN_EUNKNOWN};
+    enum history_outcome outcome = get ? HISTORY_REJECTED : HISTORY_UNKNOWN;
+    history_answer(load->history, slot->number, outcome, 0, 0, load->cluster->clock.now_ns);
+    tell_answer(slot, &none, outcome);
+    load_give_slot(slot);
+}
+
 void load_on_completion(const struct rowan_completion *completion)
 {
     struct load_slot *slot = completion->context;

@@ -19,7 +19,8 @@ struct load_slot {
     uint32_t room_bytes;  /* get */
     uint32_t value_bytes; /* put, put_if */
     uint64_t expected;    /* put_if */
-    bool last;            /* of load_read_all, load_write_some, load_write_all */
+    bool last;            /* of load_read_all, load_write_some and the like */
+    bool called;          /* and not answered yet */
     uint64_t called_ns;   /* by the client's clock */
     uint64_t timeout_ns;
     uint64_t no_segment; /* times the site NO_SEGMENT had fired before the call */
@@ -30,6 +31,8 @@ struct load_client {
     struct load_slot *free;
     uint32_t outstanding;
     uint64_t due_ns;    /* the next operation */
+    uint32_t ended;     /* sessions of it that were given up */
+    uint32_t shards;    /* of load_write_shards: the first so many are still to be written to */
     uint64_t *seen;     /* of each key: the version seen last; 0: none */
     uint32_t again_key; /* a get that found its room too small is asked again; or NO_KEY */
     char name[24];
@@ -78,10 +81,14 @@ static inline uint32_t load_at_most(uint64_t value, uint32_t limit)
 static inline void load_give_slot(struct load_slot *slot)
 {
     struct load_client *client = &slot->load->client[slot->client];
+    slot->called = false;
     slot->next = client->free;
     client->free = slot;
     client->outstanding--;
 }
+
+/* The session of the operation is gone, and nobody will be told how it ended. load_answer.c. */
+void load_give_up(struct load_slot *slot);
 
 /* The callback of every operation; its context is the slot. load_answer.c. */
 void load_on_completion(const struct rowan_completion *completion);

@@ -46,6 +46,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_COORD_EXPIRE] = "coord-expire",
     [NEMESIS_COORD_LOSES] = "coord-loses",
     [NEMESIS_RIVAL] = "rival",
+    [NEMESIS_KILL_CLIENT] = "kill-client",
 };
 
 const char *nemesis_name(enum nemesis_fault fault)
@@ -81,7 +82,7 @@ static void kill_server(struct nemesis *nemesis, uint32_t index, bool power)
         sim_cluster_kill_server(nemesis->cluster, index + 1, power ? &nemesis->random : NULL);
     nemesis->kill_ns[index] = nemesis->start_ns[index] = WAKE_NEVER;
     nemesis->counts.crashes += up;
-    nemesis->counts.power_losses += power;
+    nemesis->counts.power_losses += loss.words > 0;
     nemesis->counts.lost_fences += loss.fences;
     nemesis->counts.lost_words += loss.old;
 }

@@ -21,6 +21,7 @@ enum nemesis_fault {
     NEMESIS_COORD_EXPIRE,
     NEMESIS_COORD_LOSES, /* replies, for a while */
     NEMESIS_RIVAL,       /* a second CM stands for election, and goes */
+    NEMESIS_KILL_CLIENT, /* and another begins in its place */
     NEMESIS_FAULTS,
 };
 
@@ -37,9 +38,9 @@ struct nemesis_counts {
     uint64_t faults;  /* all of these */
     uint64_t crashes; /* processes that were killed */
     uint64_t partitions;
-    uint64_t power_losses;
-    uint64_t lost_fences; /* outstanding at a power loss */
-    uint64_t lost_words;  /* of stores that no fence covered: not as the program saw them last */
+    uint64_t power_losses; /* of hosts on which something was not durable */
+    uint64_t lost_fences;  /* of whose stores a power loss took something */
+    uint64_t lost_words;   /* of stores that no fence covered: not as the program saw them last */
 };
 
 struct nemesis;

@@ -359,9 +359,19 @@ static bool begin_rival(struct nemesis *nemesis)
     return true;
 }
 
+static bool begin_kill_client(struct nemesis *nemesis)
+{
+    uint32_t index = draw_client(nemesis);
+    nemesis_end_of(nemesis, index);
+    sim_cluster_kill_client(nemesis->cluster, index - nemesis_servers(nemesis));
+    nemesis->counts.crashes++;
+    return true;
+}
+
 bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
 {
-    bool lasts = fault != NEMESIS_CUT && fault != NEMESIS_COORD_EXPIRE;
+    bool lasts =
+        fault != NEMESIS_CUT && fault != NEMESIS_COORD_EXPIRE && fault != NEMESIS_KILL_CLIENT;
     if (lasts && nemesis->spell_count == MAX_SPELLS)
         return false;
     switch (fault) {
@@ -380,6 +390,8 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
         return begin_dry(nemesis);
     case NEMESIS_RIVAL:
         return begin_rival(nemesis);
+    case NEMESIS_KILL_CLIENT:
+        return begin_kill_client(nemesis);
     default:
         return begin_coord(nemesis, fault);
     }

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "common/base/assert.h"
+#include "server/clients.h"
 #include "test/sim/checks.h"
 #include "test/sim/digests.h"
 #include "test/sim/history.h"
@@ -299,6 +300,8 @@ static void run_verdict(struct run *run)
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (!has_failed(run))
         write_through_cuts(run);
+    load_write_shards(run->load);
+    settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     cut_last_words(run);
     if (!has_failed(run))
         judge(run);
@@ -324,6 +327,7 @@ static void begin(struct run *run)
     sim_log_journal(run->journal);
     swarm->cluster.journal = run->journal;
     fabric_segment_bytes = swarm->segment_bytes;
+    clients_keep_ns = swarm->keep_ns;
     sim_fault_begin(NULL);
     sim_fault_mutant(run->options->mutant);
     run->phase = "start";

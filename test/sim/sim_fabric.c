@@ -72,6 +72,31 @@ struct sim_network_counts sim_network_counts(const struct sim_network *network)
     return network->counts;
 }
 
+static uint32_t unreleased_of(const struct sim_conn *conn)
+{
+    uint32_t count = 0;
+    for (const struct sim_item *item = conn->unreleased; item; item = item->next)
+        count++;
+    return count;
+}
+
+/* Of a connection that was cut the sender's count stays: what it is of will never arrive. */
+struct sim_network_held sim_network_held(const struct sim_network *network)
+{
+    struct sim_network_held held = {.who = NULL};
+    for (const struct sim_endpoint *at = network->endpoints; at; at = at->next) {
+        for (const struct sim_conn *conn = at->conns; conn; conn = conn->next) {
+            uint64_t before = held.unreleased + held.waiting;
+            held.unreleased += conn->over ? 0 : unreleased_of(conn);
+            if (conn->peer)
+                held.waiting += conn->messages - unreleased_of(conn->peer);
+            if (!held.who && held.unreleased + held.waiting > before)
+                held.who = at->fabric->address;
+        }
+    }
+    return held;
+}
+
 static struct sim_endpoint *find_endpoint(const struct sim_network *network, uint32_t host,
                                           uint32_t index)
 {

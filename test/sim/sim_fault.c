@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "test/sim/sim_log.h"
 
 struct site {
@@ -25,6 +26,8 @@ static struct node nodes[MAX_NODES];
 static unsigned node_count;
 uint32_t fabric_segment_bytes = UINT32_C(4)
                                 << 20; /* fabric.h; the size of a run is set before its cluster */
+
+uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/clients.h; likewise */
 
 static enum mutant mutant_on = MUTANT_COUNT;
 static uint64_t mutant_reached;

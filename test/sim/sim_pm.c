@@ -378,6 +378,7 @@ struct walk {
     struct sim_pm_loss counts;
     uint8_t *marks;   /* of each word of the map, WORD_* */
     struct ring seen; /* of struct seen */
+    uint64_t undone;  /* the first store of which a word was restored */
 };
 
 /* One store less of the word at `offset`; `old` is what it replaced of it, from `from` to `to`. */
@@ -400,6 +401,7 @@ static void undo_word(struct walk *walk, uint64_t number, const struct undo *und
         *mark |= WORD_RESTORED;
     }
     memcpy(base + from, old, to - from);
+    walk->undone = number; /* they come from the last to the first */
 }
 
 /* From the last store to the first: a word is restored until a store into it is kept (P2). */
@@ -462,6 +464,20 @@ static void tell_lost(struct walk *walk, sim_pm_stored *lost, void *context)
         lost(context, from, base + from, to - from);
 }
 
+/* Those that were to cover a store of which something is lost. */
+static uint64_t count_fences(const struct walk *walk)
+{
+    const struct sim_pm_pending *pending = walk->sim->pending;
+    uint64_t first = pending->stores.head + walk->undone * sizeof(struct undo), count = 0;
+    for (uint64_t at = pending->fences.head; at < pending->fences.tail && walk->counts.old;) {
+        struct fence fence;
+        ring_read(&pending->fences, at, &fence, sizeof fence);
+        count += fence.stores > first;
+        at += sizeof fence;
+    }
+    return count;
+}
+
 struct sim_pm_loss sim_pm_power_loss(struct sim_pm *sim, struct random *random, sim_pm_stored *lost,
                                      void *context)
 {
@@ -471,11 +487,11 @@ struct sim_pm_loss sim_pm_power_loss(struct sim_pm *sim, struct random *random, 
     draw_loss(&walk.loss, (pending->stores.tail - pending->stores.head) / sizeof(struct undo),
               random);
     walk.counts.stores = walk.loss.stores;
-    walk.counts.fences = pending->started - pending->done;
     walk.marks = calloc(sim->pm.bytes / WORD_BYTES + 1, 1);
     ASSERT(walk.marks);
     undo_stores(&walk);
     tell_lost(&walk, lost, context);
+    walk.counts.fences = count_fences(&walk);
     free(walk.marks);
     free(walk.seen.bytes);
     pending->stores.head = pending->stores.tail;

@@ -51,7 +51,7 @@ uint64_t sim_pm_next_ns(const struct sim_pm *sim);
 bool sim_pm_is_durable(const struct sim_pm *sim, uint64_t offset, size_t bytes);
 
 struct sim_pm_loss {
-    uint64_t fences; /* started and not done: lost */
+    uint64_t fences; /* started and not done, of whose stores something is lost */
     uint64_t stores; /* that no finished fence covered */
     uint64_t words;  /* of those, with bytes that differed */
     uint64_t old;    /* of these words, how many are not as the program saw them last */

@@ -240,6 +240,8 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_nemesis(&random, out->cluster.durability == PM_FENCE, &out->nemesis);
     draw_sites(&random, &out->faults);
     focus(&random, out);
+    /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
+    out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     choose_segments(out);
     out->cluster.pm_bytes = pm_bytes_for(out);
 }
@@ -270,8 +272,8 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
 void swarm_tell(const struct swarm *swarm, FILE *out)
 {
     const struct load_options *load = &swarm->load;
-    fprintf(out, "segment_bytes=%u safety_ms=%lu", swarm->segment_bytes,
-            swarm->safety_ns / NS_PER_MS);
+    fprintf(out, "segment_bytes=%u safety_ms=%lu keep_ms=%lu", swarm->segment_bytes,
+            swarm->safety_ns / NS_PER_MS, swarm->keep_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
             " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u value_bytes=%u long_in=%u "

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "server/clients.h"
 #include "server/control_state.h"
 #include "server/store_layout.h"
 #include "test/sim/sim_fault.h"
@@ -40,6 +41,7 @@ void checks_stage_open(struct checks_stage *stage, uint64_t seed,
 {
     *stage = (struct checks_stage){.hole_state = SEGMENT_USING};
     fabric_segment_bytes = 64 << 10;
+    clients_keep_ns = 7 * NS_PER_S;
     stage->hole = fabric_segment_bytes / 2;
     sim_fault_begin(NULL);
     random_init(&stage->random, seed);
@@ -116,6 +118,18 @@ static bool step(struct checks_stage *stage)
     return stage->failure.kind == FAILURE_NONE;
 }
 
+/* False: something failed. */
+static bool await_answers(struct checks_stage *stage)
+{
+    const uint64_t end_ns = stage->cluster->clock.now_ns + ANSWER_NS;
+    while (load_outstanding(stage->load) > 0) {
+        assert_true(stage->cluster->clock.now_ns < end_ns);
+        if (!step(stage))
+            return false;
+    }
+    return true;
+}
+
 void checks_stage_run(struct checks_stage *stage, unsigned faults)
 {
     const struct sim_clock *clock = &stage->cluster->clock;
@@ -129,13 +143,12 @@ void checks_stage_run(struct checks_stage *stage, unsigned faults)
         sim_cluster_stop(stage->cluster, &stage->cluster->servers[i].process, false);
     if (sim_cluster_is_down(stage->cluster))
         sim_cluster_restart(stage->cluster, false);
-    uint64_t end_ns = clock->now_ns + ANSWER_NS;
-    while (load_outstanding(stage->load) > 0) {
-        assert_true(clock->now_ns < end_ns);
-        if (!step(stage))
-            return;
-    }
-    end_ns = clock->now_ns + QUIET_NS;
+    if (!await_answers(stage))
+        return;
+    load_write_shards(stage->load);
+    if (!await_answers(stage))
+        return;
+    uint64_t end_ns = clock->now_ns + QUIET_NS;
     while (clock->now_ns < end_ns && step(stage))
         continue;
 }

@@ -105,6 +105,9 @@ static void disturb(struct stage *stage)
     } else if (draw == 0) {
         sim_cluster_crash(cluster);
         stage->crashes++;
+    } else if (draw == 1) {
+        sim_cluster_kill_client(cluster,
+                                (uint32_t)random_below(&stage->random, cluster->options.clients));
     } else if (draw < 6) {
         sim_cluster_cut(cluster, &stage->random);
     } else {

@@ -1,16 +1,24 @@
-/* The hash over what was done to a simulated PM. */
+/* What is said of a simulated PM: the hash over what was done to it, and which fences a power loss took. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "test/sim/sim_pm.h"
 
-enum { MAP_BYTES = 64 << 10, WORD = 8 };
+enum { MAP_BYTES = 64 << 10, WORD = 8, LOSSES = 400 };
 
 static struct sim_pm *sim;
+
+static uint64_t word_at(uint64_t offset)
+{
+    uint64_t word;
+    memcpy(&word, sim->pm.base + offset, sizeof word);
+    return word;
+}
 
 static void store_word(uint64_t offset, uint64_t word)
 {
@@ -40,10 +48,41 @@ static void the_trace_tells_other_stores_zeros_and_fences_apart(void **state)
     pm_close(&sim->pm);
 }
 
+static void a_fence_is_lost_only_with_what_it_was_to_cover(void **state)
+{
+    (void)state;
+    struct sim_clock clock;
+    sim_clock_init(&clock);
+    sim = sim_pm_create(&clock, MAP_BYTES, 1000);
+    uint64_t none = 0, second = 0, both = 0;
+    for (uint64_t seed = 1; seed <= LOSSES; seed++) {
+        store_word(0, seed);
+        pm_fence_start(&sim->pm);
+        store_word(WORD, seed);
+        pm_fence_start(&sim->pm);
+        store_word(2 * WORD, seed);
+        struct random random;
+        random_init(&random, seed);
+        struct sim_pm_loss loss = sim_pm_power_loss(sim, &random, NULL, NULL);
+        bool first_lost = word_at(0) != seed, second_lost = word_at(WORD) != seed;
+        assert_int_equal(loss.fences, first_lost ? 2 : second_lost ? 1 : 0);
+        none += loss.fences == 0;
+        second += loss.fences == 1;
+        both += loss.fences == 2;
+        for (uint64_t i = 0; i < 3; i++)
+            store_word(i * WORD, seed);
+        pm_fence_start(&sim->pm);
+        clock.now_ns += 1000;
+    }
+    pm_close(&sim->pm);
+    assert_true(none > LOSSES / 16 && second > LOSSES / 16 && both > LOSSES / 16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_trace_tells_other_stores_zeros_and_fences_apart),
+        cmocka_unit_test(a_fence_is_lost_only_with_what_it_was_to_cover),
     };
     return cmocka_run_group_tests_name("sim_pm_trace", tests, NULL, NULL);
 }

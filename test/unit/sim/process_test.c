@@ -360,8 +360,11 @@ static void a_rival_leads_only_while_the_cm_does_not(void **state)
     sim_cluster_start_rival(cluster);
     sim_cluster_run_for(cluster, NS_PER_S);
     assert_int_equal(cm_config(cluster->rival.cm)->term, sim_cluster_config(cluster)->term);
-    sim_coord_expire(cluster->coord); /* the rival leads now, and nobody finds it */
+    uint64_t before = sim_cluster_config(cluster)->term;
+    sim_coord_expire(cluster->coord); /* the rival leads now, and only its guest finds it */
     sim_cluster_run_for(cluster, NS_PER_S);
+    assert_true(session_ready(cluster->rival.guest.session));
+    assert_int_equal(cm_config(cluster->rival.cm)->term, before + 1);
     for (uint32_t i = 1; i <= 3; i++)
         sim_cluster_kill_server(cluster, i, NULL);
     sim_cluster_run_for(cluster, 10 * NS_PER_MS);
