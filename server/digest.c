@@ -401,7 +401,7 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
             return;
         digest->look_ns = now_ns + digest->look_after_ns;
     }
-    if (digest->look_ns < *wake_ns)
+    if (digest->look_ns < *wake_ns && !MUTANT(LOOK_FORGOTTEN))
         *wake_ns = digest->look_ns;
 }
 

@@ -48,7 +48,10 @@
     X(ANSWER_BELIEVED, "answer-believed", "an unknown compare-and-set is taken for one that won")  \
     X(SERVED_EARLY, "served-early", "reads are served while a shard's replicas are united")        \
     X(RECORD_EARLY, "record-early", "the record of the lowest unanswered operation is dropped")    \
-    X(RESEND_SHORT, "resend-short", "of a shard's writes in flight the first is sent again only")
+    X(RESEND_SHORT, "resend-short", "of a shard's writes in flight the first is sent again only")  \
+    X(LOOK_FORGOTTEN, "look-forgotten",                                                            \
+      "a digest role does not ask for the time of its next look")                                  \
+    X(WAKE_FORGOTTEN, "wake-forgotten", "digest roles are not woken when a segment is sealed")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,
