@@ -197,7 +197,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     for (uint32_t i = 0; i < control->options.digests; i++)
         busy |= take_notes(control, digest_outbox(control->digests[i]));
     if (control->zone)
-        busy |= control_zone_poll(control);
+        busy |= control_zone_poll(control, wake_ns);
     busy |= control_tail_poll(control, wake_ns);
     fabric_flush(control->endpoint);
     return busy ? POLL_BUSY : POLL_IDLE;

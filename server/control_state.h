@@ -111,7 +111,7 @@ int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessag
 int control_zone_open(struct control *control);
 void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet);
 /* Posts, frees what is digested, tells the peers about space. True if anything moved. */
-bool control_zone_poll(struct control *control);
+bool control_zone_poll(struct control *control, uint64_t *wake_ns);
 
 /* A peer's connection has ended: perhaps because a sync of our file, which peers sync themselves on
  * shm, has failed. Then the server ends. */

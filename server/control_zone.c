@@ -21,6 +21,9 @@
 #include "server/control_state.h"
 #include "server/worker_state.h"
 
+/* How soon to try again to post as many segments as there should be. */
+#define PREPARE_RETRY_NS (100 * NS_PER_MS)
+
 /* --- geometry --- */
 
 /* Segments that must be free for what is on the way. */
@@ -80,7 +83,7 @@ static bool prepare(struct control *control)
     while (control->posted + control->prepared_count < control->depth) {
         struct blog_segment *segment = calloc(1, sizeof *segment);
         if (!segment)
-            break; /* the zone is not dry yet: the next poll tries again */
+            break; /* control_zone_poll comes back for it */
         if (store_allocate(common->store, OWNER_BACKUP_LOG, 0, &segment->segment)) {
             free(segment);
             break;
@@ -134,7 +137,7 @@ void control_zone_sealed(struct control *control, struct blog_segment *segment, 
     store_transition(control->common->store, segment->segment, SEGMENT_USED);
     atomic_store_explicit(&segment->sealed, true, memory_order_release);
     control->posted--;
-    for (uint32_t i = 0; i < control->options.digests; i++)
+    for (uint32_t i = 0; i < control->options.digests && !MUTANT(WAKE_FORGOTTEN); i++)
         inbox_wake(digest_inbox(control->digests[i]));
 }
 
@@ -202,7 +205,7 @@ static void check_medium(struct control *control)
         control->medium_doubted = false;
 }
 
-bool control_zone_poll(struct control *control)
+bool control_zone_poll(struct control *control, uint64_t *wake_ns)
 {
     bool any = leave_digested(control);
     any |= control_leave_poll(control);
@@ -210,6 +213,10 @@ bool control_zone_poll(struct control *control)
         any |= prepare(control);
     if (control->prepared_count > 0)
         any |= post(control);
+    /* Nobody wakes this role when there is memory or a segment again. */
+    if (control->posted + control->prepared_count < control->depth &&
+        control->now_ns + PREPARE_RETRY_NS < *wake_ns)
+        *wake_ns = control->now_ns + PREPARE_RETRY_NS;
     if (control->medium_doubted)
         check_medium(control);
     check_space(control);

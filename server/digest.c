@@ -28,14 +28,12 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/entry/commit.h"
-#include "server/join.h"
-#include "server/log.h"
+#include "server/digest_state.h"
 
 enum {
     DIGEST_BLOCKS_PER_POLL = 64,
     DIGEST_PREFETCH = 16,           /* blocks that are looked at before they are scanned */
     DIGEST_AHEAD_BYTES = 256 << 10, /* how far to look for whole blocks behind one that is not */
-    DIGEST_GAPS = 16, /* that are remembered; of further ones a commit version makes it ask */
 };
 #define NOWHERE UINT32_MAX /* no position in a segment */
 
@@ -49,41 +47,6 @@ enum {
 /* How soon to ask again for versions that are missing; twice as long each time, up to the second. */
 #define DIGEST_ASK_MIN_NS NS_PER_S
 #define DIGEST_ASK_MAX_NS (32 * NS_PER_S)
-
-/* Was passed over: positions in the segment, the second is that of a whole block. */
-struct gap {
-    uint32_t start, end;
-};
-
-struct digest {
-    struct server_common *common;
-    uint32_t number;
-    struct inbox inbox, outbox;
-    struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
-    struct blog_segment *current;                /* NULL: the backup log has not begun */
-    struct entry_scan scan;                      /* of the current segment */
-    struct join join;
-    bool join_ready;
-    struct log log; /* of joined entries */
-    struct digest_jobs jobs;
-    struct tail_jobs tails;
-    uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
-    uint64_t look_ns;       /* when */
-    bool stuck;             /* in front of a block that found no space or memory (D2) */
-    uint64_t now_ns;
-    uint32_t stop;    /* where the scan of the open segment stopped; NOWHERE: it did not */
-    uint64_t stop_ns; /* since when, or when it was looked ahead from there last */
-    struct gap gaps[DIGEST_GAPS]; /* rising */
-    uint32_t gap_count;
-    bool looking; /* at the gaps: at this one next, from there or from its start */
-    uint32_t look_gap, look_position;
-    uint64_t look_gaps_ns;           /* when, at the earliest */
-    uint64_t seek_ns, seek_after_ns; /* when to look without a question, how long after that */
-    uint32_t reached; /* before the scan went back: what lies in front of it is not missing yet */
-    struct shard_state *missing; /* shards that lack committed versions */
-    _Atomic uint64_t entries, fetches;
-    uint8_t key[ENTRY_MAX_KEY_BYTES];
-};
 
 /* --- applying --- */
 
@@ -269,6 +232,7 @@ static bool leave(struct digest *digest)
         return false;
     enter(digest, next);
     atomic_fetch_add_explicit(&old->digested, 1, memory_order_release);
+    inbox_wake(&digest->outbox); /* the control role takes it back when all have left */
     return true;
 }
 
@@ -503,24 +467,22 @@ static void take_notes(struct digest *digest)
  * waits for versions that are missing, for whose landing nobody wakes it. */
 static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_t *wake_ns)
 {
-    if (busy) {
+    const bool waits = digest->stuck || digest->missing;
+    if (busy || (waits && digest->look_after_ns == 0)) {
         digest->look_after_ns = DIGEST_LOOK_MIN_NS;
         digest->look_ns = now_ns + DIGEST_LOOK_MIN_NS;
-        return;
     }
-    if (digest->look_after_ns == 0)
+    if (busy || digest->look_after_ns == 0)
         return;
     if (now_ns >= digest->look_ns) {
         digest->look_after_ns *= 2;
-        if (digest->look_after_ns > DIGEST_LOOK_MAX_NS) {
-            bool waits = digest->stuck || digest->missing;
+        if (digest->look_after_ns > DIGEST_LOOK_MAX_NS)
             digest->look_after_ns = waits ? DIGEST_LOOK_MAX_NS : 0;
-            if (!waits)
-                return;
-        }
+        if (digest->look_after_ns == 0)
+            return;
         digest->look_ns = now_ns + digest->look_after_ns;
     }
-    if (digest->look_ns < *wake_ns)
+    if (digest->look_ns < *wake_ns && !MUTANT(LOOK_FORGOTTEN))
         *wake_ns = digest->look_ns;
 }
 

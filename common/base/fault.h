@@ -54,7 +54,10 @@
     X(TAKE_OVER_SKIPPED, "take-over-skipped", "a retry of a write under way is never answered")    \
     X(RECORDS_KEPT, "records-kept", "no completion record is ever forgotten")                      \
     X(MESSAGE_KEPT, "message-kept", "the message of a write that must not wait is never released") \
-    X(SEAT_LEFT, "seat-left", "a client is forgotten because an older connection of it has ended")
+    X(SEAT_LEFT, "seat-left", "a client is forgotten because an older connection of it has ended") \
+    X(LOOK_FORGOTTEN, "look-forgotten",                                                            \
+      "a digest role does not ask for the time of its next look")                                  \
+    X(WAKE_FORGOTTEN, "wake-forgotten", "digest roles are not woken when a segment is sealed")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,
 #define MUTANT_ENUM(name, option, text) MUTANT_##name,

@@ -10,7 +10,7 @@ struct reactor;
 struct inbox {
     struct ring ring;
     struct reactor
-        *reactor; /* of the consumer; NULL where nothing sleeps (simulator, one thread) */
+        *reactor; /* of the consumer; NULL where nothing sleeps (one thread) */
 };
 
 /* Errors: ROWAN_ENOMEM. */

@@ -238,9 +238,26 @@ static void look_at_owners(struct checks *checks)
     }
 }
 
+/* --- sleepers --- */
+
+static void look_at_sleepers(struct checks *checks)
+{
+    const struct sim_sleeper *sleeper = &checks->cluster->sleeper;
+    if (!sleeper->role)
+        return;
+    char when[40] = "ever";
+    if (sleeper->late_ns != WAKE_NEVER)
+        snprintf(when, sizeof when, "%lu ms", sleeper->late_ns / NS_PER_MS);
+    failure_set(checks->failure, FAILURE_LIVENESS, "sleepers", checks->cluster->clock.now_ns,
+                JOURNAL_NO_KEY, JOURNAL_NO_SHARD,
+                "a %s role of %s had work, nobody woke it, and it would have slept for %s",
+                sleeper->role, sleeper->process, when);
+}
+
 void checks_step(struct checks *checks)
 {
     checks->rounds++;
+    look_at_sleepers(checks);
     look_at_registry(checks);
     look_at_processes(checks);
     look_at_owners(checks);

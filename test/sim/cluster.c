@@ -37,7 +37,7 @@ static void fill_defaults(struct sim_cluster_options *options)
     DEFAULT(timeout_ns, 10 * NS_PER_S);
     DEFAULT(durability, PM_FENCE);
     ASSERT(options->servers <= SIM_MAX_SERVERS && options->clients <= SIM_MAX_CLIENTS);
-    ASSERT(options->drift_ppm < 1000000);
+    ASSERT(options->drift_ppm < 1000000 && options->reactors <= SIM_MAX_REACTORS);
 }
 
 /* A seed of its own for each part, so that what one of them draws changes nothing for the others. */
@@ -143,6 +143,11 @@ static void create_client(struct sim_cluster *cluster, struct sim_client *client
                                             .span = cluster->options.span};
     error = session_create(client->endpoint, cm_address, &options, &client->session);
     ASSERT(!error);
+    client->reactor = (struct reactor){.session = client->session};
+    struct event_source source;
+    fabric_endpoint_source(client->endpoint, &source);
+    reactor_add_source(&client->reactor, &source);
+    reactor_add_poller(&client->reactor, &(struct poller){"client", session_poll, client->session});
 }
 
 static void close_client(struct sim_client *client)
@@ -315,6 +320,17 @@ void sim_cluster_kill_client(struct sim_cluster *cluster, uint32_t index)
     create_client(cluster, client, CM_ADDRESS);
 }
 
+static void attach(struct sim_server *server, uint32_t count)
+{
+    struct reactor *reactors[SIM_MAX_REACTORS];
+    memset(server->reactors, 0, sizeof server->reactors);
+    for (uint32_t i = 0; i < count; i++)
+        reactors[i] = &server->reactors[i];
+    int error = server_attach(server->server, reactors, count);
+    ASSERT(!error);
+    server->fences = sim_pm_done(server->pm);
+}
+
 void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
 {
     struct sim_server *server = &cluster->servers[number - 1];
@@ -325,25 +341,27 @@ void sim_cluster_start_server(struct sim_cluster *cluster, uint32_t number)
     error = fabric_register(server->fabric, &server->pm->pm);
     ASSERT(!error);
     server->incarnation = 100 * ++cluster->starts + number;
+    const uint32_t reactors = options->reactors ? options->reactors : 1;
     struct server_options server_options = {.server = number,
                                             .incarnation = server->incarnation,
                                             .cm = CM_ADDRESS,
                                             .address = server->process.address,
                                             .workers = options->workers,
                                             .digests = options->digests,
-                                            .reactors = 1,
+                                            .reactors = reactors,
                                             .landing_segments = options->landing_segments};
     memcpy(server_options.boot_id, &server->boots, sizeof server->boots);
     error = server_create(&server_options, server->fabric, &server->pm->pm, &server->server);
     if (error)
         fprintf(stderr, "%s cannot start: %s\n", server->process.name, error_sentence(error));
     ASSERT(!error);
+    attach(server, reactors);
     journal_note(options->journal, JOURNAL_FAULT, server->process.name,
                  "starts, incarnation %lu, boot %u", server_options.incarnation, server->boots);
 }
 
 static void start_cm(struct sim_cluster *cluster, const char *address, struct cm **cm,
-                     struct fabric **fabric, struct coord **coord)
+                     struct fabric **fabric, struct coord **coord, struct reactor *reactor)
 {
     struct cm_options options = cluster->cm_options;
     ASSERT(!*cm);
@@ -355,18 +373,24 @@ static void start_cm(struct sim_cluster *cluster, const char *address, struct cm
     options.incarnation = ++cluster->starts;
     error = cm_create(&options, cm);
     ASSERT(!error);
+    struct event_source source;
+    cm_source(*cm, &source);
+    *reactor = (struct reactor){.coord = *coord};
+    reactor_add_source(reactor, &source);
+    reactor_add_poller(reactor, &(struct poller){"cm", cm_poll, *cm});
     journal_note(cluster->options.journal, JOURNAL_FAULT, strchr(address, ':') + 1, "starts");
 }
 
 void sim_cluster_start_cm(struct sim_cluster *cluster)
 {
-    start_cm(cluster, CM_ADDRESS, &cluster->cm, &cluster->cm_fabric, &cluster->coord);
+    start_cm(cluster, CM_ADDRESS, &cluster->cm, &cluster->cm_fabric, &cluster->coord,
+             &cluster->cm_reactor);
 }
 
 void sim_cluster_start_rival(struct sim_cluster *cluster)
 {
     struct sim_rival *rival = &cluster->rival;
-    start_cm(cluster, RIVAL_ADDRESS, &rival->cm, &rival->fabric, &rival->coord);
+    start_cm(cluster, RIVAL_ADDRESS, &rival->cm, &rival->fabric, &rival->coord, &rival->reactor);
     create_client(cluster, &rival->guest, RIVAL_ADDRESS);
 }
 

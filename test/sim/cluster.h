@@ -1,8 +1,8 @@
 /* cluster.h - a whole cluster in one thread: servers, a CM and client sessions over the simulated
  * seams, polled by a loop that owns the clock. No threads, no sockets, no clock of the host.
  *
- * A round polls every role once, in an order that the seed draws. When a whole round was idle the
- * clock moves on: to the earliest time that a role asked for or at which something arrives, or by
+ * A round polls every role whose reactor is awake once, in an order that the seed draws. When a whole round was idle
+ * the clock moves on: to the earliest time that a role asked for or at which something arrives, or by
  * 1 ms if there is none.
  *
  * Every process has a clock of its own, whose rate may be off by `drift_ppm`, and which may have begun long before; a role is told its own process's
@@ -27,19 +27,23 @@
 #include "test/sim/sim_coord.h"
 #include "test/sim/sim_fabric.h"
 #include "test/sim/sim_pm.h"
+#include "test/sim/sim_reactor.h"
 
-enum { SIM_MAX_SERVERS = 8, SIM_MAX_CLIENTS = 8 };
+enum { SIM_MAX_SERVERS = 8, SIM_MAX_CLIENTS = 8, SIM_MAX_REACTORS = 8 };
 
 /* Zeros choose what stands behind. */
 struct sim_cluster_options {
     uint64_t seed;
-    uint32_t servers;                 /* 3 */
-    uint32_t replicas;                /* 3 */
-    uint32_t shards;                  /* 0: as the CM chooses */
-    uint32_t workers;                 /* 1, of each server */
-    uint32_t digests;                 /* 1, of each server */
-    uint32_t clients;                 /* 1 */
-    uint32_t depth;                   /* 64, of each session */
+    uint32_t servers;    /* 3 */
+    uint32_t replicas;   /* 3 */
+    uint32_t shards;     /* 0: as the CM chooses */
+    uint32_t workers;    /* 1, of each server */
+    uint32_t digests;    /* 1, of each server */
+    uint32_t reactors;   /* of each server. 0: everybody is polled in every round, as one that never
+                                         sleeps is; else when its reactor is awake (sim_reactor.h) */
+    uint32_t idle_wakes; /* of so many sleeping reactors one wakes for nothing; 0: none does */
+    uint32_t clients;    /* 1 */
+    uint32_t depth;      /* 64, of each session */
     uint32_t landing_segments;        /* 4 */
     uint32_t block_limit;             /* 65536 */
     uint32_t max_messages;            /* 256; of one connection and direction */
@@ -75,9 +79,11 @@ struct sim_server {
     struct fabric *fabric;
     struct sim_pm *pm;
     struct server *server; /* NULL: down */
-    uint64_t incarnation;  /* of the last start */
-    uint32_t boots;        /* of its host */
-    uint32_t late_role;    /* 0, or 1 + a role that is polled only every slow_role_ns */
+    struct reactor reactors[SIM_MAX_REACTORS];
+    uint64_t fences;      /* sim_pm_done, when its first reactor was last woken for them */
+    uint64_t incarnation; /* of the last start */
+    uint32_t boots;       /* of its host */
+    uint32_t late_role;   /* 0, or 1 + a role that is polled only every slow_role_ns */
     uint64_t slow_role_ns, role_due_ns;
     sim_pm_stored *lost; /* told of what a loss of power takes (sim_pm.h); NULL: nobody is */
     void *lost_context;
@@ -88,6 +94,7 @@ struct sim_client {
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct session *session;
+    struct reactor reactor;
     uint32_t ended; /* sessions that it had before */
 };
 
@@ -97,8 +104,15 @@ struct sim_rival {
     struct sim_process process; /* "sim:rival" */
     struct coord *coord;
     struct fabric *fabric;
-    struct cm *cm;           /* NULL: there is none, and no guest */
+    struct cm *cm; /* NULL: there is none, and no guest */
+    struct reactor reactor;
     struct sim_client guest; /* "sim:guest" */
+};
+
+/* A role that had work and slept: one that woke for nothing found it. Only the first of a run. */
+struct sim_sleeper {
+    const char *process, *role; /* NULL: there was none */
+    uint64_t late_ns;           /* when it would have looked; WAKE_NEVER: never */
 };
 
 struct sim_cluster {
@@ -112,6 +126,7 @@ struct sim_cluster {
     struct cm *cm; /* NULL: down */
     struct cm_options cm_options;
     struct sim_process cm_process;
+    struct reactor cm_reactor;
     struct sim_rival rival;
     uint64_t starts;                            /* of processes: incarnations */
     struct sim_server servers[SIM_MAX_SERVERS]; /* server number n is at n - 1 */
@@ -121,6 +136,7 @@ struct sim_cluster {
     uint64_t told_term; /* of the configuration that the journal was told of last */
     uint64_t rounds;    /* so far */
     uint32_t busy_rounds; /* since the clock moved */
+    struct sim_sleeper sleeper;
 };
 
 /* Every process is there, and nothing was polled. */

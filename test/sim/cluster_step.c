@@ -8,21 +8,26 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "server/digest_state.h"
 #include "test/sim/journal.h"
 #ifdef ROWAN_SIM
 #include "test/sim/sim_log.h"
 #endif
 
 #define IDLE_STEP_NS NS_PER_MS
+#define OVERSLEPT_NS                                                                               \
+    (100 * NS_PER_MS) /* who would have looked by himself until then was not forgotten */
 
 enum {
     MAX_POLLERS =
         3 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * (1 + CLUSTER_MAX_WORKERS + SERVER_MAX_DIGESTS),
+    MAX_REACTORS = 3 + SIM_MAX_CLIENTS + SIM_MAX_SERVERS * SIM_MAX_REACTORS,
     MAX_BUSY_ROUNDS = 1000000, /* a busy loop that never lets the clock move is a defect */
 };
 
 struct turn {
-    struct poller poller;
+    struct reactor *reactor;
+    struct sim_role *role;
     const struct sim_process *process;
     uint64_t now_ns; /* by the process's clock */
 };
@@ -30,6 +35,8 @@ struct turn {
 struct round {
     struct turn turns[MAX_POLLERS];
     uint32_t count;
+    struct reactor *reactors[MAX_REACTORS]; /* of processes that have a turn, awake or not */
+    uint32_t reactor_count;
     uint64_t wake_ns; /* the earliest time that anybody asked for */
 };
 
@@ -81,20 +88,27 @@ static bool has_turn(struct sim_cluster *cluster, struct sim_process *process, s
 }
 
 static void add_turn(const struct sim_cluster *cluster, struct round *round,
-                     const struct sim_process *process, struct poller poller)
+                     const struct sim_process *process, struct reactor *reactor,
+                     struct sim_role *role)
 {
     ASSERT(round->count < MAX_POLLERS);
     uint64_t now_ns = cluster->clock.now_ns;
+    role->turn = false;
     round->turns[round->count++] = (struct turn){
-        .poller = poller,
+        .reactor = reactor,
+        .role = role,
         .process = process,
         .now_ns = has_own_clock(process) ? sim_process_now_ns(process, now_ns) : now_ns,
     };
 }
 
+/* Of this server, which may be NULL, one role is late; it keeps its turn for later then. */
 static bool role_is_late(const struct sim_cluster *cluster, struct sim_server *server,
-                         struct round *round)
+                         const struct sim_role *role, struct round *round)
 {
+    if (!server || server->late_role == 0 ||
+        server_poller(server->server, server->late_role - 1).role != role->poller.role)
+        return false;
     bool late = cluster->clock.now_ns < server->role_due_ns;
     if (!late)
         server->role_due_ns = cluster->clock.now_ns + server->slow_role_ns;
@@ -102,40 +116,96 @@ static bool role_is_late(const struct sim_cluster *cluster, struct sim_server *s
     return late;
 }
 
+/* `server`: whose it is; NULL: not a server's. */
+static void add_reactor(struct sim_cluster *cluster, struct round *round,
+                        const struct sim_process *process, struct sim_server *server,
+                        struct reactor *reactor)
+{
+    const struct sim_cluster_options *options = &cluster->options;
+    ASSERT(round->reactor_count < MAX_REACTORS);
+    round->reactors[round->reactor_count++] = reactor;
+    const bool awake = !options->reactors || sim_reactor_is_awake(reactor, cluster->clock.now_ns);
+    const bool for_nothing =
+        !awake && options->idle_wakes && random_below(&cluster->random, options->idle_wakes) == 0;
+    if (awake || for_nothing)
+        sim_reactor_begin(reactor, for_nothing);
+    for (uint32_t i = 0; i < reactor->role_count; i++) {
+        struct sim_role *role = &reactor->roles[i];
+        if (role->turn && !role_is_late(cluster, server, role, round))
+            add_turn(cluster, round, process, reactor, role);
+    }
+}
+
 static void add_server(struct sim_cluster *cluster, struct sim_server *server, struct round *round)
 {
     if (!server->server || !has_turn(cluster, &server->process, round))
         return;
-    uint32_t roles = server_roles(server->server);
-    for (uint32_t role = 0; role < roles; role++) {
-        if (server->late_role != role + 1 || !role_is_late(cluster, server, round))
-            add_turn(cluster, round, &server->process, server_poller(server->server, role));
+    /* As pm_open's `reactor`. */
+    if (server->fences != sim_pm_done(server->pm)) {
+        server->fences = sim_pm_done(server->pm);
+        reactor_wake(&server->reactors[0]);
     }
+    for (uint32_t i = 0; i < SIM_MAX_REACTORS && server->reactors[i].role_count > 0; i++)
+        add_reactor(cluster, round, &server->process, server, &server->reactors[i]);
 }
 
 static void gather(struct sim_cluster *cluster, struct round *round)
 {
-    round->count = 0;
+    round->count = round->reactor_count = 0;
     round->wake_ns = WAKE_NEVER;
     if (cluster->cm && has_turn(cluster, &cluster->cm_process, round))
-        add_turn(cluster, round, &cluster->cm_process, (struct poller){"cm", cm_poll, cluster->cm});
+        add_reactor(cluster, round, &cluster->cm_process, NULL, &cluster->cm_reactor);
     if (cluster->rival.cm) {
-        const struct sim_rival *rival = &cluster->rival;
-        add_turn(cluster, round, &rival->process, (struct poller){"rival", cm_poll, rival->cm});
-        add_turn(cluster, round, &rival->guest.process,
-                 (struct poller){"guest", session_poll, rival->guest.session});
+        struct sim_rival *rival = &cluster->rival;
+        add_reactor(cluster, round, &rival->process, NULL, &rival->reactor);
+        add_reactor(cluster, round, &rival->guest.process, NULL, &rival->guest.reactor);
     }
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         add_server(cluster, &cluster->servers[i], round);
     for (uint32_t i = 0; i < cluster->options.clients; i++) {
         struct sim_client *client = &cluster->clients[i];
         if (has_turn(cluster, &client->process, round))
-            add_turn(cluster, round, &client->process,
-                     (struct poller){"client", session_poll, client->session});
+            add_reactor(cluster, round, &client->process, NULL, &client->reactor);
     }
 }
 
-/* Polls everybody once, in an order that the seed draws: who comes next is drawn from those that are left. */
+/* Nobody wakes a digest role for what lands in the open segment, and then it may sleep as long as it likes. */
+static bool may_sleep(const struct sim_role *role)
+{
+    if (role->poller.poll != digest_poll)
+        return false;
+    const struct digest *digest = role->poller.role;
+    const struct ring *notes = &digest->inbox.ring;
+    return atomic_load(&notes->head) == atomic_load(&notes->tail) && !digest->stuck &&
+           !digest->missing &&
+           !(digest->current &&
+             atomic_load_explicit(&digest->current->sealed, memory_order_relaxed));
+}
+
+/* Does it sleep now, and for long? */
+static bool sleeps(const struct sim_cluster *cluster, const struct turn *turn)
+{
+    const uint64_t now_ns = cluster->clock.now_ns;
+    return turn->role->for_nothing && turn->role->wake_ns > now_ns + OVERSLEPT_NS &&
+           !sim_reactor_is_awake(turn->reactor, now_ns) && !may_sleep(turn->role);
+}
+
+static enum poll_result poll_turn(struct sim_cluster *cluster, const struct turn *turn,
+                                  uint64_t *wake_ns)
+{
+    const bool slept = sleeps(cluster, turn);
+    const uint64_t until_ns = turn->role->wake_ns;
+    const enum poll_result result =
+        sim_reactor_poll(turn->reactor, turn->role, turn->now_ns, wake_ns);
+    if (slept && result == POLL_BUSY && !cluster->sleeper.role)
+        cluster->sleeper = (struct sim_sleeper){
+            .process = turn->process->name,
+            .role = turn->role->poller.name,
+            .late_ns = until_ns == WAKE_NEVER ? WAKE_NEVER : until_ns - cluster->clock.now_ns};
+    return result;
+}
+
+/* Polls all that have a turn, in an order that the seed draws: who comes next is drawn from those that are left. */
 static bool poll_all(struct sim_cluster *cluster, struct round *round)
 {
     bool busy = false;
@@ -146,18 +216,27 @@ static bool poll_all(struct sim_cluster *cluster, struct round *round)
 #ifdef ROWAN_SIM
         sim_log_node(turn.process->name);
 #endif
-        uint64_t wake_ns = WAKE_NEVER;
-        busy |= turn.poller.poll(turn.poller.role, turn.now_ns, &wake_ns) == POLL_BUSY;
-        if (wake_ns != WAKE_NEVER)
-            round->wake_ns =
-                earlier(round->wake_ns, has_own_clock(turn.process)
-                                            ? sim_process_until_ns(turn.process, wake_ns)
-                                            : wake_ns);
+        uint64_t wake_ns;
+        busy |= poll_turn(cluster, &turn, &wake_ns) == POLL_BUSY;
+        if (has_own_clock(turn.process) && wake_ns != WAKE_NEVER)
+            wake_ns = sim_process_until_ns(turn.process, wake_ns);
+        turn.role->wake_ns = wake_ns;
     }
 #ifdef ROWAN_SIM
     sim_log_node(NULL);
 #endif
     return busy;
+}
+
+/* When somebody's time has come who had no turn in this round or was idle. True: at once, for he was woken. */
+static bool look_ahead(const struct sim_cluster *cluster, struct round *round)
+{
+    bool woken = false;
+    for (uint32_t i = 0; i < round->reactor_count; i++) {
+        round->wake_ns = earlier(round->wake_ns, sim_reactor_wake_ns(round->reactors[i]));
+        woken |= cluster->options.reactors && round->reactors[i]->woken;
+    }
+    return woken;
 }
 
 /* --- between rounds --- */
@@ -205,6 +284,7 @@ bool sim_cluster_step(struct sim_cluster *cluster)
     uint64_t progress = sim_network_progress(cluster->network);
     gather(cluster, &round);
     bool busy = poll_all(cluster, &round);
+    busy |= look_ahead(cluster, &round);
     busy |= sim_network_progress(cluster->network) != progress;
     cluster->rounds++;
     if (busy) {

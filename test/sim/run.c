@@ -215,6 +215,7 @@ static void run_liveness(struct run *run)
     uint64_t end_ns = run->cluster->clock.now_ns + LIVENESS_NS;
     enter(run, "liveness");
     sim_fault_end();
+    run->cluster->options.idle_wakes = 0;
     nemesis_heal(run->nemesis);
     settle(run, end_ns);
     compare_replicas(run, end_ns);

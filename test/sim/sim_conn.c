@@ -191,6 +191,16 @@ uint64_t sim_conn_due_ns(const struct sim_conn *conn)
     return conn->incoming.first ? earlier(due_ns, item_due_ns(conn, conn->incoming.first)) : due_ns;
 }
 
+bool sim_conn_has_work(const struct sim_conn *conn)
+{
+    uint64_t now_ns = sim_network_now(sim_network_of(conn));
+    if (conn->over)
+        return false;
+    return close_due_ns(conn) <= now_ns ||
+           (conn->incoming.first && item_due_ns(conn, conn->incoming.first) <= now_ns) ||
+           sim_rowan_has_work(conn);
+}
+
 static uint64_t arrival_ns(struct sim_conn *to)
 {
     struct sim_network *network = sim_network_of(to);
@@ -408,6 +418,7 @@ int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned co
     if (conn->messages >= network->options.max_messages ||
         conn->message_bytes + bytes > SIM_MAX_UNRELEASED_BYTES) {
         network->counts.refused++;
+        conn->refused = true;
         return ROWAN_EAGAIN;
     }
     conn->messages++;
@@ -504,6 +515,8 @@ void sim_message_release(struct fabric_conn *head, uint64_t message)
     if (item->next)
         item->next->previous = item->previous;
     if (conn->peer) {
+        conn->peer->endpoint->room |= conn->peer->refused;
+        conn->peer->refused = false;
         conn->peer->messages--;
         conn->peer->message_bytes -= item->event.bytes;
     }

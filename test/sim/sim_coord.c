@@ -316,6 +316,29 @@ static bool send_asked(struct sim_coord *coord, uint64_t now_ns)
     return busy;
 }
 
+static bool asks(const struct sim_request *request)
+{
+    return request->asked && !request->sent;
+}
+
+bool sim_coord_has_work(const struct coord *head)
+{
+    const struct sim_coord *coord = (const struct sim_coord *)head;
+    const struct sim_registry *registry = coord->registry;
+    const uint64_t now_ns = sim_registry_now_ns(registry);
+    const uint64_t beat_ns = registry->options.session_ns / 3;
+    sim_registry_advance(coord->registry, now_ns);
+    if (coord->cas_lost && coord->cas_unknown_ns <= now_ns)
+        return true;
+    if (coord->parted)
+        return asks(&coord->cas);
+    if (coord->session->ended)
+        return coord->expiry_ns <= now_ns;
+    return (beat_ns && coord->session->heard_ns + beat_ns <= now_ns) ||
+           (coord->inbox && coord->inbox->due_ns <= now_ns) || asks(&coord->read) ||
+           asks(&coord->cas) || asks(&coord->watch) || asks(&coord->elect);
+}
+
 static enum poll_result sim_poll(struct coord *head, uint64_t process_ns, uint64_t *wake_ns)
 {
     struct sim_coord *coord = (struct sim_coord *)head;

@@ -49,6 +49,9 @@ void sim_coord_part(struct coord *coord, bool parted);
 /* The service ends the handle's session now; its owner hears of it when it next hears of the service. */
 void sim_coord_expire(struct coord *coord);
 
+/* Would a reactor that sleeps on the handle wake now? What keeps its session is a part of its poll, and counts. */
+bool sim_coord_has_work(const struct coord *coord);
+
 /* Changes the odds of lost replies from now on. */
 void sim_registry_lose_replies(struct sim_registry *registry, uint32_t lost_reply);
 

@@ -231,6 +231,36 @@ static uint64_t due_ns(const struct sim_endpoint *endpoint)
     return first_ns;
 }
 
+/* A handshake that has arrived, or is answered by nobody: whether that is so is looked at by the poll. */
+static bool has_handshake(const struct sim_endpoint *endpoint)
+{
+    const struct sim_network *network = endpoint->fabric->network;
+    for (const struct sim_conn *conn = network->connecting; conn; conn = conn->next_connecting) {
+        if ((conn->endpoint == endpoint ||
+             (conn->remote == endpoint->fabric->host && conn->to_index == endpoint->index)) &&
+            conn->connect_at_ns <= sim_network_now(network))
+            return true;
+    }
+    return false;
+}
+
+bool sim_fabric_has_work(const struct fabric_endpoint *head)
+{
+    const struct sim_endpoint *endpoint = (const struct sim_endpoint *)head;
+    const struct sim_network *network = endpoint->fabric->network;
+    if (endpoint->room || network->silence_at_ns <= sim_network_now(network) ||
+        has_handshake(endpoint))
+        return true;
+    if (endpoint->due_ns > sim_network_now(network))
+        return false;
+    if (endpoint->zone && sim_zone_has_work(endpoint->zone))
+        return true;
+    const struct sim_conn *conn = endpoint->busy;
+    while (conn && !sim_conn_has_work(conn))
+        conn = conn->next_busy;
+    return conn;
+}
+
 /* `now_ns` is what the process's own clock says: not looked at. */
 static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
                                 struct fabric_event *events, unsigned max)
@@ -239,6 +269,7 @@ static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
     struct sim_network *network = endpoint->fabric->network;
     unsigned count = 0, round;
     (void)now_ns;
+    endpoint->room = false;
     if (network->silence_at_ns <= sim_network_now(network))
         sim_network_silence(network);
     if (network->connecting)

@@ -72,6 +72,9 @@ void sim_network_heal(struct sim_network *network);
 void sim_network_part(struct sim_network *network, const char *a, const char *b);
 void sim_network_join(struct sim_network *network);
 
+/* Would a reactor that sleeps on the endpoint wake now? */
+bool sim_fabric_has_work(const struct fabric_endpoint *endpoint);
+
 /* The next time at which something arrives; WAKE_NEVER if nothing is on its way. */
 uint64_t sim_network_next_ns(const struct sim_network *network);
 

@@ -167,6 +167,7 @@ struct sim_conn {
     struct sim_queue outgoing; /* sent, not flushed */
     struct sim_item *unreleased;
     uint64_t message_bytes; /* of these: */
+    bool refused;           /* a send, since a message was released */
     uint32_t messages;      /* in `outgoing`, in the peer's `incoming`, or unreleased there */
     uint64_t last_at_ns;    /* of what went into `incoming` */
 
@@ -226,6 +227,7 @@ struct sim_endpoint {
     struct sim_conn *dirty;
     struct sim_zone *zone;
     uint32_t turn; /* which connection is polled first */
+    bool room;     /* a peer has made some for what was refused */
 };
 
 /* --- sim_fabric.c --- */
@@ -284,6 +286,9 @@ bool sim_conn_rests(const struct sim_conn *conn);
 /* When there is. */
 uint64_t sim_conn_due_ns(const struct sim_conn *conn);
 
+/* Would its owner's poll find something? */
+bool sim_conn_has_work(const struct sim_conn *conn);
+
 /* Something for the owner. Arrives after all that went before. */
 struct sim_item *sim_conn_push(struct sim_conn *conn, enum fabric_event_kind kind,
                                uint64_t context);
@@ -328,6 +333,8 @@ void sim_rowan_arrive(struct sim_conn *conn);
 /* When there is something to do for that; WAKE_NEVER. */
 uint64_t sim_rowan_due_ns(const struct sim_conn *conn);
 bool sim_rowan_rests(const struct sim_conn *conn);
+/* Would sim_rowan_step get on with it? */
+bool sim_rowan_has_work(const struct sim_conn *conn);
 
 /* The connection is cut, both know their closes_ns: a part of the sender's blocks lands until its peer
  * hears of it. `lands` false: the peer has closed it, nothing new does. `gave_up`: the sender has. */
@@ -347,6 +354,10 @@ void sim_zone_close(struct fabric_zone *zone);
 int sim_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
 bool sim_zone_next(struct sim_zone *zone, struct fabric_event *event);
 uint64_t sim_zone_due_ns(const struct sim_zone *zone);
+/* Would sim_zone_next find something? */
+bool sim_zone_has_work(const struct sim_zone *zone);
+/* No segment is posted that anything could go into. */
+bool sim_zone_is_dry(const struct sim_zone *zone);
 
 /* Its owner goes on after a stop: what he waited for, he waits for anew. */
 void sim_zone_awake(struct sim_zone *zone);

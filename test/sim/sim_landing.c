@@ -206,7 +206,20 @@ uint64_t sim_zone_due_ns(const struct sim_zone *zone)
     return slot->open ? slot->stuck_ns + void_ns(zone) : 0;
 }
 
+bool sim_zone_has_work(const struct sim_zone *zone)
+{
+    const struct sim_unquiet *unquiet = zone->unquiet;
+    while (unquiet && has_lander(zone, unquiet->segment))
+        unquiet = unquiet->next;
+    return unquiet || sim_zone_due_ns(zone) <= sim_network_now(network_of(zone));
+}
+
 /* --- space --- */
+
+bool sim_zone_is_dry(const struct sim_zone *zone)
+{
+    return zone->sealed == zone->count;
+}
 
 void sim_zone_seal_early(struct sim_zone *zone)
 {

@@ -241,6 +241,12 @@ uint64_t sim_pm_next_ns(const struct sim_pm *sim)
     return fence.due_ns;
 }
 
+uint64_t sim_pm_done(const struct sim_pm *sim)
+{
+    settle(sim);
+    return (sim->pending->life << LIFE_SHIFT) + sim->pending->done;
+}
+
 /* --- the map --- */
 
 static void sim_close(struct pm *pm)

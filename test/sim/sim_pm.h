@@ -47,6 +47,9 @@ struct sim_pm *sim_pm_create(struct sim_clock *clock, uint64_t bytes, uint64_t f
 /* When the next fence that is still outstanding is done; WAKE_NEVER if none is. */
 uint64_t sim_pm_next_ns(const struct sim_pm *sim);
 
+/* Another number each time that fences and syncs have been done. */
+uint64_t sim_pm_done(const struct sim_pm *sim);
+
 /* True if a power loss now would leave these bytes as they are. */
 bool sim_pm_is_durable(const struct sim_pm *sim, uint64_t offset, size_t bytes);
 

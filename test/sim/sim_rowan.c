@@ -477,6 +477,41 @@ static uint64_t sender_due_ns(const struct sim_conn *sender)
     return at_ns;
 }
 
+/* Is there something that can be stored into the zone now? `lander`: of whom it is. */
+static bool can_store(const struct sim_lander *lander, const struct sim_zone *zone, uint64_t now_ns)
+{
+    if (!lander->zone)
+        return zone && !sim_zone_is_dry(zone);
+    return lander->resume_ns <= now_ns &&
+           (lander->stored < lander->limit || lander->limit == lander->bytes);
+}
+
+static bool sender_has_work(const struct sim_conn *sender)
+{
+    if (sender_rests(sender))
+        return false;
+    const uint64_t now_ns = sim_network_now(sim_network_of(sender));
+    const struct sim_zone *zone = sender->peer ? sender->peer->endpoint->zone : NULL;
+    if (zone && sender->block_fenced < sender->block_landed &&
+        (ring_at(sender, sender->block_fenced)->bytes ||
+         pm_fence_done(zone->pm, ring_at(sender, sender->block_fenced)->ticket)))
+        return true;
+    if (is_cut_block_old(sender))
+        return true;
+    if (sender->block_landed == sender->block_flushed)
+        return false;
+    const struct sim_block *block = ring_at(sender, sender->block_landed);
+    return path_at(sender, block->at_ns) <= now_ns &&
+           (block->bytes ? can_store(&sender->lander, zone, now_ns) : zone != NULL);
+}
+
+bool sim_rowan_has_work(const struct sim_conn *conn)
+{
+    return sender_has_work(sender_of(conn)) ||
+           (wreck_due_ns(conn) <= sim_network_now(sim_network_of(conn)) &&
+            can_store(&conn->wreck->lander, conn->endpoint->zone, WAKE_NEVER));
+}
+
 uint64_t sim_rowan_due_ns(const struct sim_conn *conn)
 {
     uint64_t sender_ns = sender_due_ns(sender_of(conn)), wreck_ns = wreck_due_ns(conn);

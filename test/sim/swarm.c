@@ -73,6 +73,13 @@ static void draw_cluster(struct random *random, struct sim_cluster_options *out)
     out->early_seal = perhaps(random, 50, 12, 4);
 }
 
+/* How many of a server's roles share a thread: all, some, or none. */
+static void draw_reactors(struct random *random, struct sim_cluster_options *out)
+{
+    out->reactors = between32(random, 1, out->workers + out->digests);
+    out->idle_wakes = (uint32_t)spread(random, 8, 5);
+}
+
 static void draw_times(struct random *random, struct sim_cluster_options *out)
 {
     /* Long enough for much to be on its way, or not durable, when something ends. */
@@ -240,6 +247,7 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_nemesis(&random, out->cluster.durability == PM_FENCE, &out->nemesis);
     draw_sites(&random, &out->faults);
     focus(&random, out);
+    draw_reactors(&random, &out->cluster);
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     choose_segments(out);
@@ -253,20 +261,21 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
     static const char *const durability[] = {
         [PM_FENCE] = "fence", [PM_ASYNC] = "async", [PM_NONE] = "none"};
     fprintf(out,
-            " servers=%u replicas=%u shards=%u workers=%u digests=%u clients=%u depth=%u "
+            " servers=%u replicas=%u shards=%u workers=%u digests=%u reactors=%u idle_wakes=%u "
+            "clients=%u depth=%u "
             "landing_segments=%u block_limit=%u max_messages=%u pm_bytes=%lu per_id=%u span=%u "
             "timeout_ms=%lu delay_us=%lu fence_us=%lu silence_ms=%lu drift_ppm=%u durability=%s "
             "one_sided=%d void_us=%lu early_seal=%u coord_delay_us=%lu coord_session_ms=%lu "
             "coord_lost=%u",
             cluster->servers, cluster->replicas, cluster->shards, cluster->workers,
-            cluster->digests, cluster->clients, cluster->depth, cluster->landing_segments,
-            cluster->block_limit, cluster->max_messages, cluster->pm_bytes,
-            cluster->operations_per_id, cluster->span, cluster->timeout_ns / NS_PER_MS,
-            cluster->max_delay_ns / NS_PER_US, cluster->fence_ns / NS_PER_US,
-            cluster->silence_ns / NS_PER_MS, cluster->drift_ppm, durability[cluster->durability],
-            cluster->one_sided, cluster->void_ns / NS_PER_US, cluster->early_seal,
-            cluster->registry.max_delay_ns / NS_PER_US, cluster->registry.session_ns / NS_PER_MS,
-            cluster->registry.lost_reply);
+            cluster->digests, cluster->reactors, cluster->idle_wakes, cluster->clients,
+            cluster->depth, cluster->landing_segments, cluster->block_limit, cluster->max_messages,
+            cluster->pm_bytes, cluster->operations_per_id, cluster->span,
+            cluster->timeout_ns / NS_PER_MS, cluster->max_delay_ns / NS_PER_US,
+            cluster->fence_ns / NS_PER_US, cluster->silence_ns / NS_PER_MS, cluster->drift_ppm,
+            durability[cluster->durability], cluster->one_sided, cluster->void_ns / NS_PER_US,
+            cluster->early_seal, cluster->registry.max_delay_ns / NS_PER_US,
+            cluster->registry.session_ns / NS_PER_MS, cluster->registry.lost_reply);
 }
 
 void swarm_tell(const struct swarm *swarm, FILE *out)

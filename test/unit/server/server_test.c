@@ -437,8 +437,9 @@ static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **s
     }
 }
 
-/* The two blocks of an entry of shard 3, the second one first: they have to be joined elsewhere. */
-static void land_parted_entry(struct stage *stage, uint64_t offset)
+/* A block of an entry of two, of shard 3. Those that lie the wrong way round have to be joined elsewhere. Returns
+ * the place behind it. */
+static uint64_t land_block(struct stage *stage, uint64_t offset, uint16_t number)
 {
     static uint8_t value[BLOCK_LIMIT];
     static _Alignas(64) uint8_t block[BLOCK_LIMIT];
@@ -450,14 +451,36 @@ static void land_parted_entry(struct stage *stage, uint64_t offset)
                                   .version = version_make(1, 1),
                                   .key_bytes = (uint16_t)strlen(key),
                                   .value_bytes = BLOCK_LIMIT,
+                                  .block = number,
                                   .blocks = 2};
+    uint32_t bytes = entry_encode_block(&format, &header, key, value, block);
 
-    for (uint16_t i = 0; i < 2; i++) {
-        header.block = (uint16_t)(1 - i);
-        uint32_t bytes = entry_encode_block(&format, &header, key, value, block);
+    pm_store(&stage->heap->pm, offset, block, bytes);
+    return offset + bytes;
+}
 
-        pm_store(&stage->heap->pm, offset, block, bytes);
-        offset += bytes;
+/* Until the PM has no free segment. Returns the beginning of the one that things land in. */
+static uint64_t use_up_segments(struct stage *stage)
+{
+    struct puppet_fabric *fabric = stage->fabric;
+    uint32_t posted;
+
+    fabric->unquiet = true;
+    do {
+        posted = fabric->post_count;
+        assert_true(puppet_seal(fabric, STAGE_CONTROL));
+        stage_run(stage);
+    } while (fabric->post_count > posted);
+    assert_true(fabric->sealed < posted);
+    return fabric->posts[fabric->sealed].offset;
+}
+
+static void assert_that_it_keeps_trying(struct stage *stage)
+{
+    for (unsigned i = 0; i < 100; i++) {
+        assert_true(stage->wake_ns <= stage->now_ns + 64 * NS_PER_MS);
+        stage->now_ns = stage->wake_ns;
+        stage_run(stage);
     }
 }
 
@@ -465,22 +488,33 @@ static void land_parted_entry(struct stage *stage, uint64_t offset)
 static void a_digest_role_that_lacks_space_keeps_trying(void **state)
 {
     struct stage *stage = *state;
-    struct puppet_fabric *fabric = stage->fabric;
-    uint32_t posted;
+    uint64_t offset = use_up_segments(stage);
 
-    fabric->unquiet = true;
-    do { /* until the PM has no free segment */
-        posted = fabric->post_count;
-        assert_true(puppet_seal(fabric, STAGE_CONTROL));
-        stage_run(stage);
-    } while (fabric->post_count > posted);
-    assert_true(fabric->sealed < posted);
-    land_parted_entry(stage, fabric->posts[fabric->sealed].offset);
+    land_block(stage, land_block(stage, offset, 1), 0);
     stage_run(stage);
-    for (unsigned i = 0; i < 100; i++) {
-        assert_true(stage->wake_ns <= stage->now_ns + NS_PER_S);
-        stage->now_ns = stage->wake_ns;
-        stage_run(stage);
+    assert_that_it_keeps_trying(stage);
+}
+
+/* It had stopped looking, and what it is woken for is the first thing that it has no space for. */
+static void a_digest_role_that_is_woken_and_lacks_space_keeps_trying(void **state)
+{
+    struct stage *stage = *state;
+    uint64_t offset = land_block(stage, use_up_segments(stage), 1);
+
+    stage_pass(stage, NS_PER_S);
+    land_block(stage, offset, 0);
+    stage_run(stage);
+    assert_that_it_keeps_trying(stage);
+}
+
+static void a_landing_zone_that_lacks_segments_is_looked_at_again(void **state)
+{
+    struct stage *stage = *state;
+
+    use_up_segments(stage);
+    for (unsigned i = 0; i < 10; i++) {
+        stage_pass(stage, NS_PER_S);
+        assert_true(stage->wake_ns <= stage->now_ns + 100 * NS_PER_MS);
     }
 }
 
@@ -540,6 +574,8 @@ int main(void)
         TEST(a_peer_is_told_about_space_whatever_comes_between),
         TEST(a_configuration_with_an_unknown_block_limit_ends_the_server),
         TEST(a_digest_role_that_lacks_space_keeps_trying),
+        TEST(a_digest_role_that_is_woken_and_lacks_space_keeps_trying),
+        TEST(a_landing_zone_that_lacks_segments_is_looked_at_again),
         TEST(keys_of_two_shards_may_share_a_hash),
     };
 

@@ -1,0 +1,155 @@
+/* Who is polled when a server's roles sleep on reactors of their own, and how one is found that was forgotten. */
+#include "test/sim/cluster.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/digest.h"
+#include "test/sim/digests.h"
+
+/* --- one reactor --- */
+
+struct role {
+    unsigned polls;
+    enum poll_result result;
+    uint64_t wake_ns;
+};
+
+static enum poll_result poll_role(void *argument, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct role *role = argument;
+    (void)now_ns;
+    role->polls++;
+    *wake_ns = role->wake_ns;
+    return role->result;
+}
+
+static void put_to_sleep(struct reactor *reactor)
+{
+    sim_reactor_begin(reactor, false);
+    for (uint32_t i = 0; i < reactor->role_count; i++) {
+        struct sim_role *role = &reactor->roles[i];
+        role->turn = false;
+        sim_reactor_poll(reactor, role, 0, &role->wake_ns);
+    }
+}
+
+static void a_reactor_is_awake_for_a_reason_only(void **state)
+{
+    (void)state;
+    struct reactor *reactor = calloc(1, sizeof *reactor);
+    struct role role = {.wake_ns = WAKE_NEVER};
+    assert_non_null(reactor);
+    reactor_add_poller(reactor, &(struct poller){"role", poll_role, &role});
+    assert_true(sim_reactor_is_awake(reactor, 1)); /* nobody was polled yet */
+    put_to_sleep(reactor);
+    assert_false(sim_reactor_is_awake(reactor, WAKE_NEVER - 1));
+    reactor_wake(reactor);
+    assert_true(sim_reactor_is_awake(reactor, 1));
+    role.result = POLL_BUSY;
+    put_to_sleep(reactor);
+    assert_true(sim_reactor_is_awake(reactor, 1));
+    role.result = POLL_IDLE;
+    role.wake_ns = 100;
+    put_to_sleep(reactor);
+    assert_false(sim_reactor_is_awake(reactor, 99));
+    assert_true(sim_reactor_is_awake(reactor, 100));
+    assert_int_equal(role.polls, 3);
+    free(reactor);
+}
+
+static void a_turn_that_is_late_keeps_its_reason(void **state)
+{
+    (void)state;
+    struct reactor *reactor = calloc(1, sizeof *reactor);
+    struct role role = {.wake_ns = WAKE_NEVER};
+    assert_non_null(reactor);
+    reactor_add_poller(reactor, &(struct poller){"role", poll_role, &role});
+    sim_reactor_begin(reactor, true);
+    assert_true(reactor->roles[0].for_nothing);
+    sim_reactor_begin(reactor, false);
+    assert_false(reactor->roles[0].for_nothing);
+    sim_reactor_begin(reactor, true);
+    assert_false(reactor->roles[0].for_nothing);
+    free(reactor);
+}
+
+/* --- a cluster --- */
+
+/* Two reactors: the digest role has one for itself. Everybody wakes for nothing, all the time. */
+static struct sim_cluster *create(void)
+{
+    fabric_segment_bytes = 64 << 10;
+    return sim_cluster_create(&(struct sim_cluster_options){.seed = 3,
+                                                            .shards = 4,
+                                                            .reactors = 2,
+                                                            .idle_wakes = 1,
+                                                            .early_seal = 4,
+                                                            .max_delay_ns = 100 * NS_PER_US,
+                                                            .fence_ns = 100 * NS_PER_US,
+                                                            .pm_bytes = 32 << 20});
+}
+
+static void nobody_is_forgotten(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create();
+    struct sim_digests digests;
+    for (unsigned i = 0; i < 100; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "key-%u", i);
+        assert_int_equal(sim_put(cluster, 0, key, strlen(key), "value", 5, NULL), 0);
+        sim_cluster_run_for(cluster, 20 * NS_PER_MS);
+    }
+    sim_cluster_run_for(cluster, NS_PER_S);
+    assert_true(sim_digests_agree(cluster, NS_PER_S, &digests));
+    assert_null(cluster->sleeper.role);
+    sim_cluster_destroy(cluster);
+}
+
+static void a_role_that_nobody_wakes_is_found(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create();
+    struct sim_digests digests;
+    sim_cluster_run_for(cluster, NS_PER_S);
+    assert_null(cluster->sleeper.role);
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        inbox_set_reactor(digest_inbox(server_poller(cluster->servers[i].server, 2).role), NULL);
+    sim_digests_agree(cluster, NS_PER_S, &digests);
+    assert_string_equal(cluster->sleeper.role, "digest");
+    assert_true(cluster->sleeper.late_ns == WAKE_NEVER);
+    sim_cluster_destroy(cluster);
+}
+
+/* Without wakes for nothing it sleeps on. */
+static void a_role_that_nobody_wakes_sleeps(void **state)
+{
+    (void)state;
+    struct sim_cluster *cluster = create();
+    struct sim_digests digests;
+    cluster->options.idle_wakes = 0;
+    sim_cluster_run_for(cluster, NS_PER_S);
+    for (uint32_t i = 0; i < cluster->options.servers; i++)
+        inbox_set_reactor(digest_inbox(server_poller(cluster->servers[i].server, 2).role), NULL);
+    assert_false(sim_digests_agree(cluster, NS_PER_S, &digests));
+    assert_true(digests.late);
+    sim_cluster_destroy(cluster);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reactor_is_awake_for_a_reason_only),
+        cmocka_unit_test(a_turn_that_is_late_keeps_its_reason),
+        cmocka_unit_test(nobody_is_forgotten),
+        cmocka_unit_test(a_role_that_nobody_wakes_is_found),
+        cmocka_unit_test(a_role_that_nobody_wakes_sleeps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
