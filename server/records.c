@@ -156,7 +156,8 @@ static void forget_below(struct records_inside *inside, struct records_client *c
     struct record *record;
     if (MUTANT(RECORDS_KEPT) && lowest != UINT32_MAX)
         return;
-    while ((record = client->oldest) && record->item.operation < lowest + MUTANT(RECORD_EARLY)) {
+    while ((record = client->oldest) &&
+           record->item.operation < (uint64_t)lowest + MUTANT(RECORD_EARLY)) {
         client->oldest = record->younger;
         if (!client->oldest)
             client->youngest = NULL;

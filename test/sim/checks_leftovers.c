@@ -11,6 +11,8 @@
 /* What is given back by itself is until then: also a client id that its session has left, on every worker. */
 #define LEFTOVERS_NS (5 * NS_PER_S + CLIENTS_KEEP_NS + CLIENTS_GRACE_NS)
 
+#define LOOK_NS (50 * NS_PER_MS) /* between two looks: all of each PM is looked at */
+
 enum { OWNERS = (int)OWNER_DIGEST + 1, STATES = (int)SEGMENT_COMMITTED + 1 };
 
 /* The first thing that is left over. */
@@ -278,10 +280,12 @@ void checks_leftovers(struct checks *checks)
     struct sim_cluster *cluster = checks->cluster;
     uint64_t end_ns = cluster->clock.now_ns + LEFTOVERS_NS;
     for (look(&left); left.why[0] && cluster->clock.now_ns < end_ns; look(&left)) {
-        cluster->until_ns = end_ns;
-        sim_cluster_step(cluster);
-        cluster->until_ns = WAKE_NEVER;
-        checks_step(checks);
+        for (uint64_t next_ns = cluster->clock.now_ns + LOOK_NS; cluster->clock.now_ns < next_ns;) {
+            cluster->until_ns = next_ns;
+            sim_cluster_step(cluster);
+            cluster->until_ns = WAKE_NEVER;
+            checks_step(checks);
+        }
     }
     if (left.why[0])
         checks_fail(checks, "leftovers", JOURNAL_NO_KEY, JOURNAL_NO_SHARD, "%s", left.why);
