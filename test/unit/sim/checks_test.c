@@ -383,7 +383,7 @@ static void a_client_id_that_is_given_twice_is_found(void **state)
 static void find_mutant_in(const struct sim_cluster_options *shape, enum mutant mutant,
                            const char *checkers, unsigned faults)
 {
-    for (uint64_t seed = 1; seed <= 40; seed++) {
+    for (uint64_t seed = 1; seed <= 160; seed++) {
         struct checks_stage stage;
         checks_stage_open(&stage, seed, shape);
         sim_fault_mutant(mutant);
