@@ -21,7 +21,8 @@
     X(NO_SEGMENT, "a free segment is refused")                                                     \
     X(NO_MEMORY, "an allocation is refused")                                                       \
     X(NO_ROOM, "a table or queue says that it is full")                                            \
-    X(BLOCK_LOST, "a digest role takes a whole block for a damaged one")
+    X(BLOCK_LOST,                                                                                  \
+      "a digest role takes a whole block that commit versions tell of for a damaged one")
 
 /* X(NAME, "name on the command line", "what it does wrong") */
 #define MUTANTS(X)                                                                                 \
