@@ -332,9 +332,9 @@ bool sim_coord_has_work(const struct coord *head)
         return true;
     if (coord->parted)
         return asks(&coord->cas);
-    if (coord->session->ended)
-        return coord->expiry_ns <= now_ns;
-    return (beat_ns && coord->session->heard_ns + beat_ns <= now_ns) ||
+    const bool ended = coord->session->ended; /* what comes until it hears of that, it hears */
+    return (ended && coord->expiry_ns <= now_ns) ||
+           (!ended && beat_ns && coord->session->heard_ns + beat_ns <= now_ns) ||
            (coord->inbox && coord->inbox->due_ns <= now_ns) || asks(&coord->read) ||
            asks(&coord->cas) || asks(&coord->watch) || asks(&coord->elect);
 }
