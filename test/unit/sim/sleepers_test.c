@@ -107,7 +107,7 @@ static void nobody_is_forgotten(void **state)
         sim_cluster_run_for(cluster, 20 * NS_PER_MS);
     }
     sim_cluster_run_for(cluster, NS_PER_S);
-    assert_true(sim_digests_agree(cluster, NS_PER_S, &digests));
+    assert_true(sim_digests_agree(cluster, NS_PER_S, NULL, NULL, &digests));
     assert_null(cluster->sleeper.role);
     sim_cluster_destroy(cluster);
 }
@@ -121,7 +121,7 @@ static void a_role_that_nobody_wakes_is_found(void **state)
     assert_null(cluster->sleeper.role);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         inbox_set_reactor(digest_inbox(server_poller(cluster->servers[i].server, 2).role), NULL);
-    sim_digests_agree(cluster, NS_PER_S, &digests);
+    sim_digests_agree(cluster, NS_PER_S, NULL, NULL, &digests);
     assert_string_equal(cluster->sleeper.role, "digest");
     assert_true(cluster->sleeper.late_ns == WAKE_NEVER);
     sim_cluster_destroy(cluster);
@@ -137,7 +137,7 @@ static void a_role_that_nobody_wakes_sleeps(void **state)
     sim_cluster_run_for(cluster, NS_PER_S);
     for (uint32_t i = 0; i < cluster->options.servers; i++)
         inbox_set_reactor(digest_inbox(server_poller(cluster->servers[i].server, 2).role), NULL);
-    assert_false(sim_digests_agree(cluster, NS_PER_S, &digests));
+    assert_false(sim_digests_agree(cluster, NS_PER_S, NULL, NULL, &digests));
     assert_true(digests.late);
     sim_cluster_destroy(cluster);
 }
