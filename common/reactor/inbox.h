@@ -9,8 +9,7 @@ struct reactor;
 
 struct inbox {
     struct ring ring;
-    struct reactor
-        *reactor; /* of the consumer; NULL where nothing sleeps (one thread) */
+    struct reactor *reactor; /* of the consumer; NULL where nothing sleeps (one thread) */
 };
 
 /* Errors: ROWAN_ENOMEM. */

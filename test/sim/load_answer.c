@@ -166,6 +166,7 @@ void load_give_up(struct load_slot *slot)
     enum history_outcome outcome = get ? HISTORY_REJECTED : HISTORY_UNKNOWN;
     history_answer(load->history, slot->number, outcome, 0, 0, load->cluster->clock.now_ns);
     tell_answer(slot, &none, outcome);
+    load->rejected += get;
     load_give_slot(slot);
 }
 
