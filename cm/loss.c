@@ -41,9 +41,9 @@ struct dropped {
 };
 
 static void drop(struct dropped *all, const struct cluster_config *before, uint32_t server,
-                 const struct shard *old, const struct shard *new)
+                 const struct shard *old, const struct shard *now)
 {
-    if (new &&holds(new, server))
+    if (now && holds(now, server))
         return;
     struct dropped *dropped = &all[cluster_member(before, server) - before->members];
     if (dropped->count++ == 0)
@@ -55,10 +55,10 @@ bool loss_of_replicas(const struct cluster_config *before, const struct cluster_
 {
     struct dropped all[CLUSTER_MAX_MEMBERS] = {0};
     for (uint32_t i = 0; before && i < before->shard_count; i++) {
-        const struct shard *old = &before->shards[i], *new = cluster_shard(after, old->id);
-        drop(all, before, old->primary, old, new);
+        const struct shard *old = &before->shards[i], *now = cluster_shard(after, old->id);
+        drop(all, before, old->primary, old, now);
         for (uint32_t k = 0; k < old->backup_count; k++)
-            drop(all, before, old->backups[k], old, new);
+            drop(all, before, old->backups[k], old, now);
     }
 
     const char *separator = "replicas that came without whole data count no more: ";
