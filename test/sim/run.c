@@ -182,6 +182,20 @@ static void compare_commits(struct run *run, uint64_t end_ns)
     }
 }
 
+/* Before connections break again, and what they keep goes with them. */
+static void await_releases(struct run *run, uint64_t end_ns)
+{
+    while (!has_failed(run)) {
+        struct sim_network_held held = sim_network_held(run->cluster->network);
+        if (held.unreleased == 0)
+            return;
+        if (run->cluster->clock.now_ns < end_ns)
+            step(run, end_ns);
+        else
+            fail(run, FAILURE_LIVENESS, "leftovers", "messages are never released");
+    }
+}
+
 /* The last fault of a run: commit versions that no write follows are on their way, and their connection is cut. */
 static void cut_last_words(struct run *run)
 {
@@ -220,6 +234,7 @@ static void run_liveness(struct run *run)
     settle(run, end_ns);
     compare_replicas(run, end_ns);
     compare_commits(run, end_ns);
+    await_releases(run, end_ns);
 }
 
 /* --- the verdict --- */
