@@ -14,26 +14,7 @@
 #include "common/entry/entry.h"
 #include "landing.h"
 
-enum { BLOCK_LIMIT = 65536 };
-
 #define SPREAD_NS (15 * NS_PER_MS)
-
-static int open_stage(void **state)
-{
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    stage_open(stage, BLOCK_LIMIT);
-    *state = stage;
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
-    return 0;
-}
 
 /* --- the primary: what it sends --- */
 
@@ -393,7 +374,7 @@ static void ask_fetch(struct stage *stage, uint32_t shard, uint64_t first, uint6
 /* Ten versions of each of the three shards it leads; the third of each has two blocks. */
 static void put_ten(struct stage *stage)
 {
-    static const uint8_t value[BLOCK_LIMIT];
+    static const uint8_t value[STAGE_BLOCK_LIMIT];
     struct puppet_conn *client = stage_client(stage);
 
     for (unsigned i = 0; i < 30; i++) {
@@ -556,7 +537,7 @@ static void a_version_that_is_damaged_here_too_ends_the_search(void **state)
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 4), version_make(1, 6)), 2);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
 {

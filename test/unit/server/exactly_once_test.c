@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -17,23 +16,6 @@ enum { CLIENT = 31 };
 static uint32_t tag_base; /* a retry has a tag of its own */
 
 static const char KEY[] = "counter";
-
-static int open_stage(void **state)
-{
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    stage_open(stage, 65536);
-    *state = stage;
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
-    return 0;
-}
 
 static void ask(struct stage *stage, struct puppet_conn *client, enum message_type type,
                 uint32_t operation, uint32_t lowest, uint64_t expected)
@@ -396,7 +378,7 @@ static void many_clients_leave_and_are_forgotten_together(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_lost_answer_is_given_again_with_the_same_version),
         TEST(a_lost_answer_to_a_delete_is_given_again),

@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -12,25 +11,6 @@
 #include "common/entry/entry.h"
 #include "landing.h"
 #include "server/digest.h"
-
-enum { BLOCK_LIMIT = 65536 };
-
-static int open_stage(void **state)
-{
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    stage_open(stage, BLOCK_LIMIT);
-    *state = stage;
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
-    return 0;
-}
 
 /* --- a block in the open segment that is not whole --- */
 
@@ -372,7 +352,7 @@ static void a_long_entry_of_a_settled_epoch_is_taken(void **state)
     assert_int_equal(digest_entries(digest_of(stage)), 2);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
 {

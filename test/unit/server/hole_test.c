@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -13,25 +12,6 @@
 #include "common/entry/commit.h"
 #include "common/entry/entry.h"
 #include "landing.h"
-
-enum { BLOCK_LIMIT = 65536 };
-
-static int open_stage(void **state)
-{
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    stage_open(stage, BLOCK_LIMIT);
-    *state = stage;
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
-    return 0;
-}
 
 /* --- holes --- */
 
@@ -240,7 +220,7 @@ static void commit_versions_that_make_no_sense_are_ignored(void **state)
     assert_int_equal(server_error(stage->server), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
 {

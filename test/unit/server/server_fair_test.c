@@ -5,32 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "common/base/error.h"
 #include "stage.h"
-
-enum { BLOCK_LIMIT = 65536 };
-
-static int open_stage(void **state)
-{
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    stage_open(stage, BLOCK_LIMIT);
-    *state = stage;
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
-    return 0;
-}
 
 /* A key of the shard at that position. */
 static const char *key_of(uint32_t shard)
@@ -109,7 +89,7 @@ static void writes_that_wait_for_one_key_keep_few_large_messages(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_client_that_does_not_read_keeps_no_large_message),
         TEST(writes_that_wait_for_one_key_keep_few_large_messages),

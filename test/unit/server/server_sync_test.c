@@ -4,15 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "common/base/error.h"
 #include "stage.h"
-
-enum { BLOCK_LIMIT = 65536 };
 
 static unsigned failures;
 
@@ -24,20 +21,11 @@ static void count_failure(void *context)
 
 static int open_stage(void **state)
 {
-    struct stage *stage = calloc(1, sizeof *stage);
+    stage_setup(state);
+    struct stage *stage = *state;
 
-    assert_non_null(stage);
-    stage_open(stage, BLOCK_LIMIT);
     failures = 0;
     server_on_failure(stage->server, count_failure, NULL);
-    *state = stage;
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
     return 0;
 }
 
@@ -96,7 +84,7 @@ static void a_failed_sync_of_a_new_store_ends_the_server(void **state)
     struct stage *stage = *state;
 
     stage_close(stage);
-    stage_start(stage, BLOCK_LIMIT);
+    stage_start(stage, STAGE_BLOCK_LIMIT);
     server_on_failure(stage->server, count_failure, NULL);
     stage_fail_fences(stage);
     stage_configure(stage, stage->config);
@@ -151,7 +139,7 @@ static void the_end_of_a_peer_alone_ends_nobody(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, stage_teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_failed_sync_of_a_write_ends_the_server_and_answers_nobody),
         TEST(a_failed_sync_of_new_segments_ends_the_server_and_posts_none),

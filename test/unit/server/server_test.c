@@ -16,25 +16,6 @@
 #include "server/index.h"
 #include "stage.h"
 
-enum { BLOCK_LIMIT = 65536 };
-
-static int open_stage(void **state)
-{
-    struct stage *stage = calloc(1, sizeof *stage);
-
-    assert_non_null(stage);
-    stage_open(stage, BLOCK_LIMIT);
-    *state = stage;
-    return 0;
-}
-
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
-    return 0;
-}
-
 /* A key of the shard at that position. */
 static const char *key_of(uint32_t shard)
 {
@@ -420,7 +401,7 @@ static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **s
 
     for (unsigned i = 0; i < 3; i++) {
         stage_close(stage);
-        stage_start(stage, BLOCK_LIMIT);
+        stage_start(stage, STAGE_BLOCK_LIMIT);
         struct puppet_conn *tool = stage_tool(stage);
 
         stage->config->block_limit = limits[i];
@@ -441,16 +422,16 @@ static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **s
  * the place behind it. */
 static uint64_t land_block(struct stage *stage, uint64_t offset, uint16_t number)
 {
-    static uint8_t value[BLOCK_LIMIT];
-    static _Alignas(64) uint8_t block[BLOCK_LIMIT];
+    static uint8_t value[STAGE_BLOCK_LIMIT];
+    static _Alignas(64) uint8_t block[STAGE_BLOCK_LIMIT];
     const struct entry_format format = {.seed = cluster_seed(stage->config),
-                                        .block_limit = BLOCK_LIMIT};
+                                        .block_limit = STAGE_BLOCK_LIMIT};
     const char *key = key_of(3);
     struct entry_header header = {.type = ENTRY_PUT,
                                   .shard = 3,
                                   .version = version_make(1, 1),
                                   .key_bytes = (uint16_t)strlen(key),
-                                  .value_bytes = BLOCK_LIMIT,
+                                  .value_bytes = STAGE_BLOCK_LIMIT,
                                   .block = number,
                                   .blocks = 2};
     uint32_t bytes = entry_encode_block(&format, &header, key, value, block);
@@ -554,7 +535,7 @@ static void keys_of_two_shards_may_share_a_hash(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_put_is_answered_when_it_has_landed),
         TEST(a_worker_looks_again_while_its_own_fence_is_under_way),

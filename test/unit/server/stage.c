@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -213,6 +214,23 @@ void stage_close(struct stage *stage)
     heap_pm_destroy(stage->heap);
     puppet_destroy(stage->fabric);
     cluster_release(stage->config);
+}
+
+int stage_setup(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_open(stage, STAGE_BLOCK_LIMIT);
+    *state = stage;
+    return 0;
+}
+
+int stage_teardown(void **state)
+{
+    stage_close(*state);
+    free(*state);
+    return 0;
 }
 
 static int fence_never_done(struct pm *pm, struct pm_ticket ticket)

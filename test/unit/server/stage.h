@@ -37,6 +37,11 @@ void stage_start(struct stage *stage, uint32_t block_limit);
 void stage_open(struct stage *stage, uint32_t block_limit);
 void stage_close(struct stage *stage);
 
+/* Fixture: *state is a stage, opened with STAGE_BLOCK_LIMIT; one that was opened otherwise is torn down so, too. */
+enum { STAGE_BLOCK_LIMIT = 65536 };
+int stage_setup(void **state);
+int stage_teardown(void **state);
+
 /* The end of the server, and the next one on the same PM, up to its report to the CM. The
  * configuration that will come is that of a cold start: all epochs are higher by one. */
 void stage_restart(struct stage *stage);

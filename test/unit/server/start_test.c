@@ -26,13 +26,6 @@ static int open_stage(void **state)
     return 0;
 }
 
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
-    return 0;
-}
-
 static Rowan__Join last_report(struct stage *stage)
 {
     const struct puppet_conn *cm = puppet_find(stage->fabric, STAGE_CONTROL, "puppet:cm");
@@ -445,7 +438,7 @@ static void a_pm_that_is_not_this_servers_is_refused_at_once(void **state)
     puppet_destroy(fabric);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, stage_teardown)
 
 int main(void)
 {

@@ -28,13 +28,6 @@ static int open_stage(void **state)
     return 0;
 }
 
-static int close_stage(void **state)
-{
-    stage_close(*state);
-    free(*state);
-    return 0;
-}
-
 /* A key of shard 0. */
 static const char *key_of(uint32_t number)
 {
@@ -569,7 +562,7 @@ static void a_retry_of_what_only_the_backup_had_is_told_its_version(void **state
     free(blocks);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, stage_teardown)
 
 int main(void)
 {
