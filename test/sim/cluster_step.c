@@ -15,8 +15,9 @@
 #endif
 
 #define IDLE_STEP_NS NS_PER_MS
-#define OVERSLEPT_NS                                                                               \
-    (100 * NS_PER_MS) /* who would have looked by himself until then was not forgotten */
+
+/* Who would have looked by himself until then was not forgotten: roles try again after 100 ms. */
+#define OVERSLEPT_NS (110 * NS_PER_MS)
 
 enum {
     MAX_POLLERS =
