@@ -39,7 +39,7 @@ def every_seed_ran_enough():
 def nothing_that_is_injected_was_left_out():
     if harness.DIVISOR > 1:
         tap.skip("too few seeds in a sanitized build")
-    for what in ("of unknown outcome", "crashes", "partitions", "power losses", "torn landings",
+    for what in ("of them of unknown outcome", "crashes", "partitions", "power losses", "torn landings",
                  "lost fences", "fault sites fired"):  # fmt: skip
         tap.check(done.number(what) > 0, what)
 
