@@ -5,8 +5,15 @@
 
 #include "common/base/error.h"
 
-int fabric_open(const char *scheme, const char *address, struct fabric **out)
+static bool is_scheme(const char *text, size_t bytes, const char *scheme)
 {
+    return bytes == strlen(scheme) && memcmp(text, scheme, bytes) == 0;
+}
+
+int fabric_open_with(const char *scheme, const char *address,
+                     const struct fabric_verbs_options *verbs, struct fabric **out)
+{
+    static const struct fabric_verbs_options defaults;
     size_t bytes;
 
     if (address) {
@@ -21,9 +28,11 @@ int fabric_open(const char *scheme, const char *address, struct fabric **out)
             return ROWAN_EINVALID;
         bytes = strlen(scheme);
     }
-    if (bytes == 3 && memcmp(scheme, "shm", 3) == 0)
+    if (is_scheme(scheme, bytes, "shm"))
         return fabric_open_shm(address, out);
-    if (bytes == 3 && memcmp(scheme, "tcp", 3) == 0)
+    if (is_scheme(scheme, bytes, "tcp"))
         return fabric_open_tcp(address, out);
+    if (is_scheme(scheme, bytes, "verbs"))
+        return fabric_open_verbs(address, verbs ? verbs : &defaults, out);
     return ROWAN_EUNSUPPORTED;
 }

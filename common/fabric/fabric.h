@@ -19,8 +19,9 @@
  *  F5  A received message's bytes belong to the receiver until it releases the message; messages
  *      may be released in any order. While too much is unreleased, the sender has no room.
  *
- *  F6  Blocks land at 64 B strides in the posted segments, one after another, whoever sent them; a
- *      block never crosses a segment's end, and the rest it leaves keeps the bytes it had (zeros).
+ *  F6  Blocks land in the posted segments one after another, whoever sent them, each at the next
+ *      multiple of the receiver's `landing_stride`; a block never crosses a segment's end. What lies
+ *      between two blocks, and the rest at a segment's end, keeps the bytes it had (zeros).
  *
  *  F7  SEALED: every block that will ever land in that segment has landed; segments are sealed in
  *      the order they were posted. QUIET: nobody can write to it any more, so it may be reused.
@@ -29,11 +30,16 @@
  *
  *  F9  Nothing blocks. A full queue answers ROWAN_EAGAIN and has changed nothing.
  *
+ *  F10 A WRITTEN event says: that bulk write, and those before it on the connection, are visible in
+ *      the memory that the peer granted, and durable there as its PM promises. A write outside of a
+ *      live grant harms nobody and ends the connection. Every grant ends in one REVOKED event; nothing
+ *      is written under it afterwards, and before it the memory may serve nothing else.
+ *
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
  *
- * Backends: shm (processes of one host), tcp (any network), in a later part verbs, and in test/sim one
- * inside a thread.
+ * Backends: shm (processes of one host), tcp (any network), verbs (RDMA), and in test/sim one inside a
+ * thread.
  */
 #ifndef FABRIC_FABRIC_H
 #define FABRIC_FABRIC_H
@@ -57,6 +63,8 @@ enum {
     FABRIC_MAX_MESSAGE_BYTES = (1 << 20) + 4096, /* a value of 1 MiB, a key of 1 KiB, headers */
     FABRIC_MAX_IOV = 40,                         /* pieces of one message */
     FABRIC_MAX_ZONE_SENDERS = 256,               /* connections that send into one landing zone */
+    FABRIC_MAX_GRANTS = 64,                      /* live ones of one endpoint */
+    FABRIC_MAX_WRITE_BYTES = 4 << 20,            /* of one bulk write */
 };
 
 enum fabric_kind { FABRIC_CLIENT = 1, FABRIC_SERVER = 2, FABRIC_CM = 3 };
@@ -92,6 +100,8 @@ enum fabric_event_kind {
     FABRIC_LANDED,  /* F2: `context` */
     FABRIC_SEALED,  /* F7: `context` as given to fabric_zone_post; `quiet` */
     FABRIC_QUIET,   /* F7: for a segment whose SEALED event was not quiet yet */
+    FABRIC_WRITTEN, /* F10: `context` as given to fabric_write */
+    FABRIC_REVOKED, /* F10: `context` as given to fabric_grant; `conn` is NULL */
 };
 
 struct fabric_event {
@@ -106,10 +116,17 @@ struct fabric_event {
     struct fabric_identity peer;
 };
 
+/* Leave to write into memory of the one who gave it. Travels to the peer in a message, as it is. */
+struct fabric_grant {
+    uint64_t words[4];
+};
+
 /* What the hardware or backend can do. */
 struct fabric_caps {
-    const char *backend;       /* "shm" | "tcp" | "verbs" | "sim" */
-    uint32_t block_limit;      /* bytes of the largest block that lands in one piece */
+    const char *backend;     /* "shm" | "tcp" | "verbs" | "sim" */
+    uint32_t block_limit;    /* bytes of the largest block that lands in one piece */
+    uint32_t landing_stride; /* F6, of this process's zones: 64 where blocks lie without gaps, else
+                                the slots, a power of two */
     uint32_t max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest) */
     uint32_t bytes_per_connection; /* memory an idle connection costs its receiver */
 };
@@ -138,6 +155,11 @@ struct fabric_ops {
                      struct fabric_zone **out);
     void (*zone_close)(struct fabric_zone *zone);
     int (*zone_post)(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+    int (*grant)(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
+                 struct fabric_grant *out);
+    void (*revoke)(struct fabric_conn *conn, const struct fabric_grant *grant);
+    int (*write)(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
+                 const void *data, uint32_t bytes, uint64_t context);
 };
 
 /* The heads of every backend's structs. */
@@ -182,9 +204,39 @@ int fabric_open_shm(const char *address, struct fabric **out);
  * ROWAN_EINVALID ENOMEM; an address in use is met when an endpoint is opened (ROWAN_EINUSE). */
 int fabric_open_tcp(const char *address, struct fabric **out);
 
-/* fabric_open: chooses the backend by the address's scheme. `address` may be NULL; then `scheme`
- * ("shm", "tcp") decides. Errors: as above, ROWAN_EUNSUPPORTED for a scheme that is not built in. */
-int fabric_open(const char *scheme, const char *address, struct fabric **out);
+/* How a landing zone receives over verbs (common/fabric/README.md). */
+enum fabric_receive {
+    FABRIC_RECEIVE_AUTO,         /* the first of these that the device can */
+    FABRIC_RECEIVE_MULTI_PACKET, /* one shared queue of whole segments (mlx5) */
+    FABRIC_RECEIVE_SHARED,       /* one shared queue of slots */
+    FABRIC_RECEIVE_CONNECTION,   /* slots posted for each connection */
+};
+
+/* All 0: found by itself. */
+struct fabric_verbs_options {
+    const char *device; /* "mlx5_0"; NULL: whose GID is the address, else the first active one */
+    uint32_t gid_index_plus_1; /* 0: RoCEv2 with an IPv4 address first */
+    enum fabric_receive receive;
+    uint32_t slot_bytes; /* a power of two, 256 to the path MTU; 0: 256 */
+};
+
+/* fabric_open_verbs: `address` is "verbs:HOST:PORT", as for tcp: connections are set up over tcp there.
+ * NULL for a process that only connects. Says in the log which device, GID, MTU and way to receive it
+ * chose, and what mends what is missing. Errors: as for tcp, ROWAN_ENOTFOUND (no such device),
+ * EUNSUPPORTED (the device lacks what it must have), EPERMISSION (locked memory). */
+int fabric_open_verbs(const char *address, const struct fabric_verbs_options *options,
+                      struct fabric **out);
+
+/* fabric_open_with: chooses the backend by the address's scheme. `address` may be NULL; then `scheme`
+ * ("shm", "tcp", "verbs") decides. `verbs` may be NULL. Errors: as above, ROWAN_EUNSUPPORTED for a scheme
+ * that is not known. fabric_open: the same with all defaults. */
+int fabric_open_with(const char *scheme, const char *address,
+                     const struct fabric_verbs_options *verbs, struct fabric **out);
+
+static inline int fabric_open(const char *scheme, const char *address, struct fabric **out)
+{
+    return fabric_open_with(scheme, address, NULL, out);
+}
 
 /* All endpoints must be closed. NULL is fine. */
 static inline void fabric_close(struct fabric *fabric)
@@ -353,6 +405,33 @@ static inline void fabric_zone_close(struct fabric_zone *zone)
 static inline int fabric_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context)
 {
     return zone->ops->zone_post(zone, offset, context);
+}
+
+/* --- bulk writes --- */
+
+/* fabric_grant: lets the peer of this passive connection, a server that can send into this endpoint's
+ * landing zone, write into [offset, offset + bytes) of the zone's PM. Both are multiples of 64; the range
+ * is not posted. `context` comes back with REVOKED. Errors: ROWAN_EINVALID ECLOSED ETOOMANY ENOMEM. */
+static inline int fabric_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes,
+                               uint64_t context, struct fabric_grant *out)
+{
+    return conn->ops->grant(conn, offset, bytes, context, out);
+}
+
+/* fabric_revoke: takes it back; REVOKED comes when nothing can be written any more. The end of the
+ * connection, on whichever side, revokes its grants too. */
+static inline void fabric_revoke(struct fabric_conn *conn, const struct fabric_grant *grant)
+{
+    conn->ops->revoke(conn, grant);
+}
+
+/* fabric_write: writes `bytes` (a multiple of 64) of registered memory to byte `at` (likewise) of
+ * what the peer granted; it leaves with the next fabric_flush. The bytes must not change until WRITTEN. No
+ * order is kept with blocks or messages. Errors: ROWAN_EAGAIN ECLOSED EINVALID. */
+static inline int fabric_write(struct fabric_conn *conn, const struct fabric_grant *grant,
+                               uint64_t at, const void *data, uint32_t bytes, uint64_t context)
+{
+    return conn->ops->write(conn, grant, at, data, bytes, context);
 }
 
 #endif

@@ -53,6 +53,7 @@ int fabric_open_shm(const char *address, struct fabric **out)
     fabric->base.caps = (struct fabric_caps){
         .backend = "shm",
         .block_limit = SHM_BLOCK_BYTES,
+        .landing_stride = FABRIC_STRIDE,
         .max_batch_blocks = SHM_BLOCKS,
         .bytes_per_connection = (uint32_t)(channel_bytes(SHM_RING_BYTES) + sizeof(struct shm_conn)),
     };

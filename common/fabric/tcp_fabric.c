@@ -31,6 +31,7 @@ int fabric_open_tcp(const char *address, struct fabric **out)
     fabric->base.caps = (struct fabric_caps){
         .backend = "tcp",
         .block_limit = TCP_BLOCK_BYTES,
+        .landing_stride = FABRIC_STRIDE,
         .max_batch_blocks = TCP_BLOCKS,
         .bytes_per_connection = sizeof(struct tcp_conn),
     };

@@ -442,6 +442,7 @@ int sim_fabric_open(struct sim_network *network, const char *address, struct fab
     fabric->head = (struct fabric){.ops = &SIM_FABRIC_OPS,
                                    .caps = {.backend = "sim",
                                             .block_limit = network->options.block_limit,
+                                            .landing_stride = FABRIC_STRIDE,
                                             .max_batch_blocks = network->options.max_batch_blocks,
                                             .bytes_per_connection = sizeof(struct sim_conn)}};
     fabric->network = network;

@@ -276,8 +276,10 @@ struct puppet_fabric *puppet_create(uint32_t block_limit)
 
     ASSERT(puppet);
     puppet->head.ops = &puppet_ops;
-    puppet->head.caps = (struct fabric_caps){
-        .backend = "puppet", .block_limit = block_limit, .max_batch_blocks = PUPPET_BLOCKS};
+    puppet->head.caps = (struct fabric_caps){.backend = "puppet",
+                                             .block_limit = block_limit,
+                                             .landing_stride = FABRIC_STRIDE,
+                                             .max_batch_blocks = PUPPET_BLOCKS};
     return puppet;
 }
 
