@@ -15,6 +15,7 @@
 
 struct verbs_obstacle {
     int error;      /* ROWAN_E*; 0: there is none */
+    unsigned step;  /* how far it was to here: of several devices' obstacles the furthest is told */
     char what[256]; /* a sentence without its full stop */
     char mend[256]; /* a command, or what to do */
 };

@@ -155,6 +155,15 @@ static void netdev_of_port(const struct ibv_gid_entry *entries, size_t count, un
             name_of_netdev(entries[i].ndev_ifindex, out);
 }
 
+/* What is nearest to a usable device is likeliest what the user means. */
+enum step { STEP_TRANSPORT = 1, STEP_OPEN, STEP_PORT, STEP_GID };
+
+static void tell_furthest(const struct verbs_obstacle *met, struct verbs_obstacle *why)
+{
+    if (met->error && (!why->error || met->step > why->step))
+        *why = *met;
+}
+
 /* Looks at one port; `device` is filled if it can be used. */
 static enum rank look_at_port(struct verbs_device *device, uint8_t port,
                               const struct ibv_gid_entry *entries, size_t count,
@@ -173,6 +182,7 @@ static enum rank look_at_port(struct verbs_device *device, uint8_t port,
     netdev_of_port(entries, count, port, netdev);
     if (attributes.state != IBV_PORT_ACTIVE) {
         verbs_obstacle_port(name, port, attributes.state, netdev, why);
+        why->step = STEP_PORT;
         return RANK_NONE;
     }
     const bool is_ethernet = attributes.link_layer == IBV_LINK_LAYER_ETHERNET;
@@ -180,6 +190,7 @@ static enum rank look_at_port(struct verbs_device *device, uint8_t port,
 
     if (rank == RANK_NONE) {
         verbs_obstacle_gid(name, port, netdev, wish->gid_index_plus_1, why);
+        why->step = STEP_GID;
         return RANK_NONE;
     }
     device->port = port;
@@ -200,7 +211,8 @@ static enum rank best_port(struct verbs_device *device, const struct wish *wish,
     struct ibv_gid_entry *entries = calloc(MAX_GIDS, sizeof *entries);
 
     if (!entries) {
-        why->error = ROWAN_ENOMEM;
+        verbs_obstacle_refused(ibv_get_device_name(device->context->device), "a table of GIDs",
+                               ENOMEM, why);
         return RANK_NONE;
     }
     const ssize_t found = ibv_query_gid_table(device->context, entries, MAX_GIDS, 0);
@@ -211,8 +223,7 @@ static enum rank best_port(struct verbs_device *device, const struct wish *wish,
         struct verbs_obstacle met = {0};
         const enum rank rank = look_at_port(&looked, (uint8_t)port, entries, count, wish, &met);
 
-        if (!why->error)
-            *why = met;
+        tell_furthest(&met, why);
         if (rank < best) {
             best = rank;
             *device = looked;
@@ -231,12 +242,14 @@ static enum rank look_at_device(struct ibv_device *found, const struct wish *wis
     memset(device, 0, sizeof *device);
     if (found->transport_type != IBV_TRANSPORT_IB) {
         verbs_obstacle_transport(name, why);
+        why->step = STEP_TRANSPORT;
         return RANK_NONE;
     }
     errno = 0;
     device->context = ibv_open_device(found);
     if (!device->context) {
         verbs_obstacle_open(name, found->dev_name, errno ? errno : EIO, why);
+        why->step = STEP_OPEN;
         return RANK_NONE;
     }
     int failed = ibv_query_device_ex(device->context, NULL, &device->attributes);
@@ -285,8 +298,7 @@ static enum rank best_device(struct ibv_device **list, const struct wish *wish,
         struct verbs_obstacle met = {0};
         const enum rank rank = look_at_device(list[i], wish, &looked, &met);
 
-        if (!why->error)
-            *why = met;
+        tell_furthest(&met, why);
         /* Among devices only the address decides; else the first is as good as any. */
         if (rank < best && (best == RANK_NONE || rank <= RANK_ADDRESS_V1)) {
             if (device->context)

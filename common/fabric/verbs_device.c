@@ -92,8 +92,10 @@ int verbs_device_try(const char *host, const struct fabric_verbs_options *option
     struct verbs_device *device = calloc(1, sizeof *device);
     struct verbs_obstacle met = {0};
 
-    if (!device)
-        return why->error = ROWAN_ENOMEM;
+    if (!device) {
+        verbs_obstacle_refused("(none opened yet)", "memory", ENOMEM, why);
+        return why->error;
+    }
     const int error = fill(host, options ? options : &defaults, device, &met);
 
     if (error) {
