@@ -1,7 +1,10 @@
 /* verbs.h - what the files of the verbs backend share; nobody else includes it but its tests.
  *
- *   verbs_device.c   the device: which one, its GID, MTU, limits; what is missing and what mends it
- *   verbs_memory.c   registered memory and its keys
+ *   verbs_device.c   the device: open, close, the line in the log
+ *   verbs_choose.c   which one, which port and GID
+ *   verbs_probe.c    what it can
+ *   verbs_check.c    what stands in the way, in sentences, and what mends it
+ *   verbs_memory.c   registered memory and its keys; buffers of the backend itself
  *   verbs_fabric.c   fabric and endpoints: open, close, sleep
  *   verbs_poll.c     poll and flush: completions, which connection has work, the order of the steps
  *   verbs_conn.c     a connection's life, and the lists it is on
@@ -82,7 +85,7 @@ static inline uint32_t verbs_work_number(uint64_t wr_id)
 /* --- process --- */
 
 struct verbs_region {
-    struct pm *pm; /* NULL: memory of the backend itself */
+    struct pm *pm;
     const uint8_t *base;
     uint64_t bytes;
     struct ibv_mr *mr; /* local access only: nobody else gets its key */
@@ -204,6 +207,9 @@ static inline bool verbs_is_listed(const struct verbs_conn *conn, enum verbs_lis
 
 /* Errors: ROWAN_ETOOMANY ENOMEM EUNSUPPORTED EPERMISSION, with a line in the log that says what mends it. */
 int verbs_register(struct fabric *fabric, struct pm *pm);
+
+/* Before the fabric's device is closed, when no endpoint is left. */
+void verbs_unregister_all(struct verbs_fabric *fabric);
 
 /* The region that all of [data, data + bytes) lies in, NULL: none. */
 const struct verbs_region *verbs_region_of(const struct verbs_fabric *fabric, const void *data,
