@@ -1,7 +1,10 @@
 /* verbs.h - what the files of the verbs backend share; nobody else includes it but its tests.
  *
- *   verbs_device.c   the device: which one, its GID, MTU, limits; what is missing and what mends it
- *   verbs_memory.c   registered memory and its keys
+ *   verbs_device.c   the device: open, close, the line in the log
+ *   verbs_choose.c   which one, which port and GID
+ *   verbs_probe.c    what it can
+ *   verbs_check.c    what stands in the way, in sentences, and what mends it
+ *   verbs_memory.c   registered memory and its keys; buffers of the backend itself
  *   verbs_fabric.c   fabric and endpoints: open, close, sleep
  *   verbs_poll.c     poll and flush: completions, which connection has work, the order of the steps
  *   verbs_conn.c     a connection's life, and the lists it is on
@@ -15,7 +18,8 @@
  *   verbs_grant.c    the receiver's side of bulk writes: keys
  *   verbs_zone.c     the landing zone: segments in order, sealing; verbs_zone.h is between it and the
  *                    three ways to receive:
- *   verbs_slots.c      slots of a shared receive queue, or of each connection's own
+ *   verbs_slots.c      slots in a shared receive queue
+ *   verbs_own_slots.c  slots in a receive queue of each connection
  *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX
  *   mlx5_layout.h, mlx5_command.c   the bytes that DevX wants
  *
@@ -81,7 +85,7 @@ static inline uint32_t verbs_work_number(uint64_t wr_id)
 /* --- process --- */
 
 struct verbs_region {
-    struct pm *pm; /* NULL: memory of the backend itself */
+    struct pm *pm;
     const uint8_t *base;
     uint64_t bytes;
     struct ibv_mr *mr; /* local access only: nobody else gets its key */
@@ -204,6 +208,9 @@ static inline bool verbs_is_listed(const struct verbs_conn *conn, enum verbs_lis
 /* Errors: ROWAN_ETOOMANY ENOMEM EUNSUPPORTED EPERMISSION, with a line in the log that says what mends it. */
 int verbs_register(struct fabric *fabric, struct pm *pm);
 
+/* Before the fabric's device is closed, when no endpoint is left. */
+void verbs_unregister_all(struct verbs_fabric *fabric);
+
 /* The region that all of [data, data + bytes) lies in, NULL: none. */
 const struct verbs_region *verbs_region_of(const struct verbs_fabric *fabric, const void *data,
                                            uint64_t bytes);
@@ -297,7 +304,7 @@ unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric
 uint64_t verbs_zone_wait_ns(const struct verbs_zone *zone);
 
 extern const struct verbs_receive_ops verbs_receive_shared;       /* verbs_slots.c */
-extern const struct verbs_receive_ops verbs_receive_connection;   /* verbs_slots.c */
+extern const struct verbs_receive_ops verbs_receive_connection;   /* verbs_own_slots.c */
 extern const struct verbs_receive_ops verbs_receive_multi_packet; /* verbs_mlx5.c */
 
 #endif
