@@ -77,7 +77,7 @@ void mlx5_encode_query(uint8_t out[static MLX5_QUERY_HCA_CAP_IN_BYTES])
 {
     memset(out, 0, MLX5_QUERY_HCA_CAP_IN_BYTES);
     PUT(out, 0, query_hca_cap_in, opcode, MLX5_CMD_OP_QUERY_HCA_CAP);
-    PUT(out, 0, query_hca_cap_in, op_mod, MLX5_HCA_CAP_GENERAL_NOW);
+    PUT(out, 0, query_hca_cap_in, op_mod, (unsigned)MLX5_CAP_GENERAL << 1 | MLX5_CAP_NOW);
 }
 
 int mlx5_decode_query(const void *answer, size_t bytes, struct mlx5_capabilities *out)
@@ -170,7 +170,7 @@ void mlx5_encode_create_qp(const struct mlx5_pair_layout *pair,
     PUT(out, QPC, qpc, dbr_addr, pair->counter.at);
     PUT(out, QPC, qpc, dbr_umem_valid, 1);
     PUT(out, QPC, qpc, dbr_umem_id, pair->counter.umem);
-    PUT(out, QPC, qpc, rq_type, MLX5_RQ_TYPE_SHARED);
+    PUT(out, QPC, qpc, rq_type, MLX5_SRQ_RQ);
     PUT(out, QPC, qpc, srqn_rmpn_xrqn, pair->queue);
     /* cs_res stays 0: payloads are never put into completions instead of the zone. */
     PUT(out, 0, create_qp_in, wq_umem_offset, pair->sends.at);
@@ -218,7 +218,7 @@ void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
     memset(out, 0, MLX5_MODIFY_QP_IN_BYTES);
     PUT(out, 0, init2rtr_qp_in, opcode, MLX5_CMD_OP_INIT2RTR_QP);
     PUT(out, 0, init2rtr_qp_in, qpn, qp);
-    PUT(out, 0, init2rtr_qp_in, opt_param_mask, MLX5_QP_MAY_READ_WRITE);
+    PUT(out, 0, init2rtr_qp_in, opt_param_mask, MLX5_QP_OPTPAR_RRE | MLX5_QP_OPTPAR_RWE);
     PUT(out, MODIFY_QPC, qpc, mtu, peer->mtu);
     PUT(out, MODIFY_QPC, qpc, log_msg_max, MLX5_LOG_MESSAGE_MAX);
     PUT(out, MODIFY_QPC, qpc, remote_qpn, peer->qp);
