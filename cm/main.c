@@ -103,6 +103,13 @@ static int run(const struct cm_settings *settings)
         return EXIT_USAGE;
     }
 
+    struct fabric_verbs_options verbs;
+    const char *wrong = verbs_settings_apply(&settings->verbs, &verbs);
+    if (wrong) {
+        fprintf(stderr, "rowan-cm: %s\n", wrong);
+        return EXIT_USAGE;
+    }
+
     struct reactor *reactor;
     struct reactor_options reactor_options = {
         .name = "cm", .clock = clock_system(), .spin_ns = settings->spin_us * NS_PER_US, .cpu = -1};
@@ -110,7 +117,7 @@ static int run(const struct cm_settings *settings)
     int error = reactor_create(&reactor_options, &reactor);
     if (error)
         return complain("cannot start", NULL, error);
-    error = fabric_open(NULL, settings->address, &options.fabric);
+    error = fabric_open_with(NULL, settings->address, &verbs, &options.fabric);
     if (error) {
         code = complain("cannot serve at", settings->address, error);
         goto out_reactor;

@@ -12,7 +12,7 @@
 
 static const struct config_key keys[] = {
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
-     "where servers and clients find this process (shm:/absolute/directory/name or tcp:HOST:PORT)"},
+     "where servers and clients find this process (shm:/absolute/directory/name, tcp:HOST:PORT or verbs:HOST:PORT)"},
     {"coord", CONFIG_CHOICE, FIELD(coord), "file", 0, 0, "file",
      "where the configuration is kept: in the files of one machine"},
     {"coord-dir", CONFIG_STRING, FIELD(coord_dir), NULL, 0, 0, NULL,
@@ -27,6 +27,7 @@ static const struct config_key keys[] = {
      "microseconds to poll without work before sleeping"},
     {"log-level", CONFIG_CHOICE, FIELD(log_level), "info", 0, 0, "error|warn|info|debug",
      "least important lines to log"},
+    VERBS_DEVICE_KEYS(FIELD(verbs)),
 };
 
 const struct config_spec cm_settings_spec = {

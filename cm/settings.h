@@ -8,6 +8,7 @@
 
 #include "cm/state.h"
 #include "common/base/config.h"
+#include "common/fabric/verbs_settings.h"
 
 struct cm_settings {
     const char *address;
@@ -18,6 +19,7 @@ struct cm_settings {
     uint64_t shards;
     uint64_t spin_us;
     uint64_t log_level; /* enum log_level */
+    struct verbs_settings verbs; /* what concerns a landing zone is 0: there is none */
 };
 
 /* For config_parse into a struct cm_settings. */

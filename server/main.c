@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -11,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/cluster/cluster.h"
+#include "common/fabric/verbs_settings.h"
 #include "common/reactor/descriptors.h"
 #include "server/server.h"
 #include "server/store.h"
@@ -26,6 +28,7 @@ struct settings {
     uint64_t durability, log_level;
     const char *cm, *address, *pm;
     bool pin;
+    struct verbs_settings verbs;
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -33,9 +36,8 @@ static const struct config_key keys[] = {
     {"server", CONFIG_U64, FIELD(server), NULL, 1, 65535, NULL, "this server's number"},
     {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL, "fabric address of the CM"},
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
-     "fabric address of this process (shm:/directory/name or tcp:HOST:PORT, where each worker and "
-     "one "
-     "more listen on a port of their own, from PORT on)"},
+     "fabric address of this process (shm:/directory/name, or tcp:HOST:PORT or verbs:HOST:PORT, "
+     "where each worker and one more listen on a port of their own, from PORT on)"},
     {"pm", CONFIG_STRING, FIELD(pm), NULL, 0, 0, NULL,
      "file or DAX device that holds the data; a file that is not there is made"},
     {"pm-offset", CONFIG_U64, FIELD(pm_offset), "0", 0, UINT64_C(1) << 46, NULL,
@@ -56,6 +58,8 @@ static const struct config_key keys[] = {
      "process"},
     {"log-level", CONFIG_CHOICE, FIELD(log_level), "info", 0, 0, "error|warn|info|debug",
      "how much to say on standard error"},
+    VERBS_DEVICE_KEYS(FIELD(verbs)),
+    VERBS_ZONE_KEYS(FIELD(verbs)),
 };
 
 static const struct config_spec spec = {
@@ -196,6 +200,22 @@ static int run(struct server *server)
     return server_error(server) ? 1 : 0;
 }
 
+/* A NIC puts bytes into memory; it syncs no file (design, section 3). */
+static bool promises_too_much(const struct fabric *fabric, const struct pm *pm)
+{
+    return strcmp(fabric_caps(fabric)->backend, "verbs") == 0 && strcmp(pm->backend, "file") == 0 &&
+           pm->durability != PM_NONE;
+}
+
+static int refuse_promise(const struct settings *settings, const struct pm *pm)
+{
+    fprintf(stderr,
+            "rowan-server: durability %s cannot be kept over verbs with %s, which is a file and no DAX "
+            "memory: an RDMA device syncs no file; put pm on DAX, or say durability none\n",
+            pm_durability_name(pm->durability), settings->pm);
+    return 1;
+}
+
 static int serve(const struct settings *settings, struct fabric *fabric, struct pm *pm)
 {
     uint64_t incarnation = 0;
@@ -239,6 +259,13 @@ int main(int argc, char **argv)
     char node[32];
     snprintf(node, sizeof node, "server-%lu", settings.server);
     log_set_node(node);
+    struct fabric_verbs_options verbs;
+    const char *why = verbs_settings_apply(&settings.verbs, &verbs);
+    if (why) {
+        fprintf(stderr, "rowan-server: %s\n", why);
+        config_free(&rest);
+        return 2;
+    }
 
     int status = 1;
     bool made = false;
@@ -249,13 +276,17 @@ int main(int argc, char **argv)
         fail("cannot make", "its threads", error);
         goto out;
     }
-    error = fabric_open(NULL, settings.address, &fabric);
+    error = fabric_open_with(NULL, settings.address, &verbs, &fabric);
     if (error) {
         fail("cannot use the address", settings.address, error);
         goto out;
     }
     if (open_pm(&settings, &pm, &made))
         goto out;
+    if (promises_too_much(fabric, pm)) {
+        refuse_promise(&settings, pm);
+        goto out;
+    }
     error = fabric_register(fabric, pm);
     if (error)
         fail("cannot register the PM file", settings.pm, error);

@@ -12,6 +12,9 @@ from harness import (SOURCE, Cluster, environment, expect, processes_naming, pro
                      scratch, tap)  # fmt: skip
 
 
+SMALL = ("--pm-bytes", "64M", "--landing-segments", "4")
+
+
 def before():
     global cluster
     cluster = Cluster("mistakes", "--pm-bytes", "128M", "--landing-segments", "4")
@@ -102,10 +105,38 @@ def too_little_memory_fails_the_start_with_the_server_s_sentence_and_leaves_only
 
 
 @tap.case
-def fabrics_and_coordination_of_later_versions_are_named_as_such():
-    for flag, word, piece in (("--fabric", "verbs", "not built in"),
-                              ("--coord", "zookeeper", "not in this version")):  # fmt: skip
-        expect(rowan_local("start", "--dir", "x", flag, word), 2, word, piece)
+def coordination_of_a_later_version_is_named_as_such():
+    expect(rowan_local("start", "--dir", "x", "--coord", "zookeeper"), 2, "zookeeper", "not in this version")
+
+
+@tap.case
+def rdma_without_a_device_is_one_sentence():
+    if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+        tap.skip("this host has an RDMA device")
+    place = os.path.join(scratch(), "rdma")
+    expect(rowan_local("start", "--dir", place, "--fabric", "verbs", *SMALL), 1, "did not start")
+    tap.equal(os.listdir(place), ["log"])
+
+
+@tap.case
+def rdma_settings_that_make_no_sense_are_usage_mistakes():
+    words = ("--server", "1", "--cm", "verbs:127.0.0.1:1", "--address", "verbs:127.0.0.1:2", "--pm", "x")
+    for more, piece in (
+        (("--verbs-slot-bytes", "300"), "power of two"),
+        (("--verbs-slot-bytes", "8K"), "verbs-slot-bytes"),
+        (("--verbs-gid-index", "first"), "verbs-gid-index must be auto or a number"),
+        (("--verbs-gid-index", "5000"), "verbs-gid-index must be auto or a number"),
+        (("--verbs-receive", "fast"), "verbs-receive"),
+    ):
+        expect(run([program("rowan-server"), *words, *more]), 2, piece)
+
+
+@tap.case
+def a_device_that_is_none_or_no_dax_is_named():
+    for path, piece in (("/dev/dax9.9", "there is no device /dev/dax9.9"), ("/dev/null", "no DAX device")):
+        place = os.path.join(scratch(), "device")
+        expect(rowan_local("start", "--dir", place, "--pm", path, *SMALL), 1, piece)
+        tap.check(not os.path.exists("/dev/dax9.9"))
 
 
 @tap.case

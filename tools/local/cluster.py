@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import time
 
-from . import ports, process, settings
+from . import memory, ports, process, settings
 from .failure import Failure
 
 START_SECONDS = 120
@@ -93,13 +93,6 @@ def living(directory):
     return [one for one in process.load(directory) if one.alive()]
 
 
-def bytes_text(count):
-    for unit, size in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if count % size == 0 and count:
-            return f"{count // size}{unit}"
-    return str(count)
-
-
 # --- start ---
 
 
@@ -139,7 +132,9 @@ def check_data(options):
             f"{coord}, which tells how the data is spread over the servers, is gone; restore it, or "
             "name another directory with --dir (nothing was touched)"
         )
-    for server, (path, _) in enumerate(place_pm(options), 1):
+    for server, (path, _) in enumerate(memory.places(options), 1):
+        if not os.path.exists(path) and memory.is_of_devices(path):
+            raise Failure(f"the device {path}, with the data of server {server}, is gone (nothing was touched)")
         if not os.path.exists(path):
             raise Failure(
                 f"{path}, the data of server {server}, is gone; bring it back, or, if it is lost, let the "
@@ -160,36 +155,17 @@ def check_addresses(options):
         )
 
 
-def place_pm(options):
-    """(PATH, offset) of each server's PM."""
-    path, offset = options.pm or options.directory, options.pm_offset
-    if os.path.isdir(path):
-        return [
-            (os.path.join(os.path.abspath(path), f"s{server}.pm"), 0)
-            for server in range(1, options.servers + 1)
-        ]
-    return [(os.path.abspath(path), offset + n * options.pm_bytes) for n in range(options.servers)]
-
-
-def check_space(options, places):
-    made = [path for path, _ in places if not os.path.exists(path)]
-    if not made:
-        return
-    free = shutil.disk_usage(os.path.dirname(made[0])).free
-    needed = options.pm_bytes * len(made)
-    if free < needed:
-        raise Failure(
-            f"{os.path.dirname(made[0])} has {free >> 20} MiB free, and {len(made)} servers with "
-            f"--pm-bytes {bytes_text(options.pm_bytes)} need {needed >> 20} MiB; give a smaller "
-            "--pm-bytes, or another place with --dir or --pm"
-        )
-
-
 def spin_arguments(options):
     """More threads than cores must not spin."""
     if options.servers * (options.reactors or 1) + 1 >= len(os.sched_getaffinity(0)):
         return ["--spin-us", "0"]
     return []
+
+
+def verbs_arguments(options, names):
+    """The settings of these names that were given."""
+    given = [(name, getattr(options, name)) for name in names]
+    return [word for name, value in given if value for word in ("--" + name.replace("_", "-"), value)]
 
 
 def cm_command(options, programs):
@@ -202,6 +178,7 @@ def cm_command(options, programs):
         "--cluster-servers", servers,
         "--replicas", str(options.replicas),
         "--shards", str(options.shards),
+        *verbs_arguments(options, ["verbs_device"]),
     ]  # fmt: skip
 
 
@@ -217,6 +194,7 @@ def server_command(options, programs, server, place):
         "--pm-bytes", str(options.pm_bytes),
         "--durability", options.durability,
         *spin_arguments(options),
+        *verbs_arguments(options, ["verbs_device", "verbs_receive"]),
     ]  # fmt: skip
     for name in ("workers", "digests", "reactors", "landing_segments"):
         value = getattr(options, name)
@@ -226,15 +204,15 @@ def server_command(options, programs, server, place):
 
 
 def choose_addresses(options):
-    """{name: address}. Over tcp, endpoint i of a process listens on its port + i: a server has one
+    """{name: address}. Over tcp and verbs, endpoint i of a process listens on its port + i: a server has one
     for each worker and one for its control role, the CM has one."""
     names = ["cm"] + [f"s{server}" for server in range(1, options.servers + 1)]
-    if options.fabric == "tcp":
+    if settings.has_ports(options.fabric):
         endpoints = (options.workers or 1) + 1
         counts = [(name, 1 if name == "cm" else endpoints) for name in names]
         assigned = ports.assign(counts, options.port)
         options.port = assigned["cm"]
-        return {name: f"tcp:{ports.HOST}:{port}" for name, port in assigned.items()}
+        return {name: f"{options.fabric}:{ports.HOST}:{port}" for name, port in assigned.items()}
     return {name: f"{options.fabric}:{os.path.join(options.directory, 'run', name)}" for name in names}
 
 
@@ -246,7 +224,7 @@ class Starter:
         self.announce = announce
         self.programs = programs
         self.directory = options.directory
-        self.places = place_pm(options)
+        self.places = memory.places(options)
         self.before = [path for path, _ in self.places if os.path.exists(path)]
         self.children = {}  # name -> Popen
         self.processes = []
@@ -304,7 +282,7 @@ class Starter:
 
     def cm_listens(self):
         """On shm its sockets are run/cm and what is named after it."""
-        if self.options.fabric == "tcp":
+        if settings.has_ports(self.options.fabric):
             return ports.listens(int(self.options.addresses["cm"].rpartition(":")[2]))
         return any(name.startswith("cm") for name in os.listdir(os.path.join(self.directory, "run")))
 
@@ -354,7 +332,7 @@ class Starter:
         return START_SECONDS + data // SCAN_BYTES_A_SECOND
 
     def run(self):
-        check_space(self.options, self.places)
+        memory.check_space(self.options, self.places)
         commands = self.commands()
         self.announce()
         if not self.options.saved:
@@ -365,7 +343,7 @@ class Starter:
                 self.launch(commands)
                 break
             except AddressInUse:
-                if self.options.fabric != "tcp" or tries == TRIES_FOR_PORTS:
+                if not settings.has_ports(self.options.fabric) or tries == TRIES_FOR_PORTS:
                     raise
                 self.end()
                 commands = self.commands()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from . import cluster, process, settings
+from . import cluster, memory, process, settings
 from .failure import Failure, Usage
 
 DURABILITY_MEANING = {
@@ -19,7 +19,6 @@ DURABILITY_MEANING = {
 }
 
 NOT_IN_THIS_VERSION = {
-    "verbs": "the verbs fabric is not built in, in this version; it has shm and tcp",
     "zookeeper": "coordination by ZooKeeper is not in this version; it has file",
 }
 
@@ -75,7 +74,8 @@ def add_start_options(parser):
     )  # fmt: skip
     parser.add_argument(
         "--fabric", choices=["shm", "tcp", "verbs"],
-        help="network: shm, or tcp on free ports of 127.0.0.1 (default shm)",
+        help="network: shm; tcp on free ports of 127.0.0.1; or verbs, which is RDMA and connects over such ports "
+        "(default shm)",
     )
     parser.add_argument(
         "--coord", choices=["file", "zookeeper"],
@@ -84,7 +84,7 @@ def add_start_options(parser):
     parser.add_argument(
         "--pm-bytes", type=byte_count, metavar="N",
         help="persistent memory of each server in bytes, K, M, G or T; reserved at start "
-        f"(default {cluster.bytes_text(settings.DEFAULTS['pm_bytes'])}: about 13 million ZippyDB writes)",
+        f"(default {memory.bytes_text(settings.DEFAULTS['pm_bytes'])}: about 13 million ZippyDB writes)",
     )  # fmt: skip
     parser.add_argument(
         "--pm", type=pm_place, default=(None, None), metavar="PATH[:OFFSET]",
@@ -96,6 +96,13 @@ def add_start_options(parser):
         help="what an acknowledged write survives: "
         + "; ".join(f"{word}: {text}" for word, text in DURABILITY_MEANING.items())
         + " (default none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--verbs-device", metavar="NAME", help="over verbs: the RDMA device (default: found by itself)"
+    )
+    parser.add_argument(
+        "--verbs-receive", choices=[word for word in settings.WORDS["verbs_receive"] if word],
+        help="over verbs: how entries are received (default: the best that the device can)",
     )  # fmt: skip
     parser.set_defaults(port=None)
     for name, most, text in (
@@ -197,7 +204,7 @@ def announce_start(options):
         options,
         f"starting {options.servers} servers, {options.replicas} replicas, fabric "
         f"{options.fabric}, coordination {options.coord}, "
-        f"{cluster.bytes_text(options.pm_bytes)} of PM each",
+        f"{memory.bytes_text(options.pm_bytes)} of PM each",
         f"durability {options.durability}: {DURABILITY_MEANING[options.durability]}",
     )
 

@@ -1,4 +1,4 @@
-"""Free ports of this machine for a cluster over tcp.
+"""Free ports of this machine for a cluster over tcp or verbs.
 
 The ranges lie outside of those that the kernel gives to connections (ip_local_port_range), so that
 no connection takes a port between our test and the server's bind. Two clusters that start at the

@@ -9,7 +9,8 @@ from .failure import Failure
 # What the data on disk is made of. A cluster that is started again keeps it.
 OF_THE_DATA = ("servers", "replicas", "shards", "coord", "pm_bytes", "pm", "pm_offset")
 # What each run may choose anew; left out, it stays as it was.
-OF_A_RUN = ("fabric", "durability", "workers", "digests", "reactors", "landing_segments", "port")
+OF_A_RUN = ("fabric", "durability", "workers", "digests", "reactors", "landing_segments", "port",
+            "verbs_device", "verbs_receive")  # fmt: skip
 
 DEFAULTS = {
     "servers": 3,
@@ -25,14 +26,23 @@ DEFAULTS = {
     "digests": None,
     "reactors": None,
     "landing_segments": None,
-    "port": 0,  # over tcp: the CM's in the last run, where its clients look for it again
+    "port": 0,  # over tcp and verbs: the CM's in the last run, where its clients look for it again
+    "verbs_device": None,  # found by the programs themselves
+    "verbs_receive": None,
 }
+ADDED_LATER = ("verbs_device", "verbs_receive")  # cluster.json of an earlier version lacks them
 
 WORDS = {
     "coord": ("file",),
-    "fabric": ("shm", "tcp"),
+    "fabric": ("shm", "tcp", "verbs"),
     "durability": ("fence", "async", "none"),
+    "verbs_receive": (None, "auto", "multi-packet", "shared", "connection"),
 }
+
+
+def has_ports(fabric):
+    """Verbs connections are set up over tcp."""
+    return fabric in ("tcp", "verbs")
 
 
 def path_of(directory):
@@ -45,6 +55,8 @@ def read(directory):
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
+        if isinstance(found, dict):
+            found = {name: DEFAULTS[name] for name in ADDED_LATER} | found
         missing = set(DEFAULTS) - set(found if isinstance(found, dict) else ())
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -69,7 +81,7 @@ def is_sound(name, value):
     default = DEFAULTS[name]
     if name in WORDS:
         return value in WORDS[name]
-    if isinstance(default, str):
+    if isinstance(default, str) or (name == "verbs_device" and value is not None):
         return isinstance(value, str)
     if default is None and value is None:
         return True

@@ -1,0 +1,90 @@
+"""Where the servers' persistent memory lies, and whether there is room: files, or parts of one file or device."""
+
+import os
+import shutil
+import stat
+
+from .failure import Failure
+
+
+def bytes_text(count):
+    for unit, size in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if count % size == 0 and count:
+            return f"{count // size}{unit}"
+    return str(count)
+
+
+def places(options):
+    """(PATH, offset) of each server's PM."""
+    path, offset = options.pm or options.directory, options.pm_offset
+    if os.path.isdir(path):
+        return [
+            (os.path.join(os.path.abspath(path), f"s{server}.pm"), 0)
+            for server in range(1, options.servers + 1)
+        ]
+    return [(os.path.abspath(path), offset + n * options.pm_bytes) for n in range(options.servers)]
+
+
+def is_of_devices(path):
+    """Is it, or should it be, a device? /dev/shm is a place for files."""
+    return os.path.dirname(os.path.abspath(path)) == "/dev"
+
+
+def device_numbers(path):
+    """(bytes, alignment) of a devdax device; None: the path is none."""
+    about = os.stat(path)
+    if not stat.S_ISCHR(about.st_mode):
+        return None
+    folder = f"/sys/dev/char/{os.major(about.st_rdev)}:{os.minor(about.st_rdev)}"
+    try:
+        numbers = []
+        for name in ("size", "align"):
+            with open(os.path.join(folder, name), encoding="ascii") as file:
+                numbers.append(int(file.read()))
+        return tuple(numbers)
+    except (OSError, ValueError):
+        raise Failure(
+            f"{path} is no DAX device; ndctl list --namespaces shows which there are, and "
+            "ndctl create-namespace --mode devdax makes one"
+        ) from None
+
+
+def check_device(options, path):
+    """What the kernel refuses later in fewer words."""
+    numbers = device_numbers(path)
+    if not numbers:
+        return
+    size, align = numbers
+    for flag, value in (("the offset of --pm", options.pm_offset), ("--pm-bytes", options.pm_bytes)):
+        if value % align:
+            raise Failure(
+                f"{flag}, {bytes_text(value)}, is not a multiple of {bytes_text(align)}, the alignment of "
+                f"{path}; give one that is"
+            )
+    needed = options.pm_offset + options.servers * options.pm_bytes
+    if needed > size:
+        raise Failure(
+            f"{path} has {size >> 20} MiB, and {options.servers} servers with --pm-bytes "
+            f"{bytes_text(options.pm_bytes)} from {bytes_text(options.pm_offset)} on need {needed >> 20} MiB; "
+            "give a smaller --pm-bytes"
+        )
+
+
+def check_space(options, where):
+    made = [path for path, _ in where if not os.path.exists(path)]
+    if not made:
+        check_device(options, where[0][0])
+        return
+    if is_of_devices(made[0]):
+        raise Failure(
+            f"there is no device {made[0]}; ndctl list --namespaces shows which there are, and "
+            "ndctl create-namespace --mode devdax makes one"
+        )
+    free = shutil.disk_usage(os.path.dirname(made[0])).free
+    needed = options.pm_bytes * len(made)
+    if free < needed:
+        raise Failure(
+            f"{os.path.dirname(made[0])} has {free >> 20} MiB free, and {len(made)} servers with "
+            f"--pm-bytes {bytes_text(options.pm_bytes)} need {needed >> 20} MiB; give a smaller "
+            "--pm-bytes, or another place with --dir or --pm"
+        )
