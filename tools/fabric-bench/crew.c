@@ -20,7 +20,7 @@
 #include "common/base/error.h"
 #include "common/reactor/wait.h"
 
-enum { EVENTS = 256, CONNECTING = 32 /* at a time, of a thread */ };
+enum { EVENTS = 64, CONNECTING = 32 /* at a time, of a thread */ };
 enum phase { PHASE_CONNECT, PHASE_WARM_UP, PHASE_MEASURE, PHASE_DRAIN };
 
 #define PATIENCE_NS (10 * NS_PER_S)

@@ -24,8 +24,6 @@ static const uint8_t *next_source(struct lane *lane)
 static int post_batch(struct lane *lane)
 {
     while (lane->added < lane->batch) {
-        if (fabric_rowan_room(lane->conn) == 0)
-            return ROWAN_EAGAIN;
         int error = fabric_rowan_add(lane->conn, next_source(lane), lane->bytes);
 
         if (error)
@@ -81,7 +79,9 @@ int lane_fill(struct lane *lane, uint64_t now_ns)
         }
         if (error)
             return error;
-        lane->starts_ns[lane->posted++ % lane->depth] = now_ns;
+        lane->starts_ns[lane->next] = now_ns;
+        lane->next = lane->next + 1 == lane->depth ? 0 : lane->next + 1;
+        lane->posted++;
     }
     return 0;
 }
@@ -90,6 +90,8 @@ int lane_complete(struct lane *lane, uint64_t number, uint64_t *start_ns)
 {
     if (lane->done == lane->posted || number != lane->done)
         return ROWAN_EFORMAT;
-    *start_ns = lane->starts_ns[lane->done++ % lane->depth];
+    *start_ns = lane->starts_ns[lane->oldest];
+    lane->oldest = lane->oldest + 1 == lane->depth ? 0 : lane->oldest + 1;
+    lane->done++;
     return 0;
 }

@@ -36,7 +36,8 @@ struct lane {
     uint64_t source_bytes, source_at;
     struct fabric_grant grant;
     uint64_t grant_bytes, grant_at;
-    uint64_t *starts_ns; /* of the outstanding ones, by number % depth */
+    uint32_t oldest, next; /* places in starts_ns, a ring of `depth`; a division would cost more */
+    uint64_t *starts_ns;   /* when the outstanding ones were posted */
 };
 
 /* How much a lane asks leave to write into. */
