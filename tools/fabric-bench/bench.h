@@ -1,0 +1,36 @@
+/* bench.h - the sides of the program: the receiver, the senders, or both. */
+#ifndef FABRIC_BENCH_BENCH_H
+#define FABRIC_BENCH_BENCH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tools/fabric-bench/crew.h"
+#include "tools/fabric-bench/place.h"
+#include "tools/fabric-bench/plan.h"
+
+struct settings {
+    const char *fabric, *bytes, *senders, *seconds, *spin_us, *pm, *address, *connect, *device;
+    uint64_t mode, depth, batch, warm_up_ms, threads, receiver_spin_us, durability, segments,
+        gid_index, receive, slot_bytes;
+    bool overwrite, serve, json;
+};
+
+struct bench {
+    const struct settings *settings;
+    const char *scheme;
+    struct plan_list bytes, senders;
+    uint64_t run_ns, spin_ns;
+    uint32_t threads;
+    struct fabric_verbs_options verbs;
+    struct place place;
+    const atomic_bool *stop; /* by a signal */
+};
+
+/* Each returns the program's exit code, and has said what was wrong. */
+int bench_serve(struct bench *bench);
+int bench_connect(struct bench *bench, const char *address);
+int bench_local(struct bench *bench);
+
+#endif

@@ -1,0 +1,22 @@
+/* control.h - asks a receiver how it stands: over a connection of its own, by a thread that waits. */
+#ifndef FABRIC_BENCH_CONTROL_H
+#define FABRIC_BENCH_CONTROL_H
+
+#include "common/fabric/fabric.h"
+#include "tools/fabric-bench/wire.h"
+
+struct control;
+
+/* control_open: connects. Errors: ROWAN_ENOMEM, ETIMEDOUT, and those of the fabric. */
+int control_open(struct fabric *fabric, const char *address, struct control **out);
+
+/* Errors: ROWAN_ECLOSED, ETIMEDOUT, EFORMAT, EIO. */
+int control_ask(struct control *control, struct wire_facts *out);
+
+/* Waits until nobody but control connections uses the receiver. Errors: those of control_ask. */
+int control_wait_quiet(struct control *control);
+
+/* NULL is fine. */
+void control_close(struct control *control);
+
+#endif

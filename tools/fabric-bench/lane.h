@@ -1,0 +1,53 @@
+/* lane.h - one sender: a connection with up to `depth` operations outstanding. */
+#ifndef FABRIC_BENCH_LANE_H
+#define FABRIC_BENCH_LANE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/fabric/fabric.h"
+
+enum bench_mode { MODE_ROWAN, MODE_WRITE, MODE_MESSAGE, MODE_COUNT };
+
+enum {
+    LANE_MAX_DEPTH = 1024,
+    LANE_MAX_BATCH = 4096,
+    LANE_GRANT_BYTES =
+        1 << 20, /* a sender writes round about in so much, or in one write's bytes */
+};
+
+enum lane_state {
+    LANE_CLOSED,     /* not begun */
+    LANE_CONNECTING, /* ends with CONNECTED */
+    LANE_ASKING,     /* for its grant; MODE_WRITE */
+    LANE_READY,
+};
+
+struct lane {
+    struct fabric_conn *conn;
+    enum bench_mode mode;
+    enum lane_state state;
+    bool starved; /* the fabric had no room */
+    uint32_t bytes, batch, depth;
+    uint32_t added;        /* blocks of the batch that is being made */
+    uint64_t posted, done; /* operations (of MODE_ROWAN: batches) */
+    uint64_t full;         /* answers ROWAN_EAGAIN */
+    const uint8_t *source; /* registered; what is sent does not change */
+    uint64_t source_bytes, source_at;
+    struct fabric_grant grant;
+    uint64_t grant_bytes, grant_at;
+    uint32_t oldest, next; /* places in starts_ns, a ring of `depth`; a division would cost more */
+    uint64_t *starts_ns;   /* when the outstanding ones were posted */
+};
+
+/* How much a lane asks leave to write into. */
+uint64_t lane_grant_bytes(const struct lane *lane);
+
+/* lane_fill: posts as many as `depth` allows, as of `now_ns`. Errors: what the fabric said, but for
+ * ROWAN_EAGAIN, which makes it starved. */
+int lane_fill(struct lane *lane, uint64_t now_ns);
+
+/* lane_complete: the oldest one is done; when it was posted. Errors: ROWAN_EFORMAT: another was. */
+int lane_complete(struct lane *lane, uint64_t number, uint64_t *start_ns);
+
+#endif

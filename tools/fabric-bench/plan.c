@@ -1,0 +1,77 @@
+/* plan.c - lists, and the limits of the fabric (fabric.h) and of the receiver. */
+#include "tools/fabric-bench/plan.h"
+
+#include <string.h>
+
+#include "common/base/config.h"
+#include "common/base/error.h"
+#include "tools/fabric-bench/receiver.h"
+
+enum { NUMBER_BYTES = 24 };
+
+int plan_list(const char *text, uint64_t most, struct plan_list *out)
+{
+    struct plan_list list = {0};
+
+    for (;;) {
+        const size_t bytes = strcspn(text, ",");
+        char number[NUMBER_BYTES];
+        uint64_t value;
+
+        if (bytes == 0 || bytes >= sizeof number || list.count == PLAN_MAX_LIST)
+            return ROWAN_EINVALID;
+        memcpy(number, text, bytes);
+        number[bytes] = 0;
+        if (config_parse_u64(number, &value) || value == 0 || value > most)
+            return ROWAN_EINVALID;
+        list.values[list.count++] = value;
+        if (!text[bytes])
+            break;
+        text += bytes + 1;
+    }
+    *out = list;
+    return 0;
+}
+
+static const char *refuse_rowan(uint64_t bytes, uint64_t senders, uint64_t batch,
+                                const struct fabric_caps *caps)
+{
+    if (bytes % FABRIC_STRIDE != 0)
+        return "blocks have a multiple of 64 bytes";
+    if (bytes > caps->block_limit)
+        return "a block has at most the fabric's block limit of bytes";
+    if (senders > FABRIC_MAX_ZONE_SENDERS)
+        return "a landing zone has at most 256 senders";
+    if (batch > caps->max_batch_blocks)
+        return "--batch is more than a connection of this fabric takes";
+    return NULL;
+}
+
+static const char *refuse_write(uint64_t bytes, uint64_t senders, const struct fabric *fabric)
+{
+    const struct lane lane = {.bytes = (uint32_t)bytes};
+
+    if (!fabric->ops->write || !fabric->ops->grant)
+        return "this fabric cannot do bulk writes";
+    if (bytes % FABRIC_STRIDE != 0 || bytes > FABRIC_MAX_WRITE_BYTES)
+        return "bulk writes have a multiple of 64 bytes, at most 4M";
+    if (senders > FABRIC_MAX_GRANTS)
+        return "an endpoint gives at most 64 grants, one for each sender";
+    if (lane_grant_bytes(&lane) * senders > RECEIVER_WRITE_BYTES)
+        return "the receiver grants 64M at most: fewer senders or bytes";
+    return NULL;
+}
+
+const char *plan_refusal(enum bench_mode mode, uint64_t bytes, uint64_t senders, uint64_t depth,
+                         uint64_t batch, const struct fabric *fabric)
+{
+    if (mode == MODE_ROWAN)
+        return refuse_rowan(bytes, senders, batch, &fabric->caps);
+    if (mode == MODE_WRITE)
+        return refuse_write(bytes, senders, fabric);
+    if (bytes > FABRIC_MAX_MESSAGE_BYTES)
+        return "a message has at most 1052672 bytes";
+    if (senders * depth > RECEIVER_MAX_ECHOES)
+        return "at most 65536 messages may be outstanding: fewer senders or a smaller --depth";
+    return NULL;
+}
