@@ -1,8 +1,8 @@
 """Builds everything and runs every test. Started by test/run-all, which installs what is missing.
 
-Six builds: gcc and clang, each plain, with ASan + UBSan, and with TSan. All compile; gcc plain runs
-everything, clang ASan + UBSan everything but the benches, clang TSan the threaded tests. Each stage
-prints its minutes beside its budget. Long output goes to build/logs/. The last line is
+Six builds: gcc and clang, each plain, with ASan + UBSan, and with TSan. gcc plain runs everything,
+clang ASan + UBSan everything but the benches, clang TSan the threaded tests; of the others the
+programs and the simulator are compiled, whose tests another build of the compiler has. Each stage prints its minutes beside its budget. Long output goes to build/logs/. The last line is
 "N passed, N failed, N skipped", counted in test cases.
 """
 
@@ -36,6 +36,17 @@ SANITIZER_ENVIRONMENT = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=98:second_deadlock_stack=1",
 }
+
+# What is shipped, and the simulator that runs it.
+PROGRAMS = (
+    "server/rowan-server",
+    "cm/rowan-cm",
+    "tools/rowan",
+    "tools/rowan-ycsb",
+    "tools/rowan-doctor",
+    "tools/rowan-fabric-bench",
+    "test/sim/rowan-sim",
+)
 
 # Of these tests the comments of the TAP are results: tables, figures.
 SHOWN = ("sim_seeds", "sim_mutants")
@@ -327,8 +338,8 @@ def run_stages(stages, quick):
     if stages.run("build clang-tsan", 2.0, build, "clang", "tsan"):
         threaded = ["--suite", "threaded"]
         stages.run("threaded, clang-tsan", 3.0, meson_test, tsan, "threaded", threaded, count, 900)
-    for compiler, kind in (("gcc", "asan"), ("gcc", "tsan")):
-        stages.run(f"build {compiler}-{kind}", 2.0, build, compiler, kind)
+    for compiler, kind in (("gcc", "asan"), ("gcc", "tsan")):  # gcc-plain has compiled the tests
+        stages.run(f"build {compiler}-{kind}", 2.0, build, compiler, kind, *PROGRAMS)
     simulator = "test/sim/rowan-sim"  # clang-asan has compiled the rest
     if stages.run("build clang-plain", 1.0, build, "clang", "plain", simulator):
         stages.run("equal runs of both compilers", 1.0, equal_runs, count)
