@@ -22,7 +22,8 @@
  *   verbs_grant.c    the receiver's side of bulk writes: keys
  *   verbs_zone.c     the landing zone: segments in order, sealing; verbs_zone.h is between it and the
  *                    three ways to receive:
- *   verbs_slots.c      slots of a shared receive queue, or of each connection's own
+ *   verbs_slots.c      slots in a shared receive queue
+ *   verbs_own_slots.c  slots in a receive queue of each connection
  *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX
  *   mlx5_layout.h, mlx5_command.c   the bytes that DevX wants
  *
@@ -374,7 +375,7 @@ unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric
 uint64_t verbs_zone_wait_ns(const struct verbs_zone *zone);
 
 extern const struct verbs_receive_ops verbs_receive_shared;       /* verbs_slots.c */
-extern const struct verbs_receive_ops verbs_receive_connection;   /* verbs_slots.c */
+extern const struct verbs_receive_ops verbs_receive_connection;   /* verbs_own_slots.c */
 extern const struct verbs_receive_ops verbs_receive_multi_packet; /* verbs_mlx5.c */
 
 #endif

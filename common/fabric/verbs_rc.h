@@ -8,7 +8,7 @@
 
 /* The number in a wr_id of VERBS_WORK_RC. */
 enum verbs_rc_work {
-    VERBS_RC_FENCE = 1, /* active: the read behind blocks and writes */
+    VERBS_RC_FENCE = 1,   /* active: the read behind blocks and writes */
     VERBS_RC_UNSIGNALLED, /* active: what lies before it; completes only with an error */
     VERBS_RC_ASKED,       /* active: a receive, for what VERBS_RC_ASK sends */
     VERBS_RC_ASK,         /* passive: asks for that many empty sends (its immediate value) */
@@ -33,10 +33,10 @@ enum { VERBS_RC_RNR_TIMER = 4 };
 struct verbs_sender;
 
 struct verbs_rc {
-    struct ibv_qp *qp;          /* NULL: the passive end is an object of `receive` */
+    struct ibv_qp *qp; /* NULL: the passive end is an object of `receive` */
     uint32_t qp_number;
-    uint32_t psn;               /* of the first packet we send */
-    uint32_t places;            /* taken from the completion queue; given back when it is closed */
+    uint32_t psn;                /* of the first packet we send */
+    uint32_t places;             /* taken from the completion queue; given back when it is closed */
     struct verbs_sender *sender; /* active */
     struct verbs_zone *zone;     /* passive: attached to */
     uint32_t member;             /* passive: its place among the zone's members (verbs_slots.c) */
@@ -60,8 +60,8 @@ void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc);
 int verbs_sender_create(struct verbs_conn *conn, uint32_t send_queue);
 void verbs_sender_destroy(struct verbs_sender *sender);
 
-/* With what the peer's checked hello says: where to read, how much, how often. */
-void verbs_sender_start(struct verbs_conn *conn, const struct verbs_rc_hello *theirs);
+/* conn->theirs is checked, and `reads` fences may be in flight. */
+void verbs_sender_start(struct verbs_conn *conn, uint32_t reads);
 
 /* The oldest fence has come back: all before it has landed. False: there was none. */
 bool verbs_sender_fenced(struct verbs_conn *conn);

@@ -29,7 +29,7 @@ struct verbs_zone {
     bool writes_back; /* see verbs_zone_landed */
     bool unfenced;    /* something was written back since the last fence */
     uint64_t now_ns;  /* of the last poll */
-    uint64_t wait_ns; /* answer to verbs_zone_wait_ns; each poll sets it anew */
+    uint64_t wake_ns; /* when it must be polled again; each poll sets it anew; UINT64_MAX: never */
     uint8_t *fence_page;
     struct ibv_mr *fence_mr; /* whose first byte peers read behind what must be durable */
     struct verbs_segment segments[];
@@ -67,7 +67,7 @@ struct verbs_receive_ops {
     void (*sent)(struct verbs_zone *zone, struct verbs_conn *conn);
 
     /* True: the oldest segment (there is one) is sealed, and nobody can write to it any more. If only time
-     * is missing it lowers zone->wait_ns. */
+     * is missing it calls verbs_zone_wake_at. */
     bool (*is_sealed)(struct verbs_zone *zone);
 };
 
@@ -87,7 +87,11 @@ static inline struct verbs_segment *verbs_segment(struct verbs_zone *zone, uint6
  * - On PM that syncs behind (PM_ASYNC) somebody must say that there is something to sync. */
 void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes);
 
-/* Lowers zone->wait_ns so that the zone is polled at `at_ns`, or at once. */
-void verbs_zone_wake_at(struct verbs_zone *zone, uint64_t at_ns);
+/* The zone wants to be polled at `at_ns`, though nothing happens. */
+static inline void verbs_zone_wake_at(struct verbs_zone *zone, uint64_t at_ns)
+{
+    if (at_ns < zone->wake_ns)
+        zone->wake_ns = at_ns;
+}
 
 #endif
