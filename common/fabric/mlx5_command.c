@@ -9,6 +9,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/error.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "mlx5_counter_word swaps");
@@ -49,8 +50,8 @@ static void put(uint8_t *bytes, uint32_t at, uint32_t bits, uint64_t value)
         put(bytes, at + 32, 32, value & UINT32_MAX);
         return;
     }
-    assert(bits >= 1 && bits <= 32 && at % 32 + bits <= 32);
-    assert(value >> bits == 0); /* I2 */
+    ASSERT(bits >= 1 && bits <= 32 && at % 32 + bits <= 32);
+    ASSERT(value >> bits == 0); /* I2 */
     uint32_t word, shift = 32 - bits - at % 32;
     memcpy(&word, bytes + at / 32 * 4, sizeof word);
     uint32_t mask = (uint32_t)((UINT64_C(1) << bits) - 1) << shift;
@@ -111,7 +112,7 @@ bool mlx5_queue_is_valid(const struct mlx5_queue_layout *queue)
 
 static void put_work_queue(uint8_t *out, uint32_t base, const struct mlx5_queue_layout *queue)
 {
-    assert(mlx5_queue_is_valid(queue));
+    ASSERT(mlx5_queue_is_valid(queue));
     PUT(out, base, wq, wq_type, MLX5_WQ_TYPE_LINKED_LIST_STRIDING_RQ);
     PUT(out, base, wq, pd, queue->pd);
     PUT(out, base, wq, dbr_addr, queue->counter.at);
@@ -214,7 +215,7 @@ static void put_path(uint8_t *out, const struct mlx5_path *path)
 void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
                      uint8_t out[static MLX5_MODIFY_QP_IN_BYTES])
 {
-    assert(peer->mtu >= MLX5_QPC_MTU_256_BYTES && peer->mtu <= MLX5_QPC_MTU_4K_BYTES);
+    ASSERT(peer->mtu >= MLX5_QPC_MTU_256_BYTES && peer->mtu <= MLX5_QPC_MTU_4K_BYTES);
     memset(out, 0, MLX5_MODIFY_QP_IN_BYTES);
     PUT(out, 0, init2rtr_qp_in, opcode, MLX5_CMD_OP_INIT2RTR_QP);
     PUT(out, 0, init2rtr_qp_in, qpn, qp);
@@ -273,7 +274,7 @@ int mlx5_decode_number(const void *answer, size_t bytes, uint32_t *number, uint3
 
 void mlx5_element_link(uint8_t *element, uint32_t index, uint32_t count)
 {
-    assert(index < count && count <= 1 << 15);
+    ASSERT(index < count && count <= 1 << 15);
     memset(element, 0, MLX5_ELEMENT_BYTES);
     uint16_t next = htobe16((uint16_t)((index + 1) % count));
     memcpy(element + MLX5_ELEMENT_NEXT_AT, &next, sizeof next);
