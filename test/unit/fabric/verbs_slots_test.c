@@ -149,6 +149,7 @@ static void a_receive_that_fails_leaves_a_hole(enum fabric_receive receive)
     connect_to_zone(1, &liar, &passive);
     connect_to_zone(2, &active, &other);
     memset(long_block, 0, sizeof long_block);
+    long_block[0] = 1 << 8; /* what verbs takes for a block */
     pm_store(half.nodes[1].pm, 0, long_block, sizeof long_block);
     assert_int_equal(verbs_rowan_add(&liar->base, pm_at(half.nodes[1].pm, 0), 2 * HALF_SLOT), 0);
     assert_int_equal(verbs_rowan_post(&liar->base, 1), 0);
