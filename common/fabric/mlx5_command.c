@@ -164,6 +164,8 @@ void mlx5_encode_create_qp(const struct mlx5_pair_layout *pair,
     PUT(out, QPC, qpc, pm_state, MLX5_QPC_PM_STATE_MIGRATED);
     PUT(out, QPC, qpc, pd, pair->pd);
     PUT(out, QPC, qpc, log_sq_size, pair->log_sends);
+    /* Not 0: that is a clock which some devices do not have. */
+    PUT(out, QPC, qpc, ts_format, MLX5_TIMESTAMP_FORMAT_DEFAULT);
     PUT(out, QPC, qpc, uar_page, pair->uar);
     PUT(out, QPC, qpc, user_index, MLX5_NO_USER_INDEX);
     PUT(out, QPC, qpc, cqn_snd, pair->cq);

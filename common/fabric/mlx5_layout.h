@@ -94,6 +94,7 @@
     X(qpc, mtu, 0x40, 3)                                                                           \
     X(qpc, log_msg_max, 0x43, 5)                                                                   \
     X(qpc, log_sq_size, 0x51, 4)                                                                   \
+    X(qpc, ts_format, 0x58, 2)                                                                     \
     X(qpc, uar_page, 0x68, 24)                                                                     \
     X(qpc, user_index, 0x88, 24)                                                                   \
     X(qpc, remote_qpn, 0xa8, 24)                                                                   \
@@ -161,6 +162,7 @@ enum mlx5_bytes {
     X(RMPC_STATE_RDY, 1)                                                                           \
     X(QPC_ST_RC, 0)                                                                                \
     X(QPC_PM_STATE_MIGRATED, 3)                                                                    \
+    X(TIMESTAMP_FORMAT_DEFAULT, 1)                                                             \
     X(QPC_MTU_256_BYTES, 1)                                                                        \
     X(QPC_MTU_4K_BYTES, 5)                                                                         \
     X(SRQ_RQ, 1)                                                                                   \

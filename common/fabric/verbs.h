@@ -25,7 +25,8 @@
  *   verbs_slots.c      slots in a shared receive queue
  *   verbs_own_slots.c  slots in a receive queue of each connection
  *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX
- *   mlx5_layout.h, mlx5_command.c   the bytes that DevX wants
+ *   mlx5_queue.c       that queue and its queue pairs; mlx5_devx.c: the way to a real device
+ *   mlx5_layout.h, mlx5_command.c   the bytes that DevX wants; mlx5.md tells of all this
  *
  * A process has one fabric with one device, protection domain and registration for all endpoints. An
  * endpoint has one completion queue for all its queue pairs, one UD queue pair for the messages of all its

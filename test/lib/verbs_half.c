@@ -354,7 +354,7 @@ struct head {
     uint32_t mark, sender, number, bytes;
 };
 
-enum { MARK = 0x68616c66 };
+enum { MARK = 0x68616c00 }; /* a block begins with a byte of 0 */
 
 int half_send(struct half *half, unsigned from, struct verbs_conn *conn, uint32_t number,
               uint32_t bytes)

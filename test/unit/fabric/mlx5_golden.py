@@ -75,6 +75,7 @@ def create_qp(p):
     out.field(QPC + 0x00, 12, 11, 3)                       # migrated; service RC is 0
     out.field(QPC + 0x04, 23, 0, p['pd'])
     out.field(QPC + 0x08, 14, 11, p['log_sends'])
+    out.field(QPC + 0x08, 7, 6, 1)                         # the device's default clock
     out.field(QPC + 0x0c, 23, 0, p['uar'])
     out.field(QPC + 0x10, 23, 0, 0xffffff)
     out.field(QPC + 0x7c, 23, 0, p['cq'])

@@ -135,6 +135,19 @@ static void a_flush_is_one_call_with_one_fence(void **state)
 }
 
 /* While the owner's zone is dry and fences do not come back, what is posted shares the next one. */
+static void a_block_that_a_tag_matching_queue_would_misread_is_refused(void **state)
+{
+    struct pm *pm = half.nodes[1].pm;
+
+    (void)state;
+    pm_store(pm, 0, &(const uint64_t){0}, 8);
+    assert_int_equal(verbs_rowan_add(&active->base, pm_at(pm, 0), 64), ROWAN_EINVALID);
+    pm_store(pm, 0, &(const uint64_t){1 << 8 | 1}, 8);
+    assert_int_equal(verbs_rowan_add(&active->base, pm_at(pm, 0), 64), ROWAN_EINVALID);
+    pm_store(pm, 0, &(const uint64_t){1 << 8}, 8);
+    assert_int_equal(verbs_rowan_add(&active->base, pm_at(pm, 0), 64), 0);
+}
+
 static void a_slow_peer_makes_fences_cover_more(void **state)
 {
     struct fabric_zone *zone = half.nodes[0].zone;
@@ -147,6 +160,7 @@ static void a_slow_peer_makes_fences_cover_more(void **state)
     half_zone(&half, 2, 0);
     assert_int_equal(half_connect(&half, 1, 0, &active, &passive), 0);
     count_calls();
+    pm_store(half.nodes[1].pm, 0, &(const uint64_t){1 << 8}, 8); /* what verbs takes for a block */
     while (verbs_rowan_room(&active->base) > 0) {
         assert_int_equal(verbs_rowan_add(&active->base, pm_at(half.nodes[1].pm, 0), 64), 0);
         if (++sent % 8 == 0) {
@@ -386,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         CASE(a_flush_is_one_call_with_one_fence),
+        CASE(a_block_that_a_tag_matching_queue_would_misread_is_refused),
         CASE(a_slow_peer_makes_fences_cover_more),
         CASE(a_write_lies_where_it_was_granted),
         CASE(writes_and_blocks_share_a_connection),
