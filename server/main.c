@@ -209,10 +209,11 @@ static bool promises_too_much(const struct fabric *fabric, const struct pm *pm)
 
 static int refuse_promise(const struct settings *settings, const struct pm *pm)
 {
-    fprintf(stderr,
-            "rowan-server: durability %s cannot be kept over verbs with %s, which is a file and no DAX "
-            "memory: an RDMA device syncs no file; put pm on DAX, or say durability none\n",
-            pm_durability_name(pm->durability), settings->pm);
+    fprintf(
+        stderr,
+        "rowan-server: durability %s cannot be kept over verbs with %s, which is a file and no DAX "
+        "memory: an RDMA device syncs no file; put pm on DAX, or say durability none\n",
+        pm_durability_name(pm->durability), settings->pm);
     return 1;
 }
 
