@@ -201,6 +201,7 @@ static void f1_f2_f6_blocks_of_many_senders_land_one_after_another(void **state)
     enum { BATCHES = 60, PER_BATCH = 40 };
     struct fabric_conn *conns[3], *passive;
     uint32_t next[SIDE_MAX] = {0}, numbers[3] = {0};
+    const uint32_t limit = world.sides[0].caps.block_limit / 64;
     struct random random;
 
     (void)state;
@@ -215,8 +216,11 @@ static void f1_f2_f6_blocks_of_many_senders_land_one_after_another(void **state)
             uint64_t at = (uint64_t)batch * (512 << 10);
 
             for (uint32_t i = 0; i < PER_BATCH; i++) {
-                const uint32_t bytes = 64 * (1 + (uint32_t)random_below(&random, 30));
+                const uint32_t bytes =
+                    64 * (1 + (uint32_t)random_below(&random, limit < 30 ? limit : 30));
 
+                while (fabric_rowan_room(conns[s]) == 0)
+                    world_poll(&world);
                 assert_int_equal(world_add_block(&world, s, conns[s], at, numbers[s]++, bytes), 0);
                 at += bytes;
             }

@@ -13,7 +13,7 @@
 int fabric_conformance_run(const char *group, const struct fabric_backend *backend);
 
 /* The two files of cases. */
-enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 9 };
+enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 10 };
 extern const struct CMUnitTest conformance_zone_cases[CONFORMANCE_ZONE_CASES];
 
 #endif

@@ -23,6 +23,8 @@ struct sim_network *sim_network_create(const struct sim_network_options *options
     network->options = *options;
     if (!network->options.block_limit)
         network->options.block_limit = 65536;
+    if (!network->options.landing_stride)
+        network->options.landing_stride = FABRIC_STRIDE;
     if (!network->options.max_batch_blocks)
         network->options.max_batch_blocks = 8192;
     if (!network->options.max_messages)
@@ -442,7 +444,7 @@ int sim_fabric_open(struct sim_network *network, const char *address, struct fab
     fabric->head = (struct fabric){.ops = &SIM_FABRIC_OPS,
                                    .caps = {.backend = "sim",
                                             .block_limit = network->options.block_limit,
-                                            .landing_stride = FABRIC_STRIDE,
+                                            .landing_stride = network->options.landing_stride,
                                             .max_batch_blocks = network->options.max_batch_blocks,
                                             .bytes_per_connection = sizeof(struct sim_conn)}};
     fabric->network = network;

@@ -365,10 +365,13 @@ void sim_zone_awake(struct sim_zone *zone);
 /* Nothing more goes into the open segment. */
 void sim_zone_seal_early(struct sim_zone *zone);
 
-/* How much of `bytes` fits into what is open; 0: nothing is. */
+/* What a block of `bytes` takes of a zone. */
+uint32_t sim_zone_slot(const struct sim_zone *zone, uint32_t bytes);
+
+/* How much fits into what is open; 0: nothing is. */
 uint32_t sim_zone_room(const struct sim_zone *zone);
 
-/* Takes space for `bytes`, of which the first block has `first`. False: the zone is dry. */
+/* Takes space of `bytes`, of which the first block takes `first`. False: the zone is dry. */
 bool sim_zone_claim(struct sim_zone *zone, struct sim_lander *lander, uint32_t bytes,
                     uint32_t first);
 

@@ -1,0 +1,353 @@
+/* soft_verbs_test.c - what a program sees of devices made of software. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "test/unit/fabric/soft_pair.h"
+
+static void a_message_lands_in_the_oldest_receive_of_a_shared_queue(void **state)
+{
+    struct end ends[2];
+    struct ibv_wc wc;
+
+    (void)state;
+    pair_open(ends, &srq_plan);
+    memset(ends[0].memory, 'x', 3000);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 4096), 0);
+    assert_int_equal(post_receive(&ends[1], 2, 4096, 4096), 0);
+    assert_int_equal(send_signalled(&ends[0], 10, 0, 3000), 0);
+    assert_int_equal(send_signalled(&ends[0], 11, 0, 0), 0);
+    wc = next_wc(&ends[1]);
+    assert_int_equal(wc.wr_id, 1);
+    assert_int_equal(wc.opcode, IBV_WC_RECV);
+    assert_int_equal(wc.byte_len, 3000);
+    wc = next_wc(&ends[1]);
+    assert_int_equal(wc.wr_id, 2);
+    assert_int_equal(wc.byte_len, 0);
+    assert_memory_equal(ends[0].memory, ends[1].memory, 3000);
+    assert_int_equal(ends[1].memory[3000], 0);
+    expect(&ends[0], 10, IBV_WC_SUCCESS);
+    expect(&ends[0], 11, IBV_WC_SUCCESS);
+    pair_close(ends);
+}
+
+static void a_datagram_arrives_behind_a_header(void **state)
+{
+    struct end ends[2];
+    struct ibv_ah_attr path;
+    struct ibv_ah *ah;
+    struct ibv_sge sge;
+    struct ibv_send_wr wr = {.wr_id = 5, .num_sge = 1, .opcode = IBV_WR_SEND, .sg_list = &sge};
+    struct ibv_send_wr *bad;
+    struct ibv_wc wc;
+
+    (void)state;
+    pair_open(ends, &ud_plan);
+    path = path_to(&ends[1], &ud_plan);
+    ah = ibv_create_ah(ends[0].pd, &path);
+    sge = piece(&ends[0], 0, 1024);
+    memset(ends[0].memory, 'd', 1024);
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = ends[1].qp->qp_num;
+    wr.wr.ud.remote_qkey = QKEY;
+    assert_int_equal(post_receive(&ends[1], 1, 0, 2048), 0);
+    assert_int_equal(ibv_post_send(ends[0].qp, &wr, &bad), 0);
+    expect(&ends[0], 5, IBV_WC_SUCCESS);
+    wc = next_wc(&ends[1]);
+    assert_int_equal(wc.wr_id, 1);
+    assert_int_equal(wc.byte_len, HEADER_BYTES + 1024);
+    assert_true(wc.wc_flags & IBV_WC_GRH);
+    assert_int_equal(wc.src_qp, ends[0].qp->qp_num);
+    assert_memory_equal(ends[0].memory, ends[1].memory + HEADER_BYTES, 1024);
+    ibv_destroy_ah(ah);
+    pair_close(ends);
+}
+
+static void reads_and_writes_reach_what_the_key_grants_and_nothing_else(void **state)
+{
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    memset(ends[0].memory, 'w', 5000);
+    memset(ends[1].memory + 8192, 'r', 2000);
+    assert_int_equal(post(&ends[0], 1, IBV_WR_RDMA_WRITE, 0, 0, 5000, &ends[1], 100), 0);
+    assert_int_equal(
+        post(&ends[0], 2, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, 8192, 2000, &ends[1], 8192), 0);
+    expect(&ends[0], 2, IBV_WC_SUCCESS);
+    assert_memory_equal(ends[0].memory, ends[1].memory + 100, 5000);
+    assert_memory_equal(ends[0].memory + 8192, ends[1].memory + 8192, 2000);
+    assert_int_equal(post(&ends[0], 3, IBV_WR_RDMA_WRITE, 0, 0, 2, &ends[1], MEMORY_BYTES - 1), 0);
+    expect(&ends[0], 3, IBV_WC_REM_ACCESS_ERR);
+    pair_close(ends);
+}
+
+static void the_table_has_ports_and_addresses_of_all_kinds(void **state)
+{
+    struct ibv_device **list;
+    struct ibv_gid_entry gids[8];
+    struct ibv_port_attr port;
+    struct ibv_device_attr_ex attr;
+    struct ibv_context *context;
+    int count;
+
+    (void)state;
+    list = ibv_get_device_list(&count);
+    assert_int_equal(count, 3);
+    context = ibv_open_device(list[0]);
+    assert_int_equal(ibv_query_port(context, 1, &port), 0);
+    assert_int_equal(port.state, IBV_PORT_DOWN);
+    ibv_close_device(context);
+    context = ibv_open_device(list[1]);
+    assert_int_equal(ibv_query_port(context, 1, &port), 0);
+    assert_int_equal(port.state, IBV_PORT_ACTIVE);
+    assert_int_equal(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+    assert_int_equal(port.active_mtu, IBV_MTU_1024);
+    assert_int_equal(ibv_query_gid_table(context, gids, 8, 0), 4);
+    assert_int_equal(gids[0].gid_type, IBV_GID_TYPE_ROCE_V1);
+    assert_int_equal(gids[3].gid_type, IBV_GID_TYPE_ROCE_V2);
+    assert_int_equal(gids[3].gid.raw[12], 10);
+    ibv_close_device(context);
+    context = ibv_open_device(list[2]);
+    assert_int_equal(ibv_query_device_ex(context, NULL, &attr), 0);
+    assert_int_equal(attr.orig_attr.max_srq, 0);
+    assert_int_equal(attr.max_dm_size, 4096);
+    assert_true(attr.odp_caps.general_caps & IBV_ODP_SUPPORT);
+    ibv_close_device(context);
+    ibv_free_device_list(list);
+}
+
+static void a_sender_waits_for_a_receive_as_long_as_it_said(void **state)
+{
+    struct plan plan = rc_plan;
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &plan);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 8), 0);
+    expect_nothing(&ends[0]);
+    assert_int_equal(post_receive(&ends[1], 2, 0, 8), 0);
+    expect(&ends[1], 2, IBV_WC_SUCCESS);
+    expect(&ends[0], 1, IBV_WC_SUCCESS);
+    pair_close(ends);
+
+    plan.rnr_retry = 3;
+    pair_open(ends, &plan);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 8), 0);
+    expect(&ends[0], 1, IBV_WC_RNR_RETRY_EXC_ERR);
+    pair_close(ends);
+}
+
+static void a_slot_is_free_when_its_completion_was_polled(void **state)
+{
+    struct end ends[2];
+    struct ibv_wc wc;
+    struct ibv_cq *cq;
+    void *context;
+
+    (void)state;
+    pair_open(ends, &srq_plan);
+    for (uint64_t i = 0; i < DEPTH; i++)
+        assert_int_equal(post_receive(&ends[1], i, 0, 64), 0);
+    assert_int_equal(post_receive(&ends[1], DEPTH, 0, 64), ENOMEM);
+    for (uint64_t i = 0; i < DEPTH; i++)
+        assert_int_equal(
+            post(&ends[0], i, IBV_WR_SEND, i == DEPTH - 1 ? IBV_SEND_SIGNALED : 0, 0, 64, NULL, 0),
+            0);
+    assert_int_equal(send_signalled(&ends[0], DEPTH, 0, 64), ENOMEM);
+    assert_int_equal(ibv_req_notify_cq(ends[1].cq, 0), 0); /* all have arrived */
+    assert_int_equal(post_receive(&ends[1], DEPTH, 0, 64), ENOMEM);
+    for (uint64_t i = 0; i < DEPTH; i++)
+        assert_int_equal(next_wc(&ends[1]).wr_id, i);
+    assert_int_equal(send_signalled(&ends[0], DEPTH, 0, 64), ENOMEM);
+    expect(&ends[0], DEPTH - 1, IBV_WC_SUCCESS);
+    assert_int_equal(ibv_poll_cq(ends[0].cq, 1, &wc), 0);
+    assert_int_equal(post_receive(&ends[1], DEPTH, 0, 64), 0);
+    for (uint64_t i = 0; i < DEPTH; i++)
+        assert_int_equal(send_signalled(&ends[0], DEPTH, 0, 64), 0);
+    expect(&ends[1], DEPTH, IBV_WC_SUCCESS);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), 0);
+    ibv_ack_cq_events(cq, 1);
+    pair_close(ends);
+}
+
+static void only_inline_bytes_are_read_when_they_are_posted(void **state)
+{
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
+    assert_int_equal(post_receive(&ends[1], 2, 64, 64), 0);
+    memset(ends[0].memory, 'a', 64);
+    assert_int_equal(post(&ends[0], 1, IBV_WR_SEND, IBV_SEND_INLINE, 0, 64, NULL, 0), 0);
+    assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
+    memset(ends[0].memory, 'b', 64);
+    expect(&ends[1], 1, IBV_WC_SUCCESS);
+    expect(&ends[1], 2, IBV_WC_SUCCESS);
+    assert_int_equal(ends[1].memory[63], 'a');
+    assert_int_equal(ends[1].memory[64], 'b');
+    pair_close(ends);
+}
+
+static void an_armed_queue_tells_of_the_next_completion(void **state)
+{
+    struct end ends[2];
+    struct ibv_cq *cq;
+    void *context;
+    struct ibv_wc wc;
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    assert_int_equal(fcntl(ends[1].channel->fd, F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
+    assert_int_equal(post_receive(&ends[1], 2, 0, 64), 0);
+    assert_int_equal(post_receive(&ends[1], 3, 0, 64), 0);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 64), 0);
+    expect(&ends[0], 1, IBV_WC_SUCCESS);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
+    assert_int_equal(ibv_req_notify_cq(ends[1].cq, 0), 0);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
+    assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
+    assert_int_equal(send_signalled(&ends[0], 3, 0, 64), 0);
+    expect(&ends[0], 2, IBV_WC_SUCCESS);
+    expect(&ends[0], 3, IBV_WC_SUCCESS);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), 0);
+    assert_ptr_equal(cq, ends[1].cq);
+    assert_ptr_equal(context, &ends[1]);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
+    ibv_ack_cq_events(cq, 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 1);
+    pair_close(ends);
+}
+
+static void arming_moves_what_waits(void **state)
+{
+    struct end ends[2];
+    struct ibv_cq *cq;
+    void *context;
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    soft_verbs_faults(&(struct soft_faults){.rc_delay_polls = 1000000});
+    assert_int_equal(post_receive(&ends[1], 1, 0, 8192), 0);
+    assert_int_equal(ibv_req_notify_cq(ends[1].cq, 0), 0);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 8192), 0);
+    assert_int_equal(ibv_req_notify_cq(ends[0].cq, 0), 0);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), 0);
+    assert_int_equal(ibv_get_cq_event(ends[0].channel, &cq, &context), 0);
+    ibv_ack_cq_events(ends[0].cq, 1);
+    ibv_ack_cq_events(ends[1].cq, 1);
+    soft_verbs_faults(NULL);
+    pair_close(ends);
+}
+
+static int send_datagram(struct end *end, const struct end *peer, const struct plan *plan,
+                         uint32_t key, uint64_t id)
+{
+    struct ibv_ah_attr path = path_to(peer, plan);
+    struct ibv_ah *ah = ibv_create_ah(end->pd, &path);
+    struct ibv_sge sge = piece(end, 0, 8);
+    struct ibv_send_wr wr = {.wr_id = id,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_SEND,
+                             .sg_list = &sge,
+                             .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr *bad;
+    int error;
+
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = peer->qp->qp_num;
+    wr.wr.ud.remote_qkey = key;
+    error = ibv_post_send(end->qp, &wr, &bad);
+    ibv_destroy_ah(ah);
+    return error;
+}
+
+static void a_datagram_that_nobody_may_have_is_dropped(void **state)
+{
+    struct soft_stats stats;
+    struct end ends[2], elsewhere;
+
+    (void)state;
+    pair_open(ends, &ud_plan);
+    elsewhere = ends[1];
+    elsewhere.gid.raw[15]++;
+    assert_int_equal(send_datagram(&ends[0], &ends[1], &ud_plan, QKEY, 1), 0); /* no receive */
+    expect(&ends[0], 1, IBV_WC_SUCCESS);
+    expect_nothing(&ends[1]);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 2048), 0);
+    assert_int_equal(send_datagram(&ends[0], &ends[1], &ud_plan, QKEY + 1, 2), 0);
+    assert_int_equal(send_datagram(&ends[0], &elsewhere, &ud_plan, QKEY, 3), 0);
+    expect(&ends[0], 2, IBV_WC_SUCCESS);
+    expect(&ends[0], 3, IBV_WC_SUCCESS);
+    expect_nothing(&ends[1]);
+    soft_verbs_stats(&stats);
+    assert_int_equal(stats.ud_unreceived, 1);
+    assert_int_equal(stats.ud_packets, 0);
+    assert_int_equal(send_datagram(&ends[0], &ends[1], &ud_plan, QKEY, 4), 0);
+    expect(&ends[1], 1, IBV_WC_SUCCESS);
+    pair_close(ends);
+}
+
+static void datagrams_are_lost_and_doubled_as_often_as_asked(void **state)
+{
+    struct soft_stats stats;
+    struct end ends[2];
+    struct ibv_wc wc;
+    uint32_t came = 0;
+
+    (void)state;
+    pair_open(ends, &ud_plan);
+    soft_verbs_faults(
+        &(struct soft_faults){.drop = 200, .duplicate = 100, .reorder = 100, .delay_polls = 8});
+    for (uint64_t i = 0; i < 2000; i++) {
+        post_receive(&ends[1], i, 0, 2048);
+        assert_int_equal(send_datagram(&ends[0], &ends[1], &ud_plan, QKEY, i), 0);
+        expect(&ends[0], i, IBV_WC_SUCCESS);
+        while (ibv_poll_cq(ends[1].cq, 1, &wc) == 1) {
+            assert_int_equal(wc.status, IBV_WC_SUCCESS);
+            post_receive(&ends[1], i, 0, 2048);
+            came++;
+        }
+    }
+    soft_verbs_faults(NULL);
+    soft_verbs_stats(&stats);
+    assert_in_range(stats.ud_lost, 200, 600);
+    assert_in_range(stats.ud_packets + stats.ud_unreceived, 1600, 2000);
+    assert_in_range(came, 1400, 2000);
+    pair_close(ends);
+}
+
+/* Each begins with an empty world. */
+static int setup(void **state)
+{
+    (void)state;
+    soft_verbs_configure(NULL);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_message_lands_in_the_oldest_receive_of_a_shared_queue, setup),
+        cmocka_unit_test_setup(a_datagram_arrives_behind_a_header, setup),
+        cmocka_unit_test_setup(reads_and_writes_reach_what_the_key_grants_and_nothing_else, setup),
+        cmocka_unit_test_setup(the_table_has_ports_and_addresses_of_all_kinds, setup),
+        cmocka_unit_test_setup(a_sender_waits_for_a_receive_as_long_as_it_said, setup),
+        cmocka_unit_test_setup(a_slot_is_free_when_its_completion_was_polled, setup),
+        cmocka_unit_test_setup(only_inline_bytes_are_read_when_they_are_posted, setup),
+        cmocka_unit_test_setup(an_armed_queue_tells_of_the_next_completion, setup),
+        cmocka_unit_test_setup(arming_moves_what_waits, setup),
+        cmocka_unit_test_setup(a_datagram_that_nobody_may_have_is_dropped, setup),
+        cmocka_unit_test_setup(datagrams_are_lost_and_doubled_as_often_as_asked, setup),
+    };
+
+    return cmocka_run_group_tests_name("soft_verbs", tests, NULL, NULL);
+}
