@@ -12,7 +12,8 @@
 
 static const struct config_key keys[] = {
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
-     "where servers and clients find this process (shm:/absolute/directory/name, tcp:HOST:PORT or verbs:HOST:PORT)"},
+     "where servers and clients find this process (shm:/absolute/directory/name, tcp:HOST:PORT or "
+     "verbs:HOST:PORT)"},
     {"coord", CONFIG_CHOICE, FIELD(coord), "file", 0, 0, "file",
      "where the configuration is kept: in the files of one machine"},
     {"coord-dir", CONFIG_STRING, FIELD(coord_dir), NULL, 0, 0, NULL,

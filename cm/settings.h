@@ -18,7 +18,7 @@ struct cm_settings {
     uint64_t replicas;
     uint64_t shards;
     uint64_t spin_us;
-    uint64_t log_level; /* enum log_level */
+    uint64_t log_level;          /* enum log_level */
     struct verbs_settings verbs; /* what concerns a landing zone is 0: there is none */
 };
 

@@ -115,12 +115,17 @@ static int refuse_pm(const struct settings *settings, const char *why)
 }
 
 /* May this server use what the map holds: nothing yet, or its own data? */
-static int check_pm(const struct settings *settings, const struct pm *pm)
+static int check_pm(const struct settings *settings, const struct pm *pm, bool made)
 {
     char why[160];
     struct store_identity identity;
     struct store_run run;
     int error = store_read_identity(pm, &identity);
+    if (error == ROWAN_ENOTFOUND && !made && !store_is_blank(pm))
+        return refuse_pm(settings,
+                         "it was never formatted and holds other bytes than zeros, of something "
+                         "else; if they may go, write zeros over them (a device: daxio --zero "
+                         "--output, of the package daxio)");
     if (error == ROWAN_ENOTFOUND)
         return 0;
     if (error) {
@@ -155,9 +160,13 @@ static int open_pm(const struct settings *settings, struct pm **out, bool *made)
     }
     if (error == ROWAN_EFORMAT)
         return refuse_pm(settings, "it has fewer bytes than pm-offset and pm-bytes ask for");
+    if (error == ROWAN_EINVALID)
+        return refuse_pm(settings,
+                         "pm-offset and pm-bytes must be multiples of 4096, and of a device's "
+                         "alignment (the log above tells it)");
     if (error)
         return refuse_pm(settings, error_sentence(error));
-    if (check_pm(settings, pm)) {
+    if (check_pm(settings, pm, options.create)) {
         pm_close(pm);
         return 1;
     }
@@ -209,10 +218,11 @@ static bool promises_too_much(const struct fabric *fabric, const struct pm *pm)
 
 static int refuse_promise(const struct settings *settings, const struct pm *pm)
 {
-    fprintf(stderr,
-            "rowan-server: durability %s cannot be kept over verbs with %s, which is a file and no DAX "
-            "memory: an RDMA device syncs no file; put pm on DAX, or say durability none\n",
-            pm_durability_name(pm->durability), settings->pm);
+    fprintf(
+        stderr,
+        "rowan-server: durability %s cannot be kept over verbs with %s, which is a file and no DAX "
+        "memory: an RDMA device syncs no file; put pm on DAX, or say durability none\n",
+        pm_durability_name(pm->durability), settings->pm);
     return 1;
 }
 

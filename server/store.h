@@ -102,6 +102,10 @@ int store_format(struct pm *pm, const struct store_identity *identity);
  * Errors: ROWAN_ENOTFOUND (all zeros: never formatted), EFORMAT, EDAMAGED. */
 int store_read_identity(const struct pm *pm, struct store_identity *out);
 
+/* store_is_blank: of a map that was never formatted: is everything behind the superblock zero, as a new
+ * file's bytes are and a device's need not be? Reads all of it: for start-up. */
+bool store_is_blank(const struct pm *pm);
+
 /* store_why: the sentence that tells an operator why store_read_identity answered `error`. */
 void store_why(const struct pm *pm, int error, char *sentence, size_t room);
 

@@ -96,6 +96,17 @@ static bool metas_are_zero(const struct pm *pm)
     return true;
 }
 
+bool store_is_blank(const struct pm *pm)
+{
+    if (pm->bytes < META_OFFSET + sizeof(uint64_t))
+        return false;
+    const uint8_t *first = pm_at(pm, META_OFFSET);
+    uint64_t bytes = pm->bytes - META_OFFSET;
+    /* The first word is zero, and each other byte is as the one a word before it. */
+    return *(const uint64_t *)first == 0 &&
+           memcmp(first, first + sizeof(uint64_t), bytes - sizeof(uint64_t)) == 0;
+}
+
 int superblock_read(const struct pm *pm, struct superblock *block)
 {
     if (pm->bytes < HEAD_BYTES)

@@ -49,7 +49,7 @@ PROGRAMS = (
 )
 
 # Of these tests the comments of the TAP are results: tables, figures.
-SHOWN = ("sim_seeds", "sim_mutants")
+SHOWN = ("sim_seeds", "sim_mutants", "vm")
 
 
 class Count:
@@ -323,9 +323,11 @@ def run_stages(stages, quick):
             mutants = ["--suite", "mutants"]
             stages.run("mutants, gcc-plain", 5.0, meson_test, plain, "mutants", mutants, count, 1800)
             rest = []
-            for suite in ("unit", "checks", "sim", "mutants"):
+            for suite in ("unit", "checks", "sim", "mutants", "vm"):
                 rest += ["--no-suite", suite]
             stages.run("clusters, gcc-plain", 8.0, meson_test, plain, "rest", rest, count, 1200)
+            machine = ["--suite", "vm"]
+            stages.run("virtual machine, gcc-plain", 6.0, meson_test, plain, "vm", machine, count, 900)
             bench = ["--benchmark"]
             stages.run("benches, gcc-plain", 2.0, meson_test, plain, "bench", bench, count, 600)
     if quick:

@@ -19,12 +19,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/pm/pm_device.h"
 #include "common/pm/pm_lock.h"
 
 enum { MAP_ALIGN_BYTES = 4096 };
@@ -66,27 +66,21 @@ static int open_again(int fd)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* A character device has no size of its own; device DAX tells it in sysfs. */
-static int read_device_bytes(dev_t device, const char *path, uint64_t *bytes)
-{
-    char sysfs_path[96];
-    FILE *file;
-    int fields;
-
-    snprintf(sysfs_path, sizeof(sysfs_path), "/sys/dev/char/%u:%u/size", major(device),
-             minor(device));
-    file = fopen(sysfs_path, "re");
-    if (!file)
-        return step_failed("device size", path, EINVAL);
-    fields = fscanf(file, "%" SCNu64, bytes);
-    fclose(file);
-    return fields == 1 ? 0 : step_failed("device size", path, EINVAL);
-}
-
-static int find_bytes(int fd, const char *path, uint64_t *bytes)
+static bool read_device(int fd, struct pm_device *out)
 {
     struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && pm_device_read(st.st_rdev, out) == 0;
+}
+
+/* How many bytes there are, and of what offset and length must be multiples. */
+static int find_bytes(int fd, const char *path, uint64_t *bytes, uint64_t *align_bytes)
+{
+    struct pm_device device;
+    struct stat st;
     off_t end;
+
+    *align_bytes = MAP_ALIGN_BYTES;
 
     if (fstat(fd, &st) < 0)
         return step_failed("stat", path, errno);
@@ -101,7 +95,11 @@ static int find_bytes(int fd, const char *path, uint64_t *bytes)
         *bytes = (uint64_t)end;
         return 0;
     case S_IFCHR:
-        return read_device_bytes(st.st_rdev, path, bytes);
+        if (!read_device(fd, &device))
+            return step_failed("kind of device", path, EINVAL);
+        *bytes = device.bytes;
+        *align_bytes = device.align_bytes;
+        return 0;
     default:
         return step_failed("kind of file", path, EINVAL);
     }
@@ -110,14 +108,20 @@ static int find_bytes(int fd, const char *path, uint64_t *bytes)
 /* Settles how many bytes the map has: `bytes` as asked, 0 for all there is behind `offset`. */
 static int settle_bytes(int fd, const char *path, uint64_t offset, uint64_t *bytes)
 {
-    uint64_t there, usable;
-    int error = find_bytes(fd, path, &there);
+    uint64_t there = 0, usable, align_bytes;
+    int error = find_bytes(fd, path, &there, &align_bytes);
 
     if (error)
         return error;
+    if (offset % align_bytes != 0 || *bytes % align_bytes != 0) {
+        log_event(LOG_WARN, "pm_not_aligned",
+                  "path=%s align=%" PRIu64 " offset=%" PRIu64 " wanted=%" PRIu64, path, align_bytes,
+                  offset, *bytes);
+        return ROWAN_EINVALID;
+    }
     usable = there > offset ? there - offset : 0;
     if (*bytes == 0)
-        *bytes = usable - usable % MAP_ALIGN_BYTES;
+        *bytes = usable - usable % align_bytes;
     if (*bytes == 0 || *bytes > usable) {
         log_event(LOG_WARN, "pm_too_small",
                   "path=%s bytes=%" PRIu64 " offset=%" PRIu64 " wanted=%" PRIu64, path, there,
@@ -187,12 +191,36 @@ static int find_in_memory(int fd, const char *path, bool *in_memory)
     return 0;
 }
 
+static int map_device(int fd, const char *path, const struct pm_device *device, uint64_t offset,
+                      struct pm_map *map)
+{
+    const int access = PROT_READ | PROT_WRITE;
+    void *place = pm_device_reserve(device, offset, map->bytes);
+
+    if (place == MAP_FAILED)
+        return step_failed("reserve addresses", path, errno);
+    map->base = mmap(place, map->bytes, access, MAP_SHARED_VALIDATE | MAP_SYNC | MAP_FIXED, fd,
+                     (off_t)offset);
+    if (map->base == MAP_FAILED) {
+        int error = step_failed("map", path, errno);
+        munmap(place, map->bytes);
+        return error;
+    }
+    map->synchronous = true;
+    return 0;
+}
+
 /* MAP_SYNC succeeds on DAX only (mmap(2)). Large pages are left to the file system: it chose the
  * page size when it reserved the space. */
 static int map_range(int fd, const char *path, uint64_t offset, struct pm_map *map)
 {
     const int access = PROT_READ | PROT_WRITE;
-    void *base = mmap(NULL, map->bytes, access, MAP_SHARED_VALIDATE | MAP_SYNC, fd, (off_t)offset);
+    struct pm_device device;
+    void *base;
+
+    if (read_device(fd, &device))
+        return map_device(fd, path, &device, offset, map);
+    base = mmap(NULL, map->bytes, access, MAP_SHARED_VALIDATE | MAP_SYNC, fd, (off_t)offset);
 
     map->synchronous = base != MAP_FAILED;
     if (base == MAP_FAILED) {
