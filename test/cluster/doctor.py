@@ -347,7 +347,7 @@ def ports_that_others_hold_or_the_kernel_gives_away_are_told():
     host = Host()
     host.write("proc/net/tcp", "  sl  local_address rem_address   st\n"
                "   0: 0100007F:1B5A 00000000:0000 0A 00000000:00000000 00:00000000\n"
-               "   1: 0100007F:1B70 0100007F:9999 01 00000000:00000000 00:00000000\n")  # fmt: skip
+               "   1: 0100007F:1B5E 0100007F:9999 01 00000000:00000000 00:00000000\n")  # fmt: skip
     host.asked("--port", "7000").says("ports", "wrong", ["tcp", "verbs"], "listens on port 7002", "ss -ltnp")
     host.asked("--port", "7003").is_ok("ports")
     host.write("proc/net/tcp6", "  sl  local_address rem_address   st\n   0: 00000000000000000000000000000000:"
