@@ -12,11 +12,14 @@
  *   verbs_hello.c    the bytes of that handshake: encode, decode
  *   verbs_packet.c   datagrams (UD): windows, acknowledgements, sending again
  *   verbs_message.c  messages: cut into datagrams, put together, held, released
- *   verbs_rc.c       a connection's reliable queue pair (RC)
+ *   verbs_rc.c       a connection's reliable queue pair (RC); verbs_rc.h is between it, verbs_rowan.c
+ *                    and the ways to receive
  *   verbs_rowan.c    Rowan sends and bulk writes: the sender's side
  *   verbs_grant.c    the receiver's side of bulk writes: keys
- *   verbs_zone.c     the landing zone: segments in order, sealing; the three ways to receive:
- *   verbs_slots.c      slots of a shared receive queue, or of each connection's own
+ *   verbs_zone.c     the landing zone: segments in order, sealing; verbs_zone.h is between it and the
+ *                    three ways to receive:
+ *   verbs_slots.c      slots in a shared receive queue
+ *   verbs_own_slots.c  slots in a receive queue of each connection
  *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX
  *   mlx5_layout.h, mlx5_command.c   the bytes that DevX wants
  *
@@ -33,6 +36,7 @@
 #include <infiniband/verbs.h>
 
 #include "common/base/clock.h"
+#include "common/base/error.h"
 #include "common/fabric/fabric.h"
 #include "common/fabric/verbs_device.h"
 #include "common/fabric/verbs_hello.h"
@@ -48,6 +52,7 @@ enum {
 struct verbs_conn;
 struct verbs_rc;
 struct verbs_zone;
+struct verbs_grants;
 
 /* --- work requests ---
  *
@@ -56,9 +61,8 @@ struct verbs_zone;
 enum verbs_work_kind {
     VERBS_WORK_UD_SEND = 1, /* number: of the send buffer, or as verbs_packet.c wants */
     VERBS_WORK_UD_RECEIVE,  /* number: of the receive buffer */
-    VERBS_WORK_RC,          /* connection: its number; number: as verbs_rowan.c wants */
-    VERBS_WORK_LANDING, /* a receive into the zone; connection: of VERBS_RECEIVE_CONNECTION; number: of the
-                               slot */
+    VERBS_WORK_RC,          /* connection: its number; number: enum verbs_rc_work */
+    VERBS_WORK_LANDING,     /* a receive into the zone: all else is as its way to receive wants */
 };
 
 static inline uint64_t verbs_work(enum verbs_work_kind kind, uint32_t connection, uint32_t number)
@@ -139,7 +143,27 @@ struct verbs_endpoint {
     struct verbs_list lists[VLIST_COUNT];
 
     struct verbs_zone *zone;
+    struct verbs_grants *grants; /* NULL: none was given yet */
+    uint32_t zone_count;         /* opened so far */
+    uint32_t cq_room;            /* see verbs_cq_reserve */
 };
+
+/* An overrun ends a completion queue for good, and a queue pair in error completes all that it holds, so
+ * whoever creates a queue that completes here takes its places first. verbs_fabric.c sets `cq_room` to the
+ * size of the queue less what datagrams need. The completions of a destroyed queue pair may still lie there
+ * when its places are given back: they are polled before the next one has shaken hands. Errors:
+ * ROWAN_ETOOMANY. */
+static inline int verbs_cq_reserve(struct verbs_endpoint *endpoint, uint32_t places)
+{
+    if (places > endpoint->cq_room)
+        return ROWAN_ETOOMANY;
+    endpoint->cq_room -= places;
+    return 0;
+}
+static inline void verbs_cq_release(struct verbs_endpoint *endpoint, uint32_t places)
+{
+    endpoint->cq_room += places;
+}
 
 /* --- connections --- */
 
@@ -212,33 +236,37 @@ void verbs_conn_close(struct fabric_conn *conn);
 
 /* --- verbs_rc.c, verbs_rowan.c: Rowan sends and bulk writes ---
  *
- * Connections between servers have an RC queue pair; on the side with a landing zone it takes its receives
- * where the zone says. All calls are the endpoint's. */
+ * A connection between servers has an RC queue pair if the endpoint that was connected to has a landing
+ * zone: the active side sends, the passive one receives. All calls are the endpoint's. */
 
-/* verbs_rc_open: makes the queue pair, in INIT, and fills our part of the hello. Errors: ROWAN_ENOMEM
- * ETOOMANY EUNSUPPORTED. */
+/* verbs_rc_open: makes the queue pair, in INIT, and fills our part of the hello; on a passive side without
+ * zone it makes none, and the part is all 0. Between servers only. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED
+ * EPERMISSION. */
 int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours);
 
-/* verbs_rc_connect: to RTS with what the peer's hello says; checked. Sets conn->base.has_zone. Errors:
- * ROWAN_EFORMAT EUNSUPPORTED. */
-int verbs_rc_connect(struct verbs_conn *conn, const struct verbs_rc_hello *theirs);
+/* verbs_rc_connect: to RTS with what conn->theirs says; checked. Sets conn->base.has_zone. When the passive
+ * side has no queue pair ours is closed again, and that is no error; likewise where there is none of ours.
+ * Errors: ROWAN_EFORMAT EUNSUPPORTED EIO. */
+int verbs_rc_connect(struct verbs_conn *conn);
 
 /* Destroys the queue pair: when it returns, nothing of this connection lands. Revokes its grants. */
 void verbs_rc_close(struct verbs_conn *conn);
 
-/* A completion of VERBS_WORK_RC with our qp_num; errors break the connection. */
+/* A completion of VERBS_WORK_RC with the number of this connection; one of a former queue pair is passed
+ * over, an error breaks the connection. */
 void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc);
 
-/* LANDED and WRITTEN events. verbs_rc_has_events: the poll could go on at once. */
+/* Of connections on VLIST_ACTIVE, each poll: sends on what waited for room, and gives LANDED and WRITTEN
+ * events. verbs_rc_has_events: it has not given all. */
 unsigned verbs_rc_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max);
 bool verbs_rc_has_events(const struct verbs_conn *conn);
 
-/* Hands over what waits; called by flush for connections on VLIST_DIRTY. */
+/* Hands over what waits; called by flush for connections on VLIST_DIRTY. May break the connection. */
 void verbs_rc_push(struct verbs_conn *conn);
 
-/* Of the peer's device: what of verbs_rc_completion happened without a completion (an asynchronous
- * event that names this queue pair). */
-void verbs_rc_failed(struct verbs_conn *conn);
+/* An asynchronous event says that the queue pair with that number (qp_num) is in error: breaks the
+ * connection that it is of; false: it is of none. */
+bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number);
 
 uint32_t verbs_rowan_room(const struct fabric_conn *conn);
 int verbs_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
@@ -247,6 +275,14 @@ int verbs_write(struct fabric_conn *conn, const struct fabric_grant *grant, uint
                 const void *data, uint32_t bytes, uint64_t context);
 
 /* --- verbs_grant.c --- */
+
+/* REVOKED events; each poll of an endpoint. The endpoint's grants end with it: verbs_grants_destroy, when
+ * all its connections are closed. */
+unsigned verbs_grants_poll(struct verbs_endpoint *endpoint, struct fabric_event *events,
+                           unsigned max);
+bool verbs_grants_has_events(const struct verbs_endpoint *endpoint);
+void verbs_grants_destroy(struct verbs_endpoint *endpoint);
+
 int verbs_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
                 struct fabric_grant *out);
 void verbs_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
@@ -257,41 +293,18 @@ int verbs_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t de
 void verbs_zone_close(struct fabric_zone *zone);
 int verbs_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
 
-/* A completion of VERBS_WORK_LANDING. */
+/* A completion of VERBS_WORK_LANDING. One of a former zone or queue pair is passed over. */
 void verbs_zone_completion(struct verbs_zone *zone, const struct ibv_wc *wc);
 
-/* Posts slots, seals, REVOKED; each poll of the endpoint. */
+/* Hands receives to the device, seals; each poll of the endpoint. */
 unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric_event *events,
                          unsigned max);
 
 /* How soon verbs_zone_poll must be called though nothing completes; UINT64_MAX: never. */
 uint64_t verbs_zone_wait_ns(const struct verbs_zone *zone);
 
-/* --- the ways to receive: an ops table, so that one more is an addition --- */
-
-struct verbs_receive_ops {
-    const char *name; /* for the log and rowan-doctor */
-
-    /* Errors: ROWAN_ENOMEM EUNSUPPORTED. */
-    int (*open)(struct verbs_zone *zone);
-    void (*close)(struct verbs_zone *zone);
-
-    /* Creates the connection's RC queue pair in INIT, with its receives where they belong. On mlx5 it may be
-     * a DevX object. */
-    int (*attach)(struct verbs_zone *zone, struct verbs_conn *conn);
-    void (*detach)(struct verbs_zone *zone,
-                   struct verbs_conn *conn); /* after the pair is destroyed */
-
-    /* A segment was posted; hand receives for it to the device. */
-    void (*post)(struct verbs_zone *zone);
-    void (*completion)(struct verbs_zone *zone, const struct ibv_wc *wc);
-
-    /* True: the oldest posted segment is sealed now. */
-    bool (*is_sealed)(struct verbs_zone *zone, uint64_t now_ns);
-};
-
 extern const struct verbs_receive_ops verbs_receive_shared;       /* verbs_slots.c */
-extern const struct verbs_receive_ops verbs_receive_connection;   /* verbs_slots.c */
+extern const struct verbs_receive_ops verbs_receive_connection;   /* verbs_own_slots.c */
 extern const struct verbs_receive_ops verbs_receive_multi_packet; /* verbs_mlx5.c */
 
 #endif

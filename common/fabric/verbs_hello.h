@@ -29,6 +29,7 @@ struct verbs_rc_hello {
     uint32_t psn;           /* first packet sequence number that we send, 24 bits */
     bool has_zone;          /* you may send into my landing zone */
     uint32_t block_limit;   /* bytes that one send into it may have */
+    uint32_t reads;         /* RDMA reads of yours that I answer at a time, 1 to 255 */
     uint64_t fence_address; /* 1 byte to be read behind what must be durable */
     uint32_t fence_key;
 };

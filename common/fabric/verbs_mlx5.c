@@ -1,0 +1,257 @@
+/* verbs_mlx5.c - the landing zone on a multi-packet shared receive queue: whole segments are posted, blocks
+ * land in them at strides of 64 B, whoever sent them, and the backup does nothing for them but to post the
+ * next segment. Not yet run on hardware: mlx5.md.
+ *
+ *  Z1  Segments are handed to the device in the order of their posts, and used in that order. A segment is
+ *      one element of 4 MiB, or several that follow each other when few segments are posted at a time, as
+ *      the device wants more than 32 elements. Behind a block that did not fit into the rest of an element
+ *      zeros stay, fewer than the block limit.
+ *  Z2  A segment is closed when the first word of the next one is not 0: the device has gone on, and turns
+ *      back for no packet. Every block begins with a word that is not 0, and a posted segment is all zeros.
+ *  Z3  A closed segment is sealed when the longest time is over for which a sender goes on trying. What came
+ *      once is not written again when it is sent again (the device knows the packet's number), but a write
+ *      may be under way between device and memory. A sender that gives up earlier breaks its connection.
+ *  Z4  On a tag-matching queue the device takes the first 16 bytes of each message for a header: a first byte
+ *      of 0 says that there is no tag, and it lands like any other. verbs_mlx5_may_land.
+ *  Z5  Nothing completes here. What goes wrong shows as an event of the queue pair, as the end of the tcp
+ *      connection, or at the sender.
+ *
+ *          post                     first word of the next              VERBS_RC_GIVES_UP_NS
+ *   posted ------> with the device ------------------------> closed --------------------------> sealed
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/fabric/mlx5_devx.h"
+#include "common/fabric/verbs_mlx5.h"
+#include "common/fabric/verbs_mlx5_zone.h"
+#include "common/fabric/verbs_rc.h"
+#include "common/fabric/verbs_zone.h"
+
+enum {
+    EVENTS_EVERY_NS = 10000000, /* how often a system call looks for failed queue pairs */
+};
+
+struct mlx5_zone {
+    struct mlx5_devx *devx; /* NULL in a test that plays the firmware */
+    struct mlx5_channel *channel;
+    struct mlx5_queue *queue;
+    uint32_t parts; /* elements of a segment */
+    uint64_t handed, open,
+        returned;         /* numbers of segments: next to hand over, being filled, next back */
+    uint64_t events_ns;   /* when failures were looked for */
+    uint64_t closed_ns[]; /* of segment s at s % depth; s in [sealed, open) */
+};
+
+static struct mlx5_zone *mlx5_of(const struct verbs_zone *zone)
+{
+    return zone->receive;
+}
+
+/* --- open and close --- */
+
+/* As few as give the queue more than 32 elements. */
+static uint32_t parts_for(uint32_t depth)
+{
+    uint32_t parts = 1;
+    while (depth * parts < MLX5_MIN_ELEMENTS / 2 + 1)
+        parts *= 2;
+    assert(FABRIC_SEGMENT_BYTES / parts >= MLX5_MIN_ELEMENT_BYTES); /* depth is 2 or more */
+    return parts;
+}
+
+int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel,
+                         const struct mlx5_numbers *numbers)
+{
+    struct mlx5_zone *mlx5 = calloc(1, sizeof *mlx5 + zone->depth * sizeof mlx5->closed_ns[0]);
+    if (!mlx5)
+        return ROWAN_ENOMEM;
+    mlx5->channel = channel;
+    mlx5->parts = parts_for(zone->depth);
+    const char *reason;
+    int error = mlx5_queue_open(channel, numbers, zone->depth * mlx5->parts,
+                                FABRIC_SEGMENT_BYTES / mlx5->parts, FABRIC_MAX_ZONE_SENDERS,
+                                &mlx5->queue, &reason);
+    if (error) {
+        log_event(LOG_WARN, "mlx5_zone_refused", "reason=\"%s\"", reason);
+        free(mlx5);
+        return error;
+    }
+    log_event(LOG_INFO, "mlx5_zone", "queue=%s depth=%u elements_per_segment=%u quiesce_ms=%u",
+              mlx5_queue_kind(mlx5->queue) == MLX5_PLAIN ? "plain" : "tag_matching", zone->depth,
+              mlx5->parts, (unsigned)(VERBS_RC_GIVES_UP_NS / 1000000));
+    zone->receive = mlx5;
+    return 0;
+}
+
+static int open_zone(struct verbs_zone *zone)
+{
+    struct verbs_device *device = zone->endpoint->device;
+    const char *reason;
+    struct mlx5_devx *devx;
+    int error = mlx5_devx_open(device->context, device->pd, &devx, &reason);
+    if (error) {
+        log_event(LOG_WARN, "mlx5_zone_refused", "reason=\"%s\"", reason);
+        return error;
+    }
+    error = verbs_mlx5_zone_open(zone, mlx5_devx_channel(devx), mlx5_devx_numbers(devx));
+    if (error)
+        mlx5_devx_close(devx);
+    else
+        mlx5_of(zone)->devx = devx;
+    return error;
+}
+
+static void close_zone(struct verbs_zone *zone)
+{
+    struct mlx5_zone *mlx5 = mlx5_of(zone);
+    mlx5_queue_close(mlx5->queue);
+    mlx5_devx_close(mlx5->devx);
+    free(mlx5);
+    zone->receive = NULL;
+}
+
+/* --- connections --- */
+
+static int attach(struct verbs_zone *zone, struct verbs_conn *conn)
+{
+    struct mlx5_pair *pair;
+    int error = mlx5_pair_open(mlx5_of(zone)->queue, zone->endpoint->device->port, &pair);
+    if (error)
+        return error;
+    conn->rc->receive = pair;
+    conn->rc->qp_number = mlx5_pair_number(pair);
+    return 0;
+}
+
+static uint8_t log2_below(uint32_t count)
+{
+    uint8_t log = 0;
+    while (count >> (log + 1))
+        log++;
+    return log;
+}
+
+static int path_of(struct mlx5_channel *channel, const struct verbs_device *device,
+                   const struct ibv_ah_attr *to, struct mlx5_path *path)
+{
+    *path = (struct mlx5_path){
+        .port = device->port,
+        .is_ethernet = device->is_ethernet,
+        .gid_index = to->grh.sgid_index,
+        .hop_limit = to->grh.hop_limit,
+        .lid = to->dlid,
+        .udp_port = MLX5_ROCE_PORT,
+    };
+    if (to->is_global)
+        memcpy(path->gid, to->grh.dgid.raw, sizeof path->gid);
+    return device->is_ethernet ? channel->resolve(channel, to, path) : 0;
+}
+
+static int connect_pair(struct verbs_zone *zone, struct verbs_conn *conn,
+                        const struct ibv_qp_attr *attributes)
+{
+    struct mlx5_peer peer = {
+        .qp = attributes->dest_qp_num,
+        .psn = attributes->rq_psn,
+        .mtu = (uint8_t)attributes->path_mtu,
+        .log_reads = log2_below(attributes->max_dest_rd_atomic),
+        .rnr_timer = attributes->min_rnr_timer,
+    };
+    /* A responder may stay in RTR; but no other user of such queues leaves it there, so neither do we. */
+    struct mlx5_sending sending = {
+        .psn = conn->rc->psn & 0xffffff,
+        .ack_timeout = VERBS_RC_TIMEOUT,
+        .retries = VERBS_RC_RETRIES,
+        .rnr_retries = VERBS_RC_RNR_FOR_EVER,
+    };
+    struct mlx5_channel *channel = mlx5_of(zone)->channel;
+    if (path_of(channel, zone->endpoint->device, &attributes->ah_attr, &peer.path))
+        return ROWAN_EIO;
+    return mlx5_pair_connect(conn->rc->receive, &peer, &sending);
+}
+
+static void detach(struct verbs_zone *zone, struct verbs_conn *conn)
+{
+    (void)zone;
+    mlx5_pair_close(conn->rc->receive);
+    conn->rc->receive = NULL;
+}
+
+static void break_failed(struct verbs_zone *zone)
+{
+    struct mlx5_zone *mlx5 = mlx5_of(zone);
+    uint64_t number;
+    if (zone->now_ns - mlx5->events_ns < EVENTS_EVERY_NS)
+        return;
+    mlx5->events_ns = zone->now_ns;
+    while (mlx5->channel->failure(mlx5->channel, &number)) {
+        log_event(LOG_WARN, "mlx5_pair_failed", "qp=0x%x", (unsigned)number);
+        /* False: it was closed after the event. */
+        verbs_rc_failed(zone->endpoint, (uint32_t)number);
+    }
+}
+
+/* --- segments --- */
+
+static const void *segment_at(struct verbs_zone *zone, uint64_t number)
+{
+    return pm_at(zone->pm, verbs_segment(zone, number)->offset);
+}
+
+static void post(struct verbs_zone *zone)
+{
+    struct mlx5_zone *mlx5 = mlx5_of(zone);
+    break_failed(zone);
+    for (; mlx5->returned < zone->sealed; mlx5->returned++)
+        mlx5_queue_return(mlx5->queue, mlx5->parts);
+    if (mlx5->handed == zone->posted)
+        return;
+    for (; mlx5->handed < zone->posted; mlx5->handed++) {
+        uint64_t address = (uintptr_t)segment_at(zone, mlx5->handed);
+        for (uint32_t part = 0; part < mlx5->parts; part++)
+            mlx5_queue_post(mlx5->queue,
+                            address + (uint64_t)part * (FABRIC_SEGMENT_BYTES / mlx5->parts),
+                            zone->region->mr->lkey);
+    }
+    mlx5_queue_ring(mlx5->queue);
+}
+
+static bool is_begun(struct verbs_zone *zone, uint64_t number)
+{
+    /* The device writes it, this thread only reads: one load, not to be torn or remembered. */
+    return __atomic_load_n((const uint64_t *)segment_at(zone, number), __ATOMIC_ACQUIRE) != 0;
+}
+
+static bool is_sealed(struct verbs_zone *zone)
+{
+    struct mlx5_zone *mlx5 = mlx5_of(zone);
+    /* All that were closed since the last look, not only the oldest: their times run together. */
+    while (mlx5->open + 1 < mlx5->handed && is_begun(zone, mlx5->open + 1)) { /* Z2 */
+        mlx5->closed_ns[mlx5->open % zone->depth] = zone->now_ns;
+        mlx5->open++;
+    }
+    if (zone->sealed >= mlx5->open)
+        return false;
+    uint64_t at_ns = mlx5->closed_ns[zone->sealed % zone->depth] + VERBS_RC_GIVES_UP_NS; /* Z3 */
+    if (zone->now_ns <= at_ns) {
+        verbs_zone_wake_at(zone, at_ns + 1);
+        return false;
+    }
+    /* Somebody must say to PM that syncs behind that there is something to sync. */
+    verbs_zone_landed(zone, verbs_segment(zone, zone->sealed)->offset, FABRIC_SEGMENT_BYTES);
+    return true;
+}
+
+const struct verbs_receive_ops verbs_receive_multi_packet = {
+    .name = "multi-packet",
+    .open = open_zone,
+    .close = close_zone,
+    .attach = attach,
+    .connect = connect_pair,
+    .detach = detach,
+    .post = post,
+    .is_sealed = is_sealed,
+};
