@@ -207,9 +207,13 @@ static void tell_opened(struct doctor *doctor, const struct verbs_device *device
     doctor_say(doctor, VERDICT_OK, 0, check_name, "%s: %s", verbs_receive_name(device->receive),
                device->receive_reason);
     snprintf(check_name, sizeof check_name, "rdma-odp-%.40s", name);
-    if (device->has_odp)
+    if (device->has_odp && device->receive != FABRIC_RECEIVE_MULTI_PACKET)
         doctor_say(doctor, VERDICT_OK, 0, check_name,
                    "on-demand paging: files on DAX can be registered, too");
+    else if (device->has_odp)
+        doctor_say(
+            doctor, VERDICT_MISSING, 0, check_name,
+            "the multi-packet queue cannot page on demand: persistent memory must be devdax");
     else
         doctor_say(doctor, VERDICT_MISSING, 0, check_name,
                    "no on-demand paging for all that is needed: persistent memory must be devdax");
@@ -231,7 +235,7 @@ static bool check_open(struct doctor *doctor, const char *device)
     verbs_device_describe(opened, line, sizeof line);
     doctor_say(doctor, VERDICT_OK, 0, name, "%s", line);
     tell_opened(doctor, opened, device);
-    doctor->has_odp |= opened->has_odp;
+    doctor->has_odp |= opened->has_odp && opened->receive != FABRIC_RECEIVE_MULTI_PACKET;
     verbs_device_close(opened);
     return true;
 }
