@@ -204,7 +204,7 @@ static void tell_opened(struct doctor *doctor, const struct verbs_device *device
         doctor_say(doctor, VERDICT_OK, 0, check_name,
                    "%u bytes a packet (4096 with an MTU of 4200)", device->mtu_bytes);
     snprintf(check_name, sizeof check_name, "rdma-receive-%.40s", name);
-    doctor_say(doctor, VERDICT_OK, 0, check_name, "%s: %s", verbs_receive_name(device->receive),
+    doctor_say(doctor, VERDICT_OK, 0, check_name, "%s (%s)", verbs_receive_name(device->receive),
                device->receive_reason);
     snprintf(check_name, sizeof check_name, "rdma-odp-%.40s", name);
     if (device->has_odp && device->receive != FABRIC_RECEIVE_MULTI_PACKET)
