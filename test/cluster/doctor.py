@@ -308,6 +308,16 @@ def devdax_that_is_ordinary_memory_or_has_no_driver_is_told():
 
 
 @tap.case
+def what_survives_a_power_failure_is_read_or_unknown():
+    host = Host()
+    host.asked().is_ok("power-fail-region0")
+    host.write(f"{ND}/region0/persistence_domain", "\n")
+    host.asked().says("power-fail-region0", "unknown", [], "does not say", "")
+    host.remove(f"{ND}/region0/persistence_domain")
+    host.asked().says("power-fail-region0", "unknown", [], "does not say", "")
+
+
+@tap.case
 def a_host_without_persistent_memory_fits_all_the_same():
     host = Host()
     host.without_pm()
