@@ -295,7 +295,8 @@ void verbs_obstacle_register(const char *device, enum verbs_memory_kind kind,
              "other file systems");
     } else {
         MEND(out,
-             "dmesg | tail (the driver may say why); free -m (pinned memory must be free memory)");
+             "ulimit -l unlimited (in a container or user namespace CAP_IPC_LOCK does not count); "
+             "free -m (pinned memory must be free memory); dmesg | tail");
     }
 }
 

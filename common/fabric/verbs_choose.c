@@ -79,9 +79,7 @@ static enum rank rank_of(const struct ibv_gid_entry *entry, bool is_ethernet,
         return is_v2 ? RANK_ADDRESS_V2 : RANK_ADDRESS_V1;
     if (wish->gid_index_plus_1)
         return RANK_ASKED;
-    if (!is_ethernet) /* the first GID is the port's own */
-        return entry->gid_index == 0 ? RANK_V1 : RANK_NONE;
-    if (!is_v2)
+    if (!is_ethernet || !is_v2) /* of InfiniBand's the first is the port's own */
         return RANK_V1;
     if (is_v4(&entry->gid))
         return RANK_V2_IPV4;

@@ -308,6 +308,16 @@ def devdax_that_is_ordinary_memory_or_has_no_driver_is_told():
 
 
 @tap.case
+def what_survives_a_power_failure_is_read_or_unknown():
+    host = Host()
+    host.asked().is_ok("power-fail-region0")
+    host.write(f"{ND}/region0/persistence_domain", "\n")
+    host.asked().says("power-fail-region0", "unknown", [], "does not say", "")
+    host.remove(f"{ND}/region0/persistence_domain")
+    host.asked().says("power-fail-region0", "unknown", [], "does not say", "")
+
+
+@tap.case
 def a_host_without_persistent_memory_fits_all_the_same():
     host = Host()
     host.without_pm()
@@ -347,7 +357,7 @@ def ports_that_others_hold_or_the_kernel_gives_away_are_told():
     host = Host()
     host.write("proc/net/tcp", "  sl  local_address rem_address   st\n"
                "   0: 0100007F:1B5A 00000000:0000 0A 00000000:00000000 00:00000000\n"
-               "   1: 0100007F:1B70 0100007F:9999 01 00000000:00000000 00:00000000\n")  # fmt: skip
+               "   1: 0100007F:1B5E 0100007F:9999 01 00000000:00000000 00:00000000\n")  # fmt: skip
     host.asked("--port", "7000").says("ports", "wrong", ["tcp", "verbs"], "listens on port 7002", "ss -ltnp")
     host.asked("--port", "7003").is_ok("ports")
     host.write("proc/net/tcp6", "  sl  local_address rem_address   st\n   0: 00000000000000000000000000000000:"

@@ -4,6 +4,7 @@
 
 #include "common/base/config.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "tools/doctor/doctor.h"
 
 struct settings {
@@ -50,6 +51,7 @@ static int examine(const struct settings *settings)
         fprintf(stderr, "rowan-doctor: %s\n", error_sentence(ROWAN_ENOMEM));
         return EXIT_UNFIT;
     }
+    log_set_level(LOG_ERROR); /* what a probe notes is told in the checks */
     doctor->root = settings->root;
     doctor->asked = settings->fabric ? 1u << (settings->fabric - 1) : ON_ALL;
     doctor->pm_bytes = settings->pm_bytes;

@@ -181,7 +181,7 @@ static void check_domains(struct doctor *doctor)
     host_list(doctor, ND, "region", &names);
     for (uint32_t i = 0; i < names.count && i < 8; i++) {
         if (!host_read(doctor, domain, sizeof domain, ND "/%s/persistence_domain", names.names[i]))
-            continue;
+            domain[0] = '\0';
         snprintf(check_name, sizeof check_name, "power-fail-%.40s", names.names[i]);
         if (strcmp(domain, "cpu_cache") == 0)
             doctor_say(doctor, VERDICT_OK, 0, check_name,
@@ -190,8 +190,9 @@ static void check_domains(struct doctor *doctor)
             doctor_say(doctor, VERDICT_OK, 0, check_name,
                        "what has left the CPU's caches survives a power failure");
         else
-            doctor_say(doctor, VERDICT_UNKNOWN, 0, check_name,
-                       "the platform does not say what survives a power failure (%s)", domain);
+            doctor_say(
+                doctor, VERDICT_UNKNOWN, 0, check_name,
+                "the platform does not say whether the CPU's caches survive a power failure");
     }
 }
 

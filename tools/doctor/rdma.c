@@ -201,18 +201,45 @@ static void tell_opened(struct doctor *doctor, const struct verbs_device *device
     if (verbs_mtu_is_small(device->netdev, device->mtu_bytes, &obstacle))
         say_obstacle(doctor, VERDICT_WRONG, check_name, &obstacle)->blocks = 0;
     else
-        doctor_say(doctor, VERDICT_OK, 0, check_name,
-                   "%u bytes a packet (4096 with an MTU of 4200)", device->mtu_bytes);
+        doctor_say(doctor, VERDICT_OK, 0, check_name, "%u bytes a packet%s", device->mtu_bytes,
+                   device->mtu_bytes < 4096 ? " (the most are 4096)" : "");
     snprintf(check_name, sizeof check_name, "rdma-receive-%.40s", name);
-    doctor_say(doctor, VERDICT_OK, 0, check_name, "%s: %s", verbs_receive_name(device->receive),
+    doctor_say(doctor, VERDICT_OK, 0, check_name, "%s (%s)", verbs_receive_name(device->receive),
                device->receive_reason);
     snprintf(check_name, sizeof check_name, "rdma-odp-%.40s", name);
-    if (device->has_odp)
+    if (device->has_odp && device->receive != FABRIC_RECEIVE_MULTI_PACKET)
         doctor_say(doctor, VERDICT_OK, 0, check_name,
                    "on-demand paging: files on DAX can be registered, too");
+    else if (device->has_odp)
+        doctor_say(
+            doctor, VERDICT_MISSING, 0, check_name,
+            "the multi-packet queue cannot page on demand: persistent memory must be devdax");
     else
         doctor_say(doctor, VERDICT_MISSING, 0, check_name,
                    "no on-demand paging for all that is needed: persistent memory must be devdax");
+}
+
+/* What the firmware allows. False: it cannot register what a server has. */
+static bool check_limits(struct doctor *doctor, const struct verbs_device *device, const char *name)
+{
+    const struct ibv_device_attr *limits = &device->attributes.orig_attr;
+    char check_name[64];
+
+    snprintf(check_name, sizeof check_name, "rdma-limits-%.40s", name);
+    if (limits->max_mr_size < doctor->pm_bytes) {
+        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_VERBS, check_name,
+                              "the firmware registers %" PRIu64
+                              " bytes at once at most, and a server has %" PRIu64,
+                              (uint64_t)limits->max_mr_size, doctor->pm_bytes),
+                   "give each server less (--pm-bytes), and start more of them");
+        return false;
+    }
+    doctor_say(doctor, VERDICT_OK, 0, check_name,
+               "queue pairs %d of %d requests, shared receive queues %d of %d, completions %d, "
+               "reads in flight %d, device memory %" PRIu64 " bytes",
+               limits->max_qp, limits->max_qp_wr, limits->max_srq, limits->max_srq_wr,
+               limits->max_cqe, limits->max_qp_rd_atom, (uint64_t)device->attributes.max_dm_size);
+    return true;
 }
 
 /* Opens it as the backend would. */
@@ -231,9 +258,11 @@ static bool check_open(struct doctor *doctor, const char *device)
     verbs_device_describe(opened, line, sizeof line);
     doctor_say(doctor, VERDICT_OK, 0, name, "%s", line);
     tell_opened(doctor, opened, device);
-    doctor->has_odp |= opened->has_odp;
+    const bool enough = check_limits(doctor, opened, device);
+
+    doctor->has_odp |= opened->has_odp && opened->receive != FABRIC_RECEIVE_MULTI_PACKET;
     verbs_device_close(opened);
-    return true;
+    return enough;
 }
 
 static bool check_ports(struct doctor *doctor, const char *device)

@@ -73,9 +73,9 @@ int report_text(const struct doctor *doctor)
     for (uint32_t i = 0; i < doctor->count; i++) {
         const struct check *check = &doctor->checks[i];
 
-        printf("%-8s %-18s %s\n", verdict_names[check->verdict], check->name, check->detail);
+        printf("%-8s %-20s %s\n", verdict_names[check->verdict], check->name, check->detail);
         if (*check->mend)
-            printf("%-8s %-18s > %s\n", "", "", check->mend);
+            printf("%-8s %-20s > %s\n", "", "", check->mend);
     }
     putchar('\n');
     for (unsigned i = 0; i < FABRICS; i++)
