@@ -65,15 +65,26 @@ def messages_are_measured_on_each_fabric():
 
 
 @tap.case
-def bulk_writes_are_measured_where_the_fabric_can():
+def bulk_writes_are_measured_on_each_fabric():
+    on_each_fabric("write", "--depth", "3")
+
+
+@tap.case
+def large_writes_and_many_grants_are_measured():
     for fabric in FABRICS:
-        report = measured("--fabric", fabric, "--bytes", "64,64K", "--senders", "2", "--depth", "4")
-        written = [row for row in report["runs"] if row["mode"] == "write"]
-        for row in written:
-            check_figures(row)
-        tap.equal(len(written) + len(report["skipped"]), 2, report["skipped"])
-        for skipped in report["skipped"]:
-            tap.equal(skipped["reason"], "this fabric cannot do bulk writes")
+        for arguments in (("--bytes", "4M", "--senders", "16", "--depth", "1"), ("--bytes", "4K", "--senders", "64")):
+            report = measured("--fabric", fabric, "--mode", "write", *arguments, "--seconds", "0.5")
+            check_figures(report["runs"][0])
+
+
+@tap.case
+def a_mode_that_cannot_is_told_beside_the_others():
+    report = measured("--mode", "all", "--bytes", "100,128", "--senders", "1")
+    tap.equal([(row["mode"], row["bytes"]) for row in report["runs"]],
+              [("rowan", 128), ("write", 128), ("message", 100), ("message", 128)])  # fmt: skip
+    tap.equal([(row["mode"], row["bytes"]) for row in report["skipped"]], [("rowan", 100), ("write", 100)])
+    for row in report["skipped"]:
+        tap.contains(row["reason"], "a multiple of 64 bytes")
 
 
 @tap.case
@@ -202,6 +213,7 @@ def wrong_use_gives_one_sentence():
         ["--bytes", "2M", "--mode", "message"],
         ["--senders", "257", "--mode", "rowan"],
         ["--senders", "65", "--mode", "write"],
+        ["--senders", "17", "--bytes", "4M", "--mode", "write"],
         ["--senders", "1,x"],
         ["--senders", "1000", "--depth", "1000", "--mode", "message"],
         ["--depth", "0"],

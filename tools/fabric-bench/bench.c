@@ -169,7 +169,7 @@ static void close_senders(struct senders *senders)
 
 static int run_failed(const struct crew_options *run, int error)
 {
-    fprintf(stderr, "rowan-fabric-bench: %s, %u bytes, %u senders: ", report_mode(run->mode),
+    fprintf(stderr, "rowan-fabric-bench: %s, %u bytes, senders %u: ", report_mode(run->mode),
             run->bytes, run->senders);
     if (error == ROWAN_EUNKNOWN)
         fprintf(stderr, "stopped by a signal\n");
@@ -197,7 +197,7 @@ static int run_one(struct bench *bench, struct senders *senders, const char *add
         return EXIT_DONE;
     }
     if (bench->settings->json)
-        fprintf(stderr, "rowan-fabric-bench: %s, %u bytes, %u senders\n", report_mode(run->mode),
+        fprintf(stderr, "rowan-fabric-bench: %s, %u bytes, senders %u\n", report_mode(run->mode),
                 run->bytes, run->senders);
     int error = crew_run(run, senders->result);
 
@@ -242,7 +242,7 @@ static int check_plan(const struct bench *bench, const struct fabric *fabric)
             plan_refusal(run.mode, run.bytes, run.senders, run.depth, run.batch, fabric);
 
         if (refusal) {
-            fprintf(stderr, "rowan-fabric-bench: %s of %u bytes with %u senders: %s\n",
+            fprintf(stderr, "rowan-fabric-bench: %s, %u bytes, senders %u: %s\n",
                     report_mode(run.mode), run.bytes, run.senders, refusal);
             return EXIT_USAGE;
         }

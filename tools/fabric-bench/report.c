@@ -111,23 +111,41 @@ static void print_head(struct report *report)
            setup->caps->backend, report->memory.memory, report->memory.durability,
            setup->remote ? " in another program" : "", setup->depth, setup->batch, setup->threads,
            setup->threads == 1 ? "" : "s");
-    printf("%-8s%9s%9s%10s%10s%10s%10s%10s%11s%10s%10s%10s%10s\n", "", "", "", "", "", "latency",
-           "", "", "", "receiver", "", "", "sender");
-    printf("%-8s%9s%9s%10s%10s%10s%10s%10s%11s%10s%10s%10s%10s\n", "mode", "bytes", "senders",
+    printf("%-8s%9s%9s%11s%11s%11s%11s%11s%11s%11s%11s%11s%11s\n", "", "", "", "", "", "latency",
+           "", "", "receiver", "", "", "", "sender");
+    printf("%-8s%9s%9s%11s%11s%11s%11s%11s%11s%11s%11s%11s%11s\n", "mode", "bytes", "senders",
            "Mops/s", "MB/s", "p50 us", "p99 us", "p99.9 us", "user ns/op", "system", "all",
            "zeroing", "ns/op");
+}
+
+/* Four digits or so, never in powers of ten. */
+static void print_cell(double value)
+{
+    const int decimals = value >= 1000 ? 0 : value >= 100 ? 1 : value >= 1 || value == 0 ? 2 : 4;
+
+    printf("%11.*f", decimals, value);
 }
 
 static void print_row(struct report *report, const struct crew_options *run,
                       const struct crew_result *result, const struct figures *figures)
 {
+    const double cells[] = {figures->mops,
+                            figures->mbytes,
+                            latency_us(&result->latency_ns, 0),
+                            latency_us(&result->latency_ns, 1),
+                            latency_us(&result->latency_ns, 2),
+                            figures->receive_user,
+                            figures->receive_system,
+                            figures->receive_cpu,
+                            figures->zeroing,
+                            figures->send_cpu};
+
     if (!report->began)
         print_head(report);
-    printf("%-8s%9u%9u%10.3f%10.1f%10.1f%10.1f%10.1f%11.2f%10.2f%10.2f%10.2f%10.1f\n",
-           report_mode(run->mode), run->bytes, run->senders, figures->mops, figures->mbytes,
-           latency_us(&result->latency_ns, 0), latency_us(&result->latency_ns, 1),
-           latency_us(&result->latency_ns, 2), figures->receive_user, figures->receive_system,
-           figures->receive_cpu, figures->zeroing, figures->send_cpu);
+    printf("%-8s%9u%9u", report_mode(run->mode), run->bytes, run->senders);
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
+        print_cell(cells[i]);
+    putchar('\n');
     fflush(stdout);
 }
 
