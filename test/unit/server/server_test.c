@@ -393,6 +393,44 @@ static void a_peer_is_told_about_space_whatever_comes_between(void **state)
     assert_int_equal(told_space(stage, peer), 0);
 }
 
+/* One that takes more blocks than some fabrics have in flight by default. */
+static void the_largest_value_in_the_smallest_blocks_is_stored_and_read(void **state)
+{
+    static uint8_t value[1 << 20];
+    struct stage *stage = *state;
+
+    stage_close(stage);
+    stage_open(stage, 256);
+    struct puppet_conn *client = stage_client(stage);
+    const uint32_t before = stage->fabric->log_count;
+
+    const char *key = key_of(0);
+
+    memset(value, 'v', sizeof value);
+    stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, sizeof value, 0);
+    stage_run(stage);
+    assert_true(stage->fabric->log_count - before > 4681);
+    assert_true(stage_is_quiet(stage));
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+    stage_get(stage, client, key);
+    stage_run(stage);
+    assert_int_equal(stage_reply(stage).value_bytes, sizeof value);
+}
+
+/* A fabric that could not have all its blocks in flight would never have room. */
+static void a_fabric_that_takes_too_few_blocks_ends_the_server(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_close(stage);
+    stage_start(stage, 256);
+    stage->fabric->head.caps.max_batch_blocks = 4096;
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_int_equal(server_error(stage->server), ROWAN_EUNSUPPORTED);
+}
+
 /* And a tool that asks while the server ends is answered, too. */
 static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **state)
 {
@@ -553,6 +591,8 @@ int main(void)
         TEST(a_server_ends_in_the_middle_of_a_digest),
         TEST(a_value_of_many_blocks_is_answered_whole),
         TEST(a_peer_is_told_about_space_whatever_comes_between),
+        TEST(the_largest_value_in_the_smallest_blocks_is_stored_and_read),
+        TEST(a_fabric_that_takes_too_few_blocks_ends_the_server),
         TEST(a_configuration_with_an_unknown_block_limit_ends_the_server),
         TEST(a_digest_role_that_lacks_space_keeps_trying),
         TEST(a_digest_role_that_is_woken_and_lacks_space_keeps_trying),
