@@ -142,7 +142,10 @@ def streams():
         head += b''.join(struct.pack('<H', size // 64) for size in sizes)
         return head + bytes(-len(head) % 8) + b''.join(pattern(size) for size in sizes)
 
-    what = {'greeting': b'\0', 'messages': b'\1', 'blocks': b'\2', 'frames': b'\3'}
+    def write_head(bytes_of, key, at, number=0):
+        return struct.pack('<IIQQQ', 0x4b4c4252, bytes_of, number, key, at)
+
+    what = {'greeting': b'\0', 'messages': b'\1', 'blocks': b'\2', 'frames': b'\3', 'bulk': b'\4', 'writes': b'\5'}
     write('tcp', 'hello', what['greeting'] + b'\1' + greeting(1))
     write('tcp', 'hello_blocks', what['greeting'] + b'\2' + greeting(2, 5))
     write('tcp', 'messages', what['messages'] + b'\3' + message(0, b'question') + message(1, b'') +
@@ -150,6 +153,10 @@ def streams():
     write('tcp', 'message_long', what['messages'] + b'\4' + message(0, pattern(200000))[:2000])
     write('tcp', 'blocks', what['blocks'] + b'\5' + frame(64, 128, 64) + frame(64) + frame(192, 64))
     write('tcp', 'block_cut', what['blocks'] + b'\6' + frame(64, 65536)[:1000])
+    write('tcp', 'hello_bulk', what['greeting'] + b'\2' + greeting(4, 5))
+    write('tcp', 'bulk', what['bulk'] + b'\6' + write_head(64, 77, 0) + pattern(64))
+    write('tcp', 'write', what['writes'] + b'\7' + pattern(1024) + write_head(64, 0, 0, 1) + pattern(64))
+    write('tcp', 'write_cut', what['writes'] + b'\1' + pattern(500))
     write('tcp', 'frames', what['frames'] + b'\7' + bytes([0, 1, 2]) + pattern(64 * 6) + frame(64))
 
 

@@ -1,8 +1,9 @@
 /* tcp_fuzz.c - arbitrary bytes from a peer of the tcp fabric, in pieces of arbitrary sizes, on a real
- * socket: instead of a greeting, as messages, as blocks, and as blocks of a frame that is right so far.
+ * socket: instead of a greeting, as messages, as blocks, as blocks of a frame that is right so far, as bulk
+ * writes, and as bytes of one that is inside of a grant.
  * After each input the endpoint has forgotten that peer, and another one is served as ever.
  *
- *   byte 0     what the bytes are (2 bits)
+ *   byte 0     what the bytes are (3 bits)
  *   byte 1     sizes of the pieces are drawn from this seed
  *   the rest   what is sent
  */
@@ -20,8 +21,11 @@
 #include "test/lib/heap_pm.h"
 #include "test/lib/tcp_raw.h"
 
-enum { SEGMENTS = 4, POLLS = 100000, FRAME_BLOCKS = 3 };
-enum what { GREETING, MESSAGES, BLOCKS, FRAMES };
+enum { SEGMENTS = 4, /* and one more in the PM */ POLLS = 100000, FRAME_BLOCKS = 3 };
+enum what { GREETING, MESSAGES, BLOCKS, FRAMES, BULK, WRITES, WHATS };
+
+/* What the peer of a bulk write is granted: in the last segment, which is not posted. */
+enum { GRANT_BYTES = 4096 };
 
 static struct heap_pm *pm;
 static struct fabric *fabrics[2];
@@ -30,7 +34,8 @@ static struct fabric_zone *zone;
 static struct fabric_conn *conn;
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static uint64_t now_ns = 1;
-static uint32_t accepted, answered, connected;
+static uint32_t accepted, answered, connected, revoked;
+static struct fabric_conn *raw; /* accepted last */
 
 static void take(struct fabric_endpoint *endpoint, const struct fabric_event *event)
 {
@@ -39,6 +44,10 @@ static void take(struct fabric_endpoint *endpoint, const struct fabric_event *ev
     switch (event->kind) {
     case FABRIC_ACCEPTED:
         accepted++;
+        raw = event->conn;
+        break;
+    case FABRIC_REVOKED:
+        revoked++;
         break;
     case FABRIC_CONNECTED:
         connected++;
@@ -106,12 +115,13 @@ static void open_owner(void)
     ASSERT(connected == 1);
 }
 
-static int greet(uint64_t token, struct tcp_greeting *welcome)
+static int greet(enum tcp_greeting_kind kind, uint64_t token, struct tcp_greeting *welcome)
 {
-    const struct tcp_greeting hello = raw_hello(9, token);
+    struct tcp_greeting hello = raw_hello(9, token);
     const int fd = raw_connect(&address);
     int got = 0;
 
+    hello.kind = kind;
     ASSERT(fd >= 0 && raw_send(fd, &hello, sizeof hello));
     for (unsigned i = 0; got == 0 && i < POLLS; i++) {
         poll_both();
@@ -153,6 +163,36 @@ static void send_frame_head(int fd, const uint8_t **data, size_t *size)
     send_pieces(fd, 0, head, raw_frame_head(head, sizes, FRAME_BLOCKS));
 }
 
+/* A socket for bulk writes, and something that is granted; a head that is right, too, or nothing yet. */
+static int open_bulk(bool with_head, uint64_t token, uint64_t *offset)
+{
+    struct tcp_greeting welcome;
+    const uint32_t before = accepted;
+    struct fabric_grant grant;
+    int fd;
+
+    for (unsigned i = 0; raw == NULL && accepted == before && i < POLLS; i++)
+        poll_both();
+    ASSERT(raw);
+    *offset = (uint64_t)SEGMENTS * FABRIC_SEGMENT_BYTES;
+    ASSERT(fabric_grant(raw, *offset, GRANT_BYTES, 0, &grant) == 0);
+    fd = greet(GREETING_BULK, token, &welcome);
+    if (with_head) {
+        const struct tcp_write_head head = {
+            .magic = TCP_WRITE_MAGIC, .bytes = 1024, .key = grant.words[0], .at = 64};
+
+        send_pieces(fd, 1, (const uint8_t *)&head, sizeof head);
+    }
+    return fd;
+}
+
+static bool is_zero(uint64_t offset, uint64_t bytes)
+{
+    const uint8_t *at = pm_at(&pm->pm, offset);
+
+    return at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0;
+}
+
 static void ask_good(void)
 {
     static const struct fabric_iov question = {.data = "question", .bytes = 8};
@@ -168,28 +208,46 @@ static void feed(enum what what, uint8_t seed, const uint8_t *data, size_t size)
 {
     const struct tcp_endpoint *endpoint = (struct tcp_endpoint *)owner;
     struct tcp_greeting welcome;
-    int messages = -1, blocks = -1;
+    int messages = -1, blocks = -1, bulk = -1;
+    const uint32_t ended = revoked;
+    uint64_t offset = 0;
+
+    raw = NULL;
 
     if (what == GREETING) {
         messages = raw_connect(&address);
         ASSERT(messages >= 0);
         send_pieces(messages, seed, data, size);
     } else {
-        messages = greet(0, &welcome);
+        messages = greet(GREETING_MESSAGES, 0, &welcome);
         ASSERT(welcome.zone == 1);
-        blocks = greet(welcome.token, &welcome);
+        const uint64_t token = welcome.token;
+
+        blocks = greet(GREETING_BLOCKS, token, &welcome);
+        if (what >= BULK)
+            bulk = open_bulk(what == WRITES, token, &offset);
         if (what == FRAMES)
             send_frame_head(blocks, &data, &size);
-        send_pieces(what == MESSAGES ? messages : blocks, seed, data, size);
+        send_pieces(what == MESSAGES ? messages : what >= BULK ? bulk : blocks, seed, data, size);
     }
     poll_both();
     ask_good();
     close(messages);
     if (blocks >= 0)
         close(blocks);
+    if (bulk >= 0)
+        close(bulk);
     for (unsigned i = 0; endpoint->counts[LIST_ALL] > 1 && i < POLLS; i++)
         poll_both();
     ASSERT(endpoint->counts[LIST_ALL] == 1 && endpoint->counts[LIST_CUT] == 0);
+    for (unsigned i = 0; bulk >= 0 && revoked == ended && i < POLLS; i++)
+        poll_both();
+    ASSERT(revoked == ended + (bulk >= 0));
+    if (bulk >= 0) {
+        ASSERT(is_zero(offset, 64) &&
+               is_zero(offset + GRANT_BYTES, FABRIC_SEGMENT_BYTES - GRANT_BYTES));
+        pm_zero(&pm->pm, offset, GRANT_BYTES);
+    }
     ASSERT(endpoint->zone_members == 0 && endpoint->out_count == endpoint->free_out_count);
 }
 
@@ -199,11 +257,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!owner) {
         log_set_level(LOG_ERROR);
-        pm = heap_pm_create((uint64_t)SEGMENTS * FABRIC_SEGMENT_BYTES);
+        pm = heap_pm_create((uint64_t)(SEGMENTS + 1) * FABRIC_SEGMENT_BYTES);
         open_owner();
     }
     if (size < 2)
         return 0;
-    feed((enum what)(data[0] & 3), data[1], data + 2, size - 2);
+    feed((enum what)((data[0] & 7) % WHATS), data[1], data + 2, size - 2);
     return 0;
 }

@@ -326,6 +326,37 @@ static void a_scan_that_stops_at_holes_goes_on_where_it_stopped(void **state)
     assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_END);
 }
 
+/* Blocks of 64 and 192 B in slots of 256: what lies behind them in their slots is no hole, a slot is. */
+static void a_scan_of_slots_stops_at_empty_slots_and_nowhere_else(void **state)
+{
+    enum { SLOT = 256, SLOTS = 4 };
+    struct fixture *fixture = *state;
+    struct entry_scan scan;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    uint8_t value[150] = {1};
+
+    put_at(&format, fixture->region, 1, "a", 1);
+    put_at(&format, fixture->region + SLOT, 2, value, sizeof value);
+    put_at(&format, fixture->region + 3 * SLOT, 4, "a", 1);
+    entry_scan_init(&scan, &format, fixture->region, SLOTS * SLOT, 0);
+    entry_scan_stride(&scan, SLOT);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_BLOCK);
+        assert_int_equal(offset, i * SLOT);
+        assert_int_equal(header.version, i + 1);
+        assert_int_equal(bytes, i == 0 ? 64 : 192);
+    }
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_STOPPED);
+    assert_int_equal(scan.position, 2 * SLOT);
+    put_at(&format, fixture->region + 2 * SLOT + 64, 666, "a", 1); /* nothing begins there */
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_STOPPED);
+    assert_int_equal(scan.position, 2 * SLOT);
+    assert_int_equal(entry_scan_next(&scan, false, &header, &offset, &bytes), ENTRY_SCAN_BLOCK);
+    assert_int_equal(header.version, 4);
+    assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_END);
+}
+
 static void a_long_hole_is_crossed_in_bounded_steps(void **state)
 {
     struct fixture *fixture = *state;
@@ -404,6 +435,7 @@ int main(void)
         SCAN_TEST(a_value_that_imitates_an_entry_is_not_admitted_even_when_its_host_is_torn),
         SCAN_TEST(an_entry_inside_a_whole_entry_is_stepped_over),
         SCAN_TEST(a_scan_that_stops_at_holes_goes_on_where_it_stopped),
+        SCAN_TEST(a_scan_of_slots_stops_at_empty_slots_and_nowhere_else),
         SCAN_TEST(a_long_hole_is_crossed_in_bounded_steps),
         SCAN_TEST(lengths_that_lie_hide_no_entry),
         SCAN_TEST(checksums_under_lengths_that_lie_are_bounded_in_one_call),

@@ -509,6 +509,64 @@ static void blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file
     assert_true(together >= BLOCKS / DEEP && together <= BLOCKS / 8);
 }
 
+/* --- bulk writes: G3 against G4 --- */
+
+enum { GRANTED = 1 << 20, GRANT_PLACE = 32 << 20 };
+
+static struct fabric_grant grant;
+
+static void write_bulk(enum shm_step at, void (*run)(void))
+{
+    static uint8_t data[GRANTED];
+    struct pm *pm = world.sides[STOPPED].pm;
+
+    memset(data, 7, sizeof data);
+    pm_store(pm, 0, data, sizeof data);
+    assert_int_equal(fabric_grant(passive[STOPPED], GRANT_PLACE, GRANTED, 5, &grant), 0);
+    stop.at = at;
+    stop.run = run;
+    assert_int_equal(fabric_write(conns[STOPPED], &grant, 0, pm_at(pm, 0), GRANTED, 1), 0);
+    fabric_flush(world.sides[STOPPED].endpoint);
+    assert_int_equal(stop.times, 1);
+    world_wait(&world, STOPPED, FABRIC_CLOSED, 1);
+    world_wait(&world, OWNER, FABRIC_REVOKED, 1);
+    world_poll_times(&world, 100);
+    assert_int_equal(owner_count(FABRIC_REVOKED), 1);
+    assert_int_equal(side_count(&world.sides[STOPPED], FABRIC_WRITTEN), 0);
+}
+
+static void revoke_amid(void)
+{
+    fabric_revoke(passive[STOPPED], &grant);
+    owner_waits(NS_PER_S);
+    assert_int_equal(owner_count(FABRIC_REVOKED), 0); /* it may still be storing */
+}
+
+static void close_amid(void)
+{
+    fabric_conn_close(passive[STOPPED]);
+    owner_waits(NS_PER_S);
+    assert_int_equal(owner_count(FABRIC_REVOKED), 0);
+}
+
+static void a_grant_is_not_revoked_while_its_writer_may_store(void **state)
+{
+    (void)state;
+    write_bulk(STEP_BUSY, revoke_amid);
+}
+
+static void a_grant_is_not_revoked_while_its_writer_has_not_said_that_it_stored(void **state)
+{
+    (void)state;
+    write_bulk(STEP_WRITTEN, revoke_amid);
+}
+
+static void a_closed_connections_grant_waits_for_its_writer(void **state)
+{
+    (void)state;
+    write_bulk(STEP_BUSY, close_amid);
+}
+
 #define FENCING(function) cmocka_unit_test_setup_teardown(function, open_fencing, close_fencing)
 #define CASE(function)    cmocka_unit_test_setup_teardown(function, open_all, close_all)
 
@@ -527,6 +585,9 @@ int main(void)
         CASE(a_claim_taken_when_the_owner_closes_is_unknown),
         CASE(a_claim_done_when_the_owner_closes_is_unknown),
         CASE(a_sender_slot_is_not_given_again_before_its_sender_is_gone),
+        CASE(a_grant_is_not_revoked_while_its_writer_may_store),
+        CASE(a_grant_is_not_revoked_while_its_writer_has_not_said_that_it_stored),
+        CASE(a_closed_connections_grant_waits_for_its_writer),
         FENCING(f2_landed_waits_for_the_fence),
         FENCING(a_failed_sync_breaks_the_connection),
         FENCING(f9_closing_does_not_wait_for_a_sync),

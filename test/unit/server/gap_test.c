@@ -352,6 +352,36 @@ static void a_long_entry_of_a_settled_epoch_is_taken(void **state)
     assert_int_equal(digest_entries(digest_of(stage)), 2);
 }
 
+/* The landing zone's blocks lie in slots: what is behind one in its slot is waited for by nobody. */
+static void entries_in_slots_are_digested_as_they_come(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_close(stage);
+    stage_start(stage, 256);
+    stage->fabric->head.caps.landing_stride = 256;
+    stage_begin(stage);
+    struct landing landing = landing_begin(stage);
+
+    for (uint64_t i = 1; i <= 40; i++)
+        landing_put(&landing, i);
+    const uint64_t empty = landing.offset;
+
+    landing.offset += 256; /* of a slow sender */
+    landing_put(&landing, 42);
+    stage_run(stage);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 40));
+    const uint64_t behind = landing.offset;
+
+    landing.offset = empty;
+    landing_put(&landing, 41);
+    landing.offset = behind;
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 42));
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 42));
+    stage_pass(stage, 200 * NS_PER_MS);
+    landing_assert_no_fetch(&landing);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
@@ -371,6 +401,7 @@ int main(void)
         TEST(a_block_far_behind_a_gap_is_reached),
         TEST(a_long_entry_that_is_met_again_is_not_copied_again),
         TEST(a_long_entry_of_a_settled_epoch_is_taken),
+        TEST(entries_in_slots_are_digested_as_they_come),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

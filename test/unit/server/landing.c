@@ -46,7 +46,8 @@ uint64_t landing_block(struct landing *landing, struct entry_header header, cons
     uint32_t bytes = entry_encode_block(&format, &header, key, value, block);
 
     pm_store(&landing->stage->heap->pm, offset, block, bytes);
-    landing->offset += bytes;
+    const uint32_t stride = landing->stage->fabric->head.caps.landing_stride;
+    landing->offset += (bytes + stride - 1) & ~(stride - 1);
     return offset;
 }
 

@@ -346,17 +346,16 @@ static int told_space(struct stage *stage, const struct puppet_conn *peer)
 }
 
 /* As on a fabric with small packets. */
-static void a_value_of_many_blocks_is_answered_whole(void **state)
+static void store_the_largest_value(struct stage *stage, uint32_t block_limit)
 {
     enum { BYTES = 1 << 20 };
-    struct stage *stage = *state;
     uint8_t *value = malloc(BYTES);
 
     assert_non_null(value);
     for (uint32_t i = 0; i < BYTES; i++)
         value[i] = (uint8_t)(i * 31 >> 7);
     stage_close(stage);
-    stage_open(stage, 4096);
+    stage_open(stage, block_limit);
     struct puppet_conn *client = stage_client(stage);
 
     const char *key = key_of(0);
@@ -375,6 +374,13 @@ static void a_value_of_many_blocks_is_answered_whole(void **state)
     free(value);
 }
 
+/* The second takes more blocks than a queue of 4096. */
+static void a_value_of_many_blocks_is_answered_whole(void **state)
+{
+    store_the_largest_value(*state, 4096);
+    store_the_largest_value(*state, 256);
+}
+
 /* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
  * the message found no room. */
 static void a_peer_is_told_about_space_whatever_comes_between(void **state)
@@ -391,6 +397,19 @@ static void a_peer_is_told_about_space_whatever_comes_between(void **state)
     peer->room = 1;
     stage_run(stage);
     assert_int_equal(told_space(stage, peer), 0);
+}
+
+/* A fabric that could not have all its blocks in flight would never have room. */
+static void a_fabric_that_takes_too_few_blocks_ends_the_server(void **state)
+{
+    struct stage *stage = *state;
+
+    stage_close(stage);
+    stage_start(stage, 256);
+    stage->fabric->head.caps.max_batch_blocks = 4096;
+    stage_configure(stage, stage->config);
+    stage_run(stage);
+    assert_int_equal(server_error(stage->server), ROWAN_EUNSUPPORTED);
 }
 
 /* And a tool that asks while the server ends is answered, too. */
@@ -553,6 +572,7 @@ int main(void)
         TEST(a_server_ends_in_the_middle_of_a_digest),
         TEST(a_value_of_many_blocks_is_answered_whole),
         TEST(a_peer_is_told_about_space_whatever_comes_between),
+        TEST(a_fabric_that_takes_too_few_blocks_ends_the_server),
         TEST(a_configuration_with_an_unknown_block_limit_ends_the_server),
         TEST(a_digest_role_that_lacks_space_keeps_trying),
         TEST(a_digest_role_that_is_woken_and_lacks_space_keeps_trying),
