@@ -208,7 +208,7 @@ uint32_t mlx5_queue_room(const struct mlx5_queue *queue)
 
 void mlx5_queue_post(struct mlx5_queue *queue, uint64_t address, uint32_t key)
 {
-    ASSERT(mlx5_queue_room(queue) > 0); /* I1 */
+    ASSERT(queue->posted - queue->returned < queue->elements - 1); /* I1 */
     size_t index = queue->posted % queue->elements;
     mlx5_element_set(queue->memory + index * MLX5_ELEMENT_BYTES, address, queue->element_bytes,
                      key);

@@ -10,8 +10,12 @@
  *   verbs_conn.c     a connection's life, and the lists it is on
  *   verbs_connect.c  the handshake, over an endpoint of the tcp backend
  *   verbs_hello.c    the bytes of that handshake: encode, decode
- *   verbs_packet.c   datagrams (UD): windows, acknowledgements, sending again
- *   verbs_message.c  messages: cut into datagrams, put together, held, released
+ *   verbs_async.c    what a device says outside of its completion queues
+ *   verbs_packet.c   datagrams (UD): their queue pair, the receive ring, the bytes of their heads
+ *   verbs_stream.c   a connection's datagrams: windows, acknowledgements, sending again
+ *   verbs_message.c  messages out: cut into datagrams, kept until acknowledged
+ *   verbs_inbox.c    messages in: put together, held, released
+ *   verbs_slab.c     memory that messages lie in; verbs_stream.h is between these five
  *   verbs_rc.c       a connection's reliable queue pair (RC); verbs_rc.h is between it, verbs_rowan.c
  *                    and the ways to receive
  *   verbs_rowan.c    Rowan sends and bulk writes: the sender's side
@@ -34,9 +38,11 @@
 #define FABRIC_VERBS_H
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/base/random.h"
 #include "common/fabric/fabric.h"
 #include "common/fabric/verbs_device.h"
 #include "common/fabric/verbs_hello.h"
@@ -45,9 +51,16 @@ enum {
     VERBS_MAX_REGIONS = 16,
     VERBS_MAX_CONNS = 16384, /* of an endpoint */
 
-    VERBS_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
+    VERBS_BLOCKS = 8192, /* of one connection's queue of Rowan sends: a value of 1 MiB has 4687 of 256 B */
     VERBS_MARKS = 1024,  /* batches there */
+
+    VERBS_FAILURES = 64, /* of queue pairs, that an endpoint may not have heard of yet */
 };
+
+/* Times, all compared with the now_ns of polls. */
+#define VERBS_HANDSHAKE_NS (5 * NS_PER_S)
+#define VERBS_CONTROL_NS   (20 * NS_PER_US)  /* between looks at tcp while awake */
+#define VERBS_CHECK_NS     (250 * NS_PER_US) /* between looks at what is only a matter of time */
 
 struct verbs_conn;
 struct verbs_rc;
@@ -98,6 +111,12 @@ struct verbs_fabric {
     struct fabric *control; /* tcp: sets connections up */
     uint32_t region_count;
     struct verbs_region regions[VERBS_MAX_REGIONS];
+
+    /* What devices say outside of completion queues, for the endpoints' threads (verbs_async.c). */
+    pthread_mutex_t async_mutex;
+    struct verbs_endpoint *endpoints; /* linked by next_endpoint */
+    uint32_t failures[VERBS_FAILURES];
+    _Atomic uint64_t failure_count; /* so far; number n lies in failures[n % VERBS_FAILURES] */
 };
 
 /* --- endpoints --- */
@@ -108,6 +127,9 @@ enum verbs_list_kind {
     VLIST_ACTIVE,    /* has work that no completion will announce again */
     VLIST_DIRTY,     /* has something to hand over */
     VLIST_TIMED,     /* packets wait for an acknowledgement, or one is owed */
+    VLIST_DRAINING,  /* a message is acknowledged, but the device may still read it */
+    VLIST_PARTIAL,   /* half a message is there; the longest without progress first */
+    VLIST_HUNGRY,    /* found no memory for what came */
     VLIST_DEAD,
     VLIST_COUNT,
 };
@@ -126,19 +148,30 @@ struct verbs_endpoint {
     struct verbs_device *device;
     uint32_t index;
     struct fabric_endpoint *control; /* of fabric->control, with the same index */
-    int epoll_fd;                    /* what a reactor sleeps on: control, channel, timer */
+    struct event_source control_source;
+    struct verbs_endpoint *next_endpoint; /* of the fabric */
+    int epoll_fd; /* what a reactor sleeps on: control, channel, device, timer, wake */
     int timer_fd;
+    int wake_fd; /* another endpoint's thread heard something of the device */
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
     bool armed;
+    bool timer_on; /* was set in this sleep */
     bool closing;
+    bool more_completions; /* the last look at the queue did not see all */
+    bool more_control;     /* likewise tcp */
     uint64_t now_ns;
+    uint64_t control_ns;    /* when tcp was last polled */
+    uint64_t checked_ns;    /* when deadlines were looked at */
+    uint64_t failures_seen; /* of the fabric's failures */
+    struct random random;   /* for tokens */
 
     struct verbs_packets *packets;   /* the UD queue pair and its buffers */
-    struct verbs_messages *messages; /* memory that messages are put together in */
+    struct verbs_messages *messages; /* memory that messages lie in */
 
     struct verbs_conn **conns; /* by number; verbs_conn.c */
     uint32_t conn_room;
+    uint32_t next_number; /* where to look for one that is not in use */
     uint32_t counts[VLIST_COUNT];
     struct verbs_list lists[VLIST_COUNT];
 
@@ -170,7 +203,8 @@ static inline void verbs_cq_release(struct verbs_endpoint *endpoint, uint32_t pl
 enum verbs_conn_state {
     VCONN_DIALLING, /* active: tcp connects */
     VCONN_GREETING, /* active: hello sent; passive: hello awaited */
-    VCONN_READYING, /* passive: answered, waits for "ready" */
+    VCONN_READYING, /* passive: answered, waits for "ready" or the first datagram */
+    VCONN_REFUSING, /* passive: said why not; waits for the end */
     VCONN_OPEN,
     VCONN_BREAKING, /* CLOSED will come */
     VCONN_DEAD,     /* freed by the next poll */
@@ -181,7 +215,9 @@ struct verbs_conn {
     struct verbs_endpoint *endpoint;
     enum verbs_conn_state state;
     bool active;
+    bool was_open;
     bool announced;
+    bool was_readied; /* passive: "ready" has come */
     int error;
     uint32_t number; /* in endpoint->conns; with `token` in every packet to us */
     uint32_t token;
@@ -217,6 +253,39 @@ const struct verbs_region *verbs_region_of(const struct verbs_fabric *fabric, co
 const struct verbs_region *verbs_region_of_pm(const struct verbs_fabric *fabric,
                                               const struct pm *pm);
 
+/* --- verbs_fabric.c, verbs_poll.c --- */
+extern const struct fabric_ops verbs_ops;
+unsigned verbs_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,
+                    unsigned max);
+void verbs_flush(struct fabric_endpoint *endpoint);
+
+/* While asleep: sets the timer for what must go on although nothing completes. */
+void verbs_timer_set(struct verbs_endpoint *endpoint);
+
+/* --- verbs_async.c --- */
+
+/* Errors: ROWAN_EIO. */
+int verbs_async_init(struct verbs_fabric *fabric);
+void verbs_async_fini(struct verbs_fabric *fabric);
+void verbs_async_join(struct verbs_endpoint *endpoint);
+void verbs_async_leave(struct verbs_endpoint *endpoint);
+
+/* Takes what the device said and breaks connections of this endpoint that it concerns. */
+void verbs_async_drain(struct verbs_fabric *fabric);
+void verbs_async_poll(struct verbs_endpoint *endpoint);
+
+/* --- verbs_connect.c --- */
+int verbs_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
+                  uint64_t context, struct fabric_conn **out);
+int verbs_connect_admit(void *context, const struct fabric_identity *peer);
+
+/* Polls tcp: the next steps of handshakes, and the ends of connections. */
+void verbs_connect_poll(struct verbs_endpoint *endpoint);
+
+/* A datagram of the peer: it is ready. */
+void verbs_connect_ready(struct verbs_conn *conn);
+void verbs_connect_check(struct verbs_endpoint *endpoint); /* ends those that took too long */
+
 /* --- verbs_conn.c --- */
 
 int verbs_conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs_conn **out);
@@ -230,6 +299,8 @@ struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t
 /* Ends it: its queue pair is destroyed at once, so that nothing of it lands or is read any more; CLOSED
  * with `error` will come. What was in flight is unknown. */
 void verbs_conn_break(struct verbs_conn *conn, int error);
+
+/* Ends it silently, or after CLOSED. Freed by a later verbs_conn_reap, when the device reads nothing of it. */
 void verbs_conn_bury(struct verbs_conn *conn);
 void verbs_conn_reap(struct verbs_endpoint *endpoint);
 void verbs_conn_close(struct fabric_conn *conn);

@@ -3,7 +3,7 @@
  *
  *   active                          passive
  *   hello (where I am)      ->      makes its queue pairs ready
- *                           <-      hello (where I am)
+ *                           <-      hello (where I am), or why not; then the active one closes
  *   makes them ready; ready ->      ACCEPTED
  *   CONNECTED
  *
@@ -21,7 +21,7 @@
 
 enum { VERBS_LAYOUT = 1, VERBS_HELLO_BYTES = 128 };
 
-enum verbs_hello_kind { VERBS_HELLO = 1, VERBS_READY = 2 };
+enum verbs_hello_kind { VERBS_HELLO = 1, VERBS_READY = 2, VERBS_REFUSAL = 3 };
 
 /* Of the RC queue pair; all 0: there is none. */
 struct verbs_rc_hello {
@@ -34,8 +34,10 @@ struct verbs_rc_hello {
     uint32_t fence_key;
 };
 
+/* Only VERBS_HELLO has more than a kind, and VERBS_REFUSAL its error; all else is 0. */
 struct verbs_hello {
     enum verbs_hello_kind kind;
+    int32_t error; /* a ROWAN_E*, negative */
     uint8_t gid[16];
     uint16_t lid;       /* InfiniBand; 0 on Ethernet */
     uint32_t mtu;       /* bytes of payload in a packet, 256 to 4096, a power of two */

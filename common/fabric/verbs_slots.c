@@ -147,12 +147,18 @@ static uint32_t hand_over(struct verbs_zone *zone, struct shared *shared, uint32
     return error ? 0 : count;
 }
 
+/* A few slots are not worth a call, unless the queue is almost empty. */
+static bool has_room(const struct shared *shared)
+{
+    return shared->depth - shared->in_queue >= BATCH || shared->in_queue < BATCH;
+}
+
 /* Completions of queue pairs that are gone may have been swept away, even all that the queue held: then
  * nothing would ever make room. What is in the queue is counted anew; a device that is full in truth refuses
  * (ENOMEM), and the next poll tries again. */
 static void count_anew(struct verbs_zone *zone, struct shared *shared)
 {
-    if (!shared->has_lost || shared->in_queue < shared->depth)
+    if (!shared->has_lost || has_room(shared))
         return;
     if (zone->now_ns - shared->completed_ns < STARVED_NS) {
         verbs_zone_wake_at(zone, shared->completed_ns + STARVED_NS);
@@ -169,7 +175,7 @@ static void shared_post(struct verbs_zone *zone)
 
     count_anew(zone, shared);
     room = shared->depth - shared->in_queue;
-    if (room < BATCH && shared->in_queue >= BATCH)
+    if (!has_room(shared))
         return;
     while (room > 0) {
         const uint64_t waiting = slots_posted(zone) - shared->handed;

@@ -1,0 +1,148 @@
+/* verbs_async.c - what a device says outside of its completion queues. The process has one device and many
+ * endpoints on their own threads: whoever drains the device's events writes down which queue pair failed
+ * and wakes the others, and each endpoint looks for its own.
+ *
+ * 1. An event is acknowledged before the lock is left, and only its number is kept: ibv_destroy_qp waits
+ *    for acknowledgements, and the queue pair may be gone when another thread reads the note.
+ * 2. An endpoint that fell behind by more than VERBS_FAILURES takes it that all of its own have failed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/fabric/verbs_stream.h"
+
+#define ALL_FAILED UINT32_MAX
+
+int verbs_async_init(struct verbs_fabric *fabric)
+{
+    const int fd = fabric->device->context->async_fd;
+    const int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return ROWAN_EIO;
+    return pthread_mutex_init(&fabric->async_mutex, NULL) == 0 ? 0 : ROWAN_EIO;
+}
+
+void verbs_async_fini(struct verbs_fabric *fabric)
+{
+    pthread_mutex_destroy(&fabric->async_mutex);
+}
+
+void verbs_async_join(struct verbs_endpoint *endpoint)
+{
+    struct verbs_fabric *fabric = endpoint->fabric;
+
+    pthread_mutex_lock(&fabric->async_mutex);
+    endpoint->failures_seen = atomic_load(&fabric->failure_count);
+    endpoint->next_endpoint = fabric->endpoints;
+    fabric->endpoints = endpoint;
+    pthread_mutex_unlock(&fabric->async_mutex);
+}
+
+void verbs_async_leave(struct verbs_endpoint *endpoint)
+{
+    struct verbs_fabric *fabric = endpoint->fabric;
+    struct verbs_endpoint **link = &fabric->endpoints;
+
+    pthread_mutex_lock(&fabric->async_mutex);
+    while (*link && *link != endpoint)
+        link = &(*link)->next_endpoint;
+    if (*link)
+        *link = endpoint->next_endpoint;
+    pthread_mutex_unlock(&fabric->async_mutex);
+}
+
+/* --- drain --- */
+
+/* The number of the queue pair that failed; ALL_FAILED; 0: nothing did. */
+static uint32_t failed_by(const struct ibv_async_event *event)
+{
+    switch (event->event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        return event->element.qp->qp_num;
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_DEVICE_FATAL:
+        return ALL_FAILED;
+    default:
+        return 0;
+    }
+}
+
+static void write_down(struct verbs_fabric *fabric, uint32_t failed)
+{
+    const uint64_t count = atomic_load(&fabric->failure_count);
+
+    fabric->failures[count % VERBS_FAILURES] = failed;
+    atomic_store(&fabric->failure_count, count + 1);
+}
+
+static void wake_all(const struct verbs_fabric *fabric)
+{
+    for (const struct verbs_endpoint *endpoint = fabric->endpoints; endpoint;
+         endpoint = endpoint->next_endpoint)
+        eventfd_write(endpoint->wake_fd, 1); /* full: it is awake anyway */
+}
+
+void verbs_async_drain(struct verbs_fabric *fabric)
+{
+    struct ibv_async_event event;
+    bool any = false;
+
+    if (pthread_mutex_trylock(&fabric->async_mutex) != 0)
+        return; /* another endpoint is at it */
+    while (ibv_get_async_event(fabric->device->context, &event) == 0) {
+        const uint32_t failed = failed_by(&event);
+
+        log_event(failed ? LOG_WARN : LOG_INFO, "verbs_device_event", "what=\"%s\"",
+                  ibv_event_type_str(event.event_type));
+        ibv_ack_async_event(&event); /* 1 */
+        if (failed) {
+            write_down(fabric, failed);
+            any = true;
+        }
+    }
+    if (any)
+        wake_all(fabric);
+    pthread_mutex_unlock(&fabric->async_mutex);
+}
+
+/* --- each endpoint --- */
+
+static void fail(struct verbs_endpoint *endpoint, uint32_t number)
+{
+    if (number == ALL_FAILED || number == endpoint->packets->qp->qp_num)
+        verbs_packets_fail(endpoint, "the device says so");
+    else
+        verbs_rc_failed(endpoint, number);
+}
+
+void verbs_async_poll(struct verbs_endpoint *endpoint)
+{
+    struct verbs_fabric *fabric = endpoint->fabric;
+    uint32_t failed[VERBS_FAILURES];
+    uint64_t count;
+    uint32_t found = 0;
+
+    if (atomic_load_explicit(&fabric->failure_count, memory_order_acquire) ==
+        endpoint->failures_seen)
+        return;
+    pthread_mutex_lock(&fabric->async_mutex);
+    count = atomic_load(&fabric->failure_count);
+    if (count - endpoint->failures_seen > VERBS_FAILURES) { /* 2 */
+        failed[found++] = ALL_FAILED;
+    } else {
+        for (uint64_t i = endpoint->failures_seen; i < count; i++)
+            failed[found++] = fabric->failures[i % VERBS_FAILURES];
+    }
+    endpoint->failures_seen = count;
+    pthread_mutex_unlock(&fabric->async_mutex);
+    for (uint32_t i = 0; i < found; i++)
+        fail(endpoint, failed[i]);
+}

@@ -1,0 +1,203 @@
+/* verbs_inbox.c - messages in. One that came in one datagram stays where the device wrote it; a longer one
+ * is put together in a slab. Whole ones wait on their connection's inbox for the owner, who holds them until
+ * it releases them.
+ *
+ * 1. Every whole message is on its connection's list of held ones, given out or not.
+ * 2. Memory is for all connections of the endpoint: who finds none waits on VLIST_HUNGRY and is asked again
+ *    when a slab is released. A peer that makes no progress for STREAM_STALLED_NS with half a message is
+ *    closed while others wait.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/fabric/verbs_stream.h"
+
+bool verbs_inbox_is_full(const struct verbs_stream *stream)
+{
+    return stream->held_count >= STREAM_HELD || stream->held_bytes >= STREAM_HELD_BYTES;
+}
+
+/* 1 */
+static void hold(struct verbs_conn *conn, struct verbs_held *held, const uint8_t *data,
+                 uint32_t bytes)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    *held =
+        (struct verbs_held){.next = stream->held, .slab = held->slab, .data = data, .bytes = bytes};
+    if (stream->held)
+        stream->held->prev = held;
+    stream->held = held;
+    stream->held_count++;
+    stream->held_bytes += bytes;
+    if (stream->inbox_last)
+        stream->inbox_last->next_inbox = held;
+    else
+        stream->inbox_first = held;
+    stream->inbox_last = held;
+    verbs_list_add(conn, VLIST_ACTIVE);
+}
+
+static enum inbox_result take_whole(struct verbs_conn *conn, const struct packet_head *head,
+                                    const uint8_t *data, struct verbs_held *in_place)
+{
+    struct verbs_slab *slab;
+
+    if (head->bytes != head->message_bytes)
+        return INBOX_GARBAGE;
+    if (in_place) {
+        hold(conn, in_place, data, head->bytes);
+        return INBOX_IN_PLACE;
+    }
+    slab = verbs_slab_take(&conn->endpoint->messages->in, head->bytes);
+    if (!slab)
+        return INBOX_NO_MEMORY;
+    memcpy(slab->data, data, head->bytes);
+    hold(conn, &slab->held, slab->data, head->bytes);
+    return INBOX_COPIED;
+}
+
+static enum inbox_result take_first(struct verbs_conn *conn, const struct packet_head *head,
+                                    const uint8_t *data)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    if (head->message_bytes > FABRIC_MAX_MESSAGE_BYTES || head->bytes == 0 ||
+        head->bytes >= head->message_bytes)
+        return INBOX_GARBAGE;
+    stream->partial = verbs_slab_take(&conn->endpoint->messages->in, head->message_bytes);
+    if (!stream->partial)
+        return INBOX_NO_MEMORY;
+    memcpy(stream->partial->data, data, head->bytes);
+    stream->got = head->bytes;
+    stream->need = head->message_bytes;
+    stream->grown_ns = conn->endpoint->now_ns;
+    verbs_list_add(conn, VLIST_PARTIAL);
+    return INBOX_COPIED;
+}
+
+static enum inbox_result take_more(struct verbs_conn *conn, const struct packet_head *head,
+                                   const uint8_t *data)
+{
+    struct verbs_stream *stream = conn->stream;
+    const uint32_t rest = stream->need - stream->got;
+    const bool is_last = head->flags & PACKET_LAST;
+
+    if (head->message_bytes != stream->need || head->bytes == 0 || head->bytes > rest ||
+        is_last != (head->bytes == rest))
+        return INBOX_GARBAGE;
+    memcpy(stream->partial->data + stream->got, data, head->bytes);
+    stream->got += head->bytes;
+    stream->grown_ns = conn->endpoint->now_ns;
+    verbs_list_remove(conn, VLIST_PARTIAL);
+    if (!is_last) {
+        verbs_list_add(conn, VLIST_PARTIAL);
+        return INBOX_COPIED;
+    }
+    hold(conn, &stream->partial->held, stream->partial->data, stream->need);
+    stream->partial = NULL;
+    return INBOX_COPIED;
+}
+
+enum inbox_result verbs_inbox_take(struct verbs_conn *conn, const struct packet_head *head,
+                                   const uint8_t *data, struct verbs_held *in_place)
+{
+    const bool is_first = head->flags & PACKET_FIRST;
+
+    if (is_first == (conn->stream->partial != NULL))
+        return INBOX_GARBAGE;
+    if (!is_first)
+        return take_more(conn, head, data);
+    return head->flags & PACKET_LAST ? take_whole(conn, head, data, in_place)
+                                     : take_first(conn, head, data);
+}
+
+/* --- to the owner --- */
+
+unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct verbs_stream *stream = conn->stream;
+    unsigned count = 0;
+
+    for (; count < max && stream->inbox_first; count++) {
+        struct verbs_held *held = stream->inbox_first;
+
+        stream->inbox_first = held->next_inbox;
+        if (!stream->inbox_first)
+            stream->inbox_last = NULL;
+        events[count] = (struct fabric_event){.kind = FABRIC_MESSAGE,
+                                              .bytes = held->bytes,
+                                              .conn = &conn->base,
+                                              .context = conn->context,
+                                              .data = held->data,
+                                              .message = (uintptr_t)held,
+                                              .peer = conn->peer};
+    }
+    return count;
+}
+
+/* 2 */
+static void wake_hungry(struct verbs_endpoint *endpoint)
+{
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_HUNGRY].first, *next; conn; conn = next) {
+        next = conn->links[VLIST_HUNGRY].next;
+        verbs_stream_opened(conn);
+    }
+}
+
+static void give(struct verbs_conn *conn, struct verbs_held *held)
+{
+    struct verbs_endpoint *endpoint = conn->endpoint;
+    struct verbs_stream *stream = conn->stream;
+
+    if (held->prev)
+        held->prev->next = held->next;
+    else
+        stream->held = held->next;
+    if (held->next)
+        held->next->prev = held->prev;
+    ASSERT(stream->held_count > 0 && stream->held_bytes >= held->bytes);
+    stream->held_count--;
+    stream->held_bytes -= held->bytes;
+    if (held->slab)
+        verbs_slab_give(&endpoint->messages->in, held->slab);
+    else
+        verbs_packet_give(endpoint, held);
+}
+
+void verbs_message_release(struct fabric_conn *base, uint64_t message)
+{
+    struct verbs_conn *conn = (struct verbs_conn *)base;
+
+    if (conn->state == VCONN_DEAD) /* all are released together */
+        return;
+    give(conn, (struct verbs_held *)(uintptr_t)message);
+    wake_hungry(conn->endpoint);
+    verbs_stream_opened(conn);
+}
+
+void verbs_inbox_fini(struct verbs_conn *conn)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    while (stream->held)
+        give(conn, stream->held);
+    stream->inbox_first = stream->inbox_last = NULL;
+    if (stream->partial)
+        verbs_slab_give(&conn->endpoint->messages->in, stream->partial);
+    stream->partial = NULL;
+    wake_hungry(conn->endpoint);
+}
+
+void verbs_inbox_check(struct verbs_endpoint *endpoint)
+{
+    struct verbs_conn *stalled = endpoint->lists[VLIST_PARTIAL].first;
+
+    if (!endpoint->lists[VLIST_HUNGRY].first || !stalled ||
+        endpoint->now_ns - stalled->stream->grown_ns < STREAM_STALLED_NS)
+        return;
+    log_event(LOG_WARN, "connection_stalled", "endpoint=%u peer=%u bytes=%u of=%u", endpoint->index,
+              stalled->peer.id, stalled->stream->got, stalled->stream->need);
+    verbs_conn_break(stalled, ROWAN_ECLOSED);
+}

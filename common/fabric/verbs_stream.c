@@ -1,0 +1,426 @@
+/* verbs_stream.c - a connection's datagrams: reliable and in order over a network that loses, doubles and
+ * reorders them (verbs_stream.h says how). Timers as in RFC 6298, with other bounds.
+ *
+ * 1. acked <= send_next <= sent <= next_sequence; `cursor` is the message that send_next lies in.
+ * 2. A receiver grants at most STREAM_WINDOW numbers beyond what it expects, and none anew while its owner
+ *    holds too much (F5); a grant is never taken back. What it has no memory for it drops, and asks for
+ *    again when there is some.
+ * 3. While something waits to be acknowledged or sent, the timer runs: what was sent goes again; if nothing
+ *    could be sent, we ask whether there is room. A peer that leaves all of that unanswered for
+ *    STREAM_SILENT_NS is gone. One that answers may keep its window shut for ever.
+ * 4. A receiver acknowledges with its own data, after half a window, when asked, when something is wrong,
+ *    or after STREAM_OWED_NS.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/fabric/verbs_stream.h"
+
+/* --- life --- */
+
+static int make_address(struct verbs_conn *conn)
+{
+    const struct verbs_device *device = conn->endpoint->device;
+    struct ibv_ah_attr attributes = {.dlid = conn->theirs.lid, .port_num = device->port};
+
+    if (device->is_ethernet) {
+        attributes.is_global = 1;
+        memcpy(attributes.grh.dgid.raw, conn->theirs.gid, sizeof attributes.grh.dgid.raw);
+        attributes.grh.sgid_index = (uint8_t)device->gid_index;
+        attributes.grh.hop_limit = 64;
+    }
+    conn->stream->ah = ibv_create_ah(device->pd, &attributes);
+    return conn->stream->ah ? 0 : ROWAN_EUNREACHABLE;
+}
+
+int verbs_stream_open(struct verbs_conn *conn)
+{
+    const uint32_t ours = conn->endpoint->device->mtu_bytes;
+    const uint32_t mtu = conn->theirs.mtu < ours ? conn->theirs.mtu : ours;
+    struct verbs_stream *stream = calloc(1, sizeof *stream);
+    int error;
+
+    if (!stream)
+        return ROWAN_ENOMEM;
+    conn->stream = stream;
+    stream->payload = mtu - (uint32_t)sizeof(struct packet_head);
+    stream->limit = stream->told_limit = stream->window = STREAM_WINDOW;
+    stream->rto_ns = STREAM_RTO_NS;
+    error = make_address(conn);
+    if (error) {
+        free(stream);
+        conn->stream = NULL;
+    }
+    return error;
+}
+
+bool verbs_stream_is_drained(const struct verbs_conn *conn)
+{
+    return !conn->stream || conn->stream->last_post <= conn->endpoint->packets->completed;
+}
+
+void verbs_stream_close(struct verbs_conn *conn)
+{
+    if (!conn->stream)
+        return;
+    verbs_message_fini(conn);
+    verbs_inbox_fini(conn);
+    ibv_destroy_ah(conn->stream->ah);
+    free(conn->stream);
+    conn->stream = NULL;
+}
+
+/* --- out --- */
+
+static uint32_t send_limit(const struct verbs_stream *stream)
+{
+    const uint32_t window = stream->acked + stream->window;
+
+    return is_behind(stream->limit, window) ? window : stream->limit;
+}
+
+/* What every datagram tells; and so nothing is owed any more. */
+static struct packet_head make_head(struct verbs_conn *conn, unsigned flags)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    stream->is_shut = verbs_inbox_is_full(stream);
+    if (!stream->is_shut)
+        stream->told_limit = stream->expected + STREAM_WINDOW; /* 2 */
+    if (stream->missed)
+        flags |= PACKET_AGAIN;
+    stream->answers = stream->missed = false;
+    stream->owed = 0;
+    return (struct packet_head){.connection = conn->theirs.connection,
+                                .token = conn->theirs.token,
+                                .sequence = stream->send_next,
+                                .acked = stream->expected,
+                                .limit = stream->told_limit,
+                                .flags = (uint16_t)flags};
+}
+
+static void set_timer(struct verbs_conn *conn)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    if (stream->timer_ns == 0) { /* 3: we begin to wait */
+        stream->heard_ns = conn->endpoint->now_ns;
+        stream->timer_ns = conn->endpoint->now_ns + stream->rto_ns;
+    }
+    verbs_list_add(conn, VLIST_TIMED);
+}
+
+void verbs_stream_added(struct verbs_conn *conn)
+{
+    set_timer(conn);
+    verbs_list_add(conn, VLIST_DIRTY);
+}
+
+static void send_data(struct verbs_conn *conn)
+{
+    struct verbs_stream *stream = conn->stream;
+    struct out_message *message = stream->cursor;
+    const uint32_t index = stream->send_next - message->sequence;
+    const uint32_t offset = index * stream->payload;
+    const uint32_t left = message->bytes - offset;
+    struct ibv_sge pieces[VERBS_MAX_SGE];
+    struct packet_head head;
+    uint32_t count;
+
+    head = make_head(conn, PACKET_DATA | (index == 0 ? PACKET_FIRST : 0) |
+                               (index + 1 == message->packets ? PACKET_LAST : 0));
+    head.bytes = (uint16_t)(left < stream->payload ? left : stream->payload);
+    head.message_bytes = message->bytes;
+    stream->send_next++;
+    if (index + 1 == message->packets)
+        stream->cursor = message->next;
+    if (stream->send_next == send_limit(stream) || stream->went_back ||
+        (!stream->cursor && (message->is_signalled || message->packets > 1)))
+        head.flags |= PACKET_ASK;
+    if (is_behind(stream->send_next, stream->sent)) {
+        stream->sent = stream->send_next;
+        if (!stream->is_timed) { /* only of what was sent once (Karn) */
+            stream->is_timed = true;
+            stream->timed_sequence = head.sequence;
+            stream->timed_ns = conn->endpoint->now_ns;
+        }
+    }
+    count = verbs_message_pieces(message, offset, head.bytes, pieces);
+    verbs_packet_add(conn, &head, pieces, count);
+    message->last_post = conn->endpoint->packets->posted;
+}
+
+static void send_bare(struct verbs_conn *conn)
+{
+    const struct packet_head head = make_head(conn, conn->stream->probes ? PACKET_ASK : 0);
+
+    conn->stream->probes = false;
+    verbs_packet_add(conn, &head, NULL, 0);
+}
+
+static bool is_bare_due(const struct verbs_stream *stream)
+{
+    return stream->answers || stream->probes || stream->owed >= STREAM_WINDOW / 2;
+}
+
+void verbs_stream_push(struct verbs_conn *conn)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    while (stream->cursor && is_behind(send_limit(stream), stream->send_next) &&
+           verbs_packet_room(conn->endpoint))
+        send_data(conn);
+    if (is_bare_due(stream) && verbs_packet_room(conn->endpoint))
+        send_bare(conn);
+    if (conn->state != VCONN_OPEN)
+        return;
+    if (is_bare_due(stream) || (stream->cursor && is_behind(send_limit(stream), stream->send_next)))
+        verbs_list_add(conn, VLIST_ACTIVE); /* the send queue is full: the next poll goes on */
+    if (stream->owed > 0 || stream->timer_ns != 0)
+        verbs_list_add(conn, VLIST_TIMED);
+}
+
+/* --- acknowledgements --- */
+
+static void go_back(struct verbs_conn *conn)
+{
+    struct verbs_stream *stream = conn->stream;
+    struct out_message *message = stream->first;
+
+    while (message && !is_behind(message->sequence + message->packets, stream->acked))
+        message = message->next;
+    stream->cursor = message;
+    stream->send_next = stream->acked;
+    stream->is_timed = false;
+    stream->went_back = true;
+    stream->window =
+        stream->window / 2 > STREAM_WINDOW_MIN ? stream->window / 2 : STREAM_WINDOW_MIN;
+    verbs_list_add(conn, VLIST_DIRTY);
+}
+
+/* RFC 6298, 2. */
+static void measure(struct verbs_stream *stream, uint64_t now_ns)
+{
+    const uint64_t sample = now_ns - stream->timed_ns;
+
+    stream->is_timed = false;
+    if (stream->srtt_ns == 0) {
+        stream->srtt_ns = sample;
+        stream->rttvar_ns = sample / 2;
+    } else {
+        const uint64_t off =
+            sample > stream->srtt_ns ? sample - stream->srtt_ns : stream->srtt_ns - sample;
+
+        stream->rttvar_ns = stream->rttvar_ns - stream->rttvar_ns / 4 + off / 4;
+        stream->srtt_ns = stream->srtt_ns - stream->srtt_ns / 8 + sample / 8;
+    }
+}
+
+static void reset_rto(struct verbs_stream *stream)
+{
+    uint64_t rto_ns = STREAM_RTO_NS;
+
+    if (stream->srtt_ns > 0)
+        rto_ns = stream->srtt_ns + 4 * stream->rttvar_ns + STREAM_OWED_NS;
+    if (rto_ns < STREAM_RTO_MIN_NS)
+        rto_ns = STREAM_RTO_MIN_NS;
+    stream->rto_ns = rto_ns > STREAM_RTO_MAX_NS ? STREAM_RTO_MAX_NS : rto_ns;
+}
+
+static void advance(struct verbs_conn *conn, uint32_t acked)
+{
+    struct verbs_stream *stream = conn->stream;
+    const uint64_t now_ns = conn->endpoint->now_ns;
+
+    if (stream->is_timed && is_behind(acked, stream->timed_sequence))
+        measure(stream, now_ns);
+    stream->acked = acked;
+    if (is_behind(acked, stream->send_next)) { /* sent again for nothing */
+        stream->send_next = acked;
+        while (stream->cursor &&
+               !is_behind(stream->cursor->sequence + stream->cursor->packets, acked))
+            stream->cursor = stream->cursor->next;
+    }
+    if (stream->window < STREAM_WINDOW)
+        stream->window++;
+    stream->went_back = false;
+    stream->progress_ns = now_ns;
+    reset_rto(stream);
+    stream->timer_ns = acked == stream->next_sequence ? 0 : now_ns + stream->rto_ns;
+    verbs_message_done(conn);
+}
+
+/* False: nonsense. */
+static bool take_answer(struct verbs_conn *conn, const struct packet_head *head)
+{
+    struct verbs_stream *stream = conn->stream;
+    const bool is_new = !is_behind(stream->acked, head->acked);
+
+    if (is_behind(head->acked, stream->sent) || head->limit - head->acked > STREAM_WINDOW)
+        return false;
+    if (is_new && head->acked != stream->acked)
+        advance(conn, head->acked);
+    else if (is_new && (head->flags & PACKET_AGAIN) && !stream->went_back &&
+             stream->acked != stream->send_next)
+        go_back(conn);
+    if (is_behind(head->limit, stream->limit))
+        stream->limit = head->limit;
+    if (stream->cursor && is_behind(send_limit(stream), stream->send_next))
+        verbs_list_add(conn, VLIST_DIRTY);
+    return true;
+}
+
+/* --- in --- */
+
+static void owe(struct verbs_conn *conn, bool at_once)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    if (stream->owed++ == 0)
+        stream->owed_ns = conn->endpoint->now_ns;
+    stream->answers |= at_once;
+    if (is_bare_due(stream))
+        verbs_list_add(conn, VLIST_DIRTY);
+    verbs_list_add(conn, VLIST_TIMED);
+}
+
+static void garbage(struct verbs_conn *conn, const struct packet_head *head)
+{
+    log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u sequence=%u expected=%u",
+              conn->endpoint->index, conn->peer.id, head->sequence, conn->stream->expected);
+    verbs_conn_break(conn, ROWAN_EFORMAT);
+}
+
+static bool take_next(struct verbs_conn *conn, const struct packet_head *head, const uint8_t *data,
+                      struct verbs_held *in_place)
+{
+    struct verbs_stream *stream = conn->stream;
+    const enum inbox_result result = verbs_inbox_take(conn, head, data, in_place);
+
+    if (result == INBOX_GARBAGE) {
+        garbage(conn, head);
+        return false;
+    }
+    if (result == INBOX_NO_MEMORY) { /* 2; verbs_stream_opened asks for it */
+        verbs_list_add(conn, VLIST_HUNGRY);
+        stream->told_missed = true;
+        owe(conn, true);
+        return false;
+    }
+    stream->expected++;
+    stream->told_missed = false;
+    owe(conn, head->flags & PACKET_ASK);
+    return result == INBOX_IN_PLACE;
+}
+
+bool verbs_stream_input(struct verbs_conn *conn, const struct packet_head *head,
+                        const uint8_t *data, struct verbs_held *in_place)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    stream->heard_ns = conn->endpoint->now_ns;
+    if ((head->flags & ~PACKET_FLAGS) || head->zero != 0 || !take_answer(conn, head)) {
+        garbage(conn, head);
+        return false;
+    }
+    if (!(head->flags & PACKET_DATA)) {
+        if (head->bytes > 0)
+            garbage(conn, head);
+        else if (head->flags & PACKET_ASK)
+            owe(conn, true);
+        return false;
+    }
+    if (!is_behind(stream->told_limit, head->sequence)) { /* more than we granted */
+        garbage(conn, head);
+        return false;
+    }
+    if (head->sequence == stream->expected)
+        return take_next(conn, head, data, in_place);
+    if (is_behind(head->sequence, stream->expected) && !stream->told_missed)
+        stream->missed = stream->told_missed = true;
+    owe(conn, true);
+    return false;
+}
+
+void verbs_stream_opened(struct verbs_conn *conn)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    if (conn->state != VCONN_OPEN)
+        return;
+    if (verbs_is_listed(conn, VLIST_HUNGRY)) {
+        verbs_list_remove(conn, VLIST_HUNGRY);
+        stream->missed = stream->answers = true;
+    }
+    if (stream->is_shut && !verbs_inbox_is_full(stream))
+        stream->answers = true;
+    if (stream->answers)
+        verbs_list_add(conn, VLIST_DIRTY);
+}
+
+/* --- time --- */
+
+/* 3 */
+static void timer_ran_out(struct verbs_conn *conn)
+{
+    struct verbs_stream *stream = conn->stream;
+    const uint64_t now_ns = conn->endpoint->now_ns;
+
+    if (now_ns - stream->heard_ns >= STREAM_SILENT_NS) {
+        log_event(LOG_WARN, "peer_is_silent", "endpoint=%u peer=%u", conn->endpoint->index,
+                  conn->peer.id);
+        verbs_conn_break(conn, ROWAN_ECLOSED);
+        return;
+    }
+    stream->rto_ns =
+        stream->rto_ns * 2 < STREAM_RTO_MAX_NS ? stream->rto_ns * 2 : STREAM_RTO_MAX_NS;
+    stream->timer_ns = now_ns + stream->rto_ns;
+    if (stream->acked != stream->send_next || !stream->cursor)
+        go_back(conn);
+    else
+        stream->probes = true;
+    verbs_list_add(conn, VLIST_DIRTY);
+}
+
+void verbs_stream_check(struct verbs_endpoint *endpoint)
+{
+    const uint64_t now_ns = endpoint->now_ns;
+
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_TIMED].first, *next; conn; conn = next) {
+        struct verbs_stream *stream = conn->stream;
+
+        next = conn->links[VLIST_TIMED].next;
+        if (stream->owed > 0 && now_ns - stream->owed_ns >= STREAM_OWED_NS) {
+            stream->answers = true;
+            verbs_list_add(conn, VLIST_DIRTY);
+        }
+        if (stream->timer_ns != 0 && now_ns >= stream->timer_ns)
+            timer_ran_out(conn);
+        if (conn->state != VCONN_OPEN || (stream->owed == 0 && stream->timer_ns == 0))
+            verbs_list_remove(conn, VLIST_TIMED);
+    }
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_DRAINING].first, *next; conn;
+         conn = next) {
+        next = conn->links[VLIST_DRAINING].next;
+        verbs_message_done(conn);
+    }
+}
+
+uint64_t verbs_stream_wake_ns(const struct verbs_endpoint *endpoint)
+{
+    uint64_t wake_ns = UINT64_MAX;
+
+    for (const struct verbs_conn *conn = endpoint->lists[VLIST_TIMED].first; conn;
+         conn = conn->links[VLIST_TIMED].next) {
+        const struct verbs_stream *stream = conn->stream;
+        const uint64_t owed_ns = stream->owed_ns + STREAM_OWED_NS;
+
+        if (stream->owed > 0 && owed_ns < wake_ns)
+            wake_ns = owed_ns;
+        if (stream->timer_ns != 0 && stream->timer_ns < wake_ns)
+            wake_ns = stream->timer_ns;
+    }
+    return wake_ns;
+}

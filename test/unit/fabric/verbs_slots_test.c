@@ -1,0 +1,497 @@
+/* verbs_slots_test.c - landing zones of slots, shared or of each connection's own: where what landed lies,
+ * when segments are sealed, and that no failure, idle or stopped sender holds one open. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "test/lib/verbs_half.h"
+
+enum {
+    SEGMENT = FABRIC_SEGMENT_BYTES,
+    SLOTS = SEGMENT / HALF_SLOT,
+    PM_BYTES = 32 << 20,
+    BYTES = 192,
+};
+
+static struct half half;
+
+static void open_half(unsigned count, enum fabric_receive receive)
+{
+    half_open(&half, count, receive, PM_BYTES);
+}
+
+static int close_half(void **state)
+{
+    (void)state;
+    half_close(&half);
+    soft_verbs_faults(NULL);
+    soft_verbs_configure(NULL);
+    return 0;
+}
+
+static void connect_to_zone(unsigned from, struct verbs_conn **active, struct verbs_conn **passive)
+{
+    assert_int_equal(half_connect(&half, from, 0, active, passive), 0);
+    assert_true((*active)->base.has_zone);
+}
+
+/* Sends blocks number `first` to `end` - 1, polling where there is no room. */
+static void send_blocks(unsigned from, struct verbs_conn *conn, uint32_t first, uint32_t end)
+{
+    while (first < end) {
+        if (half_send(&half, from, conn, first, BYTES) == 0)
+            first++;
+        else
+            half_poll(&half);
+    }
+}
+
+static void send_and_wait(unsigned from, struct verbs_conn *conn, uint32_t first, uint32_t end)
+{
+    const uint32_t landed = half_events(&half.nodes[from], FABRIC_LANDED);
+
+    send_blocks(from, conn, first, end);
+    half_wait(&half, from, FABRIC_LANDED, landed + end - first);
+}
+
+static uint32_t walk(uint32_t segments, unsigned node)
+{
+    uint32_t counts[HALF_NODES];
+
+    half_walk(&half, segments, counts);
+    return counts[node];
+}
+
+/* --- both ways --- */
+
+static void blocks_of_many_land_whole_and_in_order(enum fabric_receive receive)
+{
+    enum { COUNT = 3000 };
+    const struct soft_faults faults = {.rc_delay_polls = 4, .receive_pause = 5};
+    struct verbs_conn *a[3], *p[3];
+    uint32_t sent[3] = {0};
+
+    open_half(3, receive);
+    soft_verbs_faults(&faults);
+    half_zone(&half, 4, 4);
+    for (unsigned i = 1; i < 3; i++)
+        connect_to_zone(i, &a[i], &p[i]);
+    while (sent[1] < COUNT || sent[2] < COUNT) {
+        for (unsigned i = 1; i < 3; i++) {
+            if (sent[i] < COUNT && half_send(&half, i, a[i], sent[i], 64 * (1 + sent[i] % 16)) == 0)
+                sent[i]++;
+        }
+        half_poll(&half);
+    }
+    for (unsigned i = 1; i < 3; i++) {
+        half_wait(&half, i, FABRIC_LANDED, COUNT);
+        assert_int_equal(half_event(&half.nodes[i], FABRIC_LANDED, 77)->context, 77);
+        assert_int_equal(walk(4, i), COUNT);
+    }
+}
+
+static void shared_blocks_of_many_land_whole_and_in_order(void **state)
+{
+    (void)state;
+    blocks_of_many_land_whole_and_in_order(FABRIC_RECEIVE_SHARED);
+}
+
+static void own_blocks_of_many_land_whole_and_in_order(void **state)
+{
+    (void)state;
+    blocks_of_many_land_whole_and_in_order(FABRIC_RECEIVE_CONNECTION);
+}
+
+/* What waits for slots when its connection ends never lands. */
+static void nothing_of_a_closed_connection_lands(enum fabric_receive receive)
+{
+    struct verbs_conn *active, *passive;
+
+    open_half(2, receive);
+    half_zone(&half, 2, 0);
+    connect_to_zone(1, &active, &passive);
+    send_blocks(1, active, 0, 10);
+    half_poll_times(&half, 100);
+    half_end(passive);
+    assert_int_equal(verbs_zone_post(half.nodes[0].zone, 0, 0), 0);
+    half_poll_times(&half, 100);
+    assert_int_equal(walk(1, 1), 0);
+    assert_int_equal(half_events(&half.nodes[1], FABRIC_LANDED), 0);
+    assert_int_equal(verbs_rowan_add(&active->base, pm_at(half.nodes[1].pm, 0), 64), ROWAN_ECLOSED);
+}
+
+static void shared_nothing_of_a_closed_connection_lands(void **state)
+{
+    (void)state;
+    nothing_of_a_closed_connection_lands(FABRIC_RECEIVE_SHARED);
+}
+
+static void own_nothing_of_a_closed_connection_lands(void **state)
+{
+    (void)state;
+    nothing_of_a_closed_connection_lands(FABRIC_RECEIVE_CONNECTION);
+}
+
+/* A block that is too long for a slot: this zone's owner has smaller ones than it says. */
+static void a_receive_that_fails_leaves_a_hole(enum fabric_receive receive)
+{
+    struct verbs_conn *liar, *passive, *active, *other;
+    uint64_t long_block[2 * HALF_SLOT / 8];
+
+    open_half(3, receive);
+    half_zone(&half, 2, 2);
+    half.nodes[0].fabric.base.caps.block_limit = 2 * HALF_SLOT;
+    half.nodes[1].fabric.base.caps.block_limit = 2 * HALF_SLOT;
+    connect_to_zone(1, &liar, &passive);
+    connect_to_zone(2, &active, &other);
+    memset(long_block, 0, sizeof long_block);
+    pm_store(half.nodes[1].pm, 0, long_block, sizeof long_block);
+    assert_int_equal(verbs_rowan_add(&liar->base, pm_at(half.nodes[1].pm, 0), 2 * HALF_SLOT), 0);
+    assert_int_equal(verbs_rowan_post(&liar->base, 1), 0);
+    for (uint32_t i = 0; half.nodes[0].broken == 0 || half.nodes[1].broken == 0; i++) {
+        assert_true(i < 100000);
+        half_poll(&half);
+    }
+    assert_int_equal(half_events(&half.nodes[1], FABRIC_LANDED), 0);
+    send_and_wait(2, active, 0, SLOTS);
+    half_wait(&half, 0, FABRIC_SEALED, 1);
+    /* Its place is taken; with own slots, those it was dealt. */
+    assert_true(walk(1, 2) < SLOTS && walk(1, 2) >= SLOTS - 8);
+    assert_int_equal(walk(2, 2), SLOTS);
+}
+
+static void shared_a_receive_that_fails_leaves_a_hole(void **state)
+{
+    (void)state;
+    a_receive_that_fails_leaves_a_hole(FABRIC_RECEIVE_SHARED);
+}
+
+static void own_a_receive_that_fails_leaves_a_hole(void **state)
+{
+    (void)state;
+    a_receive_that_fails_leaves_a_hole(FABRIC_RECEIVE_CONNECTION);
+}
+
+/* Queue pairs fail at random under load; those who are left, and those who come again, go on; each batch
+ * either landed or its connection broke, and segments are sealed in order and reused. */
+static void broken_queue_pairs_hold_up_nobody(enum fabric_receive receive)
+{
+    enum { ROUNDS = 40, PER_ROUND = 500 };
+    const struct soft_faults faults = {.rc_delay_polls = 3, .break_qp = 1000};
+    struct half_node *owner = &half.nodes[0];
+    uint32_t sealed = 0, breaks = 0;
+
+    open_half(3, receive);
+    half_zone(&half, 2, 2);
+    soft_verbs_faults(&faults);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (unsigned n = 1; n < 3; n++) {
+            struct half_node *node = &half.nodes[n];
+            struct verbs_conn *active, *passive;
+            uint32_t sent = 0, landed;
+
+            node->event_count = 0;
+            connect_to_zone(n, &active, &passive);
+            while (sent < PER_ROUND && active->state == VCONN_OPEN) {
+                sent += half_send(&half, n, active, sent, BYTES) == 0;
+                half_poll(&half);
+            }
+            while (active->state == VCONN_OPEN && half_events(node, FABRIC_LANDED) < sent)
+                half_poll(&half);
+            landed = half_events(node, FABRIC_LANDED);
+            assert_true(landed <= sent);
+            breaks += active->state != VCONN_OPEN;
+            if (active->state == VCONN_OPEN)
+                half_end(active);
+            half_poll_times(&half, 2);
+            half_forget(active, passive);
+            if (half_events(owner, FABRIC_SEALED) > sealed) {
+                const uint64_t segment = half_event(owner, FABRIC_SEALED, sealed)->context;
+
+                assert_int_equal(segment, sealed % 2);
+                pm_zero(owner->pm, segment * SEGMENT, SEGMENT);
+                assert_int_equal(verbs_zone_post(owner->zone, segment * SEGMENT, segment), 0);
+                sealed++;
+            }
+        }
+    }
+    assert_true(breaks > 5 && breaks < 2 * ROUNDS);
+    assert_true(sealed >= 3);
+}
+
+static void shared_broken_queue_pairs_hold_up_nobody(void **state)
+{
+    (void)state;
+    broken_queue_pairs_hold_up_nobody(FABRIC_RECEIVE_SHARED);
+}
+
+static void own_broken_queue_pairs_hold_up_nobody(void **state)
+{
+    (void)state;
+    broken_queue_pairs_hold_up_nobody(FABRIC_RECEIVE_CONNECTION);
+}
+
+/* --- shared: completions that are swept away --- */
+
+/* Lands `count` blocks of which the owner polls no completion, and lets the device sweep those away. */
+static void lose_completions(struct verbs_conn *active, struct verbs_conn *passive, uint32_t count)
+{
+    const uint32_t landed = half_events(&half.nodes[1], FABRIC_LANDED);
+
+    half.nodes[0].is_stopped = true;
+    send_blocks(1, active, 0, count);
+    half_wait(&half, 1, FABRIC_LANDED, landed + count);
+    half_end(passive);
+    half.nodes[0].is_stopped = false;
+    half_poll(&half);
+    assert_int_equal(walk(1, 1), count);
+}
+
+static void open_sweeping(unsigned count)
+{
+    const struct soft_config config = {
+        .seed = 1,
+        .purges_completions = true,
+        .devices = {{.name = "soft1", .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}}}};
+
+    soft_verbs_configure(&config);
+    open_half(count, FABRIC_RECEIVE_SHARED);
+    half_zone(&half, 4, 4);
+}
+
+static void lost_slots_are_given_up_when_all_queue_pairs_of_then_are_gone(void **state)
+{
+    struct verbs_conn *lost, *lost_passive, *old, *old_passive, *active, *passive;
+
+    (void)state;
+    open_sweeping(3);
+    connect_to_zone(1, &lost, &lost_passive);
+    connect_to_zone(2, &old, &old_passive);
+    lose_completions(lost, lost_passive, 100);
+    send_and_wait(2, old, 0, 2 * SLOTS); /* the next segment is full, too */
+    half_poll_times(&half, 1000);
+    assert_int_equal(half_events(&half.nodes[0], FABRIC_SEALED), 0); /* one of them lives */
+    half_end(old);
+    connect_to_zone(2, &active, &passive); /* is no obstacle */
+    half_wait(&half, 0, FABRIC_SEALED, 2);
+    assert_int_equal(walk(1, 1), 100); /* what had landed is there */
+    assert_int_equal(walk(4, 2), 2 * SLOTS);
+}
+
+static void lost_slots_are_given_up_when_no_sender_can_be_trying_any_more(void **state)
+{
+    struct verbs_conn *lost, *lost_passive, *active, *passive;
+
+    (void)state;
+    open_sweeping(3);
+    connect_to_zone(1, &lost, &lost_passive);
+    connect_to_zone(2, &active, &passive);
+    lose_completions(lost, lost_passive, 100);
+    send_and_wait(2, active, 0, 2 * SLOTS);
+    half_poll(&half);
+    half.now_ns += VERBS_RC_GIVES_UP_NS;
+    half_poll_times(&half, 10);
+    assert_int_equal(half_events(&half.nodes[0], FABRIC_SEALED), 0);
+    assert_true(verbs_zone_wait_ns(half.nodes[0].endpoint.zone) <= NS_PER_S);
+    half.now_ns += verbs_zone_wait_ns(half.nodes[0].endpoint.zone);
+    half_poll(&half);
+    assert_int_equal(half_events(&half.nodes[0], FABRIC_SEALED), 2);
+}
+
+/* All slots that the device had are lost, at once. */
+static void a_queue_of_lost_slots_takes_new_ones(void **state)
+{
+    struct verbs_conn *lost, *lost_passive, *active, *passive;
+
+    (void)state;
+    open_sweeping(3);
+    connect_to_zone(1, &lost, &lost_passive);
+    connect_to_zone(2, &active, &passive);
+    send_and_wait(2, active, 0, 1); /* a completion came a moment ago */
+    lose_completions(lost, lost_passive, SLOTS - 1);
+    assert_int_equal(walk(2, 2), 1);
+    assert_true(verbs_zone_wait_ns(half.nodes[0].endpoint.zone) < NS_PER_S);
+    half.now_ns += verbs_zone_wait_ns(half.nodes[0].endpoint.zone);
+    send_and_wait(2, active, 1, 2 * SLOTS);
+    half_end(active);
+    half_wait(&half, 0, FABRIC_SEALED, 2);
+    assert_int_equal(walk(4, 2), 2 * SLOTS);
+}
+
+/* --- of each connection's own: the idle --- */
+
+static void an_idle_sender_gives_its_slots_back(void **state)
+{
+    struct verbs_conn *idle, *idle_passive, *active, *passive;
+
+    (void)state;
+    open_half(3, FABRIC_RECEIVE_CONNECTION);
+    half_zone(&half, 4, 4);
+    connect_to_zone(1, &idle, &idle_passive);
+    connect_to_zone(2, &active, &passive);
+    send_and_wait(1, idle, 0, 3);
+    send_and_wait(2, active, 0, 3 * SLOTS);
+    half_wait(&half, 0, FABRIC_SEALED, 2);
+    assert_int_equal(half.nodes[0].broken + half.nodes[1].broken, 0);
+    assert_int_equal(walk(4, 1), 3);
+    assert_int_equal(walk(4, 2), 3 * SLOTS);
+    send_and_wait(1, idle, 3, 100); /* it is as good as before */
+    assert_int_equal(walk(4, 1), 100);
+}
+
+static void a_dry_zone_asks_the_idle_so_that_its_owner_can_post(void **state)
+{
+    struct half_node *owner = &half.nodes[0];
+    struct verbs_conn *idle, *idle_passive, *active, *passive;
+    uint32_t sent = 0;
+
+    (void)state;
+    open_half(3, FABRIC_RECEIVE_CONNECTION);
+    half_zone(&half, 2, 2);
+    connect_to_zone(1, &idle, &idle_passive);
+    connect_to_zone(2, &active, &passive);
+    send_and_wait(1, idle, 0, 3);
+    for (uint32_t round = 0; round < 6; round++) {
+        while (half_events(owner, FABRIC_SEALED) == round) {
+            sent += half_send(&half, 2, active, sent, BYTES) == 0;
+            half_poll(&half);
+        }
+        assert_int_equal(half_event(owner, FABRIC_SEALED, round)->context, round % 2);
+        pm_zero(owner->pm, (uint64_t)(round % 2) * SEGMENT, SEGMENT);
+        assert_int_equal(verbs_zone_post(owner->zone, (uint64_t)(round % 2) * SEGMENT, round % 2),
+                         0);
+    }
+    half_wait(&half, 2, FABRIC_LANDED, sent);
+    assert_int_equal(owner->broken, 0);
+}
+
+static void the_slots_of_a_broken_connection_are_holes(void **state)
+{
+    struct verbs_conn *idle, *idle_passive, *active, *passive;
+
+    (void)state;
+    open_half(3, FABRIC_RECEIVE_CONNECTION);
+    half_zone(&half, 4, 4);
+    connect_to_zone(1, &idle, &idle_passive);
+    connect_to_zone(2, &active, &passive);
+    send_and_wait(1, idle, 0, 3);
+    half.nodes[1].is_stopped = true;
+    half_end(idle_passive);
+    send_and_wait(2, active, 0, SLOTS);
+    half_wait(&half, 0, FABRIC_SEALED, 1);
+    assert_int_equal(walk(1, 1), 3);
+    assert_true(walk(1, 2) >= SLOTS - 3 - 8);
+}
+
+static void a_stopped_sender_loses_its_connection_and_holds_up_nobody(void **state)
+{
+    struct verbs_conn *stopped, *stopped_passive, *active, *passive;
+
+    (void)state;
+    open_half(3, FABRIC_RECEIVE_CONNECTION);
+    half_zone(&half, 4, 4);
+    connect_to_zone(1, &stopped, &stopped_passive);
+    connect_to_zone(2, &active, &passive);
+    half_poll_times(&half, 10);
+    half.nodes[1].is_stopped = true;
+    send_and_wait(2, active, 0, 2 * SLOTS);
+    half_poll_times(&half, 100);
+    assert_int_equal(half_events(&half.nodes[0], FABRIC_SEALED), 0);
+    assert_true(verbs_zone_wait_ns(half.nodes[0].endpoint.zone) <= 2 * NS_PER_S);
+    half.now_ns += verbs_zone_wait_ns(half.nodes[0].endpoint.zone);
+    half_wait(&half, 0, FABRIC_SEALED, 1);
+    assert_int_equal(half.nodes[0].broken, 1);
+    assert_int_equal(active->state, VCONN_OPEN);
+}
+
+/* --- limits and failures of calls --- */
+
+static void a_full_completion_queue_refuses_whoever_comes(void **state)
+{
+    struct verbs_conn *active, *passive;
+
+    (void)state;
+    open_half(2, FABRIC_RECEIVE_SHARED);
+    half.nodes[0].endpoint.cq_room = 100; /* of which a zone takes what there is */
+    half_zone(&half, 2, 2);
+    assert_int_equal(half.nodes[0].endpoint.cq_room, 36);
+    for (unsigned i = 0; i < 36; i++)
+        connect_to_zone(1, &active, &passive);
+    assert_int_equal(half_connect(&half, 1, 0, &active, &passive), ROWAN_ETOOMANY);
+    half.nodes[0].endpoint.cq_room = HALF_CQ - 100;
+}
+
+/* Each call of the device in turn fails: zone and connection answer an error and leave nothing behind. */
+static void a_device_that_refuses_leaves_nothing_behind(enum fabric_receive receive)
+{
+    uint32_t calls = 1;
+
+    for (uint32_t nth = 1; nth <= calls; nth++) {
+        struct verbs_conn *active, *passive;
+        struct fabric_grant grant;
+        int error;
+
+        open_half(2, receive);
+        soft_verbs_fail_call(nth, nth % 2 ? ENOMEM : EINVAL);
+        error =
+            verbs_zone_open(&half.nodes[0].endpoint.base, half.nodes[0].pm, 2, &half.nodes[0].zone);
+        if (!error)
+            error = half_connect(&half, 1, 0, &active, &passive);
+        if (!error)
+            error = verbs_grant(&passive->base, 0, 4096, 0, &grant);
+        calls = soft_verbs_calls();
+        soft_verbs_fail_call(0, 0);
+        assert_int_equal(error != 0, nth <= calls);
+        if (nth == 1)
+            calls = 2; /* how many there are is known when none fails */
+        else if (error)
+            calls = nth + 1;
+        half_close(&half);
+    }
+    assert_true(calls > 8);
+    open_half(1, receive);
+}
+
+static void shared_a_device_that_refuses_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    a_device_that_refuses_leaves_nothing_behind(FABRIC_RECEIVE_SHARED);
+}
+
+static void own_a_device_that_refuses_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    a_device_that_refuses_leaves_nothing_behind(FABRIC_RECEIVE_CONNECTION);
+}
+
+#define CASE(function) cmocka_unit_test_teardown(function, close_half)
+
+int main(void)
+{
+    const struct CMUnitTest cases[] = {
+        CASE(shared_blocks_of_many_land_whole_and_in_order),
+        CASE(own_blocks_of_many_land_whole_and_in_order),
+        CASE(shared_nothing_of_a_closed_connection_lands),
+        CASE(own_nothing_of_a_closed_connection_lands),
+        CASE(shared_a_receive_that_fails_leaves_a_hole),
+        CASE(own_a_receive_that_fails_leaves_a_hole),
+        CASE(shared_broken_queue_pairs_hold_up_nobody),
+        CASE(own_broken_queue_pairs_hold_up_nobody),
+        CASE(lost_slots_are_given_up_when_all_queue_pairs_of_then_are_gone),
+        CASE(lost_slots_are_given_up_when_no_sender_can_be_trying_any_more),
+        CASE(a_queue_of_lost_slots_takes_new_ones),
+        CASE(an_idle_sender_gives_its_slots_back),
+        CASE(a_dry_zone_asks_the_idle_so_that_its_owner_can_post),
+        CASE(the_slots_of_a_broken_connection_are_holes),
+        CASE(a_stopped_sender_loses_its_connection_and_holds_up_nobody),
+        CASE(a_full_completion_queue_refuses_whoever_comes),
+        CASE(shared_a_device_that_refuses_leaves_nothing_behind),
+        CASE(own_a_device_that_refuses_leaves_nothing_behind),
+    };
+
+    return cmocka_run_group_tests_name("verbs_slots", cases, NULL, NULL);
+}
