@@ -62,13 +62,19 @@ static void fail(struct control *control, int error, const char *why)
     server_fail(control->common, error, why);
 }
 
-/* Blocks that this server can encode, and its fabric can send. */
+/* Blocks that this server can encode, and its fabric can send; those of the largest entry in one batch, or it
+ * would never find room. */
 static int check_block_limit(const struct control *control, const struct cluster_config *config)
 {
-    uint32_t most = fabric_caps(control->common->fabric)->block_limit;
+    const struct fabric_caps *caps = fabric_caps(control->common->fabric);
+    const struct entry_format format = {.block_limit = config->block_limit};
+    uint32_t most = caps->block_limit;
     if (most > ENTRY_MAX_BLOCK_LIMIT)
         most = ENTRY_MAX_BLOCK_LIMIT;
-    return config->block_limit >= ENTRY_MIN_BLOCK_LIMIT && config->block_limit <= most
+    if (format.block_limit < ENTRY_MIN_BLOCK_LIMIT || format.block_limit > most)
+        return ROWAN_EUNSUPPORTED;
+    return entry_blocks(&format, ENTRY_MAX_KEY_BYTES, ENTRY_MAX_VALUE_BYTES) <=
+                   caps->max_batch_blocks
                ? 0
                : ROWAN_EUNSUPPORTED;
 }

@@ -9,7 +9,8 @@
  *
  * Full (design, H13). Peers stop sending when they are told that this server is full. Until the
  * word has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
- * flight and once admitted since. So "full" is said while that much is still free.
+ * flight and once admitted since. So "full" is said while the space that takes is still free: where blocks
+ * land in slots, more than their bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,16 @@
 
 /* --- geometry --- */
 
+/* Bytes of landing zone that one sender's WORKER_MAX_IN_FLIGHT_BYTES take at most: each block may leave all but
+ * 64 B of its last stride unused, and there are never more blocks than one connection takes. */
+static uint64_t most_landing(const struct fabric_caps *caps)
+{
+    uint64_t blocks = WORKER_MAX_IN_FLIGHT_BYTES / FABRIC_STRIDE;
+    if (blocks > caps->max_batch_blocks)
+        blocks = caps->max_batch_blocks;
+    return WORKER_MAX_IN_FLIGHT_BYTES + blocks * (caps->landing_stride - FABRIC_STRIDE);
+}
+
 /* Segments that must be free for what is on the way. */
 static uint64_t reserve(const struct control *control)
 {
@@ -34,8 +45,9 @@ static uint64_t reserve(const struct control *control)
         if (control->config->members[i].server != control->common->server)
             senders += control->config->members[i].workers;
     }
-    uint64_t on_the_way = senders * 2 * WORKER_MAX_IN_FLIGHT_BYTES / STORE_SEGMENT_BYTES;
-    return on_the_way + control->options.workers + control->options.digests + 1;
+    uint64_t on_the_way = senders * 2 * most_landing(fabric_caps(control->common->fabric));
+    return (on_the_way + STORE_SEGMENT_BYTES - 1) / STORE_SEGMENT_BYTES + control->options.workers +
+           control->options.digests + 1;
 }
 
 /* How many of `segments` segments are posted at a time: fewer than asked for on a small PM. */

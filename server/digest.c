@@ -220,6 +220,7 @@ static void enter(struct digest *digest, struct blog_segment *segment)
     digest->looking = false;
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
+    entry_scan_stride(&digest->scan, fabric_caps(digest->common->fabric)->landing_stride);
 }
 
 /* To the next segment. The old one may be freed as soon as it was left, so its successor is taken
@@ -272,11 +273,11 @@ static enum look look_on(struct digest *digest)
         return LOOK_GOES_ON;
     digest->look_gaps_ns = digest->now_ns + DIGEST_LOOK_MIN_NS;
     const struct gap *gap = &digest->gaps[digest->look_gap];
-    struct entry_scan scan;
+    struct entry_scan scan = digest->scan;
     struct entry_header header;
     uint32_t offset, bytes;
-    entry_scan_init(&scan, digest->scan.format, digest->scan.base, gap->end,
-                    digest->look_position > gap->start ? digest->look_position : gap->start);
+    scan.bytes = gap->end;
+    scan.position = digest->look_position > gap->start ? digest->look_position : gap->start;
     switch (entry_scan_next(&scan, false, &header, &offset, &bytes)) {
     case ENTRY_SCAN_BLOCK:
         go_back(digest, digest->look_gap, offset);
@@ -405,7 +406,8 @@ static void prefetch_ahead(const struct digest *digest)
     unsigned count = 0;
     struct entry_header header;
     const uint8_t *key;
-    for (unsigned i = 0; i < DIGEST_PREFETCH; i++, position += bytes) {
+    for (unsigned i = 0; i < DIGEST_PREFETCH;
+         i++, position = entry_scan_behind(scan, position, bytes)) {
         if (!entry_guess(scan->format, scan->base + position, scan->bytes - position, &header, &key,
                          &bytes))
             break;

@@ -30,6 +30,8 @@
     X(INDEX_EARLY, "index-early", "the index has a write before it has landed everywhere")         \
     X(LOG_UNFENCED, "log-unfenced", "a write is answered before the t-log's fence is done")        \
     X(LANDING_UNFENCED, "landing-unfenced", "blocks are said to have landed before their fence")   \
+    X(SLOT_SKIPPED, "slot-skipped",                                                                \
+      "the scan of an open segment of slots does not wait in front of an empty one")               \
     X(SCAN_UNCHECKED, "scan-unchecked", "a scan takes blocks without looking at their checksums")  \
     X(CHECKSUM_UNSEEDED, "checksum-unseeded", "checksums do not depend on the cluster's secret")   \
     X(ORDER_IGNORED, "order-ignored", "an older version replaces a newer one in the index")        \

@@ -409,8 +409,11 @@ void entry_scan_init(struct entry_scan *scan, const struct entry_format *format,
 {
     ASSERT((uintptr_t)base % ENTRY_ALIGN == 0);
     ASSERT(position % ENTRY_ALIGN == 0 && position <= bytes);
-    *scan =
-        (struct entry_scan){.format = format, .base = base, .bytes = bytes, .position = position};
+    *scan = (struct entry_scan){.format = format,
+                                .base = base,
+                                .bytes = bytes,
+                                .position = position,
+                                .stride = ENTRY_ALIGN};
 }
 
 enum entry_scan_result entry_scan_next(struct entry_scan *scan, bool stop_at_hole,
@@ -424,7 +427,7 @@ enum entry_scan_result entry_scan_next(struct entry_scan *scan, bool stop_at_hol
         uint32_t size, looked;
         if (block_check(scan->format, scan->base + at, scan->bytes - at, &found, &size, &looked,
                         MUTANT(SCAN_UNCHECKED)) == 0) {
-            scan->position += size; /* invariant 4 */
+            scan->position = entry_scan_behind(scan, at, size); /* invariant 4 */
             if (found.type == ENTRY_PAD)
                 continue;
             *header = found;
@@ -432,9 +435,9 @@ enum entry_scan_result entry_scan_next(struct entry_scan *scan, bool stop_at_hol
             *bytes = size;
             return ENTRY_SCAN_BLOCK;
         }
-        if (stop_at_hole)
+        if (stop_at_hole && !(MUTANT(SLOT_SKIPPED) && scan->stride > ENTRY_ALIGN))
             return ENTRY_SCAN_STOPPED;
-        scan->position += ENTRY_ALIGN;
+        scan->position = entry_scan_behind(scan, at, ENTRY_ALIGN);
         looked_in_vain += looked; /* invariant 5 */
         if (looked_in_vain >= SCAN_HOLE_BYTES)
             return ENTRY_SCAN_STOPPED;

@@ -169,10 +169,28 @@ struct entry_scan {
     const uint8_t *base; /* 64 B-aligned */
     uint32_t bytes;      /* of the region */
     uint32_t position;   /* of the next look; the caller may keep it and go on later */
+    uint32_t stride;     /* ENTRY_ALIGN, or see entry_scan_stride */
 };
 
 void entry_scan_init(struct entry_scan *scan, const struct entry_format *format, const void *base,
                      uint32_t bytes, uint32_t position);
+
+/* For a segment of a landing zone that this process has posted: blocks begin at multiples of `stride` (a power
+ * of two, fabric_caps) of the region and nowhere else. What lies between one and the next multiple is no hole
+ * that anybody may still fill, so it is stepped over; at a multiple there is one. */
+static inline void entry_scan_stride(struct entry_scan *scan, uint32_t stride)
+{
+    scan->stride = stride;
+}
+
+/* Where the scan looks after a block of `bytes` at `position`. */
+static inline uint32_t entry_scan_behind(const struct entry_scan *scan, uint32_t position,
+                                         uint32_t bytes)
+{
+    const uint32_t left = scan->bytes - position;
+    const uint32_t slot = (bytes + scan->stride - 1) & ~(scan->stride - 1);
+    return position + (slot < left ? slot : left);
+}
 
 enum entry_scan_result { ENTRY_SCAN_BLOCK, ENTRY_SCAN_END, ENTRY_SCAN_STOPPED };
 

@@ -2,10 +2,10 @@
 #include "common/fabric/verbs_check.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "common/base/error.h"
 #include "common/base/log.h"
@@ -176,7 +176,7 @@ void verbs_obstacle_refused(const char *device, const char *thing, int system_er
     out->error = error_from_errno(system_error);
     WHAT(out, "the device %s refused %s: %s", device, thing, strerror(system_error));
     /* Providers pin the memory of queues, so a small limit looks like a lack of memory. */
-    if (system_error == ENOMEM && verbs_read_locked_memory(&memory) == 0 && !memory.is_exempt &&
+    if (system_error == ENOMEM && verbs_read_locked_memory("", &memory) == 0 && !memory.is_exempt &&
         memory.limit_bytes != UINT64_MAX)
         MEND(out,
              "ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit (now: %llu "
@@ -188,38 +188,40 @@ void verbs_obstacle_refused(const char *device, const char *thing, int system_er
 
 /* --- locked memory --- */
 
-/* The value behind `name` in /proc/self/status, in the given base; false: it is not there. */
-static bool read_status(const char *name, int base, unsigned long long *out)
+/* The first line of `root`/proc/self/`file` that begins with `name`; what is behind it. */
+static bool read_proc(const char *root, const char *file, const char *name, char *out, size_t room)
 {
+    char path[PATH_MAX], line[256];
     const size_t length = strlen(name);
-    char line[256];
     bool found = false;
-    FILE *file = fopen("/proc/self/status", "re");
 
-    if (!file)
+    if (snprintf(path, sizeof path, "%s/proc/self/%s", root, file) >= PATH_MAX)
         return false;
-    while (!found && fgets(line, sizeof line, file)) {
-        if (strncmp(line, name, length) != 0 || line[length] != ':')
-            continue;
-        *out = strtoull(line + length + 1, NULL, base);
-        found = true;
+    FILE *stream = fopen(path, "re");
+
+    if (!stream)
+        return false;
+    while (!found && fgets(line, sizeof line, stream)) {
+        found = strncmp(line, name, length) == 0;
+        if (found)
+            snprintf(out, room, "%s", line + length + strspn(line + length, " \t"));
     }
-    fclose(file);
+    fclose(stream);
     return found;
 }
 
-int verbs_read_locked_memory(struct verbs_locked_memory *out)
+int verbs_read_locked_memory(const char *root, struct verbs_locked_memory *out)
 {
     enum { CAPABILITY_IPC_LOCK = 14 }; /* linux/capability.h */
-    unsigned long long capabilities, pinned_kib;
-    struct rlimit limit;
+    char limit[256], capabilities[256], pinned_kib[256];
 
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) || !read_status("CapEff", 16, &capabilities) ||
-        !read_status("VmPin", 10, &pinned_kib))
+    if (!read_proc(root, "limits", "Max locked memory", limit, sizeof limit) ||
+        !read_proc(root, "status", "CapEff:", capabilities, sizeof capabilities) ||
+        !read_proc(root, "status", "VmPin:", pinned_kib, sizeof pinned_kib))
         return ROWAN_EIO;
-    out->limit_bytes = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
-    out->pinned_bytes = pinned_kib * 1024;
-    out->is_exempt = capabilities >> CAPABILITY_IPC_LOCK & 1;
+    out->limit_bytes = strncmp(limit, "unlimited", 9) == 0 ? UINT64_MAX : strtoull(limit, NULL, 10);
+    out->pinned_bytes = strtoull(pinned_kib, NULL, 10) * 1024;
+    out->is_exempt = strtoull(capabilities, NULL, 16) >> CAPABILITY_IPC_LOCK & 1;
     return 0;
 }
 

@@ -69,8 +69,9 @@ struct verbs_locked_memory {
     bool is_exempt;        /* CAP_IPC_LOCK (of a user namespace it may not count) */
 };
 
-/* Of this process. Errors: ROWAN_EIO. */
-int verbs_read_locked_memory(struct verbs_locked_memory *out);
+/* Of this process, by the files of /proc/self below `root`, which is "" but for tests. Errors:
+ * ROWAN_EIO. */
+int verbs_read_locked_memory(const char *root, struct verbs_locked_memory *out);
 
 /* Whether `bytes` more may be pinned. False, with the obstacle: they may not. */
 bool verbs_may_pin(const struct verbs_locked_memory *memory, uint64_t bytes,

@@ -88,12 +88,12 @@ static enum rank rank_of(const struct ibv_gid_entry *entry, bool is_ethernet,
     return is_link_local(&entry->gid) ? RANK_V2_LINK_LOCAL : RANK_V2_IPV6;
 }
 
-static enum rank best_gid(const struct ibv_gid_entry *entries, ssize_t count, unsigned port,
+static enum rank best_gid(const struct ibv_gid_entry *entries, size_t count, unsigned port,
                           bool is_ethernet, const struct wish *wish, struct ibv_gid_entry *out)
 {
     enum rank best = RANK_NONE;
 
-    for (ssize_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const enum rank rank = rank_of(&entries[i], is_ethernet, wish);
 
         if (entries[i].port_num == port && rank < best) {
@@ -102,6 +102,32 @@ static enum rank best_gid(const struct ibv_gid_entry *entries, ssize_t count, un
         }
     }
     return best;
+}
+
+static struct wish wish_for(const char *device, const char *host, uint32_t gid_index_plus_1)
+{
+    struct wish wish = {.device = device, .gid_index_plus_1 = gid_index_plus_1};
+
+    wish.has_address = host && gid_of_host(host, &wish.address);
+    return wish;
+}
+
+bool verbs_best_gid(const struct ibv_gid_entry *entries, size_t count, unsigned port,
+                    bool is_ethernet, const char *host, uint32_t gid_index_plus_1,
+                    struct ibv_gid_entry *out)
+{
+    const struct wish wish = wish_for(NULL, host, gid_index_plus_1);
+
+    return best_gid(entries, count, port, is_ethernet, &wish, out) != RANK_NONE;
+}
+
+const char *verbs_gid_type_name(bool is_ethernet, uint32_t gid_type, const union ibv_gid *gid)
+{
+    if (!is_ethernet)
+        return "infiniband";
+    if (gid_type != IBV_GID_TYPE_ROCE_V2)
+        return "rocev1";
+    return is_v4(gid) ? "rocev2-ipv4" : "rocev2-ipv6";
 }
 
 /* --- ports --- */
@@ -117,23 +143,22 @@ static void take_gid(struct verbs_device *device, const struct ibv_gid_entry *en
     device->gid_index = (int)entry->gid_index;
     device->gid = entry->gid;
     device->gid_type = entry->gid_type;
-    device->gid_is_v4 = is_v4(&entry->gid);
     name_of_netdev(entry->ndev_ifindex, device->netdev);
 }
 
 /* The network device of any of the port's GIDs, for a sentence. */
-static void netdev_of_port(const struct ibv_gid_entry *entries, ssize_t count, unsigned port,
+static void netdev_of_port(const struct ibv_gid_entry *entries, size_t count, unsigned port,
                            char out[IFNAMSIZ])
 {
     out[0] = '\0';
-    for (ssize_t i = 0; i < count && !out[0]; i++)
+    for (size_t i = 0; i < count && !out[0]; i++)
         if (entries[i].port_num == port)
             name_of_netdev(entries[i].ndev_ifindex, out);
 }
 
 /* Looks at one port; `device` is filled if it can be used. */
 static enum rank look_at_port(struct verbs_device *device, uint8_t port,
-                              const struct ibv_gid_entry *entries, ssize_t count,
+                              const struct ibv_gid_entry *entries, size_t count,
                               const struct wish *wish, struct verbs_obstacle *why)
 {
     const char *name = ibv_get_device_name(device->context->device);
@@ -179,9 +204,10 @@ static enum rank best_port(struct verbs_device *device, const struct wish *wish,
         why->error = ROWAN_ENOMEM;
         return RANK_NONE;
     }
-    ssize_t count = ibv_query_gid_table(device->context, entries, MAX_GIDS, 0);
-
+    const ssize_t found = ibv_query_gid_table(device->context, entries, MAX_GIDS, 0);
     /* A failure is reported as what it means: there is no GID that we know of. */
+    const size_t count = found > 0 ? (size_t)found : 0;
+
     for (unsigned port = 1; port <= device->attributes.orig_attr.phys_port_cnt; port++) {
         struct verbs_obstacle met = {0};
         const enum rank rank = look_at_port(&looked, (uint8_t)port, entries, count, wish, &met);
@@ -282,10 +308,9 @@ static enum rank best_device(struct ibv_device **list, const struct wish *wish,
 int verbs_choose(const char *host, const struct fabric_verbs_options *options,
                  struct verbs_device *device, struct verbs_obstacle *why)
 {
-    struct wish wish = {.device = options->device, .gid_index_plus_1 = options->gid_index_plus_1};
+    const struct wish wish = wish_for(options->device, host, options->gid_index_plus_1);
     struct ibv_device **list = ibv_get_device_list(NULL);
 
-    wish.has_address = host && gid_of_host(host, &wish.address);
     if (!list) {
         explain_none(wish.device, why);
         return why->error;

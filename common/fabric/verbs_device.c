@@ -137,15 +137,6 @@ void verbs_device_close(struct verbs_device *device)
 
 /* --- the line --- */
 
-static const char *gid_type_name(const struct verbs_device *device)
-{
-    if (!device->is_ethernet)
-        return "infiniband";
-    if (device->gid_type != IBV_GID_TYPE_ROCE_V2)
-        return "rocev1";
-    return device->gid_is_v4 ? "rocev2-ipv4" : "rocev2-ipv6";
-}
-
 static const char *chosen_by_name(enum verbs_chosen_by chosen_by)
 {
     static const char *const names[] = {
@@ -158,7 +149,7 @@ static void memlock_name(char *out, size_t room)
 {
     struct verbs_locked_memory memory;
 
-    if (verbs_read_locked_memory(&memory))
+    if (verbs_read_locked_memory("", &memory))
         snprintf(out, room, "unknown");
     else if (memory.is_exempt || memory.limit_bytes == UINT64_MAX)
         snprintf(out, room, "unlimited");
@@ -178,9 +169,10 @@ void verbs_device_describe(const struct verbs_device *device, char *out, size_t 
              "device_memory=%s memlock_bytes=%s firmware=\"%.60s\"",
              ibv_get_device_name(device->context->device), chosen_by_name(device->chosen_by),
              (unsigned)device->port, *device->netdev ? device->netdev : "-", device->gid_index, gid,
-             gid_type_name(device), (unsigned)device->mtu_bytes,
-             verbs_receive_name(device->receive), device->receive_reason,
-             (unsigned)device->slot_bytes, (unsigned)device->max_inline_bytes,
-             (unsigned)device->max_sge, device->has_odp ? "yes" : "no", device->dm ? "yes" : "no",
-             memlock, device->attributes.orig_attr.fw_ver);
+             verbs_gid_type_name(device->is_ethernet, device->gid_type, &device->gid),
+             (unsigned)device->mtu_bytes, verbs_receive_name(device->receive),
+             device->receive_reason, (unsigned)device->slot_bytes,
+             (unsigned)device->max_inline_bytes, (unsigned)device->max_sge,
+             device->has_odp ? "yes" : "no", device->dm ? "yes" : "no", memlock,
+             device->attributes.orig_attr.fw_ver);
 }

@@ -66,7 +66,7 @@ static bool is_limit(int system_error, uint64_t bytes, struct verbs_obstacle *wh
     struct verbs_locked_memory memory;
 
     return (system_error == ENOMEM || system_error == EPERM) &&
-           verbs_read_locked_memory(&memory) == 0 && !verbs_may_pin(&memory, bytes, why);
+           verbs_read_locked_memory("", &memory) == 0 && !verbs_may_pin(&memory, bytes, why);
 }
 
 /* Pages of a DAX file cannot be pinned for long, because the file system may move its blocks; the device

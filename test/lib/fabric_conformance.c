@@ -1,5 +1,6 @@
 /* fabric_conformance.c - the rules of fabric.h, one case or more for each. A case's name begins
- * with its rule. Those of the landing zone (F6 to F9) are in fabric_conformance_zone.c. */
+ * with its rule. Those of the landing zone (F6 to F9) are in fabric_conformance_zone.c,
+ * those of bulk writes (F10) in fabric_conformance_bulk.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -201,6 +202,7 @@ static void f1_f2_f6_blocks_of_many_senders_land_one_after_another(void **state)
     enum { BATCHES = 60, PER_BATCH = 40 };
     struct fabric_conn *conns[3], *passive;
     uint32_t next[SIDE_MAX] = {0}, numbers[3] = {0};
+    const uint32_t limit = world.sides[0].caps.block_limit / 64;
     struct random random;
 
     (void)state;
@@ -215,8 +217,11 @@ static void f1_f2_f6_blocks_of_many_senders_land_one_after_another(void **state)
             uint64_t at = (uint64_t)batch * (512 << 10);
 
             for (uint32_t i = 0; i < PER_BATCH; i++) {
-                const uint32_t bytes = 64 * (1 + (uint32_t)random_below(&random, 30));
+                const uint32_t bytes =
+                    64 * (1 + (uint32_t)random_below(&random, limit < 30 ? limit : 30));
 
+                while (fabric_rowan_room(conns[s]) == 0)
+                    world_poll(&world);
                 assert_int_equal(world_add_block(&world, s, conns[s], at, numbers[s]++, bytes), 0);
                 at += bytes;
             }
@@ -487,10 +492,12 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 int fabric_conformance_run(const char *group, const struct fabric_backend *under_test)
 {
-    struct CMUnitTest all[CASES + CONFORMANCE_ZONE_CASES];
+    struct CMUnitTest all[CASES + CONFORMANCE_ZONE_CASES + CONFORMANCE_BULK_CASES];
 
     memcpy(all, cases, sizeof cases);
     memcpy(all + CASES, conformance_zone_cases, sizeof conformance_zone_cases);
+    memcpy(all + CASES + CONFORMANCE_ZONE_CASES, conformance_bulk_cases,
+           sizeof conformance_bulk_cases);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         all[i].initial_state = (void *)(uintptr_t)under_test;
     return _cmocka_run_group_tests(group, all, sizeof all / sizeof all[0], NULL, NULL);

@@ -26,66 +26,138 @@ static int close_three(void **state)
     return 0;
 }
 
-/* One block, one batch; waits for room, and until what was in its memory has landed (F4). */
-static void post_block(unsigned sender, struct fabric_conn *conn, uint32_t number, uint32_t bytes)
+/* The largest block that lands in one piece, and the largest power of two that does. */
+static uint32_t largest_block(void)
 {
-    enum { PLACES = 300 };
-    const uint64_t at = (uint64_t)(number % PLACES) * (64 * KB);
-
-    while (fabric_rowan_room(conn) == 0 ||
-           side_count(&world.sides[sender], FABRIC_LANDED) + PLACES <= number)
-        world_poll(&world);
-    assert_int_equal(world_add_block(&world, sender, conn, at, number, bytes), 0);
-    assert_int_equal(fabric_rowan_post(conn, number), 0);
+    return world.sides[0].caps.block_limit;
 }
 
+static uint32_t largest_power(void)
+{
+    uint32_t bytes = FABRIC_STRIDE;
+
+    while (2 * bytes <= largest_block())
+        bytes *= 2;
+    return bytes;
+}
+
+/* What one sender has posted, in batches that one LANDED event each tells of. */
+struct flow {
+    unsigned sender;
+    struct fabric_conn *conn;
+    uint32_t bytes; /* of each block */
+    uint32_t blocks, batches;
+};
+
+static struct flow flow_open(unsigned sender, uint32_t bytes)
+{
+    struct flow flow = {.sender = sender, .bytes = bytes};
+    struct fabric_conn *passive;
+
+    world_connect(&world, sender, 0, 0, &flow.conn, &passive);
+    return flow;
+}
+
+static void flow_wait(const struct flow *flow)
+{
+    world_wait(&world, flow->sender, FABRIC_LANDED, flow->batches);
+}
+
+/* One batch of `count` blocks, or as many as there is room for and as make 64 KiB; waits for room, and until
+ * what was in its memory has landed (F4). */
+static void flow_post(struct flow *flow, uint32_t count)
+{
+    enum { PLACES = 300, PLACE = 64 * KB };
+    const uint64_t at = (uint64_t)(flow->batches % PLACES) * PLACE;
+    const uint32_t most = PLACE / side_slot(&world.sides[0], flow->bytes);
+
+    while (fabric_rowan_room(flow->conn) == 0 ||
+           side_count(&world.sides[flow->sender], FABRIC_LANDED) + PLACES <= flow->batches)
+        world_poll(&world);
+    count = count < most ? count : most;
+    for (uint32_t i = 0; i < count && (i == 0 || fabric_rowan_room(flow->conn) > 0); i++)
+        assert_int_equal(world_add_block(&world, flow->sender, flow->conn, at + i * flow->bytes,
+                                         flow->blocks++, flow->bytes),
+                         0);
+    assert_int_equal(fabric_rowan_post(flow->conn, flow->batches++), 0);
+}
+
+static void flow_post_until(struct flow *flow, uint32_t blocks)
+{
+    while (flow->blocks < blocks)
+        flow_post(flow, blocks - flow->blocks);
+}
+
+/* Where every block takes a slot of the same size there is no end that it could cross: the segment is full
+ * then. */
 static void f6_a_block_never_crosses_the_end_of_a_segment(void **state)
 {
-    enum { BYTES = 60 * KB, FIT = SEGMENT / BYTES, COUNT = 3 * FIT };
-    struct fabric_conn *conn, *passive;
+    const uint32_t bytes = (largest_block() - largest_block() / 16) & ~63u;
+    const uint32_t fit = side_fit(&world.sides[0], bytes);
     uint32_t next[SIDE_MAX] = {0};
+    struct flow flow;
 
     (void)state;
-    assert_true(SEGMENT % BYTES != 0);
+    assert_true(SEGMENT % side_slot(&world.sides[0], bytes) != 0 ||
+                world.sides[0].caps.landing_stride > FABRIC_STRIDE);
     side_open_zone(&world, 0, 4, 4);
-    world_connect(&world, 1, 0, 0, &conn, &passive);
-    for (uint32_t i = 0; i < COUNT; i++)
-        post_block(1, conn, i, BYTES);
-    world_wait(&world, 1, FABRIC_LANDED, COUNT);
-    assert_int_equal(world_walk_zone(&world, 0, 1, next), FIT);
-    assert_int_equal(world_walk_zone(&world, 0, 3, (uint32_t[SIDE_MAX]){0}), COUNT);
+    flow = flow_open(1, bytes);
+    flow_post_until(&flow, 3 * fit);
+    flow_wait(&flow);
+    assert_int_equal(world_walk_zone(&world, 0, 1, next), fit);
+    assert_int_equal(world_walk_zone(&world, 0, 3, (uint32_t[SIDE_MAX]){0}), 3 * fit);
 }
 
 static void f6_a_block_may_end_where_the_segment_ends(void **state)
 {
-    enum { BYTES = 64 * KB, FIT = SEGMENT / BYTES };
-    struct fabric_conn *conn, *passive;
+    const uint32_t fit = SEGMENT / largest_power();
     uint32_t next[SIDE_MAX] = {0};
+    struct flow flow;
 
     (void)state;
     side_open_zone(&world, 0, 2, 2);
-    world_connect(&world, 1, 0, 0, &conn, &passive);
-    for (uint32_t i = 0; i < FIT + 1; i++)
-        post_block(1, conn, i, BYTES);
-    world_wait(&world, 1, FABRIC_LANDED, FIT + 1);
-    assert_int_equal(world_walk_zone(&world, 0, 1, next), FIT);
+    flow = flow_open(1, largest_power());
+    flow_post_until(&flow, fit + 1);
+    flow_wait(&flow);
+    assert_int_equal(world_walk_zone(&world, 0, 1, next), fit);
+    assert_int_equal(world_walk_segment(&world, 0, 1, next), 1);
 }
 
+static void f6_what_lies_between_blocks_stays_zero(void **state)
+{
+    const uint32_t limit = largest_block() / 64;
+    struct flow flow;
+    uint32_t slots = 0, blocks = 0;
+
+    (void)state;
+    side_open_zone(&world, 0, 2, 2);
+    flow = flow_open(1, 64);
+    for (; slots < 2 * MEGABYTE; blocks++) {
+        flow.bytes = 64 * (1 + blocks * 7 % limit);
+        flow_post(&flow, 1);
+        slots += side_slot(&world.sides[0], flow.bytes);
+    }
+    flow_wait(&flow);
+    assert_int_equal(world_walk_zone(&world, 0, 1, (uint32_t[SIDE_MAX]){0}), blocks);
+}
+
+/* The last block of a segment may seal it, or the first that goes into the next. */
 static void f7_segments_are_sealed_in_order_and_whole(void **state)
 {
-    enum { BYTES = 4 * KB, SEGMENTS = 6, FIT = SEGMENT / BYTES, COUNT = SEGMENTS * FIT + 10 };
-    struct fabric_conn *conns[3], *passive;
-    uint32_t next[SIDE_MAX] = {0}, number[3] = {0}, walked = 0, sealed = 0;
+    enum { SEGMENTS = 6 };
+    const uint32_t bytes = largest_power() < 4 * KB ? largest_power() : 4 * KB;
+    const uint32_t fit = side_fit(&world.sides[0], bytes), count = SEGMENTS * fit + 10;
+    struct flow flows[3];
+    uint32_t next[SIDE_MAX] = {0}, sealed = 0;
 
     (void)state;
     side_open_zone(&world, 0, 8, SEGMENTS + 1);
     for (unsigned s = 1; s < 3; s++)
-        world_connect(&world, s, 0, 0, &conns[s], &passive);
-    while (number[1] + number[2] < COUNT) {
-        const unsigned s = 1 + (number[1] + number[2]) % 2;
+        flows[s] = flow_open(s, bytes);
+    for (uint32_t turn = 0; flows[1].blocks + flows[2].blocks < count; turn++) {
+        const uint32_t left = count - flows[1].blocks - flows[2].blocks;
 
-        post_block(s, conns[s], number[s], BYTES);
-        number[s]++;
+        flow_post(&flows[1 + turn % 2], left < fit / 50 ? left : fit / 50);
         world_poll(&world);
         if (side_count(&world.sides[0], FABRIC_SEALED) > sealed) {
             const struct fabric_event *event = side_event(&world.sides[0], FABRIC_SEALED, sealed);
@@ -94,14 +166,14 @@ static void f7_segments_are_sealed_in_order_and_whole(void **state)
             assert_true(event->quiet);
             sealed++;
             /* Everything that will ever be in there is in there. */
-            walked = world_walk_zone(&world, 0, sealed, (uint32_t[SIDE_MAX]){0});
-            assert_int_equal(walked, sealed * FIT);
+            assert_int_equal(world_walk_zone(&world, 0, sealed, (uint32_t[SIDE_MAX]){0}),
+                             sealed * fit);
         }
     }
     world_wait(&world, 0, FABRIC_SEALED, SEGMENTS);
-    world_wait(&world, 1, FABRIC_LANDED, number[1]);
-    world_wait(&world, 2, FABRIC_LANDED, number[2]);
-    assert_int_equal(world_walk_zone(&world, 0, SEGMENTS + 1, next), COUNT);
+    flow_wait(&flows[1]);
+    flow_wait(&flows[2]);
+    assert_int_equal(world_walk_zone(&world, 0, SEGMENTS + 1, next), count);
     world_poll_times(&world, 100);
     assert_int_equal(side_count(&world.sides[0], FABRIC_SEALED), SEGMENTS); /* not the open one */
     assert_int_equal(side_count(&world.sides[0], FABRIC_QUIET), 0);
@@ -110,26 +182,27 @@ static void f7_segments_are_sealed_in_order_and_whole(void **state)
 /* Each round fills what is left of the oldest segment, looks at its bytes, wipes and posts it. */
 static void f7_a_quiet_segment_may_be_posted_again_and_again(void **state)
 {
-    enum { BYTES = 32 * KB, FIT = SEGMENT / BYTES, ROUNDS = 40, DEPTH = 2 };
-    struct fabric_conn *conn, *passive;
+    enum { DEPTH = 2 };
+    const uint32_t bytes = largest_power() < 32 * KB ? largest_power() : 32 * KB;
+    const uint32_t fit = side_fit(&world.sides[0], bytes), rounds = fit > KB ? 6 : 40;
     struct side *owner = &world.sides[0];
-    uint32_t number = 0;
+    struct flow flow;
 
     (void)state;
     side_open_zone(&world, 0, DEPTH, DEPTH);
-    world_connect(&world, 1, 0, 0, &conn, &passive);
-    for (uint32_t round = 0; round < ROUNDS; round++) {
+    flow = flow_open(1, bytes);
+    for (uint32_t round = 0; round < rounds; round++) {
         const uint32_t segment = round % DEPTH;
 
-        while (number < (round + 1) * FIT + 1) { /* the last one closes the segment */
-            post_block(1, conn, number++, BYTES);
-            world_wait(&world, 1, FABRIC_LANDED, number);
+        while (flow.blocks < (round + 1) * fit + 1) { /* the last one closes the segment */
+            flow_post(&flow, (round + 1) * fit + 1 - flow.blocks);
+            flow_wait(&flow);
         }
         world_wait(&world, 0, FABRIC_SEALED, round + 1);
         assert_int_equal(side_event(owner, FABRIC_SEALED, round)->context, segment);
         assert_true(side_event(owner, FABRIC_SEALED, round)->quiet);
         assert_int_equal(
-            world_walk_segment(&world, 0, segment, (uint32_t[SIDE_MAX]){0, round * FIT}), FIT);
+            world_walk_segment(&world, 0, segment, (uint32_t[SIDE_MAX]){0, round * fit}), fit);
         pm_zero(owner->pm, (uint64_t)segment * SEGMENT, SEGMENT);
         assert_int_equal(fabric_zone_post(owner->zone, (uint64_t)segment * SEGMENT, segment), 0);
         assert_int_equal(fabric_zone_post(owner->zone, 0, 0), ROWAN_EAGAIN);
@@ -138,48 +211,59 @@ static void f7_a_quiet_segment_may_be_posted_again_and_again(void **state)
 
 static void f8_a_dry_zone_delays_and_fails_nothing(void **state)
 {
-    struct fabric_conn *conn, *passive;
     const struct fabric_iov iov = {.data = "hello", .bytes = 5};
+    struct fabric_conn *passive;
+    struct flow flow;
 
     (void)state;
     side_open_zone(&world, 0, 2, 0);
-    world_connect(&world, 1, 0, 0, &conn, &passive);
+    flow = flow_open(1, 128);
+    passive = side_event(&world.sides[0], FABRIC_ACCEPTED, 0)->conn;
     for (uint32_t i = 0; i < 10; i++)
-        post_block(1, conn, i, 128);
+        flow_post(&flow, 1);
     world_poll_times(&world, 1000);
     assert_int_equal(side_count(&world.sides[1], FABRIC_LANDED), 0);
     assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 0);
-    assert_int_equal(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(flow.conn, &iov, 1, FABRIC_COPY, 0), 0);
+    fabric_flush(world.sides[1].endpoint);
     world_wait(&world, 0, FABRIC_MESSAGE, 1); /* messages go on */
     assert_int_equal(fabric_send(passive, &iov, 1, FABRIC_COPY, 0), 0);
     world_wait(&world, 1, FABRIC_MESSAGE, 1);
     assert_int_equal(fabric_zone_post(world.sides[0].zone, 0, 0), 0);
-    world_wait(&world, 1, FABRIC_LANDED, 10);
+    flow_wait(&flow);
     assert_int_equal(world_walk_zone(&world, 0, 1, (uint32_t[SIDE_MAX]){0}), 10);
 }
 
+/* Segments that are posted one by one while one batch goes into them. */
 static void f8_a_zone_that_runs_dry_in_a_batch_takes_the_rest_later(void **state)
 {
-    enum { BYTES = 60 * KB, COUNT = 200, PER_SEGMENT = SEGMENT / BYTES };
-    struct fabric_conn *conn, *passive;
-    struct pm *pm = world.sides[1].pm;
+    enum { COUNT = 200 };
+    const uint32_t bytes = (largest_block() - largest_block() / 16) & ~63u;
+    const uint32_t fit = side_fit(&world.sides[0], bytes), before = fit - COUNT / 2 % fit;
+    const uint64_t place = 20 * MEGABYTE; /* flow_post fills what is below */
+    struct flow flow;
 
     (void)state;
     side_open_zone(&world, 0, 4, 1);
-    world_connect(&world, 1, 0, 0, &conn, &passive);
-    assert_true((uint64_t)COUNT * BYTES <= pm->bytes);
+    flow = flow_open(1, bytes);
+    assert_true(place + COUNT * bytes <= world.sides[1].pm->bytes);
+    flow_post_until(&flow, before);
+    flow_wait(&flow);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_int_equal(world_add_block(&world, 1, conn, (uint64_t)i * BYTES, i, BYTES), 0);
-    assert_int_equal(fabric_rowan_post(conn, 77), 0);
-    for (uint32_t posted = 1; posted * PER_SEGMENT < COUNT; posted++) {
+        assert_int_equal(world_add_block(&world, 1, flow.conn, place + (uint64_t)i * bytes,
+                                         flow.blocks++, bytes),
+                         0);
+    assert_int_equal(fabric_rowan_post(flow.conn, flow.batches++), 0);
+    for (uint32_t posted = 1; posted * fit < flow.blocks; posted++) {
         world_poll_times(&world, 200);
-        assert_int_equal(side_count(&world.sides[1], FABRIC_LANDED), 0);
+        assert_int_equal(side_count(&world.sides[1], FABRIC_LANDED), flow.batches - 1);
         assert_int_equal(fabric_zone_post(world.sides[0].zone, (uint64_t)posted * SEGMENT, posted),
                          0);
     }
-    world_wait(&world, 1, FABRIC_LANDED, 1);
-    assert_int_equal(side_event(&world.sides[1], FABRIC_LANDED, 0)->context, 77);
-    assert_int_equal(world_walk_zone(&world, 0, 3, (uint32_t[SIDE_MAX]){0}), COUNT);
+    flow_wait(&flow);
+    assert_int_equal(side_event(&world.sides[1], FABRIC_LANDED, flow.batches - 1)->context,
+                     flow.batches - 1);
+    assert_int_equal(world_walk_zone(&world, 0, 4, (uint32_t[SIDE_MAX]){0}), flow.blocks);
 }
 
 static void f9_a_full_send_queue_says_again_and_changes_nothing(void **state)
@@ -205,9 +289,10 @@ static void f9_a_full_send_queue_says_again_and_changes_nothing(void **state)
         assert_int_equal(fabric_rowan_add(conn, pm_at(world.sides[1].pm, 0), 64), ROWAN_EAGAIN);
     if (added % 16 != 0)
         assert_int_equal(fabric_rowan_post(conn, batches++), 0);
-    assert_int_equal(fabric_zone_post(world.sides[0].zone, 0, 0), 0);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(fabric_zone_post(world.sides[0].zone, (uint64_t)i * SEGMENT, i), 0);
     world_wait(&world, 1, FABRIC_LANDED, batches);
-    assert_int_equal(world_walk_zone(&world, 0, 1, (uint32_t[SIDE_MAX]){0}), added);
+    assert_int_equal(world_walk_zone(&world, 0, 2, (uint32_t[SIDE_MAX]){0}), added);
     assert_int_equal(fabric_rowan_room(conn), max);
 }
 
@@ -226,11 +311,12 @@ static void f9_batches_are_bounded_too(void **state)
     }
     assert_true(batches <= max);
     assert_int_equal(fabric_rowan_add(conn, pm_at(world.sides[1].pm, 0), 64), ROWAN_EAGAIN);
-    assert_int_equal(fabric_zone_post(world.sides[0].zone, 0, 0), 0);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(fabric_zone_post(world.sides[0].zone, (uint64_t)i * SEGMENT, i), 0);
     world_wait(&world, 1, FABRIC_LANDED, batches);
     for (uint32_t i = 0; i < batches; i++)
         assert_int_equal(side_event(&world.sides[1], FABRIC_LANDED, i)->context, i);
-    assert_int_equal(world_walk_zone(&world, 0, 1, (uint32_t[SIDE_MAX]){0}), batches);
+    assert_int_equal(world_walk_zone(&world, 0, 2, (uint32_t[SIDE_MAX]){0}), batches);
 }
 
 static void a_zone_takes_depth_segments_inside_its_memory(void **state)
@@ -254,6 +340,7 @@ static void a_zone_takes_depth_segments_inside_its_memory(void **state)
 const struct CMUnitTest conformance_zone_cases[CONFORMANCE_ZONE_CASES] = {
     CASE(f6_a_block_never_crosses_the_end_of_a_segment),
     CASE(f6_a_block_may_end_where_the_segment_ends),
+    CASE(f6_what_lies_between_blocks_stays_zero),
     CASE(f7_segments_are_sealed_in_order_and_whole),
     CASE(f7_a_quiet_segment_may_be_posted_again_and_again),
     CASE(f8_a_dry_zone_delays_and_fails_nothing),

@@ -30,6 +30,7 @@ void world_open_some(struct world *world, const struct fabric_backend *backend, 
             .cluster = 7, .term = 3, .incarnation = 100 + i, .id = i, .kind = FABRIC_SERVER};
 
         assert_int_equal(backend->fabric_make(backend->context, i, &side->fabric), 0);
+        side->caps = *fabric_caps(side->fabric);
         assert_int_equal(backend->pm_make(backend->context, pm_bytes, &side->pm), 0);
         assert_int_equal(fabric_register(side->fabric, side->pm), 0);
         assert_int_equal(fabric_endpoint_open(side->fabric, 0, &side->endpoint), 0);
@@ -86,13 +87,17 @@ void world_poll_times(struct world *world, unsigned times)
         world_poll(world);
 }
 
-uint32_t side_count(const struct side *side, enum fabric_event_kind kind)
+uint32_t side_count(struct side *side, enum fabric_event_kind kind)
 {
-    uint32_t count = 0;
+    for (; side->counted < side->event_count; side->counted++)
+        side->counts[side->events[side->counted].kind]++;
+    return side->counts[kind];
+}
 
-    for (uint32_t i = 0; i < side->event_count; i++)
-        count += side->events[i].kind == kind;
-    return count;
+void side_forget(struct side *side)
+{
+    side->event_count = side->counted = 0;
+    memset(side->counts, 0, sizeof side->counts);
 }
 
 const struct fabric_event *side_event(const struct side *side, enum fabric_event_kind kind,
@@ -212,6 +217,23 @@ bool block_is_whole(const void *data, uint64_t room, struct block_head *head)
     return true;
 }
 
+uint32_t side_slot(const struct side *side, uint32_t bytes)
+{
+    const uint32_t stride = side->caps.landing_stride;
+
+    return (bytes + stride - 1) & ~(stride - 1);
+}
+
+uint32_t side_fit(const struct side *side, uint32_t bytes)
+{
+    return FABRIC_SEGMENT_BYTES / side_slot(side, bytes);
+}
+
+static bool is_zero(const uint8_t *bytes, uint64_t count)
+{
+    return count == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0);
+}
+
 uint32_t world_walk_segment(const struct world *world, unsigned side, uint32_t segment,
                             uint32_t next[SIDE_MAX])
 {
@@ -222,16 +244,19 @@ uint32_t world_walk_segment(const struct world *world, unsigned side, uint32_t s
 
     while (at < end) {
         struct block_head head;
+        uint32_t slot;
 
         if (!block_is_whole(pm_at(pm, at), end - at, &head))
             break;
         assert_true(head.sender < SIDE_MAX);
         assert_int_equal(head.number, next[head.sender]++);
-        at += head.bytes;
+        slot = side_slot(&world->sides[side], head.bytes);
+        assert_true(slot <= end - at);
+        assert_true(is_zero(pm_at(pm, at + head.bytes), slot - head.bytes));
+        at += slot;
         count++;
     }
-    for (; at < end; at++) /* the rest is as it was */
-        assert_int_equal(pm->base[at], 0);
+    assert_true(is_zero(pm_at(pm, at), end - at)); /* the rest is as it was */
     return count;
 }
 

@@ -20,7 +20,7 @@ struct fabric_backend {
     uint64_t (*now_ns)(void *context);
 };
 
-enum { SIDE_MAX = 8, SIDE_EVENTS = 1 << 16 };
+enum { SIDE_MAX = 8, SIDE_EVENTS = 1 << 16, SIDE_EVENT_KINDS = FABRIC_REVOKED + 1 };
 
 /* One process with one endpoint. */
 struct side {
@@ -28,10 +28,12 @@ struct side {
     struct fabric_endpoint *endpoint;
     struct fabric_zone *zone;
     struct pm *pm;
+    struct fabric_caps caps; /* of its fabric, also when that is closed */
 
-    /* All events so far, in order. */
+    /* All events so far, in order; of the first `counted` we know how many there are of each kind. */
     struct fabric_event *events;
-    uint32_t event_count;
+    uint32_t event_count, counted;
+    uint32_t counts[SIDE_EVENT_KINDS];
 };
 
 struct world {
@@ -60,9 +62,12 @@ void world_poll_times(struct world *world, unsigned times);
 void world_wait(struct world *world, unsigned index, enum fabric_event_kind kind, uint32_t count);
 
 /* How many there were, and the nth of them (from 0). */
-uint32_t side_count(const struct side *side, enum fabric_event_kind kind);
+uint32_t side_count(struct side *side, enum fabric_event_kind kind);
 const struct fabric_event *side_event(const struct side *side, enum fabric_event_kind kind,
                                       uint32_t nth);
+
+/* Forgets all events, so that there is room for more. */
+void side_forget(struct side *side);
 
 /* A landing zone at `index` with `posted` segments from the start of its PM. */
 void side_open_zone(struct world *world, unsigned index, uint32_t depth, uint32_t posted);
@@ -92,9 +97,15 @@ bool block_is_whole(const void *data, uint64_t room, struct block_head *head);
 int world_add_block(struct world *world, unsigned sender, struct fabric_conn *conn, uint64_t at,
                     uint32_t number, uint32_t bytes);
 
+/* Bytes of landing zone of a side that a block of `bytes` takes (F6), and how many such blocks a segment of
+ * it holds. */
+uint32_t side_slot(const struct side *side, uint32_t bytes);
+uint32_t side_fit(const struct side *side, uint32_t bytes);
+
 /* Walks one segment, or the first `segments`, at the start of a side's PM and fails unless there is
- * block after block (F6), each whole, next[sender] being the number that must come next of each
- * sender (F1), and zeros behind the last. How many blocks there were. */
+ * block after block at multiples of the landing stride (F6), each whole, next[sender] being the number
+ * that must come next of each sender (F1), and zeros behind each of them and behind the last. How many
+ * blocks there were. */
 uint32_t world_walk_segment(const struct world *world, unsigned side, uint32_t segment,
                             uint32_t next[SIDE_MAX]);
 uint32_t world_walk_zone(const struct world *world, unsigned side, uint32_t segments,

@@ -40,8 +40,8 @@ static bool key_take(struct soft_mr *mr)
     soft.mrs[slot] = mr;
     soft.mr_tags[slot] = (uint8_t)(soft.mr_tags[slot] + 2);
     mr->base.handle = slot;
-    mr->base.lkey = (slot + 1) << 8 | soft.mr_tags[slot];
-    mr->base.rkey = mr->access & REMOTE_ACCESS ? mr->base.lkey | 1 : 0;
+    mr->lkey = mr->base.lkey = (slot + 1) << 8 | soft.mr_tags[slot];
+    mr->rkey = mr->base.rkey = mr->access & REMOTE_ACCESS ? mr->lkey | 1 : 0;
     return true;
 }
 
@@ -221,8 +221,8 @@ static uint8_t *find(const struct ibv_pd *pd, uint32_t key, bool is_remote, uint
     const uint32_t slot = (key >> 8) - 1;
     const struct soft_mr *mr = slot < SOFT_MAX_MRS ? soft.mrs[slot] : NULL;
 
-    if (!mr || key == 0 || (is_remote ? mr->base.rkey : mr->base.lkey) != key ||
-        mr->base.pd != pd || (mr->access & access) != access)
+    if (!mr || key == 0 || (is_remote ? mr->rkey : mr->lkey) != key || mr->base.pd != pd ||
+        (mr->access & access) != access)
         return NULL;
     if (address < mr->iova || bytes > mr->bytes || address - mr->iova > mr->bytes - bytes)
         return NULL;

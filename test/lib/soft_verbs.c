@@ -141,7 +141,8 @@ uint32_t soft_verbs_break_any_qp(enum ibv_qp_type type)
     for (uint32_t i = 0; i < SOFT_MAX_QPS; i++) {
         struct soft_qp *qp = soft.qps[i];
 
-        if (qp && qp->base.qp_type == type && qp->state == IBV_QPS_RTS &&
+        if (qp && qp->base.qp_type == type &&
+            (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS) &&
             random_below(&soft.random, ++seen) == 0)
             chosen = qp;
     }

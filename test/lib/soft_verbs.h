@@ -89,7 +89,7 @@ uint32_t soft_verbs_calls(void);
  * context. False: there is none of that number. */
 bool soft_verbs_break_qp(uint32_t qp_number);
 
-/* Likewise a random one of type IBV_QPT_RC or IBV_QPT_UD that is ready to send; 0: there is none. */
+/* Likewise a random one of type IBV_QPT_RC or IBV_QPT_UD that is connected; 0: there is none. */
 uint32_t soft_verbs_break_any_qp(enum ibv_qp_type type);
 
 /* An asynchronous event on each context of the device: IBV_EVENT_DEVICE_FATAL (all its queue pairs fail),

@@ -78,6 +78,7 @@ struct soft_mr {
     uint8_t *host; /* where address `iova` is */
     uint64_t iova;
     uint64_t bytes;
+    uint32_t lkey, rkey; /* whatever the program does to those in `base` */
     unsigned access;
     uint64_t locked_bytes;
     struct soft_dm *dm; /* NULL: host memory */

@@ -89,6 +89,7 @@ static void create_network(struct sim_cluster *cluster)
     const struct sim_network_options network = {.clock = &cluster->clock,
                                                 .seed = random_u64(&cluster->random),
                                                 .block_limit = options->block_limit,
+                                                .landing_stride = options->landing_stride,
                                                 .max_messages = options->max_messages,
                                                 .max_delay_ns = options->max_delay_ns,
                                                 .one_sided = options->one_sided,

@@ -46,6 +46,7 @@ struct sim_cluster_options {
     uint32_t depth;      /* 64, of each session */
     uint32_t landing_segments;        /* 4 */
     uint32_t block_limit;             /* 65536 */
+    uint32_t landing_stride;          /* 64 */
     uint32_t max_messages;            /* 256; of one connection and direction */
     uint64_t pm_bytes;                /* 256 MiB, of each server */
     uint64_t last_pm_bytes;           /* of the last server; as the others */

@@ -24,7 +24,10 @@ struct sim_network;
 struct sim_network_options {
     struct sim_clock *clock; /* outlives the network */
     uint64_t seed;
-    uint32_t block_limit;      /* 0: 65536 */
+    uint32_t block_limit; /* 0: 65536 */
+    /* F6, a power of two; 0: FABRIC_STRIDE. Above that a zone is a queue of slots: a segment is sealed when
+     * its last one is filled, else when a block no longer fits. */
+    uint32_t landing_stride;
     uint32_t max_batch_blocks; /* 0: 8192 */
     uint32_t max_messages;     /* sent on a connection and not released by its receiver; 0: 256 */
     uint64_t max_delay_ns;     /* longest travel; 0: what was flushed has arrived */

@@ -1,7 +1,7 @@
 /* Landing zones of the simulated network: who stores where, piece by piece, and when a segment is sealed.
  *
- *  1. A lander has space in one segment, and stores its blocks there one after another. Space that was
- *     given up stays taken, with what is there.
+ *  1. A lander has space in one segment, and stores its blocks there one after another, each at a multiple
+ *     of the landing stride. Space that was given up stays taken, with what is there.
  *  2. A segment is sealed when nothing more goes into it and nobody who is waited for stores into it; in the
  *     order of posting.
  *  3. one_sided: who is not done void_ns after the owner began to wait is void: waited for no longer. He may
@@ -79,6 +79,7 @@ void sim_zone_close(struct fabric_zone *head)
         zone->unquiet = old->next;
         free(old);
     }
+    sim_grants_close(zone->endpoint);
     zone->endpoint->zone = NULL;
     free(zone->posted);
     free(zone);
@@ -230,6 +231,12 @@ void sim_zone_seal_early(struct sim_zone *zone)
     wake_zone(zone);
 }
 
+uint32_t sim_zone_slot(const struct sim_zone *zone, uint32_t bytes)
+{
+    const uint32_t stride = network_of(zone)->options.landing_stride;
+    return (bytes + stride - 1) & ~(stride - 1);
+}
+
 uint32_t sim_zone_room(const struct sim_zone *zone)
 {
     return zone->sealed == zone->count ? 0 : FABRIC_SEGMENT_BYTES - zone->tail;
@@ -263,6 +270,8 @@ bool sim_zone_claim(struct sim_zone *zone, struct sim_lander *lander, uint32_t b
     zone->landers = lander;
     slot->open++;
     zone->tail += bytes;
+    if (zone->tail == FABRIC_SEGMENT_BYTES && network->options.landing_stride > FABRIC_STRIDE)
+        sim_zone_seal_early(zone);
     return true;
 }
 
@@ -301,6 +310,8 @@ void sim_lander_store(struct sim_lander *lander, uint32_t bytes)
     sim_network_mix(network, lander->data + lander->stored, bytes);
     lander->at += bytes;
     lander->stored += bytes;
+    if (lander->stored == lander->bytes)
+        lander->at += sim_zone_slot(lander->zone, lander->bytes) - lander->bytes;
     network->counts.stray += lander->is_void;
     network->progress++;
 }

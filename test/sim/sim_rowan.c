@@ -117,16 +117,18 @@ static uint64_t path_at(const struct sim_conn *sender, uint64_t at_ns)
 static uint32_t claim_bytes(const struct sim_conn *sender, const struct sim_zone *zone)
 {
     struct sim_network *network = sim_network_of(sender);
-    uint32_t bytes = ring_at(sender, sender->block_landed)->bytes, room = sim_zone_room(zone);
+    uint32_t bytes = sim_zone_slot(zone, ring_at(sender, sender->block_landed)->bytes);
+    uint32_t room = sim_zone_room(zone);
     if (!network->options.one_sided)
         return bytes;
     uint64_t most = random_below(&network->random, MAX_BLOCKS_PER_STEP);
     uint64_t at = sender->block_landed + 1;
     for (; most > 0 && at < sender->block_flushed; most--, at++) {
         const struct sim_block *block = ring_at(sender, at);
-        if (block->bytes == 0 || bytes + block->bytes > room)
+        const uint32_t slot = sim_zone_slot(zone, block->bytes);
+        if (block->bytes == 0 || bytes + slot > room)
             break;
-        bytes += block->bytes;
+        bytes += slot;
     }
     return bytes;
 }
@@ -135,7 +137,8 @@ static uint32_t claim_bytes(const struct sim_conn *sender, const struct sim_zone
 static bool claim(struct sim_conn *sender, struct sim_zone *zone)
 {
     struct sim_lander *lander = &sender->lander;
-    uint32_t first = ring_at(sender, sender->block_landed)->bytes;
+    struct sim_block *block = ring_at(sender, sender->block_landed);
+    uint32_t first = sim_zone_slot(zone, block->bytes);
     lander->fabric = sender->endpoint->fabric->number;
     lander->conn_number = sender->number;
     lander->ends_with_conn = !sim_network_of(sender)->options.one_sided;
@@ -145,7 +148,7 @@ static bool claim(struct sim_conn *sender, struct sim_zone *zone)
         sim_network_of(sender)->counts.dry++;
         return false;
     }
-    sim_lander_begin(lander, ring_at(sender, sender->block_landed), first);
+    sim_lander_begin(lander, block, block->bytes);
     return true;
 }
 
@@ -242,7 +245,8 @@ static void step_wreck(struct sim_conn *conn)
             sim_network_now(network))
             return;
         if (!lander->zone) {
-            if (!sim_zone_claim(zone, lander, block->bytes, block->bytes)) {
+            const uint32_t slot = sim_zone_slot(zone, block->bytes);
+            if (!sim_zone_claim(zone, lander, slot, slot)) {
                 network->counts.dry++;
                 return;
             }

@@ -198,6 +198,18 @@ static void focus(struct random *random, struct swarm *out)
         focus_on_values(random, out);
 }
 
+/* Blocks of a whole segment as on shm and tcp, or those of RDMA: packets that lie one behind the other, or slots
+ * of one block each. */
+static void draw_landing(struct random *random, struct sim_cluster_options *out)
+{
+    const uint64_t way = random_below(random, 8);
+    if (way < 2) {
+        out->block_limit = out->landing_stride = 256;
+    } else if (way == 2) {
+        out->block_limit = 1024;
+    }
+}
+
 /* --- memory --- */
 
 static void choose_segments(struct swarm *out)
@@ -221,10 +233,12 @@ static uint64_t pm_bytes_for(const struct swarm *swarm)
 {
     const struct sim_cluster_options *cluster = &swarm->cluster;
     uint64_t senders = (uint64_t)(cluster->servers - 1) * cluster->workers;
+    /* An entry of 64 B takes a slot. */
+    const uint32_t times = cluster->landing_stride ? cluster->landing_stride / FABRIC_STRIDE : 1;
     uint64_t reserve =
-        2 * senders + cluster->workers + cluster->digests + cluster->landing_segments;
+        2 * times * senders + cluster->workers + cluster->digests + cluster->landing_segments;
     uint64_t longs = swarm->load.operations / swarm->load.long_in * swarm->load.max_value_bytes;
-    uint64_t written = 2 * (swarm->load.operations * 320 + longs);
+    uint64_t written = 2 * (swarm->load.operations * 320 * (times > 1 ? 2 : 1) + longs);
     uint64_t segments = reserve + written / swarm->segment_bytes + 300;
     /* And what begins a new segment before the old one is full. */
     if (cluster->early_seal)
@@ -248,6 +262,7 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_sites(&random, &out->faults);
     focus(&random, out);
     draw_reactors(&random, &out->cluster);
+    draw_landing(&random, &out->cluster);
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     choose_segments(out);
@@ -263,19 +278,21 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
     fprintf(out,
             " servers=%u replicas=%u shards=%u workers=%u digests=%u reactors=%u idle_wakes=%u "
             "clients=%u depth=%u "
-            "landing_segments=%u block_limit=%u max_messages=%u pm_bytes=%lu per_id=%u span=%u "
+            "landing_segments=%u block_limit=%u stride=%u max_messages=%u pm_bytes=%lu per_id=%u "
+            "span=%u "
             "timeout_ms=%lu delay_us=%lu fence_us=%lu silence_ms=%lu drift_ppm=%u durability=%s "
             "one_sided=%d void_us=%lu early_seal=%u coord_delay_us=%lu coord_session_ms=%lu "
             "coord_lost=%u",
             cluster->servers, cluster->replicas, cluster->shards, cluster->workers,
             cluster->digests, cluster->reactors, cluster->idle_wakes, cluster->clients,
-            cluster->depth, cluster->landing_segments, cluster->block_limit, cluster->max_messages,
-            cluster->pm_bytes, cluster->operations_per_id, cluster->span,
-            cluster->timeout_ns / NS_PER_MS, cluster->max_delay_ns / NS_PER_US,
-            cluster->fence_ns / NS_PER_US, cluster->silence_ns / NS_PER_MS, cluster->drift_ppm,
-            durability[cluster->durability], cluster->one_sided, cluster->void_ns / NS_PER_US,
-            cluster->early_seal, cluster->registry.max_delay_ns / NS_PER_US,
-            cluster->registry.session_ns / NS_PER_MS, cluster->registry.lost_reply);
+            cluster->depth, cluster->landing_segments, cluster->block_limit,
+            cluster->landing_stride, cluster->max_messages, cluster->pm_bytes,
+            cluster->operations_per_id, cluster->span, cluster->timeout_ns / NS_PER_MS,
+            cluster->max_delay_ns / NS_PER_US, cluster->fence_ns / NS_PER_US,
+            cluster->silence_ns / NS_PER_MS, cluster->drift_ppm, durability[cluster->durability],
+            cluster->one_sided, cluster->void_ns / NS_PER_US, cluster->early_seal,
+            cluster->registry.max_delay_ns / NS_PER_US, cluster->registry.session_ns / NS_PER_MS,
+            cluster->registry.lost_reply);
 }
 
 void swarm_tell(const struct swarm *swarm, FILE *out)

@@ -3,5 +3,5 @@
 
 int main(void)
 {
-    return sim_host_run("fabric_sim_one_sided", true);
+    return sim_host_run("fabric_sim_one_sided", &(struct sim_network_options){.one_sided = true});
 }

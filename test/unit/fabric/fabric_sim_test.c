@@ -3,5 +3,5 @@
 
 int main(void)
 {
-    return sim_host_run("fabric_sim", false);
+    return sim_host_run("fabric_sim", &(struct sim_network_options){.one_sided = false});
 }

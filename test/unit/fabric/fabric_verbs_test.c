@@ -14,6 +14,9 @@
 
 #include "test/lib/fabric_conformance.h"
 #include "test/unit/fabric/verbs_world.h"
+#ifdef VERBS_FAULTS
+#include "test/lib/soft_verbs.h"
+#endif
 
 #ifndef VERBS_RECEIVE /* what is tested without an argument */
 #define VERBS_RECEIVE "auto"
@@ -41,6 +44,9 @@ int main(int argc, char **argv)
         if (strcmp(ways[i].name, name) != 0)
             continue;
         verbs_host_init(&host, ways[i].receive, (uint32_t)slot_bytes);
+#ifdef VERBS_FAULTS
+        soft_verbs_faults(&(struct soft_faults)VERBS_FAULTS);
+#endif
         snprintf(group, sizeof group, "fabric_verbs_%s", name);
         failed = fabric_conformance_run(group, &host.backend);
         verbs_host_fini(&host);

@@ -50,8 +50,10 @@ static uint64_t tick(void *context)
     return host->clock.now_ns;
 }
 
-static inline int sim_host_run(const char *group, bool one_sided)
+/* Of `options`: what is not the host's own. */
+static inline int sim_host_run(const char *group, const struct sim_network_options *options)
 {
+    struct sim_network_options all = *options;
     struct sim_host host = {.fence_ns = 20 * NS_PER_US,
                             .backend = {.context = &host,
                                         .fabric_make = make_fabric,
@@ -59,11 +61,11 @@ static inline int sim_host_run(const char *group, bool one_sided)
                                         .pm_make = make_pm,
                                         .now_ns = tick}};
     sim_clock_init(&host.clock);
-    host.network = sim_network_create(&(struct sim_network_options){.clock = &host.clock,
-                                                                    .seed = 1,
-                                                                    .max_batch_blocks = 4096,
-                                                                    .max_delay_ns = 10 * NS_PER_US,
-                                                                    .one_sided = one_sided});
+    all.clock = &host.clock;
+    all.seed = 1;
+    all.max_batch_blocks = 4096;
+    all.max_delay_ns = 10 * NS_PER_US;
+    host.network = sim_network_create(&all);
     int failed = fabric_conformance_run(group, &host.backend);
     sim_network_destroy(host.network);
     return failed;

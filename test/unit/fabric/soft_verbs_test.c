@@ -1,237 +1,13 @@
 /* soft_verbs_test.c - what a program sees of devices made of software. */
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "test/lib/soft_verbs.h"
-
-enum { MEMORY_BYTES = 1 << 16, DEPTH = 16, QKEY = 0x1234, HEADER_BYTES = 40 };
-
-/* One process with one queue pair. */
-struct end {
-    struct ibv_context *context;
-    struct ibv_pd *pd;
-    struct ibv_comp_channel *channel;
-    struct ibv_cq *cq;
-    struct ibv_srq *srq;
-    struct ibv_qp *qp;
-    struct ibv_mr *mr;
-    uint8_t *memory;
-    union ibv_gid gid;
-};
-
-/* How the ends of a test are made, and what it changes. */
-struct plan {
-    unsigned device; /* of the default ones */
-    enum ibv_qp_type type;
-    bool has_srq;
-    uint8_t rnr_retry;
-    uint8_t max_rd_atomic;
-    uint8_t gid_index;
-    uint32_t receive_psn;
-};
-
-static const struct plan rc_plan = {
-    .device = 1, .type = IBV_QPT_RC, .rnr_retry = 7, .max_rd_atomic = 4, .gid_index = 3};
-static const struct plan srq_plan = {.device = 1,
-                                     .type = IBV_QPT_RC,
-                                     .has_srq = true,
-                                     .rnr_retry = 7,
-                                     .max_rd_atomic = 4,
-                                     .gid_index = 3};
-static const struct plan ud_plan = {.device = 1, .type = IBV_QPT_UD, .gid_index = 3};
-
-static void end_open(struct end *end, const struct plan *plan)
-{
-    struct ibv_device **list = ibv_get_device_list(NULL);
-    struct ibv_srq_init_attr srq = {.attr = {.max_wr = DEPTH, .max_sge = 2}};
-    struct ibv_qp_init_attr init = {.qp_type = plan->type,
-                                    .cap = {.max_send_wr = DEPTH,
-                                            .max_recv_wr = DEPTH,
-                                            .max_send_sge = 2,
-                                            .max_recv_sge = 2,
-                                            .max_inline_data = 64}};
-
-    *end = (struct end){0};
-    end->context = ibv_open_device(list[plan->device]);
-    ibv_free_device_list(list);
-    assert_non_null(end->context);
-    assert_int_equal(ibv_query_gid(end->context, 1, plan->gid_index, &end->gid), 0);
-    end->pd = ibv_alloc_pd(end->context);
-    end->channel = ibv_create_comp_channel(end->context);
-    end->cq = ibv_create_cq(end->context, 4 * DEPTH, end, end->channel, 0);
-    if (plan->has_srq)
-        init.srq = end->srq = ibv_create_srq(end->pd, &srq);
-    init.send_cq = init.recv_cq = end->cq;
-    end->qp = ibv_create_qp(end->pd, &init);
-    assert_non_null(end->qp);
-    end->memory = calloc(1, MEMORY_BYTES);
-    end->mr = ibv_reg_mr(end->pd, end->memory, MEMORY_BYTES,
-                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-    assert_non_null(end->mr);
-}
-
-static void end_close(struct end *end)
-{
-    if (end->qp)
-        assert_int_equal(ibv_destroy_qp(end->qp), 0);
-    if (end->srq)
-        assert_int_equal(ibv_destroy_srq(end->srq), 0);
-    assert_int_equal(ibv_destroy_cq(end->cq), 0);
-    assert_int_equal(ibv_destroy_comp_channel(end->channel), 0);
-    assert_int_equal(ibv_dereg_mr(end->mr), 0);
-    assert_int_equal(ibv_dealloc_pd(end->pd), 0);
-    assert_int_equal(ibv_close_device(end->context), 0);
-    free(end->memory);
-}
-
-static void to_init(struct end *end, const struct plan *plan)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .port_num = 1,
-                               .qkey = QKEY,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-    const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-
-    assert_int_equal(
-        ibv_modify_qp(end->qp, &attr,
-                      mask | (plan->type == IBV_QPT_RC ? IBV_QP_ACCESS_FLAGS : IBV_QP_QKEY)),
-        0);
-}
-
-static struct ibv_ah_attr path_to(const struct end *peer, const struct plan *plan)
-{
-    return (struct ibv_ah_attr){
-        .is_global = 1,
-        .port_num = 1,
-        .grh = {.dgid = peer->gid, .sgid_index = plan->gid_index, .hop_limit = 64}};
-}
-
-static void to_rtr(struct end *end, const struct end *peer, const struct plan *plan)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                               .path_mtu = IBV_MTU_1024,
-                               .dest_qp_num = peer->qp->qp_num,
-                               .rq_psn = 7 + plan->receive_psn,
-                               .max_dest_rd_atomic = 4,
-                               .min_rnr_timer = 1,
-                               .ah_attr = path_to(peer, plan)};
-
-    assert_int_equal(ibv_modify_qp(end->qp, &attr,
-                                   plan->type == IBV_QPT_UD
-                                       ? IBV_QP_STATE
-                                       : IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-                                             IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-                     0);
-}
-
-static void to_rts(struct end *end, const struct plan *plan)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
-                               .timeout = 8,
-                               .retry_cnt = 1,
-                               .rnr_retry = plan->rnr_retry,
-                               .sq_psn = 7,
-                               .max_rd_atomic = plan->max_rd_atomic};
-
-    assert_int_equal(ibv_modify_qp(end->qp, &attr,
-                                   plan->type == IBV_QPT_UD
-                                       ? IBV_QP_STATE | IBV_QP_SQ_PSN
-                                       : IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-                                             IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                             IBV_QP_MAX_QP_RD_ATOMIC),
-                     0);
-}
-
-static void pair_open(struct end ends[2], const struct plan *plan)
-{
-    for (int i = 0; i < 2; i++)
-        end_open(&ends[i], plan);
-    for (int i = 0; i < 2; i++) {
-        to_init(&ends[i], plan);
-        to_rtr(&ends[i], &ends[1 - i], plan);
-        to_rts(&ends[i], plan);
-    }
-}
-
-static void pair_close(struct end ends[2])
-{
-    end_close(&ends[0]);
-    end_close(&ends[1]);
-}
-
-static struct ibv_sge piece(const struct end *end, uint32_t at, uint32_t bytes)
-{
-    return (struct ibv_sge){
-        .addr = (uintptr_t)end->memory + at, .length = bytes, .lkey = end->mr->lkey};
-}
-
-static int post_receive(struct end *end, uint64_t id, uint32_t at, uint32_t bytes)
-{
-    struct ibv_sge sge = piece(end, at, bytes);
-    struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
-
-    return end->srq ? ibv_post_srq_recv(end->srq, &wr, &bad) : ibv_post_recv(end->qp, &wr, &bad);
-}
-
-static int post(struct end *end, uint64_t id, enum ibv_wr_opcode opcode, unsigned flags,
-                uint32_t at, uint32_t bytes, const struct end *peer, uint64_t remote_at)
-{
-    struct ibv_sge sge = piece(end, at, bytes);
-    struct ibv_send_wr wr = {.wr_id = id,
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = opcode,
-                             .send_flags = flags},
-                       *bad;
-
-    if (peer) {
-        wr.wr.rdma.remote_addr = (uintptr_t)peer->memory + remote_at;
-        wr.wr.rdma.rkey = peer->mr->rkey;
-    }
-    return ibv_post_send(end->qp, &wr, &bad);
-}
-
-static int send_signalled(struct end *end, uint64_t id, uint32_t at, uint32_t bytes)
-{
-    return post(end, id, IBV_WR_SEND, IBV_SEND_SIGNALED, at, bytes, NULL, 0);
-}
-
-/* The next completion, while the other end is polled for nothing. */
-static struct ibv_wc next_wc(struct end *end)
-{
-    struct ibv_wc wc = {0};
-    int found = 0;
-
-    for (uint32_t i = 0; i < 100000000 && found == 0; i++)
-        found = ibv_poll_cq(end->cq, 1, &wc);
-    assert_int_equal(found, 1);
-    return wc;
-}
-
-static void expect(struct end *end, uint64_t id, enum ibv_wc_status status)
-{
-    const struct ibv_wc wc = next_wc(end);
-
-    assert_int_equal(wc.wr_id, id);
-    assert_int_equal(wc.status, status);
-    assert_int_equal(wc.qp_num, end->qp->qp_num);
-}
-
-__attribute__((unused)) static void expect_nothing(struct end *end)
-{
-    struct ibv_wc wc;
-
-    for (int i = 0; i < 1000; i++)
-        assert_int_equal(ibv_poll_cq(end->cq, 1, &wc), 0);
-}
+#include "test/unit/fabric/soft_pair.h"
 
 static void a_message_lands_in_the_oldest_receive_of_a_shared_queue(void **state)
 {
@@ -311,12 +87,266 @@ static void reads_and_writes_reach_what_the_key_grants_and_nothing_else(void **s
     pair_close(ends);
 }
 
+static void the_table_has_ports_and_addresses_of_all_kinds(void **state)
+{
+    struct ibv_device **list;
+    struct ibv_gid_entry gids[8];
+    struct ibv_port_attr port;
+    struct ibv_device_attr_ex attr;
+    struct ibv_context *context;
+    int count;
+
+    (void)state;
+    list = ibv_get_device_list(&count);
+    assert_int_equal(count, 3);
+    context = ibv_open_device(list[0]);
+    assert_int_equal(ibv_query_port(context, 1, &port), 0);
+    assert_int_equal(port.state, IBV_PORT_DOWN);
+    ibv_close_device(context);
+    context = ibv_open_device(list[1]);
+    assert_int_equal(ibv_query_port(context, 1, &port), 0);
+    assert_int_equal(port.state, IBV_PORT_ACTIVE);
+    assert_int_equal(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+    assert_int_equal(port.active_mtu, IBV_MTU_1024);
+    assert_int_equal(ibv_query_gid_table(context, gids, 8, 0), 4);
+    assert_int_equal(gids[0].gid_type, IBV_GID_TYPE_ROCE_V1);
+    assert_int_equal(gids[3].gid_type, IBV_GID_TYPE_ROCE_V2);
+    assert_int_equal(gids[3].gid.raw[12], 10);
+    ibv_close_device(context);
+    context = ibv_open_device(list[2]);
+    assert_int_equal(ibv_query_device_ex(context, NULL, &attr), 0);
+    assert_int_equal(attr.orig_attr.max_srq, 0);
+    assert_int_equal(attr.max_dm_size, 4096);
+    assert_true(attr.odp_caps.general_caps & IBV_ODP_SUPPORT);
+    ibv_close_device(context);
+    ibv_free_device_list(list);
+}
+
+static void a_sender_waits_for_a_receive_as_long_as_it_said(void **state)
+{
+    struct plan plan = rc_plan;
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &plan);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 8), 0);
+    expect_nothing(&ends[0]);
+    assert_int_equal(post_receive(&ends[1], 2, 0, 8), 0);
+    expect(&ends[1], 2, IBV_WC_SUCCESS);
+    expect(&ends[0], 1, IBV_WC_SUCCESS);
+    pair_close(ends);
+
+    plan.rnr_retry = 3;
+    pair_open(ends, &plan);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 8), 0);
+    expect(&ends[0], 1, IBV_WC_RNR_RETRY_EXC_ERR);
+    pair_close(ends);
+}
+
+static void a_slot_is_free_when_its_completion_was_polled(void **state)
+{
+    struct end ends[2];
+    struct ibv_wc wc;
+    struct ibv_cq *cq;
+    void *context;
+
+    (void)state;
+    pair_open(ends, &srq_plan);
+    for (uint64_t i = 0; i < DEPTH; i++)
+        assert_int_equal(post_receive(&ends[1], i, 0, 64), 0);
+    assert_int_equal(post_receive(&ends[1], DEPTH, 0, 64), ENOMEM);
+    for (uint64_t i = 0; i < DEPTH; i++)
+        assert_int_equal(
+            post(&ends[0], i, IBV_WR_SEND, i == DEPTH - 1 ? IBV_SEND_SIGNALED : 0, 0, 64, NULL, 0),
+            0);
+    assert_int_equal(send_signalled(&ends[0], DEPTH, 0, 64), ENOMEM);
+    assert_int_equal(ibv_req_notify_cq(ends[1].cq, 0), 0); /* all have arrived */
+    assert_int_equal(post_receive(&ends[1], DEPTH, 0, 64), ENOMEM);
+    for (uint64_t i = 0; i < DEPTH; i++)
+        assert_int_equal(next_wc(&ends[1]).wr_id, i);
+    assert_int_equal(send_signalled(&ends[0], DEPTH, 0, 64), ENOMEM);
+    expect(&ends[0], DEPTH - 1, IBV_WC_SUCCESS);
+    assert_int_equal(ibv_poll_cq(ends[0].cq, 1, &wc), 0);
+    assert_int_equal(post_receive(&ends[1], DEPTH, 0, 64), 0);
+    for (uint64_t i = 0; i < DEPTH; i++)
+        assert_int_equal(send_signalled(&ends[0], DEPTH, 0, 64), 0);
+    expect(&ends[1], DEPTH, IBV_WC_SUCCESS);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), 0);
+    ibv_ack_cq_events(cq, 1);
+    pair_close(ends);
+}
+
+static void only_inline_bytes_are_read_when_they_are_posted(void **state)
+{
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
+    assert_int_equal(post_receive(&ends[1], 2, 64, 64), 0);
+    memset(ends[0].memory, 'a', 64);
+    assert_int_equal(post(&ends[0], 1, IBV_WR_SEND, IBV_SEND_INLINE, 0, 64, NULL, 0), 0);
+    assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
+    memset(ends[0].memory, 'b', 64);
+    expect(&ends[1], 1, IBV_WC_SUCCESS);
+    expect(&ends[1], 2, IBV_WC_SUCCESS);
+    assert_int_equal(ends[1].memory[63], 'a');
+    assert_int_equal(ends[1].memory[64], 'b');
+    pair_close(ends);
+}
+
+static void an_armed_queue_tells_of_the_next_completion(void **state)
+{
+    struct end ends[2];
+    struct ibv_cq *cq;
+    void *context;
+    struct ibv_wc wc;
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    assert_int_equal(fcntl(ends[1].channel->fd, F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
+    assert_int_equal(post_receive(&ends[1], 2, 0, 64), 0);
+    assert_int_equal(post_receive(&ends[1], 3, 0, 64), 0);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 64), 0);
+    expect(&ends[0], 1, IBV_WC_SUCCESS);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
+    assert_int_equal(ibv_req_notify_cq(ends[1].cq, 0), 0);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
+    assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
+    assert_int_equal(send_signalled(&ends[0], 3, 0, 64), 0);
+    expect(&ends[0], 2, IBV_WC_SUCCESS);
+    expect(&ends[0], 3, IBV_WC_SUCCESS);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), 0);
+    assert_ptr_equal(cq, ends[1].cq);
+    assert_ptr_equal(context, &ends[1]);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), -1);
+    ibv_ack_cq_events(cq, 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 1);
+    pair_close(ends);
+}
+
+static void arming_moves_what_waits(void **state)
+{
+    struct end ends[2];
+    struct ibv_cq *cq;
+    void *context;
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    soft_verbs_faults(&(struct soft_faults){.rc_delay_polls = 1000000});
+    assert_int_equal(post_receive(&ends[1], 1, 0, 8192), 0);
+    assert_int_equal(ibv_req_notify_cq(ends[1].cq, 0), 0);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 8192), 0);
+    assert_int_equal(ibv_req_notify_cq(ends[0].cq, 0), 0);
+    assert_int_equal(ibv_get_cq_event(ends[1].channel, &cq, &context), 0);
+    assert_int_equal(ibv_get_cq_event(ends[0].channel, &cq, &context), 0);
+    ibv_ack_cq_events(ends[0].cq, 1);
+    ibv_ack_cq_events(ends[1].cq, 1);
+    soft_verbs_faults(NULL);
+    pair_close(ends);
+}
+
+static int send_datagram(struct end *end, const struct end *peer, const struct plan *plan,
+                         uint32_t key, uint64_t id)
+{
+    struct ibv_ah_attr path = path_to(peer, plan);
+    struct ibv_ah *ah = ibv_create_ah(end->pd, &path);
+    struct ibv_sge sge = piece(end, 0, 8);
+    struct ibv_send_wr wr = {.wr_id = id,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_SEND,
+                             .sg_list = &sge,
+                             .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr *bad;
+    int error;
+
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = peer->qp->qp_num;
+    wr.wr.ud.remote_qkey = key;
+    error = ibv_post_send(end->qp, &wr, &bad);
+    ibv_destroy_ah(ah);
+    return error;
+}
+
+static void a_datagram_that_nobody_may_have_is_dropped(void **state)
+{
+    struct soft_stats stats;
+    struct end ends[2], elsewhere;
+
+    (void)state;
+    pair_open(ends, &ud_plan);
+    elsewhere = ends[1];
+    elsewhere.gid.raw[15]++;
+    assert_int_equal(send_datagram(&ends[0], &ends[1], &ud_plan, QKEY, 1), 0); /* no receive */
+    expect(&ends[0], 1, IBV_WC_SUCCESS);
+    expect_nothing(&ends[1]);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 2048), 0);
+    assert_int_equal(send_datagram(&ends[0], &ends[1], &ud_plan, QKEY + 1, 2), 0);
+    assert_int_equal(send_datagram(&ends[0], &elsewhere, &ud_plan, QKEY, 3), 0);
+    expect(&ends[0], 2, IBV_WC_SUCCESS);
+    expect(&ends[0], 3, IBV_WC_SUCCESS);
+    expect_nothing(&ends[1]);
+    soft_verbs_stats(&stats);
+    assert_int_equal(stats.ud_unreceived, 1);
+    assert_int_equal(stats.ud_packets, 0);
+    assert_int_equal(send_datagram(&ends[0], &ends[1], &ud_plan, QKEY, 4), 0);
+    expect(&ends[1], 1, IBV_WC_SUCCESS);
+    pair_close(ends);
+}
+
+static void datagrams_are_lost_and_doubled_as_often_as_asked(void **state)
+{
+    struct soft_stats stats;
+    struct end ends[2];
+    struct ibv_wc wc;
+    uint32_t came = 0;
+
+    (void)state;
+    pair_open(ends, &ud_plan);
+    soft_verbs_faults(
+        &(struct soft_faults){.drop = 200, .duplicate = 100, .reorder = 100, .delay_polls = 8});
+    for (uint64_t i = 0; i < 2000; i++) {
+        post_receive(&ends[1], i, 0, 2048);
+        assert_int_equal(send_datagram(&ends[0], &ends[1], &ud_plan, QKEY, i), 0);
+        expect(&ends[0], i, IBV_WC_SUCCESS);
+        while (ibv_poll_cq(ends[1].cq, 1, &wc) == 1) {
+            assert_int_equal(wc.status, IBV_WC_SUCCESS);
+            post_receive(&ends[1], i, 0, 2048);
+            came++;
+        }
+    }
+    soft_verbs_faults(NULL);
+    soft_verbs_stats(&stats);
+    assert_in_range(stats.ud_lost, 200, 600);
+    assert_in_range(stats.ud_packets + stats.ud_unreceived, 1600, 2000);
+    assert_in_range(came, 1400, 2000);
+    pair_close(ends);
+}
+
+/* Each begins with an empty world. */
+static int setup(void **state)
+{
+    (void)state;
+    soft_verbs_configure(NULL);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_lands_in_the_oldest_receive_of_a_shared_queue),
-        cmocka_unit_test(reads_and_writes_reach_what_the_key_grants_and_nothing_else),
-        cmocka_unit_test(a_datagram_arrives_behind_a_header),
+        cmocka_unit_test_setup(a_message_lands_in_the_oldest_receive_of_a_shared_queue, setup),
+        cmocka_unit_test_setup(a_datagram_arrives_behind_a_header, setup),
+        cmocka_unit_test_setup(reads_and_writes_reach_what_the_key_grants_and_nothing_else, setup),
+        cmocka_unit_test_setup(the_table_has_ports_and_addresses_of_all_kinds, setup),
+        cmocka_unit_test_setup(a_sender_waits_for_a_receive_as_long_as_it_said, setup),
+        cmocka_unit_test_setup(a_slot_is_free_when_its_completion_was_polled, setup),
+        cmocka_unit_test_setup(only_inline_bytes_are_read_when_they_are_posted, setup),
+        cmocka_unit_test_setup(an_armed_queue_tells_of_the_next_completion, setup),
+        cmocka_unit_test_setup(arming_moves_what_waits, setup),
+        cmocka_unit_test_setup(a_datagram_that_nobody_may_have_is_dropped, setup),
+        cmocka_unit_test_setup(datagrams_are_lost_and_doubled_as_often_as_asked, setup),
     };
 
     return cmocka_run_group_tests_name("soft_verbs", tests, NULL, NULL);

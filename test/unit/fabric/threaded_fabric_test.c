@@ -19,12 +19,16 @@
 #include "test/lib/wait.h"
 #include "test/unit/fabric/shm_world.h"
 #include "test/unit/fabric/tcp_world.h"
+#include "test/unit/fabric/verbs_world.h"
 
 enum { SENDERS = 3, SEGMENT = FABRIC_SEGMENT_BYTES, SEGMENTS = 6, PM_BYTES = 32 << 20 };
 enum { BLOCKS = 34000, MESSAGES = 20000, BLOCK_PLACES = 8192 };
 
+enum host_kind { OVER_SHM, OVER_TCP, OVER_VERBS /* on devices made of software */ };
+
 static struct shm_host shm;
 static struct tcp_host tcp;
+static struct verbs_host verbs;
 static const struct fabric_backend *backend; /* of one of them */
 static struct world world;
 static _Atomic uint32_t senders_left;
@@ -34,22 +38,33 @@ static uint64_t now(void)
     return clock_now_ns(clock_system());
 }
 
-static void open_host(bool over_tcp, enum pm_durability durability)
+static void open_host(enum host_kind kind, enum pm_durability durability)
 {
-    if (over_tcp) {
-        tcp_host_init(&tcp);
-        tcp.durability = durability;
-    } else {
+    switch (kind) {
+    case OVER_SHM:
         shm_host_init(&shm);
         shm.durability = durability;
+        backend = &shm.backend;
+        break;
+    case OVER_TCP:
+        tcp_host_init(&tcp);
+        tcp.durability = durability;
+        backend = &tcp.backend;
+        break;
+    case OVER_VERBS:
+        verbs_host_init(&verbs, FABRIC_RECEIVE_SHARED, 0);
+        verbs.tcp.durability = durability;
+        backend = &verbs.backend;
+        break;
     }
-    backend = over_tcp ? &tcp.backend : &shm.backend;
 }
 
 static void close_host(void)
 {
     if (backend == &tcp.backend)
         tcp_host_fini(&tcp);
+    else if (backend == &verbs.backend)
+        verbs_host_fini(&verbs);
     else
         shm_host_fini(&shm);
 }
@@ -68,6 +83,7 @@ struct sender {
 
 static void add_blocks(struct sender *sender, struct random *random)
 {
+    const uint32_t limit = world.sides[sender->index].caps.block_limit / 64;
     uint32_t blocks = 1 + (uint32_t)random_below(random, 24);
 
     if (sender->blocks == BLOCKS || fabric_rowan_room(sender->conn) < blocks)
@@ -75,8 +91,10 @@ static void add_blocks(struct sender *sender, struct random *random)
     for (; blocks > 0 && sender->blocks < BLOCKS; blocks--) {
         const uint64_t at = (uint64_t)(sender->blocks % BLOCK_PLACES) * (PM_BYTES / BLOCK_PLACES);
 
-        sender->failed |= world_add_block(&world, sender->index, sender->conn, at, sender->blocks++,
-                                          64 * (1 + (uint32_t)random_below(random, 20))) != 0;
+        sender->failed |=
+            world_add_block(&world, sender->index, sender->conn, at, sender->blocks++,
+                            64 * (1 + (uint32_t)random_below(random, limit < 20 ? limit : 20))) !=
+            0;
     }
     sender->failed |= fabric_rowan_post(sender->conn, sender->blocks) != 0;
 }
@@ -162,7 +180,7 @@ static void owner_take(struct owner *owner, const struct fabric_event *event)
     }
 }
 
-static void threads_land_blocks_and_send_messages_in_order(bool over_tcp)
+static void threads_land_blocks_and_send_messages_in_order(enum host_kind kind)
 {
     static struct owner owner;
     struct sender senders[SENDERS + 1] = {0};
@@ -170,7 +188,7 @@ static void threads_land_blocks_and_send_messages_in_order(bool over_tcp)
     const uint64_t end_ns = now() + WAIT_DEADLINE_NS;
 
     memset(&owner, 0, sizeof owner);
-    open_host(over_tcp, PM_NONE);
+    open_host(kind, PM_NONE);
     world_open(&world, backend, SENDERS + 1, PM_BYTES);
     side_open_zone(&world, 0, SEGMENTS, SEGMENTS);
     owner.posted = SEGMENTS;
@@ -212,13 +230,19 @@ static void threads_land_blocks_and_send_messages_in_order(bool over_tcp)
 static void threads_land_blocks_and_send_messages_in_order_on_shm(void **state)
 {
     (void)state;
-    threads_land_blocks_and_send_messages_in_order(false);
+    threads_land_blocks_and_send_messages_in_order(OVER_SHM);
 }
 
 static void threads_land_blocks_and_send_messages_in_order_on_tcp(void **state)
 {
     (void)state;
-    threads_land_blocks_and_send_messages_in_order(true);
+    threads_land_blocks_and_send_messages_in_order(OVER_TCP);
+}
+
+static void threads_land_blocks_and_send_messages_in_order_on_verbs(void **state)
+{
+    (void)state;
+    threads_land_blocks_and_send_messages_in_order(OVER_VERBS);
 }
 
 /* --- sleep --- */
@@ -311,7 +335,7 @@ static void ask(struct sleeper *sleeper, uint32_t questions)
     reactor_wake(sleeper->reactor);
 }
 
-static void sleepers_are_woken(bool over_tcp, enum pm_durability durability)
+static void sleepers_are_woken(enum host_kind kind, enum pm_durability durability)
 {
     static struct sleeper owner, asker;
     struct fabric_conn *conn;
@@ -319,7 +343,7 @@ static void sleepers_are_woken(bool over_tcp, enum pm_durability durability)
 
     memset(&owner, 0, sizeof owner);
     memset(&asker, 0, sizeof asker);
-    open_host(over_tcp, durability);
+    open_host(kind, durability);
     world_open(&world, backend, 2, PM_BYTES);
     side_open_zone(&world, 0, SEGMENTS, 0);
     start_sleeper(&owner, 0);
@@ -358,25 +382,31 @@ static void sleepers_are_woken(bool over_tcp, enum pm_durability durability)
 static void sleepers_are_woken_by_messages_connections_and_segments(void **state)
 {
     (void)state;
-    sleepers_are_woken(false, PM_NONE);
+    sleepers_are_woken(OVER_SHM, PM_NONE);
 }
 
 static void sleepers_are_woken_by_fences(void **state)
 {
     (void)state;
-    sleepers_are_woken(false, PM_FENCE);
+    sleepers_are_woken(OVER_SHM, PM_FENCE);
 }
 
 static void sleepers_are_woken_by_sockets(void **state)
 {
     (void)state;
-    sleepers_are_woken(true, PM_NONE);
+    sleepers_are_woken(OVER_TCP, PM_NONE);
 }
 
 static void sleepers_are_woken_for_acknowledgements_after_the_fence(void **state)
 {
     (void)state;
-    sleepers_are_woken(true, PM_FENCE);
+    sleepers_are_woken(OVER_TCP, PM_FENCE);
+}
+
+static void sleepers_are_woken_by_completions(void **state)
+{
+    (void)state;
+    sleepers_are_woken(OVER_VERBS, PM_NONE);
 }
 
 int main(void)
@@ -384,9 +414,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_land_blocks_and_send_messages_in_order_on_shm),
         cmocka_unit_test(threads_land_blocks_and_send_messages_in_order_on_tcp),
+        cmocka_unit_test(threads_land_blocks_and_send_messages_in_order_on_verbs),
         cmocka_unit_test(sleepers_are_woken_by_messages_connections_and_segments),
         cmocka_unit_test(sleepers_are_woken_by_fences),
         cmocka_unit_test(sleepers_are_woken_by_sockets),
+        cmocka_unit_test(sleepers_are_woken_by_completions),
         cmocka_unit_test(sleepers_are_woken_for_acknowledgements_after_the_fence),
     };
 

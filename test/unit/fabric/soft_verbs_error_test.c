@@ -1,0 +1,378 @@
+/* soft_verbs_error_test.c - what goes wrong with devices made of software, and how. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "test/unit/fabric/soft_pair.h"
+
+static enum ibv_qp_state state_of(struct end *end)
+{
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+
+    assert_int_equal(ibv_query_qp(end->qp, &attr, IBV_QP_STATE, &init), 0);
+    return attr.qp_state;
+}
+
+static void to_error(struct end *end)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    assert_int_equal(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE), 0);
+}
+
+static enum ibv_event_type next_event(struct end *end)
+{
+    struct ibv_async_event event;
+
+    assert_int_equal(ibv_get_async_event(end->context, &event), 0);
+    ibv_ack_async_event(&event);
+    return event.event_type;
+}
+
+static void a_message_too_long_for_the_receive_ends_both_queue_pairs(void **state)
+{
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &srq_plan);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 1500), 0);
+    assert_int_equal(post_receive(&ends[1], 2, 0, 1500), 0);
+    assert_int_equal(send_signalled(&ends[0], 3, 0, 1501), 0);
+    assert_int_equal(send_signalled(&ends[0], 4, 0, 10), 0);
+    expect(&ends[1], 1, IBV_WC_LOC_LEN_ERR);
+    expect_nothing(&ends[1]);
+    expect(&ends[0], 3, IBV_WC_REM_INV_REQ_ERR);
+    expect(&ends[0], 4, IBV_WC_WR_FLUSH_ERR);
+    assert_int_equal(state_of(&ends[0]), IBV_QPS_ERR);
+    assert_int_equal(state_of(&ends[1]), IBV_QPS_ERR);
+    assert_int_equal(next_event(&ends[1]), IBV_EVENT_QP_REQ_ERR);
+    assert_int_equal(next_event(&ends[1]), IBV_EVENT_QP_LAST_WQE_REACHED);
+    pair_close(ends);
+}
+
+static void what_was_posted_is_flushed_by_an_error(void **state)
+{
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    assert_int_equal(post_receive(&ends[0], 1, 0, 64), 0);
+    assert_int_equal(post(&ends[0], 2, IBV_WR_SEND, 0, 0, 64, NULL, 0), 0);
+    assert_int_equal(send_signalled(&ends[0], 3, 0, 64), 0);
+    to_error(&ends[0]);
+    expect(&ends[0], 2, IBV_WC_WR_FLUSH_ERR);
+    expect(&ends[0], 3, IBV_WC_WR_FLUSH_ERR);
+    expect(&ends[0], 1, IBV_WC_WR_FLUSH_ERR);
+    assert_int_equal(post_receive(&ends[0], 4, 0, 64), 0);
+    expect(&ends[0], 4, IBV_WC_WR_FLUSH_ERR);
+    assert_int_equal(post(&ends[0], 5, IBV_WR_SEND, 0, 0, 64, NULL, 0), 0);
+    expect(&ends[0], 5, IBV_WC_WR_FLUSH_ERR);
+    pair_close(ends);
+}
+
+static void a_half_received_message_is_flushed_and_keeps_its_receive(void **state)
+{
+    const struct soft_config config = {.seed = 1, .packets_per_poll = 1};
+    struct end ends[2];
+    struct ibv_wc wc;
+
+    (void)state;
+    soft_verbs_configure(&config);
+    pair_open(ends, &srq_plan);
+    memset(ends[0].memory, 'h', 4096);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 4096), 0);
+    assert_int_equal(post_receive(&ends[1], 2, 0, 4096), 0);
+    assert_int_equal(send_signalled(&ends[0], 3, 0, 4096), 0);
+    assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 0);
+    assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 0);
+    assert_int_equal(ends[1].memory[2047], 'h');
+    assert_int_equal(ends[1].memory[2048], 0);
+    assert_true(soft_verbs_break_qp(ends[1].qp->qp_num));
+    expect(&ends[1], 1, IBV_WC_WR_FLUSH_ERR);
+    expect_nothing(&ends[1]);
+    assert_int_equal(next_event(&ends[1]), IBV_EVENT_QP_FATAL);
+    expect(&ends[0], 3, IBV_WC_RETRY_EXC_ERR);
+    pair_close(ends);
+}
+
+static void a_peer_that_is_gone_is_noticed(void **state)
+{
+    struct plan wrong_psn = rc_plan;
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    assert_int_equal(ibv_destroy_qp(ends[1].qp), 0);
+    ends[1].qp = NULL;
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 64), 0);
+    expect(&ends[0], 1, IBV_WC_RETRY_EXC_ERR);
+    pair_close(ends);
+
+    wrong_psn.receive_psn = 1;
+    pair_open(ends, &wrong_psn);
+    assert_int_equal(post_receive(&ends[1], 2, 0, 64), 0);
+    assert_int_equal(send_signalled(&ends[0], 1, 0, 64), 0);
+    expect(&ends[0], 1, IBV_WC_RETRY_EXC_ERR);
+    pair_close(ends);
+}
+
+static void an_executed_request_may_still_fail(void **state)
+{
+    struct soft_faults faults = {.rc_delay_polls = 1000};
+    uint32_t landed = 0, failed = 0;
+    struct end ends[2];
+    struct ibv_wc wc;
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        pair_open(ends, &rc_plan);
+        soft_verbs_faults(&faults);
+        assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
+        assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
+        while (ibv_poll_cq(ends[1].cq, 1, &wc) == 0)
+            ;
+        assert_int_equal(wc.status, IBV_WC_SUCCESS);
+        assert_true(soft_verbs_break_qp(ends[1].qp->qp_num));
+        wc = next_wc(&ends[0]);
+        *(wc.status == IBV_WC_SUCCESS ? &landed : &failed) += 1;
+        soft_verbs_faults(NULL);
+        pair_close(ends);
+    }
+    assert_true(landed > 10);
+    assert_true(failed > 10);
+}
+
+static void completions_outlive_their_queue_pair_unless_the_device_purges_them(void **state)
+{
+    struct soft_config config = {.seed = 1};
+    struct end ends[2];
+    struct ibv_wc wc;
+
+    (void)state;
+    for (int purges = 0; purges < 2; purges++) {
+        config.purges_completions = purges;
+        soft_verbs_configure(&config);
+        pair_open(ends, &srq_plan);
+        assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
+        assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
+        expect(&ends[0], 2, IBV_WC_SUCCESS);
+        assert_int_equal(ibv_destroy_qp(ends[1].qp), 0);
+        ends[1].qp = NULL;
+        assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 1 - purges);
+        for (uint64_t i = 0; i < DEPTH; i++)
+            assert_int_equal(post_receive(&ends[1], i, 0, 64), 0);
+        pair_close(ends);
+    }
+}
+
+static void states_want_their_attributes(void **state)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    struct end end, peer;
+
+    (void)state;
+    end_open(&end, &rc_plan);
+    end_open(&peer, &rc_plan);
+    assert_int_equal(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT),
+                     EINVAL);
+    to_init(&end, &rc_plan);
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                                .path_mtu = IBV_MTU_4096,
+                                .dest_qp_num = peer.qp->qp_num,
+                                .ah_attr = path_to(&peer, &rc_plan)};
+    {
+        const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                         IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+        assert_int_equal(ibv_modify_qp(end.qp, &attr, mask), EINVAL); /* the port has 1024 */
+        attr.path_mtu = IBV_MTU_1024;
+        attr.ah_attr.is_global = 0;
+        assert_int_equal(ibv_modify_qp(end.qp, &attr, mask), EINVAL);
+        attr.ah_attr.is_global = 1;
+        attr.rq_psn = 1 << 24;
+        assert_int_equal(ibv_modify_qp(end.qp, &attr, mask), EINVAL);
+        attr.rq_psn = 0;
+        assert_int_equal(ibv_modify_qp(end.qp, &attr, mask), 0);
+    }
+    attr.qp_state = IBV_QPS_RTS;
+    assert_int_equal(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), EINVAL);
+    end_close(&end);
+    end_close(&peer);
+}
+
+static void post_in_init(void)
+{
+    struct end end;
+
+    end_open(&end, &rc_plan);
+    to_init(&end, &rc_plan);
+    send_signalled(&end, 1, 0, 8);
+}
+
+static void send_unregistered(void)
+{
+    struct end ends[2];
+
+    pair_open(ends, &rc_plan);
+    send_signalled(&ends[0], 1, MEMORY_BYTES - 4, 8);
+}
+
+static void send_with_the_remote_key(void)
+{
+    struct end ends[2];
+
+    pair_open(ends, &rc_plan);
+    ends[0].mr->lkey = ends[0].mr->rkey;
+    send_signalled(&ends[0], 1, 0, 8);
+}
+
+static void deregister_under_a_send(void)
+{
+    struct end ends[2];
+
+    pair_open(ends, &rc_plan);
+    post_receive(&ends[1], 1, 0, 64);
+    send_signalled(&ends[0], 1, 0, 8);
+    ibv_dereg_mr(ends[0].mr);
+    next_wc(&ends[1]);
+}
+
+static void overflow_a_completion_queue(void)
+{
+    struct end ends[2];
+
+    pair_open(ends, &rc_plan);
+    ibv_resize_cq(ends[0].cq, 1);
+    send_signalled(&ends[0], 1, 0, 8);
+    send_signalled(&ends[0], 1, 0, 8);
+    to_error(&ends[0]);
+}
+
+static void close_with_children(void)
+{
+    struct end end;
+
+    end_open(&end, &rc_plan);
+    ibv_close_device(end.context);
+}
+
+static void a_datagram_over_the_mtu(void)
+{
+    struct end ends[2];
+    struct ibv_ah_attr path;
+    struct ibv_sge sge;
+    struct ibv_send_wr wr = {.num_sge = 1, .opcode = IBV_WR_SEND, .sg_list = &sge}, *bad;
+
+    pair_open(ends, &ud_plan);
+    path = path_to(&ends[1], &ud_plan);
+    sge = piece(&ends[0], 0, 1025);
+    wr.wr.ud.ah = ibv_create_ah(ends[0].pd, &path);
+    ibv_post_send(ends[0].qp, &wr, &bad);
+}
+
+static void mistakes_of_the_program_end_it(void **state)
+{
+    (void)state;
+    assert_true(is_mistake(post_in_init));
+    assert_true(is_mistake(send_unregistered));
+    assert_true(is_mistake(send_with_the_remote_key));
+    assert_true(is_mistake(deregister_under_a_send));
+    assert_true(is_mistake(overflow_a_completion_queue));
+    assert_true(is_mistake(close_with_children));
+    assert_true(is_mistake(a_datagram_over_the_mtu));
+}
+
+static void the_nth_call_fails_as_told(void **state)
+{
+    struct ibv_device **list;
+    struct ibv_context *context;
+
+    (void)state;
+    soft_verbs_fail_call(3, ENOSPC);
+    list = ibv_get_device_list(NULL);
+    context = ibv_open_device(list[1]);
+    errno = 0;
+    assert_null(ibv_alloc_pd(context));
+    assert_int_equal(errno, ENOSPC);
+    assert_int_equal(soft_verbs_calls(), 3);
+    soft_verbs_fail_call(0, 0);
+    ibv_close_device(context);
+    ibv_free_device_list(list);
+}
+
+static void devices_tell_what_happens_to_them(void **state)
+{
+    struct end ends[2];
+
+    (void)state;
+    pair_open(ends, &rc_plan);
+    soft_verbs_device_event("soft1", IBV_EVENT_PORT_ERR);
+    assert_int_equal(next_event(&ends[0]), IBV_EVENT_PORT_ERR);
+    assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
+    assert_int_equal(send_signalled(&ends[0], 2, 0, 64), 0);
+    expect(&ends[0], 2, IBV_WC_RETRY_EXC_ERR);
+    soft_verbs_device_event("soft1", IBV_EVENT_PORT_ACTIVE);
+    assert_int_equal(next_event(&ends[0]), IBV_EVENT_PORT_ACTIVE);
+    soft_verbs_device_event("soft1", IBV_EVENT_DEVICE_FATAL);
+    assert_int_equal(next_event(&ends[0]), IBV_EVENT_DEVICE_FATAL);
+    expect(&ends[1], 1, IBV_WC_WR_FLUSH_ERR);
+    pair_close(ends);
+}
+
+static void a_random_queue_pair_breaks_in_the_middle(void **state)
+{
+    uint32_t broken = 0;
+    struct end ends[2];
+    struct soft_stats stats;
+
+    (void)state;
+    for (uint64_t round = 0; round < 50; round++) {
+        pair_open(ends, &rc_plan);
+        soft_verbs_faults(&(struct soft_faults){.break_qp = 100000});
+        for (uint64_t i = 0; i < 8; i++) {
+            post_receive(&ends[1], i, 0, 4096);
+            assert_int_equal(send_signalled(&ends[0], i, 0, 4096), 0);
+        }
+        for (uint64_t i = 0; i < 8; i++) /* each ends, whichever way */
+            assert_int_equal(next_wc(&ends[0]).wr_id, i);
+        broken += state_of(&ends[0]) == IBV_QPS_ERR;
+        soft_verbs_faults(NULL);
+        pair_close(ends);
+    }
+    soft_verbs_stats(&stats);
+    assert_in_range(broken, 20, 50);
+    assert_true(stats.broken >= broken);
+}
+
+/* Each begins with an empty world. */
+static int setup(void **state)
+{
+    (void)state;
+    soft_verbs_configure(NULL);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_message_too_long_for_the_receive_ends_both_queue_pairs, setup),
+        cmocka_unit_test_setup(what_was_posted_is_flushed_by_an_error, setup),
+        cmocka_unit_test_setup(a_half_received_message_is_flushed_and_keeps_its_receive, setup),
+        cmocka_unit_test_setup(a_peer_that_is_gone_is_noticed, setup),
+        cmocka_unit_test_setup(an_executed_request_may_still_fail, setup),
+        cmocka_unit_test_setup(completions_outlive_their_queue_pair_unless_the_device_purges_them,
+                               setup),
+        cmocka_unit_test_setup(states_want_their_attributes, setup),
+        cmocka_unit_test_setup(mistakes_of_the_program_end_it, setup),
+        cmocka_unit_test_setup(the_nth_call_fails_as_told, setup),
+        cmocka_unit_test_setup(devices_tell_what_happens_to_them, setup),
+        cmocka_unit_test_setup(a_random_queue_pair_breaks_in_the_middle, setup),
+    };
+
+    return cmocka_run_group_tests_name("soft_verbs_error", tests, NULL, NULL);
+}

@@ -1,0 +1,315 @@
+/* verbs_faults_test.c - the verbs backend when queue pairs break, datagrams are lost, resources are
+ * missing, and devices tell of errors. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "test/unit/fabric/verbs_load.h"
+
+enum { BREAKS = 100 };
+
+static void setup_devices(bool purges, uint64_t seed)
+{
+    soft_verbs_configure(&(struct soft_config){.seed = seed, .purges_completions = purges});
+}
+
+static void break_under_load(enum fabric_receive receive, bool purges, uint64_t seed)
+{
+    struct load *load;
+    uint32_t broken = 0, closed = 0;
+    const uint64_t begin_ns = clock_now_ns(clock_system());
+
+    print_message("# seed %lu\n", seed);
+    setup_devices(purges, seed);
+    load = load_open(receive, seed);
+    soft_verbs_faults(&(struct soft_faults){.rc_delay_polls = 3, .delay_polls = 2});
+    while (broken < BREAKS) {
+        const enum ibv_qp_type type = random_below(&load->random, 8) == 0 ? IBV_QPT_UD : IBV_QPT_RC;
+
+        for (uint64_t i = random_below(&load->random, 40); i > 0; i--)
+            load_round(load);
+        broken += soft_verbs_break_any_qp(type) != 0;
+        assert_true(clock_now_ns(clock_system()) - begin_ns < UINT64_C(120) * NS_PER_S);
+    }
+    load_wind_down(load);
+    for (unsigned s = 0; s < LOAD_SENDERS; s++) {
+        print_message("# sender %u: %u closed, %lu batches landed, %lu unknown, %lu messages\n", s,
+                      load->senders[s].closed, load->senders[s].landed_count,
+                      load->senders[s].ended, load->senders[s].messages);
+        closed += load->senders[s].closed;
+        assert_true(load->senders[s].landed_count > 0);
+        assert_true(load->senders[s].messages > 0);
+    }
+    assert_true(closed >= BREAKS / 4); /* one break may meet a connection that breaks anyway */
+    load_check_zone(load);
+    load_close(load);
+    soft_verbs_faults(NULL);
+}
+
+static void operations_end_when_queue_pairs_of_a_shared_queue_break(void **state)
+{
+    (void)state;
+    break_under_load(FABRIC_RECEIVE_SHARED, false, 1);
+}
+
+static void operations_end_when_broken_queue_pairs_take_their_completions_along(void **state)
+{
+    (void)state;
+    break_under_load(FABRIC_RECEIVE_SHARED, true, 2);
+}
+
+static void operations_end_when_queue_pairs_with_their_own_slots_break(void **state)
+{
+    (void)state;
+    break_under_load(FABRIC_RECEIVE_CONNECTION, false, 3);
+}
+
+/* --- lost datagrams --- */
+
+static void messages_with_loss(uint32_t drop, uint64_t messages)
+{
+    struct load *load;
+    const uint64_t begin_ns = clock_now_ns(clock_system());
+    struct soft_stats stats;
+
+    setup_devices(false, drop);
+    load = load_open(FABRIC_RECEIVE_SHARED, drop);
+    soft_verbs_faults(
+        &(struct soft_faults){.drop = drop, .duplicate = 10, .reorder = 50, .delay_polls = 4});
+    while (load->senders[0].messages < messages || load->senders[1].messages < messages) {
+        load_round(load);
+        assert_true(clock_now_ns(clock_system()) - begin_ns < UINT64_C(120) * NS_PER_S);
+    }
+    load_wind_down(load);
+    for (unsigned s = 0; s < LOAD_SENDERS; s++)
+        assert_int_equal(load->senders[s].closed, 0);
+    soft_verbs_stats(&stats);
+    print_message("# %lu datagrams, %lu lost, %lu met no receive\n", stats.ud_packets,
+                  stats.ud_lost, stats.ud_unreceived);
+    assert_true(stats.ud_lost > 0);
+    load_check_zone(load);
+    load_close(load);
+    soft_verbs_faults(NULL);
+}
+
+static void messages_arrive_though_one_datagram_of_100_is_lost(void **state)
+{
+    (void)state;
+    messages_with_loss(10, 1000);
+}
+
+static void messages_arrive_though_one_datagram_of_5_is_lost(void **state)
+{
+    (void)state;
+    messages_with_loss(200, 300);
+}
+
+/* --- missing resources --- */
+
+static void assert_nothing_is_left(void)
+{
+    struct soft_stats stats;
+
+    soft_verbs_stats(&stats);
+    assert_int_equal(stats.qps, 0);
+    assert_int_equal(stats.srqs, 0);
+    assert_int_equal(stats.cqs, 0);
+    assert_int_equal(stats.mrs, 0);
+    assert_int_equal(stats.ahs, 0);
+    assert_int_equal(stats.dms, 0);
+    assert_int_equal(stats.channels, 0);
+    assert_int_equal(stats.pds, 0);
+    assert_int_equal(stats.contexts, 0);
+}
+
+/* One process of a sweep; false: something could not be had, and what was is closed. */
+static bool sweep_open(struct verbs_host *host, struct side *side, unsigned process)
+{
+    const struct fabric_identity identity = {.cluster = 7, .id = process, .kind = FABRIC_SERVER};
+
+    *side = (struct side){0};
+    assert_int_equal(verbs_host_pm(host, 2 * FABRIC_SEGMENT_BYTES, &side->pm), 0);
+    if (verbs_host_fabric(host, process, &side->fabric) != 0 ||
+        fabric_register(side->fabric, side->pm) != 0 ||
+        fabric_endpoint_open(side->fabric, 0, &side->endpoint) != 0)
+        return false;
+    fabric_endpoint_identity(side->endpoint, &identity);
+    return process == 0 || (fabric_zone_open(side->endpoint, side->pm, 2, &side->zone) == 0 &&
+                            fabric_zone_post(side->zone, 0, 0) == 0);
+}
+
+static void sweep_close(struct side *side)
+{
+    fabric_endpoint_close(side->endpoint);
+    fabric_close(side->fabric);
+    pm_close(side->pm);
+}
+
+/* CONNECTED or CLOSED of a connection from `a` to `b`, whichever comes; true: CONNECTED. */
+static bool sweep_connect(struct verbs_host *host, struct side *a, struct side *b)
+{
+    const uint64_t end_ns = verbs_host_now_ns(host) + UINT64_C(20) * NS_PER_S;
+    struct fabric_event events[16];
+    struct fabric_conn *conn;
+    int connected = -1;
+
+    if (fabric_connect(a->endpoint, verbs_host_address(host, 1), 0, 1, &conn) != 0)
+        return false;
+    while (connected < 0) {
+        const unsigned count = fabric_poll(a->endpoint, verbs_host_now_ns(host), events, 16);
+
+        for (unsigned i = 0; i < count; i++) {
+            if (events[i].conn == conn && events[i].kind == FABRIC_CONNECTED)
+                connected = 1;
+            if (events[i].conn == conn && events[i].kind == FABRIC_CLOSED)
+                connected = 0;
+        }
+        fabric_flush(a->endpoint);
+        fabric_poll(b->endpoint, verbs_host_now_ns(host), events, 16);
+        fabric_flush(b->endpoint);
+        assert_true(verbs_host_now_ns(host) < end_ns);
+    }
+    return connected;
+}
+
+/* The nth call that makes or changes something fails; false: there were fewer. */
+static bool sweep(enum fabric_receive receive, uint32_t nth, int error)
+{
+    struct verbs_host host;
+    struct side a, b;
+    bool opened, connected = false;
+    uint32_t calls;
+
+    verbs_host_init(&host, receive, 0);
+    soft_verbs_fail_call(nth, error);
+    opened = sweep_open(&host, &a, 0);
+    opened = sweep_open(&host, &b, 1) && opened;
+    if (opened)
+        connected = sweep_connect(&host, &a, &b);
+    calls = soft_verbs_calls();
+    soft_verbs_fail_call(0, 0);
+    if (opened && !connected) /* nothing of it stays behind */
+        assert_true(sweep_connect(&host, &a, &b));
+    sweep_close(&a);
+    sweep_close(&b);
+    verbs_host_fini(&host);
+    assert_nothing_is_left();
+    assert_true(calls >= nth || connected);
+    return calls >= nth;
+}
+
+static void whatever_cannot_be_had_is_said_and_nothing_leaks(void **state)
+{
+    static const enum fabric_receive ways[] = {FABRIC_RECEIVE_SHARED, FABRIC_RECEIVE_CONNECTION};
+    static const int errors[] = {ENOMEM, EOPNOTSUPP};
+
+    (void)state;
+    setup_devices(false, 1);
+    for (unsigned w = 0; w < 2; w++) {
+        uint32_t nth = 1;
+
+        while (sweep(ways[w], nth, errors[nth % 2]))
+            nth++;
+        print_message("# %u calls failed\n", nth - 1);
+        assert_true(nth > 20);
+    }
+}
+
+/* --- asynchronous events --- */
+
+static void load_for(struct load *load, uint32_t rounds)
+{
+    while (rounds-- > 0)
+        load_round(load);
+}
+
+/* Until each sender has had `batches` more of them landed. */
+static void load_until_landed(struct load *load, uint64_t batches)
+{
+    const uint64_t end_ns = verbs_host_now_ns(&load->host) + UINT64_C(60) * NS_PER_S;
+    const uint64_t first = load->senders[0].landed_count + batches;
+    const uint64_t second = load->senders[1].landed_count + batches;
+
+    while (load->senders[0].landed_count < first || load->senders[1].landed_count < second) {
+        assert_true(verbs_host_now_ns(&load->host) < end_ns);
+        load_round(load);
+    }
+}
+
+static void a_port_that_fails_and_returns_ends_connections_at_most(void **state)
+{
+    struct load *load;
+
+    (void)state;
+    setup_devices(false, 4);
+    load = load_open(FABRIC_RECEIVE_SHARED, 4);
+    load_until_landed(load, 20);
+    for (int i = 0; i < 3; i++) {
+        soft_verbs_device_event("soft1", IBV_EVENT_PORT_ERR);
+        load_for(load, 50);
+        soft_verbs_device_event("soft1", IBV_EVENT_PORT_ACTIVE);
+        load_until_landed(load, 20);
+    }
+    load_wind_down(load);
+    load_check_zone(load);
+    load_close(load);
+}
+
+static void events_that_concern_nobody_change_nothing(void **state)
+{
+    static const enum ibv_event_type events[] = {IBV_EVENT_GID_CHANGE, IBV_EVENT_PKEY_CHANGE,
+                                                 IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_LID_CHANGE,
+                                                 IBV_EVENT_SM_CHANGE};
+    struct load *load;
+
+    (void)state;
+    setup_devices(false, 5);
+    load = load_open(FABRIC_RECEIVE_SHARED, 5);
+    load_until_landed(load, 5);
+    for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++)
+        soft_verbs_device_event("soft1", events[i]);
+    load_until_landed(load, 20);
+    for (unsigned s = 0; s < LOAD_SENDERS; s++)
+        assert_int_equal(load->senders[s].closed, 0);
+    load_wind_down(load);
+    load_close(load);
+}
+
+static void a_device_that_dies_ends_every_connection(void **state)
+{
+    struct load *load;
+    uint64_t end_ns;
+
+    (void)state;
+    setup_devices(false, 6);
+    load = load_open(FABRIC_RECEIVE_SHARED, 6);
+    load_until_landed(load, 20);
+    load->winding_down = true;
+    soft_verbs_device_event("soft1", IBV_EVENT_DEVICE_FATAL);
+    end_ns = verbs_host_now_ns(&load->host) + UINT64_C(60) * NS_PER_S;
+    while (load->senders[0].closed == 0 || load->senders[1].closed == 0) {
+        assert_true(verbs_host_now_ns(&load->host) < end_ns);
+        load_round(load);
+    }
+    load_close(load);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_end_when_queue_pairs_of_a_shared_queue_break),
+        cmocka_unit_test(operations_end_when_broken_queue_pairs_take_their_completions_along),
+        cmocka_unit_test(operations_end_when_queue_pairs_with_their_own_slots_break),
+        cmocka_unit_test(messages_arrive_though_one_datagram_of_100_is_lost),
+        cmocka_unit_test(messages_arrive_though_one_datagram_of_5_is_lost),
+        cmocka_unit_test(whatever_cannot_be_had_is_said_and_nothing_leaks),
+        cmocka_unit_test(a_port_that_fails_and_returns_ends_connections_at_most),
+        cmocka_unit_test(events_that_concern_nobody_change_nothing),
+        cmocka_unit_test(a_device_that_dies_ends_every_connection),
+    };
+
+    return cmocka_run_group_tests_name("verbs_faults", tests, NULL, NULL);
+}

@@ -1,0 +1,104 @@
+/* doctor.h - what the files of rowan-doctor share. A check reads facts of the host and says one thing about
+ * them. All facts that are files are read below `root`, so that a test can make up a host; what takes a
+ * system call (opening a device) is left out when the root is not the host's own. */
+#ifndef TOOLS_DOCTOR_H
+#define TOOLS_DOCTOR_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum verdict {
+    VERDICT_OK,
+    VERDICT_WRONG,   /* there, and not as it should be */
+    VERDICT_MISSING, /* not there */
+    VERDICT_UNKNOWN, /* cannot be read from here */
+};
+
+/* Fabrics, as bits. */
+enum { ON_SHM = 1, ON_TCP = 2, ON_VERBS = 4, ON_ALL = 7, FABRICS = 3 };
+
+enum { EXIT_FIT = 0, EXIT_UNFIT = 1, EXIT_USAGE = 2 };
+enum { MAX_CHECKS = 256, TEXT_BYTES = 640, MAX_NAMES = 64 };
+
+struct check {
+    char name[64];
+    enum verdict verdict;
+    unsigned blocks; /* fabrics that cannot be used on this host as it is */
+    char detail[TEXT_BYTES];
+    char mend[TEXT_BYTES]; /* "": nothing to do */
+};
+
+struct doctor {
+    const char *root; /* "" for the host's own */
+    unsigned asked;   /* fabrics */
+    uint64_t pm_bytes;
+    uint64_t port; /* first of the server; 0: any */
+    uint64_t ports;
+    const char *device; /* RDMA; "": all */
+
+    /* What one group found and another asks for. */
+    bool has_odp;              /* an RDMA device that was opened */
+    int64_t nic_node, pm_node; /* NUMA, of the first usable one; -1: not known */
+
+    uint32_t count;
+    struct check checks[MAX_CHECKS];
+};
+
+/* --- report.c --- */
+
+/* A new check; the pointer is good until the end. `blocks` counts for a verdict other than OK. */
+struct check *doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks,
+                         const char *name, const char *detail, ...)
+    __attribute__((format(printf, 5, 6)));
+void check_mend(struct check *check, const char *mend, ...) __attribute__((format(printf, 2, 3)));
+
+/* The fabrics, of those asked for, that nothing stands in the way of. */
+unsigned doctor_fit(const struct doctor *doctor);
+
+/* On standard output. Errors: ROWAN_EIO ENOMEM. */
+int report_text(const struct doctor *doctor);
+int report_json(const struct doctor *doctor);
+
+/* --- host.c: reading below the root --- */
+
+struct host_names {
+    uint32_t count;
+    char names[MAX_NAMES][NAME_MAX + 1];
+};
+
+bool host_is_real(const struct doctor *doctor);
+
+/* The first line of a file, without its end. False: it cannot be read. */
+bool host_read(const struct doctor *doctor, char *out, size_t room, const char *path, ...)
+    __attribute__((format(printf, 4, 5)));
+bool host_number(const struct doctor *doctor, int64_t *out, const char *path, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* NULL: it cannot be opened. */
+FILE *host_open(const struct doctor *doctor, const char *path);
+
+/* What is in a folder that begins with `prefix`, in the order of their numbers; none if it is not there. */
+void host_list(const struct doctor *doctor, const char *folder, const char *prefix,
+               struct host_names *out);
+
+/* access(2) of a path. 0, or the errno. */
+int host_access(const struct doctor *doctor, int mode, const char *path, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Where a path leads, below the root. False: nowhere. */
+bool host_resolve(const struct doctor *doctor, char out[PATH_MAX], const char *path, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* --- the groups of checks --- */
+
+void check_cpu(struct doctor *doctor);    /* cpu.c: instructions, clock */
+void check_memory(struct doctor *doctor); /* memory.c: locked memory, huge pages, descriptors */
+void check_pm(struct doctor *doctor);     /* pm.c: namespaces, DAX, mounts, the power-fail domain */
+void check_network(struct doctor *doctor); /* network.c: ports */
+void check_rdma(struct doctor *doctor);    /* rdma.c: devices, ports, GIDs, what they can */
+void check_ddio(struct doctor *doctor);    /* ddio.c */
+
+#endif

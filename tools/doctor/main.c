@@ -1,0 +1,91 @@
+/* rowan-doctor: is this host fit, and if not, what exactly to do. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/config.h"
+#include "common/base/error.h"
+#include "tools/doctor/doctor.h"
+
+struct settings {
+    uint64_t fabric; /* 0 all, else the fabric's bit number + 1 */
+    uint64_t pm_bytes, port, ports;
+    const char *device, *root;
+    bool json;
+};
+
+#define FIELD(name) offsetof(struct settings, name)
+
+static const struct config_key keys[] = {
+    {"fabric", CONFIG_CHOICE, FIELD(fabric), "all", 0, 0, "all|shm|tcp|verbs",
+     "for which fabric the host must be fit; all: says for each, and one is enough"},
+    {"device", CONFIG_STRING, FIELD(device), "", 0, 0, NULL,
+     "RDMA device to look at (mlx5_0); without it all"},
+    {"pm-bytes", CONFIG_U64, FIELD(pm_bytes), "1G", 0, UINT64_MAX / 2, NULL,
+     "memory that a server will register, in bytes"},
+    {"port", CONFIG_U64, FIELD(port), "0", 0, 65535, NULL,
+     "first TCP port of the server; 0: look at the ranges only"},
+    {"ports", CONFIG_U64, FIELD(ports), "16", 1, 65535, NULL,
+     "how many TCP ports from there on: one for each worker, one for control"},
+    {"root", CONFIG_STRING, FIELD(root), "", 0, 0, NULL,
+     "for tests: read files below this folder, and open no device"},
+    {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
+};
+
+static const struct config_spec spec = {
+    .program = "rowan-doctor",
+    .summary = "Looks whether this host is fit for Rowan-KV: ok, wrong, missing or unknown for "
+               "each thing that\n"
+               "matters, and the command that mends it. Run it as the user, and with the limits, "
+               "of the server.\n"
+               "Exit code: 0 fit, 1 not fit, 2 usage.",
+    .keys = keys,
+    .key_count = sizeof keys / sizeof keys[0],
+};
+
+static int examine(const struct settings *settings)
+{
+    struct doctor *doctor = calloc(1, sizeof *doctor);
+
+    if (!doctor) {
+        fprintf(stderr, "rowan-doctor: %s\n", error_sentence(ROWAN_ENOMEM));
+        return EXIT_UNFIT;
+    }
+    doctor->root = settings->root;
+    doctor->asked = settings->fabric ? 1u << (settings->fabric - 1) : ON_ALL;
+    doctor->pm_bytes = settings->pm_bytes;
+    doctor->port = settings->port;
+    doctor->ports = settings->ports;
+    doctor->device = settings->device;
+    doctor->nic_node = doctor->pm_node = -1;
+    check_cpu(doctor);
+    check_memory(doctor);
+    check_network(doctor);
+    check_rdma(doctor);
+    check_pm(doctor);
+    check_ddio(doctor);
+    const int error = settings->json ? report_json(doctor) : report_text(doctor);
+    const bool fit = doctor_fit(doctor) != 0;
+
+    free(doctor);
+    if (error)
+        fprintf(stderr, "rowan-doctor: %s\n", error_sentence(error));
+    return fit && !error ? EXIT_FIT : EXIT_UNFIT;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings;
+    struct config_rest rest;
+    enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
+
+    if (outcome != CONFIG_OK)
+        return outcome == CONFIG_HELP ? EXIT_FIT : EXIT_USAGE;
+    int code = examine(&settings);
+
+    config_free(&rest);
+    if (fflush(stdout) != 0 && code == EXIT_FIT) {
+        fprintf(stderr, "rowan-doctor: %s\n", error_sentence(ROWAN_EIO));
+        code = EXIT_UNFIT;
+    }
+    return code;
+}

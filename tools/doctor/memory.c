@@ -1,0 +1,105 @@
+/* memory.c - limits of this process that a server would meet: locked memory, descriptors; huge pages. A
+ * server that systemd starts has its own limits: run the doctor as the server would be run. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/fabric/verbs_check.h"
+#include "tools/doctor/doctor.h"
+
+enum { FEW_DESCRIPTORS = 4096 };
+
+static void check_locked(struct doctor *doctor)
+{
+    struct verbs_locked_memory memory;
+    struct verbs_obstacle obstacle = {0};
+
+    if (!(doctor->asked & ON_VERBS))
+        return;
+    if (verbs_read_locked_memory(doctor->root, &memory)) {
+        doctor_say(doctor, VERDICT_UNKNOWN, 0, "memlock",
+                   "/proc/self/limits or /proc/self/status cannot be read");
+        return;
+    }
+    if (!verbs_may_pin(&memory, doctor->pm_bytes, &obstacle)) {
+        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "memlock", "%s", obstacle.what),
+                   "%s", obstacle.mend);
+    } else if (memory.is_exempt) {
+        doctor_say(doctor, VERDICT_OK, 0, "memlock",
+                   "this process may lock any memory (CAP_IPC_LOCK)");
+    } else if (memory.limit_bytes == UINT64_MAX) {
+        doctor_say(doctor, VERDICT_OK, 0, "memlock", "no limit on locked memory");
+    } else {
+        doctor_say(doctor, VERDICT_OK, 0, "memlock",
+                   "%" PRIu64 " bytes may be locked, enough for %" PRIu64
+                   " (--pm-bytes says how much a server registers)",
+                   memory.limit_bytes, doctor->pm_bytes);
+    }
+}
+
+/* The hard limit is what counts: the programs raise their soft one to it. UINT64_MAX: none. */
+static bool read_descriptors(const struct doctor *doctor, uint64_t *out)
+{
+    FILE *file = host_open(doctor, "/proc/self/limits");
+    char line[256], soft[32], hard[32];
+    bool found = false;
+
+    while (file && !found && fgets(line, sizeof line, file))
+        found = sscanf(line, "Max open files %31s %31s", soft, hard) == 2;
+    if (file)
+        fclose(file);
+    if (found)
+        *out = strcmp(hard, "unlimited") == 0 ? UINT64_MAX : strtoull(hard, NULL, 10);
+    return found;
+}
+
+static void check_descriptors(struct doctor *doctor)
+{
+    uint64_t limit;
+
+    if (!read_descriptors(doctor, &limit)) {
+        doctor_say(doctor, VERDICT_UNKNOWN, 0, "descriptors", "/proc/self/limits cannot be read");
+    } else if (limit >= FEW_DESCRIPTORS) {
+        doctor_say(doctor, VERDICT_OK, 0, "descriptors",
+                   "up to %" PRIu64 " open (hard limit); each connection takes one or more", limit);
+    } else {
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "descriptors",
+                              "at most %" PRIu64
+                              " open (hard limit), and each connection takes one "
+                              "or more: a server refuses clients beyond",
+                              limit),
+                   "ulimit -Hn 65536 as root before the start, or LimitNOFILE=65536 in the systemd "
+                   "unit");
+    }
+}
+
+/* Only pages of 2 MiB: those the backend asks for. */
+static void check_huge_pages(struct doctor *doctor)
+{
+    static const char folder[] = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+    int64_t total, unused;
+
+    if (!(doctor->asked & ON_VERBS))
+        return;
+    if (!host_number(doctor, &total, "%s/nr_hugepages", folder) ||
+        !host_number(doctor, &unused, "%s/free_hugepages", folder)) {
+        doctor_say(doctor, VERDICT_MISSING, 0, "hugepages",
+                   "the kernel has no huge pages of 2 MiB; buffers take small ones");
+    } else if (unused > 0) {
+        doctor_say(doctor, VERDICT_OK, 0, "hugepages",
+                   "%" PRId64 " of %" PRId64 " huge pages of 2 MiB are free", unused, total);
+    } else {
+        check_mend(doctor_say(doctor, VERDICT_MISSING, 0, "hugepages",
+                              "no huge page of 2 MiB is free (of %" PRId64
+                              "): buffers take small ones, which cost a NIC more look-ups",
+                              total),
+                   "sysctl vm.nr_hugepages=%" PRId64, total + 64);
+    }
+}
+
+void check_memory(struct doctor *doctor)
+{
+    check_locked(doctor);
+    check_huge_pages(doctor);
+    check_descriptors(doctor);
+}

@@ -1,0 +1,123 @@
+/* report.c - the checks that were made, and how they are told. */
+#include <jansson.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "tools/doctor/doctor.h"
+
+static const char *const fabric_names[FABRICS] = {"shm", "tcp", "verbs"};
+static const char *const verdict_names[] = {[VERDICT_OK] = "ok",
+                                            [VERDICT_WRONG] = "wrong",
+                                            [VERDICT_MISSING] = "missing",
+                                            [VERDICT_UNKNOWN] = "unknown"};
+
+struct check *doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks,
+                         const char *name, const char *detail, ...)
+{
+    va_list args;
+
+    ASSERT(doctor->count < MAX_CHECKS); /* each group has its own, lower, limit */
+    struct check *check = &doctor->checks[doctor->count++];
+
+    memset(check, 0, sizeof *check);
+    check->verdict = verdict;
+    check->blocks = verdict == VERDICT_OK ? 0 : blocks & doctor->asked;
+    snprintf(check->name, sizeof check->name, "%s", name);
+    va_start(args, detail);
+    vsnprintf(check->detail, sizeof check->detail, detail, args);
+    va_end(args);
+    return check;
+}
+
+void check_mend(struct check *check, const char *mend, ...)
+{
+    va_list args;
+
+    va_start(args, mend);
+    vsnprintf(check->mend, sizeof check->mend, mend, args);
+    va_end(args);
+}
+
+unsigned doctor_fit(const struct doctor *doctor)
+{
+    unsigned fit = doctor->asked;
+
+    for (uint32_t i = 0; i < doctor->count; i++)
+        fit &= ~doctor->checks[i].blocks;
+    return fit;
+}
+
+/* --- text --- */
+
+static void print_fabric(const struct doctor *doctor, unsigned fabric)
+{
+    bool fits = true;
+
+    for (uint32_t i = 0; i < doctor->count; i++) {
+        if (!(doctor->checks[i].blocks & 1u << fabric))
+            continue;
+        if (fits)
+            printf("%-5s  does not fit this host as it is:", fabric_names[fabric]);
+        printf(" %s", doctor->checks[i].name);
+        fits = false;
+    }
+    if (fits)
+        printf("%-5s  fits this host", fabric_names[fabric]);
+    putchar('\n');
+}
+
+int report_text(const struct doctor *doctor)
+{
+    for (uint32_t i = 0; i < doctor->count; i++) {
+        const struct check *check = &doctor->checks[i];
+
+        printf("%-8s %-18s %s\n", verdict_names[check->verdict], check->name, check->detail);
+        if (*check->mend)
+            printf("%-8s %-18s > %s\n", "", "", check->mend);
+    }
+    putchar('\n');
+    for (unsigned i = 0; i < FABRICS; i++)
+        if (doctor->asked & 1u << i)
+            print_fabric(doctor, i);
+    return ferror(stdout) ? ROWAN_EIO : 0;
+}
+
+/* --- JSON --- */
+
+static json_t *check_json(const struct check *check)
+{
+    json_t *blocks = json_array();
+
+    for (unsigned i = 0; i < FABRICS; i++)
+        if (check->blocks & 1u << i)
+            json_array_append_new(blocks, json_string(fabric_names[i]));
+    /* Names and lines of the host may be no UTF-8: jansson refuses those, and "?" is told instead. */
+    json_t *detail = json_string(check->detail);
+    json_t *mend = json_string(check->mend);
+
+    return json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", check->name, "verdict",
+                     verdict_names[check->verdict], "detail", detail ? detail : json_string("?"),
+                     "mend", mend ? mend : json_string("?"), "blocks", blocks);
+}
+
+int report_json(const struct doctor *doctor)
+{
+    const unsigned fit = doctor_fit(doctor);
+    json_t *fabrics = json_object(), *checks = json_array();
+
+    for (unsigned i = 0; i < FABRICS; i++)
+        if (doctor->asked & 1u << i)
+            json_object_set_new(fabrics, fabric_names[i], json_boolean(fit & 1u << i));
+    for (uint32_t i = 0; i < doctor->count; i++)
+        json_array_append_new(checks, check_json(&doctor->checks[i]));
+    json_t *object = json_pack("{s:o, s:o}", "fits", fabrics, "checks", checks);
+
+    if (!object)
+        return ROWAN_ENOMEM;
+    const int failed = json_dumpf(object, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
+
+    json_decref(object);
+    return failed ? ROWAN_EIO : 0;
+}
