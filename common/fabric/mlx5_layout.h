@@ -162,7 +162,7 @@ enum mlx5_bytes {
     X(RMPC_STATE_RDY, 1)                                                                           \
     X(QPC_ST_RC, 0)                                                                                \
     X(QPC_PM_STATE_MIGRATED, 3)                                                                    \
-    X(TIMESTAMP_FORMAT_DEFAULT, 1)                                                             \
+    X(TIMESTAMP_FORMAT_DEFAULT, 1)                                                                 \
     X(QPC_MTU_256_BYTES, 1)                                                                        \
     X(QPC_MTU_4K_BYTES, 5)                                                                         \
     X(SRQ_RQ, 1)                                                                                   \

@@ -47,7 +47,7 @@ enum mlx5_queue_kind {
 };
 
 enum {
-    MLX5_MIN_ELEMENTS = 64, /* over 32: fewer do not work (UCX and the paper's authors) */
+    MLX5_MIN_ELEMENTS = 64, /* over 32, as UCX and the paper's authors have it */
     MLX5_MAX_ELEMENTS = 1 << 15,
     MLX5_STRIDE_BYTES = 64,
     MLX5_MIN_ELEMENT_BYTES = 512 * MLX5_STRIDE_BYTES, /* what every device takes */

@@ -2,10 +2,9 @@
  * land in them at strides of 64 B, whoever sent them, and the backup does nothing for them but to post the
  * next segment. Not yet run on hardware: mlx5.md.
  *
- *  Z1  Segments are handed to the device in the order of their posts, and used in that order. A segment is
- *      one element of 4 MiB, or several that follow each other when few segments are posted at a time, as
- *      the device wants more than 32 elements. Behind a block that did not fit into the rest of an element
- *      zeros stay, fewer than the block limit.
+ *  Z1  Segments are handed to the device in the order of their posts, one element each, and used in that
+ *      order. Others who use such queues keep more than 32 elements posted; whether a device lands anything
+ *      with fewer nobody has written down, so a zone of few segments is warned of.
  *  Z2  A segment is closed when the first word of the next one is not 0: the device has gone on, and turns
  *      back for no packet. Every block begins with a word that is not 0, and a posted segment is all zeros.
  *  Z3  A closed segment is sealed when the longest time is over for which a sender goes on trying. What came
@@ -31,6 +30,7 @@
 #include "common/fabric/verbs_zone.h"
 
 enum {
+    FEW_SEGMENTS = 32,
     LOOK_EVERY_NS = 2000000, /* nothing wakes who sleeps: neither blocks nor failed queue pairs */
 };
 
@@ -38,7 +38,6 @@ struct mlx5_zone {
     struct mlx5_devx *devx; /* NULL in a test that plays the firmware */
     struct mlx5_channel *channel;
     struct mlx5_queue *queue;
-    uint32_t parts; /* elements of a segment */
     uint64_t handed, open,
         returned; /* numbers of segments: next to hand over, being filled, next back */
     uint64_t looked_ns;
@@ -52,16 +51,6 @@ static struct mlx5_zone *mlx5_of(const struct verbs_zone *zone)
 
 /* --- open and close --- */
 
-/* As few as give the queue more than 32 elements. */
-static uint32_t parts_for(uint32_t depth)
-{
-    uint32_t parts = 1;
-    while (depth * parts < MLX5_MIN_ELEMENTS / 2 + 1)
-        parts *= 2;
-    ASSERT(FABRIC_SEGMENT_BYTES / parts >= MLX5_MIN_ELEMENT_BYTES); /* depth is 2 or more */
-    return parts;
-}
-
 int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel,
                          const struct mlx5_numbers *numbers)
 {
@@ -69,19 +58,20 @@ int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel,
     if (!mlx5)
         return ROWAN_ENOMEM;
     mlx5->channel = channel;
-    mlx5->parts = parts_for(zone->depth);
     const char *reason;
-    int error = mlx5_queue_open(channel, numbers, zone->depth * mlx5->parts,
-                                FABRIC_SEGMENT_BYTES / mlx5->parts, FABRIC_MAX_ZONE_SENDERS,
-                                &mlx5->queue, &reason);
+    int error = mlx5_queue_open(channel, numbers, zone->depth, FABRIC_SEGMENT_BYTES,
+                                FABRIC_MAX_ZONE_SENDERS, &mlx5->queue, &reason);
     if (error) {
         log_event(LOG_WARN, "mlx5_zone_refused", "reason=\"%s\"", reason);
         free(mlx5);
         return error;
     }
-    log_event(LOG_INFO, "mlx5_zone", "queue=%s depth=%u elements_per_segment=%u quiesce_ms=%u",
+    log_event(LOG_INFO, "mlx5_zone", "queue=%s depth=%u quiesce_ms=%u",
               mlx5_queue_kind(mlx5->queue) == MLX5_PLAIN ? "plain" : "tag_matching", zone->depth,
-              mlx5->parts, (unsigned)(VERBS_RC_GIVES_UP_NS / 1000000));
+              (unsigned)(VERBS_RC_GIVES_UP_NS / 1000000));
+    if (zone->depth <= FEW_SEGMENTS)
+        log_event(LOG_WARN, "mlx5_few_segments",
+                  "depth=%u advice=\"if nothing lands: --landing-segments 64\"", zone->depth);
     zone->receive = mlx5;
     return 0;
 }
@@ -218,16 +208,12 @@ static void post(struct verbs_zone *zone)
     struct mlx5_zone *mlx5 = mlx5_of(zone);
     look(zone);
     for (; mlx5->returned < zone->sealed; mlx5->returned++)
-        mlx5_queue_return(mlx5->queue, mlx5->parts);
+        mlx5_queue_return(mlx5->queue, 1);
     if (mlx5->handed == zone->posted)
         return;
-    for (; mlx5->handed < zone->posted; mlx5->handed++) {
-        uint64_t address = (uintptr_t)segment_at(zone, mlx5->handed);
-        for (uint32_t part = 0; part < mlx5->parts; part++)
-            mlx5_queue_post(mlx5->queue,
-                            address + (uint64_t)part * (FABRIC_SEGMENT_BYTES / mlx5->parts),
-                            zone->region->mr->lkey);
-    }
+    for (; mlx5->handed < zone->posted; mlx5->handed++)
+        mlx5_queue_post(mlx5->queue, (uintptr_t)segment_at(zone, mlx5->handed),
+                        zone->region->mr->lkey);
     mlx5_queue_ring(mlx5->queue);
 }
 

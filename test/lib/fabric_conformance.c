@@ -354,6 +354,7 @@ static void f4_unregistered_memory_and_bad_sizes_are_refused(void **state)
     assert_int_equal(fabric_send(conn, &elsewhere, 1, 0, 0), ROWAN_EINVALID);
     assert_int_equal(fabric_send(conn, &large, 1, 0, 0), ROWAN_EINVALID);
     assert_int_equal(fabric_send(conn, &elsewhere, 1, FABRIC_COPY, 0), 0);
+    pm_store(pm, 0, &(const uint64_t){1 << 8}, 8); /* what verbs takes for a block */
     assert_int_equal(fabric_rowan_add(conn, pm_at(pm, 0), limit), 0);
     world_wait(&world, 0, FABRIC_MESSAGE, 1);
 }
