@@ -127,7 +127,8 @@ struct fabric_caps {
     uint32_t block_limit;    /* bytes of the largest block that lands in one piece */
     uint32_t landing_stride; /* F6, of this process's zones: 64 where blocks lie without gaps, else
                                 the slots, a power of two */
-    uint32_t max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest); no fewer
+    uint32_t
+        max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest); no fewer
                                   than a value of 1 MiB has in blocks of the limit */
     uint32_t bytes_per_connection; /* memory an idle connection costs its receiver */
 };
@@ -408,27 +409,36 @@ static inline int fabric_zone_post(struct fabric_zone *zone, uint64_t offset, ui
     return zone->ops->zone_post(zone, offset, context);
 }
 
-/* --- bulk writes --- */
+/* --- bulk writes ---
+ *
+ * They wait for nothing but the two processes and the wire: neither for a dry landing zone, nor for messages that
+ * are held; and neither of these waits for them. */
 
 /* fabric_grant: lets the peer of this passive connection, a server that can send into this endpoint's
- * landing zone, write into [offset, offset + bytes) of the zone's PM. Both are multiples of 64; the range
- * is not posted. `context` comes back with REVOKED. Errors: ROWAN_EINVALID ECLOSED ETOOMANY ENOMEM. */
+ * landing zone, write into [offset, offset + bytes) of the zone's PM. Both are multiples of 64; until
+ * REVOKED only the peer writes there: the range is neither posted nor part of another grant. `context` comes
+ * back with REVOKED. Errors: ROWAN_EINVALID ECLOSED ETOOMANY ENOMEM. */
 static inline int fabric_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes,
                                uint64_t context, struct fabric_grant *out)
 {
     return conn->ops->grant(conn, offset, bytes, context, out);
 }
 
-/* fabric_revoke: takes it back; REVOKED comes when nothing can be written any more. The end of the
- * connection, on whichever side, revokes its grants too. */
+/* fabric_revoke: takes it back; REVOKED comes when nothing can be written any more, and says nothing of what
+ * was being written. Who is told by the peer that it is done keeps the connection: a write that comes later
+ * ends it. The end of the connection, on whichever side, revokes its grants too, before or after CLOSED; then,
+ * and if the grant is revoked already, a call changes nothing. No event comes after the endpoint or its zone
+ * are closed. */
 static inline void fabric_revoke(struct fabric_conn *conn, const struct fabric_grant *grant)
 {
     conn->ops->revoke(conn, grant);
 }
 
-/* fabric_write: writes `bytes` (a multiple of 64) of registered memory to byte `at` (likewise) of
- * what the peer granted; it leaves with the next fabric_flush. The bytes must not change until WRITTEN. No
- * order is kept with blocks or messages. Errors: ROWAN_EAGAIN ECLOSED EINVALID. */
+/* fabric_write: writes `bytes` (a multiple of 64, at most FABRIC_MAX_WRITE_BYTES) of registered memory to byte
+ * `at` (likewise) of what the peer granted; it leaves with the next fabric_flush. The bytes must not change
+ * until WRITTEN. No order is kept with blocks or messages; WRITTEN events come in the order of the calls. Whether
+ * it lies inside of the grant the peer finds out (F10). Errors: ROWAN_EAGAIN (too many are not WRITTEN yet)
+ * ECLOSED EINVALID ENOMEM. */
 static inline int fabric_write(struct fabric_conn *conn, const struct fabric_grant *grant,
                                uint64_t at, const void *data, uint32_t bytes, uint64_t context)
 {

@@ -9,6 +9,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/error.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "mlx5_counter_word swaps");
@@ -49,8 +50,8 @@ static void put(uint8_t *bytes, uint32_t at, uint32_t bits, uint64_t value)
         put(bytes, at + 32, 32, value & UINT32_MAX);
         return;
     }
-    assert(bits >= 1 && bits <= 32 && at % 32 + bits <= 32);
-    assert(value >> bits == 0); /* I2 */
+    ASSERT(bits >= 1 && bits <= 32 && at % 32 + bits <= 32);
+    ASSERT(value >> bits == 0); /* I2 */
     uint32_t word, shift = 32 - bits - at % 32;
     memcpy(&word, bytes + at / 32 * 4, sizeof word);
     uint32_t mask = (uint32_t)((UINT64_C(1) << bits) - 1) << shift;
@@ -77,7 +78,7 @@ void mlx5_encode_query(uint8_t out[static MLX5_QUERY_HCA_CAP_IN_BYTES])
 {
     memset(out, 0, MLX5_QUERY_HCA_CAP_IN_BYTES);
     PUT(out, 0, query_hca_cap_in, opcode, MLX5_CMD_OP_QUERY_HCA_CAP);
-    PUT(out, 0, query_hca_cap_in, op_mod, MLX5_HCA_CAP_GENERAL_NOW);
+    PUT(out, 0, query_hca_cap_in, op_mod, (unsigned)MLX5_CAP_GENERAL << 1 | MLX5_CAP_NOW);
 }
 
 int mlx5_decode_query(const void *answer, size_t bytes, struct mlx5_capabilities *out)
@@ -111,7 +112,7 @@ bool mlx5_queue_is_valid(const struct mlx5_queue_layout *queue)
 
 static void put_work_queue(uint8_t *out, uint32_t base, const struct mlx5_queue_layout *queue)
 {
-    assert(mlx5_queue_is_valid(queue));
+    ASSERT(mlx5_queue_is_valid(queue));
     PUT(out, base, wq, wq_type, MLX5_WQ_TYPE_LINKED_LIST_STRIDING_RQ);
     PUT(out, base, wq, pd, queue->pd);
     PUT(out, base, wq, dbr_addr, queue->counter.at);
@@ -170,7 +171,7 @@ void mlx5_encode_create_qp(const struct mlx5_pair_layout *pair,
     PUT(out, QPC, qpc, dbr_addr, pair->counter.at);
     PUT(out, QPC, qpc, dbr_umem_valid, 1);
     PUT(out, QPC, qpc, dbr_umem_id, pair->counter.umem);
-    PUT(out, QPC, qpc, rq_type, MLX5_RQ_TYPE_SHARED);
+    PUT(out, QPC, qpc, rq_type, MLX5_SRQ_RQ);
     PUT(out, QPC, qpc, srqn_rmpn_xrqn, pair->queue);
     /* cs_res stays 0: payloads are never put into completions instead of the zone. */
     PUT(out, 0, create_qp_in, wq_umem_offset, pair->sends.at);
@@ -214,11 +215,11 @@ static void put_path(uint8_t *out, const struct mlx5_path *path)
 void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
                      uint8_t out[static MLX5_MODIFY_QP_IN_BYTES])
 {
-    assert(peer->mtu >= MLX5_QPC_MTU_256_BYTES && peer->mtu <= MLX5_QPC_MTU_4K_BYTES);
+    ASSERT(peer->mtu >= MLX5_QPC_MTU_256_BYTES && peer->mtu <= MLX5_QPC_MTU_4K_BYTES);
     memset(out, 0, MLX5_MODIFY_QP_IN_BYTES);
     PUT(out, 0, init2rtr_qp_in, opcode, MLX5_CMD_OP_INIT2RTR_QP);
     PUT(out, 0, init2rtr_qp_in, qpn, qp);
-    PUT(out, 0, init2rtr_qp_in, opt_param_mask, MLX5_QP_MAY_READ_WRITE);
+    PUT(out, 0, init2rtr_qp_in, opt_param_mask, MLX5_QP_OPTPAR_RRE | MLX5_QP_OPTPAR_RWE);
     PUT(out, MODIFY_QPC, qpc, mtu, peer->mtu);
     PUT(out, MODIFY_QPC, qpc, log_msg_max, MLX5_LOG_MESSAGE_MAX);
     PUT(out, MODIFY_QPC, qpc, remote_qpn, peer->qp);
@@ -273,7 +274,7 @@ int mlx5_decode_number(const void *answer, size_t bytes, uint32_t *number, uint3
 
 void mlx5_element_link(uint8_t *element, uint32_t index, uint32_t count)
 {
-    assert(index < count && count <= 1 << 15);
+    ASSERT(index < count && count <= 1 << 15);
     memset(element, 0, MLX5_ELEMENT_BYTES);
     uint16_t next = htobe16((uint16_t)((index + 1) % count));
     memcpy(element + MLX5_ELEMENT_NEXT_AT, &next, sizeof next);

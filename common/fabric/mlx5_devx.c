@@ -20,13 +20,9 @@ enum {
     RING_COMPLETIONS = 128, /* enough for the paper's authors, 8 was not */
 };
 
-/* Events after which a queue pair receives no more (MLX5_EVENT_TYPE_* of the kernel's mlx5/device.h). */
-static uint16_t failures[] = {
-    0x05, /* WQ_CATAS_ERROR */
-    0x10, /* WQ_INVAL_REQ_ERROR */
-    0x11, /* WQ_ACCESS_ERROR */
-    0x12, /* SRQ_CATAS_ERROR */
-};
+/* Events after which a queue pair receives no more. */
+static uint16_t failures[] = {MLX5_EVENT_TYPE_WQ_CATAS_ERROR, MLX5_EVENT_TYPE_WQ_INVAL_REQ_ERROR,
+                              MLX5_EVENT_TYPE_WQ_ACCESS_ERROR, MLX5_EVENT_TYPE_SRQ_CATAS_ERROR};
 
 struct mlx5_devx {
     struct mlx5_channel channel;

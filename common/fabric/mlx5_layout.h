@@ -1,7 +1,7 @@
 /* mlx5_layout.h - where each field lies in the commands and contexts that an mlx5 device takes, in one
  * table, and the numbers they hold. From NVIDIA's "Mellanox Adapters Programmer's Reference Manual" as the
  * Linux kernel's mlx5_ifc.h gives it. test/unit/fabric/mlx5_layout_test.py compares every line with that
- * header of the distribution's kernel.
+ * header, of the distribution's kernel.
  *
  * The manual counts bits from the most significant bit of the first big-endian double word, as here.
  */
@@ -143,8 +143,9 @@ enum mlx5_bytes {
     MLX5_OUT_BYTES = 16, /* every answer but that of QUERY_HCA_CAP */
 };
 
-/* X(name in the kernel's header without MLX5_, number). There is no DESTROY: the kernel keeps the command
- * that destroys a DevX object and runs it itself, when asked and when the process dies. */
+/* X(name in the kernel's headers without MLX5_, number): mlx5_ifc.h, device.h and qp.h of linux/mlx5. There
+ * is no DESTROY: the kernel keeps the command that destroys a DevX object and runs it itself, when asked and
+ * when the process dies. */
 #define MLX5_NUMBERS(X)                                                                            \
     X(CMD_OP_QUERY_HCA_CAP, 0x100)                                                                 \
     X(CMD_OP_CREATE_QP, 0x500)                                                                     \
@@ -154,13 +155,21 @@ enum mlx5_bytes {
     X(CMD_OP_2ERR_QP, 0x507)                                                                       \
     X(CMD_OP_CREATE_XRQ, 0x717)                                                                    \
     X(CMD_OP_CREATE_RMP, 0x90c)                                                                    \
+    X(CAP_GENERAL, 0)                                                                              \
     X(WQ_TYPE_LINKED_LIST_STRIDING_RQ, 2)                                                          \
     X(XRQC_TOPOLOGY_TAG_MATCHING, 1)                                                               \
     X(RMPC_STATE_RDY, 1)                                                                           \
     X(QPC_ST_RC, 0)                                                                                \
     X(QPC_PM_STATE_MIGRATED, 3)                                                                    \
     X(QPC_MTU_256_BYTES, 1)                                                                        \
-    X(QPC_MTU_4K_BYTES, 5)
+    X(QPC_MTU_4K_BYTES, 5)                                                                         \
+    X(SRQ_RQ, 1)                                                                                   \
+    X(QP_OPTPAR_RRE, 1 << 1)                                                                       \
+    X(QP_OPTPAR_RWE, 1 << 3)                                                                       \
+    X(EVENT_TYPE_WQ_CATAS_ERROR, 0x05)                                                             \
+    X(EVENT_TYPE_WQ_INVAL_REQ_ERROR, 0x10)                                                         \
+    X(EVENT_TYPE_WQ_ACCESS_ERROR, 0x11)                                                            \
+    X(EVENT_TYPE_SRQ_CATAS_ERROR, 0x12)
 
 enum mlx5_number {
 #define MLX5_NUMBER(name, number) MLX5_##name = (number),
@@ -168,13 +177,10 @@ enum mlx5_number {
 #undef MLX5_NUMBER
 };
 
-/* Numbers that are not in mlx5_ifc.h, and where they are from. */
+/* Numbers from elsewhere. */
 enum {
-    MLX5_HCA_CAP_GENERAL_NOW = 0 << 1 | 1, /* op_mod: MLX5_CAP_GENERAL, HCA_CAP_OPMOD_GET_CUR */
-    MLX5_RQ_TYPE_SHARED = 1,               /* qpc.rq_type: MLX5_SRQ_RQ of the kernel's qp.h */
-    MLX5_QP_MAY_READ_WRITE =
-        1 << 1 | 1 << 3,           /* opt_param_mask: MLX5_QP_OPTPAR_RRE and _RWE, qp.h */
-    MLX5_NO_USER_INDEX = 0xffffff, /* MLX5_IB_DEFAULT_UIDX, mlx5_ib.h */
+    MLX5_CAP_NOW = 1,              /* low bit of op_mod: HCA_CAP_OPMOD_GET_CUR, device.h */
+    MLX5_NO_USER_INDEX = 0xffffff, /* MLX5_IB_DEFAULT_UIDX of the kernel's mlx5_ib.h */
     MLX5_LOG_MESSAGE_MAX = 30,     /* qpc.log_msg_max: 1 GiB, as the kernel and UCX set it */
     MLX5_ROCE_PORT = 0xc000,       /* lowest UDP source port of RoCEv2 */
 };

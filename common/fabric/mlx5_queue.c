@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 
@@ -56,7 +57,7 @@ struct mlx5_queue {
 
 static uint8_t log2_of(uint32_t power)
 {
-    assert(power && (power & (power - 1)) == 0);
+    ASSERT(power && (power & (power - 1)) == 0);
     return (uint8_t)__builtin_ctz(power);
 }
 
@@ -148,7 +149,7 @@ int mlx5_queue_open(struct mlx5_channel *channel, const struct mlx5_numbers *num
                     uint32_t elements, uint32_t element_bytes, uint32_t pairs,
                     struct mlx5_queue **out, const char **reason)
 {
-    assert(elements < MLX5_MAX_ELEMENTS && element_bytes >= MLX5_MIN_ELEMENT_BYTES &&
+    ASSERT(elements < MLX5_MAX_ELEMENTS && element_bytes >= MLX5_MIN_ELEMENT_BYTES &&
            element_bytes <= MLX5_MAX_ELEMENT_BYTES);
     *reason = "out of memory";
     struct mlx5_queue *queue = calloc(1, sizeof *queue + pairs * sizeof queue->pairs[0]);
@@ -186,7 +187,7 @@ void mlx5_queue_close(struct mlx5_queue *queue)
     if (!queue)
         return;
     for (uint32_t i = 0; i < queue->pair_room; i++)
-        assert(!queue->pairs[i].is_used); /* I3 */
+        ASSERT(!queue->pairs[i].is_used); /* I3 */
     queue->channel->destroy(queue->channel, queue->object);
     queue->channel->unmap(queue->channel, queue->umem_handle);
     free(queue->memory);
@@ -207,7 +208,7 @@ uint32_t mlx5_queue_room(const struct mlx5_queue *queue)
 
 void mlx5_queue_post(struct mlx5_queue *queue, uint64_t address, uint32_t key)
 {
-    assert(mlx5_queue_room(queue) > 0); /* I1 */
+    ASSERT(queue->posted - queue->returned < queue->elements - 1); /* I1 */
     size_t index = queue->posted % queue->elements;
     mlx5_element_set(queue->memory + index * MLX5_ELEMENT_BYTES, address, queue->element_bytes,
                      key);
@@ -223,7 +224,7 @@ void mlx5_queue_ring(struct mlx5_queue *queue)
 
 void mlx5_queue_return(struct mlx5_queue *queue, uint32_t count)
 {
-    assert(count <= queue->posted - queue->returned);
+    ASSERT(count <= queue->posted - queue->returned);
     queue->returned += count;
 }
 

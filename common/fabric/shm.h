@@ -8,6 +8,8 @@
  *   shm_message.c  message rings
  *   shm_rowan.c    the sender's side of claims
  *   shm_zone.c     the owner's side of the landing zone
+ *   shm_write.c    the writer's side of bulk writes
+ *   shm_grant.c    the owner's side of them
  */
 #ifndef FABRIC_SHM_H
 #define FABRIC_SHM_H
@@ -26,6 +28,7 @@ enum {
     SHM_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
     SHM_MARKS = 1024,  /* batches there */
     SHM_FENCES = 64,   /* claims there that wait for their fence */
+    SHM_WRITES = 64,   /* bulk writes of one connection in flight */
 };
 
 /* Times, all compared with the now_ns of polls. */
@@ -141,7 +144,8 @@ struct shm_in {
     uint32_t fifo[SHM_FIFO]; /* bytes of each record between head and cursor; RECORD_RELEASED */
 };
 
-struct shm_rowan; /* shm_rowan.c */
+struct shm_rowan;  /* shm_rowan.c */
+struct shm_writer; /* shm_write.c */
 
 enum conn_state {
     CONN_CONNECTING, /* active: no socket connection yet */
@@ -185,7 +189,8 @@ struct shm_conn {
     int peer_event_fd;
     uint32_t peer_slot;
 
-    struct shm_rowan *rowan; /* NULL: the peer has no zone for us */
+    struct shm_rowan *rowan;   /* NULL: the peer has no zone for us */
+    struct shm_writer *writer; /* NULL: nothing was written in bulk yet */
     struct shm_out out;
     struct shm_in in;
 };
@@ -316,6 +321,9 @@ bool shm_rowan_is_syncing(const struct shm_rowan *rowan);
 /* The peer's memory, mapped here; for tests. */
 struct pm *shm_rowan_pm(const struct shm_rowan *rowan);
 
+struct zone_control *shm_rowan_control(const struct shm_rowan *rowan);
+uint32_t shm_rowan_sender(const struct shm_rowan *rowan); /* our slot there */
+
 uint32_t shm_rowan_room(const struct fabric_conn *conn);
 int shm_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
 int shm_rowan_post(struct fabric_conn *conn, uint64_t context);
@@ -332,9 +340,31 @@ enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn);
 bool zone_advance(struct zone_control *control, uint32_t depth, uint64_t position);
 
 /* Steps of a Rowan send (see shm_rowan.c), for tests that stop a sender between two. */
-enum shm_step { STEP_INTENT, STEP_FULL, STEP_CLAIMED, STEP_STORED, STEP_DONE };
+enum shm_step {
+    STEP_INTENT,
+    STEP_FULL,
+    STEP_CLAIMED,
+    STEP_STORED,
+    STEP_DONE,
+    STEP_BUSY,    /* of a bulk write: may be stored now */
+    STEP_WRITTEN, /* is stored */
+};
 typedef void shm_step_hook(enum shm_step step, struct shm_conn *conn);
 extern shm_step_hook *shm_step_hook_installed; /* NULL; set before threads start */
+
+static inline void shm_step(enum shm_step at, struct shm_conn *conn)
+{
+    if (__builtin_expect(shm_step_hook_installed != NULL, 0))
+        shm_step_hook_installed(at, conn);
+}
+
+/* --- shm_write.c --- */
+int shm_write(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
+              const void *data, uint32_t bytes, uint64_t context);
+void shm_writer_push(struct shm_conn *conn);
+unsigned shm_writer_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
+bool shm_writer_rests(const struct shm_conn *conn);
+bool shm_writer_is_syncing(const struct shm_conn *conn);
 
 /* --- shm_zone.c --- */
 int shm_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
@@ -359,5 +389,34 @@ void zone_leave(struct shm_zone *zone, int member, int socket_fd);
 
 /* Fills in the zone's part of a welcome; `fds` stay the zone's. */
 void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2]);
+
+/* What shm_grant.c may know of a zone. */
+struct shm_grants *shm_zone_grants(struct shm_zone *zone);
+struct zone_control *shm_zone_control(const struct shm_zone *zone);
+struct pm *shm_zone_pm(const struct shm_zone *zone);
+
+/* --- shm_grant.c --- */
+struct shm_grant {
+    enum { GRANT_FREE, GRANT_LIVE, GRANT_ENDING, GRANT_OVER } state;
+    int member; /* of the zone: whose it is */
+    uint64_t generation;
+    uint64_t context;
+};
+
+struct shm_grants {
+    uint32_t ending, over; /* how many are */
+    struct shm_grant all[FABRIC_MAX_GRANTS];
+};
+
+int shm_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
+              struct fabric_grant *out);
+void shm_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
+
+/* The member's connection ends; it stores nothing any more. */
+void shm_grants_leave(struct shm_zone *zone, int member);
+void shm_grants_desert(struct shm_zone *zone, int member);
+
+/* REVOKED events. */
+unsigned shm_grants_poll(struct shm_zone *zone, struct fabric_event *events, unsigned max);
 
 #endif

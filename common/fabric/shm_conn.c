@@ -196,6 +196,7 @@ void conn_bury(struct shm_conn *conn)
 
 static void conn_free(struct shm_conn *conn)
 {
+    free(conn->writer);
     shm_rowan_destroy(conn->rowan);
     if (conn->channel)
         munmap(conn->channel, channel_bytes(SHM_RING_BYTES));
@@ -238,7 +239,8 @@ void conn_reap(struct shm_endpoint *endpoint, bool wait)
         remove_from(&endpoint->lists[LIST_ACTIVE], LIST_ACTIVE, conn);
         remove_from(&endpoint->lists[LIST_DIRTY], LIST_DIRTY, conn);
         in_free_buffers(conn);
-        if (!wait && conn->rowan && shm_rowan_is_syncing(conn->rowan))
+        if (!wait && conn->rowan &&
+            (shm_rowan_is_syncing(conn->rowan) || shm_writer_is_syncing(conn)))
             conn_list(conn, LIST_DEAD);
         else
             conn_free(conn);

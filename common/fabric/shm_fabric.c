@@ -277,4 +277,7 @@ const struct fabric_ops shm_ops = {
     .zone_open = shm_zone_open,
     .zone_close = shm_zone_close,
     .zone_post = shm_zone_post,
+    .grant = shm_grant,
+    .revoke = shm_revoke,
+    .write = shm_write,
 };

@@ -146,6 +146,10 @@ static unsigned poll_conn(struct shm_conn *conn, struct fabric_event *events, un
             shm_rowan_push(conn);
         if (conn->rowan && moves_data(conn))
             count += shm_rowan_poll(conn, events + count, max - count);
+        if (conn->writer && conn->state == CONN_OPEN)
+            shm_writer_push(conn);
+        if (conn->writer && moves_data(conn))
+            count += shm_writer_poll(conn, events + count, max - count);
         if (moves_data(conn))
             count += out_poll(conn, events + count, max - count);
         if (moves_data(conn))
@@ -162,8 +166,8 @@ static bool has_work(const struct shm_conn *conn)
         return true;
     if (conn->state != CONN_OPEN)
         return false;
-    return (conn->rowan && shm_rowan_rest(conn) != ROWAN_RESTS) || !out_is_idle(conn) ||
-           !in_is_empty(conn);
+    return (conn->rowan && shm_rowan_rest(conn) != ROWAN_RESTS) || !shm_writer_rests(conn) ||
+           !out_is_idle(conn) || !in_is_empty(conn);
 }
 
 static unsigned poll_active(struct shm_endpoint *endpoint, struct fabric_event *events,
@@ -228,6 +232,8 @@ void shm_flush(struct fabric_endpoint *base)
             conn_ring(conn);
         if (conn->rowan && conn->state == CONN_OPEN)
             shm_rowan_push(conn);
+        if (conn->writer && conn->state == CONN_OPEN)
+            shm_writer_push(conn);
     }
 }
 
@@ -235,6 +241,9 @@ void shm_flush(struct fabric_endpoint *base)
 
 static uint64_t conn_interval_ns(const struct shm_conn *conn)
 {
+    if (conn->state == CONN_OPEN && !shm_writer_rests(conn))
+        return shm_writer_is_syncing(conn) && !conn->endpoint->base.reactor ? 100 * NS_PER_US
+                                                                            : NS_PER_MS;
     if (conn->state == CONN_OPEN && conn->rowan) {
         switch (shm_rowan_rest(conn)) {
         case ROWAN_FENCING: /* the reactor is woken when the fence is done */

@@ -86,12 +86,6 @@ enum claim_result { CLAIM_TAKEN, CLAIM_DRY, CLAIM_LATER, CLAIM_BROKEN };
 
 shm_step_hook *shm_step_hook_installed;
 
-static void step(enum shm_step at, struct shm_conn *conn)
-{
-    if (__builtin_expect(shm_step_hook_installed != NULL, 0))
-        shm_step_hook_installed(at, conn);
-}
-
 int shm_rowan_create(struct shm_conn *conn, struct zone_control *control, uint32_t depth,
                      uint32_t sender, struct pm *pm)
 {
@@ -126,6 +120,16 @@ bool shm_rowan_is_syncing(const struct shm_rowan *rowan)
 struct pm *shm_rowan_pm(const struct shm_rowan *rowan)
 {
     return rowan->pm;
+}
+
+struct zone_control *shm_rowan_control(const struct shm_rowan *rowan)
+{
+    return rowan->control;
+}
+
+uint32_t shm_rowan_sender(const struct shm_rowan *rowan)
+{
+    return (uint32_t)(rowan->self - rowan->control->senders);
 }
 
 /* --- queue --- */
@@ -235,7 +239,7 @@ static enum claim_result claim_at(struct shm_conn *conn, uint64_t position, stru
                                                  memory_order_seq_cst, memory_order_relaxed))
         return CLAIM_LATER;
     if (blocks == 0) {
-        step(STEP_FULL, conn);
+        shm_step(STEP_FULL, conn);
         return CLAIM_LATER;
     }
     *out = (struct claim){
@@ -266,7 +270,7 @@ static enum claim_result claim_take(struct shm_conn *conn, struct claim *out)
         if (intent != segment + 1) {
             intent = segment + 1;
             atomic_exchange_explicit(&rowan->self->intent, intent, memory_order_seq_cst); /* S1 */
-            step(STEP_INTENT, conn);
+            shm_step(STEP_INTENT, conn);
         }
         if (atomic_load_explicit(&rowan->self->revoked, memory_order_seq_cst))
             result = CLAIM_BROKEN;
@@ -318,13 +322,13 @@ static bool push_claim(struct shm_conn *conn)
         conn_break(conn, ROWAN_ECLOSED, true);
     if (result != CLAIM_TAKEN)
         return false;
-    step(STEP_CLAIMED, conn);
+    shm_step(STEP_CLAIMED, conn);
     copy_blocks(rowan, &claim);
-    step(STEP_STORED, conn);
+    shm_step(STEP_STORED, conn);
     fence = &rowan->fences[rowan->fence_tail % SHM_FENCES];
     fence->ticket = pm_fence_start(rowan->pm);
     done = claim_finish(rowan, &claim);
-    step(STEP_DONE, conn);
+    shm_step(STEP_DONE, conn);
     atomic_store_explicit(&rowan->self->intent, 0, memory_order_release); /* S5 */
     if (!done) {
         conn_break(conn, ROWAN_ECLOSED, false);

@@ -83,6 +83,7 @@ struct shm_zone {
     uint64_t stuck_ns;   /* for how long it has waited for such claims, as Z5 counts */
     uint64_t checked_ns; /* when that was last counted; 0: not yet */
 
+    struct shm_grants grants;
     uint32_t lingering;
     struct zone_member members[FABRIC_MAX_ZONE_SENDERS];
 
@@ -156,6 +157,7 @@ static void member_free(struct shm_zone *zone, uint32_t index)
     }
     member->state = MEMBER_FREE;
     member->conn = NULL;
+    shm_grants_desert(zone, (int)index);
     atomic_store_explicit(&sender->intent, 0, memory_order_relaxed);
     atomic_store_explicit(&sender->want, 0, memory_order_relaxed);
 }
@@ -258,6 +260,22 @@ void zone_leave(struct shm_zone *zone, int index, int socket_fd)
     member->conn = NULL;
     member->socket_fd = socket_fd;
     zone->lingering++;
+    shm_grants_leave(zone, index);
+}
+
+struct shm_grants *shm_zone_grants(struct shm_zone *zone)
+{
+    return &zone->grants;
+}
+
+struct zone_control *shm_zone_control(const struct shm_zone *zone)
+{
+    return zone->control;
+}
+
+struct pm *shm_zone_pm(const struct shm_zone *zone)
+{
+    return zone->pm;
 }
 
 void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2])
@@ -380,6 +398,8 @@ unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned 
 
     if (zone->unquiet_count > 0)
         count = report_quiet(zone, events, max);
+    if (zone->grants.ending > 0 || zone->grants.over > 0)
+        count += shm_grants_poll(zone, events + count, max - count);
     while (count < max && is_closed(zone) && walk_claims(zone, &budget) &&
            seal(zone, &events[count]))
         count++;
@@ -440,7 +460,9 @@ void zone_check(struct shm_zone *zone)
 
 uint64_t zone_interval_ns(const struct shm_zone *zone)
 {
-    if (is_closed(zone))
+    if (zone->grants.over > 0)
+        return 1;
+    if (is_closed(zone) || zone->grants.ending > 0)
         return 2 * NS_PER_MS;
     return zone->lingering > 0 || zone->unquiet_count > 0 ? 20 * NS_PER_MS : UINT64_MAX;
 }

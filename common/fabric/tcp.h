@@ -11,6 +11,9 @@
  *   tcp_rowan.c    the sender's side of Rowan sends
  *   tcp_landing.c  the receiver's side of them: from the socket into the zone
  *   tcp_zone.c     the landing zone: places, cut blocks, sealing
+ *   tcp_write.c    the sender's side of bulk writes
+ *   tcp_grant.c    the receiver's side of them: grants, from the socket into what is granted
+ *   tcp_receipt.c  fences and acknowledgements of both, blocks and bulk writes
  */
 #ifndef FABRIC_TCP_H
 #define FABRIC_TCP_H
@@ -31,6 +34,7 @@ enum {
     TCP_BLOCK_BYTES = 64 << 10,
     TCP_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
     TCP_MARKS = 1024,  /* batches there */
+    TCP_WRITES = 64,   /* bulk writes of one connection in flight */
 
     /* Memory that received messages lie in (tcp_slab.c). */
     TCP_CHUNK_BYTES = 256 << 10,
@@ -64,13 +68,14 @@ enum {
 #define TCP_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
 #define TCP_HANDSHAKE_NS (5 * NS_PER_S)
 #define TCP_HALF_OPEN_NS (1 * NS_PER_S) /* half-open longer than this: may be closed for another */
-#define TCP_CUT_NS       (1 * NS_PER_S) /* age of a cut block */
+#define TCP_CUT_NS       (1 * NS_PER_S) /* age of a cut block, or of a bulk write's last bytes */
 #define TCP_STALL_NS     (2 * NS_PER_S) /* a half-sent message others wait for */
 #define TCP_UNREAD_NS    (500 * NS_PER_MS) /* a large message nobody reads, in memory others want */
 #define TCP_WAIT_NS      (2 * NS_PER_US)   /* between looks at the sockets while awake */
 
 struct tcp_conn;
 struct tcp_zone;
+struct tcp_grants;
 
 struct tcp_region {
     const uint8_t *base;
@@ -105,7 +110,9 @@ enum tcp_list_kind {
     LIST_LANDING,   /* blocks can be read */
     LIST_DRY,       /* blocks wait for a segment */
     LIST_CUT,       /* has a cut block in the zone */
-    LIST_FENCING,   /* blocks have arrived that are not acknowledged */
+    LIST_FENCING,   /* blocks or bulk writes have arrived that are not acknowledged */
+    LIST_BULK,      /* bulk writes can be read */
+    LIST_WRITING,   /* a bulk write has come in part */
     LIST_DEAD,
     LIST_COUNT,
 };
@@ -168,6 +175,7 @@ struct tcp_endpoint {
     uint32_t free_out_count, out_count;
 
     struct tcp_zone *zone;
+    struct tcp_grants *grants; /* NULL: none was given yet */
     uint32_t zone_members;
     uint8_t *bounce; /* TCP_BOUNCE_BYTES, with a zone */
 };
@@ -228,7 +236,7 @@ struct tcp_conn {
     bool drain;      /* BREAKING: what had arrived is still delivered */
     int error;       /* BREAKING: what CLOSED says */
     uint32_t listed; /* a bit for each list */
-    struct tcp_socket messages, blocks;
+    struct tcp_socket messages, blocks, bulk;
     uint64_t context;
     uint64_t since_ns; /* when the handshake began; 0: not known yet */
     struct fabric_identity peer;
@@ -244,6 +252,8 @@ struct tcp_conn {
 
     struct tcp_sender *sender;   /* active, and the peer has a zone for us */
     struct tcp_landing *landing; /* passive, and we have one for the peer */
+    struct tcp_writer *writer;   /* active, and something was written in bulk */
+    struct tcp_bulk *bulk_in;    /* passive, likewise */
 
     struct tcp_link links[LIST_COUNT];
 };
@@ -273,8 +283,10 @@ void list_add(struct tcp_conn *conn, enum tcp_list_kind list); /* at the end; un
 void list_remove(struct tcp_conn *conn, enum tcp_list_kind list);
 struct tcp_conn *list_take(struct tcp_endpoint *endpoint, enum tcp_list_kind list);
 
+enum tcp_socket_kind { SOCKET_MESSAGES, SOCKET_BLOCKS, SOCKET_BULK }; /* two bits of a tag */
+
 /* Watches a socket of the connection. Errors: ROWAN_ETOOMANY. */
-int tcp_conn_watch(struct tcp_conn *conn, int fd, bool blocks, bool again);
+int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, bool again);
 
 /* Ends the handshake: it is open. */
 void tcp_conn_opened(struct tcp_conn *conn);
@@ -300,6 +312,10 @@ void tcp_connect_step(struct tcp_conn *conn);
 
 /* Ends handshakes that took too long. */
 void tcp_connect_check(struct tcp_endpoint *endpoint);
+
+/* Starts to make the third socket, goes on with it (true: it is usable), and is done. */
+void tcp_bulk_connect(struct tcp_conn *conn);
+bool tcp_bulk_step(struct tcp_conn *conn, bool *said_hello);
 
 /* --- tcp_socket.c --- */
 
@@ -386,8 +402,54 @@ void landing_poll(struct tcp_endpoint *endpoint);
 /* Closes those whose cut block is too old. */
 void landing_check(struct tcp_endpoint *endpoint);
 
+/* The receipt of its blocks; NULL: it has none. */
+struct tcp_receipt *landing_receipt(struct tcp_conn *conn);
+
+/* --- tcp_receipt.c ---
+ *
+ * acknowledged <= durable <= received, in whole blocks or bulk writes. One fence covers all that a poll has
+ * read, of all connections; the acknowledgement is one count (F2, F10). Two fences may be under way: one that
+ * is being synced, and the next, which grows as long as that has not begun. */
+enum { RECEIPT_FENCES = 2 };
+
+struct tcp_receipt {
+    uint64_t received, durable, acknowledged;
+    uint32_t fence_count;
+    struct {
+        uint64_t received; /* durable when it is done */
+        struct pm_ticket ticket;
+    } fences[RECEIPT_FENCES];
+    uint32_t ack_left; /* bytes of an acknowledgement that was sent in part */
+    uint64_t ack;
+};
+
 /* Fences what arrived, and acknowledges what is durable. */
-void landing_fence(struct tcp_endpoint *endpoint);
+void receipts_fence(struct tcp_endpoint *endpoint);
+
+/* --- tcp_write.c --- */
+int tcp_write_bulk(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
+                   const void *data, uint32_t bytes, uint64_t context);
+void writer_push(struct tcp_conn *conn);
+unsigned writer_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
+bool writer_has_events(const struct tcp_conn *conn);
+
+/* --- tcp_grant.c --- */
+int tcp_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
+              struct fabric_grant *out);
+void tcp_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
+
+/* The connection ends: nothing more is written for it. */
+void grants_end(struct tcp_conn *conn);
+
+/* A socket for bulk writes has come for the connection. Errors: ROWAN_ENOMEM EINVALID. */
+int bulk_join(struct tcp_conn *conn);
+void bulk_poll(struct tcp_endpoint *endpoint);
+void bulk_check(struct tcp_endpoint *endpoint);
+struct tcp_receipt *bulk_receipt(struct tcp_conn *conn);
+
+/* REVOKED events. */
+unsigned grants_poll(struct tcp_endpoint *endpoint, struct fabric_event *events, unsigned max);
+bool grants_have_events(const struct tcp_endpoint *endpoint);
 
 /* --- tcp_zone.c --- */
 int tcp_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,

@@ -86,7 +86,7 @@ int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn 
     conn->endpoint = endpoint;
     conn->state = active ? CONN_CONNECTING : CONN_EXPECTING;
     conn->active = active;
-    conn->messages.fd = conn->blocks.fd = -1;
+    conn->messages.fd = conn->blocks.fd = conn->bulk.fd = -1;
     conn->in.held_first = MESSAGE_NONE;
     list_add(conn, LIST_ALL);
     list_add(conn, LIST_HANDSHAKE);
@@ -96,10 +96,10 @@ int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn 
     return 0;
 }
 
-int tcp_conn_watch(struct tcp_conn *conn, int fd, bool blocks, bool again)
+int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, bool again)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                                .data.u64 = (uint64_t)(uintptr_t)conn | blocks};
+                                .data.u64 = (uint64_t)(uintptr_t)conn | kind};
     const int operation = again ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 
     return epoll_ctl(conn->endpoint->epoll_fd, operation, fd, &event) < 0 ? ROWAN_ETOOMANY : 0;
@@ -138,8 +138,10 @@ static void drop_sockets(struct tcp_conn *conn)
 {
     leave_handshake(conn);
     landing_end(conn);
+    grants_end(conn);
     drop_socket(conn->endpoint, &conn->messages);
     drop_socket(conn->endpoint, &conn->blocks);
+    drop_socket(conn->endpoint, &conn->bulk);
     list_remove(conn, LIST_BLOCKED);
     list_remove(conn, LIST_DIRTY);
     list_remove(conn, LIST_HUNGRY);
@@ -180,6 +182,8 @@ void tcp_conn_reap(struct tcp_endpoint *endpoint)
         tcp_out_fini(conn);
         landing_destroy(conn);
         sender_destroy(conn->sender);
+        free(conn->writer);
+        free(conn->bulk_in);
         for (unsigned kind = 0; kind < LIST_COUNT; kind++)
             list_remove(conn, (enum tcp_list_kind)kind);
         ASSERT(conn->listed == 0);

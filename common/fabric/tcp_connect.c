@@ -14,6 +14,8 @@
  * 3. Without descriptors nobody is accepted for TCP_PAUSE_NS; the log says so at most every 10 s.
  * 4. The port of a server that is gone may be the one that the kernel gives our own socket: then it
  *    connects to itself and reads its own hello. That is nobody.
+ * 5. The third socket, for bulk writes, is made like the second, but when the connection is open and something
+ *    is to be written. If it cannot be made the connection ends.
  */
 #include <string.h>
 #include <unistd.h>
@@ -112,7 +114,7 @@ int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, 
     conn->context = context;
     error = tcp_start_connect(&address, &conn->messages.fd);
     if (!error)
-        error = tcp_conn_watch(conn, conn->messages.fd, false, false);
+        error = tcp_conn_watch(conn, conn->messages.fd, SOCKET_MESSAGES, false);
     if (error == ROWAN_EUNREACHABLE) {
         tcp_conn_break(conn, error, false);
     } else if (error) {
@@ -144,7 +146,7 @@ static void join(struct tcp_conn *conn)
     error = tcp_start_connect(&conn->address, &conn->blocks.fd);
     if (!error) {
         tcp_widen(conn->blocks.fd);
-        error = tcp_conn_watch(conn, conn->blocks.fd, true, false);
+        error = tcp_conn_watch(conn, conn->blocks.fd, SOCKET_BLOCKS, false);
     }
     if (error)
         tcp_conn_break(conn, error, false);
@@ -200,6 +202,43 @@ static void step_active(struct tcp_conn *conn)
         tcp_conn_break(conn, error, false);
 }
 
+/* 5 */
+void tcp_bulk_connect(struct tcp_conn *conn)
+{
+    int error = tcp_start_connect(&conn->address, &conn->bulk.fd);
+
+    if (!error) {
+        tcp_widen(conn->bulk.fd);
+        error = tcp_conn_watch(conn, conn->bulk.fd, SOCKET_BULK, false);
+    }
+    conn->since_ns = 0;
+    list_add(conn, LIST_HANDSHAKE);
+    if (error)
+        tcp_conn_break(conn, ROWAN_ECLOSED, true);
+}
+
+bool tcp_bulk_step(struct tcp_conn *conn, bool *said_hello)
+{
+    const struct tcp_greeting hello = greeting_make(conn, GREETING_BULK);
+    struct tcp_socket *socket = &conn->bulk;
+    int error = ROWAN_EAGAIN;
+
+    if (!*said_hello && (socket->readable || socket->writable)) {
+        *said_hello = tcp_connect_result(socket->fd) == 0 && socket->writable &&
+                      greeting_send(socket->fd, &hello);
+        if (!*said_hello)
+            error = ROWAN_ECLOSED;
+    }
+    if (*said_hello && socket->readable)
+        error = read_welcome(conn, socket);
+    if (conn->state == CONN_OPEN && error && error != ROWAN_EAGAIN)
+        tcp_conn_break(conn, ROWAN_ECLOSED, true);
+    if (error || conn->state != CONN_OPEN)
+        return false;
+    list_remove(conn, LIST_HANDSHAKE);
+    return true;
+}
+
 /* --- passive --- */
 
 static int admit(struct tcp_conn *conn)
@@ -251,11 +290,32 @@ static void answer_blocks(struct tcp_conn *conn)
         conn->messages.fd = -1;
         tcp_widen(first->blocks.fd);
         welcome = greeting_make(first, GREETING_WELCOME);
-        if (tcp_conn_watch(first, first->blocks.fd, true, true) == 0 &&
+        if (tcp_conn_watch(first, first->blocks.fd, SOCKET_BLOCKS, true) == 0 &&
             greeting_send(first->blocks.fd, &welcome))
             tcp_conn_opened(first);
         else
             tcp_conn_bury(first);
+    }
+    tcp_conn_bury(conn);
+}
+
+/* The socket becomes the third one of a connection that is open. */
+static void answer_bulk(struct tcp_conn *conn)
+{
+    struct tcp_conn *first = conn->endpoint->lists[LIST_ALL].first;
+    struct tcp_greeting welcome;
+
+    while (first &&
+           !(first->state == CONN_OPEN && first->landing && first->token == conn->greeting.token))
+        first = first->links[LIST_ALL].next;
+    if (first && bulk_join(first) == 0) {
+        first->bulk = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
+        conn->messages.fd = -1;
+        tcp_widen(first->bulk.fd);
+        welcome = greeting_make(first, GREETING_WELCOME);
+        if (tcp_conn_watch(first, first->bulk.fd, SOCKET_BULK, true) != 0 ||
+            !greeting_send(first->bulk.fd, &welcome))
+            tcp_conn_break(first, ROWAN_ECLOSED, true);
     }
     tcp_conn_bury(conn);
 }
@@ -275,6 +335,8 @@ static void step_passive(struct tcp_conn *conn)
         tcp_conn_bury(conn);
     else if (conn->greeting.kind == GREETING_BLOCKS)
         answer_blocks(conn);
+    else if (conn->greeting.kind == GREETING_BULK)
+        answer_bulk(conn);
     else
         answer_messages(conn, conn->greeting.kind == GREETING_MESSAGES ? 0 : ROWAN_EFORMAT);
 }
@@ -341,7 +403,7 @@ void tcp_connect_accept(struct tcp_endpoint *endpoint)
             } else {
                 conn->messages.fd = fd;
                 conn->since_ns = endpoint->now_ns;
-                error = tcp_conn_watch(conn, fd, false, false);
+                error = tcp_conn_watch(conn, fd, SOCKET_MESSAGES, false);
             }
         }
         if (error) {

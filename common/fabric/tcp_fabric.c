@@ -121,6 +121,7 @@ static void endpoint_free(struct tcp_endpoint *endpoint)
     close_fd(endpoint->epoll_fd);
     tcp_outs_fini(endpoint);
     slabs_fini(endpoint);
+    free(endpoint->grants);
     free(endpoint);
 }
 
@@ -215,4 +216,7 @@ const struct fabric_ops tcp_ops = {
     .zone_open = tcp_zone_open,
     .zone_close = tcp_zone_close,
     .zone_post = tcp_zone_post,
+    .grant = tcp_grant,
+    .revoke = tcp_revoke,
+    .write = tcp_write_bulk,
 };

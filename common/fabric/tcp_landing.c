@@ -15,10 +15,7 @@
  * 3. The buffer is read into only while whatever it may hold finds a place (zone_is_roomy); else just
  *    the head is read, to the byte, and then blocks as far as segments are posted. The rest waits in
  *    the socket (F8).
- * 4. acknowledged <= durable <= received, in whole blocks. One fence covers all that a poll has read,
- *    of all connections; the acknowledgement is one count (F2). Two fences may be under way: one that
- *    is being synced, and the next, which grows as long as that has not begun.
- * 5. Digest roles scan an open segment on other threads while bytes arrive in it, as they do where a
+ * 4. Digest roles scan an open segment on other threads while bytes arrive in it, as they do where a
  *    NIC writes: no order is kept between the two, and only a checksum admits what was read. Here both
  *    sides are one process's, so ThreadSanitizer is told (arrival_begins).
  */
@@ -34,7 +31,6 @@ enum {
     PLAN_PIECES = 8,
     READ_MAX = 1 << 20, /* bytes planned for one read, and read of one connection in one poll */
     READS = 16,         /* likewise, calls: many where just heads are read (3) */
-    FENCES = 2,
 };
 
 #if defined(__has_feature)
@@ -45,7 +41,7 @@ enum {
 #define ARRIVAL_IS_SEEN 1
 #endif
 
-/* 5. Between the two, this thread's stores are those of a NIC. */
+/* 4. Between the two, this thread's stores are those of a NIC. */
 #ifdef ARRIVAL_IS_SEEN
 void AnnotateIgnoreWritesBegin(const char *file, int line);
 void AnnotateIgnoreWritesEnd(const char *file, int line);
@@ -56,11 +52,6 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #define arrival_ends()   ((void)0)
 #endif
 
-struct landing_fence {
-    uint64_t received; /* durable when it is done */
-    struct pm_ticket ticket;
-};
-
 struct tcp_landing {
     /* The frame: a head that is coming in, or its blocks. */
     uint32_t head_got, head_need;
@@ -70,11 +61,7 @@ struct tcp_landing {
     uint32_t cut_left;
     uint64_t cut_offset, cut_segment, cut_since_ns;
 
-    uint64_t received, durable, acknowledged;
-    uint32_t fence_count;
-    struct landing_fence fences[FENCES];
-    uint32_t ack_left; /* bytes of an acknowledgement that was sent in part */
-    uint64_t ack;
+    struct tcp_receipt receipt;
 
     uint8_t head[TCP_FRAME_HEAD_BYTES];
 };
@@ -250,7 +237,7 @@ static size_t take_block(struct tcp_conn *conn, const uint8_t *source, size_t by
     landing->cut_segment = segment;
     landing->cut_left = left - part;
     if (part == left) {
-        landing->received++;
+        landing->receipt.received++;
         list_add(conn, LIST_FENCING);
         if (landing->cut)
             end_cut(conn);
@@ -320,7 +307,7 @@ static void read_blocks(struct tcp_conn *conn)
         if (got > 0 && !take_read(conn, &plan, (size_t)got)) {
             log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u blocks=%llu",
                       conn->endpoint->index, conn->peer.id,
-                      (unsigned long long)conn->landing->received);
+                      (unsigned long long)conn->landing->receipt.received);
             tcp_conn_break(conn, ROWAN_EFORMAT, false);
             return;
         }
@@ -352,95 +339,7 @@ void landing_check(struct tcp_endpoint *endpoint)
     }
 }
 
-/* --- fences and acknowledgements --- */
-
-/* Takes in what is done. False: a sync has failed. */
-static bool end_fences(struct tcp_landing *landing, struct pm *pm)
+struct tcp_receipt *landing_receipt(struct tcp_conn *conn)
 {
-    while (landing->fence_count > 0) {
-        const int done = pm_fence_done(pm, landing->fences[0].ticket);
-
-        if (done < 0)
-            return false;
-        if (done == 0)
-            break;
-        landing->durable = landing->fences[0].received;
-        landing->fences[0] = landing->fences[1];
-        landing->fence_count--;
-    }
-    return true;
-}
-
-static bool wants_fence(const struct tcp_landing *landing)
-{
-    const uint64_t fenced = landing->fence_count > 0
-                                ? landing->fences[landing->fence_count - 1].received
-                                : landing->durable;
-
-    return landing->received > fenced;
-}
-
-static void add_fence(struct tcp_landing *landing, struct pm_ticket ticket)
-{
-    struct landing_fence *last = &landing->fences[FENCES - 1];
-
-    if (landing->fence_count > 0 &&
-        landing->fences[landing->fence_count - 1].ticket.number == ticket.number)
-        landing->fence_count--; /* the same one, grown */
-    else if (landing->fence_count == FENCES)
-        return; /* until one is done */
-    last = &landing->fences[landing->fence_count++];
-    *last = (struct landing_fence){.received = landing->received, .ticket = ticket};
-}
-
-/* Sends the newest count, behind what is left of an older one. */
-static void acknowledge(struct tcp_conn *conn)
-{
-    struct tcp_landing *landing = conn->landing;
-
-    while (conn->blocks.writable && (landing->ack_left > 0 || landing->ack < landing->durable)) {
-        struct iovec piece;
-        ssize_t sent;
-
-        if (landing->ack_left == 0) {
-            landing->ack = landing->durable;
-            landing->ack_left = sizeof landing->ack;
-        }
-        piece = (struct iovec){(uint8_t *)&landing->ack + sizeof landing->ack - landing->ack_left,
-                               landing->ack_left};
-        sent = tcp_write(conn->blocks.fd, &piece, 1);
-        if (sent > 0)
-            landing->ack_left -= (uint32_t)sent;
-        if (sent != (ssize_t)piece.iov_len)
-            conn->blocks.writable = false;
-    }
-    landing->acknowledged = landing->ack_left == 0 ? landing->ack : landing->acknowledged;
-}
-
-void landing_fence(struct tcp_endpoint *endpoint)
-{
-    struct pm *pm = endpoint->zone ? zone_pm(endpoint->zone) : NULL;
-    struct pm_ticket ticket = {0};
-    bool taken = false;
-
-    for (struct tcp_conn *conn = endpoint->lists[LIST_FENCING].first, *next; conn; conn = next) {
-        struct tcp_landing *landing = conn->landing;
-        bool sound = end_fences(landing, pm);
-
-        next = conn->links[LIST_FENCING].next;
-        if (sound && wants_fence(landing)) {
-            if (!taken)
-                ticket = pm_fence_start(pm);
-            taken = true;
-            add_fence(landing, ticket);
-            sound = end_fences(landing, pm); /* where it is done at once */
-        }
-        if (!sound) {
-            tcp_conn_break(conn, ROWAN_EIO, false);
-            continue;
-        }
-        acknowledge(conn);
-        if (landing->acknowledged == landing->received)
-            list_remove(conn, LIST_FENCING);
-    }
+    return conn->landing ? &conn->landing->receipt : NULL;
 }

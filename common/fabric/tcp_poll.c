@@ -30,10 +30,23 @@ static void blocks_event(struct tcp_conn *conn)
         list_add(conn, LIST_DIRTY);
 }
 
+static void bulk_event(struct tcp_conn *conn)
+{
+    if (conn->bulk_in && conn->bulk.readable)
+        list_add(conn, LIST_BULK);
+    if (conn->writer && conn->bulk.readable)
+        list_add(conn, LIST_ACTIVE);
+    if (conn->writer)
+        list_add(conn, LIST_DIRTY);
+}
+
 static void socket_event(uint64_t tag, uint32_t what)
 {
-    struct tcp_conn *conn = (struct tcp_conn *)(uintptr_t)(tag & ~UINT64_C(1));
-    struct tcp_socket *socket = tag & 1 ? &conn->blocks : &conn->messages;
+    struct tcp_conn *conn = (struct tcp_conn *)(uintptr_t)(tag & ~UINT64_C(3));
+    const enum tcp_socket_kind kind = (enum tcp_socket_kind)(tag & 3);
+    struct tcp_socket *socket = kind == SOCKET_BULK     ? &conn->bulk
+                                : kind == SOCKET_BLOCKS ? &conn->blocks
+                                                        : &conn->messages;
 
     if (conn->state >= CONN_BREAKING)
         return;
@@ -49,6 +62,10 @@ static void socket_event(uint64_t tag, uint32_t what)
         return;
     if (socket == &conn->blocks) {
         blocks_event(conn);
+        return;
+    }
+    if (socket == &conn->bulk) {
+        bulk_event(conn);
         return;
     }
     if (socket->readable && !conn->in.stopped)
@@ -77,6 +94,7 @@ static void check_deadlines(struct tcp_endpoint *endpoint)
     endpoint->checked_ns = endpoint->now_ns;
     tcp_connect_check(endpoint);
     landing_check(endpoint);
+    bulk_check(endpoint);
     tcp_in_check(endpoint);
     tcp_out_check(endpoint);
 }
@@ -94,10 +112,12 @@ static void poll_sockets(struct tcp_endpoint *endpoint)
         tcp_connect_accept(endpoint);
     if (endpoint->lists[LIST_LANDING].first)
         landing_poll(endpoint);
+    if (endpoint->lists[LIST_BULK].first)
+        bulk_poll(endpoint);
     if (looks && !endpoint->more_events && now_ns - endpoint->checked_ns >= TCP_CHECK_NS)
         check_deadlines(endpoint);
     if (endpoint->lists[LIST_FENCING].first)
-        landing_fence(endpoint);
+        receipts_fence(endpoint);
 }
 
 /* --- connections --- */
@@ -135,6 +155,8 @@ static unsigned poll_conn(struct tcp_conn *conn, struct fabric_event *events, un
         announce(conn, &events[count++]);
     if (moves_data(conn) && conn->sender)
         count += sender_poll(conn, events + count, max - count);
+    if (moves_data(conn) && conn->writer)
+        count += writer_poll(conn, events + count, max - count);
     if (moves_data(conn))
         count += tcp_out_poll(conn, events + count, max - count);
     if (moves_data(conn))
@@ -153,7 +175,7 @@ static bool has_work(const struct tcp_conn *conn)
     if (conn->state != CONN_OPEN)
         return false;
     return (may_read && tcp_in_has_work(conn)) || tcp_out_has_events(conn) ||
-           sender_has_events(conn);
+           sender_has_events(conn) || writer_has_events(conn);
 }
 
 static unsigned poll_active(struct tcp_endpoint *endpoint, struct fabric_event *events,
@@ -188,6 +210,8 @@ unsigned tcp_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fabric_e
     poll_sockets(endpoint);
     if (endpoint->zone)
         count = zone_poll_sealed(endpoint->zone, events, max);
+    if (grants_have_events(endpoint))
+        count += grants_poll(endpoint, events + count, max - count);
     if (endpoint->lists[LIST_ACTIVE].first)
         count += poll_active(endpoint, events + count, max - count);
     if (endpoint->lists[LIST_DIRTY].first)
@@ -207,6 +231,8 @@ void tcp_flush(struct fabric_endpoint *base)
             tcp_out_push(conn);
         if (conn->state == CONN_OPEN && conn->sender)
             sender_push(conn);
+        if (conn->state == CONN_OPEN && conn->writer)
+            writer_push(conn);
     }
 }
 
@@ -226,12 +252,14 @@ static uint64_t interval_ns(const struct tcp_endpoint *endpoint)
     const struct tcp_list *lists = endpoint->lists;
 
     if (lists[LIST_ACTIVE].first || lists[LIST_LANDING].first || lists[LIST_DIRTY].first ||
-        endpoint->more_events || tcp_may_accept(endpoint))
+        lists[LIST_BULK].first || grants_have_events(endpoint) || endpoint->more_events ||
+        tcp_may_accept(endpoint))
         return 1;
     if (lists[LIST_FENCING].first) /* the owner of the PM is woken, who may be another */
         return 500 * NS_PER_US;
-    if (lists[LIST_CUT].first || lists[LIST_HANDSHAKE].first || lists[LIST_HUNGRY].first ||
-        lists[LIST_DEAD].first || endpoint->listen_ready || slab_wanted(&endpoint->slabs))
+    if (lists[LIST_CUT].first || lists[LIST_WRITING].first || lists[LIST_HANDSHAKE].first ||
+        lists[LIST_HUNGRY].first || lists[LIST_DEAD].first || endpoint->listen_ready ||
+        slab_wanted(&endpoint->slabs))
         return TCP_PAUSE_NS;
     return UINT64_MAX;
 }

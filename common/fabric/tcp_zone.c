@@ -69,6 +69,8 @@ void tcp_zone_close(struct fabric_zone *base)
             tcp_conn_break(conn, ROWAN_ECLOSED, false);
     }
     endpoint->zone = NULL;
+    free(endpoint->grants);
+    endpoint->grants = NULL;
     free(endpoint->bounce);
     endpoint->bounce = NULL;
     free(zone);

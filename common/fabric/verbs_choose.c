@@ -12,6 +12,7 @@
 
 #include "common/base/error.h"
 #include "common/fabric/verbs_device.h"
+#include "common/fabric/verbs_mlx5.h"
 
 enum { MAX_GIDS = 1024 };
 
@@ -234,7 +235,9 @@ static enum rank look_at_device(struct ibv_device *found, const struct wish *wis
         return RANK_NONE;
     }
     errno = 0;
-    device->context = ibv_open_device(found);
+    device->context = verbs_mlx5_open(found); /* as everybody, and with what more an mlx5 takes */
+    if (!device->context)
+        device->context = ibv_open_device(found);
     if (!device->context) {
         verbs_obstacle_open(name, found->dev_name, errno ? errno : EIO, why);
         return RANK_NONE;

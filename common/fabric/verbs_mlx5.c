@@ -19,10 +19,10 @@
  *          post                     first word of the next              VERBS_RC_GIVES_UP_NS
  *   posted ------> with the device ------------------------> closed --------------------------> sealed
  */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/fabric/mlx5_devx.h"
 #include "common/fabric/verbs_mlx5.h"
@@ -31,7 +31,7 @@
 #include "common/fabric/verbs_zone.h"
 
 enum {
-    EVENTS_EVERY_NS = 10000000, /* how often a system call looks for failed queue pairs */
+    LOOK_EVERY_NS = 2000000, /* nothing wakes who sleeps: neither blocks nor failed queue pairs */
 };
 
 struct mlx5_zone {
@@ -40,8 +40,8 @@ struct mlx5_zone {
     struct mlx5_queue *queue;
     uint32_t parts; /* elements of a segment */
     uint64_t handed, open,
-        returned;         /* numbers of segments: next to hand over, being filled, next back */
-    uint64_t events_ns;   /* when failures were looked for */
+        returned; /* numbers of segments: next to hand over, being filled, next back */
+    uint64_t looked_ns;
     uint64_t closed_ns[]; /* of segment s at s % depth; s in [sealed, open) */
 };
 
@@ -58,7 +58,7 @@ static uint32_t parts_for(uint32_t depth)
     uint32_t parts = 1;
     while (depth * parts < MLX5_MIN_ELEMENTS / 2 + 1)
         parts *= 2;
-    assert(FABRIC_SEGMENT_BYTES / parts >= MLX5_MIN_ELEMENT_BYTES); /* depth is 2 or more */
+    ASSERT(FABRIC_SEGMENT_BYTES / parts >= MLX5_MIN_ELEMENT_BYTES); /* depth is 2 or more */
     return parts;
 }
 
@@ -184,9 +184,6 @@ static void break_failed(struct verbs_zone *zone)
 {
     struct mlx5_zone *mlx5 = mlx5_of(zone);
     uint64_t number;
-    if (zone->now_ns - mlx5->events_ns < EVENTS_EVERY_NS)
-        return;
-    mlx5->events_ns = zone->now_ns;
     while (mlx5->channel->failure(mlx5->channel, &number)) {
         log_event(LOG_WARN, "mlx5_pair_failed", "qp=0x%x", (unsigned)number);
         /* False: it was closed after the event. */
@@ -201,10 +198,25 @@ static const void *segment_at(struct verbs_zone *zone, uint64_t number)
     return pm_at(zone->pm, verbs_segment(zone, number)->offset);
 }
 
+/* What no completion tells; a system call, so not in each poll. */
+static void look(struct verbs_zone *zone)
+{
+    struct mlx5_zone *mlx5 = mlx5_of(zone);
+    if (zone->now_ns - mlx5->looked_ns >= LOOK_EVERY_NS) {
+        mlx5->looked_ns = zone->now_ns;
+        break_failed(zone);
+        /* Somebody must say to PM that syncs behind that there is something to sync. */
+        if (zone->writes_back && mlx5->open < mlx5->handed)
+            verbs_zone_landed(zone, verbs_segment(zone, mlx5->open)->offset, FABRIC_SEGMENT_BYTES);
+    }
+    if (zone->member_count)
+        verbs_zone_wake_at(zone, mlx5->looked_ns + LOOK_EVERY_NS);
+}
+
 static void post(struct verbs_zone *zone)
 {
     struct mlx5_zone *mlx5 = mlx5_of(zone);
-    break_failed(zone);
+    look(zone);
     for (; mlx5->returned < zone->sealed; mlx5->returned++)
         mlx5_queue_return(mlx5->queue, mlx5->parts);
     if (mlx5->handed == zone->posted)
@@ -240,7 +252,6 @@ static bool is_sealed(struct verbs_zone *zone)
         verbs_zone_wake_at(zone, at_ns + 1);
         return false;
     }
-    /* Somebody must say to PM that syncs behind that there is something to sync. */
     verbs_zone_landed(zone, verbs_segment(zone, zone->sealed)->offset, FABRIC_SEGMENT_BYTES);
     return true;
 }

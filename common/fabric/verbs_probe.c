@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/fabric/verbs_device.h"
+#include "common/fabric/verbs_mlx5.h"
 
 enum { TRIED_WORK_REQUESTS = 16 };
 
@@ -66,9 +67,7 @@ static int find_inline(struct verbs_device *device, struct ibv_cq *cq, struct ve
 /* `why` is set to a static string where the answer is no. */
 static bool can_multi_packet(const struct verbs_device *device, const char **why)
 {
-    (void)device;
-    *why = "this build has no multi-packet receive queue";
-    return false;
+    return verbs_mlx5_probe(device->context, device->pd, why) == 0;
 }
 
 static bool can_shared(const struct verbs_device *device, struct ibv_cq *cq, const char **why)

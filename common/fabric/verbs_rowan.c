@@ -17,6 +17,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/fabric/verbs_mlx5.h"
 #include "common/fabric/verbs_rc.h"
 
 enum {
@@ -137,7 +138,7 @@ int verbs_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
         bytes > fabric->base.caps.block_limit)
         return ROWAN_EINVALID;
     region = verbs_region_of(fabric, block, bytes);
-    if (!region)
+    if (!region || !verbs_mlx5_may_land(block))
         return ROWAN_EINVALID;
     if (room(sender) == 0)
         return ROWAN_EAGAIN;

@@ -1,5 +1,6 @@
 /* fabric_conformance.c - the rules of fabric.h, one case or more for each. A case's name begins
- * with its rule. Those of the landing zone (F6 to F9) are in fabric_conformance_zone.c. */
+ * with its rule. Those of the landing zone (F6 to F9) are in fabric_conformance_zone.c,
+ * those of bulk writes (F10) in fabric_conformance_bulk.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -491,10 +492,12 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 int fabric_conformance_run(const char *group, const struct fabric_backend *under_test)
 {
-    struct CMUnitTest all[CASES + CONFORMANCE_ZONE_CASES];
+    struct CMUnitTest all[CASES + CONFORMANCE_ZONE_CASES + CONFORMANCE_BULK_CASES];
 
     memcpy(all, cases, sizeof cases);
     memcpy(all + CASES, conformance_zone_cases, sizeof conformance_zone_cases);
+    memcpy(all + CASES + CONFORMANCE_ZONE_CASES, conformance_bulk_cases,
+           sizeof conformance_bulk_cases);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         all[i].initial_state = (void *)(uintptr_t)under_test;
     return _cmocka_run_group_tests(group, all, sizeof all / sizeof all[0], NULL, NULL);

@@ -1,7 +1,7 @@
 /* fabric_conformance.h - what every fabric backend must do, as tests. A backend's own test gives
  * the few functions of struct fabric_backend and runs them all.
  *
- * Both ends live in one thread: the cases poll them in turn. Each case names the rule (F1 to F9,
+ * Both ends live in one thread: the cases poll them in turn. Each case names the rule (F1 to F10,
  * see fabric.h) it stands for.
  */
 #ifndef TEST_FABRIC_CONFORMANCE_H
@@ -12,8 +12,9 @@
 /* Runs all cases as one cmocka group; how many failed. */
 int fabric_conformance_run(const char *group, const struct fabric_backend *backend);
 
-/* The two files of cases. */
-enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 10 };
+/* The other files of cases. */
+enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 10, CONFORMANCE_BULK_CASES = 12 };
 extern const struct CMUnitTest conformance_zone_cases[CONFORMANCE_ZONE_CASES];
+extern const struct CMUnitTest conformance_bulk_cases[CONFORMANCE_BULK_CASES];
 
 #endif

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "test/lib/fabric_world.h"
 
-enum { POLL_EVENTS = 64, BLOCK_MARK = 0x426c6f63 };
+enum { POLL_EVENTS = 64, BLOCK_MARK = 0x426c6f00 };
 
 #define WAIT_NS (20 * NS_PER_S)
 

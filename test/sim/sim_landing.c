@@ -79,6 +79,7 @@ void sim_zone_close(struct fabric_zone *head)
         zone->unquiet = old->next;
         free(old);
     }
+    sim_grants_close(zone->endpoint);
     zone->endpoint->zone = NULL;
     free(zone->posted);
     free(zone);

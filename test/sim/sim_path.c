@@ -213,8 +213,10 @@ void sim_network_stop(struct sim_network *network, const char *address, bool sto
         if (at->fabric->host != host)
             continue;
         at->due_ns = 0;
-        for (struct sim_conn *conn = at->conns; stopped && conn; conn = conn->next)
+        for (struct sim_conn *conn = at->conns; stopped && conn; conn = conn->next) {
             sim_rowan_stop(conn);
+            sim_bulk_stop(conn);
+        }
         if (!stopped && at->zone)
             sim_zone_awake(at->zone);
     }

@@ -378,6 +378,41 @@ static void a_pad_fills_any_gap(void **state)
     }
 }
 
+/* What a network card reads as the header of tag matching: a first byte of 0, "no tag". And the first 64
+ * bits are not 0, or nobody would see that a block has landed. */
+static void assert_blocks_may_land(const struct entry_format *format,
+                                   const struct entry_header *header)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < header->blocks; i++) {
+        assert_int_equal(area[at], 0);
+        assert_true(memcmp(area + at, (uint8_t[8]){0}, 8) != 0);
+        at += entry_block_bytes(format, header->key_bytes, header->value_bytes, i);
+    }
+}
+
+static void every_block_begins_as_a_tag_matching_queue_wants_it(void **state)
+{
+    (void)state;
+    for (unsigned limit = 0; limit < 3; limit++) {
+        struct entry_format format = {0, block_limits[limit]};
+        struct entry_header header;
+        for (unsigned i = 0; i < 2000; i++) {
+            encode_random(&format, &header, 1 + (uint32_t)random_below(&source, 64),
+                          (uint32_t)random_below(&source, 3000));
+            assert_blocks_may_land(&format, &header);
+        }
+        encode_random(&format, &header, ENTRY_MAX_KEY_BYTES, ENTRY_MAX_VALUE_BYTES);
+        assert_blocks_may_land(&format, &header);
+        for (uint8_t type = ENTRY_DELETE; type <= ENTRY_PAD; type++) {
+            header =
+                (struct entry_header){.type = type, .blocks = 1, .key_bytes = type == ENTRY_DELETE};
+            entry_encode_block(&format, &header, key_area, value_area, area);
+            assert_blocks_may_land(&format, &header);
+        }
+    }
+}
+
 static void an_entry_is_refused_when_its_blocks_are_not_its_own_in_order(void **state)
 {
     (void)state;
@@ -502,6 +537,7 @@ int main(void)
         cmocka_unit_test(unwritten_bytes_are_told_from_damaged_ones),
         cmocka_unit_test(only_commit_versions_and_pads_go_without_a_key),
         cmocka_unit_test(a_pad_fills_any_gap),
+        cmocka_unit_test(every_block_begins_as_a_tag_matching_queue_wants_it),
         cmocka_unit_test(an_entry_is_refused_when_its_blocks_are_not_its_own_in_order),
         cmocka_unit_test(another_seed_admits_nothing),
         cmocka_unit_test(a_key_is_found_in_place_or_put_together),

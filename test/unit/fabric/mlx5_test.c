@@ -1,0 +1,308 @@
+/* mlx5_test.c - the bytes of every mlx5 command and queue element against vectors that mlx5_golden.py made
+ * without the encoders. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/fabric/mlx5_command.h"
+#include "mlx5_golden.h"
+
+/* Each golden array must be exactly as long as the command, and everything must be written. */
+#define CHECK(out, golden)                                                                         \
+    do {                                                                                           \
+        assert_int_equal(sizeof(out), sizeof(golden));                                             \
+        assert_memory_equal(out, golden, sizeof(golden));                                          \
+    } while (0)
+#define DIRTY(out) memset(out, 0xee, sizeof(out))
+
+/* The numbers of mlx5_golden.py. */
+static const struct mlx5_queue_layout queue = {.pd = 0x123456,
+                                               .umem = 0x0a0b0c0d,
+                                               .counter = {0x11223344, 0x8877665544332210},
+                                               .cq = 0xabcdef,
+                                               .log_elements = 6,
+                                               .log_strides = 16,
+                                               .log_stride_bytes = 6};
+static const struct mlx5_queue_layout small_queue = {.pd = 1,
+                                                     .umem = 2,
+                                                     .counter = {2, 0x8000},
+                                                     .cq = 3,
+                                                     .log_elements = 15,
+                                                     .log_strides = 12,
+                                                     .log_stride_bytes = 7};
+static const struct mlx5_peer infiniband = {.path = {.port = 2, .lid = 0xbeef},
+                                            .qp = 0xffffff,
+                                            .psn = 1,
+                                            .mtu = 5,
+                                            .log_reads = 7,
+                                            .rnr_timer = 31};
+
+static void a_query_of_capabilities_is_its_golden_bytes(void **state)
+{
+    uint8_t out[MLX5_QUERY_HCA_CAP_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_query(out);
+    CHECK(out, golden_query);
+}
+
+static void a_tag_matching_queue_of_4_MiB_elements_is_its_golden_bytes(void **state)
+{
+    uint8_t out[MLX5_CREATE_XRQ_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_create_xrq(&queue, out);
+    CHECK(out, golden_create_xrq);
+}
+
+static void a_tag_matching_queue_of_smaller_elements_is_its_golden_bytes(void **state)
+{
+    uint8_t out[MLX5_CREATE_XRQ_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_create_xrq(&small_queue, out);
+    CHECK(out, golden_create_xrq_small);
+}
+
+static void a_plain_queue_is_its_golden_bytes(void **state)
+{
+    uint8_t out[MLX5_CREATE_RMP_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_create_rmp(&queue, out);
+    CHECK(out, golden_create_rmp);
+}
+
+static void a_queue_that_the_fields_cannot_hold_is_not_valid(void **state)
+{
+    struct mlx5_queue_layout bad;
+    (void)state;
+    assert_true(mlx5_queue_is_valid(&queue) && mlx5_queue_is_valid(&small_queue));
+#define REFUSED(field, value)                                                                      \
+    bad = queue;                                                                                   \
+    bad.field = (value);                                                                           \
+    assert_false(mlx5_queue_is_valid(&bad))
+    REFUSED(log_elements, 5); /* 32 are too few */
+    REFUSED(log_elements, 16);
+    REFUSED(log_strides, 8);
+    REFUSED(log_strides, 17);
+    REFUSED(log_stride_bytes, 5);
+    REFUSED(log_stride_bytes, 14);
+    REFUSED(counter.at, 4);
+    REFUSED(pd, 1 << 24);
+    REFUSED(cq, 1 << 24);
+#undef REFUSED
+}
+
+static void a_queue_pair_is_its_golden_bytes(void **state)
+{
+    const struct mlx5_pair_layout pair = {.pd = 0x654321,
+                                          .uar = 0x13579b,
+                                          .cq = 0xfedcba,
+                                          .queue = 0x0f1e2d,
+                                          .sends = {0x55667788, 0x0102030405060708},
+                                          .counter = {0x99aabbcc, 0x0807060504030200},
+                                          .log_sends = 6};
+    uint8_t out[MLX5_CREATE_QP_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_create_qp(&pair, out);
+    CHECK(out, golden_create_qp);
+}
+
+static void a_queue_pair_goes_to_init_with_its_golden_bytes(void **state)
+{
+    uint8_t out[MLX5_MODIFY_QP_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_init(0x012345, 2, out);
+    CHECK(out, golden_init);
+}
+
+static void a_queue_pair_on_ethernet_gets_ready_with_its_golden_bytes(void **state)
+{
+    const struct mlx5_peer peer = {
+        .path = {.port = 1,
+                 .is_ethernet = true,
+                 .gid_index = 3,
+                 .gid = {[10] = 0xff, 0xff, 0x0a, 0x01, 0x01, 0x02},
+                 .mac = {0x02, 0x42, 0x0a, 0x0b, 0x0c, 0x0d},
+                 .hop_limit = 64,
+                 .udp_port = 0xc123},
+        .qp = 0x00a1b2,
+        .psn = 0xfffffe,
+        .mtu = 3,
+        .log_reads = 4,
+        .rnr_timer = 4,
+    };
+    uint8_t out[MLX5_MODIFY_QP_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_rtr(0x012345, &peer, out);
+    CHECK(out, golden_rtr_ethernet);
+}
+
+static void a_queue_pair_on_infiniband_gets_ready_with_its_golden_bytes(void **state)
+{
+    struct mlx5_peer routed = infiniband;
+    uint8_t out[MLX5_MODIFY_QP_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_rtr(0x012345, &infiniband, out);
+    CHECK(out, golden_rtr_infiniband);
+
+    for (int i = 0; i < 16; i++)
+        routed.path.gid[i] = (uint8_t)(0xf0 + i);
+    routed.path.gid_index = routed.path.hop_limit = 255;
+    DIRTY(out);
+    mlx5_encode_rtr(0x012345, &routed, out);
+    CHECK(out, golden_rtr_routed);
+}
+
+static void a_queue_pair_gets_ready_to_send_with_its_golden_bytes(void **state)
+{
+    const struct mlx5_sending sending = {
+        .psn = 0x765432, .ack_timeout = 16, .retries = 7, .rnr_retries = 6};
+    uint8_t out[MLX5_MODIFY_QP_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_rts(0xfedcba, &sending, out);
+    CHECK(out, golden_rts);
+}
+
+static void a_queue_pair_is_put_in_error_with_its_golden_bytes(void **state)
+{
+    uint8_t out[MLX5_QP_2ERR_IN_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_encode_error(0xabcdef, out);
+    CHECK(out, golden_error);
+}
+
+static void an_element_is_linked_once_and_set_often(void **state)
+{
+    uint8_t out[MLX5_ELEMENT_BYTES];
+    (void)state;
+    DIRTY(out);
+    mlx5_element_link(out, 0x0101, 0x0200);
+    CHECK(out, golden_element_linked);
+    mlx5_element_set(out, 1, 2, 3);
+    mlx5_element_set(out, UINT64_C(0x7f0123400000), 4 << 20, 0xcafe0123);
+    CHECK(out, golden_element_set);
+    DIRTY(out);
+    mlx5_element_link(out, 0x01ff, 0x0200); /* the last one leads to the first */
+    CHECK(out, golden_element_last);
+}
+
+static void the_doorbell_record_holds_16_bits_big_endian(void **state)
+{
+    const uint32_t word = mlx5_counter_word(0xfe01);
+    (void)state;
+    assert_memory_equal(&word, golden_counter, sizeof golden_counter);
+}
+
+static void an_answers_number_and_refusal_are_read(void **state)
+{
+    uint32_t number = 77, syndrome = 88;
+    (void)state;
+    assert_int_equal(
+        mlx5_decode_number(golden_answer_number, sizeof golden_answer_number, &number, &syndrome),
+        0);
+    assert_int_equal(number, 0xa1b2c3);
+    assert_int_equal(syndrome, 0);
+    number = 77;
+    assert_int_equal(
+        mlx5_decode_number(golden_answer_refused, sizeof golden_answer_refused, &number, &syndrome),
+        ROWAN_EUNSUPPORTED);
+    assert_int_equal(number, 77);
+    assert_int_equal(syndrome, 0x00bada11);
+    assert_int_equal(mlx5_decode_status(golden_answer_refused, sizeof golden_answer_refused, NULL),
+                     ROWAN_EUNSUPPORTED);
+}
+
+static void an_answer_that_is_too_short_is_refused(void **state)
+{
+    static uint8_t answer[MLX5_QUERY_HCA_CAP_OUT_BYTES];
+    struct mlx5_capabilities can = {.log_list = 5};
+    uint32_t number = 77;
+    (void)state;
+    for (size_t bytes = 0; bytes < MLX5_OUT_BYTES; bytes++) {
+        assert_int_equal(mlx5_decode_number(answer, bytes, &number, NULL), ROWAN_EFORMAT);
+        assert_int_equal(mlx5_decode_status(answer, bytes, NULL), ROWAN_EFORMAT);
+    }
+    for (size_t bytes = 0; bytes < sizeof answer; bytes++)
+        assert_int_equal(mlx5_decode_query(answer, bytes, &can), ROWAN_EFORMAT);
+    assert_int_equal(mlx5_decode_query(answer, sizeof answer, &can), 0);
+    assert_int_equal(can.log_list, 0);
+    assert_int_equal(number, 77);
+}
+
+static struct mlx5_capabilities capabilities_of(const uint8_t *head, size_t bytes)
+{
+    static uint8_t answer[MLX5_QUERY_HCA_CAP_OUT_BYTES];
+    struct mlx5_capabilities can;
+    memset(&can, 0xee, sizeof can);
+    memset(answer, 0, sizeof answer);
+    memcpy(answer, head, bytes);
+    assert_int_equal(mlx5_decode_query(answer, sizeof answer, &can), 0);
+    return can;
+}
+
+static void the_capabilities_are_read_from_their_golden_bits(void **state)
+{
+    struct mlx5_capabilities can =
+        capabilities_of(golden_capabilities_all, sizeof golden_capabilities_all);
+    (void)state;
+    assert_true(can.has_striding && can.has_few_strides && can.has_tag_matching);
+    assert_int_equal(can.log_list, 31);
+    assert_int_equal(can.log_queues, 30);
+    assert_int_equal(can.log_plain_queues, 29);
+
+    can = capabilities_of(golden_capabilities_some, sizeof golden_capabilities_some);
+    assert_true(can.has_striding && !can.has_few_strides && !can.has_tag_matching);
+    assert_int_equal(can.log_plain_queues, 21);
+
+    can = capabilities_of(golden_capabilities_none, sizeof golden_capabilities_none);
+    assert_false(can.has_striding || can.has_few_strides || can.has_tag_matching);
+    assert_int_equal(can.log_list + can.log_queues + can.log_plain_queues, 0);
+}
+
+static void a_refused_query_tells_no_capabilities(void **state)
+{
+    static uint8_t answer[MLX5_QUERY_HCA_CAP_OUT_BYTES];
+    struct mlx5_capabilities can = {.log_list = 5};
+    (void)state;
+    memset(answer, 0xff, sizeof answer);
+    assert_int_equal(mlx5_decode_query(answer, sizeof answer, &can), ROWAN_EUNSUPPORTED);
+    assert_int_equal(can.log_list, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_query_of_capabilities_is_its_golden_bytes),
+        cmocka_unit_test(a_tag_matching_queue_of_4_MiB_elements_is_its_golden_bytes),
+        cmocka_unit_test(a_tag_matching_queue_of_smaller_elements_is_its_golden_bytes),
+        cmocka_unit_test(a_plain_queue_is_its_golden_bytes),
+        cmocka_unit_test(a_queue_that_the_fields_cannot_hold_is_not_valid),
+        cmocka_unit_test(a_queue_pair_is_its_golden_bytes),
+        cmocka_unit_test(a_queue_pair_goes_to_init_with_its_golden_bytes),
+        cmocka_unit_test(a_queue_pair_on_ethernet_gets_ready_with_its_golden_bytes),
+        cmocka_unit_test(a_queue_pair_on_infiniband_gets_ready_with_its_golden_bytes),
+        cmocka_unit_test(a_queue_pair_gets_ready_to_send_with_its_golden_bytes),
+        cmocka_unit_test(a_queue_pair_is_put_in_error_with_its_golden_bytes),
+        cmocka_unit_test(an_element_is_linked_once_and_set_often),
+        cmocka_unit_test(the_doorbell_record_holds_16_bits_big_endian),
+        cmocka_unit_test(an_answers_number_and_refusal_are_read),
+        cmocka_unit_test(an_answer_that_is_too_short_is_refused),
+        cmocka_unit_test(the_capabilities_are_read_from_their_golden_bits),
+        cmocka_unit_test(a_refused_query_tells_no_capabilities),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

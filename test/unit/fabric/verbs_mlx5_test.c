@@ -1,0 +1,584 @@
+/* verbs_mlx5_test.c - the landing zone on a multi-packet queue, with firmware and NIC played here: the
+ * commands that come, what happens when each is refused, and packets written to where the queue's own bytes
+ * point, as a NIC reads them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/log.h"
+#include "common/fabric/verbs_mlx5.h"
+#include "common/fabric/verbs_mlx5_zone.h"
+#include "common/fabric/verbs_rc.h"
+#include "mlx5_firmware.h"
+#include "test/lib/heap_pm.h"
+
+/* --- what verbs_mlx5.c calls in other files of the backend --- */
+
+static uint32_t broken[4];
+static unsigned broken_count;
+static uint64_t written_back[64];
+static unsigned written_back_count;
+
+bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
+{
+    (void)endpoint;
+    broken[broken_count++] = qp_number;
+    return true;
+}
+
+void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes)
+{
+    (void)zone;
+    assert_int_equal(bytes, FABRIC_SEGMENT_BYTES);
+    written_back[written_back_count++ % 64] = offset;
+}
+
+/* --- a zone without the rest of the backend --- */
+
+static struct heap_pm *heap;
+static struct verbs_device device;
+static struct verbs_endpoint endpoint;
+static struct ibv_mr mr = {.lkey = KEY};
+static struct verbs_region region = {.mr = &mr};
+static struct verbs_zone *zone;
+static const struct mlx5_numbers numbers = {
+    .pd = PD,
+    .cq = CQ,
+    .uar = UAR,
+    .capabilities = {
+        .has_striding = true, .has_tag_matching = true, .log_list = 6, .log_plain_queues = 10}};
+
+static int setup(void **state)
+{
+    (void)state;
+    log_set_level(LOG_ERROR);
+    firmware_reset();
+    broken_count = written_back_count = 0;
+    device = (struct verbs_device){.port = 1, .is_ethernet = true};
+    endpoint = (struct verbs_endpoint){.device = &device};
+    return 0;
+}
+
+static void make_zone(uint32_t depth)
+{
+    heap = heap_pm_create((uint64_t)(depth + 1) * FABRIC_SEGMENT_BYTES);
+    zone = calloc(1, sizeof *zone + depth * sizeof zone->segments[0]);
+    assert_non_null(zone);
+    zone->endpoint = &endpoint;
+    zone->ops = &verbs_receive_multi_packet;
+    zone->pm = &heap->pm;
+    zone->region = &region;
+    zone->depth = depth;
+    zone->now_ns = 1000000000;
+    zone->wake_ns = UINT64_MAX;
+}
+
+static void drop_zone(void)
+{
+    free(zone);
+    zone = NULL;
+    heap_pm_destroy(heap);
+}
+
+static void open_zone(uint32_t depth, uint32_t elements)
+{
+    make_zone(depth);
+    assert_int_equal(verbs_mlx5_zone_open(zone, &firmware.channel, &numbers), 0);
+    nic = (struct nic){.elements = elements};
+}
+
+static void close_zone(void)
+{
+    zone->ops->close(zone);
+    assert_int_equal(firmware.objects + firmware.maps, 0);
+    drop_zone();
+}
+
+/* Posts segment `number` of the PM. */
+static void post_segment(uint32_t number)
+{
+    assert_true(zone->posted - zone->sealed < zone->depth);
+    *verbs_segment(zone, zone->posted++) =
+        (struct verbs_segment){.offset = (uint64_t)number * FABRIC_SEGMENT_BYTES};
+    zone->ops->post(zone);
+}
+
+/* As verbs_zone_poll. How many are sealed. */
+static unsigned poll_zone(uint64_t now_ns)
+{
+    unsigned count = 0;
+    zone->now_ns = now_ns;
+    zone->wake_ns = UINT64_MAX;
+    for (; zone->sealed < zone->posted && zone->ops->is_sealed(zone); count++)
+        zone->sealed++;
+    zone->ops->post(zone);
+    return count;
+}
+
+static struct verbs_conn *attach(void)
+{
+    struct verbs_conn *conn = calloc(1, sizeof *conn);
+    assert_non_null(conn);
+    conn->endpoint = &endpoint;
+    conn->rc = calloc(1, sizeof *conn->rc);
+    assert_non_null(conn->rc);
+    conn->rc->psn = 0x123456;
+    return conn;
+}
+
+static void drop_conn(struct verbs_conn *conn)
+{
+    free(conn->rc);
+    free(conn);
+}
+
+static const struct ibv_qp_attr to_peer = {
+    .path_mtu = IBV_MTU_1024,
+    .dest_qp_num = 0xabcdef,
+    .rq_psn = 0xfedcba,
+    .max_dest_rd_atomic = 16,
+    .min_rnr_timer = 4,
+    .ah_attr = {.is_global = 1,
+                .port_num = 1,
+                .grh = {.sgid_index = 3, .hop_limit = 64, .dgid.raw = {[15] = 9}}},
+};
+
+static void write_block(uint8_t block[64], uint8_t mark)
+{
+    memset(block, mark, 64);
+    block[0] = 0;
+    assert_true(verbs_mlx5_may_land(block));
+}
+
+/* --- commands --- */
+
+static const struct call *nth_command(unsigned nth)
+{
+    for (unsigned i = 0; i < firmware.count; i++) {
+        if (firmware.calls[i].kind == CALL_COMMAND && nth-- == 0)
+            return &firmware.calls[i];
+    }
+    fail_msg("no such command");
+    return NULL;
+}
+
+static void a_zone_of_many_segments_has_one_element_for_each(void **state)
+{
+    const struct mlx5_queue_layout layout = {.pd = PD,
+                                             .umem = UMEM,
+                                             .counter = {UMEM, 4096},
+                                             .cq = CQ,
+                                             .log_elements = 7, /* 64 and one that stays empty */
+                                             .log_strides = 16,
+                                             .log_stride_bytes = 6};
+    uint8_t expected[MLX5_CREATE_XRQ_IN_BYTES];
+    (void)state;
+    open_zone(64, 128);
+    mlx5_encode_create_xrq(&layout, expected);
+    assert_int_equal(firmware.calls[0].kind, CALL_MAP);
+    assert_int_equal(firmware.count, 2);
+    assert_int_equal(nth_command(0)->bytes, sizeof expected);
+    assert_memory_equal(nth_command(0)->in, expected, sizeof expected);
+    post_segment(5);
+    assert_int_equal(nic_posted(), 1);
+    assert_int_equal(big_endian(nic_element() + 16, 4), 4 << 20);
+    assert_int_equal(big_endian(nic_element() + 24, 8),
+                     (uintptr_t)heap->pm.base + 5 * (uint64_t)FABRIC_SEGMENT_BYTES);
+    close_zone();
+}
+
+static void a_zone_of_few_segments_still_has_more_than_32_elements(void **state)
+{
+    (void)state;
+    for (uint32_t depth = 2; depth <= 40; depth++) {
+        setup(NULL);
+        uint32_t elements = 0;
+        open_zone(depth, 128);
+        for (uint32_t i = 0; i < depth; i++)
+            post_segment(i);
+        elements = nic_posted();
+        assert_true(elements > 32 && elements < 128 && elements % depth == 0);
+        /* One behind the other they are the segments. */
+        uint64_t at = (uintptr_t)heap->pm.base;
+        for (uint32_t i = 0; i < elements; i++) {
+            assert_int_equal(big_endian(nic_element() + 24, 8), at);
+            at += big_endian(nic_element() + 16, 4);
+            nic_next_element();
+        }
+        assert_int_equal(at - (uintptr_t)heap->pm.base, (uint64_t)depth * FABRIC_SEGMENT_BYTES);
+        close_zone();
+    }
+}
+
+static void a_plain_queue_is_tried_when_tag_matching_is_refused(void **state)
+{
+    (void)state;
+    firmware.refused_opcode = MLX5_CMD_OP_CREATE_XRQ;
+    open_zone(64, 128);
+    assert_int_equal(nth_command(0)->opcode, MLX5_CMD_OP_CREATE_XRQ);
+    assert_int_equal(nth_command(1)->opcode, MLX5_CMD_OP_CREATE_RMP);
+    close_zone();
+}
+
+static void a_device_without_either_queue_is_told_so(void **state)
+{
+    struct mlx5_numbers poor = numbers;
+    struct mlx5_queue *queue;
+    const char *reason = NULL;
+    (void)state;
+    poor.capabilities.has_tag_matching = false;
+    poor.capabilities.log_plain_queues = 0;
+    assert_int_equal(mlx5_queue_open(&firmware.channel, &poor, 32, 4 << 20, 1, &queue, &reason),
+                     ROWAN_EUNSUPPORTED);
+    assert_non_null(strstr(reason, "tag_matching"));
+    assert_int_equal(firmware.maps, 0);
+}
+
+static void each_refusal_in_turn_leaves_nothing_behind(void **state)
+{
+    struct mlx5_numbers only_tags = numbers;
+    (void)state;
+    only_tags.capabilities.log_plain_queues = 0;
+    for (int in_answer = 0; in_answer < 2; in_answer++) {
+        unsigned refused = 1;
+        for (bool done = false; !done; refused++) {
+            struct verbs_conn *conn = attach();
+            setup(NULL);
+            firmware.refused_step = refused;
+            firmware.refuses_in_answer = in_answer;
+            make_zone(4);
+            int error = verbs_mlx5_zone_open(zone, &firmware.channel, &only_tags);
+            if (!error) {
+                error = zone->ops->attach(zone, conn);
+                if (!error) {
+                    error = zone->ops->connect(zone, conn, &to_peer);
+                    done = !error;
+                    assert_true(error == 0 || error == ROWAN_EIO);
+                    zone->ops->detach(zone, conn);
+                }
+                assert_int_equal(firmware.objects, 1);
+                zone->ops->close(zone);
+            }
+            assert_int_equal(firmware.objects + firmware.maps, 0);
+            drop_zone();
+            drop_conn(conn);
+        }
+        /* map, queue; pair, watch, init; resolve, rtr, rts; error, which is destroyed all the same */
+        assert_int_equal(refused - 1, 9);
+        assert_int_equal(firmware.steps, 9);
+    }
+}
+
+static void a_connection_is_made_and_ended_with_these_commands(void **state)
+{
+    static const struct {
+        enum call_kind kind;
+        uint16_t opcode;
+    } expected[] = {
+        {CALL_COMMAND, MLX5_CMD_OP_CREATE_QP},   {CALL_WATCH, FIRST_PAIR + 1},
+        {CALL_COMMAND, MLX5_CMD_OP_RST2INIT_QP}, {CALL_RESOLVE, 0},
+        {CALL_COMMAND, MLX5_CMD_OP_INIT2RTR_QP}, {CALL_COMMAND, MLX5_CMD_OP_RTR2RTS_QP},
+        {CALL_COMMAND, MLX5_CMD_OP_2ERR_QP},     {CALL_DESTROY, 0},
+    };
+    const struct mlx5_pair_layout pair = {
+        .pd = PD,
+        .uar = UAR,
+        .cq = CQ,
+        .queue = QUEUE_NUMBER,
+        .sends = {UMEM, 4096 + 5 * 4096}, /* 257 records: 5 pages */
+        .counter = {UMEM, 4096 + 64},
+        .log_sends = 6};
+    const struct mlx5_peer peer = {.path = {.port = 1,
+                                            .is_ethernet = true,
+                                            .gid_index = 3,
+                                            .gid = {[15] = 9},
+                                            .mac = {2, 1, 2, 3, 4, 5},
+                                            .hop_limit = 61,
+                                            .udp_port = 0xc000},
+                                   .qp = 0xabcdef,
+                                   .psn = 0xfedcba,
+                                   .mtu = 3,
+                                   .log_reads = 4,
+                                   .rnr_timer = 4};
+    const struct mlx5_sending sending = {
+        .psn = 0x123456, .ack_timeout = VERBS_RC_TIMEOUT, .retries = 7, .rnr_retries = 7};
+    uint8_t in[MLX5_MODIFY_QP_IN_BYTES];
+    (void)state;
+    open_zone(64, 128);
+    struct verbs_conn *conn = attach();
+    assert_int_equal(zone->ops->attach(zone, conn), 0);
+    assert_int_equal(conn->rc->qp_number, FIRST_PAIR + 1);
+    assert_null(conn->rc->qp);
+    assert_int_equal(zone->ops->connect(zone, conn, &to_peer), 0);
+    zone->ops->detach(zone, conn);
+    assert_int_equal(firmware.count, 2 + sizeof expected / sizeof expected[0]);
+    for (unsigned i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        assert_int_equal(firmware.calls[2 + i].kind, expected[i].kind);
+        assert_int_equal(firmware.calls[2 + i].opcode, expected[i].opcode);
+    }
+    mlx5_encode_create_qp(&pair, in);
+    assert_memory_equal(nth_command(1)->in, in, sizeof in);
+    mlx5_encode_init(FIRST_PAIR + 1, 1, in);
+    assert_memory_equal(nth_command(2)->in, in, sizeof in);
+    mlx5_encode_rtr(FIRST_PAIR + 1, &peer, in);
+    assert_memory_equal(nth_command(3)->in, in, sizeof in);
+    mlx5_encode_rts(FIRST_PAIR + 1, &sending, in);
+    assert_memory_equal(nth_command(4)->in, in, sizeof in);
+    mlx5_encode_error(FIRST_PAIR + 1, in);
+    assert_memory_equal(nth_command(5)->in, in, MLX5_QP_2ERR_IN_BYTES);
+    close_zone();
+    drop_conn(conn);
+}
+
+static void as_many_senders_as_a_zone_takes_have_memory_of_their_own(void **state)
+{
+    struct mlx5_pair *pairs[3], *more;
+    struct mlx5_queue *queue;
+    const char *reason;
+    (void)state;
+    assert_int_equal(mlx5_queue_open(&firmware.channel, &numbers, 33, 4 << 20, 3, &queue, &reason),
+                     0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(mlx5_pair_open(queue, 1, &pairs[i]), 0);
+    assert_int_equal(mlx5_pair_open(queue, 1, &more), ROWAN_ETOOMANY);
+    for (unsigned i = 1; i <= 3; i++) {
+        const uint8_t *in = nth_command(1 + (i - 1) * 2)->in;
+        assert_int_equal(big_endian(in + 0x100, 8), 4096 * (1 + i));      /* send queue */
+        assert_int_equal(big_endian(in + 0x18 + 0xa0, 8), 4096 + 64 * i); /* doorbell record */
+        assert_true(big_endian(in + 0x100, 8) + 4096 <= firmware.memory_bytes);
+    }
+    mlx5_pair_close(pairs[1]);
+    assert_int_equal(mlx5_pair_open(queue, 1, &more), 0); /* its place is free again */
+    mlx5_pair_close(more);
+    mlx5_pair_close(pairs[0]);
+    mlx5_pair_close(pairs[2]);
+    mlx5_queue_close(queue);
+    assert_int_equal(firmware.objects + firmware.maps, 0);
+}
+
+/* --- segments --- */
+
+static void blocks_land_one_behind_the_other_in_the_order_of_the_posts(void **state)
+{
+    uint8_t block[64];
+    (void)state;
+    open_zone(3, 128);
+    post_segment(2);
+    post_segment(0);
+    const uint32_t in_a_segment = FABRIC_SEGMENT_BYTES / 64;
+    for (uint32_t i = 0; i < in_a_segment + 10; i++) {
+        write_block(block, (uint8_t)(i % 251 + 1));
+        assert_true(nic_receive(block, 64));
+    }
+    for (uint32_t i = 0; i < in_a_segment + 10; i++) {
+        uint64_t at = i < in_a_segment ? 2 * (uint64_t)FABRIC_SEGMENT_BYTES + i * 64
+                                       : (uint64_t)(i - in_a_segment) * 64;
+        assert_int_equal(heap->pm.base[at + 1], i % 251 + 1);
+    }
+    assert_int_equal(heap->pm.base[10 * 64 + 1], 0);
+    close_zone();
+}
+
+static void a_dry_zone_refuses_packets_and_takes_them_when_a_segment_comes(void **state)
+{
+    uint8_t block[64];
+    (void)state;
+    open_zone(64, 128);
+    write_block(block, 7);
+    assert_false(nic_receive(block, 64));
+    post_segment(3);
+    assert_true(nic_receive(block, 64));
+    nic_fill_element();
+    assert_false(nic_receive(block, 64));
+    post_segment(1);
+    assert_true(nic_receive(block, 64));
+    assert_int_equal(heap->pm.base[1 * (uint64_t)FABRIC_SEGMENT_BYTES + 1], 7);
+    close_zone();
+}
+
+static void
+a_segment_is_sealed_when_the_next_one_has_begun_and_no_sender_tries_any_more(void **state)
+{
+    const uint64_t now = 5000000000;
+    uint8_t block[64];
+    (void)state;
+    open_zone(64, 128);
+    zone->member_count = 1;
+    post_segment(0);
+    post_segment(1);
+    write_block(block, 9);
+    assert_true(nic_receive(block, 64));
+    assert_int_equal(poll_zone(now), 0);
+    assert_int_equal(poll_zone(now + 100 * VERBS_RC_GIVES_UP_NS), 0); /* still open */
+    nic_fill_element();
+    assert_int_equal(poll_zone(now + 200 * VERBS_RC_GIVES_UP_NS), 0); /* full, nobody knows */
+    assert_true(nic_receive(block, 64));
+    const uint64_t closed = now + 300 * VERBS_RC_GIVES_UP_NS;
+    assert_int_equal(poll_zone(closed), 0);
+    assert_int_equal(poll_zone(closed + VERBS_RC_GIVES_UP_NS), 0);
+    assert_true(zone->wake_ns <= closed + VERBS_RC_GIVES_UP_NS + 1);
+    assert_int_equal(poll_zone(closed + VERBS_RC_GIVES_UP_NS + 1), 1);
+    assert_int_equal(poll_zone(closed + 1000 * VERBS_RC_GIVES_UP_NS), 0); /* the second is open */
+    assert_int_equal(written_back[0], 0);
+    assert_int_equal(written_back_count, 1);
+    close_zone();
+}
+
+static void the_quiet_times_of_segments_run_together(void **state)
+{
+    uint8_t block[64];
+    uint64_t now = 5000000000;
+    (void)state;
+    open_zone(64, 128);
+    for (uint32_t i = 0; i < 10; i++)
+        post_segment(i);
+    write_block(block, 9);
+    for (int i = 0; i < 6;
+         i++) { /* six are closed, the first two at once, the others a microsecond apart */
+        assert_true(nic_receive(block, 64));
+        nic_fill_element();
+        if (i > 1)
+            assert_int_equal(poll_zone(now += 1000), 0);
+    }
+    assert_true(nic_receive(block, 64));
+    assert_int_equal(poll_zone(now += 1000), 0);
+    assert_int_equal(poll_zone(now - 3000 + VERBS_RC_GIVES_UP_NS), 2);
+    assert_int_equal(poll_zone(now + 1 + VERBS_RC_GIVES_UP_NS), 4);
+    close_zone();
+}
+
+static void segments_go_round_the_ring_and_the_counter_for_ever(void **state)
+{
+    uint8_t block[64];
+    uint64_t now = 5000000000;
+    uint64_t elements = 0;
+    (void)state;
+    open_zone(2, 128); /* 32 elements a segment */
+    post_segment(0);
+    post_segment(1);
+    for (uint32_t round = 0; round < 2200; round++) {
+        const uint64_t at = round % 2 * (uint64_t)FABRIC_SEGMENT_BYTES;
+        for (int part = 0; part < 32; part++, elements++) {
+            write_block(block, (uint8_t)(round % 200 + 1));
+            assert_true(nic_receive(block, 64));
+            assert_int_equal(heap->pm.base[at + (uint64_t)part * (FABRIC_SEGMENT_BYTES / 32) + 1],
+                             round % 200 + 1);
+            nic_fill_element();
+        }
+        assert_int_equal(poll_zone(now), 0);
+        if (round == 0)
+            continue;
+        /* The one before is closed since this one began. */
+        now += VERBS_RC_GIVES_UP_NS + 1;
+        assert_int_equal(poll_zone(now), 1);
+        uint8_t *before = heap->pm.base + (round - 1) % 2 * (uint64_t)FABRIC_SEGMENT_BYTES;
+        for (int part = 0; part < 32; part++)
+            memset(before + (uint64_t)part * (FABRIC_SEGMENT_BYTES / 32), 0, 64);
+        post_segment((round - 1) % 2);
+    }
+    assert_true(elements > 65536);
+    close_zone();
+}
+
+/* --- faults --- */
+
+static void a_failed_queue_pair_breaks_its_connection(void **state)
+{
+    (void)state;
+    open_zone(64, 128);
+    zone->member_count = 1;
+    post_segment(0);
+    firmware.failures[firmware.failure_count++] = 0x777;
+    firmware.failures[firmware.failure_count++] = 0x778;
+    poll_zone(7000000000);
+    assert_int_equal(broken_count, 2);
+    assert_int_equal(broken[0] + broken[1], 0x777 + 0x778);
+    close_zone();
+}
+
+static void a_zone_with_senders_is_looked_at_though_nobody_wakes_it(void **state)
+{
+    (void)state;
+    open_zone(64, 128);
+    post_segment(0);
+    poll_zone(7000000000);
+    assert_int_equal(zone->wake_ns, UINT64_MAX); /* nobody can send */
+    zone->member_count = 1;
+    poll_zone(7001000000);
+    assert_true(zone->wake_ns <= 7001000000 + 5000000);
+    close_zone();
+}
+
+static void memory_that_syncs_behind_is_told_of_the_open_segment(void **state)
+{
+    (void)state;
+    open_zone(64, 128);
+    post_segment(0);
+    poll_zone(7000000000);
+    assert_int_equal(written_back_count, 0);
+    zone->writes_back = true;
+    poll_zone(8000000000);
+    assert_int_equal(written_back_count, 1);
+    assert_int_equal(written_back[0], 0);
+    close_zone();
+}
+
+static void a_block_that_tag_matching_would_misread_may_not_land(void **state)
+{
+    uint8_t block[64] = {0};
+    (void)state;
+    assert_false(verbs_mlx5_may_land(block)); /* nobody would see that something is there */
+    block[7] = 1;
+    assert_true(verbs_mlx5_may_land(block));
+    block[0] = 1;
+    assert_false(verbs_mlx5_may_land(block));
+    block[0] = 0;
+    block[7] = 0;
+    block[8] = 1;
+    assert_false(verbs_mlx5_may_land(block));
+}
+
+static void another_device_than_an_mlx5_is_told_so(void **state)
+{
+    /* libmlx5 asks the device behind the context for its driver; a device of nobody's is none of its. */
+    static struct {
+        struct ibv_device device;
+        uint8_t rest[4096];
+    } nobody;
+    struct ibv_context context = {.device = &nobody.device};
+    const char *reason = NULL;
+    (void)state;
+    assert_int_equal(verbs_mlx5_probe(&context, NULL, &reason), ROWAN_EUNSUPPORTED);
+    assert_non_null(strstr(reason, "no mlx5 device"));
+    assert_null(verbs_mlx5_open(&nobody.device));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(name) cmocka_unit_test_setup(name, setup)
+        CASE(a_zone_of_many_segments_has_one_element_for_each),
+        CASE(a_zone_of_few_segments_still_has_more_than_32_elements),
+        CASE(a_plain_queue_is_tried_when_tag_matching_is_refused),
+        CASE(a_device_without_either_queue_is_told_so),
+        CASE(each_refusal_in_turn_leaves_nothing_behind),
+        CASE(a_connection_is_made_and_ended_with_these_commands),
+        CASE(as_many_senders_as_a_zone_takes_have_memory_of_their_own),
+        CASE(blocks_land_one_behind_the_other_in_the_order_of_the_posts),
+        CASE(a_dry_zone_refuses_packets_and_takes_them_when_a_segment_comes),
+        CASE(a_segment_is_sealed_when_the_next_one_has_begun_and_no_sender_tries_any_more),
+        CASE(the_quiet_times_of_segments_run_together),
+        CASE(segments_go_round_the_ring_and_the_counter_for_ever),
+        CASE(a_failed_queue_pair_breaks_its_connection),
+        CASE(a_zone_with_senders_is_looked_at_though_nobody_wakes_it),
+        CASE(memory_that_syncs_behind_is_told_of_the_open_segment),
+        CASE(a_block_that_tag_matching_would_misread_may_not_land),
+        CASE(another_device_than_an_mlx5_is_told_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
