@@ -100,7 +100,7 @@ int verbs_grant(struct fabric_conn *base, uint64_t offset, uint64_t bytes, uint6
     grant->conn = conn;
     grant->context = context;
     *out = (struct fabric_grant){
-        .words = {(uintptr_t)zone->pm->base + offset, grant->mr->rkey, bytes}};
+        .words = {grant->mr->rkey, (uintptr_t)zone->pm->base + offset, bytes}};
     return 0;
 }
 
@@ -131,7 +131,7 @@ void verbs_revoke(struct fabric_conn *base, const struct fabric_grant *words)
         struct grant *grant = &grants->grants[i];
 
         if (grant->state == GRANT_LIVE && grant->conn == conn &&
-            grant->mr->rkey == words->words[1]) {
+            grant->mr->rkey == words->words[0]) {
             end_grant(grants, grant);
             return;
         }

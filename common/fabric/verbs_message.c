@@ -75,7 +75,8 @@ static struct out_message *take_record(struct verbs_conn *conn)
     const bool is_scarce = messages->records_used >= MESSAGE_RECORDS / 2;
     struct out_message *message;
 
-    if (conn->stream->out_count >= (is_scarce ? MESSAGE_FEW : MESSAGE_MOST))
+    if (conn->stream->out_count >= (is_scarce ? MESSAGE_FEW : MESSAGE_MOST) ||
+        conn->stream->out_bytes >= MESSAGE_BYTES)
         return NULL;
     if (!messages->free_records && !grow(messages)) {
         messages->record_wanted = true;
@@ -210,6 +211,7 @@ static void append(struct verbs_conn *conn, struct out_message *message)
     if (!stream->cursor)
         stream->cursor = message;
     stream->out_count++;
+    stream->out_bytes += message->bytes;
     verbs_stream_added(conn);
 }
 
@@ -262,6 +264,7 @@ static void free_first(struct verbs_conn *conn)
     if (!stream->first)
         stream->last = NULL;
     stream->out_count--;
+    stream->out_bytes -= message->bytes;
     give_record(conn->endpoint->messages, message);
 }
 

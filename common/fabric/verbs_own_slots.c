@@ -7,8 +7,9 @@
  *    10.8.3.1): its `run` is a ring, and a completion that does not name the oldest is of a former pair.
  * 2. A segment is sealed when each of its slots has completed, well or not, or belonged to a connection
  *    whose queue pair is gone: nothing can be written to those, they stay holes.
- * 3. An idle connection would hold a segment open for ever. When half of the next segment is dealt, or the
- *    zone is dry and somebody wants slots, who holds slots of the oldest segment is asked, over the same
+ * 3. An idle connection would hold a segment open for ever. When all its slots have been dealt and slots of
+ *    the next one as well, and half of that or IDLE_NS have passed, or the zone is dry and somebody wants
+ *    slots, who holds slots of the oldest segment is asked, over the same
  *    queue pair, for that many empty sends: they use up the slots and leave zeros (VERBS_RC_ASK).
  * 4. Who still holds slots ASK_NS after it was asked (a stopped process) loses its connection: nobody holds
  *    up the others.
@@ -24,7 +25,8 @@
 
 enum { RUN_MIN = 8, RUN_MAX = 128, SEND_QUEUE = 2 };
 
-#define ASK_NS (2 * NS_PER_S)
+#define ASK_NS  (2 * NS_PER_S)
+#define IDLE_NS (10 * NS_PER_MS)
 
 struct member {
     struct verbs_conn *conn;
@@ -43,6 +45,7 @@ struct own {
     uint32_t count;
     uint32_t next; /* who is dealt first */
     bool somebody_wants;
+    uint64_t full_segment, full_ns; /* since when all slots of which segment are dealt, and more */
     struct member *members[FABRIC_MAX_ZONE_SENDERS];
 };
 
@@ -257,10 +260,20 @@ static int press(struct verbs_zone *zone, struct member *member, uint64_t end)
 }
 
 /* 3 */
-static bool is_pressing(const struct verbs_zone *zone, const struct own *own, uint64_t end)
+static bool is_pressing(struct verbs_zone *zone, struct own *own, uint64_t end)
 {
-    return own->dealt >= end + slots_per_segment(zone) / 2 ||
-           (own->dealt >= end && own->dealt == slots_posted(zone) && own->somebody_wants);
+    if (own->dealt >= end && own->dealt == slots_posted(zone) && own->somebody_wants)
+        return true;
+    if (own->dealt <= end)
+        return false;
+    if (own->full_ns == 0 || own->full_segment != zone->sealed) {
+        own->full_segment = zone->sealed;
+        own->full_ns = zone->now_ns;
+    }
+    if (own->dealt >= end + slots_per_segment(zone) / 2 || zone->now_ns - own->full_ns >= IDLE_NS)
+        return true;
+    verbs_zone_wake_at(zone, own->full_ns + IDLE_NS);
+    return false;
 }
 
 static bool own_is_sealed(struct verbs_zone *zone)

@@ -235,7 +235,8 @@ void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head,
     *ours = *head;
     sge[0] = (struct ibv_sge){
         .addr = (uintptr_t)ours, .length = sizeof *ours, .lkey = packets->heads.mr->lkey};
-    memcpy(sge + 1, pieces, count * sizeof *pieces);
+    for (uint32_t i = 0; i < count; i++)
+        sge[i + 1] = pieces[i];
     packets->posted++;
     *wr = (struct ibv_send_wr){
         .wr_id = verbs_work(VERBS_WORK_UD_SEND, 0, (uint32_t)packets->posted),

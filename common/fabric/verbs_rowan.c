@@ -129,6 +129,7 @@ uint32_t verbs_rowan_room(const struct fabric_conn *base)
 int verbs_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
 {
     const struct verbs_fabric *fabric = ((struct verbs_conn *)base)->endpoint->fabric;
+    const struct verbs_device *device = fabric->device;
     struct verbs_sender *sender = sender_of(base);
     const struct verbs_region *region;
 
@@ -138,7 +139,8 @@ int verbs_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
         bytes > fabric->base.caps.block_limit)
         return ROWAN_EINVALID;
     region = verbs_region_of(fabric, block, bytes);
-    if (!region || !verbs_mlx5_may_land(block))
+    /* All servers of a cluster receive alike; elsewhere the block is not looked at: it lies in PM. */
+    if (!region || (device->receive == FABRIC_RECEIVE_MULTI_PACKET && !verbs_mlx5_may_land(block)))
         return ROWAN_EINVALID;
     if (room(sender) == 0)
         return ROWAN_EAGAIN;
@@ -162,14 +164,13 @@ int verbs_rowan_post(struct fabric_conn *base, uint64_t context)
     return 0;
 }
 
-/* The words came from the peer: address, key, bytes. */
+/* The words came from the peer: key, address, bytes. The device there checks the same once more. */
 static bool is_granted(const struct fabric_grant *grant, uint64_t at, uint32_t bytes)
 {
-    const uint64_t address = grant->words[0], granted = grant->words[2];
+    const uint64_t address = grant->words[1], granted = grant->words[2];
 
-    return grant->words[1] <= UINT32_MAX && granted <= UINT64_MAX - address &&
-           at % FABRIC_STRIDE == 0 && bytes % FABRIC_STRIDE == 0 && bytes > 0 &&
-           bytes <= FABRIC_MAX_WRITE_BYTES && at <= granted && bytes <= granted - at;
+    return grant->words[0] <= UINT32_MAX && granted <= UINT64_MAX - address && at <= granted &&
+           bytes <= granted - at;
 }
 
 int verbs_write(struct fabric_conn *base, const struct fabric_grant *grant, uint64_t at,
@@ -180,19 +181,24 @@ int verbs_write(struct fabric_conn *base, const struct fabric_grant *grant, uint
 
     if (!is_open(base))
         return ROWAN_ECLOSED;
-    if (!sender || !is_granted(grant, at, bytes))
+    if (!sender || at % FABRIC_STRIDE != 0 || bytes % FABRIC_STRIDE != 0 || bytes == 0 ||
+        bytes > FABRIC_MAX_WRITE_BYTES)
         return ROWAN_EINVALID;
     region = verbs_region_of(((struct verbs_conn *)base)->endpoint->fabric, data, bytes);
     if (!region)
         return ROWAN_EINVALID;
     if (sender->write_tail - sender->write_head == WRITES)
         return ROWAN_EAGAIN;
+    if (!is_granted(grant, at, bytes)) { /* F10 */
+        verbs_conn_break((struct verbs_conn *)base, ROWAN_EINVALID);
+        return 0;
+    }
     sender->writes[sender->write_tail++ % WRITES] =
         (struct write){.data = data,
-                       .address = grant->words[0] + at,
+                       .address = grant->words[1] + at,
                        .context = context,
                        .key = region->mr->lkey,
-                       .remote_key = (uint32_t)grant->words[1],
+                       .remote_key = (uint32_t)grant->words[0],
                        .bytes = bytes};
     verbs_list_add((struct verbs_conn *)base, VLIST_DIRTY);
     return 0;

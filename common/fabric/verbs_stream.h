@@ -28,6 +28,9 @@ enum {
     MESSAGE_RECORDS_GROWN = 64,
     MESSAGE_MOST = 128, /* of a connection; MESSAGE_FEW while more than half are in use */
     MESSAGE_FEW = 8,
+    MESSAGE_BYTES =
+        256 << 10, /* likewise; one more message may go beyond. What was taken must reach an
+                                  owner who holds it all: less than STREAM_HELD_BYTES */
 };
 
 #define STREAM_RTO_NS     (20 * NS_PER_MS) /* before a round trip was measured */
@@ -151,6 +154,7 @@ struct verbs_stream {
     struct out_message *first, *last;
     struct out_message *cursor; /* send_next is one of its datagrams; NULL: all are sent */
     uint32_t out_count;
+    uint64_t out_bytes;
     uint32_t next_sequence; /* of the next message */
     uint32_t send_next, sent, acked, limit;
     uint32_t window; /* at most so many on their way; smaller after losses */

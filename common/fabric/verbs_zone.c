@@ -104,6 +104,7 @@ void verbs_zone_close(struct fabric_zone *base)
             verbs_conn_break(conn, ROWAN_ECLOSED); /* 2 */
     }
     ASSERT(zone->member_count == 0);
+    verbs_grants_destroy(endpoint); /* no event comes after this call */
     endpoint->zone = NULL;
     zone->ops->close(zone);
     zone_free(zone);

@@ -160,10 +160,43 @@ def streams():
     write('tcp', 'frames', what['frames'] + b'\7' + bytes([0, 1, 2]) + pattern(64 * 6) + frame(64))
 
 
+def verbs():
+    def hello(kind, error=0, queue=0x1234):
+        head = struct.pack('<IHH', 0x4f4c4856, 1, kind)
+        if kind == 2:
+            return head + bytes(120)
+        if kind == 3:
+            return head + bytes(40) + struct.pack('<i', error) + bytes(76)
+        rc = struct.pack('<IIIIIQI', queue, 0x654321, 1, 256, 16, 0x7f0000001000, 77)
+        return (head + bytes(10) + b'\xff\xff\x0a\x01\x01\x01' +
+                struct.pack('<HHIIIIII', 0, 0, 1024, 17, 0x111, 3, 0x5eed, 0) +
+                (rc if queue else bytes(32)) + bytes(44))
+
+    def short(flags, sequence, message=0, payload=0, odd=0, acked=0, limit=64):
+        return struct.pack('<BBBBHHB', flags, sequence, acked, limit, message, payload, odd)
+
+    def whole(sequence, flags, message, payload, acked=0, limit=64):
+        return struct.pack('<IIIHHIH', sequence, acked, limit, flags, payload, message, payload)
+
+    write('verbs', 'hello', b'\0' + hello(1))
+    write('verbs', 'hello_no_rc', b'\0' + hello(1, queue=0))
+    write('verbs', 'ready', b'\0' + hello(2))
+    write('verbs', 'refusal', b'\0' + hello(3, error=-26))
+    write('verbs', 'messages', b'\1' + short(7, 0, 0, 100, 5) + short(7, 1, 0, 0, 5) +
+          short(15, 2, 0, 900, 5))
+    write('verbs', 'long', b'\1' + short(3, 0, 100, 992) + short(5, 1, 100, 608) + short(7, 2, 0, 8, 5))
+    write('verbs', 'disorder', b'\1' + short(7, 1, 0, 8, 5) + short(7, 0, 0, 8, 5) + short(7, 0, 0, 8, 5))
+    write('verbs', 'too_far', b'\1' + short(7, 64, 0, 8, 5))
+    write('verbs', 'strange', b'\1' + short(8, 0) + short(7, 0, 0, 8, 1) + short(7, 0, 0, 8, 2) +
+          short(7, 0, 0, 8, 3))
+    write('verbs', 'whole', b'\2' + whole(0, 7, 8, 8) + whole(1, 8, 0, 0) + whole(1, 7, 100, 99))
+
+
 if __name__ == '__main__':
     entries()
     commits()
     streams()
+    verbs()
     messages()
     configurations()
     controls()

@@ -393,8 +393,9 @@ static void f5_held_messages_stop_the_sender_and_keep_their_bytes(uint32_t bytes
     world_connect(&world, 1, 0, 0, &active, &passive);
     sent = fill_with_messages(active, bytes, 0);
     assert_true(sent > 1 && sent < 8192);
+    world_wait(&world, 0, FABRIC_MESSAGE, 1);
     again = side_count(&world.sides[0], FABRIC_MESSAGE);
-    assert_true(again > 0 && again <= sent);
+    assert_true(again <= sent);
     for (uint32_t i = 0; i < again; i++) {
         const uint32_t j = (uint32_t)random_below(&random, i + 1);
 
@@ -407,11 +408,13 @@ static void f5_held_messages_stop_the_sender_and_keep_their_bytes(uint32_t bytes
         assert_true(pattern_is(event->data, event->bytes, order[i]));
         fabric_message_release(passive, event->message);
     }
-    /* Now there is room, and nothing of what had been refused has arrived. */
-    world_wait(&world, 0, FABRIC_MESSAGE, sent);
+    /* Now there is room, and nothing of what had been refused has arrived. The sender may have taken more
+     * than the receiver holds at a time. */
     for (uint32_t i = again; i < sent; i++) {
-        const struct fabric_event *event = side_event(&world.sides[0], FABRIC_MESSAGE, i);
+        const struct fabric_event *event;
 
+        world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
+        event = side_event(&world.sides[0], FABRIC_MESSAGE, i);
         assert_true(pattern_is(event->data, event->bytes, i));
         fabric_message_release(passive, event->message);
     }
