@@ -226,6 +226,7 @@ class Machine:
         try:
             return job.result(seconds)
         except Late as late:
+            job.signal(signal.SIGKILL)  # it would slow down what comes after it
             raise Late(f"{' '.join(map(str, command))}: {late}") from None
 
     def power_off(self, seconds=30):
