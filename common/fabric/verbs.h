@@ -30,7 +30,7 @@
  *
  * A process has one fabric with one device, protection domain and registration for all endpoints. An
  * endpoint has one completion queue for all its queue pairs, one UD queue pair for the messages of all its
- * connections, and for each connection between servers one RC queue pair.
+ * connections, and for each connection into a landing zone two RC queue pairs.
  *
  * The tcp connection that set a connection up lives as long as it: its end is the connection's end, so a
  * dead peer is noticed though nothing is sent, and refusal, admission and limits are those of tcp.
@@ -308,8 +308,8 @@ void verbs_conn_close(struct fabric_conn *conn);
 
 /* --- verbs_rc.c, verbs_rowan.c: Rowan sends and bulk writes ---
  *
- * A connection between servers has an RC queue pair if the endpoint that was connected to has a landing
- * zone: the active side sends, the passive one receives. All calls are the endpoint's. */
+ * A connection between servers has two RC queue pairs, for blocks and for bulk writes, if the endpoint that was
+ * connected to has a landing zone: the active side sends, the passive one receives. All calls are the endpoint's. */
 
 /* verbs_rc_open: makes the queue pair, in INIT, and fills our part of the hello; on a passive side without
  * zone it makes none, and the part is all 0. Between servers only. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED

@@ -26,7 +26,8 @@ enum {
     AT_RC_READS = 68,
     AT_RC_FENCE_ADDRESS = 72,
     AT_RC_FENCE_KEY = 80,
-    AT_END = 84,
+    AT_RC_WRITE_NUMBER = 84,
+    AT_END = 88,
 
     NUMBER_24_BITS = 0xffffff,
     MOST_READS = 255,
@@ -86,6 +87,7 @@ static void encode_rc(const struct verbs_rc_hello *rc, uint8_t *out)
     put_32(out, AT_RC_READS, rc->reads);
     put_64(out, AT_RC_FENCE_ADDRESS, rc->fence_address);
     put_32(out, AT_RC_FENCE_KEY, rc->fence_key);
+    put_32(out, AT_RC_WRITE_NUMBER, rc->write_number);
 }
 
 void verbs_hello_encode(const struct verbs_hello *hello, uint8_t out[VERBS_HELLO_BYTES])
@@ -125,6 +127,7 @@ static bool is_mtu(uint32_t bytes)
 static bool decode_rc(const uint8_t *in, struct verbs_rc_hello *rc)
 {
     *rc = (struct verbs_rc_hello){.qp_number = get_32(in, AT_RC_NUMBER),
+                                  .write_number = get_32(in, AT_RC_WRITE_NUMBER),
                                   .psn = get_32(in, AT_RC_PSN),
                                   .has_zone = get_32(in, AT_RC_ZONE) == 1,
                                   .block_limit = get_32(in, AT_RC_BLOCK_LIMIT),
@@ -133,8 +136,8 @@ static bool decode_rc(const uint8_t *in, struct verbs_rc_hello *rc)
                                   .fence_key = get_32(in, AT_RC_FENCE_KEY)};
     if (rc->qp_number == 0)
         return is_zero(in, AT_RC_NUMBER, AT_END);
-    return rc->qp_number <= NUMBER_24_BITS && rc->psn <= NUMBER_24_BITS &&
-           get_32(in, AT_RC_ZONE) <= 1 && rc->reads <= MOST_READS;
+    return rc->qp_number <= NUMBER_24_BITS && rc->write_number <= NUMBER_24_BITS &&
+           rc->psn <= NUMBER_24_BITS && get_32(in, AT_RC_ZONE) <= 1 && rc->reads <= MOST_READS;
 }
 
 static bool decode_hello(const uint8_t *in, struct verbs_hello *hello)

@@ -26,6 +26,7 @@ enum verbs_hello_kind { VERBS_HELLO = 1, VERBS_READY = 2, VERBS_REFUSAL = 3 };
 /* Of the RC queue pair; all 0: there is none. */
 struct verbs_rc_hello {
     uint32_t qp_number;     /* 24 bits */
+    uint32_t write_number;  /* of the one for bulk writes, 24 bits */
     uint32_t psn;           /* first packet sequence number that we send, 24 bits */
     bool has_zone;          /* you may send into my landing zone */
     uint32_t block_limit;   /* bytes that one send into it may have */

@@ -87,7 +87,7 @@ static int own_attach(struct verbs_zone *zone, struct verbs_conn *conn)
     member->conn = conn;
     member->limit = init.cap.max_recv_wr;
     member->want = member->limit < RUN_MIN ? member->limit : RUN_MIN;
-    error = verbs_rc_make(conn, &init, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+    error = verbs_rc_make(conn, &init, IBV_ACCESS_REMOTE_READ);
     if (error) {
         free(member);
         return error;

@@ -46,10 +46,11 @@ static int refused(const char *what, int system_errno)
     return system_errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
 }
 
-int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access)
+static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access,
+                     struct ibv_qp **out)
 {
     struct verbs_endpoint *endpoint = conn->endpoint;
-    struct verbs_rc *rc = conn->rc;
+    struct ibv_qp *qp;
     const uint32_t places = init->cap.max_send_wr + (init->srq ? 0 : init->cap.max_recv_wr);
     int error = verbs_cq_reserve(endpoint, places); /* 1 */
 
@@ -59,26 +60,44 @@ int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int ac
     init->send_cq = init->recv_cq = endpoint->cq;
     init->cap.max_send_sge = 1;
     init->cap.max_recv_sge = init->srq ? 0 : 1;
-    rc->qp = ibv_create_qp(endpoint->device->pd, init);
-    if (!rc->qp) {
+    qp = ibv_create_qp(endpoint->device->pd, init);
+    if (!qp) {
         error = refused("rc_queue_pair", errno);
         goto release;
     }
-    error = to_init(conn, rc->qp, access);
+    error = to_init(conn, qp, access);
     if (error) {
         error = refused("rc_init", error);
         goto destroy;
     }
-    rc->qp_number = rc->qp->qp_num;
-    rc->places = places;
+    conn->rc->places += places;
+    *out = qp;
     return 0;
 
 destroy:
-    ibv_destroy_qp(rc->qp);
-    rc->qp = NULL;
+    ibv_destroy_qp(qp);
 release:
     verbs_cq_release(endpoint, places);
     return error;
+}
+
+int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access)
+{
+    int error = make_pair(conn, init, access, &conn->rc->qp);
+
+    if (!error)
+        conn->rc->qp_number = conn->rc->qp->qp_num;
+    return error;
+}
+
+static int make_write_pair(struct verbs_conn *conn)
+{
+    struct ibv_qp_init_attr init = {
+        .cap = {.max_send_wr = conn->active ? VERBS_RC_WRITE_QUEUE : 1, .max_recv_wr = 1}};
+
+    return make_pair(conn, &init,
+                     conn->active ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+                     &conn->rc->write_qp);
 }
 
 static uint32_t at_most(uint32_t wanted, int limit)
@@ -128,7 +147,10 @@ static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours
     const struct verbs_rc *rc = conn->rc;
     const struct verbs_zone *zone = rc->zone;
 
-    *ours = (struct verbs_rc_hello){.qp_number = rc->qp_number, .psn = rc->psn, .reads = 1};
+    *ours = (struct verbs_rc_hello){.qp_number = rc->qp_number,
+                                    .write_number = rc->write_qp->qp_num,
+                                    .psn = rc->psn,
+                                    .reads = 1};
     if (!zone)
         return;
     ours->has_zone = true;
@@ -152,6 +174,8 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
     random_entropy(&conn->rc->psn, sizeof conn->rc->psn); /* packets of a former life do not fit */
     conn->rc->psn &= NUMBER_24_BITS;
     error = conn->active ? open_active(conn) : open_passive(conn);
+    if (!error)
+        error = make_write_pair(conn);
     if (error) {
         verbs_rc_close(conn);
         return error;
@@ -167,8 +191,8 @@ static int check_hello(const struct verbs_conn *conn)
     const struct verbs_rc_hello *theirs = &conn->theirs.rc;
     const uint32_t limit = conn->endpoint->fabric->base.caps.block_limit;
 
-    if (theirs->qp_number == 0 || theirs->qp_number > NUMBER_24_BITS ||
-        theirs->psn > NUMBER_24_BITS)
+    if (theirs->qp_number == 0 || theirs->qp_number > NUMBER_24_BITS || theirs->write_number == 0 ||
+        theirs->write_number > NUMBER_24_BITS || theirs->psn > NUMBER_24_BITS)
         return ROWAN_EFORMAT;
     if (!conn->active)
         return 0;
@@ -196,18 +220,18 @@ static void fill_address(const struct verbs_conn *conn, struct ibv_ah_attr *addr
     address->grh.hop_limit = 64;
 }
 
-static int to_rtr(struct verbs_conn *conn)
+/* `qp`: rc->qp (NULL where that is an object of the way to receive) or rc->write_qp. */
+static int to_rtr(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t peer_number)
 {
     const struct verbs_device *device = conn->endpoint->device;
-    const struct verbs_rc_hello *theirs = &conn->theirs.rc;
     struct verbs_rc *rc = conn->rc;
     const uint32_t mtu =
         conn->theirs.mtu < device->mtu_bytes ? conn->theirs.mtu : device->mtu_bytes;
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = mtu_code(mtu),
-        .dest_qp_num = theirs->qp_number,
-        .rq_psn = theirs->psn,
+        .dest_qp_num = peer_number,
+        .rq_psn = conn->theirs.rc.psn,
         .max_dest_rd_atomic =
             (uint8_t)(rc->zone
                           ? at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom)
@@ -215,9 +239,9 @@ static int to_rtr(struct verbs_conn *conn)
         .min_rnr_timer = VERBS_RC_RNR_TIMER};
 
     fill_address(conn, &attributes.ah_attr);
-    if (rc->zone && rc->zone->ops->connect)
+    if (qp == rc->qp && rc->zone && rc->zone->ops->connect)
         return rc->zone->ops->connect(rc->zone, conn, &attributes);
-    if (ibv_modify_qp(rc->qp, &attributes,
+    if (ibv_modify_qp(qp, &attributes,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
         return ROWAN_EIO;
@@ -233,7 +257,7 @@ static uint32_t reads_in_flight(const struct verbs_conn *conn)
     return conn->theirs.rc.reads < ours ? conn->theirs.rc.reads : ours;
 }
 
-static int to_rts(struct verbs_conn *conn)
+static int to_rts(struct verbs_conn *conn, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTS,
                                      .sq_psn = conn->rc->psn,
@@ -243,7 +267,7 @@ static int to_rts(struct verbs_conn *conn)
                                      .max_rd_atomic =
                                          (uint8_t)(conn->active ? reads_in_flight(conn) : 1)};
 
-    if (ibv_modify_qp(conn->rc->qp, &attributes,
+    if (ibv_modify_qp(qp, &attributes,
                       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                           IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
         return ROWAN_EIO;
@@ -263,9 +287,13 @@ int verbs_rc_connect(struct verbs_conn *conn)
     }
     error = check_hello(conn);
     if (!error)
-        error = to_rtr(conn);
+        error = to_rtr(conn, conn->rc->qp, conn->theirs.rc.qp_number);
     if (!error && conn->rc->qp)
-        error = to_rts(conn);
+        error = to_rts(conn, conn->rc->qp);
+    if (!error)
+        error = to_rtr(conn, conn->rc->write_qp, conn->theirs.rc.write_number);
+    if (!error)
+        error = to_rts(conn, conn->rc->write_qp);
     if (error)
         return error;
     if (conn->active) {
@@ -277,16 +305,23 @@ int verbs_rc_connect(struct verbs_conn *conn)
 
 /* --- its end --- */
 
+static void destroy_pair(struct ibv_qp *qp)
+{
+    const int error = qp ? ibv_destroy_qp(qp) : 0;
+
+    if (error)
+        log_event(LOG_ERROR, "verbs_destroy", "reason=\"%s\"", strerror(error));
+}
+
 void verbs_rc_close(struct verbs_conn *conn)
 {
     struct verbs_rc *rc = conn->rc;
 
     if (!rc)
         return;
-    if (rc->qp && ibv_destroy_qp(rc->qp) != 0)
-        log_event(LOG_ERROR, "verbs_destroy", "queue_pair=%u reason=\"%s\"", rc->qp_number,
-                  strerror(errno));
-    rc->qp = NULL;
+    destroy_pair(rc->write_qp);
+    destroy_pair(rc->qp);
+    rc->qp = rc->write_qp = NULL;
     if (rc->zone) {
         rc->zone->ops->detach(rc->zone, conn);
         rc->zone->member_count--;
@@ -307,11 +342,16 @@ void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc)
     verbs_conn_break(conn, ROWAN_ECLOSED);
 }
 
+static bool is_of(const struct verbs_rc *rc, uint32_t qp_number)
+{
+    return rc->qp_number == qp_number || (rc->write_qp && rc->write_qp->qp_num == qp_number);
+}
+
 struct verbs_conn *verbs_rc_of_number(struct verbs_endpoint *endpoint, uint32_t qp_number)
 {
     for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first; conn;
          conn = conn->links[VLIST_ALL].next) {
-        if (conn->rc && conn->rc->qp_number == qp_number)
+        if (conn->rc && is_of(conn->rc, qp_number))
             return conn;
     }
     return NULL;
@@ -342,7 +382,7 @@ void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
     struct verbs_rc *rc = conn->rc;
     bool is_sound = true;
 
-    if (!rc || rc->qp_number != wc->qp_num) /* 2 */
+    if (!rc || !is_of(rc, wc->qp_num)) /* 2 */
         return;
     if (wc->status != IBV_WC_SUCCESS) {
         verbs_rc_break(conn, wc);
@@ -350,7 +390,10 @@ void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
     }
     switch (verbs_work_number(wc->wr_id)) {
     case VERBS_RC_FENCE:
-        is_sound = rc->sender && verbs_sender_fenced(conn);
+        is_sound = rc->sender && verbs_sender_fenced(conn, false);
+        break;
+    case VERBS_RC_WRITE_FENCE:
+        is_sound = rc->sender && verbs_sender_fenced(conn, true);
         break;
     case VERBS_RC_ASKED:
         is_sound = rc->sender && was_asked(conn, wc);

@@ -9,12 +9,14 @@
 /* The number in a wr_id of VERBS_WORK_RC. */
 enum verbs_rc_work {
     VERBS_RC_FENCE = 1,   /* active: the read behind blocks and writes */
+    VERBS_RC_WRITE_FENCE, /* active: the read behind pieces of bulk writes */
     VERBS_RC_UNSIGNALLED, /* active: what lies before it; completes only with an error */
     VERBS_RC_ASKED,       /* active: a receive, for what VERBS_RC_ASK sends */
     VERBS_RC_ASK,         /* passive: asks for that many empty sends (its immediate value) */
 };
 
 enum {
+    VERBS_RC_WRITE_QUEUE = 16,
     VERBS_RC_READS = 16,      /* fences in flight, at most */
     VERBS_RC_ASK_RECEIVES = 2 /* posted at the active end */
 };
@@ -35,6 +37,7 @@ struct verbs_sender;
 struct verbs_rc {
     struct ibv_qp *qp; /* NULL: the passive end is an object of `receive` */
     uint32_t qp_number;
+    struct ibv_qp *write_qp;     /* for bulk writes: they wait for no slot of a landing zone */
     uint32_t psn;                /* of the first packet we send */
     uint32_t places;             /* taken from the completion queue; given back when it is closed */
     struct verbs_sender *sender; /* active */
@@ -63,8 +66,9 @@ void verbs_sender_destroy(struct verbs_sender *sender);
 /* conn->theirs is checked, and `reads` fences may be in flight. */
 void verbs_sender_start(struct verbs_conn *conn, uint32_t reads);
 
-/* The oldest fence has come back: all before it has landed. False: there was none. */
-bool verbs_sender_fenced(struct verbs_conn *conn);
+/* The oldest fence behind blocks, or behind writes, has come back: all before it has landed. False: there was
+ * none. */
+bool verbs_sender_fenced(struct verbs_conn *conn, bool of_writes);
 
 /* The peer asks for `count` empty sends. False: nonsense. */
 bool verbs_sender_asked(struct verbs_conn *conn, uint32_t count);

@@ -1,6 +1,7 @@
 /* verbs_rowan.c - Rowan sends and bulk writes at the sender. What waits at a flush leaves in one
- * ibv_post_send: a SEND for each block, a WRITE for each piece of a bulk write, all unsignalled, and behind
- * them one signalled READ of one byte, the fence. A read's answer cannot pass what was written before it
+ * ibv_post_send: a SEND for each block, unsignalled, and behind them one signalled READ of one byte, the fence;
+ * bulk writes likewise, a WRITE for each piece, over a queue pair of their own, so that they wait for no slot
+ * of a dry zone. A read's answer cannot pass what was written before it
  * (PCIe), and the requests of a connection are executed in their order (IB specification 9.5), so when the
  * READ completes, all before it lies in the peer's memory, not in its NIC (paper, section 3.2.2).
  *
@@ -24,7 +25,7 @@ enum {
     CHAIN = 256,              /* requests in one call */
     WRITES = 64,              /* bulk writes waiting or in flight */
     WRITE_BYTES = 64 << 10,   /* of one piece */
-    FLYING_BYTES = 512 << 10, /* pieces in flight: what a block may have to wait behind */
+    FLYING_BYTES = 512 << 10, /* pieces in flight: what a block may have to share the wire with */
     MAX_EMPTIES = 4 * VERBS_BLOCKS,
 };
 
@@ -53,18 +54,22 @@ struct fence { /* what has landed when it comes back */
     uint32_t requests;
 };
 
+struct lane {             /* of one queue pair */
+    uint32_t queue, used; /* places of the send queue */
+    uint64_t head, tail;  /* fences */
+    struct fence fences[VERBS_RC_READS];
+};
+
 struct verbs_sender {
     uint64_t added, posted, sent, landed; /* blocks */
     uint64_t mark_head, mark_tail;
     uint64_t write_head, write_landed, write_sent, write_tail;
-    uint32_t write_at;    /* bytes of write number write_sent that were handed over */
-    uint32_t flying;      /* bytes of writes in flight */
-    uint32_t empties;     /* the peer asked for */
-    uint32_t queue, used; /* places of the send queue */
+    uint32_t write_at; /* bytes of write number write_sent that were handed over */
+    uint32_t flying;   /* bytes of writes in flight */
+    uint32_t empties;  /* the peer asked for */
+    struct lane block_lane, write_lane;
     uint32_t reads;       /* 0: not started */
     uint32_t write_bytes; /* of one piece, a multiple of 64 */
-    uint64_t fence_head, fence_tail;
-    struct fence fences[VERBS_RC_READS];
     struct block blocks[VERBS_BLOCKS];
     struct mark marks[VERBS_MARKS];
     struct write writes[WRITES];
@@ -76,7 +81,8 @@ int verbs_sender_create(struct verbs_conn *conn, uint32_t send_queue)
 
     if (!sender)
         return ROWAN_ENOMEM;
-    sender->queue = send_queue;
+    sender->block_lane.queue = send_queue;
+    sender->write_lane.queue = VERBS_RC_WRITE_QUEUE;
     conn->rc->sender = sender;
     return 0;
 }
@@ -278,7 +284,7 @@ static void add_writes(const struct verbs_sender *sender, struct chain *chain, u
     }
 }
 
-static void add_fence(const struct verbs_conn *conn, struct chain *chain)
+static void add_fence(const struct verbs_conn *conn, struct chain *chain, enum verbs_rc_work work)
 {
     const struct verbs_device *device = conn->endpoint->device;
     const struct verbs_rc_hello *theirs = &conn->theirs.rc;
@@ -286,45 +292,82 @@ static void add_fence(const struct verbs_conn *conn, struct chain *chain)
         add_request(chain, IBV_WR_RDMA_READ, (const void *)(uintptr_t)device->sink_address, 1,
                     device->sink_mr->lkey);
 
-    request->wr_id = verbs_work(VERBS_WORK_RC, conn->number, VERBS_RC_FENCE);
+    request->wr_id = verbs_work(VERBS_WORK_RC, conn->number, work);
     request->send_flags = IBV_SEND_SIGNALED;
     request->wr.rdma.remote_addr = theirs->fence_address;
     request->wr.rdma.rkey = theirs->fence_key;
 }
 
-static void was_handed_over(struct verbs_sender *sender, const struct chain *chain)
+/* Fences are in flight, or places are lacking. */
+static bool is_busy(const struct verbs_sender *sender, const struct lane *lane)
 {
+    return lane->queue - lane->used < 2 || lane->tail - lane->head == sender->reads; /* 3 */
+}
+
+/* How many requests may go before the fence (2). */
+static uint32_t limit_of(const struct lane *lane)
+{
+    const uint32_t left = lane->queue - lane->used;
+
+    return (left < CHAIN ? left : CHAIN) - 1;
+}
+
+/* False: the connection is broken. */
+static bool hand_over(struct verbs_conn *conn, struct ibv_qp *qp, struct lane *lane,
+                      struct chain *chain)
+{
+    struct ibv_send_wr *bad;
+    int error;
+
+    add_fence(conn, chain, qp == conn->rc->qp ? VERBS_RC_FENCE : VERBS_RC_WRITE_FENCE);
+    error = ibv_post_send(qp, chain->requests, &bad);
+    if (error) {
+        log_event(LOG_ERROR, "verbs_send_refused", "connection=%u requests=%u reason=\"%s\"",
+                  conn->number, chain->count, strerror(abs(error)));
+        verbs_conn_break(conn, ROWAN_EIO);
+        return false;
+    }
+    lane->used += chain->count;
+    lane->fences[lane->tail++ % VERBS_RC_READS] = (struct fence){.blocks = chain->blocks,
+                                                                 .writes = chain->writes,
+                                                                 .bytes = chain->bytes,
+                                                                 .requests = chain->count};
+    return true;
+}
+
+static bool push_blocks(struct verbs_conn *conn, struct verbs_sender *sender, struct chain *chain)
+{
+    if ((sender->sent == sender->posted && sender->empties == 0) ||
+        is_busy(sender, &sender->block_lane))
+        return true;
+    add_blocks(sender, chain, limit_of(&sender->block_lane));
+    if (!hand_over(conn, conn->rc->qp, &sender->block_lane, chain))
+        return false;
     sender->sent = chain->blocks;
     sender->empties = chain->empties;
+    return true;
+}
+
+static bool push_writes(struct verbs_conn *conn, struct verbs_sender *sender, struct chain *chain)
+{
+    if (sender->write_sent == sender->write_tail || sender->flying >= FLYING_BYTES ||
+        is_busy(sender, &sender->write_lane))
+        return true;
+    add_writes(sender, chain, limit_of(&sender->write_lane));
+    if (!hand_over(conn, conn->rc->write_qp, &sender->write_lane, chain))
+        return false;
     sender->write_sent = chain->writes;
     sender->write_at = chain->write_at;
     sender->flying += chain->bytes;
-    sender->used += chain->count;
-    sender->fences[sender->fence_tail++ % VERBS_RC_READS] =
-        (struct fence){.blocks = chain->blocks,
-                       .writes = chain->writes,
-                       .bytes = chain->bytes,
-                       .requests = chain->count};
-}
-
-static bool may_push(const struct verbs_sender *sender)
-{
-    const bool waits = sender->sent < sender->posted || sender->empties > 0 ||
-                       (sender->write_sent < sender->write_tail && sender->flying < FLYING_BYTES);
-
-    return waits && sender->queue - sender->used >= 2 &&
-           sender->fence_tail - sender->fence_head < sender->reads; /* 3 */
+    return true;
 }
 
 void verbs_rc_push(struct verbs_conn *conn)
 {
     struct verbs_sender *sender = sender_of(&conn->base);
-    struct ibv_send_wr *bad;
     struct chain chain;
-    uint32_t limit;
-    int error;
 
-    if (conn->state != VCONN_OPEN || !sender || !may_push(sender))
+    if (conn->state != VCONN_OPEN || !sender)
         return;
     chain.wr_id = verbs_work(VERBS_WORK_RC, conn->number, VERBS_RC_UNSIGNALLED);
     chain.count = chain.bytes = 0;
@@ -332,36 +375,30 @@ void verbs_rc_push(struct verbs_conn *conn)
     chain.blocks = sender->sent;
     chain.writes = sender->write_sent;
     chain.empties = sender->empties;
-    limit = sender->queue - sender->used;
-    limit = (limit < CHAIN ? limit : CHAIN) - 1; /* 2: one for the fence */
-    /* One more is kept for a write, so that blocks without end do not stop them. */
-    add_blocks(sender, &chain, limit - (limit > 1 && sender->write_sent < sender->write_tail));
-    add_writes(sender, &chain, limit);
-    add_fence(conn, &chain);
-    error = ibv_post_send(conn->rc->qp, chain.requests, &bad);
-    if (error) {
-        log_event(LOG_ERROR, "verbs_send_refused", "connection=%u requests=%u reason=\"%s\"",
-                  conn->number, chain.count, strerror(abs(error)));
-        verbs_conn_break(conn, ROWAN_EIO);
+    if (!push_blocks(conn, sender, &chain))
         return;
-    }
-    was_handed_over(sender, &chain);
+    chain.count = 0;
+    push_writes(conn, sender, &chain);
 }
 
 /* --- what has landed --- */
 
-bool verbs_sender_fenced(struct verbs_conn *conn)
+bool verbs_sender_fenced(struct verbs_conn *conn, bool of_writes)
 {
     struct verbs_sender *sender = conn->rc->sender;
-    const struct fence *fence = &sender->fences[sender->fence_head % VERBS_RC_READS];
+    struct lane *lane = of_writes ? &sender->write_lane : &sender->block_lane;
+    const struct fence *fence = &lane->fences[lane->head % VERBS_RC_READS];
 
-    if (sender->fence_head == sender->fence_tail)
+    if (lane->head == lane->tail)
         return false;
-    sender->landed = fence->blocks;
-    sender->write_landed = fence->writes;
-    sender->flying -= fence->bytes;
-    sender->used -= fence->requests;
-    sender->fence_head++;
+    if (of_writes) {
+        sender->write_landed = fence->writes;
+        sender->flying -= fence->bytes;
+    } else {
+        sender->landed = fence->blocks;
+    }
+    lane->used -= fence->requests;
+    lane->head++;
     verbs_list_add(conn, VLIST_ACTIVE);
     return true;
 }

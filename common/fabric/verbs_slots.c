@@ -95,7 +95,7 @@ static int shared_attach(struct verbs_zone *zone, struct verbs_conn *conn)
 {
     struct shared *shared = zone->receive;
     struct ibv_qp_init_attr init = {.srq = shared->srq, .cap = {.max_send_wr = 1}};
-    int error = verbs_rc_make(conn, &init, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+    int error = verbs_rc_make(conn, &init, IBV_ACCESS_REMOTE_READ);
 
     if (!error)
         conn->rc->member = shared->attached++;

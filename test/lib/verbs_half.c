@@ -372,6 +372,7 @@ int half_send(struct half *half, unsigned from, struct verbs_conn *conn, uint32_
         return ROWAN_EAGAIN;
     pm_store(pm, at, block, bytes);
     error = verbs_rowan_add(&conn->base, pm_at(pm, at), bytes);
+    assert_true(error == 0 || error == ROWAN_EAGAIN || error == ROWAN_ECLOSED);
     return error ? error : verbs_rowan_post(&conn->base, number);
 }
 
