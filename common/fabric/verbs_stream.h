@@ -219,7 +219,7 @@ void verbs_packets_close(struct verbs_endpoint *endpoint);
 /* Places of the completion queue that datagrams take. */
 uint32_t verbs_packets_places(const struct verbs_device *device);
 
-/* Puts a datagram into the chain; there is room (verbs_packet_room). `pieces` holds head->bytes bytes in all.
+/* Puts a datagram into the chain; there is room (verbs_packet_room). `pieces` is the payload.
  * Sets stream->last_post. */
 void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head,
                       const struct ibv_sge *pieces, uint32_t count);
