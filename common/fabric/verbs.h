@@ -51,8 +51,9 @@ enum {
     VERBS_MAX_REGIONS = 16,
     VERBS_MAX_CONNS = 16384, /* of an endpoint */
 
-    VERBS_BLOCKS = 8192, /* of one connection's queue of Rowan sends: a value of 1 MiB has 4687 of 256 B */
-    VERBS_MARKS = 1024,  /* batches there */
+    VERBS_BLOCKS =
+        8192, /* of one connection's queue of Rowan sends: a value of 1 MiB has 4687 of 256 B */
+    VERBS_MARKS = 1024, /* batches there */
 
     VERBS_FAILURES = 64, /* of queue pairs, that an endpoint may not have heard of yet */
 };
