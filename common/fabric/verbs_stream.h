@@ -19,7 +19,7 @@ enum {
     PACKET_CHAIN = 64, /* sends that are posted together; the last of them is signalled */
 
     STREAM_WINDOW = 64, /* datagrams of a connection on their way */
-    STREAM_WINDOW_MIN = 4,
+    STREAM_WINDOW_MIN = 8,
     STREAM_HELD =
         1024, /* messages of one connection that its owner may hold; a window's more may come */
     STREAM_HELD_BYTES = 512 << 10,
