@@ -230,13 +230,16 @@ void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head,
         (struct packet_head *)(void *)packets->heads.data + place; /* 64-aligned memory */
     struct ibv_send_wr *wr = &packets->chain[packets->chained];
     struct ibv_sge *sge = &packets->pieces[packets->chained * VERBS_MAX_SGE];
+    uint32_t bytes = sizeof *head;
 
     ASSERT(verbs_packet_room(endpoint) && count < VERBS_MAX_SGE);
     *ours = *head;
     sge[0] = (struct ibv_sge){
         .addr = (uintptr_t)ours, .length = sizeof *ours, .lkey = packets->heads.mr->lkey};
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         sge[i + 1] = pieces[i];
+        bytes += pieces[i].length;
+    }
     packets->posted++;
     *wr = (struct ibv_send_wr){
         .wr_id = verbs_work(VERBS_WORK_UD_SEND, 0, (uint32_t)packets->posted),
@@ -244,8 +247,7 @@ void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head,
         .sg_list = sge,
         .num_sge = (int)count + 1,
         .opcode = IBV_WR_SEND,
-        .send_flags =
-            sizeof *head + head->bytes <= endpoint->device->max_inline_bytes ? IBV_SEND_INLINE : 0,
+        .send_flags = bytes <= endpoint->device->max_inline_bytes ? IBV_SEND_INLINE : 0,
         .wr.ud = {.ah = conn->stream->ah,
                   .remote_qpn = conn->theirs.ud_number,
                   .remote_qkey = conn->theirs.ud_key}};

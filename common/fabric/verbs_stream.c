@@ -195,8 +195,6 @@ static void go_back(struct verbs_conn *conn)
     stream->send_next = stream->acked;
     stream->is_timed = false;
     stream->went_back = true;
-    stream->window =
-        stream->window / 2 > STREAM_WINDOW_MIN ? stream->window / 2 : STREAM_WINDOW_MIN;
     verbs_list_add(conn, VLIST_DIRTY);
 }
 
@@ -377,10 +375,15 @@ static void timer_ran_out(struct verbs_conn *conn)
     stream->rto_ns =
         stream->rto_ns * 2 < STREAM_RTO_MAX_NS ? stream->rto_ns * 2 : STREAM_RTO_MAX_NS;
     stream->timer_ns = now_ns + stream->rto_ns;
-    if (stream->acked != stream->send_next || !stream->cursor)
+    if (stream->acked != stream->send_next || !stream->cursor) {
+        /* Only for this: a gap that the peer tells of may be mere disorder. */
+        stream->window /= 2;
+        if (stream->window < STREAM_WINDOW_MIN)
+            stream->window = STREAM_WINDOW_MIN;
         go_back(conn);
-    else
+    } else {
         stream->probes = true;
+    }
     verbs_list_add(conn, VLIST_DIRTY);
 }
 

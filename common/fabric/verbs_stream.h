@@ -19,7 +19,7 @@ enum {
     PACKET_CHAIN = 64, /* sends that are posted together; the last of them is signalled */
 
     STREAM_WINDOW = 64, /* datagrams of a connection on their way */
-    STREAM_WINDOW_MIN = 4,
+    STREAM_WINDOW_MIN = 8,
     STREAM_HELD =
         1024, /* messages of one connection that its owner may hold; a window's more may come */
     STREAM_HELD_BYTES = 512 << 10,
@@ -219,7 +219,7 @@ void verbs_packets_close(struct verbs_endpoint *endpoint);
 /* Places of the completion queue that datagrams take. */
 uint32_t verbs_packets_places(const struct verbs_device *device);
 
-/* Puts a datagram into the chain; there is room (verbs_packet_room). `pieces` holds head->bytes bytes in all.
+/* Puts a datagram into the chain; there is room (verbs_packet_room). `pieces` is the payload.
  * Sets stream->last_post. */
 void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head,
                       const struct ibv_sge *pieces, uint32_t count);
