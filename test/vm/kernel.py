@@ -15,7 +15,7 @@ LATER = [
     "virtio_console",  # the port that commands come through
     "nfit", "nd_pmem", "dax_pmem", "device_dax",  # persistent memory
     "crc32_generic", "dummy", "rdma_rxe", "ib_uverbs", "rdma_ucm",  # SoftRoCE; rxe does not ask for crc32
-    "veth", "overlay",
+    "veth", "overlay", "loop",
 ]  # fmt: skip
 # Asked for by the kernel under names that are no file's, or not asked for at all.
 EXTRA = ["crc32_pclmul", "crc32c_intel"]
