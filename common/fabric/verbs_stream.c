@@ -9,7 +9,7 @@
  *    again when there is some. What comes early it keeps, if the ring has buffers to spare.
  * 3. While something waits to be acknowledged or sent, the timer runs: what was sent goes again; if nothing
  *    could be sent, we ask whether there is room. A peer that leaves all of that unanswered for
- *    STREAM_SILENT_NS is gone. One that answers may keep its window shut for ever.
+ *    STREAM_SILENT_NS, and STREAM_TRIES times, is gone. One that answers may keep its window shut for ever.
  * 4. A receiver acknowledges with its own data, after half a window, when asked, when something is wrong,
  *    or after STREAM_OWED_NS.
  * 5. Lost is what has not arrived though something that was sent STREAM_DISORDER datagrams later has (RFC
@@ -65,6 +65,11 @@ bool verbs_stream_is_drained(const struct verbs_conn *conn)
     return !conn->stream || conn->stream->last_post <= conn->endpoint->packets->completed;
 }
 
+bool verbs_stream_is_settled(const struct verbs_conn *conn)
+{
+    return !conn->stream || conn->stream->gathered_post <= conn->endpoint->packets->completed;
+}
+
 void verbs_stream_close(struct verbs_conn *conn)
 {
     if (!conn->stream)
@@ -112,6 +117,7 @@ static void set_timer(struct verbs_conn *conn)
 
     if (stream->timer_ns == 0) { /* 3: we begin to wait */
         stream->heard_ns = conn->endpoint->now_ns;
+        stream->unheard = 0;
         stream->timer_ns = conn->endpoint->now_ns + stream->rto_ns;
     }
     verbs_list_add(conn, VLIST_TIMED);
@@ -143,7 +149,9 @@ static void send_data(struct verbs_conn *conn, struct out_message *message, uint
     stream->order[number % STREAM_WINDOW] = ++stream->posts;
     count = verbs_message_pieces(message, offset, head.bytes, pieces);
     verbs_packet_add(conn, &head, pieces, count);
-    message->last_post = conn->endpoint->packets->posted;
+    message->last_post = stream->last_post;
+    if (!message->slab)
+        stream->gathered_post = stream->last_post;
 }
 
 /* The next one in order; after going back, one that has arrived is passed over. */
@@ -435,6 +443,7 @@ bool verbs_stream_input(struct verbs_conn *conn, const struct packet_head *head,
     struct verbs_stream *stream = conn->stream;
 
     stream->heard_ns = conn->endpoint->now_ns;
+    stream->unheard = 0;
     if ((head->flags & ~PACKET_FLAGS) || head->zero != 0 || !take_answer(conn, head)) {
         garbage(conn, head);
         return false;
@@ -484,7 +493,7 @@ static void timer_ran_out(struct verbs_conn *conn)
     struct verbs_stream *stream = conn->stream;
     const uint64_t now_ns = conn->endpoint->now_ns;
 
-    if (now_ns - stream->heard_ns >= STREAM_SILENT_NS) {
+    if (stream->unheard++ >= STREAM_TRIES && now_ns - stream->heard_ns >= STREAM_SILENT_NS) {
         log_event(LOG_WARN, "peer_is_silent", "endpoint=%u peer=%u", conn->endpoint->index,
                   conn->peer.id);
         verbs_conn_break(conn, ROWAN_ECLOSED);

@@ -20,6 +20,7 @@ enum {
 
     STREAM_WINDOW = 64, /* datagrams of a connection on their way */
     STREAM_WINDOW_MIN = 8,
+    STREAM_TRIES = 4, /* unanswered, before a silent peer is gone: it may be us who stood still */
     STREAM_DISORDER = 8, /* a datagram is lost when one that was sent so many later has arrived */
     STREAM_HELD =
         1024, /* messages of one connection that its owner may hold; a window's more may come */
@@ -154,6 +155,7 @@ struct verbs_stream {
     uint32_t payload; /* bytes of a datagram */
     uint64_t
         last_post; /* the device has done with this connection when so many sends are complete */
+    uint64_t gathered_post; /* likewise with memory of the owner */
 
     /* out: acked <= send_next <= sent <= next_sequence */
     struct out_message *first, *last;
@@ -173,6 +175,7 @@ struct verbs_stream {
     uint64_t rto_ns, srtt_ns, rttvar_ns;
     uint64_t timer_ns; /* when to send again; 0: nothing waits */
     uint64_t heard_ns; /* of the peer; or when we began to wait */
+    uint32_t unheard;  /* timers that have run out since */
     uint64_t progress_ns;
     bool is_timed; /* a round trip is being measured */
     uint32_t timed_sequence;
@@ -203,8 +206,8 @@ struct verbs_packets {
     uint32_t key;
     uint32_t sends, receives;   /* sizes of the queues */
     uint64_t posted, completed; /* sends */
-    bool failed; /* the queue pair: is made ready again when its completions are gone */
-    bool broken; /* and that did not work; said once */
+    bool failed;                /* the queue pair: is replaced when its completions are gone */
+    bool broken;                /* and that did not work; said once */
 
     struct verbs_buffer ring;
     uint32_t stride;
@@ -243,7 +246,10 @@ void verbs_packet_completion(struct verbs_endpoint *endpoint, const struct ibv_w
 /* The queue pair has failed: all connections break. */
 void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason);
 
-/* The completion queue is empty: makes a failed queue pair ready again. */
+/* When it returns the device reads nothing more of what was posted so far; the queue pair has failed. */
+void verbs_packets_halt(struct verbs_endpoint *endpoint);
+
+/* The completion queue is empty: replaces a failed queue pair. */
 void verbs_packets_renew(struct verbs_endpoint *endpoint);
 void verbs_packet_give(struct verbs_endpoint *endpoint, struct verbs_held *held);
 
@@ -254,6 +260,9 @@ int verbs_stream_open(struct verbs_conn *conn);
 
 /* False: the device still reads something of it. */
 bool verbs_stream_is_drained(const struct verbs_conn *conn);
+
+/* False: the device still reads memory of the owner for it. */
+bool verbs_stream_is_settled(const struct verbs_conn *conn);
 void verbs_stream_close(struct verbs_conn *conn);
 
 /* A datagram of the peer, checked so far: the payload of head->bytes lies at `data`. True: it lies there as
