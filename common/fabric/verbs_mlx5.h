@@ -21,8 +21,8 @@ int verbs_mlx5_probe(struct ibv_context *context, struct ibv_pd *pd, const char 
 /* May these bytes begin a block that lands in such a zone? The device takes the first 16 bytes of a message
  * for the header of tag matching: the first byte is the operation, 0 for "no tag"; with any other it would
  * look for a tag, or start a transfer of its own. And the receiver learns from a word that is not 0 that
- * something lies there. Blocks of entries are so (common/entry/entry.h). A sender cannot know how its peer
- * receives, so it holds for all sends over verbs. */
+ * something lies there. Blocks of entries are so (common/entry/entry.h). A sender knows from the hello whether
+ * its peer receives so (verbs_rc_hello.whole_segments), and refuses other blocks on such connections. */
 static inline bool verbs_mlx5_may_land(const void *block)
 {
     uint64_t word;
