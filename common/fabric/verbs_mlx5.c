@@ -118,30 +118,6 @@ static int attach(struct verbs_zone *zone, struct verbs_conn *conn)
     return 0;
 }
 
-static uint8_t log2_below(uint32_t count)
-{
-    uint8_t log = 0;
-    while (count >> (log + 1))
-        log++;
-    return log;
-}
-
-static int path_of(struct mlx5_channel *channel, const struct verbs_device *device,
-                   const struct ibv_ah_attr *to, struct mlx5_path *path)
-{
-    *path = (struct mlx5_path){
-        .port = device->port,
-        .is_ethernet = device->is_ethernet,
-        .gid_index = to->grh.sgid_index,
-        .hop_limit = to->grh.hop_limit,
-        .lid = to->dlid,
-        .udp_port = MLX5_ROCE_PORT,
-    };
-    if (to->is_global)
-        memcpy(path->gid, to->grh.dgid.raw, sizeof path->gid);
-    return device->is_ethernet ? channel->resolve(channel, to, path) : 0;
-}
-
 static int connect_pair(struct verbs_zone *zone, struct verbs_conn *conn,
                         const struct ibv_qp_attr *attributes)
 {
@@ -149,7 +125,7 @@ static int connect_pair(struct verbs_zone *zone, struct verbs_conn *conn,
         .qp = attributes->dest_qp_num,
         .psn = attributes->rq_psn,
         .mtu = (uint8_t)attributes->path_mtu,
-        .log_reads = log2_below(attributes->max_dest_rd_atomic),
+        .log_reads = mlx5_log2_below(attributes->max_dest_rd_atomic),
         .rnr_timer = attributes->min_rnr_timer,
     };
     /* A responder may stay in RTR; but no other user of such queues leaves it there, so neither do we. */
@@ -160,7 +136,8 @@ static int connect_pair(struct verbs_zone *zone, struct verbs_conn *conn,
         .rnr_retries = VERBS_RC_RNR_FOR_EVER,
     };
     struct mlx5_channel *channel = mlx5_of(zone)->channel;
-    if (path_of(channel, zone->endpoint->device, &attributes->ah_attr, &peer.path))
+    if (mlx5_path_to(channel, &attributes->ah_attr, zone->endpoint->device->is_ethernet,
+                     &peer.path))
         return ROWAN_EIO;
     return mlx5_pair_connect(conn->rc->receive, &peer, &sending);
 }
