@@ -254,9 +254,11 @@ static void advance(struct verbs_conn *conn, uint32_t acked)
 static bool take_answer(struct verbs_conn *conn, const struct packet_head *head)
 {
     struct verbs_stream *stream = conn->stream;
-    const bool is_new = !is_behind(stream->acked, head->acked);
+    const bool is_new = head->acked - stream->acked <= stream->sent - stream->acked;
 
-    if (is_behind(head->acked, stream->sent) || head->limit - head->acked > STREAM_WINDOW)
+    /* What is half of all numbers away is neither behind nor before anything. */
+    if ((!is_new && !is_behind(stream->acked, head->acked)) ||
+        head->limit - head->acked > STREAM_WINDOW)
         return false;
     if (is_new && head->acked != stream->acked)
         advance(conn, head->acked);
