@@ -259,6 +259,7 @@ extern const struct fabric_ops verbs_ops;
 unsigned verbs_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,
                     unsigned max);
 void verbs_flush(struct fabric_endpoint *endpoint);
+void verbs_conn_close(struct fabric_conn *conn);
 
 /* While asleep: sets the timer for what must go on although nothing completes. */
 void verbs_timer_set(struct verbs_endpoint *endpoint);
@@ -304,7 +305,6 @@ void verbs_conn_break(struct verbs_conn *conn, int error);
 /* Ends it silently, or after CLOSED. Freed by a later verbs_conn_reap, when the device reads nothing of it. */
 void verbs_conn_bury(struct verbs_conn *conn);
 void verbs_conn_reap(struct verbs_endpoint *endpoint);
-void verbs_conn_close(struct fabric_conn *conn);
 
 /* --- verbs_rc.c, verbs_rowan.c: Rowan sends and bulk writes ---
  *

@@ -117,7 +117,9 @@ void verbs_async_drain(struct verbs_fabric *fabric)
 
 static void fail(struct verbs_endpoint *endpoint, uint32_t number)
 {
-    if (number == ALL_FAILED || number == endpoint->packets->qp->qp_num)
+    const struct ibv_qp *datagrams = endpoint->packets->qp; /* NULL: given up */
+
+    if (number == ALL_FAILED || (datagrams && number == datagrams->qp_num))
         verbs_packets_fail(endpoint, "the device says so");
     else
         verbs_rc_failed(endpoint, number);

@@ -195,8 +195,3 @@ void verbs_conn_reap(struct verbs_endpoint *endpoint)
         free(conn);
     }
 }
-
-void verbs_conn_close(struct fabric_conn *conn)
-{
-    verbs_conn_bury((struct verbs_conn *)conn);
-}

@@ -6,6 +6,8 @@
  * 2. Memory is for all connections of the endpoint: who finds none waits on VLIST_HUNGRY and is asked again
  *    when a slab is released. A peer that makes no progress for STREAM_STALLED_NS with half a message is
  *    closed while others wait.
+ * 3. A datagram that came before its turn lies in the ring, in places[number % STREAM_WINDOW], while its bit
+ *    of `early` is set; such buffers are counted with those of held messages.
  */
 #include <string.h>
 
@@ -113,6 +115,35 @@ enum inbox_result verbs_inbox_take(struct verbs_conn *conn, const struct packet_
                                      : take_first(conn, head, data);
 }
 
+/* --- before their turn --- */
+
+void verbs_inbox_keep(struct verbs_conn *conn, uint32_t sequence, const uint8_t *data,
+                      struct verbs_held *in_place)
+{
+    struct verbs_stream *stream = conn->stream;
+    const uint32_t ahead = sequence - stream->expected;
+
+    ASSERT(ahead > 0 && ahead < STREAM_WINDOW && !(stream->early >> ahead & 1));
+    in_place->data = data;
+    stream->places[sequence % STREAM_WINDOW] = in_place;
+    stream->early |= UINT64_C(1) << ahead; /* 3 */
+}
+
+enum inbox_result verbs_inbox_take_kept(struct verbs_conn *conn, struct packet_head *head)
+{
+    struct verbs_stream *stream = conn->stream;
+    struct verbs_held *place = stream->places[stream->expected % STREAM_WINDOW];
+    enum inbox_result result;
+
+    ASSERT(stream->early & 1);
+    stream->early &= ~UINT64_C(1);
+    memcpy(head, place->data - sizeof *head, sizeof *head);
+    result = verbs_inbox_take(conn, head, place->data, place);
+    if (result != INBOX_IN_PLACE)
+        verbs_packet_give(conn->endpoint, place);
+    return result;
+}
+
 /* --- to the owner --- */
 
 unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max)
@@ -183,6 +214,11 @@ void verbs_inbox_fini(struct verbs_conn *conn)
 
     while (stream->held)
         give(conn, stream->held);
+    for (; stream->early; stream->early &= stream->early - 1) {
+        const uint32_t number = stream->expected + (uint32_t)__builtin_ctzll(stream->early);
+
+        verbs_packet_give(conn->endpoint, stream->places[number % STREAM_WINDOW]);
+    }
     stream->inbox_first = stream->inbox_last = NULL;
     if (stream->partial)
         verbs_slab_give(&conn->endpoint->messages->in, stream->partial);

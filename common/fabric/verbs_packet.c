@@ -7,8 +7,9 @@
  *    and its completion stands for all before it. A head's place is the send's place in the queue.
  * 3. A datagram of an unknown connection, token or queue pair is dropped without a word: networks duplicate,
  *    and peers that are gone leave packets behind.
- * 4. A queue pair that failed is reset when the completion queue is empty, since completions of its
- *    former life name the same buffers.
+ * 4. A queue pair that failed is replaced when the completion queue is empty, by one of another number: its
+ *    completions name the same buffers, and some, or the device's word of the failure, may come later still.
+ *    Until it is reset or gone the device may read what was posted, so `completed` stands still.
  */
 #include <endian.h>
 #include <errno.h>
@@ -56,6 +57,16 @@ static int create_pair(struct verbs_endpoint *endpoint)
         return 0;
     log_event(LOG_ERROR, "verbs_refused", "what=ud_queue_pair reason=\"%s\"", strerror(errno));
     return errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
+}
+
+/* 4 */
+static void destroy_pair(struct verbs_packets *packets, struct ibv_qp *qp)
+{
+    const int error = qp ? ibv_destroy_qp(qp) : 0;
+
+    if (error)
+        log_event(LOG_ERROR, "verbs_destroy", "reason=\"%s\"", strerror(error));
+    packets->completed = packets->posted;
 }
 
 static int make_ready(struct verbs_endpoint *endpoint)
@@ -135,12 +146,10 @@ void verbs_packets_stop(struct verbs_endpoint *endpoint)
 {
     struct verbs_packets *packets = endpoint->packets;
 
-    if (packets->qp)
-        ibv_destroy_qp(packets->qp);
+    destroy_pair(packets, packets->qp);
     packets->qp = NULL;
     packets->failed = packets->broken = true;
     packets->chained = 0;
-    packets->completed = packets->posted;
 }
 
 void verbs_packets_close(struct verbs_endpoint *endpoint)
@@ -169,7 +178,6 @@ void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason)
         return;
     packets->failed = true;
     packets->chained = 0;
-    packets->completed = packets->posted;
     log_event(LOG_ERROR, "verbs_datagrams_failed", "endpoint=%u reason=\"%s\"", endpoint->index,
               reason);
     for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first, *next; conn; conn = next) {
@@ -178,16 +186,43 @@ void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason)
     }
 }
 
-/* 4 */
-void verbs_packets_renew(struct verbs_endpoint *endpoint)
+static void give_up(struct verbs_packets *packets)
+{
+    packets->broken = true; /* the device is gone; connections are refused from now on */
+    destroy_pair(packets, packets->qp);
+    packets->qp = NULL;
+}
+
+void verbs_packets_halt(struct verbs_endpoint *endpoint)
 {
     struct verbs_packets *packets = endpoint->packets;
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RESET};
 
+    verbs_packets_fail(endpoint, "halted");
     if (packets->broken)
         return;
-    if (ibv_modify_qp(packets->qp, &attributes, IBV_QP_STATE) != 0 || make_ready(endpoint) != 0) {
-        packets->broken = true; /* the device is gone; connections are refused from now on */
+    if (ibv_modify_qp(packets->qp, &attributes, IBV_QP_STATE) == 0)
+        packets->completed = packets->posted;
+    else
+        give_up(packets);
+}
+
+/* 4 */
+void verbs_packets_renew(struct verbs_endpoint *endpoint)
+{
+    struct verbs_packets *packets = endpoint->packets;
+    struct ibv_qp *former = packets->qp;
+
+    if (packets->broken)
+        return;
+    if (create_pair(endpoint) != 0) {
+        packets->qp = former;
+        give_up(packets);
+        return;
+    }
+    destroy_pair(packets, former);
+    if (make_ready(endpoint) != 0) {
+        give_up(packets);
         return;
     }
     packets->failed = false;
@@ -343,7 +378,7 @@ void verbs_packet_completion(struct verbs_endpoint *endpoint, const struct ibv_w
     struct verbs_packets *packets = endpoint->packets;
     const uint32_t number = verbs_work_number(wc->wr_id);
 
-    if (packets->failed) /* 4 */
+    if (packets->failed || wc->qp_num != packets->qp->qp_num) /* 4 */
         return;
     if (wc->status != IBV_WC_SUCCESS) {
         verbs_packets_fail(endpoint, ibv_wc_status_str(wc->status));

@@ -7,6 +7,10 @@
  *    system call.
  * 4. Armed, the completion queue notifies once. What is left over from a poll, and what goes on by time
  *    alone, sets the timer.
+ * 5. What the owner gave to be sent where it lies is his again after CLOSED or fabric_conn_close (F4), and
+ *    the peer, who may not know of the end yet, would take what the device reads then for the message. So
+ *    CLOSED waits until the device has read it all, and closing looks at completions itself: a device reads
+ *    a datagram when it is its turn, whatever the peer does. One that does not is halted.
  */
 #include <string.h>
 #include <sys/timerfd.h>
@@ -14,7 +18,7 @@
 #include "common/base/assert.h"
 #include "common/fabric/verbs_stream.h"
 
-enum { SHARE = 32, COMPLETIONS = 64, MOST_COMPLETIONS = 512 };
+enum { SHARE = 32, COMPLETIONS = 64, MOST_COMPLETIONS = 512, SETTLING_POLLS = 1 << 20 };
 
 #define PAUSE_NS (50 * NS_PER_MS)
 
@@ -61,6 +65,23 @@ static void poll_completions(struct verbs_endpoint *endpoint)
         verbs_packets_renew(endpoint);
 }
 
+/* 5 */
+static void settle(struct verbs_conn *conn)
+{
+    for (uint32_t i = 0; i < SETTLING_POLLS && !verbs_stream_is_settled(conn); i++)
+        poll_completions(conn->endpoint);
+    if (!verbs_stream_is_settled(conn))
+        verbs_packets_halt(conn->endpoint);
+}
+
+void verbs_conn_close(struct fabric_conn *base)
+{
+    struct verbs_conn *conn = (struct verbs_conn *)base;
+
+    settle(conn);
+    verbs_conn_bury(conn);
+}
+
 /* --- connections --- */
 
 static void announce(struct verbs_conn *conn, struct fabric_event *event)
@@ -103,7 +124,8 @@ static unsigned poll_conn(struct verbs_conn *conn, struct fabric_event *events, 
     }
     if (conn->state == VCONN_OPEN)
         verbs_list_add(conn, VLIST_DIRTY);
-    if (conn->state == VCONN_BREAKING && count < max && !has_messages(conn))
+    if (conn->state == VCONN_BREAKING && count < max && !has_messages(conn) &&
+        verbs_stream_is_settled(conn)) /* 5 */
         say_closed(conn, &events[count++]);
     return count;
 }

@@ -1,9 +1,9 @@
 /* verbs_stream.h - messages over datagrams, as verbs_packet.c, verbs_stream.c, verbs_message.c, verbs_inbox.c
  * and verbs_slab.c share it.
  *
- * A connection's datagrams with data are numbered; the receiver takes them in order, answers with the
- * number that it expects next, and says up to which number it has room. What is not acknowledged is sent
- * again, all from the first that is missing (go-back-N).
+ * A connection's datagrams with data are numbered. The receiver keeps those that come early in their receive
+ * buffers, answers with the number that it expects next, which behind it have arrived, and up to which it has
+ * room. The sender sends again what is missing though later ones have arrived, and all when nothing is heard.
  */
 #ifndef FABRIC_VERBS_STREAM_H
 #define FABRIC_VERBS_STREAM_H
@@ -20,6 +20,8 @@ enum {
 
     STREAM_WINDOW = 64, /* datagrams of a connection on their way */
     STREAM_WINDOW_MIN = 8,
+    STREAM_TRIES = 4, /* unanswered, before a silent peer is gone: it may be us who stood still */
+    STREAM_DISORDER = 8, /* a datagram is lost when one that was sent so many later has arrived */
     STREAM_HELD =
         1024, /* messages of one connection that its owner may hold; a window's more may come */
     STREAM_HELD_BYTES = 512 << 10,
@@ -46,9 +48,10 @@ enum {
 enum packet_flags {
     PACKET_DATA = 1, /* `sequence` counts, and there may be payload */
     PACKET_FIRST = 2,
-    PACKET_LAST = 4,   /* datagram of a message */
-    PACKET_ASK = 8,    /* answer at once */
-    PACKET_AGAIN = 16, /* send all from `acked` on again */
+    PACKET_LAST = 4, /* datagram of a message */
+    PACKET_ASK = 8,  /* answer at once */
+    PACKET_AGAIN =
+        16, /* there was no memory for `acked`; there is now: send it, and what follows, again */
     PACKET_FLAGS = 31,
 };
 
@@ -62,14 +65,17 @@ struct packet_head {
     uint16_t bytes;         /* of payload */
     uint32_t message_bytes; /* of the whole message; data only */
     uint32_t zero;
+    uint64_t early; /* bit i: number `acked` + i has arrived, too; bit 0 is 0 */
 };
 
-static_assert(sizeof(struct packet_head) == 32 &&
+static_assert(sizeof(struct packet_head) == 40 &&
                   (PACKET_GRH_BYTES + sizeof(struct packet_head)) % 8 == 0,
               "a message is read where it lies, 8 B-aligned");
 static_assert(offsetof(struct packet_head, flags) == 20 &&
-                  offsetof(struct packet_head, message_bytes) == 24,
+                  offsetof(struct packet_head, message_bytes) == 24 &&
+                  offsetof(struct packet_head, early) == 32,
               "layout");
+static_assert(STREAM_WINDOW == 64, "a bit of 64 for each");
 
 /* a comes behind b */
 static inline bool is_behind(uint32_t a, uint32_t b)
@@ -149,6 +155,7 @@ struct verbs_stream {
     uint32_t payload; /* bytes of a datagram */
     uint64_t
         last_post; /* the device has done with this connection when so many sends are complete */
+    uint64_t gathered_post; /* likewise with memory of the owner */
 
     /* out: acked <= send_next <= sent <= next_sequence */
     struct out_message *first, *last;
@@ -157,12 +164,18 @@ struct verbs_stream {
     uint64_t out_bytes;
     uint32_t next_sequence; /* of the next message */
     uint32_t send_next, sent, acked, limit;
-    uint32_t window; /* at most so many on their way; smaller after losses */
-    bool went_back;  /* since something was acknowledged or a timer ran out */
-    bool probes;     /* asks whether there is room */
+    uint32_t window;               /* at most so many on their way; smaller after losses */
+    bool went_back;                /* since something was acknowledged or a timer ran out */
+    uint64_t arrived;              /* bit i: number acked + i, says the peer */
+    uint64_t again;                /* likewise: is lost and must be sent again */
+    uint32_t posts;                /* datagrams with data so far, those sent again counted again */
+    uint32_t newest;               /* the latest post that has arrived */
+    uint32_t order[STREAM_WINDOW]; /* of number % STREAM_WINDOW: which post was its last */
+    bool probes;                   /* asks whether there is room */
     uint64_t rto_ns, srtt_ns, rttvar_ns;
     uint64_t timer_ns; /* when to send again; 0: nothing waits */
     uint64_t heard_ns; /* of the peer; or when we began to wait */
+    uint32_t unheard;  /* timers that have run out since */
     uint64_t progress_ns;
     bool is_timed; /* a round trip is being measured */
     uint32_t timed_sequence;
@@ -170,13 +183,14 @@ struct verbs_stream {
 
     /* in */
     uint32_t expected, told_limit;
-    bool is_shut;               /* as it was told last */
-    bool answers;               /* an acknowledgement is due at once */
-    bool missed;                /* and asks for all from `expected` on */
-    bool told_missed;           /* once for a gap */
-    uint32_t owed;              /* datagrams not acknowledged */
-    uint64_t owed_ns;           /* since when */
-    struct verbs_slab *partial; /* NULL: no message is begun */
+    bool is_shut;                             /* as it was told last */
+    bool answers;                             /* an acknowledgement is due at once */
+    bool dropped;                             /* and says that `expected` was dropped */
+    uint64_t early;                           /* bit i: number expected + i has arrived */
+    struct verbs_held *places[STREAM_WINDOW]; /* of number % STREAM_WINDOW: where it lies */
+    uint32_t owed;                            /* datagrams not acknowledged */
+    uint64_t owed_ns;                         /* since when */
+    struct verbs_slab *partial;               /* NULL: no message is begun */
     uint32_t got, need;
     uint64_t grown_ns;
     struct verbs_held *held;
@@ -192,8 +206,8 @@ struct verbs_packets {
     uint32_t key;
     uint32_t sends, receives;   /* sizes of the queues */
     uint64_t posted, completed; /* sends */
-    bool failed; /* the queue pair: is made ready again when its completions are gone */
-    bool broken; /* and that did not work; said once */
+    bool failed;                /* the queue pair: is replaced when its completions are gone */
+    bool broken;                /* and that did not work; said once */
 
     struct verbs_buffer ring;
     uint32_t stride;
@@ -232,7 +246,10 @@ void verbs_packet_completion(struct verbs_endpoint *endpoint, const struct ibv_w
 /* The queue pair has failed: all connections break. */
 void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason);
 
-/* The completion queue is empty: makes a failed queue pair ready again. */
+/* When it returns the device reads nothing more of what was posted so far; the queue pair has failed. */
+void verbs_packets_halt(struct verbs_endpoint *endpoint);
+
+/* The completion queue is empty: replaces a failed queue pair. */
 void verbs_packets_renew(struct verbs_endpoint *endpoint);
 void verbs_packet_give(struct verbs_endpoint *endpoint, struct verbs_held *held);
 
@@ -243,6 +260,9 @@ int verbs_stream_open(struct verbs_conn *conn);
 
 /* False: the device still reads something of it. */
 bool verbs_stream_is_drained(const struct verbs_conn *conn);
+
+/* False: the device still reads memory of the owner for it. */
+bool verbs_stream_is_settled(const struct verbs_conn *conn);
 void verbs_stream_close(struct verbs_conn *conn);
 
 /* A datagram of the peer, checked so far: the payload of head->bytes lies at `data`. True: it lies there as
@@ -287,6 +307,13 @@ enum inbox_result { INBOX_COPIED, INBOX_IN_PLACE, INBOX_NO_MEMORY, INBOX_GARBAGE
 enum inbox_result verbs_inbox_take(struct verbs_conn *conn, const struct packet_head *head,
                                    const uint8_t *data, struct verbs_held *in_place);
 bool verbs_inbox_is_full(const struct verbs_stream *stream); /* the owner holds too much */
+
+/* Keeps a datagram that comes before its turn, where it lies; there is none of that number yet. */
+void verbs_inbox_keep(struct verbs_conn *conn, uint32_t sequence, const uint8_t *data,
+                      struct verbs_held *in_place);
+
+/* The next datagram in order, which was kept (bit 0 of stream->early) and is not any more. */
+enum inbox_result verbs_inbox_take_kept(struct verbs_conn *conn, struct packet_head *head);
 unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max);
 void verbs_inbox_fini(struct verbs_conn *conn);
 void verbs_inbox_check(struct verbs_endpoint *endpoint); /* closes who stalls while others wait */

@@ -4,7 +4,7 @@
  *
  *   byte 0     what follows: a hello; datagrams in short form; datagrams with whole heads
  *   the rest   short form: flags, sequence, acked, limit, message bytes (2), payload bytes (2), odd (each 1 B
- *              unless said otherwise); whole: 20 B of a head from `sequence` on, payload bytes (2)
+ *              unless said otherwise); whole: 32 B of a head from `sequence` on, payload bytes (2)
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "common/base/log.h"
 #include "common/fabric/verbs_stream.h"
 
-enum { POLLS = 100000, SHORT_BYTES = 9, WHOLE_BYTES = 22 };
+enum { POLLS = 100000, SHORT_BYTES = 9, WHOLE_BYTES = 34 };
 enum what { HELLO, SHORT, WHOLE };
 
 static struct fabric *fabrics[3];
@@ -134,6 +134,7 @@ static size_t send_short(const uint8_t *data)
     head.token += data[8] == 1;
     head.connection += data[8] == 2;
     head.zero = data[8] == 3;
+    head.early = data[8] > 5 ? data[8] >> 1 : 0;
     head.bytes = (uint16_t)(head.bytes + (data[8] == 4));
     if (data[8] == 5)
         head.message_bytes = head.bytes;
@@ -147,8 +148,8 @@ static size_t send_whole(const uint8_t *data)
     struct packet_head head = {.connection = sender->theirs.connection,
                                .token = sender->theirs.token};
 
-    memcpy(&head.sequence, data, 20);
-    send_packet(&head, get_16(data + 20));
+    memcpy(&head.sequence, data, 32);
+    send_packet(&head, get_16(data + 32));
     return WHOLE_BYTES;
 }
 

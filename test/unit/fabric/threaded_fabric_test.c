@@ -247,7 +247,10 @@ static void threads_land_blocks_and_send_messages_in_order_on_verbs(void **state
 
 /* --- sleep --- */
 
-/* A role that answers each message with one of its number, and lands one block for each. */
+/* A role that answers each question when there is room for the answer (F9; a question is held until then, and
+ * room that comes must wake it), and lands one block for each that it asks. */
+enum { UNANSWERED = 8192 };
+
 struct sleeper {
     struct reactor *reactor;
     struct fabric_endpoint *endpoint;
@@ -258,12 +261,15 @@ struct sleeper {
     _Atomic uint32_t to_ask;  /* questions wanted */
     _Atomic uint32_t to_post; /* segments wanted */
     uint32_t asked, posted;
+    uint32_t first, end; /* of the questions that are held */
+    struct question {
+        struct fabric_conn *conn;
+        uint64_t message;
+    } questions[UNANSWERED];
 };
 
-static bool take_event(struct sleeper *sleeper, const struct fabric_event *event)
+static void take_event(struct sleeper *sleeper, const struct fabric_event *event)
 {
-    const struct fabric_iov iov = {.data = "answer", .bytes = 6};
-
     if (event->kind == FABRIC_CONNECTED)
         sleeper->out = event->conn;
     if (event->kind == FABRIC_LANDED)
@@ -271,13 +277,32 @@ static bool take_event(struct sleeper *sleeper, const struct fabric_event *event
     if (event->kind == FABRIC_SEALED)
         atomic_fetch_add(&sleeper->sealed, 1);
     if (event->kind != FABRIC_MESSAGE)
-        return true;
-    if (event->conn == sleeper->out)
+        return;
+    if (event->conn == sleeper->out) {
         atomic_fetch_add(&sleeper->answered, 1);
-    else if (fabric_send(event->conn, &iov, 1, FABRIC_COPY, 0) != 0)
-        return false;
-    fabric_message_release(event->conn, event->message);
-    return true;
+        fabric_message_release(event->conn, event->message);
+        return;
+    }
+    ASSERT(sleeper->end - sleeper->first < UNANSWERED);
+    sleeper->questions[sleeper->end++ % UNANSWERED] =
+        (struct question){event->conn, event->message};
+}
+
+static uint32_t answer(struct sleeper *sleeper)
+{
+    const struct fabric_iov iov = {.data = "answer", .bytes = 6};
+    uint32_t count = 0;
+
+    for (; sleeper->first != sleeper->end; sleeper->first++, count++) {
+        const struct question *question = &sleeper->questions[sleeper->first % UNANSWERED];
+        const int error = fabric_send(question->conn, &iov, 1, FABRIC_COPY, 0);
+
+        ASSERT(error == 0 || error == ROWAN_EAGAIN);
+        if (error)
+            break;
+        fabric_message_release(question->conn, question->message);
+    }
+    return count;
 }
 
 static enum poll_result sleeper_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
@@ -291,7 +316,8 @@ static enum poll_result sleeper_poll(void *role, uint64_t now_ns, uint64_t *wake
     (void)wake_ns;
     atomic_fetch_add(&sleeper->polls, 1);
     for (unsigned i = 0; i < count; i++)
-        ASSERT(take_event(sleeper, &events[i]));
+        take_event(sleeper, &events[i]);
+    count += answer(sleeper);
     for (; sleeper->out && sleeper->asked < atomic_load(&sleeper->to_ask); count++) {
         if (fabric_rowan_room(sleeper->out) == 0 ||
             fabric_send(sleeper->out, &iov, 1, FABRIC_COPY, 0) != 0)

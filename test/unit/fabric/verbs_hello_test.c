@@ -20,7 +20,7 @@ static const uint8_t golden[VERBS_HELLO_BYTES] = {
     0x06, 0x05, 0x04, 0,    0x01, 0,    0,    0,    /* PSN, has a zone */
     0x00, 0x01, 0,    0,    0x10, 0,    0,    0,    /* blocks of 256 B, 16 reads */
     0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* the fence's address */
-    0xdd, 0xcc, 0xbb, 0xaa,                         /* and key; zeros to the end */
+    0xdd, 0xcc, 0xbb, 0xaa, 0x09, 0x08, 0x07, 0,    /* and key; RC for writes; zeros */
 };
 
 static const struct verbs_hello sound = {
@@ -33,6 +33,7 @@ static const struct verbs_hello sound = {
     .connection = 16383,
     .token = 0xdeadbeef,
     .rc = {.qp_number = 0x010203,
+           .write_number = 0x070809,
            .psn = 0x040506,
            .has_zone = true,
            .block_limit = 256,
@@ -66,6 +67,7 @@ static void a_hello_is_read_back(void **state)
     assert_int_equal(hello.connection, sound.connection);
     assert_int_equal(hello.token, sound.token);
     assert_int_equal(hello.rc.qp_number, sound.rc.qp_number);
+    assert_int_equal(hello.rc.write_number, sound.rc.write_number);
     assert_int_equal(hello.rc.psn, sound.rc.psn);
     assert_true(hello.rc.has_zone);
     assert_int_equal(hello.rc.block_limit, sound.rc.block_limit);
@@ -110,7 +112,8 @@ static void what_no_peer_says_is_refused(void **state)
     refused(56, 1 << 24, 4); /* PSN */
     refused(60, 2, 4);       /* has a zone */
     refused(68, 256, 4);     /* reads */
-    for (uint32_t at = 84; at < VERBS_HELLO_BYTES; at++)
+    refused(84, 1 << 24, 4); /* queue pair for bulk writes */
+    for (uint32_t at = 88; at < VERBS_HELLO_BYTES; at++)
         refused(at, 1, 1);
 }
 

@@ -1,0 +1,484 @@
+/* verbs_stream_test.c - messages over datagrams, where the network loses what the test wants lost and time goes
+ * on as the test wants it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/fabric/verbs_rc.h"
+#include "common/fabric/verbs_stream.h"
+#include "test/lib/soft_verbs.h"
+#include "test/unit/fabric/verbs_world.h"
+
+enum { PM_BYTES = 16 << 20, MANY_POLLS = 2000 };
+
+static struct verbs_host host;
+static struct world world;
+static struct fabric_conn *active, *passive;
+static struct verbs_conn *near, *far; /* the same two */
+static uint64_t clock_ns, tick_ns;    /* each look at the clock moves it on */
+static uint32_t checked;              /* messages at side 0 */
+
+static uint64_t ticking_ns(void *context)
+{
+    (void)context;
+    return clock_ns += tick_ns;
+}
+
+static void open_world(uint32_t packets_per_poll)
+{
+    soft_verbs_configure(&(struct soft_config){.seed = 1, .packets_per_poll = packets_per_poll});
+    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
+    host.backend.now_ns = ticking_ns;
+    clock_ns = NS_PER_S;
+    tick_ns = 1000;
+    checked = 0;
+    world_open(&world, &host.backend, 2, PM_BYTES);
+}
+
+static void connect_pair(void)
+{
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    near = (struct verbs_conn *)active;
+    far = (struct verbs_conn *)passive;
+    world_poll_times(&world, 10);
+}
+
+static int open_pair(void **state)
+{
+    (void)state;
+    open_world(0);
+    connect_pair();
+    return 0;
+}
+
+static int close_pair(void **state)
+{
+    (void)state;
+    soft_verbs_faults(NULL);
+    world_close(&world);
+    verbs_host_fini(&host);
+    return 0;
+}
+
+static void lose(uint32_t of_1000)
+{
+    soft_verbs_faults(&(struct soft_faults){.drop = of_1000});
+}
+
+static void time_passes(uint64_t ns)
+{
+    clock_ns += ns;
+}
+
+static int send_signalled(uint32_t number, uint32_t bytes, unsigned flags)
+{
+    static uint8_t data[FABRIC_MAX_MESSAGE_BYTES];
+    const struct fabric_iov iov = {data, bytes};
+
+    pattern_fill(data, bytes, number);
+    return fabric_send(active, &iov, 1, FABRIC_COPY | flags, number);
+}
+
+static void send_one(uint32_t number, uint32_t bytes)
+{
+    assert_int_equal(send_signalled(number, bytes, 0), 0);
+    fabric_flush(world.sides[1].endpoint);
+}
+
+/* All that came to side 0 since the last call is whole and in order; is released or held. */
+static void check_messages(bool release)
+{
+    for (; checked < side_count(&world.sides[0], FABRIC_MESSAGE); checked++) {
+        const struct fabric_event *event = side_event(&world.sides[0], FABRIC_MESSAGE, checked);
+
+        assert_true(pattern_is(event->data, event->bytes, checked));
+        if (release)
+            fabric_message_release(event->conn, event->message);
+    }
+}
+
+static const struct verbs_packets *packets_of(unsigned side)
+{
+    return ((const struct verbs_endpoint *)world.sides[side].endpoint)->packets;
+}
+
+/* --- loss --- */
+
+static void lose_the_first_of(uint32_t count)
+{
+    lose(1000);
+    send_one(0, 100);
+    side_poll(&world, 1);
+    lose(0);
+    tick_ns = 0; /* no timer runs out */
+    for (uint32_t i = 1; i < count; i++)
+        send_one(i, 100);
+    side_poll(&world, 0);
+}
+
+static void what_is_overtaken_is_sent_again_before_any_timer_runs_out(void **state)
+{
+    struct soft_stats stats;
+
+    (void)state;
+    lose_the_first_of(40);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
+    assert_int_equal(packets_of(0)->in_place, 39); /* they wait where they lie */
+    world_poll_times(&world, MANY_POLLS);
+    check_messages(true);
+    assert_int_equal(checked, 40);
+    assert_int_equal(packets_of(0)->in_place, 0);
+    soft_verbs_stats(&stats);
+    assert_int_equal(stats.ud_lost, 1);
+}
+
+static void what_is_sent_again_and_lost_again_is_sent_once_more(void **state)
+{
+    (void)state;
+    lose_the_first_of(20);
+    lose(1000);
+    for (unsigned i = 0; near->stream->order[0] == 1 && i < MANY_POLLS; i++)
+        world_poll(&world); /* its second copy leaves; answers are lost, too */
+    lose(0);
+    for (uint32_t i = 20; i < 50; i++)
+        send_one(i, 100);
+    world_poll_times(&world, MANY_POLLS);
+    check_messages(true);
+    assert_int_equal(checked, 50);
+}
+
+static void what_came_early_is_given_back_when_the_connection_ends(void **state)
+{
+    (void)state;
+    lose_the_first_of(30);
+    assert_int_equal(packets_of(0)->in_place, 29);
+    tick_ns = 1000;
+    fabric_conn_close(active);
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    world_poll_times(&world, 10);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
+    assert_int_equal(packets_of(0)->in_place, 0);
+}
+
+static void numbers_go_on_behind_the_last_one(void **state)
+{
+    const uint32_t number = UINT32_MAX - 40;
+    struct verbs_stream *out = near->stream, *in = far->stream;
+    struct random random;
+    uint32_t sent = 0;
+
+    (void)state;
+    out->next_sequence = out->send_next = out->sent = out->acked = number;
+    out->posts = out->newest = number;
+    in->expected = number;
+    out->limit = in->told_limit = number + STREAM_WINDOW;
+    random_init(&random, 1);
+    soft_verbs_faults(
+        &(struct soft_faults){.drop = 50, .duplicate = 50, .reorder = 100, .delay_polls = 4});
+    while (sent < 300 || checked < 300) {
+        if (sent < 300 && send_signalled(sent, 1 + (uint32_t)random_below(&random, 5000), 0) == 0)
+            sent++;
+        world_poll(&world);
+        check_messages(true);
+        assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 0);
+        assert_true(clock_ns < 100 * NS_PER_S);
+    }
+    assert_true(out->acked < number);
+}
+
+/* --- acknowledgements and windows --- */
+
+static void sent_comes_when_the_peer_has_the_message(void **state)
+{
+    (void)state;
+    assert_int_equal(send_signalled(0, 3000, FABRIC_SIGNAL), 0);
+    for (unsigned i = 0; i < MANY_POLLS; i++)
+        side_poll(&world, 1); /* it lies in the peer's queue; nobody has looked */
+    assert_int_equal(side_count(&world.sides[1], FABRIC_SENT), 0);
+    world_wait(&world, 1, FABRIC_SENT, 1);
+    check_messages(true);
+    assert_int_equal(checked, 1);
+}
+
+static uint32_t fill(uint32_t from)
+{
+    for (unsigned idle = 0; idle < MANY_POLLS; idle++) {
+        while (send_signalled(from, 2000, 0) == 0) {
+            from++;
+            idle = 0;
+        }
+        world_poll(&world);
+    }
+    return from;
+}
+
+static void a_peer_that_answers_may_keep_its_window_shut(void **state)
+{
+    uint32_t sent;
+
+    (void)state;
+    sent = fill(0);
+    assert_true(near->stream->cursor != NULL); /* more waits than the peer takes */
+    for (unsigned i = 0; i < 600; i++) {       /* a minute */
+        time_passes(NS_PER_S / 10);
+        world_poll_times(&world, 5);
+    }
+    assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 0);
+    assert_true(side_count(&world.sides[0], FABRIC_MESSAGE) < sent);
+    check_messages(true); /* opens it */
+    for (unsigned i = 0; checked < sent && i < MANY_POLLS; i++) {
+        world_poll(&world);
+        check_messages(true);
+    }
+    assert_int_equal(checked, sent);
+    assert_true(fill(sent) > sent);
+}
+
+/* --- silence --- */
+
+static void a_peer_that_leaves_messages_unanswered_is_gone_after_5_s(void **state)
+{
+    (void)state;
+    send_one(0, 100);
+    for (unsigned i = 0; i < 48; i++) {
+        time_passes(NS_PER_S / 10);
+        side_poll(&world, 1);
+        side_poll(&world, 1);
+    }
+    assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 0);
+    for (unsigned i = 0; i < 10; i++) {
+        time_passes(NS_PER_S / 10);
+        side_poll(&world, 1);
+        side_poll(&world, 1);
+    }
+    assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 1);
+    assert_int_equal(side_event(&world.sides[1], FABRIC_CLOSED, 0)->error, ROWAN_ECLOSED);
+}
+
+static void a_peer_that_is_asked_nothing_may_be_silent(void **state)
+{
+    (void)state;
+    send_one(0, 100);
+    world_poll_times(&world, MANY_POLLS);
+    for (unsigned i = 0; i < 100; i++) {
+        time_passes(NS_PER_S);
+        side_poll(&world, 1);
+    }
+    assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 0);
+}
+
+static void who_stood_still_himself_closes_nobody(void **state)
+{
+    (void)state;
+    lose(1000);
+    send_one(0, 100);
+    side_poll(&world, 1);
+    lose(0);
+    time_passes(60 * NS_PER_S);
+    world_wait(&world, 0, FABRIC_MESSAGE, 1);
+    world_poll_times(&world, MANY_POLLS);
+    assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 0);
+}
+
+/* --- what is not of this connection --- */
+
+static void inject(uint32_t token, uint32_t sequence)
+{
+    const struct packet_head head = {.connection = near->theirs.connection,
+                                     .token = token,
+                                     .sequence = sequence,
+                                     .limit = STREAM_WINDOW,
+                                     .flags = PACKET_DATA | PACKET_FIRST | PACKET_LAST};
+
+    verbs_packet_add(near, &head, NULL, 0);
+    verbs_packets_push(near->endpoint);
+    world_poll_times(&world, 100);
+}
+
+static void datagrams_of_an_earlier_connection_of_that_number_are_dropped(void **state)
+{
+    const uint32_t number = far->number, token = far->token;
+
+    (void)state;
+    for (unsigned i = 1; i == 1 || far->number != number; i++) {
+        assert_true(i < 1000);
+        fabric_conn_close(active);
+        world_wait(&world, 0, FABRIC_CLOSED, i);
+        connect_pair();
+    }
+    assert_int_equal(near->theirs.connection, number);
+    inject(token, 0);
+    inject(near->theirs.token ^ 1, 0);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
+    inject(near->theirs.token, 0); /* else it would have come */
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 1);
+    inject(near->theirs.token, 0); /* twice */
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 1);
+}
+
+/* --- broken queue pairs --- */
+
+static void break_datagrams_of(unsigned side)
+{
+    uint32_t messages;
+
+    for (uint32_t i = 0; i < 60; i++)
+        send_one(i, 3000);
+    side_poll(&world, 0);
+    assert_true(soft_verbs_break_qp(packets_of(side)->qp->qp_num));
+    world_wait(&world, 1, FABRIC_CLOSED, 1);
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    check_messages(false); /* they are the first ones, each once */
+    messages = checked;
+    assert_true(messages < 60);
+    connect_pair();
+    for (uint32_t i = messages; i < 60; i++) {
+        send_one(i, 3000);
+        world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
+        check_messages(true);
+    }
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
+}
+
+static void when_the_senders_datagrams_fail_the_next_connection_works(void **state)
+{
+    (void)state;
+    break_datagrams_of(1);
+}
+
+static void when_the_receivers_datagrams_fail_the_next_connection_works(void **state)
+{
+    (void)state;
+    break_datagrams_of(0);
+}
+
+/* --- the owner's memory --- */
+
+enum { GATHERED = 60000 };
+
+static int open_slow(void **state)
+{
+    (void)state;
+    open_world(1);
+    side_open_zone(&world, 0, 2, 1); /* so that there is a reliable queue pair to break */
+    connect_pair();
+    return 0;
+}
+
+/* Writes the owner's memory full. */
+static void fill_memory(uint64_t seed)
+{
+    static uint8_t data[GATHERED];
+
+    pattern_fill(data, GATHERED, seed);
+    pm_store(world.sides[1].pm, 0, data, GATHERED);
+}
+
+/* A message that the device reads from the owner's memory, and has not read yet. */
+static void send_gathered(void)
+{
+    const struct fabric_iov iov = {pm_at(world.sides[1].pm, 0), GATHERED};
+
+    fill_memory(0);
+    assert_int_equal(fabric_send(active, &iov, 1, 0, 0), 0);
+    fabric_flush(world.sides[1].endpoint);
+    assert_true(packets_of(1)->posted > packets_of(1)->completed);
+    tick_ns = 1; /* the peer is slow to learn that the connection has ended */
+}
+
+/* The owner uses his memory for something else; how many messages come that he had sent from it. */
+static uint32_t messages_after(void)
+{
+    fill_memory(77);
+    for (unsigned i = 0; i < MANY_POLLS; i++)
+        side_poll(&world, 0);
+    tick_ns = 1000;
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    check_messages(false);
+    return checked;
+}
+
+static void memory_is_the_owners_when_he_has_closed_the_connection(void **state)
+{
+    (void)state;
+    send_gathered();
+    fabric_conn_close(active);
+    assert_int_equal(messages_after(), 1); /* the device had sent all */
+}
+
+static void memory_is_the_owners_after_closed(void **state)
+{
+    (void)state;
+    send_gathered();
+    assert_true(soft_verbs_break_qp(near->rc->qp->qp_num));
+    for (unsigned i = 0; side_count(&world.sides[1], FABRIC_CLOSED) == 0; i++) {
+        assert_true(i < MANY_POLLS);
+        side_poll(&world, 1);
+    }
+    assert_int_equal(messages_after(), 1);
+}
+
+static void memory_is_the_owners_when_datagrams_have_failed(void **state)
+{
+    (void)state;
+    send_gathered();
+    assert_true(soft_verbs_break_qp(packets_of(1)->qp->qp_num));
+    fabric_conn_close(active);
+    assert_int_equal(messages_after(), 0);
+}
+
+/* --- many --- */
+
+static void idle_connections_cost_a_poll_nothing(void **state)
+{
+    enum { IDLE = 64 };
+
+    (void)state;
+    for (unsigned i = 0; i < IDLE; i++) {
+        connect_pair();
+        send_one(checked, 100);
+        world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
+        check_messages(true);
+    }
+    world_poll_times(&world, MANY_POLLS);
+    for (unsigned side = 0; side < 2; side++) {
+        const struct verbs_endpoint *endpoint =
+            (const struct verbs_endpoint *)world.sides[side].endpoint;
+
+        assert_int_equal(endpoint->counts[VLIST_ALL], IDLE + 1);
+        for (unsigned kind = VLIST_ALL + 1; kind < VLIST_COUNT; kind++)
+            assert_int_equal(endpoint->counts[kind], 0);
+        assert_true(verbs_stream_wake_ns(endpoint) == UINT64_MAX);
+    }
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_pair, close_pair)
+#define SLOW(function) cmocka_unit_test_setup_teardown(function, open_slow, close_pair)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(what_is_overtaken_is_sent_again_before_any_timer_runs_out),
+        CASE(what_is_sent_again_and_lost_again_is_sent_once_more),
+        CASE(what_came_early_is_given_back_when_the_connection_ends),
+        CASE(numbers_go_on_behind_the_last_one),
+        CASE(sent_comes_when_the_peer_has_the_message),
+        CASE(a_peer_that_answers_may_keep_its_window_shut),
+        CASE(a_peer_that_leaves_messages_unanswered_is_gone_after_5_s),
+        CASE(a_peer_that_is_asked_nothing_may_be_silent),
+        CASE(who_stood_still_himself_closes_nobody),
+        CASE(datagrams_of_an_earlier_connection_of_that_number_are_dropped),
+        CASE(when_the_senders_datagrams_fail_the_next_connection_works),
+        CASE(when_the_receivers_datagrams_fail_the_next_connection_works),
+        SLOW(memory_is_the_owners_when_he_has_closed_the_connection),
+        SLOW(memory_is_the_owners_after_closed),
+        SLOW(memory_is_the_owners_when_datagrams_have_failed),
+        CASE(idle_connections_cost_a_poll_nothing),
+    };
+
+    return cmocka_run_group_tests_name("verbs_stream", tests, NULL, NULL);
+}
