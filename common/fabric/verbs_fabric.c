@@ -82,19 +82,23 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
 {
     struct verbs_fabric *fabric;
     char host[HOST_BYTES];
-    int error = address ? take_host(address, host) : 0;
+    int error;
 
+    if (address && strncmp(address, "verbs:", strlen("verbs:")) != 0)
+        return ROWAN_EINVALID;
+    error = address ? take_host(address, host) : 0;
     if (error)
         return error;
     fabric = calloc(1, sizeof *fabric);
     if (!fabric)
         return ROWAN_ENOMEM;
     fabric->base.ops = &verbs_ops;
-    fabric->options = *options;
+    if (options)
+        fabric->options = *options;
     error = open_control(fabric, address);
     if (error)
         goto free_fabric;
-    error = verbs_device_open(address ? host : NULL, options, &fabric->device);
+    error = verbs_device_open(address ? host : NULL, &fabric->options, &fabric->device);
     if (error)
         goto close_control;
     error = verbs_async_init(fabric);

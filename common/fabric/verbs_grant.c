@@ -28,6 +28,7 @@ struct grant {
     const struct verbs_conn *conn; /* LIVE */
     struct ibv_mr *mr;             /* NULL: gone */
     uint64_t context;
+    bool was_refused; /* to take it back; said once */
 };
 
 struct verbs_grants {
@@ -108,9 +109,10 @@ static void take_back(struct grant *grant)
 {
     const int error = grant->mr ? ibv_dereg_mr(grant->mr) : 0;
 
-    if (error)
+    if (error && !grant->was_refused)
         log_event(LOG_ERROR, "verbs_deregister", "reason=\"%s\"", strerror(error));
-    else
+    grant->was_refused = error != 0;
+    if (!error)
         grant->mr = NULL;
 }
 

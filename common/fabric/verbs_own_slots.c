@@ -12,7 +12,7 @@
  *    slots, who holds slots of the oldest segment is asked, over the same
  *    queue pair, for that many empty sends: they use up the slots and leave zeros (VERBS_RC_ASK).
  * 4. Who still holds slots ASK_NS after it was asked (a stopped process) loses its connection: nobody holds
- *    up the others.
+ *    up the others. Only when all completions were looked at: what it sent may lie in the queue.
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -110,8 +110,11 @@ static void own_detach(struct verbs_zone *zone, struct verbs_conn *conn)
     struct own *own = zone->receive;
     struct member *member = member_of(conn), *last = own->members[own->count - 1];
 
-    while (held(member) > 0)
+    while (held(member) > 0) { /* what has landed there without a word is there */
+        verbs_zone_landed(zone, slot_offset(zone, member->run[member->head % RUN_MAX]),
+                          zone->endpoint->device->slot_bytes);
         take_oldest(zone, member); /* 2 */
+    }
     own->members[conn->rc->member] = last;
     last->conn->rc->member = conn->rc->member;
     own->count--;
@@ -251,7 +254,7 @@ static int press(struct verbs_zone *zone, struct member *member, uint64_t end)
         member->asked_ns = zone->now_ns;
         member->want = member->want / 2 < RUN_MIN ? member->want : member->want / 2;
     }
-    if (zone->now_ns - member->asked_ns >= ASK_NS)
+    if (zone->now_ns - member->asked_ns >= ASK_NS && !zone->endpoint->more_completions)
         return ROWAN_ECLOSED; /* 4 */
     verbs_zone_wake_at(zone, member->asked_ns + ASK_NS);
     if (count > member->asked && !member->ask_in_flight)

@@ -202,8 +202,6 @@ unsigned verbs_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fabric
     if (endpoint->lists[VLIST_ACTIVE].first)
         count += poll_active(endpoint, events + count, max - count);
     verbs_flush(base);
-    if (endpoint->armed)
-        verbs_timer_set(endpoint);
     return count;
 }
 
@@ -220,6 +218,8 @@ void verbs_flush(struct fabric_endpoint *base)
             verbs_rc_push(conn);
     }
     verbs_packets_push(endpoint);
+    if (endpoint->armed) /* what was sent may need a look sooner than the timer says */
+        verbs_timer_set(endpoint);
 }
 
 /* --- sleep --- */
@@ -236,6 +236,8 @@ static uint64_t interval_ns(const struct verbs_endpoint *endpoint)
         return 1;
     if (lists[VLIST_HANDSHAKE].first || lists[VLIST_DEAD].first || lists[VLIST_HUNGRY].first)
         interval = PAUSE_NS;
+    if (lists[VLIST_DRAINING].first) /* its completion may have been taken since the last look */
+        interval = VERBS_CHECK_NS;
     if (endpoint->zone && verbs_zone_wait_ns(endpoint->zone) < interval)
         interval = verbs_zone_wait_ns(endpoint->zone);
     if (stream_ns != UINT64_MAX) {

@@ -7,8 +7,8 @@
  * 2. A segment is sealed when every receive of its slots has completed, well or not: a receive that failed
  *    leaves a hole.
  * 3. A receive may never complete: a queue pair that is destroyed takes with it the completions that nobody
- *    polled (mlx5 sweeps them out of the queue), or a slot it had taken. Once all slots of a later segment
- *    have completed, every slot of the oldest had been taken (1), by queue pairs that existed then. It is
+ *    polled (mlx5 sweeps them out of the queue), or a slot it had taken. Once a slot of a later segment has
+ *    completed, every slot of the oldest had been taken (1), by queue pairs that existed then. It is
  *    given up, that is sealed all the same, when each of those is gone, or, as a live sender may be sending
  *    again what it has not heard an answer to, when the longest time has passed that any sender goes on
  *    trying (VERBS_RC_GIVES_UP_NS): by then it has its answer or has broken off. Nothing can be written to
@@ -41,7 +41,7 @@ struct shared {
     uint32_t depth;
     uint32_t in_queue;      /* handed over, not completed */
     uint64_t handed;        /* places */
-    uint64_t full_end;      /* the last segment whose slots have all completed, plus 1 */
+    uint64_t reached;       /* the last segment of which a slot has completed */
     uint32_t attached;      /* queue pairs so far */
     uint64_t late_ns;       /* since when the oldest segment is late; 0: it is not */
     uint32_t late_attached; /* queue pairs made by then */
@@ -160,7 +160,7 @@ static void count_anew(struct verbs_zone *zone, struct shared *shared)
 {
     if (!shared->has_lost || has_room(shared))
         return;
-    if (zone->now_ns - shared->completed_ns < STARVED_NS) {
+    if (zone->endpoint->more_completions || zone->now_ns - shared->completed_ns < STARVED_NS) {
         verbs_zone_wake_at(zone, shared->completed_ns + STARVED_NS);
         return;
     }
@@ -193,12 +193,13 @@ static void shared_post(struct verbs_zone *zone)
 static void note_completion(struct verbs_zone *zone, struct shared *shared,
                             struct verbs_segment *segment, uint64_t number)
 {
-    shared->completed_ns = zone->now_ns;
-    if (shared->in_queue > 0) /* it may have been counted anew */
+    shared->completed_ns = zone->endpoint->now_ns; /* the zone's is that of the poll before */
+    if (shared->in_queue > 0)                      /* it may have been counted anew */
         shared->in_queue--;
-    if (segment->done < slots_per_segment(zone) && ++segment->done == slots_per_segment(zone) &&
-        number >= shared->full_end)
-        shared->full_end = number + 1;
+    if (segment->done < slots_per_segment(zone))
+        segment->done++;
+    if (number > shared->reached)
+        shared->reached = number;
 }
 
 static void shared_completion(struct verbs_zone *zone, const struct ibv_wc *wc)
@@ -237,8 +238,8 @@ static bool lives_one_of_then(const struct verbs_zone *zone, const struct shared
 /* 3 */
 static bool may_give_up(struct verbs_zone *zone, struct shared *shared)
 {
-    if (shared->full_end <= zone->sealed + 1)
-        return false; /* no later one is full */
+    if (shared->reached <= zone->sealed || zone->endpoint->more_completions)
+        return false; /* nothing of a later one, or some of this one may lie in the queue */
     if (shared->late_ns == 0) {
         shared->late_ns = zone->now_ns;
         shared->late_attached = shared->attached;
@@ -264,6 +265,7 @@ static bool shared_is_sealed(struct verbs_zone *zone)
             return false;
         log_event(LOG_WARN, "verbs_slots_given_up", "slots=%u", lost);
         shared->in_queue -= shared->in_queue < lost ? shared->in_queue : lost;
+        verbs_zone_landed(zone, segment->offset, FABRIC_SEGMENT_BYTES); /* in lost slots, too */
     }
     shared->late_ns = 0;
     return true;

@@ -351,8 +351,11 @@ static void take_early(struct verbs_conn *conn, uint64_t early)
 static bool is_sound_answer(const struct verbs_stream *stream, const struct packet_head *head)
 {
     const uint32_t in_flight = stream->sent - head->acked;
+    const bool is_new = head->acked - stream->acked <= stream->sent - stream->acked;
 
-    if (is_behind(head->acked, stream->sent) || head->limit - head->acked > STREAM_WINDOW)
+    /* What is half of all numbers away is neither behind nor before anything. */
+    if ((!is_new && !is_behind(stream->acked, head->acked)) ||
+        head->limit - head->acked > STREAM_WINDOW)
         return false;
     return !(head->early & 1) && (in_flight >= STREAM_WINDOW || head->early >> in_flight == 0);
 }

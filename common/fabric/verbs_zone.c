@@ -57,6 +57,19 @@ static void zone_free(struct verbs_zone *zone)
     free(zone);
 }
 
+/* See verbs_zone_landed. */
+static void warn_of_software(const struct verbs_zone *zone)
+{
+    const struct verbs_device *device = zone->endpoint->device;
+
+    if (device->attributes.orig_attr.vendor_id == VENDOR_SOFTWARE &&
+        zone->pm->durability == PM_FENCE)
+        log_event(LOG_WARN, "verbs_software_device",
+                  "device=%s what=\"the processor copies what lands, so a power cut may take what "
+                  "was acknowledged\" advice=\"an RDMA NIC, or tcp\"",
+                  ibv_get_device_name(device->context->device));
+}
+
 int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
                     struct fabric_zone **out)
 {
@@ -88,6 +101,7 @@ int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
         zone_free(zone);
         return error;
     }
+    warn_of_software(zone);
     endpoint->zone = zone;
     *out = &zone->base;
     return 0;

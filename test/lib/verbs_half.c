@@ -285,6 +285,8 @@ void half_poll_node(struct half *half, unsigned index)
 
     assert_true(count >= 0);
     assert_true(node->event_count + 1000 < HALF_EVENTS);
+    endpoint->now_ns = half->now_ns;
+    endpoint->more_completions = count == WCS;
     for (int i = 0; i < count; i++)
         take_completion(node, &wcs[i]);
     reap(node);

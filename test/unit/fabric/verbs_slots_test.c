@@ -250,10 +250,10 @@ static void lose_completions(struct verbs_conn *active, struct verbs_conn *passi
     half_end(passive);
     half.nodes[0].is_stopped = false;
     half_poll(&half);
-    assert_int_equal(walk(1, 1), count);
+    assert_int_equal(walk(2, 1), count);
 }
 
-static void open_sweeping(unsigned count)
+static void open_sweeping_zone(unsigned count, uint32_t depth)
 {
     const struct soft_config config = {
         .seed = 1,
@@ -262,7 +262,12 @@ static void open_sweeping(unsigned count)
 
     soft_verbs_configure(&config);
     open_half(count, FABRIC_RECEIVE_SHARED);
-    half_zone(&half, 4, 4);
+    half_zone(&half, depth, depth);
+}
+
+static void open_sweeping(unsigned count)
+{
+    open_sweeping_zone(count, 4);
 }
 
 static void lost_slots_are_given_up_when_all_queue_pairs_of_then_are_gone(void **state)
@@ -302,6 +307,27 @@ static void lost_slots_are_given_up_when_no_sender_can_be_trying_any_more(void *
     half.now_ns += verbs_zone_wait_ns(half.nodes[0].endpoint.zone);
     half_poll(&half);
     assert_int_equal(half_events(&half.nodes[0], FABRIC_SEALED), 2);
+}
+
+/* A zone of two segments, of which each has lost slots: none of them ever completes. */
+static void lost_slots_in_every_segment_are_given_up(void **state)
+{
+    struct verbs_conn *lost, *lost_passive, *old, *old_passive, *active, *passive;
+
+    (void)state;
+    open_sweeping_zone(3, 2);
+    connect_to_zone(1, &lost, &lost_passive);
+    connect_to_zone(2, &old, &old_passive);
+    send_and_wait(2, old, 0, SLOTS - 50);
+    lose_completions(lost, lost_passive, 100); /* 50 of the first, 50 of the second */
+    send_and_wait(2, old, SLOTS - 50, SLOTS);
+    half_end(old);
+    connect_to_zone(2, &active, &passive);
+    half_wait(&half, 0, FABRIC_SEALED, 1);
+    assert_int_equal(verbs_zone_post(half.nodes[0].zone, 2 * SEGMENT, 2), 0);
+    send_and_wait(2, active, 0, SLOTS);
+    half_end(active);
+    half_wait(&half, 0, FABRIC_SEALED, 2);
 }
 
 /* All slots that the device had are lost, at once. */
@@ -486,6 +512,7 @@ int main(void)
         CASE(lost_slots_are_given_up_when_all_queue_pairs_of_then_are_gone),
         CASE(lost_slots_are_given_up_when_no_sender_can_be_trying_any_more),
         CASE(a_queue_of_lost_slots_takes_new_ones),
+        CASE(lost_slots_in_every_segment_are_given_up),
         CASE(an_idle_sender_gives_its_slots_back),
         CASE(a_dry_zone_asks_the_idle_so_that_its_owner_can_post),
         CASE(the_slots_of_a_broken_connection_are_holes),

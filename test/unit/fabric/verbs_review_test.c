@@ -1,0 +1,140 @@
+/* verbs_review_test.c - datagrams of a peer that lies, on devices made of software: they end its connection
+ * and nothing else. And what must wake an endpoint that sleeps. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <sys/timerfd.h>
+
+#include "common/base/error.h"
+#include "common/fabric/verbs_stream.h"
+#include "test/unit/fabric/verbs_world.h"
+
+static struct verbs_host host;
+static struct world world;
+static struct fabric_conn *active, *passive;
+
+static int setup(void **state)
+{
+    (void)state;
+    verbs_host_init(&host, FABRIC_RECEIVE_AUTO, 0);
+    world_open(&world, &host.backend, 2, 1 << 20);
+    world_connect(&world, 0, 1, 1, &active, &passive);
+    world_poll_times(&world, 100);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&world);
+    verbs_host_fini(&host);
+    return 0;
+}
+
+/* Side 1 says so to side 0. */
+static void forge(struct packet_head head)
+{
+    struct verbs_conn *liar = (struct verbs_conn *)passive;
+
+    head.connection = liar->theirs.connection;
+    head.token = liar->theirs.token;
+    verbs_packet_add(liar, &head, NULL, 0);
+    verbs_packets_push(liar->endpoint);
+}
+
+static void expect_refused(void)
+{
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_CLOSED, 0)->error, ROWAN_EFORMAT);
+    assert_int_equal(fabric_send(active, NULL, 0, FABRIC_COPY, 0), ROWAN_ECLOSED);
+}
+
+/* Half of all numbers away from what was sent: neither behind it nor before it. */
+static void an_acknowledgement_from_the_other_end_of_the_circle_is_garbage(void **state)
+{
+    const uint32_t acked = ((struct verbs_conn *)active)->stream->acked + (UINT32_C(1) << 31);
+
+    (void)state;
+    forge((struct packet_head){.acked = acked, .limit = acked + 63});
+    expect_refused();
+}
+
+static void an_acknowledgement_of_what_was_not_sent_is_garbage(void **state)
+{
+    const uint32_t acked = ((struct verbs_conn *)active)->stream->acked + 1;
+
+    (void)state;
+    forge((struct packet_head){.acked = acked, .limit = acked + 63});
+    expect_refused();
+}
+
+static uint64_t timer_ns(const struct verbs_endpoint *endpoint)
+{
+    struct itimerspec left;
+
+    assert_int_equal(timerfd_gettime(endpoint->timer_fd, &left), 0);
+    return (uint64_t)left.it_value.tv_sec * NS_PER_S + (uint64_t)left.it_value.tv_nsec;
+}
+
+/* The datagram's own completion may come behind its acknowledgement, in a poll that looks at no deadlines: then
+ * nothing of the device says any more that there is a SENT event to be given. */
+static void a_message_that_was_acknowledged_first_keeps_the_timer_running(void **state)
+{
+    struct verbs_conn *conn = (struct verbs_conn *)active;
+    struct verbs_endpoint *endpoint = conn->endpoint;
+    struct event_source source;
+
+    (void)state;
+    assert_int_equal(fabric_send(active, NULL, 0, FABRIC_COPY | FABRIC_SIGNAL, 7), 0);
+    fabric_flush(&endpoint->base);
+    conn->stream->first->last_post = endpoint->packets->posted + 1; /* sent again a moment ago */
+    while (!verbs_is_listed(conn, VLIST_DRAINING))
+        world_poll(&world);
+    fabric_endpoint_source(&endpoint->base, &source);
+    source.arm(source.context);
+    side_poll(&world, 0);
+    assert_in_range(timer_ns(endpoint), 1, VERBS_CHECK_NS);
+    conn->stream->first->last_post--;
+    world_wait(&world, 0, FABRIC_SENT, 1);
+    source.disarm(source.context);
+}
+
+/* A timer that was set for later does not keep a datagram that is sent in a sleep from being sent again. */
+static void what_is_sent_while_armed_sets_an_earlier_timer(void **state)
+{
+    struct verbs_endpoint *endpoint = ((struct verbs_conn *)active)->endpoint;
+    const struct itimerspec later = {.it_value = {.tv_sec = 1000}};
+    struct event_source source;
+
+    (void)state;
+    fabric_endpoint_source(&endpoint->base, &source);
+    source.arm(source.context);
+    side_poll(&world, 0);
+    assert_int_equal(timerfd_settime(endpoint->timer_fd, 0, &later, NULL), 0);
+    endpoint->timer_on = true;
+    assert_int_equal(fabric_send(active, NULL, 0, FABRIC_COPY, 0), 0);
+    fabric_flush(&endpoint->base);
+    assert_in_range(timer_ns(endpoint), 1, NS_PER_S);
+    source.disarm(source.context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            an_acknowledgement_from_the_other_end_of_the_circle_is_garbage, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_acknowledgement_of_what_was_not_sent_is_garbage, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            a_message_that_was_acknowledged_first_keeps_the_timer_running, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_sent_while_armed_sets_an_earlier_timer, setup,
+                                        teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
