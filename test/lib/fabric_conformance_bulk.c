@@ -15,21 +15,6 @@ enum {
     GRANTED = 2 * MEGABYTE,
 };
 
-static struct world world;
-
-static int open_three(void **state)
-{
-    world_open(&world, *state, 3, CONFORMANCE_PM_BYTES);
-    return 0;
-}
-
-static int close_three(void **state)
-{
-    (void)state;
-    world_close(&world);
-    return 0;
-}
-
 struct link {
     struct fabric_conn *writer, *owner; /* the two ends */
     struct fabric_grant grant;
