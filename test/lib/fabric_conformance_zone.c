@@ -11,21 +11,6 @@
 
 enum { KB = 1 << 10, MEGABYTE = 1 << 20, SEGMENT = FABRIC_SEGMENT_BYTES };
 
-static struct world world;
-
-static int open_three(void **state)
-{
-    world_open(&world, *state, 3, CONFORMANCE_PM_BYTES);
-    return 0;
-}
-
-static int close_three(void **state)
-{
-    (void)state;
-    world_close(&world);
-    return 0;
-}
-
 /* The largest block that lands in one piece, and the largest power of two that does. */
 static uint32_t largest_block(void)
 {

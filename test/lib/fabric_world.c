@@ -186,16 +186,22 @@ static uint64_t block_seed(uint32_t sender, uint32_t number)
     return (uint64_t)sender << 32 | number;
 }
 
+void block_fill(void *to, uint32_t sender, uint32_t number, uint32_t bytes)
+{
+    const struct block_head head = {
+        .mark = BLOCK_MARK, .sender = sender, .number = number, .bytes = bytes};
+
+    pattern_fill(to, bytes, block_seed(sender, number));
+    memcpy(to, &head, sizeof head);
+}
+
 int world_add_block(struct world *world, unsigned sender, struct fabric_conn *conn, uint64_t at,
                     uint32_t number, uint32_t bytes)
 {
     static _Thread_local uint8_t block[64 << 10];
-    struct block_head head = {
-        .mark = BLOCK_MARK, .sender = sender, .number = number, .bytes = bytes};
     struct pm *pm = world->sides[sender].pm;
 
-    pattern_fill(block, bytes, block_seed(sender, number));
-    memcpy(block, &head, sizeof head);
+    block_fill(block, sender, number, bytes);
     pm_store(pm, at, block, bytes);
     return fabric_rowan_add(conn, pm_at(pm, at), bytes);
 }

@@ -93,6 +93,9 @@ struct block_head {
     uint32_t bytes;
 };
 
+/* Makes block `number` of `sender` at `to`. */
+void block_fill(void *to, uint32_t sender, uint32_t number, uint32_t bytes);
+
 /* Whether a whole block begins at `data`, where `room` bytes are left; if so, its head. */
 bool block_is_whole(const void *data, uint64_t room, struct block_head *head);
 
