@@ -17,7 +17,15 @@
 #include "common/fabric/verbs_rc.h"
 #include "common/fabric/verbs_zone.h"
 
-enum { SEND_QUEUE = 256, NUMBER_24_BITS = 0xffffff, MAX_READS = 255 };
+enum {
+    SEND_QUEUE = 256,
+    NUMBER_24_BITS = 0xffffff,
+    MAX_READS = 255,
+
+    /* Of an answer that does not come. rxe takes 7 for "for ever": a sender would never learn that the peer's queue
+     * pair is in error. */
+    RETRIES = VERBS_RC_RETRIES - 1,
+};
 
 /* --- making it --- */
 
@@ -262,7 +270,7 @@ static int to_rts(struct verbs_conn *conn, struct ibv_qp *qp)
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTS,
                                      .sq_psn = conn->rc->psn,
                                      .timeout = VERBS_RC_TIMEOUT,
-                                     .retry_cnt = VERBS_RC_RETRIES,
+                                     .retry_cnt = RETRIES,
                                      .rnr_retry = VERBS_RC_RNR_FOR_EVER,
                                      .max_rd_atomic =
                                          (uint8_t)(conn->active ? reads_in_flight(conn) : 1)};
