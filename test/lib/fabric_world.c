@@ -11,7 +11,7 @@
 
 enum { POLL_EVENTS = 64, BLOCK_MARK = 0x426c6f00 };
 
-#define WAIT_NS (20 * NS_PER_S)
+#define WAIT_S 20
 
 void world_open(struct world *world, const struct fabric_backend *backend, unsigned sides,
                 uint64_t pm_bytes)
@@ -113,7 +113,8 @@ const struct fabric_event *side_event(const struct side *side, enum fabric_event
 
 void world_wait(struct world *world, unsigned index, enum fabric_event_kind kind, uint32_t count)
 {
-    const uint64_t end_ns = world->backend->now_ns(world->backend->context) + WAIT_NS;
+    const uint64_t wait_s = world->backend->wait_s ? world->backend->wait_s : WAIT_S;
+    const uint64_t end_ns = world->backend->now_ns(world->backend->context) + wait_s * NS_PER_S;
 
     while (side_count(&world->sides[index], kind) < count) {
         if (world->backend->now_ns(world->backend->context) > end_ns)
