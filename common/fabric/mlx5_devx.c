@@ -20,9 +20,20 @@ enum {
     RING_COMPLETIONS = 128, /* enough for the paper's authors, 8 was not */
 };
 
-/* Events after which a queue pair receives no more. */
-static uint16_t failures[] = {MLX5_EVENT_TYPE_WQ_CATAS_ERROR, MLX5_EVENT_TYPE_WQ_INVAL_REQ_ERROR,
-                              MLX5_EVENT_TYPE_WQ_ACCESS_ERROR, MLX5_EVENT_TYPE_SRQ_CATAS_ERROR};
+/* Events after which a queue pair, or a queue of either kind, receives no more. */
+static uint16_t pair_failures[] = {MLX5_EVENT_TYPE_WQ_CATAS_ERROR,
+                                   MLX5_EVENT_TYPE_WQ_INVAL_REQ_ERROR,
+                                   MLX5_EVENT_TYPE_WQ_ACCESS_ERROR};
+static uint16_t tag_matching_failures[] = {MLX5_EVENT_TYPE_XRQ_ERROR};
+static uint16_t plain_failures[] = {MLX5_EVENT_TYPE_SRQ_CATAS_ERROR};
+
+static const struct {
+    uint16_t *events, bytes;
+} failures[] = {
+    [MLX5_WATCH_PAIR] = {pair_failures, sizeof pair_failures},
+    [MLX5_WATCH_TAG_MATCHING] = {tag_matching_failures, sizeof tag_matching_failures},
+    [MLX5_WATCH_PLAIN] = {plain_failures, sizeof plain_failures},
+};
 
 struct mlx5_devx {
     struct mlx5_channel channel;
@@ -104,12 +115,13 @@ static void unmap(struct mlx5_channel *channel, void *handle)
         log_event(LOG_ERROR, "mlx5_umem_kept", "errno=%d", error);
 }
 
-static int watch(struct mlx5_channel *channel, void *object, uint64_t cookie)
+static int watch(struct mlx5_channel *channel, void *object, enum mlx5_watched what,
+                 uint64_t cookie)
 {
-    int error = mlx5dv_devx_subscribe_devx_event(devx_of(channel)->events, object, sizeof failures,
-                                                 failures, cookie);
+    int error = mlx5dv_devx_subscribe_devx_event(
+        devx_of(channel)->events, object, failures[what].bytes, failures[what].events, cookie);
     if (error)
-        log_event(LOG_WARN, "mlx5_subscribe_failed", "errno=%d", error);
+        log_event(LOG_WARN, "mlx5_subscribe_failed", "what=%u errno=%d", (unsigned)what, error);
     return error ? ROWAN_EUNSUPPORTED : 0;
 }
 

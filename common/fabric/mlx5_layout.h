@@ -171,7 +171,8 @@ enum mlx5_bytes {
     X(EVENT_TYPE_WQ_CATAS_ERROR, 0x05)                                                             \
     X(EVENT_TYPE_WQ_INVAL_REQ_ERROR, 0x10)                                                         \
     X(EVENT_TYPE_WQ_ACCESS_ERROR, 0x11)                                                            \
-    X(EVENT_TYPE_SRQ_CATAS_ERROR, 0x12)
+    X(EVENT_TYPE_SRQ_CATAS_ERROR, 0x12)                                                            \
+    X(EVENT_TYPE_XRQ_ERROR, 0x18)
 
 enum mlx5_number {
 #define MLX5_NUMBER(name, number) MLX5_##name = (number),

@@ -121,6 +121,11 @@ static int create(struct mlx5_queue *queue, enum mlx5_queue_kind kind)
     }
     queue->object = object;
     queue->kind = kind;
+    /* What befalls the queue is told of the queue, not of its pairs. An older kernel that does not know these
+     * events refuses, which the channel logs: then a queue that fails shows only at the senders. */
+    (void)queue->channel->watch(queue->channel, object,
+                                kind == MLX5_PLAIN ? MLX5_WATCH_PLAIN : MLX5_WATCH_TAG_MATCHING,
+                                MLX5_QUEUE_FAILED);
     return 0;
 }
 
@@ -293,7 +298,7 @@ int mlx5_pair_open(struct mlx5_queue *queue, uint8_t port, struct mlx5_pair **ou
     int error = create_pair(pair, (size_t)(pair - queue->pairs));
     if (error)
         return error;
-    error = queue->channel->watch(queue->channel, pair->object, pair->number);
+    error = queue->channel->watch(queue->channel, pair->object, MLX5_WATCH_PAIR, pair->number);
     if (error)
         goto refused;
     uint8_t init[MLX5_MODIFY_QP_IN_BYTES];

@@ -13,6 +13,10 @@
 
 #include "common/fabric/mlx5_command.h"
 
+enum mlx5_watched { MLX5_WATCH_PAIR, MLX5_WATCH_TAG_MATCHING, MLX5_WATCH_PLAIN };
+
+#define MLX5_QUEUE_FAILED UINT64_MAX /* the cookie of a queue; those of pairs are their numbers */
+
 /* The way to the device. `object` is the channel's own handle of what was created. */
 struct mlx5_channel {
     /* Runs a command: with object NULL a general one, with *object NULL one that creates, and sets it, else
@@ -26,8 +30,9 @@ struct mlx5_channel {
                void **handle);
     void (*unmap)(struct mlx5_channel *channel, void *handle);
 
-    /* Of a queue pair: when it fails, failure() gives `cookie` once. False: there is nothing. */
-    int (*watch)(struct mlx5_channel *channel, void *object, uint64_t cookie);
+    /* When the object fails, failure() gives `cookie` once. False: there is nothing. */
+    int (*watch)(struct mlx5_channel *channel, void *object, enum mlx5_watched what,
+                 uint64_t cookie);
     bool (*failure)(struct mlx5_channel *channel, uint64_t *cookie);
 
     /* Where a peer is: its MAC address and what else ibv_ah_attr leaves open. Errors: ROWAN_EIO. */

@@ -110,6 +110,8 @@ static void close_zone(struct verbs_zone *zone)
 static int attach(struct verbs_zone *zone, struct verbs_conn *conn)
 {
     struct mlx5_pair *pair;
+    if (zone->failed)
+        return ROWAN_EUNSUPPORTED;
     int error = mlx5_pair_open(mlx5_of(zone)->queue, zone->endpoint->device->port, &pair);
     if (error)
         return error;
@@ -149,11 +151,29 @@ static void detach(struct verbs_zone *zone, struct verbs_conn *conn)
     conn->rc->receive = NULL;
 }
 
+/* Nothing lands any more, whoever sends it: better that all know it. */
+static void fail_queue(struct verbs_zone *zone)
+{
+    log_event(LOG_ERROR, "mlx5_queue_failed",
+              "advice=\"restart the server; --verbs-receive shared\"");
+    zone->failed = true;
+    for (struct verbs_conn *conn = zone->endpoint->lists[VLIST_ALL].first, *next; conn;
+         conn = next) {
+        next = conn->links[VLIST_ALL].next;
+        if (conn->rc && conn->rc->zone == zone)
+            verbs_rc_failed(zone->endpoint, conn->rc->qp_number);
+    }
+}
+
 static void break_failed(struct verbs_zone *zone)
 {
     struct mlx5_zone *mlx5 = mlx5_of(zone);
     uint64_t number;
     while (mlx5->channel->failure(mlx5->channel, &number)) {
+        if (number == MLX5_QUEUE_FAILED) {
+            fail_queue(zone);
+            continue;
+        }
         log_event(LOG_WARN, "mlx5_pair_failed", "qp=0x%x", (unsigned)number);
         /* False: it was closed after the event. */
         verbs_rc_failed(zone->endpoint, (uint32_t)number);

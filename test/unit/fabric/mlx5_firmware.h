@@ -43,6 +43,7 @@ static struct firmware {
     size_t memory_bytes;
     uint64_t failures[4];
     unsigned failure_count;
+    unsigned queues_watched; /* a bit of each kind */
 } firmware;
 
 /* --- the channel --- */
@@ -132,11 +133,17 @@ static void fake_unmap(struct mlx5_channel *channel, void *handle)
     firmware.maps--;
 }
 
-static int fake_watch(struct mlx5_channel *channel, void *object, uint64_t cookie)
+static int fake_watch(struct mlx5_channel *channel, void *object, enum mlx5_watched what,
+                      uint64_t cookie)
 {
     (void)channel;
     struct call *call = record(CALL_WATCH, object);
     call->opcode = (uint16_t)cookie;
+    if (what != MLX5_WATCH_PAIR) { /* may fail: nothing follows from it */
+        assert_true(cookie == MLX5_QUEUE_FAILED);
+        firmware.queues_watched |= 1u << what;
+        return firmware.refused_step ? ROWAN_EUNSUPPORTED : 0;
+    }
     return is_refused() ? ROWAN_EUNSUPPORTED : 0;
 }
 

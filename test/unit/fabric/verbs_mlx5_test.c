@@ -181,7 +181,8 @@ static void a_zone_of_many_segments_has_one_element_for_each(void **state)
     open_zone(64, 128);
     mlx5_encode_create_xrq(&layout, expected);
     assert_int_equal(firmware.calls[0].kind, CALL_MAP);
-    assert_int_equal(firmware.count, 2);
+    assert_int_equal(firmware.count, 3);
+    assert_int_equal(firmware.queues_watched, 1 << MLX5_WATCH_TAG_MATCHING);
     assert_int_equal(nth_command(0)->bytes, sizeof expected);
     assert_memory_equal(nth_command(0)->in, expected, sizeof expected);
     post_segment(5);
@@ -213,6 +214,7 @@ static void a_plain_queue_is_tried_when_tag_matching_is_refused(void **state)
     open_zone(64, 128);
     assert_int_equal(nth_command(0)->opcode, MLX5_CMD_OP_CREATE_XRQ);
     assert_int_equal(nth_command(1)->opcode, MLX5_CMD_OP_CREATE_RMP);
+    assert_int_equal(firmware.queues_watched, 1 << MLX5_WATCH_PLAIN);
     close_zone();
 }
 
@@ -307,10 +309,10 @@ static void a_connection_is_made_and_ended_with_these_commands(void **state)
     assert_null(conn->rc->qp);
     assert_int_equal(zone->ops->connect(zone, conn, &to_peer), 0);
     zone->ops->detach(zone, conn);
-    assert_int_equal(firmware.count, 2 + sizeof expected / sizeof expected[0]);
+    assert_int_equal(firmware.count, 3 + sizeof expected / sizeof expected[0]);
     for (unsigned i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        assert_int_equal(firmware.calls[2 + i].kind, expected[i].kind);
-        assert_int_equal(firmware.calls[2 + i].opcode, expected[i].opcode);
+        assert_int_equal(firmware.calls[3 + i].kind, expected[i].kind);
+        assert_int_equal(firmware.calls[3 + i].opcode, expected[i].opcode);
     }
     mlx5_encode_create_qp(&pair, in);
     assert_memory_equal(nth_command(1)->in, in, sizeof in);
@@ -488,6 +490,30 @@ static void a_failed_queue_pair_breaks_its_connection(void **state)
     close_zone();
 }
 
+static void a_failed_queue_breaks_all_its_connections_and_takes_no_more(void **state)
+{
+    struct verbs_conn *conns[3];
+    (void)state;
+    open_zone(64, 128);
+    for (int i = 0; i < 3; i++) {
+        conns[i] = attach();
+        conns[i]->rc->qp_number = 0x900 + (uint32_t)i;
+        conns[i]->rc->zone = i == 2 ? NULL : zone; /* the last one is of no zone */
+        conns[i]->links[VLIST_ALL].next = i > 0 ? conns[i - 1] : NULL;
+    }
+    endpoint.lists[VLIST_ALL].first = conns[2];
+    zone->member_count = 2;
+    post_segment(0);
+    firmware.failures[firmware.failure_count++] = MLX5_QUEUE_FAILED;
+    poll_zone(7000000000);
+    assert_int_equal(broken_count, 2);
+    assert_int_equal(broken[0] + broken[1], 0x900 + 0x901);
+    assert_int_equal(zone->ops->attach(zone, conns[0]), ROWAN_EUNSUPPORTED);
+    close_zone();
+    for (int i = 0; i < 3; i++)
+        drop_conn(conns[i]);
+}
+
 static void a_zone_with_senders_is_looked_at_though_nobody_wakes_it(void **state)
 {
     (void)state;
@@ -563,6 +589,7 @@ int main(void)
         CASE(the_quiet_times_of_segments_run_together),
         CASE(segments_go_round_the_ring_and_the_counter_for_ever),
         CASE(a_failed_queue_pair_breaks_its_connection),
+        CASE(a_failed_queue_breaks_all_its_connections_and_takes_no_more),
         CASE(a_zone_with_senders_is_looked_at_though_nobody_wakes_it),
         CASE(memory_that_syncs_behind_is_told_of_the_open_segment),
         CASE(a_block_that_tag_matching_would_misread_may_not_land),
