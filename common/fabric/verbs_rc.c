@@ -194,8 +194,15 @@ static int check_hello(const struct verbs_conn *conn)
     if (theirs->qp_number == 0 || theirs->qp_number > NUMBER_24_BITS || theirs->write_number == 0 ||
         theirs->write_number > NUMBER_24_BITS || theirs->psn > NUMBER_24_BITS)
         return ROWAN_EFORMAT;
-    if (!conn->active) /* a block that is longer than a packet could stay half received for ever */
-        return conn->theirs.mtu < limit ? ROWAN_EUNSUPPORTED : 0;
+    /* A message longer than a packet could stay half received for ever. */
+    if (!conn->active && conn->theirs.mtu < limit) {
+        log_event(LOG_ERROR, "verbs_packet_limit",
+                  "ours=%u theirs=%u advice=\"give all servers the same MTU\"", limit,
+                  conn->theirs.mtu);
+        return ROWAN_EUNSUPPORTED;
+    }
+    if (!conn->active)
+        return 0;
     if (!theirs->has_zone || theirs->reads == 0 || theirs->reads > MAX_READS)
         return ROWAN_EFORMAT;
     if (theirs->block_limit < limit) { /* the block limit is one constant of a cluster */
