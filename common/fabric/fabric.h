@@ -21,7 +21,8 @@
  *
  *  F6  Blocks land in the posted segments one after another, whoever sent them, each at the next
  *      multiple of the receiver's `landing_stride`; a block never crosses a segment's end. What lies
- *      between two blocks, and the rest at a segment's end, keeps the bytes it had (zeros).
+ *      between two blocks, and the rest at a segment's end, keeps the bytes it had (zeros). Over verbs with
+ *      FABRIC_RECEIVE_CONNECTION whole strides may stay empty (zeros) between two blocks.
  *
  *  F7  SEALED: every block that will ever land in that segment has landed; segments are sealed in
  *      the order they were posted. QUIET: nobody can write to it any more, so it may be reused.
@@ -33,7 +34,9 @@
  *  F10 A WRITTEN event says: that bulk write, and those before it on the connection, are visible in
  *      the memory that the peer granted, and durable there as its PM promises. A write outside of a
  *      live grant harms nobody and ends the connection. Every grant ends in one REVOKED event; nothing
- *      is written under it afterwards, and before it the memory may serve nothing else.
+ *      is written under it afterwards, and before it the memory may serve nothing else. A device may give
+ *      a revoked grant's key again: who does not trust the peer to have forgotten it closes the connection
+ *      before the range, or any other, is granted to somebody else.
  *
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
@@ -372,7 +375,10 @@ static inline uint32_t fabric_rowan_room(const struct fabric_conn *conn)
 }
 
 /* fabric_rowan_add: appends a block (registered memory, `bytes` a multiple of 64, at most the block
- * limit) to the connection's open batch. Errors: ROWAN_EAGAIN ECLOSED EINVALID. */
+ * limit) to the connection's open batch. Its byte 0 is 0 and its first 8 bytes are not all 0, as of every
+ * block of an entry: that some receivers tell blocks from empty places by, and others take for a header
+ * (FABRIC_RECEIVE_MULTI_PACKET; connections to these refuse other blocks). Errors: ROWAN_EAGAIN ECLOSED
+ * EINVALID. */
 static inline int fabric_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes)
 {
     return conn->ops->rowan_add(conn, block, bytes);

@@ -188,7 +188,6 @@ void mlx5_encode_init(uint32_t qp, uint8_t port, uint8_t out[static MLX5_MODIFY_
     PUT(out, 0, rst2init_qp_in, qpn, qp);
     PUT(out, MODIFY_QPC, qpc, pm_state, MLX5_QPC_PM_STATE_MIGRATED);
     PUT(out, MODIFY_QPC, qpc, rre, 1);
-    PUT(out, MODIFY_QPC, qpc, rwe, 1);
     PUT(out, MODIFY_PATH, ads, vhca_port_num, port);
 }
 
@@ -228,8 +227,9 @@ void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
     PUT(out, MODIFY_QPC, qpc, next_rcv_psn, peer->psn);
     PUT(out, MODIFY_QPC, qpc, log_rra_max, peer->log_reads);
     PUT(out, MODIFY_QPC, qpc, min_rnr_nak, peer->rnr_timer);
+    /* The fence's READ, and no WRITE: bulk writes have a queue pair of their own. */
     PUT(out, MODIFY_QPC, qpc, rre, 1);
-    PUT(out, MODIFY_QPC, qpc, rwe, 1);
+    PUT(out, MODIFY_QPC, qpc, rwe, 0);
     put_path(out, &peer->path);
 }
 

@@ -277,29 +277,3 @@ const struct mlx5_numbers *mlx5_devx_numbers(const struct mlx5_devx *devx)
 {
     return &devx->numbers;
 }
-
-int verbs_mlx5_probe(struct ibv_context *context, struct ibv_pd *pd, const char **reason)
-{
-    const char *why = NULL;
-    struct mlx5_devx *devx;
-    struct mlx5_queue *queue;
-    struct mlx5_pair *pair;
-    int error = mlx5_devx_open(context, pd, &devx, &why);
-    if (error)
-        goto no_devx;
-    error = mlx5_queue_open(&devx->channel, &devx->numbers, MLX5_MIN_ELEMENTS / 2,
-                            MLX5_MAX_ELEMENT_BYTES, 1, &queue, &why);
-    if (error)
-        goto no_queue;
-    why = "the firmware refused a queue pair on the multi-packet queue (CREATE_QP, RST2INIT_QP)";
-    error = mlx5_pair_open(queue, 1, &pair);
-    if (!error)
-        mlx5_pair_close(pair);
-    mlx5_queue_close(queue);
-no_queue:
-    mlx5_devx_close(devx);
-no_devx:
-    if (error)
-        *reason = why;
-    return error ? ROWAN_EUNSUPPORTED : 0;
-}

@@ -315,6 +315,22 @@ uint32_t mlx5_pair_number(const struct mlx5_pair *pair)
     return pair->number;
 }
 
+int mlx5_path_to(struct mlx5_channel *channel, const struct ibv_ah_attr *to, bool is_ethernet,
+                 struct mlx5_path *out)
+{
+    *out = (struct mlx5_path){
+        .port = to->port_num,
+        .is_ethernet = is_ethernet,
+        .gid_index = to->grh.sgid_index,
+        .hop_limit = to->grh.hop_limit,
+        .lid = to->dlid,
+        .udp_port = MLX5_ROCE_PORT,
+    };
+    if (to->is_global)
+        memcpy(out->gid, to->grh.dgid.raw, sizeof out->gid);
+    return is_ethernet ? channel->resolve(channel, to, out) : 0;
+}
+
 int mlx5_pair_connect(struct mlx5_pair *pair, const struct mlx5_peer *peer,
                       const struct mlx5_sending *sending)
 {

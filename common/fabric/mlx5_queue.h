@@ -84,6 +84,16 @@ void mlx5_queue_return(struct mlx5_queue *queue, uint32_t count);
 int mlx5_pair_open(struct mlx5_queue *queue, uint8_t port, struct mlx5_pair **out);
 uint32_t mlx5_pair_number(const struct mlx5_pair *pair);
 
+/* The path to a peer at that address, of the port it names. Errors: ROWAN_EIO. */
+int mlx5_path_to(struct mlx5_channel *channel, const struct ibv_ah_attr *to, bool is_ethernet,
+                 struct mlx5_path *out);
+
+/* The power of two, not above `count` (1 or more), as its exponent. */
+static inline uint8_t mlx5_log2_below(uint32_t count)
+{
+    return (uint8_t)(31 - __builtin_clz(count | 1));
+}
+
 /* To RTR and RTS. Errors: ROWAN_EIO; the pair is then good for nothing but to be closed. */
 int mlx5_pair_connect(struct mlx5_pair *pair, const struct mlx5_peer *peer,
                       const struct mlx5_sending *sending);

@@ -27,12 +27,16 @@ enum {
     AT_RC_FENCE_ADDRESS = 72,
     AT_RC_FENCE_KEY = 80,
     AT_RC_WRITE_NUMBER = 84,
-    AT_END = 88,
+    AT_RC_TIMEOUT = 88,
+    AT_END = 92,
 
     NUMBER_24_BITS = 0xffffff,
     MOST_READS = 255,
     MOST_ERROR = 1000,
 };
+
+/* At AT_RC_ZONE. */
+enum { NO_ZONE = 0, ZONE_OF_SLOTS = 1, ZONE_OF_SEGMENTS = 2 };
 
 static_assert((int)AT_END <= (int)VERBS_HELLO_BYTES, "it fits");
 
@@ -82,12 +86,16 @@ static void encode_rc(const struct verbs_rc_hello *rc, uint8_t *out)
 {
     put_32(out, AT_RC_NUMBER, rc->qp_number);
     put_32(out, AT_RC_PSN, rc->psn);
-    put_32(out, AT_RC_ZONE, rc->has_zone);
+    put_32(out, AT_RC_ZONE,
+           !rc->has_zone        ? NO_ZONE
+           : rc->whole_segments ? ZONE_OF_SEGMENTS
+                                : ZONE_OF_SLOTS);
     put_32(out, AT_RC_BLOCK_LIMIT, rc->block_limit);
     put_32(out, AT_RC_READS, rc->reads);
     put_64(out, AT_RC_FENCE_ADDRESS, rc->fence_address);
     put_32(out, AT_RC_FENCE_KEY, rc->fence_key);
     put_32(out, AT_RC_WRITE_NUMBER, rc->write_number);
+    put_32(out, AT_RC_TIMEOUT, rc->timeout);
 }
 
 void verbs_hello_encode(const struct verbs_hello *hello, uint8_t out[VERBS_HELLO_BYTES])
@@ -126,10 +134,14 @@ static bool is_mtu(uint32_t bytes)
 
 static bool decode_rc(const uint8_t *in, struct verbs_rc_hello *rc)
 {
+    const uint32_t zone = get_32(in, AT_RC_ZONE), timeout = get_32(in, AT_RC_TIMEOUT);
+
     *rc = (struct verbs_rc_hello){.qp_number = get_32(in, AT_RC_NUMBER),
                                   .write_number = get_32(in, AT_RC_WRITE_NUMBER),
                                   .psn = get_32(in, AT_RC_PSN),
-                                  .has_zone = get_32(in, AT_RC_ZONE) == 1,
+                                  .has_zone = zone != NO_ZONE,
+                                  .whole_segments = zone == ZONE_OF_SEGMENTS,
+                                  .timeout = (uint8_t)timeout,
                                   .block_limit = get_32(in, AT_RC_BLOCK_LIMIT),
                                   .reads = get_32(in, AT_RC_READS),
                                   .fence_address = get_64(in, AT_RC_FENCE_ADDRESS),
@@ -137,7 +149,9 @@ static bool decode_rc(const uint8_t *in, struct verbs_rc_hello *rc)
     if (rc->qp_number == 0)
         return is_zero(in, AT_RC_NUMBER, AT_END);
     return rc->qp_number <= NUMBER_24_BITS && rc->write_number <= NUMBER_24_BITS &&
-           rc->psn <= NUMBER_24_BITS && get_32(in, AT_RC_ZONE) <= 1 && rc->reads <= MOST_READS;
+           rc->psn <= NUMBER_24_BITS && zone <= ZONE_OF_SEGMENTS && rc->reads <= MOST_READS &&
+           (zone == NO_ZONE ? timeout == 0
+                            : timeout >= VERBS_LEAST_TIMEOUT && timeout <= VERBS_MOST_TIMEOUT);
 }
 
 static bool decode_hello(const uint8_t *in, struct verbs_hello *hello)

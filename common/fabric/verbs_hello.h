@@ -19,16 +19,23 @@
 
 #define VERBS_HELLO_MAGIC UINT32_C(0x4f4c4856) /* "VHLO" */
 
-enum { VERBS_LAYOUT = 1, VERBS_HELLO_BYTES = 128 };
+enum {
+    VERBS_LAYOUT = 1,
+    VERBS_HELLO_BYTES = 128,
+    VERBS_LEAST_TIMEOUT = 10,
+    VERBS_MOST_TIMEOUT = 18,
+};
 
 enum verbs_hello_kind { VERBS_HELLO = 1, VERBS_READY = 2, VERBS_REFUSAL = 3 };
 
 /* Of the RC queue pair; all 0: there is none. */
 struct verbs_rc_hello {
-    uint32_t qp_number;     /* 24 bits */
-    uint32_t write_number;  /* of the one for bulk writes, 24 bits */
-    uint32_t psn;           /* first packet sequence number that we send, 24 bits */
-    bool has_zone;          /* you may send into my landing zone */
+    uint32_t qp_number;    /* 24 bits */
+    uint32_t write_number; /* of the one for bulk writes, 24 bits */
+    uint32_t psn;          /* first packet sequence number that we send, 24 bits */
+    bool has_zone;         /* you may send into my landing zone */
+    bool whole_segments; /* it is a multi-packet queue: verbs_mlx5_may_land holds for your blocks */
+    uint8_t timeout;     /* exponent of how long you try (verbs_rc.h), 10 to 18; without zone 0 */
     uint32_t block_limit;   /* bytes that one send into it may have */
     uint32_t reads;         /* RDMA reads of yours that I answer at a time, 1 to 255 */
     uint64_t fence_address; /* 1 byte to be read behind what must be durable */

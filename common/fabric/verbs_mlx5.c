@@ -7,16 +7,18 @@
  *      with fewer nobody has written down, so a zone of few segments is warned of.
  *  Z2  A segment is closed when the first word of the next one is not 0: the device has gone on, and turns
  *      back for no packet. Every block begins with a word that is not 0, and a posted segment is all zeros.
- *  Z3  A closed segment is sealed when the longest time is over for which a sender goes on trying. What came
- *      once is not written again when it is sent again (the device knows the packet's number), but a write
- *      may be under way between device and memory. A sender that gives up earlier breaks its connection.
+ *  Z3  A closed segment is sealed when the longest time is over for which a sender goes on trying, of which
+ *      our hello tells it. What came once is not written again when it is sent again (the device knows the
+ *      packet's number), and what came late lies in a later segment, but a write may be under way between
+ *      device and memory: a matter of microseconds. A sender that gives up earlier breaks its connection; one
+ *      whose device rounds the time up harms nothing.
  *  Z4  On a tag-matching queue the device takes the first 16 bytes of each message for a header: a first byte
  *      of 0 says that there is no tag, and it lands like any other. verbs_mlx5_may_land.
  *  Z5  Nothing completes here. What goes wrong shows as an event of the queue pair, as the end of the tcp
  *      connection, or at the sender.
  *
- *          post                     first word of the next              VERBS_RC_GIVES_UP_NS
- *   posted ------> with the device ------------------------> closed --------------------------> sealed
+ *          post                     first word of the next           VERBS_RC_SEGMENTS_GIVES_UP_NS
+ *   posted ------> with the device ------------------------> closed -------------------------------> sealed
  */
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +70,7 @@ int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel,
     }
     log_event(LOG_INFO, "mlx5_zone", "queue=%s depth=%u quiesce_ms=%u",
               mlx5_queue_kind(mlx5->queue) == MLX5_PLAIN ? "plain" : "tag_matching", zone->depth,
-              (unsigned)(VERBS_RC_GIVES_UP_NS / 1000000));
+              (unsigned)(VERBS_RC_SEGMENTS_GIVES_UP_NS / 1000000));
     if (zone->depth <= FEW_SEGMENTS)
         log_event(LOG_WARN, "mlx5_few_segments",
                   "depth=%u advice=\"if nothing lands: --landing-segments 64\"", zone->depth);
@@ -116,30 +118,6 @@ static int attach(struct verbs_zone *zone, struct verbs_conn *conn)
     return 0;
 }
 
-static uint8_t log2_below(uint32_t count)
-{
-    uint8_t log = 0;
-    while (count >> (log + 1))
-        log++;
-    return log;
-}
-
-static int path_of(struct mlx5_channel *channel, const struct verbs_device *device,
-                   const struct ibv_ah_attr *to, struct mlx5_path *path)
-{
-    *path = (struct mlx5_path){
-        .port = device->port,
-        .is_ethernet = device->is_ethernet,
-        .gid_index = to->grh.sgid_index,
-        .hop_limit = to->grh.hop_limit,
-        .lid = to->dlid,
-        .udp_port = MLX5_ROCE_PORT,
-    };
-    if (to->is_global)
-        memcpy(path->gid, to->grh.dgid.raw, sizeof path->gid);
-    return device->is_ethernet ? channel->resolve(channel, to, path) : 0;
-}
-
 static int connect_pair(struct verbs_zone *zone, struct verbs_conn *conn,
                         const struct ibv_qp_attr *attributes)
 {
@@ -147,18 +125,19 @@ static int connect_pair(struct verbs_zone *zone, struct verbs_conn *conn,
         .qp = attributes->dest_qp_num,
         .psn = attributes->rq_psn,
         .mtu = (uint8_t)attributes->path_mtu,
-        .log_reads = log2_below(attributes->max_dest_rd_atomic),
+        .log_reads = mlx5_log2_below(attributes->max_dest_rd_atomic),
         .rnr_timer = attributes->min_rnr_timer,
     };
     /* A responder may stay in RTR; but no other user of such queues leaves it there, so neither do we. */
     struct mlx5_sending sending = {
         .psn = conn->rc->psn & 0xffffff,
-        .ack_timeout = VERBS_RC_TIMEOUT,
+        .ack_timeout = VERBS_RC_SEGMENTS_TIMEOUT,
         .retries = VERBS_RC_RETRIES,
         .rnr_retries = VERBS_RC_RNR_FOR_EVER,
     };
     struct mlx5_channel *channel = mlx5_of(zone)->channel;
-    if (path_of(channel, zone->endpoint->device, &attributes->ah_attr, &peer.path))
+    if (mlx5_path_to(channel, &attributes->ah_attr, zone->endpoint->device->is_ethernet,
+                     &peer.path))
         return ROWAN_EIO;
     return mlx5_pair_connect(conn->rc->receive, &peer, &sending);
 }
@@ -233,7 +212,8 @@ static bool is_sealed(struct verbs_zone *zone)
     }
     if (zone->sealed >= mlx5->open)
         return false;
-    uint64_t at_ns = mlx5->closed_ns[zone->sealed % zone->depth] + VERBS_RC_GIVES_UP_NS; /* Z3 */
+    uint64_t at_ns =
+        mlx5->closed_ns[zone->sealed % zone->depth] + VERBS_RC_SEGMENTS_GIVES_UP_NS; /* Z3 */
     if (zone->now_ns <= at_ns) {
         verbs_zone_wake_at(zone, at_ns + 1);
         return false;
@@ -244,6 +224,7 @@ static bool is_sealed(struct verbs_zone *zone)
 
 const struct verbs_receive_ops verbs_receive_multi_packet = {
     .name = "multi-packet",
+    .whole_segments = true,
     .open = open_zone,
     .close = close_zone,
     .attach = attach,

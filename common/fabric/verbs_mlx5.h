@@ -13,16 +13,18 @@
  * of verbs works with such a context as with any. Closed with ibv_close_device. */
 struct ibv_context *verbs_mlx5_open(struct ibv_device *device);
 
-/* verbs_mlx5_probe: asks the device what it can, then makes a queue and a queue pair on it and takes them
- * away again. 0; or ROWAN_EUNSUPPORTED and in *reason a sentence that says what is missing (static). What the
- * firmware said goes to the log (event mlx5_probe). The context may come from any ibv_open_device. */
-int verbs_mlx5_probe(struct ibv_context *context, struct ibv_pd *pd, const char **reason);
+/* verbs_mlx5_probe: asks the device what it can, then sends packets to itself into a queue of whole segments and
+ * looks where they lie (mlx5_proof.h); some milliseconds, three seconds at most. `device`: what verbs_choose.c
+ * fills, and pd. 0; or ROWAN_EUNSUPPORTED and in *reason a sentence that says what is missing (static). What the
+ * firmware said goes to the log (events mlx5_probe, mlx5_self_test). */
+struct verbs_device;
+int verbs_mlx5_probe(struct verbs_device *device, const char **reason);
 
 /* May these bytes begin a block that lands in such a zone? The device takes the first 16 bytes of a message
  * for the header of tag matching: the first byte is the operation, 0 for "no tag"; with any other it would
  * look for a tag, or start a transfer of its own. And the receiver learns from a word that is not 0 that
- * something lies there. Blocks of entries are so (common/entry/entry.h). A sender cannot know how its peer
- * receives, so it holds for all sends over verbs. */
+ * something lies there. Blocks of entries are so (common/entry/entry.h). A sender knows from the hello whether
+ * its peer receives so (verbs_rc_hello.whole_segments), and refuses other blocks on such connections. */
 static inline bool verbs_mlx5_may_land(const void *block)
 {
     uint64_t word;

@@ -65,9 +65,9 @@ static int find_inline(struct verbs_device *device, struct ibv_cq *cq, struct ve
 /* --- ways to receive --- */
 
 /* `why` is set to a static string where the answer is no. */
-static bool can_multi_packet(const struct verbs_device *device, const char **why)
+static bool can_multi_packet(struct verbs_device *device, const char **why)
 {
-    return verbs_mlx5_probe(device->context, device->pd, why) == 0;
+    return verbs_mlx5_probe(device, why) == 0;
 }
 
 static bool can_shared(const struct verbs_device *device, struct ibv_cq *cq, const char **why)
@@ -92,8 +92,8 @@ static bool can_shared(const struct verbs_device *device, struct ibv_cq *cq, con
     return !failed;
 }
 
-static bool can_receive(const struct verbs_device *device, struct ibv_cq *cq,
-                        enum fabric_receive way, const char **why)
+static bool can_receive(struct verbs_device *device, struct ibv_cq *cq, enum fabric_receive way,
+                        const char **why)
 {
     switch (way) {
     case FABRIC_RECEIVE_MULTI_PACKET:

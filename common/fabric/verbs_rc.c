@@ -154,6 +154,8 @@ static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours
     if (!zone)
         return;
     ours->has_zone = true;
+    ours->whole_segments = zone->ops->whole_segments;
+    ours->timeout = zone->ops->whole_segments ? VERBS_RC_SEGMENTS_TIMEOUT : VERBS_RC_TIMEOUT;
     ours->block_limit = conn->endpoint->fabric->base.caps.block_limit;
     ours->reads = at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom);
     ours->fence_address = (uintptr_t)zone->fence_page;
@@ -203,7 +205,8 @@ static int check_hello(const struct verbs_conn *conn)
     }
     if (!conn->active)
         return 0;
-    if (!theirs->has_zone || theirs->reads == 0 || theirs->reads > MAX_READS)
+    if (!theirs->has_zone || theirs->reads == 0 || theirs->reads > MAX_READS ||
+        theirs->timeout < VERBS_LEAST_TIMEOUT || theirs->timeout > VERBS_MOST_TIMEOUT)
         return ROWAN_EFORMAT;
     if (theirs->block_limit < limit) { /* the block limit is one constant of a cluster */
         log_event(LOG_ERROR, "verbs_block_limit",
@@ -264,11 +267,17 @@ static uint32_t reads_in_flight(const struct verbs_conn *conn)
     return conn->theirs.rc.reads < ours ? conn->theirs.rc.reads : ours;
 }
 
+/* Blocks are tried as long as the zone's owner waits for them; no segment waits for bulk writes. */
+static uint8_t timeout_of(const struct verbs_conn *conn, const struct ibv_qp *qp)
+{
+    return conn->active && qp == conn->rc->qp ? conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
+}
+
 static int to_rts(struct verbs_conn *conn, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTS,
                                      .sq_psn = conn->rc->psn,
-                                     .timeout = VERBS_RC_TIMEOUT,
+                                     .timeout = timeout_of(conn, qp),
                                      .retry_cnt = VERBS_RC_RETRIES,
                                      .rnr_retry = VERBS_RC_RNR_FOR_EVER,
                                      .max_rd_atomic =

@@ -22,12 +22,25 @@ enum {
 };
 
 /* How long a sender goes on trying. IB specification 1.4, 9.7.6.1.3: without an answer it sends again after
- * a time T between t and 4 t, t = 4.096 us * 2^timeout, `retry_cnt` times: it gives up between 8 t = 2.1 s
- * and 32 t = 8.6 s after the last answer. A receiver that has no receive answers RNR, which is tried for
- * ever (rnr_retry 7; F8). */
-enum { VERBS_RC_TIMEOUT = 16, VERBS_RC_RETRIES = 7, VERBS_RC_RNR_FOR_EVER = 7 };
-#define VERBS_RC_GIVES_UP_NS                                                                       \
-    ((VERBS_RC_RETRIES + 1) * UINT64_C(4) * (UINT64_C(4096) << VERBS_RC_TIMEOUT))
+ * a time T between t and 4 t, t = 4.096 us * 2^timeout, `retry_cnt` times: it gives up between 7 t and 28 t
+ * after the last answer: with a timeout of 16 between 1.9 s and 7.5 s, with 12 between 0.12 s and 0.47 s. A
+ * receiver that has no receive answers RNR, which is tried for ever (rnr_retry 7; F8). Of answers that do not
+ * come rxe takes 7 for "for ever", too, and a sender would never learn that its peer's queue pair failed: so 6.
+ *
+ * The receiver says in its hello which timeout it wants, for it waits that long before a segment is sealed:
+ * always where nobody polls (verbs_mlx5.c), else only when a completion was lost (verbs_slots.c). Some devices
+ * take no time T below one of their own (ConnectX-2: 500 ms, as the RAMCloud wiki tells): then a sender tries for
+ * longer. A multi-packet queue bears that (verbs_mlx5.c Z3), and with 16 the bound has room for it. */
+enum {
+    VERBS_RC_TIMEOUT = 16,
+    VERBS_RC_SEGMENTS_TIMEOUT = 12, /* into a multi-packet queue */
+    VERBS_RC_RETRIES = 6,
+    VERBS_RC_RNR_FOR_EVER = 7
+};
+#define VERBS_RC_GIVES_UP_AFTER_NS(timeout)                                                        \
+    ((VERBS_RC_RETRIES + 1) * UINT64_C(4) * (UINT64_C(4096) << (timeout)))
+#define VERBS_RC_GIVES_UP_NS          VERBS_RC_GIVES_UP_AFTER_NS(VERBS_RC_TIMEOUT)
+#define VERBS_RC_SEGMENTS_GIVES_UP_NS VERBS_RC_GIVES_UP_AFTER_NS(VERBS_RC_SEGMENTS_TIMEOUT)
 
 /* What a receiver that ran dry asks a sender to wait: code 4, 40 us (IB specification, table 45). */
 enum { VERBS_RC_RNR_TIMER = 4 };

@@ -134,8 +134,8 @@ uint32_t verbs_rowan_room(const struct fabric_conn *base)
 
 int verbs_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
 {
-    const struct verbs_fabric *fabric = ((struct verbs_conn *)base)->endpoint->fabric;
-    const struct verbs_device *device = fabric->device;
+    const struct verbs_conn *conn = (struct verbs_conn *)base;
+    const struct verbs_fabric *fabric = conn->endpoint->fabric;
     struct verbs_sender *sender = sender_of(base);
     const struct verbs_region *region;
 
@@ -145,8 +145,8 @@ int verbs_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
         bytes > fabric->base.caps.block_limit)
         return ROWAN_EINVALID;
     region = verbs_region_of(fabric, block, bytes);
-    /* All servers of a cluster receive alike; elsewhere the block is not looked at: it lies in PM. */
-    if (!region || (device->receive == FABRIC_RECEIVE_MULTI_PACKET && !verbs_mlx5_may_land(block)))
+    /* Only for such a peer is the block looked at: it lies in PM, past the caches. */
+    if (!region || (conn->theirs.rc.whole_segments && !verbs_mlx5_may_land(block)))
         return ROWAN_EINVALID;
     if (room(sender) == 0)
         return ROWAN_EAGAIN;

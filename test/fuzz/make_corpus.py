@@ -161,16 +161,16 @@ def streams():
 
 
 def verbs():
-    def hello(kind, error=0, queue=0x1234):
+    def hello(kind, error=0, queue=0x1234, zone=1, timeout=16):
         head = struct.pack('<IHH', 0x4f4c4856, 1, kind)
         if kind == 2:
             return head + bytes(120)
         if kind == 3:
             return head + bytes(40) + struct.pack('<i', error) + bytes(76)
-        rc = struct.pack('<IIIIIQI', queue, 0x654321, 1, 256, 16, 0x7f0000001000, 77)
+        rc = struct.pack('<IIIIIQIII', queue, 0x654321, zone, 256, 16, 0x7f0000001000, 77, 0x1235, timeout)
         return (head + bytes(10) + b'\xff\xff\x0a\x01\x01\x01' +
                 struct.pack('<HHIIIIII', 0, 0, 1024, 17, 0x111, 3, 0x5eed, 0) +
-                (rc if queue else bytes(32)) + bytes(44))
+                (rc if queue else bytes(40)) + bytes(36))
 
     def short(flags, sequence, message=0, payload=0, odd=0, acked=0, limit=64):
         return struct.pack('<BBBBHHB', flags, sequence, acked, limit, message, payload, odd)
@@ -179,6 +179,8 @@ def verbs():
         return struct.pack('<IIIHHIH', sequence, acked, limit, flags, payload, message, payload)
 
     write('verbs', 'hello', b'\0' + hello(1))
+    write('verbs', 'hello_segments', b'\0' + hello(1, zone=2, timeout=12))
+    write('verbs', 'hello_no_zone', b'\0' + hello(1, zone=0, timeout=0))
     write('verbs', 'hello_no_rc', b'\0' + hello(1, queue=0))
     write('verbs', 'ready', b'\0' + hello(2))
     write('verbs', 'refusal', b'\0' + hello(3, error=-26))

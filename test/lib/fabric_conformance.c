@@ -15,16 +15,16 @@
 enum { PM_BYTES = CONFORMANCE_PM_BYTES };
 
 static const struct fabric_backend *backend;
-static struct world world;
+struct world world;
 
-static int open_three(void **state)
+int open_three(void **state)
 {
     backend = *state;
     world_open(&world, backend, 3, PM_BYTES);
     return 0;
 }
 
-static int close_three(void **state)
+int close_three(void **state)
 {
     (void)state;
     world_close(&world);

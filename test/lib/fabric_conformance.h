@@ -12,8 +12,11 @@
 /* Runs all cases as one cmocka group; how many failed. */
 int fabric_conformance_run(const char *group, const struct fabric_backend *backend);
 
-/* The other files of cases. */
+/* For the files of cases: three sides, new for each case. */
 enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 10, CONFORMANCE_BULK_CASES = 12 };
+extern struct world world;
+int open_three(void **state);
+int close_three(void **state);
 extern const struct CMUnitTest conformance_zone_cases[CONFORMANCE_ZONE_CASES];
 extern const struct CMUnitTest conformance_bulk_cases[CONFORMANCE_BULK_CASES];
 

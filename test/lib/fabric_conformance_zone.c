@@ -11,21 +11,6 @@
 
 enum { KB = 1 << 10, MEGABYTE = 1 << 20, SEGMENT = FABRIC_SEGMENT_BYTES };
 
-static struct world world;
-
-static int open_three(void **state)
-{
-    world_open(&world, *state, 3, CONFORMANCE_PM_BYTES);
-    return 0;
-}
-
-static int close_three(void **state)
-{
-    (void)state;
-    world_close(&world);
-    return 0;
-}
-
 /* The largest block that lands in one piece, and the largest power of two that does. */
 static uint32_t largest_block(void)
 {
@@ -144,14 +129,14 @@ static void f6_what_lies_between_blocks_stays_zero(void **state)
 /* The last block of a segment may seal it, or the first that goes into the next. */
 static void f7_segments_are_sealed_in_order_and_whole(void **state)
 {
-    enum { SEGMENTS = 6 };
     const uint32_t bytes = largest_power() < 4 * KB ? largest_power() : 4 * KB;
-    const uint32_t fit = side_fit(&world.sides[0], bytes), count = SEGMENTS * fit + 10;
+    const uint32_t fit = side_fit(&world.sides[0], bytes);
+    const uint32_t segments = fit > 4 * KB ? 3 : 6, count = segments * fit + 10;
     struct flow flows[3];
     uint32_t next[SIDE_MAX] = {0}, sealed = 0, walked;
 
     (void)state;
-    side_open_zone(&world, 0, 8, SEGMENTS + 1);
+    side_open_zone(&world, 0, 8, segments + 1);
     for (unsigned s = 1; s < 3; s++)
         flows[s] = flow_open(s, bytes);
     for (uint32_t turn = 0; flows[1].blocks + flows[2].blocks < count; turn++) {
@@ -171,12 +156,12 @@ static void f7_segments_are_sealed_in_order_and_whole(void **state)
                         (world.backend->leaves_holes && walked < sealed * fit));
         }
     }
-    world_wait(&world, 0, FABRIC_SEALED, SEGMENTS);
+    world_wait(&world, 0, FABRIC_SEALED, segments);
     flow_wait(&flows[1]);
     flow_wait(&flows[2]);
-    assert_int_equal(world_walk_zone(&world, 0, SEGMENTS + 1, next), count);
+    assert_int_equal(world_walk_zone(&world, 0, segments + 1, next), count);
     world_poll_times(&world, 100);
-    assert_int_equal(side_count(&world.sides[0], FABRIC_SEALED), SEGMENTS); /* not the open one */
+    assert_int_equal(side_count(&world.sides[0], FABRIC_SEALED), segments); /* not the open one */
     assert_int_equal(side_count(&world.sides[0], FABRIC_QUIET), 0);
 }
 
@@ -185,7 +170,9 @@ static void f7_a_quiet_segment_may_be_posted_again_and_again(void **state)
 {
     enum { DEPTH = 2 };
     const uint32_t bytes = largest_power() < 32 * KB ? largest_power() : 32 * KB;
-    const uint32_t fit = side_fit(&world.sides[0], bytes), rounds = fit > KB ? 6 : 40;
+    const uint32_t fit = side_fit(&world.sides[0], bytes), rounds = fit > 4 * KB ? 4
+                                                                    : fit > KB   ? 6
+                                                                                 : 40;
     struct side *owner = &world.sides[0];
     struct flow flow;
 

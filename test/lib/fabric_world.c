@@ -11,7 +11,7 @@
 
 enum { POLL_EVENTS = 64, BLOCK_MARK = 0x426c6f00 };
 
-#define WAIT_NS (20 * NS_PER_S)
+#define WAIT_S 20
 
 void world_open(struct world *world, const struct fabric_backend *backend, unsigned sides,
                 uint64_t pm_bytes)
@@ -113,7 +113,8 @@ const struct fabric_event *side_event(const struct side *side, enum fabric_event
 
 void world_wait(struct world *world, unsigned index, enum fabric_event_kind kind, uint32_t count)
 {
-    const uint64_t end_ns = world->backend->now_ns(world->backend->context) + WAIT_NS;
+    const uint64_t wait_s = world->backend->wait_s ? world->backend->wait_s : WAIT_S;
+    const uint64_t end_ns = world->backend->now_ns(world->backend->context) + wait_s * NS_PER_S;
 
     while (side_count(&world->sides[index], kind) < count) {
         if (world->backend->now_ns(world->backend->context) > end_ns)
@@ -186,16 +187,22 @@ static uint64_t block_seed(uint32_t sender, uint32_t number)
     return (uint64_t)sender << 32 | number;
 }
 
+void block_fill(void *to, uint32_t sender, uint32_t number, uint32_t bytes)
+{
+    const struct block_head head = {
+        .mark = BLOCK_MARK, .sender = sender, .number = number, .bytes = bytes};
+
+    pattern_fill(to, bytes, block_seed(sender, number));
+    memcpy(to, &head, sizeof head);
+}
+
 int world_add_block(struct world *world, unsigned sender, struct fabric_conn *conn, uint64_t at,
                     uint32_t number, uint32_t bytes)
 {
     static _Thread_local uint8_t block[64 << 10];
-    struct block_head head = {
-        .mark = BLOCK_MARK, .sender = sender, .number = number, .bytes = bytes};
     struct pm *pm = world->sides[sender].pm;
 
-    pattern_fill(block, bytes, block_seed(sender, number));
-    memcpy(block, &head, sizeof head);
+    block_fill(block, sender, number, bytes);
     pm_store(pm, at, block, bytes);
     return fabric_rowan_add(conn, pm_at(pm, at), bytes);
 }

@@ -16,8 +16,9 @@ struct fabric_backend {
     /* Memory of zeros that can be registered. */
     int (*pm_make)(void *context, uint64_t bytes, struct pm **out);
 
-    /* A time that goes on between two calls; the cases wait at most 20 s of it. */
+    /* A time that goes on between two calls; the cases wait at most `wait_s` of it, or 20 s if that is 0. */
     uint64_t (*now_ns)(void *context);
+    uint64_t wait_s;
 
     /* Between blocks there may be whole strides of zeros: slots of connections that are or were idle. */
     bool leaves_holes;
@@ -61,7 +62,7 @@ void side_poll(struct world *world, unsigned index);
 void world_poll(struct world *world);
 void world_poll_times(struct world *world, unsigned times);
 
-/* Polls all until side `index` has had `count` events of `kind`; fails after 20 s. */
+/* Polls all until side `index` has had `count` events of `kind`; fails when that takes too long. */
 void world_wait(struct world *world, unsigned index, enum fabric_event_kind kind, uint32_t count);
 
 /* How many there were, and the nth of them (from 0). */
@@ -92,6 +93,9 @@ struct block_head {
     uint32_t number;
     uint32_t bytes;
 };
+
+/* Makes block `number` of `sender` at `to`. */
+void block_fill(void *to, uint32_t sender, uint32_t number, uint32_t bytes);
 
 /* Whether a whole block begins at `data`, where `room` bytes are left; if so, its head. */
 bool block_is_whole(const void *data, uint64_t room, struct block_head *head);

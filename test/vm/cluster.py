@@ -34,9 +34,9 @@ class Cluster:
     def rowan(self, *words, **more):
         return self.ok(os.path.join(TOOLS, "rowan"), "--dir", self.directory, *words, **more)
 
-    def start(self, *options):
+    def start(self, *options, **more):
         began = time.monotonic()
-        done = self.run(LOCAL, "start", "--dir", self.directory, *options)
+        done = self.run(LOCAL, "start", "--dir", self.directory, *options, **more)
         tap.equal(done.code, 0, "rowan-local start:", done.both, self.logs() if done.code else "")
         print(f"# {self.directory}: start in {time.monotonic() - began:.1f} s", flush=True)
         return done
@@ -44,8 +44,8 @@ class Cluster:
     def start_new(self):
         return self.start(*COMMON, *self.options)
 
-    def start_again(self):
-        tap.contains(self.start().out, "going on from the data")
+    def start_again(self, **more):
+        tap.contains(self.start(**more).out, "going on from the data")
 
     def logs(self):
         return self.run("sh", "-c", 'for f in "$1"/log/*.log; do echo "--- $f"; tail -n 15 "$f"; done', "sh",
@@ -71,26 +71,30 @@ class Cluster:
         tap.contains(done.out, "equal")
         print(f"# {self.directory}: {done.out.strip()}", flush=True)
 
+    def pids(self):
+        """{name: process id} of the servers and the CM."""
+        record = self.ok("cat", self.directory + "/run/processes.json")
+        return {one["name"]: str(one["pid"]) for one in json.loads(record.out)}
+
     def kill_all(self):
         """SIGKILL of every process at once."""
-        record = self.ok("cat", self.directory + "/run/processes.json")
-        pids = [str(one["pid"]) for one in json.loads(record.out)]
+        pids = list(self.pids().values())
         tap.equal(len(pids), 4)
         self.ok("kill", "-9", *pids)
         self.ok("sh", "-c", 'for p in "$@"; do while [ -e /proc/$p ]; do usleep 10000; done; done', "sh", *pids)
 
     # --- writes of which we know here, whatever becomes of the machine, that they were acknowledged ---
 
-    def start_load(self, records, seed):
-        """A load for as long as the machine lives. Its record of acknowledged writes comes here while it
-        runs, so that a loss of power does not take it."""
+    def start_load(self, records, seed, seconds=600, timeout_ms=5000):
+        """A load for this long, or as long as the machine lives. Its record of acknowledged writes comes here while
+        it runs, so that a loss of power does not take it."""
         fifo = f"/tmp/acked-{os.path.basename(self.directory)}"
-        self.ok("mkfifo", fifo)
+        self.ok("sh", "-c", 'rm -f "$1" && mkfifo "$1"', "sh", fifo)
         self.heard = b""
         self.pipe = self.bench.machine.start(["cat", fifo], on_output=self.hear)
         self.load = self.bench.machine.start(
             [os.path.join(TOOLS, "rowan-ycsb"), "--dir", self.directory, "--workload", "a", "--records",
-             records, "--threads", "1", "--depth", "16", "--seconds", "600", "--timeout-ms", "5000",
+             records, "--threads", "1", "--depth", "16", "--seconds", seconds, "--timeout-ms", timeout_ms,
              "--seed", seed, "--acked", fifo],
         )  # fmt: skip
 
@@ -101,7 +105,7 @@ class Cluster:
         return max(0, len(self.heard) - HEADER_BYTES) // RECORD_BYTES
 
     def end_load(self):
-        """The power has failed: what was heard is added to what is known."""
+        """The power has failed, or the load has ended: what was heard is added to what is known."""
         tap.check(self.heard_writes() > 0, "no write was acknowledged")
         whole = HEADER_BYTES + self.heard_writes() * RECORD_BYTES
         self.acked += self.heard[HEADER_BYTES if self.acked else 0 : whole]

@@ -27,6 +27,7 @@ BUILD = "/rowan/build"
 
 # dash, because busybox's shell takes its own commands before any program of that name.
 PROGRAMS = ["dash", "python3", "ip", "rdma", "ndctl", "daxctl", "mke2fs"]
+PRELOADED = "test/vm/qp_errors.so"  # of the build
 OPTIONAL = ["ibv_devinfo", "ibv_rc_pingpong", "ibv_srq_pingpong", "ibv_ud_pingpong", "strace", "gdb", "perf"]
 TREE = ["tools", "test/lib", "test/cluster", "test/vm"]
 PYTHON_WITHOUT = shutil.ignore_patterns(
@@ -122,6 +123,8 @@ class Content:
         programs = programs_of(build)
         if not programs:
             raise Unavailable(f"{build} holds no programs; build first")
+        if os.path.exists(os.path.join(build, PRELOADED)):
+            programs.append(PRELOADED)
         for path in programs:
             self.files[os.path.join(BUILD, path)] = os.path.join(build, path)
 

@@ -95,15 +95,15 @@ def modify(opcode, qp):
     return command(0x110, opcode).field(0x08, 23, 0, qp)
 
 
-def may_read_and_write(out):
-    return out.field(QPC + 0x90, 15, 15, 1).field(QPC + 0x90, 14, 14, 1)
+def may_read(out):
+    return out.field(QPC + 0x90, 15, 15, 1)                # and not write: bit 14
 
 
 def init(qp, port):
     out = modify(0x502, qp)
     out.field(QPC + 0x00, 12, 11, 3)
     out.field(PATH + 0x24, 23, 16, port)
-    return may_read_and_write(out)
+    return may_read(out)
 
 
 def rtr(qp, p):
@@ -127,7 +127,7 @@ def rtr(qp, p):
     else:
         out.field(PATH + 0x04, 23, 23, 1 if p.get('gid') else 0)
         out.field(PATH + 0x04, 15, 0, p['lid'])
-    return may_read_and_write(out)
+    return may_read(out)
 
 
 def rts(qp, s):

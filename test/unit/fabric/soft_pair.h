@@ -49,6 +49,14 @@ __attribute__((unused)) static const struct plan srq_plan = {.device = 1,
 __attribute__((unused)) static const struct plan ud_plan = {
     .device = 1, .type = IBV_QPT_UD, .gid_index = 3};
 
+/* Each test begins with an empty world. */
+static inline int pair_setup(void **state)
+{
+    (void)state;
+    soft_verbs_configure(NULL);
+    return 0;
+}
+
 static inline void end_open(struct end *end, const struct plan *plan)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);

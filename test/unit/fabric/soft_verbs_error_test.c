@@ -349,29 +349,23 @@ static void a_random_queue_pair_breaks_in_the_middle(void **state)
     assert_true(stats.broken >= broken);
 }
 
-/* Each begins with an empty world. */
-static int setup(void **state)
-{
-    (void)state;
-    soft_verbs_configure(NULL);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_message_too_long_for_the_receive_ends_both_queue_pairs, setup),
-        cmocka_unit_test_setup(what_was_posted_is_flushed_by_an_error, setup),
-        cmocka_unit_test_setup(a_half_received_message_is_flushed_and_keeps_its_receive, setup),
-        cmocka_unit_test_setup(a_peer_that_is_gone_is_noticed, setup),
-        cmocka_unit_test_setup(an_executed_request_may_still_fail, setup),
+        cmocka_unit_test_setup(a_message_too_long_for_the_receive_ends_both_queue_pairs,
+                               pair_setup),
+        cmocka_unit_test_setup(what_was_posted_is_flushed_by_an_error, pair_setup),
+        cmocka_unit_test_setup(a_half_received_message_is_flushed_and_keeps_its_receive,
+                               pair_setup),
+        cmocka_unit_test_setup(a_peer_that_is_gone_is_noticed, pair_setup),
+        cmocka_unit_test_setup(an_executed_request_may_still_fail, pair_setup),
         cmocka_unit_test_setup(completions_outlive_their_queue_pair_unless_the_device_purges_them,
-                               setup),
-        cmocka_unit_test_setup(states_want_their_attributes, setup),
-        cmocka_unit_test_setup(mistakes_of_the_program_end_it, setup),
-        cmocka_unit_test_setup(the_nth_call_fails_as_told, setup),
-        cmocka_unit_test_setup(devices_tell_what_happens_to_them, setup),
-        cmocka_unit_test_setup(a_random_queue_pair_breaks_in_the_middle, setup),
+                               pair_setup),
+        cmocka_unit_test_setup(states_want_their_attributes, pair_setup),
+        cmocka_unit_test_setup(mistakes_of_the_program_end_it, pair_setup),
+        cmocka_unit_test_setup(the_nth_call_fails_as_told, pair_setup),
+        cmocka_unit_test_setup(devices_tell_what_happens_to_them, pair_setup),
+        cmocka_unit_test_setup(a_random_queue_pair_breaks_in_the_middle, pair_setup),
     };
 
     return cmocka_run_group_tests_name("soft_verbs_error", tests, NULL, NULL);

@@ -325,28 +325,21 @@ static void datagrams_are_lost_and_doubled_as_often_as_asked(void **state)
     pair_close(ends);
 }
 
-/* Each begins with an empty world. */
-static int setup(void **state)
-{
-    (void)state;
-    soft_verbs_configure(NULL);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_message_lands_in_the_oldest_receive_of_a_shared_queue, setup),
-        cmocka_unit_test_setup(a_datagram_arrives_behind_a_header, setup),
-        cmocka_unit_test_setup(reads_and_writes_reach_what_the_key_grants_and_nothing_else, setup),
-        cmocka_unit_test_setup(the_table_has_ports_and_addresses_of_all_kinds, setup),
-        cmocka_unit_test_setup(a_sender_waits_for_a_receive_as_long_as_it_said, setup),
-        cmocka_unit_test_setup(a_slot_is_free_when_its_completion_was_polled, setup),
-        cmocka_unit_test_setup(only_inline_bytes_are_read_when_they_are_posted, setup),
-        cmocka_unit_test_setup(an_armed_queue_tells_of_the_next_completion, setup),
-        cmocka_unit_test_setup(arming_moves_what_waits, setup),
-        cmocka_unit_test_setup(a_datagram_that_nobody_may_have_is_dropped, setup),
-        cmocka_unit_test_setup(datagrams_are_lost_and_doubled_as_often_as_asked, setup),
+        cmocka_unit_test_setup(a_message_lands_in_the_oldest_receive_of_a_shared_queue, pair_setup),
+        cmocka_unit_test_setup(a_datagram_arrives_behind_a_header, pair_setup),
+        cmocka_unit_test_setup(reads_and_writes_reach_what_the_key_grants_and_nothing_else,
+                               pair_setup),
+        cmocka_unit_test_setup(the_table_has_ports_and_addresses_of_all_kinds, pair_setup),
+        cmocka_unit_test_setup(a_sender_waits_for_a_receive_as_long_as_it_said, pair_setup),
+        cmocka_unit_test_setup(a_slot_is_free_when_its_completion_was_polled, pair_setup),
+        cmocka_unit_test_setup(only_inline_bytes_are_read_when_they_are_posted, pair_setup),
+        cmocka_unit_test_setup(an_armed_queue_tells_of_the_next_completion, pair_setup),
+        cmocka_unit_test_setup(arming_moves_what_waits, pair_setup),
+        cmocka_unit_test_setup(a_datagram_that_nobody_may_have_is_dropped, pair_setup),
+        cmocka_unit_test_setup(datagrams_are_lost_and_doubled_as_often_as_asked, pair_setup),
     };
 
     return cmocka_run_group_tests_name("soft_verbs", tests, NULL, NULL);

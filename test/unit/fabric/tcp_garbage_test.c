@@ -111,11 +111,7 @@ static void shake_hands(void)
 /* A block as world_add_block makes them. */
 static uint32_t raw_block(uint8_t *to, uint32_t number, uint32_t bytes)
 {
-    const struct block_head head = {
-        .mark = 0x426c6f63, .sender = RAW, .number = number, .bytes = bytes};
-
-    pattern_fill(to, bytes, (uint64_t)RAW << 32 | number);
-    memcpy(to, &head, sizeof head);
+    block_fill(to, RAW, number, bytes);
     return bytes;
 }
 

@@ -98,13 +98,13 @@ static void messages_with_loss(uint32_t drop, uint64_t messages)
 static void messages_arrive_though_one_datagram_of_100_is_lost(void **state)
 {
     (void)state;
-    messages_with_loss(10, 1000);
+    messages_with_loss(10, 300);
 }
 
 static void messages_arrive_though_one_datagram_of_5_is_lost(void **state)
 {
     (void)state;
-    messages_with_loss(200, 300);
+    messages_with_loss(200, 100);
 }
 
 /* --- missing resources --- */

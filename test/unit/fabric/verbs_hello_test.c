@@ -17,10 +17,11 @@ static const uint8_t golden[VERBS_HELLO_BYTES] = {
     0x56, 0x34, 0x12, 0,    0x11, 0x22, 0x33, 0x44, /* datagrams: queue pair, key */
     0xff, 0x3f, 0,    0,    0xef, 0xbe, 0xad, 0xde, /* connection 16383, token */
     0,    0,    0,    0,    0x03, 0x02, 0x01, 0,    /* no error; RC: queue pair */
-    0x06, 0x05, 0x04, 0,    0x01, 0,    0,    0,    /* PSN, has a zone */
+    0x06, 0x05, 0x04, 0,    0x02, 0,    0,    0,    /* PSN, a zone of whole segments */
     0x00, 0x01, 0,    0,    0x10, 0,    0,    0,    /* blocks of 256 B, 16 reads */
     0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* the fence's address */
-    0xdd, 0xcc, 0xbb, 0xaa, 0x09, 0x08, 0x07, 0,    /* and key; RC for writes; zeros */
+    0xdd, 0xcc, 0xbb, 0xaa, 0x09, 0x08, 0x07, 0,    /* and key; the queue pair for writes */
+    0x0c, 0,    0,    0,                            /* the timeout; zeros to the end */
 };
 
 static const struct verbs_hello sound = {
@@ -36,6 +37,8 @@ static const struct verbs_hello sound = {
            .write_number = 0x070809,
            .psn = 0x040506,
            .has_zone = true,
+           .whole_segments = true,
+           .timeout = 12,
            .block_limit = 256,
            .reads = 16,
            .fence_address = UINT64_C(0x0102030405060708),
@@ -67,9 +70,10 @@ static void a_hello_is_read_back(void **state)
     assert_int_equal(hello.connection, sound.connection);
     assert_int_equal(hello.token, sound.token);
     assert_int_equal(hello.rc.qp_number, sound.rc.qp_number);
-    assert_int_equal(hello.rc.write_number, sound.rc.write_number);
     assert_int_equal(hello.rc.psn, sound.rc.psn);
-    assert_true(hello.rc.has_zone);
+    assert_int_equal(hello.rc.write_number, sound.rc.write_number);
+    assert_true(hello.rc.has_zone && hello.rc.whole_segments);
+    assert_int_equal(hello.rc.timeout, sound.rc.timeout);
     assert_int_equal(hello.rc.block_limit, sound.rc.block_limit);
     assert_int_equal(hello.rc.reads, sound.rc.reads);
     assert_int_equal(hello.rc.fence_address, sound.rc.fence_address);
@@ -110,10 +114,15 @@ static void what_no_peer_says_is_refused(void **state)
     refused(52, 1 << 24, 4);
     refused(52, 0, 4);       /* no queue pair, yet all else of it */
     refused(56, 1 << 24, 4); /* PSN */
-    refused(60, 2, 4);       /* has a zone */
+    refused(60, 3, 4);       /* kind of zone */
+    refused(60, 0, 4);       /* no zone, yet a timeout */
     refused(68, 256, 4);     /* reads */
-    refused(84, 1 << 24, 4); /* queue pair for bulk writes */
-    for (uint32_t at = 88; at < VERBS_HELLO_BYTES; at++)
+    refused(84, 1 << 24, 4);
+    refused(88, 0, 4); /* timeout */
+    refused(88, 9, 4);
+    refused(88, 19, 4);
+    refused(88, 256 + 12, 4);
+    for (uint32_t at = 92; at < VERBS_HELLO_BYTES; at++)
         refused(at, 1, 1);
 }
 

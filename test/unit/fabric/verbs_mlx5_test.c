@@ -297,7 +297,7 @@ static void a_connection_is_made_and_ended_with_these_commands(void **state)
                                    .log_reads = 4,
                                    .rnr_timer = 4};
     const struct mlx5_sending sending = {
-        .psn = 0x123456, .ack_timeout = VERBS_RC_TIMEOUT, .retries = 7, .rnr_retries = 7};
+        .psn = 0x123456, .ack_timeout = VERBS_RC_SEGMENTS_TIMEOUT, .retries = 7, .rnr_retries = 7};
     uint8_t in[MLX5_MODIFY_QP_IN_BYTES];
     (void)state;
     open_zone(64, 128);
@@ -405,16 +405,18 @@ a_segment_is_sealed_when_the_next_one_has_begun_and_no_sender_tries_any_more(voi
     write_block(block, 9);
     assert_true(nic_receive(block, 64));
     assert_int_equal(poll_zone(now), 0);
-    assert_int_equal(poll_zone(now + 100 * VERBS_RC_GIVES_UP_NS), 0); /* still open */
+    assert_int_equal(poll_zone(now + 100 * VERBS_RC_SEGMENTS_GIVES_UP_NS), 0); /* still open */
     nic_fill_element();
-    assert_int_equal(poll_zone(now + 200 * VERBS_RC_GIVES_UP_NS), 0); /* full, nobody knows */
+    assert_int_equal(poll_zone(now + 200 * VERBS_RC_SEGMENTS_GIVES_UP_NS),
+                     0); /* full, nobody knows */
     assert_true(nic_receive(block, 64));
-    const uint64_t closed = now + 300 * VERBS_RC_GIVES_UP_NS;
+    const uint64_t closed = now + 300 * VERBS_RC_SEGMENTS_GIVES_UP_NS;
     assert_int_equal(poll_zone(closed), 0);
-    assert_int_equal(poll_zone(closed + VERBS_RC_GIVES_UP_NS), 0);
-    assert_true(zone->wake_ns <= closed + VERBS_RC_GIVES_UP_NS + 1);
-    assert_int_equal(poll_zone(closed + VERBS_RC_GIVES_UP_NS + 1), 1);
-    assert_int_equal(poll_zone(closed + 1000 * VERBS_RC_GIVES_UP_NS), 0); /* the second is open */
+    assert_int_equal(poll_zone(closed + VERBS_RC_SEGMENTS_GIVES_UP_NS), 0);
+    assert_true(zone->wake_ns <= closed + VERBS_RC_SEGMENTS_GIVES_UP_NS + 1);
+    assert_int_equal(poll_zone(closed + VERBS_RC_SEGMENTS_GIVES_UP_NS + 1), 1);
+    assert_int_equal(poll_zone(closed + 1000 * VERBS_RC_SEGMENTS_GIVES_UP_NS),
+                     0); /* the second is open */
     assert_int_equal(written_back[0], 0);
     assert_int_equal(written_back_count, 1);
     close_zone();
@@ -438,8 +440,8 @@ static void the_quiet_times_of_segments_run_together(void **state)
     }
     assert_true(nic_receive(block, 64));
     assert_int_equal(poll_zone(now += 1000), 0);
-    assert_int_equal(poll_zone(now - 3000 + VERBS_RC_GIVES_UP_NS), 2);
-    assert_int_equal(poll_zone(now + 1 + VERBS_RC_GIVES_UP_NS), 4);
+    assert_int_equal(poll_zone(now - 3000 + VERBS_RC_SEGMENTS_GIVES_UP_NS), 2);
+    assert_int_equal(poll_zone(now + 1 + VERBS_RC_SEGMENTS_GIVES_UP_NS), 4);
     close_zone();
 }
 
@@ -462,7 +464,7 @@ static void segments_go_round_the_ring_and_the_counter_for_ever(void **state)
         if (round == 0)
             continue;
         /* The one before is closed since this one began. */
-        now += VERBS_RC_GIVES_UP_NS + 1;
+        now += VERBS_RC_SEGMENTS_GIVES_UP_NS + 1;
         assert_int_equal(poll_zone(now), 1);
         memcpy(other, nothing, 64);
         post_segment((round + 1) % 2);
@@ -536,9 +538,10 @@ static void another_device_than_an_mlx5_is_told_so(void **state)
         uint8_t rest[4096];
     } nobody;
     struct ibv_context context = {.device = &nobody.device};
+    struct verbs_device device_of_nobody = {.context = &context};
     const char *reason = NULL;
     (void)state;
-    assert_int_equal(verbs_mlx5_probe(&context, NULL, &reason), ROWAN_EUNSUPPORTED);
+    assert_int_equal(verbs_mlx5_probe(&device_of_nobody, &reason), ROWAN_EUNSUPPORTED);
     assert_non_null(strstr(reason, "no mlx5 device"));
     assert_null(verbs_mlx5_open(&nobody.device));
 }

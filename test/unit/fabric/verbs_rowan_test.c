@@ -134,20 +134,60 @@ static void a_flush_is_one_call_with_one_fence(void **state)
     assert_true(receive_calls > 0 && receive_calls <= ROUNDS * PER_ROUND / 64);
 }
 
-/* While the owner's zone is dry and fences do not come back, what is posted shares the next one. */
-static void a_block_that_a_tag_matching_queue_would_misread_is_refused(void **state)
+/* The owner of the zone says in its hello how it receives. */
+static void
+a_block_that_a_tag_matching_queue_would_misread_is_refused_there_and_only_there(void **state)
 {
+    struct verbs_receive_ops segments = *half.nodes[0].endpoint.zone->ops;
+    struct verbs_conn *strict, *other;
     struct pm *pm = half.nodes[1].pm;
 
     (void)state;
-    pm_store(pm, 0, &(const uint64_t){0}, 8);
-    assert_int_equal(verbs_rowan_add(&active->base, pm_at(pm, 0), 64), ROWAN_EINVALID);
-    pm_store(pm, 0, &(const uint64_t){1 << 8 | 1}, 8);
-    assert_int_equal(verbs_rowan_add(&active->base, pm_at(pm, 0), 64), ROWAN_EINVALID);
-    pm_store(pm, 0, &(const uint64_t){1 << 8}, 8);
+    segments.whole_segments = true;
+    half.nodes[0].endpoint.zone->ops = &segments;
+    assert_int_equal(half_connect(&half, 1, 0, &strict, &other), 0);
+    assert_true(strict->theirs.rc.whole_segments && !active->theirs.rc.whole_segments);
+
+    pm_store(pm, 0, &(const uint64_t){0}, 8); /* nobody would see that it is there */
+    assert_int_equal(verbs_rowan_add(&strict->base, pm_at(pm, 0), 64), ROWAN_EINVALID);
     assert_int_equal(verbs_rowan_add(&active->base, pm_at(pm, 0), 64), 0);
+    pm_store(pm, 0, &(const uint64_t){1 << 8 | 1}, 8);
+    assert_int_equal(verbs_rowan_add(&strict->base, pm_at(pm, 0), 64), ROWAN_EINVALID);
+    assert_int_equal(verbs_rowan_add(&active->base, pm_at(pm, 0), 64), 0);
+    pm_store(pm, 0, &(const uint64_t){1 << 8}, 8);
+    assert_int_equal(verbs_rowan_add(&strict->base, pm_at(pm, 0), 64), 0);
+    half_end(strict);
+    half_poll(&half);
+    half.nodes[0].endpoint.zone->ops = &verbs_receive_shared;
 }
 
+static uint8_t timeout_of(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attributes = {0};
+    struct ibv_qp_init_attr init;
+
+    assert_int_equal(ibv_query_qp(qp, &attributes, IBV_QP_TIMEOUT, &init), 0);
+    return attributes.timeout;
+}
+
+static void a_sender_tries_as_long_as_the_owner_of_the_zone_asks(void **state)
+{
+    struct verbs_receive_ops segments = *half.nodes[0].endpoint.zone->ops;
+    struct verbs_conn *strict, *other;
+
+    (void)state;
+    segments.whole_segments = true;
+    half.nodes[0].endpoint.zone->ops = &segments;
+    assert_int_equal(half_connect(&half, 1, 0, &strict, &other), 0);
+    assert_int_equal(timeout_of(active->rc->qp), VERBS_RC_TIMEOUT);
+    assert_int_equal(timeout_of(strict->rc->qp), VERBS_RC_SEGMENTS_TIMEOUT);
+    assert_int_equal(timeout_of(strict->rc->write_qp), VERBS_RC_TIMEOUT); /* lands in no segment */
+    half_end(strict);
+    half_poll(&half);
+    half.nodes[0].endpoint.zone->ops = &verbs_receive_shared;
+}
+
+/* While the owner's zone is dry and fences do not come back, what is posted shares the next one. */
 static void a_slow_peer_makes_fences_cover_more(void **state)
 {
     struct fabric_zone *zone = half.nodes[0].zone;
@@ -388,7 +428,7 @@ static void a_hello_of_nonsense_is_refused(void **state)
     verbs_rc_close(conn);
     assert_int_equal(verbs_rc_open(conn, &(struct verbs_rc_hello){0}), 0);
     theirs = &conn->theirs.rc;
-    for (unsigned i = 0; i < 5; i++) {
+    for (unsigned i = 0; i < 7; i++) {
         const struct verbs_rc_hello good = *theirs;
 
         theirs->qp_number = i == 0 ? 1 << 24 : good.qp_number;
@@ -396,6 +436,7 @@ static void a_hello_of_nonsense_is_refused(void **state)
         theirs->reads = i == 2 ? 0 : good.reads;
         theirs->has_zone = i != 3;
         theirs->block_limit = i == 4 ? good.block_limit / 2 : good.block_limit;
+        theirs->timeout = i == 5 ? 0 : i == 6 ? 19 : good.timeout;
         assert_int_equal(verbs_rc_connect(conn), i == 4 ? ROWAN_EUNSUPPORTED : ROWAN_EFORMAT);
         assert_false(conn->base.has_zone);
         *theirs = good;
@@ -429,7 +470,8 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         CASE(a_flush_is_one_call_with_one_fence),
-        CASE(a_block_that_a_tag_matching_queue_would_misread_is_refused),
+        CASE(a_block_that_a_tag_matching_queue_would_misread_is_refused_there_and_only_there),
+        CASE(a_sender_tries_as_long_as_the_owner_of_the_zone_asks),
         CASE(a_slow_peer_makes_fences_cover_more),
         CASE(a_write_lies_where_it_was_granted),
         CASE(writes_and_blocks_share_a_connection),

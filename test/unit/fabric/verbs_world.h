@@ -60,6 +60,7 @@ static inline void verbs_host_init(struct verbs_host *host, enum fabric_receive 
     tcp_host_init(&host->tcp);
     if (!ip)
         return;
+    host->backend.wait_s = 120; /* in an emulated machine on a busy host */
     snprintf(host->tcp.ip, sizeof host->tcp.ip, "%s", ip);
     while (!tcp_host_is_free(&host->tcp)) {
         uint32_t draw;

@@ -382,6 +382,45 @@ static void entries_in_slots_are_digested_as_they_come(void **state)
     landing_assert_no_fetch(&landing);
 }
 
+/* Slots are dealt to senders in runs, and those of an idle one stay empty until they are used or the segment is
+ * sealed; here are more such runs than the digest role remembers. */
+static void empty_runs_between_blocks_only_delay(void **state)
+{
+    enum { RUNS = 40, RUN = 8, SLOT = 256 };
+    struct stage *stage = *state;
+    uint64_t holes[RUNS], last = 2 * RUNS * RUN;
+
+    stage_close(stage);
+    stage_start(stage, SLOT);
+    stage->fabric->head.caps.landing_stride = SLOT;
+    stage_begin(stage);
+    struct landing landing = landing_begin(stage);
+
+    for (uint64_t run = 0; run < RUNS; run++) {
+        holes[run] = landing.offset;
+        landing.offset += RUN * SLOT;
+        for (uint64_t i = 1; i <= RUN; i++)
+            landing_put(&landing, (2 * run + 1) * RUN + i);
+    }
+    landing_ask(&landing);
+    stage_pass(stage, 10 * NS_PER_S);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, last));
+    for (uint64_t run = 0; run < RUNS; run++) { /* the idle ones send after all */
+        landing.offset = holes[run];
+        for (uint64_t i = 1; i <= RUN; i++)
+            landing_put(&landing, 2 * run * RUN + i);
+    }
+    assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
+    landing.offset = stage->fabric->posts[stage->fabric->sealed].offset;
+    landing_commit(&landing, STAGE_BACKED, version_make(1, last));
+    stage_pass(stage, 10 * NS_PER_S);
+    landing_assert_no_fetch(&landing);
+    struct landing_said said = landing_ask(&landing);
+
+    assert_false(said.missing || said.busy);
+    assert_int_equal(said.commit, version_make(1, last));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
@@ -402,6 +441,7 @@ int main(void)
         TEST(a_long_entry_that_is_met_again_is_not_copied_again),
         TEST(a_long_entry_of_a_settled_epoch_is_taken),
         TEST(entries_in_slots_are_digested_as_they_come),
+        TEST(empty_runs_between_blocks_only_delay),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
