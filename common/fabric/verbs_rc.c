@@ -192,10 +192,18 @@ static int check_hello(const struct verbs_conn *conn)
 {
     const struct verbs_rc_hello *theirs = &conn->theirs.rc;
     const uint32_t limit = conn->endpoint->fabric->base.caps.block_limit;
+    const uint32_t slot = conn->endpoint->device->slot_bytes;
 
     if (theirs->qp_number == 0 || theirs->qp_number > NUMBER_24_BITS || theirs->write_number == 0 ||
         theirs->write_number > NUMBER_24_BITS || theirs->psn > NUMBER_24_BITS)
         return ROWAN_EFORMAT;
+    /* A message longer than a packet could stay half received for ever. */
+    if (!conn->active && conn->theirs.mtu < slot) {
+        log_event(LOG_ERROR, "verbs_packet_limit",
+                  "ours=%u theirs=%u advice=\"give all servers the same MTU\"", slot,
+                  conn->theirs.mtu);
+        return ROWAN_EUNSUPPORTED;
+    }
     if (!conn->active)
         return 0;
     if (!theirs->has_zone || theirs->reads == 0 || theirs->reads > MAX_READS ||

@@ -449,6 +449,21 @@ static void a_hello_of_nonsense_is_refused(void **state)
     assert_null(conn->rc);
 }
 
+/* Else it could take a slot with its first packet and fill it when the segment serves another use. */
+static void packets_shorter_than_a_block_are_refused(void **state)
+{
+    struct verbs_conn *conn, *other;
+
+    (void)state;
+    assert_int_equal(half_connect(&half, 1, 0, &conn, &other), 0);
+    verbs_rc_close(other);
+    assert_int_equal(verbs_rc_open(other, &(struct verbs_rc_hello){0}), 0);
+    other->theirs.mtu = HALF_SLOT / 2;
+    assert_int_equal(verbs_rc_connect(other), ROWAN_EUNSUPPORTED);
+    other->theirs.mtu = HALF_SLOT;
+    assert_int_equal(verbs_rc_connect(other), 0);
+}
+
 #define CASE(function) cmocka_unit_test_setup_teardown(function, open_pair, close_pair)
 
 int main(void)
@@ -467,6 +482,7 @@ int main(void)
         CASE(a_write_beyond_the_grant_harms_nobody_and_ends_the_connection),
         CASE(nothing_is_written_under_a_key_that_was_taken_back),
         CASE(a_hello_of_nonsense_is_refused),
+        CASE(packets_shorter_than_a_block_are_refused),
     };
 
     return cmocka_run_group_tests_name("verbs_rowan", cases, NULL, NULL);
