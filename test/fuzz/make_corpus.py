@@ -175,8 +175,9 @@ def verbs():
     def short(flags, sequence, message=0, payload=0, odd=0, acked=0, limit=64):
         return struct.pack('<BBBBHHB', flags, sequence, acked, limit, message, payload, odd)
 
-    def whole(sequence, flags, message, payload, acked=0, limit=64):
-        return struct.pack('<IIIHHIH', sequence, acked, limit, flags, payload, message, payload)
+    def whole(sequence, flags, message, payload, acked=0, limit=64, early=0):
+        return struct.pack('<IIIHHIIQH', sequence, acked, limit, flags, payload, message, 0, early,
+                           payload)
 
     write('verbs', 'hello', b'\0' + hello(1))
     write('verbs', 'hello_segments', b'\0' + hello(1, zone=2, timeout=12))
@@ -186,12 +187,14 @@ def verbs():
     write('verbs', 'refusal', b'\0' + hello(3, error=-26))
     write('verbs', 'messages', b'\1' + short(7, 0, 0, 100, 5) + short(7, 1, 0, 0, 5) +
           short(15, 2, 0, 900, 5))
-    write('verbs', 'long', b'\1' + short(3, 0, 100, 992) + short(5, 1, 100, 608) + short(7, 2, 0, 8, 5))
+    write('verbs', 'long', b'\1' + short(3, 0, 100, 984) + short(5, 1, 100, 616) + short(7, 2, 0, 8, 5))
     write('verbs', 'disorder', b'\1' + short(7, 1, 0, 8, 5) + short(7, 0, 0, 8, 5) + short(7, 0, 0, 8, 5))
     write('verbs', 'too_far', b'\1' + short(7, 64, 0, 8, 5))
     write('verbs', 'strange', b'\1' + short(8, 0) + short(7, 0, 0, 8, 1) + short(7, 0, 0, 8, 2) +
           short(7, 0, 0, 8, 3))
     write('verbs', 'whole', b'\2' + whole(0, 7, 8, 8) + whole(1, 8, 0, 0) + whole(1, 7, 100, 99))
+    write('verbs', 'early', b'\2' + whole(3, 7, 8, 8) + whole(1, 7, 8, 8) + whole(0, 7, 8, 8) +
+          whole(2, 7, 8, 8) + whole(4, 7, 8, 8, early=2))
 
 
 if __name__ == '__main__':

@@ -322,7 +322,9 @@ static enum poll_result sleeper_poll(void *role, uint64_t now_ns, uint64_t *wake
         if (fabric_rowan_room(sleeper->out) == 0 ||
             fabric_send(sleeper->out, &iov, 1, FABRIC_COPY, 0) != 0)
             break; /* the wake-up for room is tested here, too */
-        ASSERT(world_add_block(&world, sleeper->index, sleeper->out, 0, sleeper->asked++, 64) == 0);
+        ASSERT(world_add_block(&world, sleeper->index, sleeper->out, (uint64_t)sleeper->asked * 64,
+                               sleeper->asked, 64) == 0); /* each its place (F4) */
+        sleeper->asked++;
         ASSERT(fabric_rowan_post(sleeper->out, 0) == 0);
     }
     for (; sleeper->posted < atomic_load(&sleeper->to_post); count++)
