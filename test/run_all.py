@@ -1,9 +1,10 @@
 """Builds everything and runs every test. Started by test/run-all, which installs what is missing.
 
 Six builds: gcc and clang, each plain, with ASan + UBSan, and with TSan. gcc plain runs everything,
-clang ASan + UBSan everything but the benches, clang TSan the threaded tests; of the others the
-programs and the simulator are compiled, whose tests another build of the compiler has. Each stage prints its minutes beside its budget. Long output goes to build/logs/. The last line is
-"N passed, N failed, N skipped", counted in test cases.
+clang ASan + UBSan everything but the benches, the mutants and the virtual machine, clang TSan the
+threaded tests. Of gcc with sanitizers only the programs and the simulator are compiled, of clang plain
+only the simulator. Each stage prints its minutes beside its budget. Long output goes to build/logs/.
+The last line is "N passed, N failed, N skipped", counted in test cases.
 """
 
 import argparse
