@@ -1,4 +1,4 @@
-/* verbs_review_test.c - datagrams of a peer that lies, on devices made of software: they end its connection
+/* verbs_lies_test.c - datagrams of a peer that lies, on devices made of software: they end its connection
  * and nothing else. And what must wake an endpoint that sleeps. */
 #include <setjmp.h>
 #include <stdarg.h>
