@@ -298,10 +298,8 @@ static void a_connection_is_made_and_ended_with_these_commands(void **state)
                                    .mtu = 3,
                                    .log_reads = 4,
                                    .rnr_timer = 4};
-    const struct mlx5_sending sending = {.psn = 0x123456,
-                                         .ack_timeout = VERBS_RC_SEGMENTS_TIMEOUT,
-                                         .retries = VERBS_RC_RETRIES,
-                                         .rnr_retries = 7};
+    const struct mlx5_sending sending = {0x123456, .ack_timeout = VERBS_RC_SEGMENTS_TIMEOUT,
+                                         VERBS_RC_RETRIES, .rnr_retries = 7};
     uint8_t in[MLX5_MODIFY_QP_IN_BYTES];
     (void)state;
     open_zone(64, 128);
