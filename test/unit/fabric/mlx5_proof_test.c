@@ -205,6 +205,7 @@ static void is_refused_with(enum fault fault, const char *words)
 {
     for (uint32_t mtu = 256; mtu <= 4096; mtu *= 4) {
         const char *reason = NULL;
+        teardown(NULL);
         setup(NULL);
         player.fault = fault;
         nic.is_packed = fault == PACKS_WITHOUT_STRIDES;
@@ -214,9 +215,7 @@ static void is_refused_with(enum fault fault, const char *words)
         assert_non_null(reason);
         if (!strstr(reason, words))
             fail_msg("fault %d, MTU %u: \"%s\" has not \"%s\"", (int)fault, mtu, reason, words);
-        teardown(NULL);
     }
-    setup(NULL);
 }
 
 /* --- the cases --- */
