@@ -315,37 +315,37 @@ class Stages:
 def run_stages(stages, quick):
     count = stages.count
     plain = build_folder("gcc", "plain")
-    if stages.run("build gcc-plain", 2.0, build, "gcc", "plain"):
+    if stages.run("build gcc-plain", 1.5, build, "gcc", "plain"):
         both = ["--suite", "unit", "--suite", "checks"]
-        stages.run("unit tests and checks, gcc-plain", 2.0, meson_test, plain, "unit", both, count, 600)
+        stages.run("unit tests and checks, gcc-plain", 1.5, meson_test, plain, "unit", both, count, 600)
         if not quick:
             sim = ["--suite", "sim"]
-            stages.run("simulator, gcc-plain", 6.0, meson_test, plain, "sim", sim, count, 900)
+            stages.run("simulator, gcc-plain", 1.5, meson_test, plain, "sim", sim, count, 900)
             mutants = ["--suite", "mutants"]
-            stages.run("mutants, gcc-plain", 5.0, meson_test, plain, "mutants", mutants, count, 1800)
+            stages.run("mutants, gcc-plain", 1.0, meson_test, plain, "mutants", mutants, count, 1800)
             rest = []
             for suite in ("unit", "checks", "sim", "mutants", "vm"):
                 rest += ["--no-suite", suite]
-            stages.run("clusters, gcc-plain", 8.0, meson_test, plain, "rest", rest, count, 1200)
+            stages.run("clusters, gcc-plain", 4.5, meson_test, plain, "rest", rest, count, 1200)
             machine = ["--suite", "vm"]
-            stages.run("virtual machine, gcc-plain", 6.0, meson_test, plain, "vm", machine, count, 900)
+            stages.run("virtual machine, gcc-plain", 5.5, meson_test, plain, "vm", machine, count, 900)
             bench = ["--benchmark"]
-            stages.run("benches, gcc-plain", 2.0, meson_test, plain, "bench", bench, count, 600)
+            stages.run("benches, gcc-plain", 0.5, meson_test, plain, "bench", bench, count, 600)
     if quick:
         return
     asan, tsan = build_folder("clang", "asan"), build_folder("clang", "tsan")
     if stages.run("build clang-asan", 3.0, build, "clang", "asan"):
         rest = ["--no-suite", "mutants"]
         name = "all but benches and mutants, clang-asan"
-        stages.run(name, 11.0, meson_test, asan, "all", rest, count, 1800)
+        stages.run(name, 7.0, meson_test, asan, "all", rest, count, 1800)
     if stages.run("build clang-tsan", 2.0, build, "clang", "tsan"):
         threaded = ["--suite", "threaded"]
-        stages.run("threaded, clang-tsan", 3.0, meson_test, tsan, "threaded", threaded, count, 900)
+        stages.run("threaded, clang-tsan", 0.5, meson_test, tsan, "threaded", threaded, count, 900)
     for compiler, kind in (("gcc", "asan"), ("gcc", "tsan")):  # gcc-plain has compiled the tests
-        stages.run(f"build {compiler}-{kind}", 2.0, build, compiler, kind, *PROGRAMS)
+        stages.run(f"build {compiler}-{kind}", 0.5, build, compiler, kind, *PROGRAMS)
     simulator = "test/sim/rowan-sim"  # clang-asan has compiled the rest
-    if stages.run("build clang-plain", 1.0, build, "clang", "plain", simulator):
-        stages.run("equal runs of both compilers", 1.0, equal_runs, count)
+    if stages.run("build clang-plain", 0.3, build, "clang", "plain", simulator):
+        stages.run("equal runs of both compilers", 0.2, equal_runs, count)
 
 
 def main():
