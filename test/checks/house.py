@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The house rules that a program can look up: a README in each room, the licence, the format, the
-length of files and functions, nothing left to do later. Usage: house.py SOURCE_ROOT
+"""The house rules that a program can look up: what the top of the tree holds, a README in each room, the
+licence, the format, the length of files and functions, nothing left to do later. Usage: house.py SOURCE_ROOT
 """
 
 import os
@@ -15,6 +15,10 @@ import tap
 
 MOST_LINES_A_FILE = 600
 MOST_LINES_A_FUNCTION = 70
+TOP_LEVEL = {
+    "LICENSE", "README.md", "client", "cm", "common", "deploy", "meson.build", "meson_options.txt", "proto",
+    "server", "test", "tools",
+}  # fmt: skip
 LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
@@ -29,6 +33,33 @@ def rooms(root):
             found.add(folder)
             folder = os.path.dirname(folder)
     return sorted(found)
+
+
+def strays(paths):
+    """What of these paths lies in the top level and does not belong there."""
+    tops = {path.split("/", 1)[0] for path in paths}
+    return sorted(top for top in tops if top not in TOP_LEVEL and not top.startswith("."))
+
+
+@tap.case
+def the_top_level_holds_only_what_belongs_there():
+    if not os.path.exists(os.path.join(ROOT, ".git")):
+        tap.skip("not a clone: nobody says which files are ours")
+    if not shutil.which("git"):
+        tap.skip("git is not installed")
+    # The clone may be another user's, as in a container.
+    done = subprocess.run(
+        ["git", "-c", "safe.directory=*", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True
+    )
+    tap.equal(done.returncode, 0, done.stderr[:400])
+    paths = [path for path in done.stdout.split("\0") if path]
+    tap.check(paths, "git knows no file")
+    tap.check(not strays(paths), "does not belong into the top level:", ", ".join(strays(paths)))
+
+
+@tap.case
+def a_planted_stray_is_found():
+    tap.equal(strays(["x/log/cm.log", "server/main.c", ".ci/run", "core"]), ["core", "x"])
 
 
 @tap.case
