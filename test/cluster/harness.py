@@ -45,8 +45,10 @@ class Result:
 
 
 def run(command, seconds=120, text=True, **more):
-    """Runs a command to its end. Output as text, or as bytes with text=False."""
+    """Runs a command to its end. Output as text, or as bytes with text=False. It runs in the scratch directory,
+    so that what it makes beside itself is not in the tree."""
     more.setdefault("stdin", subprocess.DEVNULL)
+    more.setdefault("cwd", scratch())
     if "input" in more:
         del more["stdin"]
     try:
