@@ -7,8 +7,14 @@ bitwise CRC32C: nothing of the C code is used here.
   golden.py                   prints golden.h
   golden.py --check FILE      fails if FILE is not what would be printed
 """
+import os
 import struct
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'lib'))
+sys.dont_write_bytecode = True
+
+import golden_main  # noqa: E402
 
 PUT, DELETE, COMMIT_VERSIONS, PAD = 1, 2, 3, 4
 HEADER = struct.Struct('<BBHIQIIII')
@@ -182,20 +188,5 @@ def header():
     return '\n'.join(out)
 
 
-def main(arguments):
-    text = header()
-    if not arguments:
-        sys.stdout.write(text)
-        return 0
-    if len(arguments) == 2 and arguments[0] == '--check':
-        with open(arguments[1], encoding='ascii') as file:
-            if file.read() == text:
-                return 0
-        sys.stderr.write('%s is not what golden.py prints\n' % arguments[1])
-        return 1
-    sys.stderr.write(__doc__)
-    return 2
-
-
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(golden_main.main(header(), __doc__))

@@ -8,8 +8,14 @@ bits from the other end.
   mlx5_golden.py                prints mlx5_golden.h
   mlx5_golden.py --check FILE   fails if FILE is not what would be printed
 """
+import os
 import struct
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'lib'))
+sys.dont_write_bytecode = True
+
+import golden_main  # noqa: E402
 
 
 class Bytes:
@@ -212,20 +218,5 @@ def header():
     return '\n'.join(out + ['', '#endif', ''])
 
 
-def main(arguments):
-    text = header()
-    if not arguments:
-        sys.stdout.write(text)
-        return 0
-    if len(arguments) == 2 and arguments[0] == '--check':
-        with open(arguments[1], encoding='ascii') as file:
-            if file.read() == text:
-                return 0
-        sys.stderr.write('%s is not what mlx5_golden.py prints\n' % arguments[1])
-        return 1
-    sys.stderr.write(__doc__)
-    return 2
-
-
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(golden_main.main(header(), __doc__))
