@@ -6,93 +6,32 @@
  *   the rest   short form: flags, sequence, acked, limit, message bytes (2), payload bytes (2), odd (each 1 B
  *              unless said otherwise); whole: 32 B of a head from `sequence` on, payload bytes (2)
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/fabric/verbs_stream.h"
+#include "test/fuzz/fabric_fuzz.h"
 
-enum { POLLS = 100000, SHORT_BYTES = 9, WHOLE_BYTES = 34 };
+enum { SHORT_BYTES = 9, WHOLE_BYTES = 34 };
 enum what { HELLO, SHORT, WHOLE };
 
-static struct fabric *fabrics[3];
-static struct fabric_endpoint *owner, *good, *bad;
-static struct fabric_conn *conn, *bad_conn;
+static struct fabric_conn *bad_conn;
 static struct verbs_slab *payload;
-static char address[64];
-static uint64_t now_ns = 1;
-static uint32_t answered, connected, bad_connected;
 
-static void take(struct fabric_endpoint *endpoint, const struct fabric_event *event)
+static void take(enum fuzz_side side, const struct fabric_event *event)
 {
-    static const struct fabric_iov answer = {.data = "answer", .bytes = 6};
-
-    switch (event->kind) {
-    case FABRIC_CONNECTED:
-        connected += endpoint == good;
-        bad_connected += endpoint == bad;
-        break;
-    case FABRIC_MESSAGE:
-        ASSERT((uintptr_t)event->data % 8 == 0 && event->bytes <= FABRIC_MAX_MESSAGE_BYTES);
-        if (endpoint == good)
-            answered++;
-        else if (event->bytes == 8 && memcmp(event->data, "question", 8) == 0)
-            ASSERT(fabric_send(event->conn, &answer, 1, FABRIC_COPY, 0) <= 0);
-        fabric_message_release(event->conn, event->message);
-        break;
-    case FABRIC_CLOSED:
-        ASSERT(event->conn != conn);
-        if (event->conn == bad_conn)
-            bad_conn = NULL;
-        break;
-    default:
-        break;
-    }
-}
-
-static void poll_all(void)
-{
-    struct fabric_endpoint *const endpoints[] = {owner, good, bad};
-
-    now_ns += NS_PER_MS;
-    for (unsigned side = 0; side < 3; side++) {
-        struct fabric_event events[8];
-        const unsigned count = fabric_poll(endpoints[side], now_ns, events, 8);
-
-        for (unsigned i = 0; i < count; i++)
-            take(endpoints[side], &events[i]);
-        fabric_flush(endpoints[side]);
-    }
-}
-
-static void open_side(unsigned side, const char *text, struct fabric_endpoint **out)
-{
-    ASSERT(fabric_open("verbs", text, &fabrics[side]) == 0);
-    ASSERT(fabric_endpoint_open(fabrics[side], 0, out) == 0);
-    fabric_endpoint_identity(*out, &(struct fabric_identity){.kind = FABRIC_CLIENT, .id = side});
+    (void)side;
+    if (event->kind == FABRIC_CLOSED && event->conn == bad_conn)
+        bad_conn = NULL;
 }
 
 static void open_all(void)
 {
-    uint32_t draw;
-
-    do {
-        fabric_close(fabrics[0]);
-        random_entropy(&draw, sizeof draw);
-        snprintf(address, sizeof address, "verbs:127.%u.%u.1:%u", 1 + draw % 250, draw / 250 % 250,
-                 12000 + draw / 62500 % 16000);
-        ASSERT(fabric_open(NULL, address, &fabrics[0]) == 0);
-    } while (fabric_endpoint_open(fabrics[0], 0, &owner) != 0);
-    open_side(1, NULL, &good);
-    open_side(2, NULL, &bad);
-    payload = verbs_slab_take(&((struct verbs_endpoint *)bad)->messages->out, 4096);
+    fuzz.take = take;
+    fuzz_open_owner("verbs");
+    fuzz_open_peer("verbs", GOOD);
+    fuzz_open_peer("verbs", BAD);
+    payload = verbs_slab_take(&((struct verbs_endpoint *)fuzz.endpoints[BAD])->messages->out, 4096);
     ASSERT(payload);
-    ASSERT(fabric_connect(good, address, 0, 0, &conn) == 0);
-    for (unsigned i = 0; connected == 0 && i < POLLS; i++)
-        poll_all();
-    ASSERT(connected == 1);
+    fuzz_connect(GOOD, &fuzz.conn);
 }
 
 /* --- what the peer sends --- */
@@ -106,7 +45,7 @@ static void send_packet(struct packet_head *head, uint32_t bytes)
         .addr = (uintptr_t)payload->data, .length = sent, .lkey = payload->key};
 
     while (!verbs_packet_room(sender->endpoint))
-        poll_all();
+        fuzz_poll();
     verbs_packet_add(sender, head, &piece, sent > 0);
     verbs_packets_push(sender->endpoint);
 }
@@ -153,39 +92,24 @@ static size_t send_whole(const uint8_t *data)
     return WHOLE_BYTES;
 }
 
-static void ask_good(void)
-{
-    static const struct fabric_iov question = {.data = "question", .bytes = 8};
-    const uint32_t before = answered;
-
-    ASSERT(fabric_send(conn, &question, 1, FABRIC_COPY, 0) == 0);
-    for (unsigned i = 0; answered == before && i < POLLS; i++)
-        poll_all();
-    ASSERT(answered == before + 1);
-}
-
 static void feed(bool is_whole, const uint8_t *data, size_t size)
 {
-    const struct verbs_endpoint *endpoint = (struct verbs_endpoint *)owner;
+    const struct verbs_endpoint *endpoint = (struct verbs_endpoint *)fuzz.endpoints[OWNER];
     const size_t least = is_whole ? WHOLE_BYTES : SHORT_BYTES;
 
-    bad_connected = 0;
-    ASSERT(fabric_connect(bad, address, 0, 0, &bad_conn) == 0);
-    for (unsigned i = 0; bad_connected == 0 && i < POLLS; i++)
-        poll_all();
-    ASSERT(bad_connected == 1);
+    fuzz_connect(BAD, &bad_conn);
     while (bad_conn && size >= least) {
         const size_t taken = is_whole ? send_whole(data) : send_short(data);
 
         data += taken;
         size -= taken;
-        poll_all();
+        fuzz_poll();
     }
-    ask_good();
+    fuzz_ask_good();
     fabric_conn_close(bad_conn);
     bad_conn = NULL;
-    for (unsigned i = 0; endpoint->counts[VLIST_ALL] > 1 && i < POLLS; i++)
-        poll_all();
+    for (unsigned i = 0; endpoint->counts[VLIST_ALL] > 1 && i < FUZZ_POLLS; i++)
+        fuzz_poll();
     ASSERT(endpoint->counts[VLIST_ALL] == 1 && endpoint->counts[VLIST_PARTIAL] == 0);
     ASSERT(endpoint->packets->in_place == 0);
 }
@@ -205,7 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (!owner) {
+    if (!fuzz.conn) {
         log_set_level(LOG_ERROR);
         open_all();
     }
