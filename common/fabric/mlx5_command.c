@@ -39,7 +39,9 @@ enum {
     MODIFY_PATH = MODIFY_QPC + MLX5_AT_qpc_primary_address_path,
 };
 static_assert(MLX5_AT_rst2init_qp_in_qpc == MLX5_AT_init2rtr_qp_in_qpc &&
-                  MLX5_AT_rtr2rts_qp_in_qpc == MLX5_AT_init2rtr_qp_in_qpc,
+                  MLX5_AT_rtr2rts_qp_in_qpc == MLX5_AT_init2rtr_qp_in_qpc &&
+                  MLX5_AT_rst2init_qp_in_qpn == MLX5_AT_init2rtr_qp_in_qpn &&
+                  MLX5_AT_rtr2rts_qp_in_qpn == MLX5_AT_init2rtr_qp_in_qpn,
               "the three moves are laid out alike");
 
 /* Fields of up to 32 bits never cross a double word; the table's test holds them to it. */
@@ -181,11 +183,17 @@ void mlx5_encode_create_qp(const struct mlx5_pair_layout *pair,
     PUT(out, 0, create_qp_in, wq_umem_valid, 1);
 }
 
-void mlx5_encode_init(uint32_t qp, uint8_t port, uint8_t out[static MLX5_MODIFY_QP_IN_BYTES])
+/* What the moves of a queue pair have in common. */
+static void put_move(uint8_t out[static MLX5_MODIFY_QP_IN_BYTES], uint32_t opcode, uint32_t qp)
 {
     memset(out, 0, MLX5_MODIFY_QP_IN_BYTES);
-    PUT(out, 0, rst2init_qp_in, opcode, MLX5_CMD_OP_RST2INIT_QP);
-    PUT(out, 0, rst2init_qp_in, qpn, qp);
+    PUT(out, 0, init2rtr_qp_in, opcode, opcode);
+    PUT(out, 0, init2rtr_qp_in, qpn, qp);
+}
+
+void mlx5_encode_init(uint32_t qp, uint8_t port, uint8_t out[static MLX5_MODIFY_QP_IN_BYTES])
+{
+    put_move(out, MLX5_CMD_OP_RST2INIT_QP, qp);
     PUT(out, MODIFY_QPC, qpc, pm_state, MLX5_QPC_PM_STATE_MIGRATED);
     PUT(out, MODIFY_QPC, qpc, rre, 1);
     PUT(out, MODIFY_PATH, ads, vhca_port_num, port);
@@ -217,9 +225,7 @@ void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
                      uint8_t out[static MLX5_MODIFY_QP_IN_BYTES])
 {
     ASSERT(peer->mtu >= MLX5_QPC_MTU_256_BYTES && peer->mtu <= MLX5_QPC_MTU_4K_BYTES);
-    memset(out, 0, MLX5_MODIFY_QP_IN_BYTES);
-    PUT(out, 0, init2rtr_qp_in, opcode, MLX5_CMD_OP_INIT2RTR_QP);
-    PUT(out, 0, init2rtr_qp_in, qpn, qp);
+    put_move(out, MLX5_CMD_OP_INIT2RTR_QP, qp);
     PUT(out, 0, init2rtr_qp_in, opt_param_mask, MLX5_QP_OPTPAR_RRE | MLX5_QP_OPTPAR_RWE);
     PUT(out, MODIFY_QPC, qpc, mtu, peer->mtu);
     PUT(out, MODIFY_QPC, qpc, log_msg_max, MLX5_LOG_MESSAGE_MAX);
@@ -236,9 +242,7 @@ void mlx5_encode_rtr(uint32_t qp, const struct mlx5_peer *peer,
 void mlx5_encode_rts(uint32_t qp, const struct mlx5_sending *sending,
                      uint8_t out[static MLX5_MODIFY_QP_IN_BYTES])
 {
-    memset(out, 0, MLX5_MODIFY_QP_IN_BYTES);
-    PUT(out, 0, rtr2rts_qp_in, opcode, MLX5_CMD_OP_RTR2RTS_QP);
-    PUT(out, 0, rtr2rts_qp_in, qpn, qp);
+    put_move(out, MLX5_CMD_OP_RTR2RTS_QP, qp);
     PUT(out, MODIFY_QPC, qpc, next_send_psn, sending->psn);
     PUT(out, MODIFY_QPC, qpc, retry_count, sending->retries);
     PUT(out, MODIFY_QPC, qpc, rnr_retry, sending->rnr_retries);
