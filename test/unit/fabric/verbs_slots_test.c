@@ -68,8 +68,9 @@ static uint32_t walk(uint32_t segments, unsigned node)
 
 /* --- both ways --- */
 
-static void blocks_of_many_land_whole_and_in_order(enum fabric_receive receive)
+static void blocks_of_many_land_whole_and_in_order(void **state)
 {
+    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     enum { COUNT = 3000 };
     const struct soft_faults faults = {.rc_delay_polls = 4, .receive_pause = 5};
     struct verbs_conn *a[3], *p[3];
@@ -94,21 +95,10 @@ static void blocks_of_many_land_whole_and_in_order(enum fabric_receive receive)
     }
 }
 
-static void shared_blocks_of_many_land_whole_and_in_order(void **state)
-{
-    (void)state;
-    blocks_of_many_land_whole_and_in_order(FABRIC_RECEIVE_SHARED);
-}
-
-static void own_blocks_of_many_land_whole_and_in_order(void **state)
-{
-    (void)state;
-    blocks_of_many_land_whole_and_in_order(FABRIC_RECEIVE_CONNECTION);
-}
-
 /* What waits for slots when its connection ends never lands. */
-static void nothing_of_a_closed_connection_lands(enum fabric_receive receive)
+static void nothing_of_a_closed_connection_lands(void **state)
 {
+    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     struct verbs_conn *active, *passive;
 
     open_half(2, receive);
@@ -124,21 +114,10 @@ static void nothing_of_a_closed_connection_lands(enum fabric_receive receive)
     assert_int_equal(verbs_rowan_add(&active->base, pm_at(half.nodes[1].pm, 0), 64), ROWAN_ECLOSED);
 }
 
-static void shared_nothing_of_a_closed_connection_lands(void **state)
-{
-    (void)state;
-    nothing_of_a_closed_connection_lands(FABRIC_RECEIVE_SHARED);
-}
-
-static void own_nothing_of_a_closed_connection_lands(void **state)
-{
-    (void)state;
-    nothing_of_a_closed_connection_lands(FABRIC_RECEIVE_CONNECTION);
-}
-
 /* A block that is too long for a slot: this zone's owner has smaller ones than it says. */
-static void a_receive_that_fails_leaves_a_hole(enum fabric_receive receive)
+static void a_receive_that_fails_leaves_a_hole(void **state)
 {
+    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     struct verbs_conn *liar, *passive, *active, *other;
     uint64_t long_block[2 * HALF_SLOT / 8];
 
@@ -166,22 +145,11 @@ static void a_receive_that_fails_leaves_a_hole(enum fabric_receive receive)
     assert_int_equal(walk(2, 2), SLOTS);
 }
 
-static void shared_a_receive_that_fails_leaves_a_hole(void **state)
-{
-    (void)state;
-    a_receive_that_fails_leaves_a_hole(FABRIC_RECEIVE_SHARED);
-}
-
-static void own_a_receive_that_fails_leaves_a_hole(void **state)
-{
-    (void)state;
-    a_receive_that_fails_leaves_a_hole(FABRIC_RECEIVE_CONNECTION);
-}
-
 /* Queue pairs fail at random under load; those who are left, and those who come again, go on; each batch
  * either landed or its connection broke, and segments are sealed in order and reused. */
-static void broken_queue_pairs_hold_up_nobody(enum fabric_receive receive)
+static void broken_queue_pairs_hold_up_nobody(void **state)
 {
+    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     enum { ROUNDS = 40, PER_ROUND = 500 };
     const struct soft_faults faults = {.rc_delay_polls = 3, .break_qp = 1000};
     struct half_node *owner = &half.nodes[0];
@@ -223,18 +191,6 @@ static void broken_queue_pairs_hold_up_nobody(enum fabric_receive receive)
     }
     assert_true(breaks > 5 && breaks < 2 * ROUNDS);
     assert_true(sealed >= 3);
-}
-
-static void shared_broken_queue_pairs_hold_up_nobody(void **state)
-{
-    (void)state;
-    broken_queue_pairs_hold_up_nobody(FABRIC_RECEIVE_SHARED);
-}
-
-static void own_broken_queue_pairs_hold_up_nobody(void **state)
-{
-    (void)state;
-    broken_queue_pairs_hold_up_nobody(FABRIC_RECEIVE_CONNECTION);
 }
 
 /* --- shared: completions that are swept away --- */
@@ -454,8 +410,9 @@ static void a_full_completion_queue_refuses_whoever_comes(void **state)
 }
 
 /* Each call of the device in turn fails: zone and connection answer an error and leave nothing behind. */
-static void a_device_that_refuses_leaves_nothing_behind(enum fabric_receive receive)
+static void a_device_that_refuses_leaves_nothing_behind(void **state)
 {
+    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     uint32_t calls = 1;
 
     for (uint32_t nth = 1; nth <= calls; nth++) {
@@ -484,31 +441,25 @@ static void a_device_that_refuses_leaves_nothing_behind(enum fabric_receive rece
     open_half(1, receive);
 }
 
-static void shared_a_device_that_refuses_leaves_nothing_behind(void **state)
-{
-    (void)state;
-    a_device_that_refuses_leaves_nothing_behind(FABRIC_RECEIVE_SHARED);
-}
-
-static void own_a_device_that_refuses_leaves_nothing_behind(void **state)
-{
-    (void)state;
-    a_device_that_refuses_leaves_nothing_behind(FABRIC_RECEIVE_CONNECTION);
-}
-
 #define CASE(function) cmocka_unit_test_teardown(function, close_half)
+
+/* Once for each way to receive, which is the case's initial state. */
+#define WITH(way, function)                                                                        \
+    (struct CMUnitTest)                                                                            \
+    {                                                                                              \
+        .name = #way "_" #function, .test_func = function, .teardown_func = close_half,            \
+        .initial_state = &way                                                                      \
+    }
+#define BOTH(function) WITH(shared, function), WITH(own, function)
 
 int main(void)
 {
+    static enum fabric_receive shared = FABRIC_RECEIVE_SHARED, own = FABRIC_RECEIVE_CONNECTION;
     const struct CMUnitTest cases[] = {
-        CASE(shared_blocks_of_many_land_whole_and_in_order),
-        CASE(own_blocks_of_many_land_whole_and_in_order),
-        CASE(shared_nothing_of_a_closed_connection_lands),
-        CASE(own_nothing_of_a_closed_connection_lands),
-        CASE(shared_a_receive_that_fails_leaves_a_hole),
-        CASE(own_a_receive_that_fails_leaves_a_hole),
-        CASE(shared_broken_queue_pairs_hold_up_nobody),
-        CASE(own_broken_queue_pairs_hold_up_nobody),
+        BOTH(blocks_of_many_land_whole_and_in_order),
+        BOTH(nothing_of_a_closed_connection_lands),
+        BOTH(a_receive_that_fails_leaves_a_hole),
+        BOTH(broken_queue_pairs_hold_up_nobody),
         CASE(lost_slots_are_given_up_when_all_queue_pairs_of_then_are_gone),
         CASE(lost_slots_are_given_up_when_no_sender_can_be_trying_any_more),
         CASE(a_queue_of_lost_slots_takes_new_ones),
@@ -518,8 +469,7 @@ int main(void)
         CASE(the_slots_of_a_broken_connection_are_holes),
         CASE(a_stopped_sender_loses_its_connection_and_holds_up_nobody),
         CASE(a_full_completion_queue_refuses_whoever_comes),
-        CASE(shared_a_device_that_refuses_leaves_nothing_behind),
-        CASE(own_a_device_that_refuses_leaves_nothing_behind),
+        BOTH(a_device_that_refuses_leaves_nothing_behind),
     };
 
     return cmocka_run_group_tests_name("verbs_slots", cases, NULL, NULL);
