@@ -278,7 +278,7 @@ static void f10_the_end_of_a_connection_revokes_its_grants(void **state)
 static void f10_bulk_writes_blocks_and_messages_go_at_once(void **state)
 {
     enum { COUNT = 60 };
-    uint32_t next[SIDE_MAX] = {0}, added[3] = {0};
+    uint32_t next[SIDE_MAX] = {0}, added[3] = {0}, told[3] = {0};
     struct link links[3];
 
     (void)state;
@@ -304,11 +304,22 @@ static void f10_bulk_writes_blocks_and_messages_go_at_once(void **state)
     for (unsigned s = 1; s < 3; s++) {
         world_wait(&world, s, FABRIC_WRITTEN, COUNT);
         world_wait(&world, s, FABRIC_LANDED, COUNT);
-        for (uint32_t i = 0; i < COUNT; i++)
+        for (uint32_t i = 0; i < COUNT; i++) {
             assert_true(
                 is_written(PLACE + s * GRANTED + (uint64_t)i * 32768, 32768 - 64 * (i % 7), i));
+            assert_int_equal(side_event(&world.sides[s], FABRIC_WRITTEN, i)->context, i);
+            assert_int_equal(side_event(&world.sides[s], FABRIC_LANDED, i)->context, i);
+        }
     }
     world_wait(&world, 0, FABRIC_MESSAGE, 2 * COUNT);
+    for (uint32_t m = 0; m < 2 * COUNT; m++) { /* each sender's in order */
+        const struct fabric_event *event = side_event(&world.sides[0], FABRIC_MESSAGE, m);
+        const unsigned s = event->conn == links[1].owner ? 1 : 2;
+
+        assert_int_equal(event->bytes, sizeof told[s]);
+        assert_memory_equal(event->data, &told[s], sizeof told[s]);
+        told[s]++;
+    }
     assert_int_equal(world_walk_zone(&world, 0, 3, next), 2 * COUNT);
 }
 
@@ -358,6 +369,8 @@ static void grants_that_cannot_be_are_refused(void **state)
     assert_int_equal(fabric_grant(link.owner, PLACE + 8, 64, 0, grants), ROWAN_EINVALID);
     assert_int_equal(fabric_grant(link.owner, PLACE, 0, 0, grants), ROWAN_EINVALID);
     assert_int_equal(fabric_grant(link.owner, PLACE, 100, 0, grants), ROWAN_EINVALID);
+    assert_int_equal(fabric_grant(link.owner, CONFORMANCE_PM_BYTES + 64, 64, 0, grants),
+                     ROWAN_EINVALID);
     assert_int_equal(fabric_grant(link.owner, CONFORMANCE_PM_BYTES, 64, 0, grants), ROWAN_EINVALID);
     assert_int_equal(fabric_grant(link.owner, 64, CONFORMANCE_PM_BYTES, 0, grants), ROWAN_EINVALID);
     for (uint32_t round = 0; round < 2; round++) {
