@@ -173,14 +173,20 @@ static void device_attr(const struct soft_device *device, struct ibv_device_attr
         .phys_port_cnt = 1};
 }
 
-int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+/* A call that only looks, and touches nothing that is locked, is made to fail. */
+static bool query_fails(void)
 {
     bool fails;
 
     soft_lock();
     fails = soft_call_fails();
     soft_unlock();
-    if (fails)
+    return fails;
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+    if (query_fails())
         return errno;
     device_attr(soft_context_of(context)->device, attr);
     return 0;
@@ -211,12 +217,7 @@ static int query_device_ex(struct ibv_context *context,
 
 int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
-    bool fails;
-
-    soft_lock();
-    fails = soft_call_fails();
-    soft_unlock();
-    if (fails)
+    if (query_fails())
         return -1;
     if (port != 1 || index < 0 || index >= SOFT_MAX_GIDS) {
         errno = EINVAL;
@@ -230,12 +231,7 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
                       struct ibv_gid_entry *entry, uint32_t flags, size_t bytes)
 {
     const struct soft_device *device = soft_context_of(context)->device;
-    bool fails;
-
-    soft_lock();
-    fails = soft_call_fails();
-    soft_unlock();
-    if (fails)
+    if (query_fails())
         return errno;
     if (port != 1 || index >= SOFT_MAX_GIDS || flags != 0 || bytes < sizeof *entry)
         return EINVAL;
@@ -254,12 +250,7 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 {
     const struct soft_device *device = soft_context_of(context)->device;
     ssize_t count = 0;
-    bool fails;
-
-    soft_lock();
-    fails = soft_call_fails();
-    soft_unlock();
-    if (fails)
+    if (query_fails())
         return -errno;
     if (flags != 0 || bytes != sizeof *entries)
         return -EINVAL;

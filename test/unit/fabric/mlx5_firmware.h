@@ -20,6 +20,14 @@ enum {
     MAX_COMMAND = MLX5_CREATE_XRQ_IN_BYTES,
 };
 
+/* What the device has and can. */
+static const struct mlx5_numbers numbers = {
+    .pd = PD,
+    .cq = CQ,
+    .uar = UAR,
+    .capabilities = {
+        .has_striding = true, .has_tag_matching = true, .log_list = 6, .log_plain_queues = 10}};
+
 enum call_kind { CALL_MAP, CALL_COMMAND, CALL_WATCH, CALL_RESOLVE, CALL_DESTROY, CALL_UNMAP };
 
 struct call {

@@ -50,13 +50,6 @@ static struct player {
 
 static uint8_t *memory;
 
-static const struct mlx5_numbers numbers = {
-    .pd = PD,
-    .cq = CQ,
-    .uar = UAR,
-    .capabilities = {
-        .has_striding = true, .has_tag_matching = true, .log_list = 6, .log_plain_queues = 10}};
-
 /* --- the senders, and what is wrong with the NIC --- */
 
 static int play_connect(struct mlx5_proof_sender *base, unsigned which, uint32_t number,

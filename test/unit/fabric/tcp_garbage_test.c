@@ -518,19 +518,25 @@ static void other_fills_the_segment(void)
     }
 }
 
-static void a_sender_stalled_in_a_block_does_not_hold_the_segment(void **state)
+/* The raw peer sends a frame of one block but for its last `left` bytes, and the other one goes on. What it sent. */
+static uint32_t begin_a_block(uint32_t left)
 {
     static const uint32_t sizes[] = {BYTES};
-    uint32_t bytes;
+    const uint32_t sent = raw_frame(stream, 0, sizes, 1) - left;
 
-    (void)state;
     side_open_zone(&world, OWNER, 4, 4);
     connect_other();
     shake_hands();
-    bytes = raw_frame(stream, 0, sizes, 1);
-    assert_true(raw_send(blocks, stream, bytes - 1));
+    assert_true(raw_send(blocks, stream, sent));
     world_poll_times(&world, 50);
     other_fills_the_segment();
+    return sent;
+}
+
+static void a_sender_stalled_in_a_block_does_not_hold_the_segment(void **state)
+{
+    (void)state;
+    begin_a_block(1);
     world_poll_times(&world, 100);
     assert_int_equal(side_count(owner(), FABRIC_SEALED), 0); /* its last byte may still come */
     assert_int_equal(side_count(owner(), FABRIC_CLOSED), 0);
@@ -547,19 +553,12 @@ static void a_sender_stalled_in_a_block_does_not_hold_the_segment(void **state)
 
 static void a_cut_block_whose_rest_comes_in_time_lands(void **state)
 {
-    static const uint32_t sizes[] = {BYTES};
-    uint32_t bytes;
+    uint32_t sent;
 
     (void)state;
-    side_open_zone(&world, OWNER, 4, 4);
-    connect_other();
-    shake_hands();
-    bytes = raw_frame(stream, 0, sizes, 1);
-    assert_true(raw_send(blocks, stream, 1000));
-    world_poll_times(&world, 50);
-    other_fills_the_segment();
+    sent = begin_a_block(BYTES - 1000);
     assert_int_equal(side_count(owner(), FABRIC_SEALED), 0);
-    assert_true(raw_send(blocks, stream + 1000, bytes - 1000));
+    assert_true(raw_send(blocks, stream + sent, BYTES - 1000));
     wait_acknowledged(1);
     world_wait(&world, OWNER, FABRIC_SEALED, 1);
     assert_int_equal(world_walk_segment(&world, OWNER, 0, (uint32_t[SIDE_MAX]){0}), FIT);

@@ -16,6 +16,19 @@ static void setup_devices(bool purges, uint64_t seed)
     soft_verbs_configure(&(struct soft_config){.seed = seed, .purges_completions = purges});
 }
 
+static struct load *open_load(enum fabric_receive receive, bool purges, uint64_t seed)
+{
+    setup_devices(purges, seed);
+    return load_open(receive, seed);
+}
+
+static void close_load(struct load *load)
+{
+    load_wind_down(load);
+    load_check_zone(load);
+    load_close(load);
+}
+
 static void break_under_load(enum fabric_receive receive, bool purges, uint64_t seed)
 {
     struct load *load;
@@ -23,8 +36,7 @@ static void break_under_load(enum fabric_receive receive, bool purges, uint64_t 
     const uint64_t begin_ns = clock_now_ns(clock_system());
 
     print_message("# seed %lu\n", seed);
-    setup_devices(purges, seed);
-    load = load_open(receive, seed);
+    load = open_load(receive, purges, seed);
     soft_verbs_faults(&(struct soft_faults){.rc_delay_polls = 3, .delay_polls = 2});
     while (broken < BREAKS) {
         const enum ibv_qp_type type = random_below(&load->random, 8) == 0 ? IBV_QPT_UD : IBV_QPT_RC;
@@ -75,8 +87,7 @@ static void messages_with_loss(uint32_t drop, uint64_t messages)
     const uint64_t begin_ns = clock_now_ns(clock_system());
     struct soft_stats stats;
 
-    setup_devices(false, drop);
-    load = load_open(FABRIC_RECEIVE_SHARED, drop);
+    load = open_load(FABRIC_RECEIVE_SHARED, false, drop);
     soft_verbs_faults(
         &(struct soft_faults){.drop = drop, .duplicate = 10, .reorder = 50, .delay_polls = 4});
     while (load->senders[0].messages < messages || load->senders[1].messages < messages) {
@@ -244,8 +255,7 @@ static void a_port_that_fails_and_returns_ends_connections_at_most(void **state)
     struct load *load;
 
     (void)state;
-    setup_devices(false, 4);
-    load = load_open(FABRIC_RECEIVE_SHARED, 4);
+    load = open_load(FABRIC_RECEIVE_SHARED, false, 4);
     load_until_landed(load, 20);
     for (int i = 0; i < 3; i++) {
         soft_verbs_device_event("soft1", IBV_EVENT_PORT_ERR);
@@ -253,9 +263,7 @@ static void a_port_that_fails_and_returns_ends_connections_at_most(void **state)
         soft_verbs_device_event("soft1", IBV_EVENT_PORT_ACTIVE);
         load_until_landed(load, 20);
     }
-    load_wind_down(load);
-    load_check_zone(load);
-    load_close(load);
+    close_load(load);
 }
 
 static void events_that_concern_nobody_change_nothing(void **state)
@@ -266,16 +274,14 @@ static void events_that_concern_nobody_change_nothing(void **state)
     struct load *load;
 
     (void)state;
-    setup_devices(false, 5);
-    load = load_open(FABRIC_RECEIVE_SHARED, 5);
+    load = open_load(FABRIC_RECEIVE_SHARED, false, 5);
     load_until_landed(load, 5);
     for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++)
         soft_verbs_device_event("soft1", events[i]);
     load_until_landed(load, 20);
     for (unsigned s = 0; s < LOAD_SENDERS; s++)
         assert_int_equal(load->senders[s].closed, 0);
-    load_wind_down(load);
-    load_close(load);
+    close_load(load);
 }
 
 static void a_device_that_dies_ends_every_connection(void **state)
@@ -284,8 +290,7 @@ static void a_device_that_dies_ends_every_connection(void **state)
     uint64_t end_ns;
 
     (void)state;
-    setup_devices(false, 6);
-    load = load_open(FABRIC_RECEIVE_SHARED, 6);
+    load = open_load(FABRIC_RECEIVE_SHARED, false, 6);
     load_until_landed(load, 20);
     load->winding_down = true;
     soft_verbs_device_event("soft1", IBV_EVENT_DEVICE_FATAL);

@@ -46,12 +46,6 @@ static struct verbs_endpoint endpoint;
 static struct ibv_mr mr = {.lkey = KEY};
 static struct verbs_region region = {.mr = &mr};
 static struct verbs_zone *zone;
-static const struct mlx5_numbers numbers = {
-    .pd = PD,
-    .cq = CQ,
-    .uar = UAR,
-    .capabilities = {
-        .has_striding = true, .has_tag_matching = true, .log_list = 6, .log_plain_queues = 10}};
 
 static int setup(void **state)
 {
