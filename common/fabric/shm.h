@@ -15,11 +15,11 @@
 #define FABRIC_SHM_H
 
 #include "common/base/clock.h"
+#include "common/fabric/regions.h"
 #include "common/fabric/shm_layout.h"
 
 enum {
     SHM_NAME_BYTES = 64,
-    SHM_MAX_REGIONS = 16,
     SHM_SMALL_BYTES = SHM_RING_BYTES / 4, /* messages above travel as fragments */
     SHM_FIFO = 4096,                      /* records that a receiver holds of one connection */
     SHM_SENT = 1024,                      /* SENT events not delivered yet */
@@ -43,18 +43,12 @@ enum {
 struct shm_conn;
 struct shm_zone;
 
-struct shm_region {
-    const uint8_t *base;
-    uint64_t bytes;
-};
-
 struct shm_fabric {
     struct fabric base;
     bool has_address;
     int directory_fd;
     char name[SHM_NAME_BYTES];
-    uint32_t region_count;
-    struct shm_region regions[SHM_MAX_REGIONS];
+    struct regions regions;
 };
 
 /* Connections linked through `next[list]`. */
@@ -202,7 +196,6 @@ static inline struct shm_endpoint *shm_endpoint_of(const struct fabric_conn *con
 
 /* --- shm_fabric.c --- */
 extern const struct fabric_ops shm_ops;
-bool shm_is_registered(const struct shm_fabric *fabric, const void *data, uint64_t bytes);
 
 /* Watches a socket; `tag` comes back in the event. Errors: ROWAN_EIO. */
 int shm_watch(struct shm_endpoint *endpoint, int fd, uint64_t tag);

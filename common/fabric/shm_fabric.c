@@ -81,25 +81,7 @@ static void shm_close(struct fabric *base)
 
 static int shm_register(struct fabric *base, struct pm *pm)
 {
-    struct shm_fabric *fabric = (struct shm_fabric *)base;
-
-    if (fabric->region_count == SHM_MAX_REGIONS)
-        return ROWAN_ETOOMANY;
-    fabric->regions[fabric->region_count++] =
-        (struct shm_region){.base = pm->base, .bytes = pm->bytes};
-    return 0;
-}
-
-bool shm_is_registered(const struct shm_fabric *fabric, const void *data, uint64_t bytes)
-{
-    for (uint32_t i = 0; i < fabric->region_count; i++) {
-        const struct shm_region *region = &fabric->regions[i];
-        const uintptr_t offset = (uintptr_t)data - (uintptr_t)region->base; /* may wrap: too big */
-
-        if (offset <= region->bytes && bytes <= region->bytes - offset)
-            return true;
-    }
-    return false;
+    return regions_add(&((struct shm_fabric *)base)->regions, pm);
 }
 
 /* --- endpoint --- */

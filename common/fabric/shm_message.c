@@ -249,7 +249,7 @@ static int check_pieces(const struct shm_conn *conn, const struct fabric_iov *io
     for (unsigned i = 0; i < count; i++) {
         total += iov[i].bytes;
         if (!(flags & FABRIC_COPY) && iov[i].bytes > 0 &&
-            !shm_is_registered(conn->endpoint->fabric, iov[i].data, iov[i].bytes))
+            !regions_hold(&conn->endpoint->fabric->regions, iov[i].data, iov[i].bytes))
             return ROWAN_EINVALID; /* F4 */
     }
     if (total > FABRIC_MAX_MESSAGE_BYTES)

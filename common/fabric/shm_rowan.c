@@ -151,7 +151,7 @@ int shm_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
     if (conn->state >= CONN_BREAKING)
         return ROWAN_ECLOSED;
     if (!rowan || !conn->announced || bytes == 0 || bytes % FABRIC_STRIDE != 0 ||
-        bytes > SHM_BLOCK_BYTES || !shm_is_registered(conn->endpoint->fabric, block, bytes))
+        bytes > SHM_BLOCK_BYTES || !regions_hold(&conn->endpoint->fabric->regions, block, bytes))
         return ROWAN_EINVALID;
     if (shm_rowan_room(base) == 0)
         return ROWAN_EAGAIN;

@@ -44,7 +44,7 @@ int shm_write(struct fabric_conn *base, const struct fabric_grant *grant, uint64
         return ROWAN_ECLOSED;
     if (!conn->rowan || !conn->announced || bytes == 0 || bytes % FABRIC_STRIDE != 0 ||
         at % FABRIC_STRIDE != 0 || bytes > FABRIC_MAX_WRITE_BYTES ||
-        !shm_is_registered(conn->endpoint->fabric, data, bytes))
+        !regions_hold(&conn->endpoint->fabric->regions, data, bytes))
         return ROWAN_EINVALID;
     if (!conn->writer)
         conn->writer = calloc(1, sizeof *conn->writer);

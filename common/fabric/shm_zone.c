@@ -133,7 +133,7 @@ int shm_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
     int error;
 
     if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone ||
-        !shm_is_registered(endpoint->fabric, pm->base, pm->bytes))
+        !regions_hold(&endpoint->fabric->regions, pm->base, pm->bytes))
         return ROWAN_EINVALID;
     if (pm->fd < 0) /* peers could not map it */
         return ROWAN_EUNSUPPORTED;

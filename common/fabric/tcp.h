@@ -24,10 +24,10 @@
 #include "common/base/clock.h"
 #include "common/base/random.h"
 #include "common/fabric/fabric.h"
+#include "common/fabric/regions.h"
 #include "common/fabric/tcp_wire.h"
 
 enum {
-    TCP_MAX_REGIONS = 16,
     TCP_MAX_CONNS = 16384,    /* of an endpoint */
     TCP_MAX_HALF_OPEN = 1024, /* sockets that have not said who they are */
 
@@ -77,11 +77,6 @@ struct tcp_conn;
 struct tcp_zone;
 struct tcp_grants;
 
-struct tcp_region {
-    const uint8_t *base;
-    uint64_t bytes;
-};
-
 /* An IPv4 or IPv6 address with port. */
 union tcp_address {
     struct sockaddr any;
@@ -93,8 +88,7 @@ struct tcp_fabric {
     struct fabric base;
     bool has_address;
     union tcp_address address;
-    uint32_t region_count;
-    struct tcp_region regions[TCP_MAX_REGIONS];
+    struct regions regions;
 };
 
 enum tcp_list_kind {
@@ -265,7 +259,6 @@ static inline bool is_listed(const struct tcp_conn *conn, enum tcp_list_kind lis
 
 /* --- tcp_fabric.c --- */
 extern const struct fabric_ops tcp_ops;
-bool tcp_is_registered(const struct tcp_fabric *fabric, const void *data, uint64_t bytes);
 
 /* --- tcp_poll.c --- */
 unsigned tcp_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,

@@ -54,25 +54,7 @@ static void tcp_close(struct fabric *base)
 
 static int tcp_register(struct fabric *base, struct pm *pm)
 {
-    struct tcp_fabric *fabric = (struct tcp_fabric *)base;
-
-    if (fabric->region_count == TCP_MAX_REGIONS)
-        return ROWAN_ETOOMANY;
-    fabric->regions[fabric->region_count++] =
-        (struct tcp_region){.base = pm->base, .bytes = pm->bytes};
-    return 0;
-}
-
-bool tcp_is_registered(const struct tcp_fabric *fabric, const void *data, uint64_t bytes)
-{
-    for (uint32_t i = 0; i < fabric->region_count; i++) {
-        const struct tcp_region *region = &fabric->regions[i];
-        const uintptr_t offset = (uintptr_t)data - (uintptr_t)region->base; /* may wrap: too big */
-
-        if (offset <= region->bytes && bytes <= region->bytes - offset)
-            return true;
-    }
-    return false;
+    return regions_add(&((struct tcp_fabric *)base)->regions, pm);
 }
 
 /* --- endpoint --- */

@@ -76,7 +76,7 @@ int tcp_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
     if (conn->state != CONN_OPEN)
         return ROWAN_ECLOSED;
     if (!sender || bytes == 0 || bytes % FABRIC_STRIDE != 0 || bytes > TCP_BLOCK_BYTES ||
-        !tcp_is_registered(conn->endpoint->fabric, block, bytes))
+        !regions_hold(&conn->endpoint->fabric->regions, block, bytes))
         return ROWAN_EINVALID;
     if (room(sender) == 0)
         return ROWAN_EAGAIN;

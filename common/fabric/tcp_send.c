@@ -321,7 +321,7 @@ int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned co
     for (unsigned i = 0; i < count; i++) {
         bytes += iov[i].bytes;
         if (!(flags & FABRIC_COPY) && iov[i].bytes > 0 &&
-            !tcp_is_registered(conn->endpoint->fabric, iov[i].data, iov[i].bytes))
+            !regions_hold(&conn->endpoint->fabric->regions, iov[i].data, iov[i].bytes))
             return ROWAN_EINVALID;
     }
     if (bytes > FABRIC_MAX_MESSAGE_BYTES)

@@ -59,7 +59,8 @@ int tcp_write_bulk(struct fabric_conn *base, const struct fabric_grant *grant, u
     if (conn->state != CONN_OPEN)
         return ROWAN_ECLOSED;
     if (!conn->sender || bytes == 0 || bytes % FABRIC_STRIDE != 0 || at % FABRIC_STRIDE != 0 ||
-        bytes > FABRIC_MAX_WRITE_BYTES || !tcp_is_registered(conn->endpoint->fabric, data, bytes))
+        bytes > FABRIC_MAX_WRITE_BYTES ||
+        !regions_hold(&conn->endpoint->fabric->regions, data, bytes))
         return ROWAN_EINVALID;
     error = writer_of(conn);
     if (error)

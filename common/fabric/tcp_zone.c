@@ -39,7 +39,7 @@ int tcp_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
     struct tcp_zone *zone;
 
     if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone ||
-        !tcp_is_registered(endpoint->fabric, pm->base, pm->bytes))
+        !regions_hold(&endpoint->fabric->regions, pm->base, pm->bytes))
         return ROWAN_EINVALID;
     zone = calloc(1, sizeof *zone + depth * sizeof zone->slots[0]);
     if (!zone)

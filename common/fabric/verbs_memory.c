@@ -14,6 +14,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/fabric/regions.h"
 #include "common/fabric/verbs.h"
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
@@ -128,9 +129,8 @@ const struct verbs_region *verbs_region_of(const struct verbs_fabric *fabric, co
 {
     for (uint32_t i = 0; i < fabric->region_count; i++) {
         const struct verbs_region *region = &fabric->regions[i];
-        const uintptr_t offset = (uintptr_t)data - (uintptr_t)region->base; /* may wrap: too big */
 
-        if (offset <= region->bytes && bytes <= region->bytes - offset)
+        if (region_holds(region->base, region->bytes, data, bytes))
             return region;
     }
     return NULL;
