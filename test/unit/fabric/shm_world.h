@@ -9,7 +9,7 @@
 
 #include "common/base/clock.h"
 #include "test/lib/fabric_world.h"
-#include "test/lib/temp_dir.h"
+#include "test/unit/fabric/temp_pm.h"
 
 struct shm_host {
     struct temp_dir dir;
@@ -36,15 +36,8 @@ static inline int shm_host_fabric(void *context, unsigned process, struct fabric
 static inline int shm_host_pm(void *context, uint64_t bytes, struct pm **out)
 {
     struct shm_host *host = context;
-    char path[512];
-    const struct pm_open_options options = {
-        .path = path, .bytes = bytes, .create = 1, .durability = host->durability};
-    int error;
 
-    snprintf(path, sizeof path, "%s/pm-%u", host->dir.path, host->files++);
-    error = pm_open(&options, out);
-    unlink(path);
-    return error;
+    return temp_pm_open(&host->dir, host->files++, bytes, host->durability, out);
 }
 
 static inline uint64_t shm_host_now_ns(void *context)

@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/random.h"
 #include "test/lib/fabric_world.h"
-#include "test/lib/temp_dir.h"
+#include "test/unit/fabric/temp_pm.h"
 
 enum { TCP_HOST_PORTS = 16 /* of one process */ };
 
@@ -48,15 +48,8 @@ static inline int tcp_host_fabric(void *context, unsigned process, struct fabric
 static inline int tcp_host_pm(void *context, uint64_t bytes, struct pm **out)
 {
     struct tcp_host *host = context;
-    char path[512];
-    const struct pm_open_options options = {
-        .path = path, .bytes = bytes, .create = 1, .durability = host->durability};
-    int error;
 
-    snprintf(path, sizeof path, "%s/pm-%u", host->dir.path, host->files++);
-    error = pm_open(&options, out);
-    unlink(path);
-    return error;
+    return temp_pm_open(&host->dir, host->files++, bytes, host->durability, out);
 }
 
 static inline uint64_t tcp_host_now_ns(void *context)
