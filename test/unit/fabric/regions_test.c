@@ -1,0 +1,74 @@
+/* regions_test.c - which bytes are registered. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/fabric/regions.h"
+
+enum { BYTES = 4096, MIDDLE = 1024 };
+
+static uint8_t memory[3 * BYTES];
+
+/* The first and the last third. */
+static struct regions two_regions(void)
+{
+    const struct pm first = {.base = memory, .bytes = BYTES};
+    const struct pm last = {.base = memory + 2 * BYTES, .bytes = BYTES};
+    struct regions regions = {0};
+
+    assert_int_equal(regions_add(&regions, &first), 0);
+    assert_int_equal(regions_add(&regions, &last), 0);
+    return regions;
+}
+
+static void what_lies_whole_in_one_region_is_held(void **state)
+{
+    const struct regions regions = two_regions();
+
+    (void)state;
+    assert_true(regions_hold(&regions, memory, BYTES));
+    assert_true(regions_hold(&regions, memory + 2 * BYTES, BYTES));
+    assert_true(regions_hold(&regions, memory + MIDDLE, BYTES - MIDDLE));
+    assert_true(regions_hold(&regions, memory + BYTES - 1, 1));
+}
+
+static void what_reaches_outside_is_not_held(void **state)
+{
+    const struct regions regions = two_regions();
+
+    (void)state;
+    assert_false(regions_hold(&(struct regions){0}, memory, 1));
+    assert_false(regions_hold(&regions, memory, BYTES + 1));
+    assert_false(regions_hold(&regions, memory + MIDDLE, BYTES - MIDDLE + 1));
+    assert_false(regions_hold(&regions, memory + BYTES, 1));
+    assert_false(regions_hold(&regions, memory + 2 * BYTES - 1, 2));
+    assert_false(regions_hold(&regions, memory, 3 * BYTES)); /* begins in one, ends in another */
+    assert_false(regions_hold(&regions, memory + MIDDLE, UINT64_MAX));
+    assert_false(regions_hold(&regions, &regions, 1));
+}
+
+static void more_than_there_is_room_for_are_refused(void **state)
+{
+    const struct pm pm = {.base = memory, .bytes = BYTES};
+    struct regions regions = {0};
+
+    (void)state;
+    for (unsigned i = 0; i < REGIONS_MAX; i++)
+        assert_int_equal(regions_add(&regions, &pm), 0);
+    assert_int_equal(regions_add(&regions, &pm), ROWAN_ETOOMANY);
+    assert_int_equal(regions.count, REGIONS_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_lies_whole_in_one_region_is_held),
+        cmocka_unit_test(what_reaches_outside_is_not_held),
+        cmocka_unit_test(more_than_there_is_room_for_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("regions", tests, NULL, NULL);
+}
