@@ -208,6 +208,7 @@ static int query_device_ex(struct ibv_context *context,
         is.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                                      IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                                      IBV_ODP_SUPPORT_SRQ_RECV;
+        is.odp_caps.per_transport_caps.rc_odp_caps &= ~device->config.lacks_rc_odp;
         is.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
     }
     memset(attr, 0, bytes);

@@ -36,6 +36,7 @@ struct soft_device_config {
     bool is_infiniband; /* link layer; else RoCE, where a global route is mandatory */
     bool lacks_srq;
     bool has_odp;
+    uint32_t lacks_rc_odp; /* of what reliable connections can do with it: IBV_ODP_SUPPORT_... */
     uint32_t dm_bytes;     /* device memory */
     uint32_t mtu_bytes;    /* active; 0: 1024 */
     uint32_t max_sge;      /* 0: 16 */

@@ -253,10 +253,9 @@ static void slots_beyond_a_packet_are_refused(void **state)
                        "slots of", "leave the slot size out");
 }
 
-static void every_call_that_fails_leaves_nothing_behind(void **state)
+static void fail_every_call(const char *name)
 {
-    (void)state;
-    const struct fabric_verbs_options options = {.device = "soft2"};
+    const struct fabric_verbs_options options = {.device = name};
     struct verbs_device *device;
     uint32_t calls;
 
@@ -274,6 +273,13 @@ static void every_call_that_fails_leaves_nothing_behind(void **state)
             assert_true(why.error != 0 && *why.what && *why.mend);
         assert_nothing_left();
     }
+}
+
+static void every_call_that_fails_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    fail_every_call("soft1"); /* shared receive queues */
+    fail_every_call("soft2"); /* device memory */
 }
 
 /* --- what it can --- */
@@ -359,6 +365,33 @@ static void the_line_of_the_log_has_everything_that_was_chosen(void **state)
     for (unsigned i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
         assert_non_null(strstr(line, pieces[i]));
     verbs_device_close(device);
+}
+
+static void on_demand_paging_that_lacks_what_is_needed_is_none(void **state)
+{
+    static const uint32_t needed[] = {IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SRQ_RECV,
+                                      IBV_ODP_SUPPORT_WRITE, IBV_ODP_SUPPORT_READ};
+    struct soft_device_config config = {
+        .name = "soft0", .has_odp = true, .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}};
+    const struct fabric_verbs_options each = {.receive = FABRIC_RECEIVE_CONNECTION};
+    struct verbs_device *device;
+
+    (void)state;
+    config.lacks_rc_odp = IBV_ODP_SUPPORT_RECV; /* which shared queues can do without */
+    configure(config, (struct soft_device_config){0});
+    device = open_for(NULL, NULL);
+    assert_true(device->has_odp);
+    verbs_device_close(device);
+    device = open_for(NULL, &each);
+    assert_false(device->has_odp);
+    verbs_device_close(device);
+    for (unsigned i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        config.lacks_rc_odp = needed[i];
+        configure(config, (struct soft_device_config){0});
+        device = open_for(NULL, NULL);
+        assert_false(device->has_odp);
+        verbs_device_close(device);
+    }
 }
 
 /* --- memory --- */
@@ -458,6 +491,10 @@ static void fsdax_is_registered_on_demand_where_the_device_can(void **state)
     assert_int_equal(verbs_register(&can->base, &heap->pm), 0);
     soft_verbs_fail_call(1, EOPNOTSUPP);
     assert_int_equal(verbs_register(&cannot->base, &heap->pm), ROWAN_EUNSUPPORTED);
+    verbs_unregister_all(can);
+    can->device->has_odp = false; /* it pages on demand, but not for all that is needed */
+    soft_verbs_fail_call(1, EOPNOTSUPP);
+    assert_int_equal(verbs_register(&can->base, &heap->pm), ROWAN_EUNSUPPORTED);
     close(heap->pm.fd);
     heap->pm.fd = -1;
     verbs_unregister_all(can);
@@ -544,6 +581,7 @@ int main(void)
         TEST(the_inline_limit_is_found_by_trying),
         TEST(the_sink_is_in_device_memory_where_there_is_some),
         TEST(the_line_of_the_log_has_everything_that_was_chosen),
+        TEST(on_demand_paging_that_lacks_what_is_needed_is_none),
         TEST(a_pm_is_one_region_and_its_bytes_are_found_in_it),
         TEST(more_regions_than_there_is_room_for_are_refused),
         TEST(a_file_with_durability_is_refused_since_a_nic_syncs_no_file),
