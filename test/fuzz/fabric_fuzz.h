@@ -21,7 +21,8 @@ static struct {
     struct fabric_conn *conn;                      /* of the good one */
     char address[64];                              /* of the owner */
     uint64_t now_ns;
-    uint32_t answered; /* questions of the good one */
+    bool bad_is_silent; /* it is not polled */
+    uint32_t answered;  /* questions of the good one */
     uint32_t connected[FUZZ_SIDES];
     void (*take)(enum fuzz_side side, const struct fabric_event *event); /* the fuzzer's part */
 } fuzz;
@@ -47,6 +48,8 @@ static inline void fuzz_poll(void)
 {
     fuzz.now_ns += NS_PER_MS;
     for (enum fuzz_side side = OWNER; side < FUZZ_SIDES && fuzz.endpoints[side]; side++) {
+        if (side == BAD && fuzz.bad_is_silent)
+            break;
         struct fabric_event events[8];
         const unsigned count = fabric_poll(fuzz.endpoints[side], fuzz.now_ns, events, 8);
 

@@ -145,7 +145,8 @@ def streams():
     def write_head(bytes_of, key, at, number=0):
         return struct.pack('<IIQQQ', 0x4b4c4252, bytes_of, number, key, at)
 
-    what = {'greeting': b'\0', 'messages': b'\1', 'blocks': b'\2', 'frames': b'\3', 'bulk': b'\4', 'writes': b'\5'}
+    what = {'greeting': b'\0', 'messages': b'\1', 'blocks': b'\2', 'frames': b'\3', 'bulk': b'\4', 'writes': b'\5',
+            'heads': b'\6'}
     write('tcp', 'hello', what['greeting'] + b'\1' + greeting(1))
     write('tcp', 'hello_blocks', what['greeting'] + b'\2' + greeting(2, 5))
     write('tcp', 'messages', what['messages'] + b'\3' + message(0, b'question') + message(1, b'') +
@@ -157,6 +158,8 @@ def streams():
     write('tcp', 'bulk', what['bulk'] + b'\6' + write_head(64, 77, 0) + pattern(64))
     write('tcp', 'write', what['writes'] + b'\7' + pattern(1024) + write_head(64, 0, 0, 1) + pattern(64))
     write('tcp', 'write_cut', what['writes'] + b'\1' + pattern(500))
+    write('tcp', 'head', what['heads'] + b'\7' + struct.pack('<HH', 16, 1) + pattern(1024))
+    write('tcp', 'head_beyond', what['heads'] + b'\7' + struct.pack('<HH', 64, 1) + pattern(3000))
     write('tcp', 'frames', what['frames'] + b'\7' + bytes([0, 1, 2]) + pattern(64 * 6) + frame(64))
 
 
@@ -190,6 +193,9 @@ def verbs():
     write('verbs', 'long', b'\1' + short(3, 0, 100, 984) + short(5, 1, 100, 616) + short(7, 2, 0, 8, 5))
     write('verbs', 'disorder', b'\1' + short(7, 1, 0, 8, 5) + short(7, 0, 0, 8, 5) + short(7, 0, 0, 8, 5))
     write('verbs', 'too_far', b'\1' + short(7, 64, 0, 8, 5))
+    write('verbs', 'acked', b'\1' + short(0, 0, acked=1, odd=8, limit=65) + short(0, 0, acked=2, limit=66) +
+          short(0, 0, acked=5, limit=69))
+    write('verbs', 'again', b'\1' + short(16, 0, acked=1, limit=65) + short(0, 0, acked=5, limit=69))
     write('verbs', 'strange', b'\1' + short(8, 0) + short(7, 0, 0, 8, 1) + short(7, 0, 0, 8, 2) +
           short(7, 0, 0, 8, 3))
     write('verbs', 'whole', b'\2' + whole(0, 7, 8, 8) + whole(1, 8, 0, 0) + whole(1, 7, 100, 99))

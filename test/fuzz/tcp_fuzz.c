@@ -1,6 +1,6 @@
 /* tcp_fuzz.c - arbitrary bytes from a peer of the tcp fabric, in pieces of arbitrary sizes, on a real
  * socket: instead of a greeting, as messages, as blocks, as blocks of a frame that is right so far, as bulk
- * writes, and as bytes of one that is inside of a grant.
+ * writes, as bytes of one that is inside of a grant, and as bytes of one with the grant's key and any place.
  * After each input the endpoint has forgotten that peer, and another one is served as ever.
  *
  *   byte 0     what the bytes are (3 bits)
@@ -14,7 +14,7 @@
 #include "test/lib/tcp_raw.h"
 
 enum { SEGMENTS = 4, /* and one more in the PM */ FRAME_BLOCKS = 3 };
-enum what { GREETING, MESSAGES, BLOCKS, FRAMES, BULK, WRITES, WHATS };
+enum what { GREETING, MESSAGES, BLOCKS, FRAMES, BULK, WRITES, HEADS, WHATS };
 
 /* What the peer of a bulk write is granted: in the last segment, which is not posted. */
 enum { GRANT_BYTES = 4096 };
@@ -107,8 +107,20 @@ static void send_frame_head(int fd, const uint8_t **data, size_t *size)
     send_pieces(fd, 0, head, raw_frame_head(head, sizes, FRAME_BLOCKS));
 }
 
-/* A socket for bulk writes, and something that is granted; a head that is right, too, or nothing yet. */
-static int open_bulk(bool with_head, uint64_t token, uint64_t *offset)
+/* Length and place of a write, up to 4 MiB. */
+static void take_head(struct tcp_write_head *head, const uint8_t **data, size_t *size)
+{
+    if (*size < 4)
+        return;
+    head->bytes = 64 * ((*data)[0] | (uint32_t)(*data)[1] << 8);
+    head->at = 64 * ((*data)[2] | (uint64_t)(*data)[3] << 8);
+    *data += 4;
+    *size -= 4;
+}
+
+/* A socket for bulk writes, and something that is granted; the head of a write under it, too, or (NULL) nothing
+ * yet. */
+static int open_bulk(struct tcp_write_head *head, uint64_t token, uint64_t *offset)
 {
     struct tcp_greeting welcome;
     const uint32_t before = accepted;
@@ -121,11 +133,9 @@ static int open_bulk(bool with_head, uint64_t token, uint64_t *offset)
     *offset = (uint64_t)SEGMENTS * FABRIC_SEGMENT_BYTES;
     ASSERT(fabric_grant(raw, *offset, GRANT_BYTES, 0, &grant) == 0);
     fd = greet(GREETING_BULK, token, &welcome);
-    if (with_head) {
-        const struct tcp_write_head head = {
-            .magic = TCP_WRITE_MAGIC, .bytes = 1024, .key = grant.words[0], .at = 64};
-
-        send_pieces(fd, 1, (const uint8_t *)&head, sizeof head);
+    if (head) {
+        head->key = grant.words[0];
+        send_pieces(fd, 1, (const uint8_t *)head, sizeof *head);
     }
     return fd;
 }
@@ -140,6 +150,7 @@ static bool is_zero(uint64_t offset, uint64_t bytes)
 static void feed(enum what what, uint8_t seed, const uint8_t *data, size_t size)
 {
     const struct tcp_endpoint *endpoint = (struct tcp_endpoint *)fuzz.endpoints[OWNER];
+    struct tcp_write_head head = {.magic = TCP_WRITE_MAGIC, .bytes = 1024, .at = 64};
     struct tcp_greeting welcome;
     int messages = -1, blocks = -1, bulk = -1;
     const uint32_t ended = revoked;
@@ -156,8 +167,10 @@ static void feed(enum what what, uint8_t seed, const uint8_t *data, size_t size)
         const uint64_t token = welcome.token;
 
         blocks = greet(GREETING_BLOCKS, token, &welcome);
+        if (what == HEADS)
+            take_head(&head, &data, &size);
         if (what >= BULK)
-            bulk = open_bulk(what == WRITES, token, &offset);
+            bulk = open_bulk(what >= WRITES ? &head : NULL, token, &offset);
         if (what == FRAMES)
             send_frame_head(blocks, &data, &size);
         send_pieces(what == MESSAGES ? messages : what >= BULK ? bulk : blocks, seed, data, size);
@@ -176,7 +189,7 @@ static void feed(enum what what, uint8_t seed, const uint8_t *data, size_t size)
         fuzz_poll();
     ASSERT(revoked == ended + (bulk >= 0));
     if (bulk >= 0) {
-        ASSERT(is_zero(offset, 64) &&
+        ASSERT((what == HEADS || is_zero(offset, 64)) &&
                is_zero(offset + GRANT_BYTES, FABRIC_SEGMENT_BYTES - GRANT_BYTES));
         pm_zero(&pm->pm, offset, GRANT_BYTES);
     }

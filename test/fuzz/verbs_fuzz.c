@@ -1,6 +1,7 @@
 /* verbs_fuzz.c - what a peer of the verbs fabric sends: the bytes of the handshake, and datagrams with any
- * head and any length, over a network made of software. After each input the endpoint has forgotten that
- * peer, and another one is served as ever.
+ * head and any length, over a network made of software. A message to the peer is on its way meanwhile, of which
+ * it acknowledges what the input says. After each input the endpoint has forgotten that peer, and another one
+ * is served as ever.
  *
  *   byte 0     what follows: a hello; datagrams in short form; datagrams with whole heads
  *   the rest   short form: flags, sequence, acked, limit, message bytes (2), payload bytes (2), odd (each 1 B
@@ -15,10 +16,17 @@ enum what { HELLO, SHORT, WHOLE };
 
 static struct fabric_conn *bad_conn;
 static struct verbs_slab *payload;
+static uint32_t accepted; /* connections of the bad one */
 
 static void take(enum fuzz_side side, const struct fabric_event *event)
 {
-    (void)side;
+    static const uint8_t zeros[5000]; /* some datagrams */
+    static const struct fabric_iov message = {.data = zeros, .bytes = sizeof zeros};
+
+    if (side == OWNER && event->kind == FABRIC_ACCEPTED && event->peer.id == BAD) {
+        ASSERT(fabric_send(event->conn, &message, 1, FABRIC_COPY, 0) == 0);
+        accepted++;
+    }
     if (event->kind == FABRIC_CLOSED && event->conn == bad_conn)
         bad_conn = NULL;
 }
@@ -44,8 +52,10 @@ static void send_packet(struct packet_head *head, uint32_t bytes)
     const struct ibv_sge piece = {
         .addr = (uintptr_t)payload->data, .length = sent, .lkey = payload->key};
 
-    while (!verbs_packet_room(sender->endpoint))
+    while (!verbs_packet_room(sender->endpoint)) {
+        fuzz.bad_is_silent = false;
         fuzz_poll();
+    }
     verbs_packet_add(sender, head, &piece, sent > 0);
     verbs_packets_push(sender->endpoint);
 }
@@ -96,8 +106,13 @@ static void feed(bool is_whole, const uint8_t *data, size_t size)
 {
     const struct verbs_endpoint *endpoint = (struct verbs_endpoint *)fuzz.endpoints[OWNER];
     const size_t least = is_whole ? WHOLE_BYTES : SHORT_BYTES;
+    const uint32_t before = accepted;
 
     fuzz_connect(BAD, &bad_conn);
+    fuzz.bad_is_silent = true; /* or it would acknowledge by itself */
+    for (unsigned i = 0; accepted == before && i < FUZZ_POLLS; i++)
+        fuzz_poll();
+    ASSERT(accepted == before + 1);
     while (bad_conn && size >= least) {
         const size_t taken = is_whole ? send_whole(data) : send_short(data);
 
@@ -105,6 +120,7 @@ static void feed(bool is_whole, const uint8_t *data, size_t size)
         size -= taken;
         fuzz_poll();
     }
+    fuzz.bad_is_silent = false;
     fuzz_ask_good();
     fabric_conn_close(bad_conn);
     bad_conn = NULL;
