@@ -73,6 +73,63 @@ static void an_acknowledgement_of_what_was_not_sent_is_garbage(void **state)
     expect_refused();
 }
 
+/* Likewise, with head.bytes of payload, as the next datagram that side 0 expects. */
+static void forge_data(struct packet_head head, uint32_t ahead)
+{
+    struct verbs_conn *liar = (struct verbs_conn *)passive;
+    struct verbs_slab *slab = verbs_slab_take(&liar->endpoint->messages->out, head.bytes + 1);
+    const struct ibv_sge piece = {
+        .addr = (uintptr_t)slab->data, .length = head.bytes, .lkey = slab->key};
+
+    head.flags |= PACKET_DATA;
+    head.connection = liar->theirs.connection;
+    head.token = liar->theirs.token;
+    head.sequence = ((struct verbs_conn *)active)->stream->expected + ahead;
+    head.acked = ((struct verbs_conn *)active)->stream->acked;
+    head.limit = head.acked + STREAM_WINDOW;
+    verbs_packet_add(liar, &head, &piece, head.bytes > 0);
+    verbs_packets_push(liar->endpoint);
+}
+
+/* Behind 600 of 1000 bytes. */
+static void pieces_that_do_not_make_up_their_message_are_garbage(void **state)
+{
+    static const struct packet_head lies[] = {
+        {.message_bytes = 1000, .bytes = 900},                       /* longer than the rest */
+        {.message_bytes = 1000, .bytes = 900, .flags = PACKET_LAST}, /* likewise */
+        {.message_bytes = 1000, .bytes = 300, .flags = PACKET_LAST}, /* shorter */
+        {.message_bytes = 1000, .bytes = 400},                       /* and more will come */
+        {.message_bytes = 1001, .bytes = 100},                       /* of another message */
+        {.message_bytes = 1000, .bytes = 0},
+        {.message_bytes = 1000, .bytes = 600, .flags = PACKET_FIRST}, /* which has come */
+        {.message_bytes = 400, .bytes = 400, .flags = PACKET_FIRST | PACKET_LAST},
+    };
+    enum { COUNT = sizeof lies / sizeof lies[0] };
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        if (i > 0)
+            setup(state);
+        forge_data((struct packet_head){.message_bytes = 1000, .bytes = 600, .flags = PACKET_FIRST},
+                   0);
+        forge_data(lies[i], 1);
+        expect_refused();
+        assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
+        if (i + 1 < COUNT)
+            teardown(state);
+    }
+}
+
+/* What the cases of lies are told from: the same first piece, and a right second one. */
+static void pieces_that_make_up_their_message_arrive(void **state)
+{
+    (void)state;
+    forge_data((struct packet_head){.message_bytes = 1000, .bytes = 600, .flags = PACKET_FIRST}, 0);
+    forge_data((struct packet_head){.message_bytes = 1000, .bytes = 400, .flags = PACKET_LAST}, 1);
+    world_wait(&world, 0, FABRIC_MESSAGE, 1);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_MESSAGE, 0)->bytes, 1000);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 0);
+}
+
 static uint64_t timer_ns(const struct verbs_endpoint *endpoint)
 {
     struct itimerspec left;
@@ -130,6 +187,9 @@ int main(void)
             an_acknowledgement_from_the_other_end_of_the_circle_is_garbage, setup, teardown),
         cmocka_unit_test_setup_teardown(an_acknowledgement_of_what_was_not_sent_is_garbage, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(pieces_that_do_not_make_up_their_message_are_garbage, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(pieces_that_make_up_their_message_arrive, setup, teardown),
         cmocka_unit_test_setup_teardown(
             a_message_that_was_acknowledged_first_keeps_the_timer_running, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_sent_while_armed_sets_an_earlier_timer, setup,
