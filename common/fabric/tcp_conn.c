@@ -21,6 +21,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/list.h"
 #include "common/fabric/tcp.h"
 
 /* --- lists --- */
@@ -29,17 +30,11 @@ void list_add(struct tcp_conn *conn, enum tcp_list_kind kind)
 {
     struct tcp_endpoint *endpoint = conn->endpoint;
     struct tcp_list *list = &endpoint->lists[kind];
-    struct tcp_link *link = &conn->links[kind];
 
     if (is_listed(conn, kind))
         return;
     conn->listed |= UINT32_C(1) << kind;
-    *link = (struct tcp_link){.prev = list->last};
-    if (list->last)
-        list->last->links[kind].next = conn;
-    else
-        list->first = conn;
-    list->last = conn;
+    LIST_APPEND(list, conn, links[kind]);
     endpoint->counts[kind]++;
     if (endpoint->armed && !endpoint->timer_on) /* 3 */
         tcp_timer_set(endpoint);
@@ -48,18 +43,10 @@ void list_add(struct tcp_conn *conn, enum tcp_list_kind kind)
 void list_remove(struct tcp_conn *conn, enum tcp_list_kind kind)
 {
     struct tcp_list *list = &conn->endpoint->lists[kind];
-    struct tcp_link *link = &conn->links[kind];
 
     if (!is_listed(conn, kind))
         return;
-    if (link->prev)
-        link->prev->links[kind].next = link->next;
-    else
-        list->first = link->next;
-    if (link->next)
-        link->next->links[kind].prev = link->prev;
-    else
-        list->last = link->prev;
+    LIST_REMOVE(list, conn, links[kind]);
     conn->listed &= ~(UINT32_C(1) << kind);
     conn->endpoint->counts[kind]--;
 }

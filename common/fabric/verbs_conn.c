@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "common/base/assert.h"
+#include "common/base/list.h"
 #include "common/fabric/verbs_stream.h"
 
 enum { FIRST_ROOM = 64 };
@@ -26,17 +27,11 @@ void verbs_list_add(struct verbs_conn *conn, enum verbs_list_kind kind)
 {
     struct verbs_endpoint *endpoint = conn->endpoint;
     struct verbs_list *list = &endpoint->lists[kind];
-    struct verbs_link *link = &conn->links[kind];
 
     if (verbs_is_listed(conn, kind))
         return;
     conn->listed |= UINT32_C(1) << kind;
-    *link = (struct verbs_link){.prev = list->last};
-    if (list->last)
-        list->last->links[kind].next = conn;
-    else
-        list->first = conn;
-    list->last = conn;
+    LIST_APPEND(list, conn, links[kind]);
     endpoint->counts[kind]++;
     if (endpoint->armed && !endpoint->timer_on) /* 3 */
         verbs_timer_set(endpoint);
@@ -45,18 +40,10 @@ void verbs_list_add(struct verbs_conn *conn, enum verbs_list_kind kind)
 void verbs_list_remove(struct verbs_conn *conn, enum verbs_list_kind kind)
 {
     struct verbs_list *list = &conn->endpoint->lists[kind];
-    struct verbs_link *link = &conn->links[kind];
 
     if (!verbs_is_listed(conn, kind))
         return;
-    if (link->prev)
-        link->prev->links[kind].next = link->next;
-    else
-        list->first = link->next;
-    if (link->next)
-        link->next->links[kind].prev = link->prev;
-    else
-        list->last = link->prev;
+    LIST_REMOVE(list, conn, links[kind]);
     conn->listed &= ~(UINT32_C(1) << kind);
     conn->endpoint->counts[kind]--;
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/list.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/verbs_half.h"
 
@@ -20,29 +21,16 @@ void verbs_list_add(struct verbs_conn *conn, enum verbs_list_kind kind)
     if (verbs_is_listed(conn, kind))
         return;
     conn->listed |= UINT32_C(1) << kind;
-    conn->links[kind] = (struct verbs_link){.prev = list->last};
-    if (list->last)
-        list->last->links[kind].next = conn;
-    else
-        list->first = conn;
-    list->last = conn;
+    LIST_APPEND(list, conn, links[kind]);
 }
 
 void verbs_list_remove(struct verbs_conn *conn, enum verbs_list_kind kind)
 {
     struct verbs_list *list = &conn->endpoint->lists[kind];
-    const struct verbs_link *link = &conn->links[kind];
 
     if (!verbs_is_listed(conn, kind))
         return;
-    if (link->prev)
-        link->prev->links[kind].next = link->next;
-    else
-        list->first = link->next;
-    if (link->next)
-        link->next->links[kind].prev = link->prev;
-    else
-        list->last = link->prev;
+    LIST_REMOVE(list, conn, links[kind]);
     conn->listed &= ~(UINT32_C(1) << kind);
 }
 
