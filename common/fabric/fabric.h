@@ -14,7 +14,9 @@
  *      may have arrived as a message. The CLOSED event is the last of that connection.
  *
  *  F4  Memory handed over for sending must not change until the completion says so, and lies in
- *      registered memory unless the call copies.
+ *      registered memory unless the call copies. After CLOSED all of the connection's is the owner's again. After
+ *      fabric_conn_close, which waits for nothing, a device may read it on: it must not change, nor be
+ *      unmapped, until fabric_endpoint_is_settled says so, or the endpoint is closed.
  *
  *  F5  A received message's bytes belong to the receiver until it releases the message; messages
  *      may be released in any order. While too much is unreleased, the sender has no room.
@@ -149,6 +151,7 @@ struct fabric_ops {
     int (*connect)(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                    uint64_t context, struct fabric_conn **out);
     void (*conn_close)(struct fabric_conn *conn);
+    bool (*is_settled)(const struct fabric_endpoint *endpoint);
     int (*send)(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count,
                 unsigned flags, uint64_t context);
     void (*message_release)(struct fabric_conn *conn, uint64_t message);
@@ -337,11 +340,20 @@ static inline int fabric_connect(struct fabric_endpoint *endpoint, const char *a
 
 /* No event of the connection comes after this; unreleased messages are gone; what was in flight is
  * unknown. Its memory, and that of its messages, stays until the next fabric_poll of the endpoint, so
- * that the rest of a batch of events may still be looked at. NULL is fine. */
+ * that the rest of a batch of events may still be looked at. Waits for nothing: for memory that was given to
+ * it without a copy see fabric_endpoint_is_settled. NULL is fine. */
 static inline void fabric_conn_close(struct fabric_conn *conn)
 {
     if (conn)
         conn->ops->conn_close(conn);
+}
+
+/* fabric_endpoint_is_settled: whether all memory that was given without a copy to connections which
+ * fabric_conn_close has closed (messages, blocks, bulk writes) is the owner's again: nothing reads it any more
+ * (F4). Goes on with fabric_poll only. Where nobody but the processor reads, as on shm and tcp, always true. */
+static inline bool fabric_endpoint_is_settled(const struct fabric_endpoint *endpoint)
+{
+    return endpoint->ops->is_settled(endpoint);
 }
 
 /* --- messages --- */

@@ -241,6 +241,7 @@ void conn_reap(struct shm_endpoint *endpoint, bool wait);
 void conn_ring(struct shm_conn *conn);
 
 void shm_conn_close(struct fabric_conn *conn);
+bool shm_is_settled(const struct fabric_endpoint *endpoint);
 
 /* --- shm_connect.c --- */
 int shm_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,

@@ -250,6 +250,7 @@ const struct fabric_ops shm_ops = {
     .poll = shm_poll,
     .connect = shm_connect,
     .conn_close = shm_conn_close,
+    .is_settled = shm_is_settled,
     .send = shm_send,
     .message_release = shm_message_release,
     .rowan_room = shm_rowan_room,

@@ -291,6 +291,7 @@ void tcp_conn_break(struct tcp_conn *conn, int error, bool drain);
 void tcp_conn_bury(struct tcp_conn *conn);
 void tcp_conn_reap(struct tcp_endpoint *endpoint);
 void tcp_conn_close(struct fabric_conn *conn);
+bool tcp_is_settled(const struct fabric_endpoint *endpoint);
 
 /* --- tcp_connect.c --- */
 int tcp_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,

@@ -189,6 +189,7 @@ const struct fabric_ops tcp_ops = {
     .poll = tcp_poll,
     .connect = tcp_connect,
     .conn_close = tcp_conn_close,
+    .is_settled = tcp_is_settled,
     .send = tcp_send,
     .message_release = tcp_message_release,
     .rowan_room = tcp_rowan_room,

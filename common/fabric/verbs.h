@@ -175,6 +175,8 @@ struct verbs_endpoint {
     uint32_t next_number; /* where to look for one that is not in use */
     uint32_t counts[VLIST_COUNT];
     struct verbs_list lists[VLIST_COUNT];
+    uint64_t
+        closed_post; /* memory of closed connections is read until so many sends are complete */
 
     struct verbs_zone *zone;
     struct verbs_grants *grants; /* NULL: none was given yet */
@@ -260,6 +262,7 @@ unsigned verbs_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fa
                     unsigned max);
 void verbs_flush(struct fabric_endpoint *endpoint);
 void verbs_conn_close(struct fabric_conn *conn);
+bool verbs_is_settled(const struct fabric_endpoint *endpoint);
 
 /* While asleep: sets the timer for what must go on although nothing completes. */
 void verbs_timer_set(struct verbs_endpoint *endpoint);

@@ -320,6 +320,7 @@ const struct fabric_ops verbs_ops = {
     .poll = verbs_poll,
     .connect = verbs_connect,
     .conn_close = verbs_conn_close,
+    .is_settled = verbs_is_settled,
     .send = verbs_send,
     .message_release = verbs_message_release,
     .rowan_room = verbs_rowan_room,

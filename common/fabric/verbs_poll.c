@@ -7,10 +7,11 @@
  *    system call.
  * 4. Armed, the completion queue notifies once. What is left over from a poll, and what goes on by time
  *    alone, sets the timer.
- * 5. What the owner gave to be sent where it lies is his again after CLOSED or fabric_conn_close (F4), and
- *    the peer, who may not know of the end yet, would take what the device reads then for the message. So
- *    CLOSED waits until the device has read it all, and closing looks at completions itself: a device reads
- *    a datagram when it is its turn, whatever the peer does. One that does not is halted.
+ * 5. What the owner gave to be sent where it lies, and the device has not read yet, must not change though the
+ *    connection has ended (F4): the peer, who may not know of the end, would take for the message what the device
+ *    reads then. So CLOSED waits until the device has read it all. Closing waits for nothing: the endpoint is
+ *    settled when so many sends are complete as were posted then. A device reads a datagram when it is its turn,
+ *    whatever the peer does; it reads no more when the queue pair is destroyed, by a failure or with the endpoint.
  */
 #include <string.h>
 #include <sys/timerfd.h>
@@ -18,7 +19,7 @@
 #include "common/base/assert.h"
 #include "common/fabric/verbs_stream.h"
 
-enum { SHARE = 32, COMPLETIONS = 64, MOST_COMPLETIONS = 512, SETTLING_POLLS = 1 << 20 };
+enum { SHARE = 32, COMPLETIONS = 64, MOST_COMPLETIONS = 512 };
 
 #define PAUSE_NS (50 * NS_PER_MS)
 
@@ -66,20 +67,21 @@ static void poll_completions(struct verbs_endpoint *endpoint)
 }
 
 /* 5 */
-static void settle(struct verbs_conn *conn)
-{
-    for (uint32_t i = 0; i < SETTLING_POLLS && !verbs_stream_is_settled(conn); i++)
-        poll_completions(conn->endpoint);
-    if (!verbs_stream_is_settled(conn))
-        verbs_packets_halt(conn->endpoint);
-}
-
 void verbs_conn_close(struct fabric_conn *base)
 {
     struct verbs_conn *conn = (struct verbs_conn *)base;
+    struct verbs_endpoint *endpoint = conn->endpoint;
 
-    settle(conn);
+    if (conn->stream && conn->stream->gathered_post > endpoint->closed_post)
+        endpoint->closed_post = conn->stream->gathered_post;
     verbs_conn_bury(conn);
+}
+
+bool verbs_is_settled(const struct fabric_endpoint *base)
+{
+    const struct verbs_endpoint *endpoint = (const struct verbs_endpoint *)base;
+
+    return endpoint->closed_post <= endpoint->packets->completed;
 }
 
 /* --- connections --- */

@@ -13,7 +13,7 @@
 int fabric_conformance_run(const char *group, const struct fabric_backend *backend);
 
 /* For the files of cases: three sides, new for each case. */
-enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 10, CONFORMANCE_BULK_CASES = 12 };
+enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 10, CONFORMANCE_BULK_CASES = 13 };
 extern struct world world;
 int open_three(void **state);
 int close_three(void **state);

@@ -1,4 +1,4 @@
-/* fabric_conformance_bulk.c - bulk writes, F10. Side 0 grants, sides 1 and 2 write. */
+/* fabric_conformance_bulk.c - bulk writes, F10. Side 0 grants, sides 1 and 2 write. And F4 of all services at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "test/lib/fabric_conformance.h"
 
@@ -410,6 +411,110 @@ static void writes_that_cannot_be_are_refused(void **state)
     world_wait(&world, 1, FABRIC_WRITTEN, 1);
 }
 
+/* --- F4, of all that can be given without a copy --- */
+
+static uint64_t now_ns(void)
+{
+    return world.backend->now_ns(world.backend->context);
+}
+
+static uint64_t patience_ns(void)
+{
+    return (world.backend->wait_s ? world.backend->wait_s : 20) * NS_PER_S;
+}
+
+enum { GIVEN = 32768, GIVEN_WRITE = 1 << 20, GIVEN_BLOCKS = 2 << 20, GRANTED_AT = 16 << 20 };
+
+/* Gives memory without a copy to each service, all its bytes ORIGINAL (but the first of a block, which is 0). */
+enum { ORIGINAL = 0x11, CHANGED = 0xdd };
+
+static void give_memory(struct fabric_conn *active, const struct fabric_grant *grant)
+{
+    enum { BLOCKS = 8 };
+    struct pm *pm = world.sides[1].pm;
+    const uint32_t limit = world.sides[1].caps.block_limit, bytes = limit < 1024 ? limit : 1024;
+    const struct fabric_iov iov = {.data = pm_at(pm, 0), .bytes = GIVEN};
+    static uint8_t original[GIVEN];
+
+    memset(original, ORIGINAL, sizeof original);
+    pm_store(pm, 0, original, GIVEN);
+    pm_store(pm, GIVEN_WRITE, original, GIVEN);
+    original[0] = 0;
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        pm_store(pm, GIVEN_BLOCKS + i * bytes, original, bytes);
+    assert_int_equal(fabric_send(active, &iov, 1, 0, 0), 0);
+    assert_int_equal(fabric_write(active, grant, 0, pm_at(pm, GIVEN_WRITE), GIVEN, 0), 0);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        assert_int_equal(fabric_rowan_add(active, pm_at(pm, GIVEN_BLOCKS + i * bytes), bytes), 0);
+    assert_int_equal(fabric_rowan_post(active, 0), 0);
+    fabric_flush(world.sides[1].endpoint);
+}
+
+static void wait_settled(unsigned side)
+{
+    const uint64_t end_ns = now_ns() + patience_ns();
+
+    while (!fabric_endpoint_is_settled(world.sides[side].endpoint)) {
+        assert_true(now_ns() < end_ns);
+        side_poll(&world, side);
+    }
+}
+
+/* Looks at the message, if it has come, before its connection is gone. */
+static void poll_and_look(uint32_t *looked)
+{
+    world_poll(&world);
+    for (; *looked < side_count(&world.sides[0], FABRIC_MESSAGE); ++*looked) {
+        const struct fabric_event *event = side_event(&world.sides[0], FABRIC_MESSAGE, *looked);
+
+        assert_int_equal(event->bytes, GIVEN);
+        assert_null(memchr(event->data, CHANGED, GIVEN));
+    }
+}
+
+static void nothing_changed_comes(uint32_t looked)
+{
+    const struct pm *pm = world.sides[0].pm;
+    const uint64_t end_ns = now_ns() + patience_ns();
+
+    while (side_count(&world.sides[0], FABRIC_CLOSED) == 0) {
+        assert_true(now_ns() < end_ns);
+        poll_and_look(&looked);
+    }
+    world_poll_times(&world, 100);
+    assert_null(memchr(pm_at(pm, 0), CHANGED, FABRIC_SEGMENT_BYTES));
+    assert_null(memchr(pm_at(pm, GRANTED_AT), CHANGED, GIVEN));
+}
+
+static void f4_what_comes_of_a_closed_connection_is_what_was_given(void **state)
+{
+    enum { MOST_POLLS = 6 };
+    static uint8_t changed[GIVEN];
+
+    memset(changed, CHANGED, sizeof changed);
+    for (unsigned polls = 0; polls < MOST_POLLS; polls++) {
+        struct fabric_conn *active, *passive;
+        struct fabric_grant grant;
+        uint32_t looked = 0;
+
+        if (polls > 0)
+            open_three(state);
+        side_open_zone(&world, 0, 2, 1);
+        world_connect(&world, 1, 0, 0, &active, &passive);
+        assert_int_equal(fabric_grant(passive, GRANTED_AT, GIVEN, 0, &grant), 0);
+        give_memory(active, &grant);
+        for (unsigned i = 0; i < polls; i++)
+            poll_and_look(&looked);
+        fabric_conn_close(active);
+        wait_settled(1);
+        for (uint64_t at = 0; at <= GIVEN_BLOCKS; at += GIVEN_WRITE)
+            pm_store(world.sides[1].pm, at, changed, GIVEN);
+        nothing_changed_comes(looked);
+        if (polls + 1 < MOST_POLLS)
+            close_three(state);
+    }
+}
+
 #define CASE(function) cmocka_unit_test_setup_teardown(function, open_three, close_three)
 
 const struct CMUnitTest conformance_bulk_cases[CONFORMANCE_BULK_CASES] = {
@@ -425,4 +530,5 @@ const struct CMUnitTest conformance_bulk_cases[CONFORMANCE_BULK_CASES] = {
     CASE(f8_f10_neither_a_dry_zone_nor_held_messages_hold_up_bulk_writes),
     CASE(grants_that_cannot_be_are_refused),
     CASE(writes_that_cannot_be_are_refused),
+    CASE(f4_what_comes_of_a_closed_connection_is_what_was_given),
 };

@@ -419,6 +419,7 @@ static const struct fabric_ops SIM_FABRIC_OPS = {
     .poll = fabric_sim_poll,
     .connect = sim_connect,
     .conn_close = sim_conn_close,
+    .is_settled = sim_is_settled,
     .send = sim_send,
     .message_release = sim_message_release,
     .rowan_room = sim_rowan_room,

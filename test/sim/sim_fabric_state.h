@@ -321,6 +321,7 @@ void sim_conn_journal(const struct sim_conn *conn, const char *what);
 int sim_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
 void sim_conn_close(struct fabric_conn *conn);
+bool sim_is_settled(const struct fabric_endpoint *endpoint);
 int sim_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count, unsigned flags,
              uint64_t context);
 void sim_message_release(struct fabric_conn *conn, uint64_t message);

@@ -408,12 +408,75 @@ static uint32_t messages_after(void)
     return checked;
 }
 
-static void memory_is_the_owners_when_he_has_closed_the_connection(void **state)
+static void memory_is_the_owners_when_a_closed_endpoint_is_settled(void **state)
+{
+    const struct fabric_endpoint *endpoint = world.sides[1].endpoint;
+    uint64_t completed;
+
+    (void)state;
+    assert_true(fabric_endpoint_is_settled(endpoint));
+    send_gathered();
+    assert_true(fabric_endpoint_is_settled(endpoint)); /* it tells of closed connections */
+    completed = packets_of(1)->completed;
+    fabric_conn_close(active);
+    assert_int_equal(packets_of(1)->completed, completed); /* nothing was waited for */
+    assert_false(fabric_endpoint_is_settled(endpoint));
+    for (unsigned i = 0; !fabric_endpoint_is_settled(endpoint); i++) {
+        assert_true(i < MANY_POLLS);
+        side_poll(&world, 1);
+    }
+    assert_int_equal(messages_after(), 1); /* the device had sent all */
+}
+
+static void what_was_copied_leaves_a_closed_endpoint_settled(void **state)
 {
     (void)state;
+    send_one(0, GATHERED);
+    assert_true(packets_of(1)->posted > packets_of(1)->completed);
+    fabric_conn_close(active);
+    assert_true(fabric_endpoint_is_settled(world.sides[1].endpoint));
+}
+
+/* Of all closed connections, the one that the device has done with last decides. */
+static void one_closed_connection_after_the_other_is_waited_for(void **state)
+{
+    const struct fabric_endpoint *endpoint = world.sides[1].endpoint;
+    struct fabric_conn *other, *its_end;
+    uint64_t posted;
+
+    (void)state;
+    world_connect(&world, 1, 0, 0, &other, &its_end);
+    send_gathered();
+    posted = packets_of(1)->posted;
+    fabric_conn_close(active);
+    active = other;
+    send_gathered();
+    assert_true(packets_of(1)->posted > posted);
+    posted = packets_of(1)->posted;
+    fabric_conn_close(other);
+    for (unsigned i = 0; !fabric_endpoint_is_settled(endpoint); i++) {
+        assert_true(i < 2 * MANY_POLLS);
+        side_poll(&world, 1);
+    }
+    assert_true(packets_of(1)->completed >= posted);
+}
+
+/* A device that completes nothing: closing does not wait for it, and the endpoint's end ends what it reads. */
+static void a_device_that_stands_still_holds_up_no_close(void **state)
+{
+    (void)state;
+    soft_verbs_faults(&(struct soft_faults){.receive_pause = 1000});
     send_gathered();
     fabric_conn_close(active);
-    assert_int_equal(messages_after(), 1); /* the device had sent all */
+    for (unsigned i = 0; i < 10; i++)
+        side_poll(&world, 1);
+    assert_false(fabric_endpoint_is_settled(world.sides[1].endpoint));
+    side_close(&world, 1);
+    soft_verbs_faults(NULL);
+    fill_memory(77);
+    tick_ns = 1000;
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
 }
 
 static void memory_is_the_owners_after_closed(void **state)
@@ -434,6 +497,11 @@ static void memory_is_the_owners_when_datagrams_have_failed(void **state)
     send_gathered();
     assert_true(soft_verbs_break_qp(packets_of(1)->qp->qp_num));
     fabric_conn_close(active);
+    assert_false(fabric_endpoint_is_settled(world.sides[1].endpoint));
+    for (unsigned i = 0; !fabric_endpoint_is_settled(world.sides[1].endpoint); i++) {
+        assert_true(i < MANY_POLLS); /* until the queue pair is destroyed */
+        side_poll(&world, 1);
+    }
     assert_int_equal(messages_after(), 0);
 }
 
@@ -480,7 +548,10 @@ int main(void)
         CASE(datagrams_of_an_earlier_connection_of_that_number_are_dropped),
         CASE(when_the_senders_datagrams_fail_the_next_connection_works),
         CASE(when_the_receivers_datagrams_fail_the_next_connection_works),
-        SLOW(memory_is_the_owners_when_he_has_closed_the_connection),
+        SLOW(memory_is_the_owners_when_a_closed_endpoint_is_settled),
+        SLOW(what_was_copied_leaves_a_closed_endpoint_settled),
+        SLOW(one_closed_connection_after_the_other_is_waited_for),
+        SLOW(a_device_that_stands_still_holds_up_no_close),
         SLOW(memory_is_the_owners_after_closed),
         SLOW(memory_is_the_owners_when_datagrams_have_failed),
         CASE(idle_connections_cost_a_poll_nothing),
