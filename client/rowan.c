@@ -77,7 +77,8 @@ static int wait_ready(struct rowan *rowan, uint32_t timeout_ms)
 
         if (error)
             return error;
-        if (!session_ready(rowan->session) && clock_now_ns(rowan->clock) >= until_ns)
+        if (!session_ready(rowan->session) &&
+            (fabric_endpoint_error(rowan->endpoint) || clock_now_ns(rowan->clock) >= until_ns))
             return session_error(rowan->session);
     }
     return 0;

@@ -63,7 +63,7 @@ enum rowan_error {
     ROWAN_EDAMAGED = -17,     /* the stored object's checksum does not match */
     ROWAN_EINVALID = -18,     /* an argument is out of range */
     ROWAN_ENOMEM = -19,       /* out of memory */
-    ROWAN_EIO = -20,          /* a system call failed */
+    ROWAN_EIO = -20,          /* a system call or a network device failed */
     ROWAN_EINUSE = -21,       /* in use by another process */
     ROWAN_EEXISTS = -22,      /* it exists already */
     ROWAN_EAGAIN = -23,       /* no room for another operation: poll, then post again */

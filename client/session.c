@@ -80,7 +80,10 @@ bool session_ready(const struct session *session)
 int session_error(const struct session *session)
 {
     const struct cm_link *cm = &session->cm;
+    const int failed = fabric_endpoint_error(session->endpoint);
 
+    if (failed)
+        return failed;
     /* It answers, but neither with a configuration nor with an id; EAGAIN is how it says so. */
     if (cm->peer.state == PEER_UP &&
         (cm->no_config || cm->peer.error == 0 || cm->peer.error == ROWAN_EAGAIN))
@@ -146,6 +149,8 @@ int session_post(struct session *session, const struct session_request *request)
     struct op *op;
     int error = check_request(request);
 
+    if (!error)
+        error = fabric_endpoint_error(session->endpoint);
     if (error)
         return error;
     if (!session_ready(session))
@@ -441,15 +446,18 @@ static void date_posts(struct session *session)
     session->undated = NULL;
 }
 
+/* An endpoint that has failed brings no answer; nothing is posted any more then. */
 static void expire(struct session *session, uint64_t *wake_ns)
 {
+    const int failed = fabric_endpoint_error(session->endpoint);
+    const int unanswered = failed ? failed : ROWAN_ETIMEDOUT;
     struct op *op;
 
-    while ((op = session->table.oldest) && op->deadline_ns && op->deadline_ns <= session->now_ns)
+    while ((op = session->table.oldest) &&
+           (failed || (op->deadline_ns && op->deadline_ns <= session->now_ns)))
         session_complete(session, op,
-                         op_is_write(op) && (op->unknown || op->state == OP_SENT)
-                             ? ROWAN_EUNKNOWN
-                             : ROWAN_ETIMEDOUT);
+                         op_is_write(op) && (op->unknown || op->state == OP_SENT) ? ROWAN_EUNKNOWN
+                                                                                  : unanswered);
     if (op && op->deadline_ns && op->deadline_ns < *wake_ns)
         *wake_ns = op->deadline_ns;
 }

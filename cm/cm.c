@@ -500,6 +500,14 @@ static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct fabric_event events[BATCH_EVENTS];
     unsigned count = fabric_poll(cm->endpoint, now_ns, events, BATCH_EVENTS);
+    int error = fabric_endpoint_error(cm->endpoint);
+    if (error) {
+        fail(cm, error,
+             "the network device failed, so nobody reaches this CM any more: see what became of "
+             "it, then "
+             "start the CM again");
+        return true;
+    }
     for (unsigned i = 0; i < count; i++)
         on_fabric_event(cm, &events[i]);
     if (flush_outboxes(cm) && *wake_ns > now_ns + RETRY_NS)

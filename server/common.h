@@ -34,4 +34,17 @@ void server_fail(struct server_common *common, int error, const char *why);
  * nothing can be from now on (pm.h). */
 #define SYNC_FAILED "a sync of the PM file failed"
 
+/* server_watch: after each poll of an endpoint. A server that nobody can reach any more ends. */
+static inline void server_watch(struct server_common *common,
+                                const struct fabric_endpoint *endpoint)
+{
+    const int error = fabric_endpoint_error(endpoint);
+
+    if (error)
+        server_fail(common, error,
+                    "the network device failed, so nobody reaches this server any more: see what "
+                    "became of it, "
+                    "then start the server again");
+}
+
 #endif

@@ -188,6 +188,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     struct fabric_event events[CONTROL_EVENTS];
     unsigned count =
         fabric_poll(control->endpoint, now_ns, events, FAULT(SHORT_BATCH) ? 1 : CONTROL_EVENTS);
+    server_watch(control->common, control->endpoint);
     for (unsigned i = 0; i < count; i++)
         take_event(control, &events[i]);
 

@@ -357,6 +357,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     struct fabric_event events[WORKER_EVENTS];
     unsigned count =
         fabric_poll(worker->endpoint, now_ns, events, FAULT(SHORT_BATCH) ? 1 : WORKER_EVENTS);
+    server_watch(worker->common, worker->endpoint);
     for (unsigned i = 0; i < count; i++)
         take_event(worker, &events[i], now_ns);
     /* After the fabric's poll, which may have made room without an event. */

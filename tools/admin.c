@@ -281,7 +281,10 @@ static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_n
 int admin_wait(struct admin *admin, uint64_t until_ns)
 {
     uint64_t wake_ns = until_ns;
+    const int failed = fabric_endpoint_error(admin->endpoint);
 
+    if (failed)
+        return failed;
     if (admin_poll(admin, admin_now_ns(admin), &wake_ns) == POLL_BUSY)
         return 0;
     return event_source_wait(&admin->source, admin->clock, admin_poll, admin, until_ns);

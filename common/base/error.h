@@ -35,7 +35,7 @@
     X(ROWAN_EDAMAGED, 17, "a checksum does not match: the stored bytes are damaged")               \
     X(ROWAN_EINVALID, 18, "an argument is out of range")                                           \
     X(ROWAN_ENOMEM, 19, "out of memory")                                                           \
-    X(ROWAN_EIO, 20, "reading or writing a file failed; see the log for the system's reason")      \
+    X(ROWAN_EIO, 20, "a file or a device failed; see the log for the system's reason")             \
     X(ROWAN_EINUSE, 21, "the file or address is in use by another process")                        \
     X(ROWAN_EEXISTS, 22, "it exists already")                                                      \
     X(ROWAN_EAGAIN, 23, "no room just now; try again after polling")                               \

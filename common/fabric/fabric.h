@@ -186,6 +186,7 @@ struct fabric_endpoint {
     void *admit_context;
     struct fabric_identity identity; /* of this side; see fabric_endpoint_identity */
     struct reactor *reactor;         /* see fabric_endpoint_reactor */
+    int error;                       /* see fabric_endpoint_error */
 };
 
 struct fabric_conn {
@@ -319,6 +320,14 @@ static inline unsigned fabric_poll(struct fabric_endpoint *endpoint, uint64_t no
     return endpoint->ops->poll(endpoint, now_ns, events, max);
 }
 
+/* fabric_endpoint_error: 0, or ROWAN_EIO: what the endpoint stands on (an RDMA device, its completion queue) has
+ * failed for good, and the log has said what and what mends it. All its connections end in CLOSED, none can be made
+ * any more, and no segment is sealed: whoever cannot live without it looks after each poll, and ends. */
+static inline int fabric_endpoint_error(const struct fabric_endpoint *endpoint)
+{
+    return endpoint->error;
+}
+
 /* fabric_flush: hands over all that was sent and posted on the endpoint since the last flush; until
  * then a backend may hold it back. Once per poll of the role. */
 static inline void fabric_flush(struct fabric_endpoint *endpoint)
@@ -331,7 +340,7 @@ static inline void fabric_flush(struct fabric_endpoint *endpoint)
 /* fabric_connect: starts a connection to endpoint `index` of the process at `address`. Ends in
  * CONNECTED or CLOSED (ROWAN_EUNREACHABLE, or what the peer refused with), both with `context`, and
  * later CLOSED events of the connection carry it too. Nothing may be sent before CONNECTED.
- * Errors at once: ROWAN_EINVALID ENOMEM ETOOMANY. */
+ * Errors at once: ROWAN_EINVALID ENOMEM ETOOMANY EIO (fabric_endpoint_error). */
 static inline int fabric_connect(struct fabric_endpoint *endpoint, const char *address,
                                  uint32_t index, uint64_t context, struct fabric_conn **out)
 {

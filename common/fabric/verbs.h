@@ -118,6 +118,7 @@ struct verbs_fabric {
     struct verbs_endpoint *endpoints; /* linked by next_endpoint */
     uint32_t failures[VERBS_FAILURES];
     _Atomic uint64_t failure_count; /* so far; number n lies in failures[n % VERBS_FAILURES] */
+    _Atomic(const char *) fatal;    /* why the device is of no use any more; NULL: it is */
 };
 
 /* --- endpoints --- */
@@ -175,8 +176,7 @@ struct verbs_endpoint {
     uint32_t next_number; /* where to look for one that is not in use */
     uint32_t counts[VLIST_COUNT];
     struct verbs_list lists[VLIST_COUNT];
-    uint64_t
-        closed_post; /* memory of closed connections is read until so many sends are complete */
+    uint64_t closed_post; /* closed ones' memory is read until so many sends are complete */
 
     struct verbs_zone *zone;
     struct verbs_grants *grants; /* NULL: none was given yet */

@@ -5,6 +5,8 @@
  * 1. An event is acknowledged before the lock is left, and only its number is kept: ibv_destroy_qp waits
  *    for acknowledgements, and the queue pair may be gone when another thread reads the note.
  * 2. An endpoint that fell behind by more than VERBS_FAILURES takes it that all of its own have failed.
+ * 3. A device, completion queue or shared receive queue in error comes back in no process: that is not among the
+ *    notes, which may be overtaken, but stays as `fatal`, and every endpoint fails with it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +60,7 @@ void verbs_async_leave(struct verbs_endpoint *endpoint)
 
 /* --- drain --- */
 
-/* The number of the queue pair that failed; ALL_FAILED; 0: nothing did. */
+/* The number of the queue pair that failed; 0: none did. */
 static uint32_t failed_by(const struct ibv_async_event *event)
 {
     switch (event->event_type) {
@@ -66,13 +68,16 @@ static uint32_t failed_by(const struct ibv_async_event *event)
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
         return event->element.qp->qp_num;
-    case IBV_EVENT_CQ_ERR:
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_DEVICE_FATAL:
-        return ALL_FAILED;
     default:
         return 0;
     }
+}
+
+/* 3 */
+static bool is_fatal(const struct ibv_async_event *event)
+{
+    return event->event_type == IBV_EVENT_CQ_ERR || event->event_type == IBV_EVENT_SRQ_ERR ||
+           event->event_type == IBV_EVENT_DEVICE_FATAL;
 }
 
 static void write_down(struct verbs_fabric *fabric, uint32_t failed)
@@ -99,9 +104,14 @@ void verbs_async_drain(struct verbs_fabric *fabric)
         return; /* another endpoint is at it */
     while (ibv_get_async_event(fabric->device->context, &event) == 0) {
         const uint32_t failed = failed_by(&event);
+        const char *what = ibv_event_type_str(event.event_type); /* static */
 
-        log_event(failed ? LOG_WARN : LOG_INFO, "verbs_device_event", "what=\"%s\"",
-                  ibv_event_type_str(event.event_type));
+        log_event(failed || is_fatal(&event) ? LOG_WARN : LOG_INFO, "verbs_device_event",
+                  "what=\"%s\"", what);
+        if (is_fatal(&event)) {
+            atomic_store(&fabric->fatal, what);
+            any = true;
+        }
         ibv_ack_async_event(&event); /* 1 */
         if (failed) {
             write_down(fabric, failed);
@@ -131,7 +141,10 @@ void verbs_async_poll(struct verbs_endpoint *endpoint)
     uint32_t failed[VERBS_FAILURES];
     uint64_t count;
     uint32_t found = 0;
+    const char *fatal = atomic_load_explicit(&fabric->fatal, memory_order_acquire);
 
+    if (fatal)
+        verbs_endpoint_fail(endpoint, fatal);
     if (atomic_load_explicit(&fabric->failure_count, memory_order_acquire) ==
         endpoint->failures_seen)
         return;

@@ -80,6 +80,8 @@ int verbs_connect(struct fabric_endpoint *base, const char *address, uint32_t in
     if (strncmp(address, "verbs:", 6) != 0 ||
         snprintf(control, sizeof control, "tcp:%s", address + 6) >= (int)sizeof control)
         return ROWAN_EINVALID;
+    if (base->error)
+        return base->error;
     error = verbs_conn_create(endpoint, true, &conn);
     if (error)
         return error;
@@ -144,6 +146,8 @@ int verbs_connect_admit(void *context, const struct fabric_identity *peer)
 {
     const struct verbs_endpoint *endpoint = context;
 
+    if (endpoint->base.error)
+        return endpoint->base.error;
     if (endpoint->counts[VLIST_ALL] >= VERBS_MAX_CONNS)
         return ROWAN_ETOOMANY;
     return endpoint->base.admit ? endpoint->base.admit(endpoint->base.admit_context, peer) : 0;

@@ -275,8 +275,8 @@ static void endpoint_arm(void *context)
 
     endpoint->armed = true;
     endpoint->control_source.arm(endpoint->control_source.context);
-    if (ibv_req_notify_cq(endpoint->cq, 0) != 0) /* 2 */
-        endpoint->more_completions = true;       /* then the timer looks for us */
+    if (!endpoint->base.error && ibv_req_notify_cq(endpoint->cq, 0) != 0) /* 2 */
+        endpoint->more_completions = true; /* then the timer looks for us */
     verbs_timer_set(endpoint);
 }
 

@@ -9,7 +9,9 @@
  *    and peers that are gone leave packets behind.
  * 4. A queue pair that failed is replaced when the completion queue is empty, by one of another number: its
  *    completions name the same buffers, and some, or the device's word of the failure, may come later still.
- *    Until it is reset or gone the device may read what was posted, so `completed` stands still.
+ *    Until it is gone the device may read what was posted, so `completed` stands still.
+ * 5. When the completion queue or the device itself has failed, nothing is replaced: it is the endpoint that has
+ *    failed, for good. Its queue pair is destroyed, so that nothing is read or written any more.
  */
 #include <endian.h>
 #include <errno.h>
@@ -170,6 +172,14 @@ void verbs_packets_close(struct verbs_endpoint *endpoint)
 
 /* --- failure --- */
 
+static void break_all(struct verbs_endpoint *endpoint, int error)
+{
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first, *next; conn; conn = next) {
+        next = conn->links[VLIST_ALL].next;
+        verbs_conn_break(conn, error);
+    }
+}
+
 void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason)
 {
     struct verbs_packets *packets = endpoint->packets;
@@ -180,31 +190,22 @@ void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason)
     packets->chained = 0;
     log_event(LOG_ERROR, "verbs_datagrams_failed", "endpoint=%u reason=\"%s\"", endpoint->index,
               reason);
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first, *next; conn; conn = next) {
-        next = conn->links[VLIST_ALL].next;
-        verbs_conn_break(conn, ROWAN_ECLOSED);
-    }
+    break_all(endpoint, ROWAN_ECLOSED);
 }
 
-static void give_up(struct verbs_packets *packets)
+/* 5 */
+void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason)
 {
-    packets->broken = true; /* the device is gone; connections are refused from now on */
-    destroy_pair(packets, packets->qp);
-    packets->qp = NULL;
-}
-
-void verbs_packets_halt(struct verbs_endpoint *endpoint)
-{
-    struct verbs_packets *packets = endpoint->packets;
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RESET};
-
-    verbs_packets_fail(endpoint, "halted");
-    if (packets->broken)
+    if (endpoint->base.error)
         return;
-    if (ibv_modify_qp(packets->qp, &attributes, IBV_QP_STATE) == 0)
-        packets->completed = packets->posted;
-    else
-        give_up(packets);
+    endpoint->base.error = ROWAN_EIO;
+    log_event(LOG_ERROR, "verbs_failed",
+              "endpoint=%u what=\"the RDMA device %s has failed: %s\" mend=\"rdma link; dmesg | "
+              "tail; when "
+              "the device works again, start this process anew\"",
+              endpoint->index, ibv_get_device_name(endpoint->device->context->device), reason);
+    verbs_packets_stop(endpoint);
+    break_all(endpoint, ROWAN_EIO);
 }
 
 /* 4 */
@@ -217,12 +218,12 @@ void verbs_packets_renew(struct verbs_endpoint *endpoint)
         return;
     if (create_pair(endpoint) != 0) {
         packets->qp = former;
-        give_up(packets);
+        verbs_endpoint_fail(endpoint, "it gives no queue pair for datagrams any more");
         return;
     }
     destroy_pair(packets, former);
     if (make_ready(endpoint) != 0) {
-        give_up(packets);
+        verbs_endpoint_fail(endpoint, "it brings no queue pair for datagrams up any more");
         return;
     }
     packets->failed = false;

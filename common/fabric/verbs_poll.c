@@ -54,7 +54,7 @@ static void poll_completions(struct verbs_endpoint *endpoint)
     while (found == COMPLETIONS && total < MOST_COMPLETIONS) {
         found = ibv_poll_cq(endpoint->cq, COMPLETIONS, completions);
         if (found < 0) {
-            verbs_packets_fail(endpoint, "the completion queue");
+            verbs_endpoint_fail(endpoint, "its completion queue cannot be read");
             found = 0;
         }
         for (int i = 0; i < found; i++)
@@ -62,8 +62,11 @@ static void poll_completions(struct verbs_endpoint *endpoint)
         total += found;
     }
     endpoint->more_completions = found == COMPLETIONS;
-    if (endpoint->packets->failed && !endpoint->more_completions)
-        verbs_packets_renew(endpoint);
+    if (!endpoint->packets->failed || endpoint->more_completions)
+        return;
+    verbs_async_drain(endpoint->fabric); /* perhaps it is the device that has failed */
+    verbs_async_poll(endpoint);
+    verbs_packets_renew(endpoint);
 }
 
 /* 5 */
@@ -184,7 +187,8 @@ static void step(struct verbs_endpoint *endpoint)
     if (endpoint->armed || endpoint->more_control || now_ns == endpoint->control_ns ||
         now_ns - endpoint->control_ns >= VERBS_CONTROL_NS) /* 3 */
         verbs_connect_poll(endpoint);
-    poll_completions(endpoint);
+    if (!endpoint->base.error)
+        poll_completions(endpoint);
     if (now_ns - endpoint->checked_ns >= VERBS_CHECK_NS)
         check(endpoint);
 }
@@ -197,7 +201,7 @@ unsigned verbs_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fabric
 
     endpoint->now_ns = now_ns;
     step(endpoint);
-    if (endpoint->zone)
+    if (endpoint->zone && !endpoint->base.error)
         count = verbs_zone_poll(endpoint->zone, now_ns, events, max);
     if (count < max && endpoint->grants)
         count += verbs_grants_poll(endpoint, events + count, max - count);
@@ -240,7 +244,7 @@ static uint64_t interval_ns(const struct verbs_endpoint *endpoint)
         interval = PAUSE_NS;
     if (lists[VLIST_DRAINING].first) /* its completion may have been taken since the last look */
         interval = VERBS_CHECK_NS;
-    if (endpoint->zone && verbs_zone_wait_ns(endpoint->zone) < interval)
+    if (endpoint->zone && !endpoint->base.error && verbs_zone_wait_ns(endpoint->zone) < interval)
         interval = verbs_zone_wait_ns(endpoint->zone);
     if (stream_ns != UINT64_MAX) {
         const uint64_t after = stream_ns > endpoint->now_ns ? stream_ns - endpoint->now_ns : 0;

@@ -207,7 +207,7 @@ struct verbs_packets {
     uint32_t sends, receives;   /* sizes of the queues */
     uint64_t posted, completed; /* sends */
     bool failed;                /* the queue pair: is replaced when its completions are gone */
-    bool broken;                /* and that did not work; said once */
+    bool broken;                /* it is gone, and none will come */
 
     struct verbs_buffer ring;
     uint32_t stride;
@@ -246,8 +246,9 @@ void verbs_packet_completion(struct verbs_endpoint *endpoint, const struct ibv_w
 /* The queue pair has failed: all connections break. */
 void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason);
 
-/* When it returns the device reads nothing more of what was posted so far; the queue pair has failed. */
-void verbs_packets_halt(struct verbs_endpoint *endpoint);
+/* The device or the completion queue has failed: so has the endpoint, for good (fabric_endpoint_error). Says so in
+ * the log, once; all connections break. */
+void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason);
 
 /* The completion queue is empty: replaces a failed queue pair. */
 void verbs_packets_renew(struct verbs_endpoint *endpoint);

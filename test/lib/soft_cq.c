@@ -296,6 +296,10 @@ int soft_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
     int given = 0;
 
     soft_lock();
+    if (it->broken) {
+        soft_unlock();
+        return -1;
+    }
     soft_move(false);
     for (; given < count && it->count > 0; given++) {
         const struct soft_completion *entry = &it->ring[it->head];

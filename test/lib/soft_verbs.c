@@ -154,6 +154,22 @@ uint32_t soft_verbs_break_any_qp(enum ibv_qp_type type)
     return number;
 }
 
+void soft_verbs_break_cq(struct ibv_cq *cq)
+{
+    soft_lock();
+    soft_cq_of(cq)->broken = true;
+    soft_unlock();
+}
+
+void soft_verbs_lock_limit(const char *device, uint64_t bytes)
+{
+    soft_lock();
+    for (uint32_t i = 0; i < soft.device_count; i++)
+        if (strcmp(soft.devices[i].config.name, device) == 0)
+            soft.devices[i].config.locked_bytes = bytes;
+    soft_unlock();
+}
+
 static void device_fails(const struct soft_device *device)
 {
     for (uint32_t i = 0; i < SOFT_MAX_QPS; i++) {

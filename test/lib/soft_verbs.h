@@ -97,6 +97,12 @@ uint32_t soft_verbs_break_any_qp(enum ibv_qp_type type);
  * PORT_ERR (its port is down: packets from and to it are lost), PORT_ACTIVE, GID_CHANGE, ... */
 void soft_verbs_device_event(const char *device, enum ibv_event_type event);
 
+/* From now on ibv_poll_cq fails for it. */
+void soft_verbs_break_cq(struct ibv_cq *cq);
+
+/* How much may be registered on the device from now on; 0: no limit. */
+void soft_verbs_lock_limit(const char *device, uint64_t bytes);
+
 /* What there is and was. */
 struct soft_stats {
     uint32_t contexts, pds, mrs, cqs, channels, qps, srqs, ahs, dms; /* live ones */
@@ -107,6 +113,7 @@ struct soft_stats {
     uint64_t ud_unreceived; /* no receive was posted */
     uint64_t rnr;           /* RC requests that met an empty receive queue */
     uint64_t broken;        /* queue pairs, by faults */
+    uint64_t unlocked;      /* registrations that were refused for the limit */
 };
 
 void soft_verbs_stats(struct soft_stats *out);

@@ -111,6 +111,7 @@ struct soft_cq {
     uint32_t head, count; /* of `ring`, whose room is base.cqe */
     struct soft_completion *ring;
     bool armed, armed_solicited;
+    bool broken;           /* cannot be polled */
     uint32_t events_given; /* by ibv_get_cq_event */
 };
 

@@ -335,6 +335,8 @@ static enum poll_result receiver_poll(void *role, uint64_t now_ns, uint64_t *wak
     if (receiver->echo_count > 0)
         echoed = send_echoes(receiver);
     turn->error = post_zeroed(receiver);
+    if (!turn->error)
+        turn->error = fabric_endpoint_error(receiver->endpoint);
     fabric_flush(receiver->endpoint);
     if ((receiver->echo_count > 0 || receiver->zeroed_count > 0) && now_ns + RETRY_NS < *wake_ns)
         *wake_ns = now_ns + RETRY_NS;

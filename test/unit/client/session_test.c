@@ -462,6 +462,47 @@ static void without_a_configuration_a_session_is_not_ready(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
 
+static void post_in_vain(const struct rowan_completion *completion)
+{
+    char key[32];
+
+    note(completion);
+    assert_int_equal(post(MESSAGE_GET, stage_key(0, key, 9), note), ROWAN_EIO);
+}
+
+static void an_endpoint_that_failed_ends_what_is_outstanding(void **state)
+{
+    char key[32];
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
+    stage_run(&stage); /* was sent */
+    stage.fake->hold_connects = true;
+    assert_int_equal(post(MESSAGE_PUT, stage_key(3, key, 1), post_in_vain), 0);
+    stage_run(&stage); /* was not */
+    stage.fake->endpoint.error = ROWAN_EIO;
+    uint64_t wake_ns = WAKE_NEVER;
+
+    assert_int_equal(session_poll(stage.session, stage.now_ns, &wake_ns), POLL_BUSY);
+    assert_int_equal(completions, 2);
+    assert_int_equal(last.status, ROWAN_EIO);
+    assert_int_equal(session_outstanding(stage.session), 0);
+    assert_int_equal(session_error(stage.session), ROWAN_EIO);
+}
+
+static void a_write_that_a_failed_endpoint_may_have_sent_is_unknown(void **state)
+{
+    char key[32];
+
+    (void)state;
+    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
+    stage_run(&stage);
+    stage.fake->endpoint.error = ROWAN_EIO;
+    stage_run(&stage);
+    assert_int_equal(completions, 1);
+    assert_int_equal(last.status, ROWAN_EUNKNOWN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +526,8 @@ int main(void)
         TEST(an_older_configuration_or_another_clusters_is_ignored),
         TEST(a_session_that_is_put_off_by_the_cm_has_timed_out),
         TEST(without_a_configuration_a_session_is_not_ready),
+        TEST(an_endpoint_that_failed_ends_what_is_outstanding),
+        TEST(a_write_that_a_failed_endpoint_may_have_sent_is_unknown),
     };
 
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);

@@ -46,11 +46,28 @@ static void on_failed(void *context, int error, const char *detail)
     failed_error = error;
 }
 
+/* The manager's endpoint, which is nobody else's business but a test's. */
+static const struct fabric_ops *real_ops;
+static struct fabric_ops watched_ops;
+static struct fabric_endpoint *manager_endpoint;
+
+static int open_watched(struct fabric *of, uint32_t index, struct fabric_endpoint **out)
+{
+    int error = real_ops->endpoint_open(of, index, out);
+    if (!error)
+        manager_endpoint = *out;
+    return error;
+}
+
 static void start_manager(void)
 {
     char address[300];
     snprintf(address, sizeof address, "shm:%s/cm", dir.path);
     assert_int_equal(fabric_open("shm", address, &fabric), ROWAN_OK);
+    real_ops = fabric->ops;
+    watched_ops = *real_ops;
+    watched_ops.endpoint_open = open_watched;
+    fabric->ops = &watched_ops;
     assert_int_equal(coord_open_file(temp_dir_at(&dir, "coord"), NULL, &coord), ROWAN_OK);
     struct cm_options options = {.state = {.server_count = 2,
                                            .servers = {1, 2},
@@ -496,6 +513,14 @@ static void a_damaged_configuration_stops_the_manager(void **state)
     assert_int_equal(cm_poll(manager, 1, &wake_ns), POLL_IDLE);
 }
 
+static void a_network_device_that_failed_stops_the_manager(void **state)
+{
+    (void)state;
+    manager_endpoint->error = ROWAN_EIO;
+    assert_true(WAIT_FOR((poll_some(0), cm_error(manager) != 0)));
+    assert_int_equal(failed_error, ROWAN_EIO);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -509,6 +534,7 @@ int main(void)
         TEST(bad_requests_are_answered_and_cost_nobody_else_anything),
         TEST(a_peer_that_does_not_read_is_given_up),
         TEST(a_damaged_configuration_stops_the_manager),
+        TEST(a_network_device_that_failed_stops_the_manager),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* server_sync_test.c - a medium that fails under a server: whoever waits for the sync, the server
- * ends with one sentence, and what is not durable is not acknowledged. */
+ * ends with one sentence, and what is not durable is not acknowledged. Likewise a network device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,6 +137,26 @@ static void the_end_of_a_peer_alone_ends_nobody(void **state)
     assert_int_equal(stage_reply(stage).status, 0);
 }
 
+static void a_network_device_that_failed_ends_the_server(void **state)
+{
+    static const unsigned endpoints[] = {STAGE_WORKER, STAGE_CONTROL};
+    static const char why[] = "the network device failed, ";
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct stage *stage = *state;
+
+        stage->fabric->endpoints[endpoints[i]].head.error = ROWAN_EIO;
+        stage_run(stage);
+        assert_int_equal(failures, 1);
+        assert_int_equal(server_error(stage->server), ROWAN_EIO);
+        assert_memory_equal(server_why(stage->server), why, sizeof why - 1);
+        if (i == 0) {
+            stage_teardown(state);
+            open_stage(state);
+        }
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, stage_teardown)
@@ -146,6 +166,7 @@ int main(void)
         TEST(a_failed_sync_of_a_new_store_ends_the_server),
         TEST(a_failed_sync_that_a_peer_met_ends_the_server),
         TEST(the_end_of_a_peer_alone_ends_nobody),
+        TEST(a_network_device_that_failed_ends_the_server),
     };
 
     return cmocka_run_group_tests_name("server_sync", tests, NULL, NULL);
