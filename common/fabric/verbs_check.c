@@ -110,7 +110,12 @@ void verbs_obstacle_gid(const char *device, unsigned port, const char *netdev,
     const char *name = *netdev ? netdev : "NETDEV";
 
     out->error = ROWAN_EUNSUPPORTED;
-    if (index_plus_1)
+    if (index_plus_1 > VERBS_MOST_GID_INDEX + 1)
+        out->error = ROWAN_EINVALID;
+    if (index_plus_1 > VERBS_MOST_GID_INDEX + 1)
+        WHAT(out, "the GID with index %u was asked for: verbs can name those from 0 to %d only",
+             index_plus_1 - 1, VERBS_MOST_GID_INDEX);
+    else if (index_plus_1)
         WHAT(out, "port %u of %s has no GID with index %u", port, device, index_plus_1 - 1);
     else
         WHAT(out, "port %u of %s has no GID: its network device has no address", port, device);

@@ -43,6 +43,9 @@ void verbs_obstacle_port(const char *device, unsigned port, unsigned state, cons
 void verbs_obstacle_gid(const char *device, unsigned port, const char *netdev,
                         uint32_t index_plus_1, struct verbs_obstacle *out);
 
+/* The last row of a GID table that can be used: address handles have 8 bits for it (struct ibv_global_route). */
+enum { VERBS_MOST_GID_INDEX = 255 };
+
 /* A slot is larger than a packet, or no power of two. */
 void verbs_obstacle_slot(uint32_t slot_bytes, uint32_t mtu_bytes, struct verbs_obstacle *out);
 

@@ -71,7 +71,7 @@ static enum rank rank_of(const struct ibv_gid_entry *entry, bool is_ethernet,
 {
     const bool is_v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
 
-    if (is_zero(&entry->gid))
+    if (is_zero(&entry->gid) || entry->gid_index > VERBS_MOST_GID_INDEX)
         return RANK_NONE;
     if (wish->gid_index_plus_1 && entry->gid_index != wish->gid_index_plus_1 - 1)
         return RANK_NONE;

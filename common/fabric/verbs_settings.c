@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MOST_GID_INDEX = 1023 };
+#include "common/fabric/verbs_check.h"
 
 static bool is_auto(const char *text)
 {
@@ -22,8 +22,8 @@ const char *verbs_settings_apply(const struct verbs_settings *settings,
         options.device = settings->device;
     if (!is_auto(settings->gid_index)) {
         uint64_t index;
-        if (config_parse_u64(settings->gid_index, &index) || index > MOST_GID_INDEX)
-            return "verbs-gid-index must be auto or a number from 0 to 1023";
+        if (config_parse_u64(settings->gid_index, &index) || index > VERBS_MOST_GID_INDEX)
+            return "verbs-gid-index must be auto or a number from 0 to 255";
         options.gid_index_plus_1 = (uint32_t)index + 1;
     }
     *out = options;

@@ -127,7 +127,7 @@ def rdma_settings_that_make_no_sense_are_usage_mistakes():
         (("--verbs-slot-bytes", "300"), "power of two"),
         (("--verbs-slot-bytes", "8K"), "verbs-slot-bytes"),
         (("--verbs-gid-index", "first"), "verbs-gid-index must be auto or a number"),
-        (("--verbs-gid-index", "5000"), "verbs-gid-index must be auto or a number"),
+        (("--verbs-gid-index", "256"), "verbs-gid-index must be auto or a number from 0 to 255"),
         (("--verbs-receive", "fast"), "verbs-receive"),
     ):
         expect(run([program("rowan-server"), *words, *more]), 2, piece)

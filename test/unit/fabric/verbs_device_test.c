@@ -235,6 +235,23 @@ static void a_gid_index_that_is_empty_is_told(void **state)
                    "no GID with index 7", "ibv_devinfo");
 }
 
+static void a_gid_index_that_no_address_handle_can_name_is_told(void **state)
+{
+    (void)state;
+    const union ibv_gid gid = {.raw = {[0] = 0x20, [15] = 1}};
+    struct ibv_gid_entry found, entries[2] = {{.gid = gid, .gid_index = 259, .port_num = 1},
+                                              {.gid = gid, .gid_index = 255, .port_num = 1}};
+
+    /* 259 in 8 bits is 3, which is there. */
+    assert_refused(&(struct fabric_verbs_options){.gid_index_plus_1 = 260}, ROWAN_EINVALID,
+                   "index 259 was asked for: verbs can name those from 0 to 255 only",
+                   "leave the index out");
+    assert_true(verbs_best_gid(entries, 2, 1, true, NULL, 0, &found));
+    assert_int_equal(found.gid_index, 255);
+    assert_false(verbs_best_gid(entries, 1, 1, true, NULL, 0, &found));
+    assert_false(verbs_best_gid(entries, 1, 1, true, NULL, 260, &found));
+}
+
 static void a_device_that_may_not_be_opened_is_told(void **state)
 {
     (void)state;
@@ -573,6 +590,7 @@ int main(void)
         TEST(a_port_that_is_down_is_told),
         TEST(a_port_without_gid_is_told),
         TEST(a_gid_index_that_is_empty_is_told),
+        TEST(a_gid_index_that_no_address_handle_can_name_is_told),
         TEST(a_device_that_may_not_be_opened_is_told),
         TEST(slots_beyond_a_packet_are_refused),
         TEST(every_call_that_fails_leaves_nothing_behind),
