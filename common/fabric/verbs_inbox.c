@@ -4,7 +4,7 @@
  *
  * 1. Every whole message is on its connection's list of held ones, given out or not.
  * 2. Memory is for all connections of the endpoint: who finds none waits on VLIST_HUNGRY and is asked again
- *    when a slab is released. A peer that makes no progress for STREAM_STALLED_NS with half a message is
+ *    when a slab is released, or after a while where it was the system that gave none. A peer that makes no progress for STREAM_STALLED_NS with half a message is
  *    closed while others wait.
  * 3. A datagram that came before its turn lies in the ring, in places[number % STREAM_WINDOW], while its bit
  *    of `early` is set; such buffers are counted with those of held messages.

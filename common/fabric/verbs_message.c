@@ -26,6 +26,7 @@ int verbs_messages_open(struct verbs_endpoint *endpoint)
     if (!messages)
         return ROWAN_ENOMEM;
     messages->out.device = messages->in.device = endpoint->device;
+    messages->out.now_ns = messages->in.now_ns = &endpoint->now_ns;
     endpoint->messages = messages;
     return 0;
 }

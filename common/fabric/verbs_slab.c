@@ -3,6 +3,9 @@
  * a whole; an endpoint keeps what it has made.
  *
  * 1. A slab is with one owner or on the list of free ones. At most kinds[].count of a kind are made.
+ * 2. Where the system gives no memory, or lets no more be locked, it is not asked again for STREAM_REFUSED_NS: each
+ *    try maps pages, calls into the kernel and ends in a line of the log, and a peer or an owner that finds none
+ *    comes again at once.
  */
 #include <stdlib.h>
 
@@ -24,19 +27,35 @@ struct verbs_extent {
     struct verbs_slab slabs[];
 };
 
+/* 2: from now on. */
+static bool refused(struct verbs_slabs *slabs)
+{
+    slabs->refused_ns = *slabs->now_ns;
+    return false;
+}
+
+bool verbs_slabs_may_ask(struct verbs_slabs *slabs)
+{
+    if (slabs->refused_ns == 0 || *slabs->now_ns - slabs->refused_ns < STREAM_REFUSED_NS)
+        return false;
+    slabs->refused_ns = 0;
+    return true;
+}
+
 static bool grow(struct verbs_slabs *slabs, enum verbs_slab_kind kind)
 {
     const uint32_t count = kinds[kind].grown;
     struct verbs_extent *extent;
 
-    if (slabs->counts[kind] + count > kinds[kind].count) /* 1 */
+    if (slabs->counts[kind] + count > kinds[kind].count || /* 1 */
+        (slabs->refused_ns != 0 && !verbs_slabs_may_ask(slabs)))
         return false;
     extent = calloc(1, sizeof *extent + count * sizeof extent->slabs[0]);
     if (!extent)
-        return false;
+        return refused(slabs);
     if (verbs_buffer_open(slabs->device, (uint64_t)count * kinds[kind].bytes, &extent->buffer)) {
         free(extent);
-        return false;
+        return refused(slabs);
     }
     for (uint32_t i = 0; i < count; i++) {
         struct verbs_slab *slab = &extent->slabs[i];

@@ -38,10 +38,13 @@ enum {
 #define STREAM_RTO_NS     (20 * NS_PER_MS) /* before a round trip was measured */
 #define STREAM_RTO_MIN_NS (5 * NS_PER_MS)
 #define STREAM_RTO_MAX_NS (320 * NS_PER_MS)
-#define STREAM_SILENT_NS  (5 * NS_PER_S)    /* a peer that does not answer is gone */
-#define STREAM_OWED_NS    (1 * NS_PER_MS)   /* how late an acknowledgement may be */
-#define STREAM_STALLED_NS (2 * NS_PER_S)    /* half a message, in memory that others want */
-#define STREAM_UNREAD_NS  (500 * NS_PER_MS) /* a shut window, likewise */
+#define STREAM_SILENT_NS  (5 * NS_PER_S)  /* a peer that does not answer is gone */
+#define STREAM_OWED_NS    (1 * NS_PER_MS) /* how late an acknowledgement may be */
+#define STREAM_STALLED_NS (2 * NS_PER_S)  /* half a message, in memory that others want */
+#define STREAM_MESSAGE_NS (10 * NS_PER_S) /* a message, from its first byte to its last */
+#define STREAM_REFUSED_NS                                                                          \
+    (50 * NS_PER_MS) /* before the system is asked again for memory that it refused */
+#define STREAM_UNREAD_NS (500 * NS_PER_MS) /* a shut window, likewise */
 
 /* --- the bytes in front of each datagram, little-endian --- */
 
@@ -112,11 +115,16 @@ struct verbs_slabs {
     struct verbs_slab *free[VSLAB_KINDS];
     uint32_t counts[VSLAB_KINDS];
     bool wanted[VSLAB_KINDS]; /* one was asked for in vain */
+    const uint64_t *now_ns;   /* of the endpoint's poll */
+    uint64_t refused_ns;      /* when memory was last refused; 0: not, or that is long ago */
 };
 
-/* NULL: the share of memory is used up, or `bytes` is more than a message has. */
+/* NULL: the share of memory is used up, the system gives none, or `bytes` is more than a message has. */
 struct verbs_slab *verbs_slab_take(struct verbs_slabs *slabs, uint32_t bytes);
 void verbs_slab_give(struct verbs_slabs *slabs, struct verbs_slab *slab);
+
+/* True, once: memory was refused so long ago that it is worth asking for again. */
+bool verbs_slabs_may_ask(struct verbs_slabs *slabs);
 void verbs_slabs_fini(struct verbs_slabs *slabs);
 
 /* --- messages out (verbs_message.c) --- */

@@ -75,8 +75,10 @@ static int region_check(const struct soft_device *device, void *address, size_t 
     if (on_demand && !device->config.has_odp)
         return EOPNOTSUPP;
     if (!on_demand && device->config.locked_bytes > 0 &&
-        device->locked_bytes + bytes > device->config.locked_bytes)
+        device->locked_bytes + bytes > device->config.locked_bytes) {
+        soft.stats.unlocked++;
         return ENOMEM;
+    }
     return is_mapped(address, bytes) ? 0 : EFAULT;
 }
 
