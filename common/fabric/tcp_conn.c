@@ -133,6 +133,7 @@ static void drop_sockets(struct tcp_conn *conn)
     list_remove(conn, LIST_DIRTY);
     list_remove(conn, LIST_HUNGRY);
     list_remove(conn, LIST_PARTIAL);
+    list_remove(conn, LIST_BEGUN);
 }
 
 void tcp_conn_break(struct tcp_conn *conn, int error, bool drain)

@@ -258,8 +258,8 @@ static uint64_t interval_ns(const struct tcp_endpoint *endpoint)
     if (lists[LIST_FENCING].first) /* the owner of the PM is woken, who may be another */
         return 500 * NS_PER_US;
     if (lists[LIST_CUT].first || lists[LIST_WRITING].first || lists[LIST_HANDSHAKE].first ||
-        lists[LIST_HUNGRY].first || lists[LIST_DEAD].first || endpoint->listen_ready ||
-        slab_wanted(&endpoint->slabs))
+        lists[LIST_HUNGRY].first || lists[LIST_BEGUN].first || lists[LIST_DEAD].first ||
+        endpoint->listen_ready || slab_wanted(&endpoint->slabs))
         return TCP_PAUSE_NS;
     return UINT64_MAX;
 }

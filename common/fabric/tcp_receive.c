@@ -11,6 +11,9 @@
  *    or read: the peer's window closes (F5).
  * 4. Who finds no memory waits on LIST_HUNGRY with what it has read; each slab that becomes free wakes
  *    all who wait. A peer that makes no progress for TCP_STALL_NS with half a message is closed then.
+ * 5. A message that was cut is whole TCP_MESSAGE_NS later, whatever progress it makes, or its connection is closed:
+ *    a peer that drips would keep its memory for ever. No time counts while the peer cannot send because we find
+ *    no memory to read into; it begins anew when there is some.
  */
 #include <string.h>
 
@@ -139,6 +142,14 @@ static void take_buffer(struct tcp_conn *conn, struct fabric_event *event)
     deliver(conn, slab, 0, head.bytes, event);
 }
 
+/* 5: from now on the peer may send the rest. */
+static void begin(struct tcp_conn *conn)
+{
+    conn->in.progress_ns = conn->in.begun_ns = conn->endpoint->now_ns;
+    list_add(conn, LIST_PARTIAL);
+    list_add(conn, LIST_BEGUN);
+}
+
 /* 1: moves the cut message to a slab. False: no memory. */
 static bool keep_cut(struct tcp_conn *conn, uint32_t bytes)
 {
@@ -151,8 +162,7 @@ static bool keep_cut(struct tcp_conn *conn, uint32_t bytes)
     memcpy(in->buffer->data, in->chunk->data + in->at, left);
     in->got = left;
     in->need = bytes;
-    in->progress_ns = conn->endpoint->now_ns;
-    list_add(conn, LIST_PARTIAL);
+    begin(conn);
     drop_unread(conn);
     return true;
 }
@@ -226,6 +236,8 @@ static void account_read(struct tcp_conn *conn, struct tcp_slab *chunk, uint32_t
         in->progress_ns = conn->endpoint->now_ns;
         list_remove(conn, LIST_PARTIAL);
         list_add(conn, LIST_PARTIAL);
+        if (is_whole(in))
+            list_remove(conn, LIST_BEGUN);
         got -= part;
     }
     if (got == 0)
@@ -250,9 +262,13 @@ static void read_more(struct tcp_conn *conn)
 
     if (!chunk) {
         list_add(conn, LIST_HUNGRY);
+        list_remove(conn, LIST_PARTIAL); /* 5: it is not the peer who waits */
+        list_remove(conn, LIST_BEGUN);
         return;
     }
     ASSERT(!in->chunk && (in->head_got == 0 || !in->buffer));
+    if (in->buffer && !is_listed(conn, LIST_BEGUN))
+        begin(conn);
     if (in->buffer)
         iov[count++] = (struct iovec){in->buffer->data + in->got, in->need - in->got};
     room = TCP_CHUNK_BYTES - chunk->used;
@@ -292,18 +308,25 @@ bool tcp_in_has_work(const struct tcp_conn *conn)
     return conn->state == CONN_OPEN && conn->messages.readable;
 }
 
-/* 4 */
+static void close_for(struct tcp_conn *conn, const char *event)
+{
+    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->index,
+              conn->peer.id, conn->in.got, conn->in.need);
+    list_remove(conn, LIST_PARTIAL);
+    list_remove(conn, LIST_BEGUN);
+    tcp_conn_break(conn, ROWAN_ECLOSED, false);
+}
+
 void tcp_in_check(struct tcp_endpoint *endpoint)
 {
-    struct tcp_conn *stalled = endpoint->lists[LIST_PARTIAL].first;
+    struct tcp_conn *conn = endpoint->lists[LIST_PARTIAL].first;
 
-    if (!endpoint->lists[LIST_HUNGRY].first || !stalled ||
-        endpoint->now_ns - stalled->in.progress_ns < TCP_STALL_NS)
-        return;
-    log_event(LOG_WARN, "connection_stalled", "endpoint=%u peer=%u bytes=%u of=%u", endpoint->index,
-              stalled->peer.id, stalled->in.got, stalled->in.need);
-    list_remove(stalled, LIST_PARTIAL);
-    tcp_conn_break(stalled, ROWAN_ECLOSED, false);
+    if (endpoint->lists[LIST_HUNGRY].first && conn &&
+        endpoint->now_ns - conn->in.progress_ns >= TCP_STALL_NS) /* 4 */
+        close_for(conn, "connection_stalled");
+    while ((conn = endpoint->lists[LIST_BEGUN].first) &&
+           endpoint->now_ns - conn->in.begun_ns >= TCP_MESSAGE_NS) /* 5 */
+        close_for(conn, "message_overdue");
 }
 
 void tcp_in_fini(struct tcp_conn *conn)

@@ -131,6 +131,7 @@ enum verbs_list_kind {
     VLIST_TIMED,     /* packets wait for an acknowledgement, or one is owed */
     VLIST_DRAINING,  /* a message is acknowledged, but the device may still read it */
     VLIST_PARTIAL,   /* half a message is there; the longest without progress first */
+    VLIST_BEGUN,     /* likewise, and the peer may send the rest; the first to be overdue first */
     VLIST_HUNGRY,    /* found no memory for what came */
     VLIST_DEAD,
     VLIST_COUNT,

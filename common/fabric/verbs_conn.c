@@ -131,7 +131,8 @@ int verbs_conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs
 static void stop(struct verbs_conn *conn)
 {
     static const enum verbs_list_kind lists[] = {VLIST_HANDSHAKE, VLIST_DIRTY,   VLIST_TIMED,
-                                                 VLIST_DRAINING,  VLIST_PARTIAL, VLIST_HUNGRY};
+                                                 VLIST_DRAINING,  VLIST_PARTIAL, VLIST_BEGUN,
+                                                 VLIST_HUNGRY};
     struct fabric_conn *control = conn->control;
 
     conn->base.has_zone = false;

@@ -6,7 +6,10 @@
  * 2. Memory is for all connections of the endpoint: who finds none waits on VLIST_HUNGRY and is asked again
  *    when a slab is released, or after a while where it was the system that gave none. A peer that makes no progress for STREAM_STALLED_NS with half a message is
  *    closed while others wait.
- * 3. A datagram that came before its turn lies in the ring, in places[number % STREAM_WINDOW], while its bit
+ * 3. A message is whole STREAM_MESSAGE_NS after it was begun, whatever progress it makes, or its connection is
+ *    closed: a peer that drips would keep its memory for ever. While the owner holds so much that the peer may not
+ *    send, no time counts; it begins anew when there is room. (A message that is begun has its memory.)
+ * 4. A datagram that came before its turn lies in the ring, in places[number % STREAM_WINDOW], while its bit
  *    of `early` is set; such buffers are counted with those of held messages.
  */
 #include <string.h>
@@ -60,6 +63,13 @@ static enum inbox_result take_whole(struct verbs_conn *conn, const struct packet
     return INBOX_COPIED;
 }
 
+/* 3: from now on the peer may send the rest. */
+static void begin(struct verbs_conn *conn)
+{
+    conn->stream->begun_ns = conn->endpoint->now_ns;
+    verbs_list_add(conn, VLIST_BEGUN);
+}
+
 static enum inbox_result take_first(struct verbs_conn *conn, const struct packet_head *head,
                                     const uint8_t *data)
 {
@@ -76,6 +86,8 @@ static enum inbox_result take_first(struct verbs_conn *conn, const struct packet
     stream->need = head->message_bytes;
     stream->grown_ns = conn->endpoint->now_ns;
     verbs_list_add(conn, VLIST_PARTIAL);
+    if (!verbs_inbox_is_full(stream))
+        begin(conn);
     return INBOX_COPIED;
 }
 
@@ -97,6 +109,7 @@ static enum inbox_result take_more(struct verbs_conn *conn, const struct packet_
         verbs_list_add(conn, VLIST_PARTIAL);
         return INBOX_COPIED;
     }
+    verbs_list_remove(conn, VLIST_BEGUN);
     hold(conn, &stream->partial->held, stream->partial->data, stream->need);
     stream->partial = NULL;
     return INBOX_COPIED;
@@ -126,7 +139,7 @@ void verbs_inbox_keep(struct verbs_conn *conn, uint32_t sequence, const uint8_t 
     ASSERT(ahead > 0 && ahead < STREAM_WINDOW && !(stream->early >> ahead & 1));
     in_place->data = data;
     stream->places[sequence % STREAM_WINDOW] = in_place;
-    stream->early |= UINT64_C(1) << ahead; /* 3 */
+    stream->early |= UINT64_C(1) << ahead; /* 4 */
 }
 
 enum inbox_result verbs_inbox_take_kept(struct verbs_conn *conn, struct packet_head *head)
@@ -204,6 +217,9 @@ void verbs_message_release(struct fabric_conn *base, uint64_t message)
     if (conn->state == VCONN_DEAD) /* all are released together */
         return;
     give(conn, (struct verbs_held *)(uintptr_t)message);
+    if (conn->stream->partial && conn->state == VCONN_OPEN && !verbs_is_listed(conn, VLIST_BEGUN) &&
+        !verbs_inbox_is_full(conn->stream))
+        begin(conn);
     wake_hungry(conn->endpoint);
     verbs_stream_opened(conn);
 }
@@ -226,14 +242,38 @@ void verbs_inbox_fini(struct verbs_conn *conn)
     wake_hungry(conn->endpoint);
 }
 
+static void close_for(struct verbs_conn *conn, const char *event)
+{
+    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->index,
+              conn->peer.id, conn->stream->got, conn->stream->need);
+    verbs_conn_break(conn, ROWAN_ECLOSED);
+}
+
+/* 3 */
+static void close_overdue(struct verbs_endpoint *endpoint)
+{
+    struct verbs_conn *conn;
+
+    while ((conn = endpoint->lists[VLIST_BEGUN].first) &&
+           endpoint->now_ns - conn->stream->begun_ns >= STREAM_MESSAGE_NS)
+        close_for(conn, "message_overdue");
+}
+
 void verbs_inbox_check(struct verbs_endpoint *endpoint)
 {
     struct verbs_conn *stalled = endpoint->lists[VLIST_PARTIAL].first;
 
-    if (!endpoint->lists[VLIST_HUNGRY].first || !stalled ||
-        endpoint->now_ns - stalled->stream->grown_ns < STREAM_STALLED_NS)
-        return;
-    log_event(LOG_WARN, "connection_stalled", "endpoint=%u peer=%u bytes=%u of=%u", endpoint->index,
-              stalled->peer.id, stalled->stream->got, stalled->stream->need);
-    verbs_conn_break(stalled, ROWAN_ECLOSED);
+    if (endpoint->lists[VLIST_HUNGRY].first && stalled &&
+        endpoint->now_ns - stalled->stream->grown_ns >= STREAM_STALLED_NS)
+        close_for(stalled, "connection_stalled");
+    close_overdue(endpoint);
+    if (verbs_slabs_may_ask(&endpoint->messages->in)) /* 2 */
+        wake_hungry(endpoint);
+}
+
+uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint)
+{
+    const struct verbs_conn *conn = endpoint->lists[VLIST_BEGUN].first;
+
+    return conn ? conn->stream->begun_ns + STREAM_MESSAGE_NS : UINT64_MAX;
 }

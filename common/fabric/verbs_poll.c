@@ -234,6 +234,8 @@ static uint64_t interval_ns(const struct verbs_endpoint *endpoint)
 {
     const struct verbs_list *lists = endpoint->lists;
     const uint64_t stream_ns = verbs_stream_wake_ns(endpoint);
+    const uint64_t inbox_ns = verbs_inbox_wake_ns(endpoint);
+    const uint64_t wake_ns = stream_ns < inbox_ns ? stream_ns : inbox_ns;
     uint64_t interval = UINT64_MAX;
 
     if (lists[VLIST_ACTIVE].first || lists[VLIST_DIRTY].first || endpoint->more_completions ||
@@ -246,8 +248,8 @@ static uint64_t interval_ns(const struct verbs_endpoint *endpoint)
         interval = VERBS_CHECK_NS;
     if (endpoint->zone && !endpoint->base.error && verbs_zone_wait_ns(endpoint->zone) < interval)
         interval = verbs_zone_wait_ns(endpoint->zone);
-    if (stream_ns != UINT64_MAX) {
-        const uint64_t after = stream_ns > endpoint->now_ns ? stream_ns - endpoint->now_ns : 0;
+    if (wake_ns != UINT64_MAX) {
+        const uint64_t after = wake_ns > endpoint->now_ns ? wake_ns - endpoint->now_ns : 0;
 
         /* Deadlines are looked at every VERBS_CHECK_NS only. */
         if (after + VERBS_CHECK_NS < interval)

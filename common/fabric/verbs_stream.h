@@ -201,6 +201,7 @@ struct verbs_stream {
     struct verbs_slab *partial;               /* NULL: no message is begun */
     uint32_t got, need;
     uint64_t grown_ns;
+    uint64_t begun_ns; /* since when the peer may send the rest of it */
     struct verbs_held *held;
     struct verbs_held *inbox_first, *inbox_last; /* of the held ones, not given out yet */
     uint32_t held_count;
@@ -325,7 +326,10 @@ void verbs_inbox_keep(struct verbs_conn *conn, uint32_t sequence, const uint8_t 
 enum inbox_result verbs_inbox_take_kept(struct verbs_conn *conn, struct packet_head *head);
 unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max);
 void verbs_inbox_fini(struct verbs_conn *conn);
-void verbs_inbox_check(struct verbs_endpoint *endpoint); /* closes who stalls while others wait */
+void verbs_inbox_check(struct verbs_endpoint *endpoint); /* closes who stalls, or takes too long */
+
+/* The earliest time that verbs_inbox_check has a message to end; UINT64_MAX: none. */
+uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint);
 void verbs_message_release(struct fabric_conn *conn, uint64_t message);
 
 #endif

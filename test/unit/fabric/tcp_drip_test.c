@@ -1,0 +1,176 @@
+/* tcp_drip_test.c - messages that come a few bytes at a time, from a peer made of a plain socket. Time goes on as the
+ * test wants it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/fabric/tcp.h"
+#include "test/lib/tcp_raw.h"
+#include "test/unit/fabric/tcp_world.h"
+
+enum { PM_BYTES = 1 << 20, SOME = 100, MOST_S = TCP_MESSAGE_NS / NS_PER_S };
+
+static struct tcp_host host;
+static struct world world;
+static uint64_t clock_ns;
+static int fd; /* the peer */
+static const struct tcp_in *in;
+
+static uint64_t ticking_ns(void *context)
+{
+    (void)context;
+    return clock_ns += NS_PER_US;
+}
+
+static struct tcp_endpoint *endpoint(void)
+{
+    return (struct tcp_endpoint *)world.sides[0].endpoint;
+}
+
+static int open_client(void **state)
+{
+    struct tcp_greeting hello = raw_hello(1000, 0);
+    struct sockaddr_in address;
+
+    (void)state;
+    tcp_host_init(&host);
+    host.backend.now_ns = ticking_ns;
+    clock_ns = NS_PER_S;
+    world_open(&world, &host.backend, 1, PM_BYTES);
+    address = tcp_host_sockaddr(&host, 0, 0);
+    fd = raw_connect(&address);
+    hello.peer_kind = FABRIC_CLIENT;
+    if (fd < 0 || !raw_send(fd, &hello, sizeof hello))
+        return -1;
+    world_wait(&world, 0, FABRIC_ACCEPTED, 1);
+    in = &((struct tcp_conn *)side_event(&world.sides[0], FABRIC_ACCEPTED, 0)->conn)->in;
+    return 0;
+}
+
+static int close_client(void **state)
+{
+    (void)state;
+    close(fd);
+    world_close(&world);
+    tcp_host_fini(&host);
+    return 0;
+}
+
+static void poll_for_a_while(void)
+{
+    world_poll_times(&world, 2 * TCP_CHECK_NS / NS_PER_US);
+}
+
+/* Sends, and polls until it is there: `got` bytes of a cut message. */
+static void send_part(const void *data, uint32_t bytes, uint32_t got)
+{
+    assert_true(raw_send(fd, data, bytes));
+    for (uint32_t i = 0; in->got != got; i++) {
+        assert_true(i < 10 * 1000 * 1000 && side_count(&world.sides[0], FABRIC_CLOSED) == 0);
+        side_poll(&world, 0);
+    }
+}
+
+static void begin(uint64_t number, uint32_t bytes)
+{
+    const struct tcp_message_head head = {
+        .magic = TCP_MESSAGE_MAGIC, .bytes = bytes, .number = number};
+
+    send_part(&head, sizeof head, sizeof head);
+}
+
+/* Until `s` seconds have gone by since the message was begun; it grows once in each. */
+static void drip(uint64_t s)
+{
+    static const uint8_t some[SOME];
+    const uint64_t began_ns = in->begun_ns;
+
+    for (uint64_t i = 1; i <= s; i++) {
+        clock_ns = began_ns + i * NS_PER_S - NS_PER_S / 2;
+        send_part(some, SOME, in->got + SOME);
+    }
+    clock_ns = began_ns + s * NS_PER_S;
+}
+
+static void a_message_that_drips_for_10_s_ends_its_connection(void **state)
+{
+    (void)state;
+    begin(0, 1 << 20);
+    drip(MOST_S);
+    clock_ns -= NS_PER_S / 2;
+    poll_for_a_while();
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 0);
+    clock_ns += NS_PER_S / 2;
+    poll_for_a_while();
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_CLOSED, 0)->error, ROWAN_ECLOSED);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
+    assert_int_equal(endpoint()->counts[LIST_BEGUN], 0);
+}
+
+static void messages_one_after_the_other_take_as_long_as_they_like(void **state)
+{
+    static const uint8_t some[SOME];
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        begin(i, 5 * SOME + 4);
+        drip(4);
+        assert_true(raw_send(fd, some, SOME));
+        assert_true(raw_send(fd, some, 4));
+        world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
+        assert_int_equal(endpoint()->counts[LIST_BEGUN], 0);
+    }
+    clock_ns += 2 * TCP_MESSAGE_NS;
+    poll_for_a_while();
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 0);
+}
+
+static void what_is_cut_while_we_find_no_memory_has_its_time_afterwards(void **state)
+{
+    struct tcp_slabs *slabs = &endpoint()->slabs;
+    struct tcp_slab *taken[TCP_CHUNKS];
+    uint32_t count = 0;
+    static const uint8_t some[SOME];
+
+    (void)state;
+    begin(0, 1 << 20);
+    slabs->chunk->used = TCP_CHUNK_BYTES; /* as if it were full, and others had all the rest */
+    slabs->chunk->refs++;
+    while (count < TCP_CHUNKS && (taken[count] = slab_take(endpoint(), SLAB_CHUNK)))
+        count++;
+    assert_true(raw_send(fd, some, SOME));
+    while (endpoint()->counts[LIST_HUNGRY] == 0)
+        side_poll(&world, 0);
+    for (unsigned s = 0; s < 3 * MOST_S; s++) {
+        clock_ns += NS_PER_S;
+        poll_for_a_while();
+    }
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 0);
+    for (uint32_t i = 0; i < count; i++)
+        slab_unref(endpoint(), taken[i]);
+    poll_for_a_while();
+    assert_int_equal(in->got, sizeof(struct tcp_message_head) + SOME);
+    drip(MOST_S - 1);
+    poll_for_a_while();
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 0);
+    clock_ns += NS_PER_S;
+    poll_for_a_while();
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_client, close_client)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_message_that_drips_for_10_s_ends_its_connection),
+        CASE(messages_one_after_the_other_take_as_long_as_they_like),
+        CASE(what_is_cut_while_we_find_no_memory_has_its_time_afterwards),
+    };
+
+    return cmocka_run_group_tests_name("tcp_drip", tests, NULL, NULL);
+}

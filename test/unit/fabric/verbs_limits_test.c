@@ -1,0 +1,365 @@
+/* verbs_limits_test.c - what is bounded in the verbs backend: the time of a message, how often memory is asked for
+ * in vain; and what happens when the device itself has failed. Time goes on as the test wants it. */
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/fabric/verbs_stream.h"
+#include "test/lib/soft_verbs.h"
+#include "test/unit/fabric/verbs_world.h"
+
+enum { PM_BYTES = 16 << 20, MESSAGE = 100000 };
+
+#define MOST_S (STREAM_MESSAGE_NS / NS_PER_S)
+
+static struct verbs_host host;
+static struct world world;
+static struct fabric_conn *active, *passive;
+static struct verbs_conn *near, *far; /* the same two */
+static uint64_t clock_ns;
+static uint32_t sequence; /* of the next datagram that is made by hand */
+
+static uint64_t ticking_ns(void *context)
+{
+    (void)context;
+    return clock_ns += NS_PER_US;
+}
+
+static int open_pair(void **state)
+{
+    (void)state;
+    soft_verbs_configure(&(struct soft_config){.seed = 1});
+    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
+    host.backend.now_ns = ticking_ns;
+    clock_ns = NS_PER_S;
+    sequence = 0;
+    world_open(&world, &host.backend, 2, PM_BYTES);
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    near = (struct verbs_conn *)active;
+    far = (struct verbs_conn *)passive;
+    world_poll_times(&world, 10);
+    return 0;
+}
+
+static int close_pair(void **state)
+{
+    (void)state;
+    world_close(&world);
+    verbs_host_fini(&host);
+    return 0;
+}
+
+static struct verbs_endpoint *endpoint_of(unsigned side)
+{
+    return (struct verbs_endpoint *)world.sides[side].endpoint;
+}
+
+static uint32_t closed(unsigned side)
+{
+    return side_count(&world.sides[side], FABRIC_CLOSED);
+}
+
+static void poll_receiver(void)
+{
+    for (unsigned i = 0; i < 300; i++) /* longer than VERBS_CHECK_NS */
+        side_poll(&world, 0);
+}
+
+/* --- the time of a message --- */
+
+/* A datagram of side 1, which is not polled any more: only this comes of it. */
+static void datagram(unsigned flags, uint32_t bytes, uint32_t message_bytes)
+{
+    const struct verbs_region *region =
+        verbs_region_of_pm(endpoint_of(1)->fabric, world.sides[1].pm);
+    const struct ibv_sge piece = {
+        .addr = (uintptr_t)pm_at(world.sides[1].pm, 0), .length = bytes, .lkey = region->mr->lkey};
+    const struct packet_head head = {.connection = near->theirs.connection,
+                                     .token = near->theirs.token,
+                                     .sequence = sequence++,
+                                     .limit = STREAM_WINDOW,
+                                     .flags = (uint16_t)(PACKET_DATA | flags),
+                                     .bytes = (uint16_t)bytes,
+                                     .message_bytes = message_bytes};
+
+    verbs_packet_add(near, &head, &piece, 1);
+    verbs_packets_push(near->endpoint);
+}
+
+/* A second goes by, in which the message grows. */
+static void drip(void)
+{
+    clock_ns += NS_PER_S;
+    datagram(0, 100, MESSAGE);
+    poll_receiver();
+}
+
+static void a_message_that_drips_for_10_s_ends_its_connection(void **state)
+{
+    (void)state;
+    datagram(PACKET_FIRST, 100, MESSAGE);
+    poll_receiver();
+    assert_int_equal(far->stream->need, MESSAGE);
+    for (uint64_t s = 1; s < MOST_S; s++)
+        drip();
+    assert_int_equal(closed(0), 0);
+    assert_int_equal(far->stream->got, 100 * MOST_S);
+    drip();
+    assert_int_equal(closed(0), 1);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_CLOSED, 0)->error, ROWAN_ECLOSED);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
+}
+
+static void messages_one_after_the_other_take_as_long_as_they_like(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        datagram(PACKET_FIRST, 100, 700);
+        for (unsigned s = 0; s < 5; s++) {
+            clock_ns += NS_PER_S;
+            datagram(0, 100, 700);
+            poll_receiver();
+        }
+        datagram(PACKET_LAST, 100, 700);
+        poll_receiver();
+    }
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 3);
+    clock_ns += 2 * STREAM_MESSAGE_NS;
+    poll_receiver();
+    assert_int_equal(closed(0), 0);
+}
+
+static void release_all(void)
+{
+    for (uint32_t i = 0; i < side_count(&world.sides[0], FABRIC_MESSAGE); i++)
+        fabric_message_release(passive, side_event(&world.sides[0], FABRIC_MESSAGE, i)->message);
+}
+
+static void while_the_owner_holds_too_much_no_time_counts(void **state)
+{
+    const uint32_t whole = far->stream->payload, count = STREAM_HELD_BYTES / whole + 1;
+
+    (void)state;
+    for (uint32_t i = 0; i < count; i++) {
+        datagram(PACKET_FIRST | PACKET_LAST, whole, whole);
+        if (i % 16 == 15)
+            poll_receiver();
+    }
+    poll_receiver();
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), count);
+    datagram(PACKET_FIRST, 100, MESSAGE);
+    poll_receiver();
+    assert_int_equal(far->stream->got, 100);
+    for (uint64_t s = 0; s < 3 * MOST_S; s++) {
+        clock_ns += NS_PER_S;
+        poll_receiver();
+    }
+    assert_int_equal(closed(0), 0);
+    release_all();
+    for (uint64_t s = 1; s < MOST_S; s++)
+        drip();
+    assert_int_equal(closed(0), 0); /* it has its time from when there was room */
+    drip();
+    assert_int_equal(closed(0), 1);
+}
+
+/* --- memory that is refused --- */
+
+static uint64_t refused(void)
+{
+    struct soft_stats stats;
+
+    soft_verbs_stats(&stats);
+    return stats.unlocked;
+}
+
+static int send_large(void)
+{
+    static uint8_t data[MESSAGE];
+    const struct fabric_iov iov = {data, sizeof data};
+
+    return fabric_send(active, &iov, 1, FABRIC_COPY, 0);
+}
+
+static void a_sender_asks_for_memory_that_was_refused_after_a_pause_only(void **state)
+{
+    (void)state;
+    soft_verbs_lock_limit("soft1", 1);
+    for (unsigned i = 0; i < 1000; i++) {
+        assert_int_equal(send_large(), ROWAN_EAGAIN);
+        side_poll(&world, 1);
+    }
+    assert_int_equal(refused(), 1);
+    clock_ns += STREAM_REFUSED_NS;
+    poll_receiver();
+    side_poll(&world, 1);
+    assert_int_equal(send_large(), ROWAN_EAGAIN);
+    assert_int_equal(refused(), 2);
+    soft_verbs_lock_limit("soft1", 0);
+    assert_int_equal(send_large(), ROWAN_EAGAIN);
+    clock_ns += STREAM_REFUSED_NS;
+    side_poll(&world, 1);
+    assert_int_equal(send_large(), 0);
+    world_wait(&world, 0, FABRIC_MESSAGE, 1);
+}
+
+/* Whoever releases a message wakes those that wait for memory. */
+static void a_receiver_asks_for_memory_that_was_refused_after_a_pause_only(void **state)
+{
+    const struct fabric_iov small = {"abc", 3};
+    struct fabric_conn *other, *others;
+    uint64_t began_ns = 0;
+
+    (void)state;
+    world_connect(&world, 1, 0, 0, &other, &others);
+    for (uint32_t i = 0; i < 100; i++) {
+        if (i == 1) {
+            assert_int_equal(send_large(), 0); /* the sender has its memory */
+            soft_verbs_lock_limit("soft1", 1);
+            began_ns = clock_ns;
+        }
+        assert_int_equal(fabric_send(other, &small, 1, FABRIC_COPY, 0), 0);
+        world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
+        fabric_message_release(others, side_event(&world.sides[0], FABRIC_MESSAGE, i)->message);
+        world_poll_times(&world, 10);
+    }
+    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 100);
+    assert_true(refused() >= 1 && refused() <= 1 + (clock_ns - began_ns) / STREAM_REFUSED_NS);
+    soft_verbs_lock_limit("soft1", 0);
+    clock_ns += STREAM_REFUSED_NS;
+    world_wait(&world, 0, FABRIC_MESSAGE, 101);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_MESSAGE, 100)->bytes, MESSAGE);
+}
+
+static void who_found_no_memory_is_asked_again_after_a_pause(void **state)
+{
+    (void)state;
+    assert_int_equal(send_large(), 0);
+    soft_verbs_lock_limit("soft1", 1);
+    for (unsigned i = 0; !verbs_is_listed(far, VLIST_HUNGRY); i++) {
+        assert_true(i < 10000);
+        world_poll(&world);
+    }
+    poll_receiver();
+    assert_true(verbs_is_listed(far, VLIST_HUNGRY));
+    clock_ns += STREAM_REFUSED_NS;
+    poll_receiver();
+    assert_false(verbs_is_listed(far, VLIST_HUNGRY));
+}
+
+/* --- a device that has failed --- */
+
+static void assert_failed(unsigned side)
+{
+    struct fabric_conn *conn;
+
+    assert_int_equal(fabric_endpoint_error(world.sides[side].endpoint), ROWAN_EIO);
+    assert_int_equal(closed(side), 1);
+    assert_int_equal(side_event(&world.sides[side], FABRIC_CLOSED, 0)->error, ROWAN_EIO);
+    assert_int_equal(
+        fabric_connect(world.sides[side].endpoint, verbs_host_address(&host, !side), 0, 0, &conn),
+        ROWAN_EIO);
+}
+
+static void an_endpoint_whose_completions_cannot_be_read_has_failed(void **state)
+{
+    struct fabric_conn *late;
+
+    (void)state;
+    assert_int_equal(fabric_endpoint_error(world.sides[1].endpoint), 0);
+    soft_verbs_break_cq(endpoint_of(1)->cq);
+    side_poll(&world, 1);
+    assert_failed(1);
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    assert_int_equal(fabric_endpoint_error(world.sides[0].endpoint), 0); /* it is of no other's */
+    assert_int_equal(
+        fabric_connect(world.sides[0].endpoint, verbs_host_address(&host, 1), 0, 0, &late), 0);
+    world_wait(&world, 0, FABRIC_CLOSED, 2);
+    assert_int_equal(side_event(&world.sides[0], FABRIC_CLOSED, 1)->error, ROWAN_EIO);
+    world_poll_times(&world, 100);
+    assert_int_equal(closed(1), 1);
+}
+
+static void endpoints_of_a_device_that_says_so_have_failed(void **state)
+{
+    static const enum ibv_event_type events[] = {IBV_EVENT_DEVICE_FATAL, IBV_EVENT_CQ_ERR,
+                                                 IBV_EVENT_SRQ_ERR};
+
+    for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++) {
+        if (i > 0)
+            open_pair(state);
+        soft_verbs_device_event("soft1", events[i]);
+        clock_ns += VERBS_CHECK_NS;
+        side_poll(&world, 1);
+        side_poll(&world, 1);
+        assert_int_equal(fabric_endpoint_error(world.sides[1].endpoint), ROWAN_EIO);
+        world_wait(&world, 0, FABRIC_CLOSED, 1);
+        clock_ns += VERBS_CHECK_NS;
+        side_poll(&world, 0);
+        assert_int_equal(fabric_endpoint_error(world.sides[0].endpoint), ROWAN_EIO);
+        if (i + 1 < sizeof events / sizeof events[0])
+            close_pair(state);
+    }
+}
+
+/* Asleep, too: what the device says wakes the endpoint, and the role's poll finds it. */
+static void the_failure_of_a_device_wakes_who_sleeps(void **state)
+{
+    struct event_source source;
+
+    (void)state;
+    fabric_endpoint_source(world.sides[1].endpoint, &source);
+    world_poll_times(&world, 1000);
+    for (unsigned i = 0; i < 2; i++) { /* the first sleep may end for what has been */
+        source.arm(source.context);
+        side_poll(&world, 1);
+        if (i == 0)
+            source.disarm(source.context);
+    }
+    assert_int_equal(poll(&(struct pollfd){.fd = source.fd, .events = POLLIN}, 1, 0), 0);
+    soft_verbs_device_event("soft1", IBV_EVENT_CQ_ERR);
+    assert_int_equal(poll(&(struct pollfd){.fd = source.fd, .events = POLLIN}, 1, 20000), 1);
+    source.disarm(source.context);
+    side_poll(&world, 1);
+    side_poll(&world, 1);
+    assert_failed(1);
+}
+
+static void a_queue_pair_that_cannot_be_replaced_is_a_failure(void **state)
+{
+    (void)state;
+    assert_true(soft_verbs_break_qp(endpoint_of(1)->packets->qp->qp_num));
+    soft_verbs_fail_call(1, EIO);
+    for (unsigned i = 0; fabric_endpoint_error(world.sides[1].endpoint) == 0; i++) {
+        assert_true(i < 100); /* all that was flushed is polled first */
+        side_poll(&world, 1);
+    }
+    assert_int_equal(closed(1), 1);
+    assert_true(fabric_endpoint_is_settled(world.sides[1].endpoint));
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_pair, close_pair)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_message_that_drips_for_10_s_ends_its_connection),
+        CASE(messages_one_after_the_other_take_as_long_as_they_like),
+        CASE(while_the_owner_holds_too_much_no_time_counts),
+        CASE(a_sender_asks_for_memory_that_was_refused_after_a_pause_only),
+        CASE(a_receiver_asks_for_memory_that_was_refused_after_a_pause_only),
+        CASE(who_found_no_memory_is_asked_again_after_a_pause),
+        CASE(an_endpoint_whose_completions_cannot_be_read_has_failed),
+        CASE(endpoints_of_a_device_that_says_so_have_failed),
+        CASE(the_failure_of_a_device_wakes_who_sleeps),
+        CASE(a_queue_pair_that_cannot_be_replaced_is_a_failure),
+    };
+
+    return cmocka_run_group_tests_name("verbs_limits", tests, NULL, NULL);
+}
