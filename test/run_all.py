@@ -362,6 +362,7 @@ def main():
         signal.signal(number, process.interrupt)
     shutil.rmtree(LOGS, ignore_errors=True)
     os.makedirs(LOGS)
+    os.environ["ROWAN_TEST_RUN"] = LOGS  # what is done once in a run (test/lib/packages.py)
     count = Count()
     stages = Stages(count)
     try:

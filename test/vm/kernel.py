@@ -4,7 +4,9 @@ import glob
 import os
 import re
 import shutil
-import subprocess
+
+import packages
+from packages import Unavailable, command
 
 # The machine's own: linux-image-amd64 depends on the package of the present version.
 META_PACKAGE = "linux-image-amd64"
@@ -19,25 +21,6 @@ LATER = [
 ]  # fmt: skip
 # Asked for by the kernel under names that are no file's, or not asked for at all.
 EXTRA = ["crc32_pclmul", "crc32c_intel"]
-
-
-class Unavailable(Exception):
-    """There can be no machine here; the text says why."""
-
-
-def command(words, seconds=300, **more):
-    """The output of a command that must succeed."""
-    try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=seconds, **more)  # fmt: skip
-    except FileNotFoundError:
-        raise Unavailable(f"the program {words[0]} is not there: tools/install-deps vm") from None
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"{' '.join(words)} took longer than {seconds} s") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
-        raise Unavailable(f"{' '.join(words[:4])} failed: {last}")
-    return done.stdout
 
 
 class Kernel:
@@ -82,40 +65,15 @@ def module_name(path):
     return re.sub(r"\.ko.*", "", os.path.basename(path)).replace("-", "_")
 
 
-def newest_package():
-    text = command(["apt-cache", "depends", META_PACKAGE])
-    names = re.findall(r"Depends: (linux-image-\S+)", text)
-    if not names:
-        raise Unavailable(f"apt knows no package that {META_PACKAGE} depends on; apt-get update may help")
-    return names[0]
-
-
-def download(package, folder):
-    """The package's file. Lists of packages grow old: then they are fetched anew, once."""
-    os.makedirs(folder, exist_ok=True)
-    words = ["apt-get", "-q", "-o", "Acquire::Retries=3", "-o", "APT::Sandbox::User=root",
-             "download", package]  # fmt: skip
-    try:
-        command(words, cwd=folder, seconds=600)
-    except Unavailable:
-        if os.geteuid() == 0:
-            command(["apt-get", "-q", "update"], seconds=300)
-        command(words, cwd=folder, seconds=600)
-    found = glob.glob(os.path.join(folder, package + "_*.deb"))
-    if len(found) != 1:
-        raise Unavailable(f"apt-get download {package} left no package in {folder}")
-    return found[0]
-
-
 def fetch(place):
     """The kernel below `place`; fetched and unpacked if it is not there."""
     for folder in sorted(glob.glob(os.path.join(place, "linux-image-*")), reverse=True):
         if os.path.exists(os.path.join(folder, "complete")):
             return Kernel(folder)
-    package = newest_package()
+    package = packages.depends_on(META_PACKAGE, r"linux-image-\S+")
     folder = os.path.join(place, package)
     shutil.rmtree(folder, ignore_errors=True)
-    archive = download(package, os.path.join(place, "download"))
+    archive = packages.download(package, os.path.join(place, "download"))
     command(["dpkg", "-x", archive, folder])
     shutil.rmtree(os.path.dirname(archive))
     version = os.path.basename(glob.glob(os.path.join(folder, "boot", "vmlinuz-*"))[0])

@@ -8,7 +8,6 @@ Usage: mlx5_layout_test.py TABLE CACHE
 TABLE prints our table (mlx5_table.c).
 """
 
-import glob
 import os
 import re
 import subprocess
@@ -16,6 +15,7 @@ import sys
 import tarfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import packages
 import tap
 
 META_PACKAGE = "linux-headers-amd64"
@@ -32,32 +32,6 @@ MAY_BE_RESERVED = {
     ("create_qp_in", "wq_umem_offset"),
     ("create_qp_in", "wq_umem_id"),
 }
-
-
-class Unavailable(Exception):
-    """There is no header to compare with; the text says why."""
-
-
-def output_of(*command, **options):
-    try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
-            check=False, **options
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{command[0]}: {error}") from error
-    if done.returncode:
-        lines = done.stdout.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise Unavailable(f"{' '.join(command)}: {lines[-1]}")
-    return done.stdout
-
-
-def depends_on(package, pattern):
-    text = output_of("apt-cache", "depends", package)
-    found = re.findall(r"^\s*Depends: (" + pattern + r")$", text, re.M)
-    if not found:
-        raise Unavailable(f"apt-cache knows no {pattern} behind {package}: run apt-get update")
-    return found[0]
 
 
 def keep_headers(package, cache):
@@ -79,16 +53,14 @@ def fetch(cache):
     paths = [os.path.join(cache, name) for name in HEADERS]
     if all(os.path.isfile(path) for path in paths):
         return
-    os.makedirs(cache, exist_ok=True)
-    kernel = depends_on(META_PACKAGE, r"linux-headers-[0-9]\S*")
-    common = depends_on(kernel, r"linux-headers-\S*common\S*")
-    output_of("apt-get", "download", common, cwd=cache)
-    for package in glob.glob(os.path.join(cache, common + "_*.deb")):
-        keep_headers(package, cache)
-        os.remove(package)
+    kernel = packages.depends_on(META_PACKAGE, r"linux-headers-[0-9]\S*")
+    common = packages.depends_on(kernel, r"linux-headers-\S*common\S*")
+    package = packages.download(common, cache)
+    keep_headers(package, cache)
+    os.remove(package)
     for path in paths:
         if not os.path.isfile(path):
-            raise Unavailable(f"{common} has no {os.path.basename(path)}")
+            raise packages.Unavailable(f"{common} has no {os.path.basename(path)}")
 
 
 class Layouts:
@@ -143,7 +115,7 @@ def table(kind):
 def headers(*names):
     try:
         fetch(CACHE)
-    except Unavailable as reason:
+    except packages.Unavailable as reason:
         tap.skip(f"NOT COMPARED with the kernel's headers: {reason}")
     texts = []
     for name in names:
