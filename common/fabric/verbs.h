@@ -9,6 +9,7 @@
  *   verbs_poll.c     poll and flush: completions, which connection has work, the order of the steps
  *   verbs_conn.c     a connection's life, and the lists it is on
  *   verbs_connect.c  the handshake, over an endpoint of the tcp backend
+ *   verbs_resolve.c  address handles, on a thread: the kernel may take a second for one
  *   verbs_hello.c    the bytes of that handshake: encode, decode
  *   verbs_async.c    what a device says outside of its completion queues
  *   verbs_packet.c   datagrams (UD): their queue pair, the receive ring, the bytes of their heads
@@ -54,6 +55,8 @@ enum {
 
     VERBS_BLOCKS = 8192, /* of one connection's queue: a value of 1 MiB has 4687 of 256 B */
     VERBS_MARKS = 1024,  /* batches there */
+
+    VERBS_JOBS = 256, /* address handles that the endpoints of a fabric wait for */
 
     VERBS_FAILURES = 64, /* of queue pairs, that an endpoint may not have heard of yet */
 };
@@ -105,6 +108,25 @@ struct verbs_region {
     struct ibv_mr *mr; /* local access only: nobody else gets its key */
 };
 
+/* An address handle that is wanted (verbs_resolve.c). */
+struct verbs_job {
+    struct verbs_job *next;
+    struct verbs_endpoint *endpoint; /* NULL: is closed */
+    uint32_t number, token;          /* of the connection */
+    struct ibv_ah_attr attributes;
+    struct ibv_ah *ah; /* NULL: nobody answers to that address */
+};
+
+struct verbs_resolver {
+    pthread_mutex_t mutex;
+    pthread_cond_t wanted;
+    pthread_t thread;
+    bool runs, ends;
+    struct verbs_job *free, *first; /* the first that waits */
+    struct verbs_job *working;
+    struct verbs_job jobs[VERBS_JOBS];
+};
+
 struct verbs_fabric {
     struct fabric base;
     struct fabric_verbs_options options;
@@ -118,7 +140,8 @@ struct verbs_fabric {
     struct verbs_endpoint *endpoints; /* linked by next_endpoint */
     uint32_t failures[VERBS_FAILURES];
     _Atomic uint64_t failure_count; /* so far; number n lies in failures[n % VERBS_FAILURES] */
-    _Atomic(const char *) fatal;    /* why the device is of no use any more; NULL: it is */
+    struct verbs_resolver resolver;
+    _Atomic(const char *) fatal; /* why the device is of no use any more; NULL: it is */
 };
 
 /* --- endpoints --- */
@@ -177,7 +200,9 @@ struct verbs_endpoint {
     uint32_t next_number; /* where to look for one that is not in use */
     uint32_t counts[VLIST_COUNT];
     struct verbs_list lists[VLIST_COUNT];
-    uint64_t closed_post; /* closed ones' memory is read until so many sends are complete */
+    _Atomic bool has_resolved;
+    struct verbs_job *resolved; /* address handles that were made; under the resolver's lock */
+    uint64_t closed_post;       /* closed ones' memory is read until so many sends are complete */
 
     struct verbs_zone *zone;
     struct verbs_grants *grants; /* NULL: none was given yet */
@@ -205,10 +230,11 @@ static inline void verbs_cq_release(struct verbs_endpoint *endpoint, uint32_t pl
 /* --- connections --- */
 
 enum verbs_conn_state {
-    VCONN_DIALLING, /* active: tcp connects */
-    VCONN_GREETING, /* active: hello sent; passive: hello awaited */
-    VCONN_READYING, /* passive: answered, waits for "ready" or the first datagram */
-    VCONN_REFUSING, /* passive: said why not; waits for the end */
+    VCONN_DIALLING,  /* active: tcp connects */
+    VCONN_GREETING,  /* active: hello sent; passive: hello awaited */
+    VCONN_RESOLVING, /* hello heard; the way to the peer is looked for (verbs_resolve.c) */
+    VCONN_READYING,  /* passive: answered, waits for "ready" or the first datagram */
+    VCONN_REFUSING,  /* passive: said why not; waits for the end */
     VCONN_OPEN,
     VCONN_BREAKING, /* CLOSED will come */
     VCONN_DEAD,     /* freed by the next poll */
@@ -291,6 +317,26 @@ void verbs_connect_poll(struct verbs_endpoint *endpoint);
 /* A datagram of the peer: it is ready. */
 void verbs_connect_ready(struct verbs_conn *conn);
 void verbs_connect_check(struct verbs_endpoint *endpoint); /* ends those that took too long */
+
+/* The address handle of a connection in VCONN_RESOLVING; NULL: nobody answers to that address. */
+void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah);
+
+/* --- verbs_resolve.c --- */
+
+/* Errors: ROWAN_ENOMEM. */
+int verbs_resolver_init(struct verbs_fabric *fabric);
+
+/* All endpoints have left. Waits for a call into the kernel that is under way: about a second at most. */
+void verbs_resolver_fini(struct verbs_fabric *fabric);
+
+/* Wants an address handle with what conn->theirs says: verbs_connect_resolved will be called by a poll, unless
+ * verbs_resolve_forget is first. Errors: ROWAN_ETOOMANY (too many are wanted already). */
+int verbs_resolve(struct verbs_conn *conn);
+void verbs_resolve_forget(struct verbs_conn *conn);
+void verbs_resolve_poll(struct verbs_endpoint *endpoint);
+
+/* The endpoint closes. Waits for nothing. */
+void verbs_resolve_leave(struct verbs_endpoint *endpoint);
 
 /* --- verbs_conn.c --- */
 

@@ -7,9 +7,9 @@
  *    what was sent: until then messages may be looked at, and its number is nobody else's.
  * 3. While the endpoint is armed, whoever puts a connection on a list of work sets the timer.
  *
- *   active:  DIALLING -> GREETING -------> OPEN -- verbs_conn_break --> BREAKING -- CLOSED --> DEAD
- *   passive: GREETING -> READYING -------> OPEN
- *            GREETING -> REFUSING
+ *   active:  DIALLING -> GREETING -> RESOLVING -> OPEN -- verbs_conn_break --> BREAKING -- CLOSED --> DEAD
+ *   passive: GREETING -> RESOLVING -> READYING -> OPEN
+ *            GREETING, RESOLVING -> REFUSING
  *   an active one that fails: verbs_conn_break; any state -- fabric_conn_close, or a passive handshake that
  *   fails --> DEAD
  */
@@ -128,13 +128,16 @@ int verbs_conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs
 }
 
 /* 2 */
-static void stop(struct verbs_conn *conn)
+static void stop(struct verbs_conn *conn, enum verbs_conn_state state)
 {
     static const enum verbs_list_kind lists[] = {VLIST_HANDSHAKE, VLIST_DIRTY,   VLIST_TIMED,
                                                  VLIST_DRAINING,  VLIST_PARTIAL, VLIST_BEGUN,
                                                  VLIST_HUNGRY};
     struct fabric_conn *control = conn->control;
 
+    if (conn->state == VCONN_RESOLVING)
+        verbs_resolve_forget(conn);
+    conn->state = state;
     conn->base.has_zone = false;
     verbs_rc_close(conn);
     for (unsigned i = 0; i < sizeof lists / sizeof lists[0]; i++)
@@ -154,9 +157,8 @@ void verbs_conn_break(struct verbs_conn *conn, int error)
         verbs_conn_bury(conn);
         return;
     }
-    conn->state = VCONN_BREAKING;
     conn->error = error;
-    stop(conn);
+    stop(conn, VCONN_BREAKING);
     verbs_list_add(conn, VLIST_ACTIVE);
 }
 
@@ -164,8 +166,7 @@ void verbs_conn_bury(struct verbs_conn *conn)
 {
     if (conn->state == VCONN_DEAD)
         return;
-    conn->state = VCONN_DEAD;
-    stop(conn);
+    stop(conn, VCONN_DEAD);
     verbs_list_add(conn, VLIST_DEAD);
 }
 

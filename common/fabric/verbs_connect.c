@@ -4,7 +4,9 @@
  * 1. A handshake takes at most VERBS_HANDSHAKE_NS, tcp's part of it and ours each.
  * 2. The tcp connection's end is the connection's end, in any state. Nothing but the handshake comes over
  *    it.
- * 3. Who cannot make what a connection needs says so before it closes: the active side learns why.
+ * 3. Between the peer's hello and what follows from it the address handle is made, on another thread, for the kernel
+ *    may take a second to find that nobody answers (verbs_resolve.c). The handshake's time goes on meanwhile.
+ * 4. Who cannot make what a connection needs says so before it closes: the active side learns why.
  */
 #include <stdio.h>
 #include <string.h>
@@ -115,15 +117,21 @@ static void dialled(struct verbs_conn *conn, const struct fabric_event *event)
 static int finish(struct verbs_conn *conn)
 {
     const struct verbs_hello ready = {.kind = VERBS_READY};
-    int error = verbs_stream_open(conn);
+    int error = verbs_rc_connect(conn);
 
-    if (!error)
-        error = verbs_rc_connect(conn);
     if (!error)
         error = say(conn, &ready);
     if (!error)
         opened(conn);
     return error;
+}
+
+/* 3 */
+static int resolve(struct verbs_conn *conn, const struct verbs_hello *hello)
+{
+    conn->theirs = *hello;
+    conn->state = VCONN_RESOLVING;
+    return verbs_resolve(conn);
 }
 
 static void hear_active(struct verbs_conn *conn, const struct verbs_hello *hello)
@@ -133,8 +141,7 @@ static void hear_active(struct verbs_conn *conn, const struct verbs_hello *hello
     if (conn->state == VCONN_GREETING && hello->kind == VERBS_REFUSAL) {
         error = hello->error;
     } else if (conn->state == VCONN_GREETING && hello->kind == VERBS_HELLO) {
-        conn->theirs = *hello;
-        error = finish(conn);
+        error = resolve(conn, hello);
     }
     if (error)
         verbs_conn_break(conn, error);
@@ -170,10 +177,8 @@ static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event 
 static int answer(struct verbs_conn *conn)
 {
     struct verbs_rc_hello ours;
-    int error = verbs_stream_open(conn);
+    int error = open_rc(conn, &ours);
 
-    if (!error)
-        error = open_rc(conn, &ours);
     if (!error)
         error = verbs_rc_connect(conn);
     if (!error)
@@ -181,7 +186,7 @@ static int answer(struct verbs_conn *conn)
     return error;
 }
 
-/* 3 */
+/* 4 */
 static void refuse(struct verbs_conn *conn, int error)
 {
     const struct verbs_hello refusal = {.kind = VERBS_REFUSAL, .error = error};
@@ -200,12 +205,9 @@ static void hear_passive(struct verbs_conn *conn, const struct verbs_hello *hell
     int error;
 
     if (conn->state == VCONN_GREETING && hello->kind == VERBS_HELLO) {
-        conn->theirs = *hello;
-        error = answer(conn);
+        error = resolve(conn, hello);
         if (error)
             refuse(conn, error);
-        else
-            conn->state = VCONN_READYING;
     } else if (hello->kind == VERBS_READY && !conn->was_readied &&
                (conn->state == VCONN_READYING || conn->state == VCONN_OPEN)) {
         conn->was_readied = true;
@@ -214,6 +216,21 @@ static void hear_passive(struct verbs_conn *conn, const struct verbs_hello *hell
     } else {
         verbs_conn_break(conn, ROWAN_EFORMAT);
     }
+}
+
+/* 3 */
+void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah)
+{
+    int error = ah ? verbs_stream_open(conn, ah) : ROWAN_EUNREACHABLE;
+
+    if (!error)
+        error = conn->active ? finish(conn) : answer(conn);
+    if (error && conn->active)
+        verbs_conn_break(conn, error);
+    else if (error)
+        refuse(conn, error);
+    else if (!conn->active)
+        conn->state = VCONN_READYING;
 }
 
 /* --- tcp --- */
@@ -239,7 +256,7 @@ static void hear(struct verbs_conn *conn, const struct fabric_event *event)
 static void ended(struct verbs_conn *conn, int error)
 {
     conn->control = NULL;
-    if (conn->state == VCONN_GREETING && error == ROWAN_ECLOSED)
+    if ((conn->state == VCONN_GREETING || conn->state == VCONN_RESOLVING) && error == ROWAN_ECLOSED)
         error = ROWAN_EUNREACHABLE;
     verbs_conn_break(conn, error);
 }

@@ -104,11 +104,16 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
     error = verbs_async_init(fabric);
     if (error)
         goto close_device;
+    error = verbs_resolver_init(fabric);
+    if (error)
+        goto close_async;
     fabric->options.device = NULL; /* the caller's string */
     set_caps(fabric);
     *out = &fabric->base;
     return 0;
 
+close_async:
+    verbs_async_fini(fabric);
 close_device:
     verbs_device_close(fabric->device);
 close_control:
@@ -122,6 +127,7 @@ static void verbs_close(struct fabric *base)
 {
     struct verbs_fabric *fabric = (struct verbs_fabric *)base;
 
+    verbs_resolver_fini(fabric);
     verbs_unregister_all(fabric);
     verbs_async_fini(fabric);
     verbs_device_close(fabric->device);
@@ -255,6 +261,7 @@ static void verbs_endpoint_close(struct fabric_endpoint *base)
 
     endpoint->closing = true;
     verbs_async_leave(endpoint);
+    verbs_resolve_leave(endpoint);
     for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first; conn;
          conn = conn->links[VLIST_ALL].next)
         verbs_conn_bury(conn);

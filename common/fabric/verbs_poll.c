@@ -187,6 +187,7 @@ static void step(struct verbs_endpoint *endpoint)
     if (endpoint->armed || endpoint->more_control || now_ns == endpoint->control_ns ||
         now_ns - endpoint->control_ns >= VERBS_CONTROL_NS) /* 3 */
         verbs_connect_poll(endpoint);
+    verbs_resolve_poll(endpoint);
     if (!endpoint->base.error)
         poll_completions(endpoint);
     if (now_ns - endpoint->checked_ns >= VERBS_CHECK_NS)

@@ -218,17 +218,18 @@ static int check_hello(const struct verbs_conn *conn)
     return 0;
 }
 
-static void fill_address(const struct verbs_conn *conn, struct ibv_ah_attr *address)
+void verbs_rc_address(const struct verbs_conn *conn, struct ibv_ah_attr *out)
 {
     const struct verbs_device *device = conn->endpoint->device;
 
-    *address = (struct ibv_ah_attr){.dlid = conn->theirs.lid, .port_num = device->port};
+    *out = (struct ibv_ah_attr){.dlid = conn->theirs.lid, .port_num = device->port};
     if (!device->is_ethernet)
         return;
-    address->is_global = 1;
-    memcpy(address->grh.dgid.raw, conn->theirs.gid, sizeof address->grh.dgid.raw);
-    address->grh.sgid_index = (uint8_t)device->gid_index;
-    address->grh.hop_limit = 64;
+    out->is_global = 1;
+    memcpy(out->grh.dgid.raw, conn->theirs.gid, sizeof out->grh.dgid.raw);
+    ASSERT(device->gid_index <= VERBS_MOST_GID_INDEX);
+    out->grh.sgid_index = (uint8_t)device->gid_index;
+    out->grh.hop_limit = 64;
 }
 
 /* `qp`: rc->qp (NULL where that is an object of the way to receive) or rc->write_qp. */
@@ -249,7 +250,7 @@ static int to_rtr(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t peer_numb
                           : 1),
         .min_rnr_timer = VERBS_RC_RNR_TIMER};
 
-    fill_address(conn, &attributes.ah_attr);
+    verbs_rc_address(conn, &attributes.ah_attr);
     if (qp == rc->qp && rc->zone && rc->zone->ops->connect)
         return rc->zone->ops->connect(rc->zone, conn, &attributes);
     if (ibv_modify_qp(qp, &attributes,

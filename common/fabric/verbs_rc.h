@@ -70,6 +70,9 @@ struct verbs_conn *verbs_rc_of_number(struct verbs_endpoint *endpoint, uint32_t 
 /* Says in the log why a work request failed, and breaks the connection. */
 void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc);
 
+/* How packets of the connection, of whatever queue pair, reach the peer. */
+void verbs_rc_address(const struct verbs_conn *conn, struct ibv_ah_attr *out);
+
 /* --- verbs_rowan.c --- */
 
 /* Errors: ROWAN_ENOMEM. */

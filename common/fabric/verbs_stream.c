@@ -24,40 +24,22 @@
 
 /* --- life --- */
 
-static int make_address(struct verbs_conn *conn)
-{
-    const struct verbs_device *device = conn->endpoint->device;
-    struct ibv_ah_attr attributes = {.dlid = conn->theirs.lid, .port_num = device->port};
-
-    if (device->is_ethernet) {
-        attributes.is_global = 1;
-        memcpy(attributes.grh.dgid.raw, conn->theirs.gid, sizeof attributes.grh.dgid.raw);
-        attributes.grh.sgid_index = (uint8_t)device->gid_index;
-        attributes.grh.hop_limit = 64;
-    }
-    conn->stream->ah = ibv_create_ah(device->pd, &attributes);
-    return conn->stream->ah ? 0 : ROWAN_EUNREACHABLE;
-}
-
-int verbs_stream_open(struct verbs_conn *conn)
+int verbs_stream_open(struct verbs_conn *conn, struct ibv_ah *ah)
 {
     const uint32_t ours = conn->endpoint->device->mtu_bytes;
     const uint32_t mtu = conn->theirs.mtu < ours ? conn->theirs.mtu : ours;
     struct verbs_stream *stream = calloc(1, sizeof *stream);
-    int error;
 
-    if (!stream)
+    if (!stream) {
+        ibv_destroy_ah(ah);
         return ROWAN_ENOMEM;
+    }
     conn->stream = stream;
+    stream->ah = ah;
     stream->payload = mtu - (uint32_t)sizeof(struct packet_head);
     stream->limit = stream->told_limit = stream->window = STREAM_WINDOW;
     stream->rto_ns = STREAM_RTO_NS;
-    error = make_address(conn);
-    if (error) {
-        free(stream);
-        conn->stream = NULL;
-    }
-    return error;
+    return 0;
 }
 
 bool verbs_stream_is_drained(const struct verbs_conn *conn)

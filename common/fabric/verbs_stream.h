@@ -265,8 +265,8 @@ void verbs_packet_give(struct verbs_endpoint *endpoint, struct verbs_held *held)
 
 /* --- verbs_stream.c --- */
 
-/* With what conn->theirs says. Errors: ROWAN_ENOMEM EUNREACHABLE (no way to that address). */
-int verbs_stream_open(struct verbs_conn *conn);
+/* With what conn->theirs says; takes `ah`, whether it fails or not. Errors: ROWAN_ENOMEM. */
+int verbs_stream_open(struct verbs_conn *conn, struct ibv_ah *ah);
 
 /* False: the device still reads something of it. */
 bool verbs_stream_is_drained(const struct verbs_conn *conn);

@@ -4,6 +4,7 @@
 #ifndef TEST_FABRIC_FUZZ_H
 #define TEST_FABRIC_FUZZ_H
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ static struct {
     bool bad_is_silent; /* it is not polled */
     uint32_t answered;  /* questions of the good one */
     uint32_t connected[FUZZ_SIDES];
+    bool (*is_waiting)(void); /* for another thread: time stands still for it. NULL: never */
     void (*take)(enum fuzz_side side, const struct fabric_event *event); /* the fuzzer's part */
 } fuzz;
 
@@ -44,9 +46,8 @@ static inline void fuzz_take(enum fuzz_side side, const struct fabric_event *eve
     fuzz.take(side, event);
 }
 
-static inline void fuzz_poll(void)
+static inline void fuzz_poll_sides(void)
 {
-    fuzz.now_ns += NS_PER_MS;
     for (enum fuzz_side side = OWNER; side < FUZZ_SIDES && fuzz.endpoints[side]; side++) {
         if (side == BAD && fuzz.bad_is_silent)
             break;
@@ -56,6 +57,16 @@ static inline void fuzz_poll(void)
         for (unsigned i = 0; i < count; i++)
             fuzz_take(side, &events[i]);
         fabric_flush(fuzz.endpoints[side]);
+    }
+}
+
+static inline void fuzz_poll(void)
+{
+    fuzz.now_ns += NS_PER_MS;
+    fuzz_poll_sides();
+    while (fuzz.is_waiting && fuzz.is_waiting()) {
+        sched_yield();
+        fuzz_poll_sides();
     }
 }
 

@@ -31,9 +31,24 @@ static void take(enum fuzz_side side, const struct fabric_event *event)
         bad_conn = NULL;
 }
 
+/* A connection waits for an address handle, which another thread makes. */
+static bool is_resolving(void)
+{
+    for (enum fuzz_side side = OWNER; side < FUZZ_SIDES && fuzz.endpoints[side]; side++) {
+        const struct verbs_endpoint *endpoint = (struct verbs_endpoint *)fuzz.endpoints[side];
+
+        for (const struct verbs_conn *it = endpoint->lists[VLIST_HANDSHAKE].first; it;
+             it = it->links[VLIST_HANDSHAKE].next)
+            if (it->state == VCONN_RESOLVING)
+                return true;
+    }
+    return false;
+}
+
 static void open_all(void)
 {
     fuzz.take = take;
+    fuzz.is_waiting = is_resolving;
     fuzz_open_owner("verbs");
     fuzz_open_peer("verbs", GOOD);
     fuzz_open_peer("verbs", BAD);

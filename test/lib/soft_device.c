@@ -412,6 +412,10 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
     int error;
 
     soft_lock();
+    soft.held_ahs++;
+    while (soft.holds_ahs)
+        pthread_cond_wait(&soft.released, &soft.lock);
+    soft.held_ahs--;
     error = soft_check_ah(soft_context_of(pd->context)->device, attr);
     if (error)
         errno = error;

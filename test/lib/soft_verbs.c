@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct soft soft = {.lock = PTHREAD_MUTEX_INITIALIZER, .acknowledged = PTHREAD_COND_INITIALIZER};
+struct soft soft = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                    .acknowledged = PTHREAD_COND_INITIALIZER,
+                    .released = PTHREAD_COND_INITIALIZER};
 
 static const struct soft_config default_config = {
     .seed = 1,
@@ -159,6 +161,24 @@ void soft_verbs_break_cq(struct ibv_cq *cq)
     soft_lock();
     soft_cq_of(cq)->broken = true;
     soft_unlock();
+}
+
+void soft_verbs_hold_ahs(bool on)
+{
+    soft_lock();
+    soft.holds_ahs = on;
+    pthread_cond_broadcast(&soft.released);
+    soft_unlock();
+}
+
+uint32_t soft_verbs_held_ahs(void)
+{
+    uint32_t held;
+
+    soft_lock();
+    held = soft.held_ahs;
+    soft_unlock();
+    return held;
 }
 
 void soft_verbs_lock_limit(const char *device, uint64_t bytes)

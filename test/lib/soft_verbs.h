@@ -100,6 +100,10 @@ void soft_verbs_device_event(const char *device, enum ibv_event_type event);
 /* From now on ibv_poll_cq fails for it. */
 void soft_verbs_break_cq(struct ibv_cq *cq);
 
+/* While on, ibv_create_ah waits, as the kernel does for a neighbour that does not answer; how many calls do. */
+void soft_verbs_hold_ahs(bool on);
+uint32_t soft_verbs_held_ahs(void);
+
 /* How much may be registered on the device from now on; 0: no limit. */
 void soft_verbs_lock_limit(const char *device, uint64_t bytes);
 

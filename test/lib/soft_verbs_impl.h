@@ -203,6 +203,9 @@ struct soft_packet {
 struct soft {
     pthread_mutex_t lock;
     pthread_cond_t acknowledged;
+    pthread_cond_t released; /* see soft_verbs_hold_ahs */
+    bool holds_ahs;
+    uint32_t held_ahs;
     bool is_configured;
     struct random random;
     struct soft_config config;

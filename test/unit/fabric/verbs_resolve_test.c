@@ -1,0 +1,242 @@
+/* verbs_resolve_test.c - address handles, for which the kernel may take a second: nobody else waits meanwhile. */
+#include <poll.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/fabric/verbs_stream.h"
+#include "test/lib/soft_verbs.h"
+#include "test/unit/fabric/verbs_world.h"
+
+enum { PM_BYTES = 1 << 20, SIDES = 3 };
+
+static struct verbs_host host;
+static struct world world;
+static uint64_t skipped_ns;
+
+static uint64_t skipping_ns(void *context)
+{
+    return verbs_host_now_ns(context) + skipped_ns;
+}
+
+static int open_sides(void **state)
+{
+    (void)state;
+    soft_verbs_configure(&(struct soft_config){.seed = 1});
+    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
+    host.backend.now_ns = skipping_ns;
+    skipped_ns = 0;
+    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    return 0;
+}
+
+static int close_sides(void **state)
+{
+    (void)state;
+    soft_verbs_hold_ahs(false);
+    world_close(&world);
+    verbs_host_fini(&host);
+    return 0;
+}
+
+static struct fabric_conn *connect_to(unsigned from, unsigned to)
+{
+    struct fabric_conn *conn;
+
+    assert_int_equal(
+        fabric_connect(world.sides[from].endpoint, verbs_host_address(&host, to), 0, to, &conn), 0);
+    return conn;
+}
+
+static void wait_held(uint32_t count)
+{
+    const uint64_t end_ns = verbs_host_now_ns(&host) + 60 * NS_PER_S;
+
+    while (soft_verbs_held_ahs() < count) {
+        assert_true(verbs_host_now_ns(&host) < end_ns);
+        world_poll(&world);
+        sched_yield();
+    }
+}
+
+static struct soft_stats stats(void)
+{
+    struct soft_stats found;
+
+    soft_verbs_stats(&found);
+    return found;
+}
+
+static void an_address_that_takes_long_holds_up_no_other_connection(void **state)
+{
+    const struct fabric_iov iov = {.data = "hello", .bytes = 5};
+    struct fabric_conn *active, *passive, *late;
+
+    (void)state;
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    soft_verbs_hold_ahs(true);
+    late = connect_to(2, 0);
+    wait_held(1);
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(fabric_send(active, &iov, 1, FABRIC_COPY, 0), 0);
+        world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
+        fabric_message_release(passive, side_event(&world.sides[0], FABRIC_MESSAGE, i)->message);
+    }
+    assert_int_equal(side_count(&world.sides[0], FABRIC_ACCEPTED), 1);
+    assert_int_equal(side_count(&world.sides[2], FABRIC_CONNECTED), 0);
+    assert_int_equal(fabric_send(late, &iov, 1, FABRIC_COPY, 0), ROWAN_ECLOSED);
+    soft_verbs_hold_ahs(false);
+    world_wait(&world, 2, FABRIC_CONNECTED, 1);
+    world_wait(&world, 0, FABRIC_ACCEPTED, 2);
+}
+
+static void a_handshake_that_takes_too_long_ends_though_the_kernel_still_looks(void **state)
+{
+    (void)state;
+    soft_verbs_hold_ahs(true);
+    connect_to(2, 0);
+    wait_held(1);
+    skipped_ns += VERBS_HANDSHAKE_NS + NS_PER_S;
+    world_wait(&world, 2, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[2], FABRIC_CLOSED, 0)->error, ROWAN_EUNREACHABLE);
+    soft_verbs_hold_ahs(false);
+    connect_to(2, 0); /* what was made for the first is not taken for the second */
+    world_wait(&world, 2, FABRIC_CONNECTED, 1);
+    world_wait(&world, 0, FABRIC_ACCEPTED, 1);
+    assert_int_equal(stats().ahs, 2);
+}
+
+static void an_address_that_nobody_has_is_unreachable(void **state)
+{
+    (void)state;
+    soft_verbs_hold_ahs(true);
+    connect_to(2, 0);
+    wait_held(1);
+    soft_verbs_fail_call(1, EHOSTUNREACH);
+    soft_verbs_hold_ahs(false);
+    world_wait(&world, 2, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[2], FABRIC_CLOSED, 0)->error, ROWAN_EUNREACHABLE);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_ACCEPTED), 0);
+}
+
+static void an_endpoint_closes_while_the_kernel_looks(void **state)
+{
+    (void)state;
+    soft_verbs_hold_ahs(true);
+    connect_to(2, 0);
+    connect_to(1, 0);
+    wait_held(1);
+    fabric_endpoint_close(world.sides[0].endpoint); /* one is looked for, one waits */
+    world.sides[0].endpoint = NULL;
+    soft_verbs_hold_ahs(false);
+    fabric_close(world.sides[0].fabric);
+    world.sides[0].fabric = NULL;
+    assert_int_equal(stats().ahs, 0);
+    for (unsigned side = 1; side < 3; side++)
+        assert_int_equal(side_count(&world.sides[side], FABRIC_CONNECTED), 0);
+}
+
+static void too_many_that_wait_are_refused(void **state)
+{
+    struct verbs_resolver *resolver =
+        &((struct verbs_endpoint *)world.sides[0].endpoint)->fabric->resolver;
+    struct verbs_job *all;
+
+    (void)state;
+    pthread_mutex_lock(&resolver->mutex);
+    all = resolver->free; /* as if others waited for them */
+    resolver->free = NULL;
+    pthread_mutex_unlock(&resolver->mutex);
+    connect_to(2, 0);
+    world_wait(&world, 2, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[2], FABRIC_CLOSED, 0)->error, ROWAN_ETOOMANY);
+    pthread_mutex_lock(&resolver->mutex);
+    resolver->free = all;
+    pthread_mutex_unlock(&resolver->mutex);
+    connect_to(2, 0);
+    world_wait(&world, 2, FABRIC_CONNECTED, 1);
+}
+
+static uint32_t waiting(unsigned side)
+{
+    struct verbs_resolver *resolver =
+        &((struct verbs_endpoint *)world.sides[side].endpoint)->fabric->resolver;
+    uint32_t count = 0;
+
+    pthread_mutex_lock(&resolver->mutex);
+    for (const struct verbs_job *job = resolver->first; job; job = job->next)
+        count++;
+    pthread_mutex_unlock(&resolver->mutex);
+    return count;
+}
+
+static void what_a_connection_that_ended_wanted_is_taken_back(void **state)
+{
+    struct fabric_conn *conns[2];
+
+    (void)state;
+    soft_verbs_hold_ahs(true);
+    for (unsigned i = 0; i < 2; i++)
+        conns[i] = connect_to(1 + i, 0);
+    wait_held(1);
+    while (waiting(0) == 0)
+        world_poll(&world);
+    for (unsigned i = 0; i < 2; i++)
+        fabric_conn_close(conns[i]);
+    while (((struct verbs_endpoint *)world.sides[0].endpoint)->counts[VLIST_HANDSHAKE] > 0)
+        world_poll(&world);
+    assert_int_equal(waiting(0), 0);
+    assert_int_equal(soft_verbs_held_ahs(), 1);
+}
+
+static void who_sleeps_is_woken_when_the_address_is_there(void **state)
+{
+    const struct verbs_endpoint *endpoint = (struct verbs_endpoint *)world.sides[0].endpoint;
+    struct event_source source;
+
+    (void)state;
+    fabric_endpoint_source(world.sides[0].endpoint, &source);
+    soft_verbs_hold_ahs(true);
+    connect_to(2, 0);
+    wait_held(1);
+    source.arm(source.context);
+    side_poll(&world, 0);
+    source.disarm(source.context); /* takes what else there was to wake it */
+    source.arm(source.context);
+    side_poll(&world, 0);
+    soft_verbs_hold_ahs(false);
+    /* Not the timer, that looks at handshakes now and then. */
+    assert_int_equal(poll(&(struct pollfd){.fd = endpoint->wake_fd, .events = POLLIN}, 1, 60000),
+                     1);
+    while (side_count(&world.sides[0], FABRIC_ACCEPTED) == 0) {
+        assert_int_equal(poll(&(struct pollfd){.fd = source.fd, .events = POLLIN}, 1, 60000), 1);
+        source.disarm(source.context);
+        side_poll(&world, 0);
+        side_poll(&world, 2);
+        source.arm(source.context);
+        side_poll(&world, 0);
+    }
+    source.disarm(source.context);
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, open_sides, close_sides)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(an_address_that_takes_long_holds_up_no_other_connection),
+        CASE(a_handshake_that_takes_too_long_ends_though_the_kernel_still_looks),
+        CASE(an_address_that_nobody_has_is_unreachable),
+        CASE(an_endpoint_closes_while_the_kernel_looks),
+        CASE(too_many_that_wait_are_refused),
+        CASE(what_a_connection_that_ended_wanted_is_taken_back),
+        CASE(who_sleeps_is_woken_when_the_address_is_there),
+    };
+
+    return cmocka_run_group_tests_name("verbs_resolve", tests, NULL, NULL);
+}
