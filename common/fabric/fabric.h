@@ -24,7 +24,8 @@
  *  F6  Blocks land in the posted segments one after another, whoever sent them, each at the next
  *      multiple of the receiver's `landing_stride`; a block never crosses a segment's end. What lies
  *      between two blocks, and the rest at a segment's end, keeps the bytes it had (zeros). Over verbs with
- *      FABRIC_RECEIVE_CONNECTION whole strides may stay empty (zeros) between two blocks.
+ *      FABRIC_RECEIVE_CONNECTION whole strides may stay empty (zeros) between two blocks, and until the segment is
+ *      SEALED a block may still land in them: `landing_empty`.
  *
  *  F7  SEALED: every block that will ever land in that segment has landed; segments are sealed in
  *      the order they were posted. QUIET: nobody can write to it any more, so it may be reused.
@@ -132,6 +133,9 @@ struct fabric_caps {
     uint32_t block_limit;    /* bytes of the largest block that lands in one piece */
     uint32_t landing_stride; /* F6, of this process's zones: 64 where blocks lie without gaps, else
                                 the slots, a power of two */
+    uint32_t
+        landing_empty; /* F6: bytes of a segment of them that each connection may leave empty between
+                                blocks, all together no more than half of it; 0: nothing stays empty */
     uint32_t
         max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest); no fewer
                                   than a value of 1 MiB has in blocks of the limit */

@@ -13,6 +13,9 @@
  *    queue pair, for that many empty sends: they use up the slots and leave zeros (VERBS_RC_ASK).
  * 4. Who still holds slots ASK_NS after it was asked (a stopped process) loses its connection: nobody holds
  *    up the others. Only when all completions were looked at: what it sent may lie in the queue.
+ * 5. A connection holds at most VERBS_RUN_MAX slots, and all together at most half as many as a segment has. Who was
+ *    asked for its slots of a segment is dealt no more of it; so no more than these stay empty in each (caps,
+ *    landing_empty), and as many once more: what blocks used up before the empty sends came, these use up later.
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -23,7 +26,7 @@
 #include "common/fabric/verbs_rc.h"
 #include "common/fabric/verbs_slots.h"
 
-enum { RUN_MIN = 8, RUN_MAX = 128, SEND_QUEUE = 2 };
+enum { RUN_MIN = 8, RUN_MAX = VERBS_RUN_MAX, SEND_QUEUE = 2 };
 
 #define ASK_NS  (2 * NS_PER_S)
 #define IDLE_NS (10 * NS_PER_MS)
@@ -152,6 +155,15 @@ static bool deal(struct verbs_zone *zone, struct own *own, struct member *member
     return error == 0;
 }
 
+/* 5 */
+static uint32_t most(const struct verbs_zone *zone, const struct own *own,
+                     const struct member *member)
+{
+    const uint32_t share = slots_per_segment(zone) / 2 / own->count;
+
+    return share < member->limit ? share : member->limit;
+}
+
 /* Fewer than half are left: so each call deals several. */
 static bool wants(const struct member *member)
 {
@@ -167,8 +179,11 @@ static void own_post(struct verbs_zone *zone)
     for (uint32_t i = 0; i < count && i < own->count; i++) {
         struct member *member = own->members[(own->next + i) % own->count];
         const uint64_t left = slots_posted(zone) - own->dealt;
+        const uint32_t limit = most(zone, own, member);
         uint32_t run;
 
+        if (member->want > limit)
+            member->want = limit;
         if (!wants(member))
             continue;
         if (left == 0) {
@@ -176,8 +191,8 @@ static void own_post(struct verbs_zone *zone)
             own->next = (own->next + i) % own->count; /* this one is first */
             return;
         }
-        if (held(member) == 0 && member->tail > 0 && member->want < member->limit)
-            member->want = 2 * member->want < member->limit ? 2 * member->want : member->limit;
+        if (held(member) == 0 && member->tail > 0)
+            member->want = 2 * member->want < limit ? 2 * member->want : limit;
         run = member->want - held(member);
         if (!deal(zone, own, member, left < run ? (uint32_t)left : run)) {
             verbs_conn_break(member->conn, ROWAN_EIO); /* changes `members` */

@@ -6,6 +6,9 @@
 
 #include "common/fabric/verbs_zone.h"
 
+/* FABRIC_RECEIVE_CONNECTION: slots that one connection is dealt and has not used, at most. */
+enum { VERBS_RUN_MAX = 128 };
+
 static inline uint32_t slots_per_segment(const struct verbs_zone *zone)
 {
     return FABRIC_SEGMENT_BYTES / zone->endpoint->device->slot_bytes;

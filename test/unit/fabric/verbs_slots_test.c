@@ -327,6 +327,40 @@ static void an_idle_sender_gives_its_slots_back(void **state)
     assert_int_equal(walk(4, 1), 100);
 }
 
+/* Slots of a segment of node 0's in which something lies. */
+static uint32_t filled(uint32_t segment)
+{
+    const struct half_node *owner = &half.nodes[0];
+    uint32_t count = 0;
+
+    for (uint64_t slot = 0; slot < SLOTS; slot++)
+        count += *(const uint64_t *)pm_at(owner->pm,
+                                          (uint64_t)segment * SEGMENT + slot * HALF_SLOT) != 0;
+    return count;
+}
+
+/* Many are dealt long runs while they send, then have them and are idle. */
+static void the_idle_leave_no_more_than_half_of_a_segment_empty(void **state)
+{
+    enum { MANY = 60, BURST = 300, POSTED = 12 };
+    struct verbs_conn *idle[MANY], *active, *passive;
+
+    (void)state;
+    half_open(&half, 4, FABRIC_RECEIVE_CONNECTION, (POSTED + 1) * (uint64_t)SEGMENT);
+    half_zone(&half, POSTED, POSTED);
+    for (unsigned i = 0; i < MANY; i++)
+        connect_to_zone(1 + i % 2, &idle[i], &passive);
+    connect_to_zone(3, &active, &passive);
+    for (unsigned i = 0; i < MANY; i++)
+        send_and_wait(1 + i % 2, idle[i], 0, BURST);
+    send_and_wait(3, active, 0, 2 * SLOTS);
+    const uint32_t sealed = half_events(&half.nodes[0], FABRIC_SEALED);
+
+    assert_true(sealed >= 5);
+    for (uint32_t segment = 0; segment < sealed; segment++)
+        assert_true(filled(segment) >= SLOTS / 2);
+}
+
 static void a_dry_zone_asks_the_idle_so_that_its_owner_can_post(void **state)
 {
     struct half_node *owner = &half.nodes[0];
@@ -465,6 +499,7 @@ int main(void)
         CASE(a_queue_of_lost_slots_takes_new_ones),
         CASE(lost_slots_in_every_segment_are_given_up),
         CASE(an_idle_sender_gives_its_slots_back),
+        CASE(the_idle_leave_no_more_than_half_of_a_segment_empty),
         CASE(a_dry_zone_asks_the_idle_so_that_its_owner_can_post),
         CASE(the_slots_of_a_broken_connection_are_holes),
         CASE(a_stopped_sender_loses_its_connection_and_holds_up_nobody),
