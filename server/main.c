@@ -209,21 +209,11 @@ static int run(struct server *server)
     return server_error(server) ? 1 : 0;
 }
 
-/* A NIC puts bytes into memory; it syncs no file (design, section 3). */
-static bool promises_too_much(const struct fabric *fabric, const struct pm *pm)
+/* The fabric says what is wrong with the memory, where it can. */
+static int refuse_memory(const struct settings *settings, const struct fabric *fabric, int error)
 {
-    return strcmp(fabric_caps(fabric)->backend, "verbs") == 0 && strcmp(pm->backend, "file") == 0 &&
-           pm->durability != PM_NONE;
-}
-
-static int refuse_promise(const struct settings *settings, const struct pm *pm)
-{
-    fprintf(
-        stderr,
-        "rowan-server: durability %s cannot be kept over verbs with %s, which is a file and no DAX "
-        "memory: an RDMA device syncs no file; put pm on DAX, or say durability none\n",
-        pm_durability_name(pm->durability), settings->pm);
-    return 1;
+    const char *why = fabric_why(fabric);
+    return refuse_pm(settings, *why ? why : error_sentence(error));
 }
 
 static int serve(const struct settings *settings, struct fabric *fabric, struct pm *pm)
@@ -293,13 +283,9 @@ int main(int argc, char **argv)
     }
     if (open_pm(&settings, &pm, &made))
         goto out;
-    if (promises_too_much(fabric, pm)) {
-        refuse_promise(&settings, pm);
-        goto out;
-    }
     error = fabric_register(fabric, pm);
     if (error)
-        fail("cannot register the PM file", settings.pm, error);
+        refuse_memory(&settings, fabric, error);
     else
         status = serve(&settings, fabric, pm);
 out:

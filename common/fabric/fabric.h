@@ -71,6 +71,7 @@ enum {
     FABRIC_MAX_ZONE_SENDERS = 256,               /* connections that send into one landing zone */
     FABRIC_MAX_GRANTS = 64,                      /* live ones of one endpoint */
     FABRIC_MAX_WRITE_BYTES = 4 << 20,            /* of one bulk write */
+    FABRIC_WHY_BYTES = 544,
 };
 
 enum fabric_kind { FABRIC_CLIENT = 1, FABRIC_SERVER = 2, FABRIC_CM = 3 };
@@ -178,6 +179,7 @@ struct fabric_ops {
 struct fabric {
     const struct fabric_ops *ops;
     struct fabric_caps caps;
+    char why[FABRIC_WHY_BYTES]; /* fabric_why */
 };
 
 /* Decides, on the endpoint's thread, whether a peer may connect: 0, or the ROWAN_E* it is refused
@@ -264,10 +266,18 @@ static inline const struct fabric_caps *fabric_caps(const struct fabric *fabric)
 }
 
 /* fabric_register: blocks and gathered replies may be sent straight from `pm`, and its bytes may be
- * landing zone. Before the endpoints that use it. */
+ * landing zone. Before the endpoints that use it. Errors: ROWAN_ETOOMANY; verbs: ROWAN_EUNSUPPORTED (memory, or a
+ * durability, that RDMA cannot have), EPERMISSION ENOMEM (locked memory). */
 static inline int fabric_register(struct fabric *fabric, struct pm *pm)
 {
     return fabric->ops->register_memory(fabric, pm);
+}
+
+/* fabric_why: what was wrong when fabric_register failed last, and what to do, in one sentence without its full
+ * stop; "": the error says it. Valid until the next call or fabric_close. */
+static inline const char *fabric_why(const struct fabric *fabric)
+{
+    return fabric->why;
 }
 
 /* --- endpoint --- */

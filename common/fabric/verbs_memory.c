@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -101,6 +102,7 @@ int verbs_register(struct fabric *base, struct pm *pm)
     struct ibv_mr *mr = NULL;
     int error;
 
+    base->why[0] = '\0';
     if (fabric->region_count == VERBS_MAX_REGIONS)
         return ROWAN_ETOOMANY;
     if (strcmp(pm->backend, "file") == 0 && pm->durability != PM_NONE) {
@@ -110,7 +112,8 @@ int verbs_register(struct fabric *base, struct pm *pm)
         error = register_pm(fabric->device, pm, &mr, &obstacle);
     }
     if (error) {
-        verbs_obstacle_log(&obstacle);
+        snprintf(base->why, sizeof base->why, "%s; what mends it: %s", obstacle.what,
+                 obstacle.mend);
         return error;
     }
     fabric->regions[fabric->region_count++] =

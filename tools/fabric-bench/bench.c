@@ -69,8 +69,13 @@ static int open_side(struct bench *bench, const char *address, struct side *side
         return code;
     int error = fabric_open_with(bench->scheme, address, &bench->verbs, &side->fabric);
 
-    if (!error)
+    if (!error) {
         error = fabric_register(side->fabric, side->pm);
+        if (error && *fabric_why(side->fabric)) {
+            fprintf(stderr, "rowan-fabric-bench: %s\n", fabric_why(side->fabric));
+            return EXIT_FAILED;
+        }
+    }
     if (!error)
         error = receiver_open(
             &(struct receiver_options){.fabric = side->fabric,

@@ -485,6 +485,12 @@ static void a_file_with_durability_is_refused_since_a_nic_syncs_no_file(void **s
         const int expected = pm->durability == PM_NONE ? 0 : ROWAN_EUNSUPPORTED; /* tmpfs: none */
 
         assert_int_equal(verbs_register(&fabric->base, pm), expected);
+        if (expected) {
+            assert_non_null(strstr(fabric_why(&fabric->base), pm_durability_name(kinds[i])));
+            assert_non_null(strstr(fabric_why(&fabric->base), "use devdax"));
+        } else {
+            assert_string_equal(fabric_why(&fabric->base), "");
+        }
         verbs_unregister_all(fabric);
         pm_close(pm);
     }
@@ -508,6 +514,7 @@ static void fsdax_is_registered_on_demand_where_the_device_can(void **state)
     assert_int_equal(verbs_register(&can->base, &heap->pm), 0);
     soft_verbs_fail_call(1, EOPNOTSUPP);
     assert_int_equal(verbs_register(&cannot->base, &heap->pm), ROWAN_EUNSUPPORTED);
+    assert_non_null(strstr(fabric_why(&cannot->base), "on-demand paging"));
     verbs_unregister_all(can);
     can->device->has_odp = false; /* it pages on demand, but not for all that is needed */
     soft_verbs_fail_call(1, EOPNOTSUPP);
