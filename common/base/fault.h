@@ -60,6 +60,7 @@
     X(SEAT_LEFT, "seat-left", "a client is forgotten because an older connection of it has ended") \
     X(LOOK_FORGOTTEN, "look-forgotten",                                                            \
       "a digest role does not ask for the time of its next look")                                  \
+    X(GAP_FORGOTTEN, "gap-forgotten", "a digest role never looks again at what it passed over")    \
     X(WAKE_FORGOTTEN, "wake-forgotten", "digest roles are not woken when a segment is sealed")
 
 #define FAULT_ENUM(name, text)          FAULT_##name,

@@ -324,15 +324,14 @@ static void a_long_entry_that_is_met_again_is_not_copied_again(void **state)
 
     assert_int_equal(entries, 2);
     for (unsigned i = LATE; i-- > 0;) {
-        damage(&landing, late[i]); /* undone: the scan goes back behind it when it asks next */
+        damage(&landing, late[i]); /* undone: it is found when it asks next */
         stage_pass(stage, 40 * NS_PER_S);
     }
     struct landing_said said = landing_ask(&landing);
 
     assert_false(said.missing || said.busy);
     assert_int_equal(said.segments_free, before);
-    /* The short ones behind it are taken again: LATE, LATE - 1, ... of them. */
-    assert_true(digest_entries(digest_of(stage)) >= entries + LATE);
+    assert_int_equal(digest_entries(digest_of(stage)), entries + LATE); /* and nothing twice */
 }
 
 /* All of an epoch is settled when the next has its first commit version; not all that it had is here. */
@@ -382,34 +381,139 @@ static void entries_in_slots_are_digested_as_they_come(void **state)
     landing_assert_no_fetch(&landing);
 }
 
+/* --- slots that each sender was dealt --- */
+
+enum { RUNS = 40, RUN = 8, SLOT = 256, FIRST = RUNS * RUN, LAST = 2 * FIRST };
+
 /* Slots are dealt to senders in runs, and those of an idle one stay empty until they are used or the segment is
- * sealed; here are more such runs than the digest role remembers. */
-static void empty_runs_between_blocks_only_delay(void **state)
+ * sealed. Here every second run is: what is sent first, up to FIRST, lies behind them. */
+struct runs {
+    struct landing landing;
+    uint64_t holes[RUNS];
+    uint64_t end;
+};
+
+static struct runs runs_begin(struct stage *stage)
 {
-    enum { RUNS = 40, RUN = 8, SLOT = 256 };
-    struct stage *stage = *state;
-    uint64_t holes[RUNS], last = 2 * RUNS * RUN;
+    struct runs runs;
 
     stage_close(stage);
     stage_start(stage, SLOT);
     stage->fabric->head.caps.landing_stride = SLOT;
+    stage->fabric->head.caps.landing_empty = RUN * SLOT;
     stage_begin(stage);
-    struct landing landing = landing_begin(stage);
-
+    runs.landing = landing_begin(stage);
     for (uint64_t run = 0; run < RUNS; run++) {
-        holes[run] = landing.offset;
-        landing.offset += RUN * SLOT;
+        runs.holes[run] = runs.landing.offset;
+        runs.landing.offset += RUN * SLOT;
         for (uint64_t i = 1; i <= RUN; i++)
-            landing_put(&landing, (2 * run + 1) * RUN + i);
+            landing_put(&runs.landing, run * RUN + i);
     }
-    landing_ask(&landing);
+    runs.end = runs.landing.offset;
+    landing_ask(&runs.landing);
+    return runs;
+}
+
+/* The idle one sends after all. */
+static void runs_fill(struct runs *runs, uint64_t run)
+{
+    runs->landing.offset = runs->holes[run];
+    for (uint64_t i = 1; i <= RUN; i++)
+        landing_put(&runs->landing, FIRST + run * RUN + i);
+    runs->landing.offset = runs->end;
+}
+
+/* The patience, until it is noticed; then all have waited for it once more. */
+static void gaps_that_were_waited_for_are_passed_over_together(void **state)
+{
+    struct stage *stage = *state;
+    struct runs runs = runs_begin(stage);
+
+    assert_int_equal(landing_ask(&runs.landing).version, 0);
+    stage_pass(stage, 200 * NS_PER_MS);
+    assert_int_equal(landing_ask(&runs.landing).version, version_make(1, FIRST));
+}
+
+static void a_gap_behind_what_was_seen_is_waited_for(void **state)
+{
+    struct stage *stage = *state;
+    struct runs runs = runs_begin(stage);
+
+    stage_pass(stage, 200 * NS_PER_MS);
+    landing_put(&runs.landing, FIRST + 1);
+    const uint64_t empty = runs.landing.offset;
+
+    runs.landing.offset += SLOT;
+    landing_put(&runs.landing, FIRST + 3);
+    for (unsigned i = 0; i < 40; i++) {
+        assert_int_equal(landing_ask(&runs.landing).version, version_make(1, FIRST + 1));
+        stage_pass(stage, NS_PER_MS);
+    }
+    runs.landing.offset = empty;
+    landing_put(&runs.landing, FIRST + 2);
+    landing_ask(&runs.landing);
+    assert_int_equal(landing_ask(&runs.landing).version, version_make(1, FIRST + 3));
+}
+
+static void what_lands_late_in_many_gaps_is_found_and_not_asked_for(void **state)
+{
+    struct stage *stage = *state;
+    struct runs runs = runs_begin(stage);
+
+    stage_pass(stage, 200 * NS_PER_MS);
+    for (uint64_t run = RUNS; run-- > 0;)
+        runs_fill(&runs, run);
+    landing_commit(&runs.landing, STAGE_BACKED, version_make(1, LAST));
+    landing_ask(&runs.landing);
+    stage_pass(stage, NS_PER_S);
+    landing_assert_no_fetch(&runs.landing);
+    struct landing_said said = landing_ask(&runs.landing);
+
+    assert_false(said.missing || said.busy);
+    assert_int_equal(said.commit, version_make(1, LAST));
+    assert_int_equal(digest_entries(digest_of(stage)), LAST); /* none of them twice */
+}
+
+/* As the sender goes through its slots: the commit version lies in one of them, too. */
+static void what_a_sender_says_after_a_pause_is_soon_digested(void **state)
+{
+    struct stage *stage = *state;
+    struct runs runs = runs_begin(stage);
+
+    stage_pass(stage, 3600 * NS_PER_S);
+    assert_int_equal(landing_ask(&runs.landing).commit, version_make(1, 0));
+    runs.landing.offset = runs.holes[1];
+    landing_put(&runs.landing, FIRST + 1);
+    landing_commit(&runs.landing, STAGE_BACKED, version_make(1, FIRST + 1));
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(landing_ask(&runs.landing).commit, version_make(1, FIRST + 1));
+    landing_assert_no_fetch(&runs.landing);
+}
+
+static void a_hole_of_half_a_segment_is_passed_over(void **state)
+{
+    struct stage *stage = *state;
+    struct runs runs = runs_begin(stage);
+
+    stage_pass(stage, 200 * NS_PER_MS);
+    runs.landing.offset += STORE_SEGMENT_BYTES / 2;
+    landing_put(&runs.landing, FIRST + 1);
+    landing_ask(&runs.landing);
+    stage_pass(stage, 200 * NS_PER_MS);
+    assert_int_equal(landing_ask(&runs.landing).version, version_make(1, FIRST + 1));
+}
+
+static void empty_runs_between_blocks_only_delay(void **state)
+{
+    struct stage *stage = *state;
+    struct runs runs = runs_begin(stage);
+    struct landing landing = runs.landing;
+    const uint64_t last = LAST;
+
     stage_pass(stage, 10 * NS_PER_S);
-    assert_int_equal(landing_ask(&landing).version, version_make(1, last));
-    for (uint64_t run = 0; run < RUNS; run++) { /* the idle ones send after all */
-        landing.offset = holes[run];
-        for (uint64_t i = 1; i <= RUN; i++)
-            landing_put(&landing, 2 * run * RUN + i);
-    }
+    assert_int_equal(landing_ask(&landing).version, version_make(1, FIRST));
+    for (uint64_t run = 0; run < RUNS; run++)
+        runs_fill(&runs, run);
     assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
     landing.offset = stage->fabric->posts[stage->fabric->sealed].offset;
     landing_commit(&landing, STAGE_BACKED, version_make(1, last));
@@ -441,6 +545,11 @@ int main(void)
         TEST(a_long_entry_that_is_met_again_is_not_copied_again),
         TEST(a_long_entry_of_a_settled_epoch_is_taken),
         TEST(entries_in_slots_are_digested_as_they_come),
+        TEST(gaps_that_were_waited_for_are_passed_over_together),
+        TEST(a_gap_behind_what_was_seen_is_waited_for),
+        TEST(what_lands_late_in_many_gaps_is_found_and_not_asked_for),
+        TEST(what_a_sender_says_after_a_pause_is_soon_digested),
+        TEST(a_hole_of_half_a_segment_is_passed_over),
         TEST(empty_runs_between_blocks_only_delay),
     };
 
