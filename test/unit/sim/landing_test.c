@@ -171,16 +171,19 @@ static void an_idle_senders_slots_hold_a_segment_open_for_a_while_only(void **st
                                               .block_limit = 256,
                                               .landing_stride = 256,
                                               .own_slots = 8,
-                                              .own_ns = 20 * NS_PER_MS});
+                                              .own_ns = NS_PER_S});
         nw_send_blocks(&world, B, active, FIRST, 1);
         nw_run(&world, 2 * NW_DELAY_NS);
         fill();
+        while (nw_count(&world, C, FABRIC_LANDED) <= WHOLE / 16)
+            nw_run(&world, NW_DELAY_NS);
+        nw_run(&world, NW_DELAY_NS);
         if (nw_count(&world, A, FABRIC_SEALED) == 0) { /* B was dealt more than one */
             const uint64_t behind = counts().behind;
             nw_send_blocks(&world, B, active, FIRST, 1);
             nw_run(&world, 4 * NW_DELAY_NS);
             assert_true(counts().behind > behind);
-            nw_run(&world, 40 * NS_PER_MS);
+            nw_run(&world, 2 * NS_PER_S);
             tried++;
         }
         assert_true(nw_count(&world, A, FABRIC_SEALED) > 0);
