@@ -13,8 +13,10 @@ def listing():
     """What a cluster could leave behind outside its directory."""
     found = {}
     for place in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.path.expanduser("~"), os.getcwd()):
-        # Only what is new and looks like ours can be blamed on the cluster: others work here too.
-        found[place] = {name for name in os.listdir(place) if "rowan" in name.lower()}
+        # Only what is new and looks like ours can be blamed on the cluster: others work here too, some on our tests.
+        found[place] = {
+            name for name in os.listdir(place) if "rowan" in name.lower() and "rowan-test-" not in name
+        }
     return found
 
 
