@@ -1,0 +1,54 @@
+/* verbs_devices.h - for tests that open the backend's device on devices made of software. */
+#ifndef TEST_VERBS_DEVICES_H
+#define TEST_VERBS_DEVICES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/fabric/verbs.h"
+#include "test/lib/soft_verbs.h"
+
+static struct verbs_obstacle why;
+
+static inline int reset(void **state)
+{
+    (void)state;
+    soft_verbs_configure(NULL);
+    soft_verbs_fail_call(0, 0);
+    memset(&why, 0, sizeof why);
+    return 0;
+}
+
+static inline void configure(struct soft_device_config first, struct soft_device_config second)
+{
+    const struct soft_config config = {.seed = 1, .devices = {first, second}};
+
+    soft_verbs_configure(&config);
+}
+
+static inline struct verbs_device *open_for(const char *host,
+                                            const struct fabric_verbs_options *options)
+{
+    struct verbs_device *device = NULL;
+
+    assert_int_equal(verbs_device_try(host, options, &device, &why), 0);
+    assert_non_null(device);
+    return device;
+}
+
+static inline void assert_nothing_left(void)
+{
+    struct soft_stats stats;
+
+    soft_verbs_stats(&stats);
+    assert_int_equal(stats.contexts + stats.pds + stats.mrs + stats.cqs + stats.channels, 0);
+    assert_int_equal(stats.qps + stats.srqs + stats.ahs + stats.dms, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, reset)
+
+#endif
