@@ -503,9 +503,8 @@ static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
     int error = fabric_endpoint_error(cm->endpoint);
     if (error) {
         fail(cm, error,
-             "the network device failed, so nobody reaches this CM any more: see what became of "
-             "it, then "
-             "start the CM again");
+             "the network device failed, so nobody reaches this CM any more: see what became "
+             "of it, then start the CM again");
         return true;
     }
     for (unsigned i = 0; i < count; i++)

@@ -42,9 +42,8 @@ static inline void server_watch(struct server_common *common,
 
     if (error)
         server_fail(common, error,
-                    "the network device failed, so nobody reaches this server any more: see what "
-                    "became of it, "
-                    "then start the server again");
+                    "the network device failed, so nobody reaches this server any more: see "
+                    "what became of it, then start the server again");
 }
 
 #endif

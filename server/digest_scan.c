@@ -9,8 +9,8 @@
  * patience is over once more, and are passed over together.
  *
  *  S1  A gap is never given up: any place of it may be filled until the segment is sealed, by blocks of a sender whose
- *      later ones were not sent yet as well. What is taken is noted (`taken`), and all in front of the scan that was
- *      not is looked at again: in looks (below), and when the segment is sealed (D3).
+ *      later ones were not sent yet as well. From the first gap on what is taken is noted (`taken`), and all in front of
+ *      the scan that was not is looked at again: in looks (below), and when the segment is sealed (D3).
  *  S2  Nothing is taken twice from one segment: looks and the scan of what was passed over step over what is taken.
  *
  * Looks. Bytes of a gap may have many checksums computed in vain: a look at all gaps takes many polls, a bounded part
@@ -71,6 +71,13 @@ static bool is_missed(const struct digest *digest, const struct entry_header *he
            (shard && version_epoch(header->version) == shard->epoch);
 }
 
+/* All in front of the first gap is taken: without one nothing has to be noted. */
+static void note_taken(struct digest *digest, uint32_t from, uint32_t end)
+{
+    if (digest->gap != DIGEST_NOWHERE)
+        taken_add(&digest->taken, from, end);
+}
+
 /* Takes the block at `offset`, behind which the scan stands. False: it cannot be taken now, and the scan stands in
  * front of it (D2). */
 static bool take(struct digest *digest, struct entry_scan *scan, const struct entry_header *header,
@@ -81,7 +88,7 @@ static bool take(struct digest *digest, struct entry_scan *scan, const struct en
         scan->position = offset;
         return false;
     }
-    taken_add(&digest->taken, offset, scan->position);
+    note_taken(digest, offset, scan->position);
     return true;
 }
 
@@ -194,10 +201,10 @@ static bool pass_over(struct digest *digest)
     }
     digest->seek_after_ns = DIGEST_LOOK_MAX_NS;
     digest->seek_ns = digest->now_ns + DIGEST_LOOK_MAX_NS;
-    if (MUTANT(GAP_FORGOTTEN))
-        taken_add(&digest->taken, position, offset);
-    else if (offset > position && digest->gap == DIGEST_NOWHERE)
+    if (!MUTANT(GAP_FORGOTTEN) && offset > position && digest->gap == DIGEST_NOWHERE) {
         digest->gap = position;
+        taken_add(&digest->taken, 0, position);
+    }
     digest->scan.position = offset;
     return true;
 }
@@ -224,8 +231,7 @@ static enum entry_scan_result next_block(struct digest *digest, bool sealed,
     const enum entry_scan_result result =
         entry_scan_next(&digest->scan, !sealed, header, offset, &bytes);
     if (!sealed)
-        taken_add(&digest->taken, from,
-                  result == ENTRY_SCAN_BLOCK ? *offset : digest->scan.position);
+        note_taken(digest, from, result == ENTRY_SCAN_BLOCK ? *offset : digest->scan.position);
     return result;
 }
 

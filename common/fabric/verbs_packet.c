@@ -200,9 +200,8 @@ void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason)
         return;
     endpoint->base.error = ROWAN_EIO;
     log_event(LOG_ERROR, "verbs_failed",
-              "endpoint=%u what=\"the RDMA device %s has failed: %s\" mend=\"rdma link; dmesg | "
-              "tail; when "
-              "the device works again, start this process anew\"",
+              "endpoint=%u what=\"the RDMA device %s has failed: %s\" mend=\"rdma link; dmesg "
+              "| tail; when the device works again, start this process anew\"",
               endpoint->index, ibv_get_device_name(endpoint->device->context->device), reason);
     verbs_packets_stop(endpoint);
     break_all(endpoint, ROWAN_EIO);
