@@ -31,7 +31,8 @@
  *
  * A process has one fabric with one device, protection domain and registration for all endpoints. An
  * endpoint has one completion queue for all its queue pairs, one UD queue pair for the messages of all its
- * connections, and for each connection into a landing zone two RC queue pairs.
+ * connections, and for each connection into a landing zone two RC queue pairs. Receives of a shared queue complete
+ * in one of the zone's own (verbs_slots.c).
  *
  * The tcp connection that set a connection up lives as long as it: its end is the connection's end, so a
  * dead peer is noticed though nothing is sent, and refusal, admission and limits are those of tcp.
@@ -208,6 +209,9 @@ struct verbs_endpoint {
     struct verbs_grants *grants; /* NULL: none was given yet */
     uint32_t zone_count;         /* opened so far */
     uint32_t cq_room;            /* see verbs_cq_reserve */
+
+    /* The device says that half of the zone's slots are used; set by whoever hears it (verbs_async.c). */
+    _Atomic bool limit_reached;
 };
 
 /* An overrun ends a completion queue for good, and a queue pair in error completes all that it holds, so
@@ -302,8 +306,9 @@ void verbs_async_fini(struct verbs_fabric *fabric);
 void verbs_async_join(struct verbs_endpoint *endpoint);
 void verbs_async_leave(struct verbs_endpoint *endpoint);
 
-/* Takes what the device said and breaks connections of this endpoint that it concerns. */
-void verbs_async_drain(struct verbs_fabric *fabric);
+/* drain: takes what the device said, on the thread of `endpoint`, and wakes the endpoints that it concerns.
+ * poll: breaks connections of this endpoint that it concerns. */
+void verbs_async_drain(const struct verbs_endpoint *endpoint);
 void verbs_async_poll(struct verbs_endpoint *endpoint);
 
 /* --- verbs_connect.c --- */
@@ -415,10 +420,12 @@ int verbs_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t de
 void verbs_zone_close(struct fabric_zone *zone);
 int verbs_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
 
-/* A completion of VERBS_WORK_LANDING. One of a former zone or queue pair is passed over. */
+/* A completion of VERBS_WORK_LANDING in the endpoint's queue. One of a former zone or queue pair is passed
+ * over. */
 void verbs_zone_completion(struct verbs_zone *zone, const struct ibv_wc *wc);
 
-/* Hands receives to the device, seals; each poll of the endpoint. */
+/* Hands receives to the device, seals, and while the endpoint is armed makes sure that what must wake it will; each
+ * poll of the endpoint. */
 unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric_event *events,
                          unsigned max);
 

@@ -7,6 +7,8 @@
  * 2. An endpoint that fell behind by more than VERBS_FAILURES takes it that all of its own have failed.
  * 3. A device, completion queue or shared receive queue in error comes back in no process: that is not among the
  *    notes, which may be overtaken, but stays as `fatal`, and every endpoint fails with it.
+ * 4. A shared receive queue that is half used is its endpoint's (srq_context), and both are there until the event is
+ *    acknowledged: ibv_destroy_srq waits for that, too. It comes as often as blocks land: no line in the log.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -95,8 +97,19 @@ static void wake_all(const struct verbs_fabric *fabric)
         eventfd_write(endpoint->wake_fd, 1); /* full: it is awake anyway */
 }
 
-void verbs_async_drain(struct verbs_fabric *fabric)
+/* 4 */
+static void tell_of_limit(struct verbs_endpoint *owner, const struct verbs_endpoint *awake)
 {
+    if (!owner)
+        return;
+    atomic_store(&owner->limit_reached, true);
+    if (owner != awake)
+        eventfd_write(owner->wake_fd, 1);
+}
+
+void verbs_async_drain(const struct verbs_endpoint *endpoint)
+{
+    struct verbs_fabric *fabric = endpoint->fabric;
     struct ibv_async_event event;
     bool any = false;
 
@@ -106,6 +119,11 @@ void verbs_async_drain(struct verbs_fabric *fabric)
         const uint32_t failed = failed_by(&event);
         const char *what = ibv_event_type_str(event.event_type); /* static */
 
+        if (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED) {
+            tell_of_limit(event.element.srq->srq_context, endpoint);
+            ibv_ack_async_event(&event);
+            continue;
+        }
         log_event(failed || is_fatal(&event) ? LOG_WARN : LOG_INFO, "verbs_device_event",
                   "what=\"%s\"", what);
         if (is_fatal(&event)) {

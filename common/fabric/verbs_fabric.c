@@ -5,9 +5,10 @@
  * 1. A fabric does not change after its endpoints are open, but for the notes of verbs_async.c; so endpoints
  *    on different threads share it without a lock.
  * 2. Armed, the completion queue notifies once; the poll behind the arming looks once more, and nobody takes
- *    the notice away before the endpoint is awake again.
+ *    the notice away before the endpoint is awake again. A zone with a queue of its own decides in that poll whether
+ *    it is armed (verbs_slots.c, 7 to 10).
  * 3. The completion queue has room for all that can complete: datagrams have their places from the start,
- *    whoever makes another queue takes his from `cq_room`.
+ *    whoever makes another queue that completes here takes his from `cq_room`.
  */
 #include <errno.h>
 #include <fcntl.h>

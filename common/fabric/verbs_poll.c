@@ -170,7 +170,7 @@ static unsigned poll_active(struct verbs_endpoint *endpoint, struct fabric_event
 static void check(struct verbs_endpoint *endpoint)
 {
     endpoint->checked_ns = endpoint->now_ns;
-    verbs_async_drain(endpoint->fabric);
+    verbs_async_drain(endpoint);
     verbs_connect_check(endpoint);
     verbs_stream_check(endpoint);
     verbs_inbox_check(endpoint);

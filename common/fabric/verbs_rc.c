@@ -57,7 +57,9 @@ static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int
     if (error)
         return error;
     init->qp_type = IBV_QPT_RC;
-    init->send_cq = init->recv_cq = endpoint->cq;
+    init->send_cq = endpoint->cq;
+    if (!init->recv_cq) /* a zone's own (verbs_slots.c) */
+        init->recv_cq = endpoint->cq;
     init->cap.max_send_sge = 1;
     init->cap.max_recv_sge = init->srq ? 0 : 1;
     qp = ibv_create_qp(endpoint->device->pd, init);

@@ -60,8 +60,8 @@ struct verbs_rc {
 };
 
 /* verbs_rc_make: the queue pair in INIT, in rc->qp, with rc->qp_number; takes its places in the completion
- * queue. `init` names the queues' sizes and the shared receive queue; the rest is filled here. `access`: what
- * the peer may do. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED. */
+ * queue. `init` names the queues' sizes, the shared receive queue and where its receives complete (NULL: with
+ * the endpoint's other queues); the rest is filled here. `access`: what the peer may do. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED. */
 int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access);
 
 /* The open connection whose RC queue pair has that number; NULL: none. Slow: looks at all. */

@@ -15,8 +15,31 @@
  *    the slot after that. What has landed in a slot that was given up is there and stays.
  * 4. A late completion of a slot that was given up names a segment that is no longer posted (16 bits of its
  *    number, against at most 1024 that are), and is passed over.
+ *
+ * The backup is to do nothing for a block, so it is not woken for one:
+ *
+ * 5. The receives complete in a queue of the zone's own, which each poll looks at. It never overruns: what is with the
+ *    device or in that queue is at most `depth`, as counted (6), or what the device still took though all had been
+ *    seen: twice as much.
+ * 6. `in_queue` is never less than what the device has, and more when completions were swept away (3). While that may
+ *    be, slots are handed over until the device refuses (ENOMEM): then it has exactly `depth`, as many as it said it
+ *    takes. Only behind a look that saw all (5).
+ * 7. Asleep, the completion queue is not armed while something keeps landing. The device tells when half of the slots
+ *    that it had are used up (SRQ limit, once; verbs_async.c): then there are as many again to hand over, and senders
+ *    have the other half meanwhile. That half is of `in_queue`, so it comes early, never late (6). Where no slot is
+ *    left to be handed over the halves shrink, down to 9; the oldest segment is sealed in one of these looks.
+ * 8. And LULL_NS after the last completion that was seen, there is a look: for devices that forget to tell, for what is
+ *    to be written back (verbs_zone_landed), for receives that failed without another word. In most cases the pair's
+ *    failure is known from an event of the device or the end of its tcp connection before that.
+ * 9. The completion queue is armed, and the next landing wakes, when that look found nothing: so an idle zone costs
+ *    nothing, and 8 goes on from the landing. Also when the device has fewer than FEW_SLOTS, which may be used up
+ *    before a sleeper comes round, and when it tells of no limit.
+ * 10. Behind the arming, of either kind, there is another look; when it finds that what was armed for has come already,
+ *    the endpoint is polled again at once. So no landing is slept over for longer than these rules say.
+ * A segment that is late (3) waits for seconds, or for the end of connections; it needs no sooner look than 8.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,51 +54,84 @@ enum {
     CHAIN = 256, /* slots handed over in one call */
     BATCH = 64,  /* fewer wait, unless the queue is almost empty */
     MAX_SLOTS_PER_SEGMENT = 1 << 16,
+    COMPLETIONS = 64,
+    MOST_COMPLETIONS = 512, /* in one poll */
+    FEW_SLOTS = 2 * BATCH,
 };
 
 #define QUIESCE_NS (VERBS_RC_GIVES_UP_NS + NS_PER_S)
-#define STARVED_NS (10 * NS_PER_MS)
+#define LULL_NS    (50 * NS_PER_MS)
 
 struct shared {
     struct ibv_srq *srq;
-    uint32_t depth;
-    uint32_t in_queue;      /* handed over, not completed */
+    struct ibv_cq *cq;      /* 5 */
+    uint32_t depth;         /* what the device takes */
+    uint32_t in_queue;      /* handed over, not completed; or more (6) */
     uint64_t handed;        /* places */
     uint64_t reached;       /* the last segment of which a slot has completed */
     uint32_t attached;      /* queue pairs so far */
     uint64_t late_ns;       /* since when the oldest segment is late; 0: it is not */
     uint32_t late_attached; /* queue pairs made by then */
     bool check_gone;        /* one was destroyed since they were looked at */
-    bool has_lost;          /* one was destroyed since a completion came */
-    uint64_t completed_ns;  /* when a completion came last */
+    bool has_lost;          /* one was destroyed since the device last refused a slot */
+    bool saw_all;           /* the last look did, and nothing was handed over since */
+    bool found;             /* that look found something */
+    bool more;              /* it did not see all */
+    bool lacks_limit;       /* the device tells of none */
+    uint32_t limit;         /* it tells when it has fewer slots; 0: it does not */
+    uint64_t landed_ns;     /* when a completion was last seen; 0: never */
 };
 
 /* --- open and close --- */
 
+static int refused(const char *what, int system_errno)
+{
+    log_event(LOG_ERROR, "verbs_refused", "what=%s reason=\"%s\"", what, strerror(system_errno));
+    return system_errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
+}
+
+/* Devices round the depth up, to at most twice as much, and say so. */
+static int make_queues(struct verbs_endpoint *endpoint, struct shared *shared)
+{
+    const struct ibv_device_attr *limits = &endpoint->device->attributes.orig_attr;
+    const int most =
+        limits->max_cqe / 4 < limits->max_srq_wr ? limits->max_cqe / 4 : limits->max_srq_wr;
+    struct ibv_srq_init_attr init = {
+        .srq_context = endpoint,
+        .attr = {.max_wr = most < QUEUE_SLOTS ? (uint32_t)most : QUEUE_SLOTS, .max_sge = 1}};
+
+    if (most < QUEUE_MIN_SLOTS)
+        return ROWAN_EUNSUPPORTED;
+    shared->srq = ibv_create_srq(endpoint->device->pd, &init);
+    if (!shared->srq)
+        return refused("shared_receive_queue", errno);
+    shared->depth = init.attr.max_wr;
+    shared->cq = ibv_create_cq(endpoint->device->context, (int)(2 * shared->depth), NULL,
+                               endpoint->channel, 0); /* 5 */
+    return shared->cq ? 0 : refused("landing_completion_queue", errno);
+}
+
+static void shared_free(struct shared *shared)
+{
+    if (shared->srq && ibv_destroy_srq(shared->srq) != 0)
+        log_event(LOG_ERROR, "verbs_destroy", "what=shared_receive_queue");
+    if (shared->cq && ibv_destroy_cq(shared->cq) != 0)
+        log_event(LOG_ERROR, "verbs_destroy", "what=landing_completion_queue");
+    free(shared);
+}
+
 static int shared_open(struct verbs_zone *zone)
 {
-    struct verbs_endpoint *endpoint = zone->endpoint;
-    const int limit = endpoint->device->attributes.orig_attr.max_srq_wr;
-    struct ibv_srq_init_attr init = {.attr = {.max_sge = 1}};
     struct shared *shared = calloc(1, sizeof *shared);
-    uint32_t depth = limit < QUEUE_SLOTS ? (uint32_t)limit : QUEUE_SLOTS;
+    int error;
 
     ASSERT(slots_per_segment(zone) <= MAX_SLOTS_PER_SEGMENT);
     if (!shared)
         return ROWAN_ENOMEM;
-    while (depth >= QUEUE_MIN_SLOTS && verbs_cq_reserve(endpoint, depth) != 0)
-        depth /= 2;
-    if (depth < QUEUE_MIN_SLOTS) {
-        free(shared);
-        return ROWAN_ETOOMANY;
-    }
-    init.attr.max_wr = depth;
-    shared->depth = depth;
-    shared->srq = ibv_create_srq(endpoint->device->pd, &init);
-    if (!shared->srq) {
-        verbs_cq_release(endpoint, depth);
-        free(shared);
-        return ROWAN_EUNSUPPORTED;
+    error = make_queues(zone->endpoint, shared);
+    if (error) {
+        shared_free(shared);
+        return error;
     }
     zone->receive = shared;
     return 0;
@@ -83,18 +139,14 @@ static int shared_open(struct verbs_zone *zone)
 
 static void shared_close(struct verbs_zone *zone)
 {
-    struct shared *shared = zone->receive;
-
-    if (ibv_destroy_srq(shared->srq) != 0)
-        log_event(LOG_ERROR, "verbs_destroy", "what=shared_receive_queue");
-    verbs_cq_release(zone->endpoint, shared->depth);
-    free(shared);
+    shared_free(zone->receive);
 }
 
 static int shared_attach(struct verbs_zone *zone, struct verbs_conn *conn)
 {
     struct shared *shared = zone->receive;
-    struct ibv_qp_init_attr init = {.srq = shared->srq, .cap = {.max_send_wr = 1}};
+    struct ibv_qp_init_attr init = {
+        .srq = shared->srq, .recv_cq = shared->cq, .cap = {.max_send_wr = 1}};
     int error = verbs_rc_make(conn, &init, IBV_ACCESS_REMOTE_READ);
 
     if (!error)
@@ -139,8 +191,13 @@ static uint32_t hand_over(struct verbs_zone *zone, struct shared *shared, uint32
     else if (error)
         count = 0;
     shared->handed += count; /* 1 */
-    shared->in_queue += count;
-    if (error && abs(error) != ENOMEM && !zone->failed) {
+    shared->saw_all = shared->saw_all && count == 0;
+    shared->in_queue =
+        shared->in_queue + count < shared->depth ? shared->in_queue + count : shared->depth;
+    if (abs(error) == ENOMEM) { /* 6 */
+        shared->in_queue = shared->depth;
+        shared->has_lost = false;
+    } else if (error && !zone->failed) {
         zone->failed = true;
         log_event(LOG_ERROR, "verbs_zone_failed", "reason=\"%s\"", strerror(abs(error)));
     }
@@ -153,29 +210,14 @@ static bool has_room(const struct shared *shared)
     return shared->depth - shared->in_queue >= BATCH || shared->in_queue < BATCH;
 }
 
-/* Completions of queue pairs that are gone may have been swept away, even all that the queue held: then
- * nothing would ever make room. What is in the queue is counted anew; a device that is full in truth refuses
- * (ENOMEM), and the next poll tries again. */
-static void count_anew(struct verbs_zone *zone, struct shared *shared)
-{
-    if (!shared->has_lost || has_room(shared))
-        return;
-    if (zone->endpoint->more_completions || zone->now_ns - shared->completed_ns < STARVED_NS) {
-        verbs_zone_wake_at(zone, shared->completed_ns + STARVED_NS);
-        return;
-    }
-    shared->has_lost = false;
-    shared->in_queue = 0;
-}
-
 static void shared_post(struct verbs_zone *zone)
 {
     struct shared *shared = zone->receive;
-    uint32_t room;
+    uint32_t room = shared->depth - shared->in_queue;
 
-    count_anew(zone, shared);
-    room = shared->depth - shared->in_queue;
-    if (!has_room(shared))
+    if (shared->has_lost && shared->saw_all)
+        room = shared->depth; /* 6 */
+    else if (!has_room(shared))
         return;
     while (room > 0) {
         const uint64_t waiting = slots_posted(zone) - shared->handed;
@@ -193,8 +235,7 @@ static void shared_post(struct verbs_zone *zone)
 static void note_completion(struct verbs_zone *zone, struct shared *shared,
                             struct verbs_segment *segment, uint64_t number)
 {
-    shared->completed_ns = zone->endpoint->now_ns; /* the zone's is that of the poll before */
-    if (shared->in_queue > 0)                      /* it may have been counted anew */
+    if (shared->in_queue > 0) /* of what was given up some may have been with the device */
         shared->in_queue--;
     if (segment->done < slots_per_segment(zone))
         segment->done++;
@@ -202,9 +243,8 @@ static void note_completion(struct verbs_zone *zone, struct shared *shared,
         shared->reached = number;
 }
 
-static void shared_completion(struct verbs_zone *zone, const struct ibv_wc *wc)
+static void take_completion(struct verbs_zone *zone, struct shared *shared, const struct ibv_wc *wc)
 {
-    struct shared *shared = zone->receive;
     const uint32_t number = verbs_work_number(wc->wr_id);
     const uint64_t segment = zone->sealed + (uint16_t)((number >> 16) - (uint32_t)zone->sealed);
     const uint64_t place = segment * slots_per_segment(zone) + (number & UINT16_MAX);
@@ -220,6 +260,40 @@ static void shared_completion(struct verbs_zone *zone, const struct ibv_wc *wc)
     conn = verbs_rc_of_number(zone->endpoint, wc->qp_num);
     if (conn && conn->rc->zone == zone)
         verbs_rc_break(conn, wc);
+}
+
+/* What lands from now on would never be seen. */
+static void queue_failed(struct verbs_zone *zone)
+{
+    if (!zone->failed)
+        log_event(LOG_ERROR, "verbs_zone_failed", "reason=\"its completion queue\"");
+    zone->failed = true;
+    verbs_zone_break(zone, ROWAN_EIO);
+}
+
+static void shared_look(struct verbs_zone *zone)
+{
+    struct shared *shared = zone->receive;
+    struct ibv_wc completions[COMPLETIONS];
+    int found = COMPLETIONS, total = 0;
+
+    while (found == COMPLETIONS && total < MOST_COMPLETIONS) {
+        found = ibv_poll_cq(shared->cq, COMPLETIONS, completions);
+        if (found < 0) {
+            queue_failed(zone);
+            found = 0;
+        }
+        for (int i = 0; i < found; i++)
+            take_completion(zone, shared, &completions[i]);
+        total += found;
+    }
+    shared->found = total > 0;
+    shared->more = found == COMPLETIONS;
+    shared->saw_all = !shared->more;
+    if (shared->found)
+        shared->landed_ns = zone->now_ns;
+    if (shared->more)
+        verbs_zone_wake_at(zone, zone->now_ns);
 }
 
 /* --- sealing --- */
@@ -238,7 +312,7 @@ static bool lives_one_of_then(const struct verbs_zone *zone, const struct shared
 /* 3 */
 static bool may_give_up(struct verbs_zone *zone, struct shared *shared)
 {
-    if (shared->reached <= zone->sealed || zone->endpoint->more_completions)
+    if (shared->reached <= zone->sealed || shared->more)
         return false; /* nothing of a later one, or some of this one may lie in the queue */
     if (shared->late_ns == 0) {
         shared->late_ns = zone->now_ns;
@@ -271,11 +345,62 @@ static bool shared_is_sealed(struct verbs_zone *zone)
     return true;
 }
 
+/* --- sleep --- */
+
+/* 7. False: the device cannot tell. */
+static bool set_limit(struct verbs_zone *zone, struct shared *shared)
+{
+    struct ibv_srq_attr attributes = {.srq_limit = shared->in_queue / 2};
+    int error;
+
+    if (atomic_exchange(&zone->endpoint->limit_reached, false))
+        shared->limit = 0;
+    if (shared->lacks_limit)
+        return false;
+    if (shared->limit > 0 && attributes.srq_limit < 2 * shared->limit)
+        return true;
+    error = ibv_modify_srq(shared->srq, &attributes, IBV_SRQ_LIMIT);
+    if (error) {
+        shared->lacks_limit = true;
+        log_event(LOG_WARN, "verbs_no_limit",
+                  "what=\"the device wakes this server for each block that lands\" "
+                  "reason=\"%s\"",
+                  strerror(abs(error)));
+        return false;
+    }
+    shared->limit = attributes.srq_limit;
+    shared_look(zone); /* 10 */
+    if (shared->in_queue < shared->limit)
+        verbs_zone_wake_at(zone, zone->now_ns);
+    return true;
+}
+
+static void shared_doze(struct verbs_zone *zone)
+{
+    struct shared *shared = zone->receive;
+
+    if (zone->member_count == 0 || shared->more) /* nothing can land, or there is no sleep */
+        return;
+    if (zone->now_ns - shared->landed_ns < LULL_NS && shared->in_queue >= FEW_SLOTS &&
+        set_limit(zone, shared)) {
+        verbs_zone_wake_at(zone, shared->landed_ns + LULL_NS); /* 8 */
+        return;
+    }
+    if (ibv_req_notify_cq(shared->cq, 0) != 0) { /* 9 */
+        verbs_zone_wake_at(zone, zone->now_ns + LULL_NS);
+        return;
+    }
+    shared_look(zone);
+    if (shared->found)
+        verbs_zone_wake_at(zone, zone->now_ns); /* 10 */
+}
+
 const struct verbs_receive_ops verbs_receive_shared = {.name = "shared",
                                                        .open = shared_open,
                                                        .close = shared_close,
                                                        .attach = shared_attach,
                                                        .detach = shared_detach,
+                                                       .look = shared_look,
                                                        .post = shared_post,
-                                                       .completion = shared_completion,
+                                                       .doze = shared_doze,
                                                        .is_sealed = shared_is_sealed};

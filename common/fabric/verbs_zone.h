@@ -25,7 +25,7 @@ struct verbs_zone {
     uint32_t depth;
     uint32_t member_count; /* connections that can send into the zone */
     uint64_t posted, sealed;
-    bool failed;      /* the device took no receives any more; said in the log once */
+    bool failed; /* the device took no receives, or gave no completions; said in the log once */
     bool writes_back; /* see verbs_zone_landed */
     bool unfenced;    /* something was written back since the last fence */
     uint64_t now_ns;  /* of the last poll */
@@ -58,10 +58,17 @@ struct verbs_receive_ops {
                    const struct ibv_qp_attr *attributes);
     void (*detach)(struct verbs_zone *zone, struct verbs_conn *conn);
 
+    /* Each poll, first: takes completions from a queue of the zone's own; NULL: it has none. */
+    void (*look)(struct verbs_zone *zone);
+
     /* Each poll: hands receives of the posted segments to the device. */
     void (*post)(struct verbs_zone *zone);
 
-    /* A completion of VERBS_WORK_LANDING; NULL: there are none. */
+    /* Each poll while the endpoint is armed, last: makes sure that what lands, or a time (verbs_zone_wake_at), wakes
+     * it soon enough; NULL: what does is the endpoint's. */
+    void (*doze)(struct verbs_zone *zone);
+
+    /* A completion of VERBS_WORK_LANDING in the endpoint's queue; NULL: there are none. */
     void (*completion)(struct verbs_zone *zone, const struct ibv_wc *wc);
 
     /* A send of the passive end has completed well (VERBS_RC_ASK); NULL: it never sends. */
@@ -83,10 +90,14 @@ static inline struct verbs_segment *verbs_segment(struct verbs_zone *zone, uint6
  *   NIC and the PCIe bridges before the sender heard of it (LANDED, F2): it is durable, and nothing is to be
  *   done here. With eADR the caches are durable, too.
  * - On a software NIC (rxe) the processor copied it; the read pushes nothing, and a power cut may take what
- *   LANDED has promised. Writing it back here makes that a matter of a poll, not of chance: no more than
- *   that. Its use is tests.
- * - On PM that syncs behind (PM_ASYNC) somebody must say that there is something to sync. */
+ *   LANDED has promised. Writing it back here makes that a matter of time, not of chance: of the next poll, and
+ *   when the owner sleeps of the next look at what landed (verbs_slots.c, 8: 50 ms). Nothing waits for it, so
+ *   nobody is woken for it. Its use is tests.
+ * - On PM that syncs behind (PM_ASYNC) somebody must say that there is something to sync: as soon as that. */
 void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes);
+
+/* Breaks the connections of all members. */
+void verbs_zone_break(struct verbs_zone *zone, int error);
 
 /* The zone wants to be polled at `at_ns`, though nothing happens. */
 static inline void verbs_zone_wake_at(struct verbs_zone *zone, uint64_t at_ns)

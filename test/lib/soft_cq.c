@@ -193,8 +193,7 @@ int ibv_resize_cq(struct ibv_cq *cq, int cqe)
     return error;
 }
 
-/* Waits as the library does until every event that was given is acknowledged; for ever would help nobody. */
-static void wait_acknowledged(const uint32_t *unacknowledged, const char *what)
+void soft_wait_acknowledged(const uint32_t *unacknowledged, const char *what)
 {
     struct timespec until;
 
@@ -227,7 +226,7 @@ int ibv_destroy_cq(struct ibv_cq *cq)
         it->channel->children--;
     }
     soft_events_forget(owner, cq);
-    wait_acknowledged(&it->events_given, "completion queue");
+    soft_wait_acknowledged(&it->events_given, "completion queue");
     while (*link != it)
         link = &(*link)->next;
     *link = it->next;
@@ -361,6 +360,16 @@ static bool is_of_qp(enum ibv_event_type type)
            type == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
+/* Where events are counted that were given and not acknowledged; NULL: nobody waits for it. */
+static uint32_t *unacknowledged_of(const struct ibv_async_event *event)
+{
+    if (is_of_qp(event->event_type))
+        return &soft_qp_of(event->element.qp)->events_unacked;
+    if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+        return &soft_srq_of(event->element.srq)->events_unacked;
+    return NULL;
+}
+
 /* The kernel's list has no end; here the oldest are kept. */
 void soft_event(struct soft_context *context, enum ibv_event_type type, void *element)
 {
@@ -389,6 +398,7 @@ void soft_events_forget(struct soft_context *context, const void *element)
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
     struct soft_context *it = soft_context_of(context);
+    uint32_t *unacknowledged;
 
     if (!take(context->async_fd))
         return -1;
@@ -401,17 +411,21 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
     *event = it->events[0];
     it->event_count--;
     memmove(it->events, it->events + 1, it->event_count * sizeof it->events[0]);
-    if (is_of_qp(event->event_type))
-        soft_qp_of(event->element.qp)->events_unacked++;
+    unacknowledged = unacknowledged_of(event);
+    if (unacknowledged)
+        ++*unacknowledged;
     soft_unlock();
     return 0;
 }
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
+    uint32_t *unacknowledged;
+
     soft_lock();
-    if (is_of_qp(event->event_type))
-        soft_qp_of(event->element.qp)->events_unacked--;
+    unacknowledged = unacknowledged_of(event);
+    if (unacknowledged && (*unacknowledged)-- == 0)
+        soft_mistake("an event is acknowledged that was not given");
     pthread_cond_broadcast(&soft.acknowledged);
     soft_unlock();
 }

@@ -6,11 +6,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "test/lib/soft_verbs_impl.h"
 
-enum { WAIT_S = 30, MAX_PSN = 0xffffff };
+enum { MAX_PSN = 0xffffff };
 
 struct soft_qp *soft_qp_of(struct ibv_qp *qp)
 {
@@ -121,6 +120,7 @@ int ibv_destroy_srq(struct ibv_srq *srq)
         soft_mistake("a shared receive queue is destroyed that %u queue pairs use", it->children);
     soft_cq_forget(soft_context_of(srq->context), NULL, &it->receives);
     soft_events_forget(soft_context_of(srq->context), srq);
+    soft_wait_acknowledged(&it->events_unacked, "shared receive queue");
     pd_of(srq->pd)->children--;
     soft.stats.srqs--;
     soft_unlock();
@@ -253,16 +253,11 @@ static void qp_reset(struct soft_qp *qp)
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
     struct soft_qp *it = soft_qp_of(qp);
-    struct timespec until;
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += WAIT_S;
     soft_lock();
     qp_reset(it);
     soft_events_forget(soft_context_of(qp->context), qp);
-    while (it->events_unacked > 0)
-        if (pthread_cond_timedwait(&soft.acknowledged, &soft.lock, &until) == ETIMEDOUT)
-            soft_mistake("a queue pair is destroyed whose events nobody acknowledges");
+    soft_wait_acknowledged(&it->events_unacked, "queue pair");
     soft.qps[qp->qp_num & (SOFT_MAX_QPS - 1)] = NULL;
     pd_of(qp->pd)->children--;
     soft_cq_of(qp->send_cq)->children--;

@@ -134,6 +134,7 @@ struct soft_srq {
     struct ibv_srq base;
     uint32_t children;
     struct soft_receives receives;
+    uint32_t events_unacked;
 };
 
 struct soft_send {
@@ -291,6 +292,9 @@ int soft_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
 int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 void soft_event(struct soft_context *context, enum ibv_event_type type, void *element);
 void soft_events_forget(struct soft_context *context, const void *element);
+
+/* Waits as the library does until every event that was given is acknowledged; not for ever. */
+void soft_wait_acknowledged(const uint32_t *unacknowledged, const char *what);
 
 /* --- soft_qp.c --- */
 struct soft_qp *soft_qp_of(struct ibv_qp *qp);

@@ -1,0 +1,575 @@
+/* verbs_sleep_test.c - what ends the sleep of a landing zone's owner, with slots in a shared receive queue
+ * (verbs_slots.c, notes 5 to 10): nothing for a block in the midst of others. No reactor runs: a case arms the
+ * endpoint's event source as a reactor would, lets others act, and looks whether the descriptor is readable. Time is
+ * the test's own; what timer a sleeper has set is read from it and then put off, so the host's time decides nothing. */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/timerfd.h>
+
+#include <cmocka.h>
+
+#include "common/base/error.h"
+#include "common/fabric/verbs_rc.h"
+#include "common/fabric/verbs_stream.h"
+#include "test/lib/soft_verbs.h"
+#include "test/unit/fabric/verbs_world.h"
+
+enum { OWNER, SENDER, OTHER, SIDES };
+enum {
+    PM_BYTES = 20 << 20,
+    SLOT = 1024,
+    SLOTS = FABRIC_SEGMENT_BYTES / SLOT,
+    QUEUE = 4096, /* slots in the device */
+    BLOCK = 128,
+    SOURCES = 4096, /* blocks in a sender's PM */
+    DEPTH = 4,
+};
+#define LULL_NS (50 * NS_PER_MS)
+
+static struct verbs_host host;
+static struct world world;
+static uint64_t now_ns;
+static struct fabric_conn *conn, *passive;
+static uint32_t sent;     /* blocks of SENDER */
+static uint64_t timer_ns; /* what was left of the sleeper's timer when it was put off */
+
+static uint64_t tick(void *context)
+{
+    (void)context;
+    return now_ns += NS_PER_US;
+}
+
+static void open_all(uint32_t posted, bool purges)
+{
+    soft_verbs_configure(&(struct soft_config){.seed = 1, .purges_completions = purges});
+    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, SLOT);
+    host.backend.now_ns = tick;
+    now_ns = NS_PER_S;
+    sent = 0;
+    world_open(&world, &host.backend, SIDES, PM_BYTES);
+    side_open_zone(&world, OWNER, DEPTH, posted);
+    world_connect(&world, SENDER, OWNER, 0, &conn, &passive);
+    world_poll_times(&world, 20000); /* until nothing more is said of the handshake */
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    open_all(DEPTH, false);
+    return 0;
+}
+
+static int setup_scarce(void **state)
+{
+    (void)state;
+    open_all(1, false);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&world);
+    verbs_host_fini(&host);
+    soft_verbs_configure(NULL);
+    return 0;
+}
+
+static struct verbs_endpoint *owner(void)
+{
+    return (struct verbs_endpoint *)world.sides[OWNER].endpoint;
+}
+
+static struct event_source source(void)
+{
+    struct event_source source;
+
+    fabric_endpoint_source(world.sides[OWNER].endpoint, &source);
+    return source;
+}
+
+static bool is_woken(void)
+{
+    struct pollfd wait = {.fd = source().fd, .events = POLLIN};
+
+    return poll(&wait, 1, 0) == 1;
+}
+
+static void wake_up(void)
+{
+    source().disarm(source().context);
+}
+
+/* As a reactor: arms, polls once more, and would sleep now. How long the zone lets it, at most; UINT64_MAX: for ever,
+ * no timer runs. */
+static uint64_t fall_asleep(void)
+{
+    const struct itimerspec later = {.it_value = {.tv_sec = 100000}};
+    struct verbs_endpoint *endpoint = owner();
+    struct itimerspec left;
+
+    source().arm(source().context);
+    side_poll(&world, OWNER);
+    timer_ns = UINT64_MAX;
+    if (!endpoint->timer_on)
+        return UINT64_MAX;
+    assert_int_equal(timerfd_gettime(endpoint->timer_fd, &left), 0);
+    assert_int_equal(timerfd_settime(endpoint->timer_fd, 0, &later, NULL), 0);
+    timer_ns = (uint64_t)left.it_value.tv_sec * NS_PER_S + (uint64_t)left.it_value.tv_nsec;
+    return verbs_zone_wait_ns(endpoint->zone) == UINT64_MAX ? 0
+                                                            : verbs_zone_wait_ns(endpoint->zone);
+}
+
+/* One block of SENDER; nobody but SENDER is polled. */
+static void post_block(void)
+{
+    int error;
+
+    do {
+        error =
+            world_add_block(&world, SENDER, conn, (uint64_t)(sent % SOURCES) * SLOT, sent, BLOCK);
+        if (error)
+            side_poll(&world, SENDER);
+    } while (error == ROWAN_EAGAIN);
+    assert_int_equal(error, 0);
+    assert_int_equal(fabric_rowan_post(conn, sent++), 0);
+}
+
+/* Lands `count` blocks of SENDER while the owner does nothing. */
+static void land(uint32_t count)
+{
+    struct side *side = &world.sides[SENDER];
+    const uint32_t landed = side_count(side, FABRIC_LANDED);
+
+    for (uint32_t i = 0; i < count; i++)
+        post_block();
+    for (uint32_t i = 0; side_count(side, FABRIC_LANDED) < landed + count; i++) {
+        assert_true(i < 10000000);
+        side_poll(&world, SENDER);
+    }
+}
+
+/* Asleep in the midst of landings. */
+static void fall_asleep_under_load(void)
+{
+    land(1);
+    side_poll(&world, OWNER);
+    assert_in_range(fall_asleep(), 1, LULL_NS);
+}
+
+/* --- a landing --- */
+
+static void a_landing_in_the_midst_of_others_wakes_nobody(void **state)
+{
+    (void)state;
+    fall_asleep_under_load();
+    assert_false(is_woken());
+    land(1);
+    assert_false(is_woken());
+    land(1000);
+    assert_false(is_woken());
+    wake_up();
+    side_poll(&world, OWNER);
+    assert_in_range(fall_asleep(), 1, LULL_NS);
+    land(1);
+    assert_false(is_woken());
+    wake_up();
+}
+
+static void the_first_landing_after_a_lull_wakes(void **state)
+{
+    (void)state;
+    assert_int_equal(fall_asleep(), UINT64_MAX);
+    assert_false(is_woken());
+    land(1);
+    assert_true(is_woken());
+    wake_up();
+    side_poll(&world, OWNER);
+    assert_false(is_woken());
+}
+
+static void a_landing_that_the_last_poll_saw_is_none_after_a_lull(void **state)
+{
+    (void)state;
+    land(1);
+    assert_in_range(fall_asleep(), 1, LULL_NS);
+    wake_up();
+}
+
+static int (*arm_queue)(struct ibv_cq *cq, int solicited_only);
+static uint32_t queues_armed;
+
+/* Arms a queue a moment too late for a block. */
+static int land_and_arm(struct ibv_cq *cq, int solicited_only)
+{
+    if (++queues_armed == 2) /* the first is the endpoint's, before the look */
+        land(1);
+    return arm_queue(cq, solicited_only);
+}
+
+static void what_lands_before_the_arming_is_found_behind_it(void **state)
+{
+    struct ibv_context_ops *ops = &owner()->device->context->ops;
+
+    (void)state;
+    arm_queue = ops->req_notify_cq;
+    ops->req_notify_cq = land_and_arm;
+    queues_armed = 0;
+    assert_int_equal(fall_asleep(), 0);
+    ops->req_notify_cq = arm_queue;
+    assert_int_equal(queues_armed, 2);
+    wake_up();
+}
+
+/* --- the device's word --- */
+
+static void half_of_the_slots_used_up_wakes_each_time(void **state)
+{
+    (void)state;
+    fall_asleep_under_load();
+    for (unsigned round = 0; round < 4; round++) {
+        land(QUEUE / 2 - 100);
+        assert_false(is_woken());
+        land(200);
+        assert_true(is_woken());
+        wake_up();
+        for (unsigned i = 0; i < 20; i++) /* takes what came, hands over as much */
+            side_poll(&world, OWNER);
+        assert_in_range(fall_asleep(), 1, LULL_NS);
+    }
+    assert_true(sent > SLOTS);
+}
+
+static void whoever_hears_the_device_wakes_the_zones_owner(void **state)
+{
+    struct fabric_endpoint *second;
+    struct fabric_event event;
+
+    (void)state;
+    assert_int_equal(fabric_endpoint_open(world.sides[OWNER].fabric, 1, &second), 0);
+    fall_asleep_under_load();
+    land(QUEUE / 2 + 100);
+    assert_int_equal(fabric_poll(second, tick(NULL), &event, 1), 0);
+    assert_true(atomic_load(&owner()->limit_reached));
+    assert_true(is_woken());
+    wake_up();
+    assert_false(is_woken());
+    fabric_endpoint_close(second);
+}
+
+/* The owner heard of it itself while it was awake: the sleep after that is no shorter. */
+static void what_an_awake_owner_has_heard_ends_no_sleep(void **state)
+{
+    (void)state;
+    fall_asleep_under_load();
+    wake_up();
+    side_poll(&world, OWNER);
+    land(QUEUE / 2 + 100);
+    now_ns += VERBS_CHECK_NS;
+    for (unsigned i = 0; i < 20; i++)
+        side_poll(&world, OWNER);
+    assert_in_range(fall_asleep(), 1, LULL_NS);
+    assert_false(is_woken());
+    land(QUEUE / 2 - 200);
+    assert_false(is_woken());
+    land(300);
+    assert_true(is_woken());
+    wake_up();
+}
+
+/* --- time --- */
+
+static void a_sleeper_looks_after_a_while_though_nobody_tells_it(void **state)
+{
+    struct pollfd wait = {.events = POLLIN};
+
+    (void)state;
+    land(1);
+    side_poll(&world, OWNER);
+    source().arm(source().context);
+    side_poll(&world, OWNER);
+    wait.fd = source().fd;
+    assert_int_equal(poll(&wait, 1, 60000), 1); /* 50 ms are enough */
+    wake_up();
+}
+
+static void an_idle_owner_sleeps_for_ever(void **state)
+{
+    (void)state;
+    fall_asleep_under_load();
+    wake_up();
+    now_ns += LULL_NS;
+    side_poll(&world, OWNER);
+    assert_int_equal(fall_asleep(), UINT64_MAX);
+    land(1);
+    assert_true(is_woken());
+    wake_up();
+}
+
+static void an_owner_without_senders_sleeps_for_ever(void **state)
+{
+    (void)state;
+    fall_asleep_under_load();
+    wake_up();
+    fabric_conn_close(conn);
+    world_wait(&world, OWNER, FABRIC_CLOSED, 1);
+    now_ns += NS_PER_S;
+    world_poll_times(&world, 10);
+    assert_int_equal(fall_asleep(), UINT64_MAX);
+    wake_up();
+}
+
+/* --- when a completion must be seen soon --- */
+
+static void each_landing_wakes_when_few_slots_are_left(void **state)
+{
+    (void)state;
+    for (uint32_t left = SLOTS; left > 100; left -= 100) {
+        land(100);
+        world_poll_times(&world, 2);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        land(1);
+        side_poll(&world, OWNER);
+        assert_int_equal(fall_asleep(), UINT64_MAX);
+        assert_false(is_woken());
+        land(1);
+        assert_true(is_woken());
+        wake_up();
+    }
+}
+
+/* All slots are with the device: the halves shrink, and the last slot is seen at once. */
+static void the_last_slot_of_a_zone_that_runs_dry_is_seen_without_time(void **state)
+{
+    struct side *side = &world.sides[OWNER];
+    bool asleep = false;
+    uint32_t wakes = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        land(1);
+        if (asleep && is_woken()) {
+            wake_up();
+            asleep = false;
+            wakes++;
+        }
+        if (!asleep) {
+            world_poll_times(&world, 10);
+            fall_asleep();
+            asleep = true;
+        }
+    }
+    assert_int_equal(side_count(side, FABRIC_SEALED), 1);
+    assert_in_range(wakes, 5, 200);
+    wake_up();
+}
+
+static void each_landing_wakes_when_the_device_tells_of_no_limit(void **state)
+{
+    (void)state;
+    land(1);
+    side_poll(&world, OWNER);
+    soft_verbs_fail_call(1, EOPNOTSUPP);
+    assert_int_equal(fall_asleep(), UINT64_MAX);
+    soft_verbs_fail_call(0, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(is_woken());
+        land(1);
+        assert_true(is_woken());
+        wake_up();
+        side_poll(&world, OWNER);
+        assert_int_equal(fall_asleep(), UINT64_MAX);
+    }
+    wake_up();
+}
+
+static void a_queue_pair_that_fails_wakes(void **state)
+{
+    (void)state;
+    fall_asleep_under_load();
+    assert_true(soft_verbs_break_qp(((struct verbs_conn *)passive)->rc->qp_number));
+    assert_true(is_woken());
+    wake_up();
+    world_wait(&world, OWNER, FABRIC_CLOSED, 1);
+}
+
+/* --- all of it, at random --- */
+
+enum { SEALED = 24 };
+
+struct sender {
+    unsigned side;
+    struct fabric_conn *conn;
+    bool is_connected;
+    uint32_t sent;
+};
+
+struct storm {
+    struct random random;
+    struct sender senders[2];
+    bool is_asleep;
+    uint64_t wake_ns;
+    uint32_t sealed, sleeps, told, breaks;
+    uint32_t next[SIDE_MAX]; /* block of each sender, where none is lost */
+};
+
+static void sender_events(struct sender *sender)
+{
+    struct side *side = &world.sides[sender->side];
+
+    for (uint32_t i = 0; i < side->event_count; i++) {
+        if (side->events[i].kind == FABRIC_CONNECTED)
+            sender->is_connected = true;
+        if (side->events[i].kind == FABRIC_CLOSED)
+            sender->conn = NULL;
+    }
+    side_forget(side);
+}
+
+static void sender_step(struct storm *storm, struct sender *sender)
+{
+    uint64_t count = random_below(&storm->random, 4) == 0 ? random_below(&storm->random, 200) : 0;
+
+    if (!sender->conn) {
+        sender->is_connected = false;
+        assert_int_equal(fabric_connect(world.sides[sender->side].endpoint,
+                                        host.backend.address(&host, OWNER), 0, 0, &sender->conn),
+                         0);
+    }
+    for (; sender->is_connected && count > 0; count--) {
+        if (world_add_block(&world, sender->side, sender->conn,
+                            (uint64_t)(sender->sent % (4 * SOURCES)) * SLOT, sender->sent,
+                            BLOCK) != 0)
+            break;
+        sender->sent++;
+    }
+    if (sender->is_connected)
+        fabric_rowan_post(sender->conn, 0); /* CLOSED comes if it has failed */
+    side_poll(&world, sender->side);
+    sender_events(sender);
+}
+
+/* Segments come back in order, each full but for slots that were lost, and go to the end of the zone. */
+static void owner_events(struct storm *storm)
+{
+    struct side *side = &world.sides[OWNER];
+
+    for (uint32_t i = 0; i < side->event_count; i++) {
+        const uint64_t segment = side->events[i].context;
+
+        if (side->events[i].kind != FABRIC_SEALED)
+            continue;
+        assert_int_equal(segment, storm->sealed++ % DEPTH);
+        if (storm->breaks == 0)
+            assert_int_equal(world_walk_segment(&world, OWNER, (uint32_t)segment, storm->next),
+                             SLOTS);
+        pm_zero(side->pm, segment * FABRIC_SEGMENT_BYTES, FABRIC_SEGMENT_BYTES);
+        assert_int_equal(fabric_zone_post(side->zone, segment * FABRIC_SEGMENT_BYTES, segment), 0);
+    }
+    side_forget(side);
+}
+
+/* As a reactor that sleeps when it has been idle for a random time. */
+static void owner_step(struct storm *storm)
+{
+    if (storm->is_asleep) {
+        if (storm->wake_ns != UINT64_MAX && random_below(&storm->random, 500) == 0)
+            now_ns = now_ns < storm->wake_ns ? storm->wake_ns : now_ns; /* time flies */
+        if (!is_woken() && now_ns < storm->wake_ns)
+            return;
+        storm->told += is_woken();
+        wake_up();
+        storm->is_asleep = false;
+    }
+    side_poll(&world, OWNER);
+    owner_events(storm);
+    if (random_below(&storm->random, 3) != 0)
+        return;
+    fall_asleep();
+    storm->wake_ns = timer_ns == UINT64_MAX ? UINT64_MAX : now_ns + timer_ns;
+    storm->is_asleep = world.sides[OWNER].event_count == 0;
+    storm->sleeps += storm->is_asleep;
+    if (!storm->is_asleep)
+        wake_up();
+    owner_events(storm);
+}
+
+static void sleep_in_a_storm(uint64_t seed, uint32_t break_of)
+{
+    struct storm *storm = calloc(1, sizeof *storm);
+
+    assert_non_null(storm);
+    print_message("# seed %lu\n", seed);
+    random_init(&storm->random, seed);
+    storm->senders[0] = (struct sender){.side = SENDER, .conn = conn, .is_connected = true};
+    storm->senders[1] = (struct sender){.side = OTHER};
+    soft_verbs_faults(&(struct soft_faults){.rc_delay_polls = 4, .receive_pause = 5});
+    for (uint32_t rounds = 0; storm->sealed < SEALED; rounds++) {
+        assert_true(rounds < 4000000);
+        now_ns += random_below(&storm->random, 10 * NS_PER_US);
+        for (unsigned i = 0; i < 2; i++)
+            sender_step(storm, &storm->senders[i]);
+        owner_step(storm);
+        if (break_of > 0 && random_below(&storm->random, break_of) == 0)
+            storm->breaks += soft_verbs_break_any_qp(IBV_QPT_RC) != 0;
+    }
+    print_message("# %u sleeps, %u ended by word, %u queue pairs broken\n", storm->sleeps,
+                  storm->told, storm->breaks);
+    assert_true(storm->sleeps > SEALED);
+    assert_true(break_of == 0 || storm->breaks > 3);
+    if (storm->is_asleep)
+        wake_up();
+    soft_verbs_faults(NULL);
+    free(storm);
+}
+
+static void nothing_is_lost_by_who_sleeps_at_random(void **state)
+{
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        open_all(DEPTH, false);
+        sleep_in_a_storm(seed, 0);
+        teardown(state);
+    }
+}
+
+static void nothing_is_lost_though_queue_pairs_take_completions_along(void **state)
+{
+    for (uint64_t seed = 3; seed <= 4; seed++) {
+        open_all(DEPTH, true);
+        sleep_in_a_storm(seed, 300);
+        teardown(state);
+    }
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest cases[] = {
+        CASE(a_landing_in_the_midst_of_others_wakes_nobody),
+        CASE(the_first_landing_after_a_lull_wakes),
+        CASE(a_landing_that_the_last_poll_saw_is_none_after_a_lull),
+        CASE(what_lands_before_the_arming_is_found_behind_it),
+        CASE(half_of_the_slots_used_up_wakes_each_time),
+        CASE(whoever_hears_the_device_wakes_the_zones_owner),
+        CASE(what_an_awake_owner_has_heard_ends_no_sleep),
+        CASE(a_sleeper_looks_after_a_while_though_nobody_tells_it),
+        CASE(an_idle_owner_sleeps_for_ever),
+        CASE(an_owner_without_senders_sleeps_for_ever),
+        cmocka_unit_test_setup_teardown(each_landing_wakes_when_few_slots_are_left, setup_scarce,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_last_slot_of_a_zone_that_runs_dry_is_seen_without_time,
+                                        setup_scarce, teardown),
+        CASE(each_landing_wakes_when_the_device_tells_of_no_limit),
+        CASE(a_queue_pair_that_fails_wakes),
+        cmocka_unit_test(nothing_is_lost_by_who_sleeps_at_random),
+        cmocka_unit_test(nothing_is_lost_though_queue_pairs_take_completions_along),
+    };
+
+    return cmocka_run_group_tests_name("verbs_sleep", cases, NULL, NULL);
+}
