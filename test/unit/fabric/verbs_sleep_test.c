@@ -478,7 +478,7 @@ static void owner_events(struct storm *storm)
 static void owner_step(struct storm *storm)
 {
     if (storm->is_asleep) {
-        if (storm->wake_ns != UINT64_MAX && random_below(&storm->random, 500) == 0)
+        if (storm->wake_ns != UINT64_MAX && random_below(&storm->random, 2000) == 0)
             now_ns = now_ns < storm->wake_ns ? storm->wake_ns : now_ns; /* time flies */
         if (!is_woken() && now_ns < storm->wake_ns)
             return;
