@@ -1,5 +1,6 @@
 /* verbs_slots_test.c - landing zones of slots, shared or of each connection's own: where what landed lies,
  * when segments are sealed, and that no failure, idle or stopped sender holds one open. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -304,6 +305,41 @@ static void a_queue_of_lost_slots_takes_new_ones(void **state)
     assert_int_equal(walk(4, 2), 2 * SLOTS);
 }
 
+static int (*post_slots)(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+static uint32_t refused;
+
+static int post_and_count(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    const int error = post_slots(srq, wr, bad);
+
+    refused += error == ENOMEM;
+    return error;
+}
+
+/* Each queue pair that goes has the device asked how much it takes, and no more. */
+static void a_full_queue_is_asked_once_for_each_queue_pair_that_is_gone(void **state)
+{
+    struct verbs_conn *lost, *lost_passive, *active, *passive;
+    struct ibv_context_ops *ops;
+
+    (void)state;
+    open_sweeping(3);
+    ops = &half.nodes[0].fabric.device->context->ops;
+    post_slots = ops->post_srq_recv;
+    ops->post_srq_recv = post_and_count;
+    refused = 0;
+    connect_to_zone(1, &lost, &lost_passive);
+    connect_to_zone(2, &active, &passive);
+    lose_completions(lost, lost_passive, 100);
+    half_poll_times(&half, 100);
+    assert_int_equal(refused, 1);
+    send_and_wait(2, active, 0, 2 * SLOTS);
+    half_end(active);
+    half_wait(&half, 0, FABRIC_SEALED, 2); /* the lost slots were given up */
+    half_poll_times(&half, 1000);
+    assert_in_range(refused, 2, 4);
+}
+
 /* --- of each connection's own: the idle --- */
 
 static void an_idle_sender_gives_its_slots_back(void **state)
@@ -503,6 +539,7 @@ int main(void)
         CASE(lost_slots_are_given_up_when_no_sender_can_be_trying_any_more),
         CASE(a_queue_of_lost_slots_takes_new_ones),
         CASE(lost_slots_in_every_segment_are_given_up),
+        CASE(a_full_queue_is_asked_once_for_each_queue_pair_that_is_gone),
         CASE(an_idle_sender_gives_its_slots_back),
         CASE(the_idle_leave_no_more_than_half_of_a_segment_empty),
         CASE(a_dry_zone_asks_the_idle_so_that_its_owner_can_post),
