@@ -40,7 +40,7 @@ static int to_init(struct verbs_conn *conn, struct ibv_qp *qp, int access)
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-static int refused(const char *what, int system_errno)
+int verbs_refused(const char *what, int system_errno)
 {
     log_event(LOG_ERROR, "verbs_refused", "what=%s reason=\"%s\"", what, strerror(system_errno));
     return system_errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
@@ -64,12 +64,12 @@ static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int
     init->cap.max_recv_sge = init->srq ? 0 : 1;
     qp = ibv_create_qp(endpoint->device->pd, init);
     if (!qp) {
-        error = refused("rc_queue_pair", errno);
+        error = verbs_refused("rc_queue_pair", errno);
         goto release;
     }
     error = to_init(conn, qp, access);
     if (error) {
-        error = refused("rc_init", error);
+        error = verbs_refused("rc_init", error);
         goto destroy;
     }
     conn->rc->places += places;

@@ -64,6 +64,9 @@ struct verbs_rc {
  * the endpoint's other queues); the rest is filled here. `access`: what the peer may do. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED. */
 int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access);
 
+/* Says in the log that the device refused to make `what`, and why. ROWAN_ENOMEM or EUNSUPPORTED. */
+int verbs_refused(const char *what, int system_errno);
+
 /* The open connection whose RC queue pair has that number; NULL: none. Slow: looks at all. */
 struct verbs_conn *verbs_rc_of_number(struct verbs_endpoint *endpoint, uint32_t qp_number);
 

@@ -84,12 +84,6 @@ struct shared {
 
 /* --- open and close --- */
 
-static int refused(const char *what, int system_errno)
-{
-    log_event(LOG_ERROR, "verbs_refused", "what=%s reason=\"%s\"", what, strerror(system_errno));
-    return system_errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
-}
-
 /* Devices round the depth up, to at most twice as much, and say so. */
 static int make_queues(struct verbs_endpoint *endpoint, struct shared *shared)
 {
@@ -104,11 +98,11 @@ static int make_queues(struct verbs_endpoint *endpoint, struct shared *shared)
         return ROWAN_EUNSUPPORTED;
     shared->srq = ibv_create_srq(endpoint->device->pd, &init);
     if (!shared->srq)
-        return refused("shared_receive_queue", errno);
+        return verbs_refused("shared_receive_queue", errno);
     shared->depth = init.attr.max_wr;
     shared->cq = ibv_create_cq(endpoint->device->context, (int)(2 * shared->depth), NULL,
                                endpoint->channel, 0); /* 5 */
-    return shared->cq ? 0 : refused("landing_completion_queue", errno);
+    return shared->cq ? 0 : verbs_refused("landing_completion_queue", errno);
 }
 
 static void shared_free(struct shared *shared)
