@@ -298,6 +298,12 @@ bool verbs_is_settled(const struct fabric_endpoint *endpoint);
 /* While asleep: sets the timer for what must go on although nothing completes. */
 void verbs_timer_set(struct verbs_endpoint *endpoint);
 
+/* --- verbs_packet.c: the rest of it is in verbs_stream.h --- */
+
+/* The device or a completion queue has failed: so has the endpoint, for good (fabric_endpoint_error). Says so in the
+ * log, once; all connections break. */
+void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason);
+
 /* --- verbs_async.c --- */
 
 /* Errors: ROWAN_EIO. */

@@ -283,8 +283,11 @@ static void verbs_endpoint_close(struct fabric_endpoint *base)
 static void endpoint_arm(void *context)
 {
     struct verbs_endpoint *endpoint = context;
+    eventfd_t heard;
 
     endpoint->armed = true;
+    eventfd_read(endpoint->wake_fd,
+                 &heard); /* whatever it was, the poll behind the arming looks at it */
     endpoint->control_source.arm(endpoint->control_source.context);
     if (!endpoint->base.error && ibv_req_notify_cq(endpoint->cq, 0) != 0) /* 2 */
         endpoint->more_completions = true; /* then the timer looks for us */

@@ -64,7 +64,7 @@ static void poll_completions(struct verbs_endpoint *endpoint)
     endpoint->more_completions = found == COMPLETIONS;
     if (!endpoint->packets->failed || endpoint->more_completions)
         return;
-    verbs_async_drain(endpoint->fabric); /* perhaps it is the device that has failed */
+    verbs_async_drain(endpoint); /* perhaps it is the device that has failed */
     verbs_async_poll(endpoint);
     verbs_packets_renew(endpoint);
 }

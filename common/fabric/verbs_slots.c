@@ -256,15 +256,6 @@ static void take_completion(struct verbs_zone *zone, struct shared *shared, cons
         verbs_rc_break(conn, wc);
 }
 
-/* What lands from now on would never be seen. */
-static void queue_failed(struct verbs_zone *zone)
-{
-    if (!zone->failed)
-        log_event(LOG_ERROR, "verbs_zone_failed", "reason=\"its completion queue\"");
-    zone->failed = true;
-    verbs_zone_break(zone, ROWAN_EIO);
-}
-
 static void shared_look(struct verbs_zone *zone)
 {
     struct shared *shared = zone->receive;
@@ -274,7 +265,8 @@ static void shared_look(struct verbs_zone *zone)
     while (found == COMPLETIONS && total < MOST_COMPLETIONS) {
         found = ibv_poll_cq(shared->cq, COMPLETIONS, completions);
         if (found < 0) {
-            queue_failed(zone);
+            verbs_endpoint_fail(zone->endpoint,
+                                "the completion queue of its landing zone cannot be read");
             found = 0;
         }
         for (int i = 0; i < found; i++)

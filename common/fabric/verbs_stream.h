@@ -255,10 +255,6 @@ void verbs_packet_completion(struct verbs_endpoint *endpoint, const struct ibv_w
 /* The queue pair has failed: all connections break. */
 void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason);
 
-/* The device or the completion queue has failed: so has the endpoint, for good (fabric_endpoint_error). Says so in
- * the log, once; all connections break. */
-void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason);
-
 /* The completion queue is empty: replaces a failed queue pair. */
 void verbs_packets_renew(struct verbs_endpoint *endpoint);
 void verbs_packet_give(struct verbs_endpoint *endpoint, struct verbs_held *held);

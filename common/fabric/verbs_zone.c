@@ -107,22 +107,16 @@ int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
     return 0;
 }
 
-void verbs_zone_break(struct verbs_zone *zone, int error)
-{
-    for (struct verbs_conn *conn = zone->endpoint->lists[VLIST_ALL].first, *next; conn;
-         conn = next) {
-        next = conn->links[VLIST_ALL].next;
-        if (conn->rc && conn->rc->zone == zone)
-            verbs_conn_break(conn, error);
-    }
-}
-
 void verbs_zone_close(struct fabric_zone *base)
 {
     struct verbs_zone *zone = (struct verbs_zone *)base;
     struct verbs_endpoint *endpoint = zone->endpoint;
 
-    verbs_zone_break(zone, ROWAN_ECLOSED); /* 2 */
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first, *next; conn; conn = next) {
+        next = conn->links[VLIST_ALL].next;
+        if (conn->rc && conn->rc->zone == zone)
+            verbs_conn_break(conn, ROWAN_ECLOSED); /* 2 */
+    }
     ASSERT(zone->member_count == 0);
     verbs_grants_destroy(endpoint); /* no event comes after this call */
     endpoint->zone = NULL;
@@ -168,6 +162,8 @@ unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric
     zone->wake_ns = UINT64_MAX;
     if (zone->ops->look)
         zone->ops->look(zone);
+    if (zone->endpoint->base.error)
+        return 0;
     if (zone->unfenced) {
         pm_fence_start(zone->pm);
         zone->unfenced = false;

@@ -96,9 +96,6 @@ static inline struct verbs_segment *verbs_segment(struct verbs_zone *zone, uint6
  * - On PM that syncs behind (PM_ASYNC) somebody must say that there is something to sync: as soon as that. */
 void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes);
 
-/* Breaks the connections of all members. */
-void verbs_zone_break(struct verbs_zone *zone, int error);
-
 /* The zone wants to be polled at `at_ns`, though nothing happens. */
 static inline void verbs_zone_wake_at(struct verbs_zone *zone, uint64_t at_ns)
 {

@@ -66,6 +66,12 @@ void verbs_conn_break(struct verbs_conn *conn, int error)
     node_of(conn->endpoint)->broken++;
 }
 
+void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason)
+{
+    (void)endpoint;
+    fail_msg("the endpoint has failed: %s", reason);
+}
+
 void half_end(struct verbs_conn *conn)
 {
     verbs_conn_break(conn, ROWAN_ECLOSED);
