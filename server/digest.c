@@ -273,15 +273,20 @@ static void take_notes(struct digest *digest)
     }
 }
 
-/* After work the open segment is looked at soon, then ever more seldom, then not at all until a
- * note, or whoever shares this thread, wakes the role; unless it is stuck, which nobody else ends, or
- * waits for versions that are missing, for whose landing nobody wakes it. */
+/* After work the open segment is looked at soon, then ever more seldom. As long as there is more each time, it stays at
+ * the longest interval: a backup is not to wake for what lands, and a sealed segment is told by a note. When that look
+ * finds nothing, there is none until a note, or whoever shares this thread, wakes the role; unless it is stuck,
+ * which nobody else ends, or waits for versions that are missing, for whose landing nobody wakes it. */
 static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_t *wake_ns)
 {
     const bool waits = digest->stuck || digest->missing;
-    if (busy || (waits && digest->look_after_ns == 0)) {
+    if (digest->look_after_ns == 0 && (busy || waits)) {
         digest->look_after_ns = DIGEST_LOOK_MIN_NS;
         digest->look_ns = now_ns + DIGEST_LOOK_MIN_NS;
+    } else if (busy) {
+        if (now_ns >= digest->look_ns && digest->look_after_ns < DIGEST_LOOK_MAX_NS)
+            digest->look_after_ns *= 2;
+        digest->look_ns = now_ns + digest->look_after_ns;
     }
     if (busy || digest->look_after_ns == 0)
         return;
