@@ -204,8 +204,8 @@ static void begin_look(struct digest *digest)
 /* Where every sender has slots of its own, what comes after a pause mostly lands in a gap. */
 static void end_look(struct digest *digest)
 {
-    const bool expected = fabric_caps(digest->common->fabric)->landing_empty > 0;
-    const uint64_t most_ns = expected ? DIGEST_LOOK_OWN_SLOTS_NS : DIGEST_ASK_MAX_NS;
+    const uint64_t most_ns =
+        digest_expects_gaps(digest) ? DIGEST_LOOK_OWN_SLOTS_NS : DIGEST_ASK_MAX_NS;
     digest->looking = false;
     digest->seek_ns = digest->now_ns + digest->seek_after_ns;
     if (digest->seek_after_ns < most_ns)
@@ -288,6 +288,8 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
             digest->look_after_ns *= 2;
         digest->look_ns = now_ns + digest->look_after_ns;
     }
+    if (digest->patience_ns < *wake_ns && digest_expects_gaps(digest))
+        *wake_ns = digest->patience_ns; /* there may be whole blocks behind a gap */
     if (busy || digest->look_after_ns == 0)
         return;
     if (now_ns >= digest->look_ns) {
@@ -326,6 +328,7 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
     digest->common = common;
     digest->number = number;
     digest->gap = DIGEST_NOWHERE;
+    digest->patience_ns = UINT64_MAX;
     int error = taken_init(&digest->taken, STORE_SEGMENT_BYTES);
     if (error)
         goto fail;

@@ -151,11 +151,11 @@ static void go_back(struct digest *digest)
     digest->looking = false;
 }
 
-/* The next whole block behind where the scan stands. Slots may be empty up to a segment's end. */
-static bool next_whole(struct entry_scan *ahead, uint32_t *offset)
+/* The next whole block behind where the scan stands. Senders' own slots may be empty up to a segment's end. */
+static bool next_whole(const struct digest *digest, struct entry_scan *ahead, uint32_t *offset)
 {
     const uint32_t from = ahead->position;
-    const uint32_t most = ahead->stride > ENTRY_ALIGN ? STORE_SEGMENT_BYTES : DIGEST_AHEAD_BYTES;
+    const uint32_t most = digest_expects_gaps(digest) ? STORE_SEGMENT_BYTES : DIGEST_AHEAD_BYTES;
     enum entry_scan_result result;
     struct entry_header header;
     uint32_t bytes;
@@ -174,7 +174,7 @@ static void look_ahead(struct digest *digest)
         return;
     digest->waited = digest->seen;
     digest->seen_ns = digest->now_ns;
-    for (unsigned i = 0; i < DIGEST_AHEAD_BLOCKS && next_whole(&ahead, &offset); i++)
+    for (unsigned i = 0; i < DIGEST_AHEAD_BLOCKS && next_whole(digest, &ahead, &offset); i++)
         digest->seen = offset;
 }
 
@@ -190,17 +190,20 @@ static bool pass_over(struct digest *digest)
     const bool patient = digest->now_ns - digest->stop_ns >= DIGEST_PATIENCE_NS;
     if (patient || digest->gap != DIGEST_NOWHERE)
         look_ahead(digest);
-    if (!patient && position >= digest->waited)
+    if (!patient && position >= digest->waited) {
+        digest->patience_ns = digest->stop_ns + DIGEST_PATIENCE_NS;
         return false;
+    }
     digest->stop_ns = digest->now_ns;
     struct entry_scan ahead = digest->scan;
     uint32_t offset;
-    if (!next_whole(&ahead, &offset)) {
+    if (!next_whole(digest, &ahead, &offset)) {
         digest->waited = position;
         return false;
     }
     digest->seek_after_ns = DIGEST_LOOK_MAX_NS;
-    digest->seek_ns = digest->now_ns + DIGEST_LOOK_MAX_NS;
+    if (digest->gap == DIGEST_NOWHERE || digest->seek_ns > digest->now_ns + DIGEST_LOOK_MAX_NS)
+        digest->seek_ns = digest->now_ns + DIGEST_LOOK_MAX_NS; /* never put off */
     if (!MUTANT(GAP_FORGOTTEN) && offset > position && digest->gap == DIGEST_NOWHERE) {
         digest->gap = position;
         taken_add(&digest->taken, 0, position);
@@ -293,6 +296,7 @@ bool digest_scan_some(struct digest *digest)
     if (!digest->current || FAULT(LATE_ROLE))
         return false;
     unsigned steps = 0;
+    digest->patience_ns = UINT64_MAX;
     do {
         if (steps % DIGEST_PREFETCH == 0)
             prefetch_ahead(digest);
