@@ -57,7 +57,8 @@ enum {
     VERBS_BLOCKS = 8192, /* of one connection's queue: a value of 1 MiB has 4687 of 256 B */
     VERBS_MARKS = 1024,  /* batches there */
 
-    VERBS_JOBS = 256, /* address handles that the endpoints of a fabric wait for */
+    VERBS_JOBS = 256,  /* address handles that the endpoints of a fabric wait for */
+    VERBS_SILENT = 64, /* addresses that are known for not answering */
 
     VERBS_FAILURES = 64, /* of queue pairs, that an endpoint may not have heard of yet */
 };
@@ -125,6 +126,9 @@ struct verbs_resolver {
     bool runs, ends;
     struct verbs_job *free, *first; /* the first that waits */
     struct verbs_job *working;
+    uint32_t silent_count, silent_next;
+    union ibv_gid
+        silent[VERBS_SILENT]; /* addresses that nobody answered to when they were asked last */
     struct verbs_job jobs[VERBS_JOBS];
 };
 
@@ -275,7 +279,7 @@ static inline bool verbs_is_listed(const struct verbs_conn *conn, enum verbs_lis
 
 /* --- verbs_memory.c --- */
 
-/* Errors: ROWAN_ETOOMANY ENOMEM EUNSUPPORTED EPERMISSION, with a line in the log that says what mends it. */
+/* Errors: ROWAN_ETOOMANY ENOMEM EUNSUPPORTED EPERMISSION; fabric_why says what mends it. */
 int verbs_register(struct fabric *fabric, struct pm *pm);
 
 /* Before the fabric's device is closed, when no endpoint is left. */
@@ -340,8 +344,12 @@ int verbs_resolver_init(struct verbs_fabric *fabric);
 /* All endpoints have left. Waits for a call into the kernel that is under way: about a second at most. */
 void verbs_resolver_fini(struct verbs_fabric *fabric);
 
+/* With the lock; shown for tests. What is worked on next; NULL: nothing waits. Whether an address has answered. */
+struct verbs_job *verbs_resolver_take(struct verbs_resolver *resolver);
+void verbs_resolver_note(struct verbs_resolver *resolver, const union ibv_gid *gid, bool answers);
+
 /* Wants an address handle with what conn->theirs says: verbs_connect_resolved will be called by a poll, unless
- * verbs_resolve_forget is first. Errors: ROWAN_ETOOMANY (too many are wanted already). */
+ * verbs_resolve_forget is first. Errors: ROWAN_ETOOMANY (too many are wanted already) ENOMEM (no thread can be started). */
 int verbs_resolve(struct verbs_conn *conn);
 void verbs_resolve_forget(struct verbs_conn *conn);
 void verbs_resolve_poll(struct verbs_endpoint *endpoint);

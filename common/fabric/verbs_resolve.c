@@ -11,6 +11,8 @@
  *    endpoint's. It names its connection by number and token, and the connection may be gone when it is done.
  * 2. At most VERBS_JOBS wait: then connections are refused. What waits for a connection that ends is taken back, so
  *    that peers who cannot be reached keep nobody waiting for longer than their handshakes last.
+ *    What waits for an address that nobody answered to lately comes behind all others: a host that is gone, and dialled
+ *    again and again, costs the others a second each time at most, not its whole queue.
  * 3. An endpoint that closes leaves the job that is being worked on to the thread, which destroys what it made.
  * 4. The thread starts with the first job, and ends with the fabric.
  */
@@ -18,6 +20,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/eventfd.h>
 
 #include "common/base/assert.h"
@@ -44,6 +47,45 @@ static void finish(struct verbs_resolver *resolver, struct verbs_job *job)
     eventfd_write(endpoint->wake_fd, 1); /* full: it is awake anyway */
 }
 
+/* Where the address stands among the silent ones; silent_count: it is none of them. */
+static uint32_t find_silent(const struct verbs_resolver *resolver, const union ibv_gid *gid)
+{
+    uint32_t i = 0;
+
+    while (i < resolver->silent_count && memcmp(&resolver->silent[i], gid, sizeof *gid) != 0)
+        i++;
+    return i;
+}
+
+void verbs_resolver_note(struct verbs_resolver *resolver, const union ibv_gid *gid, bool answers)
+{
+    const uint32_t place = find_silent(resolver, gid);
+
+    if (place < resolver->silent_count && answers) {
+        resolver->silent[place] = resolver->silent[--resolver->silent_count];
+    } else if (place == resolver->silent_count && !answers) {
+        if (resolver->silent_count < VERBS_SILENT)
+            resolver->silent[resolver->silent_count++] = *gid;
+        else
+            resolver->silent[resolver->silent_next++ % VERBS_SILENT] = *gid;
+    }
+}
+
+/* 2 */
+struct verbs_job *verbs_resolver_take(struct verbs_resolver *resolver)
+{
+    struct verbs_job **link = &resolver->first, *job;
+
+    while (*link && find_silent(resolver, &(*link)->attributes.grh.dgid) < resolver->silent_count)
+        link = &(*link)->next;
+    if (!*link)
+        link = &resolver->first;
+    job = *link;
+    if (job)
+        *link = job->next;
+    return job;
+}
+
 static void *work(void *context)
 {
     struct verbs_fabric *fabric = context;
@@ -51,18 +93,18 @@ static void *work(void *context)
 
     pthread_mutex_lock(&resolver->mutex);
     while (!resolver->ends) {
-        struct verbs_job *job = resolver->first;
+        struct verbs_job *job = verbs_resolver_take(resolver);
 
         if (!job) {
             pthread_cond_wait(&resolver->wanted, &resolver->mutex);
             continue;
         }
-        resolver->first = job->next;
         resolver->working = job;
         pthread_mutex_unlock(&resolver->mutex);
         job->ah = ibv_create_ah(fabric->device->pd, &job->attributes);
         pthread_mutex_lock(&resolver->mutex);
         resolver->working = NULL;
+        verbs_resolver_note(resolver, &job->attributes.grh.dgid, job->ah != NULL);
         finish(resolver, job);
     }
     pthread_mutex_unlock(&resolver->mutex);
@@ -83,7 +125,7 @@ static int start(struct verbs_fabric *fabric)
     error = pthread_create(&resolver->thread, NULL, work, fabric);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     resolver->runs = !error;
-    return error ? error_from_errno(error) : 0;
+    return error ? ROWAN_ENOMEM : 0;
 }
 
 int verbs_resolver_init(struct verbs_fabric *fabric)

@@ -111,6 +111,19 @@ static void a_handshake_that_takes_too_long_ends_though_the_kernel_still_looks(v
     assert_int_equal(stats().ahs, 2);
 }
 
+/* How many addresses are known for not answering. */
+static uint32_t silent(unsigned side)
+{
+    struct verbs_resolver *resolver =
+        &((struct verbs_endpoint *)world.sides[side].endpoint)->fabric->resolver;
+    uint32_t count;
+
+    pthread_mutex_lock(&resolver->mutex);
+    count = resolver->silent_count;
+    pthread_mutex_unlock(&resolver->mutex);
+    return count;
+}
+
 static void an_address_that_nobody_has_is_unreachable(void **state)
 {
     (void)state;
@@ -122,6 +135,10 @@ static void an_address_that_nobody_has_is_unreachable(void **state)
     world_wait(&world, 2, FABRIC_CLOSED, 1);
     assert_int_equal(side_event(&world.sides[2], FABRIC_CLOSED, 0)->error, ROWAN_EUNREACHABLE);
     assert_int_equal(side_count(&world.sides[0], FABRIC_ACCEPTED), 0);
+    assert_int_equal(silent(0), 1);
+    connect_to(2, 0);
+    world_wait(&world, 0, FABRIC_ACCEPTED, 1);
+    assert_int_equal(silent(0), 0);
 }
 
 static void an_endpoint_closes_while_the_kernel_looks(void **state)
@@ -224,6 +241,58 @@ static void who_sleeps_is_woken_when_the_address_is_there(void **state)
     source.disarm(source.context);
 }
 
+/* --- the order --- */
+
+static void assert_order(struct verbs_resolver *resolver, const uint32_t *numbers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(verbs_resolver_take(resolver)->number, numbers[i]);
+    assert_null(verbs_resolver_take(resolver));
+}
+
+static void wait_in(struct verbs_resolver *resolver, const uint8_t *hosts, uint32_t count)
+{
+    resolver->first = NULL;
+    for (uint32_t i = count; i-- > 0;) {
+        resolver->jobs[i] = (struct verbs_job){.number = i, .next = resolver->first};
+        resolver->jobs[i].attributes.grh.dgid.raw[15] = hosts[i];
+        resolver->first = &resolver->jobs[i];
+    }
+}
+
+static union ibv_gid gid_of(uint32_t number)
+{
+    union ibv_gid gid = {.raw = {[14] = (uint8_t)(number >> 8), [15] = (uint8_t)number}};
+
+    return gid;
+}
+
+static void who_did_not_answer_comes_behind_all_others(void **state)
+{
+    static const uint8_t hosts[] = {7, 7, 8, 9, 7, 8};
+    static struct verbs_resolver resolver;
+    const union ibv_gid seven = gid_of(7), nine = gid_of(9);
+
+    (void)state;
+    wait_in(&resolver, hosts, 6);
+    assert_order(&resolver, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6);
+    verbs_resolver_note(&resolver, &seven, false);
+    verbs_resolver_note(&resolver, &nine, false);
+    verbs_resolver_note(&resolver, &seven, false);
+    wait_in(&resolver, hosts, 6);
+    assert_order(&resolver, (const uint32_t[]){2, 5, 0, 1, 3, 4}, 6);
+    verbs_resolver_note(&resolver, &seven, true);
+    wait_in(&resolver, hosts, 6);
+    assert_order(&resolver, (const uint32_t[]){0, 1, 2, 4, 5, 3}, 6);
+    for (uint32_t i = 1000; i < 1000 + 2 * VERBS_SILENT; i++) { /* the longest known go */
+        const union ibv_gid gid = gid_of(i);
+
+        verbs_resolver_note(&resolver, &gid, false);
+    }
+    wait_in(&resolver, hosts, 6);
+    assert_order(&resolver, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6);
+}
+
 #define CASE(function) cmocka_unit_test_setup_teardown(function, open_sides, close_sides)
 
 int main(void)
@@ -232,6 +301,7 @@ int main(void)
         CASE(an_address_that_takes_long_holds_up_no_other_connection),
         CASE(a_handshake_that_takes_too_long_ends_though_the_kernel_still_looks),
         CASE(an_address_that_nobody_has_is_unreachable),
+        cmocka_unit_test(who_did_not_answer_comes_behind_all_others),
         CASE(an_endpoint_closes_while_the_kernel_looks),
         CASE(too_many_that_wait_are_refused),
         CASE(what_a_connection_that_ended_wanted_is_taken_back),
