@@ -35,6 +35,14 @@ struct side {
     atomic_bool stop;
 };
 
+static int refused(const struct fabric *fabric, int error)
+{
+    if (!*fabric_why(fabric))
+        return failed(fabric_caps(fabric)->backend, error);
+    fprintf(stderr, "rowan-fabric-bench: %s\n", fabric_why(fabric));
+    return EXIT_FAILED;
+}
+
 static int open_memory(struct bench *bench, struct side *side)
 {
     const struct settings *settings = bench->settings;
@@ -71,10 +79,8 @@ static int open_side(struct bench *bench, const char *address, struct side *side
 
     if (!error) {
         error = fabric_register(side->fabric, side->pm);
-        if (error && *fabric_why(side->fabric)) {
-            fprintf(stderr, "rowan-fabric-bench: %s\n", fabric_why(side->fabric));
-            return EXIT_FAILED;
-        }
+        if (error)
+            return refused(side->fabric, error);
     }
     if (!error)
         error = receiver_open(
@@ -158,8 +164,11 @@ static int open_senders(struct bench *bench, struct senders *senders)
         return failed("/dev/shm", error);
     fill_source(senders->source);
     error = fabric_open_with(bench->scheme, NULL, &bench->verbs, &senders->fabric);
-    if (!error)
+    if (!error) {
         error = fabric_register(senders->fabric, senders->source);
+        if (error)
+            return refused(senders->fabric, error);
+    }
     return error ? failed(bench->scheme, error) : EXIT_DONE;
 }
 
