@@ -135,7 +135,7 @@ struct fabric_caps {
     uint32_t landing_stride; /* F6, of this process's zones: 64 where blocks lie without gaps, else
                                 the slots, a power of two */
     uint32_t landing_empty;  /* F6: bytes of a segment that each connection may leave empty between
-                                blocks, all together at most half of it; 0: nothing stays empty */
+                                blocks, all together about half of it; 0: nothing stays empty */
     uint32_t
         max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest); no fewer
                                   than a value of 1 MiB has in blocks of the limit */

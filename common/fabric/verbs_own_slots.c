@@ -13,9 +13,10 @@
  *    queue pair, for that many empty sends: they use up the slots and leave zeros (VERBS_RC_ASK).
  * 4. Who still holds slots ASK_NS after it was asked (a stopped process) loses its connection: nobody holds
  *    up the others. Only when all completions were looked at: what it sent may lie in the queue.
- * 5. A connection holds at most VERBS_RUN_MAX slots, and all together at most half as many as a segment has. Who was
- *    asked for its slots of a segment is dealt no more of it; so no more than these stay empty in each (caps,
- *    landing_empty), and as many once more: what blocks used up before the empty sends came, these use up later.
+ * 5. A connection holds at most VERBS_RUN_MAX slots, and all together at most half as many as a segment has, but while
+ *    some still have what they were dealt when there were fewer. Who was asked for its slots of a segment is dealt no
+ *    more of it; so no more than these stay empty in each (caps, landing_empty), and as many once more: what blocks
+ *    used up before the empty sends came, these use up later.
  */
 #include <arpa/inet.h>
 #include <stdlib.h>

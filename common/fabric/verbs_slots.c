@@ -21,13 +21,14 @@
  * 5. The receives complete in a queue of the zone's own, which each poll looks at. It never overruns: what is with the
  *    device or in that queue is at most `depth`, as counted (6), or what the device still took though all had been
  *    seen: twice as much.
- * 6. `in_queue` is never less than what the device has, and more when completions were swept away (3). While that may
- *    be, slots are handed over until the device refuses (ENOMEM): then it has exactly `depth`, as many as it said it
- *    takes. Only behind a look that saw all (5).
+ * 6. `in_queue` is what the device has; more when completions were swept away (3), and for a while less by what landed
+ *    between a look and a refusal. While it may be more, slots are handed over until the device refuses (ENOMEM): then
+ *    it has exactly `depth`, as many as it said it takes. Only behind a look that saw all (5).
  * 7. Asleep, the completion queue is not armed while something keeps landing. The device tells when half of the slots
  *    that it had are used up (SRQ limit, once; verbs_async.c): then there are as many again to hand over, and senders
- *    have the other half meanwhile. That half is of `in_queue`, so it comes early, never late (6). Where no slot is
- *    left to be handed over the halves shrink, down to 9; the oldest segment is sealed in one of these looks.
+ *    have the other half meanwhile. That half is of `in_queue`: where that is too low (6) the word comes later by as
+ *    much. Where no slot is left to be handed over the halves shrink, down to 9; the oldest segment is sealed in one of
+ *    these looks.
  * 8. And LULL_NS after the last completion that was seen, there is a look: for devices that forget to tell, for what is
  *    to be written back (verbs_zone_landed), for receives that failed without another word. In most cases the pair's
  *    failure is known from an event of the device or the end of its tcp connection before that.
