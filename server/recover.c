@@ -5,7 +5,7 @@
  *      epoch up to the last epoch that is over, and only for a shard that this server holds: no
  *      other bytes come back (H15), and none of an epoch that is still to be handed out (C9).
  *  R2  Digest logs are scanned first. So an entry whose blocks lie apart is copied only if no earlier
- *      start, and no digest role, has copied it.
+ *      start, and no digest role, has copied it; nor this one, when it lies there twice.
  *  R3  The other segments come in order of allocation: entries of one primary then come in the
  *      order of their versions, and a commit version after all that it covers.
  *  R4  What is at or below both a shard's commit version and its dense prefix leaves its tail: every
@@ -37,6 +37,8 @@ enum recover_phase { RECOVER_WIPE, RECOVER_SCAN, RECOVER_SETTLE, RECOVER_FENCE, 
 struct recover_shard {
     struct shard_state *state;
     struct tail copies; /* joined entries in digest logs; sorted once those are scanned */
+    struct tail
+        made; /* those that this start has copied: what was sent again lies there twice; few */
 };
 
 struct recover {
@@ -212,8 +214,12 @@ static uint64_t find_copy(const struct recover *recover, const struct recover_sh
     if (recover->digest_logs || MUTANT(COPIES_FORGOTTEN))
         return 0;
     uint32_t at = tail_find(&shard->copies, version - 1);
-    bool found = at < shard->copies.count && shard->copies.items[at].version == version;
-    return found ? shard->copies.items[at].offset : 0;
+    if (at < shard->copies.count && shard->copies.items[at].version == version)
+        return shard->copies.items[at].offset;
+    at = 0;
+    while (at < shard->made.count && shard->made.items[at].version != version)
+        at++;
+    return at < shard->made.count ? shard->made.items[at].offset : 0;
 }
 
 static int take_joined(struct recover *recover, struct recover_shard *shard,
@@ -225,6 +231,8 @@ static int take_joined(struct recover *recover, struct recover_shard *shard,
         offset = entry->offsets[0];
     } else if (offset == 0) {
         error = join_copy(entry, &recover->common->format, header, &recover->log, &offset);
+        if (!error)
+            error = tail_add(&shard->made, header->version, offset);
         recover->counts.copied += !error;
     }
     if (!error)
@@ -393,6 +401,7 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     for (uint32_t i = 0; i < of->copies.count; i++)
         dense_add(&shard->dense, of->copies.items[i].version);
     tail_clear(&of->copies);
+    tail_clear(&of->made);
     drop_settled(recover, shard);
     tail_sort(&shard->tail);
 }
@@ -523,6 +532,7 @@ void recover_destroy(struct recover *recover)
         return;
     for (uint32_t i = 0; i < recover->shard_count; i++) {
         tail_clear(&recover->shards[i].copies);
+        tail_clear(&recover->shards[i].made);
         shard_state_destroy(recover->shards[i].state);
     }
     join_fini(&recover->join);

@@ -436,6 +436,16 @@ static void parted_blocks_are_joined_once(void **state)
     }
 }
 
+/* As when their sender heard no answer and sent them again. */
+static void parted_blocks_that_landed_twice_are_joined_once(void **state)
+{
+    struct image *image = *state;
+    write_parted(image);
+    write_parted(image);
+    recover(image);
+    assert_int_equal(recover_counts(image->recover).copied, 2);
+}
+
 /* The power went while an entry was copied; the next start copies it again, and all later ones find that copy. */
 static void a_torn_copy_of_an_entry_hides_no_whole_one(void **state)
 {
@@ -574,6 +584,7 @@ int main(void)
         CASE(a_long_entry_in_one_piece_is_indexed_where_it_lies),
         CASE(parted_blocks_are_joined_once),
         CASE(a_torn_copy_of_an_entry_hides_no_whole_one),
+        CASE(parted_blocks_that_landed_twice_are_joined_once),
         CASE(a_long_entry_that_lacks_a_block_is_none),
         CASE(segments_are_what_is_in_them),
         CASE(dirty_segments_are_zeroed_and_others_only_after_a_reboot),
