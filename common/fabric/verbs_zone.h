@@ -25,7 +25,7 @@ struct verbs_zone {
     uint32_t depth;
     uint32_t member_count; /* connections that can send into the zone */
     uint64_t posted, sealed;
-    bool failed; /* the device took no receives, or gave no completions; said in the log once */
+    bool failed;      /* the device took no receives any more; said in the log once */
     bool writes_back; /* see verbs_zone_landed */
     bool unfenced;    /* something was written back since the last fence */
     uint64_t now_ns;  /* of the last poll */
