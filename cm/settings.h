@@ -8,7 +8,7 @@
 
 #include "cm/state.h"
 #include "common/base/config.h"
-#include "common/fabric/verbs_settings.h"
+#include "common/fabric/verbs/verbs_settings.h"
 
 struct cm_settings {
     const char *address;

@@ -7,7 +7,7 @@
 
 #include "common/entry/entry.h"
 #include "common/fabric/fabric.h"
-#include "server/store.h"
+#include "server/store/store.h"
 
 /* The first four are fixed at creation; `store` and `format` before the first shard is handed out
  * (the note that carries it makes them visible to the other roles). */

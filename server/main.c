@@ -12,10 +12,10 @@
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/cluster/cluster.h"
-#include "common/fabric/verbs_settings.h"
+#include "common/fabric/verbs/verbs_settings.h"
 #include "common/reactor/descriptors.h"
 #include "server/server.h"
-#include "server/store.h"
+#include "server/store/store.h"
 
 enum {
     MAX_REACTORS = 128,

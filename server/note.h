@@ -14,9 +14,9 @@
 #include "common/entry/entry.h"
 #include "common/fabric/fabric.h"
 #include "common/reactor/inbox.h"
-#include "server/shard.h"
-#include "server/store.h"
-#include "server/tail_job.h"
+#include "server/shard/shard.h"
+#include "server/shard/tail_job.h"
+#include "server/store/store.h"
 
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
  * and all digest roles; the control role frees it when all have left it and it is quiet. */

@@ -7,9 +7,9 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/cluster/cluster.h"
-#include "server/control.h"
-#include "server/digest.h"
-#include "server/worker.h"
+#include "server/control/control.h"
+#include "server/digest/digest.h"
+#include "server/worker/worker.h"
 
 struct server {
     struct server_common common;

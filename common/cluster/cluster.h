@@ -61,7 +61,7 @@ struct cluster_config {
 };
 
 /* The first client id of a cluster. While it is the next one, nobody has been given any, so nothing has ever been
- * written: servers take no write from who has none before (server/worker_write.c). Once it is not, every member
+ * written: servers take no write from who has none before (server/worker/worker_write.c). Once it is not, every member
  * has formatted its PM (cm/proposal.h). */
 enum { CLUSTER_FIRST_CLIENT_ID = 1 };
 

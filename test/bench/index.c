@@ -25,7 +25,7 @@
 #include "common/base/clock.h"
 #include "common/base/histogram.h"
 #include "common/base/random.h"
-#include "server/index.h"
+#include "server/index/index.h"
 #include "test/lib/entry_log.h"
 
 enum {

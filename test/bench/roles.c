@@ -22,7 +22,7 @@
 #include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "server/digest.h"
+#include "server/digest/digest.h"
 #include "server/server.h"
 #include "test/sim/sim_coord.h"
 

@@ -75,7 +75,7 @@ def includes_point_one_way():
 
 def planted(path, line):
     with tempfile.TemporaryDirectory() as root:
-        for header in ("cm/cm.h", "server/index.h", "common/pm/pm.h", "test/lib/lib.h"):
+        for header in ("cm/cm.h", "server/index/index.h", "common/pm/pm.h", "test/lib/lib.h"):
             os.makedirs(os.path.dirname(os.path.join(root, header)), exist_ok=True)
             open(os.path.join(root, header), "w").close()
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
@@ -89,7 +89,7 @@ def a_planted_include_against_the_direction_is_found():
     for path, line in [
         ("server/bad.c", '#include "cm/cm.h"'),
         ("common/entry/bad.c", '#include "common/pm/pm.h"'),
-        ("common/pm/bad.h", ' #  include "server/index.h"'),
+        ("common/pm/bad.h", ' #  include "server/index/index.h"'),
         ("client/bad.c", '#include "test/lib/lib.h"'),
         ("client/bad.c", '#include "rowan.h"'),
         ("proto/bad.h", '#include "common/pm/pm.h"'),

@@ -16,7 +16,7 @@ import mounts
 
 SMALL = ("--pm-bytes", "64M", "--landing-segments", "4")
 MEMORY_BYTES = 64 << 20
-VERSION_OFFSET = 8  # of the superblock, server/store.h: magic, then the format's version
+VERSION_OFFSET = 8  # of the superblock, server/store/store.h: magic, then the format's version
 SEGMENTS_OFFSET = 32
 
 

@@ -8,7 +8,7 @@
  *   the rest   what is sent
  */
 #include "common/base/log.h"
-#include "common/fabric/tcp.h"
+#include "common/fabric/tcp/tcp.h"
 #include "test/fuzz/fabric_fuzz.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/tcp_raw.h"

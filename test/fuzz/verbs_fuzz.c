@@ -8,7 +8,7 @@
  *              unless said otherwise); whole: 32 B of a head from `sequence` on, payload bytes (2)
  */
 #include "common/base/log.h"
-#include "common/fabric/verbs_stream.h"
+#include "common/fabric/verbs/verbs_stream.h"
 #include "test/fuzz/fabric_fuzz.h"
 
 enum { SHORT_BYTES = 9, WHOLE_BYTES = 34 };

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/fabric/fabric.h"
-#include "common/fabric/tcp_wire.h"
+#include "common/fabric/tcp/tcp_wire.h"
 
 /* A connected socket, or -1. Closing it leaves nothing behind: thousands may follow each other. */
 static inline int raw_connect(const struct sockaddr_in *address)

@@ -1,13 +1,13 @@
 /* verbs_half.h - the reliable half of the verbs backend alone, on devices made of software: endpoints with
  * queue pairs, landing zones and grants, whose handshake is two function calls. What the other half does
  * for it (numbers, lists, the end of a connection and that its peer hears of it) is done here, as
- * common/fabric/verbs.h says; the program must not link that half. Include after cmocka.h.
+ * common/fabric/verbs/verbs.h says; the program must not link that half. Include after cmocka.h.
  */
 #ifndef TEST_VERBS_HALF_H
 #define TEST_VERBS_HALF_H
 
-#include "common/fabric/verbs_rc.h"
-#include "common/fabric/verbs_zone.h"
+#include "common/fabric/verbs/verbs_rc.h"
+#include "common/fabric/verbs/verbs_zone.h"
 #include "test/lib/soft_verbs.h"
 
 enum {

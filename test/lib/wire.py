@@ -1,5 +1,5 @@
 """The bytes that Rowan-KV's peers send over tcp, made apart from the C code: greetings and frames
-(common/fabric/tcp_wire.h), requests (proto/message.h), control messages (proto/control.proto); and a
+(common/fabric/tcp/tcp_wire.h), requests (proto/message.h), control messages (proto/control.proto); and a
 client made of nothing but a socket."""
 
 import socket

@@ -10,8 +10,8 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/cluster/slot.h"
-#include "server/control_state.h"
-#include "server/worker_state.h"
+#include "server/control/control_state.h"
+#include "server/worker/worker_state.h"
 #include "test/sim/checks_state.h"
 #include "test/sim/sim_fault.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "common/entry/commit.h"
-#include "server/control_state.h"
+#include "server/control/control_state.h"
 #include "test/sim/checks_state.h"
 
 void checks_commit_note(struct checks *checks, uint32_t number)

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/control_state.h"
-#include "server/store_layout.h"
-#include "server/worker_state.h"
+#include "server/control/control_state.h"
+#include "server/store/store_layout.h"
+#include "server/worker/worker_state.h"
 #include "test/sim/checks_state.h"
 
 /* What is given back by itself is until then: also a client id that its session has left, on every worker. */

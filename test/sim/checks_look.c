@@ -1,8 +1,8 @@
 /* What clients know of (C2), and a rotating sample of what servers hold: index items (C3), committed segments (C6). */
 #include <string.h>
 
-#include "server/control_state.h"
-#include "server/store_layout.h"
+#include "server/control/control_state.h"
+#include "server/store/store_layout.h"
 #include "test/sim/checks_state.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "common/base/assert.h"
-#include "server/store_layout.h"
+#include "server/store/store_layout.h"
 #include "test/sim/checks_state.h"
 
 enum { FIRST_BLOCK_BYTES = 24 }; /* up to the end of the lengths: what tells a block's size */

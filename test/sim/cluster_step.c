@@ -8,7 +8,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "server/digest_state.h"
+#include "server/digest/digest_state.h"
 #include "test/sim/journal.h"
 #ifdef ROWAN_SIM
 #include "test/sim/sim_log.h"

@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "common/base/assert.h"
-#include "server/clients.h"
+#include "server/worker/clients.h"
 #include "test/sim/checks.h"
 #include "test/sim/digests.h"
 #include "test/sim/history.h"

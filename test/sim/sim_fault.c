@@ -27,7 +27,7 @@ static unsigned node_count;
 uint32_t fabric_segment_bytes = UINT32_C(4)
                                 << 20; /* fabric.h; the size of a run is set before its cluster */
 
-uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/clients.h; likewise */
+uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/worker/clients.h; likewise */
 
 static enum mutant mutant_on = MUTANT_COUNT;
 static uint64_t mutant_reached;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/fabric/verbs_check.h"
+#include "common/fabric/verbs/verbs_check.h"
 #include "tools/doctor/doctor.h"
 
 enum { FEW_DESCRIPTORS = 4096 };

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/fabric/verbs_check.h"
-#include "common/fabric/verbs_device.h"
+#include "common/fabric/verbs/verbs_check.h"
+#include "common/fabric/verbs/verbs_device.h"
 #include "tools/doctor/doctor.h"
 
 #define CLASS  "/sys/class/infiniband"

@@ -6,7 +6,7 @@
 #define FABRIC_MLX5_FIRMWARE_H
 
 #include "common/base/error.h"
-#include "common/fabric/mlx5_queue.h"
+#include "common/fabric/mlx5/mlx5_queue.h"
 
 enum {
     CALLS = 64,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every place and number of common/fabric/mlx5_layout.h is what the Linux kernel's own header says.
+"""Every place and number of common/fabric/mlx5/mlx5_layout.h is what the Linux kernel's own header says.
 
 The headers, of include/linux/mlx5, come from the distribution's package: they are downloaded once into CACHE
 (nothing of them is copied into the tree) and read there. Without the package the cases are skipped.

@@ -12,7 +12,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/fabric/mlx5_loopback.h"
+#include "common/fabric/mlx5/mlx5_loopback.h"
 #include "test/lib/soft_verbs.h"
 
 enum { PACKETS = 200, SLOT = 1024, PEER_PSN = 0x70605, PAGE = 4096 };

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/log.h"
-#include "common/fabric/mlx5_proof.h"
+#include "common/fabric/mlx5/mlx5_proof.h"
 #include "mlx5_firmware.h"
 
 enum { RING = 64, ELEMENT = MLX5_MAX_ELEMENT_BYTES, SENDER_NUMBER = 0x40, SENDER_PSN = 0x777 };

@@ -1,7 +1,7 @@
-/* mlx5_table.c - prints the table of common/fabric/mlx5_layout.h for mlx5_layout_test.py. */
+/* mlx5_table.c - prints the table of common/fabric/mlx5/mlx5_layout.h for mlx5_layout_test.py. */
 #include <stdio.h>
 
-#include "common/fabric/mlx5_layout.h"
+#include "common/fabric/mlx5/mlx5_layout.h"
 
 int main(void)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
-#include "common/fabric/mlx5_command.h"
+#include "common/fabric/mlx5/mlx5_command.h"
 #include "mlx5_golden.h"
 
 /* Each golden array must be exactly as long as the command, and everything must be written. */

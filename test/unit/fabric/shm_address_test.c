@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
-#include "common/fabric/shm.h"
+#include "common/fabric/shm/shm.h"
 #include "test/unit/fabric/shm_world.h"
 
 enum { PM_BYTES = 1 << 20, OWNER = 0, PEER = 1 };

@@ -16,7 +16,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "common/fabric/shm.h"
+#include "common/fabric/shm/shm.h"
 #include "test/unit/fabric/shm_world.h"
 
 enum { PM_BYTES = 16 << 20, VICTIM = 0, PEER = 1, OTHER = 2 };

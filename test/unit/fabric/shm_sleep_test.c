@@ -12,7 +12,7 @@
 #include <sys/eventfd.h>
 
 #include "common/base/error.h"
-#include "common/fabric/shm.h"
+#include "common/fabric/shm/shm.h"
 #include "test/unit/fabric/shm_world.h"
 
 enum { OWNER, SENDER, OTHER, SIDES };

@@ -13,7 +13,7 @@
 #include <errno.h>
 
 #include "common/base/error.h"
-#include "common/fabric/shm.h"
+#include "common/fabric/shm/shm.h"
 #include "common/pm/pm_file.h"
 #include "test/lib/wait.h"
 #include "test/unit/fabric/shm_world.h"

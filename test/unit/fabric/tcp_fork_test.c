@@ -9,7 +9,7 @@
 
 #include <sys/wait.h>
 
-#include "common/fabric/tcp.h"
+#include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
 #include "test/unit/fabric/tcp_world.h"
 

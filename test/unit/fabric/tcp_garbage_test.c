@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
-#include "common/fabric/tcp.h"
+#include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
 #include "test/unit/fabric/tcp_world.h"
 

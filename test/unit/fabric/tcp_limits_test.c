@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 
 #include "common/base/error.h"
-#include "common/fabric/tcp.h"
+#include "common/fabric/tcp/tcp.h"
 #include "common/reactor/descriptors.h"
 #include "test/lib/tcp_raw.h"
 #include "test/unit/fabric/tcp_world.h"

@@ -14,7 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "common/fabric/shm.h"
+#include "common/fabric/shm/shm.h"
 #include "common/reactor/reactor.h"
 #include "test/lib/wait.h"
 #include "test/unit/fabric/shm_world.h"

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "common/fabric/verbs.h"
+#include "common/fabric/verbs/verbs.h"
 #include "test/lib/soft_verbs.h"
 
 static struct verbs_obstacle why;

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
-#include "common/fabric/verbs_hello.h"
+#include "common/fabric/verbs/verbs_hello.h"
 
 static const uint8_t golden[VERBS_HELLO_BYTES] = {
     0x56, 0x48, 0x4c, 0x4f, 0x01, 0x00, 0x01, 0x00, /* "VHLO", layout 1, hello */

@@ -11,7 +11,7 @@
 #include <sys/timerfd.h>
 
 #include "common/base/error.h"
-#include "common/fabric/verbs_stream.h"
+#include "common/fabric/verbs/verbs_stream.h"
 #include "test/unit/fabric/verbs_world.h"
 
 static struct verbs_host host;

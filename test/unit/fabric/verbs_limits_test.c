@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
-#include "common/fabric/verbs_rc.h"
-#include "common/fabric/verbs_stream.h"
+#include "common/fabric/verbs/verbs_rc.h"
+#include "common/fabric/verbs/verbs_stream.h"
 #include "test/lib/soft_verbs.h"
 #include "test/unit/fabric/verbs_world.h"
 

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "common/base/log.h"
-#include "common/fabric/verbs_mlx5.h"
-#include "common/fabric/verbs_mlx5_zone.h"
-#include "common/fabric/verbs_rc.h"
+#include "common/fabric/verbs/verbs_mlx5.h"
+#include "common/fabric/verbs/verbs_mlx5_zone.h"
+#include "common/fabric/verbs/verbs_rc.h"
 #include "mlx5_firmware.h"
 #include "test/lib/heap_pm.h"
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
-#include "common/fabric/verbs_stream.h"
+#include "common/fabric/verbs/verbs_stream.h"
 #include "test/lib/soft_verbs.h"
 #include "test/unit/fabric/verbs_world.h"
 

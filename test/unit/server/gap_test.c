@@ -10,7 +10,7 @@
 
 #include "common/entry/entry.h"
 #include "landing.h"
-#include "server/digest.h"
+#include "server/digest/digest.h"
 
 /* --- a block in the open segment that is not whole --- */
 

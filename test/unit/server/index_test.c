@@ -11,7 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "server/index.h"
+#include "server/index/index.h"
 #include "test/lib/entry_log.h"
 
 enum {

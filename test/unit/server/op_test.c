@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "server/op.h"
+#include "server/worker/op.h"
 
 struct fixture {
     struct write_table table;

@@ -12,7 +12,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/entry/commit.h"
-#include "server/recover.h"
+#include "server/shard/recover.h"
 #include "test/lib/heap_pm.h"
 
 enum { SEGMENTS = 16, LIMIT = 256, EPOCH = 5, FIRST = 2 };

@@ -13,7 +13,7 @@
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "common/entry/entry.h"
-#include "server/index.h"
+#include "server/index/index.h"
 #include "stage.h"
 
 /* A key of the shard at that position. */

@@ -9,7 +9,7 @@
 
 #include "common/entry/entry.h"
 #include "landing.h"
-#include "server/digest.h"
+#include "server/digest/digest.h"
 
 static struct digest *digest_of(const struct stage *stage)
 {

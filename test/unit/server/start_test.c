@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
-#include "server/store.h"
+#include "server/store/store.h"
 #include "stage.h"
 
 enum { LIMIT = 1024 };

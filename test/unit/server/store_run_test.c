@@ -9,7 +9,7 @@
 
 #include "common/base/crc.h"
 #include "common/base/error.h"
-#include "server/store.h"
+#include "server/store/store.h"
 #include "test/lib/heap_pm.h"
 
 static struct heap_pm *formatted(void)

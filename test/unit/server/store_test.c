@@ -14,7 +14,7 @@
 
 #include "common/base/crc.h"
 #include "common/base/error.h"
-#include "server/store.h"
+#include "server/store/store.h"
 #include "test/lib/heap_pm.h"
 
 enum { SEGMENTS = 8, META_OFFSET = 4096, REPLICA_OFFSET = 8192 };

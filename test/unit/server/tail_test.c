@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "server/tail.h"
+#include "server/shard/tail.h"
 
 static void add(struct tail *tail, uint64_t version)
 {

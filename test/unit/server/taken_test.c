@@ -9,7 +9,7 @@
 
 #include "common/base/random.h"
 #include "common/entry/entry.h"
-#include "server/taken.h"
+#include "server/digest/taken.h"
 
 enum { PLACES = 1000, BYTES = PLACES * ENTRY_ALIGN };
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/error.h"
-#include "server/store.h"
+#include "server/store/store.h"
 #include "test/lib/heap_pm.h"
 
 enum { THREADS = 4, SEGMENTS = 2000, ROUNDS = 20000, HELD = 3 };

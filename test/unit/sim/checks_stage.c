@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "server/clients.h"
-#include "server/control_state.h"
-#include "server/store_layout.h"
+#include "server/control/control_state.h"
+#include "server/store/store_layout.h"
+#include "server/worker/clients.h"
 #include "test/sim/sim_fault.h"
 
 #define ANSWER_NS (60 * NS_PER_S)

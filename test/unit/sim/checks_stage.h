@@ -2,7 +2,7 @@
 #ifndef SIM_CHECKS_STAGE_H
 #define SIM_CHECKS_STAGE_H
 
-#include "server/store.h"
+#include "server/store/store.h"
 #include "test/sim/checks_state.h"
 
 enum {

@@ -12,9 +12,9 @@
 #include "checks_stage.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "server/control_state.h"
-#include "server/store_layout.h"
-#include "server/worker_state.h"
+#include "server/control/control_state.h"
+#include "server/store/store_layout.h"
+#include "server/worker/worker_state.h"
 #include "test/sim/sim_fault.h"
 #include "test/sim/sim_log.h"
 

@@ -83,7 +83,7 @@ static void send_questions(struct cm_peer *peer)
     send_message(peer, &message);
 }
 
-/* What the process serves with must stay as it was: it could not follow (server/control_config.c). */
+/* What the process serves with must stay as it was: it could not follow (server/control/control_config.c). */
 static void check_kept(const struct cm_peer *peer, const struct cluster_config *config)
 {
     const struct cluster_config *before = peer->chain->history[peer->term];

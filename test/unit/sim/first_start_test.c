@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "common/base/log.h"
-#include "server/store.h"
+#include "server/store/store.h"
 
 enum { SEEDS = 40, MOST_ENDS = 3, KEYS = 12, SERVERS = 3, REPLICAS = 2 };
 

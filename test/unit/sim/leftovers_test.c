@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "checks_stage.h"
-#include "server/control_state.h"
-#include "server/worker_state.h"
+#include "server/control/control_state.h"
+#include "server/worker/worker_state.h"
 #include "test/sim/sim_fabric_state.h"
 #include "test/sim/sim_fault.h"
 

@@ -14,7 +14,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/entry/entry.h"
-#include "server/store.h"
+#include "server/store/store.h"
 
 enum { BLOCK_LIMIT = 1024 };
 #define PM_BYTES  ((uint64_t)192 << 20)

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "server/digest.h"
+#include "server/digest/digest.h"
 #include "test/sim/digests.h"
 
 /* --- one reactor --- */

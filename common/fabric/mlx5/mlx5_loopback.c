@@ -1,0 +1,325 @@
+/* mlx5_loopback.c - see mlx5_loopback.h; and the probe that uses it. It waits in a loop: a device is probed when it is
+ * opened, before any role runs.
+ *
+ * 1. A slot's bytes are not written again before the READ behind its packet has come back.
+ * 2. The READ is the only request that completes, so two places of the completion queue for each slot are enough,
+ *    also when a queue pair fails and completes all that it holds.
+ */
+#include "common/fabric/mlx5/mlx5_loopback.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/fabric/mlx5/mlx5_devx.h"
+#include "common/fabric/verbs/verbs_mlx5.h"
+#include "common/fabric/verbs/verbs_rc.h"
+
+enum {
+    SLOTS = 16, /* packets of a sender in flight */
+    SENDER_PSN = 0x123456,
+    FENCE_BYTES = 4096,
+    SINK_AT = MLX5_PROOF_SENDERS * SLOTS, /* in slots: behind those of packets */
+};
+
+/* For all of a self-test; it takes some milliseconds. */
+#define LIMIT_NS (3 * NS_PER_S)
+
+struct sender {
+    struct ibv_qp *qp;
+    uint64_t sent, back; /* packets */
+};
+
+struct mlx5_loopback {
+    struct mlx5_proof_sender base;
+    struct verbs_device *device;
+    uint64_t fence_address;
+    uint32_t fence_key;
+    uint32_t reads; /* in flight of a sender */
+    uint64_t end_ns;
+    struct verbs_buffer buffer;
+    uint32_t slot_bytes;
+    struct ibv_cq *cq;
+    struct sender senders[MLX5_PROOF_SENDERS];
+};
+
+static struct mlx5_loopback *loopback_of(struct mlx5_proof_sender *base)
+{
+    static_assert(offsetof(struct mlx5_loopback, base) == 0, "it is the head");
+    return (struct mlx5_loopback *)base;
+}
+
+/* --- sending --- */
+
+/* Where the port is, as its own peer. */
+static void fill_address(const struct verbs_device *device, struct ibv_ah_attr *address)
+{
+    *address = (struct ibv_ah_attr){.dlid = device->port_attributes.lid, .port_num = device->port};
+    if (!device->is_ethernet)
+        return;
+    address->is_global = 1;
+    address->grh.dgid = device->gid;
+    address->grh.sgid_index = (uint8_t)device->gid_index;
+    address->grh.hop_limit = 64;
+}
+
+static int to_init(const struct verbs_device *device, struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT, .port_num = device->port};
+    return ibv_modify_qp(qp, &attributes,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+static int loopback_connect(struct mlx5_proof_sender *base, unsigned which, uint32_t number,
+                            uint32_t psn)
+{
+    struct mlx5_loopback *loopback = loopback_of(base);
+    struct ibv_qp *qp = loopback->senders[which].qp;
+    struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR,
+                              .path_mtu = loopback->device->port_attributes.active_mtu,
+                              .dest_qp_num = number,
+                              .rq_psn = psn,
+                              .max_dest_rd_atomic = 1,
+                              .min_rnr_timer = VERBS_RC_RNR_TIMER};
+    struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
+                              .sq_psn = SENDER_PSN,
+                              .timeout = VERBS_RC_SEGMENTS_TIMEOUT,
+                              .retry_cnt = VERBS_RC_RETRIES,
+                              .rnr_retry = VERBS_RC_RNR_FOR_EVER,
+                              .max_rd_atomic = (uint8_t)loopback->reads};
+    fill_address(loopback->device, &rtr.ah_attr);
+    int failed =
+        ibv_modify_qp(qp, &rtr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    if (!failed)
+        failed = ibv_modify_qp(qp, &rts,
+                               IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+    return failed ? ROWAN_EIO : 0;
+}
+
+/* Takes one completion. Errors: ROWAN_EIO ETIMEDOUT. */
+static int take_one(struct mlx5_loopback *loopback)
+{
+    struct ibv_wc wc;
+    int count;
+    while ((count = ibv_poll_cq(loopback->cq, 1, &wc)) == 0) {
+        if (clock_now_ns(clock_system()) >= loopback->end_ns)
+            return ROWAN_ETIMEDOUT;
+    }
+    if (count < 0)
+        return ROWAN_EIO;
+    if (wc.status != IBV_WC_SUCCESS) {
+        log_event(LOG_INFO, "mlx5_self_test_failed", "qp=0x%x status=\"%s\" vendor=%u", wc.qp_num,
+                  ibv_wc_status_str(wc.status), wc.vendor_err);
+        return ROWAN_EIO;
+    }
+    loopback->senders[wc.wr_id].back++;
+    return 0;
+}
+
+static int loopback_send(struct mlx5_proof_sender *base, unsigned which, const void *packet,
+                         uint32_t bytes)
+{
+    struct mlx5_loopback *loopback = loopback_of(base);
+    struct sender *sender = &loopback->senders[which];
+    while (sender->sent - sender->back == SLOTS) { /* 1 */
+        int error = take_one(loopback);
+        if (error)
+            return error;
+    }
+    uint32_t slot = which * SLOTS + (uint32_t)(sender->sent % SLOTS);
+    uint8_t *data = loopback->buffer.data + (size_t)slot * loopback->slot_bytes;
+    uint8_t *sink = loopback->buffer.data + (size_t)SINK_AT * loopback->slot_bytes + slot;
+    uint32_t key = loopback->buffer.mr->lkey;
+    struct ibv_sge pieces[] = {{.addr = (uintptr_t)data, .length = bytes, .lkey = key},
+                               {.addr = (uintptr_t)sink, .length = 1, .lkey = key}};
+    struct ibv_send_wr read = {.wr_id = which,
+                               .sg_list = &pieces[1],
+                               .num_sge = 1,
+                               .opcode = IBV_WR_RDMA_READ,
+                               .send_flags = IBV_SEND_SIGNALED,
+                               .wr.rdma = {loopback->fence_address, loopback->fence_key}};
+    struct ibv_send_wr send = {
+        .wr_id = which, .next = &read, .sg_list = &pieces[0], .num_sge = 1, .opcode = IBV_WR_SEND};
+    struct ibv_send_wr *bad;
+    memcpy(data, packet, bytes);
+    sender->sent++;
+    return ibv_post_send(sender->qp, &send, &bad) == 0 ? 0 : ROWAN_EIO;
+}
+
+static int loopback_wait(struct mlx5_proof_sender *base)
+{
+    struct mlx5_loopback *loopback = loopback_of(base);
+    int error = 0;
+    for (unsigned i = 0; i < MLX5_PROOF_SENDERS; i++) {
+        struct sender *sender = &loopback->senders[i];
+        while (!error && sender->sent > sender->back)
+            error = take_one(loopback);
+    }
+    return error;
+}
+
+/* --- open and close --- */
+
+static int make_sender(struct mlx5_loopback *loopback, unsigned which)
+{
+    struct ibv_qp_init_attr init = {
+        .send_cq = loopback->cq,
+        .recv_cq = loopback->cq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 2 * SLOTS, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp *qp = ibv_create_qp(loopback->device->pd, &init);
+    if (!qp)
+        return ROWAN_EUNSUPPORTED;
+    loopback->senders[which].qp = qp;
+    loopback->base.numbers[which] = qp->qp_num;
+    return to_init(loopback->device, qp) == 0 ? 0 : ROWAN_EUNSUPPORTED;
+}
+
+static uint32_t at_most_16(int limit)
+{
+    return limit < 1 ? 1 : limit < VERBS_RC_READS ? (uint32_t)limit : VERBS_RC_READS;
+}
+
+int mlx5_loopback_open(struct verbs_device *device, uint64_t fence_address, uint32_t fence_key,
+                       uint64_t limit_ns, struct mlx5_loopback **out, const char **reason)
+{
+    struct mlx5_loopback *loopback = calloc(1, sizeof *loopback);
+    struct verbs_obstacle obstacle = {0};
+    *reason = "out of memory";
+    if (!loopback)
+        return ROWAN_ENOMEM;
+    loopback->base.psn = SENDER_PSN;
+    loopback->base.connect = loopback_connect;
+    loopback->base.send = loopback_send;
+    loopback->base.wait = loopback_wait;
+    loopback->device = device;
+    loopback->fence_address = fence_address;
+    loopback->fence_key = fence_key;
+    const struct ibv_device_attr *limits = &device->attributes.orig_attr;
+    loopback->reads = at_most_16(limits->max_qp_rd_atom < limits->max_qp_init_rd_atom
+                                     ? limits->max_qp_rd_atom
+                                     : limits->max_qp_init_rd_atom);
+    loopback->end_ns = clock_now_ns(clock_system()) + limit_ns;
+    loopback->slot_bytes = device->mtu_bytes;
+
+    *reason = "the self-test's packets have no memory: is locked memory limited (ulimit -l)?";
+    int error = verbs_buffer_try(device, (uint64_t)(SINK_AT + 1) * loopback->slot_bytes,
+                                 &loopback->buffer, &obstacle);
+    if (error)
+        goto failed;
+    *reason = "the device refused the completion queue of the self-test";
+    error = ROWAN_EUNSUPPORTED;
+    loopback->cq = ibv_create_cq(device->context, 2 * SLOTS * MLX5_PROOF_SENDERS, NULL, NULL, 0);
+    if (!loopback->cq) /* 2 */
+        goto failed;
+    *reason = "the device refused a queue pair of the self-test";
+    for (unsigned which = 0; which < MLX5_PROOF_SENDERS; which++) {
+        error = make_sender(loopback, which);
+        if (error)
+            goto failed;
+    }
+    *out = loopback;
+    return 0;
+
+failed:
+    mlx5_loopback_close(loopback);
+    return error;
+}
+
+void mlx5_loopback_close(struct mlx5_loopback *loopback)
+{
+    if (!loopback)
+        return;
+    for (unsigned which = 0; which < MLX5_PROOF_SENDERS; which++) {
+        if (loopback->senders[which].qp)
+            ibv_destroy_qp(loopback->senders[which].qp);
+    }
+    if (loopback->cq)
+        ibv_destroy_cq(loopback->cq);
+    verbs_buffer_close(&loopback->buffer);
+    free(loopback);
+}
+
+struct mlx5_proof_sender *mlx5_loopback_sender(struct mlx5_loopback *loopback)
+{
+    return &loopback->base;
+}
+
+/* --- the probe --- */
+
+struct probe {
+    struct mlx5_devx *devx;
+    struct verbs_buffer memory; /* elements, and a page that is read */
+    struct ibv_mr *fence_mr;
+    struct mlx5_loopback *loopback;
+};
+
+static int open_probe(struct verbs_device *device, struct probe *probe, const char **reason)
+{
+    struct verbs_obstacle obstacle = {0};
+    int error = mlx5_devx_open(device->context, device->pd, &probe->devx, reason);
+    if (error)
+        return error;
+    *reason = "the self-test's memory, 12 MiB, could not be registered: is locked memory limited "
+              "(ulimit -l)?";
+    error = verbs_buffer_try(device, MLX5_PROOF_BYTES + FENCE_BYTES, &probe->memory, &obstacle);
+    if (error)
+        return error;
+    uint8_t *fence = probe->memory.data + MLX5_PROOF_BYTES;
+    probe->fence_mr = ibv_reg_mr(device->pd, fence, FENCE_BYTES, IBV_ACCESS_REMOTE_READ);
+    if (!probe->fence_mr)
+        return ROWAN_ENOMEM;
+    return mlx5_loopback_open(device, (uintptr_t)fence, probe->fence_mr->rkey, LIMIT_NS,
+                              &probe->loopback, reason);
+}
+
+static void close_probe(struct probe *probe)
+{
+    mlx5_loopback_close(probe->loopback);
+    if (probe->fence_mr)
+        ibv_dereg_mr(probe->fence_mr);
+    verbs_buffer_close(&probe->memory);
+    mlx5_devx_close(probe->devx);
+}
+
+static int run_probe(const struct verbs_device *device, struct probe *probe, const char **reason)
+{
+    struct mlx5_channel *channel = mlx5_devx_channel(probe->devx);
+    struct ibv_ah_attr self;
+    struct mlx5_proof proof = {
+        .channel = channel,
+        .numbers = mlx5_devx_numbers(probe->devx),
+        .sender = mlx5_loopback_sender(probe->loopback),
+        .peer = {.mtu = (uint8_t)device->port_attributes.active_mtu,
+                 .log_reads = mlx5_log2_below(probe->loopback->reads),
+                 .rnr_timer = VERBS_RC_RNR_TIMER},
+        .mtu_bytes = device->mtu_bytes,
+        .memory = probe->memory.data,
+        .key = probe->memory.mr->lkey,
+    };
+    fill_address(device, &self);
+    *reason = "the port's own address cannot be resolved for the self-test";
+    if (mlx5_path_to(channel, &self, device->is_ethernet, &proof.peer.path))
+        return ROWAN_EUNSUPPORTED;
+    return mlx5_proof_run(&proof, reason);
+}
+
+int verbs_mlx5_probe(struct verbs_device *device, const char **reason)
+{
+    struct probe probe = {0};
+    const char *why = NULL;
+    int error = open_probe(device, &probe, &why);
+    if (!error)
+        error = run_probe(device, &probe, &why);
+    close_probe(&probe);
+    if (error)
+        *reason = why;
+    return error ? ROWAN_EUNSUPPORTED : 0;
+}

@@ -1,0 +1,21 @@
+/* mlx5_loopback.h - the senders of mlx5_proof.h on a real device: ordinary reliable queue pairs, looped back on the
+ * device's own port. */
+#ifndef FABRIC_MLX5_LOOPBACK_H
+#define FABRIC_MLX5_LOOPBACK_H
+
+#include "common/fabric/mlx5/mlx5_proof.h"
+#include "common/fabric/verbs/verbs_device.h"
+
+struct mlx5_loopback;
+
+/* `fence_address` and `fence_key`: of the byte that is read behind each packet. After `limit_ns` nothing is waited
+ * for any more. Errors: ROWAN_ENOMEM EUNSUPPORTED, and in *reason a static sentence. */
+int mlx5_loopback_open(struct verbs_device *device, uint64_t fence_address, uint32_t fence_key,
+                       uint64_t limit_ns, struct mlx5_loopback **out, const char **reason);
+
+/* NULL is fine. */
+void mlx5_loopback_close(struct mlx5_loopback *loopback);
+
+struct mlx5_proof_sender *mlx5_loopback_sender(struct mlx5_loopback *loopback);
+
+#endif

@@ -1,0 +1,543 @@
+/* shm_message.c - messages: for each direction of a connection a byte ring with one writer and one
+ * reader.
+ *
+ * A message of up to SHM_SMALL_BYTES is one record and the receiver reads it where it lies. A
+ * larger one travels as fragments that the receiver copies into one of its endpoint's few buffers;
+ * the sender keeps what does not fit yet and moves on as room comes (out_poll).
+ *
+ * 1. published <= tail, head <= published <= head + bytes (sender); head <= cursor <= tail
+ *    (receiver). What the peer writes is checked against these before it is used, and a record's
+ *    length is read once: what decides what we read or free is never read again from shared memory.
+ * 2. A record's bytes are written before the tail moves over it (release), read after the tail was
+ *    read (acquire), and overwritten only after the head has moved over it: the same two rules for
+ *    the way back.
+ * 3. Records are released in any order, the head moves over the released front (fifo).
+ * 4. A sender without room sets want_room and looks at the head once more; a receiver moves the
+ * head and then looks at want_room. All four are sequentially consistent, so one of the two sees
+ * the other, and a sender that waits is rung.
+ * 5. One large message at a time is on its way on a connection; meanwhile sends answer EAGAIN. So a
+ *    send either is refused whole or goes through whole (F9), and messages keep their order (F1).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/fabric/shm/shm.h"
+
+enum {
+    RECORD_HEADER = 8,
+    FRAGMENT_BYTES = SHM_RING_BYTES / 8,
+    FRAGMENT_LEAST = 4096, /* a large message waits for at least that much room */
+    STAGING_BYTES = FABRIC_MAX_MESSAGE_BYTES,
+    BUFFER_MESSAGE = 1 << 16, /* a message's name is this + its buffer, or */
+    NAME_SHIFT = 17,          /* its place in the fifo, shifted, + 1 */
+};
+
+#define RECORD_RELEASED (UINT32_C(1) << 31)
+
+static uint32_t padded(uint32_t bytes)
+{
+    return (bytes + 7) & ~UINT32_C(7);
+}
+
+/* --- sending --- */
+
+static uint64_t room_by(const struct shm_out *out)
+{
+    return out->bytes - (out->tail - out->head);
+}
+
+/* Takes over the head that the receiver has set. */
+static bool read_head(struct shm_conn *conn)
+{
+    struct shm_out *out = &conn->out;
+    uint64_t head = atomic_load_explicit(&out->ring->head, memory_order_seq_cst);
+
+    if (head - out->head > out->published - out->head || head % 8 != 0) {
+        conn_break(conn, ROWAN_EFORMAT, false);
+        return false;
+    }
+    out->head = head;
+    return true;
+}
+
+/* Room for `need` bytes; if there is none, the receiver knows that we wait (4). */
+static bool has_room(struct shm_conn *conn, uint64_t need)
+{
+    struct shm_out *out = &conn->out;
+
+    if (room_by(out) >= need)
+        return true;
+    if (!read_head(conn))
+        return false;
+    if (room_by(out) >= need)
+        return true;
+    atomic_exchange_explicit(&out->ring->want_room, 1, memory_order_seq_cst);
+    return read_head(conn) && room_by(out) >= need;
+}
+
+static uint64_t to_end(const struct shm_out *out)
+{
+    return out->bytes - (out->tail & (out->bytes - 1));
+}
+
+static void write_header(struct shm_out *out, uint32_t bytes, enum record_kind kind)
+{
+    uint64_t *header = (uint64_t *)(void *)(out->data + (out->tail & (out->bytes - 1)));
+
+    *header = (uint64_t)kind << 32 | bytes;
+}
+
+static void write_pad(struct shm_out *out)
+{
+    uint64_t rest = to_end(out);
+
+    write_header(out, (uint32_t)rest - RECORD_HEADER, RECORD_PAD);
+    out->tail += rest;
+}
+
+/* Where the payload of the record at the tail goes. */
+static uint8_t *payload(const struct shm_out *out)
+{
+    return out->data + (out->tail & (out->bytes - 1)) + RECORD_HEADER;
+}
+
+static void finish_record(struct shm_conn *conn, uint32_t bytes, enum record_kind kind)
+{
+    write_header(&conn->out, bytes, kind);
+    conn->out.tail += RECORD_HEADER + padded(bytes);
+    conn_list(conn, LIST_DIRTY);
+}
+
+static void push_sent(struct shm_out *out, uint64_t context)
+{
+    out->sent[out->sent_tail++ % SHM_SENT] = context;
+}
+
+static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsigned count,
+                      uint32_t bytes)
+{
+    struct shm_out *out = &conn->out;
+    const uint64_t need = RECORD_HEADER + padded(bytes);
+    const uint64_t rest = to_end(out);
+    uint8_t *to;
+
+    if (!has_room(conn, rest < need ? rest + need : need))
+        return conn->state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
+    if (rest < need)
+        write_pad(out);
+    to = payload(out);
+    for (unsigned i = 0; i < count; i++) {
+        if (iov[i].bytes > 0) /* a piece without bytes may have no address */
+            memcpy(to, iov[i].data, iov[i].bytes);
+        to += iov[i].bytes;
+    }
+    finish_record(conn, bytes, RECORD_WHOLE);
+    return 0;
+}
+
+static void source_read(struct shm_source *source, uint8_t *to, uint32_t bytes)
+{
+    ASSERT(bytes <= source->left);
+    source->left -= bytes;
+    while (bytes > 0) {
+        const struct fabric_iov *piece = &source->iov[source->piece];
+        uint32_t part = piece->bytes - source->offset;
+
+        if (part > bytes)
+            part = bytes;
+        if (part > 0)
+            memcpy(to, (const uint8_t *)piece->data + source->offset, part);
+        to += part;
+        bytes -= part;
+        source->offset += part;
+        if (source->offset == piece->bytes) {
+            source->piece++;
+            source->offset = 0;
+        }
+    }
+}
+
+/* One more fragment of the large message on its way; false: no room for it. */
+static bool send_fragment(struct shm_conn *conn, bool first)
+{
+    struct shm_out *out = &conn->out;
+    struct shm_source *source = &out->source;
+    const uint64_t total = source->left;
+    const uint32_t extra = first ? sizeof total : 0;
+    const uint32_t least = RECORD_HEADER + extra +
+                           padded(source->left < FRAGMENT_LEAST ? source->left : FRAGMENT_LEAST);
+    uint64_t rest = to_end(out), most;
+    uint32_t bytes;
+
+    if (!has_room(conn, rest < least ? rest + least : least))
+        return false;
+    if (rest < least) {
+        write_pad(out);
+        rest = to_end(out);
+    }
+    most = room_by(out) < rest ? room_by(out) : rest;
+    if (most > FRAGMENT_BYTES)
+        most = FRAGMENT_BYTES;
+    bytes = (uint32_t)most - RECORD_HEADER - extra;
+    if (bytes > source->left)
+        bytes = source->left;
+    if (first)
+        memcpy(payload(out), &total, sizeof total);
+    source_read(source, payload(out) + extra, bytes);
+    finish_record(conn, bytes + extra, first ? RECORD_FIRST : RECORD_MORE);
+    return true;
+}
+
+static void large_is_through(struct shm_out *out)
+{
+    out->large = false;
+    if (out->large_signal)
+        push_sent(out, out->large_context);
+}
+
+/* Keeps what is not in the ring yet where the caller cannot change it. */
+static void stage(struct shm_out *out)
+{
+    const uint32_t left = out->source.left;
+
+    source_read(&out->source, out->staging, left);
+    out->source.iov[0] = (struct fabric_iov){.data = out->staging, .bytes = left};
+    out->source.piece = 0;
+    out->source.offset = 0;
+    out->source.left = left;
+}
+
+static int send_large(struct shm_conn *conn, const struct fabric_iov *iov, unsigned count,
+                      uint32_t bytes, unsigned flags, uint64_t context)
+{
+    struct shm_out *out = &conn->out;
+
+    if ((flags & FABRIC_COPY) && !out->staging) {
+        out->staging = malloc(STAGING_BYTES);
+        if (!out->staging)
+            return ROWAN_EAGAIN;
+    }
+    memcpy(out->source.iov, iov, count * sizeof *iov);
+    out->source.count = count;
+    out->source.piece = 0;
+    out->source.offset = 0;
+    out->source.left = bytes;
+    if (!send_fragment(conn, true))
+        return conn->state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
+    out->large = true;
+    out->large_signal = flags & FABRIC_SIGNAL;
+    out->large_context = context;
+    while (out->source.left > 0 && send_fragment(conn, false))
+        continue;
+    if (out->source.left == 0)
+        large_is_through(out);
+    else if (flags & FABRIC_COPY)
+        stage(out);
+    conn_list(conn, LIST_ACTIVE);
+    return 0;
+}
+
+static int check_pieces(const struct shm_conn *conn, const struct fabric_iov *iov, unsigned count,
+                        unsigned flags, uint32_t *bytes)
+{
+    uint64_t total = 0;
+
+    if (count > FABRIC_MAX_IOV)
+        return ROWAN_EINVALID;
+    for (unsigned i = 0; i < count; i++) {
+        total += iov[i].bytes;
+        if (!(flags & FABRIC_COPY) && iov[i].bytes > 0 &&
+            !regions_hold(&conn->endpoint->fabric->regions, iov[i].data, iov[i].bytes))
+            return ROWAN_EINVALID; /* F4 */
+    }
+    if (total > FABRIC_MAX_MESSAGE_BYTES)
+        return ROWAN_EINVALID;
+    *bytes = (uint32_t)total;
+    return 0;
+}
+
+int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count, unsigned flags,
+             uint64_t context)
+{
+    struct shm_conn *conn = (struct shm_conn *)base;
+    struct shm_out *out = &conn->out;
+    uint32_t bytes;
+    int error;
+
+    if (conn->state >= CONN_BREAKING)
+        return ROWAN_ECLOSED;
+    if (!conn->announced)
+        return ROWAN_EINVALID;
+    error = check_pieces(conn, iov, count, flags, &bytes);
+    if (error)
+        return error;
+    if (out->large || ((flags & FABRIC_SIGNAL) && out->sent_tail - out->sent_head == SHM_SENT))
+        return ROWAN_EAGAIN;
+    if (bytes > SHM_SMALL_BYTES)
+        return send_large(conn, iov, count, bytes, flags, context);
+    error = send_whole(conn, iov, count, bytes);
+    if (!error && (flags & FABRIC_SIGNAL)) {
+        push_sent(out, context);
+        conn_list(conn, LIST_ACTIVE);
+    }
+    return error;
+}
+
+bool out_publish(struct shm_conn *conn)
+{
+    struct shm_out *out = &conn->out;
+
+    if (out->published == out->tail)
+        return false;
+    out->published = out->tail;
+    atomic_store_explicit(&out->ring->tail, out->tail, memory_order_release);
+    return true;
+}
+
+unsigned out_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct shm_out *out = &conn->out;
+    unsigned count = 0;
+
+    if (out->large && conn->state == CONN_OPEN) {
+        while (out->source.left > 0 && send_fragment(conn, false))
+            continue;
+        if (out->source.left == 0)
+            large_is_through(out);
+    }
+    while (count < max && out->sent_head != out->sent_tail)
+        events[count++] = (struct fabric_event){.kind = FABRIC_SENT,
+                                                .conn = &conn->base,
+                                                .context = out->sent[out->sent_head++ % SHM_SENT]};
+    return count;
+}
+
+bool out_is_idle(const struct shm_conn *conn)
+{
+    return !conn->out.large && conn->out.sent_head == conn->out.sent_tail;
+}
+
+/* --- receiving --- */
+
+static void move_head(struct shm_conn *conn)
+{
+    struct shm_in *in = &conn->in;
+    const uint64_t head = in->head;
+
+    while (in->fifo_head != in->fifo_tail) {
+        const uint32_t record = in->fifo[in->fifo_head % SHM_FIFO];
+
+        if (!(record & RECORD_RELEASED))
+            break;
+        in->head += record & ~RECORD_RELEASED;
+        in->fifo_head++;
+    }
+    if (in->head != head)
+        conn_list(conn, LIST_DIRTY);
+}
+
+/* Moves the cursor over a record and notes it until it is released. */
+static void take_record(struct shm_in *in, uint32_t payload_bytes, uint32_t released)
+{
+    const uint32_t record = RECORD_HEADER + padded(payload_bytes);
+
+    in->cursor += record;
+    in->fifo[in->fifo_tail++ % SHM_FIFO] = record | released;
+}
+
+bool in_publish(struct shm_conn *conn)
+{
+    struct shm_in *in = &conn->in;
+
+    if (in->published == in->head)
+        return false;
+    in->published = in->head;
+    atomic_exchange_explicit(&in->ring->head, in->head, memory_order_seq_cst);
+    return atomic_load_explicit(&in->ring->want_room, memory_order_seq_cst) &&
+           atomic_exchange_explicit(&in->ring->want_room, 0, memory_order_seq_cst);
+}
+
+/* Closes who holds a buffer for a message that it does not go on with. */
+static void break_stalled(struct shm_endpoint *endpoint)
+{
+    for (unsigned i = 0; i < SHM_BUFFERS; i++) {
+        const struct shm_buffer *buffer = &endpoint->buffers[i];
+
+        if (buffer->owner && !buffer->delivered && in_is_empty(buffer->owner) &&
+            endpoint->now_ns - buffer->progress_ns > SHM_STALL_NS)
+            conn_break(buffer->owner, ROWAN_ETIMEDOUT, false);
+    }
+}
+
+static struct shm_buffer *take_buffer(struct shm_conn *conn)
+{
+    struct shm_endpoint *endpoint = conn->endpoint;
+
+    for (unsigned i = 0; i < SHM_BUFFERS; i++) {
+        struct shm_buffer *buffer = &endpoint->buffers[i];
+
+        if (buffer->owner)
+            continue;
+        if (!buffer->data)
+            buffer->data = aligned_alloc(SHM_LINE, FABRIC_MAX_MESSAGE_BYTES);
+        if (!buffer->data)
+            return NULL;
+        buffer->owner = conn;
+        buffer->delivered = false;
+        buffer->progress_ns = endpoint->now_ns;
+        return buffer;
+    }
+    break_stalled(endpoint);
+    return NULL;
+}
+
+void in_free_buffers(struct shm_conn *conn)
+{
+    for (unsigned i = 0; i < SHM_BUFFERS; i++) {
+        if (conn->endpoint->buffers[i].owner == conn)
+            conn->endpoint->buffers[i].owner = NULL;
+    }
+    conn->in.buffer = NULL;
+}
+
+/* What a look at the next record told. */
+enum look { LOOK_NOTHING, LOOK_PART, LOOK_MESSAGE, LOOK_NONSENSE };
+
+/* Copies a fragment to its place; `event` is filled in when it was the last. */
+static enum look take_fragment(struct shm_conn *conn, const uint8_t *data, uint32_t bytes,
+                               struct fabric_event *event)
+{
+    struct shm_in *in = &conn->in;
+    struct shm_buffer *buffer = in->buffer;
+
+    if (bytes > in->large_bytes - in->large_got || (bytes == 0 && in->large_bytes > 0))
+        return LOOK_NONSENSE;
+    memcpy(buffer->data + in->large_got, data, bytes);
+    in->large_got += bytes;
+    buffer->progress_ns = conn->endpoint->now_ns;
+    if (in->large_got < in->large_bytes)
+        return LOOK_PART;
+    buffer->delivered = true;
+    in->buffer = NULL;
+    event->data = buffer->data;
+    event->bytes = in->large_bytes;
+    event->message = BUFFER_MESSAGE + (uint64_t)(buffer - conn->endpoint->buffers);
+    return LOOK_MESSAGE;
+}
+
+static enum look take_first(struct shm_conn *conn, const uint8_t *data, uint32_t bytes,
+                            struct fabric_event *event)
+{
+    struct shm_in *in = &conn->in;
+    uint64_t total;
+
+    if (in->buffer || bytes < sizeof total)
+        return LOOK_NONSENSE;
+    memcpy(&total, data, sizeof total);
+    if (total > FABRIC_MAX_MESSAGE_BYTES || total == 0)
+        return LOOK_NONSENSE;
+    in->buffer = take_buffer(conn);
+    if (!in->buffer)
+        return LOOK_NOTHING;
+    in->large_bytes = (uint32_t)total;
+    in->large_got = 0;
+    return take_fragment(conn, data + sizeof total, bytes - (uint32_t)sizeof total, event);
+}
+
+/* One record; `avail` bytes lie between cursor and tail. */
+static enum look take_next(struct shm_conn *conn, uint64_t avail, struct fabric_event *event)
+{
+    struct shm_in *in = &conn->in;
+    const uint64_t at = in->cursor & (in->bytes - 1);
+    const uint8_t *place = in->data + at;
+    const uint64_t header = *(const volatile uint64_t *)(const void *)place;
+    const uint32_t bytes = (uint32_t)header;
+    enum look look;
+
+    if (in->fifo_tail - in->fifo_head == SHM_FIFO)
+        return LOOK_NOTHING;
+    if (bytes > in->bytes || RECORD_HEADER + (uint64_t)padded(bytes) > avail ||
+        RECORD_HEADER + (uint64_t)padded(bytes) > in->bytes - at)
+        return LOOK_NONSENSE;
+    switch (header >> 32) {
+    case RECORD_PAD:
+        take_record(in, bytes, RECORD_RELEASED);
+        return LOOK_PART;
+    case RECORD_WHOLE:
+        if (in->buffer || bytes > SHM_SMALL_BYTES)
+            return LOOK_NONSENSE;
+        event->data = place + RECORD_HEADER;
+        event->bytes = bytes;
+        event->message = in->fifo_tail << NAME_SHIFT | 1;
+        take_record(in, bytes, 0);
+        return LOOK_MESSAGE;
+    case RECORD_FIRST:
+        look = take_first(conn, place + RECORD_HEADER, bytes, event);
+        break;
+    case RECORD_MORE:
+        look =
+            in->buffer ? take_fragment(conn, place + RECORD_HEADER, bytes, event) : LOOK_NONSENSE;
+        break;
+    default:
+        return LOOK_NONSENSE;
+    }
+    if (look == LOOK_PART || look == LOOK_MESSAGE)
+        take_record(in, bytes, RECORD_RELEASED);
+    return look;
+}
+
+unsigned in_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct shm_in *in = &conn->in;
+    const uint64_t tail = atomic_load_explicit(&in->ring->tail, memory_order_acquire);
+    enum look look = LOOK_PART;
+    unsigned count = 0;
+
+    if (tail - in->published > in->bytes || tail - in->published < in->cursor - in->published ||
+        tail % 8 != 0)
+        look = LOOK_NONSENSE;
+    while (count < max && in->cursor != tail && look != LOOK_NOTHING && look != LOOK_NONSENSE) {
+        struct fabric_event *event = &events[count];
+
+        *event = (struct fabric_event){
+            .kind = FABRIC_MESSAGE, .conn = &conn->base, .context = conn->context};
+        look = take_next(conn, tail - in->cursor, event);
+        if (look == LOOK_MESSAGE)
+            count++;
+    }
+    move_head(conn);
+    if (look == LOOK_NONSENSE) {
+        conn_break(conn, ROWAN_EFORMAT, false);
+        conn->drain = false; /* if it was breaking already */
+    }
+    return count;
+}
+
+bool in_is_empty(const struct shm_conn *conn)
+{
+    return atomic_load_explicit(&conn->in.ring->tail, memory_order_acquire) == conn->in.cursor;
+}
+
+void shm_message_release(struct fabric_conn *base, uint64_t message)
+{
+    struct shm_conn *conn = (struct shm_conn *)base;
+    struct shm_in *in = &conn->in;
+
+    if (conn->state == CONN_DEAD)
+        return;
+    if (message & BUFFER_MESSAGE) {
+        const uint64_t index = message - BUFFER_MESSAGE;
+
+        ASSERT(index < SHM_BUFFERS && conn->endpoint->buffers[index].owner == conn &&
+               conn->endpoint->buffers[index].delivered);
+        conn->endpoint->buffers[index].owner = NULL;
+        return;
+    }
+    message >>= NAME_SHIFT;
+    ASSERT(message - in->fifo_head < in->fifo_tail - in->fifo_head);
+    ASSERT(!(in->fifo[message % SHM_FIFO] & RECORD_RELEASED));
+    in->fifo[message % SHM_FIFO] |= RECORD_RELEASED;
+    move_head(conn);
+}

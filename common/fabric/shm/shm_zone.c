@@ -1,0 +1,468 @@
+/* shm_zone.c - a landing zone, the owner's side. The owner posts segments, finds out when one is
+ * closed (no claim will be made in it any more), when it is sealed (every claim in it is DONE or
+ * VOID) and when it is quiet (nobody can store into it any more). The sender's side, with its steps
+ * S1 to S6, is in shm_rowan.c.
+ *
+ *   Z1 post: place of segment n into its slot, posted = n + 1 (seq_cst); then ring every sender
+ *      that wants a segment.
+ *   Z2 senders claim (S1, S2). One that finds no room makes the position (n, i, FULL).
+ *   Z3 whoever sees FULL, we too, sets closed[n] = i and moves the position to (n + 1, 0, 0).
+ *   Z4 closed[n] is known: look at claims 0 to i - 1 in order. All are DONE: SEALED, quiet.
+ *   Z5 A claim stays EMPTY. Its sender is slow, stopped or dead. If no living sender has intent n,
+ *      or SHM_VOID_NS have passed: compare-and-set it from EMPTY to VOID. Whoever loses this race
+ *      against S4 has failed: here the claim counts, there the connection breaks. Of the time
+ *      between two looks at most SHM_VOID_STEP_NS count: a pause that stopped us, too (a host that
+ *      was suspended, or so loaded that nobody ran), is no sign of a sender that hangs.
+ *   Z6 With a VOID claim the segment is SEALED, and quiet only when no living sender has intent n.
+ *      Otherwise QUIET comes when those senders have moved on or died: until then they may still be
+ *      in S3.
+ *
+ * 1. sealed <= posted <= sealed + depth. The position is in segment `posted` at most, and is only
+ *    there when the zone is dry.
+ * 2. The position never goes back, so no compare-and-set of a late sender or helper can succeed
+ *    against a later state that looks the same (no ABA). `closed` and claim words carry the number
+ *    of their segment; a word of an older segment counts as "not yet", one of the same or a newer
+ *    one refuses the change. So a sender that was stopped before S4, and wakes when its slot holds
+ *    n + depth, finds a newer word or its own VOID, fails, and changes nothing; a helper that was
+ *    stopped in Z3 likewise. All words are written once in each generation, but for EMPTY.
+ * 3. A sender that dies between S2 and S4 leaves an EMPTY claim and intent n. The intent was
+ *    stored before S2, and closed[n] follows all claims in n, so whoever knows closed[n] sees it.
+ *    A sender that dies between Z3's two steps, or before it rings us, is seen by its socket's end,
+ *    and zone_check helps in its place.
+ * 4. A sender slot is given again only when its sender has closed its end of the socket, which it
+ *    does when it stores no more, or is dead. Our own closing is not enough: a stopped process
+ * still has our memory. Until then the slot lingers, revoked, and counts in Z6.
+ *
+ *   segment:  posted -- Z3 --> closed -- Z4 --> sealed and quiet
+ *                                 \-- Z5, Z6 --> sealed -- Z6 --> quiet
+ *   slot:     FREE -- zone_join --> ACTIVE -- zone_leave --> LINGERING -- zone_check --> FREE
+ */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/fabric/shm/shm.h"
+
+enum { SEAL_BUDGET = 8192 /* claims looked at in one poll */ };
+
+enum member_state { MEMBER_FREE, MEMBER_ACTIVE, MEMBER_LINGERING };
+
+struct zone_member {
+    enum member_state state;
+    struct shm_conn *conn; /* ACTIVE */
+    int socket_fd;         /* LINGERING */
+    int pid_fd;            /* -1 where the kernel gives none: the socket's end tells it, too */
+};
+
+struct unquiet {
+    uint64_t segment;
+    uint64_t context;
+};
+
+struct shm_zone {
+    struct fabric_zone base;
+    struct shm_endpoint *endpoint;
+    struct pm *pm;
+    struct zone_control *control;
+    int control_fd;
+    uint32_t depth;
+
+    uint64_t posted;
+    uint64_t sealed;
+    /* Of segment `sealed`: */
+    uint32_t cursor;
+    uint32_t voided;
+    bool stuck;          /* the claim at the cursor is EMPTY */
+    uint64_t stuck_ns;   /* for how long it has waited for such claims, as Z5 counts */
+    uint64_t checked_ns; /* when that was last counted; 0: not yet */
+
+    struct shm_grants grants;
+    uint32_t lingering;
+    struct zone_member members[FABRIC_MAX_ZONE_SENDERS];
+
+    uint32_t unquiet_count;
+    uint32_t unquiet_max;
+    struct unquiet *unquiet;
+    uint64_t contexts[]; /* of posted segments, by slot */
+};
+
+/* --- open, close, post --- */
+
+static int zone_create(struct shm_endpoint *endpoint, struct pm *pm, uint32_t depth,
+                       struct shm_zone **out)
+{
+    struct shm_zone *zone = calloc(1, sizeof *zone + depth * sizeof zone->contexts[0]);
+    void *control;
+    int error = ROWAN_ENOMEM;
+
+    if (!zone)
+        return error;
+    zone->unquiet_max = depth;
+    zone->unquiet = calloc(zone->unquiet_max, sizeof *zone->unquiet);
+    if (!zone->unquiet)
+        goto fail_free;
+    error = memory_create("rowan-zone", zone_control_bytes(depth), &zone->control_fd, &control);
+    if (error)
+        goto fail_unquiet;
+    zone->base.ops = endpoint->base.ops;
+    zone->endpoint = endpoint;
+    zone->pm = pm;
+    zone->control = control;
+    zone->depth = depth;
+    *out = zone;
+    return 0;
+
+fail_unquiet:
+    free(zone->unquiet);
+fail_free:
+    free(zone);
+    return error;
+}
+
+int shm_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
+                  struct fabric_zone **out)
+{
+    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+    int error;
+
+    if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone ||
+        !regions_hold(&endpoint->fabric->regions, pm->base, pm->bytes))
+        return ROWAN_EINVALID;
+    if (pm->fd < 0) /* peers could not map it */
+        return ROWAN_EUNSUPPORTED;
+    error = zone_create(endpoint, pm, depth, &endpoint->zone);
+    if (error)
+        return error;
+    *out = &endpoint->zone->base;
+    return 0;
+}
+
+static void member_free(struct shm_zone *zone, uint32_t index)
+{
+    struct zone_member *member = &zone->members[index];
+    struct zone_sender *sender = &zone->control->senders[index];
+
+    if (member->pid_fd >= 0)
+        close(member->pid_fd);
+    if (member->state == MEMBER_LINGERING) {
+        close(member->socket_fd);
+        zone->lingering--;
+    }
+    member->state = MEMBER_FREE;
+    member->conn = NULL;
+    shm_grants_desert(zone, (int)index);
+    atomic_store_explicit(&sender->intent, 0, memory_order_relaxed);
+    atomic_store_explicit(&sender->want, 0, memory_order_relaxed);
+}
+
+void shm_zone_close(struct fabric_zone *base)
+{
+    struct shm_zone *zone = (struct shm_zone *)base;
+
+    for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS; i++) {
+        struct zone_member *member = &zone->members[i];
+
+        if (member->state == MEMBER_FREE)
+            continue;
+        atomic_exchange_explicit(&zone->control->senders[i].revoked, 1, memory_order_seq_cst);
+        if (member->conn)
+            member->conn->zone_member = -1;
+        member_free(zone, i);
+    }
+    zone->endpoint->zone = NULL;
+    munmap(zone->control, zone_control_bytes(zone->depth));
+    close(zone->control_fd);
+    free(zone->unquiet);
+    free(zone);
+}
+
+/* Z1, the second half. */
+static void ring_wanting(struct shm_zone *zone)
+{
+    struct zone_control *control = zone->control;
+
+    if (!atomic_load_explicit(&control->wanted, memory_order_seq_cst))
+        return;
+    atomic_exchange_explicit(&control->wanted, 0, memory_order_seq_cst);
+    for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS; i++) {
+        struct zone_member *member = &zone->members[i];
+
+        if (member->state == MEMBER_ACTIVE && member->conn->state == CONN_OPEN &&
+            atomic_load_explicit(&control->senders[i].want, memory_order_seq_cst) &&
+            atomic_exchange_explicit(&control->senders[i].want, 0, memory_order_seq_cst))
+            conn_ring(member->conn);
+    }
+}
+
+int shm_zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
+{
+    struct shm_zone *zone = (struct shm_zone *)base;
+    const uint32_t slot = (uint32_t)(zone->posted % zone->depth);
+
+    if (zone->posted - zone->sealed == zone->depth)
+        return ROWAN_EAGAIN;
+    if (offset % FABRIC_STRIDE != 0 || zone->pm->bytes < FABRIC_SEGMENT_BYTES ||
+        offset > zone->pm->bytes - FABRIC_SEGMENT_BYTES)
+        return ROWAN_EINVALID;
+    zone->contexts[slot] = context;
+    atomic_store_explicit(&zone->control->slots[slot].offset, offset, memory_order_relaxed);
+    atomic_exchange_explicit(&zone->control->posted, ++zone->posted, memory_order_seq_cst);
+    ring_wanting(zone);
+    return 0;
+}
+
+/* --- senders --- */
+
+static int peer_pid_fd(int socket_fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+
+    if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0 || peer.pid <= 0)
+        return -1;
+    return pidfd_open(peer.pid, 0);
+}
+
+int zone_join(struct shm_zone *zone, struct shm_conn *conn, int *out_member)
+{
+    uint32_t i = 0;
+
+    while (i < FABRIC_MAX_ZONE_SENDERS && zone->members[i].state != MEMBER_FREE)
+        i++;
+    if (i == FABRIC_MAX_ZONE_SENDERS)
+        return ROWAN_ETOOMANY;
+    zone->members[i] = (struct zone_member){.state = MEMBER_ACTIVE,
+                                            .conn = conn,
+                                            .socket_fd = -1,
+                                            .pid_fd = peer_pid_fd(conn->socket_fd)};
+    atomic_store_explicit(&zone->control->senders[i].intent, 0, memory_order_relaxed);
+    atomic_store_explicit(&zone->control->senders[i].want, 0, memory_order_relaxed);
+    atomic_store_explicit(&zone->control->senders[i].revoked, 0, memory_order_release);
+    *out_member = (int)i;
+    return 0;
+}
+
+void zone_leave(struct shm_zone *zone, int index, int socket_fd)
+{
+    struct zone_member *member = &zone->members[index];
+
+    ASSERT(member->state == MEMBER_ACTIVE);
+    atomic_exchange_explicit(&zone->control->senders[index].revoked, 1, memory_order_seq_cst);
+    shutdown(socket_fd, SHUT_WR); /* the peer sees an end; its own end stays for us to see */
+    member->state = MEMBER_LINGERING;
+    member->conn = NULL;
+    member->socket_fd = socket_fd;
+    zone->lingering++;
+    shm_grants_leave(zone, index);
+}
+
+struct shm_grants *shm_zone_grants(struct shm_zone *zone)
+{
+    return &zone->grants;
+}
+
+struct zone_control *shm_zone_control(const struct shm_zone *zone)
+{
+    return zone->control;
+}
+
+struct pm *shm_zone_pm(const struct shm_zone *zone)
+{
+    return zone->pm;
+}
+
+void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2])
+{
+    welcome->zone_depth = zone->depth;
+    welcome->pm_offset = zone->pm->offset;
+    welcome->pm_bytes = zone->pm->bytes;
+    welcome->durability = (uint32_t)zone->pm->durability;
+    fds[0] = zone->control_fd;
+    fds[1] = zone->pm->fd;
+}
+
+/* 4: it has closed its end, or is dead. */
+static bool has_gone(const struct zone_member *member)
+{
+    struct pollfd fds[2] = {{.fd = member->socket_fd}, {.fd = member->pid_fd, .events = POLLIN}};
+
+    return poll(fds, 2, 0) > 0 && ((fds[0].revents & POLLHUP) || (fds[1].revents & POLLIN));
+}
+
+static void free_lingering(struct shm_zone *zone)
+{
+    for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS && zone->lingering > 0; i++) {
+        if (zone->members[i].state == MEMBER_LINGERING && has_gone(&zone->members[i]))
+            member_free(zone, i);
+    }
+}
+
+/* Some living sender may store into segment n. */
+static bool is_intended(const struct shm_zone *zone, uint64_t segment)
+{
+    for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS; i++) {
+        if (zone->members[i].state != MEMBER_FREE &&
+            atomic_load_explicit(&zone->control->senders[i].intent, memory_order_acquire) ==
+                segment + 1)
+            return true;
+    }
+    return false;
+}
+
+/* --- sealing --- */
+
+static _Atomic uint64_t *oldest_closed(const struct shm_zone *zone)
+{
+    return &zone->control->slots[zone->sealed % zone->depth].closed;
+}
+
+static bool is_closed(const struct shm_zone *zone)
+{
+    return zone->sealed != zone->posted &&
+           closed_generation(atomic_load_explicit(oldest_closed(zone), memory_order_acquire)) ==
+               zone->sealed + 1;
+}
+
+/* Z4: moves the cursor over claims that are decided. True: over all of them. */
+static bool walk_claims(struct shm_zone *zone, uint32_t *budget)
+{
+    const struct zone_slot *slot = &zone->control->slots[zone->sealed % zone->depth];
+    uint32_t claims = closed_claims(atomic_load_explicit(&slot->closed, memory_order_acquire));
+
+    if (claims > ZONE_CLAIMS) /* nonsense of a sender: no claim can lie there */
+        claims = ZONE_CLAIMS;
+    zone->stuck = false;
+    while (zone->cursor<claims && * budget> 0) {
+        const uint64_t word =
+            atomic_load_explicit(&slot->claims[zone->cursor], memory_order_acquire);
+
+        if (claim_generation(word) != zone->sealed + 1) {
+            zone->stuck = true;
+            return false;
+        }
+        zone->cursor++;
+        (*budget)--;
+    }
+    return zone->cursor == claims;
+}
+
+static bool seal(struct shm_zone *zone, struct fabric_event *event)
+{
+    const uint64_t context = zone->contexts[zone->sealed % zone->depth];
+    const bool quiet = zone->voided == 0 || !is_intended(zone, zone->sealed);
+
+    if (!quiet) {
+        if (zone->unquiet_count == zone->unquiet_max)
+            return false;
+        zone->unquiet[zone->unquiet_count++] =
+            (struct unquiet){.segment = zone->sealed, .context = context};
+    }
+    *event = (struct fabric_event){.kind = FABRIC_SEALED, .quiet = quiet, .context = context};
+    zone->sealed++;
+    zone->cursor = 0;
+    zone->voided = 0;
+    zone->stuck_ns = 0;
+    zone->checked_ns = 0;
+    return true;
+}
+
+static unsigned report_quiet(struct shm_zone *zone, struct fabric_event *events, unsigned max)
+{
+    unsigned count = 0;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < zone->unquiet_count; i++) {
+        const struct unquiet unquiet = zone->unquiet[i];
+
+        if (count < max && !is_intended(zone, unquiet.segment))
+            events[count++] = (struct fabric_event){
+                .kind = FABRIC_QUIET, .quiet = true, .context = unquiet.context};
+        else
+            zone->unquiet[kept++] = unquiet;
+    }
+    zone->unquiet_count = kept;
+    return count;
+}
+
+unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned max)
+{
+    uint32_t budget = SEAL_BUDGET;
+    unsigned count = 0;
+
+    if (zone->unquiet_count > 0)
+        count = report_quiet(zone, events, max);
+    if (zone->grants.ending > 0 || zone->grants.over > 0)
+        count += shm_grants_poll(zone, events + count, max - count);
+    while (count < max && is_closed(zone) && walk_claims(zone, &budget) &&
+           seal(zone, &events[count]))
+        count++;
+    return count;
+}
+
+/* Z5 for the claim at the cursor. `deserted` was found before the claim is looked at: one that is
+ * EMPTY after nobody alive had intent n was left by the dead. */
+static void void_claim(struct shm_zone *zone, bool deserted)
+{
+    _Atomic uint64_t *word = &zone->control->slots[zone->sealed % zone->depth].claims[zone->cursor];
+    uint64_t before = atomic_load_explicit(word, memory_order_acquire);
+
+    if (claim_generation(before) == zone->sealed + 1 ||
+        !atomic_compare_exchange_strong_explicit(word, &before,
+                                                 claim_pack(zone->sealed, CLAIM_VOID),
+                                                 memory_order_seq_cst, memory_order_relaxed))
+        return;
+    if (zone->voided++ == 0)
+        log_event(LOG_WARN, "claim_voided", "endpoint=%u segment=%llu claim=%u reason=%s",
+                  zone->endpoint->index, (unsigned long long)zone->sealed, zone->cursor,
+                  deserted ? "deserted" : "late");
+}
+
+static bool is_late(struct shm_zone *zone)
+{
+    const uint64_t now_ns = zone->endpoint->now_ns;
+    const uint64_t since_ns = zone->checked_ns ? now_ns - zone->checked_ns : 0;
+
+    zone->stuck_ns += since_ns < SHM_VOID_STEP_NS ? since_ns : SHM_VOID_STEP_NS;
+    zone->checked_ns = now_ns;
+    return zone->stuck_ns > SHM_VOID_NS;
+}
+
+static void void_stuck(struct shm_zone *zone)
+{
+    const bool deserted = !is_intended(zone, zone->sealed);
+    const bool late = is_late(zone);
+    uint32_t budget = SEAL_BUDGET;
+
+    while ((deserted || late) && zone->stuck && budget > 0) {
+        void_claim(zone, deserted);
+        walk_claims(zone, &budget);
+    }
+}
+
+void zone_check(struct shm_zone *zone)
+{
+    const uint64_t position = atomic_load_explicit(&zone->control->position, memory_order_acquire);
+
+    if (zone->lingering > 0)
+        free_lingering(zone);
+    if (position_stride(position) == POSITION_FULL) /* 3 */
+        zone_advance(zone->control, zone->depth, position);
+    if (zone->stuck)
+        void_stuck(zone);
+}
+
+uint64_t zone_interval_ns(const struct shm_zone *zone)
+{
+    if (zone->grants.over > 0)
+        return 1;
+    if (is_closed(zone) || zone->grants.ending > 0)
+        return 2 * NS_PER_MS;
+    return zone->lingering > 0 || zone->unquiet_count > 0 ? 20 * NS_PER_MS : UINT64_MAX;
+}

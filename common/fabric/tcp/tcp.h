@@ -1,0 +1,481 @@
+/* tcp.h - what the files of the tcp backend share; nobody else includes it but its tests.
+ *
+ *   tcp_fabric.c   fabric and endpoints: open, close, sleep
+ *   tcp_poll.c     poll and flush: which connection has work, and the order of the steps
+ *   tcp_conn.c     a connection's life, and the lists it is on
+ *   tcp_connect.c  the handshake
+ *   tcp_socket.c   addresses, sockets and their options
+ *   tcp_slab.c     memory for messages
+ *   tcp_receive.c  messages in
+ *   tcp_send.c     messages out
+ *   tcp_rowan.c    the sender's side of Rowan sends
+ *   tcp_landing.c  the receiver's side of them: from the socket into the zone
+ *   tcp_zone.c     the landing zone: places, cut blocks, sealing
+ *   tcp_write.c    the sender's side of bulk writes
+ *   tcp_grant.c    the receiver's side of them: grants, from the socket into what is granted
+ *   tcp_receipt.c  fences and acknowledgements of both, blocks and bulk writes
+ */
+#ifndef FABRIC_TCP_H
+#define FABRIC_TCP_H
+
+#include <netinet/in.h>
+#include <sys/uio.h>
+
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/fabric/fabric.h"
+#include "common/fabric/regions.h"
+#include "common/fabric/tcp/tcp_wire.h"
+
+enum {
+    TCP_MAX_CONNS = 16384,    /* of an endpoint */
+    TCP_MAX_HALF_OPEN = 1024, /* sockets that have not said who they are */
+
+    TCP_BLOCK_BYTES = 64 << 10,
+    TCP_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
+    TCP_MARKS = 1024,  /* batches there */
+    TCP_WRITES = 64,   /* bulk writes of one connection in flight */
+
+    /* Memory that received messages lie in (tcp_slab.c). */
+    TCP_CHUNK_BYTES = 256 << 10,
+    TCP_CHUNKS = 256,
+    TCP_MIDDLE_BYTES = 64 << 10,
+    TCP_MIDDLES = 1024,
+    TCP_LARGE_BYTES = FABRIC_MAX_MESSAGE_BYTES + 64,
+    TCP_LARGES = 32,
+    TCP_SLABS = TCP_CHUNKS + TCP_MIDDLES + TCP_LARGES,
+    TCP_SLABS_KEPT = 4, /* free ones of each kind that are not given back */
+
+    TCP_READ_ROOM = 16 << 10,   /* least room for a read of messages */
+    TCP_READ_BYTES = 64 << 10,  /* most that one read of messages takes */
+    TCP_HELD = 4096,            /* messages of one connection that its owner may hold */
+    TCP_HELD_BYTES = 512 << 10, /* and their bytes; one more message may go beyond */
+
+    TCP_OUT_BYTES = 32 << 10, /* copied bytes that wait on one connection */
+    TCP_OUT_PIECES = 128,
+    TCP_OUT_MARKS = 64,
+    TCP_OUTS = 1024,        /* connections with something to send */
+    TCP_OUTS_BLOCKED = 960, /* and of these, whose peers do not read */
+    TCP_OUTS_KEPT = 16,
+
+    TCP_BOUNCE_BYTES = 16 << 10,  /* tcp_landing.c */
+    TCP_SOCKET_BYTES = 128 << 10, /* SO_SNDBUF and SO_RCVBUF for messages; the kernel doubles it */
+    TCP_BLOCK_SOCKET_BYTES = 1 << 20,
+};
+
+/* Times, all compared with the now_ns of polls. */
+#define TCP_CHECK_NS     (1 * NS_PER_MS)  /* between looks at what is only a matter of time */
+#define TCP_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
+#define TCP_HANDSHAKE_NS (5 * NS_PER_S)
+#define TCP_HALF_OPEN_NS (1 * NS_PER_S)  /* half-open longer than this: may be closed for another */
+#define TCP_CUT_NS       (1 * NS_PER_S)  /* age of a cut block, or of a bulk write's last bytes */
+#define TCP_STALL_NS     (2 * NS_PER_S)  /* a half-sent message others wait for */
+#define TCP_MESSAGE_NS   (10 * NS_PER_S) /* a cut message, from its first byte to its last */
+#define TCP_UNREAD_NS    (500 * NS_PER_MS) /* a large message nobody reads, in memory others want */
+#define TCP_WAIT_NS      (2 * NS_PER_US)   /* between looks at the sockets while awake */
+
+struct tcp_conn;
+struct tcp_zone;
+struct tcp_grants;
+
+/* An IPv4 or IPv6 address with port. */
+union tcp_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+struct tcp_fabric {
+    struct fabric base;
+    bool has_address;
+    union tcp_address address;
+    struct regions regions;
+};
+
+enum tcp_list_kind {
+    LIST_ALL,
+    LIST_HANDSHAKE, /* not open yet, the oldest first */
+    LIST_HALF_OPEN, /* and of these, who have not said who they are */
+    LIST_JOINING,   /* passive ones that wait for their second socket */
+    LIST_ACTIVE,    /* has work that no socket will announce again */
+    LIST_DIRTY,     /* has something to hand over */
+    LIST_BLOCKED,   /* has something to send, and its peer does not read; the longest first */
+    LIST_HUNGRY,    /* waits for memory to receive into */
+    LIST_PARTIAL,   /* half a message is there; the longest without progress first */
+    LIST_BEGUN,     /* likewise, and the peer may send the rest; the first to be overdue first */
+    LIST_LANDING,   /* blocks can be read */
+    LIST_DRY,       /* blocks wait for a segment */
+    LIST_CUT,       /* has a cut block in the zone */
+    LIST_FENCING,   /* blocks or bulk writes have arrived that are not acknowledged */
+    LIST_BULK,      /* bulk writes can be read */
+    LIST_WRITING,   /* a bulk write has come in part */
+    LIST_DEAD,
+    LIST_COUNT,
+};
+
+struct tcp_link {
+    struct tcp_conn *next, *prev;
+};
+
+struct tcp_list {
+    struct tcp_conn *first, *last;
+};
+
+/* --- memory for messages --- */
+
+enum slab_kind { SLAB_CHUNK, SLAB_MIDDLE, SLAB_LARGE, SLAB_KINDS };
+
+struct tcp_slab {
+    struct tcp_slab *next_free;
+    uint32_t id;
+    uint32_t refs; /* messages and readers in it */
+    uint32_t used; /* bytes; chunks only */
+    enum slab_kind kind;
+    _Alignas(16) uint8_t data[];
+};
+
+struct tcp_slabs {
+    struct tcp_slab *by_id[TCP_SLABS];
+    struct tcp_slab *free[SLAB_KINDS];
+    uint32_t free_count[SLAB_KINDS];
+    uint32_t next_id[SLAB_KINDS]; /* where to look for a number that is not in use */
+    bool wanted[SLAB_KINDS];      /* one was asked for in vain since tcp_out_check last looked */
+    struct tcp_slab *chunk;       /* the one that is read into, or NULL */
+};
+
+struct tcp_endpoint {
+    struct fabric_endpoint base;
+    struct tcp_fabric *fabric;
+    uint32_t index;
+    int listen_fd; /* -1: a process without address */
+    int epoll_fd;
+    int timer_fd;
+
+    bool closing; /* the endpoint as a whole */
+    bool armed;
+    bool timer_on;      /* was set in this sleep */
+    bool more_events;   /* the last look at the sockets did not see all */
+    bool listen_ready;  /* there may be somebody to accept */
+    bool listen_paused; /* out of descriptors */
+    uint64_t paused_ns;
+    uint64_t now_ns;
+    uint64_t waited_ns;   /* when the sockets were last looked at */
+    uint64_t checked_ns;  /* when deadlines were */
+    uint64_t logged_ns;   /* when the log last said that descriptors are short; 0: never */
+    struct random random; /* for tokens */
+
+    uint32_t counts[LIST_COUNT];
+    struct tcp_list lists[LIST_COUNT];
+    struct tcp_slabs slabs;
+    struct tcp_out *free_outs;
+    uint32_t free_out_count, out_count;
+
+    struct tcp_zone *zone;
+    struct tcp_grants *grants; /* NULL: none was given yet */
+    uint32_t zone_members;
+    uint8_t *bounce; /* TCP_BOUNCE_BYTES, with a zone */
+};
+
+/* --- connections --- */
+
+enum { MESSAGE_NONE = UINT32_MAX };
+
+/* Messages in. Bytes that were read lie in a chunk, from `at` to `end`; a message that the end of a
+ * read has cut is put together in `buffer`. */
+struct tcp_in {
+    struct tcp_slab *chunk; /* NULL: nothing unread here */
+    uint32_t at, end;
+    struct tcp_slab *buffer; /* NULL: no cut message */
+    uint32_t got, need;
+    uint32_t head_got; /* bytes of a cut head */
+    uint8_t head[sizeof(struct tcp_message_head)];
+    uint64_t number;      /* of the next message */
+    uint64_t progress_ns; /* when the cut message last grew */
+    uint64_t begun_ns;    /* since when the peer may send the rest of it */
+    uint32_t held_first;  /* messages with the owner, linked */
+    uint32_t held_count;
+    uint64_t held_bytes;
+    bool stopped; /* the owner holds too much: nothing is read */
+};
+
+enum conn_state {
+    CONN_CONNECTING, /* active: the socket connects */
+    CONN_GREETING,   /* active: hello sent, no welcome yet */
+    CONN_EXPECTING,  /* passive: no hello yet */
+    CONN_JOINING,    /* the same once more for the socket for blocks */
+    CONN_OPEN,
+    CONN_BREAKING, /* no more sends; CLOSED comes when what had arrived is delivered */
+    CONN_DEAD,     /* CLOSED is delivered or fabric_conn_close was called; freed by the next poll */
+};
+
+/* One of a connection's sockets. */
+struct tcp_socket {
+    int fd;        /* -1: none */
+    bool readable; /* there may be bytes that were not read */
+    bool writable; /* the last send was not refused */
+    bool ended;    /* its end was announced: no edge comes any more, so it is read up to there */
+};
+
+/* After a read that gave `got` of the `asked` bytes. The end may have come with the last bytes, in one
+ * edge: a short read is the last one only as long as there is no end to find. */
+static inline void socket_was_read(struct tcp_socket *socket, ssize_t got, size_t asked)
+{
+    socket->readable = got > 0 && ((size_t)got == asked || socket->ended);
+}
+
+struct tcp_conn {
+    struct fabric_conn base;
+    struct tcp_endpoint *endpoint;
+    enum conn_state state;
+    bool active;    /* this side called fabric_connect */
+    bool announced; /* CONNECTED or ACCEPTED was delivered */
+    bool was_open;
+    bool drain;      /* BREAKING: what had arrived is still delivered */
+    int error;       /* BREAKING: what CLOSED says */
+    uint32_t listed; /* a bit for each list */
+    struct tcp_socket messages, blocks, bulk;
+    uint64_t context;
+    uint64_t since_ns; /* when the handshake began; 0: not known yet */
+    struct fabric_identity peer;
+    uint64_t token;
+    union tcp_address address; /* active */
+
+    uint32_t greeting_got;
+    struct tcp_greeting greeting; /* being received */
+
+    struct tcp_in in;
+    struct tcp_out *out; /* NULL: nothing waits to be sent or reported */
+    uint64_t out_number; /* of the next message sent */
+
+    struct tcp_sender *sender;   /* active, and the peer has a zone for us */
+    struct tcp_landing *landing; /* passive, and we have one for the peer */
+    struct tcp_writer *writer;   /* active, and something was written in bulk */
+    struct tcp_bulk *bulk_in;    /* passive, likewise */
+
+    struct tcp_link links[LIST_COUNT];
+};
+
+static inline bool is_listed(const struct tcp_conn *conn, enum tcp_list_kind list)
+{
+    return conn->listed & UINT32_C(1) << list;
+}
+
+/* --- tcp_fabric.c --- */
+extern const struct fabric_ops tcp_ops;
+
+/* --- tcp_poll.c --- */
+unsigned tcp_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,
+                  unsigned max);
+void tcp_flush(struct fabric_endpoint *endpoint);
+
+/* While asleep: sets the timer for what must go on although no socket says so. */
+void tcp_timer_set(struct tcp_endpoint *endpoint);
+
+/* --- tcp_conn.c --- */
+
+/* Errors: ROWAN_ENOMEM. `fd` is the connection's on success. */
+int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn **out);
+void list_add(struct tcp_conn *conn, enum tcp_list_kind list); /* at the end; unless it is there */
+void list_remove(struct tcp_conn *conn, enum tcp_list_kind list);
+struct tcp_conn *list_take(struct tcp_endpoint *endpoint, enum tcp_list_kind list);
+
+enum tcp_socket_kind { SOCKET_MESSAGES, SOCKET_BLOCKS, SOCKET_BULK }; /* two bits of a tag */
+
+/* Watches a socket of the connection. Errors: ROWAN_ETOOMANY. */
+int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, bool again);
+
+/* Ends the handshake: it is open. */
+void tcp_conn_opened(struct tcp_conn *conn);
+
+/* Ends it: CLOSED with `error` will come; with `drain` after all that had arrived. */
+void tcp_conn_break(struct tcp_conn *conn, int error, bool drain);
+
+/* Ends it silently, or after CLOSED. It is freed by the next tcp_conn_reap. */
+void tcp_conn_bury(struct tcp_conn *conn);
+void tcp_conn_reap(struct tcp_endpoint *endpoint);
+void tcp_conn_close(struct fabric_conn *conn);
+bool tcp_is_settled(const struct fabric_endpoint *endpoint);
+
+/* --- tcp_connect.c --- */
+int tcp_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
+                uint64_t context, struct fabric_conn **out);
+void tcp_connect_accept(struct tcp_endpoint *endpoint);
+
+/* tcp_connect_accept could go on at once. */
+bool tcp_may_accept(const struct tcp_endpoint *endpoint);
+
+/* The next step of a handshake, after something happened on a socket. */
+void tcp_connect_step(struct tcp_conn *conn);
+
+/* Ends handshakes that took too long. */
+void tcp_connect_check(struct tcp_endpoint *endpoint);
+
+/* Starts to make the third socket, goes on with it (true: it is usable), and is done. */
+void tcp_bulk_connect(struct tcp_conn *conn);
+bool tcp_bulk_step(struct tcp_conn *conn, bool *said_hello);
+
+/* --- tcp_socket.c --- */
+
+/* Takes "tcp:HOST:PORT" apart and adds `index` to the port. Errors: ROWAN_EINVALID (and a line in the
+ * log that says what is wrong). */
+int tcp_address_parse(const char *text, uint32_t index, union tcp_address *out);
+
+/* Adds to the port. Errors: ROWAN_EINVALID. */
+int tcp_address_index(union tcp_address *address, uint32_t index);
+
+/* Errors: ROWAN_EINUSE EPERMISSION EINVALID (not an address of this host) ETOOMANY EIO. */
+int tcp_listen(const union tcp_address *address, int *out_fd);
+
+/* Starts to connect. Errors: ROWAN_EUNREACHABLE ETOOMANY (no descriptors). */
+int tcp_start_connect(const union tcp_address *address, int *out_fd);
+
+/* Errors: ROWAN_EAGAIN (nobody waits) ETOOMANY (no descriptors or memory). */
+int tcp_accept(int listen_fd, int *out_fd);
+
+/* After it has connected: what became of it. 0 or ROWAN_EUNREACHABLE. */
+int tcp_connect_result(int fd);
+
+/* Makes the buffers of a socket for blocks larger. */
+void tcp_widen(int fd);
+
+/* Bytes read or sent (at least 1). Errors: ROWAN_EAGAIN ECLOSED. Short means: no more now. */
+ssize_t tcp_read(int fd, const struct iovec *iov, unsigned count);
+ssize_t tcp_write(int fd, const struct iovec *iov, unsigned count);
+
+/* --- tcp_slab.c --- */
+
+/* NULL: the endpoint's share of memory is used up. One reference is the caller's. */
+struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind);
+void slab_unref(struct tcp_endpoint *endpoint, struct tcp_slab *slab);
+
+/* The chunk to read into, with TCP_READ_ROOM or more left; no reference. NULL: no memory. */
+struct tcp_slab *slab_chunk(struct tcp_endpoint *endpoint);
+void slabs_fini(struct tcp_endpoint *endpoint);
+
+/* --- tcp_receive.c --- */
+unsigned tcp_in_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
+
+/* True: tcp_in_poll could go on at once. */
+bool tcp_in_has_work(const struct tcp_conn *conn);
+void tcp_in_fini(struct tcp_conn *conn);
+void tcp_in_check(struct tcp_endpoint *endpoint); /* closes who stalls, or takes too long */
+void tcp_message_release(struct fabric_conn *conn, uint64_t message);
+
+/* --- tcp_send.c --- */
+int tcp_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count, unsigned flags,
+             uint64_t context);
+void tcp_out_push(struct tcp_conn *conn);
+unsigned tcp_out_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
+bool tcp_out_has_events(const struct tcp_conn *conn);
+/* Gives back memory that others want and whose receivers do not read. */
+void tcp_out_check(struct tcp_endpoint *endpoint);
+void tcp_out_fini(struct tcp_conn *conn);
+void tcp_outs_fini(struct tcp_endpoint *endpoint);
+
+/* --- tcp_rowan.c --- */
+
+/* Errors: ROWAN_ENOMEM. */
+int sender_create(struct tcp_conn *conn);
+void sender_destroy(struct tcp_sender *sender);
+uint32_t tcp_rowan_room(const struct fabric_conn *conn);
+int tcp_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
+int tcp_rowan_post(struct fabric_conn *conn, uint64_t context);
+void sender_push(struct tcp_conn *conn);
+unsigned sender_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
+bool sender_has_events(const struct tcp_conn *conn);
+
+/* --- tcp_landing.c --- */
+
+/* Errors: ROWAN_ENOMEM ETOOMANY. */
+int landing_create(struct tcp_conn *conn);
+
+/* Nothing of this connection lands any more; a cut block becomes a hole. */
+void landing_end(struct tcp_conn *conn);
+void landing_destroy(struct tcp_conn *conn);
+
+/* Reads blocks of all connections that have some. */
+void landing_poll(struct tcp_endpoint *endpoint);
+
+/* Closes those whose cut block is too old. */
+void landing_check(struct tcp_endpoint *endpoint);
+
+/* The receipt of its blocks; NULL: it has none. */
+struct tcp_receipt *landing_receipt(struct tcp_conn *conn);
+
+/* --- tcp_receipt.c ---
+ *
+ * acknowledged <= durable <= received, in whole blocks or bulk writes. One fence covers all that a poll has
+ * read, of all connections; the acknowledgement is one count (F2, F10). Two fences may be under way: one that
+ * is being synced, and the next, which grows as long as that has not begun. */
+enum { RECEIPT_FENCES = 2 };
+
+struct tcp_receipt {
+    uint64_t received, durable, acknowledged;
+    uint32_t fence_count;
+    struct {
+        uint64_t received; /* durable when it is done */
+        struct pm_ticket ticket;
+    } fences[RECEIPT_FENCES];
+    uint32_t ack_left; /* bytes of an acknowledgement that was sent in part */
+    uint64_t ack;
+};
+
+/* Fences what arrived, and acknowledges what is durable. */
+void receipts_fence(struct tcp_endpoint *endpoint);
+
+/* --- tcp_write.c --- */
+int tcp_write_bulk(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
+                   const void *data, uint32_t bytes, uint64_t context);
+void writer_push(struct tcp_conn *conn);
+unsigned writer_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
+bool writer_has_events(const struct tcp_conn *conn);
+
+/* --- tcp_grant.c --- */
+int tcp_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
+              struct fabric_grant *out);
+void tcp_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
+
+/* The connection ends: nothing more is written for it. */
+void grants_end(struct tcp_conn *conn);
+
+/* A socket for bulk writes has come for the connection. Errors: ROWAN_ENOMEM EINVALID. */
+int bulk_join(struct tcp_conn *conn);
+void bulk_poll(struct tcp_endpoint *endpoint);
+void bulk_check(struct tcp_endpoint *endpoint);
+struct tcp_receipt *bulk_receipt(struct tcp_conn *conn);
+
+/* REVOKED events. */
+unsigned grants_poll(struct tcp_endpoint *endpoint, struct fabric_event *events, unsigned max);
+bool grants_have_events(const struct tcp_endpoint *endpoint);
+
+/* --- tcp_zone.c --- */
+int tcp_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
+                  struct fabric_zone **out);
+void tcp_zone_close(struct fabric_zone *zone);
+int tcp_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+unsigned zone_poll_sealed(struct tcp_zone *zone, struct fabric_event *events, unsigned max);
+
+/* Where the next block goes. */
+struct zone_cursor {
+    uint64_t segment; /* counted from the first one posted */
+    uint32_t at;
+};
+
+struct zone_cursor zone_cursor(const struct tcp_zone *zone);
+struct pm *zone_pm(const struct tcp_zone *zone);
+
+/* The place in PM of a block of `bytes` at the cursor, which moves behind it. False: no segment is
+ * posted that it fits in; the cursor is behind the last one. */
+bool zone_place(const struct tcp_zone *zone, struct zone_cursor *cursor, uint32_t bytes,
+                uint64_t *offset, uint64_t *segment);
+void zone_move(struct tcp_zone *zone, struct zone_cursor cursor);
+
+/* A whole segment is posted behind the one that the cursor is in: whatever a read into the bounce
+ * buffer brings finds a place, and the rest of a block that its end cuts, too. */
+bool zone_is_roomy(const struct tcp_zone *zone, struct zone_cursor cursor);
+
+/* A cut block lies in the segment; or no longer. Till then it is not sealed. */
+void zone_cut(struct tcp_zone *zone, uint64_t segment);
+void zone_mend(struct tcp_zone *zone, uint64_t segment);
+
+#endif

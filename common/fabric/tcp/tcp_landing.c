@@ -1,0 +1,345 @@
+/* tcp_landing.c - Rowan sends at the receiver: from the socket into the landing zone. A frame's head
+ * tells how long its blocks are, so their places are known before they are read, and one gathered read
+ * puts them there; no value is looked at.
+ *
+ * A read takes, in this order: the rest of a cut block, the other blocks of a frame whose head is
+ * known, and up to TCP_BOUNCE_BYTES of what comes behind into a buffer, because only there the next
+ * head can be looked for. What of that turns out to be blocks is stored from the buffer. So a small
+ * batch costs one call, where head first and blocks then would cost two, and of a large one all but
+ * the beginning goes straight to its place.
+ *
+ * 1. Bytes of a block are only ever stored at that block's place: nothing moves afterwards, and what a
+ *    segment does not use stays zero (F6).
+ * 2. A cut block keeps its place, and its segment open (zone_cut), until its rest has come or the
+ *    connection has ended; one older than TCP_CUT_NS ends its connection.
+ * 3. The buffer is read into only while whatever it may hold finds a place (zone_is_roomy); else just
+ *    the head is read, to the byte, and then blocks as far as segments are posted. The rest waits in
+ *    the socket (F8).
+ * 4. Digest roles scan an open segment on other threads while bytes arrive in it, as they do where a
+ *    NIC writes: no order is kept between the two, and only a checksum admits what was read. Here both
+ *    sides are one process's, so ThreadSanitizer is told (arrival_begins).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/fabric/tcp/tcp.h"
+
+enum {
+    PLAN_PIECES = 8,
+    READ_MAX = 1 << 20, /* bytes planned for one read, and read of one connection in one poll */
+    READS = 16,         /* likewise, calls: many where just heads are read (3) */
+};
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ARRIVAL_IS_SEEN 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define ARRIVAL_IS_SEEN 1
+#endif
+
+/* 4. Between the two, this thread's stores are those of a NIC. */
+#ifdef ARRIVAL_IS_SEEN
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+#define arrival_begins() AnnotateIgnoreWritesBegin(__FILE__, __LINE__)
+#define arrival_ends()   AnnotateIgnoreWritesEnd(__FILE__, __LINE__)
+#else
+#define arrival_begins() ((void)0)
+#define arrival_ends()   ((void)0)
+#endif
+
+struct tcp_landing {
+    /* The frame: a head that is coming in, or its blocks. */
+    uint32_t head_got, head_need;
+    uint32_t blocks, next; /* equal: no frame */
+
+    bool cut;
+    uint32_t cut_left;
+    uint64_t cut_offset, cut_segment, cut_since_ns;
+
+    struct tcp_receipt receipt;
+
+    uint8_t head[TCP_FRAME_HEAD_BYTES];
+};
+
+/* Where one read goes. */
+struct plan {
+    unsigned count;
+    size_t bytes;
+    size_t bounce; /* of these, into the buffer */
+    struct iovec pieces[PLAN_PIECES];
+};
+
+int landing_create(struct tcp_conn *conn)
+{
+    struct tcp_endpoint *endpoint = conn->endpoint;
+
+    if (endpoint->zone_members == FABRIC_MAX_ZONE_SENDERS)
+        return ROWAN_ETOOMANY;
+    conn->landing = calloc(1, sizeof *conn->landing);
+    if (!conn->landing)
+        return ROWAN_ENOMEM;
+    conn->landing->head_need = sizeof(struct tcp_frame_head);
+    endpoint->zone_members++;
+    return 0;
+}
+
+static void end_cut(struct tcp_conn *conn)
+{
+    conn->landing->cut = false;
+    list_remove(conn, LIST_CUT);
+    zone_mend(conn->endpoint->zone, conn->landing->cut_segment);
+}
+
+void landing_end(struct tcp_conn *conn)
+{
+    struct tcp_landing *landing = conn->landing;
+
+    if (landing && landing->cut) {
+        log_event(LOG_WARN, "block_cut", "endpoint=%u peer=%u missing=%u", conn->endpoint->index,
+                  conn->peer.id, landing->cut_left);
+        end_cut(conn);
+    }
+    conn->blocks.readable = false;
+    list_remove(conn, LIST_LANDING);
+    list_remove(conn, LIST_DRY);
+    list_remove(conn, LIST_FENCING);
+}
+
+void landing_destroy(struct tcp_conn *conn)
+{
+    if (!conn->landing)
+        return;
+    ASSERT(!conn->landing->cut && conn->endpoint->zone_members > 0);
+    conn->endpoint->zone_members--;
+    free(conn->landing);
+    conn->landing = NULL;
+}
+
+/* --- where a read goes --- */
+
+static uint32_t block_bytes(const struct tcp_landing *landing, uint32_t index)
+{
+    uint16_t strides;
+
+    memcpy(&strides, landing->head + sizeof(struct tcp_frame_head) + index * sizeof strides,
+           sizeof strides);
+    return (uint32_t)strides * FABRIC_STRIDE;
+}
+
+/* False: the plan is full. */
+static bool plan_add(struct plan *plan, uint8_t *to, size_t bytes)
+{
+    struct iovec *last = plan->count > 0 ? &plan->pieces[plan->count - 1] : NULL;
+
+    if (last && (uint8_t *)last->iov_base + last->iov_len == to) {
+        last->iov_len += bytes;
+    } else {
+        if (plan->count == PLAN_PIECES)
+            return false;
+        plan->pieces[plan->count++] = (struct iovec){to, bytes};
+    }
+    plan->bytes += bytes;
+    return true;
+}
+
+static void plan_read(struct tcp_conn *conn, struct plan *plan)
+{
+    struct tcp_landing *landing = conn->landing;
+    struct tcp_zone *zone = conn->endpoint->zone;
+    uint8_t *base = zone_pm(zone)->base;
+    struct zone_cursor cursor = zone_cursor(zone);
+    uint64_t offset, segment;
+    uint32_t next = landing->next;
+
+    *plan = (struct plan){0};
+    if (landing->cut)
+        plan_add(plan, base + landing->cut_offset, landing->cut_left);
+    for (; next < landing->blocks && plan->bytes < READ_MAX; next++) {
+        if (!zone_place(zone, &cursor, block_bytes(landing, next), &offset, &segment)) {
+            if (plan->count == 0)
+                zone_move(zone, cursor); /* nothing fits: what is left of the segment is closed */
+            return;
+        }
+        if (!plan_add(plan, base + offset, block_bytes(landing, next)))
+            return;
+    }
+    if (next < landing->blocks)
+        return;
+    plan->bounce = zone_is_roomy(zone, cursor) ? TCP_BOUNCE_BYTES
+                                               : landing->head_need - landing->head_got; /* 3 */
+    if (!plan_add(plan, conn->endpoint->bounce, plan->bounce))
+        plan->bounce = 0;
+}
+
+/* --- what a read brought --- */
+
+static bool take_head(struct tcp_conn *conn, const uint8_t **source, size_t *bytes)
+{
+    struct tcp_landing *landing = conn->landing;
+    const uint32_t missing = landing->head_need - landing->head_got;
+    const uint32_t part = *bytes < missing ? (uint32_t)*bytes : missing;
+    struct tcp_frame_head head;
+
+    memcpy(landing->head + landing->head_got, *source, part);
+    landing->head_got += part;
+    *source += part;
+    *bytes -= part;
+    if (part < missing)
+        return true;
+    memcpy(&head, landing->head, sizeof head);
+    if (landing->head_need == sizeof head) {
+        landing->head_need = frame_head_bytes(head.blocks);
+        return head.magic == TCP_FRAME_MAGIC && head.zero == 0 && head.blocks > 0 &&
+               head.blocks <= TCP_FRAME_BLOCKS;
+    }
+    for (uint32_t i = 0; i < head.blocks; i++) {
+        if (block_bytes(landing, i) == 0 || block_bytes(landing, i) > TCP_BLOCK_BYTES)
+            return false;
+    }
+    landing->blocks = head.blocks;
+    landing->next = 0;
+    landing->head_got = 0;
+    landing->head_need = sizeof head;
+    return true;
+}
+
+/* Up to `bytes` of the next block have come: stored from `source`, or, where that is NULL, read into
+ * their place. How many were its. */
+static size_t take_block(struct tcp_conn *conn, const uint8_t *source, size_t bytes)
+{
+    struct tcp_landing *landing = conn->landing;
+    struct tcp_zone *zone = conn->endpoint->zone;
+    struct zone_cursor cursor = zone_cursor(zone);
+    uint64_t offset = landing->cut_offset, segment = landing->cut_segment;
+    uint32_t left = landing->cut_left, part;
+
+    if (!landing->cut) {
+        bool placed;
+
+        left = block_bytes(landing, landing->next++);
+        placed = zone_place(zone, &cursor, left, &offset, &segment);
+        ASSERT(placed); /* planned, or 3 */
+        zone_move(zone, cursor);
+    }
+    part = bytes < left ? (uint32_t)bytes : left;
+    arrival_begins();
+    if (source)
+        pm_store(zone_pm(zone), offset, source, part);
+    else
+        pm_flush(zone_pm(zone), offset, part);
+    arrival_ends();
+    landing->cut_offset = offset + part;
+    landing->cut_segment = segment;
+    landing->cut_left = left - part;
+    if (part == left) {
+        landing->receipt.received++;
+        list_add(conn, LIST_FENCING);
+        if (landing->cut)
+            end_cut(conn);
+    } else if (!landing->cut) { /* 2 */
+        landing->cut = true;
+        landing->cut_since_ns = conn->endpoint->now_ns;
+        zone_cut(zone, segment);
+        list_add(conn, LIST_CUT);
+    }
+    return part;
+}
+
+/* False: nonsense. */
+static bool take_read(struct tcp_conn *conn, const struct plan *plan, size_t bytes)
+{
+    struct tcp_landing *landing = conn->landing;
+    const size_t direct = plan->bytes - plan->bounce;
+    const uint8_t *source = conn->endpoint->bounce;
+    size_t here = bytes < direct ? bytes : direct;
+
+    bytes -= here;
+    while (here > 0)
+        here -= take_block(conn, NULL, here);
+    while (bytes > 0) {
+        if (landing->cut || landing->next < landing->blocks) {
+            const size_t part = take_block(conn, source, bytes);
+
+            source += part;
+            bytes -= part;
+        } else if (!take_head(conn, &source, &bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* No blocks will come any more. The messages tell the owner what became of the peer. */
+static void close_blocks(struct tcp_conn *conn)
+{
+    landing_end(conn);
+    conn->messages.readable = true;
+    list_add(conn, LIST_ACTIVE);
+}
+
+static void read_blocks(struct tcp_conn *conn)
+{
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < READS && bytes < READ_MAX && conn->blocks.readable; i++) {
+        struct plan plan;
+        ssize_t got;
+
+        plan_read(conn, &plan);
+        if (plan.count == 0) {
+            list_add(conn, LIST_DRY);
+            return;
+        }
+        arrival_begins();
+        got = tcp_read(conn->blocks.fd, plan.pieces, plan.count);
+        arrival_ends();
+        socket_was_read(&conn->blocks, got, plan.bytes);
+        bytes += got > 0 ? (size_t)got : 0;
+        if (got == ROWAN_ECLOSED) {
+            close_blocks(conn);
+            return;
+        }
+        if (got > 0 && !take_read(conn, &plan, (size_t)got)) {
+            log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u blocks=%llu",
+                      conn->endpoint->index, conn->peer.id,
+                      (unsigned long long)conn->landing->receipt.received);
+            tcp_conn_break(conn, ROWAN_EFORMAT, false);
+            return;
+        }
+    }
+    if (conn->blocks.readable)
+        list_add(conn, LIST_LANDING);
+}
+
+void landing_poll(struct tcp_endpoint *endpoint)
+{
+    const struct tcp_conn *last = endpoint->lists[LIST_LANDING].last;
+    struct tcp_conn *conn;
+    bool is_last = false;
+
+    while (!is_last && (conn = list_take(endpoint, LIST_LANDING))) {
+        is_last = conn == last;
+        if (conn->state == CONN_OPEN && endpoint->zone)
+            read_blocks(conn);
+    }
+}
+
+void landing_check(struct tcp_endpoint *endpoint)
+{
+    for (struct tcp_conn *conn = endpoint->lists[LIST_CUT].first, *next; conn; conn = next) {
+        next = conn->links[LIST_CUT].next;
+        if (!is_listed(conn, LIST_LANDING) &&
+            endpoint->now_ns - conn->landing->cut_since_ns > TCP_CUT_NS) /* 2 */
+            tcp_conn_break(conn, ROWAN_ECLOSED, false);
+    }
+}
+
+struct tcp_receipt *landing_receipt(struct tcp_conn *conn)
+{
+    return conn->landing ? &conn->landing->receipt : NULL;
+}

@@ -1,0 +1,346 @@
+/* tcp_receive.c - messages in. One read takes what the socket has, many messages, into the chunk of
+ * the endpoint; whole ones are delivered where they lie. A message that the end of a read has cut
+ * moves to a slab of its own, which the next read fills; a cut head moves to the connection.
+ *
+ * 1. What is unread in a chunk begins with a head, at a multiple of 8; so every message does. A cut
+ *    head is put in front of the next read's bytes, and a slab's message is filled by the first part
+ *    of a gathered read, so that what follows begins with a head again.
+ * 2. A delivered message is linked to its connection through its head, whose bytes nobody needs any
+ *    more. A slab has one reference for each, and one for what is unread in it.
+ * 3. While the owner holds TCP_HELD messages or TCP_HELD_BYTES of a connection, nothing more is taken
+ *    or read: the peer's window closes (F5).
+ * 4. Who finds no memory waits on LIST_HUNGRY with what it has read; each slab that becomes free wakes
+ *    all who wait. A peer that makes no progress for TCP_STALL_NS with half a message is closed then.
+ * 5. A message that was cut is whole TCP_MESSAGE_NS later, whatever progress it makes, or its connection is closed:
+ *    a peer that drips would keep its memory for ever. No time counts while the peer cannot send because we find
+ *    no memory to read into; it begins anew when there is some.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/fabric/tcp/tcp.h"
+
+/* In the place of a head, while the owner has the message. */
+struct held {
+    uint32_t bytes;
+    uint32_t next, prev; /* MESSAGE_NONE: none */
+    uint32_t zero;
+};
+
+static_assert(sizeof(struct held) == sizeof(struct tcp_message_head), "it takes a head's place");
+static_assert(TCP_CHUNK_BYTES / 8 == 1 << 15 && TCP_SLABS < 1 << 16, "a place has 31 bits");
+
+static uint32_t place_pack(const struct tcp_slab *slab, uint32_t at)
+{
+    return slab->id << 15 | at / 8;
+}
+
+static struct tcp_slab *place_slab(struct tcp_endpoint *endpoint, uint32_t place)
+{
+    ASSERT(place >> 15 < TCP_SLABS && endpoint->slabs.by_id[place >> 15]);
+    return endpoint->slabs.by_id[place >> 15];
+}
+
+static struct held *place_held(struct tcp_endpoint *endpoint, uint32_t place)
+{
+    struct tcp_slab *slab = place_slab(endpoint, place);
+
+    return (struct held *)(void *)(slab->data + (size_t)(place & 0x7fff) * 8);
+}
+
+/* --- deliver and release --- */
+
+static bool holds_too_much(const struct tcp_in *in)
+{
+    return in->held_count >= TCP_HELD || in->held_bytes >= TCP_HELD_BYTES;
+}
+
+/* The reference for the message is the caller's gift. */
+static void deliver(struct tcp_conn *conn, struct tcp_slab *slab, uint32_t at, uint32_t bytes,
+                    struct fabric_event *event)
+{
+    struct tcp_in *in = &conn->in;
+    const uint32_t place = place_pack(slab, at);
+    struct held *held = place_held(conn->endpoint, place);
+
+    *held = (struct held){.bytes = bytes, .next = in->held_first, .prev = MESSAGE_NONE};
+    if (in->held_first != MESSAGE_NONE)
+        place_held(conn->endpoint, in->held_first)->prev = place;
+    in->held_first = place;
+    in->held_count++;
+    in->held_bytes += bytes;
+    in->stopped = holds_too_much(in);
+    in->number++;
+    *event = (struct fabric_event){.kind = FABRIC_MESSAGE,
+                                   .bytes = bytes,
+                                   .conn = &conn->base,
+                                   .context = conn->context,
+                                   .data = slab->data + at + sizeof(struct tcp_message_head),
+                                   .message = (uint64_t)place + 1,
+                                   .peer = conn->peer};
+}
+
+void tcp_message_release(struct fabric_conn *base, uint64_t message)
+{
+    struct tcp_conn *conn = (struct tcp_conn *)base;
+    struct tcp_endpoint *endpoint = conn->endpoint;
+    struct tcp_in *in = &conn->in;
+    const uint32_t place = (uint32_t)(message - 1);
+    const struct held *held;
+
+    if (conn->state == CONN_DEAD) /* all are released together */
+        return;
+    held = place_held(endpoint, place);
+    if (held->prev != MESSAGE_NONE)
+        place_held(endpoint, held->prev)->next = held->next;
+    else
+        in->held_first = held->next;
+    if (held->next != MESSAGE_NONE)
+        place_held(endpoint, held->next)->prev = held->prev;
+    ASSERT(in->held_count > 0 && in->held_bytes >= held->bytes);
+    in->held_count--;
+    in->held_bytes -= held->bytes;
+    slab_unref(endpoint, place_slab(endpoint, place));
+    if (in->stopped && !holds_too_much(in)) {
+        in->stopped = false;
+        list_add(conn, LIST_ACTIVE);
+    }
+}
+
+/* --- what was read --- */
+
+/* The rest of what is unread goes, and its space with it. */
+static void drop_unread(struct tcp_conn *conn)
+{
+    struct tcp_in *in = &conn->in;
+    struct tcp_slab *chunk = in->chunk;
+
+    if (!chunk)
+        return;
+    in->chunk = NULL;
+    if (chunk->used == pad_to_8(in->end))
+        chunk->used = in->at;
+    slab_unref(conn->endpoint, chunk);
+}
+
+static bool is_whole(const struct tcp_in *in)
+{
+    return in->buffer && in->got == in->need;
+}
+
+static void take_buffer(struct tcp_conn *conn, struct fabric_event *event)
+{
+    struct tcp_in *in = &conn->in;
+    struct tcp_slab *slab = in->buffer;
+    struct tcp_message_head head;
+
+    memcpy(&head, slab->data, sizeof head);
+    in->buffer = NULL;
+    list_remove(conn, LIST_PARTIAL);
+    deliver(conn, slab, 0, head.bytes, event);
+}
+
+/* 5: from now on the peer may send the rest. */
+static void begin(struct tcp_conn *conn)
+{
+    conn->in.progress_ns = conn->in.begun_ns = conn->endpoint->now_ns;
+    list_add(conn, LIST_PARTIAL);
+    list_add(conn, LIST_BEGUN);
+}
+
+/* 1: moves the cut message to a slab. False: no memory. */
+static bool keep_cut(struct tcp_conn *conn, uint32_t bytes)
+{
+    struct tcp_in *in = &conn->in;
+    const uint32_t left = in->end - in->at;
+
+    in->buffer = slab_take(conn->endpoint, bytes <= TCP_MIDDLE_BYTES ? SLAB_MIDDLE : SLAB_LARGE);
+    if (!in->buffer)
+        return false;
+    memcpy(in->buffer->data, in->chunk->data + in->at, left);
+    in->got = left;
+    in->need = bytes;
+    begin(conn);
+    drop_unread(conn);
+    return true;
+}
+
+/* The next message of what is unread: 1, or 0: none is whole. */
+static unsigned take_unread(struct tcp_conn *conn, struct fabric_event *event)
+{
+    struct tcp_in *in = &conn->in;
+    const uint32_t left = in->end - in->at;
+    struct tcp_message_head head;
+    uint32_t bytes;
+
+    if (left < sizeof head) {
+        memcpy(in->head, in->chunk->data + in->at, left);
+        in->head_got = left;
+        drop_unread(conn);
+        return 0;
+    }
+    memcpy(&head, in->chunk->data + in->at, sizeof head);
+    if (head.magic != TCP_MESSAGE_MAGIC || head.bytes > FABRIC_MAX_MESSAGE_BYTES ||
+        head.number != in->number) {
+        log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u message=%llu",
+                  conn->endpoint->index, conn->peer.id, (unsigned long long)in->number);
+        drop_unread(conn);
+        tcp_conn_break(conn, ROWAN_EFORMAT, false);
+        return 0;
+    }
+    bytes = message_wire_bytes(head.bytes);
+    if (bytes <= left) {
+        in->chunk->refs++;
+        deliver(conn, in->chunk, in->at, head.bytes, event);
+        in->at += bytes;
+        if (in->at == in->end)
+            drop_unread(conn);
+        return 1;
+    }
+    if (conn->state != CONN_OPEN) /* its rest will never come */
+        drop_unread(conn);
+    else if (!keep_cut(conn, bytes))
+        list_add(conn, LIST_HUNGRY); /* 4 */
+    return 0;
+}
+
+static unsigned take_messages(struct tcp_conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct tcp_in *in = &conn->in;
+    unsigned count = 0;
+
+    while (count < max && !in->stopped && !is_listed(conn, LIST_HUNGRY)) {
+        if (is_whole(in))
+            take_buffer(conn, &events[count++]);
+        else if (in->chunk && take_unread(conn, &events[count]))
+            count++;
+        else if (!in->chunk)
+            break;
+    }
+    return count;
+}
+
+/* --- read --- */
+
+static void account_read(struct tcp_conn *conn, struct tcp_slab *chunk, uint32_t got)
+{
+    struct tcp_in *in = &conn->in;
+
+    if (in->buffer) {
+        const uint32_t rest = in->need - in->got;
+        const uint32_t part = got < rest ? got : rest;
+
+        in->got += part;
+        in->progress_ns = conn->endpoint->now_ns;
+        list_remove(conn, LIST_PARTIAL);
+        list_add(conn, LIST_PARTIAL);
+        if (is_whole(in))
+            list_remove(conn, LIST_BEGUN);
+        got -= part;
+    }
+    if (got == 0)
+        return;
+    in->chunk = chunk;
+    in->at = chunk->used;
+    in->end = in->at + in->head_got + got;
+    in->head_got = 0;
+    chunk->used = pad_to_8(in->end);
+    chunk->refs++;
+}
+
+static void read_more(struct tcp_conn *conn)
+{
+    struct tcp_in *in = &conn->in;
+    struct tcp_slab *chunk = slab_chunk(conn->endpoint);
+    struct iovec iov[2];
+    unsigned count = 0;
+    size_t asked = 0;
+    uint32_t room;
+    ssize_t got;
+
+    if (!chunk) {
+        list_add(conn, LIST_HUNGRY);
+        list_remove(conn, LIST_PARTIAL); /* 5: it is not the peer who waits */
+        list_remove(conn, LIST_BEGUN);
+        return;
+    }
+    ASSERT(!in->chunk && (in->head_got == 0 || !in->buffer));
+    if (in->buffer && !is_listed(conn, LIST_BEGUN))
+        begin(conn);
+    if (in->buffer)
+        iov[count++] = (struct iovec){in->buffer->data + in->got, in->need - in->got};
+    room = TCP_CHUNK_BYTES - chunk->used;
+    if (room > TCP_READ_BYTES)
+        room = TCP_READ_BYTES;
+    memcpy(chunk->data + chunk->used, in->head, in->head_got);
+    iov[count++] = (struct iovec){chunk->data + chunk->used + in->head_got, room - in->head_got};
+    for (unsigned i = 0; i < count; i++)
+        asked += iov[i].iov_len;
+    got = tcp_read(conn->messages.fd, iov, count);
+    socket_was_read(&conn->messages, got, asked);
+    if (got > 0)
+        account_read(conn, chunk, (uint32_t)got);
+    else if (got != ROWAN_EAGAIN)
+        tcp_conn_break(conn, ROWAN_ECLOSED, true);
+}
+
+unsigned tcp_in_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct tcp_in *in = &conn->in;
+    unsigned count = take_messages(conn, events, max);
+
+    if (conn->state == CONN_OPEN && count < max && conn->messages.readable && !in->chunk &&
+        !in->stopped && !is_listed(conn, LIST_HUNGRY)) {
+        read_more(conn);
+        count += take_messages(conn, events + count, max - count);
+    }
+    return count;
+}
+
+bool tcp_in_has_work(const struct tcp_conn *conn)
+{
+    const struct tcp_in *in = &conn->in;
+
+    if (in->chunk || is_whole(in))
+        return true;
+    return conn->state == CONN_OPEN && conn->messages.readable;
+}
+
+static void close_for(struct tcp_conn *conn, const char *event)
+{
+    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->index,
+              conn->peer.id, conn->in.got, conn->in.need);
+    list_remove(conn, LIST_PARTIAL);
+    list_remove(conn, LIST_BEGUN);
+    tcp_conn_break(conn, ROWAN_ECLOSED, false);
+}
+
+void tcp_in_check(struct tcp_endpoint *endpoint)
+{
+    struct tcp_conn *conn = endpoint->lists[LIST_PARTIAL].first;
+
+    if (endpoint->lists[LIST_HUNGRY].first && conn &&
+        endpoint->now_ns - conn->in.progress_ns >= TCP_STALL_NS) /* 4 */
+        close_for(conn, "connection_stalled");
+    while ((conn = endpoint->lists[LIST_BEGUN].first) &&
+           endpoint->now_ns - conn->in.begun_ns >= TCP_MESSAGE_NS) /* 5 */
+        close_for(conn, "message_overdue");
+}
+
+void tcp_in_fini(struct tcp_conn *conn)
+{
+    struct tcp_in *in = &conn->in;
+
+    drop_unread(conn);
+    if (in->buffer)
+        slab_unref(conn->endpoint, in->buffer);
+    in->buffer = NULL;
+    while (in->held_first != MESSAGE_NONE) {
+        const uint32_t place = in->held_first;
+
+        in->held_first = place_held(conn->endpoint, place)->next;
+        slab_unref(conn->endpoint, place_slab(conn->endpoint, place));
+    }
+}

@@ -1,0 +1,366 @@
+/* tcp_send.c - messages out. What a role sends between two flushes is gathered in a buffer that the
+ * connection has only while it is needed, and handed over with one call.
+ *
+ * 1. Pieces leave in the order they were added; the buffer is empty again, and only then its space
+ *    used anew, when all have left. sent <= added, in bytes since the connection has the buffer.
+ * 2. A connection whose peer does not read is blocked: it keeps its buffer and answers EAGAIN. At most
+ *    TCP_OUTS_BLOCKED are: one more closes the one that has been blocked longest, so that others find
+ *    a buffer.
+ * 3. A copy that is larger than the buffer gets a slab of its own and goes alone. There are few of
+ *    these: when one is wanted in vain, a connection is closed whose peer has taken nothing of its own
+ *    for TCP_UNREAD_NS.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/fabric/tcp/tcp.h"
+
+struct out_mark {
+    uint64_t end; /* in the count of `added` */
+    uint64_t context;
+};
+
+struct tcp_out {
+    struct tcp_out *next_free;
+    uint64_t added, sent;
+    uint32_t first, count; /* pieces */
+    uint32_t used;         /* bytes of `data` */
+    uint32_t mark_first, mark_count;
+    struct tcp_slab *slab; /* 3, or NULL */
+    uint64_t progress_ns;  /* when the peer last took something of it */
+    struct iovec pieces[TCP_OUT_PIECES];
+    struct out_mark marks[TCP_OUT_MARKS];
+    uint8_t data[TCP_OUT_BYTES];
+};
+
+static uint8_t zeros[8]; /* padding behind what is not copied; never written */
+
+/* --- buffers --- */
+
+static struct tcp_out *out_of(struct tcp_conn *conn)
+{
+    struct tcp_endpoint *endpoint = conn->endpoint;
+    struct tcp_out *out = endpoint->free_outs;
+
+    if (conn->out)
+        return conn->out;
+    if (out) {
+        endpoint->free_outs = out->next_free;
+        endpoint->free_out_count--;
+    } else {
+        if (endpoint->out_count == TCP_OUTS)
+            return NULL;
+        out = malloc(sizeof *out);
+        if (!out)
+            return NULL;
+        endpoint->out_count++;
+    }
+    out->added = out->sent = 0;
+    out->first = out->count = out->used = 0;
+    out->mark_first = out->mark_count = 0;
+    out->slab = NULL;
+    conn->out = out;
+    return out;
+}
+
+static void drop_slab(struct tcp_conn *conn)
+{
+    if (conn->out->slab)
+        slab_unref(conn->endpoint, conn->out->slab);
+    conn->out->slab = NULL;
+}
+
+void tcp_out_fini(struct tcp_conn *conn)
+{
+    struct tcp_endpoint *endpoint = conn->endpoint;
+    struct tcp_out *out = conn->out;
+
+    if (!out)
+        return;
+    drop_slab(conn);
+    conn->out = NULL;
+    if (endpoint->free_out_count == TCP_OUTS_KEPT) {
+        endpoint->out_count--;
+        free(out);
+        return;
+    }
+    out->next_free = endpoint->free_outs;
+    endpoint->free_outs = out;
+    endpoint->free_out_count++;
+}
+
+void tcp_outs_fini(struct tcp_endpoint *endpoint)
+{
+    while (endpoint->free_outs) {
+        struct tcp_out *out = endpoint->free_outs;
+
+        endpoint->free_outs = out->next_free;
+        free(out);
+    }
+}
+
+static bool is_empty(const struct tcp_out *out)
+{
+    return out->sent == out->added;
+}
+
+/* Nothing waits and nothing is to be reported. */
+static void give_back(struct tcp_conn *conn)
+{
+    if (conn->out && is_empty(conn->out) && conn->out->mark_count == 0)
+        tcp_out_fini(conn);
+}
+
+/* --- hand over --- */
+
+static void account_sent(struct tcp_conn *conn, size_t bytes)
+{
+    struct tcp_out *out = conn->out;
+
+    out->sent += bytes;
+    out->progress_ns = conn->endpoint->now_ns;
+    while (bytes > 0) {
+        struct iovec *piece = &out->pieces[out->first];
+
+        if (bytes < piece->iov_len) {
+            piece->iov_base = (uint8_t *)piece->iov_base + bytes;
+            piece->iov_len -= bytes;
+            break;
+        }
+        bytes -= piece->iov_len;
+        out->first++;
+    }
+    if (is_empty(out)) { /* 1 */
+        drop_slab(conn);
+        out->first = out->count = out->used = 0;
+    }
+}
+
+/* 2 */
+static void set_blocked(struct tcp_conn *conn)
+{
+    struct tcp_endpoint *endpoint = conn->endpoint;
+    struct tcp_conn *longest = endpoint->lists[LIST_BLOCKED].first;
+
+    conn->messages.writable = false;
+    if (is_listed(conn, LIST_BLOCKED))
+        return;
+    if (endpoint->counts[LIST_BLOCKED] >= TCP_OUTS_BLOCKED && longest) {
+        log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->index,
+                  longest->peer.id);
+        tcp_conn_break(longest, ROWAN_ETOOMANY, false);
+    }
+    list_add(conn, LIST_BLOCKED);
+}
+
+/* 3 */
+static void close_unread(struct tcp_endpoint *endpoint, enum slab_kind kind)
+{
+    struct tcp_conn *conn = endpoint->lists[LIST_BLOCKED].first;
+
+    while (conn && !(conn->out && conn->out->slab && conn->out->slab->kind == kind &&
+                     endpoint->now_ns - conn->out->progress_ns >= TCP_UNREAD_NS))
+        conn = conn->links[LIST_BLOCKED].next;
+    if (!conn)
+        return;
+    log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->index,
+              conn->peer.id);
+    tcp_conn_break(conn, ROWAN_ETOOMANY, false);
+}
+
+void tcp_out_check(struct tcp_endpoint *endpoint)
+{
+    for (unsigned kind = 0; kind < SLAB_KINDS; kind++) {
+        if (endpoint->slabs.wanted[kind])
+            close_unread(endpoint, (enum slab_kind)kind);
+        endpoint->slabs.wanted[kind] = false;
+    }
+}
+
+void tcp_out_push(struct tcp_conn *conn)
+{
+    struct tcp_out *out = conn->out;
+
+    while (conn->state == CONN_OPEN && conn->messages.writable && out && !is_empty(out)) {
+        const uint64_t asked = out->added - out->sent;
+        const ssize_t sent =
+            tcp_write(conn->messages.fd, out->pieces + out->first, out->count - out->first);
+
+        if (sent > 0) {
+            account_sent(conn, (size_t)sent);
+            if ((uint64_t)sent < asked)
+                set_blocked(conn);
+        } else if (sent == ROWAN_EAGAIN) {
+            set_blocked(conn);
+        } else {
+            conn->messages.writable = false; /* what had arrived is read before CLOSED */
+            conn->messages.readable = true;
+            list_add(conn, LIST_ACTIVE);
+        }
+    }
+    if (conn->messages.writable)
+        list_remove(conn, LIST_BLOCKED);
+    if (tcp_out_has_events(conn))
+        list_add(conn, LIST_ACTIVE);
+    give_back(conn);
+}
+
+/* --- add --- */
+
+static void add_piece(struct tcp_out *out, const void *data, uint32_t bytes)
+{
+    struct iovec *last = out->count > out->first ? &out->pieces[out->count - 1] : NULL;
+
+    if (bytes == 0)
+        return;
+    out->added += bytes;
+    if (last && (const uint8_t *)last->iov_base + last->iov_len == data) {
+        last->iov_len += bytes;
+        return;
+    }
+    ASSERT(out->count < TCP_OUT_PIECES);
+    out->pieces[out->count++] = (struct iovec){(void *)(uintptr_t)data, bytes};
+}
+
+/* Writes the message, with head and padding, to `to`. */
+static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
+                    uint32_t bytes, uint8_t *to)
+{
+    const struct tcp_message_head head = {
+        .magic = TCP_MESSAGE_MAGIC, .bytes = bytes, .number = conn->out_number};
+
+    memcpy(to, &head, sizeof head);
+    to += sizeof head;
+    for (unsigned i = 0; i < count; i++) {
+        if (iov[i].bytes > 0)
+            memcpy(to, iov[i].data, iov[i].bytes);
+        to += iov[i].bytes;
+    }
+    memset(to, 0, pad_to_8(bytes) - bytes);
+}
+
+static int add_copy(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
+                    uint32_t bytes)
+{
+    const uint32_t wire = message_wire_bytes(bytes);
+    struct tcp_out *out = conn->out;
+
+    if (wire <= TCP_OUT_BYTES - out->used && out->count < TCP_OUT_PIECES && !out->slab) {
+        lay_out(conn, iov, count, bytes, out->data + out->used);
+        add_piece(out, out->data + out->used, wire);
+        out->used += wire;
+        return 0;
+    }
+    if (wire <= TCP_OUT_BYTES || !is_empty(out))
+        return ROWAN_EAGAIN;
+    out->slab = slab_take(conn->endpoint, wire <= TCP_MIDDLE_BYTES ? SLAB_MIDDLE : SLAB_LARGE);
+    if (!out->slab)
+        return ROWAN_EAGAIN;
+    out->progress_ns = conn->endpoint->now_ns;
+    lay_out(conn, iov, count, bytes, out->slab->data);
+    add_piece(out, out->slab->data, wire);
+    return 0;
+}
+
+static int add_gathered(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
+                        uint32_t bytes)
+{
+    struct tcp_out *out = conn->out;
+    const uint32_t head_bytes = (uint32_t)sizeof(struct tcp_message_head);
+
+    if (out->slab || head_bytes > TCP_OUT_BYTES - out->used ||
+        count + 2 > TCP_OUT_PIECES - out->count)
+        return ROWAN_EAGAIN;
+    memcpy(out->data + out->used,
+           &(struct tcp_message_head){
+               .magic = TCP_MESSAGE_MAGIC, .bytes = bytes, .number = conn->out_number},
+           head_bytes);
+    add_piece(out, out->data + out->used, head_bytes);
+    out->used += head_bytes;
+    for (unsigned i = 0; i < count; i++)
+        add_piece(out, iov[i].data, iov[i].bytes);
+    add_piece(out, zeros, pad_to_8(bytes) - bytes);
+    return 0;
+}
+
+static int add_message(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
+                       uint32_t bytes, unsigned flags, uint64_t context)
+{
+    struct tcp_out *out = out_of(conn);
+    int error;
+
+    if (!out || ((flags & FABRIC_SIGNAL) && out->mark_count == TCP_OUT_MARKS))
+        return ROWAN_EAGAIN;
+    error = flags & FABRIC_COPY ? add_copy(conn, iov, count, bytes)
+                                : add_gathered(conn, iov, count, bytes);
+    if (error)
+        return error;
+    conn->out_number++;
+    if (flags & FABRIC_SIGNAL) {
+        out->marks[(out->mark_first + out->mark_count++) % TCP_OUT_MARKS] =
+            (struct out_mark){.end = out->added, .context = context};
+    }
+    list_add(conn, LIST_DIRTY);
+    return 0;
+}
+
+int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count, unsigned flags,
+             uint64_t context)
+{
+    struct tcp_conn *conn = (struct tcp_conn *)base;
+    uint64_t bytes = 0;
+    int error;
+
+    if (conn->state != CONN_OPEN)
+        return ROWAN_ECLOSED;
+    if (count > FABRIC_MAX_IOV)
+        return ROWAN_EINVALID;
+    for (unsigned i = 0; i < count; i++) {
+        bytes += iov[i].bytes;
+        if (!(flags & FABRIC_COPY) && iov[i].bytes > 0 &&
+            !regions_hold(&conn->endpoint->fabric->regions, iov[i].data, iov[i].bytes))
+            return ROWAN_EINVALID;
+    }
+    if (bytes > FABRIC_MAX_MESSAGE_BYTES)
+        return ROWAN_EINVALID;
+    error = add_message(conn, iov, count, (uint32_t)bytes, flags, context);
+    if (error == ROWAN_EAGAIN && conn->out && conn->messages.writable && !is_empty(conn->out)) {
+        tcp_out_push(conn);
+        error = conn->state != CONN_OPEN
+                    ? ROWAN_ECLOSED
+                    : add_message(conn, iov, count, (uint32_t)bytes, flags, context);
+    }
+    if (error)
+        give_back(conn);
+    return error;
+}
+
+/* --- SENT --- */
+
+bool tcp_out_has_events(const struct tcp_conn *conn)
+{
+    const struct tcp_out *out = conn->out;
+
+    return out && out->mark_count > 0 && out->marks[out->mark_first].end <= out->sent;
+}
+
+unsigned tcp_out_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct tcp_out *out = conn->out;
+    unsigned count = 0;
+
+    while (count < max && tcp_out_has_events(conn)) {
+        events[count++] = (struct fabric_event){.kind = FABRIC_SENT,
+                                                .conn = &conn->base,
+                                                .context = out->marks[out->mark_first].context,
+                                                .peer = conn->peer};
+        out->mark_first = (out->mark_first + 1) % TCP_OUT_MARKS;
+        out->mark_count--;
+    }
+    if (count > 0)
+        give_back(conn);
+    return count;
+}

@@ -1,0 +1,278 @@
+/* tcp_socket.c - addresses, sockets and their options. errno stops here.
+ *
+ * 1. An address is numeric, or "localhost": to look a name up would block the role that connects.
+ * 2. A peer whose host has vanished is noticed 5 s after it was last heard: with nothing under way by
+ *    three keep-alive probes, else by TCP_USER_TIMEOUT. That closes a connection, too, whose peer
+ *    leaves its window shut for so long. It does not hold for the socket for blocks, whose window is
+ *    shut while the landing zone is dry (F8): that lives and dies with its connection.
+ */
+#include "common/fabric/tcp/tcp.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+
+enum {
+    HOST_BYTES = 64,
+    BACKLOG = 4096,
+    IDLE_S = 2,
+    PROBE_S = 1,
+    PROBES = 3,
+    VANISHED_MS = 5000,
+};
+
+/* --- addresses --- */
+
+static int refuse_address(const char *text, const char *reason)
+{
+    log_event(LOG_WARN, "address_refused", "address=\"%s\" reason=\"%s\"", text, reason);
+    return ROWAN_EINVALID;
+}
+
+/* Takes HOST:PORT or [HOST]:PORT apart. The port, or 0. */
+static unsigned split_address(const char *rest, char host[HOST_BYTES], bool *bracketed)
+{
+    const char *begin = rest, *end, *digits;
+    unsigned port = 0;
+
+    *bracketed = *rest == '[';
+    if (*bracketed) {
+        begin = rest + 1;
+        end = strchr(begin, ']');
+        if (!end || end[1] != ':')
+            return 0;
+        digits = end + 2;
+    } else {
+        end = strchr(begin, ':');
+        if (!end)
+            return 0;
+        digits = end + 1;
+    }
+    if (end == begin || end - begin >= HOST_BYTES)
+        return 0;
+    memcpy(host, begin, (size_t)(end - begin));
+    host[end - begin] = 0;
+    if (*digits == 0 || strlen(digits) > 5)
+        return 0;
+    for (; *digits; digits++) {
+        if (*digits < '0' || *digits > '9')
+            return 0;
+        port = port * 10 + (unsigned)(*digits - '0');
+    }
+    return port <= UINT16_MAX ? port : 0;
+}
+
+static bool is_nobody(const union tcp_address *address)
+{
+    if (address->any.sa_family == AF_INET)
+        return address->v4.sin_addr.s_addr == htonl(INADDR_ANY) ||
+               IN_MULTICAST(ntohl(address->v4.sin_addr.s_addr));
+    return IN6_IS_ADDR_UNSPECIFIED(&address->v6.sin6_addr) ||
+           IN6_IS_ADDR_MULTICAST(&address->v6.sin6_addr);
+}
+
+int tcp_address_parse(const char *text, uint32_t index, union tcp_address *out)
+{
+    static const char scheme[] = "tcp:";
+    union tcp_address address = {0};
+    char host[HOST_BYTES];
+    bool bracketed;
+    unsigned port;
+
+    if (strncmp(text, scheme, sizeof scheme - 1) != 0)
+        return refuse_address(text, "not tcp:HOST:PORT");
+    port = split_address(text + sizeof scheme - 1, host, &bracketed);
+    if (port == 0)
+        return refuse_address(text, "not tcp:HOST:PORT with a port of 1 to 65535");
+    if (!bracketed && strcmp(host, "localhost") == 0)
+        strcpy(host, "127.0.0.1");
+    if (!bracketed && inet_pton(AF_INET, host, &address.v4.sin_addr) == 1) {
+        address.v4.sin_family = AF_INET;
+        address.v4.sin_port = htons((uint16_t)port);
+    } else if (bracketed && inet_pton(AF_INET6, host, &address.v6.sin6_addr) == 1) {
+        address.v6.sin6_family = AF_INET6;
+        address.v6.sin6_port = htons((uint16_t)port);
+    } else {
+        return refuse_address(text, "the host must be an IPv4 address, an [IPv6] one or localhost: "
+                                    "to look up a name would hold up all else");
+    }
+    if (is_nobody(&address))
+        return refuse_address(text, "no peer can connect to this address: name one of this host's");
+    if (tcp_address_index(&address, index))
+        return refuse_address(text, "the ports of its endpoints go beyond 65535");
+    *out = address;
+    return 0;
+}
+
+int tcp_address_index(union tcp_address *address, uint32_t index)
+{
+    const bool v4 = address->any.sa_family == AF_INET;
+    const uint64_t port =
+        (uint64_t)ntohs(v4 ? address->v4.sin_port : address->v6.sin6_port) + index;
+
+    if (port > UINT16_MAX)
+        return ROWAN_EINVALID;
+    if (v4)
+        address->v4.sin_port = htons((uint16_t)port);
+    else
+        address->v6.sin6_port = htons((uint16_t)port);
+    return 0;
+}
+
+static socklen_t address_bytes(const union tcp_address *address)
+{
+    return address->any.sa_family == AF_INET ? sizeof address->v4 : sizeof address->v6;
+}
+
+/* --- sockets --- */
+
+/* Options are there for speed and for 2; a kernel that lacks one serves all the same. */
+static void set_option(int fd, int level, int option, int value)
+{
+    setsockopt(fd, level, option, &value, sizeof value);
+}
+
+static void set_buffers(int fd, int bytes)
+{
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+    set_option(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+}
+
+static void set_options(int fd)
+{
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S); /* 2 */
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, VANISHED_MS);
+}
+
+void tcp_widen(int fd)
+{
+    set_buffers(fd, TCP_BLOCK_SOCKET_BYTES);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); /* 2 */
+}
+
+/* A descriptor, or an error. */
+static int open_socket(const union tcp_address *address)
+{
+    const int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return errno == EMFILE || errno == ENFILE ? ROWAN_ETOOMANY : error_from_errno(errno);
+    set_buffers(fd, TCP_SOCKET_BYTES); /* before it connects: the window's scale follows from it */
+    return fd;
+}
+
+static int bind_error(int system_errno)
+{
+    switch (system_errno) {
+    case EADDRINUSE:
+        return ROWAN_EINUSE;
+    case EACCES:
+    case EPERM:
+        return ROWAN_EPERMISSION;
+    case EADDRNOTAVAIL:
+        return ROWAN_EINVALID;
+    default:
+        return ROWAN_EIO;
+    }
+}
+
+int tcp_listen(const union tcp_address *address, int *out_fd)
+{
+    const int fd = open_socket(address);
+    int error;
+
+    if (fd < 0)
+        return fd;
+    set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (bind(fd, &address->any, address_bytes(address)) < 0 || listen(fd, BACKLOG) < 0) {
+        error = bind_error(errno);
+        log_event(LOG_WARN, "listen_failed", "port=%u reason=\"%s\"", ntohs(address->v4.sin_port),
+                  strerror(errno)); /* the same place in both */
+        close(fd);
+        return error;
+    }
+    *out_fd = fd;
+    return 0;
+}
+
+int tcp_start_connect(const union tcp_address *address, int *out_fd)
+{
+    const int fd = open_socket(address);
+
+    if (fd < 0)
+        return fd;
+    set_options(fd);
+    if (connect(fd, &address->any, address_bytes(address)) < 0 && errno != EINPROGRESS) {
+        close(fd);
+        return ROWAN_EUNREACHABLE;
+    }
+    *out_fd = fd;
+    return 0;
+}
+
+int tcp_connect_result(int fd)
+{
+    int result = 0;
+    socklen_t bytes = sizeof result;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &result, &bytes) < 0 || result != 0)
+        return ROWAN_EUNREACHABLE;
+    return 0;
+}
+
+int tcp_accept(int listen_fd, int *out_fd)
+{
+    for (;;) {
+        const int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd >= 0) {
+            set_options(fd);
+            *out_fd = fd;
+            return 0;
+        }
+        if (errno == EAGAIN)
+            return ROWAN_EAGAIN;
+        if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO)
+            return ROWAN_ETOOMANY; /* EMFILE and its kin: a pause helps, another try at once not */
+    }
+}
+
+static ssize_t finish(ssize_t bytes)
+{
+    if (bytes > 0)
+        return bytes;
+    return bytes < 0 && errno == EAGAIN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
+}
+
+ssize_t tcp_read(int fd, const struct iovec *iov, unsigned count)
+{
+    ssize_t got;
+
+    do
+        got = count == 1 ? recv(fd, iov->iov_base, iov->iov_len, 0) : readv(fd, iov, (int)count);
+    while (got < 0 && errno == EINTR);
+    return finish(got);
+}
+
+ssize_t tcp_write(int fd, const struct iovec *iov, unsigned count)
+{
+    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = count};
+    ssize_t sent;
+
+    do
+        sent = count == 1 ? send(fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL)
+                          : sendmsg(fd, &message, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return finish(sent);
+}

@@ -1,0 +1,453 @@
+/* verbs.h - what the files of the verbs backend share; nobody else includes it but its tests.
+ *
+ *   verbs_device.c   the device: open, close, the line in the log
+ *   verbs_choose.c   which one, which port and GID
+ *   verbs_probe.c    what it can
+ *   verbs_check.c    what stands in the way, in sentences, and what mends it
+ *   verbs_memory.c   registered memory and its keys; buffers of the backend itself
+ *   verbs_fabric.c   fabric and endpoints: open, close, sleep
+ *   verbs_poll.c     poll and flush: completions, which connection has work, the order of the steps
+ *   verbs_conn.c     a connection's life, and the lists it is on
+ *   verbs_connect.c  the handshake, over an endpoint of the tcp backend
+ *   verbs_resolve.c  address handles, on a thread: the kernel may take a second for one
+ *   verbs_hello.c    the bytes of that handshake: encode, decode
+ *   verbs_async.c    what a device says outside of its completion queues
+ *   verbs_packet.c   datagrams (UD): their queue pair, the receive ring, the bytes of their heads
+ *   verbs_stream.c   a connection's datagrams: windows, acknowledgements, sending again
+ *   verbs_message.c  messages out: cut into datagrams, kept until acknowledged
+ *   verbs_inbox.c    messages in: put together, held, released
+ *   verbs_slab.c     memory that messages lie in; verbs_stream.h is between these five
+ *   verbs_rc.c       a connection's reliable queue pair (RC); verbs_rc.h is between it, verbs_rowan.c
+ *                    and the ways to receive
+ *   verbs_rowan.c    Rowan sends and bulk writes: the sender's side
+ *   verbs_grant.c    the receiver's side of bulk writes: keys
+ *   verbs_zone.c     the landing zone: segments in order, sealing; verbs_zone.h is between it and the
+ *                    three ways to receive:
+ *   verbs_slots.c      slots in a shared receive queue
+ *   verbs_own_slots.c  slots in a receive queue of each connection
+ *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX
+ *   mlx5_queue.c       that queue and its queue pairs; mlx5_devx.c: the way to a real device
+ *   mlx5_layout.h, mlx5_command.c   the bytes that DevX wants; mlx5/README.md tells of all this
+ *
+ * A process has one fabric with one device, protection domain and registration for all endpoints. An
+ * endpoint has one completion queue for all its queue pairs, one UD queue pair for the messages of all its
+ * connections, and for each connection into a landing zone two RC queue pairs. Receives of a shared queue complete
+ * in one of the zone's own (verbs_slots.c).
+ *
+ * The tcp connection that set a connection up lives as long as it: its end is the connection's end, so a
+ * dead peer is noticed though nothing is sent, and refusal, admission and limits are those of tcp.
+ */
+#ifndef FABRIC_VERBS_H
+#define FABRIC_VERBS_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+
+#include "common/base/clock.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/fabric/fabric.h"
+#include "common/fabric/verbs/verbs_device.h"
+#include "common/fabric/verbs/verbs_hello.h"
+
+enum {
+    VERBS_MAX_REGIONS = 16,
+    VERBS_MAX_CONNS = 16384, /* of an endpoint */
+
+    VERBS_BLOCKS = 8192, /* of one connection's queue: a value of 1 MiB has 4687 of 256 B */
+    VERBS_MARKS = 1024,  /* batches there */
+
+    VERBS_JOBS = 256,  /* address handles that the endpoints of a fabric wait for */
+    VERBS_SILENT = 64, /* addresses that are known for not answering */
+
+    VERBS_FAILURES = 64, /* of queue pairs, that an endpoint may not have heard of yet */
+};
+
+/* Times, all compared with the now_ns of polls. */
+#define VERBS_HANDSHAKE_NS (5 * NS_PER_S)
+#define VERBS_CONTROL_NS   (20 * NS_PER_US)  /* between looks at tcp while awake */
+#define VERBS_CHECK_NS     (250 * NS_PER_US) /* between looks at what is only a matter of time */
+
+struct verbs_conn;
+struct verbs_rc;
+struct verbs_zone;
+struct verbs_grants;
+
+/* --- work requests ---
+ *
+ * A wr_id says whose a completion is without pointing at it: completions may outlive the queue pair (rxe
+ * leaves them in the queue). The connection's number and generation tell, and that wc.qp_num is its own. */
+enum verbs_work_kind {
+    VERBS_WORK_UD_SEND = 1, /* number: of the send buffer, or as verbs_packet.c wants */
+    VERBS_WORK_UD_RECEIVE,  /* number: of the receive buffer */
+    VERBS_WORK_RC,          /* connection: its number; number: enum verbs_rc_work */
+    VERBS_WORK_LANDING,     /* a receive into the zone: all else is as its way to receive wants */
+};
+
+static inline uint64_t verbs_work(enum verbs_work_kind kind, uint32_t connection, uint32_t number)
+{
+    return (uint64_t)kind << 56 | (uint64_t)(connection & 0xffffff) << 32 | number;
+}
+static inline enum verbs_work_kind verbs_work_kind(uint64_t wr_id)
+{
+    return (enum verbs_work_kind)(wr_id >> 56);
+}
+static inline uint32_t verbs_work_connection(uint64_t wr_id)
+{
+    return (uint32_t)(wr_id >> 32) & 0xffffff;
+}
+static inline uint32_t verbs_work_number(uint64_t wr_id)
+{
+    return (uint32_t)wr_id;
+}
+
+/* --- process --- */
+
+struct verbs_region {
+    struct pm *pm;
+    const uint8_t *base;
+    uint64_t bytes;
+    struct ibv_mr *mr; /* local access only: nobody else gets its key */
+};
+
+/* An address handle that is wanted (verbs_resolve.c). */
+struct verbs_job {
+    struct verbs_job *next;
+    struct verbs_endpoint *endpoint; /* NULL: is closed */
+    uint32_t number, token;          /* of the connection */
+    struct ibv_ah_attr attributes;
+    struct ibv_ah *ah; /* NULL: nobody answers to that address */
+};
+
+struct verbs_resolver {
+    pthread_mutex_t mutex;
+    pthread_cond_t wanted;
+    pthread_t thread;
+    bool runs, ends;
+    struct verbs_job *free, *first; /* the first that waits */
+    struct verbs_job *working;
+    uint32_t silent_count, silent_next;
+    union ibv_gid
+        silent[VERBS_SILENT]; /* addresses that nobody answered to when they were asked last */
+    struct verbs_job jobs[VERBS_JOBS];
+};
+
+struct verbs_fabric {
+    struct fabric base;
+    struct fabric_verbs_options options;
+    struct verbs_device *device;
+    struct fabric *control; /* tcp: sets connections up */
+    uint32_t region_count;
+    struct verbs_region regions[VERBS_MAX_REGIONS];
+
+    /* What devices say outside of completion queues, for the endpoints' threads (verbs_async.c). */
+    pthread_mutex_t async_mutex;
+    struct verbs_endpoint *endpoints; /* linked by next_endpoint */
+    uint32_t failures[VERBS_FAILURES];
+    _Atomic uint64_t failure_count; /* so far; number n lies in failures[n % VERBS_FAILURES] */
+    struct verbs_resolver resolver;
+    _Atomic(const char *) fatal; /* why the device is of no use any more; NULL: it is */
+};
+
+/* --- endpoints --- */
+
+enum verbs_list_kind {
+    VLIST_ALL,
+    VLIST_HANDSHAKE, /* not open yet */
+    VLIST_ACTIVE,    /* has work that no completion will announce again */
+    VLIST_DIRTY,     /* has something to hand over */
+    VLIST_TIMED,     /* packets wait for an acknowledgement, or one is owed */
+    VLIST_DRAINING,  /* a message is acknowledged, but the device may still read it */
+    VLIST_PARTIAL,   /* half a message is there; the longest without progress first */
+    VLIST_BEGUN,     /* likewise, and the peer may send the rest; the first to be overdue first */
+    VLIST_HUNGRY,    /* found no memory for what came */
+    VLIST_DEAD,
+    VLIST_COUNT,
+};
+
+struct verbs_link {
+    struct verbs_conn *next, *prev;
+};
+
+struct verbs_list {
+    struct verbs_conn *first, *last;
+};
+
+struct verbs_endpoint {
+    struct fabric_endpoint base;
+    struct verbs_fabric *fabric;
+    struct verbs_device *device;
+    uint32_t index;
+    struct fabric_endpoint *control; /* of fabric->control, with the same index */
+    struct event_source control_source;
+    struct verbs_endpoint *next_endpoint; /* of the fabric */
+    int epoll_fd; /* what a reactor sleeps on: control, channel, device, timer, wake */
+    int timer_fd;
+    int wake_fd; /* another endpoint's thread heard something of the device */
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq;
+    bool armed;
+    bool timer_on; /* was set in this sleep */
+    bool closing;
+    bool more_completions; /* the last look at the queue did not see all */
+    bool more_control;     /* likewise tcp */
+    uint64_t now_ns;
+    uint64_t control_ns;    /* when tcp was last polled */
+    uint64_t checked_ns;    /* when deadlines were looked at */
+    uint64_t failures_seen; /* of the fabric's failures */
+    struct random random;   /* for tokens */
+
+    struct verbs_packets *packets;   /* the UD queue pair and its buffers */
+    struct verbs_messages *messages; /* memory that messages lie in */
+
+    struct verbs_conn **conns; /* by number; verbs_conn.c */
+    uint32_t conn_room;
+    uint32_t next_number; /* where to look for one that is not in use */
+    uint32_t counts[VLIST_COUNT];
+    struct verbs_list lists[VLIST_COUNT];
+    _Atomic bool has_resolved;
+    struct verbs_job *resolved; /* address handles that were made; under the resolver's lock */
+    uint64_t closed_post;       /* closed ones' memory is read until so many sends are complete */
+
+    struct verbs_zone *zone;
+    struct verbs_grants *grants; /* NULL: none was given yet */
+    uint32_t zone_count;         /* opened so far */
+    uint32_t cq_room;            /* see verbs_cq_reserve */
+
+    /* The device says that half of the zone's slots are used; set by whoever hears it (verbs_async.c). */
+    _Atomic bool limit_reached;
+};
+
+/* An overrun ends a completion queue for good, and a queue pair in error completes all that it holds, so
+ * whoever creates a queue that completes here takes its places first. verbs_fabric.c sets `cq_room` to the
+ * size of the queue less what datagrams need. The completions of a destroyed queue pair may still lie there
+ * when its places are given back: they are polled before the next one has shaken hands. Errors:
+ * ROWAN_ETOOMANY. */
+static inline int verbs_cq_reserve(struct verbs_endpoint *endpoint, uint32_t places)
+{
+    if (places > endpoint->cq_room)
+        return ROWAN_ETOOMANY;
+    endpoint->cq_room -= places;
+    return 0;
+}
+static inline void verbs_cq_release(struct verbs_endpoint *endpoint, uint32_t places)
+{
+    endpoint->cq_room += places;
+}
+
+/* --- connections --- */
+
+enum verbs_conn_state {
+    VCONN_DIALLING,  /* active: tcp connects */
+    VCONN_GREETING,  /* active: hello sent; passive: hello awaited */
+    VCONN_RESOLVING, /* hello heard; the way to the peer is looked for (verbs_resolve.c) */
+    VCONN_READYING,  /* passive: answered, waits for "ready" or the first datagram */
+    VCONN_REFUSING,  /* passive: said why not; waits for the end */
+    VCONN_OPEN,
+    VCONN_BREAKING, /* CLOSED will come */
+    VCONN_DEAD,     /* freed by the next poll */
+};
+
+struct verbs_conn {
+    struct fabric_conn base;
+    struct verbs_endpoint *endpoint;
+    enum verbs_conn_state state;
+    bool active;
+    bool was_open;
+    bool announced;
+    bool was_readied; /* passive: "ready" has come */
+    int error;
+    uint32_t number; /* in endpoint->conns; with `token` in every packet to us */
+    uint32_t token;
+    uint32_t listed;
+    uint64_t context;
+    uint64_t since_ns;
+    struct fabric_identity peer;
+    struct fabric_conn *control; /* tcp; NULL: gone */
+    struct verbs_hello theirs;
+
+    struct verbs_stream *stream; /* messages; from the hello on */
+    struct verbs_rc *rc;         /* NULL: not between servers */
+
+    struct verbs_link links[VLIST_COUNT];
+};
+
+static inline bool verbs_is_listed(const struct verbs_conn *conn, enum verbs_list_kind list)
+{
+    return conn->listed & UINT32_C(1) << list;
+}
+
+/* --- verbs_memory.c --- */
+
+/* Errors: ROWAN_ETOOMANY ENOMEM EUNSUPPORTED EPERMISSION; fabric_why says what mends it. */
+int verbs_register(struct fabric *fabric, struct pm *pm);
+
+/* Before the fabric's device is closed, when no endpoint is left. */
+void verbs_unregister_all(struct verbs_fabric *fabric);
+
+/* The region that all of [data, data + bytes) lies in, NULL: none. */
+const struct verbs_region *verbs_region_of(const struct verbs_fabric *fabric, const void *data,
+                                           uint64_t bytes);
+const struct verbs_region *verbs_region_of_pm(const struct verbs_fabric *fabric,
+                                              const struct pm *pm);
+
+/* --- verbs_fabric.c, verbs_poll.c --- */
+extern const struct fabric_ops verbs_ops;
+unsigned verbs_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,
+                    unsigned max);
+void verbs_flush(struct fabric_endpoint *endpoint);
+void verbs_conn_close(struct fabric_conn *conn);
+bool verbs_is_settled(const struct fabric_endpoint *endpoint);
+
+/* While asleep: sets the timer for what must go on although nothing completes. */
+void verbs_timer_set(struct verbs_endpoint *endpoint);
+
+/* --- verbs_packet.c: the rest of it is in verbs_stream.h --- */
+
+/* The device or a completion queue has failed: so has the endpoint, for good (fabric_endpoint_error). Says so in the
+ * log, once; all connections break. */
+void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason);
+
+/* --- verbs_async.c --- */
+
+/* Errors: ROWAN_EIO. */
+int verbs_async_init(struct verbs_fabric *fabric);
+void verbs_async_fini(struct verbs_fabric *fabric);
+void verbs_async_join(struct verbs_endpoint *endpoint);
+void verbs_async_leave(struct verbs_endpoint *endpoint);
+
+/* drain: takes what the device said, on the thread of `endpoint`, and wakes the endpoints that it concerns.
+ * poll: breaks connections of this endpoint that it concerns. */
+void verbs_async_drain(const struct verbs_endpoint *endpoint);
+void verbs_async_poll(struct verbs_endpoint *endpoint);
+
+/* --- verbs_connect.c --- */
+int verbs_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
+                  uint64_t context, struct fabric_conn **out);
+int verbs_connect_admit(void *context, const struct fabric_identity *peer);
+
+/* Polls tcp: the next steps of handshakes, and the ends of connections. */
+void verbs_connect_poll(struct verbs_endpoint *endpoint);
+
+/* A datagram of the peer: it is ready. */
+void verbs_connect_ready(struct verbs_conn *conn);
+void verbs_connect_check(struct verbs_endpoint *endpoint); /* ends those that took too long */
+
+/* The address handle of a connection in VCONN_RESOLVING; NULL: nobody answers to that address. */
+void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah);
+
+/* --- verbs_resolve.c --- */
+
+/* Errors: ROWAN_ENOMEM. */
+int verbs_resolver_init(struct verbs_fabric *fabric);
+
+/* All endpoints have left. Waits for a call into the kernel that is under way: about a second at most. */
+void verbs_resolver_fini(struct verbs_fabric *fabric);
+
+/* With the lock; shown for tests. What is worked on next; NULL: nothing waits. Whether an address has answered. */
+struct verbs_job *verbs_resolver_take(struct verbs_resolver *resolver);
+void verbs_resolver_note(struct verbs_resolver *resolver, const union ibv_gid *gid, bool answers);
+
+/* Wants an address handle with what conn->theirs says: verbs_connect_resolved will be called by a poll, unless
+ * verbs_resolve_forget is first. Errors: ROWAN_ETOOMANY (too many are wanted already) ENOMEM (no thread can be started). */
+int verbs_resolve(struct verbs_conn *conn);
+void verbs_resolve_forget(struct verbs_conn *conn);
+void verbs_resolve_poll(struct verbs_endpoint *endpoint);
+
+/* The endpoint closes. Waits for nothing. */
+void verbs_resolve_leave(struct verbs_endpoint *endpoint);
+
+/* --- verbs_conn.c --- */
+
+int verbs_conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs_conn **out);
+void verbs_list_add(struct verbs_conn *conn, enum verbs_list_kind list); /* at the end */
+void verbs_list_remove(struct verbs_conn *conn, enum verbs_list_kind list);
+struct verbs_conn *verbs_list_take(struct verbs_endpoint *endpoint, enum verbs_list_kind list);
+
+/* The connection with that number; NULL: there is none. */
+struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t number);
+
+/* Ends it: its queue pair is destroyed at once, so that nothing of it lands or is read any more; CLOSED
+ * with `error` will come. What was in flight is unknown. */
+void verbs_conn_break(struct verbs_conn *conn, int error);
+
+/* Ends it silently, or after CLOSED. Freed by a later verbs_conn_reap, when the device reads nothing of it. */
+void verbs_conn_bury(struct verbs_conn *conn);
+void verbs_conn_reap(struct verbs_endpoint *endpoint);
+
+/* --- verbs_rc.c, verbs_rowan.c: Rowan sends and bulk writes ---
+ *
+ * A connection between servers has two RC queue pairs, for blocks and for bulk writes, if the endpoint that was
+ * connected to has a landing zone: the active side sends, the passive one receives. All calls are the endpoint's. */
+
+/* verbs_rc_open: makes the queue pair, in INIT, and fills our part of the hello; on a passive side without
+ * zone it makes none, and the part is all 0. Between servers only. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED
+ * EPERMISSION. */
+int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours);
+
+/* verbs_rc_connect: to RTS with what conn->theirs says; checked. Sets conn->base.has_zone. When the passive
+ * side has no queue pair ours is closed again, and that is no error; likewise where there is none of ours.
+ * Errors: ROWAN_EFORMAT EUNSUPPORTED EIO. */
+int verbs_rc_connect(struct verbs_conn *conn);
+
+/* Destroys the queue pair: when it returns, nothing of this connection lands. Revokes its grants. */
+void verbs_rc_close(struct verbs_conn *conn);
+
+/* A completion of VERBS_WORK_RC with the number of this connection; one of a former queue pair is passed
+ * over, an error breaks the connection. */
+void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc);
+
+/* Of connections on VLIST_ACTIVE, each poll: sends on what waited for room, and gives LANDED and WRITTEN
+ * events. verbs_rc_has_events: it has not given all. */
+unsigned verbs_rc_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max);
+bool verbs_rc_has_events(const struct verbs_conn *conn);
+
+/* Hands over what waits; called by flush for connections on VLIST_DIRTY. May break the connection. */
+void verbs_rc_push(struct verbs_conn *conn);
+
+/* An asynchronous event says that the queue pair with that number (qp_num) is in error: breaks the
+ * connection that it is of; false: it is of none. */
+bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number);
+
+uint32_t verbs_rowan_room(const struct fabric_conn *conn);
+int verbs_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
+int verbs_rowan_post(struct fabric_conn *conn, uint64_t context);
+int verbs_write(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
+                const void *data, uint32_t bytes, uint64_t context);
+
+/* --- verbs_grant.c --- */
+
+/* REVOKED events; each poll of an endpoint. The endpoint's grants end with it: verbs_grants_destroy, when
+ * all its connections are closed. */
+unsigned verbs_grants_poll(struct verbs_endpoint *endpoint, struct fabric_event *events,
+                           unsigned max);
+bool verbs_grants_has_events(const struct verbs_endpoint *endpoint);
+void verbs_grants_destroy(struct verbs_endpoint *endpoint);
+
+int verbs_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
+                struct fabric_grant *out);
+void verbs_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
+
+/* --- verbs_zone.c --- */
+int verbs_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
+                    struct fabric_zone **out);
+void verbs_zone_close(struct fabric_zone *zone);
+int verbs_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+
+/* A completion of VERBS_WORK_LANDING in the endpoint's queue. One of a former zone or queue pair is passed
+ * over. */
+void verbs_zone_completion(struct verbs_zone *zone, const struct ibv_wc *wc);
+
+/* Hands receives to the device, seals, and while the endpoint is armed makes sure that what must wake it will; each
+ * poll of the endpoint. */
+unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric_event *events,
+                         unsigned max);
+
+/* How soon verbs_zone_poll must be called though nothing completes; UINT64_MAX: never. */
+uint64_t verbs_zone_wait_ns(const struct verbs_zone *zone);
+
+extern const struct verbs_receive_ops verbs_receive_shared;       /* verbs_slots.c */
+extern const struct verbs_receive_ops verbs_receive_connection;   /* verbs_own_slots.c */
+extern const struct verbs_receive_ops verbs_receive_multi_packet; /* verbs_mlx5.c */
+
+#endif

@@ -1,0 +1,305 @@
+/* verbs_connect.c - the handshake: a connection of the tcp backend, then the messages of verbs_hello.h over
+ * it. Who may connect, how many and how long it takes is decided there and by the same rules.
+ *
+ * 1. A handshake takes at most VERBS_HANDSHAKE_NS, tcp's part of it and ours each.
+ * 2. The tcp connection's end is the connection's end, in any state. Nothing but the handshake comes over
+ *    it.
+ * 3. Between the peer's hello and what follows from it the address handle is made, on another thread, for the kernel
+ *    may take a second to find that nobody answers (verbs_resolve.c). The handshake's time goes on meanwhile.
+ * 4. Who cannot make what a connection needs says so before it closes: the active side learns why.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/fabric/verbs/verbs_stream.h"
+
+enum { CONTROL_EVENTS = 64, ADDRESS_BYTES = 256 };
+
+/* --- hellos --- */
+
+static int say(struct verbs_conn *conn, const struct verbs_hello *hello)
+{
+    uint8_t bytes[VERBS_HELLO_BYTES];
+    const struct fabric_iov piece = {.data = bytes, .bytes = sizeof bytes};
+
+    verbs_hello_encode(hello, bytes);
+    return fabric_send(conn->control, &piece, 1, FABRIC_COPY, 0);
+}
+
+static int say_hello(struct verbs_conn *conn, const struct verbs_rc_hello *rc)
+{
+    const struct verbs_device *device = conn->endpoint->device;
+    const struct verbs_packets *packets = conn->endpoint->packets;
+    struct verbs_hello hello = {.kind = VERBS_HELLO,
+                                .lid = device->is_ethernet ? 0 : device->port_attributes.lid,
+                                .mtu = device->mtu_bytes,
+                                .ud_number = packets->qp->qp_num,
+                                .ud_key = packets->key,
+                                .connection = conn->number,
+                                .token = conn->token,
+                                .rc = *rc};
+
+    memcpy(hello.gid, device->gid.raw, sizeof hello.gid);
+    return say(conn, &hello);
+}
+
+static int open_rc(struct verbs_conn *conn, struct verbs_rc_hello *ours)
+{
+    *ours = (struct verbs_rc_hello){0};
+    if (conn->endpoint->packets->broken)
+        return ROWAN_EUNSUPPORTED;
+    if (conn->peer.kind != FABRIC_SERVER || conn->endpoint->base.identity.kind != FABRIC_SERVER)
+        return 0;
+    return verbs_rc_open(conn, ours);
+}
+
+static void opened(struct verbs_conn *conn)
+{
+    conn->state = VCONN_OPEN;
+    conn->was_open = true;
+    conn->stream->progress_ns = conn->endpoint->now_ns;
+    verbs_list_remove(conn, VLIST_HANDSHAKE);
+    verbs_list_add(conn, VLIST_ACTIVE);
+}
+
+void verbs_connect_ready(struct verbs_conn *conn)
+{
+    opened(conn);
+}
+
+/* --- active --- */
+
+int verbs_connect(struct fabric_endpoint *base, const char *address, uint32_t index,
+                  uint64_t context, struct fabric_conn **out)
+{
+    struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+    char control[ADDRESS_BYTES];
+    struct verbs_conn *conn;
+    int error;
+
+    if (strncmp(address, "verbs:", 6) != 0 ||
+        snprintf(control, sizeof control, "tcp:%s", address + 6) >= (int)sizeof control)
+        return ROWAN_EINVALID;
+    if (base->error)
+        return base->error;
+    error = verbs_conn_create(endpoint, true, &conn);
+    if (error)
+        return error;
+    conn->context = context;
+    fabric_endpoint_identity(endpoint->control, &base->identity);
+    error = fabric_connect(endpoint->control, control, index, 0, &conn->control);
+    if (error) {
+        verbs_conn_bury(conn);
+        return error;
+    }
+    conn->control->user = conn;
+    *out = &conn->base;
+    return 0;
+}
+
+static void dialled(struct verbs_conn *conn, const struct fabric_event *event)
+{
+    struct verbs_rc_hello ours;
+    int error;
+
+    conn->peer = event->peer;
+    conn->state = VCONN_GREETING;
+    conn->since_ns = conn->endpoint->now_ns; /* 1 */
+    error = open_rc(conn, &ours);
+    if (!error)
+        error = say_hello(conn, &ours);
+    if (error)
+        verbs_conn_break(conn, error);
+}
+
+static int finish(struct verbs_conn *conn)
+{
+    const struct verbs_hello ready = {.kind = VERBS_READY};
+    int error = verbs_rc_connect(conn);
+
+    if (!error)
+        error = say(conn, &ready);
+    if (!error)
+        opened(conn);
+    return error;
+}
+
+/* 3 */
+static int resolve(struct verbs_conn *conn, const struct verbs_hello *hello)
+{
+    conn->theirs = *hello;
+    conn->state = VCONN_RESOLVING;
+    return verbs_resolve(conn);
+}
+
+static void hear_active(struct verbs_conn *conn, const struct verbs_hello *hello)
+{
+    int error = ROWAN_EFORMAT;
+
+    if (conn->state == VCONN_GREETING && hello->kind == VERBS_REFUSAL) {
+        error = hello->error;
+    } else if (conn->state == VCONN_GREETING && hello->kind == VERBS_HELLO) {
+        error = resolve(conn, hello);
+    }
+    if (error)
+        verbs_conn_break(conn, error);
+}
+
+/* --- passive --- */
+
+int verbs_connect_admit(void *context, const struct fabric_identity *peer)
+{
+    const struct verbs_endpoint *endpoint = context;
+
+    if (endpoint->base.error)
+        return endpoint->base.error;
+    if (endpoint->counts[VLIST_ALL] >= VERBS_MAX_CONNS)
+        return ROWAN_ETOOMANY;
+    return endpoint->base.admit ? endpoint->base.admit(endpoint->base.admit_context, peer) : 0;
+}
+
+static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event *event)
+{
+    struct verbs_conn *conn;
+
+    if (verbs_conn_create(endpoint, false, &conn)) {
+        fabric_conn_close(event->conn);
+        return;
+    }
+    conn->peer = event->peer;
+    conn->since_ns = endpoint->now_ns;
+    conn->control = event->conn;
+    conn->control->user = conn;
+}
+
+static int answer(struct verbs_conn *conn)
+{
+    struct verbs_rc_hello ours;
+    int error = open_rc(conn, &ours);
+
+    if (!error)
+        error = verbs_rc_connect(conn);
+    if (!error)
+        error = say_hello(conn, &ours);
+    return error;
+}
+
+/* 4 */
+static void refuse(struct verbs_conn *conn, int error)
+{
+    const struct verbs_hello refusal = {.kind = VERBS_REFUSAL, .error = error};
+
+    log_event(LOG_WARN, "verbs_refused_peer", "endpoint=%u peer=%u error=%s", conn->endpoint->index,
+              conn->peer.id, error_name(error));
+    verbs_rc_close(conn);
+    conn->base.has_zone = false;
+    conn->state = VCONN_REFUSING;
+    if (say(conn, &refusal))
+        verbs_conn_bury(conn);
+}
+
+static void hear_passive(struct verbs_conn *conn, const struct verbs_hello *hello)
+{
+    int error;
+
+    if (conn->state == VCONN_GREETING && hello->kind == VERBS_HELLO) {
+        error = resolve(conn, hello);
+        if (error)
+            refuse(conn, error);
+    } else if (hello->kind == VERBS_READY && !conn->was_readied &&
+               (conn->state == VCONN_READYING || conn->state == VCONN_OPEN)) {
+        conn->was_readied = true;
+        if (conn->state == VCONN_READYING)
+            opened(conn);
+    } else {
+        verbs_conn_break(conn, ROWAN_EFORMAT);
+    }
+}
+
+/* 3 */
+void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah)
+{
+    int error = ah ? verbs_stream_open(conn, ah) : ROWAN_EUNREACHABLE;
+
+    if (!error)
+        error = conn->active ? finish(conn) : answer(conn);
+    if (error && conn->active)
+        verbs_conn_break(conn, error);
+    else if (error)
+        refuse(conn, error);
+    else if (!conn->active)
+        conn->state = VCONN_READYING;
+}
+
+/* --- tcp --- */
+
+static void hear(struct verbs_conn *conn, const struct fabric_event *event)
+{
+    struct verbs_hello hello;
+    const int error = verbs_hello_decode(event->data, event->bytes, &hello);
+
+    fabric_message_release(event->conn, event->message);
+    if (error) {
+        log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u handshake=1",
+                  conn->endpoint->index, conn->peer.id);
+        verbs_conn_break(conn, error);
+    } else if (conn->active) {
+        hear_active(conn, &hello);
+    } else {
+        hear_passive(conn, &hello);
+    }
+}
+
+/* 2 */
+static void ended(struct verbs_conn *conn, int error)
+{
+    conn->control = NULL;
+    if ((conn->state == VCONN_GREETING || conn->state == VCONN_RESOLVING) && error == ROWAN_ECLOSED)
+        error = ROWAN_EUNREACHABLE;
+    verbs_conn_break(conn, error);
+}
+
+static void take_event(struct verbs_endpoint *endpoint, const struct fabric_event *event)
+{
+    struct verbs_conn *conn = event->conn ? event->conn->user : NULL;
+
+    if (event->kind == FABRIC_ACCEPTED)
+        accepted(endpoint, event);
+    else if (!conn) /* it was closed earlier in this batch */
+        return;
+    else if (event->kind == FABRIC_CONNECTED)
+        dialled(conn, event);
+    else if (event->kind == FABRIC_MESSAGE)
+        hear(conn, event);
+    else if (event->kind == FABRIC_CLOSED)
+        ended(conn, event->error);
+}
+
+void verbs_connect_poll(struct verbs_endpoint *endpoint)
+{
+    struct fabric_event events[CONTROL_EVENTS];
+    unsigned count;
+
+    endpoint->control_ns = endpoint->now_ns;
+    fabric_endpoint_identity(endpoint->control, &endpoint->base.identity);
+    count = fabric_poll(endpoint->control, endpoint->now_ns, events, CONTROL_EVENTS);
+    endpoint->more_control = count == CONTROL_EVENTS;
+    for (unsigned i = 0; i < count; i++)
+        take_event(endpoint, &events[i]);
+    if (count > 0)
+        fabric_flush(endpoint->control);
+}
+
+void verbs_connect_check(struct verbs_endpoint *endpoint)
+{
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_HANDSHAKE].first, *next; conn;
+         conn = next) {
+        next = conn->links[VLIST_HANDSHAKE].next;
+        if (conn->state == VCONN_DIALLING) /* tcp counts */
+            continue;
+        if (endpoint->now_ns - conn->since_ns > VERBS_HANDSHAKE_NS) /* 1 */
+            verbs_conn_break(conn, ROWAN_EUNREACHABLE);
+    }
+}

@@ -1,0 +1,350 @@
+/* verbs_fabric.c - the verbs backend: peers over RDMA. A fabric is one device with its registered memory, and
+ * a fabric of the tcp backend at the same address that sets connections up; an endpoint is a completion
+ * queue, a queue pair for datagrams, and an endpoint of tcp.
+ *
+ * 1. A fabric does not change after its endpoints are open, but for the notes of verbs_async.c; so endpoints
+ *    on different threads share it without a lock.
+ * 2. Armed, the completion queue notifies once; the poll behind the arming looks once more, and nobody takes
+ *    the notice away before the endpoint is awake again. A zone with a queue of its own decides in that poll whether
+ *    it is armed (verbs_slots.c, 7 to 10).
+ * 3. The completion queue has room for all that can complete: datagrams have their places from the start,
+ *    whoever makes another queue that completes here takes his from `cq_room`.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/fabric/verbs/verbs_slots.h"
+#include "common/fabric/verbs/verbs_stream.h"
+
+enum { CQ_PLACES = 65536, HOST_BYTES = 128, ADDRESS_BYTES = 256 };
+
+/* --- fabric --- */
+
+/* The host of "verbs:HOST:PORT", as verbs_device_open wants it. */
+static int take_host(const char *address, char host[HOST_BYTES])
+{
+    const char *from = address + strlen("verbs:");
+    const char *end = strrchr(from, ':');
+    size_t bytes;
+
+    if (!end)
+        return ROWAN_EINVALID;
+    if (*from == '[' && end > from && end[-1] == ']') {
+        from++;
+        end--;
+    }
+    bytes = (size_t)(end - from);
+    if (bytes >= HOST_BYTES)
+        return ROWAN_EINVALID;
+    memcpy(host, from, bytes);
+    host[bytes] = 0;
+    if (strcmp(host, "localhost") == 0)
+        memcpy(host, "127.0.0.1", sizeof "127.0.0.1");
+    return 0;
+}
+
+static int open_control(struct verbs_fabric *fabric, const char *address)
+{
+    char text[ADDRESS_BYTES];
+
+    if (!address)
+        return fabric_open("tcp", NULL, &fabric->control);
+    if (snprintf(text, sizeof text, "tcp:%s", address + strlen("verbs:")) >= (int)sizeof text)
+        return ROWAN_EINVALID;
+    return fabric_open(NULL, text, &fabric->control);
+}
+
+static void set_caps(struct verbs_fabric *fabric)
+{
+    const struct verbs_device *device = fabric->device;
+    const bool is_packed = device->receive == FABRIC_RECEIVE_MULTI_PACKET;
+    const size_t bytes = sizeof(struct verbs_conn) + sizeof(struct verbs_stream);
+
+    fabric->base.caps = (struct fabric_caps){
+        .backend = "verbs",
+        .block_limit = is_packed ? device->mtu_bytes : device->slot_bytes,
+        .landing_stride = is_packed ? FABRIC_STRIDE : device->slot_bytes,
+        .landing_empty =
+            device->receive == FABRIC_RECEIVE_CONNECTION ? VERBS_RUN_MAX * device->slot_bytes : 0,
+        .max_batch_blocks = VERBS_BLOCKS,
+        .bytes_per_connection =
+            fabric_caps(fabric->control)->bytes_per_connection + (uint32_t)bytes,
+    };
+}
+
+int fabric_open_verbs(const char *address, const struct fabric_verbs_options *options,
+                      struct fabric **out)
+{
+    struct verbs_fabric *fabric;
+    char host[HOST_BYTES];
+    int error;
+
+    if (address && strncmp(address, "verbs:", strlen("verbs:")) != 0)
+        return ROWAN_EINVALID;
+    error = address ? take_host(address, host) : 0;
+    if (error)
+        return error;
+    fabric = calloc(1, sizeof *fabric);
+    if (!fabric)
+        return ROWAN_ENOMEM;
+    fabric->base.ops = &verbs_ops;
+    if (options)
+        fabric->options = *options;
+    error = open_control(fabric, address);
+    if (error)
+        goto free_fabric;
+    error = verbs_device_open(address ? host : NULL, &fabric->options, &fabric->device);
+    if (error)
+        goto close_control;
+    error = verbs_async_init(fabric);
+    if (error)
+        goto close_device;
+    error = verbs_resolver_init(fabric);
+    if (error)
+        goto close_async;
+    fabric->options.device = NULL; /* the caller's string */
+    set_caps(fabric);
+    *out = &fabric->base;
+    return 0;
+
+close_async:
+    verbs_async_fini(fabric);
+close_device:
+    verbs_device_close(fabric->device);
+close_control:
+    fabric_close(fabric->control);
+free_fabric:
+    free(fabric);
+    return error;
+}
+
+static void verbs_close(struct fabric *base)
+{
+    struct verbs_fabric *fabric = (struct verbs_fabric *)base;
+
+    verbs_resolver_fini(fabric);
+    verbs_unregister_all(fabric);
+    verbs_async_fini(fabric);
+    verbs_device_close(fabric->device);
+    fabric_close(fabric->control);
+    free(fabric);
+}
+
+/* --- endpoint --- */
+
+static int watch(struct verbs_endpoint *endpoint, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
+    return epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? ROWAN_EIO : 0;
+}
+
+static int open_descriptors(struct verbs_endpoint *endpoint)
+{
+    int error;
+
+    endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    endpoint->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (endpoint->epoll_fd < 0 || endpoint->timer_fd < 0 || endpoint->wake_fd < 0)
+        return ROWAN_EIO;
+    error = watch(endpoint, endpoint->timer_fd);
+    if (!error)
+        error = watch(endpoint, endpoint->wake_fd);
+    if (!error)
+        error = watch(endpoint, endpoint->device->context->async_fd);
+    return error;
+}
+
+/* 3 */
+static int open_completions(struct verbs_endpoint *endpoint)
+{
+    const struct verbs_device *device = endpoint->device;
+    const int most = device->attributes.orig_attr.max_cqe;
+    const int places = most > 0 && most < CQ_PLACES ? most : CQ_PLACES;
+    const uint32_t datagrams = verbs_packets_places(device);
+    int flags;
+
+    if ((uint32_t)places < datagrams)
+        return ROWAN_EUNSUPPORTED;
+    endpoint->channel = ibv_create_comp_channel(device->context);
+    if (!endpoint->channel)
+        return error_from_errno(errno);
+    flags = fcntl(endpoint->channel->fd, F_GETFL);
+    if (flags < 0 || fcntl(endpoint->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return ROWAN_EIO;
+    endpoint->cq = ibv_create_cq(device->context, places, endpoint, endpoint->channel, 0);
+    if (!endpoint->cq) {
+        log_event(LOG_ERROR, "verbs_refused", "what=completion_queue places=%d reason=\"%s\"",
+                  places, strerror(errno));
+        return errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
+    }
+    endpoint->cq_room = (uint32_t)places - datagrams;
+    return watch(endpoint, endpoint->channel->fd);
+}
+
+static int open_endpoint_control(struct verbs_endpoint *endpoint)
+{
+    int error =
+        fabric_endpoint_open(endpoint->fabric->control, endpoint->index, &endpoint->control);
+
+    if (error)
+        return error;
+    fabric_endpoint_admit(endpoint->control, verbs_connect_admit, endpoint);
+    fabric_endpoint_source(endpoint->control, &endpoint->control_source);
+    return watch(endpoint, endpoint->control_source.fd);
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+static void endpoint_free(struct verbs_endpoint *endpoint)
+{
+    verbs_packets_close(endpoint);
+    verbs_messages_close(endpoint);
+    if (endpoint->cq)
+        ibv_destroy_cq(endpoint->cq);
+    if (endpoint->channel)
+        ibv_destroy_comp_channel(endpoint->channel);
+    fabric_endpoint_close(endpoint->control);
+    close_fd(endpoint->wake_fd);
+    close_fd(endpoint->timer_fd);
+    close_fd(endpoint->epoll_fd);
+    free(endpoint->conns);
+    free(endpoint);
+}
+
+static int verbs_endpoint_open(struct fabric *base, uint32_t index, struct fabric_endpoint **out)
+{
+    struct verbs_endpoint *endpoint = calloc(1, sizeof *endpoint);
+    uint64_t seed;
+    int error;
+
+    if (!endpoint)
+        return ROWAN_ENOMEM;
+    endpoint->base.ops = base->ops;
+    endpoint->fabric = (struct verbs_fabric *)base;
+    endpoint->device = endpoint->fabric->device;
+    endpoint->index = index;
+    endpoint->epoll_fd = endpoint->timer_fd = endpoint->wake_fd = -1;
+    random_entropy(&seed, sizeof seed);
+    random_init(&endpoint->random, seed);
+    error = open_descriptors(endpoint);
+    if (!error)
+        error = open_completions(endpoint);
+    if (!error)
+        error = verbs_messages_open(endpoint);
+    if (!error)
+        error = verbs_packets_open(endpoint);
+    if (!error)
+        error = open_endpoint_control(endpoint);
+    if (error) {
+        endpoint_free(endpoint);
+        return error;
+    }
+    verbs_async_join(endpoint);
+    *out = &endpoint->base;
+    return 0;
+}
+
+static void verbs_endpoint_close(struct fabric_endpoint *base)
+{
+    struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+
+    endpoint->closing = true;
+    verbs_async_leave(endpoint);
+    verbs_resolve_leave(endpoint);
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first; conn;
+         conn = conn->links[VLIST_ALL].next)
+        verbs_conn_bury(conn);
+    if (endpoint->zone)
+        verbs_zone_close((struct fabric_zone *)endpoint->zone);
+    verbs_grants_destroy(endpoint);
+    verbs_packets_stop(endpoint);
+    verbs_conn_reap(endpoint);
+    ASSERT(!endpoint->lists[VLIST_ALL].first);
+    endpoint_free(endpoint);
+}
+
+/* --- sleep --- */
+
+static void endpoint_arm(void *context)
+{
+    struct verbs_endpoint *endpoint = context;
+    eventfd_t heard;
+
+    endpoint->armed = true;
+    eventfd_read(endpoint->wake_fd,
+                 &heard); /* whatever it was, the poll behind the arming looks at it */
+    endpoint->control_source.arm(endpoint->control_source.context);
+    if (!endpoint->base.error && ibv_req_notify_cq(endpoint->cq, 0) != 0) /* 2 */
+        endpoint->more_completions = true; /* then the timer looks for us */
+    verbs_timer_set(endpoint);
+}
+
+static void endpoint_disarm(void *context)
+{
+    static const struct itimerspec never;
+    struct verbs_endpoint *endpoint = context;
+    struct ibv_cq *cq;
+    eventfd_t woken;
+    void *cq_context;
+
+    endpoint->armed = false;
+    endpoint->control_source.disarm(endpoint->control_source.context);
+    while (ibv_get_cq_event(endpoint->channel, &cq, &cq_context) == 0)
+        ibv_ack_cq_events(cq, 1);
+    eventfd_read(endpoint->wake_fd, &woken);
+    if (endpoint->timer_on) {
+        timerfd_settime(endpoint->timer_fd, 0, &never, NULL); /* takes an expiry back, too */
+        endpoint->timer_on = false;
+    }
+    endpoint->checked_ns = 0; /* the next poll looks at everything */
+    endpoint->control_ns = 0;
+}
+
+static void verbs_endpoint_source(struct fabric_endpoint *base, struct event_source *out)
+{
+    struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+
+    *out = (struct event_source){.fd = endpoint->epoll_fd,
+                                 .arm = endpoint_arm,
+                                 .disarm = endpoint_disarm,
+                                 .context = endpoint};
+}
+
+const struct fabric_ops verbs_ops = {
+    .close = verbs_close,
+    .register_memory = verbs_register,
+    .endpoint_open = verbs_endpoint_open,
+    .endpoint_close = verbs_endpoint_close,
+    .endpoint_source = verbs_endpoint_source,
+    .poll = verbs_poll,
+    .connect = verbs_connect,
+    .conn_close = verbs_conn_close,
+    .is_settled = verbs_is_settled,
+    .send = verbs_send,
+    .message_release = verbs_message_release,
+    .rowan_room = verbs_rowan_room,
+    .rowan_add = verbs_rowan_add,
+    .rowan_post = verbs_rowan_post,
+    .flush = verbs_flush,
+    .zone_open = verbs_zone_open,
+    .zone_close = verbs_zone_close,
+    .zone_post = verbs_zone_post,
+    .grant = verbs_grant,
+    .revoke = verbs_revoke,
+    .write = verbs_write,
+};

@@ -1,0 +1,279 @@
+/* verbs_inbox.c - messages in. One that came in one datagram stays where the device wrote it; a longer one
+ * is put together in a slab. Whole ones wait on their connection's inbox for the owner, who holds them until
+ * it releases them.
+ *
+ * 1. Every whole message is on its connection's list of held ones, given out or not.
+ * 2. Memory is for all connections of the endpoint: who finds none waits on VLIST_HUNGRY and is asked again
+ *    when a slab is released, or after a while where it was the system that gave none. A peer that makes no progress for STREAM_STALLED_NS with half a message is
+ *    closed while others wait.
+ * 3. A message is whole STREAM_MESSAGE_NS after it was begun, whatever progress it makes, or its connection is
+ *    closed: a peer that drips would keep its memory for ever. While the owner holds so much that the peer may not
+ *    send, no time counts; it begins anew when there is room. (A message that is begun has its memory.)
+ * 4. A datagram that came before its turn lies in the ring, in places[number % STREAM_WINDOW], while its bit
+ *    of `early` is set; such buffers are counted with those of held messages.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/fabric/verbs/verbs_stream.h"
+
+bool verbs_inbox_is_full(const struct verbs_stream *stream)
+{
+    return stream->held_count >= STREAM_HELD || stream->held_bytes >= STREAM_HELD_BYTES;
+}
+
+/* 1 */
+static void hold(struct verbs_conn *conn, struct verbs_held *held, const uint8_t *data,
+                 uint32_t bytes)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    *held =
+        (struct verbs_held){.next = stream->held, .slab = held->slab, .data = data, .bytes = bytes};
+    if (stream->held)
+        stream->held->prev = held;
+    stream->held = held;
+    stream->held_count++;
+    stream->held_bytes += bytes;
+    if (stream->inbox_last)
+        stream->inbox_last->next_inbox = held;
+    else
+        stream->inbox_first = held;
+    stream->inbox_last = held;
+    verbs_list_add(conn, VLIST_ACTIVE);
+}
+
+static enum inbox_result take_whole(struct verbs_conn *conn, const struct packet_head *head,
+                                    const uint8_t *data, struct verbs_held *in_place)
+{
+    struct verbs_slab *slab;
+
+    if (head->bytes != head->message_bytes)
+        return INBOX_GARBAGE;
+    if (in_place) {
+        hold(conn, in_place, data, head->bytes);
+        return INBOX_IN_PLACE;
+    }
+    slab = verbs_slab_take(&conn->endpoint->messages->in, head->bytes);
+    if (!slab)
+        return INBOX_NO_MEMORY;
+    memcpy(slab->data, data, head->bytes);
+    hold(conn, &slab->held, slab->data, head->bytes);
+    return INBOX_COPIED;
+}
+
+/* 3: from now on the peer may send the rest. */
+static void begin(struct verbs_conn *conn)
+{
+    conn->stream->begun_ns = conn->endpoint->now_ns;
+    verbs_list_add(conn, VLIST_BEGUN);
+}
+
+static enum inbox_result take_first(struct verbs_conn *conn, const struct packet_head *head,
+                                    const uint8_t *data)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    if (head->message_bytes > FABRIC_MAX_MESSAGE_BYTES || head->bytes == 0 ||
+        head->bytes >= head->message_bytes)
+        return INBOX_GARBAGE;
+    stream->partial = verbs_slab_take(&conn->endpoint->messages->in, head->message_bytes);
+    if (!stream->partial)
+        return INBOX_NO_MEMORY;
+    memcpy(stream->partial->data, data, head->bytes);
+    stream->got = head->bytes;
+    stream->need = head->message_bytes;
+    stream->grown_ns = conn->endpoint->now_ns;
+    verbs_list_add(conn, VLIST_PARTIAL);
+    if (!verbs_inbox_is_full(stream))
+        begin(conn);
+    return INBOX_COPIED;
+}
+
+static enum inbox_result take_more(struct verbs_conn *conn, const struct packet_head *head,
+                                   const uint8_t *data)
+{
+    struct verbs_stream *stream = conn->stream;
+    const uint32_t rest = stream->need - stream->got;
+    const bool is_last = head->flags & PACKET_LAST;
+
+    if (head->message_bytes != stream->need || head->bytes == 0 || head->bytes > rest ||
+        is_last != (head->bytes == rest))
+        return INBOX_GARBAGE;
+    memcpy(stream->partial->data + stream->got, data, head->bytes);
+    stream->got += head->bytes;
+    stream->grown_ns = conn->endpoint->now_ns;
+    verbs_list_remove(conn, VLIST_PARTIAL);
+    if (!is_last) {
+        verbs_list_add(conn, VLIST_PARTIAL);
+        return INBOX_COPIED;
+    }
+    verbs_list_remove(conn, VLIST_BEGUN);
+    hold(conn, &stream->partial->held, stream->partial->data, stream->need);
+    stream->partial = NULL;
+    return INBOX_COPIED;
+}
+
+enum inbox_result verbs_inbox_take(struct verbs_conn *conn, const struct packet_head *head,
+                                   const uint8_t *data, struct verbs_held *in_place)
+{
+    const bool is_first = head->flags & PACKET_FIRST;
+
+    if (is_first == (conn->stream->partial != NULL))
+        return INBOX_GARBAGE;
+    if (!is_first)
+        return take_more(conn, head, data);
+    return head->flags & PACKET_LAST ? take_whole(conn, head, data, in_place)
+                                     : take_first(conn, head, data);
+}
+
+/* --- before their turn --- */
+
+void verbs_inbox_keep(struct verbs_conn *conn, uint32_t sequence, const uint8_t *data,
+                      struct verbs_held *in_place)
+{
+    struct verbs_stream *stream = conn->stream;
+    const uint32_t ahead = sequence - stream->expected;
+
+    ASSERT(ahead > 0 && ahead < STREAM_WINDOW && !(stream->early >> ahead & 1));
+    in_place->data = data;
+    stream->places[sequence % STREAM_WINDOW] = in_place;
+    stream->early |= UINT64_C(1) << ahead; /* 4 */
+}
+
+enum inbox_result verbs_inbox_take_kept(struct verbs_conn *conn, struct packet_head *head)
+{
+    struct verbs_stream *stream = conn->stream;
+    struct verbs_held *place = stream->places[stream->expected % STREAM_WINDOW];
+    enum inbox_result result;
+
+    ASSERT(stream->early & 1);
+    stream->early &= ~UINT64_C(1);
+    memcpy(head, place->data - sizeof *head, sizeof *head);
+    result = verbs_inbox_take(conn, head, place->data, place);
+    if (result != INBOX_IN_PLACE)
+        verbs_packet_give(conn->endpoint, place);
+    return result;
+}
+
+/* --- to the owner --- */
+
+unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct verbs_stream *stream = conn->stream;
+    unsigned count = 0;
+
+    for (; count < max && stream->inbox_first; count++) {
+        struct verbs_held *held = stream->inbox_first;
+
+        stream->inbox_first = held->next_inbox;
+        if (!stream->inbox_first)
+            stream->inbox_last = NULL;
+        events[count] = (struct fabric_event){.kind = FABRIC_MESSAGE,
+                                              .bytes = held->bytes,
+                                              .conn = &conn->base,
+                                              .context = conn->context,
+                                              .data = held->data,
+                                              .message = (uintptr_t)held,
+                                              .peer = conn->peer};
+    }
+    return count;
+}
+
+/* 2 */
+static void wake_hungry(struct verbs_endpoint *endpoint)
+{
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_HUNGRY].first, *next; conn; conn = next) {
+        next = conn->links[VLIST_HUNGRY].next;
+        verbs_stream_opened(conn);
+    }
+}
+
+static void give(struct verbs_conn *conn, struct verbs_held *held)
+{
+    struct verbs_endpoint *endpoint = conn->endpoint;
+    struct verbs_stream *stream = conn->stream;
+
+    if (held->prev)
+        held->prev->next = held->next;
+    else
+        stream->held = held->next;
+    if (held->next)
+        held->next->prev = held->prev;
+    ASSERT(stream->held_count > 0 && stream->held_bytes >= held->bytes);
+    stream->held_count--;
+    stream->held_bytes -= held->bytes;
+    if (held->slab)
+        verbs_slab_give(&endpoint->messages->in, held->slab);
+    else
+        verbs_packet_give(endpoint, held);
+}
+
+void verbs_message_release(struct fabric_conn *base, uint64_t message)
+{
+    struct verbs_conn *conn = (struct verbs_conn *)base;
+
+    if (conn->state == VCONN_DEAD) /* all are released together */
+        return;
+    give(conn, (struct verbs_held *)(uintptr_t)message);
+    if (conn->stream->partial && conn->state == VCONN_OPEN && !verbs_is_listed(conn, VLIST_BEGUN) &&
+        !verbs_inbox_is_full(conn->stream))
+        begin(conn);
+    wake_hungry(conn->endpoint);
+    verbs_stream_opened(conn);
+}
+
+void verbs_inbox_fini(struct verbs_conn *conn)
+{
+    struct verbs_stream *stream = conn->stream;
+
+    while (stream->held)
+        give(conn, stream->held);
+    for (; stream->early; stream->early &= stream->early - 1) {
+        const uint32_t number = stream->expected + (uint32_t)__builtin_ctzll(stream->early);
+
+        verbs_packet_give(conn->endpoint, stream->places[number % STREAM_WINDOW]);
+    }
+    stream->inbox_first = stream->inbox_last = NULL;
+    if (stream->partial)
+        verbs_slab_give(&conn->endpoint->messages->in, stream->partial);
+    stream->partial = NULL;
+    wake_hungry(conn->endpoint);
+}
+
+static void close_for(struct verbs_conn *conn, const char *event)
+{
+    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->index,
+              conn->peer.id, conn->stream->got, conn->stream->need);
+    verbs_conn_break(conn, ROWAN_ECLOSED);
+}
+
+/* 3 */
+static void close_overdue(struct verbs_endpoint *endpoint)
+{
+    struct verbs_conn *conn;
+
+    while ((conn = endpoint->lists[VLIST_BEGUN].first) &&
+           endpoint->now_ns - conn->stream->begun_ns >= STREAM_MESSAGE_NS)
+        close_for(conn, "message_overdue");
+}
+
+void verbs_inbox_check(struct verbs_endpoint *endpoint)
+{
+    struct verbs_conn *stalled = endpoint->lists[VLIST_PARTIAL].first;
+
+    if (endpoint->lists[VLIST_HUNGRY].first && stalled &&
+        endpoint->now_ns - stalled->stream->grown_ns >= STREAM_STALLED_NS)
+        close_for(stalled, "connection_stalled");
+    close_overdue(endpoint);
+    if (verbs_slabs_may_ask(&endpoint->messages->in)) /* 2 */
+        wake_hungry(endpoint);
+}
+
+uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint)
+{
+    const struct verbs_conn *conn = endpoint->lists[VLIST_BEGUN].first;
+
+    return conn ? conn->stream->begun_ns + STREAM_MESSAGE_NS : UINT64_MAX;
+}

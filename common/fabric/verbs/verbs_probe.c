@@ -1,0 +1,181 @@
+/* verbs_probe.c - what the chosen device can, found by trying: what it says of itself is not always what
+ * can be had. The ways to receive are tried in the order of enum fabric_receive. */
+#include <errno.h>
+#include <stddef.h>
+
+#include "common/base/error.h"
+#include "common/fabric/verbs/verbs_device.h"
+#include "common/fabric/verbs/verbs_mlx5.h"
+
+enum { TRIED_WORK_REQUESTS = 16 };
+
+/* --- queue pairs --- */
+
+static struct ibv_qp *create_pair(const struct verbs_device *device, struct ibv_cq *cq,
+                                  enum ibv_qp_type type, uint32_t inline_bytes, struct ibv_srq *srq)
+{
+    struct ibv_qp_init_attr attributes = {
+        .send_cq = cq,
+        .recv_cq = cq,
+        .srq = srq,
+        .qp_type = type,
+        .cap = {.max_send_wr = TRIED_WORK_REQUESTS,
+                .max_recv_wr = srq ? 0 : 1,
+                .max_send_sge = device->max_sge,
+                .max_recv_sge = srq ? 0 : 1,
+                .max_inline_data = inline_bytes},
+    };
+
+    return ibv_create_qp(device->pd, &attributes);
+}
+
+/* 0, or the errno. */
+static int try_pair(const struct verbs_device *device, struct ibv_cq *cq, enum ibv_qp_type type,
+                    uint32_t inline_bytes, struct ibv_srq *srq)
+{
+    errno = 0;
+    struct ibv_qp *pair = create_pair(device, cq, type, inline_bytes, srq);
+
+    if (!pair)
+        return errno ? errno : EINVAL;
+    ibv_destroy_qp(pair);
+    return 0;
+}
+
+/* No attribute tells how much can be inline: providers answer by refusing. */
+static int find_inline(struct verbs_device *device, struct ibv_cq *cq, struct verbs_obstacle *why)
+{
+    static const uint32_t sizes[] = {512, 384, 256, 220, 188, 128, 64, 0};
+    int failed = 0;
+
+    for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        failed = try_pair(device, cq, IBV_QPT_RC, sizes[i], NULL);
+        if (!failed)
+            failed = try_pair(device, cq, IBV_QPT_UD, sizes[i], NULL);
+        if (!failed) {
+            device->max_inline_bytes = sizes[i];
+            return 0;
+        }
+    }
+    verbs_obstacle_refused(ibv_get_device_name(device->context->device), "a queue pair", failed,
+                           why);
+    return why->error;
+}
+
+/* --- ways to receive --- */
+
+/* `why` is set to a static string where the answer is no. */
+static bool can_multi_packet(struct verbs_device *device, const char **why)
+{
+    return verbs_mlx5_probe(device, why) == 0;
+}
+
+static bool can_shared(const struct verbs_device *device, struct ibv_cq *cq, const char **why)
+{
+    struct ibv_srq_init_attr attributes = {.attr = {.max_wr = TRIED_WORK_REQUESTS, .max_sge = 1}};
+
+    if (device->attributes.orig_attr.max_srq <= 0) {
+        *why = "the device has no shared receive queues";
+        return false;
+    }
+    struct ibv_srq *srq = ibv_create_srq(device->pd, &attributes);
+
+    if (!srq) {
+        *why = "the device refused a shared receive queue";
+        return false;
+    }
+    const int failed = try_pair(device, cq, IBV_QPT_RC, 0, srq);
+
+    ibv_destroy_srq(srq);
+    if (failed)
+        *why = "the device refused a reliable queue pair with a shared receive queue";
+    return !failed;
+}
+
+static bool can_receive(struct verbs_device *device, struct ibv_cq *cq, enum fabric_receive way,
+                        const char **why)
+{
+    switch (way) {
+    case FABRIC_RECEIVE_MULTI_PACKET:
+        return can_multi_packet(device, why);
+    case FABRIC_RECEIVE_SHARED:
+        return can_shared(device, cq, why);
+    default:
+        return true; /* a queue pair was made already */
+    }
+}
+
+static int find_receive(enum fabric_receive asked, struct verbs_device *device, struct ibv_cq *cq,
+                        struct verbs_obstacle *why)
+{
+    const char *reason = "the best way";
+
+    if (asked != FABRIC_RECEIVE_AUTO) {
+        device->receive = asked;
+        device->receive_reason = "asked for";
+        if (can_receive(device, cq, asked, &reason))
+            return 0;
+        verbs_obstacle_receive(ibv_get_device_name(device->context->device), asked, reason, why);
+        return why->error;
+    }
+    device->receive = FABRIC_RECEIVE_MULTI_PACKET;
+    while (!can_receive(device, cq, device->receive, &reason))
+        device->receive++;
+    device->receive_reason = reason;
+    return 0;
+}
+
+static int find_slot(uint32_t asked, struct verbs_device *device, struct verbs_obstacle *why)
+{
+    const uint32_t bytes = asked ? asked : VERBS_SLOT_BYTES;
+
+    if (bytes < VERBS_SLOT_BYTES || (bytes & (bytes - 1)) != 0 || bytes > device->mtu_bytes) {
+        verbs_obstacle_slot(bytes, device->mtu_bytes, why);
+        return why->error;
+    }
+    device->slot_bytes = bytes;
+    return 0;
+}
+
+/* --- on-demand paging --- */
+
+/* All that memory is used for: blocks and bulk writes leave from it and come into it, fences read it, and
+ * datagrams are gathered from it. */
+static bool has_odp(const struct verbs_device *device)
+{
+    const struct ibv_odp_caps *caps = &device->attributes.odp_caps;
+    const uint32_t receive = device->receive == FABRIC_RECEIVE_CONNECTION
+                                 ? IBV_ODP_SUPPORT_RECV
+                                 : IBV_ODP_SUPPORT_SRQ_RECV;
+    const uint32_t rc =
+        IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | receive;
+
+    return (caps->general_caps & IBV_ODP_SUPPORT) != 0 &&
+           (caps->per_transport_caps.rc_odp_caps & rc) == rc &&
+           (caps->per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_SEND) != 0;
+}
+
+int verbs_probe(const struct fabric_verbs_options *options, struct verbs_device *device,
+                struct verbs_obstacle *why)
+{
+    const int most = device->attributes.orig_attr.max_sge;
+
+    device->max_sge = most < VERBS_MAX_SGE ? (uint32_t)most : VERBS_MAX_SGE;
+    errno = 0;
+    struct ibv_cq *cq = ibv_create_cq(device->context, TRIED_WORK_REQUESTS, NULL, NULL, 0);
+
+    if (!cq) {
+        verbs_obstacle_refused(ibv_get_device_name(device->context->device), "a completion queue",
+                               errno ? errno : ENOMEM, why);
+        return why->error;
+    }
+    int error = find_inline(device, cq, why);
+
+    if (!error)
+        error = find_receive(options->receive, device, cq, why);
+    if (!error)
+        error = find_slot(options->slot_bytes, device, why);
+    ibv_destroy_cq(cq);
+    device->has_odp = has_odp(device);
+    return error;
+}

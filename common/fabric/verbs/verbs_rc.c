@@ -1,0 +1,430 @@
+/* verbs_rc.c - the reliable queue pair (RC) of a connection between servers: made, connected, destroyed;
+ * who gets its completions. The active end sends (verbs_rowan.c), the passive one receives as its zone's way
+ * to receive wants it (verbs_zone.h).
+ *
+ * 1. The places of all that can complete were taken from the completion queue before the pair existed.
+ * 2. conn->rc is NULL from the moment that the pair is destroyed: completions that come later, or that carry
+ *    another pair's number, are passed over.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
+#include "common/fabric/verbs/verbs_rc.h"
+#include "common/fabric/verbs/verbs_zone.h"
+
+enum { SEND_QUEUE = 256, NUMBER_24_BITS = 0xffffff, MAX_READS = 255 };
+
+/* --- making it --- */
+
+static enum ibv_mtu mtu_code(uint32_t bytes)
+{
+    enum ibv_mtu code = IBV_MTU_256;
+
+    while (code < IBV_MTU_4096 && UINT32_C(256) << code <= bytes)
+        code++;
+    return code;
+}
+
+static int to_init(struct verbs_conn *conn, struct ibv_qp *qp, int access)
+{
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
+                                     .port_num = conn->endpoint->device->port,
+                                     .qp_access_flags = (unsigned)access};
+
+    return ibv_modify_qp(qp, &attributes,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int verbs_refused(const char *what, int system_errno)
+{
+    log_event(LOG_ERROR, "verbs_refused", "what=%s reason=\"%s\"", what, strerror(system_errno));
+    return system_errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
+}
+
+static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access,
+                     struct ibv_qp **out)
+{
+    struct verbs_endpoint *endpoint = conn->endpoint;
+    struct ibv_qp *qp;
+    const uint32_t places = init->cap.max_send_wr + (init->srq ? 0 : init->cap.max_recv_wr);
+    int error = verbs_cq_reserve(endpoint, places); /* 1 */
+
+    if (error)
+        return error;
+    init->qp_type = IBV_QPT_RC;
+    init->send_cq = endpoint->cq;
+    if (!init->recv_cq) /* a zone's own (verbs_slots.c) */
+        init->recv_cq = endpoint->cq;
+    init->cap.max_send_sge = 1;
+    init->cap.max_recv_sge = init->srq ? 0 : 1;
+    qp = ibv_create_qp(endpoint->device->pd, init);
+    if (!qp) {
+        error = verbs_refused("rc_queue_pair", errno);
+        goto release;
+    }
+    error = to_init(conn, qp, access);
+    if (error) {
+        error = verbs_refused("rc_init", error);
+        goto destroy;
+    }
+    conn->rc->places += places;
+    *out = qp;
+    return 0;
+
+destroy:
+    ibv_destroy_qp(qp);
+release:
+    verbs_cq_release(endpoint, places);
+    return error;
+}
+
+int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access)
+{
+    int error = make_pair(conn, init, access, &conn->rc->qp);
+
+    if (!error)
+        conn->rc->qp_number = conn->rc->qp->qp_num;
+    return error;
+}
+
+static int make_write_pair(struct verbs_conn *conn)
+{
+    struct ibv_qp_init_attr init = {
+        .cap = {.max_send_wr = conn->active ? VERBS_RC_WRITE_QUEUE : 1, .max_recv_wr = 1}};
+
+    return make_pair(conn, &init,
+                     conn->active ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+                     &conn->rc->write_qp);
+}
+
+static uint32_t at_most(uint32_t wanted, int limit)
+{
+    return limit > 0 && (uint32_t)limit < wanted ? (uint32_t)limit : wanted;
+}
+
+static int post_ask_receive(struct verbs_conn *conn)
+{
+    struct ibv_recv_wr wr = {.wr_id = verbs_work(VERBS_WORK_RC, conn->number, VERBS_RC_ASKED)};
+    struct ibv_recv_wr *bad;
+
+    return ibv_post_recv(conn->rc->qp, &wr, &bad) == 0 ? 0 : ROWAN_EIO;
+}
+
+static int open_active(struct verbs_conn *conn)
+{
+    const struct ibv_device_attr *limits = &conn->endpoint->device->attributes.orig_attr;
+    const uint32_t queue = at_most(SEND_QUEUE, limits->max_qp_wr);
+    struct ibv_qp_init_attr init = {
+        .cap = {.max_send_wr = queue, .max_recv_wr = VERBS_RC_ASK_RECEIVES}};
+    int error = verbs_rc_make(conn, &init, 0); /* the peer may do nothing here */
+
+    for (int i = 0; !error && i < VERBS_RC_ASK_RECEIVES; i++)
+        error = post_ask_receive(conn);
+    return error ? error : verbs_sender_create(conn, queue);
+}
+
+static int open_passive(struct verbs_conn *conn)
+{
+    struct verbs_zone *zone = conn->endpoint->zone;
+    int error;
+
+    if (zone->member_count == FABRIC_MAX_ZONE_SENDERS)
+        return ROWAN_ETOOMANY;
+    error = zone->ops->attach(zone, conn);
+    if (error)
+        return error;
+    conn->rc->zone = zone;
+    zone->member_count++;
+    return 0;
+}
+
+static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours)
+{
+    const struct verbs_device *device = conn->endpoint->device;
+    const struct verbs_rc *rc = conn->rc;
+    const struct verbs_zone *zone = rc->zone;
+
+    *ours = (struct verbs_rc_hello){.qp_number = rc->qp_number,
+                                    .write_number = rc->write_qp->qp_num,
+                                    .psn = rc->psn,
+                                    .reads = 1};
+    if (!zone)
+        return;
+    ours->has_zone = true;
+    ours->whole_segments = zone->ops->whole_segments;
+    ours->timeout = zone->ops->whole_segments ? VERBS_RC_SEGMENTS_TIMEOUT : VERBS_RC_TIMEOUT;
+    ours->block_limit = conn->endpoint->fabric->base.caps.block_limit;
+    ours->reads = at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom);
+    ours->fence_address = (uintptr_t)zone->fence_page;
+    ours->fence_key = zone->fence_mr->rkey;
+}
+
+int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
+{
+    int error;
+
+    ASSERT(!conn->rc);
+    *ours = (struct verbs_rc_hello){0};
+    if (!conn->active && !conn->endpoint->zone)
+        return 0;
+    conn->rc = calloc(1, sizeof *conn->rc);
+    if (!conn->rc)
+        return ROWAN_ENOMEM;
+    random_entropy(&conn->rc->psn, sizeof conn->rc->psn); /* packets of a former life do not fit */
+    conn->rc->psn &= NUMBER_24_BITS;
+    error = conn->active ? open_active(conn) : open_passive(conn);
+    if (!error)
+        error = make_write_pair(conn);
+    if (error) {
+        verbs_rc_close(conn);
+        return error;
+    }
+    say_hello(conn, ours);
+    return 0;
+}
+
+/* --- connecting --- */
+
+static int check_hello(const struct verbs_conn *conn)
+{
+    const struct verbs_rc_hello *theirs = &conn->theirs.rc;
+    const uint32_t limit = conn->endpoint->fabric->base.caps.block_limit;
+    const uint32_t slot = conn->endpoint->device->slot_bytes;
+
+    if (theirs->qp_number == 0 || theirs->qp_number > NUMBER_24_BITS || theirs->write_number == 0 ||
+        theirs->write_number > NUMBER_24_BITS || theirs->psn > NUMBER_24_BITS)
+        return ROWAN_EFORMAT;
+    /* A message longer than a packet could stay half received for ever. */
+    if (!conn->active && conn->theirs.mtu < slot) {
+        log_event(LOG_ERROR, "verbs_packet_limit",
+                  "ours=%u theirs=%u advice=\"give all servers the same MTU\"", slot,
+                  conn->theirs.mtu);
+        return ROWAN_EUNSUPPORTED;
+    }
+    if (!conn->active)
+        return 0;
+    if (!theirs->has_zone || theirs->reads == 0 || theirs->reads > MAX_READS ||
+        theirs->timeout < VERBS_LEAST_TIMEOUT || theirs->timeout > VERBS_MOST_TIMEOUT)
+        return ROWAN_EFORMAT;
+    if (theirs->block_limit < limit) { /* the block limit is one constant of a cluster */
+        log_event(LOG_ERROR, "verbs_block_limit",
+                  "ours=%u theirs=%u advice=\"give all servers the same slot_bytes and MTU\"",
+                  limit, theirs->block_limit);
+        return ROWAN_EUNSUPPORTED;
+    }
+    return 0;
+}
+
+void verbs_rc_address(const struct verbs_conn *conn, struct ibv_ah_attr *out)
+{
+    const struct verbs_device *device = conn->endpoint->device;
+
+    *out = (struct ibv_ah_attr){.dlid = conn->theirs.lid, .port_num = device->port};
+    if (!device->is_ethernet)
+        return;
+    out->is_global = 1;
+    memcpy(out->grh.dgid.raw, conn->theirs.gid, sizeof out->grh.dgid.raw);
+    ASSERT(device->gid_index <= VERBS_MOST_GID_INDEX);
+    out->grh.sgid_index = (uint8_t)device->gid_index;
+    out->grh.hop_limit = 64;
+}
+
+/* `qp`: rc->qp (NULL where that is an object of the way to receive) or rc->write_qp. */
+static int to_rtr(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t peer_number)
+{
+    const struct verbs_device *device = conn->endpoint->device;
+    struct verbs_rc *rc = conn->rc;
+    const uint32_t mtu =
+        conn->theirs.mtu < device->mtu_bytes ? conn->theirs.mtu : device->mtu_bytes;
+    struct ibv_qp_attr attributes = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = mtu_code(mtu),
+        .dest_qp_num = peer_number,
+        .rq_psn = conn->theirs.rc.psn,
+        .max_dest_rd_atomic =
+            (uint8_t)(rc->zone
+                          ? at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom)
+                          : 1),
+        .min_rnr_timer = VERBS_RC_RNR_TIMER};
+
+    verbs_rc_address(conn, &attributes.ah_attr);
+    if (qp == rc->qp && rc->zone && rc->zone->ops->connect)
+        return rc->zone->ops->connect(rc->zone, conn, &attributes);
+    if (ibv_modify_qp(qp, &attributes,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
+        return ROWAN_EIO;
+    return 0;
+}
+
+/* How many of our reads may be in flight: as many as both devices can. */
+static uint32_t reads_in_flight(const struct verbs_conn *conn)
+{
+    const uint32_t ours =
+        at_most(VERBS_RC_READS, conn->endpoint->device->attributes.orig_attr.max_qp_init_rd_atom);
+
+    return conn->theirs.rc.reads < ours ? conn->theirs.rc.reads : ours;
+}
+
+/* Blocks are tried as long as the zone's owner waits for them; no segment waits for bulk writes. */
+static uint8_t timeout_of(const struct verbs_conn *conn, const struct ibv_qp *qp)
+{
+    return conn->active && qp == conn->rc->qp ? conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
+}
+
+static int to_rts(struct verbs_conn *conn, struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTS,
+                                     .sq_psn = conn->rc->psn,
+                                     .timeout = timeout_of(conn, qp),
+                                     .retry_cnt = VERBS_RC_RETRIES,
+                                     .rnr_retry = VERBS_RC_RNR_FOR_EVER,
+                                     .max_rd_atomic =
+                                         (uint8_t)(conn->active ? reads_in_flight(conn) : 1)};
+
+    if (ibv_modify_qp(qp, &attributes,
+                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
+        return ROWAN_EIO;
+    return 0;
+}
+
+int verbs_rc_connect(struct verbs_conn *conn)
+{
+    int error;
+
+    conn->base.has_zone = false;
+    if (!conn->rc)
+        return 0;
+    if (conn->active && conn->theirs.rc.qp_number == 0) {
+        verbs_rc_close(conn);
+        return 0;
+    }
+    error = check_hello(conn);
+    if (!error)
+        error = to_rtr(conn, conn->rc->qp, conn->theirs.rc.qp_number);
+    if (!error && conn->rc->qp)
+        error = to_rts(conn, conn->rc->qp);
+    if (!error)
+        error = to_rtr(conn, conn->rc->write_qp, conn->theirs.rc.write_number);
+    if (!error)
+        error = to_rts(conn, conn->rc->write_qp);
+    if (error)
+        return error;
+    if (conn->active) {
+        verbs_sender_start(conn, reads_in_flight(conn));
+        conn->base.has_zone = true;
+    }
+    return 0;
+}
+
+/* --- its end --- */
+
+static void destroy_pair(struct ibv_qp *qp)
+{
+    const int error = qp ? ibv_destroy_qp(qp) : 0;
+
+    if (error)
+        log_event(LOG_ERROR, "verbs_destroy", "reason=\"%s\"", strerror(error));
+}
+
+void verbs_rc_close(struct verbs_conn *conn)
+{
+    struct verbs_rc *rc = conn->rc;
+
+    if (!rc)
+        return;
+    destroy_pair(rc->write_qp);
+    destroy_pair(rc->qp);
+    rc->qp = rc->write_qp = NULL;
+    if (rc->zone) {
+        rc->zone->ops->detach(rc->zone, conn);
+        rc->zone->member_count--;
+    }
+    verbs_grants_end(conn);
+    verbs_cq_release(conn->endpoint, rc->places);
+    verbs_sender_destroy(rc->sender);
+    free(rc);
+    conn->rc = NULL; /* 2 */
+}
+
+void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc)
+{
+    log_event(LOG_WARN, "verbs_broken",
+              "connection=%u queue_pair=%u work=%u status=\"%s\" vendor=%u", conn->number,
+              wc->qp_num, verbs_work_number(wc->wr_id), ibv_wc_status_str(wc->status),
+              wc->vendor_err);
+    verbs_conn_break(conn, ROWAN_ECLOSED);
+}
+
+static bool is_of(const struct verbs_rc *rc, uint32_t qp_number)
+{
+    return rc->qp_number == qp_number || (rc->write_qp && rc->write_qp->qp_num == qp_number);
+}
+
+struct verbs_conn *verbs_rc_of_number(struct verbs_endpoint *endpoint, uint32_t qp_number)
+{
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first; conn;
+         conn = conn->links[VLIST_ALL].next) {
+        if (conn->rc && is_of(conn->rc, qp_number))
+            return conn;
+    }
+    return NULL;
+}
+
+bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
+{
+    struct verbs_conn *conn = verbs_rc_of_number(endpoint, qp_number);
+
+    if (!conn)
+        return false;
+    log_event(LOG_WARN, "verbs_broken", "connection=%u queue_pair=%u reason=asynchronous_event",
+              conn->number, qp_number);
+    verbs_conn_break(conn, ROWAN_ECLOSED);
+    return true;
+}
+
+/* --- completions --- */
+
+static bool was_asked(struct verbs_conn *conn, const struct ibv_wc *wc)
+{
+    return (wc->wc_flags & IBV_WC_WITH_IMM) && wc->byte_len == 0 && post_ask_receive(conn) == 0 &&
+           verbs_sender_asked(conn, ntohl(wc->imm_data));
+}
+
+void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
+{
+    struct verbs_rc *rc = conn->rc;
+    bool is_sound = true;
+
+    if (!rc || !is_of(rc, wc->qp_num)) /* 2 */
+        return;
+    if (wc->status != IBV_WC_SUCCESS) {
+        verbs_rc_break(conn, wc);
+        return;
+    }
+    switch (verbs_work_number(wc->wr_id)) {
+    case VERBS_RC_FENCE:
+        is_sound = rc->sender && verbs_sender_fenced(conn, false);
+        break;
+    case VERBS_RC_WRITE_FENCE:
+        is_sound = rc->sender && verbs_sender_fenced(conn, true);
+        break;
+    case VERBS_RC_ASKED:
+        is_sound = rc->sender && was_asked(conn, wc);
+        break;
+    case VERBS_RC_ASK:
+        if (rc->zone && rc->zone->ops->sent)
+            rc->zone->ops->sent(rc->zone, conn);
+        break;
+    default:
+        break;
+    }
+    if (!is_sound)
+        verbs_conn_break(conn, ROWAN_EFORMAT);
+}

@@ -1,0 +1,191 @@
+/* verbs_zone.c - the landing zone of an endpoint: which segments are posted, when the oldest is sealed. How
+ * receives for them reach the device is the business of one of the three ways to receive.
+ *
+ * 1. Segments are sealed in the order they were posted, each once, when its way to receive says that nobody
+ *    can write to it any more: so it is quiet at once.
+ * 2. What a member of the zone may write to is gone before the zone is: closing it breaks their connections.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/fabric/verbs/verbs_rc.h"
+#include "common/fabric/verbs/verbs_zone.h"
+
+enum { ZONE_MIN_DEPTH = 2, ZONE_MAX_DEPTH = 1024, FENCE_PAGE_BYTES = 4096 };
+
+/* The vendor that rxe gives as its own (RXE_VENDOR_ID of the kernel). */
+enum { VENDOR_SOFTWARE = 0xffffff };
+
+static const struct verbs_receive_ops *way_to_receive(const struct verbs_device *device)
+{
+    switch (device->receive) {
+    case FABRIC_RECEIVE_MULTI_PACKET:
+        return &verbs_receive_multi_packet;
+    case FABRIC_RECEIVE_CONNECTION:
+        return &verbs_receive_connection;
+    default:
+        return &verbs_receive_shared;
+    }
+}
+
+/* A page of host memory: to read from the NIC's own memory would push nothing out of it. Peers may read that
+ * page and nothing else of this process. */
+static int make_fence_page(struct verbs_zone *zone)
+{
+    zone->fence_page = aligned_alloc(FENCE_PAGE_BYTES, FENCE_PAGE_BYTES);
+    if (!zone->fence_page)
+        return ROWAN_ENOMEM;
+    memset(zone->fence_page, 0, FENCE_PAGE_BYTES);
+    zone->fence_mr = ibv_reg_mr(zone->endpoint->device->pd, zone->fence_page, FENCE_PAGE_BYTES,
+                                IBV_ACCESS_REMOTE_READ);
+    if (zone->fence_mr)
+        return 0;
+    log_event(LOG_ERROR, "verbs_fence_page", "reason=\"%s\"", strerror(errno));
+    return ROWAN_ENOMEM;
+}
+
+static void zone_free(struct verbs_zone *zone)
+{
+    if (zone->fence_mr &&
+        ibv_dereg_mr(zone->fence_mr) != 0) /* never freed under the device's hands */
+        log_event(LOG_ERROR, "verbs_fence_page", "reason=\"%s\"", strerror(errno));
+    else
+        free(zone->fence_page);
+    free(zone);
+}
+
+/* See verbs_zone_landed. */
+static void warn_of_software(const struct verbs_zone *zone)
+{
+    const struct verbs_device *device = zone->endpoint->device;
+
+    if (device->attributes.orig_attr.vendor_id == VENDOR_SOFTWARE &&
+        zone->pm->durability == PM_FENCE)
+        log_event(LOG_WARN, "verbs_software_device",
+                  "device=%s what=\"the processor copies what lands, so a power cut may take what "
+                  "was acknowledged\" advice=\"an RDMA NIC, or tcp\"",
+                  ibv_get_device_name(device->context->device));
+}
+
+int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
+                    struct fabric_zone **out)
+{
+    struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+    const struct verbs_device *device = endpoint->device;
+    const struct verbs_region *region = verbs_region_of_pm(endpoint->fabric, pm);
+    struct verbs_zone *zone;
+    int error;
+
+    if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone || !region)
+        return ROWAN_EINVALID;
+    zone = calloc(1, sizeof *zone + depth * sizeof zone->segments[0]);
+    if (!zone)
+        return ROWAN_ENOMEM;
+    zone->base.ops = base->ops;
+    zone->endpoint = endpoint;
+    zone->ops = way_to_receive(device);
+    zone->pm = pm;
+    zone->region = region;
+    zone->number = ++endpoint->zone_count;
+    zone->depth = depth;
+    zone->wake_ns = UINT64_MAX;
+    zone->writes_back =
+        device->attributes.orig_attr.vendor_id == VENDOR_SOFTWARE || pm->durability == PM_ASYNC;
+    error = make_fence_page(zone);
+    if (!error)
+        error = zone->ops->open(zone);
+    if (error) {
+        zone_free(zone);
+        return error;
+    }
+    warn_of_software(zone);
+    endpoint->zone = zone;
+    *out = &zone->base;
+    return 0;
+}
+
+void verbs_zone_close(struct fabric_zone *base)
+{
+    struct verbs_zone *zone = (struct verbs_zone *)base;
+    struct verbs_endpoint *endpoint = zone->endpoint;
+
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first, *next; conn; conn = next) {
+        next = conn->links[VLIST_ALL].next;
+        if (conn->rc && conn->rc->zone == zone)
+            verbs_conn_break(conn, ROWAN_ECLOSED); /* 2 */
+    }
+    ASSERT(zone->member_count == 0);
+    verbs_grants_destroy(endpoint); /* no event comes after this call */
+    endpoint->zone = NULL;
+    zone->ops->close(zone);
+    zone_free(zone);
+}
+
+int verbs_zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
+{
+    struct verbs_zone *zone = (struct verbs_zone *)base;
+
+    if (zone->posted - zone->sealed == zone->depth)
+        return ROWAN_EAGAIN;
+    if (offset % FABRIC_STRIDE != 0 || zone->pm->bytes < FABRIC_SEGMENT_BYTES ||
+        offset > zone->pm->bytes - FABRIC_SEGMENT_BYTES)
+        return ROWAN_EINVALID;
+    *verbs_segment(zone, zone->posted++) =
+        (struct verbs_segment){.offset = offset, .context = context};
+    zone->ops->post(zone); /* now: the endpoint may be about to sleep */
+    return 0;
+}
+
+void verbs_zone_completion(struct verbs_zone *zone, const struct ibv_wc *wc)
+{
+    if (zone && zone->ops->completion)
+        zone->ops->completion(zone, wc);
+}
+
+void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes)
+{
+    if (!zone->writes_back)
+        return;
+    pm_flush(zone->pm, offset, bytes);
+    zone->unfenced = true;
+}
+
+unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric_event *events,
+                         unsigned max)
+{
+    unsigned count = 0;
+
+    zone->now_ns = now_ns;
+    zone->wake_ns = UINT64_MAX;
+    if (zone->ops->look)
+        zone->ops->look(zone);
+    if (zone->endpoint->base.error)
+        return 0;
+    if (zone->unfenced) {
+        pm_fence_start(zone->pm);
+        zone->unfenced = false;
+    }
+    while (count < max && zone->sealed < zone->posted && zone->ops->is_sealed(zone)) { /* 1 */
+        events[count++] =
+            (struct fabric_event){.kind = FABRIC_SEALED,
+                                  .quiet = true,
+                                  .context = verbs_segment(zone, zone->sealed)->context};
+        zone->sealed++;
+    }
+    if (count == max)
+        verbs_zone_wake_at(zone, now_ns); /* there may be more */
+    zone->ops->post(zone);
+    if (zone->endpoint->armed && zone->ops->doze)
+        zone->ops->doze(zone);
+    return count;
+}
+
+uint64_t verbs_zone_wait_ns(const struct verbs_zone *zone)
+{
+    if (zone->wake_ns == UINT64_MAX)
+        return UINT64_MAX;
+    return zone->wake_ns > zone->now_ns ? zone->wake_ns - zone->now_ns : 0;
+}

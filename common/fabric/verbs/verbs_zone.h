@@ -1,0 +1,106 @@
+/* verbs_zone.h - what verbs_zone.c shares with the ways to receive (verbs_slots.c, verbs_mlx5.c).
+ *
+ * Segments are numbered from 0 in the order they were posted; number s lies in segments[s % depth] from its
+ * post until it is sealed. sealed <= posted <= sealed + depth.
+ */
+#ifndef FABRIC_VERBS_ZONE_H
+#define FABRIC_VERBS_ZONE_H
+
+#include "common/fabric/verbs/verbs.h"
+
+struct verbs_segment {
+    uint64_t offset; /* in the zone's PM */
+    uint64_t context;
+    uint32_t done; /* slots whose receive has completed, or never will (verbs_slots.c) */
+};
+
+struct verbs_zone {
+    struct fabric_zone base;
+    struct verbs_endpoint *endpoint;
+    const struct verbs_receive_ops *ops;
+    void *receive; /* of `ops` */
+    struct pm *pm;
+    const struct verbs_region *region; /* that pm lies in */
+    uint32_t number;                   /* of the endpoint's zones, from 1: tells late completions */
+    uint32_t depth;
+    uint32_t member_count; /* connections that can send into the zone */
+    uint64_t posted, sealed;
+    bool failed;      /* the device took no receives any more; said in the log once */
+    bool writes_back; /* see verbs_zone_landed */
+    bool unfenced;    /* something was written back since the last fence */
+    uint64_t now_ns;  /* of the last poll */
+    uint64_t wake_ns; /* when it must be polled again; each poll sets it anew; UINT64_MAX: never */
+    uint8_t *fence_page;
+    struct ibv_mr *fence_mr; /* whose first byte peers read behind what must be durable */
+    struct verbs_segment segments[];
+};
+
+/* A way to receive. All functions run on the endpoint's thread. */
+struct verbs_receive_ops {
+    const char *name;    /* for the log and rowan-doctor */
+    bool whole_segments; /* a multi-packet queue: what senders must know of it (verbs_hello.h) */
+
+    /* open: makes zone->receive; the rest of the zone is filled, nothing is posted. Errors: ROWAN_ENOMEM
+     * ETOOMANY EUNSUPPORTED. close: all connections are detached. */
+    int (*open)(struct verbs_zone *zone);
+    void (*close)(struct verbs_zone *zone);
+
+    /* attach: creates the passive end of a connection in INIT, with its receives where they belong, and sets
+     * conn->rc->qp_number; what it makes is in conn->rc->qp, or in conn->rc->receive if it is no ibv_qp.
+     * Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED.
+     * connect: to RTR, at which a responder may stay, with those attributes (as for ibv_modify_qp; the mask
+     * is IBV_QP_STATE AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER); NULL: conn->rc->qp is an
+     * ibv_qp, and verbs_rc.c brings it to RTS itself. Errors: ROWAN_EIO.
+     * detach: nothing lands over this connection when it returns. conn->rc->qp, if there was one, has been
+     * destroyed before; an object of its own is destroyed here. Not called if attach failed. */
+    int (*attach)(struct verbs_zone *zone, struct verbs_conn *conn);
+    int (*connect)(struct verbs_zone *zone, struct verbs_conn *conn,
+                   const struct ibv_qp_attr *attributes);
+    void (*detach)(struct verbs_zone *zone, struct verbs_conn *conn);
+
+    /* Each poll, first: takes completions from a queue of the zone's own; NULL: it has none. */
+    void (*look)(struct verbs_zone *zone);
+
+    /* Each poll: hands receives of the posted segments to the device. */
+    void (*post)(struct verbs_zone *zone);
+
+    /* Each poll while the endpoint is armed, last: makes sure that what lands, or a time (verbs_zone_wake_at), wakes
+     * it soon enough; NULL: what does is the endpoint's. */
+    void (*doze)(struct verbs_zone *zone);
+
+    /* A completion of VERBS_WORK_LANDING in the endpoint's queue; NULL: there are none. */
+    void (*completion)(struct verbs_zone *zone, const struct ibv_wc *wc);
+
+    /* A send of the passive end has completed well (VERBS_RC_ASK); NULL: it never sends. */
+    void (*sent)(struct verbs_zone *zone, struct verbs_conn *conn);
+
+    /* True: the oldest segment (there is one) is sealed, and nobody can write to it any more. If only time
+     * is missing it calls verbs_zone_wake_at. */
+    bool (*is_sealed)(struct verbs_zone *zone);
+};
+
+static inline struct verbs_segment *verbs_segment(struct verbs_zone *zone, uint64_t number)
+{
+    return &zone->segments[number % zone->depth];
+}
+
+/* A receive has brought `bytes` to `offset` of the PM, as a completion says. What holds then:
+ *
+ * - On a NIC, DDIO off (rowan-doctor looks): the sender's read behind the block has pushed it out of the
+ *   NIC and the PCIe bridges before the sender heard of it (LANDED, F2): it is durable, and nothing is to be
+ *   done here. With eADR the caches are durable, too.
+ * - On a software NIC (rxe) the processor copied it; the read pushes nothing, and a power cut may take what
+ *   LANDED has promised. Writing it back here makes that a matter of time, not of chance: of the next poll, and
+ *   when the owner sleeps of the next look at what landed (verbs_slots.c, 8: 50 ms). Nothing waits for it, so
+ *   nobody is woken for it. Its use is tests.
+ * - On PM that syncs behind (PM_ASYNC) somebody must say that there is something to sync: as soon as that. */
+void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes);
+
+/* The zone wants to be polled at `at_ns`, though nothing happens. */
+static inline void verbs_zone_wake_at(struct verbs_zone *zone, uint64_t at_ns)
+{
+    if (at_ns < zone->wake_ns)
+        zone->wake_ns = at_ns;
+}
+
+#endif

@@ -1,0 +1,260 @@
+/* The control role: its poll, and the connections that come to its endpoint. */
+#include "server/control/control.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "proto/message.h"
+#include "server/control/control_state.h"
+
+/* --- links --- */
+
+/* Peers must be members, by incarnation: a deposed or restarted one is refused. Others only must
+ * not belong to another cluster. */
+static int admit(void *context, const struct fabric_identity *peer)
+{
+    struct control *control = context;
+    const struct cluster_config *config = control->config;
+    if (config && peer->cluster != 0 && peer->cluster != config->cluster)
+        return ROWAN_ECLUSTER;
+    if (peer->kind != FABRIC_SERVER)
+        return 0;
+    if (!config)
+        return ROWAN_EAGAIN;
+    const struct member *member = cluster_member(config, peer->id);
+    return member && member->incarnation == peer->incarnation ? 0 : ROWAN_EREFUSED;
+}
+
+static void link_accepted(struct control *control, const struct fabric_event *event)
+{
+    struct link *link = control->link_count < CONTROL_MAX_LINKS ? calloc(1, sizeof *link) : NULL;
+    if (!link) {
+        log_event(LOG_WARN, "link_refused", "links=%u", control->link_count);
+        fabric_conn_close(event->conn);
+        return;
+    }
+    link->conn = event->conn;
+    link->peer = event->peer.kind == FABRIC_SERVER;
+    link->server = event->peer.id;
+    link->worker = event->peer.role;
+    link->next = control->links;
+    if (control->links)
+        control->links->previous = link;
+    control->links = link;
+    control->link_count++;
+    event->conn->user = link;
+}
+
+static void link_closed(struct control *control, struct link *link)
+{
+    control_admin_forget(control, link);
+    control_tail_forget(control, link);
+    if (link->previous)
+        link->previous->next = link->next;
+    else
+        control->links = link->next;
+    if (link->next)
+        link->next->previous = link->previous;
+    control->link_count--;
+    free(link);
+}
+
+static void link_ended(struct control *control, struct link *link)
+{
+    if (link->peer && control->zone)
+        control_zone_doubt(control);
+    link_closed(control, link);
+}
+
+int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
+    uint8_t *buffer = malloc(room);
+    size_t bytes = buffer ? control_encode(tag, message, buffer, room) : 0;
+    struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
+    int error = bytes ? fabric_send(link->conn, &iov, 1, FABRIC_COPY, 0) : ROWAN_ENOMEM;
+    free(buffer);
+    return error;
+}
+
+int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    int error = control_try_send(link, tag, message);
+    if (error && error != ROWAN_ECLOSED)
+        log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
+    return error;
+}
+
+/* Garbage ends its connection, so that there is one line in the log for it, and not one a message.
+ * Further events of this batch find nobody. */
+static void link_refuse(struct control *control, struct link *link, int error)
+{
+    struct fabric_conn *conn = link->conn;
+
+    log_event(LOG_WARN, "link_garbage", "error=%s", error_name(error));
+    conn->user = NULL;
+    link_closed(control, link);
+    fabric_conn_close(conn);
+}
+
+static void link_message(struct control *control, const struct fabric_event *event)
+{
+    struct link *link = event->conn->user;
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    int error = control_decode(event->data, event->bytes, &tag, &message);
+    fabric_message_release(event->conn, event->message);
+    if (error) {
+        link_refuse(control, link, error);
+        return;
+    }
+    control_admin_message(control, link, tag, message);
+    control_free(message);
+}
+
+/* --- the role --- */
+
+static void take_event(struct control *control, const struct fabric_event *event)
+{
+    if (event->kind == FABRIC_SEALED)
+        control_zone_sealed(control, (struct blog_segment *)(uintptr_t)event->context,
+                            event->quiet);
+    else if (event->kind == FABRIC_QUIET)
+        ((struct blog_segment *)(uintptr_t)event->context)->quiet = true;
+    else if (event->conn == control->cm_conn)
+        control_config_event(control, event);
+    else if (event->kind == FABRIC_ACCEPTED)
+        link_accepted(control, event);
+    else if (!event->conn->user)
+        return; /* refused for want of room */
+    else if (event->kind == FABRIC_CLOSED)
+        link_ended(control, event->conn->user);
+    else if (event->kind == FABRIC_MESSAGE)
+        link_message(control, event);
+}
+
+/* Asks the worker that leads the shard, on the connection it sends entries on: the newest, if an
+ * older one is not known to be broken yet. Without one nobody is asked; the digest role tries again. */
+static void ask_for(struct control *control, const struct note_fetch *fetch)
+{
+    const struct shard *row = cluster_shard(control->config, fetch->shard);
+    struct link *link = control->links;
+    while (link &&
+           !(link->peer && row && link->server == row->primary && link->worker == row->worker))
+        link = link->next;
+    if (!link)
+        return;
+    Rowan__Fetch body = ROWAN__FETCH__INIT;
+    body.shard = fetch->shard;
+    body.first = fetch->first;
+    body.last = fetch->last;
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FETCH;
+    message.fetch = &body;
+    control_send(link, 0, &message);
+}
+
+static bool take_notes(struct control *control, struct inbox *outbox)
+{
+    struct note note;
+    bool any = false;
+    while (note_pop(outbox, &note)) {
+        if (note.kind == NOTE_FETCH) {
+            ask_for(control, &note.fetch);
+        } else if (note.kind == NOTE_TAIL) {
+            control_tail_done(note.tail);
+        } else {
+            ASSERT(note.kind == NOTE_DIGEST);
+            control_admin_done(control, note.job);
+        }
+        any = true;
+    }
+    return any;
+}
+
+enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct control *control = role;
+    control->now_ns = now_ns;
+    if (control->start_ns == 0)
+        control->start_ns = now_ns;
+    control_config_poll(control, wake_ns);
+    bool busy = control_open_poll(control, wake_ns);
+
+    struct fabric_event events[CONTROL_EVENTS];
+    unsigned count =
+        fabric_poll(control->endpoint, now_ns, events, FAULT(SHORT_BATCH) ? 1 : CONTROL_EVENTS);
+    server_watch(control->common, control->endpoint);
+    for (unsigned i = 0; i < count; i++)
+        take_event(control, &events[i]);
+
+    busy |= count > 0;
+    for (uint32_t i = 0; i < control->options.workers; i++)
+        busy |= take_notes(control, worker_outbox(control->workers[i]));
+    for (uint32_t i = 0; i < control->options.digests; i++)
+        busy |= take_notes(control, digest_outbox(control->digests[i]));
+    if (control->zone)
+        busy |= control_zone_poll(control, wake_ns);
+    busy |= control_tail_poll(control, wake_ns);
+    fabric_flush(control->endpoint);
+    return busy ? POLL_BUSY : POLL_IDLE;
+}
+
+int control_create(struct server_common *common, const struct control_options *options,
+                   struct worker **workers, struct digest **digests, struct control **out)
+{
+    struct control *control = calloc(1, sizeof *control);
+    if (!control)
+        return ROWAN_ENOMEM;
+    control->common = common;
+    control->options = *options;
+    control->workers = workers;
+    control->digests = digests;
+    control->cm = strdup(options->cm);
+    control->address = strdup(options->address);
+    int error = control->cm && control->address ? 0 : ROWAN_ENOMEM;
+    if (error)
+        goto fail;
+    error = control_open_look(control);
+    if (error)
+        goto fail;
+    error = fabric_endpoint_open(common->fabric, options->workers, &control->endpoint);
+    if (error)
+        goto fail;
+    fabric_endpoint_admit(control->endpoint, admit, control);
+    *out = control;
+    return 0;
+
+fail:
+    free(control->cm);
+    free(control->address);
+    free(control);
+    return error;
+}
+
+void control_destroy(struct control *control)
+{
+    if (!control)
+        return;
+    fabric_endpoint_close(control->endpoint);
+    while (control->links)
+        link_closed(control, control->links);
+    control_zone_close(control);
+    control_open_close(control);
+    control_tail_close(control);
+    cluster_release(control->coming);
+    cluster_release(control->config);
+    free(control->shards);
+    free(control->cm);
+    free(control->address);
+    free(control);
+}
+
+struct fabric_endpoint *control_endpoint(struct control *control)
+{
+    return control->endpoint;
+}

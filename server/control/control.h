@@ -1,0 +1,36 @@
+/* control.h - the control role of a server: keeps the landing zone supplied with segments, holds
+ * the configuration and hands it to the other roles, talks to the CM, answers status and digest
+ * requests, tells the peers when this server's PM is full. A poller.
+ */
+#ifndef SERVER_CONTROL_H
+#define SERVER_CONTROL_H
+
+#include <stdint.h>
+
+#include "common/reactor/reactor.h"
+#include "server/common.h"
+#include "server/digest/digest.h"
+#include "server/worker/worker.h"
+
+struct control;
+
+struct control_options {
+    const char *cm;      /* fabric address of the CM; copied */
+    const char *address; /* of this process; copied */
+    uint32_t workers, digests;
+    uint32_t reactors;         /* threads; reported only */
+    uint32_t landing_segments; /* posted at a time, 2 to 1024 */
+    uint8_t boot_id[STORE_BOOT_ID_BYTES];
+};
+
+/* `workers` and `digests` are borrowed and outlive the role. Errors: ROWAN_ENOMEM; those
+ * of fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: the PM cannot be this server's. */
+int control_create(struct server_common *common, const struct control_options *options,
+                   struct worker **workers, struct digest **digests, struct control **out);
+void control_destroy(struct control *control);
+
+poll_function control_poll;
+
+struct fabric_endpoint *control_endpoint(struct control *control);
+
+#endif

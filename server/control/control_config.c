@@ -1,0 +1,267 @@
+/* The CM and the configuration: joins, asks, applies what comes, hands it to the other roles. What
+ * the first configuration sets going is in control_open.c.
+ *
+ * In this version a shard keeps its primary, backups and epoch for good; a configuration that says
+ * otherwise ends the server with a sentence, as serving on would be wrong.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "server/control/control_state.h"
+
+/* --- talking to the CM --- */
+
+static void send_to_cm(struct control *control, uint32_t tag, const Rowan__ControlMessage *message)
+{
+    uint8_t buffer[CONTROL_REPLY_BYTES];
+    size_t bytes = control_encode(tag, message, buffer, sizeof buffer);
+    ASSERT(bytes > 0);
+    struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
+    int error = fabric_send(control->cm_conn, &iov, 1, FABRIC_COPY, 0);
+    if (error)
+        log_event(LOG_WARN, "cm_send_failed", "error=%s", error_name(error));
+}
+
+/* Reports for duty; the connection is asked for later configurations at the same time. */
+static void join(struct control *control)
+{
+    const struct fabric_caps *caps = fabric_caps(control->common->fabric);
+    Rowan__Join body = ROWAN__JOIN__INIT;
+    body.server = control->common->server;
+    body.incarnation = control->common->incarnation;
+    body.workers = control->options.workers;
+    body.address = control->address;
+    body.block_limit = caps->block_limit;
+    body.fabric = (char *)(uintptr_t)caps->backend;
+    body.data_cluster = control->data.cluster;
+    body.doubtful = control->data.doubtful;
+    body.named = control->config || control->coming;
+    body.formatted = control->config != NULL;
+    body.round = control->round;
+    body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
+    message.join = &body;
+    send_to_cm(control, ++control->join_tag, &message);
+    control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
+}
+
+/* There is something new to tell: what answers an earlier report does not end the repetition. */
+static void report_anew(struct control *control)
+{
+    control->joined = false;
+    control->new_tag = control->join_tag + 1;
+}
+
+void control_config_report(struct control *control)
+{
+    control->data.cluster = control->config->cluster;
+    report_anew(control);
+    control->join_again_ns = control->now_ns;
+}
+
+/* The report may have found no room, or the CM no memory; and it waits for others to report again (cm/state.c, S8). */
+static void repeat_join(struct control *control, uint64_t *wake_ns)
+{
+    if (!control->cm_connected || control->joined)
+        return;
+    if (control->now_ns >= control->join_again_ns)
+        join(control);
+    if (control->join_again_ns < *wake_ns)
+        *wake_ns = control->join_again_ns;
+}
+
+/* Tried ten times a second: told once, until there is a connection or another reason. */
+static void log_trouble(struct control *control, const char *event, int error)
+{
+    if (control->cm_error != error)
+        log_event(LOG_WARN, event, "error=%s address=%s", error_name(error), control->cm);
+    control->cm_error = error;
+}
+
+static void connect_to_cm(struct control *control, uint64_t *wake_ns)
+{
+    if (control->cm_conn)
+        return;
+    if (control->now_ns >= control->cm_retry_ns) {
+        fabric_endpoint_identity(
+            control->endpoint,
+            &(struct fabric_identity){.cluster = control->config ? control->config->cluster : 0,
+                                      .term = control->config ? control->config->term : 0,
+                                      .incarnation = control->common->incarnation,
+                                      .id = control->common->server,
+                                      .kind = FABRIC_SERVER});
+        int error = fabric_connect(control->endpoint, control->cm, 0, 0, &control->cm_conn);
+        if (!error)
+            return;
+        control->cm_conn = NULL;
+        if (error == ROWAN_EINVALID && !control->config && !control->coming) {
+            char why[CLUSTER_MAX_ADDRESS_BYTES + 64];
+            snprintf(why, sizeof why, "cannot use the CM's address %s", control->cm);
+            server_fail(control->common, error, why);
+        }
+        log_trouble(control, "cm_connect_failed", error);
+        control->cm_retry_ns = control->now_ns + CONTROL_CM_RETRY_NS;
+    }
+    if (control->cm_retry_ns < *wake_ns)
+        *wake_ns = control->cm_retry_ns;
+}
+
+/* --- applying a configuration --- */
+
+int control_config_hand_out(struct control *control)
+{
+    for (uint32_t i = 0; i < control->options.workers; i++) {
+        struct note note = {.kind = NOTE_CONFIG, .config = cluster_hold(control->config)};
+        int error = note_push(worker_inbox(control->workers[i]), &note);
+        if (error) {
+            cluster_release(control->config);
+            return error;
+        }
+    }
+    return 0;
+}
+
+/* Does the new configuration leave every shard where it was? */
+static bool keeps_shards(const struct cluster_config *old, const struct cluster_config *new)
+{
+    if (old->shard_count != new->shard_count)
+        return false;
+    for (uint32_t i = 0; i < old->shard_count; i++) {
+        const struct shard *a = &old->shards[i], *b = &new->shards[i];
+        if (a->id != b->id || a->first_slot != b->first_slot || a->last_slot != b->last_slot ||
+            a->epoch != b->epoch || a->primary != b->primary || a->worker != b->worker ||
+            a->backup_count != b->backup_count ||
+            memcmp(a->backups, b->backups, a->backup_count * sizeof a->backups[0]) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* While the first one is being prepared for, a newer one takes its place. */
+static void take_next(struct control *control, struct cluster_config *config)
+{
+    struct cluster_config **current = control->config ? &control->config : &control->coming;
+    if (!keeps_shards(*current, config)) {
+        cluster_release(config);
+        server_fail(control->common, ROWAN_EUNSUPPORTED,
+                    "the configuration moved shards, which this version cannot do");
+        return;
+    }
+    cluster_release(*current);
+    *current = config;
+    int error = control->config ? control_config_hand_out(control) : 0;
+    if (error)
+        server_fail(control->common, error, "the configuration could not be handed on");
+}
+
+static void apply(struct control *control, struct cluster_config *config)
+{
+    const struct member *self = cluster_member(config, control->common->server);
+    bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
+                 self->workers == control->options.workers;
+    const struct cluster_config *known = control->config ? control->config : control->coming;
+    if (!valid || (known && (config->term <= known->term || config->cluster != known->cluster))) {
+        log_event(LOG_DEBUG, "configuration_ignored", "term=%lu", config->term);
+        cluster_release(config);
+        return;
+    }
+    log_event(LOG_INFO, "configuration", "term=%lu members=%u shards=%u", config->term,
+              config->member_count, config->shard_count);
+    if (known)
+        take_next(control, config);
+    else
+        control_open_start(control, config);
+}
+
+void control_config_poll(struct control *control, uint64_t *wake_ns)
+{
+    connect_to_cm(control, wake_ns);
+    repeat_join(control, wake_ns);
+}
+
+/* --- events of the connection to the CM --- */
+
+/* What the CM says no to for now is asked again: it may know of connections whose process has ended, ours of our
+ * last run among them. Not by who had a configuration: another process has taken its place, and it would go on
+ * answering from what it has. */
+static void take_failure(struct control *control, const Rowan__Failure *failure)
+{
+    int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
+    if (error == ROWAN_EAGAIN && (control->config || control->coming))
+        error = ROWAN_EREFUSED;
+    if (error != ROWAN_EAGAIN) {
+        server_fail(control->common, error, failure->detail);
+        return;
+    }
+    if (control->cm_error != error ||
+        strncmp(control->put_off, failure->detail, sizeof control->put_off - 1) != 0)
+        log_event(LOG_WARN, "join_put_off", "detail=\"%s\"", failure->detail);
+    control->cm_error = error;
+    snprintf(control->put_off, sizeof control->put_off, "%s", failure->detail);
+}
+
+/* A new one is carried back at once: all wait for it. */
+static void take_round(struct control *control, uint64_t round)
+{
+    if (round == control->round)
+        return;
+    control->round = round;
+    control->join_again_ns = control->now_ns;
+}
+
+static void take_configuration(struct control *control, uint32_t tag,
+                               const Rowan__ConfigurationIs *is)
+{
+    struct cluster_config *config;
+    if (is->configuration.len == 0) {
+        take_round(control, is->round);
+        return;
+    }
+    control->joined |= tag >= control->new_tag;
+    int error = cluster_decode(is->configuration.data, is->configuration.len, &config);
+    if (error)
+        log_event(LOG_WARN, "configuration_damaged", "error=%s", error_name(error));
+    else
+        apply(control, config);
+}
+
+static void cm_message(struct control *control, const struct fabric_event *event)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    int error = control_decode(event->data, event->bytes, &tag, &message);
+    fabric_message_release(event->conn, event->message);
+    if (error) {
+        log_event(LOG_WARN, "cm_garbage", "error=%s", error_name(error));
+        return;
+    }
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
+        take_failure(control, message->failure);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
+        take_configuration(control, tag, message->configuration_is);
+    control_free(message);
+}
+
+void control_config_event(struct control *control, const struct fabric_event *event)
+{
+    if (event->kind == FABRIC_CONNECTED) {
+        control->cm_connected = true;
+        control->round = 0;
+        report_anew(control);
+        control->cm_error = 0;
+        log_event(LOG_INFO, "cm_connected", "address=%s", control->cm);
+        join(control);
+    } else if (event->kind == FABRIC_CLOSED) {
+        log_trouble(control, control->cm_connected ? "cm_lost" : "cm_connect_failed", event->error);
+        control->cm_connected = false;
+        control->cm_conn = NULL;
+        control->cm_retry_ns = control->now_ns + CONTROL_CM_RETRY_NS;
+    } else if (event->kind == FABRIC_MESSAGE) {
+        cm_message(control, event);
+    }
+}

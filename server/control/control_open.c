@@ -1,0 +1,256 @@
+/* From the first configuration to serving: formats or opens the store, has it scanned (recover.c),
+ * writes the run record, hands the shards to their owners, opens the landing zone.
+ *
+ *  1. Nothing is written before a configuration names this incarnation: until then another process
+ *     may be the server that the cluster knows.
+ *  2. The run record is written when all that the scan found, and the replica rows, are durable, and
+ *     is durable itself before the zone is opened or anything new is written. So a record tells of
+ *     a run that had all data of the one before.
+ *  3. No peer is admitted before the zone is open, and every digest role has its shards before it
+ *     sees the first segment: no entry can land for a shard that nobody here knows (design, H16).
+ *  4. A run on doubtful data says so in its record until all its shards were united, so that a crash
+ *     before that leaves the doubt.
+ *
+ *  (first configuration) --> FORMAT --\
+ *                       \-------------> RECOVER --> RUN --> (serving)
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "server/control/control_state.h"
+
+#define SETTLE_LOOK_NS (100 * NS_PER_MS)
+
+/* --- what is there --- */
+
+int control_open_look(struct control *control)
+{
+    const struct pm *pm = control->common->pm;
+    struct control_data *data = &control->data;
+    struct store_identity identity;
+    struct store_run run;
+    int error = store_read_identity(pm, &identity);
+    if (error == ROWAN_ENOTFOUND)
+        return 0;
+    if (error)
+        return error;
+    if (identity.server != control->common->server)
+        return ROWAN_ECLUSTER;
+    data->cluster = identity.cluster;
+    error = store_read_run(pm, &run);
+    if (error == ROWAN_ENOTFOUND)
+        return 0;
+    if (error)
+        return error;
+    data->had_run = true;
+    data->rebooted = memcmp(run.boot_id, control->options.boot_id, sizeof run.boot_id) != 0;
+    data->doubtful = store_run_is_doubtful(&run, control->options.boot_id);
+    return 0;
+}
+
+/* --- opening --- */
+
+static void fail(struct control *control, int error, const char *why)
+{
+    cluster_release(control->coming);
+    control->coming = NULL;
+    control->opening = OPENING_NOTHING;
+    server_fail(control->common, error, why);
+}
+
+/* Blocks that this server can encode, and its fabric can send; those of the largest entry in one batch, or it
+ * would never find room. */
+static int check_block_limit(const struct control *control, const struct cluster_config *config)
+{
+    const struct fabric_caps *caps = fabric_caps(control->common->fabric);
+    const struct entry_format format = {.block_limit = config->block_limit};
+    uint32_t most = caps->block_limit;
+    if (most > ENTRY_MAX_BLOCK_LIMIT)
+        most = ENTRY_MAX_BLOCK_LIMIT;
+    if (format.block_limit < ENTRY_MIN_BLOCK_LIMIT || format.block_limit > most)
+        return ROWAN_EUNSUPPORTED;
+    return entry_blocks(&format, ENTRY_MAX_KEY_BYTES, ENTRY_MAX_VALUE_BYTES) <=
+                   caps->max_batch_blocks
+               ? 0
+               : ROWAN_EUNSUPPORTED;
+}
+
+static struct store_identity owner(const struct control *control)
+{
+    return (struct store_identity){.cluster = control->coming->cluster,
+                                   .server = control->common->server};
+}
+
+static void start_recovery(struct control *control)
+{
+    struct server_common *common = control->common;
+    const struct store_identity identity = owner(control);
+    char why[160] = "the PM cannot be used for this configuration";
+    int error = store_open(common->pm, &identity, &common->store);
+    if (!error) {
+        const uint32_t seed = MUTANT(CHECKSUM_UNSEEDED) ? 0 : cluster_seed(control->coming);
+        common->format =
+            (struct entry_format){.seed = seed, .block_limit = control->coming->block_limit};
+        const struct recover_options options = {.common = common,
+                                                .config = control->coming,
+                                                .had_data = control->data.cluster != 0,
+                                                .had_run = control->data.had_run,
+                                                .rebooted = control->data.rebooted,
+                                                .doubtful = control->data.doubtful};
+        error = recover_create(&options, &control->recover, why, sizeof why);
+    }
+    control->opening = OPENING_RECOVER;
+    if (error)
+        fail(control, error, why);
+}
+
+void control_open_start(struct control *control, struct cluster_config *config)
+{
+    control->coming = config;
+    int error = check_block_limit(control, config);
+    if (error) {
+        fail(control, error, "the first configuration cannot be used");
+    } else if (control->data.cluster) {
+        start_recovery(control);
+    } else {
+        const struct store_identity identity = owner(control);
+        error = store_format_start(control->common->pm, &identity, &control->format);
+        control->opening = OPENING_FORMAT;
+        if (error)
+            fail(control, error, "the PM cannot be formatted");
+    }
+}
+
+/* --- the run record --- */
+
+static int write_run(struct control *control)
+{
+    struct pm *pm = control->common->pm;
+    struct store_run run = {.incarnation = control->common->incarnation,
+                            .durability = pm->durability,
+                            .doubtful = control->data.doubtful};
+    struct store_run last;
+    bool weaker =
+        pm->durability != PM_FENCE && store_read_run(pm, &last) == 0 && last.durability == PM_FENCE;
+    memcpy(run.boot_id, control->options.boot_id, sizeof run.boot_id);
+    int error = store_run_write(pm, &run);
+    /* A power loss must not find the record of a run that fenced beside the data of this one. */
+    control->run_ticket = weaker ? pm_sync_start(pm) : pm_fence_start(pm);
+    control->run_synced = weaker;
+    return error;
+}
+
+static void start_run(struct control *control)
+{
+    int error = write_run(control);
+    control->opening = OPENING_RUN;
+    if (error)
+        fail(control, error, "the run record cannot be written");
+}
+
+static bool is_settled(const struct control *control)
+{
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        struct shard_state *shard = control->shards[i];
+        if (shard && (atomic_load_explicit(&shard->commit, memory_order_relaxed) <
+                          version_make(shard->epoch, 0) ||
+                      atomic_load_explicit(&shard->missing, memory_order_relaxed)))
+            return false;
+    }
+    return true;
+}
+
+/* Invariant 4. */
+static void look_at_doubt(struct control *control, uint64_t *wake_ns)
+{
+    if (!is_settled(control)) {
+        if (control->now_ns + SETTLE_LOOK_NS < *wake_ns)
+            *wake_ns = control->now_ns + SETTLE_LOOK_NS;
+        return;
+    }
+    control->data.doubtful = false;
+    int error = write_run(control); /* not waited for: lost, the doubt only stays */
+    if (error)
+        server_fail(control->common, error, "the run record cannot be written");
+}
+
+/* --- serving --- */
+
+static int hand_out_shard(struct control *control, uint32_t position)
+{
+    const struct shard *row = &control->config->shards[position];
+    struct shard_state *shard = recover_take(control->recover, row->id);
+    if (!shard)
+        return 0;
+    struct inbox *inbox = shard->primary
+                              ? worker_inbox(control->workers[row->worker])
+                              : digest_inbox(control->digests[row->id % control->options.digests]);
+    int error = note_push(inbox, &(struct note){.kind = NOTE_SHARD, .shard = shard});
+    if (error) {
+        shard_state_destroy(shard);
+        return error;
+    }
+    control->shards[position] = shard;
+    return 0;
+}
+
+static void serve(struct control *control)
+{
+    control->config = control->coming;
+    control->coming = NULL;
+    control->opening = OPENING_NOTHING;
+    control->shards = calloc(control->config->shard_count, sizeof(struct shard_state *));
+    int error = control->shards ? control_config_hand_out(control) : ROWAN_ENOMEM;
+    for (uint32_t i = 0; i < control->config->shard_count && !error; i++)
+        error = hand_out_shard(control, i);
+    recover_destroy(control->recover);
+    control->recover = NULL;
+    if (!error)
+        error = control_zone_open(control);
+    if (!error)
+        control_config_report(control);
+    if (error)
+        server_fail(control->common, error, "the first configuration could not be applied");
+}
+
+bool control_open_poll(struct control *control, uint64_t *wake_ns)
+{
+    int done = 0;
+    bool busy = false;
+    switch (control->opening) {
+    case OPENING_NOTHING:
+        if (control->data.doubtful && control->zone)
+            look_at_doubt(control, wake_ns);
+        return false;
+    case OPENING_FORMAT:
+        done = store_format_poll(&control->format);
+        if (done == 1)
+            start_recovery(control);
+        break;
+    case OPENING_RECOVER:
+        done = recover_poll(control->recover, &busy);
+        if (done == 1)
+            start_run(control);
+        break;
+    case OPENING_RUN:
+        done = control->run_synced ? pm_sync_done(control->common->pm, control->run_ticket)
+                                   : pm_fence_done(control->common->pm, control->run_ticket);
+        if (done == 1)
+            serve(control);
+        break;
+    }
+    if (done == ROWAN_EIO)
+        fail(control, done, SYNC_FAILED);
+    else if (done < 0)
+        fail(control, done, "the data of the last run could not be taken in");
+    return done == 1 || busy;
+}
+
+void control_open_close(struct control *control)
+{
+    recover_destroy(control->recover);
+}

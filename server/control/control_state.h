@@ -1,0 +1,170 @@
+/* control_state.h - the inside of the control role, shared by control.c (the role and its
+ * connections), control_zone.c and control_leave.c (the backup log),
+ * control_config.c (the CM and the configuration),
+ * control_open.c (the start) and control_admin.c (status and digests). */
+#ifndef SERVER_CONTROL_STATE_H
+#define SERVER_CONTROL_STATE_H
+
+#include "common/cluster/cluster.h"
+#include "common/cluster/control.h"
+#include "server/control/control.h"
+#include "server/note.h"
+#include "server/shard/recover.h"
+
+enum {
+    CONTROL_EVENTS = 64,
+    CONTROL_MAX_LINKS = 4096,
+    CONTROL_MAX_JOBS = 64,
+    CONTROL_MAX_TAILS = 64,
+    CONTROL_MAX_REFUSED = 32,   /* of a link; a worker asks for fewer shards at a time */
+    CONTROL_REPLY_BYTES = 4096, /* of replies without lists */
+};
+
+#define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
+#define CONTROL_JOIN_AGAIN_NS (100 * NS_PER_MS)
+
+/* A passive connection: a peer's worker, a client, a tool. */
+struct link {
+    struct fabric_conn *conn;
+    bool peer;               /* of a server: to be told about space */
+    uint32_t server, worker; /* whose, if it is a peer's */
+    bool told;               /* the peer knows whether our PM is full */
+    bool told_full;          /* what it was told */
+    uint32_t refused_count;  /* questions for tails that will be told so when there is room */
+    uint32_t refused[CONTROL_MAX_REFUSED]; /* their tags */
+    struct link *next, *previous;
+};
+
+/* What the PM held when the server started. */
+struct control_data {
+    uint64_t cluster; /* 0: it was never formatted */
+    bool had_run;     /* a run came to its record */
+    bool rebooted;    /* the host was restarted since */
+    bool doubtful;    /* it may lack acknowledged writes; until all shards are united */
+};
+
+enum control_opening { OPENING_NOTHING, OPENING_FORMAT, OPENING_RECOVER, OPENING_RUN };
+
+struct control {
+    struct server_common *common;
+    struct control_options options;
+    char *cm, *address;
+    struct worker **workers;
+    struct digest **digests;
+    struct fabric_endpoint *endpoint;
+    uint64_t start_ns, now_ns;
+
+    /* control_config.c */
+    struct fabric_conn *cm_conn; /* NULL: not connected and not trying */
+    bool cm_connected;
+    bool joined;       /* the CM has answered the newest report with a configuration */
+    uint32_t join_tag; /* of the last Join; 0: none, as in what nobody asked for */
+    uint32_t new_tag;  /* of the first Join by this connection that says all there is to tell */
+    uint64_t round;    /* the last that the CM told on this connection; 0: none */
+    uint64_t join_again_ns;
+    uint64_t cm_retry_ns;
+    int cm_error;                  /* the last that was logged; 0: none since it was connected */
+    char put_off[256];             /* why, as the CM said last */
+    struct cluster_config *config; /* NULL: none yet */
+    struct cluster_config *coming; /* the first one, while the server is opening */
+
+    /* control_open.c */
+    struct control_data data;
+    enum control_opening opening;
+    struct store_format format;
+    struct recover *recover;
+    struct pm_ticket run_ticket;
+    bool run_synced;             /* by pm_sync_start */
+    struct shard_state **shards; /* by position in the first configuration; NULL: not here */
+
+    /* control_zone.c */
+    struct fabric_zone *zone;
+    uint32_t depth;
+    uint32_t posted;                      /* and not sealed */
+    struct blog_segment *oldest, *newest; /* of the backup log, in posting order */
+    struct blog_segment *prepared[1024];  /* allocated; wait for their fence */
+    uint32_t prepared_count;
+    struct pm_ticket prepared_ticket;
+    struct blog_segment *leaving; /* digested; control_leave.c */
+    bool medium_doubted;          /* `medium_ticket` will tell whether a sync has failed */
+    struct pm_ticket medium_ticket;
+
+    struct link *links;
+    uint32_t link_count;
+    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at the shards' owners, who free what never comes
+                                                  back; NULL: free */
+    struct tail_job *tails[CONTROL_MAX_TAILS]; /* the same for these */
+    uint32_t refused_count;                    /* of all links */
+};
+
+/* --- control.c --- */
+
+/* Sends a control message; one that finds no room is dropped, with a line in the log. Errors: those
+ * of fabric_send, ROWAN_ENOMEM. */
+int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
+
+/* The same, for who tries again: one that finds no room leaves no line. */
+int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
+
+/* --- control_zone.c --- */
+
+int control_zone_open(struct control *control);
+void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet);
+/* Posts, frees what is digested, tells the peers about space. True if anything moved. */
+bool control_zone_poll(struct control *control, uint64_t *wake_ns);
+
+/* A peer's connection has ended: perhaps because a sync of our file, which peers sync themselves on
+ * shm, has failed. Then the server ends. */
+void control_zone_doubt(struct control *control);
+void control_zone_close(struct control *control);
+
+/* --- control_leave.c --- */
+
+/* All digest roles have left the segment. */
+void control_leave(struct control *control, struct blog_segment *segment);
+/* Frees what is quiet, gives back what is empty. True if anything moved. */
+bool control_leave_poll(struct control *control);
+void control_leave_close(struct control *control);
+
+/* --- control_config.c --- */
+
+void control_config_poll(struct control *control, uint64_t *wake_ns);
+void control_config_event(struct control *control, const struct fabric_event *event);
+/* The PM is formatted and the run recorded: the CM is told, for it waits for that before the first client. */
+void control_config_report(struct control *control);
+/* The configuration in force, to all workers. */
+int control_config_hand_out(struct control *control);
+
+/* --- control_open.c --- */
+
+/* Reads whose data the PM holds. Errors: those of store_read_identity and store_read_run;
+ * ROWAN_ECLUSTER: another server's. */
+int control_open_look(struct control *control);
+/* The first configuration, whose reference is taken over. */
+void control_open_start(struct control *control, struct cluster_config *config);
+/* One step. True if it did something, or has more to do at once. */
+bool control_open_poll(struct control *control, uint64_t *wake_ns);
+void control_open_close(struct control *control);
+
+/* --- control_admin.c --- */
+
+/* A request from a link. */
+void control_admin_message(struct control *control, struct link *link, uint32_t tag,
+                           const Rowan__ControlMessage *message);
+/* A walk came back from its owner. */
+void control_admin_done(struct control *control, struct digest_job *job);
+void control_admin_forget(struct control *control, const struct link *link);
+
+/* --- control_tail.c --- */
+
+/* A question from a link; one that it is not ready for is refused, and asked again. */
+void control_tail_ask(struct control *control, struct link *link, uint32_t tag,
+                      const Rowan__GetTail *question);
+/* It came back from its owner. */
+void control_tail_done(struct tail_job *job);
+/* Sends answers; lowers *wake_ns while one finds no room. True if one went. */
+bool control_tail_poll(struct control *control, uint64_t *wake_ns);
+void control_tail_forget(struct control *control, struct link *link);
+void control_tail_close(struct control *control);
+
+#endif

@@ -1,0 +1,261 @@
+/* The backup log: segments are allocated, fenced, posted to the landing zone, sealed by it, and
+ * scanned by all digest roles.
+ *
+ * A segment's way, crash-safe:
+ *  1. store_allocate stores its meta word: USING, owner backup log.
+ *  2. A fence makes that durable; only then is the segment posted, so nothing lands in a segment
+ *     that a restart would take for free.
+ *  3. Sealed: the meta word becomes USED. Lost in a crash, it is found again by a scan.
+ *
+ * Full (design, H13). Peers stop sending when they are told that this server is full. Until the
+ * word has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
+ * flight and once admitted since. So "full" is said while the space that takes is still free: where blocks
+ * land in slots, more than their bytes; where each sender has slots of its own, also those that stay empty.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "server/control/control_state.h"
+#include "server/worker/worker_state.h"
+
+/* How soon to try again to post as many segments as there should be. */
+#define PREPARE_RETRY_NS (100 * NS_PER_MS)
+
+/* --- geometry --- */
+
+/* Bytes of landing zone that one sender's WORKER_MAX_IN_FLIGHT_BYTES take at most: each block may leave all but
+ * 64 B of its last stride unused, and there are never more blocks than one connection takes. */
+static uint64_t most_landing(const struct fabric_caps *caps)
+{
+    uint64_t blocks = WORKER_MAX_IN_FLIGHT_BYTES / FABRIC_STRIDE;
+    if (blocks > caps->max_batch_blocks)
+        blocks = caps->max_batch_blocks;
+    return WORKER_MAX_IN_FLIGHT_BYTES + blocks * (caps->landing_stride - FABRIC_STRIDE);
+}
+
+/* Segments that all of these take at most. Where each connection has slots of its own, `empty` bytes of every segment
+ * stay empty (fabric_caps, landing_empty: verbs_own_slots.c, 5); as many once more, because what was asked for in
+ * vain uses up slots of later segments, and when each connection breaks once, what it held. So k segments hold
+ * k * (segment - empty) - 2 * empty. */
+static uint64_t most_segments(const struct fabric_caps *caps, uint64_t senders)
+{
+    const uint64_t half = STORE_SEGMENT_BYTES / 2;
+    uint64_t empty = senders * caps->landing_empty;
+    if (empty > half)
+        empty = half;
+    const uint64_t used = STORE_SEGMENT_BYTES - empty;
+    return (senders * 2 * most_landing(caps) + 2 * empty + used - 1) / used;
+}
+
+/* Segments that must be free for what is on the way. */
+static uint64_t reserve(const struct control *control)
+{
+    uint64_t senders = 0;
+    for (uint32_t i = 0; i < control->config->member_count; i++) {
+        if (control->config->members[i].server != control->common->server)
+            senders += control->config->members[i].workers;
+    }
+    return most_segments(fabric_caps(control->common->fabric), senders) + control->options.workers +
+           control->options.digests + 1;
+}
+
+/* How many of `segments` segments are posted at a time: fewer than asked for on a small PM. */
+static uint32_t depth_for(const struct control *control, uint64_t segments)
+{
+    uint64_t quarter = segments / 4 < 2 ? 2 : segments / 4;
+    uint32_t asked = control->options.landing_segments;
+    return asked > quarter ? (uint32_t)quarter : asked;
+}
+
+/* The fewest segments with which a server of this cluster is not full from the start. */
+static uint64_t fewest_segments(const struct control *control)
+{
+    uint64_t segments = 1;
+    while (segments < depth_for(control, segments) + reserve(control) + 1)
+        segments++;
+    return segments;
+}
+
+/* --- posting --- */
+
+int control_zone_open(struct control *control)
+{
+    struct server_common *common = control->common;
+    uint64_t segments = store_segments(common->store), fewest = fewest_segments(control);
+    if (segments < fewest) {
+        char why[160];
+        uint64_t bytes =
+            store_segment_offset(common->store, 0) + fewest * (uint64_t)STORE_SEGMENT_BYTES;
+        snprintf(why, sizeof why,
+                 "the PM is too small for this cluster: it must have at least %lu MiB (--pm-bytes "
+                 "%luM)",
+                 bytes >> 20, bytes >> 20);
+        server_fail(common, ROWAN_EINVALID, why);
+        return ROWAN_EINVALID;
+    }
+    control->depth = depth_for(control, segments);
+    return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
+}
+
+/* Allocates what the zone lacks and starts the fence that lets it be posted. */
+static bool prepare(struct control *control)
+{
+    struct server_common *common = control->common;
+    while (control->posted + control->prepared_count < control->depth) {
+        struct blog_segment *segment = calloc(1, sizeof *segment);
+        if (!segment)
+            break; /* control_zone_poll comes back for it */
+        if (store_allocate(common->store, OWNER_BACKUP_LOG, 0, &segment->segment)) {
+            free(segment);
+            break;
+        }
+        segment->offset = store_segment_offset(common->store, segment->segment);
+        control->prepared[control->prepared_count++] = segment;
+    }
+    if (control->prepared_count)
+        control->prepared_ticket = pm_fence_start(common->pm);
+    return control->prepared_count > 0;
+}
+
+static void append(struct control *control, struct blog_segment *segment)
+{
+    if (control->newest) {
+        atomic_store_explicit(&control->newest->next, segment, memory_order_release);
+        for (uint32_t i = 0; i < control->options.digests; i++)
+            inbox_wake(digest_inbox(control->digests[i]));
+    } else {
+        control->oldest = segment;
+        for (uint32_t i = 0; i < control->options.digests; i++) {
+            const struct note note = {.kind = NOTE_SEGMENT, .segment = segment};
+            if (note_push(digest_inbox(control->digests[i]), &note))
+                server_fail(control->common, ROWAN_ENOMEM, "no memory for the backup log");
+        }
+    }
+    control->newest = segment;
+}
+
+static bool post(struct control *control)
+{
+    int done = pm_fence_done(control->common->pm, control->prepared_ticket);
+    if (done < 0)
+        server_fail(control->common, done, SYNC_FAILED);
+    if (done != 1)
+        return false;
+    for (uint32_t i = 0; i < control->prepared_count; i++) {
+        struct blog_segment *segment = control->prepared[i];
+        int error = fabric_zone_post(control->zone, segment->offset, (uint64_t)(uintptr_t)segment);
+        ASSERT(!error); /* never more than `depth` */
+        append(control, segment);
+        control->posted++;
+    }
+    control->prepared_count = 0;
+    return true;
+}
+
+void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet)
+{
+    segment->quiet = quiet;
+    store_transition(control->common->store, segment->segment, SEGMENT_USED);
+    atomic_store_explicit(&segment->sealed, true, memory_order_release);
+    control->posted--;
+    for (uint32_t i = 0; i < control->options.digests && !MUTANT(WAKE_FORGOTTEN); i++)
+        inbox_wake(digest_inbox(control->digests[i]));
+}
+
+/* The newest is never left: the digest roles wait in it for its successor. */
+static bool leave_digested(struct control *control)
+{
+    bool any = false;
+    while (control->oldest != control->newest &&
+           atomic_load_explicit(&control->oldest->digested, memory_order_acquire) ==
+               control->options.digests) {
+        struct blog_segment *old = control->oldest;
+        control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
+        control_leave(control, old);
+        any = true;
+    }
+    return any;
+}
+
+/* --- space --- */
+
+static void tell_space(struct control *control, bool full)
+{
+    for (struct link *link = control->links; link; link = link->next) {
+        if (!link->peer || (link->told && link->told_full == full))
+            continue;
+        Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
+        space.full = full;
+        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS;
+        message.space_is = &space;
+        link->told = control_send(link, 0, &message) == 0; /* if not: at the next poll */
+        link->told_full = full;
+    }
+}
+
+static void check_space(struct control *control)
+{
+    struct server_common *common = control->common;
+    bool full = store_segments_free(common->store) < reserve(control);
+    if (full != atomic_load_explicit(&common->full, memory_order_relaxed)) {
+        log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_room",
+                  "segments=%lu free=%lu", store_segments(common->store),
+                  store_segments_free(common->store));
+        atomic_store_explicit(&common->full, full, memory_order_relaxed);
+    }
+    tell_space(control, full);
+}
+
+/* --- the medium --- */
+
+/* The kernel reports a failed sync once to each who syncs the file: a peer that met one closes its
+ * connection, which says nothing of it, and our own next sync fails as well. */
+void control_zone_doubt(struct control *control)
+{
+    control->medium_ticket = pm_fence_start(control->common->pm);
+    control->medium_doubted = true;
+}
+
+static void check_medium(struct control *control)
+{
+    int done = pm_fence_done(control->common->pm, control->medium_ticket);
+    if (done < 0)
+        server_fail(control->common, done, SYNC_FAILED);
+    if (done == 1)
+        control->medium_doubted = false;
+}
+
+bool control_zone_poll(struct control *control, uint64_t *wake_ns)
+{
+    bool any = leave_digested(control);
+    any |= control_leave_poll(control);
+    if (control->prepared_count == 0 && !FAULT(NO_SEGMENT))
+        any |= prepare(control);
+    if (control->prepared_count > 0)
+        any |= post(control);
+    /* Nobody wakes this role when there is memory or a segment again. */
+    if (control->posted + control->prepared_count < control->depth &&
+        control->now_ns + PREPARE_RETRY_NS < *wake_ns)
+        *wake_ns = control->now_ns + PREPARE_RETRY_NS;
+    if (control->medium_doubted)
+        check_medium(control);
+    check_space(control);
+    return any;
+}
+
+void control_zone_close(struct control *control)
+{
+    while (control->oldest) {
+        struct blog_segment *old = control->oldest;
+        control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
+        free(old);
+    }
+    control_leave_close(control);
+    for (uint32_t i = 0; i < control->prepared_count; i++)
+        free(control->prepared[i]);
+}

@@ -1,0 +1,389 @@
+/* A digest role. All digest roles scan every segment of the backup log (digest_scan.c); each applies only the
+ * entries of its own shards, conditionally on version, so that landing order, duplicates and
+ * several senders do not matter.
+ *
+ * Invariants:
+ *  D1  Only a checksum admits an entry (design, H6).
+ *  D2  A block of an entry is never dropped for want of memory or space: the scan stays in front of
+ *      it and tries again (H16).
+ *  D3  A segment is left only when all of it that was not taken before was scanned after it was sealed.
+ *  D4  What a commit version covers landed in front of it. So when it is scanned, a version up to it
+ *      that is not there is lost, unless it lies in what was passed over: all of that is looked at first.
+ */
+#include "server/digest/digest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "common/entry/commit.h"
+#include "server/digest/digest_state.h"
+
+/* How soon to ask again for versions that are missing; twice as long each time, up to the second. */
+#define DIGEST_ASK_MIN_NS NS_PER_S
+#define DIGEST_ASK_MAX_NS (32 * NS_PER_S)
+
+/* How seldom gaps are looked at where each sender has slots of its own (FABRIC_RECEIVE_CONNECTION). */
+#define DIGEST_LOOK_OWN_SLOTS_NS (512 * NS_PER_MS)
+
+/* --- applying --- */
+
+/* Makes the contiguous, checked entry at `offset` the newest of its key, if it is. Errors:
+ * ROWAN_ENOMEM. */
+static int apply(struct digest *digest, struct shard_state *shard,
+                 const struct entry_header *header, uint64_t offset)
+{
+    const void *at = pm_at(digest->common->pm, offset);
+    const uint8_t *key = entry_key_in_place(&digest->common->format, header, at, digest->key);
+    uint64_t previous;
+    if (FAULT(NO_MEMORY))
+        return ROWAN_ENOMEM;
+    int result = index_update(shard->index, index_hash(key, header->key_bytes), key,
+                              header->key_bytes, header->version, offset, &previous);
+    if (result < 0)
+        return result;
+    dense_add(&shard->dense, header->version);
+    if (header->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
+        atomic_store_explicit(&shard->version, header->version, memory_order_relaxed);
+    uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
+    atomic_store_explicit(&digest->entries, entries + 1, memory_order_relaxed);
+    return 0;
+}
+
+/* One that is met again, behind what was passed over or because it was sent twice, is not copied again. It is here
+ * when its version arrived in this epoch, for apply alone notes that; what was settled with one before may not be. */
+static int apply_joined(struct digest *digest, struct shard_state *shard,
+                        const struct entry_header *header, struct join_entry *entry)
+{
+    uint64_t offset = entry->offsets[0];
+    int error = 0;
+    if (version_epoch(header->version) == shard->epoch &&
+        dense_has(&shard->dense, header->version)) {
+        join_remove(entry);
+        return 0;
+    }
+    if (FAULT(NO_SEGMENT))
+        error = ROWAN_EFULL;
+    else if (!join_is_contiguous(entry, &digest->common->format, header))
+        error = join_copy(entry, &digest->common->format, header, &digest->log, &offset);
+    if (!error)
+        error = apply(digest, shard, header, offset);
+    if (!error)
+        join_remove(entry);
+    return error;
+}
+
+/* --- commit versions --- */
+
+static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
+{
+    uint64_t first, last;
+    if (version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
+    dense_settle(&shard->dense, version_epoch(version));
+    tail_clear(&shard->tail); /* the union of this epoch is over */
+    if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
+        !dense_hole(&shard->dense, version, &first, &last))
+        return;
+    atomic_store_explicit(&shard->missing, true, memory_order_relaxed);
+    shard->asked_last = shard->sought = 0;
+    shard->next_missing = digest->missing;
+    digest->missing = shard;
+}
+
+/* Those of other epochs speak of another set of replicas. */
+static void take_commit(struct digest *digest, const struct entry_header *header, uint64_t offset)
+{
+    struct commit_value value;
+    if (header->blocks != 1 || header->key_bytes != 0 ||
+        commit_decode(pm_at(digest->common->pm, offset + ENTRY_HEADER_BYTES), header->value_bytes,
+                      &value)) {
+        log_event(LOG_WARN, "commit_garbage", "digest=%u server=%u worker=%u", digest->number,
+                  header->client_id, header->operation);
+        return;
+    }
+    for (uint32_t i = 0; i < value.shards; i++) {
+        const struct commit_shard row = commit_shard_at(&value, i);
+        struct shard_state *shard = digest->shards[row.shard];
+        if (shard && version_epoch(row.version) == shard->epoch)
+            raise_commit(digest, shard, row.version);
+    }
+}
+
+/* After a question for [first, last]; those in front of it came meanwhile, if any. */
+static void plan_question(struct shard_state *shard, uint64_t first, uint64_t last, uint64_t now_ns)
+{
+    bool moved = shard->asked_last == 0 || first > shard->asked_first;
+    shard->ask_after_ns = moved ? DIGEST_ASK_MIN_NS : 2 * shard->ask_after_ns;
+    if (shard->ask_after_ns > DIGEST_ASK_MAX_NS)
+        shard->ask_after_ns = DIGEST_ASK_MAX_NS;
+    shard->ask_ns = now_ns + shard->ask_after_ns;
+    shard->asked_first = first;
+    shard->asked_last = last;
+}
+
+/* When the next question is due; shards that lack nothing any more leave the list. */
+static uint64_t next_question_ns(struct digest *digest)
+{
+    uint64_t next_ns = WAKE_NEVER;
+    struct shard_state **link = &digest->missing;
+    while (*link) {
+        struct shard_state *shard = *link;
+        uint64_t first, last;
+        uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+        if (!dense_hole(&shard->dense, commit, &first, &last)) {
+            atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
+            *link = shard->next_missing;
+            continue;
+        }
+        uint64_t due_ns = first > shard->asked_last ? 0 : shard->ask_ns;
+        if (due_ns < next_ns)
+            next_ns = due_ns;
+        link = &shard->next_missing;
+    }
+    return next_ns;
+}
+
+/* Asks for what was sought, once its time has come. True if it asked: nobody wakes this role for the answer. */
+static bool ask_for_missing(struct digest *digest)
+{
+    bool any = false;
+    for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing) {
+        uint64_t first, last;
+        if (!dense_hole(&shard->dense, shard->sought, &first, &last) ||
+            (first <= shard->asked_last && digest->now_ns < shard->ask_ns))
+            continue;
+        const struct note note = {.kind = NOTE_FETCH,
+                                  .fetch = {.shard = shard->id, .first = first, .last = last}};
+        /* One that finds no room or memory is as good as one that was lost. */
+        if (!MUTANT(FETCH_SKIPPED) && !note_push(&digest->outbox, &note))
+            log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id, first,
+                      last);
+        plan_question(shard, first, last, digest->now_ns);
+        uint64_t fetches = atomic_load_explicit(&digest->fetches, memory_order_relaxed);
+        atomic_store_explicit(&digest->fetches, fetches + 1, memory_order_relaxed);
+        any = true;
+    }
+    return any;
+}
+
+/* --- taking blocks --- */
+
+int digest_take_block(struct digest *digest, const struct entry_header *header, uint64_t offset)
+{
+    if (header->type == ENTRY_COMMIT_VERSIONS) {
+        take_commit(digest, header, offset);
+        return 0;
+    }
+    struct shard_state *shard = digest->shards[header->shard];
+    if (!shard || version_epoch(header->version) < shard->first_epoch ||
+        version_epoch(header->version) > shard->epoch ||
+        (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
+        return 0;
+    if (header->blocks == 1)
+        return apply(digest, shard, header, offset);
+    struct join_entry *entry = join_add(&digest->join, header, offset);
+    return entry ? apply_joined(digest, shard, header, entry) : 0;
+}
+
+/* --- what is missing --- */
+
+/* What a look that begins now can find missing is committed by now: all of that landed before. */
+static void begin_look(struct digest *digest)
+{
+    digest->looking = true;
+    digest->look_position = 0;
+    for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing)
+        shard->sought = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+}
+
+/* Where every sender has slots of its own, what comes after a pause mostly lands in a gap. */
+static void end_look(struct digest *digest)
+{
+    const uint64_t most_ns =
+        digest_expects_gaps(digest) ? DIGEST_LOOK_OWN_SLOTS_NS : DIGEST_ASK_MAX_NS;
+    digest->looking = false;
+    digest->seek_ns = digest->now_ns + digest->seek_after_ns;
+    if (digest->seek_after_ns < most_ns)
+        digest->seek_after_ns *= 2;
+}
+
+/* Looks for what is missing where it may be (D4), then asks for it. True if there is more to do at once. */
+static bool seek_missing(struct digest *digest, uint64_t *wake_ns)
+{
+    uint64_t next_ns = next_question_ns(digest);
+    if (digest->gap != DIGEST_NOWHERE && digest->seek_ns < next_ns)
+        next_ns = digest->seek_ns;
+    if (next_ns <= digest->now_ns) {
+        if (!digest->looking)
+            begin_look(digest);
+        const enum digest_look look = digest_look_on(digest);
+        if (look == DIGEST_LOOK_DONE)
+            end_look(digest);
+        if (look == DIGEST_LOOK_FOUND || (look == DIGEST_LOOK_DONE && ask_for_missing(digest)))
+            return true;
+        bool over = look == DIGEST_LOOK_DONE && !digest->missing;
+        next_ns = over ? digest->seek_ns : digest->look_gaps_ns;
+    }
+    if (next_ns < *wake_ns)
+        *wake_ns = next_ns;
+    return false;
+}
+
+/* --- the role --- */
+
+static void take_shard(struct digest *digest, struct shard_state *shard)
+{
+    ASSERT(!shard->primary);
+    digest->shards[shard->id] = shard;
+}
+
+static void take_segment(struct digest *digest, struct blog_segment *segment)
+{
+    ASSERT(!digest->current);
+    log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
+    int error = join_init(&digest->join, &digest->common->format);
+    if (error) {
+        server_fail(digest->common, error, "no memory for the digest of the backup log");
+        return;
+    }
+    digest->join_ready = true;
+    digest_enter(digest, segment);
+}
+
+static void take_notes(struct digest *digest)
+{
+    struct note note;
+    while (note_pop(&digest->inbox, &note)) {
+        if (note.kind == NOTE_SHARD) {
+            take_shard(digest, note.shard);
+        } else if (note.kind == NOTE_SEGMENT) {
+            take_segment(digest, note.segment);
+        } else if (note.kind == NOTE_TAIL) {
+            tail_jobs_add(&digest->tails, note.tail, digest->shards[note.tail->shard],
+                          digest->common->pm, &digest->common->format);
+        } else {
+            ASSERT(note.kind == NOTE_DIGEST);
+            digest_jobs_add(&digest->jobs, note.job, digest->shards[note.job->shard]);
+        }
+    }
+}
+
+/* After work the open segment is looked at soon, then ever more seldom. As long as there is more each time, it stays at
+ * the longest interval: a backup is not to wake for what lands, and a sealed segment is told by a note. When that look
+ * finds nothing, there is none until a note, or whoever shares this thread, wakes the role; unless it is stuck,
+ * which nobody else ends, or waits for versions that are missing, for whose landing nobody wakes it. */
+static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_t *wake_ns)
+{
+    const bool waits = digest->stuck || digest->missing;
+    if (digest->look_after_ns == 0 && (busy || waits)) {
+        digest->look_after_ns = DIGEST_LOOK_MIN_NS;
+        digest->look_ns = now_ns + DIGEST_LOOK_MIN_NS;
+    } else if (busy) {
+        if (now_ns >= digest->look_ns && digest->look_after_ns < DIGEST_LOOK_MAX_NS)
+            digest->look_after_ns *= 2;
+        digest->look_ns = now_ns + digest->look_after_ns;
+    }
+    if (digest->patience_ns < *wake_ns && digest_expects_gaps(digest))
+        *wake_ns = digest->patience_ns; /* there may be whole blocks behind a gap */
+    if (busy || digest->look_after_ns == 0)
+        return;
+    if (now_ns >= digest->look_ns) {
+        digest->look_after_ns *= 2;
+        if (digest->look_after_ns > DIGEST_LOOK_MAX_NS)
+            digest->look_after_ns = waits ? DIGEST_LOOK_MAX_NS : 0;
+        if (digest->look_after_ns == 0)
+            return;
+        digest->look_ns = now_ns + digest->look_after_ns;
+    }
+    if (digest->look_ns < *wake_ns && !MUTANT(LOOK_FORGOTTEN))
+        *wake_ns = digest->look_ns;
+}
+
+enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct digest *digest = role;
+    digest->now_ns = now_ns;
+    take_notes(digest);
+    bool busy = digest_scan_some(digest);
+    if ((digest->missing || digest->gap != DIGEST_NOWHERE) &&
+        digest->scan.position >= digest->reached)
+        busy |= seek_missing(digest, wake_ns);
+    busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
+    busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
+                             &digest->common->format);
+    plan_look(digest, busy, now_ns, wake_ns);
+    return busy ? POLL_BUSY : POLL_IDLE;
+}
+
+int digest_create(struct server_common *common, uint32_t number, struct digest **out)
+{
+    struct digest *digest = calloc(1, sizeof *digest);
+    if (!digest)
+        return ROWAN_ENOMEM;
+    digest->common = common;
+    digest->number = number;
+    digest->gap = DIGEST_NOWHERE;
+    digest->patience_ns = UINT64_MAX;
+    int error = taken_init(&digest->taken, STORE_SEGMENT_BYTES);
+    if (error)
+        goto fail;
+    error = inbox_init(&digest->inbox, NOTE_CAPACITY);
+    if (error)
+        goto fail_taken;
+    error = inbox_init(&digest->outbox, NOTE_CAPACITY);
+    if (error)
+        goto fail_inbox;
+    *out = digest;
+    return 0;
+
+fail_inbox:
+    inbox_fini(&digest->inbox);
+fail_taken:
+    taken_fini(&digest->taken);
+fail:
+    free(digest);
+    return error;
+}
+
+void digest_destroy(struct digest *digest)
+{
+    if (!digest)
+        return;
+    note_drain(&digest->inbox);
+    note_drain(&digest->outbox);
+    inbox_fini(&digest->outbox);
+    inbox_fini(&digest->inbox);
+    for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
+        shard_state_destroy(digest->shards[id]);
+    digest_jobs_drop(&digest->jobs);
+    tail_jobs_drop(&digest->tails);
+    if (digest->join_ready)
+        join_fini(&digest->join);
+    taken_fini(&digest->taken);
+    free(digest);
+}
+
+struct inbox *digest_inbox(struct digest *digest)
+{
+    return &digest->inbox;
+}
+
+struct inbox *digest_outbox(struct digest *digest)
+{
+    return &digest->outbox;
+}
+
+uint64_t digest_entries(const struct digest *digest)
+{
+    return atomic_load_explicit(&digest->entries, memory_order_relaxed);
+}
+
+uint64_t digest_fetches(const struct digest *digest)
+{
+    return atomic_load_explicit(&digest->fetches, memory_order_relaxed);
+}

@@ -1,0 +1,99 @@
+/* The table of incomplete long entries: small, searched linearly; long entries are rare. */
+#include "server/digest/join.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+
+int join_init(struct join *join, const struct entry_format *format)
+{
+    memset(join, 0, sizeof *join);
+    join->max_blocks = entry_blocks(format, ENTRY_MAX_KEY_BYTES, ENTRY_MAX_VALUE_BYTES);
+    join->memory = calloc((size_t)JOIN_ENTRIES * join->max_blocks, sizeof *join->memory);
+    if (!join->memory)
+        return ROWAN_ENOMEM;
+    for (uint32_t i = 0; i < JOIN_ENTRIES; i++)
+        join->entries[i].offsets = join->memory + (size_t)i * join->max_blocks;
+    return 0;
+}
+
+void join_fini(struct join *join)
+{
+    free(join->memory);
+    join->memory = NULL;
+}
+
+static struct join_entry *find(struct join *join, const struct entry_header *header)
+{
+    struct join_entry *oldest = &join->entries[0];
+    for (uint32_t i = 0; i < JOIN_ENTRIES; i++) {
+        struct join_entry *entry = &join->entries[i];
+        if (entry->version == header->version && entry->shard == header->shard)
+            return entry;
+        if (oldest->version != 0 && (entry->version == 0 || entry->age < oldest->age))
+            oldest = entry;
+    }
+    join_remove(oldest);
+    oldest->shard = header->shard;
+    oldest->version = header->version;
+    oldest->blocks = header->blocks;
+    oldest->age = ++join->clock;
+    return oldest;
+}
+
+struct join_entry *join_add(struct join *join, const struct entry_header *header, uint64_t offset)
+{
+    ASSERT(header->version != 0 && header->blocks <= join->max_blocks);
+    struct join_entry *entry = find(join, header);
+    if (entry->offsets[header->block] == 0)
+        entry->found++;
+    /* A block that came again replaces the older one: the newer copies lie closer together. */
+    entry->offsets[header->block] = offset;
+    return entry->found + MUTANT(BLOCKS_UNCOUNTED) >= entry->blocks ? entry : NULL;
+}
+
+void join_remove(struct join_entry *entry)
+{
+    memset(entry->offsets, 0, entry->blocks * sizeof *entry->offsets);
+    entry->version = 0;
+    entry->found = 0;
+    entry->blocks = 0;
+}
+
+void join_restart(struct join *join, const struct entry_header *header)
+{
+    join_remove(find(join, header));
+}
+
+bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
+                        const struct entry_header *header)
+{
+    for (uint32_t block = 0; block + 1u < entry->blocks; block++) {
+        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
+        if (entry->offsets[block + 1] != entry->offsets[block] + bytes)
+            return false;
+    }
+    /* Segments are aligned to their size. */
+    return entry->offsets[0] / STORE_SEGMENT_BYTES ==
+           entry->offsets[entry->blocks - 1] / STORE_SEGMENT_BYTES;
+}
+
+int join_copy(const struct join_entry *entry, const struct entry_format *format,
+              const struct entry_header *header, struct log *log, uint64_t *offset)
+{
+    struct pm *pm = store_pm(log->store);
+    int error =
+        log_reserve(log, entry_bytes(format, header->key_bytes, header->value_bytes), offset);
+    if (error)
+        return error;
+    uint64_t to = *offset;
+    for (uint32_t block = 0; block < entry->blocks; block++) {
+        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
+        pm_store(pm, to, pm_at(pm, entry->offsets[block]), bytes);
+        to += bytes;
+    }
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* join.h - the blocks of long entries that a digest role has seen and not yet joined.
+ *
+ * An entry larger than the block limit lands as blocks, which other senders' blocks may part.
+ * Blocks of one connection land in order (F1), so at any moment at most one entry a sender is
+ * incomplete for good reason; others are left-overs of connections that broke, and were sent again
+ * whole. The table has room for twice the senders of a landing zone; when it is full the oldest
+ * goes, which by that argument is a left-over. Where each sender has slots of its own (fabric_caps,
+ * landing_empty), one that was passed over may be incomplete for each of its runs: if one goes, its version is missing
+ * and fetched from its primary (digest.c, D4).
+ */
+#ifndef SERVER_JOIN_H
+#define SERVER_JOIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/entry/entry.h"
+#include "common/fabric/fabric.h"
+#include "server/store/log.h"
+
+enum { JOIN_ENTRIES = 2 * FABRIC_MAX_ZONE_SENDERS };
+
+struct join_entry {
+    uint16_t shard;
+    uint16_t blocks, found;
+    uint64_t version;  /* 0: free */
+    uint64_t age;      /* when it was opened */
+    uint64_t *offsets; /* of its blocks in the map; 0: not seen */
+};
+
+struct join {
+    uint32_t max_blocks;
+    uint64_t clock;
+    uint64_t *memory;
+    struct join_entry entries[JOIN_ENTRIES];
+};
+
+/* Errors: ROWAN_ENOMEM. */
+int join_init(struct join *join, const struct entry_format *format);
+void join_fini(struct join *join);
+
+/* join_add: remembers a block. Returns its entry when all blocks are there (it stays in the table
+ * until join_remove), else NULL. */
+struct join_entry *join_add(struct join *join, const struct entry_header *header, uint64_t offset);
+void join_remove(struct join_entry *entry);
+
+/* Forgets the blocks of that entry that were seen so far. */
+void join_restart(struct join *join, const struct entry_header *header);
+
+/* Of an entry whose blocks are all there; `header` is that of one of them. join_is_contiguous: do
+ * they lie one behind the other in one segment? join_copy: copies them so into `log`; stored, not
+ * fenced. Errors: ROWAN_EFULL. */
+bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
+                        const struct entry_header *header);
+int join_copy(const struct join_entry *entry, const struct entry_format *format,
+              const struct entry_header *header, struct log *log, uint64_t *offset);
+
+#endif

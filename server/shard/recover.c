@@ -1,0 +1,543 @@
+/* The start of a server on its PM.
+ *
+ * Invariants:
+ *  R1  Only a checksum admits a block (design, H6). An entry counts from the replica row's first
+ *      epoch up to the last epoch that is over, and only for a shard that this server holds: no
+ *      other bytes come back (H15), and none of an epoch that is still to be handed out (C9).
+ *  R2  Digest logs are scanned first. So an entry whose blocks lie apart is copied only if no earlier
+ *      start, and no digest role, has copied it; nor this one, when it lies there twice.
+ *  R3  The other segments come in order of allocation: entries of one primary then come in the
+ *      order of their versions, and a commit version after all that it covers.
+ *  R4  What is at or below both a shard's commit version and its dense prefix leaves its tail: every
+ *      replica has it. Not if the data are doubtful: then each replica may lack something else, and
+ *      all of it is united, for 16 B of memory an entry.
+ *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
+ *
+ *      WIPE --> SCAN --> SETTLE --> FENCE --> done
+ */
+#include "server/shard/recover.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "common/entry/commit.h"
+#include "server/digest/join.h"
+#include "server/store/log.h"
+#include "server/store/wipe.h"
+
+enum { RECOVER_STEP_BYTES = 1 << 20 };
+
+enum recover_phase { RECOVER_WIPE, RECOVER_SCAN, RECOVER_SETTLE, RECOVER_FENCE, RECOVER_DONE };
+
+struct recover_shard {
+    struct shard_state *state;
+    struct tail copies; /* joined entries in digest logs; sorted once those are scanned */
+    struct tail
+        made; /* those that this start has copied: what was sent again lies there twice; few */
+};
+
+struct recover {
+    struct server_common *common;
+    enum recover_phase phase;
+    struct recover_shard *shards; /* those held, in the order of their ids */
+    uint32_t shard_count;
+    struct recover_shard **by_id; /* STORE_SHARD_IDS; NULL: not held */
+    struct wipe wipe;
+    struct segment_place {
+        uint64_t order; /* R2, R3 */
+        uint64_t segment;
+    } * places;
+    uint64_t place_count, place;
+    bool in_segment;
+    bool blocks_seen; /* in the current segment */
+    bool digest_logs; /* being scanned */
+    bool doubtful;
+    struct entry_scan scan;
+    struct join join;
+    struct log log; /* of joined entries */
+    struct pm_ticket ticket;
+    struct recover_counts counts;
+    uint64_t records_lost;
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+};
+
+/* --- the shards --- */
+
+static bool is_held(const struct shard *row, uint32_t server)
+{
+    return row->primary == server || shard_has_backup(row, server);
+}
+
+/* The replica row that the shard has, or is to have. A store that never ran acknowledged nothing, nor did any in
+ * a cluster that no client has come to. */
+static int first_epoch(const struct recover_options *options, const struct shard *row,
+                       uint32_t *epoch)
+{
+    const struct replica_row found = store_replica(options->common->store, row->id);
+    *epoch = 1;
+    if (found.state == REPLICA_FULL && found.first_epoch <= row->epoch)
+        *epoch = found.first_epoch;
+    else if (row->epoch > 1 && !cluster_is_unwritten(options->config) &&
+             (options->had_run || !options->had_data))
+        return ROWAN_EDAMAGED;
+    return 0;
+}
+
+static int add_shard(struct recover *recover, const struct recover_options *options,
+                     const struct shard *row)
+{
+    const struct server_common *common = recover->common;
+    struct recover_shard *shard = &recover->shards[recover->shard_count];
+    uint32_t first = 0;
+    int error = first_epoch(options, row, &first);
+    if (error)
+        return error;
+    error = shard_state_create(common->pm, &common->format, row, common->server, &shard->state);
+    if (error)
+        return error;
+    recover->shard_count++;
+    recover->by_id[row->id] = shard;
+    shard->state->first_epoch = first;
+    shard->state->doubtful = recover->doubtful;
+    dense_init(&shard->state->dense, version_make(first, 0));
+    atomic_init(&shard->state->commit, version_make(first, 0));
+    atomic_init(&shard->state->recovering, shard->state->primary && row->epoch > 1);
+    return 0;
+}
+
+static int add_shards(struct recover *recover, const struct recover_options *options, char *why,
+                      size_t room)
+{
+    const struct cluster_config *config = options->config;
+    for (uint32_t i = 0; i < config->shard_count; i++) {
+        const struct shard *row = &config->shards[i];
+        if (!is_held(row, recover->common->server))
+            continue;
+        int error = add_shard(recover, options, row);
+        if (error == ROWAN_EDAMAGED)
+            snprintf(why, room, "the PM should hold a replica of shard %u, and does not name it",
+                     row->id);
+        else if (error)
+            snprintf(why, room, "shard %u could not be opened", row->id);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* --- the segments --- */
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct segment_place *left = a, *right = b;
+    return left->order != right->order ? (left->order < right->order ? -1 : 1) : 0;
+}
+
+static int find_places(struct recover *recover)
+{
+    const struct store *store = recover->common->store;
+    uint64_t segments = store_segments(store);
+    recover->places = calloc(segments, sizeof *recover->places);
+    if (!recover->places)
+        return ROWAN_ENOMEM;
+    for (uint64_t i = 0; i < segments; i++) {
+        struct segment_meta meta = store_meta(store, i);
+        if (meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY)
+            continue;
+        uint64_t late = meta.owner != OWNER_DIGEST;
+        recover->places[recover->place_count++] =
+            (struct segment_place){.order = late << 63 | meta.allocation, .segment = i};
+    }
+    qsort(recover->places, recover->place_count, sizeof *recover->places, compare_places);
+    recover->digest_logs = true;
+    return 0;
+}
+
+/* --- taking what is found --- */
+
+static void drop_settled(const struct recover *recover, struct shard_state *shard)
+{
+    if (recover->doubtful)
+        return;
+    uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+    tail_drop(&shard->tail, commit < shard->dense.upto ? commit : shard->dense.upto);
+}
+
+static int add_record(struct recover *recover, struct shard_state *shard,
+                      const struct entry_header *header)
+{
+    if (!shard->primary || MUTANT(RECORDS_DROPPED))
+        return 0;
+    int error = records_add(&shard->records, header->client_id, header->operation, header->version);
+    if (error != ROWAN_EBUSY)
+        return error;
+    recover->records_lost++; /* told at the end */
+    return 0;
+}
+
+/* The checked, contiguous entry at `offset` in the map. */
+static int take_entry(struct recover *recover, struct recover_shard *of,
+                      const struct entry_header *header, uint64_t offset)
+{
+    struct shard_state *shard = of->state;
+    const void *at = pm_at(recover->common->pm, offset);
+    uint32_t key_bytes = entry_key(&recover->common->format, at, recover->key);
+    uint64_t previous;
+    int result = index_update(shard->index, index_hash(recover->key, key_bytes), recover->key,
+                              key_bytes, header->version, offset, &previous);
+    if (result >= 0)
+        result = tail_add(&shard->tail, header->version, offset);
+    if (result >= 0 && recover->digest_logs)
+        result = tail_add(&of->copies, header->version, offset);
+    if (result >= 0)
+        result = add_record(recover, shard, header);
+    if (result < 0)
+        return result;
+    /* Copies are out of order: they are added when all is scanned. */
+    if (!recover->digest_logs)
+        dense_add(&shard->dense, header->version);
+    if (header->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
+        atomic_store_explicit(&shard->version, header->version, memory_order_relaxed);
+    recover->counts.entries++;
+    return 0;
+}
+
+/* R2: where the joined entry lies already, or 0. */
+static uint64_t find_copy(const struct recover *recover, const struct recover_shard *shard,
+                          uint64_t version)
+{
+    if (recover->digest_logs || MUTANT(COPIES_FORGOTTEN))
+        return 0;
+    uint32_t at = tail_find(&shard->copies, version - 1);
+    if (at < shard->copies.count && shard->copies.items[at].version == version)
+        return shard->copies.items[at].offset;
+    at = 0;
+    while (at < shard->made.count && shard->made.items[at].version != version)
+        at++;
+    return at < shard->made.count ? shard->made.items[at].offset : 0;
+}
+
+static int take_joined(struct recover *recover, struct recover_shard *shard,
+                       const struct entry_header *header, struct join_entry *entry)
+{
+    uint64_t offset = find_copy(recover, shard, header->version);
+    int error = 0;
+    if (offset == 0 && join_is_contiguous(entry, &recover->common->format, header)) {
+        offset = entry->offsets[0];
+    } else if (offset == 0) {
+        error = join_copy(entry, &recover->common->format, header, &recover->log, &offset);
+        if (!error)
+            error = tail_add(&shard->made, header->version, offset);
+        recover->counts.copied += !error;
+    }
+    if (!error)
+        error = take_entry(recover, shard, header, offset);
+    if (!error)
+        join_remove(entry);
+    return error;
+}
+
+static int take_object(struct recover *recover, const struct entry_header *header, uint64_t offset)
+{
+    struct recover_shard *shard = recover->by_id[header->shard];
+    uint32_t epoch = version_epoch(header->version);
+    if (!shard || epoch < shard->state->first_epoch || version_counter(header->version) == 0) {
+        recover->counts.passed_over++;
+        return 0;
+    }
+    if (epoch >= shard->state->epoch) { /* R1 */
+        recover->counts.strange++;
+        return 0;
+    }
+    if (header->blocks == 1)
+        return take_entry(recover, shard, header, offset);
+    /* R2: a copy lies in one piece, so the blocks in front of it are of a torn one. */
+    if (recover->digest_logs && header->block == 0)
+        join_restart(&recover->join, header);
+    struct join_entry *entry = join_add(&recover->join, header, offset);
+    return entry ? take_joined(recover, shard, header, entry) : 0;
+}
+
+static void take_commit(struct recover *recover, const struct commit_shard *row)
+{
+    struct recover_shard *found = recover->by_id[row->shard];
+    uint32_t epoch = version_epoch(row->version);
+    if (!found || epoch < found->state->first_epoch || epoch >= found->state->epoch)
+        return;
+    struct shard_state *shard = found->state;
+    if (row->version > atomic_load_explicit(&shard->commit, memory_order_relaxed))
+        atomic_store_explicit(&shard->commit, row->version, memory_order_relaxed);
+    dense_settle(&shard->dense, epoch);
+    drop_settled(recover, shard);
+}
+
+/* The lowest unanswered number of a client is one for all shards, also if another worker or server
+ * wrote it. */
+static void take_lowest(struct recover *recover, const struct commit_client *row)
+{
+    for (uint32_t i = 0; i < recover->shard_count; i++) {
+        struct shard_state *shard = recover->shards[i].state;
+        if (shard->primary)
+            records_found_lowest(&shard->records, row->client, row->lowest);
+    }
+}
+
+static void take_commits(struct recover *recover, const struct entry_header *header,
+                         uint64_t offset)
+{
+    struct commit_value value;
+    struct entry_piece piece;
+    const void *at = pm_at(recover->common->pm, offset);
+    if (header->blocks != 1 ||
+        entry_value_pieces(&recover->common->format, at, 0, &piece, 1) != 1 ||
+        commit_decode(piece.data, piece.bytes, &value)) {
+        recover->counts.strange++;
+        return;
+    }
+    for (uint32_t i = 0; i < value.shards; i++) {
+        const struct commit_shard row = commit_shard_at(&value, i);
+        take_commit(recover, &row);
+    }
+    for (uint32_t i = 0; i < value.clients; i++) {
+        const struct commit_client row = commit_client_at(&value, i);
+        take_lowest(recover, &row);
+    }
+}
+
+static int take_block(struct recover *recover, const struct entry_header *header, uint64_t offset)
+{
+    recover->blocks_seen = true;
+    if (header->type == ENTRY_PUT || header->type == ENTRY_DELETE)
+        return take_object(recover, header, offset);
+    if (header->type == ENTRY_COMMIT_VERSIONS)
+        take_commits(recover, header, offset);
+    return 0;
+}
+
+/* --- scanning --- */
+
+static void enter_segment(struct recover *recover)
+{
+    const struct store *store = recover->common->store;
+    uint64_t segment = recover->places[recover->place].segment;
+    if (recover->digest_logs && store_meta(store, segment).owner != OWNER_DIGEST) {
+        recover->digest_logs = false;
+        for (uint32_t i = 0; i < recover->shard_count; i++)
+            tail_sort(&recover->shards[i].copies);
+    }
+    entry_scan_init(&recover->scan, &recover->common->format,
+                    pm_at(recover->common->pm, store_segment_offset(store, segment)),
+                    STORE_SEGMENT_BYTES, 0);
+    recover->in_segment = true;
+    recover->blocks_seen = false;
+}
+
+/* The segment is scanned. One in which nothing landed is as free as before it was posted. */
+static void leave_segment(struct recover *recover)
+{
+    struct store *store = recover->common->store;
+    uint64_t segment = recover->places[recover->place++].segment;
+    recover->in_segment = false;
+    recover->counts.segments++;
+    if (!recover->blocks_seen && store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES)) {
+        store_transition(store, segment, SEGMENT_DIRTY);
+        store_transition(store, segment, SEGMENT_FREE);
+        recover->counts.released++;
+    } else if (store_meta(store, segment).state == SEGMENT_USING) {
+        store_transition(store, segment, SEGMENT_USED);
+    }
+}
+
+/* One block, or a stretch of holes, of the current segment. */
+static int scan_step(struct recover *recover)
+{
+    const struct store *store = recover->common->store;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    switch (entry_scan_next(&recover->scan, false, &header, &offset, &bytes)) {
+    case ENTRY_SCAN_BLOCK:
+        return take_block(recover, &header,
+                          store_segment_offset(store, recover->places[recover->place].segment) +
+                              offset);
+    case ENTRY_SCAN_STOPPED:
+        return 0;
+    case ENTRY_SCAN_END:
+        leave_segment(recover);
+        return 0;
+    }
+    return 0;
+}
+
+static int scan_some(struct recover *recover)
+{
+    uint32_t looked = 0;
+    while (looked < RECOVER_STEP_BYTES && recover->place < recover->place_count &&
+           (looked == 0 || !FAULT(SHORT_BATCH))) {
+        if (!recover->in_segment)
+            enter_segment(recover);
+        uint32_t before = recover->scan.position;
+        int error = scan_step(recover);
+        if (error)
+            return error;
+        looked += recover->in_segment ? recover->scan.position - before : STORE_SEGMENT_BYTES;
+    }
+    if (recover->place == recover->place_count)
+        recover->phase = RECOVER_SETTLE;
+    return 0;
+}
+
+/* --- the end --- */
+
+static void settle_shard(const struct recover *recover, struct recover_shard *of)
+{
+    struct shard_state *shard = of->state;
+    if (!of->copies.sorted)
+        tail_sort(&of->copies);
+    for (uint32_t i = 0; i < of->copies.count; i++)
+        dense_add(&shard->dense, of->copies.items[i].version);
+    tail_clear(&of->copies);
+    tail_clear(&of->made);
+    drop_settled(recover, shard);
+    tail_sort(&shard->tail);
+}
+
+/* Rows of shards that are held, and none of others: what those left here is dead (H15). */
+static void set_rows(struct recover *recover)
+{
+    struct store *store = recover->common->store;
+    for (uint32_t id = 0; id < STORE_SHARD_IDS; id++) {
+        const struct recover_shard *shard = recover->by_id[id];
+        struct replica_row row = {.state = REPLICA_NONE};
+        const struct replica_row found = store_replica(store, (uint16_t)id);
+        if (shard)
+            row = (struct replica_row){
+                .state = REPLICA_FULL,
+                .first_epoch = shard->state->first_epoch,
+                .first_allocation = found.state == REPLICA_FULL ? found.first_allocation : 0};
+        if (found.state != row.state || (shard && found.first_epoch != row.first_epoch))
+            store_replica_set(store, (uint16_t)id, &row);
+    }
+}
+
+static void settle(struct recover *recover)
+{
+    for (uint32_t i = 0; i < recover->shard_count; i++)
+        settle_shard(recover, &recover->shards[i]);
+    if (recover->log.open)
+        store_transition(recover->common->store, recover->log.segment, SEGMENT_USED);
+    set_rows(recover);
+    recover->ticket = pm_fence_start(recover->common->pm);
+    recover->phase = RECOVER_FENCE;
+}
+
+static void report(const struct recover *recover)
+{
+    const struct recover_counts *counts = &recover->counts;
+    log_event(counts->strange ? LOG_WARN : LOG_INFO, "recovered",
+              "shards=%u segments=%lu entries=%lu copied=%lu passed_over=%lu strange=%lu "
+              "zeroed=%lu released=%lu",
+              recover->shard_count, counts->segments, counts->entries, counts->copied,
+              counts->passed_over, counts->strange, counts->zeroed, counts->released);
+    if (recover->records_lost)
+        log_event(LOG_WARN, "records_lost",
+                  "operations=%lu a retry of one of them would be carried out again",
+                  recover->records_lost);
+}
+
+int recover_poll(struct recover *recover, bool *busy)
+{
+    int done;
+    *busy = true;
+    switch (recover->phase) {
+    case RECOVER_WIPE:
+        done = wipe_poll(&recover->wipe);
+        if (done < 0)
+            return done;
+        if (done == 1) {
+            recover->counts.zeroed = recover->wipe.zeroed;
+            recover->phase = RECOVER_SCAN;
+        }
+        *busy = done == 1 || !recover->wipe.fencing;
+        return 0;
+    case RECOVER_SCAN:
+        return scan_some(recover);
+    case RECOVER_SETTLE:
+        settle(recover);
+        return 0;
+    case RECOVER_FENCE:
+        done = pm_fence_done(recover->common->pm, recover->ticket);
+        *busy = done == 1;
+        if (done != 1)
+            return done;
+        report(recover);
+        recover->phase = RECOVER_DONE;
+        return 1;
+    case RECOVER_DONE:
+        return 1;
+    }
+    return 0;
+}
+
+int recover_create(const struct recover_options *options, struct recover **out, char *why,
+                   size_t room)
+{
+    struct recover *recover = calloc(1, sizeof *recover);
+    snprintf(why, room, "the data could not be read");
+    if (!recover)
+        return ROWAN_ENOMEM;
+    recover->common = options->common;
+    recover->doubtful = options->doubtful;
+    recover->shards = calloc(options->config->shard_count, sizeof *recover->shards);
+    recover->by_id = calloc(STORE_SHARD_IDS, sizeof(struct recover_shard *));
+    int error = recover->shards && recover->by_id ? 0 : ROWAN_ENOMEM;
+    if (!error)
+        error = join_init(&recover->join, &options->common->format);
+    if (!error)
+        error = find_places(recover);
+    if (!error)
+        error = add_shards(recover, options, why, room);
+    if (error) {
+        recover_destroy(recover);
+        return error;
+    }
+    wipe_init(&recover->wipe, options->common->store, options->rebooted && !MUTANT(WIPE_SKIPPED));
+    log_init(&recover->log, options->common->store, OWNER_DIGEST, 0);
+    *out = recover;
+    return 0;
+}
+
+struct shard_state *recover_take(struct recover *recover, uint16_t shard)
+{
+    ASSERT(recover->phase == RECOVER_DONE);
+    struct recover_shard *found = recover->by_id[shard];
+    struct shard_state *state = found ? found->state : NULL;
+    if (found)
+        found->state = NULL;
+    return state;
+}
+
+struct recover_counts recover_counts(const struct recover *recover)
+{
+    return recover->counts;
+}
+
+void recover_destroy(struct recover *recover)
+{
+    if (!recover)
+        return;
+    for (uint32_t i = 0; i < recover->shard_count; i++) {
+        tail_clear(&recover->shards[i].copies);
+        tail_clear(&recover->shards[i].made);
+        shard_state_destroy(recover->shards[i].state);
+    }
+    join_fini(&recover->join);
+    free(recover->places);
+    free(recover->by_id);
+    free(recover->shards);
+    free(recover);
+}

@@ -1,0 +1,58 @@
+/* recover.h - what a server does with its PM at a start, before it serves: zeroes what is dirty,
+ * scans the data of earlier runs once, and makes the state of every shard it holds (design, section
+ * 6, cold start). On an empty store it only makes the states.
+ *
+ * Driven by the control role, in bounded steps. It reads nothing but PM and the configuration.
+ */
+#ifndef SERVER_RECOVER_H
+#define SERVER_RECOVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+#include "server/common.h"
+#include "server/shard/shard.h"
+
+struct recover_options {
+    struct server_common *common;        /* with store and format; outlives the recovery */
+    const struct cluster_config *config; /* names this server's incarnation; copied from */
+    bool had_data;                       /* the store was there when the server started */
+    bool had_run;                        /* and has a run record */
+    bool rebooted;                       /* the host was restarted since that run */
+    bool doubtful;                       /* see store.h */
+};
+
+struct recover_counts {
+    uint64_t segments;    /* scanned */
+    uint64_t zeroed;      /* segments that were not free, or not zeros as they should */
+    uint64_t released;    /* segments in which nothing had landed */
+    uint64_t entries;     /* taken, repeats included */
+    uint64_t passed_over; /* whole blocks of shards, or epochs of shards, that are not held */
+    uint64_t strange;     /* whole blocks of an epoch that is not over yet: never taken */
+    uint64_t copied;      /* entries whose blocks lay apart */
+};
+
+struct recover;
+
+/* Errors: ROWAN_ENOMEM; EDAMAGED: a shard's data should be here and is not, `why` says it. */
+int recover_create(const struct recover_options *options, struct recover **out, char *why,
+                   size_t room);
+
+/* recover_poll: one step. 1: done. All data found is in the shards' states, what the store says
+ * about segments and replicas is durable; nobody may have been let in before. 0: more to do, at
+ * once if *busy, else when a fence is done. Errors: ROWAN_ENOMEM EFULL (no segment to join the
+ * blocks of a long entry in) EIO. */
+int recover_poll(struct recover *recover, bool *busy);
+
+/* recover_take: the state of a shard, once it is done: the caller's from now on. NULL: not held.
+ * A shard that this server leads, of an epoch above 1, is `recovering`: a union comes first. */
+struct shard_state *recover_take(struct recover *recover, uint16_t shard);
+
+struct recover_counts recover_counts(const struct recover *recover);
+
+/* Destroys the states that nobody took. NULL is fine. */
+void recover_destroy(struct recover *recover);
+
+#endif

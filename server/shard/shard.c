@@ -1,0 +1,37 @@
+/* What a server holds of one shard: its index and its counters. */
+#include "server/shard/shard.h"
+
+#include <stdlib.h>
+
+#include "common/base/error.h"
+
+int shard_state_create(const struct pm *pm, const struct entry_format *format,
+                       const struct shard *description, uint32_t server, struct shard_state **out)
+{
+    struct shard_state *shard = calloc(1, sizeof *shard);
+    if (!shard)
+        return ROWAN_ENOMEM;
+    shard->id = description->id;
+    shard->primary = description->primary == server;
+    shard->epoch = description->epoch;
+    shard->first_epoch = 1;
+    dense_init(&shard->dense, version_make(1, 0));
+    atomic_init(&shard->commit, version_make(1, 0));
+    int error = index_create(pm, format, &shard->index);
+    if (error) {
+        free(shard);
+        return error;
+    }
+    *out = shard;
+    return 0;
+}
+
+void shard_state_destroy(struct shard_state *shard)
+{
+    if (!shard)
+        return;
+    records_fini(&shard->records);
+    tail_clear(&shard->tail);
+    index_destroy(shard->index);
+    free(shard);
+}

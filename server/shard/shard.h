@@ -1,0 +1,64 @@
+/* shard.h - what a server holds of one shard, as primary or as backup. */
+#ifndef SERVER_SHARD_H
+#define SERVER_SHARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+#include "server/digest/dense.h"
+#include "server/index/index.h"
+#include "server/shard/tail.h"
+#include "server/worker/records.h"
+
+struct op;
+
+/* Made by the control role, then handed to its owner: a worker where this server leads the shard, a
+ * digest role where it backs it. All but the atomic fields belong to the owner from then on. */
+struct shard_state {
+    uint16_t id;
+    bool primary;
+    uint32_t epoch;
+    uint32_t first_epoch; /* of the replica row: entries of lower ones are dead */
+    struct index *index;
+
+    /* Read by anybody. Primary: the resolved prefix, i.e. every version up to it is on all replicas
+     * (version order is completion order, see worker_write.c). Backup: the highest digested. */
+    _Atomic uint64_t version;
+    _Atomic uint64_t commit; /* the highest commit version known; primary: as `version`, but by
+                                   the epoch's first (epoch, 0) at least */
+    _Atomic bool recovering; /* primary: the union is not done, nothing is served */
+    _Atomic uint64_t lost;   /* primary: committed versions that its union found nowhere */
+    _Atomic bool missing;    /* backup: a committed version never arrived (dense.h) */
+    struct dense dense;      /* backup; and both while PM is scanned at a start */
+    struct tail tail;        /* what the start's scan found above the commit version */
+    struct records records;  /* primary: completed operations whose answer may be asked again */
+
+    /* Primary only. */
+    uint64_t counter; /* of the last version handed out */
+    uint32_t backup_count;
+    uint32_t backups[CLUSTER_MAX_REPLICAS - 1];  /* positions in the worker's peers */
+    struct op *first_in_flight, *last_in_flight; /* by rising version */
+    bool active;                                 /* linked into the worker's active list */
+    struct shard_state *next_active;
+    struct shard_state *next_union; /* in the worker's list of those to be united */
+    bool doubtful;      /* each replica may lack anything: the union leaves nothing out */
+    bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
+    bool commit_again;  /* also if it has not changed: a backup may not have been told */
+    struct shard_state *next_commit;
+
+    /* Backup only: what is asked for while `missing`. */
+    struct shard_state *next_missing;
+    uint64_t sought; /* up to this version it may be asked: where else it may be was looked at */
+    uint64_t asked_first, asked_last; /* versions, of the last question */
+    uint64_t ask_ns, ask_after_ns;    /* when again, and how long after that */
+};
+
+/* `description` is the shard's row in the configuration; `server` is this one. Errors:
+ * ROWAN_ENOMEM. */
+int shard_state_create(const struct pm *pm, const struct entry_format *format,
+                       const struct shard *description, uint32_t server, struct shard_state **out);
+void shard_state_destroy(struct shard_state *shard);
+
+#endif

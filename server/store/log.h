@@ -1,0 +1,36 @@
+/* log.h - an append log made of segments: a worker's t-log, or the log into which a digest role
+ * joins the blocks of long entries. One owner, on one thread. */
+#ifndef SERVER_LOG_H
+#define SERVER_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/entry/entry.h"
+#include "server/store/store.h"
+
+struct log {
+    struct store *store;
+    enum segment_owner owner;
+    uint32_t owner_number;
+    bool open;         /* there is a current segment */
+    uint64_t segment;  /* the current one */
+    uint32_t tail;     /* bytes of it that are given away */
+    uint64_t segments; /* taken since the start */
+};
+
+void log_init(struct log *log, struct store *store, enum segment_owner owner,
+              uint32_t owner_number);
+
+/* log_reserve: `bytes` (a multiple of 64, at most a segment) that lie in one segment; their place
+ * in the map goes to *offset. They are zeros until the caller stores there. What an old segment has
+ * left stays zero, and that segment becomes USED. Errors: ROWAN_EFULL, and nothing changed. */
+int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset);
+
+/* What can be reserved without a new segment. */
+static inline uint32_t log_room(const struct log *log)
+{
+    return log->open ? STORE_SEGMENT_BYTES - log->tail : 0;
+}
+
+#endif

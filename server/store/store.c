@@ -1,0 +1,325 @@
+/* A server's PM: what each segment is used for, which shards have replicas here.
+ * The tables are read once, at open; from then on their DRAM mirror is asked and PM only written.
+ *
+ * Invariants:
+ *  S1 A segment's word in PM is the mirror's, or becomes so in a pm_store that the thread which
+ *     changed the mirror is about to make (to FREE: has made). Only the segment's owner changes the
+ *     word, but for FREE, which belongs to whoever wins the compare-and-set.
+ *  S2 `segments_free` is never below the number of FREE words, so 0 means full.
+ *  S3 Allocation numbers are never given twice: a word keeps its number when it becomes DIRTY and
+ *     FREE, and the next one is above all of them.
+ *
+ * Crash-safe steps. An aligned 8-byte word lands whole; between two fences words land in any order.
+ *
+ *  Allocation (FREE -> USING)
+ *   1. Compare-and-set the mirror, with a new allocation number: decides between threads.
+ *   2. Store the word. COMMITS, by the fence that also makes the first entry durable. A crash of
+ *      the host before that fence may leave the word FREE though bytes of entries landed. Nothing in
+ *      them was acknowledged, but the segment is not zeros: who opens a store after a crash of the
+ *      host zeroes what it takes for landing again.
+ *  Full, committed (USING -> USED -> COMMITTED)
+ *   1. Store the word. COMMITS. Lost in a crash, the segment is digested once more; no harm.
+ *  Reuse (any -> DIRTY -> FREE)
+ *   1. Store the word DIRTY, fence. COMMITS that the bytes are not needed.
+ *   2. The caller zeroes the segment, and fences.
+ *   3. Store the word FREE. COMMITS that they are zeros. After a crash before: DIRTY, from 2 again.
+ *  Replica row
+ *   1. Store its number word (first allocation), then its state word with a checksum over both.
+ *      The state word COMMITS. If only one of two changed words landed, the checksum is wrong, and
+ *      the row reads as no replica: the safe side, as such a shard is filled anew.
+ *
+ *      free --allocate--> using --> used --> committed      (store_allocate, store_transition)
+ *       ^  \________________ |_______|__________ |
+ *       |___________________ dirty <____________/
+ */
+#include "server/store/store_layout.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/crc.h"
+#include "common/base/error.h"
+
+#define ALLOCATION_MAX ((UINT64_C(1) << 40) - 1)
+#define OWNER_KINDS    ((unsigned)OWNER_DIGEST + 1)
+
+struct store {
+    struct pm *pm;
+    uint64_t segments;
+    uint64_t replica_offset;
+    uint64_t segment_offset;
+    _Atomic uint64_t segments_free; /* S2 */
+    _Atomic uint64_t segments_owned[OWNER_KINDS];
+    _Atomic uint64_t allocation; /* the next number, S3 */
+    _Atomic uint64_t hint;       /* where the next search begins */
+    _Atomic uint64_t metas[];
+};
+
+/* --- meta words --- */
+
+static uint64_t meta_pack(const struct segment_meta *meta)
+{
+    ASSERT(meta->owner_number <= UINT8_MAX && meta->allocation <= ALLOCATION_MAX);
+    return (uint64_t)meta->state | (uint64_t)meta->owner << 8 | (uint64_t)meta->owner_number << 16 |
+           meta->allocation << 24;
+}
+
+static struct segment_meta meta_unpack(uint64_t word)
+{
+    return (struct segment_meta){.state = (enum segment_state)(word & 0xff),
+                                 .owner = (enum segment_owner)(word >> 8 & 0xff),
+                                 .owner_number = (uint32_t)(word >> 16 & 0xff),
+                                 .allocation = word >> 24};
+}
+
+static enum segment_state word_state(uint64_t word)
+{
+    return (enum segment_state)(word & 0xff);
+}
+
+/* Words of PM are bytes from outside. */
+static bool word_is_valid(uint64_t word)
+{
+    struct segment_meta meta = meta_unpack(word);
+    bool idle = meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY;
+    return meta.state <= SEGMENT_COMMITTED && meta.owner < OWNER_KINDS &&
+           idle == (meta.owner == OWNER_NONE);
+}
+
+static void meta_write(struct store *store, uint64_t segment, uint64_t word)
+{
+    pm_store(store->pm, META_OFFSET + segment * META_BYTES, &word, sizeof(word));
+}
+
+/* Fills the mirror and its counters. */
+static int metas_read(struct store *store)
+{
+    uint64_t owned[OWNER_KINDS] = {0}, segments_free = 0, highest = 0;
+    const uint64_t *words = pm_at(store->pm, META_OFFSET);
+    for (uint64_t i = 0; i < store->segments; i++) {
+        uint64_t word = words[i];
+        if (!word_is_valid(word))
+            return ROWAN_EDAMAGED;
+        struct segment_meta meta = meta_unpack(word);
+        atomic_init(&store->metas[i], word);
+        segments_free += meta.state == SEGMENT_FREE;
+        owned[meta.owner]++;
+        if (meta.allocation > highest)
+            highest = meta.allocation;
+    }
+    for (unsigned i = 0; i < OWNER_KINDS; i++)
+        atomic_init(&store->segments_owned[i], owned[i]);
+    atomic_init(&store->segments_free, segments_free);
+    atomic_init(&store->allocation, highest + 1); /* S3 */
+    atomic_init(&store->hint, 0);
+    return 0;
+}
+
+/* --- life --- */
+
+int store_open(struct pm *pm, const struct store_identity *identity, struct store **out)
+{
+    struct superblock block;
+    int error = superblock_read(pm, &block);
+    if (error)
+        return error;
+    if (block.cluster != identity->cluster || block.server != identity->server)
+        return ROWAN_ECLUSTER;
+    struct store *store = calloc(1, sizeof(*store) + block.segments * sizeof(store->metas[0]));
+    if (!store)
+        return ROWAN_ENOMEM;
+    store->pm = pm;
+    store->segments = block.segments;
+    store->replica_offset = block.replica_offset;
+    store->segment_offset = block.segment_offset;
+    error = metas_read(store);
+    if (error) {
+        free(store);
+        return error;
+    }
+    *out = store;
+    return 0;
+}
+
+void store_close(struct store *store)
+{
+    free(store);
+}
+
+struct pm *store_pm(const struct store *store)
+{
+    return store->pm;
+}
+
+uint64_t store_segments(const struct store *store)
+{
+    return store->segments;
+}
+
+uint64_t store_segments_free(const struct store *store)
+{
+    return atomic_load_explicit(&store->segments_free, memory_order_relaxed);
+}
+
+uint64_t store_segments_owned(const struct store *store, enum segment_owner owner)
+{
+    ASSERT((unsigned)owner < OWNER_KINDS);
+    return atomic_load_explicit(&store->segments_owned[owner], memory_order_relaxed);
+}
+
+uint64_t store_segment_offset(const struct store *store, uint64_t segment)
+{
+    ASSERT(segment < store->segments);
+    return store->segment_offset + segment * STORE_SEGMENT_BYTES;
+}
+
+uint64_t store_segment_of(const struct store *store, uint64_t offset)
+{
+    ASSERT(offset >= store->segment_offset);
+    uint64_t segment = (offset - store->segment_offset) / STORE_SEGMENT_BYTES;
+    ASSERT(segment < store->segments);
+    return segment;
+}
+
+/* --- segments --- */
+
+int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner_number,
+                   uint64_t *segment)
+{
+    ASSERT(owner != OWNER_NONE && (unsigned)owner < OWNER_KINDS);
+    uint64_t start = atomic_load_explicit(&store->hint, memory_order_relaxed);
+    struct segment_meta meta = {
+        .state = SEGMENT_USING, .owner = owner, .owner_number = owner_number};
+    for (uint64_t i = 0; i < store->segments && store_segments_free(store) > 0; i++) {
+        uint64_t number = (start + i) % store->segments;
+        uint64_t word = atomic_load_explicit(&store->metas[number], memory_order_relaxed);
+        if (word_state(word) != SEGMENT_FREE)
+            continue;
+        if (meta.allocation == 0)
+            meta.allocation =
+                atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
+        uint64_t taken = meta_pack(&meta);
+        if (!atomic_compare_exchange_strong_explicit(&store->metas[number], &word, taken,
+                                                     memory_order_acquire, memory_order_relaxed))
+            continue;
+        atomic_fetch_sub_explicit(&store->segments_free, 1, memory_order_relaxed); /* S2 */
+        atomic_fetch_sub_explicit(&store->segments_owned[OWNER_NONE], 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
+        atomic_store_explicit(&store->hint, number + 1, memory_order_relaxed);
+        meta_write(store, number, taken); /* S1 */
+        *segment = number;
+        return 0;
+    }
+    return ROWAN_EFULL;
+}
+
+static bool transition_is_allowed(enum segment_state from, enum segment_state to)
+{
+    switch (to) {
+    case SEGMENT_FREE:
+        return from == SEGMENT_DIRTY;
+    case SEGMENT_DIRTY:
+        return true;
+    case SEGMENT_USING:
+        return false; /* store_allocate's */
+    case SEGMENT_USED:
+        return from == SEGMENT_USING;
+    case SEGMENT_COMMITTED:
+        return from == SEGMENT_USING || from == SEGMENT_USED;
+    }
+    return false;
+}
+
+void store_transition(struct store *store, uint64_t segment, enum segment_state state)
+{
+    ASSERT(segment < store->segments);
+    _Atomic uint64_t *place = &store->metas[segment];
+    uint64_t old = atomic_load_explicit(place, memory_order_acquire);
+    struct segment_meta meta = meta_unpack(old);
+    ASSERT(transition_is_allowed(meta.state, state));
+    bool was_free = meta.state == SEGMENT_FREE;
+    enum segment_owner owner = meta.owner;
+    meta.state = state;
+    if (state == SEGMENT_DIRTY || state == SEGMENT_FREE) {
+        meta.owner = OWNER_NONE;
+        meta.owner_number = 0;
+    }
+    uint64_t word = meta_pack(&meta);
+    if (state == SEGMENT_FREE) {
+        /* Another thread may take it from the moment the mirror says so. */
+        meta_write(store, segment, word);
+        atomic_fetch_add_explicit(&store->segments_free, 1, memory_order_relaxed); /* S2 */
+    }
+    bool mine = atomic_compare_exchange_strong_explicit(place, &old, word, memory_order_release,
+                                                        memory_order_relaxed);
+    ASSERT(mine); /* S1: the caller owns it */
+    if (state == SEGMENT_FREE)
+        return;
+    meta_write(store, segment, word);
+    if (was_free)
+        atomic_fetch_sub_explicit(&store->segments_free, 1, memory_order_relaxed);
+    if (owner != meta.owner) {
+        atomic_fetch_sub_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&store->segments_owned[OWNER_NONE], 1, memory_order_relaxed);
+    }
+}
+
+struct segment_meta store_meta(const struct store *store, uint64_t segment)
+{
+    ASSERT(segment < store->segments);
+    return meta_unpack(atomic_load_explicit(&store->metas[segment], memory_order_acquire));
+}
+
+bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,
+                           uint32_t bytes)
+{
+    ASSERT(from <= STORE_SEGMENT_BYTES && bytes <= STORE_SEGMENT_BYTES - from);
+    const uint8_t *at = pm_at(store->pm, store_segment_offset(store, segment) + from);
+    return bytes == 0 || (at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0);
+}
+
+/* --- replicas --- */
+
+static uint32_t row_checksum(uint16_t shard, uint32_t state_and_epoch, uint64_t first_allocation)
+{
+    uint64_t covered[2] = {(uint64_t)state_and_epoch << 32 | shard, first_allocation};
+    return crc32c(0, covered, sizeof(covered));
+}
+
+static uint64_t row_offset(const struct store *store, uint16_t shard)
+{
+    return store->replica_offset + (uint64_t)shard * ROW_BYTES;
+}
+
+void store_replica_set(struct store *store, uint16_t shard, const struct replica_row *row)
+{
+    ASSERT(row->state <= REPLICA_FULL && row->first_epoch < 1u << 24);
+    uint32_t low = (uint32_t)row->state | row->first_epoch << 8;
+    struct row bytes = {
+        .word = low | (uint64_t)row_checksum(shard, low, row->first_allocation) << 32,
+        .first_allocation = row->first_allocation,
+    };
+    uint64_t offset = row_offset(store, shard);
+    pm_store(store->pm, offset + sizeof(bytes.word), &bytes.first_allocation,
+             sizeof(bytes.first_allocation));
+    pm_store(store->pm, offset, &bytes.word, sizeof(bytes.word));
+}
+
+struct replica_row store_replica(const struct store *store, uint16_t shard)
+{
+    struct row bytes;
+    memcpy(&bytes, pm_at(store->pm, row_offset(store, shard)), sizeof(bytes));
+    uint32_t low = (uint32_t)bytes.word;
+    /* Nearly all are so: a start asks for each. */
+    if ((low & 0xff) == REPLICA_NONE)
+        return (struct replica_row){.state = REPLICA_NONE};
+    struct replica_row row = {.state = (enum replica_state)(low & 0xff),
+                              .first_epoch = low >> 8,
+                              .first_allocation = bytes.first_allocation};
+    if (row.state > REPLICA_FULL ||
+        bytes.word >> 32 != row_checksum(shard, low, bytes.first_allocation))
+        return (struct replica_row){.state = REPLICA_NONE};
+    return row;
+}

@@ -1,0 +1,261 @@
+/* Whose PM it is, and who ran on it last: geometry, superblock, run records.
+ *
+ * Crash-safe steps. An aligned 8-byte word lands whole; between two fences words land in any order.
+ *
+ *  Format
+ *   1. Store the superblock without its magic. The tables are zeros: all FREE, no replica, no run.
+ *   2. Fence.
+ *   3. Store the magic. COMMITS: before it, the map counts as never formatted.
+ *   4. Fence.
+ *  Run record (only when everything the run relies on is durable: see control_open.c)
+ *   1. Store the new one into the slot that does not hold the last one. Its checksum COMMITS.
+ *   2. Fence.
+ *      Torn, its checksum is wrong, and the last one still counts: the same start over again. A
+ *      store whose very first record is torn has never run.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/crc.h"
+#include "common/base/error.h"
+#include "server/store/store_layout.h"
+
+/* --- geometry --- */
+
+static uint64_t round_up(uint64_t bytes, uint64_t align)
+{
+    return (bytes + align - 1) / align * align;
+}
+
+static uint64_t geometry_replica_offset(uint64_t segments)
+{
+    return round_up(META_OFFSET + segments * META_BYTES, TABLE_ALIGN);
+}
+
+static uint64_t geometry_segment_offset(uint64_t segments)
+{
+    return round_up(geometry_replica_offset(segments) + (uint64_t)STORE_SHARD_IDS * ROW_BYTES,
+                    STORE_SEGMENT_BYTES);
+}
+
+uint64_t store_segments_in(uint64_t pm_bytes)
+{
+    uint64_t whole = pm_bytes / STORE_SEGMENT_BYTES;
+    uint64_t segments = whole;
+    /* The tables take about one segment in half a million, and at least one. */
+    while (segments > 0 &&
+           geometry_segment_offset(segments) / STORE_SEGMENT_BYTES + segments > whole)
+        segments--;
+    return segments;
+}
+
+/* --- superblock --- */
+
+static void superblock_fill(struct superblock *block, const struct store_identity *identity,
+                            uint64_t segments)
+{
+    *block = (struct superblock){
+        .magic = STORE_MAGIC,
+        .format_version = STORE_FORMAT_VERSION,
+        .server = identity->server,
+        .cluster = identity->cluster,
+        .segments = segments,
+        .segment_bytes = STORE_SEGMENT_BYTES,
+        .shard_ids = STORE_SHARD_IDS,
+        .replica_offset = geometry_replica_offset(segments),
+        .segment_offset = geometry_segment_offset(segments),
+    };
+    block->checksum = crc32c(0, block, offsetof(struct superblock, checksum));
+}
+
+static int superblock_check(const struct superblock *block, uint64_t pm_bytes)
+{
+    if (block->magic != STORE_MAGIC || block->format_version != STORE_FORMAT_VERSION)
+        return ROWAN_EFORMAT;
+    if (block->checksum != crc32c(0, block, offsetof(struct superblock, checksum)))
+        return ROWAN_EDAMAGED;
+    uint64_t segments = block->segments;
+    if (segments == 0 || segments > store_segments_in(pm_bytes) ||
+        block->segment_bytes != STORE_SEGMENT_BYTES || block->shard_ids != STORE_SHARD_IDS ||
+        block->replica_offset != geometry_replica_offset(segments) ||
+        block->segment_offset != geometry_segment_offset(segments))
+        return ROWAN_EFORMAT;
+    return 0;
+}
+
+/* A lost superblock over a table in use is no empty map. */
+static bool metas_are_zero(const struct pm *pm)
+{
+    uint64_t segments = store_segments_in(pm->bytes);
+    const uint64_t *words = pm_at(pm, META_OFFSET);
+    for (uint64_t i = 0; i < segments; i++) {
+        if (words[i] != 0)
+            return false;
+    }
+    return true;
+}
+
+bool store_is_blank(const struct pm *pm)
+{
+    if (pm->bytes < META_OFFSET + sizeof(uint64_t))
+        return false;
+    const uint8_t *first = pm_at(pm, META_OFFSET);
+    uint64_t bytes = pm->bytes - META_OFFSET;
+    /* The first word is zero, and each other byte is as the one a word before it. */
+    return *(const uint64_t *)first == 0 &&
+           memcmp(first, first + sizeof(uint64_t), bytes - sizeof(uint64_t)) == 0;
+}
+
+int superblock_read(const struct pm *pm, struct superblock *block)
+{
+    if (pm->bytes < HEAD_BYTES)
+        return ROWAN_EFORMAT;
+    memcpy(block, pm_at(pm, 0), sizeof(*block));
+    if (block->magic == 0)
+        return metas_are_zero(pm) ? ROWAN_ENOTFOUND : ROWAN_EDAMAGED;
+    return superblock_check(block, pm->bytes);
+}
+
+int store_format_start(struct pm *pm, const struct store_identity *identity,
+                       struct store_format *out)
+{
+    uint64_t segments = store_segments_in(pm->bytes);
+    if (segments == 0)
+        return ROWAN_EINVALID;
+    struct superblock block;
+    memcpy(&block, pm_at(pm, 0), sizeof(block));
+    if (block.magic != 0 || !metas_are_zero(pm))
+        return ROWAN_EEXISTS;
+
+    superblock_fill(&block, identity, segments);
+    pm_store(pm, sizeof(block.magic), (const uint8_t *)&block + sizeof(block.magic),
+             sizeof(block) - sizeof(block.magic));
+    *out = (struct store_format){.pm = pm, .ticket = pm_fence_start(pm)};
+    return 0;
+}
+
+int store_format_poll(struct store_format *format)
+{
+    int done = pm_fence_done(format->pm, format->ticket);
+    if (done != 1 || format->committed)
+        return done;
+    const uint64_t magic = STORE_MAGIC;
+    pm_store(format->pm, offsetof(struct superblock, magic), &magic, sizeof(magic));
+    format->ticket = pm_fence_start(format->pm);
+    format->committed = true;
+    return pm_fence_done(format->pm, format->ticket);
+}
+
+int store_format(struct pm *pm, const struct store_identity *identity)
+{
+    struct store_format format;
+    int result = store_format_start(pm, identity, &format);
+    if (result)
+        return result;
+    while ((result = store_format_poll(&format)) == 0) {
+        int error = pm_fence_wait(pm);
+        if (error)
+            return error;
+    }
+    return result < 0 ? result : 0;
+}
+
+int store_read_identity(const struct pm *pm, struct store_identity *out)
+{
+    struct superblock block;
+    int error = superblock_read(pm, &block);
+    if (error)
+        return error;
+    *out = (struct store_identity){.cluster = block.cluster, .server = block.server};
+    return 0;
+}
+
+void store_why(const struct pm *pm, int error, char *sentence, size_t room)
+{
+    struct superblock block = {.magic = 0};
+    if (pm->bytes >= HEAD_BYTES)
+        memcpy(&block, pm_at(pm, 0), sizeof(block));
+    if (error == ROWAN_EDAMAGED)
+        snprintf(sentence, room, "its superblock is damaged: what it held cannot be told any more");
+    else if (error == ROWAN_EFORMAT && block.magic != STORE_MAGIC)
+        snprintf(sentence, room, "it holds something else than a Rowan-KV server's data");
+    else if (error == ROWAN_EFORMAT && block.format_version != STORE_FORMAT_VERSION)
+        snprintf(sentence, room, "made by %s version: its format is %u, this version knows %u",
+                 block.format_version > STORE_FORMAT_VERSION ? "a newer" : "an older",
+                 block.format_version, (unsigned)STORE_FORMAT_VERSION);
+    else if (error == ROWAN_EFORMAT)
+        snprintf(sentence, room,
+                 "%lu MiB of it are too few: it was made with %lu segments of 4 MiB and its tables",
+                 pm->bytes >> 20, block.segments);
+    else
+        snprintf(sentence, room, "%s", error_sentence(error));
+}
+
+/* --- runs --- */
+
+static uint64_t run_offset(uint64_t sequence)
+{
+    return RUN_OFFSET + sequence % 2 * RUN_STRIDE;
+}
+
+static void run_read(const struct pm *pm, uint64_t parity, struct run_slot *slot)
+{
+    memcpy(slot, pm_at(pm, run_offset(parity)), sizeof(*slot));
+}
+
+static bool run_is_valid(const struct run_slot *slot, uint64_t parity)
+{
+    return slot->checksum == crc32c(0, slot, offsetof(struct run_slot, checksum)) &&
+           slot->sequence != 0 && slot->sequence % 2 == parity && slot->durability <= PM_NONE &&
+           slot->doubtful <= 1;
+}
+
+static bool run_is_zero(const struct run_slot *slot)
+{
+    static const struct run_slot zero;
+    return memcmp(slot, &zero, sizeof(zero)) == 0;
+}
+
+int store_read_run(const struct pm *pm, struct store_run *out)
+{
+    struct run_slot slots[2], *last = NULL;
+    for (uint64_t parity = 0; parity < 2; parity++) {
+        run_read(pm, parity, &slots[parity]);
+        if (run_is_valid(&slots[parity], parity) &&
+            (!last || slots[parity].sequence > last->sequence))
+            last = &slots[parity];
+    }
+    /* The first record goes to slot 1: torn there, over an empty slot 0, it never was. */
+    if (!last)
+        return run_is_zero(&slots[0]) ? ROWAN_ENOTFOUND : ROWAN_EDAMAGED;
+    *out = (struct store_run){.sequence = last->sequence,
+                              .incarnation = last->incarnation,
+                              .durability = (enum pm_durability)last->durability,
+                              .doubtful = last->doubtful};
+    memcpy(out->boot_id, last->boot_id, sizeof(out->boot_id));
+    return 0;
+}
+
+bool store_run_is_doubtful(const struct store_run *run, const uint8_t boot_id[STORE_BOOT_ID_BYTES])
+{
+    return run->doubtful || (run->durability != PM_FENCE &&
+                             memcmp(run->boot_id, boot_id, sizeof(run->boot_id)) != 0);
+}
+
+int store_run_write(struct pm *pm, struct store_run *run)
+{
+    struct store_run last = {.sequence = 0};
+    int error = store_read_run(pm, &last);
+    if (error && error != ROWAN_ENOTFOUND)
+        return error;
+    run->sequence = last.sequence + 1;
+    struct run_slot slot = {.sequence = run->sequence,
+                            .incarnation = run->incarnation,
+                            .durability = (uint32_t)run->durability,
+                            .doubtful = run->doubtful};
+    memcpy(slot.boot_id, run->boot_id, sizeof(slot.boot_id));
+    slot.checksum = crc32c(0, &slot, offsetof(struct run_slot, checksum));
+    pm_store(pm, run_offset(run->sequence), &slot, sizeof(slot));
+    return 0;
+}

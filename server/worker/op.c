@@ -1,0 +1,131 @@
+/* The table of a worker's writes. A bucket's chain is in order of arrival, so the writes of one key
+ * stand in it in that order; two keys with one 64-bit hash only wait for each other needlessly. */
+#include "server/worker/op.h"
+
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+
+int write_table_init(struct write_table *table)
+{
+    *table = (struct write_table){.ops = calloc(OP_TABLE_SIZE, sizeof(struct op))};
+    if (!table->ops)
+        return ROWAN_ENOMEM;
+    for (uint32_t i = OP_TABLE_SIZE; i-- > 0;) {
+        table->ops[i].bucket_next = table->free;
+        table->free = &table->ops[i];
+    }
+    return 0;
+}
+
+void write_table_fini(struct write_table *table)
+{
+    free(table->ops);
+    table->ops = NULL;
+}
+
+static void link_client(struct op *op, struct client_link *client)
+{
+    op->client = client;
+    op->client_next = client->first;
+    if (client->first)
+        client->first->client_previous = op;
+    client->first = op;
+    client->ops++;
+}
+
+void op_forget_client(struct op *op)
+{
+    struct client_link *client = op->client;
+    if (!client)
+        return;
+    if (op->client_previous)
+        op->client_previous->client_next = op->client_next;
+    else
+        client->first = op->client_next;
+    if (op->client_next)
+        op->client_next->client_previous = op->client_previous;
+    client->ops--;
+    op->client = NULL;
+    op->client_next = op->client_previous = NULL;
+}
+
+void op_take_over(struct op *op, struct client_link *client, uint32_t tag)
+{
+    op_forget_client(op);
+    link_client(op, client);
+    op->tag = tag;
+}
+
+struct op *op_find(const struct write_table *table, uint64_t hash, uint32_t client_id,
+                   uint32_t operation)
+{
+    struct op *at = table->first[hash % OP_BUCKETS];
+    while (at && (at->hash != hash || at->client_id != client_id || at->operation != operation))
+        at = at->bucket_next;
+    return at;
+}
+
+struct op *op_open(struct write_table *table, uint64_t hash, struct client_link *client)
+{
+    struct op *op = table->free;
+    if (!op)
+        return NULL;
+    table->free = op->bucket_next;
+    *op = (struct op){.state = OP_WAITING, .hash = hash};
+    link_client(op, client);
+    uint32_t bucket = (uint32_t)(hash % OP_BUCKETS);
+    if (table->last[bucket])
+        table->last[bucket]->bucket_next = op;
+    else
+        table->first[bucket] = op;
+    table->last[bucket] = op;
+    table->used++;
+    return op;
+}
+
+void op_close(struct write_table *table, struct op *op)
+{
+    ASSERT(op->state != OP_FREE);
+    op_forget_client(op);
+    uint32_t bucket = (uint32_t)(op->hash % OP_BUCKETS);
+    struct op *previous = NULL;
+    for (struct op *at = table->first[bucket]; at != op; at = at->bucket_next) {
+        ASSERT(at);
+        previous = at;
+    }
+    if (previous)
+        previous->bucket_next = op->bucket_next;
+    else
+        table->first[bucket] = op->bucket_next;
+    if (table->last[bucket] == op)
+        table->last[bucket] = previous;
+    op->state = OP_FREE;
+    op->bucket_next = table->free;
+    table->free = op;
+    table->used--;
+}
+
+bool op_may_start(const struct write_table *table, const struct op *op)
+{
+    const struct op *at = table->first[op->hash % OP_BUCKETS];
+    for (; at != op; at = at->bucket_next) {
+        if (at->hash != op->hash)
+            continue;
+        if (at->state == OP_WAITING ||
+            (op->conditional && at->state == OP_IN_FLIGHT && !MUTANT(JUDGED_EARLY)))
+            return false;
+    }
+    return true;
+}
+
+struct op *op_next_waiting(const struct write_table *table, uint64_t hash)
+{
+    for (struct op *at = table->first[hash % OP_BUCKETS]; at; at = at->bucket_next) {
+        if (at->hash == hash && at->state == OP_WAITING)
+            return at;
+    }
+    return NULL;
+}

@@ -1,0 +1,228 @@
+/* Linear hashing over leaves of buckets, and items in aligned chunks.
+ *
+ *  1. Buckets 0 to `buckets` - 1 exist. A hash goes to its low bits under 2 mask + 1, or, where that
+ *     bucket does not exist yet, under mask. So a split of one bucket makes exactly the next one.
+ *  2. There are as many buckets as items, unless memory failed, and at most twice as many. One item
+ *     more makes one bucket more at most, one item less two fewer.
+ *  3. A chunk is in one of the two lists; at most one chunk is kept that is empty, so that a table
+ *     that swings around a full chunk does not allocate each time.
+ */
+#include "server/worker/records_table.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+
+struct records_chunk {
+    struct records_chunk *next, *previous;
+    struct records_item *free;
+    uint32_t used;
+};
+_Static_assert(sizeof(struct records_chunk) <= RECORDS_CHUNK_HEAD_BYTES, "the items follow it");
+
+void records_table_init(struct records_table *table, uint32_t item_bytes)
+{
+    *table = (struct records_table){.item_bytes = item_bytes};
+}
+
+static void free_chunks(struct records_chunk *chunk)
+{
+    while (chunk) {
+        struct records_chunk *next = chunk->next;
+        free(chunk);
+        chunk = next;
+    }
+}
+
+void records_table_fini(struct records_table *table)
+{
+    free_chunks(table->with_room);
+    free_chunks(table->full);
+    for (uint32_t i = 0; i < table->leaf_count; i++)
+        free(table->leaves[i]);
+    free(table->leaves);
+    records_table_init(table, table->item_bytes);
+}
+
+uint64_t records_table_bytes(const struct records_table *table)
+{
+    return (uint64_t)table->chunks * RECORDS_CHUNK_BYTES +
+           table->leaf_count * sizeof(struct records_leaf) +
+           table->leaf_room * sizeof(struct records_leaf *);
+}
+
+/* --- chunks --- */
+
+static uint32_t items_of_chunk(const struct records_table *table)
+{
+    return (RECORDS_CHUNK_BYTES - RECORDS_CHUNK_HEAD_BYTES) / table->item_bytes;
+}
+
+static void chunk_link(struct records_chunk **list, struct records_chunk *chunk)
+{
+    chunk->previous = NULL;
+    chunk->next = *list;
+    if (*list)
+        (*list)->previous = chunk;
+    *list = chunk;
+}
+
+static void chunk_unlink(struct records_chunk **list, struct records_chunk *chunk)
+{
+    if (chunk->previous)
+        chunk->previous->next = chunk->next;
+    else
+        *list = chunk->next;
+    if (chunk->next)
+        chunk->next->previous = chunk->previous;
+}
+
+static bool chunk_add(struct records_table *table)
+{
+    void *memory;
+    if (posix_memalign(&memory, RECORDS_CHUNK_ALIGN, RECORDS_CHUNK_BYTES))
+        return false;
+    struct records_chunk *chunk = memory;
+    *chunk = (struct records_chunk){0};
+    uint8_t *at = (uint8_t *)chunk + RECORDS_CHUNK_HEAD_BYTES;
+    for (uint32_t i = items_of_chunk(table); i-- > 0;) {
+        struct records_item *item = (struct records_item *)(void *)(at + i * table->item_bytes);
+        item->next = chunk->free;
+        chunk->free = item;
+    }
+    chunk_link(&table->with_room, chunk);
+    table->chunks++;
+    return true;
+}
+
+/* --- buckets --- */
+
+static bool leaf_add(struct records_table *table)
+{
+    if (table->leaf_count == table->leaf_room) {
+        uint32_t room = table->leaf_room ? 2 * table->leaf_room : 1;
+        struct records_leaf **leaves = realloc(table->leaves, room * sizeof *leaves);
+        if (!leaves)
+            return false;
+        table->leaves = leaves;
+        table->leaf_room = room;
+    }
+    struct records_leaf *leaf = calloc(1, sizeof *leaf);
+    if (!leaf)
+        return false;
+    table->leaves[table->leaf_count++] = leaf;
+    return true;
+}
+
+static void leaf_drop(struct records_table *table)
+{
+    free(table->leaves[--table->leaf_count]);
+    if (table->leaf_count >= table->leaf_room / 4)
+        return;
+    struct records_leaf **leaves = realloc(table->leaves, table->leaf_room / 2 * sizeof *leaves);
+    if (!leaves)
+        return;
+    table->leaves = leaves;
+    table->leaf_room /= 2;
+}
+
+/* Makes the next bucket, out of the one its items were in so far. Without memory the chains only
+ * get longer. */
+static void bucket_split(struct records_table *table)
+{
+    uint32_t fresh = table->buckets;
+    if (fresh == table->leaf_count * RECORDS_LEAF_BUCKETS && !leaf_add(table))
+        return;
+    if (fresh > 2 * table->mask + 1)
+        table->mask = 2 * table->mask + 1;
+    struct records_item **from = records_bucket_at(table, fresh & table->mask);
+    struct records_item **to = records_bucket_at(table, fresh);
+    ASSERT(!*to);
+    table->buckets++;
+    while (*from) {
+        struct records_item *item = *from;
+        if (records_bucket(table, item->client, item->operation) == to) {
+            *from = item->next;
+            item->next = *to;
+            *to = item;
+        } else {
+            from = &item->next;
+        }
+    }
+}
+
+/* The last bucket's items go back to where they came from. */
+static void bucket_merge(struct records_table *table)
+{
+    uint32_t last = table->buckets - 1;
+    if (last == table->mask)
+        table->mask /= 2;
+    struct records_item **end = records_bucket_at(table, last & table->mask);
+    while (*end)
+        end = &(*end)->next;
+    *end = *records_bucket_at(table, last);
+    *records_bucket_at(table, last) = NULL;
+    table->buckets--;
+    /* One leaf more than needed stays, for a table that swings around a leaf's end. */
+    if (table->buckets + RECORDS_LEAF_BUCKETS <= (table->leaf_count - 1) * RECORDS_LEAF_BUCKETS)
+        leaf_drop(table);
+}
+
+/* --- items --- */
+
+struct records_item *records_table_take(struct records_table *table, uint32_t client,
+                                        uint32_t operation)
+{
+    if (!table->buckets) {
+        if (!table->leaf_count && !leaf_add(table))
+            return NULL;
+        table->buckets = 1;
+        table->mask = 0;
+    }
+    if (!table->with_room && !chunk_add(table))
+        return NULL;
+    struct records_chunk *chunk = table->with_room;
+    struct records_item *item = chunk->free;
+    chunk->free = item->next;
+    chunk->used++;
+    if (!chunk->free) {
+        chunk_unlink(&table->with_room, chunk);
+        chunk_link(&table->full, chunk);
+    }
+    item->client = client;
+    item->operation = operation;
+    struct records_item **bucket = records_bucket(table, client, operation);
+    item->next = *bucket;
+    *bucket = item;
+    if (++table->count > table->buckets)
+        bucket_split(table);
+    return item;
+}
+
+void records_table_give(struct records_table *table, struct records_item *item)
+{
+    struct records_item **link = records_bucket(table, item->client, item->operation);
+    while (*link != item) {
+        ASSERT(*link);
+        link = &(*link)->next;
+    }
+    *link = item->next;
+    table->count--;
+    for (int i = 0; i < 2 && table->buckets > 1 && table->count < table->buckets / 2; i++)
+        bucket_merge(table);
+    struct records_chunk *chunk =
+        (struct records_chunk *)((uintptr_t)item & ~(uintptr_t)(RECORDS_CHUNK_ALIGN - 1));
+    if (!chunk->free) {
+        chunk_unlink(&table->full, chunk);
+        chunk_link(&table->with_room, chunk);
+    }
+    item->next = chunk->free;
+    chunk->free = item;
+    /* An empty chunk goes, unless it is the only one with room. */
+    if (--chunk->used == 0 && (table->with_room != chunk || chunk->next)) {
+        chunk_unlink(&table->with_room, chunk);
+        free(chunk);
+        table->chunks--;
+    }
+}

@@ -1,0 +1,473 @@
+/* A worker. A poll takes up to 128 events, walks the requests among them in stages (hash and bucket
+ * prefetch, entry prefetch, act) so that cache misses overlap, then posts one batch to each backup
+ * and completes what has landed. Reads are answered at once from the index, straight from the log;
+ * writes take their way through worker_write.c.
+ *
+ * Invariants:
+ *  W1  Only the worker that owns a shard hands out its versions, and its index is written by no
+ *      other role.
+ *  W2  A read sees only entries that are on all replicas: the index is updated by completions, and
+ *      by a start before the shard is served (worker_union.c).
+ *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
+ */
+#include "server/worker/worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "server/worker/worker_state.h"
+
+enum { REPLY_MAX_PIECES = FABRIC_MAX_IOV - 1 };
+
+void worker_count(_Atomic uint64_t *counter)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* --- reads and replies --- */
+
+int worker_object(struct worker *worker, uint64_t offset, struct entry_header *header)
+{
+    if (offset == 0)
+        return ROWAN_ENOTFOUND;
+    uint64_t room = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
+    const void *at = pm_at(worker->common->pm, offset);
+    if (entry_verify(&worker->common->format, at, room, NULL))
+        return ROWAN_EDAMAGED;
+    entry_peek(at, header);
+    return header->type == ENTRY_PUT ? 0 : ROWAN_ENOTFOUND;
+}
+
+/* The value's pieces as further pieces of a message, `iov` having room for REPLY_MAX_PIECES. A value in
+ * more blocks than that is put together in the worker's buffer. Returns how many; their bytes go to
+ * *bytes. */
+static unsigned gather_value(struct worker *worker, uint64_t offset, struct fabric_iov *iov,
+                             uint32_t *bytes)
+{
+    const struct entry_format *format = &worker->common->format;
+    const void *at = pm_at(worker->common->pm, offset);
+    struct entry_piece pieces[REPLY_MAX_PIECES];
+    unsigned count = entry_value_pieces(format, at, 0, pieces, REPLY_MAX_PIECES);
+    *bytes = 0;
+    if (count < REPLY_MAX_PIECES) {
+        for (unsigned i = 0; i < count; i++) {
+            iov[i] = (struct fabric_iov){pieces[i].data, pieces[i].bytes};
+            *bytes += pieces[i].bytes;
+        }
+        return count;
+    }
+    for (unsigned first = 0; count > 0; first += count) {
+        count = entry_value_pieces(format, at, first, pieces, REPLY_MAX_PIECES);
+        for (unsigned i = 0; i < count; i++) {
+            memcpy(worker->value + *bytes, pieces[i].data, pieces[i].bytes);
+            *bytes += pieces[i].bytes;
+        }
+    }
+    iov[0] = (struct fabric_iov){worker->value, *bytes};
+    return 1;
+}
+
+bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
+                  uint32_t tag, int status, uint64_t version, uint64_t value_offset)
+{
+    if (!client->conn)
+        return true; /* gone in the same batch of events that brought its request */
+    struct message_reply reply = {.type = MESSAGE_REPLY,
+                                  .layout = MESSAGE_LAYOUT,
+                                  .status = (int16_t)status,
+                                  .operation = operation,
+                                  .tag = tag,
+                                  .version = version,
+                                  .term = worker->config ? worker->config->term : 0};
+    struct fabric_iov iov[FABRIC_MAX_IOV]; /* not initialized: it is 640 bytes */
+    unsigned count = 1;
+    iov[0] = (struct fabric_iov){.data = &reply, .bytes = sizeof reply};
+    if (value_offset)
+        count += gather_value(worker, value_offset, iov + 1, &reply.value_bytes);
+    /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
+    if (!FAULT(NO_ROOM) && fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN)
+        return true;
+    worker->wasted_bytes += sizeof reply + reply.value_bytes;
+    return false;
+}
+
+int worker_find_shard(struct worker *worker, const struct message_request *request,
+                      struct shard_state **out)
+{
+    struct shard_state *shard = worker->shards[request->shard];
+    if (!shard)
+        return ROWAN_ENOTMINE;
+    if (shard->epoch != request->epoch)
+        return ROWAN_EEPOCH;
+    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed) &&
+        !(request->type == MESSAGE_GET && MUTANT(SERVED_EARLY)))
+        return ROWAN_EBUSY;
+    *out = shard;
+    return 0;
+}
+
+/* The key's slot must belong to the shard: a client with a wrong map must not plant a key here. */
+static int check_slot(struct worker *worker, const struct request *request)
+{
+    uint16_t slot = slot_of_key(request->key, request->header.key_bytes);
+    const struct shard *shard = cluster_shard_of_slot(worker->config, slot);
+    return shard->id == request->header.shard ? 0 : ROWAN_ENOTMINE;
+}
+
+/* False if the client has no room for the reply. */
+static bool read_object(struct worker *worker, const struct request *request)
+{
+    struct shard_state *shard;
+    uint64_t offset = 0, version = 0;
+    int status = worker_find_shard(worker, &request->header, &shard);
+    if (!status) {
+        struct entry_header header;
+        offset = index_find(shard->index, request->hash, request->key, request->header.key_bytes);
+        status = worker_object(worker, offset, &header);
+        if (status)
+            offset = 0;
+        else
+            version = header.version;
+    }
+    if (!worker_reply(worker, request->client, request->header.operation, request->header.tag,
+                      status, version, offset))
+        return false;
+    worker_count(&worker->counts.gets);
+    return true;
+}
+
+/* --- events --- */
+
+void worker_release(struct client_link *client, uint64_t message)
+{
+    if (client->conn)
+        fabric_message_release(client->conn, message);
+}
+
+/* Garbage from a client ends its connection and nothing else. */
+static void client_message(struct worker *worker, struct client_link *client,
+                           const struct fabric_event *event)
+{
+    struct request *request = &worker->taken[worker->taken_count];
+    *request = (struct request){.client = client, .message = event->message};
+    if (message_parse_request(event->data, event->bytes, &request->header, &request->key,
+                              &request->value) &&
+        worker_client_may_ask(client, &request->header)) {
+        worker->taken_count++;
+        return;
+    }
+    log_event(LOG_WARN, "client_garbage", "worker=%u bytes=%u", worker->number, event->bytes);
+    worker_client_doom(worker, client);
+}
+
+static void take_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
+{
+    if (event->kind == FABRIC_ACCEPTED) {
+        worker_client_accepted(worker, event->conn,
+                               event->peer.kind == FABRIC_CLIENT ? event->peer.id : 0);
+        return;
+    }
+    const enum link_kind *kind = event->conn->user;
+    if (!kind)
+        return; /* no memory for it: closed when it was accepted */
+    struct client_link *client = event->conn->user;
+    if (*kind == LINK_PEER) {
+        worker_peer_event(worker, event, now_ns);
+    } else if (event->kind == FABRIC_CLOSED) {
+        client->conn = NULL;
+        worker_client_doom(worker, client);
+    } else if (event->kind == FABRIC_MESSAGE && !client->doomed) {
+        client_message(worker, client, event);
+    }
+}
+
+/* --- requests --- */
+
+/* False if the client has no room for the reply: the request is to be kept. */
+static bool act(struct worker *worker, const struct request *request)
+{
+    int status = request->refused ? ROWAN_EBUSY
+                 : worker->config ? check_slot(worker, request)
+                                  : ROWAN_ENOTMINE;
+    if (!status && request->header.type != MESSAGE_GET)
+        return worker_write(worker, request);
+    bool answered = status ? worker_reply(worker, request->client, request->header.operation,
+                                          request->header.tag, status, 0, 0)
+                           : read_object(worker, request);
+    if (answered && !request->refused)
+        worker_release(request->client, request->message);
+    return answered;
+}
+
+/* The same, but behind what the client has already found no room for in this poll. */
+static bool act_in_turn(struct worker *worker, const struct request *request)
+{
+    struct client_link *client = request->client;
+    if (client->blocked_batch == worker->batch)
+        return false;
+    if (act(worker, request))
+        return true;
+    client->blocked_batch = worker->batch;
+    return false;
+}
+
+/* Keeps a request whose answer found no room; but no buffer that others need for a client that does
+ * not read. */
+static void hold(struct worker *worker, struct request *request)
+{
+    if (request_is_large(&request->header)) {
+        worker_release(request->client, request->message);
+        request->refused = true;
+    }
+    worker->held[worker->held_count++] = *request;
+    request->client->held++;
+}
+
+static void act_on_taken(struct worker *worker)
+{
+    struct shard_state *shard;
+    for (uint32_t i = 0; i < worker->taken_count; i++) {
+        struct request *request = &worker->taken[i];
+        request->hash = index_hash(request->key, request->header.key_bytes);
+        if (!worker_find_shard(worker, &request->header, &shard))
+            index_prefetch(shard->index, request->hash);
+    }
+    for (uint32_t i = 0; i < worker->taken_count; i++) {
+        const struct request *request = &worker->taken[i];
+        if (!worker_find_shard(worker, &request->header, &shard))
+            index_prefetch_entry(shard->index, request->hash);
+    }
+    for (uint32_t i = 0; i < worker->taken_count; i++) {
+        struct request *request = &worker->taken[i];
+        if (!act_in_turn(worker, request))
+            hold(worker, request);
+    }
+    worker->taken_count = 0;
+}
+
+/* Whether there is room by now can only be found by putting the answer together, a mebibyte of it
+ * maybe. So that clients that do not read cost the others little, a poll spends WORKER_WASTE on it; a
+ * round goes on in the next ones, until each client was tried once. */
+static bool may_try(struct worker *worker, struct client_link *client, bool *all)
+{
+    if (client->blocked_batch == worker->batch)
+        return false;
+    if (client->tried_round != worker->round && worker->wasted_bytes < WORKER_WASTE)
+        return true;
+    *all &= client->tried_round == worker->round;
+    client->blocked_batch = worker->batch; /* its newer requests wait, too */
+    return false;
+}
+
+/* Requests whose answer found no room, each client's oldest first. True if one was answered. */
+static bool act_on_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    uint32_t count = worker->held_count, kept = 0;
+    bool all = true;
+    worker->wasted_bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct request *request = &worker->held[i];
+        struct client_link *client = request->client;
+        bool tries = may_try(worker, client, &all);
+        if (tries && act_in_turn(worker, request)) {
+            client->held--;
+            continue;
+        }
+        if (tries)
+            client->tried_round = worker->round;
+        worker->held[kept++] = *request;
+    }
+    worker->held_count = kept;
+    worker->round += all;
+    if (!all && now_ns + WORKER_ROUND_NS < *wake_ns)
+        *wake_ns = now_ns + WORKER_ROUND_NS;
+    return kept < count;
+}
+
+/* While too many requests are held, who has most of them loses its connection: its answers pile up
+ * and it takes none. There is room for the requests of one more poll. */
+static void doom_greedy(struct worker *worker)
+{
+    if (worker->held_count <= WORKER_HELD)
+        return;
+    struct client_link *greedy = worker->clients;
+    for (struct client_link *client = worker->clients; client; client = client->next) {
+        if (client->held > greedy->held)
+            greedy = client;
+    }
+    log_event(LOG_WARN, "client_does_not_read", "worker=%u held=%u", worker->number, greedy->held);
+    worker_client_doom(worker, greedy);
+}
+
+/* --- notes from the control role --- */
+
+static void adopt_config(struct worker *worker, struct cluster_config *config)
+{
+    cluster_release(worker->config);
+    worker->config = config;
+    worker_peer_configure(worker);
+}
+
+static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64_t now_ns)
+{
+    ASSERT(shard->primary && worker->config);
+    if (!worker->log_ready) {
+        log_init(&worker->log, worker->common->store, OWNER_WORKER, worker->number);
+        worker->log_ready = true;
+    }
+    worker_peer_resolve(worker, shard);
+    worker->shards[shard->id] = shard;
+    worker_client_recall(worker, shard, now_ns);
+    if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return;
+    int error = worker_union_begin(worker, shard);
+    if (error)
+        server_fail(worker->common, error, "no memory to unite the replicas of a shard");
+}
+
+static void take_notes(struct worker *worker, uint64_t now_ns)
+{
+    struct note note;
+    while (note_pop(&worker->inbox, &note)) {
+        if (note.kind == NOTE_CONFIG) {
+            adopt_config(worker, note.config);
+        } else if (note.kind == NOTE_SHARD) {
+            adopt_shard(worker, note.shard, now_ns);
+        } else {
+            ASSERT(note.kind == NOTE_DIGEST);
+            digest_jobs_add(&worker->jobs, note.job, worker->shards[note.job->shard]);
+        }
+    }
+}
+
+/* --- the role --- */
+
+enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct worker *worker = role;
+    take_notes(worker, now_ns);
+    worker_peer_poll(worker, now_ns, wake_ns);
+    worker->batch++;
+
+    struct fabric_event events[WORKER_EVENTS];
+    unsigned count =
+        fabric_poll(worker->endpoint, now_ns, events, FAULT(SHORT_BATCH) ? 1 : WORKER_EVENTS);
+    server_watch(worker->common, worker->endpoint);
+    for (unsigned i = 0; i < count; i++)
+        take_event(worker, &events[i], now_ns);
+    /* After the fabric's poll, which may have made room without an event. */
+    bool busy = act_on_held(worker, now_ns, wake_ns);
+    act_on_taken(worker);
+    doom_greedy(worker);
+
+    /* Before the post and the fence: the end of a client may start writes that waited for it. */
+    worker_client_bury(worker, now_ns);
+    busy |= worker_client_forget(worker, now_ns, wake_ns);
+    busy |= worker_union_poll(worker, now_ns, wake_ns);
+    busy |= worker_fetch_poll(worker);
+    busy |= worker_commit_poll(worker, now_ns, wake_ns);
+    busy |= worker_write_advance(worker, now_ns, wake_ns);
+    busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
+                             &worker->common->format);
+    fabric_flush(worker->endpoint);
+    return busy || count ? POLL_BUSY : POLL_IDLE;
+}
+
+/* A client of another cluster, left over from before this one had its addresses, must not think that
+ * this is still its own. */
+static int admit(void *context, const struct fabric_identity *peer)
+{
+    const struct worker *worker = context;
+    if (worker->config && peer->cluster != 0 && peer->cluster != worker->config->cluster)
+        return ROWAN_ECLUSTER;
+    if (peer->kind != FABRIC_CLIENT) /* servers and CMs have nothing to say to a worker */
+        return ROWAN_EREFUSED;
+    bool is_new = peer->id && !clients_knows(&worker->known, peer->id);
+    return is_new && clients_full(&worker->known) ? ROWAN_ETOOMANY : 0;
+}
+
+int worker_create(struct server_common *common, uint32_t number, struct worker **out)
+{
+    struct worker *worker = aligned_alloc(64, (sizeof *worker + 63) / 64 * 64);
+    if (!worker)
+        return ROWAN_ENOMEM;
+    memset(worker, 0, sizeof *worker);
+    worker->round = 1; /* a new client was tried in none */
+    worker->common = common;
+    worker->number = number;
+    clients_init(&worker->known);
+    int error = write_table_init(&worker->ops);
+    if (error)
+        goto fail;
+    error = inbox_init(&worker->inbox, NOTE_CAPACITY);
+    if (error)
+        goto fail_ops;
+    error = inbox_init(&worker->outbox, NOTE_CAPACITY);
+    if (error)
+        goto fail_inbox;
+    error = fabric_endpoint_open(common->fabric, number, &worker->endpoint);
+    if (error)
+        goto fail_outbox;
+    fabric_endpoint_admit(worker->endpoint, admit, worker);
+    *out = worker;
+    return 0;
+
+fail_outbox:
+    inbox_fini(&worker->outbox);
+fail_inbox:
+    inbox_fini(&worker->inbox);
+fail_ops:
+    write_table_fini(&worker->ops);
+fail:
+    free(worker);
+    return error;
+}
+
+void worker_destroy(struct worker *worker)
+{
+    if (!worker)
+        return;
+    fabric_endpoint_close(worker->endpoint);
+    while (worker->clients) {
+        struct client_link *client = worker->clients;
+        worker->clients = client->next;
+        free(client);
+    }
+    clients_fini(&worker->known);
+    note_drain(&worker->inbox);
+    note_drain(&worker->outbox);
+    inbox_fini(&worker->outbox);
+    inbox_fini(&worker->inbox);
+    for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
+        shard_state_destroy(worker->shards[id]);
+    digest_jobs_drop(&worker->jobs);
+    worker_union_close(worker);
+    write_table_fini(&worker->ops);
+    cluster_release(worker->config);
+    free(worker);
+}
+
+struct fabric_endpoint *worker_endpoint(struct worker *worker)
+{
+    return worker->endpoint;
+}
+
+struct inbox *worker_inbox(struct worker *worker)
+{
+    return &worker->inbox;
+}
+
+struct inbox *worker_outbox(struct worker *worker)
+{
+    return &worker->outbox;
+}
+
+const struct worker_counts *worker_counts(const struct worker *worker)
+{
+    return &worker->counts;
+}

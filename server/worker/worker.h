@@ -1,0 +1,33 @@
+/* worker.h - a worker: serves the clients of the shards it owns, appends to its t-log, replicates
+ * to the backups by Rowan sends. A poller. */
+#ifndef SERVER_WORKER_H
+#define SERVER_WORKER_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "common/fabric/fabric.h"
+#include "common/reactor/reactor.h"
+#include "server/common.h"
+#include "server/note.h"
+#include "server/store/store.h"
+
+struct worker;
+
+/* Counters since start. Written by the worker, read by anybody. */
+struct worker_counts {
+    _Atomic uint64_t gets, puts, deletes;
+};
+
+/* Errors: ROWAN_ENOMEM and those of fabric_endpoint_open. `common` outlives the worker. */
+int worker_create(struct server_common *common, uint32_t number, struct worker **out);
+void worker_destroy(struct worker *worker);
+
+poll_function worker_poll;
+
+struct fabric_endpoint *worker_endpoint(struct worker *worker);
+struct inbox *worker_inbox(struct worker *worker);  /* from the control role */
+struct inbox *worker_outbox(struct worker *worker); /* to the control role */
+const struct worker_counts *worker_counts(const struct worker *worker);
+
+#endif

@@ -1,0 +1,140 @@
+/* The clients of a worker: their connections come and go, their completion records stay for a while.
+ *
+ * Invariants:
+ *  W8  A client has one connection to the worker at most: a newer one dooms the older before any
+ *      request on it is taken. So nothing that was sent on the older one begins after a retry on the
+ *      newer one.
+ *  W9  A request carries the client id of its connection's handshake; 0 means that no retry will be
+ *      told from a new write, and has no records.
+ *  W10 A client that has records in a shard of this worker has a seat in `known`, so that it is
+ *      forgotten when it has had no connection for CLIENTS_KEEP_NS.
+ */
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "server/worker/worker_state.h"
+
+void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id)
+{
+    struct client_link *client = calloc(1, sizeof *client), *older = NULL;
+    int error = client ? 0 : ROWAN_ENOMEM;
+    if (!error && id)
+        error = clients_enter(&worker->known, id, client, &older);
+    if (error) {
+        log_event(LOG_WARN, "client_refused", "worker=%u client=%u error=%s", worker->number, id,
+                  error_name(error));
+        free(client);
+        fabric_conn_close(conn);
+        return;
+    }
+    if (older)
+        worker_client_doom(worker, older);
+    client->kind = LINK_CLIENT;
+    client->conn = conn;
+    client->id = id;
+    conn->user = client;
+    client->next = worker->clients;
+    if (worker->clients)
+        worker->clients->previous = client;
+    worker->clients = client;
+}
+
+static void free_link(struct worker *worker, struct client_link *client)
+{
+    if (client->previous)
+        client->previous->next = client->next;
+    else
+        worker->clients = client->next;
+    if (client->next)
+        client->next->previous = client->previous;
+    free(client);
+}
+
+void worker_client_doom(struct worker *worker, struct client_link *client)
+{
+    if (client->doomed)
+        return;
+    client->doomed = true;
+    client->doomed_next = worker->doomed;
+    worker->doomed = client;
+}
+
+void worker_client_bury(struct worker *worker, uint64_t now_ns)
+{
+    while (worker->doomed) {
+        struct client_link *client = worker->doomed;
+        worker->doomed = client->doomed_next;
+        worker_write_forget(worker, client);
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < worker->held_count; i++) {
+            if (worker->held[i].client != client)
+                worker->held[kept++] = worker->held[i];
+        }
+        worker->held_count = kept;
+        if (client->conn)
+            fabric_conn_close(client->conn);
+        if (client->id)
+            clients_leave(&worker->known, client->id, client, now_ns);
+        free_link(worker, client);
+    }
+}
+
+bool worker_client_may_ask(const struct client_link *client, const struct message_request *request)
+{
+    return request->client_id == client->id && request->operation != 0 &&
+           request->operation != UINT32_MAX && request->lowest_unanswered <= request->operation &&
+           request->operation - request->lowest_unanswered < MESSAGE_MAX_SPAN;
+}
+
+/* --- records --- */
+
+struct recall {
+    struct worker *worker;
+    uint64_t now_ns;
+    uint32_t failed;
+};
+
+static void recall_client(void *context, uint32_t client, uint32_t lowest)
+{
+    (void)lowest;
+    struct recall *recall = context;
+    if (clients_note(&recall->worker->known, client, recall->now_ns))
+        recall->failed++;
+}
+
+void worker_client_recall(struct worker *worker, const struct shard_state *shard, uint64_t now_ns)
+{
+    struct recall recall = {.worker = worker, .now_ns = now_ns};
+    records_each(&shard->records, recall_client, &recall);
+    if (recall.failed)
+        log_event(LOG_WARN, "clients_not_recalled", "worker=%u shard=%u clients=%u", worker->number,
+                  shard->id, recall.failed);
+}
+
+static void forget_client(struct worker *worker, uint32_t client)
+{
+    uint32_t highest = 0;
+    for (uint32_t i = 0; worker->config && i < worker->config->shard_count; i++) {
+        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        if (!shard)
+            continue;
+        uint32_t seen = records_highest(&shard->records, client);
+        highest = seen > highest ? seen : highest;
+        records_lowest(&shard->records, client, UINT32_MAX);
+    }
+    if (highest)
+        worker_commit_client_gone(worker, client, highest + 1);
+}
+
+bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    uint32_t forgotten = 0, client;
+    while (forgotten < WORKER_FORGET &&
+           (client = clients_forget(&worker->known, now_ns, wake_ns))) {
+        forgotten++;
+        forget_client(worker, client);
+    }
+    return forgotten > 0;
+}

@@ -1,0 +1,271 @@
+/* Commit versions: how far each shard of this worker is resolved, written into its t-log and sent to
+ * the backups, many shards in one entry. They travel with a poll's other entries: the same post, the
+ * same fence.
+ *
+ * Invariants:
+ *  M1  What is spread is the end of the resolved prefix (W4): every version up to it has landed on
+ *      every backup and in this log, and lies there in front of the entry that says so.
+ *  M2  Nothing is written when nothing changed. A change is spread WORKER_COMMIT_NS after it was
+ *      seen, with all that changed until then.
+ *  M3  Commit versions never fail anything and never take the last space: with no room in the log
+ *      they wait, and a peer that could not be told is told the figures of the day when it can be.
+ */
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "server/worker/worker_state.h"
+
+enum { COMMIT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_SHARD_BYTES };
+
+_Static_assert(CLUSTER_MAX_MEMBERS <= 64, "a set of peers is one word");
+
+void worker_commit_changed(struct worker *worker, struct shard_state *shard)
+{
+    if (shard->commit_listed)
+        return;
+    shard->commit_listed = true;
+    shard->next_commit = worker->first_commit;
+    worker->first_commit = shard;
+}
+
+static uint64_t resolved(const struct shard_state *shard)
+{
+    uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
+    if (MUTANT(COMMIT_HIGHEST))
+        return version_make(shard->epoch, shard->counter);
+    uint64_t start = version_make(shard->epoch, 0);
+    return version > start ? version : start;
+}
+
+static bool is_news(const struct shard_state *shard)
+{
+    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return false;
+    return shard->commit_again ||
+           resolved(shard) > atomic_load_explicit(&shard->commit, memory_order_relaxed);
+}
+
+/* --- one entry --- */
+
+/* How many rows of a kind one entry holds, which is one block. */
+static uint32_t rows_of_entry(const struct worker *worker, uint32_t row_bytes)
+{
+    uint32_t room = worker->common->format.block_limit - ENTRY_HEADER_BYTES;
+    return ((room < COMMIT_VALUE_BYTES ? room : COMMIT_VALUE_BYTES) - COMMIT_HEAD_BYTES) /
+           row_bytes;
+}
+
+/* While the server is full, only what the open segment has left (M3). Errors: ROWAN_EFULL. */
+static int reserve(struct worker *worker, uint32_t bytes, uint64_t *offset)
+{
+    if (atomic_load_explicit(&worker->common->full, memory_order_relaxed) &&
+        log_room(&worker->log) < bytes)
+        return ROWAN_EFULL;
+    uint64_t segments = worker->log.segments;
+    int error = log_reserve(&worker->log, bytes, offset);
+    if (worker->log.segments != segments)
+        inbox_wake(&worker->outbox); /* the control role says "full" in time */
+    return error;
+}
+
+/* Stores an entry with that value, which lies in worker->value. Errors: ROWAN_EFULL. */
+static int store_entry(struct worker *worker, uint32_t value_bytes, uint64_t *offset,
+                       uint32_t *bytes)
+{
+    const struct entry_format *format = &worker->common->format;
+    const struct entry_header header = {.type = ENTRY_COMMIT_VERSIONS,
+                                        .value_bytes = value_bytes,
+                                        .blocks = 1,
+                                        .client_id = worker->common->server,
+                                        .operation = worker->number};
+    *bytes = entry_bytes(format, 0, value_bytes);
+    int error = reserve(worker, *bytes, offset);
+    if (error)
+        return error;
+    entry_encode_block(format, &header, NULL, worker->value, worker->staging);
+    pm_store(worker->common->pm, *offset, worker->staging, *bytes);
+    worker->stored = true;
+    return 0;
+}
+
+/* To the peers of a set; who cannot take it is told later. */
+static void send_entry(struct worker *worker, uint64_t peers, uint64_t offset, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        struct peer *peer = &worker->peers[i];
+        if (!(peers >> i & 1))
+            continue;
+        if (peer->connected && fabric_rowan_room(peer->conn) > 0)
+            worker_peer_add(worker, peer, pm_at(worker->common->pm, offset), bytes);
+        else
+            peer->commit_behind = true;
+    }
+}
+
+static void unlist(struct worker *worker)
+{
+    struct shard_state *shard = worker->first_commit;
+    worker->first_commit = shard->next_commit;
+    shard->commit_listed = false;
+    shard->commit_again = false;
+}
+
+/* The first shards of the list, as many as one entry holds. *any: an entry was written. Errors:
+ * ROWAN_EFULL, and the list is as it was. */
+static int spread_some(struct worker *worker, bool *any)
+{
+    struct commit_shard rows[COMMIT_ROWS];
+    uint32_t count = 0, most = rows_of_entry(worker, COMMIT_SHARD_BYTES);
+    uint64_t peers = 0;
+    const struct shard_state *end = worker->first_commit;
+    for (; end && count < most; end = end->next_commit) {
+        if (!is_news(end))
+            continue;
+        rows[count++] = (struct commit_shard){end->id, resolved(end)};
+        for (uint32_t i = 0; i < end->backup_count; i++)
+            peers |= UINT64_C(1) << end->backups[i];
+    }
+    if (count) {
+        uint64_t offset;
+        uint32_t bytes;
+        int error = store_entry(worker, commit_encode(rows, count, NULL, 0, worker->value), &offset,
+                                &bytes);
+        if (error)
+            return error;
+        send_entry(worker, peers, offset, bytes);
+        for (uint32_t i = 0; i < count; i++)
+            atomic_store_explicit(&worker->shards[rows[i].shard]->commit, rows[i].version,
+                                  memory_order_relaxed);
+        *any = true;
+    }
+    while (worker->first_commit != end)
+        unlist(worker);
+    return 0;
+}
+
+/* --- clients --- */
+
+/* Writes the rows that have come together. One that finds no room is dropped: its client goes on to
+ * higher numbers, or leaves, and what is kept longer for it does no harm. */
+static void spread_lows(struct worker *worker)
+{
+    struct client_lows *lows = &worker->lows;
+    uint64_t offset;
+    uint32_t bytes, count = lows->count;
+    lows->count = 0;
+    if (count == 0 || store_entry(worker, commit_encode(NULL, 0, lows->rows, count, worker->value),
+                                  &offset, &bytes))
+        return;
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        struct peer *peer = &worker->peers[i];
+        if (peer->needed && peer->connected && fabric_rowan_room(peer->conn) > 0)
+            worker_peer_add(worker, peer, pm_at(worker->common->pm, offset), bytes);
+    }
+}
+
+static void visit_client(void *context, uint32_t client, uint32_t lowest)
+{
+    struct worker *worker = context;
+    struct client_lows *lows = &worker->lows;
+    struct commit_client *told = &lows->told[client % WORKER_LOWS_TOLD];
+    if (told->client == client && told->lowest >= lowest)
+        return;
+    *told = (struct commit_client){.client = client, .lowest = lowest};
+    lows->rows[lows->count++] = *told;
+    if (lows->count == rows_of_entry(worker, COMMIT_CLIENT_BYTES))
+        spread_lows(worker);
+}
+
+void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t lowest)
+{
+    visit_client(worker, client, lowest);
+    worker->lows.gone = true;
+}
+
+static uint64_t requests(const struct worker *worker)
+{
+    const struct worker_counts *counts = &worker->counts;
+    return atomic_load_explicit(&counts->gets, memory_order_relaxed) +
+           atomic_load_explicit(&counts->puts, memory_order_relaxed) +
+           atomic_load_explicit(&counts->deletes, memory_order_relaxed);
+}
+
+/* Only requests change them, and the going of clients: else there is nothing to look for. */
+static bool poll_lows(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct client_lows *lows = &worker->lows;
+    if (lows->spread_ns == 0 && requests(worker) == lows->requests && !lows->gone)
+        return false;
+    if (lows->spread_ns == 0)
+        lows->spread_ns = now_ns + WORKER_LOWS_NS;
+    if (now_ns < lows->spread_ns) {
+        if (lows->spread_ns < *wake_ns)
+            *wake_ns = lows->spread_ns;
+        return false;
+    }
+    lows->spread_ns = 0;
+    lows->requests = requests(worker);
+    lows->gone = false;
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        if (shard)
+            records_changed(&shard->records, visit_client, worker);
+    }
+    spread_lows(worker);
+    return true;
+}
+
+/* --- peers that were not told --- */
+
+/* A peer that can be told again, after it could not: the figures of all shards that it backs, other
+ * than new ones in their first epoch, of which there is nothing to tell. */
+static void list_again(struct worker *worker, uint32_t position)
+{
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        bool backs = false;
+        if (!shard ||
+            atomic_load_explicit(&shard->commit, memory_order_relaxed) == version_make(1, 0))
+            continue;
+        for (uint32_t j = 0; j < shard->backup_count; j++)
+            backs |= shard->backups[j] == position;
+        if (!backs)
+            continue;
+        shard->commit_again = true;
+        worker_commit_changed(worker, shard);
+    }
+}
+
+static void look_at_peers(struct worker *worker)
+{
+    uint32_t room = fabric_caps(worker->common->fabric)->max_batch_blocks / 4;
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        struct peer *peer = &worker->peers[i];
+        if (!peer->commit_behind || !peer->connected || fabric_rowan_room(peer->conn) <= room)
+            continue;
+        peer->commit_behind = false;
+        if (!MUTANT(COMMIT_FORGOTTEN))
+            list_again(worker, i);
+    }
+}
+
+bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    if (!worker->config)
+        return false;
+    bool any = poll_lows(worker, now_ns, wake_ns);
+    look_at_peers(worker);
+    if (!worker->first_commit)
+        return any;
+    if (!worker->commit_ns)
+        worker->commit_ns = now_ns + WORKER_COMMIT_NS;
+    if (now_ns >= worker->commit_ns && !FAULT(LATE_ROLE)) {
+        int error = 0;
+        while (worker->first_commit && !error)
+            error = spread_some(worker, &any);
+        worker->commit_ns = error ? now_ns + WORKER_COMMIT_RETRY_NS : 0;
+    }
+    if (worker->commit_ns && worker->commit_ns < *wake_ns)
+        *wake_ns = worker->commit_ns;
+    return any;
+}

@@ -1,0 +1,193 @@
+/* A worker's connections to the control endpoints of the servers that back its shards: it sends
+ * entries on them, and hears on them when a backup's PM is full or lacks a version. A connection that breaks is opened
+ * again, and every write in flight that may not have landed is sent once more: the entry is the
+ * same, so landing twice does no harm.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/cluster/control.h"
+#include "server/worker/worker_state.h"
+
+static struct peer *find_peer(struct worker *worker, uint32_t server)
+{
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        if (worker->peers[i].server == server)
+            return &worker->peers[i];
+    }
+    return NULL;
+}
+
+void worker_peer_configure(struct worker *worker)
+{
+    const struct cluster_config *config = worker->config;
+    fabric_endpoint_identity(worker->endpoint,
+                             &(struct fabric_identity){.cluster = config->cluster,
+                                                       .term = config->term,
+                                                       .incarnation = worker->common->incarnation,
+                                                       .id = worker->common->server,
+                                                       .role = worker->number,
+                                                       .kind = FABRIC_SERVER});
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct member *member = &config->members[i];
+        if (member->server == worker->common->server || find_peer(worker, member->server))
+            continue;
+        ASSERT(worker->peer_count < CLUSTER_MAX_MEMBERS);
+        struct peer *peer = &worker->peers[worker->peer_count++];
+        *peer = (struct peer){
+            .kind = LINK_PEER, .server = member->server, .control_endpoint = member->workers};
+        memcpy(peer->address, member->address, sizeof peer->address);
+    }
+}
+
+void worker_peer_resolve(struct worker *worker, struct shard_state *shard)
+{
+    const struct shard *row = cluster_shard(worker->config, shard->id);
+    shard->backup_count = 0;
+    for (uint32_t i = 0; i < row->backup_count; i++) {
+        struct peer *peer = find_peer(worker, row->backups[i]);
+        ASSERT(peer);
+        peer->needed = true;
+        shard->backups[shard->backup_count++] = (uint32_t)(peer - worker->peers);
+    }
+}
+
+void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        struct peer *peer = &worker->peers[i];
+        if (peer->conn || !peer->needed)
+            continue;
+        if (now_ns >= peer->retry_ns) {
+            int error = fabric_connect(worker->endpoint, peer->address, peer->control_endpoint, i,
+                                       &peer->conn);
+            if (!error) {
+                peer->conn->user = peer;
+                continue;
+            }
+            log_event(LOG_WARN, "peer_connect_failed", "worker=%u server=%u error=%s",
+                      worker->number, peer->server, error_name(error));
+            peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
+        }
+        if (peer->retry_ns < *wake_ns)
+            *wake_ns = peer->retry_ns;
+    }
+}
+
+/* --- what a peer has not got yet --- */
+
+void worker_peer_owe(struct peer *peer, struct load load)
+{
+    load_add(&peer->owed, load);
+    if (peer->connected)
+        load_add(&peer->open, load);
+}
+
+/* In a full ring the newest batches count as one: none is taken for landed too early. */
+static void keep_batch(struct peer *peer)
+{
+    if (peer->sent_count == WORKER_PEER_BATCHES)
+        peer->sent_count--;
+    else
+        peer->sent[(peer->sent_first + peer->sent_count) % WORKER_PEER_BATCHES].load =
+            (struct load){0};
+    struct peer_batch *last =
+        &peer->sent[(peer->sent_first + peer->sent_count++) % WORKER_PEER_BATCHES];
+    last->batch = peer->open_batch;
+    load_add(&last->load, peer->open);
+    peer->open = (struct load){0};
+}
+
+static void forget_landed(struct peer *peer)
+{
+    while (peer->sent_count && peer->sent[peer->sent_first].batch <= peer->landed) {
+        load_subtract(&peer->owed, peer->sent[peer->sent_first].load);
+        peer->sent_first = (peer->sent_first + 1) % WORKER_PEER_BATCHES;
+        peer->sent_count--;
+    }
+}
+
+/* --- events --- */
+
+static void peer_down(struct worker *worker, struct peer *peer, int error, uint64_t now_ns)
+{
+    if (peer->connected)
+        log_event(LOG_WARN, "peer_lost", "worker=%u server=%u error=%s", worker->number,
+                  peer->server, error_name(error));
+    peer->conn = NULL;
+    peer->connected = false;
+    peer->open_batch = 0;
+    peer->posted = peer->landed;
+    peer->open = (struct load){0};
+    peer->sent_count = 0;
+    peer->commit_behind = true;
+    worker_union_peer_down(worker, peer);
+    peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
+}
+
+static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event,
+                         uint64_t now_ns)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    int error = control_decode(event->data, event->bytes, &tag, &message);
+    fabric_message_release(event->conn, event->message);
+    if (error) {
+        log_event(LOG_WARN, "peer_garbage", "worker=%u server=%u error=%s", worker->number,
+                  peer->server, error_name(error));
+        return;
+    }
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS)
+        peer->full = message->space_is->full;
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
+        worker_fetch_take(worker, peer, message->fetch);
+    else
+        worker_union_message(worker, peer, tag, message, now_ns);
+    control_free(message);
+}
+
+void worker_peer_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
+{
+    struct peer *peer = event->conn->user;
+    if (event->kind == FABRIC_CONNECTED && event->conn->has_zone) {
+        log_event(LOG_INFO, "peer_connected", "worker=%u server=%u", worker->number, peer->server);
+        peer->connected = true;
+        peer->owed = (struct load){0}; /* what is sent again is counted again */
+        worker_write_resend(worker, (uint32_t)(peer - worker->peers));
+    } else if (event->kind == FABRIC_CONNECTED) {
+        fabric_conn_close(event->conn);
+        peer_down(worker, peer, ROWAN_EUNSUPPORTED, now_ns);
+    } else if (event->kind == FABRIC_CLOSED) {
+        peer_down(worker, peer, event->error, now_ns);
+    } else if (event->kind == FABRIC_LANDED) {
+        ASSERT(event->context > peer->landed && event->context <= peer->posted);
+        peer->landed = event->context;
+        forget_landed(peer);
+    } else if (event->kind == FABRIC_MESSAGE) {
+        peer_message(worker, peer, event, now_ns);
+    }
+}
+
+void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes)
+{
+    int error = fabric_rowan_add(peer->conn, block, bytes);
+    /* A break is reported by the CLOSED event that follows; the entry goes out again after it. */
+    ASSERT(error == 0 || error == ROWAN_ECLOSED);
+    peer->open_batch = worker->batch;
+}
+
+void worker_peer_post(struct worker *worker)
+{
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        struct peer *peer = &worker->peers[i];
+        if (!peer->open_batch)
+            continue;
+        int error = fabric_rowan_post(peer->conn, peer->open_batch);
+        ASSERT(error == 0 || error == ROWAN_ECLOSED);
+        peer->posted = peer->open_batch;
+        keep_batch(peer);
+        peer->open_batch = 0;
+    }
+}

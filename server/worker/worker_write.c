@@ -1,0 +1,518 @@
+/* The way of a write through a worker: admitted, judged (if conditional), given a version, stored
+ * in the t-log, sent to every backup; and when it has landed everywhere: indexed and answered.
+ *
+ * Invariants:
+ *  W4  Versions of a shard complete in order: all its entries take the same connections, whose
+ *      blocks land in order (F1), and a resend keeps the order. So the last completed version is
+ *      the end of the resolved prefix.
+ *  W5  A version is taken only when nothing can refuse the write any more: t-log space is reserved,
+ *      and each backup's queue has room.
+ *  W6  A conditional write is judged when no write of its key is in flight; later writes of the key
+ *      queue behind it.
+ *  W7  Entries that have not landed at a backup never exceed WORKER_MAX_IN_FLIGHT_BYTES, so one
+ *      that says "full" while it still has that much for each sender can take in what is on the way.
+ *  W11 A write that took effect has a record before anybody is answered, and each request is held
+ *      against the records and the table first, so a retry meets its original wherever it is: it
+ *      takes over the answer, or gets it again.
+ *
+ *  op:  WAITING --(W6)--> IN_FLIGHT --(landed everywhere)--> closed, or REPLYING --(room)--> closed
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "server/worker/worker_state.h"
+
+/* --- admission --- */
+
+static int check_space(struct worker *worker, const struct shard_state *shard)
+{
+    if (atomic_load_explicit(&worker->common->full, memory_order_relaxed))
+        return ROWAN_EFULL;
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        if (worker->peers[shard->backups[i]].full)
+            return ROWAN_EFULL;
+    }
+    return 0;
+}
+
+/* What a backup that takes nothing holds up must leave room for writes that it does not back. So no
+ * backup may be owed more than the worker has left: one that is stopped gets half, two a third each,
+ * and so on (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). */
+static bool has_share(const struct worker *worker, const struct peer *peer, struct load more)
+{
+    const uint32_t most_blocks = fabric_caps(worker->common->fabric)->max_batch_blocks;
+    return peer->owed.bytes + more.bytes <= WORKER_MAX_IN_FLIGHT_BYTES &&
+           peer->owed.blocks + more.blocks <= most_blocks - worker->in_flight.blocks &&
+           peer->owed.ops + more.ops <= OP_TABLE_SIZE - worker->in_flight.ops;
+}
+
+static int check_queues(struct worker *worker, const struct shard_state *shard, struct load more)
+{
+    /* All of it may have to be sent again at once, over one connection. */
+    if (worker->in_flight.blocks + more.blocks >
+        fabric_caps(worker->common->fabric)->max_batch_blocks)
+        return ROWAN_EBUSY;
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        const struct peer *peer = &worker->peers[shard->backups[i]];
+        if (!has_share(worker, peer, more) ||
+            (peer->connected && fabric_rowan_room(peer->conn) < more.blocks))
+            return ROWAN_EBUSY;
+    }
+    return 0;
+}
+
+static int admit(struct worker *worker, const struct message_request *request,
+                 struct shard_state **shard)
+{
+    int error = worker_find_shard(worker, request, shard);
+    if (error)
+        return error;
+    error = check_space(worker, *shard);
+    if (error)
+        return error;
+    const struct entry_format *format = &worker->common->format;
+    const struct load more = {
+        .ops = 1,
+        .blocks = entry_blocks(format, request->key_bytes, request->value_bytes),
+        .bytes = entry_bytes(format, request->key_bytes, request->value_bytes)};
+    return check_queues(worker, *shard, more);
+}
+
+/* --- judging --- */
+
+/* The version the key has now goes to *version: 0 if it has no value. */
+static int judge(struct worker *worker, const struct shard_state *shard, uint64_t hash,
+                 const struct message_request *request, const uint8_t *key, uint64_t *version)
+{
+    struct entry_header header;
+    uint64_t offset = index_find(shard->index, hash, key, request->key_bytes);
+    int error = worker_object(worker, offset, &header);
+    if (error == ROWAN_EDAMAGED)
+        return error;
+    *version = error ? 0 : header.version;
+    if (request->type == MESSAGE_DELETE)
+        return error;
+    return *version == request->expected ? 0 : ROWAN_EVERSION;
+}
+
+/* --- sending --- */
+
+static struct load load_of(const struct op *op)
+{
+    return (struct load){.ops = 1, .blocks = op->blocks, .bytes = op->bytes};
+}
+
+static void link_in_flight(struct worker *worker, struct shard_state *shard, struct op *op)
+{
+    op->shard_next = NULL;
+    if (shard->last_in_flight)
+        shard->last_in_flight->shard_next = op;
+    else
+        shard->first_in_flight = op;
+    shard->last_in_flight = op;
+    if (!shard->active) {
+        shard->active = true;
+        shard->next_active = worker->active;
+        worker->active = shard;
+    }
+    load_add(&worker->in_flight, load_of(op));
+    for (uint32_t i = 0; i < shard->backup_count; i++)
+        worker_peer_owe(&worker->peers[shard->backups[i]], load_of(op));
+}
+
+/* Encodes block by block in a cached buffer, stores it in the t-log, and adds those very bytes to
+ * the batch of each connected backup; one that is not connected gets them when it is (resend). */
+static void send_blocks(struct worker *worker, struct shard_state *shard,
+                        struct entry_header *header, const uint8_t *key, const uint8_t *value,
+                        uint64_t offset)
+{
+    struct pm *pm = worker->common->pm;
+    for (uint32_t block = 0; block < header->blocks; block++) {
+        header->block = (uint16_t)block;
+        uint32_t bytes =
+            entry_encode_block(&worker->common->format, header, key, value, worker->staging);
+        pm_store(pm, offset, worker->staging, bytes);
+        for (uint32_t i = 0; i < shard->backup_count; i++) {
+            struct peer *peer = &worker->peers[shard->backups[i]];
+            if (peer->connected)
+                worker_peer_add(worker, peer, pm_at(pm, offset), bytes);
+        }
+        offset += bytes;
+    }
+    worker->stored = true;
+}
+
+static int send_entry(struct worker *worker, struct op *op, struct shard_state *shard,
+                      const struct message_request *request, const uint8_t *key,
+                      const uint8_t *value)
+{
+    const struct entry_format *format = &worker->common->format;
+    op->bytes = entry_bytes(format, request->key_bytes, request->value_bytes);
+    op->blocks = entry_blocks(format, request->key_bytes, request->value_bytes);
+    uint64_t segments = worker->log.segments;
+    int error = FAULT(NO_SEGMENT) ? ROWAN_EFULL : log_reserve(&worker->log, op->bytes, &op->offset);
+    if (error)
+        return error;
+    if (worker->log.segments != segments)
+        inbox_wake(&worker->outbox); /* the control role says "full" in time */
+    op->shard = shard;
+    op->version = version_make(shard->epoch, ++shard->counter);
+    op->batch = worker->batch;
+    struct entry_header header = {.type =
+                                      request->type == MESSAGE_DELETE ? ENTRY_DELETE : ENTRY_PUT,
+                                  .shard = shard->id,
+                                  .version = op->version,
+                                  .key_bytes = request->key_bytes,
+                                  .value_bytes = request->value_bytes,
+                                  .blocks = (uint16_t)op->blocks,
+                                  .client_id = request->client_id,
+                                  .operation = request->operation};
+    send_blocks(worker, shard, &header, key, value, op->offset);
+    op->state = OP_IN_FLIGHT;
+    link_in_flight(worker, shard, op);
+    if (MUTANT(INDEX_EARLY))
+        (void)index_update(shard->index, op->hash, key, request->key_bytes, op->version, op->offset,
+                           &(uint64_t){0});
+    return 0;
+}
+
+/* --- ending --- */
+
+/* The op has its outcome; its record goes as soon as the client has taken the reply. */
+static void finish(struct worker *worker, struct op *op, int status, uint64_t version)
+{
+    if (!op->client ||
+        worker_reply(worker, op->client, op->operation, op->tag, status, version, 0)) {
+        op_close(&worker->ops, op);
+        return;
+    }
+    op->state = OP_REPLYING;
+    op->status = status;
+    op->version = version;
+    worker->replying[worker->replying_count++] = op;
+}
+
+static bool reply_again(struct worker *worker)
+{
+    uint32_t count = worker->replying_count, kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct op *op = worker->replying[i];
+        if (!op->client ||
+            worker_reply(worker, op->client, op->operation, op->tag, op->status, op->version, 0))
+            op_close(&worker->ops, op);
+        else
+            worker->replying[kept++] = op;
+    }
+    worker->replying_count = kept;
+    return kept < count;
+}
+
+/* Judges the write and sends it, or ends it. The message may be released afterwards. */
+static void start(struct worker *worker, struct op *op, const struct message_request *request,
+                  const uint8_t *key, const uint8_t *value)
+{
+    struct shard_state *shard;
+    uint64_t version = 0;
+    int status = admit(worker, request, &shard);
+    if (!status && op->conditional)
+        status = judge(worker, shard, op->hash, request, key, &version);
+    if (!status)
+        status = send_entry(worker, op, shard, request, key, value);
+    if (status)
+        finish(worker, op, status, version);
+}
+
+/* The op waits; it keeps the request's message. */
+static void hold(struct op *op, const struct request *request)
+{
+    op->message = request->message;
+    op->request = request->header;
+    op->key = request->key;
+    op->value = request->value;
+}
+
+/* After a write of the key has left: those behind it that may start now. */
+static void start_waiting(struct worker *worker, uint64_t hash)
+{
+    struct op *op;
+    while ((op = op_next_waiting(&worker->ops, hash)) && op_may_start(&worker->ops, op)) {
+        struct client_link *client = op->client;
+        uint64_t message = op->message;
+        worker->large_waiting -= request_is_large(&op->request);
+        start(worker, op, &op->request, op->key, op->value);
+        worker_release(client, message);
+    }
+}
+
+/* True if the request is answered, by the status; then its message is released. */
+static bool refuse(struct worker *worker, const struct request *request, int status,
+                   uint64_t version)
+{
+    bool told = worker_reply(worker, request->client, request->header.operation,
+                             request->header.tag, status, version, 0);
+    if (told)
+        worker_release(request->client, request->message);
+    return told;
+}
+
+/* W11: the retry's client gets the answer of the original. One that waits goes on with the retry's
+ * bytes, which are the same: its own lie in a connection that may be about to end. */
+static bool take_over(struct worker *worker, const struct request *request)
+{
+    const struct message_request *header = &request->header;
+    struct op *op = op_find(&worker->ops, request->hash, header->client_id, header->operation);
+    if (!op)
+        return false;
+    uint64_t message = request->message;
+    struct client_link *client = request->client;
+    if (op->state == OP_WAITING) {
+        message = op->message;
+        client = op->client;
+        worker->large_waiting -= request_is_large(&op->request);
+        worker->large_waiting += request_is_large(header);
+        hold(op, request);
+    }
+    if (op->state == OP_WAITING || !MUTANT(TAKE_OVER_SKIPPED))
+        op_take_over(op, request->client, header->tag);
+    worker_release(client, message);
+    return true;
+}
+
+/* W11: is the write one that was asked before? True: it is dealt with, or *held says that its answer
+ * found no room. */
+static bool is_retry(struct worker *worker, const struct request *request, bool *held)
+{
+    const struct message_request *header = &request->header;
+    struct shard_state *shard;
+    uint64_t version = 0;
+    int verdict = worker_find_shard(worker, header, &shard);
+    if (MUTANT(RETRY_TWICE))
+        return false;
+    if (!verdict)
+        verdict = FAULT(NO_MEMORY)
+                      ? ROWAN_ENOMEM
+                      : records_look(&shard->records, header->client_id, header->operation,
+                                     header->lowest_unanswered, &version);
+    if (verdict == RECORDS_FRESH)
+        return false;
+    if (verdict == RECORDS_AGAIN)
+        return take_over(worker, request);
+    if (verdict == RECORDS_DONE)
+        verdict = 0;
+    else if (verdict == RECORDS_STALE)
+        verdict = ROWAN_EUNKNOWN;
+    else if (verdict == ROWAN_ENOMEM)
+        verdict = ROWAN_EBUSY; /* the client, who knows whether it asked before, asks again */
+    *held = !refuse(worker, request, verdict, version);
+    return true;
+}
+
+/* The message is kept, unless it takes a buffer that writes of other keys need. */
+static void keep_waiting(struct worker *worker, struct op *op, const struct request *request)
+{
+    const bool large = request_is_large(&request->header);
+    if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
+        struct client_link *client = op->client;
+        finish(worker, op, ROWAN_EBUSY, 0);
+        if (!MUTANT(MESSAGE_KEPT))
+            worker_release(client, request->message);
+        return;
+    }
+    worker->large_waiting += large;
+    hold(op, request);
+}
+
+bool worker_write(struct worker *worker, const struct request *request)
+{
+    struct client_link *client = request->client;
+    bool held = false;
+    /* Else a cold start could take this server for one that nobody has written to (cm/cold.h). Who has an id asks
+     * again: the configuration that reserved it is on its way here, if it is not made up. */
+    if (worker->config && cluster_is_unwritten(worker->config))
+        return refuse(worker, request,
+                      request->header.client_id == 0 ? ROWAN_EREFUSED : ROWAN_EBUSY, 0);
+    if (request->header.client_id && is_retry(worker, request, &held))
+        return !held;
+    /* A client that takes no answers must leave records to others, as a backup must (has_share). */
+    bool fair =
+        client->ops < WORKER_MAX_CLIENT_OPS && client->ops < OP_TABLE_SIZE - worker->ops.used;
+    struct op *op = fair && !FAULT(NO_ROOM) ? op_open(&worker->ops, request->hash, client) : NULL;
+    if (!op)
+        return refuse(worker, request, ROWAN_EBUSY, 0);
+    worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
+                                                        : &worker->counts.puts);
+    op->conditional = request->header.type != MESSAGE_PUT;
+    op->client_id = request->header.client_id;
+    op->operation = request->header.operation;
+    op->tag = request->header.tag;
+    if (!op_may_start(&worker->ops, op)) {
+        keep_waiting(worker, op, request);
+        return true;
+    }
+    start(worker, op, &request->header, request->key, request->value);
+    worker_release(client, request->message);
+    return true;
+}
+
+void worker_write_forget(struct worker *worker, struct client_link *client)
+{
+    while (client->first) {
+        struct op *op = client->first;
+        if (op->state != OP_WAITING) {
+            op_forget_client(op);
+            continue;
+        }
+        uint64_t hash = op->hash;
+        worker->large_waiting -= request_is_large(&op->request);
+        op_close(&worker->ops, op);
+        start_waiting(worker, hash);
+    }
+}
+
+/* --- completion --- */
+
+static bool is_replicated(const struct worker *worker, const struct op *op)
+{
+    if (worker->local_landed < op->batch && !MUTANT(LOG_UNFENCED))
+        return false;
+    for (uint32_t i = 0; i < op->shard->backup_count; i++) {
+        if (MUTANT(REPLY_EARLY) && i + 1 == op->shard->backup_count)
+            break;
+        if (!peer_has_landed(&worker->peers[op->shard->backups[i]], op->batch))
+            return false;
+    }
+    return true;
+}
+
+/* W11. The room was made when the request came. If the client has been forgotten meanwhile (W10),
+ * nobody asks again: nothing is kept, and no room needed. */
+static void record(struct worker *worker, const struct op *op)
+{
+    if (!op->client_id || (!op->client && !clients_knows(&worker->known, op->client_id)))
+        return;
+    (void)records_add(&op->shard->records, op->client_id, op->operation, op->version);
+}
+
+/* False if the index had no memory: the op stays, and with it all higher versions of its shard. */
+static bool complete(struct worker *worker, struct op *op)
+{
+    struct shard_state *shard = op->shard;
+    const void *at = pm_at(worker->common->pm, op->offset);
+    uint32_t key_bytes = entry_key(&worker->common->format, at, worker->key);
+    uint64_t previous;
+    if (FAULT(NO_MEMORY) || index_update(shard->index, op->hash, worker->key, key_bytes,
+                                         op->version, op->offset, &previous) < 0) {
+        worker->stuck = true;
+        return false;
+    }
+    ASSERT(shard->first_in_flight == op);
+    shard->first_in_flight = op->shard_next;
+    if (!shard->first_in_flight)
+        shard->last_in_flight = NULL;
+    load_subtract(&worker->in_flight, load_of(op));
+    ASSERT(op->version > atomic_load_explicit(&shard->version, memory_order_relaxed));
+    atomic_store_explicit(&shard->version, op->version, memory_order_relaxed);
+    worker_commit_changed(worker, shard);
+    uint64_t hash = op->hash;
+    record(worker, op);
+    finish(worker, op, 0, op->version);
+    start_waiting(worker, hash);
+    return true;
+}
+
+static bool complete_landed(struct worker *worker)
+{
+    bool any = false;
+    worker->stuck = false;
+    struct shard_state **link = &worker->active;
+    while (*link) {
+        struct shard_state *shard = *link;
+        struct op *op;
+        while ((op = shard->first_in_flight) && is_replicated(worker, op) && complete(worker, op))
+            any = true;
+        /* A write that waited for one of these, and has the same hash, may belong to another
+         * shard, which is then in front of the list. */
+        while (*link != shard)
+            link = &(*link)->next_active;
+        if (shard->first_in_flight) {
+            link = &shard->next_active;
+        } else {
+            *link = shard->next_active;
+            shard->active = false;
+        }
+    }
+    return any;
+}
+
+static bool advance_fences(struct worker *worker)
+{
+    struct pm *pm = worker->common->pm;
+    /* With the ring full, a later poll's fence covers these stores too. */
+    if (worker->stored && worker->fence_count < WORKER_FENCES) {
+        worker->stored = false;
+        uint32_t slot = (worker->fence_first + worker->fence_count++) % WORKER_FENCES;
+        worker->fences[slot] = (struct fence){worker->batch, pm_fence_start(pm)};
+    }
+    bool any = false;
+    while (worker->fence_count) {
+        const struct fence *fence = &worker->fences[worker->fence_first];
+        int done = pm_fence_done(pm, fence->ticket);
+        if (done < 0)
+            server_fail(worker->common, done, SYNC_FAILED);
+        if (done != 1)
+            break;
+        worker->local_landed = fence->batch;
+        worker->fence_first = (worker->fence_first + 1) % WORKER_FENCES;
+        worker->fence_count--;
+        any = true;
+    }
+    return any;
+}
+
+bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    bool any = complete_landed(worker);
+    any |= reply_again(worker);
+    /* Completions may have started writes that waited: post after them. */
+    worker_peer_post(worker);
+    any |= advance_fences(worker);
+    /* The PM wakes one thread when a fence is done, which need not be this one. */
+    if (worker->fence_count && now_ns + WORKER_FENCE_LOOK_NS < *wake_ns)
+        *wake_ns = now_ns + WORKER_FENCE_LOOK_NS;
+    if (worker->stuck && now_ns + WORKER_MEMORY_NS < *wake_ns)
+        *wake_ns = now_ns + WORKER_MEMORY_NS;
+    return any;
+}
+
+void worker_write_resend(struct worker *worker, uint32_t peer_position)
+{
+    struct peer *peer = &worker->peers[peer_position];
+    const struct entry_format *format = &worker->common->format;
+    for (struct shard_state *shard = worker->active; shard; shard = shard->next_active) {
+        bool backs = false;
+        for (uint32_t i = 0; i < shard->backup_count; i++)
+            backs |= shard->backups[i] == peer_position;
+        if (!backs)
+            continue;
+        for (struct op *op = shard->first_in_flight; op; op = op->shard_next) {
+            if (op->batch <= peer->landed)
+                continue;
+            const uint8_t *at = pm_at(worker->common->pm, op->offset);
+            struct entry_header header;
+            entry_peek(at, &header);
+            for (uint32_t block = 0; block < op->blocks; block++) {
+                uint32_t bytes =
+                    entry_block_bytes(format, header.key_bytes, header.value_bytes, block);
+                worker_peer_add(worker, peer, at, bytes);
+                at += bytes;
+            }
+            worker_peer_owe(peer, load_of(op));
+            op->batch = worker->batch;
+            worker->stored = true; /* so that the local fence reaches this batch too */
+            if (MUTANT(RESEND_SHORT))
+                break;
+        }
+    }
+}
