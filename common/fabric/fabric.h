@@ -23,9 +23,7 @@
  *
  *  F6  Blocks land in the posted segments one after another, whoever sent them, each at the next
  *      multiple of the receiver's `landing_stride`; a block never crosses a segment's end. What lies
- *      between two blocks, and the rest at a segment's end, keeps the bytes it had (zeros). Over verbs with
- *      FABRIC_RECEIVE_CONNECTION whole strides may stay empty (zeros) between two blocks, and until the segment is
- *      SEALED a block may still land in them: `landing_empty`.
+ *      between two blocks, and the rest at a segment's end, keeps the bytes it had (zeros).
  *
  *  F7  SEALED: every block that will ever land in that segment has landed; segments are sealed in
  *      the order they were posted. QUIET: nobody can write to it any more, so it may be reused.
@@ -134,8 +132,6 @@ struct fabric_caps {
     uint32_t block_limit;    /* bytes of the largest block that lands in one piece */
     uint32_t landing_stride; /* F6, of this process's zones: 64 where blocks lie without gaps, else
                                 the slots, a power of two */
-    uint32_t landing_empty;  /* F6: bytes of a segment that each connection may leave empty between
-                                blocks, all together about half of it; 0: nothing stays empty */
     uint32_t
         max_batch_blocks; /* blocks in flight on one connection (fabric_rowan_room at rest); no fewer
                                   than a value of 1 MiB has in blocks of the limit */
@@ -223,7 +219,6 @@ enum fabric_receive {
     FABRIC_RECEIVE_AUTO,         /* the first of these that the device can */
     FABRIC_RECEIVE_MULTI_PACKET, /* one shared queue of whole segments (mlx5) */
     FABRIC_RECEIVE_SHARED,       /* one shared queue of slots */
-    FABRIC_RECEIVE_CONNECTION,   /* slots posted for each connection */
 };
 
 /* All 0: found by itself. */

@@ -37,20 +37,6 @@ static uint64_t most_landing(const struct fabric_caps *caps)
     return WORKER_MAX_IN_FLIGHT_BYTES + blocks * (caps->landing_stride - FABRIC_STRIDE);
 }
 
-/* Segments that all of these take at most. Where each connection has slots of its own, `empty` bytes of every segment
- * stay empty (fabric_caps, landing_empty: verbs_own_slots.c, 5); as many once more, because what was asked for in
- * vain uses up slots of later segments, and when each connection breaks once, what it held. So k segments hold
- * k * (segment - empty) - 2 * empty. */
-static uint64_t most_segments(const struct fabric_caps *caps, uint64_t senders)
-{
-    const uint64_t half = STORE_SEGMENT_BYTES / 2;
-    uint64_t empty = senders * caps->landing_empty;
-    if (empty > half)
-        empty = half;
-    const uint64_t used = STORE_SEGMENT_BYTES - empty;
-    return (senders * 2 * most_landing(caps) + 2 * empty + used - 1) / used;
-}
-
 /* Segments that must be free for what is on the way. */
 static uint64_t reserve(const struct control *control)
 {
@@ -59,7 +45,8 @@ static uint64_t reserve(const struct control *control)
         if (control->config->members[i].server != control->common->server)
             senders += control->config->members[i].workers;
     }
-    return most_segments(fabric_caps(control->common->fabric), senders) + control->options.workers +
+    const uint64_t bytes = senders * 2 * most_landing(fabric_caps(control->common->fabric));
+    return (bytes + STORE_SEGMENT_BYTES - 1) / STORE_SEGMENT_BYTES + control->options.workers +
            control->options.digests + 1;
 }
 

@@ -26,9 +26,6 @@
 #define DIGEST_ASK_MIN_NS NS_PER_S
 #define DIGEST_ASK_MAX_NS (32 * NS_PER_S)
 
-/* How seldom gaps are looked at where each sender has slots of its own (FABRIC_RECEIVE_CONNECTION). */
-#define DIGEST_LOOK_OWN_SLOTS_NS (512 * NS_PER_MS)
-
 /* --- applying --- */
 
 /* Makes the contiguous, checked entry at `offset` the newest of its key, if it is. Errors:
@@ -201,14 +198,11 @@ static void begin_look(struct digest *digest)
         shard->sought = atomic_load_explicit(&shard->commit, memory_order_relaxed);
 }
 
-/* Where every sender has slots of its own, what comes after a pause mostly lands in a gap. */
 static void end_look(struct digest *digest)
 {
-    const uint64_t most_ns =
-        digest_expects_gaps(digest) ? DIGEST_LOOK_OWN_SLOTS_NS : DIGEST_ASK_MAX_NS;
     digest->looking = false;
     digest->seek_ns = digest->now_ns + digest->seek_after_ns;
-    if (digest->seek_after_ns < most_ns)
+    if (digest->seek_after_ns < DIGEST_ASK_MAX_NS)
         digest->seek_after_ns *= 2;
 }
 
@@ -288,8 +282,6 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
             digest->look_after_ns *= 2;
         digest->look_ns = now_ns + digest->look_after_ns;
     }
-    if (digest->patience_ns < *wake_ns && digest_expects_gaps(digest))
-        *wake_ns = digest->patience_ns; /* there may be whole blocks behind a gap */
     if (busy || digest->look_after_ns == 0)
         return;
     if (now_ns >= digest->look_ns) {
@@ -328,7 +320,6 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
     digest->common = common;
     digest->number = number;
     digest->gap = DIGEST_NOWHERE;
-    digest->patience_ns = UINT64_MAX;
     int error = taken_init(&digest->taken, STORE_SEGMENT_BYTES);
     if (error)
         goto fail;

@@ -3,9 +3,8 @@
  *
  * Passing over. In the open segment a place without a whole block is mostly one that a sender is about to fill, so
  * the scan waits in front of it. When it stays so for DIGEST_PATIENCE_NS and there are whole blocks behind, it
- * is damaged, its sender has stopped, or it is a slot of a sender that is idle: the scan goes on behind it, so that
- * one block holds up nobody else's. Where there is one such gap there may be many (FABRIC_RECEIVE_CONNECTION). So
- * it is noted then how far whole blocks reach: all gaps in front of the furthest have been waited for when the
+ * is damaged, or its sender has stopped: the scan goes on behind it, so that one block holds up nobody else's. Where
+ * there is one such gap there may be many. So it is noted then how far whole blocks reach: all gaps in front of the furthest have been waited for when the
  * patience is over once more, and are passed over together.
  *
  *  S1  A gap is never given up: any place of it may be filled until the segment is sealed, by blocks of a sender whose
@@ -151,17 +150,16 @@ static void go_back(struct digest *digest)
     digest->looking = false;
 }
 
-/* The next whole block behind where the scan stands. Senders' own slots may be empty up to a segment's end. */
-static bool next_whole(const struct digest *digest, struct entry_scan *ahead, uint32_t *offset)
+/* The next whole block behind where the scan stands. */
+static bool next_whole(struct entry_scan *ahead, uint32_t *offset)
 {
     const uint32_t from = ahead->position;
-    const uint32_t most = digest_expects_gaps(digest) ? STORE_SEGMENT_BYTES : DIGEST_AHEAD_BYTES;
     enum entry_scan_result result;
     struct entry_header header;
     uint32_t bytes;
     do
         result = entry_scan_next(ahead, false, &header, offset, &bytes);
-    while (result == ENTRY_SCAN_STOPPED && ahead->position - from < most);
+    while (result == ENTRY_SCAN_STOPPED && ahead->position - from < DIGEST_AHEAD_BYTES);
     return result == ENTRY_SCAN_BLOCK;
 }
 
@@ -174,7 +172,7 @@ static void look_ahead(struct digest *digest)
         return;
     digest->waited = digest->seen;
     digest->seen_ns = digest->now_ns;
-    for (unsigned i = 0; i < DIGEST_AHEAD_BLOCKS && next_whole(digest, &ahead, &offset); i++)
+    for (unsigned i = 0; i < DIGEST_AHEAD_BLOCKS && next_whole(&ahead, &offset); i++)
         digest->seen = offset;
 }
 
@@ -190,14 +188,12 @@ static bool pass_over(struct digest *digest)
     const bool patient = digest->now_ns - digest->stop_ns >= DIGEST_PATIENCE_NS;
     if (patient || digest->gap != DIGEST_NOWHERE)
         look_ahead(digest);
-    if (!patient && position >= digest->waited) {
-        digest->patience_ns = digest->stop_ns + DIGEST_PATIENCE_NS;
+    if (!patient && position >= digest->waited)
         return false;
-    }
     digest->stop_ns = digest->now_ns;
     struct entry_scan ahead = digest->scan;
     uint32_t offset;
-    if (!next_whole(digest, &ahead, &offset)) {
+    if (!next_whole(&ahead, &offset)) {
         digest->waited = position;
         return false;
     }
@@ -296,7 +292,6 @@ bool digest_scan_some(struct digest *digest)
     if (!digest->current || FAULT(LATE_ROLE))
         return false;
     unsigned steps = 0;
-    digest->patience_ns = UINT64_MAX;
     do {
         if (steps % DIGEST_PREFETCH == 0)
             prefetch_ahead(digest);

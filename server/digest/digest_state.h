@@ -33,10 +33,8 @@ struct digest {
     uint64_t now_ns;
 
     /* Passing over (digest_scan.c). */
-    uint32_t stop;    /* where the scan of the open segment stopped; NOWHERE: it did not */
-    uint64_t stop_ns; /* since when, or when it was looked ahead from there last */
-    uint64_t
-        patience_ns; /* when the wait is over that the last scan ended in; UINT64_MAX: it is in none */
+    uint32_t stop;      /* where the scan of the open segment stopped; NOWHERE: it did not */
+    uint64_t stop_ns;   /* since when, or when it was looked ahead from there last */
     uint32_t seen;      /* the furthest whole block that a look ahead met */
     uint32_t waited;    /* what is not whole in front of it has been waited for */
     uint64_t seen_ns;   /* when was looked ahead for these last */
@@ -52,12 +50,6 @@ struct digest {
     _Atomic uint64_t entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
-
-/* Are gaps what every idle sender leaves? (fabric_caps, landing_empty) */
-static inline bool digest_expects_gaps(const struct digest *digest)
-{
-    return fabric_caps(digest->common->fabric)->landing_empty > 0;
-}
 
 /* --- digest.c --- */
 

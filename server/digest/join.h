@@ -4,9 +4,7 @@
  * Blocks of one connection land in order (F1), so at any moment at most one entry a sender is
  * incomplete for good reason; others are left-overs of connections that broke, and were sent again
  * whole. The table has room for twice the senders of a landing zone; when it is full the oldest
- * goes, which by that argument is a left-over. Where each sender has slots of its own (fabric_caps,
- * landing_empty), one that was passed over may be incomplete for each of its runs: if one goes, its version is missing
- * and fetched from its primary (digest.c, D4).
+ * goes, which by that argument is a left-over.
  */
 #ifndef SERVER_JOIN_H
 #define SERVER_JOIN_H

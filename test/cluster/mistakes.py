@@ -40,8 +40,20 @@ def a_directory_with_the_data_of_an_earlier_run_is_started_again():
     tap.equal(old.ok("get", "key").out.strip(), "value")
     old.stop()
 
-    # What it was started with is lost, half there, or of another version.
+    # It was started with what is no more: said by start and by the option, and mended as they say.
     settings = os.path.join(old.directory, "cluster.json")
+    with open(settings, encoding="utf-8") as file:
+        text = file.read()
+    with open(settings, "w", encoding="utf-8") as file:
+        file.write(text.replace('"verbs_receive": null', '"verbs_receive": "connection"'))
+    expect(rowan_local("start", "--dir", old.directory), 1, "cluster.json", "shared receive queues",
+           "--verbs-receive auto", "nothing was touched")  # fmt: skip
+    more = ("start", "--dir", old.directory, "--verbs-receive")
+    expect(rowan_local(*more, "connection"), 2, "shared receive queues", "--verbs-receive auto")
+    tap.equal(rowan_local(*more, "auto").code, 0)
+    old.stop()
+
+    # What it was started with is lost, half there, or of another version.
     there = sorted(os.listdir(old.directory))
     for text, piece in (("{", "damaged"), ("[1]", "damaged"), ('{"servers": 3}', "it lacks")):
         with open(settings, "w", encoding="utf-8") as file:
@@ -128,7 +140,8 @@ def rdma_settings_that_make_no_sense_are_usage_mistakes():
         (("--verbs-slot-bytes", "8K"), "verbs-slot-bytes"),
         (("--verbs-gid-index", "first"), "verbs-gid-index must be auto or a number"),
         (("--verbs-gid-index", "256"), "verbs-gid-index must be auto or a number from 0 to 255"),
-        (("--verbs-receive", "fast"), "verbs-receive"),
+        (("--verbs-receive", "fast"), "verbs-receive must be auto, multi-packet or shared"),
+        (("--verbs-receive", "connection"), "every RDMA NIC has shared receive queues"),
     ):
         expect(run([program("rowan-server"), *words, *more]), 2, piece)
 

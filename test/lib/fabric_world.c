@@ -253,11 +253,6 @@ uint32_t world_walk_segment(const struct world *world, unsigned side, uint32_t s
         struct block_head head;
         uint32_t slot;
 
-        if (world->backend->leaves_holes &&
-            is_zero(pm_at(pm, at), side_slot(&world->sides[side], 1))) {
-            at += side_slot(&world->sides[side], 1);
-            continue;
-        }
         if (!block_is_whole(pm_at(pm, at), end - at, &head))
             break;
         assert_true(head.sender < SIDE_MAX);

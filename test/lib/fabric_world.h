@@ -19,9 +19,6 @@ struct fabric_backend {
     /* A time that goes on between two calls; the cases wait at most `wait_s` of it, or 20 s if that is 0. */
     uint64_t (*now_ns)(void *context);
     uint64_t wait_s;
-
-    /* Between blocks there may be whole strides of zeros: slots of connections that are or were idle. */
-    bool leaves_holes;
 };
 
 enum { SIDE_MAX = 8, SIDE_EVENTS = 1 << 16, SIDE_EVENT_KINDS = FABRIC_REVOKED + 1 };

@@ -22,7 +22,6 @@ static const struct soft_config default_config = {
                   {"10.1.1.1", IBV_GID_TYPE_ROCE_V1},
                   {"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}},
         {.name = "soft2",
-         .lacks_srq = true,
          .has_odp = true,
          .dm_bytes = 4096,
          .mtu_bytes = 4096,

@@ -79,9 +79,10 @@ void half_end(struct verbs_conn *conn)
 
 /* --- nodes --- */
 
-static void node_open(struct half_node *node, enum fabric_receive receive, uint64_t pm_bytes)
+static void node_open(struct half_node *node, uint64_t pm_bytes)
 {
-    const struct fabric_verbs_options options = {.receive = receive, .slot_bytes = HALF_SLOT};
+    const struct fabric_verbs_options options = {.receive = FABRIC_RECEIVE_SHARED,
+                                                 .slot_bytes = HALF_SLOT};
     struct verbs_endpoint *endpoint = &node->endpoint;
 
     *node = (struct half_node){.fabric = {.options = options}};
@@ -105,11 +106,11 @@ static void node_open(struct half_node *node, enum fabric_receive receive, uint6
     assert_non_null(node->events);
 }
 
-void half_open(struct half *half, unsigned count, enum fabric_receive receive, uint64_t pm_bytes)
+void half_open(struct half *half, unsigned count, uint64_t pm_bytes)
 {
     *half = (struct half){.count = count, .now_ns = NS_PER_S};
     for (unsigned i = 0; i < count; i++)
-        node_open(&half->nodes[i], receive, pm_bytes);
+        node_open(&half->nodes[i], pm_bytes);
 }
 
 static void node_close(struct half_node *node)
@@ -242,17 +243,9 @@ static void take_completion(struct half_node *node, const struct ibv_wc *wc)
 {
     struct verbs_conn *conn = verbs_conn_of(&node->endpoint, verbs_work_connection(wc->wr_id));
 
-    switch (verbs_work_kind(wc->wr_id)) {
-    case VERBS_WORK_RC:
-        if (conn)
-            verbs_rc_completion(conn, wc);
-        break;
-    case VERBS_WORK_LANDING:
-        verbs_zone_completion(node->endpoint.zone, wc);
-        break;
-    default:
-        fail_msg("a completion of kind %d", (int)verbs_work_kind(wc->wr_id));
-    }
+    assert_int_equal(verbs_work_kind(wc->wr_id), VERBS_WORK_RC);
+    if (conn)
+        verbs_rc_completion(conn, wc);
 }
 
 static void poll_conns(struct half_node *node)

@@ -39,7 +39,7 @@ struct half {
 };
 
 /* `count` processes with an endpoint each. */
-void half_open(struct half *half, unsigned count, enum fabric_receive receive, uint64_t pm_bytes);
+void half_open(struct half *half, unsigned count, uint64_t pm_bytes);
 void half_close(struct half *half);
 
 /* Zone of `depth` at node 0, with `posted` segments from the start of its PM. */

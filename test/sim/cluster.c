@@ -93,8 +93,6 @@ static void create_network(struct sim_cluster *cluster)
                                                 .max_messages = options->max_messages,
                                                 .max_delay_ns = options->max_delay_ns,
                                                 .one_sided = options->one_sided,
-                                                .own_slots = options->own_slots,
-                                                .own_ns = options->own_ns,
                                                 .silence_ns = options->silence_ns,
                                                 .void_ns = options->void_ns,
                                                 .early_seal = options->early_seal,

@@ -57,9 +57,7 @@ struct sim_cluster_options {
     enum pm_durability durability;    /* PM_FENCE */
     uint32_t drift_ppm;               /* 0; how far a process's clock may be off, either way */
     bool clocks_apart;                /* each has begun at another time: by seconds to days */
-    bool one_sided;                   /* this and the next five: see sim_fabric.h */
-    uint32_t own_slots;
-    uint64_t own_ns;
+    bool one_sided;                   /* this and the next three: see sim_fabric.h */
     uint64_t silence_ns;
     uint64_t void_ns;
     uint32_t early_seal;

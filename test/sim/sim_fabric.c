@@ -25,9 +25,6 @@ struct sim_network *sim_network_create(const struct sim_network_options *options
         network->options.block_limit = 65536;
     if (!network->options.landing_stride)
         network->options.landing_stride = FABRIC_STRIDE;
-    ASSERT(!network->options.own_slots ||
-           (!network->options.one_sided &&
-            network->options.block_limit <= network->options.landing_stride));
     if (!network->options.max_batch_blocks)
         network->options.max_batch_blocks = 8192;
     if (!network->options.max_messages)
@@ -454,14 +451,12 @@ int sim_fabric_open(struct sim_network *network, const char *address, struct fab
     }
     struct sim_fabric *fabric = calloc(1, sizeof *fabric);
     ASSERT(fabric);
-    fabric->head = (struct fabric){
-        .ops = &SIM_FABRIC_OPS,
-        .caps = {.backend = "sim",
-                 .block_limit = network->options.block_limit,
-                 .landing_stride = network->options.landing_stride,
-                 .landing_empty = 2 * network->options.own_slots * network->options.landing_stride,
-                 .max_batch_blocks = network->options.max_batch_blocks,
-                 .bytes_per_connection = sizeof(struct sim_conn)}};
+    fabric->head = (struct fabric){.ops = &SIM_FABRIC_OPS,
+                                   .caps = {.backend = "sim",
+                                            .block_limit = network->options.block_limit,
+                                            .landing_stride = network->options.landing_stride,
+                                            .max_batch_blocks = network->options.max_batch_blocks,
+                                            .bytes_per_connection = sizeof(struct sim_conn)}};
     fabric->network = network;
     fabric->number = ++network->opened;
     if (address) {

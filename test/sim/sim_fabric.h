@@ -28,11 +28,6 @@ struct sim_network_options {
     /* F6, a power of two; 0: FABRIC_STRIDE. Above that a zone is a queue of slots: a segment is sealed when
      * its last one is filled, else when a block no longer fits. */
     uint32_t landing_stride;
-    /* Not one_sided, blocks of one slot: each connection is dealt slots of its own, at most so many at a time, as by
-     * FABRIC_RECEIVE_CONNECTION; now and then as many stay empty. 0: all share them. What a connection has not used
-     * of a segment stays empty when the others have waited for it for own_ns (0: 20 ms). */
-    uint32_t own_slots;
-    uint64_t own_ns;
     uint32_t max_batch_blocks; /* 0: 8192 */
     uint32_t max_messages;     /* sent on a connection and not released by its receiver; 0: 256 */
     uint64_t max_delay_ns;     /* longest travel; 0: what was flushed has arrived */
@@ -106,7 +101,6 @@ struct sim_network_counts {
     uint64_t voided;    /* claims that became void */
     uint64_t stray;     /* stores into a claim after it was void */
     uint64_t unquiet;   /* segments sealed and not quiet */
-    uint64_t behind; /* own_slots: blocks that landed in front of others' that had landed before */
 };
 struct sim_network_counts sim_network_counts(const struct sim_network *network);
 

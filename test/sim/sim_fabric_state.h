@@ -197,15 +197,7 @@ struct sim_conn {
 struct sim_posted {
     uint64_t offset, context;
     uint32_t open;     /* landers who store into it, and are waited for */
-    uint32_t runs;     /* of own slots, in it */
     uint64_t stuck_ns; /* since when the owner waits for these; 0: he does not */
-};
-
-/* Slots of one connection. */
-struct sim_run {
-    uint64_t conn_number, segment;
-    uint64_t at, end; /* in the PM; never empty */
-    struct sim_run *next;
 };
 
 /* A segment that is sealed, and not quiet. */
@@ -223,11 +215,9 @@ struct sim_zone {
     uint64_t reported, sealed, count;
     uint32_t tail; /* bytes used of the segment at `sealed` */
     struct sim_lander *landers;
-    struct sim_run *runs;
-    uint64_t last_segment, last_at; /* of the block that was begun last */
-    struct sim_unquiet *unquiet;    /* oldest first */
-    uint64_t last_conn;             /* number of that whose block landed last; 0: none */
-    bool last_in_batch;             /* and it was not the last of its batch */
+    struct sim_unquiet *unquiet; /* oldest first */
+    uint64_t last_conn;          /* number of that whose block landed last; 0: none */
+    bool last_in_batch;          /* and it was not the last of its batch */
 };
 
 struct sim_endpoint {
@@ -394,8 +384,8 @@ bool sim_zone_next(struct sim_zone *zone, struct fabric_event *event);
 uint64_t sim_zone_due_ns(const struct sim_zone *zone);
 /* Would sim_zone_next find something? */
 bool sim_zone_has_work(const struct sim_zone *zone);
-/* No segment is posted that anything of that lander could go into. */
-bool sim_zone_is_dry(const struct sim_zone *zone, const struct sim_lander *lander);
+/* No segment is posted that anything could go into. */
+bool sim_zone_is_dry(const struct sim_zone *zone);
 
 /* Its owner goes on after a stop: what he waited for, he waits for anew. */
 void sim_zone_awake(struct sim_zone *zone);

@@ -7,10 +7,6 @@
  *  3. one_sided: who is not done void_ns after the owner began to wait is void: waited for no longer. He may
  *     store on, and so the segment is quiet only when he has ended (F7).
  *
- *  4. own_slots: a connection's blocks go into slots that it was dealt, a run at a time and in the order of posting,
- *     so that they land in order (F1), with those of others before and behind. A segment is sealed when all its runs
- *     are used up; who does not use his own is waited for own_ns, then they stay empty.
- *
  *   segment: posted -- sealed > it --> closed -- open == 0 --> reported, quiet or, after the last void lander, QUIET
  */
 #include <stdio.h>
@@ -26,11 +22,9 @@ enum {
     MIN_DEPTH = 2,
     MAX_DEPTH = 1024,
     PIECES_IN = 6, /* one block of so many is stored in pieces */
-    EMPTY_IN = 4, /* in front of one run of so many some stay empty, as of who was asked for them */
 };
 
 #define VOID_NS (20 * NS_PER_MS)
-#define OWN_NS  (20 * NS_PER_MS)
 
 static struct sim_network *network_of(const struct sim_zone *zone)
 {
@@ -70,14 +64,6 @@ static void wake_zone(struct sim_zone *zone)
     network_of(zone)->progress++;
 }
 
-static void end_run(struct sim_zone *zone, struct sim_run **link)
-{
-    struct sim_run *old = *link;
-    slot_of(zone, old->segment)->runs--;
-    *link = old->next;
-    free(old);
-}
-
 /* Who is in the middle of a store gets some way with it before the memory has another owner. */
 void sim_zone_close(struct fabric_zone *head)
 {
@@ -93,8 +79,6 @@ void sim_zone_close(struct fabric_zone *head)
         zone->unquiet = old->next;
         free(old);
     }
-    while (zone->runs)
-        end_run(zone, &zone->runs);
     sim_grants_close(zone->endpoint);
     zone->endpoint->zone = NULL;
     free(zone->posted);
@@ -140,32 +124,7 @@ static void void_landers(struct sim_zone *zone, struct sim_posted *slot)
     }
 }
 
-static uint64_t own_ns(const struct sim_zone *zone)
-{
-    uint64_t ns = network_of(zone)->options.own_ns;
-    return ns ? ns : OWN_NS;
-}
-
-/* 4. What is left of the oldest segment's runs stays empty, in time. */
-static void end_runs(struct sim_zone *zone, struct sim_posted *slot)
-{
-    struct sim_network *network = network_of(zone);
-    uint64_t now_ns = sim_network_now(network);
-    if (slot->runs > 0 && !slot->stuck_ns) {
-        slot->stuck_ns = now_ns;
-        sim_alarm(network, now_ns + own_ns(zone));
-    }
-    if (slot->runs == 0 || now_ns - slot->stuck_ns < own_ns(zone))
-        return;
-    for (struct sim_run **link = &zone->runs; *link;) {
-        if ((*link)->segment == zone->reported)
-            end_run(zone, link);
-        else
-            link = &(*link)->next;
-    }
-}
-
-/* 3, 4. Whether the oldest segment is closed and nobody is waited for. */
+/* 3. Whether the oldest segment is closed and nobody is waited for. */
 static bool is_sealed(struct sim_zone *zone)
 {
     struct sim_network *network = network_of(zone);
@@ -173,12 +132,8 @@ static bool is_sealed(struct sim_zone *zone)
     uint64_t now_ns = sim_network_now(network);
     if (zone->reported == zone->sealed)
         return false;
-    if (!network->options.one_sided) {
-        end_runs(zone, slot);
-        return slot->open == 0 && slot->runs == 0;
-    }
-    if (slot->open == 0)
-        return true;
+    if (slot->open == 0 || !network->options.one_sided)
+        return slot->open == 0;
     if (!slot->stuck_ns) {
         slot->stuck_ns = now_ns;
         sim_alarm(network, now_ns + void_ns(zone));
@@ -245,8 +200,6 @@ bool sim_zone_next(struct sim_zone *zone, struct fabric_event *event)
 uint64_t sim_zone_due_ns(const struct sim_zone *zone)
 {
     const struct sim_posted *slot = slot_of(zone, zone->reported);
-    if (zone->reported < zone->sealed && slot->runs > 0)
-        return slot->stuck_ns ? slot->stuck_ns + own_ns(zone) : 0;
     if (zone->reported == zone->sealed || !network_of(zone)->options.one_sided)
         return WAKE_NEVER;
     return slot->open ? slot->stuck_ns + void_ns(zone) : 0;
@@ -262,20 +215,9 @@ bool sim_zone_has_work(const struct sim_zone *zone)
 
 /* --- space --- */
 
-static struct sim_run **run_of(struct sim_zone *zone, uint64_t conn_number)
+bool sim_zone_is_dry(const struct sim_zone *zone)
 {
-    struct sim_run **link = &zone->runs;
-    while (*link && (*link)->conn_number != conn_number)
-        link = &(*link)->next;
-    return link;
-}
-
-bool sim_zone_is_dry(const struct sim_zone *zone, const struct sim_lander *lander)
-{
-    const struct sim_run *run = zone->runs;
-    while (run && run->conn_number != lander->conn_number)
-        run = run->next;
-    return !run && zone->sealed == zone->count;
+    return zone->sealed == zone->count;
 }
 
 void sim_zone_seal_early(struct sim_zone *zone)
@@ -298,15 +240,14 @@ uint32_t sim_zone_room(const struct sim_zone *zone)
     return zone->sealed == zone->count ? 0 : FABRIC_SEGMENT_BYTES - zone->tail;
 }
 
-/* The lander has space at `at` of the segment. */
-static void begin_lander(struct sim_zone *zone, struct sim_lander *lander, uint64_t segment,
-                         uint64_t at, uint32_t bytes)
+static void begin_lander(struct sim_zone *zone, struct sim_lander *lander, uint32_t bytes)
 {
+    struct sim_posted *slot = slot_of(zone, zone->sealed);
     lander->zone = zone;
     lander->is_void = false;
-    lander->segment = segment;
-    lander->at = at;
-    lander->end = at + bytes;
+    lander->segment = zone->sealed;
+    lander->at = slot->offset + zone->tail;
+    lander->end = lander->at + bytes;
     lander->since_ns = sim_network_now(network_of(zone));
     lander->resume_ns = 0;
     lander->bytes = lander->stored = lander->limit = 0;
@@ -315,68 +256,13 @@ static void begin_lander(struct sim_zone *zone, struct sim_lander *lander, uint6
     if (lander->next)
         lander->next->previous = lander;
     zone->landers = lander;
-    slot_of(zone, segment)->open++;
-}
-
-/* So many slots of the open segment, or what is left of it: their bytes. */
-static uint32_t take_slots(struct sim_zone *zone, uint64_t slots)
-{
-    const uint64_t bytes = slots * network_of(zone)->options.landing_stride;
-    const uint32_t room = sim_zone_room(zone);
-    const uint32_t taken = bytes < room ? (uint32_t)bytes : room;
-    zone->tail += taken;
-    if (zone->tail == FABRIC_SEGMENT_BYTES)
-        sim_zone_seal_early(zone);
-    return taken;
-}
-
-/* 4. False: the zone is dry. */
-static bool deal(struct sim_zone *zone, uint64_t conn_number)
-{
-    struct sim_network *network = network_of(zone);
-    const uint32_t most = network->options.own_slots;
-    if (zone->runs && random_below(&network->random, EMPTY_IN) == 0)
-        take_slots(zone, 1 + random_below(&network->random, most));
-    if (zone->sealed == zone->count)
-        return false;
-    struct sim_run *run = calloc(1, sizeof *run);
-    ASSERT(run);
-    run->conn_number = conn_number;
-    run->segment = zone->sealed;
-    run->at = slot_of(zone, run->segment)->offset + zone->tail;
-    slot_of(zone, run->segment)->runs++;
-    run->end = run->at + take_slots(zone, 1 + random_below(&network->random, most));
-    run->next = zone->runs;
-    zone->runs = run;
-    return true;
-}
-
-static bool claim_own(struct sim_zone *zone, struct sim_lander *lander, uint32_t bytes)
-{
-    struct sim_run **link = run_of(zone, lander->conn_number);
-    if (!*link && !deal(zone, lander->conn_number))
-        return false;
-    link = run_of(zone, lander->conn_number);
-    struct sim_run *run = *link;
-    ASSERT(bytes == network_of(zone)->options.landing_stride && bytes <= run->end - run->at);
-    begin_lander(zone, lander, run->segment, run->at, bytes);
-    network_of(zone)->counts.behind +=
-        run->segment < zone->last_segment ||
-        (run->segment == zone->last_segment && run->at < zone->last_at);
-    zone->last_segment = run->segment;
-    zone->last_at = run->at;
-    run->at += bytes;
-    if (run->at == run->end)
-        end_run(zone, link);
-    return true;
+    slot->open++;
 }
 
 bool sim_zone_claim(struct sim_zone *zone, struct sim_lander *lander, uint32_t bytes,
                     uint32_t first)
 {
     struct sim_network *network = network_of(zone);
-    if (network->options.own_slots)
-        return claim_own(zone, lander, bytes);
     uint32_t early = network->options.early_seal;
     if (zone->tail > 0 && early && random_below(&network->random, early) == 0)
         sim_zone_seal_early(zone);
@@ -385,8 +271,7 @@ bool sim_zone_claim(struct sim_zone *zone, struct sim_lander *lander, uint32_t b
     if (zone->sealed == zone->count)
         return false;
     ASSERT(bytes <= sim_zone_room(zone));
-    begin_lander(zone, lander, zone->sealed, slot_of(zone, zone->sealed)->offset + zone->tail,
-                 bytes);
+    begin_lander(zone, lander, bytes);
     zone->tail += bytes;
     if (zone->tail == FABRIC_SEGMENT_BYTES && network->options.landing_stride > FABRIC_STRIDE)
         sim_zone_seal_early(zone);

@@ -485,7 +485,7 @@ static uint64_t sender_due_ns(const struct sim_conn *sender)
 static bool can_store(const struct sim_lander *lander, const struct sim_zone *zone, uint64_t now_ns)
 {
     if (!lander->zone)
-        return zone && !sim_zone_is_dry(zone, lander);
+        return zone && !sim_zone_is_dry(zone);
     return lander->resume_ns <= now_ns &&
            (lander->stored < lander->limit || lander->limit == lander->bytes);
 }

@@ -199,21 +199,14 @@ static void focus(struct random *random, struct swarm *out)
 }
 
 /* Blocks of a whole segment as on shm and tcp, or those of RDMA: packets that lie one behind the other, or slots
- * of one block each, shared or of each connection's own. */
+ * of one block each. */
 static void draw_landing(struct random *random, struct sim_cluster_options *out)
 {
     const uint64_t way = random_below(random, 8);
-    const uint32_t own_slots = between32(random, 2, 16);
-    const uint64_t own_ns = spread(random, 2 * NS_PER_MS, 7);
     if (way < 4)
         out->block_limit = out->landing_stride = 256;
     if (way == 4)
         out->block_limit = 1024;
-    if (way < 2) {
-        out->own_slots = own_slots;
-        out->own_ns = own_ns;
-        out->one_sided = false;
-    }
 }
 
 /* --- memory --- */
@@ -241,13 +234,10 @@ static uint64_t pm_bytes_for(const struct swarm *swarm)
     uint64_t senders = (uint64_t)(cluster->servers - 1) * cluster->workers;
     /* An entry of 64 B takes a slot. */
     const uint32_t times = cluster->landing_stride ? cluster->landing_stride / FABRIC_STRIDE : 1;
-    /* And of slots of one's own up to half of each segment stays empty. */
-    uint64_t reserve = 2 * times * senders * (cluster->own_slots ? 3 : 1) + cluster->workers +
-                       cluster->digests + cluster->landing_segments;
+    uint64_t reserve =
+        2 * times * senders + cluster->workers + cluster->digests + cluster->landing_segments;
     uint64_t longs = swarm->load.operations / swarm->load.long_in * swarm->load.max_value_bytes;
     uint64_t written = 2 * (swarm->load.operations * 320 * (times > 1 ? 2 : 1) + longs);
-    if (cluster->own_slots)
-        written *= 3;
     uint64_t segments = reserve + written / swarm->segment_bytes + 300;
     /* And what begins a new segment before the old one is full. */
     if (cluster->early_seal)
@@ -290,7 +280,7 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
             "landing_segments=%u block_limit=%u stride=%u max_messages=%u pm_bytes=%lu per_id=%u "
             "span=%u "
             "timeout_ms=%lu delay_us=%lu fence_us=%lu silence_ms=%lu drift_ppm=%u durability=%s "
-            "one_sided=%d own_slots=%u own_ms=%lu void_us=%lu early_seal=%u coord_delay_us=%lu "
+            "one_sided=%d void_us=%lu early_seal=%u coord_delay_us=%lu "
             "coord_session_ms=%lu "
             "coord_lost=%u",
             cluster->servers, cluster->replicas, cluster->shards, cluster->workers,
@@ -300,8 +290,7 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
             cluster->operations_per_id, cluster->span, cluster->timeout_ns / NS_PER_MS,
             cluster->max_delay_ns / NS_PER_US, cluster->fence_ns / NS_PER_US,
             cluster->silence_ns / NS_PER_MS, cluster->drift_ppm, durability[cluster->durability],
-            cluster->one_sided, cluster->own_slots, cluster->own_ns / NS_PER_MS,
-            cluster->void_ns / NS_PER_US, cluster->early_seal,
+            cluster->one_sided, cluster->void_ns / NS_PER_US, cluster->early_seal,
             cluster->registry.max_delay_ns / NS_PER_US, cluster->registry.session_ns / NS_PER_MS,
             cluster->registry.lost_reply);
 }

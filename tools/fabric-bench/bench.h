@@ -6,14 +6,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/fabric/verbs/verbs_settings.h"
 #include "tools/fabric-bench/crew.h"
 #include "tools/fabric-bench/place.h"
 #include "tools/fabric-bench/plan.h"
 
 struct settings {
-    const char *fabric, *bytes, *senders, *seconds, *spin_us, *pm, *address, *connect, *device;
-    uint64_t mode, depth, batch, warm_up_ms, threads, receiver_spin_us, durability, segments,
-        gid_index, receive, slot_bytes;
+    const char *fabric, *bytes, *senders, *seconds, *spin_us, *pm, *address, *connect;
+    uint64_t mode, depth, batch, warm_up_ms, threads, receiver_spin_us, durability, segments;
+    struct verbs_settings verbs;
     bool overwrite, serve, json;
 };
 

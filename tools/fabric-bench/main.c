@@ -66,12 +66,8 @@ static const struct config_key keys[] = {
          "of the receiver: shm:/DIRECTORY/NAME, tcp:HOST:PORT or verbs:HOST:PORT; default: a free "
          "one of this host"),
     TEXT("connect", connect, "", "be only the senders, to the receiver at this address"),
-    TEXT("verbs-device", device, "", "RDMA device; default: that of the address, else the first"),
-    NUMBER("verbs-gid-index", gid_index, 0, 256, "256",
-           "of its GID; 256: RoCEv2 with an IPv4 address first"),
-    CHOICE("verbs-receive", receive, "auto|multi-packet|shared|connection", "auto",
-           "how a landing zone receives over verbs"),
-    NUMBER("verbs-slot-bytes", slot_bytes, 0, 4096, "0", "where it receives into slots; 0: 256"),
+    VERBS_DEVICE_KEYS(offsetof(struct settings, verbs)),
+    VERBS_ZONE_KEYS(offsetof(struct settings, verbs)),
     SWITCH("json", json, "print one JSON object and nothing else"),
 };
 
@@ -217,12 +213,13 @@ int main(int argc, char **argv)
 
     if (code == EXIT_DONE)
         code = check_numbers(&settings, &bench);
+    const char *wrong = verbs_settings_apply(&settings.verbs, &bench.verbs);
+
+    if (code == EXIT_DONE && wrong) {
+        fprintf(stderr, "rowan-fabric-bench: %s\n", wrong);
+        code = EXIT_USAGE;
+    }
     if (code == EXIT_DONE) {
-        bench.verbs = (struct fabric_verbs_options){
-            .device = *settings.device ? settings.device : NULL,
-            .gid_index_plus_1 = settings.gid_index == 256 ? 0 : (uint32_t)settings.gid_index + 1,
-            .receive = (enum fabric_receive)settings.receive,
-            .slot_bytes = (uint32_t)settings.slot_bytes};
         if (strcmp(bench.scheme, "verbs") != 0) /* verbs says there which device it chose */
             log_set_level(LOG_WARN);
         catch_signals();

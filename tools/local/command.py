@@ -53,6 +53,12 @@ def number(least, most):
     return parse
 
 
+def way_to_receive(text):
+    if text == settings.NO_LONGER["verbs_receive"]:
+        raise argparse.ArgumentTypeError(settings.RECEIVE_NO_LONGER)
+    return text
+
+
 def pm_place(text):
     path, colon, offset = text.rpartition(":")
     if not colon:
@@ -101,7 +107,8 @@ def add_start_options(parser):
         "--verbs-device", metavar="NAME", help="over verbs: the RDMA device (default: found by itself)"
     )
     parser.add_argument(
-        "--verbs-receive", choices=[word for word in settings.WORDS["verbs_receive"] if word],
+        "--verbs-receive", type=way_to_receive,
+        choices=[word for word in settings.WORDS["verbs_receive"] if word],
         help="over verbs: how entries are received (default: the best that the device can)",
     )  # fmt: skip
     parser.set_defaults(port=None)

@@ -36,8 +36,13 @@ WORDS = {
     "coord": ("file",),
     "fabric": ("shm", "tcp", "verbs"),
     "durability": ("fence", "async", "none"),
-    "verbs_receive": (None, "auto", "multi-packet", "shared", "connection"),
+    "verbs_receive": (None, "auto", "multi-packet", "shared"),
 }
+NO_LONGER = {"verbs_receive": "connection"}  # words that cluster.json of an earlier version may have
+RECEIVE_NO_LONGER = (
+    'verbs_receive "connection" is gone, for every RDMA NIC has shared receive queues: give '
+    "--verbs-receive auto"
+)
 
 
 def has_ports(fabric):
@@ -80,7 +85,7 @@ def is_sound(name, value):
     """Could `write` have written it?"""
     default = DEFAULTS[name]
     if name in WORDS:
-        return value in WORDS[name]
+        return value in WORDS[name] or value == NO_LONGER.get(name)
     if isinstance(default, str) or (name == "verbs_device" and value is not None):
         return isinstance(value, str)
     if default is None and value is None:
@@ -111,6 +116,8 @@ def complete(options):
             refuse(options, "--" + name.replace("_", "-"), given, options.saved[name])
         if given is None:
             setattr(options, name, options.saved[name] if options.saved else default)
+    if options.verbs_receive == NO_LONGER["verbs_receive"]:
+        raise Failure(f"{path_of(options.directory)}: {RECEIVE_NO_LONGER} (nothing was touched)")
 
 
 def place(directory, pm, offset):

@@ -22,9 +22,8 @@
  *   verbs_rowan.c    Rowan sends and bulk writes: the sender's side
  *   verbs_grant.c    the receiver's side of bulk writes: keys
  *   verbs_zone.c     the landing zone: segments in order, sealing; verbs_zone.h is between it and the
- *                    three ways to receive:
+ *                    two ways to receive:
  *   verbs_slots.c      slots in a shared receive queue
- *   verbs_own_slots.c  slots in a receive queue of each connection
  *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX
  *   mlx5_queue.c       that queue and its queue pairs; mlx5_devx.c: the way to a real device
  *   mlx5_layout.h, mlx5_command.c   the bytes that DevX wants; mlx5/README.md tells of all this
@@ -81,7 +80,7 @@ enum verbs_work_kind {
     VERBS_WORK_UD_SEND = 1, /* number: of the send buffer, or as verbs_packet.c wants */
     VERBS_WORK_UD_RECEIVE,  /* number: of the receive buffer */
     VERBS_WORK_RC,          /* connection: its number; number: enum verbs_rc_work */
-    VERBS_WORK_LANDING,     /* a receive into the zone: all else is as its way to receive wants */
+    VERBS_WORK_LANDING,     /* a receive into the zone, in its own queue (verbs_slots.c) */
 };
 
 static inline uint64_t verbs_work(enum verbs_work_kind kind, uint32_t connection, uint32_t number)
@@ -434,10 +433,6 @@ int verbs_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t de
 void verbs_zone_close(struct fabric_zone *zone);
 int verbs_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
 
-/* A completion of VERBS_WORK_LANDING in the endpoint's queue. One of a former zone or queue pair is passed
- * over. */
-void verbs_zone_completion(struct verbs_zone *zone, const struct ibv_wc *wc);
-
 /* Hands receives to the device, seals, and while the endpoint is armed makes sure that what must wake it will; each
  * poll of the endpoint. */
 unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric_event *events,
@@ -447,7 +442,6 @@ unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric
 uint64_t verbs_zone_wait_ns(const struct verbs_zone *zone);
 
 extern const struct verbs_receive_ops verbs_receive_shared;       /* verbs_slots.c */
-extern const struct verbs_receive_ops verbs_receive_connection;   /* verbs_own_slots.c */
 extern const struct verbs_receive_ops verbs_receive_multi_packet; /* verbs_mlx5.c */
 
 #endif

@@ -148,8 +148,7 @@ const char *verbs_receive_name(enum fabric_receive receive)
 {
     static const char *const names[] = {[FABRIC_RECEIVE_AUTO] = "auto",
                                         [FABRIC_RECEIVE_MULTI_PACKET] = "multi-packet",
-                                        [FABRIC_RECEIVE_SHARED] = "shared",
-                                        [FABRIC_RECEIVE_CONNECTION] = "connection"};
+                                        [FABRIC_RECEIVE_SHARED] = "shared"};
 
     return receive < sizeof names / sizeof names[0] ? names[receive] : "?";
 }
@@ -164,13 +163,19 @@ void verbs_obstacle_slot(uint32_t slot_bytes, uint32_t mtu_bytes, struct verbs_o
     MEND(out, "leave the slot size out: 256 bytes are taken");
 }
 
-void verbs_obstacle_receive(const char *device, enum fabric_receive receive, const char *why,
-                            struct verbs_obstacle *out)
+void verbs_obstacle_multi_packet(const char *device, const char *why, struct verbs_obstacle *out)
 {
     out->error = ROWAN_EUNSUPPORTED;
-    WHAT(out, "the way to receive \"%s\" was asked for, which %s cannot do: %s",
-         verbs_receive_name(receive), device, why);
+    WHAT(out, "the way to receive \"multi-packet\" was asked for, which %s cannot do: %s", device,
+         why);
     MEND(out, "choose \"auto\": the best that the device can is taken");
+}
+
+void verbs_obstacle_shared(const char *device, const char *why, struct verbs_obstacle *out)
+{
+    out->error = ROWAN_EUNSUPPORTED;
+    WHAT(out, "the device %s cannot be used without a shared receive queue: %s", device, why);
+    MEND(out, "take another device (rdma link), or the fabric tcp");
 }
 
 void verbs_obstacle_refused(const char *device, const char *thing, int system_error,

@@ -49,15 +49,17 @@ enum { VERBS_MOST_GID_INDEX = 255 };
 /* A slot is larger than a packet, or no power of two. */
 void verbs_obstacle_slot(uint32_t slot_bytes, uint32_t mtu_bytes, struct verbs_obstacle *out);
 
-/* A way to receive that was asked for and cannot be had; `why` as verbs_device.receive_reason. */
-void verbs_obstacle_receive(const char *device, enum fabric_receive receive, const char *why,
-                            struct verbs_obstacle *out);
+/* The multi-packet queue was asked for and cannot be had; `why` as verbs_device.receive_reason. */
+void verbs_obstacle_multi_packet(const char *device, const char *why, struct verbs_obstacle *out);
+
+/* Shared receive queues, without which no device will do, cannot be had; `why` goes on from there. */
+void verbs_obstacle_shared(const char *device, const char *why, struct verbs_obstacle *out);
 
 /* Something that a device must have was refused by the system. */
 void verbs_obstacle_refused(const char *device, const char *thing, int system_error,
                             struct verbs_obstacle *out);
 
-/* "multi-packet" | "shared" | "connection" | "auto"; static. */
+/* "multi-packet" | "shared" | "auto"; static. */
 const char *verbs_receive_name(enum fabric_receive receive);
 
 /* A small MTU costs speed and the size of blocks. True: there is something to say (as a warning; `error`

@@ -22,7 +22,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
-#include "common/fabric/verbs/verbs_slots.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
 enum { CQ_PLACES = 65536, HOST_BYTES = 128, ADDRESS_BYTES = 256 };
@@ -73,8 +72,6 @@ static void set_caps(struct verbs_fabric *fabric)
         .backend = "verbs",
         .block_limit = is_packed ? device->mtu_bytes : device->slot_bytes,
         .landing_stride = is_packed ? FABRIC_STRIDE : device->slot_bytes,
-        .landing_empty =
-            device->receive == FABRIC_RECEIVE_CONNECTION ? VERBS_RUN_MAX * device->slot_bytes : 0,
         .max_batch_blocks = VERBS_BLOCKS,
         .bytes_per_connection =
             fabric_caps(fabric->control)->bytes_per_connection + (uint32_t)bytes,

@@ -39,9 +39,7 @@ static void dispatch(struct verbs_endpoint *endpoint, const struct ibv_wc *wc)
         if (conn)
             verbs_rc_completion(conn, wc);
         break;
-    case VERBS_WORK_LANDING:
-        if (endpoint->zone)
-            verbs_zone_completion(endpoint->zone, wc);
+    case VERBS_WORK_LANDING: /* never in this queue */
         break;
     }
 }

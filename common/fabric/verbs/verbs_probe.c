@@ -1,5 +1,5 @@
 /* verbs_probe.c - what the chosen device can, found by trying: what it says of itself is not always what
- * can be had. The ways to receive are tried in the order of enum fabric_receive. */
+ * can be had. */
 #include <errno.h>
 #include <stddef.h>
 
@@ -65,64 +65,49 @@ static int find_inline(struct verbs_device *device, struct ibv_cq *cq, struct ve
 /* --- ways to receive --- */
 
 /* `why` is set to a static string where the answer is no. */
-static bool can_multi_packet(struct verbs_device *device, const char **why)
-{
-    return verbs_mlx5_probe(device, why) == 0;
-}
-
 static bool can_shared(const struct verbs_device *device, struct ibv_cq *cq, const char **why)
 {
     struct ibv_srq_init_attr attributes = {.attr = {.max_wr = TRIED_WORK_REQUESTS, .max_sge = 1}};
 
     if (device->attributes.orig_attr.max_srq <= 0) {
-        *why = "the device has no shared receive queues";
+        *why = "it has none";
         return false;
     }
     struct ibv_srq *srq = ibv_create_srq(device->pd, &attributes);
 
     if (!srq) {
-        *why = "the device refused a shared receive queue";
+        *why = "it refused to make one";
         return false;
     }
     const int failed = try_pair(device, cq, IBV_QPT_RC, 0, srq);
 
     ibv_destroy_srq(srq);
     if (failed)
-        *why = "the device refused a reliable queue pair with a shared receive queue";
+        *why = "it refused a reliable queue pair with one";
     return !failed;
-}
-
-static bool can_receive(struct verbs_device *device, struct ibv_cq *cq, enum fabric_receive way,
-                        const char **why)
-{
-    switch (way) {
-    case FABRIC_RECEIVE_MULTI_PACKET:
-        return can_multi_packet(device, why);
-    case FABRIC_RECEIVE_SHARED:
-        return can_shared(device, cq, why);
-    default:
-        return true; /* a queue pair was made already */
-    }
 }
 
 static int find_receive(enum fabric_receive asked, struct verbs_device *device, struct ibv_cq *cq,
                         struct verbs_obstacle *why)
 {
-    const char *reason = "the best way";
+    const char *name = ibv_get_device_name(device->context->device);
+    const char *lacking = NULL;
 
-    if (asked != FABRIC_RECEIVE_AUTO) {
-        device->receive = asked;
-        device->receive_reason = "asked for";
-        if (can_receive(device, cq, asked, &reason))
-            return 0;
-        verbs_obstacle_receive(ibv_get_device_name(device->context->device), asked, reason, why);
+    device->receive = FABRIC_RECEIVE_MULTI_PACKET;
+    device->receive_reason = asked == FABRIC_RECEIVE_AUTO ? "the best way" : "asked for";
+    if (asked != FABRIC_RECEIVE_SHARED && verbs_mlx5_probe(device, &lacking) == 0)
+        return 0;
+    if (asked == FABRIC_RECEIVE_MULTI_PACKET) {
+        verbs_obstacle_multi_packet(name, lacking, why);
         return why->error;
     }
-    device->receive = FABRIC_RECEIVE_MULTI_PACKET;
-    while (!can_receive(device, cq, device->receive, &reason))
-        device->receive++;
-    device->receive_reason = reason;
-    return 0;
+    device->receive = FABRIC_RECEIVE_SHARED;
+    if (asked == FABRIC_RECEIVE_AUTO)
+        device->receive_reason = lacking;
+    if (can_shared(device, cq, &lacking))
+        return 0;
+    verbs_obstacle_shared(name, lacking, why);
+    return why->error;
 }
 
 static int find_slot(uint32_t asked, struct verbs_device *device, struct verbs_obstacle *why)
@@ -144,11 +129,8 @@ static int find_slot(uint32_t asked, struct verbs_device *device, struct verbs_o
 static bool has_odp(const struct verbs_device *device)
 {
     const struct ibv_odp_caps *caps = &device->attributes.odp_caps;
-    const uint32_t receive = device->receive == FABRIC_RECEIVE_CONNECTION
-                                 ? IBV_ODP_SUPPORT_RECV
-                                 : IBV_ODP_SUPPORT_SRQ_RECV;
-    const uint32_t rc =
-        IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | receive;
+    const uint32_t rc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                        IBV_ODP_SUPPORT_SRQ_RECV;
 
     return (caps->general_caps & IBV_ODP_SUPPORT) != 0 &&
            (caps->per_transport_caps.rc_odp_caps & rc) == rc &&

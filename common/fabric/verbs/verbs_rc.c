@@ -6,7 +6,6 @@
  * 2. conn->rc is NULL from the moment that the pair is destroyed: completions that come later, or that carry
  *    another pair's number, are passed over.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,24 +106,13 @@ static uint32_t at_most(uint32_t wanted, int limit)
     return limit > 0 && (uint32_t)limit < wanted ? (uint32_t)limit : wanted;
 }
 
-static int post_ask_receive(struct verbs_conn *conn)
-{
-    struct ibv_recv_wr wr = {.wr_id = verbs_work(VERBS_WORK_RC, conn->number, VERBS_RC_ASKED)};
-    struct ibv_recv_wr *bad;
-
-    return ibv_post_recv(conn->rc->qp, &wr, &bad) == 0 ? 0 : ROWAN_EIO;
-}
-
 static int open_active(struct verbs_conn *conn)
 {
     const struct ibv_device_attr *limits = &conn->endpoint->device->attributes.orig_attr;
     const uint32_t queue = at_most(SEND_QUEUE, limits->max_qp_wr);
-    struct ibv_qp_init_attr init = {
-        .cap = {.max_send_wr = queue, .max_recv_wr = VERBS_RC_ASK_RECEIVES}};
+    struct ibv_qp_init_attr init = {.cap = {.max_send_wr = queue, .max_recv_wr = 1}};
     int error = verbs_rc_make(conn, &init, 0); /* the peer may do nothing here */
 
-    for (int i = 0; !error && i < VERBS_RC_ASK_RECEIVES; i++)
-        error = post_ask_receive(conn);
     return error ? error : verbs_sender_create(conn, queue);
 }
 
@@ -391,12 +379,6 @@ bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
 
 /* --- completions --- */
 
-static bool was_asked(struct verbs_conn *conn, const struct ibv_wc *wc)
-{
-    return (wc->wc_flags & IBV_WC_WITH_IMM) && wc->byte_len == 0 && post_ask_receive(conn) == 0 &&
-           verbs_sender_asked(conn, ntohl(wc->imm_data));
-}
-
 void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
 {
     struct verbs_rc *rc = conn->rc;
@@ -414,13 +396,6 @@ void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
         break;
     case VERBS_RC_WRITE_FENCE:
         is_sound = rc->sender && verbs_sender_fenced(conn, true);
-        break;
-    case VERBS_RC_ASKED:
-        is_sound = rc->sender && was_asked(conn, wc);
-        break;
-    case VERBS_RC_ASK:
-        if (rc->zone && rc->zone->ops->sent)
-            rc->zone->ops->sent(rc->zone, conn);
         break;
     default:
         break;

@@ -11,14 +11,11 @@ enum verbs_rc_work {
     VERBS_RC_FENCE = 1,   /* active: the read behind blocks and writes */
     VERBS_RC_WRITE_FENCE, /* active: the read behind pieces of bulk writes */
     VERBS_RC_UNSIGNALLED, /* active: what lies before it; completes only with an error */
-    VERBS_RC_ASKED,       /* active: a receive, for what VERBS_RC_ASK sends */
-    VERBS_RC_ASK,         /* passive: asks for that many empty sends (its immediate value) */
 };
 
 enum {
     VERBS_RC_WRITE_QUEUE = 16,
-    VERBS_RC_READS = 16,      /* fences in flight, at most */
-    VERBS_RC_ASK_RECEIVES = 2 /* posted at the active end */
+    VERBS_RC_READS = 16, /* fences in flight, at most */
 };
 
 /* How long a sender goes on trying. IB specification 1.4, 9.7.6.1.3: without an answer it sends again after
@@ -88,9 +85,6 @@ void verbs_sender_start(struct verbs_conn *conn, uint32_t reads);
 /* The oldest fence behind blocks, or behind writes, has come back: all before it has landed. False: there was
  * none. */
 bool verbs_sender_fenced(struct verbs_conn *conn, bool of_writes);
-
-/* The peer asks for `count` empty sends. False: nonsense. */
-bool verbs_sender_asked(struct verbs_conn *conn, uint32_t count);
 
 /* --- verbs_grant.c --- */
 

@@ -26,7 +26,6 @@ enum {
     WRITES = 64,              /* bulk writes waiting or in flight */
     WRITE_BYTES = 64 << 10,   /* of one piece */
     FLYING_BYTES = 512 << 10, /* pieces in flight: what a block may have to share the wire with */
-    MAX_EMPTIES = 4 * VERBS_BLOCKS,
 };
 
 struct block {
@@ -66,7 +65,6 @@ struct verbs_sender {
     uint64_t write_head, write_landed, write_sent, write_tail;
     uint32_t write_at; /* bytes of write number write_sent that were handed over */
     uint32_t flying;   /* bytes of writes in flight */
-    uint32_t empties;  /* the peer asked for */
     struct lane block_lane, write_lane;
     uint32_t reads;       /* 0: not started */
     uint32_t write_bytes; /* of one piece, a multiple of 64 */
@@ -210,17 +208,6 @@ int verbs_write(struct fabric_conn *base, const struct fabric_grant *grant, uint
     return 0;
 }
 
-bool verbs_sender_asked(struct verbs_conn *conn, uint32_t count)
-{
-    struct verbs_sender *sender = conn->rc->sender;
-
-    if (count > MAX_EMPTIES - sender->empties)
-        return false;
-    sender->empties += count;
-    verbs_list_add(conn, VLIST_ACTIVE);
-    return true;
-}
-
 /* --- handing over --- */
 
 /* Requests chained one behind the other. */
@@ -230,7 +217,6 @@ struct chain {
     uint32_t bytes;    /* of writes among them */
     uint32_t write_at; /* as in the sender, with the chain handed over */
     uint64_t blocks, writes;
-    uint32_t empties;
     struct ibv_send_wr requests[CHAIN];
     struct ibv_sge pieces[CHAIN];
 };
@@ -245,7 +231,7 @@ static struct ibv_send_wr *add_request(struct chain *chain, enum ibv_wr_opcode o
         request[-1].next = request;
     *piece = (struct ibv_sge){.addr = (uintptr_t)data, .length = bytes, .lkey = key};
     *request = (struct ibv_send_wr){
-        .wr_id = chain->wr_id, .sg_list = piece, .num_sge = bytes > 0, .opcode = opcode};
+        .wr_id = chain->wr_id, .sg_list = piece, .num_sge = 1, .opcode = opcode};
     chain->count++;
     return request;
 }
@@ -256,10 +242,6 @@ static void add_blocks(const struct verbs_sender *sender, struct chain *chain, u
         const struct block *block = &sender->blocks[chain->blocks++ % VERBS_BLOCKS];
 
         add_request(chain, IBV_WR_SEND, block->data, block->bytes, block->key);
-    }
-    while (chain->empties > 0 && chain->count < limit) {
-        add_request(chain, IBV_WR_SEND, NULL, 0, 0);
-        chain->empties--;
     }
 }
 
@@ -337,14 +319,12 @@ static bool hand_over(struct verbs_conn *conn, struct ibv_qp *qp, struct lane *l
 
 static bool push_blocks(struct verbs_conn *conn, struct verbs_sender *sender, struct chain *chain)
 {
-    if ((sender->sent == sender->posted && sender->empties == 0) ||
-        is_busy(sender, &sender->block_lane))
+    if (sender->sent == sender->posted || is_busy(sender, &sender->block_lane))
         return true;
     add_blocks(sender, chain, limit_of(&sender->block_lane));
     if (!hand_over(conn, conn->rc->qp, &sender->block_lane, chain))
         return false;
     sender->sent = chain->blocks;
-    sender->empties = chain->empties;
     return true;
 }
 
@@ -374,7 +354,6 @@ void verbs_rc_push(struct verbs_conn *conn)
     chain.write_at = sender->write_at;
     chain.blocks = sender->sent;
     chain.writes = sender->write_sent;
-    chain.empties = sender->empties;
     if (!push_blocks(conn, sender, &chain))
         return;
     chain.count = 0;

@@ -11,7 +11,7 @@
 struct verbs_settings {
     const char *device;    /* "auto" or a name */
     const char *gid_index; /* "auto" or a number */
-    uint64_t receive;      /* enum fabric_receive */
+    const char *receive;   /* "auto", "multi-packet" or "shared" */
     uint64_t slot_bytes;
 };
 
@@ -25,10 +25,10 @@ struct verbs_settings {
      "over verbs: row of the port's GID table, or auto: RoCEv2 with an IPv4 address first"}
 
 #define VERBS_ZONE_KEYS(at)                                                                        \
-    {"verbs-receive", CONFIG_CHOICE, (at) + offsetof(struct verbs_settings, receive), "auto", 0,   \
-     0, "auto|multi-packet|shared|connection",                                                     \
-     "over verbs: receive queue of the landing zone: the best | one of whole segments (mlx5) | "   \
-     "one of slots | one of slots for each connection"},                                           \
+    {"verbs-receive", CONFIG_STRING, (at) + offsetof(struct verbs_settings, receive), "auto", 0,   \
+     0, NULL,                                                                                      \
+     "over verbs: receive queue of the landing zone: multi-packet (of whole segments, mlx5), "     \
+     "shared (of slots), or auto: the better that the device can"},                                \
     {"verbs-slot-bytes", CONFIG_U64, (at) + offsetof(struct verbs_settings, slot_bytes), "256",    \
      256, 4096, NULL, "over verbs: bytes of a slot; a power of two, at most the path MTU"}
 /* clang-format on */

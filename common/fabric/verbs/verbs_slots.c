@@ -1,6 +1,7 @@
 /* verbs_slots.c - way (b) to receive: one shared receive queue, posted with the slots of the segments in
- * their order. The device gives each message, of whatever connection, the next slot, so blocks lie one after
- * another; each receive completes and is polled.
+ * their order, cut into slots of device->slot_bytes. The device gives each message, of whatever connection, the
+ * next slot, so blocks lie one after another; each receive completes and is polled. A place is the number of a slot
+ * since the zone was opened: segment number times slots of a segment, plus the slot's index in it.
  *
  * 1. Slots are handed to the device in the order of their places, and it takes them in that order (IB
  *    specification 10.2.9.1).
@@ -47,7 +48,7 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_rc.h"
-#include "common/fabric/verbs/verbs_slots.h"
+#include "common/fabric/verbs/verbs_zone.h"
 
 enum {
     QUEUE_SLOTS = 4096, /* in the device at a time: 1 MiB of 256 B */
@@ -82,6 +83,33 @@ struct shared {
     uint32_t limit;         /* it tells when it has fewer slots; 0: it does not */
     uint64_t landed_ns;     /* when a completion was last seen; 0: never */
 };
+
+/* --- places --- */
+
+static uint32_t slots_per_segment(const struct verbs_zone *zone)
+{
+    return FABRIC_SEGMENT_BYTES / zone->endpoint->device->slot_bytes;
+}
+
+static uint64_t slots_posted(const struct verbs_zone *zone)
+{
+    return zone->posted * slots_per_segment(zone);
+}
+
+static uint64_t slot_offset(struct verbs_zone *zone, uint64_t place)
+{
+    const uint32_t slots = slots_per_segment(zone);
+
+    return verbs_segment(zone, place / slots)->offset +
+           place % slots * zone->endpoint->device->slot_bytes;
+}
+
+static struct ibv_sge slot_sge(struct verbs_zone *zone, uint64_t place)
+{
+    return (struct ibv_sge){.addr = (uintptr_t)(zone->pm->base + slot_offset(zone, place)),
+                            .length = zone->endpoint->device->slot_bytes,
+                            .lkey = zone->region->mr->lkey};
+}
 
 /* --- open and close --- */
 

@@ -1,5 +1,5 @@
 /* verbs_zone.c - the landing zone of an endpoint: which segments are posted, when the oldest is sealed. How
- * receives for them reach the device is the business of one of the three ways to receive.
+ * receives for them reach the device is the business of one of the two ways to receive.
  *
  * 1. Segments are sealed in the order they were posted, each once, when its way to receive says that nobody
  *    can write to it any more: so it is quiet at once.
@@ -18,18 +18,6 @@ enum { ZONE_MIN_DEPTH = 2, ZONE_MAX_DEPTH = 1024, FENCE_PAGE_BYTES = 4096 };
 
 /* The vendor that rxe gives as its own (RXE_VENDOR_ID of the kernel). */
 enum { VENDOR_SOFTWARE = 0xffffff };
-
-static const struct verbs_receive_ops *way_to_receive(const struct verbs_device *device)
-{
-    switch (device->receive) {
-    case FABRIC_RECEIVE_MULTI_PACKET:
-        return &verbs_receive_multi_packet;
-    case FABRIC_RECEIVE_CONNECTION:
-        return &verbs_receive_connection;
-    default:
-        return &verbs_receive_shared;
-    }
-}
 
 /* A page of host memory: to read from the NIC's own memory would push nothing out of it. Peers may read that
  * page and nothing else of this process. */
@@ -86,7 +74,8 @@ int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
         return ROWAN_ENOMEM;
     zone->base.ops = base->ops;
     zone->endpoint = endpoint;
-    zone->ops = way_to_receive(device);
+    zone->ops = device->receive == FABRIC_RECEIVE_MULTI_PACKET ? &verbs_receive_multi_packet
+                                                               : &verbs_receive_shared;
     zone->pm = pm;
     zone->region = region;
     zone->number = ++endpoint->zone_count;
@@ -137,12 +126,6 @@ int verbs_zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
         (struct verbs_segment){.offset = offset, .context = context};
     zone->ops->post(zone); /* now: the endpoint may be about to sleep */
     return 0;
-}
-
-void verbs_zone_completion(struct verbs_zone *zone, const struct ibv_wc *wc)
-{
-    if (zone && zone->ops->completion)
-        zone->ops->completion(zone, wc);
 }
 
 void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes)

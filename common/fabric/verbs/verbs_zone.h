@@ -68,12 +68,6 @@ struct verbs_receive_ops {
      * it soon enough; NULL: what does is the endpoint's. */
     void (*doze)(struct verbs_zone *zone);
 
-    /* A completion of VERBS_WORK_LANDING in the endpoint's queue; NULL: there are none. */
-    void (*completion)(struct verbs_zone *zone, const struct ibv_wc *wc);
-
-    /* A send of the passive end has completed well (VERBS_RC_ASK); NULL: it never sends. */
-    void (*sent)(struct verbs_zone *zone, struct verbs_conn *conn);
-
     /* True: the oldest segment (there is one) is sealed, and nobody can write to it any more. If only time
      * is missing it calls verbs_zone_wake_at. */
     bool (*is_sealed)(struct verbs_zone *zone);

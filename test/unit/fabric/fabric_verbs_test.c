@@ -1,6 +1,6 @@
 /* fabric_verbs_test.c - the verbs backend against the conformance cases, for one way to receive:
  *
- *   fabric_verbs_test shared|connection|multi-packet|auto [SLOT_BYTES]
+ *   fabric_verbs_test shared|multi-packet|auto [SLOT_BYTES]
  *
  * Linked with soft_verbs it runs anywhere; without it (fabric_verbs_rxe), on the device that has the address
  * ROWAN_VERBS_HOST.
@@ -29,7 +29,6 @@ static const struct {
     {"auto", FABRIC_RECEIVE_AUTO},
     {"multi-packet", FABRIC_RECEIVE_MULTI_PACKET},
     {"shared", FABRIC_RECEIVE_SHARED},
-    {"connection", FABRIC_RECEIVE_CONNECTION},
 };
 
 int main(int argc, char **argv)

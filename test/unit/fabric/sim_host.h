@@ -59,8 +59,7 @@ static inline int sim_host_run(const char *group, const struct sim_network_optio
                                         .fabric_make = make_fabric,
                                         .address = address_of,
                                         .pm_make = make_pm,
-                                        .now_ns = tick,
-                                        .leaves_holes = options->own_slots > 0}};
+                                        .now_ns = tick}};
     sim_clock_init(&host.clock);
     all.clock = &host.clock;
     all.seed = 1;

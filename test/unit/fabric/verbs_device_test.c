@@ -246,7 +246,7 @@ static void fail_every_call(const char *name)
 static void every_call_that_fails_leaves_nothing_behind(void **state)
 {
     (void)state;
-    fail_every_call("soft1"); /* shared receive queues */
+    fail_every_call("soft1");
     fail_every_call("soft2"); /* device memory */
 }
 
@@ -255,29 +255,39 @@ static void every_call_that_fails_leaves_nothing_behind(void **state)
 static void the_first_way_to_receive_that_works_is_chosen_with_the_reason(void **state)
 {
     (void)state;
-    struct verbs_device *shared = open_for("10.1.1.1", NULL);
-    struct verbs_device *each = open_for("10.1.2.1", NULL);
+    struct verbs_device *device = open_for("10.1.1.1", NULL);
 
-    assert_int_equal(shared->receive, FABRIC_RECEIVE_SHARED);
-    assert_non_null(strstr(shared->receive_reason, "no mlx5 device"));
-    assert_int_equal(each->receive, FABRIC_RECEIVE_CONNECTION);
-    assert_string_equal(each->receive_reason, "the device has no shared receive queues");
-    verbs_device_close(shared);
-    verbs_device_close(each);
+    assert_int_equal(device->receive, FABRIC_RECEIVE_SHARED);
+    assert_non_null(strstr(device->receive_reason, "no mlx5 device"));
+    verbs_device_close(device);
 }
 
 static void a_way_to_receive_that_was_asked_for_is_taken_or_refused(void **state)
 {
     (void)state;
-    const struct fabric_verbs_options each = {.receive = FABRIC_RECEIVE_CONNECTION};
-    struct verbs_device *device = open_for("10.1.1.1", &each);
+    const struct fabric_verbs_options shared = {.receive = FABRIC_RECEIVE_SHARED};
+    struct verbs_device *device = open_for("10.1.1.1", &shared);
 
-    assert_int_equal(device->receive, FABRIC_RECEIVE_CONNECTION);
+    assert_int_equal(device->receive, FABRIC_RECEIVE_SHARED);
     assert_string_equal(device->receive_reason, "asked for");
     verbs_device_close(device);
     assert_refused(
-        &(struct fabric_verbs_options){.device = "soft2", .receive = FABRIC_RECEIVE_SHARED},
-        ROWAN_EUNSUPPORTED, "\"shared\" was asked for, which soft2 cannot do", "auto");
+        &(struct fabric_verbs_options){.device = "soft2", .receive = FABRIC_RECEIVE_MULTI_PACKET},
+        ROWAN_EUNSUPPORTED, "\"multi-packet\" was asked for, which soft2 cannot do", "auto");
+}
+
+static void a_device_without_shared_receive_queues_is_told(void **state)
+{
+    (void)state;
+    configure((struct soft_device_config){.name = "soft0",
+                                          .lacks_srq = true,
+                                          .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}},
+              (struct soft_device_config){0});
+    for (enum fabric_receive way = FABRIC_RECEIVE_AUTO; way <= FABRIC_RECEIVE_SHARED; way += 2)
+        assert_refused(
+            &(struct fabric_verbs_options){.receive = way}, ROWAN_EUNSUPPORTED,
+            "the device soft0 cannot be used without a shared receive queue: it has none",
+            "take another device");
 }
 
 static void the_inline_limit_is_found_by_trying(void **state)
@@ -324,8 +334,8 @@ static void the_line_of_the_log_has_everything_that_was_chosen(void **state)
                                          "mtu=4096",
                                          "odp=yes",
                                          "device_memory=yes",
-                                         "receive=connection",
-                                         "reason=\"the device has no shared receive queues\""};
+                                         "receive=shared",
+                                         "reason=\"it is no mlx5 device"};
     struct verbs_device *device = open_for("10.1.2.1", NULL);
     char line[1024];
 
@@ -341,7 +351,6 @@ static void on_demand_paging_that_lacks_what_is_needed_is_none(void **state)
                                       IBV_ODP_SUPPORT_WRITE, IBV_ODP_SUPPORT_READ};
     struct soft_device_config config = {
         .name = "soft0", .has_odp = true, .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}};
-    const struct fabric_verbs_options each = {.receive = FABRIC_RECEIVE_CONNECTION};
     struct verbs_device *device;
 
     (void)state;
@@ -349,9 +358,6 @@ static void on_demand_paging_that_lacks_what_is_needed_is_none(void **state)
     configure(config, (struct soft_device_config){0});
     device = open_for(NULL, NULL);
     assert_true(device->has_odp);
-    verbs_device_close(device);
-    device = open_for(NULL, &each);
-    assert_false(device->has_odp);
     verbs_device_close(device);
     for (unsigned i = 0; i < sizeof needed / sizeof needed[0]; i++) {
         config.lacks_rc_odp = needed[i];
@@ -385,6 +391,7 @@ int main(void)
         TEST(every_call_that_fails_leaves_nothing_behind),
         TEST(the_first_way_to_receive_that_works_is_chosen_with_the_reason),
         TEST(a_way_to_receive_that_was_asked_for_is_taken_or_refused),
+        TEST(a_device_without_shared_receive_queues_is_told),
         TEST(the_inline_limit_is_found_by_trying),
         TEST(the_sink_is_in_device_memory_where_there_is_some),
         TEST(the_line_of_the_log_has_everything_that_was_chosen),

@@ -16,10 +16,10 @@ static void setup_devices(bool purges, uint64_t seed)
     soft_verbs_configure(&(struct soft_config){.seed = seed, .purges_completions = purges});
 }
 
-static struct load *open_load(enum fabric_receive receive, bool purges, uint64_t seed)
+static struct load *open_load(bool purges, uint64_t seed)
 {
     setup_devices(purges, seed);
-    return load_open(receive, seed);
+    return load_open(seed);
 }
 
 static void close_load(struct load *load)
@@ -29,14 +29,14 @@ static void close_load(struct load *load)
     load_close(load);
 }
 
-static void break_under_load(enum fabric_receive receive, bool purges, uint64_t seed)
+static void break_under_load(bool purges, uint64_t seed)
 {
     struct load *load;
     uint32_t broken = 0, closed = 0;
     const uint64_t begin_ns = clock_now_ns(clock_system());
 
     print_message("# seed %lu\n", seed);
-    load = open_load(receive, purges, seed);
+    load = open_load(purges, seed);
     soft_verbs_faults(&(struct soft_faults){.rc_delay_polls = 3, .delay_polls = 2});
     while (broken < BREAKS) {
         const enum ibv_qp_type type = random_below(&load->random, 8) == 0 ? IBV_QPT_UD : IBV_QPT_RC;
@@ -64,19 +64,13 @@ static void break_under_load(enum fabric_receive receive, bool purges, uint64_t 
 static void operations_end_when_queue_pairs_of_a_shared_queue_break(void **state)
 {
     (void)state;
-    break_under_load(FABRIC_RECEIVE_SHARED, false, 1);
+    break_under_load(false, 1);
 }
 
 static void operations_end_when_broken_queue_pairs_take_their_completions_along(void **state)
 {
     (void)state;
-    break_under_load(FABRIC_RECEIVE_SHARED, true, 2);
-}
-
-static void operations_end_when_queue_pairs_with_their_own_slots_break(void **state)
-{
-    (void)state;
-    break_under_load(FABRIC_RECEIVE_CONNECTION, false, 3);
+    break_under_load(true, 2);
 }
 
 /* --- lost datagrams --- */
@@ -87,7 +81,7 @@ static void messages_with_loss(uint32_t drop, uint64_t messages)
     const uint64_t begin_ns = clock_now_ns(clock_system());
     struct soft_stats stats;
 
-    load = open_load(FABRIC_RECEIVE_SHARED, false, drop);
+    load = open_load(false, drop);
     soft_verbs_faults(
         &(struct soft_faults){.drop = drop, .duplicate = 10, .reorder = 50, .delay_polls = 4});
     while (load->senders[0].messages < messages || load->senders[1].messages < messages) {
@@ -187,14 +181,14 @@ static bool sweep_connect(struct verbs_host *host, struct side *a, struct side *
 }
 
 /* The nth call that makes or changes something fails; false: there were fewer. */
-static bool sweep(enum fabric_receive receive, uint32_t nth, int error)
+static bool sweep(uint32_t nth, int error)
 {
     struct verbs_host host;
     struct side a, b;
     bool opened, connected = false;
     uint32_t calls;
 
-    verbs_host_init(&host, receive, 0);
+    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
     soft_verbs_fail_call(nth, error);
     opened = sweep_open(&host, &a, 0);
     opened = sweep_open(&host, &b, 1) && opened;
@@ -214,19 +208,15 @@ static bool sweep(enum fabric_receive receive, uint32_t nth, int error)
 
 static void whatever_cannot_be_had_is_said_and_nothing_leaks(void **state)
 {
-    static const enum fabric_receive ways[] = {FABRIC_RECEIVE_SHARED, FABRIC_RECEIVE_CONNECTION};
     static const int errors[] = {ENOMEM, EOPNOTSUPP};
+    uint32_t nth = 1;
 
     (void)state;
     setup_devices(false, 1);
-    for (unsigned w = 0; w < 2; w++) {
-        uint32_t nth = 1;
-
-        while (sweep(ways[w], nth, errors[nth % 2]))
-            nth++;
-        print_message("# %u calls failed\n", nth - 1);
-        assert_true(nth > 20);
-    }
+    while (sweep(nth, errors[nth % 2]))
+        nth++;
+    print_message("# %u calls failed\n", nth - 1);
+    assert_true(nth > 20);
 }
 
 /* --- asynchronous events --- */
@@ -255,7 +245,7 @@ static void a_port_that_fails_and_returns_ends_connections_at_most(void **state)
     struct load *load;
 
     (void)state;
-    load = open_load(FABRIC_RECEIVE_SHARED, false, 4);
+    load = open_load(false, 4);
     load_until_landed(load, 20);
     for (int i = 0; i < 3; i++) {
         soft_verbs_device_event("soft1", IBV_EVENT_PORT_ERR);
@@ -274,7 +264,7 @@ static void events_that_concern_nobody_change_nothing(void **state)
     struct load *load;
 
     (void)state;
-    load = open_load(FABRIC_RECEIVE_SHARED, false, 5);
+    load = open_load(false, 5);
     load_until_landed(load, 5);
     for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++)
         soft_verbs_device_event("soft1", events[i]);
@@ -290,7 +280,7 @@ static void a_device_that_dies_ends_every_connection(void **state)
     uint64_t end_ns;
 
     (void)state;
-    load = open_load(FABRIC_RECEIVE_SHARED, false, 6);
+    load = open_load(false, 6);
     load_until_landed(load, 20);
     load->winding_down = true;
     soft_verbs_device_event("soft1", IBV_EVENT_DEVICE_FATAL);
@@ -307,7 +297,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_end_when_queue_pairs_of_a_shared_queue_break),
         cmocka_unit_test(operations_end_when_broken_queue_pairs_take_their_completions_along),
-        cmocka_unit_test(operations_end_when_queue_pairs_with_their_own_slots_break),
         cmocka_unit_test(messages_arrive_though_one_datagram_of_100_is_lost),
         cmocka_unit_test(messages_arrive_though_one_datagram_of_5_is_lost),
         cmocka_unit_test(whatever_cannot_be_had_is_said_and_nothing_leaks),

@@ -79,13 +79,13 @@ static inline void load_connect(struct load *load, unsigned s)
                      0);
 }
 
-static inline struct load *load_open(enum fabric_receive receive, uint64_t seed)
+static inline struct load *load_open(uint64_t seed)
 {
     struct load *load = calloc(1, sizeof *load);
 
     assert_non_null(load);
     random_init(&load->random, seed);
-    verbs_host_init(&load->host, receive, 0);
+    verbs_host_init(&load->host, FABRIC_RECEIVE_SHARED, 0);
     world_open(&load->world, &load->host.backend, LOAD_SIDES, LOAD_PM_BYTES);
     side_open_zone(&load->world, LOAD_TARGET, LOAD_SEGMENTS, LOAD_SEGMENTS);
     for (unsigned s = 0; s < LOAD_SENDERS; s++)

@@ -22,7 +22,7 @@ static struct verbs_conn *active, *passive;
 static int open_pair(void **state)
 {
     (void)state;
-    half_open(&half, 2, FABRIC_RECEIVE_SHARED, PM_BYTES);
+    half_open(&half, 2, PM_BYTES);
     half_zone(&half, 2, 2);
     assert_int_equal(half_connect(&half, 1, 0, &active, &passive), 0);
     return 0;

@@ -1,5 +1,5 @@
-/* verbs_slots_test.c - landing zones of slots, shared or of each connection's own: where what landed lies,
- * when segments are sealed, and that no failure, idle or stopped sender holds one open. */
+/* verbs_slots_test.c - landing zones of slots: where what landed lies, when segments are sealed, and that no
+ * failure holds one open. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,9 +20,9 @@ enum {
 
 static struct half half;
 
-static void open_half(unsigned count, enum fabric_receive receive)
+static void open_half(unsigned count)
 {
-    half_open(&half, count, receive, PM_BYTES);
+    half_open(&half, count, PM_BYTES);
 }
 
 static int close_half(void **state)
@@ -67,17 +67,17 @@ static uint32_t walk(uint32_t segments, unsigned node)
     return counts[node];
 }
 
-/* --- both ways --- */
+/* --- landing --- */
 
 static void blocks_of_many_land_whole_and_in_order(void **state)
 {
-    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     enum { COUNT = 3000 };
     const struct soft_faults faults = {.rc_delay_polls = 4, .receive_pause = 5};
     struct verbs_conn *a[3], *p[3];
     uint32_t sent[3] = {0};
 
-    open_half(3, receive);
+    (void)state;
+    open_half(3);
     soft_verbs_faults(&faults);
     half_zone(&half, 4, 4);
     for (unsigned i = 1; i < 3; i++)
@@ -99,10 +99,10 @@ static void blocks_of_many_land_whole_and_in_order(void **state)
 /* What waits for slots when its connection ends never lands. */
 static void nothing_of_a_closed_connection_lands(void **state)
 {
-    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     struct verbs_conn *active, *passive;
 
-    open_half(2, receive);
+    (void)state;
+    open_half(2);
     half_zone(&half, 2, 0);
     connect_to_zone(1, &active, &passive);
     send_blocks(1, active, 0, 10);
@@ -118,11 +118,11 @@ static void nothing_of_a_closed_connection_lands(void **state)
 /* A block that is too long for a slot: this zone's owner has smaller ones than it says. */
 static void a_receive_that_fails_leaves_a_hole(void **state)
 {
-    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     struct verbs_conn *liar, *passive, *active, *other;
     uint64_t long_block[2 * HALF_SLOT / 8];
 
-    open_half(3, receive);
+    (void)state;
+    open_half(3);
     half_zone(&half, 2, 2);
     half.nodes[0].fabric.base.caps.block_limit = 2 * HALF_SLOT;
     half.nodes[1].fabric.base.caps.block_limit = 2 * HALF_SLOT;
@@ -141,8 +141,7 @@ static void a_receive_that_fails_leaves_a_hole(void **state)
     assert_int_equal(half_events(&half.nodes[1], FABRIC_LANDED), 0);
     send_and_wait(2, active, 0, SLOTS);
     half_wait(&half, 0, FABRIC_SEALED, 1);
-    /* Its place is taken; with own slots, those it was dealt. */
-    assert_true(walk(1, 2) < SLOTS && walk(1, 2) >= SLOTS - 8);
+    assert_int_equal(walk(1, 2), SLOTS - 1); /* its place is taken */
     assert_int_equal(walk(2, 2), SLOTS);
 }
 
@@ -150,13 +149,13 @@ static void a_receive_that_fails_leaves_a_hole(void **state)
  * either landed or its connection broke, and segments are sealed in order and reused. */
 static void broken_queue_pairs_hold_up_nobody(void **state)
 {
-    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     enum { ROUNDS = 40, PER_ROUND = 500 };
     const struct soft_faults faults = {.rc_delay_polls = 3, .break_qp = 1000};
     struct half_node *owner = &half.nodes[0];
     uint32_t sealed = 0, breaks = 0;
 
-    open_half(3, receive);
+    (void)state;
+    open_half(3);
     half_zone(&half, 2, 2);
     soft_verbs_faults(&faults);
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -194,7 +193,7 @@ static void broken_queue_pairs_hold_up_nobody(void **state)
     assert_true(sealed >= 3);
 }
 
-/* --- shared: completions that are swept away --- */
+/* --- completions that are swept away --- */
 
 /* Lands `count` blocks of which the owner polls no completion, and lets the device sweep those away. */
 static void lose_completions(struct verbs_conn *active, struct verbs_conn *passive, uint32_t count)
@@ -218,7 +217,7 @@ static void open_sweeping_zone(unsigned count, uint32_t depth)
         .devices = {{.name = "soft1", .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}}}};
 
     soft_verbs_configure(&config);
-    open_half(count, FABRIC_RECEIVE_SHARED);
+    open_half(count);
     half_zone(&half, depth, depth);
 }
 
@@ -340,133 +339,6 @@ static void a_full_queue_is_asked_once_for_each_queue_pair_that_is_gone(void **s
     assert_in_range(refused, 2, 4);
 }
 
-/* --- of each connection's own: the idle --- */
-
-static void an_idle_sender_gives_its_slots_back(void **state)
-{
-    struct verbs_conn *idle, *idle_passive, *active, *passive;
-
-    (void)state;
-    open_half(3, FABRIC_RECEIVE_CONNECTION);
-    half_zone(&half, 4, 4);
-    connect_to_zone(1, &idle, &idle_passive);
-    connect_to_zone(2, &active, &passive);
-    send_and_wait(1, idle, 0, 3);
-    send_and_wait(2, active, 0, 3 * SLOTS);
-    half_wait(&half, 0, FABRIC_SEALED, 2);
-    assert_int_equal(half.nodes[0].broken + half.nodes[1].broken, 0);
-    assert_int_equal(walk(4, 1), 3);
-    assert_int_equal(walk(4, 2), 3 * SLOTS);
-    send_and_wait(1, idle, 3, 100); /* it is as good as before */
-    assert_int_equal(walk(4, 1), 100);
-}
-
-/* Slots of a segment of node 0's in which something lies. */
-static uint32_t filled(uint32_t segment, uint32_t slot_bytes)
-{
-    const struct half_node *owner = &half.nodes[0];
-    uint32_t count = 0;
-
-    for (uint64_t at = 0; at < SEGMENT; at += slot_bytes)
-        count += *(const uint64_t *)pm_at(owner->pm, (uint64_t)segment * SEGMENT + at) != 0;
-    return count;
-}
-
-/* Long runs are dealt to who sends much at a time, and in a segment of few slots they would be most of it. */
-static void the_idle_leave_no_more_than_half_of_a_segment_empty(void **state)
-{
-    enum { MANY = 60, POSTED = 40, SLOT = 4096, FEW = SEGMENT / SLOT };
-    const struct soft_config config = {
-        .seed = 1,
-        .devices = {
-            {.name = "soft1", .mtu_bytes = SLOT, .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}}}};
-    struct verbs_conn *idle[MANY], *active, *passive;
-
-    (void)state;
-    soft_verbs_configure(&config);
-    half_open(&half, 4, FABRIC_RECEIVE_CONNECTION, (POSTED + 1) * (uint64_t)SEGMENT);
-    for (unsigned node = 0; node < 4; node++)
-        half.nodes[node].fabric.device->slot_bytes = half.nodes[node].fabric.device->mtu_bytes =
-            SLOT;
-    half_zone(&half, POSTED, POSTED);
-    for (unsigned i = 0; i < MANY; i++)
-        connect_to_zone(1 + i % 2, &idle[i], &passive);
-    connect_to_zone(3, &active, &passive);
-    for (unsigned i = 0; i < MANY; i++)
-        send_and_wait(1 + i % 2, idle[i], 0, 300);
-    send_and_wait(3, active, 0, 4 * FEW);
-    const uint32_t sealed = half_events(&half.nodes[0], FABRIC_SEALED);
-
-    assert_true(sealed >= 20);
-    for (uint32_t segment = 0; segment < sealed; segment++)
-        assert_true(filled(segment, SLOT) >= FEW / 2);
-}
-
-static void a_dry_zone_asks_the_idle_so_that_its_owner_can_post(void **state)
-{
-    struct half_node *owner = &half.nodes[0];
-    struct verbs_conn *idle, *idle_passive, *active, *passive;
-    uint32_t sent = 0;
-
-    (void)state;
-    open_half(3, FABRIC_RECEIVE_CONNECTION);
-    half_zone(&half, 2, 2);
-    connect_to_zone(1, &idle, &idle_passive);
-    connect_to_zone(2, &active, &passive);
-    send_and_wait(1, idle, 0, 3);
-    for (uint32_t round = 0; round < 6; round++) {
-        while (half_events(owner, FABRIC_SEALED) == round) {
-            sent += half_send(&half, 2, active, sent, BYTES) == 0;
-            half_poll(&half);
-        }
-        assert_int_equal(half_event(owner, FABRIC_SEALED, round)->context, round % 2);
-        pm_zero(owner->pm, (uint64_t)(round % 2) * SEGMENT, SEGMENT);
-        assert_int_equal(verbs_zone_post(owner->zone, (uint64_t)(round % 2) * SEGMENT, round % 2),
-                         0);
-    }
-    half_wait(&half, 2, FABRIC_LANDED, sent);
-    assert_int_equal(owner->broken, 0);
-}
-
-static void the_slots_of_a_broken_connection_are_holes(void **state)
-{
-    struct verbs_conn *idle, *idle_passive, *active, *passive;
-
-    (void)state;
-    open_half(3, FABRIC_RECEIVE_CONNECTION);
-    half_zone(&half, 4, 4);
-    connect_to_zone(1, &idle, &idle_passive);
-    connect_to_zone(2, &active, &passive);
-    send_and_wait(1, idle, 0, 3);
-    half.nodes[1].is_stopped = true;
-    half_end(idle_passive);
-    send_and_wait(2, active, 0, SLOTS);
-    half_wait(&half, 0, FABRIC_SEALED, 1);
-    assert_int_equal(walk(1, 1), 3);
-    assert_true(walk(1, 2) >= SLOTS - 3 - 8);
-}
-
-static void a_stopped_sender_loses_its_connection_and_holds_up_nobody(void **state)
-{
-    struct verbs_conn *stopped, *stopped_passive, *active, *passive;
-
-    (void)state;
-    open_half(3, FABRIC_RECEIVE_CONNECTION);
-    half_zone(&half, 4, 4);
-    connect_to_zone(1, &stopped, &stopped_passive);
-    connect_to_zone(2, &active, &passive);
-    half_poll_times(&half, 10);
-    half.nodes[1].is_stopped = true;
-    send_and_wait(2, active, 0, 2 * SLOTS);
-    half_poll_times(&half, 100);
-    assert_int_equal(half_events(&half.nodes[0], FABRIC_SEALED), 0);
-    assert_true(verbs_zone_wait_ns(half.nodes[0].endpoint.zone) <= 2 * NS_PER_S);
-    half.now_ns += verbs_zone_wait_ns(half.nodes[0].endpoint.zone);
-    half_wait(&half, 0, FABRIC_SEALED, 1);
-    assert_int_equal(half.nodes[0].broken, 1);
-    assert_int_equal(active->state, VCONN_OPEN);
-}
-
 /* --- limits and failures of calls --- */
 
 static void a_full_completion_queue_refuses_whoever_comes(void **state)
@@ -474,7 +346,7 @@ static void a_full_completion_queue_refuses_whoever_comes(void **state)
     struct verbs_conn *active, *passive;
 
     (void)state;
-    open_half(2, FABRIC_RECEIVE_SHARED);
+    open_half(2);
     half.nodes[0].endpoint.cq_room = 36;
     half_zone(&half, 2, 2);
     assert_int_equal(half.nodes[0].endpoint.cq_room, 36); /* landings have their own queue */
@@ -487,15 +359,15 @@ static void a_full_completion_queue_refuses_whoever_comes(void **state)
 /* Each call of the device in turn fails: zone and connection answer an error and leave nothing behind. */
 static void a_device_that_refuses_leaves_nothing_behind(void **state)
 {
-    const enum fabric_receive receive = *(const enum fabric_receive *)*state;
     uint32_t calls = 1;
 
+    (void)state;
     for (uint32_t nth = 1; nth <= calls; nth++) {
         struct verbs_conn *active, *passive;
         struct fabric_grant grant;
         int error;
 
-        open_half(2, receive);
+        open_half(2);
         soft_verbs_fail_call(nth, nth % 2 ? ENOMEM : EINVAL);
         error =
             verbs_zone_open(&half.nodes[0].endpoint.base, half.nodes[0].pm, 2, &half.nodes[0].zone);
@@ -513,40 +385,25 @@ static void a_device_that_refuses_leaves_nothing_behind(void **state)
         half_close(&half);
     }
     assert_true(calls > 8);
-    open_half(1, receive);
+    open_half(1);
 }
 
 #define CASE(function) cmocka_unit_test_teardown(function, close_half)
 
-/* Once for each way to receive, which is the case's initial state. */
-#define WITH(way, function)                                                                        \
-    (struct CMUnitTest)                                                                            \
-    {                                                                                              \
-        .name = #way "_" #function, .test_func = function, .teardown_func = close_half,            \
-        .initial_state = &way                                                                      \
-    }
-#define BOTH(function) WITH(shared, function), WITH(own, function)
-
 int main(void)
 {
-    static enum fabric_receive shared = FABRIC_RECEIVE_SHARED, own = FABRIC_RECEIVE_CONNECTION;
     const struct CMUnitTest cases[] = {
-        BOTH(blocks_of_many_land_whole_and_in_order),
-        BOTH(nothing_of_a_closed_connection_lands),
-        BOTH(a_receive_that_fails_leaves_a_hole),
-        BOTH(broken_queue_pairs_hold_up_nobody),
+        CASE(blocks_of_many_land_whole_and_in_order),
+        CASE(nothing_of_a_closed_connection_lands),
+        CASE(a_receive_that_fails_leaves_a_hole),
+        CASE(broken_queue_pairs_hold_up_nobody),
         CASE(lost_slots_are_given_up_when_all_queue_pairs_of_then_are_gone),
         CASE(lost_slots_are_given_up_when_no_sender_can_be_trying_any_more),
         CASE(a_queue_of_lost_slots_takes_new_ones),
         CASE(lost_slots_in_every_segment_are_given_up),
         CASE(a_full_queue_is_asked_once_for_each_queue_pair_that_is_gone),
-        CASE(an_idle_sender_gives_its_slots_back),
-        CASE(the_idle_leave_no_more_than_half_of_a_segment_empty),
-        CASE(a_dry_zone_asks_the_idle_so_that_its_owner_can_post),
-        CASE(the_slots_of_a_broken_connection_are_holes),
-        CASE(a_stopped_sender_loses_its_connection_and_holds_up_nobody),
         CASE(a_full_completion_queue_refuses_whoever_comes),
-        BOTH(a_device_that_refuses_leaves_nothing_behind),
+        CASE(a_device_that_refuses_leaves_nothing_behind),
     };
 
     return cmocka_run_group_tests_name("verbs_slots", cases, NULL, NULL);

@@ -54,8 +54,7 @@ static inline void verbs_host_init(struct verbs_host *host, enum fabric_receive 
                                             .fabric_make = verbs_host_fabric,
                                             .address = verbs_host_address,
                                             .pm_make = verbs_host_pm,
-                                            .now_ns = verbs_host_now_ns,
-                                            .leaves_holes = receive == FABRIC_RECEIVE_CONNECTION},
+                                            .now_ns = verbs_host_now_ns},
                                 .options = {.receive = receive, .slot_bytes = slot_bytes}};
     tcp_host_init(&host->tcp);
     if (!ip)

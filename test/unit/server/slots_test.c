@@ -1,5 +1,4 @@
-/* A server as a backup whose landing zone receives in slots (fabric.h, F6), also where each sender has slots of its own
- * and idle ones leave gaps: how its digest role gets past them, and comes back. */
+/* A server as a backup whose landing zone receives in slots (fabric.h, F6) and senders leave gaps: how its digest role gets past them, and comes back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,12 +45,11 @@ static void entries_in_slots_are_digested_as_they_come(void **state)
     landing_assert_no_fetch(&landing);
 }
 
-/* --- slots that each sender was dealt --- */
+/* --- gaps that many senders left --- */
 
 enum { RUNS = 40, RUN = 8, SLOT = 256, FIRST = RUNS * RUN, LAST = 2 * FIRST };
 
-/* Slots are dealt to senders in runs, and those of an idle one stay empty until they are used or the segment is
- * sealed. Here every second run is: what is sent first, up to FIRST, lies behind them. */
+/* Every second run of slots is empty: what is sent first, up to FIRST, lies behind them. */
 struct runs {
     struct landing landing;
     uint64_t holes[RUNS];
@@ -63,7 +61,6 @@ static struct landing slots_begin(struct stage *stage)
     stage_close(stage);
     stage_start(stage, SLOT);
     stage->fabric->head.caps.landing_stride = SLOT;
-    stage->fabric->head.caps.landing_empty = RUN * SLOT;
     stage_begin(stage);
     return landing_begin(stage);
 }
@@ -143,22 +140,6 @@ static void what_lands_late_in_many_gaps_is_found_and_not_asked_for(void **state
     assert_int_equal(digest_entries(digest_of(stage)), LAST); /* none of them twice */
 }
 
-/* As the sender goes through its slots: the commit version lies in one of them, too. */
-static void what_a_sender_says_after_a_pause_is_soon_digested(void **state)
-{
-    struct stage *stage = *state;
-    struct runs runs = runs_begin(stage);
-
-    stage_pass(stage, 3600 * NS_PER_S);
-    assert_int_equal(landing_ask(&runs.landing).commit, version_make(1, 0));
-    runs.landing.offset = runs.holes[1];
-    landing_put(&runs.landing, FIRST + 1);
-    landing_commit(&runs.landing, STAGE_BACKED, version_make(1, FIRST + 1));
-    stage_pass(stage, NS_PER_S);
-    assert_int_equal(landing_ask(&runs.landing).commit, version_make(1, FIRST + 1));
-    landing_assert_no_fetch(&runs.landing);
-}
-
 /* Others leave new gaps all the time: the old ones are looked at all the same. */
 static void new_gaps_do_not_put_off_the_look_at_old_ones(void **state)
 {
@@ -177,38 +158,6 @@ static void new_gaps_do_not_put_off_the_look_at_old_ones(void **state)
         stage_pass(stage, 50 * NS_PER_MS); /* so there is one each 50 ms */
     }
     assert_int_equal(landing_ask(&runs.landing).commit, version_make(1, FIRST + 1));
-}
-
-/* Nothing wakes the role behind it: the one block of a server that is idle again. */
-static void a_block_behind_a_gap_is_digested_when_it_was_waited_for(void **state)
-{
-    struct stage *stage = *state;
-    struct landing landing = slots_begin(stage);
-
-    landing_put(&landing, 1);
-    landing_ask(&landing);
-    stage_pass(stage, 3600 * NS_PER_S);
-    stage_run(stage);
-    landing.offset += SLOT;
-    landing_put(&landing, 2);
-    stage_run(stage); /* as whatever else wakes the thread */
-    assert_int_equal(digest_entries(digest_of(stage)), 1);
-    assert_in_range(stage->wake_ns - stage->now_ns, 1, 50 * NS_PER_MS); /* it asks to be woken */
-    stage_pass(stage, 50 * NS_PER_MS);
-    assert_int_equal(digest_entries(digest_of(stage)), 2);
-}
-
-static void a_hole_of_half_a_segment_is_passed_over(void **state)
-{
-    struct stage *stage = *state;
-    struct runs runs = runs_begin(stage);
-
-    stage_pass(stage, 200 * NS_PER_MS);
-    runs.landing.offset += STORE_SEGMENT_BYTES / 2;
-    landing_put(&runs.landing, FIRST + 1);
-    landing_ask(&runs.landing);
-    stage_pass(stage, 200 * NS_PER_MS);
-    assert_int_equal(landing_ask(&runs.landing).version, version_make(1, FIRST + 1));
 }
 
 static void empty_runs_between_blocks_only_delay(void **state)
@@ -242,10 +191,7 @@ int main(void)
         TEST(gaps_that_were_waited_for_are_passed_over_together),
         TEST(a_gap_behind_what_was_seen_is_waited_for),
         TEST(what_lands_late_in_many_gaps_is_found_and_not_asked_for),
-        TEST(what_a_sender_says_after_a_pause_is_soon_digested),
         TEST(new_gaps_do_not_put_off_the_look_at_old_ones),
-        TEST(a_block_behind_a_gap_is_digested_when_it_was_waited_for),
-        TEST(a_hole_of_half_a_segment_is_passed_over),
         TEST(empty_runs_between_blocks_only_delay),
     };
 

@@ -438,26 +438,6 @@ static void a_pm_that_is_not_this_servers_is_refused_at_once(void **state)
     puppet_destroy(fabric);
 }
 
-/* Of seven senders, into slots: 2 * 7 * (4 MiB + 192 B for each of 8192 blocks) may be on the way, 77 MiB. That fits,
- * but not into segments of which half stays empty: 81 MiB in 41, and 6 more, behind 4 MiB. */
-static void space_that_stays_empty_is_kept_free_too(void **state)
-{
-    struct stage *stage = *state;
-
-    for (unsigned i = 0; i < 2; i++) {
-        stage_close(stage);
-        stage_start(stage, 256);
-        stage->fabric->head.caps.max_batch_blocks = 8192;
-        stage->fabric->head.caps.landing_stride = 256;
-        stage->fabric->head.caps.landing_empty = i * (512 << 10);
-        stage->config->members[1].workers = 7;
-        stage_configure(stage, stage->config);
-        stage_run(stage);
-        assert_int_equal(server_error(stage->server), i ? ROWAN_EINVALID : 0);
-    }
-    assert_non_null(strstr(server_why(stage->server), "at least 192 MiB"));
-}
-
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, stage_teardown)
 
 int main(void)
@@ -480,7 +460,6 @@ int main(void)
         CASE(the_data_of_another_cluster_end_the_server),
         CASE(a_replica_that_should_be_there_and_is_not_ends_the_server),
         CASE(a_pm_that_is_not_this_servers_is_refused_at_once),
-        CASE(space_that_stays_empty_is_kept_free_too),
     };
     log_set_level(LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,58 +140,6 @@ static void segments_are_sealed_early_if_asked_for(void **state)
     nw_close(&world);
 }
 
-/* --- slots of each connection's own --- */
-
-static void blocks_land_in_slots_that_their_sender_was_dealt(void **state)
-{
-    uint64_t behind = 0;
-    (void)state;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        open_two((struct sim_network_options){
-            .seed = seed, .block_limit = 256, .landing_stride = 256, .own_slots = 8});
-        for (uint32_t i = 0; i < 10; i++) { /* C's come between B's, and the other way round */
-            nw_send_blocks(&world, B, active, FIRST, 1 + i % 3);
-            nw_send_blocks(&world, C, other, OTHER, 1);
-            nw_run(&world, 5 * NW_DELAY_NS);
-        }
-        assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 10);
-        assert_int_equal(nw_count(&world, C, FABRIC_LANDED), 10);
-        behind += counts().behind;
-        nw_close(&world);
-    }
-    assert_true(behind > 20);
-}
-
-static void an_idle_senders_slots_hold_a_segment_open_for_a_while_only(void **state)
-{
-    uint32_t tried = 0;
-    (void)state;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
-        open_two((struct sim_network_options){.seed = seed,
-                                              .block_limit = 256,
-                                              .landing_stride = 256,
-                                              .own_slots = 8,
-                                              .own_ns = NS_PER_S});
-        nw_send_blocks(&world, B, active, FIRST, 1);
-        nw_run(&world, 2 * NW_DELAY_NS);
-        fill();
-        while (nw_count(&world, C, FABRIC_LANDED) <= WHOLE / 16)
-            nw_run(&world, NW_DELAY_NS);
-        nw_run(&world, NW_DELAY_NS);
-        if (nw_count(&world, A, FABRIC_SEALED) == 0) { /* B was dealt more than one */
-            const uint64_t behind = counts().behind;
-            nw_send_blocks(&world, B, active, FIRST, 1);
-            nw_run(&world, 4 * NW_DELAY_NS);
-            assert_true(counts().behind > behind);
-            nw_run(&world, 2 * NS_PER_S);
-            tried++;
-        }
-        assert_true(nw_count(&world, A, FABRIC_SEALED) > 0);
-        nw_close(&world);
-    }
-    assert_true(tried > 10);
-}
-
 /* --- senders that stand still --- */
 
 /* B is stopped in the middle of a store, and the segment is closed; false if this seed has it stop elsewhere. */
@@ -401,12 +349,10 @@ static void a_torn_block_and_connections_are_in_the_journal(void **state)
 /* Everything at once. What comes out must follow from the seed. */
 static uint64_t storm(uint64_t seed, struct sim_network_counts *out)
 {
-    const uint32_t own_slots = seed % 4 == 2 ? 8 : 0;
     open_two((struct sim_network_options){.seed = seed,
                                           .one_sided = seed % 2,
-                                          .block_limit = own_slots ? 256 : 0,
-                                          .landing_stride = own_slots ? 256 : 0,
-                                          .own_slots = own_slots,
+                                          .block_limit = seed % 4 == 2 ? 256 : 0,
+                                          .landing_stride = seed % 4 == 2 ? 256 : 0,
                                           .early_seal = 20});
     for (uint32_t i = 0; i < 40; i++) {
         if (nw_count(&world, C, FABRIC_CLOSED) == 0)
@@ -455,8 +401,6 @@ int main(void)
         TEST(a_stopped_receiver_takes_blocks_only_of_one_sided_senders),
         TEST(what_a_stopped_sender_has_flushed_lands_if_the_receiver_places_it),
         TEST(segments_are_sealed_early_if_asked_for),
-        TEST(blocks_land_in_slots_that_their_sender_was_dealt),
-        TEST(an_idle_senders_slots_hold_a_segment_open_for_a_while_only),
         TEST(the_claim_of_a_stopped_sender_is_void_after_a_while),
         TEST(a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed),
         TEST(who_goes_on_finishes_his_stray_store),
