@@ -484,7 +484,7 @@ static void memory_is_the_owners_after_closed(void **state)
     (void)state;
     send_gathered();
     assert_true(soft_verbs_break_qp(near->rc->qp->qp_num));
-    time_passes(VERBS_CHECK_NS); /* nothing completes: the device says it */
+    near->endpoint->checked_ns = 0; /* nothing completes: what the device says is looked at */
     for (unsigned i = 0; side_count(&world.sides[1], FABRIC_CLOSED) == 0; i++) {
         assert_true(i < MANY_POLLS);
         side_poll(&world, 1);
