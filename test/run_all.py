@@ -27,7 +27,7 @@ sys.dont_write_bytecode = True
 from local import process  # noqa: E402
 
 SANITIZE = {
-    "plain": [],
+    "plain": ["--buildtype=release"],  # as it ships
     # One wrong shift must fail a test, not only print.
     "asan": ["-Db_sanitize=address,undefined", "-Dc_args=-fno-sanitize-recover=all"],
     "tsan": ["-Db_sanitize=thread"],
@@ -50,7 +50,7 @@ PROGRAMS = (
 )
 
 # Of these tests the comments of the TAP are results: tables, figures.
-SHOWN = ("sim_seeds", "sim_mutants", "vm")
+SHOWN = ("sim_seeds", "sim_mutants", "vm", "instructions")
 
 
 class Count:
@@ -330,7 +330,7 @@ def run_stages(stages, quick):
             machine = ["--suite", "vm"]
             stages.run("virtual machine, gcc-plain", 5.5, meson_test, plain, "vm", machine, count, 900)
             bench = ["--benchmark"]
-            stages.run("benches, gcc-plain", 0.5, meson_test, plain, "bench", bench, count, 600)
+            stages.run("benches, gcc-plain", 1.0, meson_test, plain, "bench", bench, count, 600)
     if quick:
         return
     asan, tsan = build_folder("clang", "asan"), build_folder("clang", "tsan")
