@@ -13,7 +13,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 
 enum quality { EMPTY, DOUBTFUL, WHOLE };
 
@@ -92,7 +91,7 @@ static int raise_epoch(const struct work *work, struct shard *shard)
                  shard->id, CLUSTER_MAX_EPOCH);
         return ROWAN_ETOOMANY;
     }
-    shard->epoch += !MUTANT(EPOCH_KEPT);
+    shard->epoch++;
     return ROWAN_OK;
 }
 

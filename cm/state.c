@@ -43,7 +43,6 @@
 #include "cm/roll.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 
 struct connection {
     bool open;
@@ -419,7 +418,7 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
     state->storing = false;
     state->proposal = (struct proposal){0};
 
-    if (!event->error || (event->error == ROWAN_EUNKNOWN && MUTANT(ANSWER_BELIEVED))) {
+    if (!event->error) {
         if (state->leads && proposal.first_id != proposal.end_id) /* S3 */
             ids_grant(&state->ids, proposal.first_id, proposal.end_id);
         install(state, proposal.config, event->version);

@@ -27,7 +27,6 @@
 #include "common/base/assert.h"
 #include "common/base/crc.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 
 enum {
     TYPE_MASK = 0x0f, /* of byte 1; the high four bits are flags */
@@ -217,8 +216,7 @@ uint32_t entry_encode_block(const struct entry_format *format, const struct entr
 
 /* entry_decode, which also tells how many bytes it read to know. */
 static int block_check(const struct entry_format *format, const void *at, size_t room,
-                       struct entry_header *header, uint32_t *bytes, uint32_t *looked,
-                       bool trusting)
+                       struct entry_header *header, uint32_t *bytes, uint32_t *looked)
 {
     *looked = ENTRY_ALIGN;
     struct raw_header raw;
@@ -245,7 +243,7 @@ static int block_check(const struct entry_format *format, const void *at, size_t
     raw.checksum = 0;
     uint32_t crc = crc32c(format->seed, &raw, sizeof(raw));
     crc = crc32c(crc, (const uint8_t *)at + sizeof(raw), size - sizeof(raw));
-    if (checksum != checksum_stored(crc) && !trusting)
+    if (checksum != checksum_stored(crc))
         return ROWAN_EDAMAGED;
     *header = found;
     *bytes = size;
@@ -256,7 +254,7 @@ int entry_decode(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header, uint32_t *bytes)
 {
     uint32_t looked;
-    return block_check(format, at, room, header, bytes, &looked, false);
+    return block_check(format, at, room, header, bytes, &looked);
 }
 
 bool entry_guess(const struct entry_format *format, const void *at, size_t room,
@@ -425,8 +423,8 @@ enum entry_scan_result entry_scan_next(struct entry_scan *scan, bool stop_at_hol
         struct entry_header found;
         uint32_t at = scan->position;
         uint32_t size, looked;
-        if (block_check(scan->format, scan->base + at, scan->bytes - at, &found, &size, &looked,
-                        MUTANT(SCAN_UNCHECKED)) == 0) {
+        if (block_check(scan->format, scan->base + at, scan->bytes - at, &found, &size, &looked) ==
+            0) {
             scan->position = entry_scan_behind(scan, at, size); /* invariant 4 */
             if (found.type == ENTRY_PAD)
                 continue;
@@ -435,7 +433,7 @@ enum entry_scan_result entry_scan_next(struct entry_scan *scan, bool stop_at_hol
             *bytes = size;
             return ENTRY_SCAN_BLOCK;
         }
-        if (stop_at_hole && !(MUTANT(SLOT_SKIPPED) && scan->stride > ENTRY_ALIGN))
+        if (stop_at_hole)
             return ENTRY_SCAN_STOPPED;
         scan->position = entry_scan_behind(scan, at, ENTRY_ALIGN);
         looked_in_vain += looked; /* invariant 5 */

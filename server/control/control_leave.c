@@ -8,7 +8,6 @@
  */
 #include <stdlib.h>
 
-#include "common/base/fault.h"
 #include "server/control/control_state.h"
 
 void control_leave(struct control *control, struct blog_segment *segment)
@@ -32,7 +31,7 @@ bool control_leave_poll(struct control *control)
     struct blog_segment **link = &control->leaving;
     while (*link) {
         struct blog_segment *segment = *link;
-        if (!segment->settled && (segment->quiet || MUTANT(VOID_REUSED))) {
+        if (!segment->settled && segment->quiet) {
             give_back(control->common->store, segment->segment);
             segment->settled = any = true;
         }

@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
 
@@ -92,9 +91,8 @@ static void start_recovery(struct control *control)
     char why[160] = "the PM cannot be used for this configuration";
     int error = store_open(common->pm, &identity, &common->store);
     if (!error) {
-        const uint32_t seed = MUTANT(CHECKSUM_UNSEEDED) ? 0 : cluster_seed(control->coming);
-        common->format =
-            (struct entry_format){.seed = seed, .block_limit = control->coming->block_limit};
+        common->format = (struct entry_format){.seed = cluster_seed(control->coming),
+                                               .block_limit = control->coming->block_limit};
         const struct recover_options options = {.common = common,
                                                 .config = control->coming,
                                                 .had_data = control->data.cluster != 0,

@@ -149,7 +149,7 @@ void control_zone_sealed(struct control *control, struct blog_segment *segment, 
     store_transition(control->common->store, segment->segment, SEGMENT_USED);
     atomic_store_explicit(&segment->sealed, true, memory_order_release);
     control->posted--;
-    for (uint32_t i = 0; i < control->options.digests && !MUTANT(WAKE_FORGOTTEN); i++)
+    for (uint32_t i = 0; i < control->options.digests; i++)
         inbox_wake(digest_inbox(control->digests[i]));
 }
 

@@ -157,7 +157,7 @@ static bool ask_for_missing(struct digest *digest)
         const struct note note = {.kind = NOTE_FETCH,
                                   .fetch = {.shard = shard->id, .first = first, .last = last}};
         /* One that finds no room or memory is as good as one that was lost. */
-        if (!MUTANT(FETCH_SKIPPED) && !note_push(&digest->outbox, &note))
+        if (!note_push(&digest->outbox, &note))
             log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id, first,
                       last);
         plan_question(shard, first, last, digest->now_ns);
@@ -292,7 +292,7 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
             return;
         digest->look_ns = now_ns + digest->look_after_ns;
     }
-    if (digest->look_ns < *wake_ns && !MUTANT(LOOK_FORGOTTEN))
+    if (digest->look_ns < *wake_ns)
         *wake_ns = digest->look_ns;
 }
 

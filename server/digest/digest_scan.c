@@ -200,7 +200,7 @@ static bool pass_over(struct digest *digest)
     digest->seek_after_ns = DIGEST_LOOK_MAX_NS;
     if (digest->gap == DIGEST_NOWHERE || digest->seek_ns > digest->now_ns + DIGEST_LOOK_MAX_NS)
         digest->seek_ns = digest->now_ns + DIGEST_LOOK_MAX_NS; /* never put off */
-    if (!MUTANT(GAP_FORGOTTEN) && offset > position && digest->gap == DIGEST_NOWHERE) {
+    if (offset > position && digest->gap == DIGEST_NOWHERE) {
         digest->gap = position;
         taken_add(&digest->taken, 0, position);
     }
@@ -209,15 +209,6 @@ static bool pass_over(struct digest *digest)
 }
 
 /* --- scanning --- */
-
-/* For the mutant: is there nothing behind the block at which a sealed segment's scan has arrived? */
-static bool is_last(const struct digest *digest, bool sealed)
-{
-    struct entry_scan ahead = digest->scan;
-    struct entry_header header;
-    uint32_t offset, bytes;
-    return sealed && entry_scan_next(&ahead, false, &header, &offset, &bytes) == ENTRY_SCAN_END;
-}
 
 /* What the scan meets next. In the open segment it steps over nothing but whole blocks. */
 static enum entry_scan_result next_block(struct digest *digest, bool sealed,
@@ -245,8 +236,6 @@ static bool scan_step(struct digest *digest)
     uint32_t offset;
     switch (next_block(digest, sealed, &header, &offset)) {
     case ENTRY_SCAN_BLOCK:
-        if (MUTANT(LAST_SKIPPED) && is_last(digest, sealed))
-            return true;
         digest->stuck = !take(digest, &digest->scan, &header, offset);
         return !digest->stuck;
     case ENTRY_SCAN_STOPPED:

@@ -6,7 +6,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 
 int join_init(struct join *join, const struct entry_format *format)
 {
@@ -52,7 +51,7 @@ struct join_entry *join_add(struct join *join, const struct entry_header *header
         entry->found++;
     /* A block that came again replaces the older one: the newer copies lie closer together. */
     entry->offsets[header->block] = offset;
-    return entry->found + MUTANT(BLOCKS_UNCOUNTED) >= entry->blocks ? entry : NULL;
+    return entry->found == entry->blocks ? entry : NULL;
 }
 
 void join_remove(struct join_entry *entry)

@@ -43,7 +43,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "server/index/index_table.h"
 
 enum {
@@ -530,7 +529,7 @@ static int item_replace(struct index *index, _Atomic uint64_t *place, uint64_t v
                         uint64_t offset, uint64_t *previous)
 {
     uint64_t item = atomic_load_explicit(place, memory_order_acquire);
-    if (entry_version(pm_at(index->pm, item_offset(item))) >= version && !MUTANT(ORDER_IGNORED))
+    if (entry_version(pm_at(index->pm, item_offset(item))) >= version)
         return INDEX_OLDER;
     /* Only a swap can come between, and it keeps key and version. */
     while (!atomic_compare_exchange_strong_explicit(place, &item, item_with_offset(item, offset),

@@ -171,7 +171,7 @@ static void drop_settled(const struct recover *recover, struct shard_state *shar
 static int add_record(struct recover *recover, struct shard_state *shard,
                       const struct entry_header *header)
 {
-    if (!shard->primary || MUTANT(RECORDS_DROPPED))
+    if (!shard->primary)
         return 0;
     int error = records_add(&shard->records, header->client_id, header->operation, header->version);
     if (error != ROWAN_EBUSY)
@@ -211,7 +211,7 @@ static int take_entry(struct recover *recover, struct recover_shard *of,
 static uint64_t find_copy(const struct recover *recover, const struct recover_shard *shard,
                           uint64_t version)
 {
-    if (recover->digest_logs || MUTANT(COPIES_FORGOTTEN))
+    if (recover->digest_logs)
         return 0;
     uint32_t at = tail_find(&shard->copies, version - 1);
     if (at < shard->copies.count && shard->copies.items[at].version == version)
@@ -505,7 +505,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
         recover_destroy(recover);
         return error;
     }
-    wipe_init(&recover->wipe, options->common->store, options->rebooted && !MUTANT(WIPE_SKIPPED));
+    wipe_init(&recover->wipe, options->common->store, options->rebooted);
     log_init(&recover->log, options->common->store, OWNER_DIGEST, 0);
     *out = recover;
     return 0;

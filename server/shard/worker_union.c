@@ -165,7 +165,7 @@ static int begin_entry(struct worker *worker, const struct unite *unite, struct 
     const struct entry_format *format = &worker->common->format;
     part->header = *header;
     part->next_block = 0;
-    part->skipped = is_in(&unite->shard->tail, header->version) || MUTANT(UNION_DROPS);
+    part->skipped = is_in(&unite->shard->tail, header->version);
     part->coming = true;
     if (part->skipped)
         return 0;
@@ -447,8 +447,7 @@ static bool spread_to(struct worker *worker, const struct unite *unite, struct p
 
 static bool has_landed(const struct part *part, const struct peer *peer, uint32_t count)
 {
-    return peer->connected && part->next == count &&
-           (peer->landed >= part->batch || MUTANT(UNION_HASTY));
+    return peer->connected && part->next == count && peer->landed >= part->batch;
 }
 
 /* U1. */

@@ -4,7 +4,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 
 void clients_init(struct clients *clients)
 {
@@ -81,7 +80,7 @@ void clients_leave(struct clients *clients, uint32_t client, const struct client
                    uint64_t now_ns)
 {
     struct clients_seat *seat = find_seat(clients, client);
-    if (seat && (seat->link == link || (MUTANT(SEAT_LEFT) && seat->link)))
+    if (seat && seat->link == link)
         idle_push(clients, seat, now_ns);
 }
 

@@ -6,7 +6,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 
 int write_table_init(struct write_table *table)
 {
@@ -114,8 +113,7 @@ bool op_may_start(const struct write_table *table, const struct op *op)
     for (; at != op; at = at->bucket_next) {
         if (at->hash != op->hash)
             continue;
-        if (at->state == OP_WAITING ||
-            (op->conditional && at->state == OP_IN_FLIGHT && !MUTANT(JUDGED_EARLY)))
+        if (at->state == OP_WAITING || (op->conditional && at->state == OP_IN_FLIGHT))
             return false;
     }
     return true;

@@ -18,7 +18,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "server/worker/records_table.h"
 
 struct record {
@@ -154,10 +153,7 @@ static void forget_below(struct records_inside *inside, struct records_client *c
                          uint32_t lowest)
 {
     struct record *record;
-    if (MUTANT(RECORDS_KEPT) && lowest != UINT32_MAX)
-        return;
-    while ((record = client->oldest) &&
-           record->item.operation < (uint64_t)lowest + MUTANT(RECORD_EARLY)) {
+    while ((record = client->oldest) && record->item.operation < lowest) {
         client->oldest = record->younger;
         if (!client->oldest)
             client->youngest = NULL;

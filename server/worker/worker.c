@@ -104,8 +104,7 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
         return ROWAN_ENOTMINE;
     if (shard->epoch != request->epoch)
         return ROWAN_EEPOCH;
-    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed) &&
-        !(request->type == MESSAGE_GET && MUTANT(SERVED_EARLY)))
+    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
         return ROWAN_EBUSY;
     *out = shard;
     return 0;

@@ -31,8 +31,6 @@ void worker_commit_changed(struct worker *worker, struct shard_state *shard)
 static uint64_t resolved(const struct shard_state *shard)
 {
     uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
-    if (MUTANT(COMMIT_HIGHEST))
-        return version_make(shard->epoch, shard->counter);
     uint64_t start = version_make(shard->epoch, 0);
     return version > start ? version : start;
 }
@@ -244,8 +242,7 @@ static void look_at_peers(struct worker *worker)
         if (!peer->commit_behind || !peer->connected || fabric_rowan_room(peer->conn) <= room)
             continue;
         peer->commit_behind = false;
-        if (!MUTANT(COMMIT_FORGOTTEN))
-            list_again(worker, i);
+        list_again(worker, i);
     }
 }
 

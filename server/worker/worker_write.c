@@ -172,9 +172,6 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
     send_blocks(worker, shard, &header, key, value, op->offset);
     op->state = OP_IN_FLIGHT;
     link_in_flight(worker, shard, op);
-    if (MUTANT(INDEX_EARLY))
-        (void)index_update(shard->index, op->hash, key, request->key_bytes, op->version, op->offset,
-                           &(uint64_t){0});
     return 0;
 }
 
@@ -274,8 +271,7 @@ static bool take_over(struct worker *worker, const struct request *request)
         worker->large_waiting += request_is_large(header);
         hold(op, request);
     }
-    if (op->state == OP_WAITING || !MUTANT(TAKE_OVER_SKIPPED))
-        op_take_over(op, request->client, header->tag);
+    op_take_over(op, request->client, header->tag);
     worker_release(client, message);
     return true;
 }
@@ -288,8 +284,6 @@ static bool is_retry(struct worker *worker, const struct request *request, bool 
     struct shard_state *shard;
     uint64_t version = 0;
     int verdict = worker_find_shard(worker, header, &shard);
-    if (MUTANT(RETRY_TWICE))
-        return false;
     if (!verdict)
         verdict = FAULT(NO_MEMORY)
                       ? ROWAN_ENOMEM
@@ -316,8 +310,7 @@ static void keep_waiting(struct worker *worker, struct op *op, const struct requ
     if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
         struct client_link *client = op->client;
         finish(worker, op, ROWAN_EBUSY, 0);
-        if (!MUTANT(MESSAGE_KEPT))
-            worker_release(client, request->message);
+        worker_release(client, request->message);
         return;
     }
     worker->large_waiting += large;
@@ -375,11 +368,9 @@ void worker_write_forget(struct worker *worker, struct client_link *client)
 
 static bool is_replicated(const struct worker *worker, const struct op *op)
 {
-    if (worker->local_landed < op->batch && !MUTANT(LOG_UNFENCED))
+    if (worker->local_landed < op->batch)
         return false;
     for (uint32_t i = 0; i < op->shard->backup_count; i++) {
-        if (MUTANT(REPLY_EARLY) && i + 1 == op->shard->backup_count)
-            break;
         if (!peer_has_landed(&worker->peers[op->shard->backups[i]], op->batch))
             return false;
     }
@@ -511,8 +502,6 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
             worker_peer_owe(peer, load_of(op));
             op->batch = worker->batch;
             worker->stored = true; /* so that the local fence reaches this batch too */
-            if (MUTANT(RESEND_SHORT))
-                break;
         }
     }
 }

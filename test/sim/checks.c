@@ -8,7 +8,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "common/cluster/slot.h"
 #include "server/control/control_state.h"
 #include "server/worker/worker_state.h"
@@ -118,8 +117,7 @@ static void look_at_registry(struct checks *checks)
     cluster_release(checks->config);
     checks->config = config;
     checks->format =
-        (struct entry_format){.seed = MUTANT(CHECKSUM_UNSEEDED) ? 0 : cluster_seed(config),
-                              .block_limit = config->block_limit};
+        (struct entry_format){.seed = cluster_seed(config), .block_limit = config->block_limit};
 }
 
 static void check_term(struct checks *checks, const char *who, const struct cluster_config *config,

@@ -32,12 +32,13 @@ uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/worker/clients.h; likewise 
 static enum mutant mutant_on = MUTANT_COUNT;
 static uint64_t mutant_reached;
 
-#define SITE_NAME(name, text)           #name,
-#define MUTANT_NAME(name, option, text) option,
-#define MUTANT_TEXT(name, option, text) text,
+#define SITE_NAME(name, text) #name,
 static const char *const SITE_NAMES[] = {FAULT_SITES(SITE_NAME)};
-static const char *const MUTANT_NAMES[] = {MUTANTS(MUTANT_NAME)};
-static const char *const MUTANT_TEXTS[] = {MUTANTS(MUTANT_TEXT)};
+
+#define MUTANT_ROW(constant, name, checkers, what) {name, checkers, what},
+static const struct {
+    const char *name, *checkers, *what;
+} MUTANT_ROWS[] = {MUTANTS(MUTANT_ROW)};
 
 void sim_fault_begin(const struct sim_fault_options *options)
 {
@@ -125,17 +126,22 @@ uint64_t sim_mutant_count(void)
 enum mutant sim_mutant_find(const char *name)
 {
     unsigned i = 0;
-    while (i < MUTANT_COUNT && strcmp(MUTANT_NAMES[i], name) != 0)
+    while (i < MUTANT_COUNT && strcmp(MUTANT_ROWS[i].name, name) != 0)
         i++;
     return (enum mutant)i;
 }
 
 const char *sim_mutant_name(enum mutant mutant)
 {
-    return MUTANT_NAMES[mutant];
+    return MUTANT_ROWS[mutant].name;
+}
+
+const char *sim_mutant_checkers(enum mutant mutant)
+{
+    return MUTANT_ROWS[mutant].checkers;
 }
 
 const char *sim_mutant_text(enum mutant mutant)
 {
-    return MUTANT_TEXTS[mutant];
+    return MUTANT_ROWS[mutant].what;
 }

@@ -1,11 +1,12 @@
 /* sim_fault.h - decides which fault sites of the production code fire, and which mutant is on
- * (common/base/fault.h). One run at a time in a process.
+ * (mutant.h). One run at a time in a process.
  */
 #ifndef SIM_FAULT_H
 #define SIM_FAULT_H
 
 #include "common/base/fault.h"
 #include "common/base/random.h"
+#include "test/sim/mutant.h"
 
 struct sim_fault_options {
     uint64_t seed;
@@ -28,9 +29,11 @@ const char *sim_fault_name(enum fault_site site);
 /* MUTANT_COUNT: none. */
 void sim_fault_mutant(enum mutant mutant);
 
-/* The mutant of that name; MUTANT_COUNT if there is none. And the name, and what it does wrong. */
+/* The mutant of that name; MUTANT_COUNT if there is none. And the name, the checkers that should catch it, what it does
+ * wrong. */
 enum mutant sim_mutant_find(const char *name);
 const char *sim_mutant_name(enum mutant mutant);
+const char *sim_mutant_checkers(enum mutant mutant);
 const char *sim_mutant_text(enum mutant mutant);
 
 /* How often the mutant's place was reached since sim_fault_begin. */

@@ -13,7 +13,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "test/sim/sim_fabric_state.h"
 
 enum { MAX_BLOCKS_PER_STEP = 16, FIRST_RING_ROOM = 32 };
@@ -194,7 +193,7 @@ static void report_landed(struct sim_conn *sender)
     while (zone && sender->block_fenced < sender->block_landed) {
         const struct sim_block *block = ring_at(sender, sender->block_fenced);
         if (!block->bytes) {
-            int done = MUTANT(LANDING_UNFENCED) ? 1 : pm_fence_done(zone->pm, block->ticket);
+            int done = pm_fence_done(zone->pm, block->ticket);
             ASSERT(done >= 0);
             if (!done)
                 return;
