@@ -2,12 +2,14 @@
 
 Six builds: gcc and clang, each plain, with ASan + UBSan, and with TSan. gcc plain runs everything,
 clang ASan + UBSan everything but the benches, the mutants and the virtual machine, clang TSan the
-threaded tests. Of gcc with sanitizers only the programs and the simulator are compiled, of clang plain
-only the simulator. Each stage prints its minutes beside its budget. Long output goes to build/logs/.
+threaded tests. Of gcc with sanitizers only the programs and the simulator are compiled, of clang TSan what
+its tests need, of clang plain only the simulator. Each stage prints its minutes beside its budget. Long
+output goes to build/logs/.
 The last line is "N passed, N failed, N skipped", counted in test cases.
 """
 
 import argparse
+import functools
 import glob
 import json
 import os
@@ -21,9 +23,10 @@ import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOGS = os.path.join(TOP, "build", "logs")
-sys.path.insert(0, os.path.join(TOP, "tools"))
+sys.path += [os.path.join(TOP, "tools"), os.path.join(TOP, "test", "lib")]
 sys.dont_write_bytecode = True
 
+import targets  # noqa: E402
 from local import process  # noqa: E402
 
 SANITIZE = {
@@ -39,6 +42,7 @@ SANITIZER_ENVIRONMENT = {
 }
 
 # What is shipped, and the simulator that runs it.
+SIMULATOR = "test/sim/rowan-sim"
 PROGRAMS = (
     "server/rowan-server",
     "cm/rowan-cm",
@@ -46,7 +50,7 @@ PROGRAMS = (
     "tools/rowan-ycsb",
     "tools/rowan-doctor",
     "tools/rowan-fabric-bench",
-    "test/sim/rowan-sim",
+    SIMULATOR,
 )
 
 # Of these tests the comments of the TAP are results: tables, figures.
@@ -132,8 +136,9 @@ def build_folder(compiler, kind):
     return os.path.join("build", f"{compiler}-{kind}")
 
 
-def build(compiler, kind, *targets):
-    """Configures and compiles, all without targets. Raises nothing: returns what is wrong, or None."""
+def build(compiler, kind, *files, suite=None):
+    """Configures and compiles: these files and what the tests of a suite need, all without both. Raises nothing:
+    returns what is wrong, or None."""
     folder = build_folder(compiler, kind)
     log = f"build-{compiler}-{kind}.log"
     if not os.path.exists(os.path.join(TOP, folder, "build.ninja")):
@@ -145,7 +150,11 @@ def build(compiler, kind, *targets):
             setup += ["-Db_lundef=false", "-Dfuzz=" + ("true" if kind == "asan" else "false")]
         if run_command(setup, log, {"CC": compiler}, 120) != 0:
             return f"meson could not configure {folder}:\n" + tail(log_text(log), 15)
-    if run_command(["ninja", "-C", folder, *targets], log, None, 900) != 0:
+    try:
+        files += targets.of_suite(os.path.join(TOP, folder), suite) if suite else ()
+    except subprocess.CalledProcessError as error:
+        return f"meson tells nothing about {folder}: {error}"
+    if run_command(["ninja", "-C", folder, *files], log, None, 900) != 0:
         errors = [
             line
             for line in log_text(log).splitlines()
@@ -338,13 +347,14 @@ def run_stages(stages, quick):
         rest = ["--no-suite", "mutants"]
         name = "all but benches and mutants, clang-asan"
         stages.run(name, 7.0, meson_test, asan, "all", rest, count, 1800)
-    if stages.run("build clang-tsan", 2.0, build, "clang", "tsan"):
+    only_threaded = functools.partial(build, "clang", "tsan", suite="threaded")
+    if stages.run("build clang-tsan", 1.5, only_threaded):
         threaded = ["--suite", "threaded"]
         stages.run("threaded, clang-tsan", 0.5, meson_test, tsan, "threaded", threaded, count, 900)
     for compiler, kind in (("gcc", "asan"), ("gcc", "tsan")):  # gcc-plain has compiled the tests
         stages.run(f"build {compiler}-{kind}", 0.5, build, compiler, kind, *PROGRAMS)
-    simulator = "test/sim/rowan-sim"  # clang-asan has compiled the rest
-    if stages.run("build clang-plain", 0.3, build, "clang", "plain", simulator):
+    # clang-asan has compiled the rest.
+    if stages.run("build clang-plain", 0.3, build, "clang", "plain", SIMULATOR):
         stages.run("equal runs of both compilers", 0.2, equal_runs, count)
 
 
