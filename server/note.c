@@ -85,13 +85,12 @@ static void digest_visit(void *context, uint64_t offset)
     struct digest_job *job = walk->job;
     const uint8_t *at = pm_at(walk->pm, offset);
     uint64_t segment_end = (offset / STORE_SEGMENT_BYTES + 1) * STORE_SEGMENT_BYTES;
-    if (entry_verify(walk->format, at, segment_end - offset, NULL)) {
+    struct entry_header header;
+    if (entry_verify(walk->format, at, segment_end - offset, &header)) {
         if (job->damaged++ == 0)
             job->damaged_offset = offset;
         return;
     }
-    struct entry_header header;
-    entry_peek(at, &header);
     if (header.type != ENTRY_PUT)
         return;
     XXH3_state_t hash;
@@ -103,7 +102,7 @@ static void digest_visit(void *context, uint64_t offset)
     XXH3_64bits_update(&hash, key, key_bytes);
     struct entry_piece pieces[16];
     unsigned count, first = 0;
-    while ((count = entry_value_pieces(walk->format, at, first, pieces, 16)) > 0) {
+    while ((count = entry_value_pieces(walk->format, &header, at, first, pieces, 16)) > 0) {
         for (unsigned i = 0; i < count; i++)
             XXH3_64bits_update(&hash, pieces[i].data, pieces[i].bytes);
         first += count;

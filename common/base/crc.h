@@ -10,6 +10,10 @@
  * crc32c(crc32c(0, a), b) is the CRC32C of a followed by b. */
 uint32_t crc32c(uint32_t seed, const void *data, size_t bytes);
 
+/* The same of the 32 B at `head` and then of `rest`, a multiple of 32 B: of a block whose header was copied.
+ * One call, and no more than the checksum where it is short, as most are. */
+uint32_t crc32c_headed(uint32_t seed, const void *head, const void *rest, size_t rest_bytes);
+
 /* CRC16/XMODEM: polynomial 0x1021, initial value 0, nothing reflected; of "123456789" 0x31c3. By
  * carry-less multiplication where the processor has it. */
 uint16_t crc16_xmodem(const void *data, size_t bytes);

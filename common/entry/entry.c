@@ -56,52 +56,13 @@ _Static_assert(offsetof(struct raw_header, lengths) == 16, "entry layout");
 _Static_assert(offsetof(struct raw_header, blocks) == 20, "entry layout");
 _Static_assert(offsetof(struct raw_header, client_id) == 24, "entry layout");
 _Static_assert(offsetof(struct raw_header, operation) == 28, "entry layout");
+_Static_assert(ENTRY_PUT + 1 == ENTRY_DELETE && ENTRY_DELETE + 1 == ENTRY_COMMIT_VERSIONS &&
+                   ENTRY_COMMIT_VERSIONS + 1 == ENTRY_PAD,
+               "types that may be met lie together");
 _Static_assert((int)ENTRY_MAX_KEY_BYTES <= (int)KEY_MASK, "a key's length fits its field");
 _Static_assert(ENTRY_MAX_VALUE_BYTES >> (32 - KEY_BITS) == 0, "a value's length fits its field");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a big-endian host needs byte swaps here");
-
-/* --- sizes --- */
-
-static uint32_t padded(uint32_t bytes)
-{
-    return (bytes + ENTRY_ALIGN - 1) & ~(uint32_t)(ENTRY_ALIGN - 1);
-}
-
-/* Payload bytes of every block but the last. */
-static uint32_t block_capacity(const struct entry_format *format)
-{
-    ASSERT_COSTLY(format->block_limit >= ENTRY_MIN_BLOCK_LIMIT);
-    ASSERT_COSTLY(format->block_limit <= ENTRY_MAX_BLOCK_LIMIT);
-    ASSERT_COSTLY(format->block_limit % ENTRY_ALIGN == 0);
-    return format->block_limit - ENTRY_HEADER_BYTES;
-}
-
-uint32_t entry_blocks(const struct entry_format *format, uint32_t key_bytes, uint32_t value_bytes)
-{
-    ASSERT(key_bytes <= ENTRY_MAX_KEY_BYTES && value_bytes <= ENTRY_MAX_VALUE_BYTES);
-    uint32_t payload = key_bytes + value_bytes;
-    uint32_t capacity = block_capacity(format);
-    return payload <= capacity ? 1 : (payload + capacity - 1) / capacity;
-}
-
-uint32_t entry_bytes(const struct entry_format *format, uint32_t key_bytes, uint32_t value_bytes)
-{
-    uint32_t last = entry_blocks(format, key_bytes, value_bytes) - 1;
-    uint32_t rest = key_bytes + value_bytes - last * block_capacity(format);
-    return last * format->block_limit + padded(ENTRY_HEADER_BYTES + rest);
-}
-
-uint32_t entry_block_bytes(const struct entry_format *format, uint32_t key_bytes,
-                           uint32_t value_bytes, uint32_t block)
-{
-    uint32_t last = entry_blocks(format, key_bytes, value_bytes) - 1;
-    ASSERT(block <= last);
-    if (block < last)
-        return format->block_limit;
-    uint32_t rest = key_bytes + value_bytes - last * block_capacity(format);
-    return padded(ENTRY_HEADER_BYTES + rest);
-}
 
 /* --- the header's bytes --- */
 
@@ -133,30 +94,18 @@ static struct entry_header header_unpack(const struct raw_header *raw)
     };
 }
 
-/* What can be told wrong from the header alone, without format or checksum. A pad has no key: all
- * its bytes are its value. */
-static bool header_sound(const struct entry_header *header)
+/* What can be told wrong from the header alone, without format or checksum: lengths, flags and types that
+ * are none. A pad has no key: all its bytes are its value. */
+static bool raw_sound(const struct raw_header *raw)
 {
-    if (header->key_bytes > ENTRY_MAX_KEY_BYTES || header->value_bytes > ENTRY_MAX_VALUE_BYTES ||
-        header->block >= header->blocks)
+    const uint32_t key_bytes = raw->lengths & KEY_MASK;
+    if (raw->zero != 0 || raw->type < ENTRY_PUT || raw->type > ENTRY_PAD ||
+        key_bytes > ENTRY_MAX_KEY_BYTES || raw->lengths >> KEY_BITS > ENTRY_MAX_VALUE_BYTES ||
+        (raw->blocks & 0xffff) >= raw->blocks >> 16)
         return false;
-    switch (header->type) {
-    case ENTRY_PUT:
-    case ENTRY_DELETE:
-        return header->key_bytes > 0;
-    case ENTRY_COMMIT_VERSIONS:
-        return true;
-    case ENTRY_PAD:
-        return header->key_bytes == 0;
-    case ENTRY_BATCH_PART:
-        break;
-    }
-    return false;
-}
-
-static bool raw_sound(const struct raw_header *raw, const struct entry_header *header)
-{
-    return raw->zero == 0 && (raw->type & ~TYPE_MASK) == 0 && header_sound(header);
+    if (raw->type == ENTRY_PUT || raw->type == ENTRY_DELETE)
+        return key_bytes > 0;
+    return raw->type == ENTRY_COMMIT_VERSIONS || key_bytes == 0;
 }
 
 /* 0 is what a field not yet written holds, so it is no checksum. */
@@ -189,25 +138,27 @@ static void payload_copy(uint8_t *out, const struct entry_header *header, const 
 uint32_t entry_encode_block(const struct entry_format *format, const struct entry_header *header,
                             const void *key, const void *value, void *out)
 {
-    ASSERT(header_sound(header));
     ASSERT(header->blocks == entry_blocks(format, header->key_bytes, header->value_bytes));
     ASSERT(value != NULL || header->value_bytes == 0 || header->type == ENTRY_PAD);
 
-    uint32_t capacity = block_capacity(format);
+    uint32_t capacity = entry_block_capacity(format);
     uint32_t from = header->block * capacity;
     uint32_t rest = header->key_bytes + header->value_bytes - from;
-    uint32_t bytes = rest > capacity ? format->block_limit : padded(ENTRY_HEADER_BYTES + rest);
+    uint32_t bytes =
+        rest > capacity ? format->block_limit : entry_padded(ENTRY_HEADER_BYTES + rest);
 
     /* The padding lies in the last 64 B. They are zeroed as a whole, which is two stores, before
      * what belongs there is copied over them. */
     uint8_t *block = out;
     memset(block + bytes - ENTRY_ALIGN, 0, ENTRY_ALIGN);
     struct raw_header raw = header_pack(header);
+    ASSERT(raw_sound(&raw));
     memcpy(block, &raw, sizeof(raw));
     payload_copy(block + ENTRY_HEADER_BYTES, header, key, value, from,
                  rest < capacity ? rest : capacity);
 
-    uint32_t checksum = checksum_stored(crc32c(format->seed, block, bytes));
+    uint32_t checksum = checksum_stored(
+        crc32c_headed(format->seed, block, block + sizeof(raw), bytes - sizeof(raw)));
     memcpy(block + offsetof(struct raw_header, checksum), &checksum, sizeof(checksum));
     return bytes;
 }
@@ -231,7 +182,7 @@ static int block_check(const struct entry_format *format, const void *at, size_t
 
     memcpy(&raw, at, sizeof(raw));
     struct entry_header found = header_unpack(&raw);
-    if (!raw_sound(&raw, &found) ||
+    if (!raw_sound(&raw) ||
         found.blocks != entry_blocks(format, found.key_bytes, found.value_bytes))
         return ROWAN_EDAMAGED;
     uint32_t size = entry_block_bytes(format, found.key_bytes, found.value_bytes, found.block);
@@ -241,8 +192,8 @@ static int block_check(const struct entry_format *format, const void *at, size_t
     *looked = size;
     uint32_t checksum = raw.checksum;
     raw.checksum = 0;
-    uint32_t crc = crc32c(format->seed, &raw, sizeof(raw));
-    crc = crc32c(crc, (const uint8_t *)at + sizeof(raw), size - sizeof(raw));
+    uint32_t crc =
+        crc32c_headed(format->seed, &raw, (const uint8_t *)at + sizeof(raw), size - sizeof(raw));
     if (checksum != checksum_stored(crc))
         return ROWAN_EDAMAGED;
     *header = found;
@@ -265,9 +216,9 @@ bool entry_guess(const struct entry_format *format, const void *at, size_t room,
         return false;
     memcpy(&raw, at, sizeof(raw));
     *header = header_unpack(&raw);
-    if (!raw_sound(&raw, header) || header->block != 0 ||
+    if (!raw_sound(&raw) || header->block != 0 ||
         header->blocks != entry_blocks(format, header->key_bytes, header->value_bytes) ||
-        header->key_bytes > block_capacity(format))
+        header->key_bytes > entry_block_capacity(format))
         return false;
     *bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, 0);
     *key = (const uint8_t *)at + ENTRY_HEADER_BYTES;
@@ -280,7 +231,7 @@ static bool first_header(const void *at, struct entry_header *header)
     struct raw_header raw;
     memcpy(&raw, at, sizeof(raw));
     *header = header_unpack(&raw);
-    return raw_sound(&raw, header) && header->block == 0;
+    return raw_sound(&raw) && header->block == 0;
 }
 
 void entry_peek(const void *at, struct entry_header *header)
@@ -288,7 +239,7 @@ void entry_peek(const void *at, struct entry_header *header)
     struct raw_header raw;
     memcpy(&raw, at, sizeof(raw));
     *header = header_unpack(&raw);
-    ASSERT(raw_sound(&raw, header));
+    ASSERT(raw_sound(&raw));
 }
 
 static bool same_entry(const struct entry_header *a, const struct entry_header *b)
@@ -298,7 +249,8 @@ static bool same_entry(const struct entry_header *a, const struct entry_header *
            a->client_id == b->client_id && a->operation == b->operation;
 }
 
-int entry_verify(const struct entry_format *format, const void *at, size_t room, uint32_t *bytes)
+int entry_verify(const struct entry_format *format, const void *at, size_t room,
+                 struct entry_header *header)
 {
     struct entry_header first;
     uint32_t size;
@@ -317,8 +269,8 @@ int entry_verify(const struct entry_format *format, const void *at, size_t room,
             return ROWAN_EDAMAGED;
         total += size;
     }
-    if (bytes != NULL)
-        *bytes = total;
+    if (header != NULL)
+        *header = first;
     return 0;
 }
 
@@ -329,7 +281,7 @@ int entry_verify(const struct entry_format *format, const void *at, size_t room,
 static struct entry_piece payload_piece(const struct entry_format *format, const uint8_t *entry,
                                         uint32_t from, uint32_t end)
 {
-    uint32_t capacity = block_capacity(format);
+    uint32_t capacity = entry_block_capacity(format);
     if (end <= capacity) /* all in the first block: no division */
         return (struct entry_piece){entry + ENTRY_HEADER_BYTES + from, end - from};
     uint32_t block = from / capacity;
@@ -342,8 +294,9 @@ static struct entry_piece payload_piece(const struct entry_format *format, const
 bool entry_key_equals(const struct entry_format *format, const void *at, const void *key,
                       uint32_t key_bytes)
 {
-    struct entry_header header;
-    if (!first_header(at, &header) || header.key_bytes != key_bytes)
+    struct raw_header raw;
+    memcpy(&raw, at, sizeof(raw));
+    if ((raw.lengths & KEY_MASK) != key_bytes || !raw_sound(&raw) || (raw.blocks & 0xffff) != 0)
         return false;
     for (uint32_t from = 0; from < key_bytes;) {
         struct entry_piece piece = payload_piece(format, at, from, key_bytes);
@@ -354,44 +307,37 @@ bool entry_key_equals(const struct entry_format *format, const void *at, const v
     return true;
 }
 
-uint32_t entry_key(const struct entry_format *format, const void *at, void *out)
+const uint8_t *entry_key_parts(const struct entry_format *format, uint32_t key_bytes,
+                               const void *at, void *room)
 {
-    struct entry_header header;
-    if (!first_header(at, &header))
-        return 0;
-    for (uint32_t from = 0; from < header.key_bytes;) {
-        struct entry_piece piece = payload_piece(format, at, from, header.key_bytes);
-        memcpy((uint8_t *)out + from, piece.data, piece.bytes);
-        from += piece.bytes;
-    }
-    return header.key_bytes;
-}
-
-const uint8_t *entry_key_in_place(const struct entry_format *format,
-                                  const struct entry_header *header, const void *at, void *room)
-{
-    if (header->key_bytes <= block_capacity(format))
-        return (const uint8_t *)at + ENTRY_HEADER_BYTES;
-    for (uint32_t from = 0; from < header->key_bytes;) {
-        struct entry_piece piece = payload_piece(format, at, from, header->key_bytes);
+    for (uint32_t from = 0; from < key_bytes;) {
+        struct entry_piece piece = payload_piece(format, at, from, key_bytes);
         memcpy((uint8_t *)room + from, piece.data, piece.bytes);
         from += piece.bytes;
     }
     return room;
 }
 
-unsigned entry_value_pieces(const struct entry_format *format, const void *at, unsigned first,
-                            struct entry_piece *pieces, unsigned max)
+uint32_t entry_key(const struct entry_format *format, const void *at, void *out)
 {
     struct entry_header header;
-    entry_peek(at, &header);
-    ASSERT_COSTLY(header.block == 0);
-    uint32_t from = header.key_bytes;
-    uint32_t end = from + header.value_bytes;
-    if (first >= header.blocks)
+    if (!first_header(at, &header))
+        return 0;
+    entry_key_parts(format, header.key_bytes, at, out);
+    return header.key_bytes;
+}
+
+unsigned entry_value_pieces(const struct entry_format *format, const struct entry_header *header,
+                            const void *at, unsigned first, struct entry_piece *pieces,
+                            unsigned max)
+{
+    ASSERT_COSTLY(header->block == 0);
+    uint32_t from = header->key_bytes;
+    uint32_t end = from + header->value_bytes;
+    if (first >= header->blocks)
         return 0;
     if (first > 0) /* piece n > 0 opens block n after the one in which the value begins */
-        from = (from / block_capacity(format) + first) * block_capacity(format);
+        from = (from / entry_block_capacity(format) + first) * entry_block_capacity(format);
     unsigned count = 0;
     while (count < max && from < end) {
         pieces[count] = payload_piece(format, at, from, end);

@@ -31,6 +31,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "common/base/assert.h"
+
 enum {
     ENTRY_ALIGN = 64,
     ENTRY_HEADER_BYTES = 32,
@@ -83,15 +85,48 @@ static inline uint64_t version_counter(uint64_t version)
 
 /* --- sizes --- */
 
-/* Blocks of an entry with these sizes. */
-uint32_t entry_blocks(const struct entry_format *format, uint32_t key_bytes, uint32_t value_bytes);
+/* Payload bytes of every block but the last. */
+static inline uint32_t entry_block_capacity(const struct entry_format *format)
+{
+    ASSERT_COSTLY(format->block_limit >= ENTRY_MIN_BLOCK_LIMIT);
+    ASSERT_COSTLY(format->block_limit <= ENTRY_MAX_BLOCK_LIMIT);
+    ASSERT_COSTLY(format->block_limit % ENTRY_ALIGN == 0);
+    return format->block_limit - ENTRY_HEADER_BYTES;
+}
 
-/* Bytes of the whole entry, all blocks with headers and padding. */
-uint32_t entry_bytes(const struct entry_format *format, uint32_t key_bytes, uint32_t value_bytes);
+/* Blocks of an entry with these sizes. */
+static inline uint32_t entry_blocks(const struct entry_format *format, uint32_t key_bytes,
+                                    uint32_t value_bytes)
+{
+    ASSERT(key_bytes <= ENTRY_MAX_KEY_BYTES && value_bytes <= ENTRY_MAX_VALUE_BYTES);
+    const uint32_t payload = key_bytes + value_bytes, capacity = entry_block_capacity(format);
+    return payload <= capacity ? 1 : (payload + capacity - 1) / capacity;
+}
+
+static inline uint32_t entry_padded(uint32_t bytes)
+{
+    return (bytes + ENTRY_ALIGN - 1) & ~(uint32_t)(ENTRY_ALIGN - 1);
+}
 
 /* Bytes of block `block` of such an entry, padded. */
-uint32_t entry_block_bytes(const struct entry_format *format, uint32_t key_bytes,
-                           uint32_t value_bytes, uint32_t block);
+static inline uint32_t entry_block_bytes(const struct entry_format *format, uint32_t key_bytes,
+                                         uint32_t value_bytes, uint32_t block)
+{
+    const uint32_t last = entry_blocks(format, key_bytes, value_bytes) - 1;
+    ASSERT(block <= last);
+    if (block < last)
+        return format->block_limit;
+    return entry_padded(ENTRY_HEADER_BYTES + key_bytes + value_bytes -
+                        last * entry_block_capacity(format));
+}
+
+/* Bytes of the whole entry, all blocks with headers and padding. */
+static inline uint32_t entry_bytes(const struct entry_format *format, uint32_t key_bytes,
+                                   uint32_t value_bytes)
+{
+    const uint32_t last = entry_blocks(format, key_bytes, value_bytes) - 1;
+    return last * format->block_limit + entry_block_bytes(format, key_bytes, value_bytes, last);
+}
 
 /* --- encode --- */
 
@@ -129,9 +164,10 @@ static inline uint64_t entry_version(const void *at)
     return version;
 }
 
-/* entry_verify: checks every block of the contiguous entry at `at`. Returns 0, ROWAN_EDAMAGED or
- * ROWAN_EFORMAT; `bytes` (of the whole entry) may be NULL. */
-int entry_verify(const struct entry_format *format, const void *at, size_t room, uint32_t *bytes);
+/* entry_verify: checks every block of the contiguous entry at `at`. Returns 0 and the header of its first
+ * block, or ROWAN_EDAMAGED or ROWAN_EFORMAT. `header` may be NULL. */
+int entry_verify(const struct entry_format *format, const void *at, size_t room,
+                 struct entry_header *header);
 
 /* --- key and value of a contiguous entry that was checked --- */
 
@@ -150,15 +186,24 @@ bool entry_key_equals(const struct entry_format *format, const void *at, const v
  * checked. `out` has ENTRY_MAX_KEY_BYTES. */
 uint32_t entry_key(const struct entry_format *format, const void *at, void *out);
 
-/* The key of the contiguous entry at `at`, whose header was checked: where it lies if it is whole in the
- * first block, else put together in `room` (ENTRY_MAX_KEY_BYTES). */
-const uint8_t *entry_key_in_place(const struct entry_format *format,
-                                  const struct entry_header *header, const void *at, void *room);
+/* The key of the contiguous entry at `at`, whose header was checked (of it the key's length counts): where
+ * it lies if it is whole in the first block, else put together in `room` (ENTRY_MAX_KEY_BYTES). */
+const uint8_t *entry_key_parts(const struct entry_format *format, uint32_t key_bytes,
+                               const void *at, void *room);
+static inline const uint8_t *entry_key_in_place(const struct entry_format *format,
+                                                const struct entry_header *header, const void *at,
+                                                void *room)
+{
+    return header->key_bytes <= entry_block_capacity(format)
+               ? (const uint8_t *)at + ENTRY_HEADER_BYTES
+               : entry_key_parts(format, header->key_bytes, at, room);
+}
 
-/* The value as pieces, in order, straight in the entry. Returns their number, at most `max`; starts
- * at piece number `first` (0, 1, ...), so that long values can be taken in steps. */
-unsigned entry_value_pieces(const struct entry_format *format, const void *at, unsigned first,
-                            struct entry_piece *pieces, unsigned max);
+/* The value as pieces, in order, straight in the entry with this header. Returns their number, at most
+ * `max`; starts at piece number `first` (0, 1, ...), so that long values can be taken in steps. */
+unsigned entry_value_pieces(const struct entry_format *format, const struct entry_header *header,
+                            const void *at, unsigned first, struct entry_piece *pieces,
+                            unsigned max);
 
 /* --- scan --- */
 

@@ -235,7 +235,7 @@ void index_prefetch(const struct index *index, uint64_t hash)
     __builtin_prefetch(bucket_at_step(index, hash, step));
 }
 
-void index_prefetch_entry(const struct index *index, uint64_t hash)
+uint64_t index_prefetch_entry(const struct index *index, uint64_t hash)
 {
     uint64_t step = atomic_load_explicit(&index->step, memory_order_acquire);
     const struct index_bucket *bucket = bucket_at_step(index, hash, step);
@@ -245,9 +245,10 @@ void index_prefetch_entry(const struct index *index, uint64_t hash)
             const char *entry = pm_at(index->pm, item_offset(item));
             __builtin_prefetch(entry);
             __builtin_prefetch(entry + ENTRY_ALIGN); /* most keys end in the second line */
-            return;
+            return item_offset(item);
         }
     }
+    return 0;
 }
 
 static bool item_is_damaged(const struct index *index, uint64_t item)
@@ -289,6 +290,14 @@ uint64_t index_find(const struct index *index, uint64_t hash, const void *key, u
             return damaged;
         before = after;
     }
+}
+
+uint64_t index_find_hinted(const struct index *index, uint64_t hint, uint64_t hash, const void *key,
+                           uint32_t key_bytes)
+{
+    if (hint && entry_key_equals(index->format, pm_at(index->pm, hint), key, key_bytes))
+        return hint;
+    return index_find(index, hash, key, key_bytes);
 }
 
 static void chain_visit(const struct index *index, const struct index_bucket *bucket,
@@ -563,8 +572,14 @@ int index_update(struct index *index, uint64_t hash, const void *key, uint32_t k
     uint64_t buckets = step_buckets(atomic_load_explicit(&index->step, memory_order_relaxed));
     uint64_t number = hash_bucket(hash, buckets);
     struct index_bucket *bucket = index_table_bucket(&index->table, number);
-    struct chain_look look = chain_look(index, bucket, hash, key, key_bytes);
     *previous = 0;
+    /* Most updates are of a key whose item is in the first bucket. */
+    for (unsigned i = 0; i < INDEX_BUCKET_ITEMS; i++) {
+        uint64_t item = item_load(bucket, i);
+        if (item_has_tag(item, hash) && item_has_key(index, item, key, key_bytes))
+            return item_replace(index, &bucket->items[i], version, offset, previous);
+    }
+    struct chain_look look = chain_look(index, bucket, hash, key, key_bytes);
     if (look.found)
         return item_replace(index, &look.bucket->items[look.place], version, offset, previous);
 

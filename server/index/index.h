@@ -31,15 +31,20 @@ int index_create(const struct pm *pm, const struct entry_format *format, struct 
 /* No reader may be left. NULL is fine. */
 void index_destroy(struct index *index);
 
-/* index_prefetch: the bucket; index_prefetch_entry: what the bucket's matching item points to. For
- * walking a batch in stages, so that cache misses overlap. Any thread. */
+/* index_prefetch: the bucket; index_prefetch_entry: what the bucket's matching item points to, which it
+ * returns as a hint for index_find_hinted (0: none). For walking a batch in stages, so that cache misses
+ * overlap. Any thread. */
 void index_prefetch(const struct index *index, uint64_t hash);
-void index_prefetch_entry(const struct index *index, uint64_t hash);
+uint64_t index_prefetch_entry(const struct index *index, uint64_t hash);
 
 /* index_find: the offset of the key's entry (a put or a tombstone), or 0. Any thread. Where there is
  * none, but a damaged entry that may have been the key's, it is that one's: a caller that checks the
  * checksum says "damaged" and not "not found". */
 uint64_t index_find(const struct index *index, uint64_t hash, const void *key, uint32_t key_bytes);
+
+/* The same, given the hint of an index_prefetch_entry of this poll, as of which the answer is then true. */
+uint64_t index_find_hinted(const struct index *index, uint64_t hint, uint64_t hash, const void *key,
+                           uint32_t key_bytes);
 
 enum index_update { INDEX_INSERTED, INDEX_REPLACED, INDEX_OLDER };
 

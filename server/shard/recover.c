@@ -294,7 +294,7 @@ static void take_commits(struct recover *recover, const struct entry_header *hea
     struct entry_piece piece;
     const void *at = pm_at(recover->common->pm, offset);
     if (header->blocks != 1 ||
-        entry_value_pieces(&recover->common->format, at, 0, &piece, 1) != 1 ||
+        entry_value_pieces(&recover->common->format, header, at, 0, &piece, 1) != 1 ||
         commit_decode(piece.data, piece.bytes, &value)) {
         recover->counts.strange++;
         return;

@@ -22,12 +22,11 @@ static bool take_item(struct tail_job *job, const struct pm *pm, const struct en
     struct entry_header header;
     const uint8_t *at = pm_at(pm, item->offset);
     uint64_t room = STORE_SEGMENT_BYTES - item->offset % STORE_SEGMENT_BYTES;
-    if (entry_verify(format, at, room, NULL)) {
+    if (entry_verify(format, at, room, &header)) {
         log_event(LOG_ERROR, "entry_damaged", "shard=%u version=%lx offset=%lu", job->shard,
                   item->version, item->offset);
         return true;
     }
-    entry_peek(at, &header);
     uint64_t offset = item->offset;
     for (uint32_t i = 0; i < header.blocks; i++) {
         uint32_t size = entry_block_bytes(format, header.key_bytes, header.value_bytes, i);

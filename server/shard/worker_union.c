@@ -423,13 +423,12 @@ static bool spread_to(struct worker *worker, const struct unite *unite, struct p
         const uint8_t *at = pm_at(worker->common->pm, item->offset);
         struct entry_header header;
         uint64_t room = STORE_SEGMENT_BYTES - item->offset % STORE_SEGMENT_BYTES;
-        if (entry_verify(format, at, room, NULL)) {
+        if (entry_verify(format, at, room, &header)) {
             log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u version=%lx offset=%lu",
                       worker->number, unite->shard->id, item->version, item->offset);
             part->next++;
             continue;
         }
-        entry_peek(at, &header);
         uint32_t space = fabric_rowan_room(peer->conn);
         if (space < header.blocks || (space <= leave && sent > 0))
             break;

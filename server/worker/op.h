@@ -48,6 +48,7 @@ struct op {
     uint64_t batch;  /* see worker_state.h */
     uint32_t blocks;
     uint32_t bytes;
+    uint16_t key_bytes;
 
     /* OP_REPLYING */
     int status;

@@ -36,64 +36,61 @@ int worker_object(struct worker *worker, uint64_t offset, struct entry_header *h
     if (offset == 0)
         return ROWAN_ENOTFOUND;
     uint64_t room = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
-    const void *at = pm_at(worker->common->pm, offset);
-    if (entry_verify(&worker->common->format, at, room, NULL))
+    if (entry_verify(&worker->common->format, pm_at(worker->common->pm, offset), room, header))
         return ROWAN_EDAMAGED;
-    entry_peek(at, header);
     return header->type == ENTRY_PUT ? 0 : ROWAN_ENOTFOUND;
 }
 
 /* The value's pieces as further pieces of a message, `iov` having room for REPLY_MAX_PIECES. A value in
- * more blocks than that is put together in the worker's buffer. Returns how many; their bytes go to
- * *bytes. */
-static unsigned gather_value(struct worker *worker, uint64_t offset, struct fabric_iov *iov,
-                             uint32_t *bytes)
+ * more blocks than that is put together in the worker's buffer. Returns how many. */
+static unsigned gather_value(struct worker *worker, const struct entry_header *header,
+                             uint64_t offset, struct fabric_iov *iov)
 {
     const struct entry_format *format = &worker->common->format;
     const void *at = pm_at(worker->common->pm, offset);
     struct entry_piece pieces[REPLY_MAX_PIECES];
-    unsigned count = entry_value_pieces(format, at, 0, pieces, REPLY_MAX_PIECES);
-    *bytes = 0;
+    unsigned count = entry_value_pieces(format, header, at, 0, pieces, REPLY_MAX_PIECES);
     if (count < REPLY_MAX_PIECES) {
-        for (unsigned i = 0; i < count; i++) {
+        for (unsigned i = 0; i < count; i++)
             iov[i] = (struct fabric_iov){pieces[i].data, pieces[i].bytes};
-            *bytes += pieces[i].bytes;
-        }
         return count;
     }
+    uint32_t bytes = 0;
     for (unsigned first = 0; count > 0; first += count) {
-        count = entry_value_pieces(format, at, first, pieces, REPLY_MAX_PIECES);
+        count = entry_value_pieces(format, header, at, first, pieces, REPLY_MAX_PIECES);
         for (unsigned i = 0; i < count; i++) {
-            memcpy(worker->value + *bytes, pieces[i].data, pieces[i].bytes);
-            *bytes += pieces[i].bytes;
+            memcpy(worker->value + bytes, pieces[i].data, pieces[i].bytes);
+            bytes += pieces[i].bytes;
         }
     }
-    iov[0] = (struct fabric_iov){worker->value, *bytes};
+    iov[0] = (struct fabric_iov){worker->value, bytes};
     return 1;
 }
 
-bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
-                  uint32_t tag, int status, uint64_t version, uint64_t value_offset)
+/* The reply's fields that its caller knows are set; `iov` has room for it in front of the value. */
+static bool send_reply(struct worker *worker, struct client_link *client,
+                       struct message_reply *reply, struct fabric_iov *iov, unsigned count)
 {
     if (!client->conn)
         return true; /* gone in the same batch of events that brought its request */
-    struct message_reply reply = {.type = MESSAGE_REPLY,
-                                  .layout = MESSAGE_LAYOUT,
-                                  .status = (int16_t)status,
-                                  .operation = operation,
-                                  .tag = tag,
-                                  .version = version,
-                                  .term = worker->config ? worker->config->term : 0};
-    struct fabric_iov iov[FABRIC_MAX_IOV]; /* not initialized: it is 640 bytes */
-    unsigned count = 1;
-    iov[0] = (struct fabric_iov){.data = &reply, .bytes = sizeof reply};
-    if (value_offset)
-        count += gather_value(worker, value_offset, iov + 1, &reply.value_bytes);
+    reply->type = MESSAGE_REPLY;
+    reply->layout = MESSAGE_LAYOUT;
+    reply->term = worker->config ? worker->config->term : 0;
+    iov[0] = (struct fabric_iov){.data = reply, .bytes = sizeof *reply};
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
     if (!FAULT(NO_ROOM) && fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN)
         return true;
-    worker->wasted_bytes += sizeof reply + reply.value_bytes;
+    worker->wasted_bytes += sizeof *reply + reply->value_bytes;
     return false;
+}
+
+bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
+                  uint32_t tag, int status, uint64_t version)
+{
+    struct message_reply reply = {
+        .status = (int16_t)status, .operation = operation, .tag = tag, .version = version};
+    struct fabric_iov iov;
+    return send_reply(worker, client, &reply, &iov, 1);
 }
 
 int worker_find_shard(struct worker *worker, const struct message_request *request,
@@ -110,31 +107,34 @@ int worker_find_shard(struct worker *worker, const struct message_request *reque
     return 0;
 }
 
-/* The key's slot must belong to the shard: a client with a wrong map must not plant a key here. */
-static int check_slot(struct worker *worker, const struct request *request)
+int worker_check_slot(const struct worker *worker, const struct request *request)
 {
     uint16_t slot = slot_of_key(request->key, request->header.key_bytes);
     const struct shard *shard = cluster_shard_of_slot(worker->config, slot);
     return shard->id == request->header.shard ? 0 : ROWAN_ENOTMINE;
 }
 
-/* False if the client has no room for the reply. */
+/* False if the client has no room for the reply. A key that is in the index passed worker_check_slot when it
+ * was written, so only an answer without a value asks for it. */
 static bool read_object(struct worker *worker, const struct request *request)
 {
-    struct shard_state *shard;
-    uint64_t offset = 0, version = 0;
-    int status = worker_find_shard(worker, &request->header, &shard);
+    const struct message_request *asked = &request->header;
+    struct message_reply reply = {.operation = asked->operation, .tag = asked->tag};
+    struct fabric_iov iov[FABRIC_MAX_IOV]; /* not initialized: it is 640 bytes */
+    struct entry_header header;
+    unsigned count = 1;
+    uint64_t offset = index_find_hinted(request->shard->index, request->hint, request->hash,
+                                        request->key, asked->key_bytes);
+    int status = worker_object(worker, offset, &header);
     if (!status) {
-        struct entry_header header;
-        offset = index_find(shard->index, request->hash, request->key, request->header.key_bytes);
-        status = worker_object(worker, offset, &header);
-        if (status)
-            offset = 0;
-        else
-            version = header.version;
+        reply.version = header.version;
+        reply.value_bytes = header.value_bytes;
+        count += gather_value(worker, &header, offset, iov + 1);
+    } else if (worker_check_slot(worker, request)) {
+        status = ROWAN_ENOTMINE;
     }
-    if (!worker_reply(worker, request->client, request->header.operation, request->header.tag,
-                      status, version, offset))
+    reply.status = (int16_t)status;
+    if (!send_reply(worker, request->client, &reply, iov, count))
         return false;
     worker_count(&worker->counts.gets);
     return true;
@@ -148,20 +148,34 @@ void worker_release(struct client_link *client, uint64_t message)
         fabric_message_release(client->conn, message);
 }
 
+/* The first look at a request: which shard, which bucket. */
+static void look_at_request(struct worker *worker, struct request *request)
+{
+    request->shard = NULL;
+    request->hint = 0;
+    request->status = worker_find_shard(worker, &request->header, &request->shard);
+}
+
 /* Garbage from a client ends its connection and nothing else. */
 static void client_message(struct worker *worker, struct client_link *client,
                            const struct fabric_event *event)
 {
     struct request *request = &worker->taken[worker->taken_count];
-    *request = (struct request){.client = client, .message = event->message};
-    if (message_parse_request(event->data, event->bytes, &request->header, &request->key,
-                              &request->value) &&
-        worker_client_may_ask(client, &request->header)) {
-        worker->taken_count++;
+    if (!message_parse_request(event->data, event->bytes, &request->header, &request->key,
+                               &request->value) ||
+        !worker_client_may_ask(client, &request->header)) {
+        log_event(LOG_WARN, "client_garbage", "worker=%u bytes=%u", worker->number, event->bytes);
+        worker_client_doom(worker, client);
         return;
     }
-    log_event(LOG_WARN, "client_garbage", "worker=%u bytes=%u", worker->number, event->bytes);
-    worker_client_doom(worker, client);
+    worker->taken_count++;
+    request->client = client;
+    request->message = event->message;
+    request->refused = false;
+    request->hash = index_hash(request->key, request->header.key_bytes);
+    look_at_request(worker, request);
+    if (request->shard)
+        index_prefetch(request->shard->index, request->hash);
 }
 
 static void take_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
@@ -190,14 +204,13 @@ static void take_event(struct worker *worker, const struct fabric_event *event, 
 /* False if the client has no room for the reply: the request is to be kept. */
 static bool act(struct worker *worker, const struct request *request)
 {
-    int status = request->refused ? ROWAN_EBUSY
-                 : worker->config ? check_slot(worker, request)
-                                  : ROWAN_ENOTMINE;
-    if (!status && request->header.type != MESSAGE_GET)
+    const struct message_request *header = &request->header;
+    int status = request->refused ? ROWAN_EBUSY : request->status;
+    if (!status && header->type != MESSAGE_GET)
         return worker_write(worker, request);
-    bool answered = status ? worker_reply(worker, request->client, request->header.operation,
-                                          request->header.tag, status, 0, 0)
-                           : read_object(worker, request);
+    bool answered =
+        status ? worker_reply(worker, request->client, header->operation, header->tag, status, 0)
+               : read_object(worker, request);
     if (answered && !request->refused)
         worker_release(request->client, request->message);
     return answered;
@@ -229,17 +242,10 @@ static void hold(struct worker *worker, struct request *request)
 
 static void act_on_taken(struct worker *worker)
 {
-    struct shard_state *shard;
     for (uint32_t i = 0; i < worker->taken_count; i++) {
         struct request *request = &worker->taken[i];
-        request->hash = index_hash(request->key, request->header.key_bytes);
-        if (!worker_find_shard(worker, &request->header, &shard))
-            index_prefetch(shard->index, request->hash);
-    }
-    for (uint32_t i = 0; i < worker->taken_count; i++) {
-        const struct request *request = &worker->taken[i];
-        if (!worker_find_shard(worker, &request->header, &shard))
-            index_prefetch_entry(shard->index, request->hash);
+        if (request->shard)
+            request->hint = index_prefetch_entry(request->shard->index, request->hash);
     }
     for (uint32_t i = 0; i < worker->taken_count; i++) {
         struct request *request = &worker->taken[i];
@@ -270,9 +276,11 @@ static bool act_on_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
     bool all = true;
     worker->wasted_bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const struct request *request = &worker->held[i];
+        struct request *request = &worker->held[i];
         struct client_link *client = request->client;
         bool tries = may_try(worker, client, &all);
+        if (tries)
+            look_at_request(worker, request);
         if (tries && act_in_turn(worker, request)) {
             client->held--;
             continue;

@@ -136,14 +136,18 @@ struct fence {
     struct pm_ticket ticket;
 };
 
-/* A request: parsed; its message is not released yet. */
+/* A request: parsed; its message is not released yet. What its first look found is kept with it for the
+ * rest of the poll; one that is kept for a later poll is looked at anew. */
 struct request {
     struct client_link *client;
+    struct shard_state *shard; /* NULL: not to be served here, as `status` says */
+    int status;
     bool refused; /* its message is released, all that is left to do is to answer ROWAN_EBUSY */
-    uint64_t message;
     uint64_t hash;
-    struct message_request header;
+    uint64_t hint; /* for index_find_hinted; 0: none */
+    uint64_t message;
     const uint8_t *key, *value;
+    struct message_request header;
 };
 
 struct worker {
@@ -205,10 +209,13 @@ static inline bool request_is_large(const struct message_request *header)
 
 /* --- worker.c --- */
 
-/* Sends a reply; false when the client has no room for it. `value` may be a put's entry (0: none).
- */
+/* Sends a reply without a value; false when the client has no room for it. */
 bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
-                  uint32_t tag, int status, uint64_t version, uint64_t value_offset);
+                  uint32_t tag, int status, uint64_t version);
+
+/* The key's slot must belong to the shard: a client with a wrong map must not plant a key here. 0 or
+ * ROWAN_ENOTMINE. */
+int worker_check_slot(const struct worker *worker, const struct request *request);
 
 /* The object at an index offset: 0 and its header, ROWAN_ENOTFOUND (none, or a tombstone), or
  * ROWAN_EDAMAGED. */

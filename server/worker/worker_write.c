@@ -63,21 +63,21 @@ static int check_queues(struct worker *worker, const struct shard_state *shard, 
     return 0;
 }
 
-static int admit(struct worker *worker, const struct message_request *request,
-                 struct shard_state **shard)
+static struct load load_of(const struct op *op)
 {
-    int error = worker_find_shard(worker, request, shard);
-    if (error)
-        return error;
-    error = check_space(worker, *shard);
+    return (struct load){.ops = 1, .blocks = op->blocks, .bytes = op->bytes};
+}
+
+static int admit(struct worker *worker, const struct shard_state *shard, struct op *op,
+                 const struct message_request *request)
+{
+    int error = check_space(worker, shard);
     if (error)
         return error;
     const struct entry_format *format = &worker->common->format;
-    const struct load more = {
-        .ops = 1,
-        .blocks = entry_blocks(format, request->key_bytes, request->value_bytes),
-        .bytes = entry_bytes(format, request->key_bytes, request->value_bytes)};
-    return check_queues(worker, *shard, more);
+    op->blocks = entry_blocks(format, request->key_bytes, request->value_bytes);
+    op->bytes = entry_bytes(format, request->key_bytes, request->value_bytes);
+    return check_queues(worker, shard, load_of(op));
 }
 
 /* --- judging --- */
@@ -98,11 +98,6 @@ static int judge(struct worker *worker, const struct shard_state *shard, uint64_
 }
 
 /* --- sending --- */
-
-static struct load load_of(const struct op *op)
-{
-    return (struct load){.ops = 1, .blocks = op->blocks, .bytes = op->bytes};
-}
 
 static void link_in_flight(struct worker *worker, struct shard_state *shard, struct op *op)
 {
@@ -148,9 +143,6 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
                       const struct message_request *request, const uint8_t *key,
                       const uint8_t *value)
 {
-    const struct entry_format *format = &worker->common->format;
-    op->bytes = entry_bytes(format, request->key_bytes, request->value_bytes);
-    op->blocks = entry_blocks(format, request->key_bytes, request->value_bytes);
     uint64_t segments = worker->log.segments;
     int error = FAULT(NO_SEGMENT) ? ROWAN_EFULL : log_reserve(&worker->log, op->bytes, &op->offset);
     if (error)
@@ -158,6 +150,7 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
     if (worker->log.segments != segments)
         inbox_wake(&worker->outbox); /* the control role says "full" in time */
     op->shard = shard;
+    op->key_bytes = request->key_bytes;
     op->version = version_make(shard->epoch, ++shard->counter);
     op->batch = worker->batch;
     struct entry_header header = {.type =
@@ -177,11 +170,10 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
 
 /* --- ending --- */
 
-/* The op has its outcome; its record goes as soon as the client has taken the reply. */
+/* The op has its outcome; its place in the table goes as soon as the client has taken the reply. */
 static void finish(struct worker *worker, struct op *op, int status, uint64_t version)
 {
-    if (!op->client ||
-        worker_reply(worker, op->client, op->operation, op->tag, status, version, 0)) {
+    if (!op->client || worker_reply(worker, op->client, op->operation, op->tag, status, version)) {
         op_close(&worker->ops, op);
         return;
     }
@@ -197,7 +189,7 @@ static bool reply_again(struct worker *worker)
     for (uint32_t i = 0; i < count; i++) {
         struct op *op = worker->replying[i];
         if (!op->client ||
-            worker_reply(worker, op->client, op->operation, op->tag, op->status, op->version, 0))
+            worker_reply(worker, op->client, op->operation, op->tag, op->status, op->version))
             op_close(&worker->ops, op);
         else
             worker->replying[kept++] = op;
@@ -207,12 +199,11 @@ static bool reply_again(struct worker *worker)
 }
 
 /* Judges the write and sends it, or ends it. The message may be released afterwards. */
-static void start(struct worker *worker, struct op *op, const struct message_request *request,
-                  const uint8_t *key, const uint8_t *value)
+static void start(struct worker *worker, struct op *op, struct shard_state *shard,
+                  const struct message_request *request, const uint8_t *key, const uint8_t *value)
 {
-    struct shard_state *shard;
     uint64_t version = 0;
-    int status = admit(worker, request, &shard);
+    int status = admit(worker, shard, op, request);
     if (!status && op->conditional)
         status = judge(worker, shard, op->hash, request, key, &version);
     if (!status)
@@ -238,7 +229,12 @@ static void start_waiting(struct worker *worker, uint64_t hash)
         struct client_link *client = op->client;
         uint64_t message = op->message;
         worker->large_waiting -= request_is_large(&op->request);
-        start(worker, op, &op->request, op->key, op->value);
+        struct shard_state *shard;
+        int status = worker_find_shard(worker, &op->request, &shard);
+        if (status)
+            finish(worker, op, status, 0);
+        else
+            start(worker, op, shard, &op->request, op->key, op->value);
         worker_release(client, message);
     }
 }
@@ -248,7 +244,7 @@ static bool refuse(struct worker *worker, const struct request *request, int sta
                    uint64_t version)
 {
     bool told = worker_reply(worker, request->client, request->header.operation,
-                             request->header.tag, status, version, 0);
+                             request->header.tag, status, version);
     if (told)
         worker_release(request->client, request->message);
     return told;
@@ -281,13 +277,10 @@ static bool take_over(struct worker *worker, const struct request *request)
 static bool is_retry(struct worker *worker, const struct request *request, bool *held)
 {
     const struct message_request *header = &request->header;
-    struct shard_state *shard;
     uint64_t version = 0;
-    int verdict = worker_find_shard(worker, header, &shard);
-    if (!verdict)
-        verdict = FAULT(NO_MEMORY)
+    int verdict = FAULT(NO_MEMORY)
                       ? ROWAN_ENOMEM
-                      : records_look(&shard->records, header->client_id, header->operation,
+                      : records_look(&request->shard->records, header->client_id, header->operation,
                                      header->lowest_unanswered, &version);
     if (verdict == RECORDS_FRESH)
         return false;
@@ -321,9 +314,12 @@ bool worker_write(struct worker *worker, const struct request *request)
 {
     struct client_link *client = request->client;
     bool held = false;
+    int error = worker_check_slot(worker, request);
+    if (error)
+        return refuse(worker, request, error, 0);
     /* Else a cold start could take this server for one that nobody has written to (cm/cold.h). Who has an id asks
      * again: the configuration that reserved it is on its way here, if it is not made up. */
-    if (worker->config && cluster_is_unwritten(worker->config))
+    if (cluster_is_unwritten(worker->config))
         return refuse(worker, request,
                       request->header.client_id == 0 ? ROWAN_EREFUSED : ROWAN_EBUSY, 0);
     if (request->header.client_id && is_retry(worker, request, &held))
@@ -344,7 +340,7 @@ bool worker_write(struct worker *worker, const struct request *request)
         keep_waiting(worker, op, request);
         return true;
     }
-    start(worker, op, &request->header, request->key, request->value);
+    start(worker, op, request->shard, &request->header, request->key, request->value);
     worker_release(client, request->message);
     return true;
 }
@@ -390,11 +386,12 @@ static void record(struct worker *worker, const struct op *op)
 static bool complete(struct worker *worker, struct op *op)
 {
     struct shard_state *shard = op->shard;
-    const void *at = pm_at(worker->common->pm, op->offset);
-    uint32_t key_bytes = entry_key(&worker->common->format, at, worker->key);
     uint64_t previous;
-    if (FAULT(NO_MEMORY) || index_update(shard->index, op->hash, worker->key, key_bytes,
-                                         op->version, op->offset, &previous) < 0) {
+    const struct entry_header header = {.key_bytes = op->key_bytes};
+    const uint8_t *key = entry_key_in_place(&worker->common->format, &header,
+                                            pm_at(worker->common->pm, op->offset), worker->key);
+    if (FAULT(NO_MEMORY) || index_update(shard->index, op->hash, key, op->key_bytes, op->version,
+                                         op->offset, &previous) < 0) {
         worker->stuck = true;
         return false;
     }

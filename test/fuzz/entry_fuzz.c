@@ -49,13 +49,16 @@ static void seal_all(const struct entry_format *format, uint8_t *region, size_t 
 }
 
 /* The views of a whole entry lie inside it, add up, and give the same entry when encoded again. */
-static void check_entry(const struct entry_format *format, const uint8_t *at, uint32_t bytes)
+static void check_entry(const struct entry_format *format, const uint8_t *at, uint32_t room,
+                        const struct entry_header *verified)
 {
     static uint8_t value[ENTRY_MAX_VALUE_BYTES];
     static uint8_t again[ENTRY_MAX_BLOCK_LIMIT] __attribute__((aligned(ENTRY_ALIGN)));
     struct entry_header header;
     entry_peek(at, &header);
-    ASSERT(bytes == entry_bytes(format, header.key_bytes, header.value_bytes));
+    ASSERT(header.version == verified->version && header.blocks == verified->blocks);
+    const uint32_t bytes = entry_bytes(format, header.key_bytes, header.value_bytes);
+    ASSERT(bytes <= room);
 
     uint8_t key[ENTRY_MAX_KEY_BYTES];
     ASSERT(entry_key(format, at, key) == header.key_bytes);
@@ -64,7 +67,7 @@ static void check_entry(const struct entry_format *format, const uint8_t *at, ui
     struct entry_piece pieces[PIECES];
     uint32_t taken = 0;
     unsigned first = 0, count;
-    while ((count = entry_value_pieces(format, at, first, pieces, PIECES)) > 0) {
+    while ((count = entry_value_pieces(format, &header, at, first, pieces, PIECES)) > 0) {
         for (unsigned i = 0; i < count; i++) {
             ASSERT(pieces[i].data >= at && pieces[i].data + pieces[i].bytes <= at + bytes);
             ASSERT(pieces[i].bytes <= header.value_bytes - taken);
@@ -95,7 +98,8 @@ static void check_region(const struct entry_format *format, const uint8_t *regio
     entry_scan_init(&scan, format, region, bytes, 0);
     for (;;) {
         struct entry_header header, decoded;
-        uint32_t offset, block, size, whole;
+        uint32_t offset, block, size;
+        struct entry_header whole;
         uint32_t before = scan.position;
         enum entry_scan_result result =
             entry_scan_next(&scan, stop_at_hole, &header, &offset, &block);
@@ -110,7 +114,7 @@ static void check_region(const struct entry_format *format, const uint8_t *regio
         ASSERT(size == block && decoded.version == header.version && header.type != ENTRY_PAD);
         ASSERT(entry_decode(format, region + offset, block - 1, &decoded, &size) != 0);
         if (entry_verify(format, region + offset, bytes - offset, &whole) == 0)
-            check_entry(format, region + offset, whole);
+            check_entry(format, region + offset, bytes - offset, &whole);
     }
 }
 

@@ -96,9 +96,21 @@ static void crc16_of_words_with_one_byte_set_is_right(void **state)
     assert_int_equal(crc16_xmodem(word, 8), crc16_by_bits(word, 8));
 }
 
+/* Short ones go another way than long ones. */
+static void a_head_and_its_rest_give_the_checksum_of_both(void **state)
+{
+    (void)state;
+    static uint8_t bytes[2048];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(i * 7 + i / 256);
+    for (size_t rest = 0; rest <= sizeof(bytes) - 32; rest += 32)
+        assert_int_equal(crc32c_headed(77, bytes, bytes + 32, rest), crc32c(77, bytes, 32 + rest));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_head_and_its_rest_give_the_checksum_of_both),
         cmocka_unit_test(check_value_is_the_published_one),
         cmocka_unit_test(vectors_of_rfc_3720_hold),
         cmocka_unit_test(parts_chain_to_the_crc_of_the_whole),

@@ -76,14 +76,14 @@ static uint32_t encode_random(const struct entry_format *format, struct entry_he
 }
 
 /* Takes the value in steps of `step` pieces and compares. */
-static void assert_value_in_steps(const struct entry_format *format, uint32_t value_bytes,
-                                  unsigned step)
+static void assert_value_in_steps(const struct entry_format *format,
+                                  const struct entry_header *header, unsigned step)
 {
     struct entry_piece pieces[MAX_PIECES];
-    uint32_t taken = 0;
+    uint32_t taken = 0, value_bytes = header->value_bytes;
     unsigned first = 0;
     unsigned count;
-    while ((count = entry_value_pieces(format, area, first, pieces, step)) > 0) {
+    while ((count = entry_value_pieces(format, header, area, first, pieces, step)) > 0) {
         assert_true(count <= step);
         for (unsigned i = 0; i < count; i++) {
             assert_true(pieces[i].bytes > 0 && pieces[i].bytes <= value_bytes - taken);
@@ -93,10 +93,10 @@ static void assert_value_in_steps(const struct entry_format *format, uint32_t va
         first += count;
     }
     assert_int_equal(taken, value_bytes);
-    assert_int_equal(entry_value_pieces(format, area, first + 1, pieces, step), 0);
-    assert_int_equal(entry_value_pieces(format, area, UINT32_MAX, pieces, step), 0);
+    assert_int_equal(entry_value_pieces(format, header, area, first + 1, pieces, step), 0);
+    assert_int_equal(entry_value_pieces(format, header, area, UINT32_MAX, pieces, step), 0);
     /* Times any of the block capacities, all multiples of 32, this is 0 in 32 bits. */
-    assert_int_equal(entry_value_pieces(format, area, UINT32_C(1) << 27, pieces, step), 0);
+    assert_int_equal(entry_value_pieces(format, header, area, UINT32_C(1) << 27, pieces, step), 0);
 }
 
 static void assert_round_trip(const struct entry_format *format, uint32_t key_bytes,
@@ -104,9 +104,10 @@ static void assert_round_trip(const struct entry_format *format, uint32_t key_by
 {
     struct entry_header header, peeked;
     uint32_t bytes = encode_random(format, &header, key_bytes, value_bytes);
-    uint32_t verified = 0;
+    struct entry_header verified = {0};
     assert_int_equal(entry_verify(format, area, bytes, &verified), 0);
-    assert_int_equal(verified, bytes);
+    assert_int_equal(entry_bytes(format, verified.key_bytes, verified.value_bytes), bytes);
+    assert_int_equal(verified.version, header.version);
     assert_int_equal(entry_verify(format, area, AREA_BYTES, NULL), 0);
     assert_int_equal(entry_verify(format, area, bytes - 1, &verified), ROWAN_EDAMAGED);
 
@@ -123,9 +124,9 @@ static void assert_round_trip(const struct entry_format *format, uint32_t key_by
     key[random_below(&source, key_bytes)] ^= 1;
     assert_false(entry_key_equals(format, area, key, key_bytes));
 
-    assert_value_in_steps(format, value_bytes, 1);
-    assert_value_in_steps(format, value_bytes, 3);
-    assert_value_in_steps(format, value_bytes, MAX_PIECES);
+    assert_value_in_steps(format, &verified, 1);
+    assert_value_in_steps(format, &verified, 3);
+    assert_value_in_steps(format, &verified, MAX_PIECES);
 }
 
 static void assert_flip_is_detected(const struct entry_format *format, uint32_t bytes, uint64_t bit)
@@ -336,7 +337,7 @@ static void unwritten_bytes_are_told_from_damaged_ones(void **state)
     uint32_t size;
     memset(area, 0, 64);
     assert_int_equal(entry_decode(&format, area, 64, &header, &size), ROWAN_EFORMAT);
-    assert_int_equal(entry_verify(&format, area, 64, &size), ROWAN_EFORMAT);
+    assert_int_equal(entry_verify(&format, area, 64, &header), ROWAN_EFORMAT);
     area[63] = 1;
     assert_int_equal(entry_decode(&format, area, 64, &header, &size), ROWAN_EFORMAT);
     area[7] = 1;
@@ -370,9 +371,9 @@ static void a_pad_fills_any_gap(void **state)
         struct entry_header header = {
             .type = ENTRY_PAD, .value_bytes = gap - ENTRY_HEADER_BYTES, .blocks = 1};
         assert_int_equal(entry_encode_block(&format, &header, NULL, NULL, area), gap);
-        uint32_t bytes;
-        assert_int_equal(entry_verify(&format, area, gap, &bytes), 0);
-        assert_int_equal(bytes, gap);
+        struct entry_header found;
+        assert_int_equal(entry_verify(&format, area, gap, &found), 0);
+        assert_int_equal(entry_bytes(&format, 0, found.value_bytes), gap);
         for (uint32_t i = ENTRY_HEADER_BYTES; i < gap; i++)
             assert_int_equal(area[i], 0);
     }
