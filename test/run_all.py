@@ -343,12 +343,12 @@ def run_stages(stages, quick):
     if quick:
         return
     asan, tsan = build_folder("clang", "asan"), build_folder("clang", "tsan")
-    if stages.run("build clang-asan", 3.0, build, "clang", "asan"):
+    if stages.run("build clang-asan", 2.0, build, "clang", "asan"):
         rest = ["--no-suite", "mutants"]
         name = "all but benches and mutants, clang-asan"
         stages.run(name, 7.0, meson_test, asan, "all", rest, count, 1800)
     only_threaded = functools.partial(build, "clang", "tsan", suite="threaded")
-    if stages.run("build clang-tsan", 1.5, only_threaded):
+    if stages.run("build clang-tsan", 0.7, only_threaded):
         threaded = ["--suite", "threaded"]
         stages.run("threaded, clang-tsan", 0.5, meson_test, tsan, "threaded", threaded, count, 900)
     for compiler, kind in (("gcc", "asan"), ("gcc", "tsan")):  # gcc-plain has compiled the tests
