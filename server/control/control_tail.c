@@ -1,4 +1,4 @@
-/* What a backup's control role does for a union (worker_union.c): takes the primary's questions from
+/* What a backup's control role does for a union (worker_reconcile.c): takes the primary's questions from
  * its connection to the shard's owner, and the answers back. An answer that finds no room waits, also
  * one that says "not now": whoever asks has one question for a shard, and waits for its answer. */
 #include <stdlib.h>

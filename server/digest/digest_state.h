@@ -4,8 +4,8 @@
 #define SERVER_DIGEST_STATE_H
 
 #include "server/digest/digest.h"
-#include "server/digest/join.h"
 #include "server/digest/taken.h"
+#include "server/shard/join.h"
 #include "server/store/log.h"
 
 #define DIGEST_NOWHERE UINT32_MAX /* no position in a segment */

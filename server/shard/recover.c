@@ -26,7 +26,7 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/entry/commit.h"
-#include "server/digest/join.h"
+#include "server/shard/join.h"
 #include "server/store/log.h"
 #include "server/store/wipe.h"
 

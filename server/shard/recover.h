@@ -47,7 +47,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
 int recover_poll(struct recover *recover, bool *busy);
 
 /* recover_take: the state of a shard, once it is done: the caller's from now on. NULL: not held.
- * A shard that this server leads, of an epoch above 1, is `recovering`: a union comes first. */
+ * A shard that this server leads, of an epoch above 1, is `recovering`: log reconciliation comes first. */
 struct shard_state *recover_take(struct recover *recover, uint16_t shard);
 
 struct recover_counts recover_counts(const struct recover *recover);

@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 #include "common/cluster/cluster.h"
-#include "server/digest/dense.h"
 #include "server/index/index.h"
+#include "server/shard/dense.h"
+#include "server/shard/records.h"
 #include "server/shard/tail.h"
-#include "server/worker/records.h"
 
 struct op;
 
@@ -28,8 +28,8 @@ struct shard_state {
     _Atomic uint64_t version;
     _Atomic uint64_t commit; /* the highest commit version known; primary: as `version`, but by
                                    the epoch's first (epoch, 0) at least */
-    _Atomic bool recovering; /* primary: the union is not done, nothing is served */
-    _Atomic uint64_t lost;   /* primary: committed versions that its union found nowhere */
+    _Atomic bool recovering; /* primary: log reconciliation is not done, nothing is served */
+    _Atomic uint64_t lost;   /* primary: committed versions that its reconciliation found nowhere */
     _Atomic bool missing;    /* backup: a committed version never arrived (dense.h) */
     struct dense dense;      /* backup; and both while PM is scanned at a start */
     struct tail tail;        /* what the start's scan found above the commit version */
@@ -42,8 +42,8 @@ struct shard_state {
     struct op *first_in_flight, *last_in_flight; /* by rising version */
     bool active;                                 /* linked into the worker's active list */
     struct shard_state *next_active;
-    struct shard_state *next_union; /* in the worker's list of those to be united */
-    bool doubtful;      /* each replica may lack anything: the union leaves nothing out */
+    struct shard_state *next_reconcile; /* in the worker's list of those to be reconciled */
+    bool doubtful;      /* each replica may lack anything: reconciliation leaves nothing out */
     bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_state *next_commit;

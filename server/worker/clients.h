@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/clock.h"
-#include "server/worker/records_table.h"
+#include "server/shard/records_table.h"
 
 enum { CLIENTS_MAX = 1 << 17 };
 

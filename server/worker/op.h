@@ -67,8 +67,8 @@ struct client_link {
     uint32_t held;          /* requests whose answers found no room */
     uint64_t blocked_batch; /* the worker's poll in which one last did */
     uint64_t tried_round;   /* of held requests, in which its oldest one found no room */
-    bool doomed;            /* to be closed and freed in this poll */
-    struct client_link *doomed_next;
+    bool closing;           /* marked for close: closed and freed in this poll */
+    struct client_link *closing_next;
     struct client_link *next, *previous; /* all clients of the worker */
 };
 

@@ -1,13 +1,14 @@
 /* A worker. A poll takes up to 128 events, walks the requests among them in stages (hash and bucket
- * prefetch, entry prefetch, act) so that cache misses overlap, then posts one batch to each backup
+ * prefetch, entry prefetch, serve) so that cache misses overlap, then posts one batch to each backup
  * and completes what has landed. Reads are answered at once from the index, straight from the log;
  * writes take their way through worker_write.c.
+ * This file is the uppermost layer (worker_state.h): what an event means to the others is decided here.
  *
  * Invariants:
  *  W1  Only the worker that owns a shard hands out its versions, and its index is written by no
  *      other role.
  *  W2  A read sees only entries that are on all replicas: the index is updated by completions, and
- *      by a start before the shard is served (worker_union.c).
+ *      by a start before the shard is served (worker_reconcile.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
  */
 #include "server/worker/worker.h"
@@ -19,137 +20,19 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
-#include "server/worker/worker_state.h"
-
-enum { REPLY_MAX_PIECES = FABRIC_MAX_IOV - 1 };
-
-void worker_count(_Atomic uint64_t *counter)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
-}
-
-/* --- reads and replies --- */
-
-int worker_object(struct worker *worker, uint64_t offset, struct entry_header *header)
-{
-    if (offset == 0)
-        return ROWAN_ENOTFOUND;
-    uint64_t room = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
-    if (entry_verify(&worker->common->format, pm_at(worker->common->pm, offset), room, header))
-        return ROWAN_EDAMAGED;
-    return header->type == ENTRY_PUT ? 0 : ROWAN_ENOTFOUND;
-}
-
-/* The value's pieces as further pieces of a message, `iov` having room for REPLY_MAX_PIECES. A value in
- * more blocks than that is put together in the worker's buffer. Returns how many. */
-static unsigned gather_value(struct worker *worker, const struct entry_header *header,
-                             uint64_t offset, struct fabric_iov *iov)
-{
-    const struct entry_format *format = &worker->common->format;
-    const void *at = pm_at(worker->common->pm, offset);
-    struct entry_piece pieces[REPLY_MAX_PIECES];
-    unsigned count = entry_value_pieces(format, header, at, 0, pieces, REPLY_MAX_PIECES);
-    if (count < REPLY_MAX_PIECES) {
-        for (unsigned i = 0; i < count; i++)
-            iov[i] = (struct fabric_iov){pieces[i].data, pieces[i].bytes};
-        return count;
-    }
-    uint32_t bytes = 0;
-    for (unsigned first = 0; count > 0; first += count) {
-        count = entry_value_pieces(format, header, at, first, pieces, REPLY_MAX_PIECES);
-        for (unsigned i = 0; i < count; i++) {
-            memcpy(worker->value + bytes, pieces[i].data, pieces[i].bytes);
-            bytes += pieces[i].bytes;
-        }
-    }
-    iov[0] = (struct fabric_iov){worker->value, bytes};
-    return 1;
-}
-
-/* The reply's fields that its caller knows are set; `iov` has room for it in front of the value. */
-static bool send_reply(struct worker *worker, struct client_link *client,
-                       struct message_reply *reply, struct fabric_iov *iov, unsigned count)
-{
-    if (!client->conn)
-        return true; /* gone in the same batch of events that brought its request */
-    reply->type = MESSAGE_REPLY;
-    reply->layout = MESSAGE_LAYOUT;
-    reply->term = worker->config ? worker->config->term : 0;
-    iov[0] = (struct fabric_iov){.data = reply, .bytes = sizeof *reply};
-    /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
-    if (!FAULT(NO_ROOM) && fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN)
-        return true;
-    worker->wasted_bytes += sizeof *reply + reply->value_bytes;
-    return false;
-}
-
-bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
-                  uint32_t tag, int status, uint64_t version)
-{
-    struct message_reply reply = {
-        .status = (int16_t)status, .operation = operation, .tag = tag, .version = version};
-    struct fabric_iov iov;
-    return send_reply(worker, client, &reply, &iov, 1);
-}
-
-int worker_find_shard(struct worker *worker, const struct message_request *request,
-                      struct shard_state **out)
-{
-    struct shard_state *shard = worker->shards[request->shard];
-    if (!shard)
-        return ROWAN_ENOTMINE;
-    if (shard->epoch != request->epoch)
-        return ROWAN_EEPOCH;
-    if (atomic_load_explicit(&shard->recovering, memory_order_relaxed))
-        return ROWAN_EBUSY;
-    *out = shard;
-    return 0;
-}
-
-int worker_check_slot(const struct worker *worker, const struct request *request)
-{
-    uint16_t slot = slot_of_key(request->key, request->header.key_bytes);
-    const struct shard *shard = cluster_shard_of_slot(worker->config, slot);
-    return shard->id == request->header.shard ? 0 : ROWAN_ENOTMINE;
-}
-
-/* False if the client has no room for the reply. A key that is in the index passed worker_check_slot when it
- * was written, so only an answer without a value asks for it. */
-static bool read_object(struct worker *worker, const struct request *request)
-{
-    const struct message_request *asked = &request->header;
-    struct message_reply reply = {.operation = asked->operation, .tag = asked->tag};
-    struct fabric_iov iov[FABRIC_MAX_IOV]; /* not initialized: it is 640 bytes */
-    struct entry_header header;
-    unsigned count = 1;
-    uint64_t offset = index_find_hinted(request->shard->index, request->hint, request->hash,
-                                        request->key, asked->key_bytes);
-    int status = worker_object(worker, offset, &header);
-    if (!status) {
-        reply.version = header.version;
-        reply.value_bytes = header.value_bytes;
-        count += gather_value(worker, &header, offset, iov + 1);
-    } else if (worker_check_slot(worker, request)) {
-        status = ROWAN_ENOTMINE;
-    }
-    reply.status = (int16_t)status;
-    if (!send_reply(worker, request->client, &reply, iov, count))
-        return false;
-    worker_count(&worker->counts.gets);
-    return true;
-}
+#include "server/worker/worker_client.h"
+#include "server/worker/worker_commit.h"
+#include "server/worker/worker_fetch.h"
+#include "server/worker/worker_peer.h"
+#include "server/worker/worker_read.h"
+#include "server/worker/worker_reconcile.h"
+#include "server/worker/worker_reply.h"
+#include "server/worker/worker_write.h"
 
 /* --- events --- */
 
-void worker_release(struct client_link *client, uint64_t message)
-{
-    if (client->conn)
-        fabric_message_release(client->conn, message);
-}
-
-/* The first look at a request: which shard, which bucket. */
-static void look_at_request(struct worker *worker, struct request *request)
+/* Which shard a request is for. */
+static void resolve(struct worker *worker, struct request *request)
 {
     request->shard = NULL;
     request->hint = 0;
@@ -165,7 +48,7 @@ static void client_message(struct worker *worker, struct client_link *client,
                                &request->value) ||
         !worker_client_may_ask(client, &request->header)) {
         log_event(LOG_WARN, "client_garbage", "worker=%u bytes=%u", worker->number, event->bytes);
-        worker_client_doom(worker, client);
+        worker_client_mark(worker, client);
         return;
     }
     worker->taken_count++;
@@ -173,12 +56,51 @@ static void client_message(struct worker *worker, struct client_link *client,
     request->message = event->message;
     request->refused = false;
     request->hash = index_hash(request->key, request->header.key_bytes);
-    look_at_request(worker, request);
+    resolve(worker, request);
     if (request->shard)
         index_prefetch(request->shard->index, request->hash);
 }
 
-static void take_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
+static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event,
+                         uint64_t now_ns)
+{
+    Rowan__ControlMessage *message;
+    uint32_t tag;
+    int error = control_decode(event->data, event->bytes, &tag, &message);
+    fabric_message_release(event->conn, event->message);
+    if (error) {
+        log_event(LOG_WARN, "peer_garbage", "worker=%u server=%u error=%s", worker->number,
+                  peer->server, error_name(error));
+        return;
+    }
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS)
+        peer->full = message->space_is->full;
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
+        worker_fetch_ask(worker, peer, message->fetch);
+    else
+        worker_reconcile_message(worker, peer, tag, message, now_ns);
+    control_free(message);
+}
+
+static void peer_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
+{
+    struct peer *peer = event->conn->user;
+    switch (worker_peer_event(worker, event, now_ns)) {
+    case PEER_UP:
+        worker_write_resend(worker, (uint32_t)(peer - worker->peers));
+        break;
+    case PEER_DOWN:
+        worker_reconcile_peer_down(worker, peer);
+        break;
+    case PEER_MESSAGE:
+        peer_message(worker, peer, event, now_ns);
+        break;
+    case PEER_NO_NEWS:
+        break;
+    }
+}
+
+static void handle_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
 {
     if (event->kind == FABRIC_ACCEPTED) {
         worker_client_accepted(worker, event->conn,
@@ -190,11 +112,11 @@ static void take_event(struct worker *worker, const struct fabric_event *event, 
         return; /* no memory for it: closed when it was accepted */
     struct client_link *client = event->conn->user;
     if (*kind == LINK_PEER) {
-        worker_peer_event(worker, event, now_ns);
+        peer_event(worker, event, now_ns);
     } else if (event->kind == FABRIC_CLOSED) {
         client->conn = NULL;
-        worker_client_doom(worker, client);
-    } else if (event->kind == FABRIC_MESSAGE && !client->doomed) {
+        worker_client_mark(worker, client);
+    } else if (event->kind == FABRIC_MESSAGE && !client->closing) {
         client_message(worker, client, event);
     }
 }
@@ -202,7 +124,7 @@ static void take_event(struct worker *worker, const struct fabric_event *event, 
 /* --- requests --- */
 
 /* False if the client has no room for the reply: the request is to be kept. */
-static bool act(struct worker *worker, const struct request *request)
+static bool serve(struct worker *worker, const struct request *request)
 {
     const struct message_request *header = &request->header;
     int status = request->refused ? ROWAN_EBUSY : request->status;
@@ -210,19 +132,19 @@ static bool act(struct worker *worker, const struct request *request)
         return worker_write(worker, request);
     bool answered =
         status ? worker_reply(worker, request->client, header->operation, header->tag, status, 0)
-               : read_object(worker, request);
+               : worker_read(worker, request);
     if (answered && !request->refused)
         worker_release(request->client, request->message);
     return answered;
 }
 
 /* The same, but behind what the client has already found no room for in this poll. */
-static bool act_in_turn(struct worker *worker, const struct request *request)
+static bool serve_in_turn(struct worker *worker, const struct request *request)
 {
     struct client_link *client = request->client;
     if (client->blocked_batch == worker->batch)
         return false;
-    if (act(worker, request))
+    if (serve(worker, request))
         return true;
     client->blocked_batch = worker->batch;
     return false;
@@ -230,7 +152,7 @@ static bool act_in_turn(struct worker *worker, const struct request *request)
 
 /* Keeps a request whose answer found no room; but no buffer that others need for a client that does
  * not read. */
-static void hold(struct worker *worker, struct request *request)
+static void keep(struct worker *worker, struct request *request)
 {
     if (request_is_large(&request->header)) {
         worker_release(request->client, request->message);
@@ -240,7 +162,7 @@ static void hold(struct worker *worker, struct request *request)
     request->client->held++;
 }
 
-static void act_on_taken(struct worker *worker)
+static void serve_arrived(struct worker *worker)
 {
     for (uint32_t i = 0; i < worker->taken_count; i++) {
         struct request *request = &worker->taken[i];
@@ -249,8 +171,8 @@ static void act_on_taken(struct worker *worker)
     }
     for (uint32_t i = 0; i < worker->taken_count; i++) {
         struct request *request = &worker->taken[i];
-        if (!act_in_turn(worker, request))
-            hold(worker, request);
+        if (!serve_in_turn(worker, request))
+            keep(worker, request);
     }
     worker->taken_count = 0;
 }
@@ -270,7 +192,7 @@ static bool may_try(struct worker *worker, struct client_link *client, bool *all
 }
 
 /* Requests whose answer found no room, each client's oldest first. True if one was answered. */
-static bool act_on_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+static bool serve_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     uint32_t count = worker->held_count, kept = 0;
     bool all = true;
@@ -280,8 +202,8 @@ static bool act_on_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
         struct client_link *client = request->client;
         bool tries = may_try(worker, client, &all);
         if (tries)
-            look_at_request(worker, request);
-        if (tries && act_in_turn(worker, request)) {
+            resolve(worker, request);
+        if (tries && serve_in_turn(worker, request)) {
             client->held--;
             continue;
         }
@@ -298,17 +220,17 @@ static bool act_on_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
 
 /* While too many requests are held, who has most of them loses its connection: its answers pile up
  * and it takes none. There is room for the requests of one more poll. */
-static void doom_greedy(struct worker *worker)
+static void mark_who_is_over_share(struct worker *worker)
 {
     if (worker->held_count <= WORKER_HELD)
         return;
-    struct client_link *greedy = worker->clients;
+    struct client_link *most = worker->clients;
     for (struct client_link *client = worker->clients; client; client = client->next) {
-        if (client->held > greedy->held)
-            greedy = client;
+        if (client->held > most->held)
+            most = client;
     }
-    log_event(LOG_WARN, "client_does_not_read", "worker=%u held=%u", worker->number, greedy->held);
-    worker_client_doom(worker, greedy);
+    log_event(LOG_WARN, "client_does_not_read", "worker=%u held=%u", worker->number, most->held);
+    worker_client_mark(worker, most);
 }
 
 /* --- notes from the control role --- */
@@ -332,9 +254,9 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
     worker_client_recall(worker, shard, now_ns);
     if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
         return;
-    int error = worker_union_begin(worker, shard);
+    int error = worker_reconcile_begin(worker, shard);
     if (error)
-        server_fail(worker->common, error, "no memory to unite the replicas of a shard");
+        server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
 }
 
 static void take_notes(struct worker *worker, uint64_t now_ns)
@@ -366,16 +288,16 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         fabric_poll(worker->endpoint, now_ns, events, FAULT(SHORT_BATCH) ? 1 : WORKER_EVENTS);
     server_watch(worker->common, worker->endpoint);
     for (unsigned i = 0; i < count; i++)
-        take_event(worker, &events[i], now_ns);
+        handle_event(worker, &events[i], now_ns);
     /* After the fabric's poll, which may have made room without an event. */
-    bool busy = act_on_held(worker, now_ns, wake_ns);
-    act_on_taken(worker);
-    doom_greedy(worker);
+    bool busy = serve_held(worker, now_ns, wake_ns);
+    serve_arrived(worker);
+    mark_who_is_over_share(worker);
 
     /* Before the post and the fence: the end of a client may start writes that waited for it. */
-    worker_client_bury(worker, now_ns);
+    worker_client_reap(worker, now_ns);
     busy |= worker_client_forget(worker, now_ns, wake_ns);
-    busy |= worker_union_poll(worker, now_ns, wake_ns);
+    busy |= worker_reconcile_poll(worker, now_ns, wake_ns);
     busy |= worker_fetch_poll(worker);
     busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
@@ -453,7 +375,7 @@ void worker_destroy(struct worker *worker)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(worker->shards[id]);
     digest_jobs_drop(&worker->jobs);
-    worker_union_close(worker);
+    worker_reconcile_close(worker);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);
     free(worker);

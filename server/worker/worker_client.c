@@ -1,7 +1,7 @@
 /* The clients of a worker: their connections come and go, their completion records stay for a while.
  *
  * Invariants:
- *  W8  A client has one connection to the worker at most: a newer one dooms the older before any
+ *  W8  A client has one connection to the worker at most: a newer one marks the older for close before any
  *      request on it is taken. So nothing that was sent on the older one begins after a retry on the
  *      newer one.
  *  W9  A request carries the client id of its connection's handshake; 0 means that no retry will be
@@ -9,12 +9,15 @@
  *  W10 A client that has records in a shard of this worker has a seat in `known`, so that it is
  *      forgotten when it has had no connection for CLIENTS_KEEP_NS.
  */
+#include "server/worker/worker_client.h"
+
 #include <stdlib.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "server/worker/worker_state.h"
+#include "server/worker/worker_commit.h"
+#include "server/worker/worker_write.h"
 
 void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id)
 {
@@ -30,7 +33,7 @@ void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uin
         return;
     }
     if (older)
-        worker_client_doom(worker, older);
+        worker_client_mark(worker, older);
     client->kind = LINK_CLIENT;
     client->conn = conn;
     client->id = id;
@@ -52,20 +55,20 @@ static void free_link(struct worker *worker, struct client_link *client)
     free(client);
 }
 
-void worker_client_doom(struct worker *worker, struct client_link *client)
+void worker_client_mark(struct worker *worker, struct client_link *client)
 {
-    if (client->doomed)
+    if (client->closing)
         return;
-    client->doomed = true;
-    client->doomed_next = worker->doomed;
-    worker->doomed = client;
+    client->closing = true;
+    client->closing_next = worker->closing;
+    worker->closing = client;
 }
 
-void worker_client_bury(struct worker *worker, uint64_t now_ns)
+void worker_client_reap(struct worker *worker, uint64_t now_ns)
 {
-    while (worker->doomed) {
-        struct client_link *client = worker->doomed;
-        worker->doomed = client->doomed_next;
+    while (worker->closing) {
+        struct client_link *client = worker->closing;
+        worker->closing = client->closing_next;
         worker_write_forget(worker, client);
         uint32_t kept = 0;
         for (uint32_t i = 0; i < worker->held_count; i++) {

@@ -10,10 +10,12 @@
  *  M3  Commit versions never fail anything and never take the last space: with no room in the log
  *      they wait, and a peer that could not be told is told the figures of the day when it can be.
  */
+#include "server/worker/worker_commit.h"
+
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
-#include "server/worker/worker_state.h"
+#include "server/worker/worker_peer.h"
 
 enum { COMMIT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_SHARD_BYTES };
 

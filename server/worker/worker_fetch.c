@@ -12,9 +12,11 @@
  *  Q2  A peer without room holds up nobody else: its questions go another round for what they
  *      missed, and when no peer has room the scan stands still.
  */
+#include "server/worker/worker_fetch.h"
+
 #include "common/base/assert.h"
 #include "common/base/log.h"
-#include "server/worker/worker_state.h"
+#include "server/worker/worker_peer.h"
 
 enum { FETCH_BYTES_PER_POLL = 64 << 10 };
 
@@ -48,7 +50,7 @@ static struct question *place_for(struct fetch *fetch, uint32_t peer, uint16_t s
 }
 
 /* From a message: everything is checked. */
-void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fetch *asked)
+void worker_fetch_ask(struct worker *worker, struct peer *peer, const Rowan__Fetch *asked)
 {
     struct shard_state *shard =
         asked->shard < STORE_SHARD_IDS ? worker->shards[asked->shard] : NULL;

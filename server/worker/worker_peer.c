@@ -3,13 +3,13 @@
  * again, and every write in flight that may not have landed is sent once more: the entry is the
  * same, so landing twice does no harm.
  */
+#include "server/worker/worker_peer.h"
+
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/cluster/control.h"
-#include "server/worker/worker_state.h"
 
 static struct peer *find_peer(struct worker *worker, uint32_t server)
 {
@@ -123,51 +123,32 @@ static void peer_down(struct worker *worker, struct peer *peer, int error, uint6
     peer->open = (struct load){0};
     peer->sent_count = 0;
     peer->commit_behind = true;
-    worker_union_peer_down(worker, peer);
     peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
 }
 
-static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event,
-                         uint64_t now_ns)
-{
-    Rowan__ControlMessage *message;
-    uint32_t tag;
-    int error = control_decode(event->data, event->bytes, &tag, &message);
-    fabric_message_release(event->conn, event->message);
-    if (error) {
-        log_event(LOG_WARN, "peer_garbage", "worker=%u server=%u error=%s", worker->number,
-                  peer->server, error_name(error));
-        return;
-    }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS)
-        peer->full = message->space_is->full;
-    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
-        worker_fetch_take(worker, peer, message->fetch);
-    else
-        worker_union_message(worker, peer, tag, message, now_ns);
-    control_free(message);
-}
-
-void worker_peer_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
+enum peer_news worker_peer_event(struct worker *worker, const struct fabric_event *event,
+                                 uint64_t now_ns)
 {
     struct peer *peer = event->conn->user;
     if (event->kind == FABRIC_CONNECTED && event->conn->has_zone) {
         log_event(LOG_INFO, "peer_connected", "worker=%u server=%u", worker->number, peer->server);
         peer->connected = true;
         peer->owed = (struct load){0}; /* what is sent again is counted again */
-        worker_write_resend(worker, (uint32_t)(peer - worker->peers));
-    } else if (event->kind == FABRIC_CONNECTED) {
-        fabric_conn_close(event->conn);
-        peer_down(worker, peer, ROWAN_EUNSUPPORTED, now_ns);
-    } else if (event->kind == FABRIC_CLOSED) {
-        peer_down(worker, peer, event->error, now_ns);
-    } else if (event->kind == FABRIC_LANDED) {
+        return PEER_UP;
+    }
+    if (event->kind == FABRIC_CONNECTED || event->kind == FABRIC_CLOSED) {
+        if (event->kind == FABRIC_CONNECTED)
+            fabric_conn_close(event->conn);
+        peer_down(worker, peer, event->kind == FABRIC_CONNECTED ? ROWAN_EUNSUPPORTED : event->error,
+                  now_ns);
+        return PEER_DOWN;
+    }
+    if (event->kind == FABRIC_LANDED) {
         ASSERT(event->context > peer->landed && event->context <= peer->posted);
         peer->landed = event->context;
         forget_landed(peer);
-    } else if (event->kind == FABRIC_MESSAGE) {
-        peer_message(worker, peer, event, now_ns);
     }
+    return event->kind == FABRIC_MESSAGE ? PEER_MESSAGE : PEER_NO_NEWS;
 }
 
 void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes)

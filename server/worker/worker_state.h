@@ -1,4 +1,8 @@
-/* worker_state.h - the inside of a worker, shared by worker.c, worker_write.c and worker_peer.c.
+/* worker_state.h - the inside of a worker: its structs, which the files worker_*.c share.
+ *
+ * The files form layers. Each calls only those in front of it in this list, which test/checks enforces by
+ * their headers: worker_reply, worker_read, worker_peer, worker_commit, worker_write, worker_client,
+ * worker_fetch, worker_reconcile, worker.
  *
  * Batches. Every poll that sends entries has a number, the batch. An entry of batch n goes to all
  * backups of its shard, and to the local map, as part of batch n. For each of these places the
@@ -164,7 +168,7 @@ struct worker {
     struct peer peers[CLUSTER_MAX_MEMBERS];
     uint32_t peer_count;
 
-    struct client_link *clients, *doomed;
+    struct client_link *clients, *closing;
     struct clients known;                /* by their ids, connected or not */
     struct request taken[WORKER_EVENTS]; /* in this poll */
     uint32_t taken_count;
@@ -192,7 +196,7 @@ struct worker {
     uint64_t commit_ns;               /* when; 0: not decided */
     struct client_lows lows;
     struct fetch fetch;
-    struct unions *unions; /* NULL: every shard is united */
+    struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
 
     struct digest_jobs jobs;
 
@@ -206,123 +210,6 @@ static inline bool request_is_large(const struct message_request *header)
 {
     return header->key_bytes + header->value_bytes > WORKER_LARGE_BYTES;
 }
-
-/* --- worker.c --- */
-
-/* Sends a reply without a value; false when the client has no room for it. */
-bool worker_reply(struct worker *worker, struct client_link *client, uint32_t operation,
-                  uint32_t tag, int status, uint64_t version);
-
-/* The key's slot must belong to the shard: a client with a wrong map must not plant a key here. 0 or
- * ROWAN_ENOTMINE. */
-int worker_check_slot(const struct worker *worker, const struct request *request);
-
-/* The object at an index offset: 0 and its header, ROWAN_ENOTFOUND (none, or a tombstone), or
- * ROWAN_EDAMAGED. */
-int worker_object(struct worker *worker, uint64_t offset, struct entry_header *header);
-
-/* The shard a request names, if this worker may serve it: 0, ROWAN_ENOTMINE, EEPOCH, or
- * EBUSY while its replicas are being united. */
-int worker_find_shard(struct worker *worker, const struct message_request *request,
-                      struct shard_state **out);
-
-/* One writer: a plain increment, made readable by other threads. */
-void worker_count(_Atomic uint64_t *counter);
-
-/* Gives a message of the client back to the fabric. */
-void worker_release(struct client_link *client, uint64_t message);
-
-/* --- worker_client.c --- */
-
-/* A client has connected: `id` of its handshake, 0 if it is none that could ask again. Its older
- * connection is doomed. */
-void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id);
-
-/* The connection is to be closed, and the link freed, by worker_client_bury in this poll. Until then
- * it stays whole: some requests taken in this poll may be its own. */
-void worker_client_doom(struct worker *worker, struct client_link *client);
-void worker_client_bury(struct worker *worker, uint64_t now_ns);
-
-/* The records of a shard that this worker leads came from a scan or a union: their clients, too, are
- * forgotten if they do not connect. To be called before the shard is served. */
-void worker_client_recall(struct worker *worker, const struct shard_state *shard, uint64_t now_ns);
-
-/* Forgets clients whose time is over; lowers *wake_ns to the next. True: there were some. */
-bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
-
-/* Is the request one that the client of this connection may send? */
-bool worker_client_may_ask(const struct client_link *client, const struct message_request *request);
-
-/* --- worker_write.c --- */
-
-/* Takes in a put, conditional put or delete, and the message with it. False if the client has no
- * room for the refusal: then nothing happened and the message stays the caller's. */
-bool worker_write(struct worker *worker, const struct request *request);
-
-/* Posts what the poll stored and added, completes what has landed. True if anything moved; lowers
- * *wake_ns while a local fence is under way. */
-bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
-
-/* The client's connection has gone. */
-void worker_write_forget(struct worker *worker, struct client_link *client);
-
-/* Sends every write in flight that may not have landed at the peer to it again. */
-void worker_write_resend(struct worker *worker, uint32_t peer);
-
-/* --- worker_commit.c --- */
-
-/* The shard's resolved prefix has grown: it is spread by a later worker_commit_poll. */
-void worker_commit_changed(struct worker *worker, struct shard_state *shard);
-
-/* A client was forgotten by all shards: its operations below `lowest` are over. Spread likewise, in one
- * row for all of them. */
-void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t lowest);
-
-/* Once per poll, before worker_write_advance, which posts and fences: spreads what changed, when it
- * is time. True if entries were written; lowers *wake_ns to that time. */
-bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
-
-/* --- worker_fetch.c --- */
-
-/* A peer asks for versions of a shard that it never got. Questions beyond WORKER_QUESTIONS are dropped,
- * and asked again. */
-void worker_fetch_take(struct worker *worker, struct peer *peer, const Rowan__Fetch *asked);
-
-/* Looks for them a bit further, and adds what is found to the peer's batch of this poll. */
-bool worker_fetch_poll(struct worker *worker);
-
-/* --- worker_union.c --- */
-
-/* The shard is `recovering`: unites its replicas, then clears that. Errors: ROWAN_ENOMEM. */
-int worker_union_begin(struct worker *worker, struct shard_state *shard);
-
-/* Once per poll, before worker_write_advance. True if anything moved; lowers *wake_ns. */
-bool worker_union_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
-
-/* A TailIs or Failure of a peer; a peer's connection has gone. */
-void worker_union_message(struct worker *worker, const struct peer *peer, uint32_t tag,
-                          const Rowan__ControlMessage *message, uint64_t now_ns);
-void worker_union_peer_down(struct worker *worker, const struct peer *peer);
-void worker_union_close(struct worker *worker);
-
-/* --- worker_peer.c --- */
-
-/* The peers of the configuration; and the positions of a shard's backups among them. */
-void worker_peer_configure(struct worker *worker);
-void worker_peer_resolve(struct worker *worker, struct shard_state *shard);
-
-/* Connects where a connection is missing; lowers *wake_ns to the next attempt. */
-void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
-
-/* An event of a peer's connection (`event->conn->user` is the peer). */
-void worker_peer_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns);
-
-/* Adds a block to the peer's batch of this poll; there is room. Posts it. */
-void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes);
-
-/* The peer is to get these entries, as part of the open batch if it is connected. */
-void worker_peer_owe(struct peer *peer, struct load load);
-void worker_peer_post(struct worker *worker);
 
 static inline bool peer_has_landed(const struct peer *peer, uint64_t batch)
 {

@@ -17,12 +17,17 @@
  *
  *  op:  WAITING --(W6)--> IN_FLIGHT --(landed everywhere)--> closed, or REPLYING --(room)--> closed
  */
+#include "server/worker/worker_write.h"
+
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
-#include "server/worker/worker_state.h"
+#include "server/worker/worker_commit.h"
+#include "server/worker/worker_peer.h"
+#include "server/worker/worker_read.h"
+#include "server/worker/worker_reply.h"
 
 /* --- admission --- */
 

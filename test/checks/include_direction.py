@@ -3,6 +3,8 @@
 
     proto <- common <- server, client, cm <- tools        server never includes cm
     inside common: base <- reactor <- pm, coord <- fabric; entry and cluster use base (and proto)
+    inside server: store, index <- shard (and note.h) <- worker, digest <- control
+    inside server/worker: see WORKER_LAYERS
 
 test/ may include everything; nothing includes test/. Usage: include_direction.py SOURCE_ROOT
 """
@@ -28,15 +30,31 @@ COMMON = {
     "common/fabric": {"common/base", "common/reactor", "common/pm"},
 }
 BELOW = set(COMMON) | {"proto"}
+STORES = BELOW | {"server/store", "server/index"}
+SHARED = STORES | {"server/common.h", "server/shard"}
+SERVER = {
+    "server/store": BELOW,
+    "server/index": BELOW,
+    "server/common.h": BELOW | {"server/store"},
+    "server/shard": STORES | {"server/common.h", "server/note.h"},
+    "server/note.h": SHARED,
+    "server/worker": SHARED | {"server/note.h"},
+    "server/digest": SHARED | {"server/note.h"},
+    "server/control": SHARED | {"server/note.h", "server/worker", "server/digest"},
+}
 ALLOWED = {
     "proto": set(),
     **COMMON,
-    "server": BELOW,
+    **SERVER,
+    "server": BELOW | set(SERVER),
     "cm": BELOW,
     "client": BELOW,
     "tools": BELOW | {"client", "server", "cm"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+# A file of a worker, of these names, includes the headers of those in front of it only.
+WORKER_LAYERS = ["state", "reply", "read", "peer", "commit", "write", "client", "fetch", "reconcile"]
+WORKER_FILE = re.compile(r"server/worker/worker(?:_(\w+))?\.[ch]$")
 GENERATED = {"control.pb-c.h": "proto", "proto/control.pb-c.h": "proto"}
 
 
@@ -47,6 +65,18 @@ def room_of(path):
         if name in ALLOWED or name == "test":
             return name
     return None
+
+
+def layer_of(path):
+    match = WORKER_FILE.match(path)
+    if not match or path.endswith("/worker.h"):
+        return None
+    return WORKER_LAYERS.index(match[1]) if match[1] else len(WORKER_LAYERS)
+
+
+def climbs(path, target):
+    mine, other = layer_of(path), layer_of(target)
+    return mine is not None and other is not None and other > mine
 
 
 def violations(root):
@@ -64,6 +94,8 @@ def violations(root):
                 found.append(f'{path}: "{target}" is no path from the top of the tree')
             elif aim != room and aim not in ALLOWED[room]:
                 found.append(f'{path}: {room} may not include "{target}"')
+            elif climbs(path, target):
+                found.append(f'{path}: "{target}" is of a layer above it')
     return found
 
 
@@ -75,7 +107,8 @@ def includes_point_one_way():
 
 def planted(path, line):
     with tempfile.TemporaryDirectory() as root:
-        for header in ("cm/cm.h", "server/index/index.h", "common/pm/pm.h", "test/lib/lib.h"):
+        for header in ("cm/cm.h", "server/index/index.h", "common/pm/pm.h", "test/lib/lib.h",
+                       "server/worker/worker_write.h"):  # fmt: skip
             os.makedirs(os.path.dirname(os.path.join(root, header)), exist_ok=True)
             open(os.path.join(root, header), "w").close()
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
@@ -90,6 +123,9 @@ def a_planted_include_against_the_direction_is_found():
         ("server/bad.c", '#include "cm/cm.h"'),
         ("common/entry/bad.c", '#include "common/pm/pm.h"'),
         ("common/pm/bad.h", ' #  include "server/index/index.h"'),
+        ("server/store/bad.c", '#include "server/index/index.h"'),
+        ("server/digest/bad.c", '#include "server/worker/worker_write.h"'),
+        ("server/worker/worker_peer.c", '#include "server/worker/worker_write.h"'),
         ("client/bad.c", '#include "test/lib/lib.h"'),
         ("client/bad.c", '#include "rowan.h"'),
         ("proto/bad.h", '#include "common/pm/pm.h"'),
@@ -97,6 +133,7 @@ def a_planted_include_against_the_direction_is_found():
     ]:
         tap.equal(len(planted(path, line)), 1, path, line)
     tap.equal(planted("server/good.c", '#include "common/pm/pm.h"'), [])
+    tap.equal(planted("server/worker/worker_client.c", '#include "server/worker/worker_write.h"'), [])
     tap.equal(planted("test/unit/good.c", '#include "cm/cm.h"'), [])
 
 

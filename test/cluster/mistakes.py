@@ -100,7 +100,7 @@ def a_directory_that_cannot_be_made_is_refused():
 
 @tap.case
 def more_memory_than_the_disk_has_is_refused_before_anything_is_made():
-    place = os.path.join(scratch(), "greedy")
+    place = os.path.join(scratch(), "most")
     expect(rowan_local("start", "--dir", place, "--pm-bytes", "900T"), 1, "free", "--pm-bytes")
     tap.check(not os.path.exists(place))
 

@@ -67,7 +67,7 @@ static void look_at_links(struct leftovers *left, uint32_t server, const struct 
         expect(left, seat && seat->link == link, "server %u: client %u is connected, and not known",
                server, link->id);
     }
-    expect(left, links <= clients && !worker->doomed,
+    expect(left, links <= clients && !worker->closing,
            "server %u: a worker has %u connections of %u clients", server, links, clients);
     expect(left, !worker->known.first && worker->known.seats.count == links,
            "server %u: a worker knows %u clients, and %u are connected", server,
@@ -139,7 +139,7 @@ static void look_at_worker(struct leftovers *left, uint32_t server, const struct
            worker->fence_count);
     expect(left, worker->fetch.count == 0, "server %u has %u questions for versions", server,
            worker->fetch.count);
-    expect(left, !worker->unions, "server %u: shards are not united", server);
+    expect(left, !worker->reconciliations, "server %u: shards are not united", server);
     look_at_peers(left, server, worker);
     look_at_links(left, server, worker);
     look_at_records(left, server, worker);

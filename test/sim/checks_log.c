@@ -40,7 +40,7 @@ static const struct {
     /* There is PM for all that a run writes, on every server. The site NO_SEGMENT takes none. */
     {"pm_full", NULL, "space is lost"},
     /* A union waits where there is no space. Everything else is a backup's bad answer. */
-    {"union_stuck", "error=ROWAN_EFULL", "a backup gave an answer that cannot be used"},
+    {"reconciliation_stuck", "error=ROWAN_EFULL", "a backup gave an answer that cannot be used"},
 };
 
 enum { EVENTS = sizeof UNPROVOKED / sizeof UNPROVOKED[0] };

@@ -9,7 +9,7 @@
 
 #include "common/base/random.h"
 #include "common/entry/entry.h"
-#include "server/digest/dense.h"
+#include "server/shard/dense.h"
 
 static uint64_t v(uint32_t epoch, uint64_t counter)
 {

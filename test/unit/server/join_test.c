@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "server/digest/join.h"
+#include "server/shard/join.h"
 
 static const struct entry_format format = {.seed = 1, .block_limit = 4096};
 

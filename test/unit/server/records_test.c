@@ -11,7 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "server/worker/records.h"
+#include "server/shard/records.h"
 
 static int setup(void **state)
 {

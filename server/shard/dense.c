@@ -7,7 +7,7 @@
  *  N2  Ranges rise, are disjoint, do not touch each other, and do not touch the prefix.
  *  N3  What is forgotten counts as not arrived: the prefix never claims a version that is not there.
  */
-#include "server/digest/dense.h"
+#include "server/shard/dense.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The table of incomplete long entries: small, searched linearly; long entries are rare. */
-#include "server/digest/join.h"
+#include "server/shard/join.h"
 
 #include <stdlib.h>
 #include <string.h>

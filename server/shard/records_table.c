@@ -7,7 +7,7 @@
  *  3. A chunk is in one of the two lists; at most one chunk is kept that is empty, so that a table
  *     that swings around a full chunk does not allocate each time.
  */
-#include "server/worker/records_table.h"
+#include "server/shard/records_table.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* The union of a shard's replicas after a cold start (design, section 6): what any of them has above
+/* Log reconciliation of a shard after a cold start (design, section 6): what any of them has above
  * the highest commit version is brought to all of them, before the shard is served in its new epoch.
  *
  * Invariants:
  *  U1  Nothing of the shard is served, and no version of its new epoch given out, before every full
  *      replica has every entry that any of them has above `from`; durable. What is at or below
  *      `from`, they all have. A backup is sent what it did not show to have itself.
- *  U2  Every backup takes part: with one that does not answer, the union waits.
+ *  U2  Every backup takes part: with one that does not answer, it waits.
  *  U3  Bytes of a backup are checked like those of any other stranger. Only a checksum admits a
  *      block, only all its blocks an entry, and never one of the epoch that begins here (C9).
  *  U4  When a connection breaks, that backup's part of the step starts again. What was taken in
@@ -17,6 +17,8 @@
  *  FIGURES --(all commit versions)--> DENSE --(all dense prefixes)--> TAILS --(one backup after the
  *  other)--> SPREAD --(landed everywhere)--> served
  */
+#include "server/worker/worker_reconcile.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,17 +27,19 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/shard/tail_job.h"
-#include "server/worker/worker_state.h"
+#include "server/worker/worker_client.h"
+#include "server/worker/worker_commit.h"
+#include "server/worker/worker_peer.h"
 
 enum {
-    UNION_ACTIVE = 16,                /* shards united at a time by a worker */
-    UNION_BYTES_PER_POLL = 256 << 10, /* sent for one shard to one backup */
+    RECONCILE_ACTIVE = 16,                /* shards reconciled at a time by a worker */
+    RECONCILE_BYTES_PER_POLL = 256 << 10, /* sent for one shard to one backup */
 };
-#define UNION_RETRY_NS      (20 * NS_PER_MS)
-#define UNION_ROOM_RETRY_NS NS_PER_MS
-#define UNION_SPACE_NS      NS_PER_S /* no memory or no segment: it may become free */
+#define RECONCILE_RETRY_NS      (20 * NS_PER_MS)
+#define RECONCILE_ROOM_RETRY_NS NS_PER_MS
+#define RECONCILE_SPACE_NS      NS_PER_S /* no memory or no segment: it may become free */
 
-enum union_step { UNION_FIGURES, UNION_DENSE, UNION_TAILS, UNION_SPREAD };
+enum reconcile_step { RECONCILE_FIGURES, RECONCILE_DENSE, RECONCILE_TAILS, RECONCILE_SPREAD };
 
 /* One backup's part. */
 struct part {
@@ -56,9 +60,9 @@ struct part {
     uint64_t batch; /* the last in which something was added; 0: none */
 };
 
-struct unite {
+struct reconciliation {
     struct shard_state *shard; /* NULL: free */
-    enum union_step step;
+    enum reconcile_step step;
     uint64_t commit, from;
     uint64_t local_batch; /* the last in which something was stored here */
     uint32_t taken;       /* entries that were not here */
@@ -66,64 +70,64 @@ struct unite {
     struct part parts[CLUSTER_MAX_REPLICAS - 1];
 };
 
-struct unions {
+struct reconciliations {
     struct shard_state *first, *last; /* that wait for a slot */
     uint32_t active;
-    struct unite slots[UNION_ACTIVE];
+    struct reconciliation slots[RECONCILE_ACTIVE];
 };
 
-int worker_union_begin(struct worker *worker, struct shard_state *shard)
+int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
 {
-    if (!worker->unions)
-        worker->unions = calloc(1, sizeof *worker->unions);
-    struct unions *unions = worker->unions;
-    if (!unions)
+    if (!worker->reconciliations)
+        worker->reconciliations = calloc(1, sizeof *worker->reconciliations);
+    struct reconciliations *all = worker->reconciliations;
+    if (!all)
         return ROWAN_ENOMEM;
-    shard->next_union = NULL;
-    if (unions->last)
-        unions->last->next_union = shard;
+    shard->next_reconcile = NULL;
+    if (all->last)
+        all->last->next_reconcile = shard;
     else
-        unions->first = shard;
-    unions->last = shard;
+        all->first = shard;
+    all->last = shard;
     return 0;
 }
 
-static void start_waiting(struct unions *unions)
+static void start_waiting(struct reconciliations *all)
 {
-    for (uint32_t i = 0; i < UNION_ACTIVE && unions->first; i++) {
-        struct unite *unite = &unions->slots[i];
-        if (unite->shard)
+    for (uint32_t i = 0; i < RECONCILE_ACTIVE && all->first; i++) {
+        struct reconciliation *it = &all->slots[i];
+        if (it->shard)
             continue;
-        *unite = (struct unite){.shard = unions->first};
-        unite->commit = atomic_load_explicit(&unite->shard->commit, memory_order_relaxed);
-        unions->first = unite->shard->next_union;
-        if (!unions->first)
-            unions->last = NULL;
-        unions->active++;
+        *it = (struct reconciliation){.shard = all->first};
+        it->commit = atomic_load_explicit(&it->shard->commit, memory_order_relaxed);
+        all->first = it->shard->next_reconcile;
+        if (!all->first)
+            all->last = NULL;
+        all->active++;
     }
 }
 
 /* --- questions --- */
 
-static void ask(const struct unite *unite, struct part *part, const struct peer *peer,
+static void ask(const struct reconciliation *it, struct part *part, const struct peer *peer,
                 uint64_t now_ns)
 {
     Rowan__GetTail body = ROWAN__GET_TAIL__INIT;
-    body.shard = unite->shard->id;
-    body.epoch = unite->shard->epoch;
-    body.commit = unite->commit;
-    body.after = unite->step == UNION_TAILS ? unite->from : TAIL_NONE;
+    body.shard = it->shard->id;
+    body.epoch = it->shard->epoch;
+    body.commit = it->commit;
+    body.after = it->step == RECONCILE_TAILS ? it->from : TAIL_NONE;
     body.cursor = part->cursor;
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL;
     message.get_tail = &body;
     uint8_t buffer[128];
-    size_t bytes = control_encode(unite->shard->id, &message, buffer, sizeof buffer);
+    size_t bytes = control_encode(it->shard->id, &message, buffer, sizeof buffer);
     ASSERT(bytes > 0);
     struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     /* Without room, or memory of the fabric's, it is asked again; a break comes as an event. */
     part->asked = fabric_send(peer->conn, &iov, 1, FABRIC_COPY, 0) == 0;
-    part->retry_ns = now_ns + UNION_ROOM_RETRY_NS;
+    part->retry_ns = now_ns + RECONCILE_ROOM_RETRY_NS;
 }
 
 /* --- taking entries in --- */
@@ -135,9 +139,9 @@ static bool is_in(const struct tail *tail, uint64_t version)
 }
 
 /* All blocks of an entry that was not here lie in the t-log. Errors: ROWAN_ENOMEM. */
-static int take_entry(struct worker *worker, struct unite *unite, const struct part *part)
+static int take_entry(struct worker *worker, struct reconciliation *it, const struct part *part)
 {
-    struct shard_state *shard = unite->shard;
+    struct shard_state *shard = it->shard;
     const struct entry_header *header = &part->header;
     const void *at = pm_at(worker->common->pm, part->start);
     uint32_t key_bytes = entry_key(&worker->common->format, at, worker->key);
@@ -145,7 +149,7 @@ static int take_entry(struct worker *worker, struct unite *unite, const struct p
     int result = index_update(shard->index, index_hash(worker->key, key_bytes), worker->key,
                               key_bytes, header->version, part->start, &previous);
     if (result >= 0)
-        result = tail_add(&unite->extra, header->version, part->start);
+        result = tail_add(&it->extra, header->version, part->start);
     if (result < 0)
         return result;
     if (records_add(&shard->records, header->client_id, header->operation, header->version))
@@ -154,18 +158,18 @@ static int take_entry(struct worker *worker, struct unite *unite, const struct p
                   shard->id, header->client_id, header->operation);
     if (header->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
         atomic_store_explicit(&shard->version, header->version, memory_order_relaxed);
-    unite->taken++;
+    it->taken++;
     return 0;
 }
 
 /* The first block of an entry: is it here, or where does it go? Errors: ROWAN_EFULL. */
-static int begin_entry(struct worker *worker, const struct unite *unite, struct part *part,
+static int begin_entry(struct worker *worker, const struct reconciliation *it, struct part *part,
                        const struct entry_header *header)
 {
     const struct entry_format *format = &worker->common->format;
     part->header = *header;
     part->next_block = 0;
-    part->skipped = is_in(&unite->shard->tail, header->version);
+    part->skipped = is_in(&it->shard->tail, header->version);
     part->coming = true;
     if (part->skipped)
         return 0;
@@ -180,11 +184,11 @@ static int begin_entry(struct worker *worker, const struct unite *unite, struct 
 }
 
 /* U3. */
-static bool is_expected(const struct unite *unite, const struct part *part,
+static bool is_expected(const struct reconciliation *it, const struct part *part,
                         const struct entry_header *header)
 {
-    if (header->shard != unite->shard->id || header->version <= unite->from ||
-        version_epoch(header->version) >= unite->shard->epoch ||
+    if (header->shard != it->shard->id || header->version <= it->from ||
+        version_epoch(header->version) >= it->shard->epoch ||
         (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
         return false;
     return header->block == 0 ||
@@ -197,16 +201,16 @@ static bool is_expected(const struct unite *unite, const struct part *part,
 }
 
 /* Errors: ROWAN_EFORMAT (not what was asked for), EDAMAGED, EFULL, ENOMEM. */
-static int take_block(struct worker *worker, struct unite *unite, struct part *part,
+static int take_block(struct worker *worker, struct reconciliation *it, struct part *part,
                       const ProtobufCBinaryData *block)
 {
     struct entry_header header;
     uint32_t bytes;
     int error = entry_decode(&worker->common->format, block->data, block->len, &header, &bytes);
-    if (!error && (bytes != block->len || !is_expected(unite, part, &header)))
+    if (!error && (bytes != block->len || !is_expected(it, part, &header)))
         error = ROWAN_EFORMAT;
     if (!error && header.block == 0)
-        error = begin_entry(worker, unite, part, &header);
+        error = begin_entry(worker, it, part, &header);
     if (error)
         return error;
     part->next_block++;
@@ -214,47 +218,47 @@ static int take_block(struct worker *worker, struct unite *unite, struct part *p
         pm_store(worker->common->pm, part->offset, block->data, bytes);
         part->offset += bytes;
         worker->stored = true;
-        unite->local_batch = worker->batch;
+        it->local_batch = worker->batch;
     }
     if (part->next_block < header.blocks)
         return 0;
     part->coming = false;
-    error = part->skipped ? 0 : take_entry(worker, unite, part);
+    error = part->skipped ? 0 : take_entry(worker, it, part);
     return error ? error : tail_add(&part->has, header.version, 0);
 }
 
 /* What came of the current backup is a part of the tail. Errors: ROWAN_ENOMEM. */
-static int merge(struct unite *unite)
+static int merge(struct reconciliation *it)
 {
-    return unite->extra.count ? tail_merge(&unite->shard->tail, &unite->extra) : 0;
+    return it->extra.count ? tail_merge(&it->shard->tail, &it->extra) : 0;
 }
 
-static void restart_part(struct unite *unite, struct part *part)
+static void restart_part(struct reconciliation *it, struct part *part)
 {
     /* Without memory for the merge what was taken in is taken again, beside itself. */
-    if (unite->step == UNION_TAILS && merge(unite))
-        tail_clear(&unite->extra);
-    if (unite->step == UNION_TAILS && !part->done)
+    if (it->step == RECONCILE_TAILS && merge(it))
+        tail_clear(&it->extra);
+    if (it->step == RECONCILE_TAILS && !part->done)
         tail_clear(&part->has);
     part->asked = part->coming = false;
     part->cursor = 0;
     part->batch = 0;
-    part->next = tail_find(&unite->shard->tail, unite->from);
+    part->next = tail_find(&it->shard->tail, it->from);
 }
 
-static void take_blocks(struct worker *worker, struct unite *unite, struct part *part,
+static void take_blocks(struct worker *worker, struct reconciliation *it, struct part *part,
                         const Rowan__TailIs *answer, const struct peer *peer, uint64_t now_ns)
 {
     int error = 0;
     for (size_t i = 0; i < answer->n_blocks && !error; i++)
-        error = take_block(worker, unite, part, &answer->blocks[i]);
+        error = take_block(worker, it, part, &answer->blocks[i]);
     if (!error && answer->cursor == 0)
-        error = merge(unite);
+        error = merge(it);
     if (error) {
-        log_event(LOG_ERROR, "union_stuck", "worker=%u server=%u shard=%u error=%s", worker->number,
-                  peer->server, unite->shard->id, error_name(error));
-        restart_part(unite, part);
-        part->retry_ns = now_ns + UNION_SPACE_NS;
+        log_event(LOG_ERROR, "reconciliation_stuck", "worker=%u server=%u shard=%u error=%s",
+                  worker->number, peer->server, it->shard->id, error_name(error));
+        restart_part(it, part);
+        part->retry_ns = now_ns + RECONCILE_SPACE_NS;
         return;
     }
     part->cursor = answer->cursor;
@@ -265,92 +269,92 @@ static void take_blocks(struct worker *worker, struct unite *unite, struct part 
 
 /* --- answers --- */
 
-static struct unite *find_unite(const struct worker *worker, uint32_t shard)
+static struct reconciliation *find_reconciliation(const struct worker *worker, uint32_t shard)
 {
-    for (uint32_t i = 0; worker->unions && i < UNION_ACTIVE; i++) {
-        struct unite *unite = &worker->unions->slots[i];
-        if (unite->shard && unite->shard->id == shard)
-            return unite;
+    for (uint32_t i = 0; worker->reconciliations && i < RECONCILE_ACTIVE; i++) {
+        struct reconciliation *it = &worker->reconciliations->slots[i];
+        if (it->shard && it->shard->id == shard)
+            return it;
     }
     return NULL;
 }
 
-static struct part *find_part(const struct worker *worker, struct unite *unite,
+static struct part *find_part(const struct worker *worker, struct reconciliation *it,
                               const struct peer *peer)
 {
-    for (uint32_t i = 0; i < unite->shard->backup_count; i++) {
-        if (&worker->peers[unite->shard->backups[i]] == peer)
-            return &unite->parts[i];
+    for (uint32_t i = 0; i < it->shard->backup_count; i++) {
+        if (&worker->peers[it->shard->backups[i]] == peer)
+            return &it->parts[i];
     }
     return NULL;
 }
 
-static void take_answer(struct worker *worker, struct unite *unite, struct part *part,
+static void take_answer(struct worker *worker, struct reconciliation *it, struct part *part,
                         const Rowan__TailIs *answer, const struct peer *peer, uint64_t now_ns)
 {
-    if (unite->step == UNION_FIGURES) {
-        if (answer->commit > unite->commit)
-            unite->commit = answer->commit;
+    if (it->step == RECONCILE_FIGURES) {
+        if (answer->commit > it->commit)
+            it->commit = answer->commit;
         part->done = true;
-    } else if (unite->step == UNION_DENSE) {
-        if (answer->dense < unite->from)
-            unite->from = answer->dense;
+    } else if (it->step == RECONCILE_DENSE) {
+        if (answer->dense < it->from)
+            it->from = answer->dense;
         part->done = true;
     } else {
-        take_blocks(worker, unite, part, answer, peer, now_ns);
+        take_blocks(worker, it, part, answer, peer, now_ns);
     }
 }
 
-void worker_union_message(struct worker *worker, const struct peer *peer, uint32_t tag,
-                          const Rowan__ControlMessage *message, uint64_t now_ns)
+void worker_reconcile_message(struct worker *worker, const struct peer *peer, uint32_t tag,
+                              const Rowan__ControlMessage *message, uint64_t now_ns)
 {
-    struct unite *unite = find_unite(worker, tag);
-    struct part *part = unite ? find_part(worker, unite, peer) : NULL;
-    if (!part || !part->asked || unite->step == UNION_SPREAD)
+    struct reconciliation *it = find_reconciliation(worker, tag);
+    struct part *part = it ? find_part(worker, it, peer) : NULL;
+    if (!part || !part->asked || it->step == RECONCILE_SPREAD)
         return;
     part->asked = false;
     part->retry_ns = now_ns;
     const Rowan__TailIs *answer =
         message->body_case == ROWAN__CONTROL_MESSAGE__BODY_TAIL_IS ? message->tail_is : NULL;
-    if (answer && answer->shard == unite->shard->id && answer->epoch == unite->shard->epoch &&
-        version_epoch(answer->commit) < unite->shard->epoch)
-        take_answer(worker, unite, part, answer, peer, now_ns);
+    if (answer && answer->shard == it->shard->id && answer->epoch == it->shard->epoch &&
+        version_epoch(answer->commit) < it->shard->epoch)
+        take_answer(worker, it, part, answer, peer, now_ns);
     else
-        part->retry_ns = now_ns + UNION_RETRY_NS; /* not ready for this epoch */
+        part->retry_ns = now_ns + RECONCILE_RETRY_NS; /* not ready for this epoch */
 }
 
-void worker_union_peer_down(struct worker *worker, const struct peer *peer)
+void worker_reconcile_peer_down(struct worker *worker, const struct peer *peer)
 {
-    for (uint32_t i = 0; worker->unions && i < UNION_ACTIVE; i++) {
-        struct unite *unite = &worker->unions->slots[i];
-        struct part *part = unite->shard ? find_part(worker, unite, peer) : NULL;
+    for (uint32_t i = 0; worker->reconciliations && i < RECONCILE_ACTIVE; i++) {
+        struct reconciliation *it = &worker->reconciliations->slots[i];
+        struct part *part = it->shard ? find_part(worker, it, peer) : NULL;
         if (part)
-            restart_part(unite, part); /* U4 */
+            restart_part(it, part); /* U4 */
     }
 }
 
 /* --- from step to step --- */
 
-static bool all_done(const struct unite *unite)
+static bool all_done(const struct reconciliation *it)
 {
-    for (uint32_t i = 0; i < unite->shard->backup_count; i++) {
-        if (!unite->parts[i].done)
+    for (uint32_t i = 0; i < it->shard->backup_count; i++) {
+        if (!it->parts[i].done)
             return false;
     }
     return true;
 }
 
 /* Committed versions that are nowhere: a replica was damaged, or did not promise to keep them. */
-static void report_losses(struct worker *worker, const struct unite *unite)
+static void report_losses(struct worker *worker, const struct reconciliation *it)
 {
-    struct shard_state *shard = unite->shard;
-    uint64_t next = version_make(version_epoch(unite->commit), 1), lost = 0;
-    if (next <= unite->from)
-        next = unite->from + 1;
-    for (uint32_t i = tail_find(&shard->tail, next - 1); next <= unite->commit; i++) {
-        uint64_t found = i < shard->tail.count && shard->tail.items[i].version <= unite->commit
+    struct shard_state *shard = it->shard;
+    uint64_t next = version_make(version_epoch(it->commit), 1), lost = 0;
+    if (next <= it->from)
+        next = it->from + 1;
+    for (uint32_t i = tail_find(&shard->tail, next - 1); next <= it->commit; i++) {
+        uint64_t found = i < shard->tail.count && shard->tail.items[i].version <= it->commit
                              ? shard->tail.items[i].version
-                             : unite->commit + 1;
+                             : it->commit + 1;
         if (found > next) {
             log_event(LOG_ERROR, "versions_lost", "worker=%u shard=%u first=%lx last=%lx",
                       worker->number, shard->id, next, found - 1);
@@ -361,59 +365,60 @@ static void report_losses(struct worker *worker, const struct unite *unite)
     atomic_store_explicit(&shard->lost, lost, memory_order_relaxed);
 }
 
-static void enter_step(struct worker *worker, struct unite *unite, enum union_step step)
+static void enter_step(struct worker *worker, struct reconciliation *it, enum reconcile_step step)
 {
-    struct shard_state *shard = unite->shard;
-    unite->step = step;
-    if (step == UNION_DENSE) {
-        dense_settle(&shard->dense, version_epoch(unite->commit));
-        unite->from = unite->commit < shard->dense.upto ? unite->commit : shard->dense.upto;
+    struct shard_state *shard = it->shard;
+    it->step = step;
+    if (step == RECONCILE_DENSE) {
+        dense_settle(&shard->dense, version_epoch(it->commit));
+        it->from = it->commit < shard->dense.upto ? it->commit : shard->dense.upto;
         if (shard->doubtful) /* U6 */
-            unite->from = 0;
-    } else if (step == UNION_TAILS && unite->from < shard->tail.above) {
+            it->from = 0;
+    } else if (step == RECONCILE_TAILS && it->from < shard->tail.above) {
         /* A backup lacks what all replicas had; what others still name of it can be given to it. */
         log_event(LOG_ERROR, "replica_damaged", "worker=%u shard=%u after=%lx before=%lx",
-                  worker->number, shard->id, unite->from, shard->tail.above + 1);
-        shard->tail.above = unite->from;
-    } else if (step == UNION_SPREAD) {
-        report_losses(worker, unite);
+                  worker->number, shard->id, it->from, shard->tail.above + 1);
+        shard->tail.above = it->from;
+    } else if (step == RECONCILE_SPREAD) {
+        report_losses(worker, it);
     }
     for (uint32_t i = 0; i < shard->backup_count; i++) {
-        unite->parts[i].done = false;
-        restart_part(unite, &unite->parts[i]);
+        it->parts[i].done = false;
+        restart_part(it, &it->parts[i]);
     }
 }
 
 /* One question at a time to each backup; in TAILS to one backup after the other, so that what two of
  * them have is taken once. */
-static bool ask_all(struct worker *worker, struct unite *unite, uint64_t now_ns, uint64_t *wake_ns)
+static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t now_ns,
+                    uint64_t *wake_ns)
 {
     bool any = false;
-    for (uint32_t i = 0; i < unite->shard->backup_count; i++) {
-        struct part *part = &unite->parts[i];
-        const struct peer *peer = &worker->peers[unite->shard->backups[i]];
+    for (uint32_t i = 0; i < it->shard->backup_count; i++) {
+        struct part *part = &it->parts[i];
+        const struct peer *peer = &worker->peers[it->shard->backups[i]];
         if (part->done)
             continue;
         if (!part->asked && peer->connected && now_ns >= part->retry_ns) {
-            ask(unite, part, peer, now_ns);
+            ask(it, part, peer, now_ns);
             any |= part->asked;
         }
         if (!part->asked && peer->connected && part->retry_ns < *wake_ns)
             *wake_ns = part->retry_ns;
-        if (unite->step == UNION_TAILS)
+        if (it->step == RECONCILE_TAILS)
             break;
     }
     return any;
 }
 
 /* Adds entries that the peer has not to its batch of this poll, as many as it has room for. */
-static bool spread_to(struct worker *worker, const struct unite *unite, struct part *part,
+static bool spread_to(struct worker *worker, const struct reconciliation *it, struct part *part,
                       struct peer *peer)
 {
     const struct entry_format *format = &worker->common->format;
-    const struct tail *tail = &unite->shard->tail;
+    const struct tail *tail = &it->shard->tail;
     uint32_t leave = fabric_caps(worker->common->fabric)->max_batch_blocks / 4, sent = 0;
-    while (part->next < tail->count && sent < UNION_BYTES_PER_POLL &&
+    while (part->next < tail->count && sent < RECONCILE_BYTES_PER_POLL &&
            (sent == 0 || !FAULT(SHORT_BATCH))) {
         const struct tail_item *item = &tail->items[part->next];
         if (is_in(&part->has, item->version)) {
@@ -425,7 +430,7 @@ static bool spread_to(struct worker *worker, const struct unite *unite, struct p
         uint64_t room = STORE_SEGMENT_BYTES - item->offset % STORE_SEGMENT_BYTES;
         if (entry_verify(format, at, room, &header)) {
             log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u version=%lx offset=%lu",
-                      worker->number, unite->shard->id, item->version, item->offset);
+                      worker->number, it->shard->id, item->version, item->offset);
             part->next++;
             continue;
         }
@@ -450,80 +455,81 @@ static bool has_landed(const struct part *part, const struct peer *peer, uint32_
 }
 
 /* U1. */
-static bool spread(struct worker *worker, struct unite *unite)
+static bool spread(struct worker *worker, struct reconciliation *it)
 {
     bool any = false;
-    for (uint32_t i = 0; i < unite->shard->backup_count; i++) {
-        struct part *part = &unite->parts[i];
-        struct peer *peer = &worker->peers[unite->shard->backups[i]];
+    for (uint32_t i = 0; i < it->shard->backup_count; i++) {
+        struct part *part = &it->parts[i];
+        struct peer *peer = &worker->peers[it->shard->backups[i]];
         if (part->done || !peer->connected)
             continue;
-        any |= spread_to(worker, unite, part, peer);
-        part->done = has_landed(part, peer, unite->shard->tail.count);
+        any |= spread_to(worker, it, part, peer);
+        part->done = has_landed(part, peer, it->shard->tail.count);
     }
     return any;
 }
 
-static void clear(struct unite *unite)
+static void clear(struct reconciliation *it)
 {
-    tail_clear(&unite->extra);
+    tail_clear(&it->extra);
     for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS - 1; i++)
-        tail_clear(&unite->parts[i].has);
+        tail_clear(&it->parts[i].has);
 }
 
-static void finish(struct worker *worker, struct unite *unite, uint64_t now_ns)
+static void finish(struct worker *worker, struct reconciliation *it, uint64_t now_ns)
 {
-    struct shard_state *shard = unite->shard;
-    log_event(LOG_INFO, "united",
+    struct shard_state *shard = it->shard;
+    log_event(LOG_INFO, "reconciled",
               "worker=%u shard=%u epoch=%u commit=%lx from=%lx entries=%u taken=%u lost=%lu",
-              worker->number, shard->id, shard->epoch, unite->commit, unite->from,
-              shard->tail.count - tail_find(&shard->tail, unite->from), unite->taken,
+              worker->number, shard->id, shard->epoch, it->commit, it->from,
+              shard->tail.count - tail_find(&shard->tail, it->from), it->taken,
               atomic_load_explicit(&shard->lost, memory_order_relaxed));
     tail_clear(&shard->tail);
-    clear(unite);
+    clear(it);
     atomic_store_explicit(&shard->recovering, false, memory_order_relaxed);
     worker_client_recall(worker, shard, now_ns); /* those of the records taken in */
     worker_commit_changed(worker, shard);
-    unite->shard = NULL;
-    worker->unions->active--;
+    it->shard = NULL;
+    worker->reconciliations->active--;
 }
 
-static bool advance(struct worker *worker, struct unite *unite, uint64_t now_ns, uint64_t *wake_ns)
+static bool advance(struct worker *worker, struct reconciliation *it, uint64_t now_ns,
+                    uint64_t *wake_ns)
 {
-    bool any = unite->step == UNION_SPREAD ? spread(worker, unite)
-                                           : ask_all(worker, unite, now_ns, wake_ns);
-    if (!all_done(unite))
+    bool any =
+        it->step == RECONCILE_SPREAD ? spread(worker, it) : ask_all(worker, it, now_ns, wake_ns);
+    if (!all_done(it))
         return any;
-    if (unite->step != UNION_SPREAD)
-        enter_step(worker, unite, unite->step + 1);
-    else if (worker->local_landed >= unite->local_batch)
-        finish(worker, unite, now_ns);
+    if (it->step != RECONCILE_SPREAD)
+        enter_step(worker, it, it->step + 1);
+    else if (worker->local_landed >= it->local_batch)
+        finish(worker, it, now_ns);
     else
         return any;
     return true;
 }
 
-bool worker_union_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
-    struct unions *unions = worker->unions;
+    struct reconciliations *all = worker->reconciliations;
     bool any = false;
-    if (!unions)
+    if (!all)
         return false;
-    start_waiting(unions);
-    for (uint32_t i = 0; i < UNION_ACTIVE; i++) {
-        if (unions->slots[i].shard)
-            any |= advance(worker, &unions->slots[i], now_ns, wake_ns);
+    start_waiting(all);
+    for (uint32_t i = 0; i < RECONCILE_ACTIVE; i++) {
+        if (all->slots[i].shard)
+            any |= advance(worker, &all->slots[i], now_ns, wake_ns);
     }
-    if (unions->active == 0 && !unions->first) {
-        free(unions);
-        worker->unions = NULL;
+    if (all->active == 0 && !all->first) {
+        free(all);
+        worker->reconciliations = NULL;
     }
     return any;
 }
 
-void worker_union_close(struct worker *worker)
+void worker_reconcile_close(struct worker *worker)
 {
-    for (uint32_t i = 0; worker->unions && i < UNION_ACTIVE; i++)
-        clear(&worker->unions->slots[i]);
-    free(worker->unions);
+    for (uint32_t i = 0; worker->reconciliations && i < RECONCILE_ACTIVE; i++)
+        clear(&worker->reconciliations->slots[i]);
+    free(worker->reconciliations);
 }

@@ -12,13 +12,13 @@
  *     is true wherever it is read. The client may be gone from here alone, and be waiting elsewhere
  *     for the answer to a later operation.
  */
-#include "server/worker/records.h"
+#include "server/shard/records.h"
 
 #include <stdlib.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "server/worker/records_table.h"
+#include "server/shard/records_table.h"
 
 struct record {
     struct records_item item;

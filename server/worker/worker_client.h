@@ -1,0 +1,27 @@
+/* worker_client.h - clients of a worker: their connections come and go, their completion records stay for
+ * a while. May call what answers and what writes. */
+#ifndef SERVER_WORKER_CLIENT_H
+#define SERVER_WORKER_CLIENT_H
+
+#include "server/worker/worker_state.h"
+
+/* A client has connected: `id` of its handshake, 0 if it is none that could ask again. Its older
+ * connection is marked for close. */
+void worker_client_accepted(struct worker *worker, struct fabric_conn *conn, uint32_t id);
+
+/* The connection is to be closed, and the link freed, by worker_client_reap in this poll. Until then
+ * it stays whole: some requests taken in this poll may be its own. */
+void worker_client_mark(struct worker *worker, struct client_link *client);
+void worker_client_reap(struct worker *worker, uint64_t now_ns);
+
+/* The records of a shard that this worker leads came from a scan or a reconciliation: their clients, too, are
+ * forgotten if they do not connect. To be called before the shard is served. */
+void worker_client_recall(struct worker *worker, const struct shard_state *shard, uint64_t now_ns);
+
+/* Forgets clients whose time is over; lowers *wake_ns to the next. True: there were some. */
+bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* Is the request one that the client of this connection may send? */
+bool worker_client_may_ask(const struct client_link *client, const struct message_request *request);
+
+#endif

@@ -1,0 +1,19 @@
+/* worker_commit.h - spreads commit versions, and the numbers up to which clients have acknowledged their
+ * answers. May call what sends to peers. */
+#ifndef SERVER_WORKER_COMMIT_H
+#define SERVER_WORKER_COMMIT_H
+
+#include "server/worker/worker_state.h"
+
+/* The shard's resolved prefix has grown: it is spread by a later worker_commit_poll. */
+void worker_commit_changed(struct worker *worker, struct shard_state *shard);
+
+/* A client was forgotten by all shards: its operations below `lowest` are over. Spread likewise, in one
+ * row for all of them. */
+void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t lowest);
+
+/* Once per poll, before worker_write_advance, which posts and fences: spreads what changed, when it
+ * is time. True if entries were written; lowers *wake_ns to that time. */
+bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+#endif

@@ -1,0 +1,34 @@
+/* worker_peer.h - a worker's connections to the servers that back its shards. Calls no other file of the
+ * worker. */
+#ifndef SERVER_WORKER_PEER_H
+#define SERVER_WORKER_PEER_H
+
+#include "server/worker/worker_state.h"
+
+/* The peers of the configuration; and the positions of a shard's backups among them. */
+void worker_peer_configure(struct worker *worker);
+void worker_peer_resolve(struct worker *worker, struct shard_state *shard);
+
+/* Connects where a connection is missing; lowers *wake_ns to the next attempt. */
+void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
+
+/* What an event of a peer's connection means to the layers above. */
+enum peer_news {
+    PEER_NO_NEWS,
+    PEER_UP, /* to be sent again: what has not landed there */
+    PEER_DOWN,
+    PEER_MESSAGE, /* the event's, to be released */
+};
+
+/* `event->conn->user` is the peer. */
+enum peer_news worker_peer_event(struct worker *worker, const struct fabric_event *event,
+                                 uint64_t now_ns);
+
+/* Adds a block to the peer's batch of this poll; there is room. Posts it. */
+void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes);
+
+/* The peer is to get these entries, as part of the open batch if it is connected. */
+void worker_peer_owe(struct peer *peer, struct load load);
+void worker_peer_post(struct worker *worker);
+
+#endif
