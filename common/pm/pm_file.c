@@ -24,7 +24,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,20 +32,19 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/pm/pm_populate.h"
+#include "common/pm/pm_thread.h"
 #include "common/pm/pm_word.h"
 #include "common/reactor/reactor.h"
-
-enum { WINDOW_BYTES = 64 << 10 };
 
 struct pm_file {
     struct pm pm;
     struct pm_map map;
-    struct reactor *reactor; /* to wake when a sync has ended, or NULL */
+    struct pm_populate populate; /* a map in memory */
+    struct reactor *reactor;     /* to wake when a sync has ended, or NULL */
     pm_file_sync *sync;
     pthread_t helper; /* with PM_NONE none before the first pm_sync_start */
     bool helped;
-
-    _Atomic uint64_t window; /* in memory: the last one that was stored into */
 
     pthread_mutex_t mutex; /* guards the next three; held for a few instructions only */
     pthread_cond_t changed;
@@ -93,21 +91,14 @@ static void *helper_run(void *argument)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static int start_helper(struct pm_file *file)
 {
-    sigset_t all, before;
-    int error;
+    int error = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&file->helper, NULL, helper_run, file);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error)
-        return ROWAN_ENOMEM;
-    pthread_setname_np(file->helper, "pm-sync");
-    file->helped = true;
-    return 0;
+    if (!file->helped)
+        error = pm_thread_start(&file->helper, "pm-sync", helper_run, file);
+    file->helped = !error;
+    return error;
 }
 
 static void file_close(struct pm *pm)
@@ -123,28 +114,14 @@ static void file_close(struct pm *pm)
     }
     pthread_cond_destroy(&file->changed);
     pthread_mutex_destroy(&file->mutex);
+    pm_populate_stop(&file->populate);
     pm_map_close(&file->map);
     free(file);
 }
 
-/* On tmpfs a page fault of a read maps all pages around it that are there (fault_around_bytes, 64 KiB
- * by default), writable in a shared map; a write's maps one page, and takes longer. So the first store
- * into a window reads from it first. What is read does not matter, and others may be writing it. */
-__attribute__((no_sanitize("thread"))) static void map_window(struct pm_file *file, uint64_t offset)
-{
-    if (atomic_load_explicit(&file->window, memory_order_relaxed) == offset / WINDOW_BYTES)
-        return;
-    atomic_store_explicit(&file->window, offset / WINDOW_BYTES, memory_order_relaxed);
-    (void)*(const volatile uint8_t *)(file->pm.base + offset);
-}
-
 static void file_store(struct pm *pm, uint64_t offset, const void *source, size_t bytes)
 {
-    struct pm_file *file = (struct pm_file *)pm;
-
     ASSERT(offset <= pm->bytes && bytes <= pm->bytes - offset);
-    if (file->map.in_memory && bytes > 0)
-        map_window(file, offset);
     if (is_one_word(offset, bytes))
         store_word(pm->base + offset, source);
     else
@@ -180,7 +157,7 @@ static struct pm_ticket file_sync_start(struct pm *pm)
 {
     struct pm_file *file = (struct pm_file *)pm;
 
-    if (!file->helped && start_helper(file))
+    if (start_helper(file))
         atomic_store_explicit(&file->error, ROWAN_EIO, memory_order_release);
     return ask(file);
 }
@@ -244,6 +221,8 @@ int pm_file_create(const struct pm_map *map, enum pm_durability durability, stru
         if (error)
             goto fail;
     }
+    if (map->in_memory)
+        pm_populate_start(&file->populate, map->base, map->bytes);
     *out = &file->pm;
     return 0;
 
