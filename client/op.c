@@ -31,6 +31,7 @@ void op_list_push(struct op_list *list, struct op *op)
     else
         list->head = op;
     list->tail = op;
+    list->count++;
 }
 
 void op_list_remove(struct op *op)
@@ -47,6 +48,7 @@ void op_list_remove(struct op *op)
         op->next->prev = op->prev;
     else
         list->tail = op->prev;
+    list->count--;
     op->list = NULL;
     op->next = op->prev = NULL;
 }

@@ -69,6 +69,7 @@ bool op_is_write(const struct op *op);
 
 struct op_list {
     struct op *head, *tail;
+    uint32_t count;
 };
 
 void op_list_push(struct op_list *list, struct op *op);

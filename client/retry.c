@@ -9,8 +9,6 @@
  */
 #include "client/session_internal.h"
 
-#include "common/base/assert.h"
-
 #define PAUSE_NS(level) (NS_PER_MS << (level))
 
 #define ADOPT_AGAIN_NS (100 * NS_PER_MS)
@@ -57,9 +55,11 @@ bool session_retry(struct session *session, struct op *op, int status, uint64_t 
     switch (status) {
     case ROWAN_EEPOCH:
     case ROWAN_ENOTMINE:
+        session_settle(op);
         redirect_op(session, op, term);
         return true;
     case ROWAN_EBUSY:
+        session_settle(op);
         pause_op(session, op);
         return true;
     default:
@@ -73,6 +73,7 @@ static void lose_ops(struct session *session, const struct link *link)
     for (struct op *op = session->table.oldest; op; op = op->newer) {
         if (op->state != OP_SENT || op->link != link)
             continue;
+        session_settle(op);
         op->unknown = true;
         op->state = OP_QUEUED;
     }

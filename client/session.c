@@ -5,11 +5,15 @@
  *    list is in the order of deadlines, and of operation numbers per client id.
  * S2 Nothing is sent for an operation that has a sent one's answer still to come: SENT is left only
  *    by its answer, its timeout or the end of its connection.
+ * S3 No connection is closed and no configuration adopted while a batch of events is worked off,
+ *    because later events of the batch may belong to them.
  * S4 All outstanding operations have the same client id: a new one is taken, with new connections,
  *    when none is outstanding. Their numbers lie less than `span` apart, so that what servers
  *    remember of them is bounded.
- * S3 No connection is closed and no configuration adopted while a batch of events is worked off,
- *    because later events of the batch may belong to them.
+ * S5 A link owes an answer for each operation that is SENT on it. While it owes more than twice what is queued for
+ *    it, the queue is held back: a busy server gets larger batches, and a depth below 4 knows nothing of it. Each answer
+ *    brings the end nearer: it makes the debt smaller, or its callback the queue longer. A caller who waits, the end
+ *    of the connection, and SILENCE_NS without any answer end it at once.
  *
  *                    +------------- EBUSY, pause over --------------+
  *                    v                                              |
@@ -27,6 +31,8 @@
 enum { EVENTS_PER_BATCH = 64, BATCHES_PER_POLL = 4 };
 
 #define STALLED_RETRY_NS (1 * NS_PER_MS)
+/* S5: what is owed may be stuck, and must not delay the rest for longer. */
+#define SILENCE_NS (1 * NS_PER_MS)
 
 /* A new id is asked for well before the numbers of the old one run out. */
 #define OPERATIONS_PER_ID UINT32_C(4000000000)
@@ -176,12 +182,15 @@ int session_post(struct session *session, const struct session_request *request)
     if (!session->undated)
         session->undated = op;
     session_route(session, op);
+    op->link->urgent |= request->reserved;
     return 0;
 }
 
 void session_complete(struct session *session, struct op *op, int status)
 {
     ASSERT(op->deadline_ns != 0); /* S1: `undated` does not point to it */
+    if (op->state == OP_SENT)
+        session_settle(op);
     op_list_remove(op);
     op_table_retire(&session->table, op);
     session->completed++;
@@ -239,7 +248,15 @@ static int send_op(struct session *session, struct link *link, struct op *op)
         return error;
     op->epoch = shard->epoch;
     op->state = OP_SENT;
+    link->owed++;
     return 0;
+}
+
+/* S5 */
+static bool is_held(const struct link *link, uint64_t now_ns)
+{
+    return link->owed > 2 * link->queue.count && !link->urgent &&
+           now_ns < link->answered_ns + SILENCE_NS;
 }
 
 /* Sends what waits for one link. True if something was sent. */
@@ -252,6 +269,11 @@ static bool send_queue(struct session *session, struct link *link, uint64_t now_
     link->stalled = false;
     if (!op)
         return false;
+    if (is_held(link, now_ns)) {
+        if (link->answered_ns + SILENCE_NS < *wake_ns)
+            *wake_ns = link->answered_ns + SILENCE_NS;
+        return false;
+    }
     peer_want(&link->peer, now_ns, wake_ns);
     while (op && link->peer.state == PEER_UP) {
         struct op *next = op->next;
@@ -269,6 +291,7 @@ static bool send_queue(struct session *session, struct link *link, uint64_t now_
         sent = true;
         op = next;
     }
+    link->urgent &= op != NULL;
     return sent;
 }
 
@@ -299,6 +322,7 @@ static bool take_reply(struct session *session, struct link *link, const void *d
         reply.status < ROWAN_EPERMISSION)
         return false;
     peer_answered(&link->peer);
+    link->answered_ns = session->now_ns;
     if (reply.term > session->router.config->term)
         cm_link_want_config(&session->cm);
     struct op *op = op_table_find(&session->table, reply.tag);

@@ -38,7 +38,8 @@ int session_create(struct fabric_endpoint *endpoint, const char *cm_address,
 /* Drops what is outstanding without completion. NULL is fine. */
 void session_destroy(struct session *session);
 
-/* A poll_function: sends what was posted, takes in answers, runs callbacks, retries, times out. */
+/* A poll_function: sends what was posted, takes in answers, runs callbacks, retries, times out. It holds back what
+ * is posted for a server that owes more than twice as many answers, and gives them: so batches grow. */
 enum poll_result session_poll(void *session, uint64_t now_ns, uint64_t *wake_ns);
 
 /* True once there is a client id and a configuration: operations may be posted. */
@@ -62,7 +63,8 @@ struct session_request {
     uint64_t expected; /* PUT_IF */
     rowan_callback callback;
     void *context;
-    bool reserved; /* may take the slot that is kept for an operation somebody waits for */
+    bool
+        reserved; /* somebody waits for it: may take the slot that is kept for that, and is not held back */
 };
 
 /* session_post: also from a callback. Errors: ROWAN_EINVALID EKEYSIZE EVALUESIZE EAGAIN ENOMEM. */

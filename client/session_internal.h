@@ -6,6 +6,7 @@
 #include "client/op.h"
 #include "client/router.h"
 #include "client/session.h"
+#include "common/base/assert.h"
 
 enum { SESSION_PAUSES = 7 }; /* 1, 2, 4 ... 64 ms */
 
@@ -32,6 +33,13 @@ struct session {
 static inline struct link *session_link(struct peer *peer)
 {
     return (struct link *)((char *)peer - offsetof(struct link, peer));
+}
+
+/* A sent operation's answer is not awaited any more. */
+static inline void session_settle(struct op *op)
+{
+    ASSERT(op->state == OP_SENT && op->link->owed > 0);
+    op->link->owed--;
 }
 
 /* session.c: ends an operation; the callback runs inside. */

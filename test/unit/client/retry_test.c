@@ -18,9 +18,7 @@ static void a_moved_shard_is_asked_at_its_new_owner(void **state)
     char key[32];
 
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, stage_key(0, key, 0));
 
     assert_string_equal(request.conn->address, "fake:1");
     config->shards[0].primary = 2;
@@ -37,8 +35,7 @@ static void a_moved_shard_is_asked_at_its_new_owner(void **state)
     assert_int_equal(request.conn->index, 1);
     assert_int_equal(request.head.epoch, 600);
     assert_int_equal(request.head.operation, 1);
-    stage_answer(&request, 0, 7, 6, NULL, 0);
-    stage_run(&stage);
+    answer(&request, 0, 7, 6);
     assert_int_equal(completions, 1);
     assert_int_equal(last.status, 0);
 }
@@ -48,16 +45,13 @@ static void a_rejection_that_a_newer_configuration_overtook_is_sent_at_once(void
     char key[32];
 
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, stage_key(1, key, 0), note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, stage_key(1, key, 0));
 
     stage_push(&stage, stage_config(9));
     stage_run(&stage);
     assert_int_equal(session_config(stage.session)->term, 9);
     assert_false(request.conn->over); /* it did not concern the connection */
-    stage_answer(&request, ROWAN_EEPOCH, 0, 9, NULL, 0);
-    stage_run(&stage);
+    answer(&request, ROWAN_EEPOCH, 0, 9);
     request = stage_request(&stage);
     assert_int_equal(request.head.epoch, 10);
 }
@@ -65,12 +59,9 @@ static void a_rejection_that_a_newer_configuration_overtook_is_sent_at_once(void
 static void a_server_behind_the_configuration_is_asked_again_after_a_pause(void **state)
 {
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, "k");
 
-    stage_answer(&request, ROWAN_EEPOCH, 0, 4, NULL, 0);
-    stage_run(&stage);
+    answer(&request, ROWAN_EEPOCH, 0, 4);
     assert_true(stage_quiet(&stage));
     stage_run_after(&stage, NS_PER_MS);
     stage_request(&stage);
@@ -81,9 +72,7 @@ static void the_cm_is_not_flooded_while_a_newer_configuration_is_awaited(void **
     uint32_t asked;
 
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, "k");
 
     asked = stage.asked_config;
     stage_answer(&request, ROWAN_ENOTMINE, 0, 6, NULL, 0);
@@ -98,13 +87,11 @@ static void a_busy_server_is_asked_again_after_growing_pauses(void **state)
     uint64_t pause_ns = NS_PER_MS;
 
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
+    submit(MESSAGE_PUT, "k", note);
     for (int i = 0; i < 9; i++) {
         struct request request = stage_request(&stage);
 
-        stage_answer(&request, ROWAN_EBUSY, 0, 5, NULL, 0);
-        stage_run(&stage);
+        answer(&request, ROWAN_EBUSY, 0, 5);
         assert_int_equal(stage.wake_ns, stage.now_ns + pause_ns);
         stage_run_after(&stage, pause_ns - 1);
         assert_true(stage_quiet(&stage));
@@ -121,8 +108,7 @@ static void unanswered_reads_time_out_and_writes_are_unknown(void **state)
     (void)state;
     assert_int_equal(post(MESSAGE_GET, "k", NULL), 0);
     assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
-    assert_int_equal(post(MESSAGE_DELETE, "k", NULL), 0);
-    stage_run(&stage);
+    submit(MESSAGE_DELETE, "k", NULL);
     assert_int_equal(stage.wake_ns, stage.now_ns + STAGE_TIMEOUT_NS);
     stage_run_after(&stage, STAGE_TIMEOUT_NS - 1);
     assert_int_equal(session_waiting(stage.session), 0);
@@ -139,8 +125,7 @@ static void writes_that_were_not_sent_time_out_as_not_done(void **state)
     stage.fake->refused = "fake:1";
     char key[32];
 
-    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
-    stage_run(&stage);
+    submit(MESSAGE_PUT, stage_key(0, key, 0), note);
     for (int i = 0; i < 40 && !completions; i++)
         stage_run_after(&stage, 500 * NS_PER_MS);
     assert_int_equal(completions, 1);
@@ -151,12 +136,9 @@ static void writes_that_were_not_sent_time_out_as_not_done(void **state)
 static void a_busy_servers_write_times_out_as_not_done(void **state)
 {
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, "k");
 
-    stage_answer(&request, ROWAN_EBUSY, 0, 5, NULL, 0);
-    stage_run(&stage);
+    answer(&request, ROWAN_EBUSY, 0, 5);
     stage_run_after(&stage, STAGE_TIMEOUT_NS);
     assert_int_equal(last.status, ROWAN_ETIMEDOUT);
 }
@@ -165,8 +147,7 @@ static void the_timeout_runs_from_the_first_poll_after_the_post(void **state)
 {
     (void)state;
     stage.now_ns += 100 * STAGE_TIMEOUT_NS; /* nobody polled for long */
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
+    submit(MESSAGE_PUT, "k", note);
     assert_int_equal(completions, 0);
     assert_int_equal(session_outstanding(stage.session), 1);
 }
@@ -174,16 +155,13 @@ static void the_timeout_runs_from_the_first_poll_after_the_post(void **state)
 static void a_late_answer_meets_nobody(void **state)
 {
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, "k");
 
     stage_run_after(&stage, STAGE_TIMEOUT_NS);
     assert_int_equal(completions, 1);
     assert_int_equal(post(MESSAGE_PUT, "k", note), 0); /* the same slot again */
     stage_run(&stage);
-    stage_answer(&request, 0, 42, 5, NULL, 0);
-    stage_run(&stage);
+    answer(&request, 0, 42, 5);
     assert_int_equal(completions, 1);
     assert_int_equal(session_outstanding(stage.session), 1);
 }
@@ -204,8 +182,7 @@ static void a_broken_connection_repeats_everything_under_its_own_number(void **s
 
     (void)state;
     assert_int_equal(post(MESSAGE_PUT_IF, "k", NULL), 0);
-    assert_int_equal(post(MESSAGE_GET, "k", NULL), 0);
-    stage_run(&stage);
+    submit(MESSAGE_GET, "k", NULL);
     stage_request(&stage);
     struct request request = stage_request(&stage);
 
@@ -232,11 +209,8 @@ static void a_broken_connection_repeats_everything_under_its_own_number(void **s
 static void what_is_sent_again_comes_before_what_was_posted_later(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    stage_request(&stage);
-    struct fake_conn *conn = stage_request(&stage).conn;
+    sent(MESSAGE_PUT, "k");
+    struct fake_conn *conn = sent(MESSAGE_PUT, "k").conn;
 
     conn->room = 0;
     for (int i = 0; i < 2; i++)
@@ -254,9 +228,7 @@ static void what_is_sent_again_comes_before_what_was_posted_later(void **state)
 static void a_write_that_was_sent_once_and_lost_ends_unknown(void **state)
 {
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, "k");
 
     stage.fake->refused = request.conn->address;
     fake_close(request.conn, ROWAN_ECLOSED);
@@ -269,8 +241,7 @@ static void a_write_that_was_sent_once_and_lost_ends_unknown(void **state)
 static void a_lost_write_that_a_server_then_puts_off_ends_unknown(void **state)
 {
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
+    submit(MESSAGE_PUT, "k", note);
     fake_close(stage_request(&stage).conn, ROWAN_ECLOSED);
     stage_run(&stage);
     stage_run_after(&stage, 10 * NS_PER_MS);
@@ -296,9 +267,7 @@ static void a_restarted_servers_writes_are_sent_to_it_again_in_order(void **stat
     char key[32];
 
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, stage_key(0, key, 0));
 
     request.conn->room = 0;
     assert_int_equal(post(MESSAGE_PUT, key, note), 0); /* stays in the queue */
@@ -327,8 +296,7 @@ static void a_lost_write_is_sent_to_the_new_primary(void **state)
     char key[32];
 
     (void)state;
-    assert_int_equal(post(MESSAGE_DELETE, stage_key(0, key, 0), note), 0);
-    stage_run(&stage);
+    submit(MESSAGE_DELETE, stage_key(0, key, 0), note);
     stage.fake->refused = "fake:1";
     fake_close(stage_request(&stage).conn, ROWAN_ECLOSED);
     stage_run_after(&stage, NS_PER_S);
@@ -350,9 +318,7 @@ static void a_lost_write_is_sent_to_the_new_primary(void **state)
 static void a_peer_that_sends_nonsense_is_hung_up_on(void **state)
 {
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_PUT, "k");
 
     fake_reply(request.conn, "nonsense", 8, NULL, 0);
     stage_run(&stage);
@@ -366,8 +332,6 @@ static void a_peer_that_sends_nonsense_is_hung_up_on(void **state)
     assert_int_equal(completions, 1);
     assert_int_equal(last.status, 0);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
 
 int main(void)
 {

@@ -49,4 +49,26 @@ static int post(enum message_type type, const char *key, rowan_callback callback
     return session_post(stage.session, &request);
 }
 
+/* Posts what is sent at once, and polls. */
+static void submit(enum message_type type, const char *key, rowan_callback callback)
+{
+    assert_int_equal(post(type, key, callback), 0);
+    stage_run(&stage);
+}
+
+/* The same, and the server has taken it. */
+static struct request sent(enum message_type type, const char *key)
+{
+    submit(type, key, note);
+    return stage_request(&stage);
+}
+
+static void answer(struct request *request, int status, uint64_t version, uint64_t term)
+{
+    stage_answer(request, status, version, term, NULL, 0);
+    stage_run(&stage);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+
 #endif

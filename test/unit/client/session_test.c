@@ -21,8 +21,7 @@ static void requests_go_to_the_owner_of_the_slot_with_its_epoch(void **state)
         char address[16];
 
         snprintf(address, sizeof address, "fake:%u", 1 + shard / 2);
-        assert_int_equal(post(MESSAGE_PUT, stage_key(shard, key, shard), note), 0);
-        stage_run(&stage);
+        submit(MESSAGE_PUT, stage_key(shard, key, shard), note);
         struct request request = stage_request(&stage);
 
         assert_string_equal(request.conn->address, address);
@@ -46,9 +45,7 @@ static void a_get_brings_value_and_version(void **state)
     char key[32];
 
     (void)state;
-    assert_int_equal(post(MESSAGE_GET, stage_key(2, key, 0), note), 0);
-    stage_run(&stage);
-    struct request request = stage_request(&stage);
+    struct request request = sent(MESSAGE_GET, stage_key(2, key, 0));
 
     assert_int_equal(request.head.type, MESSAGE_GET);
     stage_answer(&request, 0, 99, 5, "hello", 5);
@@ -130,15 +127,11 @@ static void the_lowest_unanswered_number_travels_along(void **state)
     stage_run(&stage);
     for (int i = 0; i < 3; i++)
         requests[i] = stage_request(&stage);
-    stage_answer(&requests[1], 0, 1, 5, NULL, 0);
-    stage_run(&stage);
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
+    answer(&requests[1], 0, 1, 5);
+    submit(MESSAGE_PUT, "k", note);
     assert_int_equal(stage_request(&stage).head.lowest_unanswered, 1);
-    stage_answer(&requests[0], 0, 1, 5, NULL, 0);
-    stage_run(&stage);
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
+    answer(&requests[0], 0, 1, 5);
+    submit(MESSAGE_PUT, "k", note);
     assert_int_equal(stage_request(&stage).head.lowest_unanswered, 3);
 }
 
@@ -152,8 +145,7 @@ static void posts_beyond_the_depth_are_refused_until_one_completes(void **state)
     assert_int_equal(post(MESSAGE_PUT, "k", note), ROWAN_EAGAIN);
     stage_run(&stage);
     request = stage_request(&stage);
-    stage_answer(&request, 0, 1, 5, NULL, 0);
-    stage_run(&stage);
+    answer(&request, 0, 1, 5);
     assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
     assert_int_equal(post(MESSAGE_PUT, "k", note), ROWAN_EAGAIN);
 }
@@ -173,8 +165,7 @@ static void an_operation_somebody_waits_for_has_a_slot_of_its_own(void **state)
         stage_request(&stage);
     struct request last_one = stage_request(&stage);
 
-    stage_answer(&last_one, ROWAN_ENOTFOUND, 0, 5, NULL, 0);
-    stage_run(&stage);
+    answer(&last_one, ROWAN_ENOTFOUND, 0, 5);
     assert_int_equal(last.status, ROWAN_ENOTFOUND);
     assert_int_equal(session_post(stage.session, &request), 0);
 }
@@ -209,8 +200,7 @@ static void a_full_connection_keeps_operations_queued_in_order(void **state)
     char key[32];
 
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
-    stage_run(&stage);
+    submit(MESSAGE_PUT, stage_key(0, key, 0), note);
     struct fake_conn *conn = stage_request(&stage).conn;
 
     conn->room = 1;
@@ -247,8 +237,7 @@ static void a_callback_posts_into_the_slot_that_it_freed(void **state)
     while (completions < 100) {
         struct request request = stage_request(&stage);
 
-        stage_answer(&request, 0, 1, 5, NULL, 0);
-        stage_run(&stage);
+        answer(&request, 0, 1, 5);
     }
     assert_false(session_polling(stage.session));
 }
@@ -264,8 +253,7 @@ static bool put_once(struct request *request)
     }
     stage_run(&stage);
     *request = stage_request(&stage);
-    stage_answer(request, 0, 1, 5, NULL, 0);
-    stage_run(&stage);
+    answer(request, 0, 1, 5);
     return true;
 }
 
@@ -310,9 +298,7 @@ static void a_new_client_id_waits_for_what_is_outstanding(void **state)
     (void)state;
     stage_close(&stage);
     stage_open(&stage, 4, 16);
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    first = stage_request(&stage);
+    first = sent(MESSAGE_PUT, "k");
     for (uint32_t i = 2; i < 16; i++) {
         assert_true(put_once(&request));
         assert_int_equal(request.head.lowest_unanswered, 1);
@@ -322,8 +308,7 @@ static void a_new_client_id_waits_for_what_is_outstanding(void **state)
         stage_run(&stage);
     }
     assert_false(first.conn->over);
-    stage_answer(&first, 0, 1, 5, NULL, 0);
-    stage_run(&stage);
+    answer(&first, 0, 1, 5);
     assert_true(put_once(&request));
     assert_int_equal(request.head.client_id, 2);
     assert_int_equal(request.head.lowest_unanswered, 1);
@@ -338,9 +323,7 @@ static void the_poll_that_takes_a_new_client_id_is_a_busy_one(void **state)
     (void)state;
     stage_close(&stage);
     stage_open(&stage, 4, 16);
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    stage_request(&stage);
+    sent(MESSAGE_PUT, "k");
     for (uint32_t i = 2; i < 16; i++)
         assert_true(put_once(&request));
     stage.now_ns += STAGE_TIMEOUT_NS;
@@ -361,15 +344,12 @@ static void numbers_in_use_lie_less_than_the_span_apart(void **state)
     session_destroy(stage.session);
     assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &stage.session), 0);
     stage_run(&stage);
-    assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
-    stage_run(&stage);
-    first = stage_request(&stage);
+    first = sent(MESSAGE_PUT, "k");
     for (uint32_t i = 2; i <= 10; i++)
         assert_true(put_once(&request));
     assert_int_equal(request.head.operation - request.head.lowest_unanswered, 9);
     assert_false(put_once(&request));
-    stage_answer(&first, 0, 1, 5, NULL, 0);
-    stage_run(&stage);
+    answer(&first, 0, 1, 5);
     assert_true(put_once(&request));
     options.span = MESSAGE_MAX_SPAN + 1;
     struct session *refused;
@@ -460,8 +440,6 @@ static void without_a_configuration_a_session_is_not_ready(void **state)
     assert_true(session_ready(session));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
-
 static void post_in_vain(const struct rowan_completion *completion)
 {
     char key[32];
@@ -495,8 +473,7 @@ static void a_write_that_a_failed_endpoint_may_have_sent_is_unknown(void **state
     char key[32];
 
     (void)state;
-    assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
-    stage_run(&stage);
+    submit(MESSAGE_PUT, stage_key(0, key, 0), note);
     stage.fake->endpoint.error = ROWAN_EIO;
     stage_run(&stage);
     assert_int_equal(completions, 1);
