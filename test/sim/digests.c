@@ -1,5 +1,6 @@
 /* Compares the digests of a shard's replicas, one shard after another. A replica that is busy or
- * behind is asked again; equal versions with different digests end the comparison at once.
+ * behind is asked again when the clock has moved on, which it does not while anybody is busy, with an answer too;
+ * equal versions with different digests end the comparison at once.
  */
 #include "test/sim/digests.h"
 
@@ -209,8 +210,12 @@ static bool compare_shards(struct asker *asker, const struct cluster_config *con
         const struct shard *shard = &config->shards[i];
         bool level = false;
         const uint64_t end_ns = asker->cluster->clock.now_ns + limit_ns;
-        while (!level && asker->cluster->clock.now_ns <= end_ns)
+        while (!level && asker->cluster->clock.now_ns <= end_ns) {
+            const uint64_t asked_ns = asker->cluster->clock.now_ns;
             level = ask_round(asker, shard, end_ns);
+            while (!level && asker->cluster->clock.now_ns == asked_ns)
+                step_all(asker);
+        }
         out->late = !level;
         if (!level)
             tell_behind(asker, shard, out);
