@@ -62,7 +62,7 @@ static bool ask(struct cm_link *cm, uint32_t tag, const Rowan__ControlMessage *m
         iov.bytes = (uint32_t)control_encode(tag, message, bytes, sizeof bytes);
         ASSERT(iov.bytes > 0);
         /* No room, or closed: it is asked again, or on the next connection. */
-        sent = fabric_send(cm->peer.conn, &iov, 1, FABRIC_COPY, 0) == 0;
+        sent = fabric_send(cm->peer.conn, &iov, 1) == 0;
         *next_ns = now_ns + ASK_AGAIN_NS;
     }
     if (*next_ns < *wake_ns)

@@ -242,7 +242,7 @@ static int send_op(struct session *session, struct link *link, struct op *op)
         {.data = op_key(op), .bytes = op->key_bytes},
         {.data = op->value, .bytes = op->value_bytes},
     };
-    int error = fabric_send(link->peer.conn, iov, op->value_bytes ? 3 : 2, FABRIC_COPY, 0);
+    int error = fabric_send(link->peer.conn, iov, op->value_bytes ? 3 : 2);
 
     if (error)
         return error;

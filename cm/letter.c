@@ -106,5 +106,5 @@ int letter_send(const struct letter *letter, uint32_t tag, struct fabric_conn *c
         {&header, sizeof header},
         {letter->bytes + sizeof header, letter->byte_count - (uint32_t)sizeof header},
     };
-    return fabric_send(conn, iov, 2, FABRIC_COPY, 0);
+    return fabric_send(conn, iov, 2);
 }

@@ -165,7 +165,7 @@ static void push_call(struct admin *admin, struct admin_call *call, uint64_t now
     if (link->peer.state != PEER_UP)
         return;
     struct fabric_iov iov = {.data = call->request, .bytes = call->bytes};
-    int error = fabric_send(link->peer.conn, &iov, 1, FABRIC_COPY, 0);
+    int error = fabric_send(link->peer.conn, &iov, 1);
 
     if (error && error != ROWAN_EAGAIN)
         end_call(admin, call, error);

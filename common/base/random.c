@@ -2,7 +2,6 @@
 #include "common/base/random.h"
 
 #include <errno.h>
-#include <math.h>
 #include <sys/random.h>
 
 #include "common/base/assert.h"
@@ -63,20 +62,6 @@ uint64_t random_below(struct random *random, uint64_t bound)
 double random_unit(struct random *random)
 {
     return (double)(random_u64(random) >> 11) * 0x1p-53;
-}
-
-/* The method yields two numbers; the second is thrown away, so that the state stays four words and
- * a sequence depends on nothing but the seed and the calls. */
-double random_normal(struct random *random, double mean, double deviation)
-{
-    double u, v, s;
-
-    do {
-        u = 2 * random_unit(random) - 1;
-        v = 2 * random_unit(random) - 1;
-        s = u * u + v * v;
-    } while (s >= 1 || s == 0);
-    return mean + deviation * u * sqrt(-2 * log(s) / s);
 }
 
 void random_entropy(void *out, size_t bytes)

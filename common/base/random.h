@@ -19,9 +19,6 @@ uint64_t random_below(struct random *random, uint64_t bound);
 /* Uniform in [0, 1). */
 double random_unit(struct random *random);
 
-/* Normal with the given mean and deviation (Marsaglia's polar method). */
-double random_normal(struct random *random, double mean, double deviation);
-
 /* Fills `out` from the operating system's entropy. For `main` functions: incarnations, secrets. */
 void random_entropy(void *out, size_t bytes);
 

@@ -13,10 +13,8 @@
  *  F3  When a connection breaks, what was in flight is unknown: any part of it may have landed, or
  *      may have arrived as a message. The CLOSED event is the last of that connection.
  *
- *  F4  Memory handed over for sending must not change until the completion says so, and lies in
- *      registered memory unless the call copies. After CLOSED all of the connection's is the owner's again. After
- *      fabric_conn_close, which waits for nothing, a device may read it on: it must not change, nor be
- *      unmapped, until fabric_endpoint_is_settled says so, or the endpoint is closed.
+ *  F4  A message is copied when it is sent. Blocks and bulk writes lie in registered memory, which must not change
+ *      until LANDED or WRITTEN says so. After CLOSED or fabric_conn_close nothing reads it any more.
  *
  *  F5  A received message's bytes belong to the receiver until it releases the message; messages
  *      may be released in any order. While too much is unreleased, the sender has no room.
@@ -100,8 +98,6 @@ enum fabric_event_kind {
     FABRIC_CLOSED,  /* broken, refused or closed by the peer; `error` says which; the connection is
                        gone when the next fabric_poll is called. Not after fabric_close */
     FABRIC_MESSAGE, /* a message came: `data`, `bytes`, `message` */
-    FABRIC_SENT,    /* a signalled message, and all sent before it on this connection, has left:
-                       `context` */
     FABRIC_LANDED,  /* F2: `context` */
     FABRIC_SEALED,  /* F7: `context` as given to fabric_zone_post; `quiet` */
     FABRIC_QUIET,   /* F7: for a segment whose SEALED event was not quiet yet */
@@ -151,9 +147,7 @@ struct fabric_ops {
     int (*connect)(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                    uint64_t context, struct fabric_conn **out);
     void (*conn_close)(struct fabric_conn *conn);
-    bool (*is_settled)(const struct fabric_endpoint *endpoint);
-    int (*send)(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count,
-                unsigned flags, uint64_t context);
+    int (*send)(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count);
     void (*message_release)(struct fabric_conn *conn, uint64_t message);
     uint32_t (*rowan_room)(const struct fabric_conn *conn);
     int (*rowan_add)(struct fabric_conn *conn, const void *block, uint32_t bytes);
@@ -161,7 +155,6 @@ struct fabric_ops {
     void (*flush)(struct fabric_endpoint *endpoint);
     int (*zone_open)(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
                      struct fabric_zone **out);
-    void (*zone_close)(struct fabric_zone *zone);
     int (*zone_post)(struct fabric_zone *zone, uint64_t offset, uint64_t context);
     int (*grant)(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
                  struct fabric_grant *out);
@@ -259,7 +252,7 @@ static inline const struct fabric_caps *fabric_caps(const struct fabric *fabric)
     return &fabric->caps;
 }
 
-/* fabric_register: blocks and gathered replies may be sent straight from `pm`, and its bytes may be
+/* fabric_register: blocks and bulk writes may be sent straight from `pm`, and its bytes may be
  * landing zone. Before the endpoints that use it. Errors: ROWAN_ETOOMANY; verbs: ROWAN_EUNSUPPORTED (memory, or a
  * durability, that RDMA cannot have), EPERMISSION ENOMEM (locked memory). */
 static inline int fabric_register(struct fabric *fabric, struct pm *pm)
@@ -357,37 +350,22 @@ static inline int fabric_connect(struct fabric_endpoint *endpoint, const char *a
 
 /* No event of the connection comes after this; unreleased messages are gone; what was in flight is
  * unknown. Its memory, and that of its messages, stays until the next fabric_poll of the endpoint, so
- * that the rest of a batch of events may still be looked at. Waits for nothing: for memory that was given to
- * it without a copy see fabric_endpoint_is_settled. NULL is fine. */
+ * that the rest of a batch of events may still be looked at. Waits for nothing (F4). NULL is fine. */
 static inline void fabric_conn_close(struct fabric_conn *conn)
 {
     if (conn)
         conn->ops->conn_close(conn);
 }
 
-/* fabric_endpoint_is_settled: whether all memory that was given without a copy to connections which
- * fabric_conn_close has closed (messages, blocks, bulk writes) is the owner's again: nothing reads it any more
- * (F4). Goes on with fabric_poll only. Where nobody but the processor reads, as on shm and tcp, always true. */
-static inline bool fabric_endpoint_is_settled(const struct fabric_endpoint *endpoint)
-{
-    return endpoint->ops->is_settled(endpoint);
-}
-
 /* --- messages --- */
 
-enum {
-    FABRIC_COPY = 1,   /* the bytes are taken before the call returns; else they lie in registered
-                          memory and must not change until a signalled send after it is SENT */
-    FABRIC_SIGNAL = 2, /* give a SENT event with `context` */
-};
-
-/* fabric_send: one message of at most FABRIC_MAX_MESSAGE_BYTES, gathered from up to FABRIC_MAX_IOV
+/* fabric_send: one message of at most FABRIC_MAX_MESSAGE_BYTES, copied from up to FABRIC_MAX_IOV
  * pieces. Errors: ROWAN_EAGAIN (the peer has not made room; try again after a poll), ROWAN_ECLOSED,
  * ROWAN_EINVALID. */
 static inline int fabric_send(struct fabric_conn *conn, const struct fabric_iov *iov,
-                              unsigned count, unsigned flags, uint64_t context)
+                              unsigned count)
 {
-    return conn->ops->send(conn, iov, count, flags, context);
+    return conn->ops->send(conn, iov, count);
 }
 
 static inline void fabric_message_release(struct fabric_conn *conn, uint64_t message)
@@ -422,19 +400,12 @@ static inline int fabric_rowan_post(struct fabric_conn *conn, uint64_t context)
 
 /* --- landing zone --- */
 
-/* fabric_zone_open: one for an endpoint. Peers that connect to it afterwards can send into it.
+/* fabric_zone_open: one for an endpoint, closed with it. Peers that connect to it afterwards can send into it.
  * `depth`: how many segments may be posted and not yet sealed, 2 to 1024. */
 static inline int fabric_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
                                    struct fabric_zone **out)
 {
     return endpoint->ops->zone_open(endpoint, pm, depth, out);
-}
-
-/* NULL is fine. */
-static inline void fabric_zone_close(struct fabric_zone *zone)
-{
-    if (zone)
-        zone->ops->zone_close(zone);
 }
 
 /* fabric_zone_post: gives the segment of FABRIC_SEGMENT_BYTES at `offset`, all zeros and fenced, to

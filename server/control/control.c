@@ -76,7 +76,7 @@ int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessag
     uint8_t *buffer = malloc(room);
     size_t bytes = buffer ? control_encode(tag, message, buffer, room) : 0;
     struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
-    int error = bytes ? fabric_send(link->conn, &iov, 1, FABRIC_COPY, 0) : ROWAN_ENOMEM;
+    int error = bytes ? fabric_send(link->conn, &iov, 1) : ROWAN_ENOMEM;
     free(buffer);
     return error;
 }

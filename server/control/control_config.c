@@ -21,7 +21,7 @@ static void send_to_cm(struct control *control, uint32_t tag, const Rowan__Contr
     size_t bytes = control_encode(tag, message, buffer, sizeof buffer);
     ASSERT(bytes > 0);
     struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
-    int error = fabric_send(control->cm_conn, &iov, 1, FABRIC_COPY, 0);
+    int error = fabric_send(control->cm_conn, &iov, 1);
     if (error)
         log_event(LOG_WARN, "cm_send_failed", "error=%s", error_name(error));
 }

@@ -126,7 +126,7 @@ static void ask(const struct reconciliation *it, struct part *part, const struct
     ASSERT(bytes > 0);
     struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     /* Without room, or memory of the fabric's, it is asked again; a break comes as an event. */
-    part->asked = fabric_send(peer->conn, &iov, 1, FABRIC_COPY, 0) == 0;
+    part->asked = fabric_send(peer->conn, &iov, 1) == 0;
     part->retry_ns = now_ns + RECONCILE_ROOM_RETRY_NS;
 }
 

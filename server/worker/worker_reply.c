@@ -13,7 +13,7 @@ bool worker_reply_pieces(struct worker *worker, struct client_link *client,
     reply->term = worker->config ? worker->config->term : 0;
     iov[0] = (struct fabric_iov){.data = reply, .bytes = sizeof *reply};
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */
-    if (!FAULT(NO_ROOM) && fabric_send(client->conn, iov, count, FABRIC_COPY, 0) != ROWAN_EAGAIN)
+    if (!FAULT(NO_ROOM) && fabric_send(client->conn, iov, count) != ROWAN_EAGAIN)
         return true;
     worker->wasted_bytes += sizeof *reply + reply->value_bytes;
     return false;

@@ -65,7 +65,7 @@ static void send_all(void)
     const struct fabric_iov iov = {.data = data, .bytes = BYTES};
 
     for (unsigned i = 0; i < PER_ROUND; i++)
-        ASSERT(fabric_send(active[0], &iov, 1, FABRIC_COPY, 0) == 0);
+        ASSERT(fabric_send(active[0], &iov, 1) == 0);
     fabric_flush(endpoint(SENDER));
 }
 
@@ -125,7 +125,7 @@ static uint64_t round_trips(uint32_t unused)
         for (unsigned side = 0; side < 2; side++) {
             struct fabric_conn *from = side ? passive[0] : active[0];
 
-            ASSERT(fabric_send(from, &iov, 1, FABRIC_COPY, 0) == 0);
+            ASSERT(fabric_send(from, &iov, 1) == 0);
             fabric_flush(from->endpoint);
             while (fabric_poll(endpoint(side ? SENDER : OWNER), poll_ns, events, EVENTS) == 0)
                 continue;

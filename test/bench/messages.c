@@ -60,7 +60,7 @@ static __attribute__((noinline)) void count_send(void)
     const struct fabric_iov iov = {.data = data, .bytes = (uint32_t)settings.bytes};
 
     for (uint64_t i = 0; i < settings.batch; i++)
-        check(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), "send");
+        check(fabric_send(conn, &iov, 1), "send");
     fabric_flush(endpoints[0]);
 }
 

@@ -40,7 +40,7 @@ static inline void fuzz_take(enum fuzz_side side, const struct fabric_event *eve
         if (side == GOOD)
             fuzz.answered++;
         else if (event->bytes == 8 && memcmp(event->data, "question", 8) == 0)
-            ASSERT(fabric_send(event->conn, &answer, 1, FABRIC_COPY, 0) <= 0);
+            ASSERT(fabric_send(event->conn, &answer, 1) <= 0);
         fabric_message_release(event->conn, event->message);
     }
     fuzz.take(side, event);
@@ -109,7 +109,7 @@ static inline void fuzz_ask_good(void)
     static const struct fabric_iov question = {.data = "question", .bytes = 8};
     const uint32_t before = fuzz.answered;
 
-    ASSERT(fabric_send(fuzz.conn, &question, 1, FABRIC_COPY, 0) == 0);
+    ASSERT(fabric_send(fuzz.conn, &question, 1) == 0);
     for (unsigned i = 0; fuzz.answered == before && i < FUZZ_POLLS; i++)
         fuzz_poll();
     ASSERT(fuzz.answered == before + 1);

@@ -24,7 +24,7 @@ static void take(enum fuzz_side side, const struct fabric_event *event)
     static const struct fabric_iov message = {.data = zeros, .bytes = sizeof zeros};
 
     if (side == OWNER && event->kind == FABRIC_ACCEPTED && event->peer.id == BAD) {
-        ASSERT(fabric_send(event->conn, &message, 1, FABRIC_COPY, 0) == 0);
+        ASSERT(fabric_send(event->conn, &message, 1) == 0);
         accepted++;
     }
     if (event->kind == FABRIC_CLOSED && event->conn == bad_conn)
@@ -64,14 +64,12 @@ static void send_packet(struct packet_head *head, uint32_t bytes)
     struct verbs_conn *sender = (struct verbs_conn *)bad_conn;
     const uint32_t most = sender->stream->payload;
     const uint32_t sent = bytes < most ? bytes : most;
-    const struct ibv_sge piece = {
-        .addr = (uintptr_t)payload->data, .length = sent, .lkey = payload->key};
 
     while (!verbs_packet_room(sender->endpoint)) {
         fuzz.bad_is_silent = false;
         fuzz_poll();
     }
-    verbs_packet_add(sender, head, &piece, sent > 0);
+    verbs_packet_add(sender, head, payload->data, sent, payload->key);
     verbs_packets_push(sender->endpoint);
 }
 

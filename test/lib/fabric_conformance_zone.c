@@ -211,10 +211,10 @@ static void f8_a_dry_zone_delays_and_fails_nothing(void **state)
     world_poll_times(&world, 1000);
     assert_int_equal(side_count(&world.sides[1], FABRIC_LANDED), 0);
     assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 0);
-    assert_int_equal(fabric_send(flow.conn, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(flow.conn, &iov, 1), 0);
     fabric_flush(world.sides[1].endpoint);
     world_wait(&world, 0, FABRIC_MESSAGE, 1); /* messages go on */
-    assert_int_equal(fabric_send(passive, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(passive, &iov, 1), 0);
     world_wait(&world, 1, FABRIC_MESSAGE, 1);
     assert_int_equal(fabric_zone_post(world.sides[0].zone, 0, 0), 0);
     flow_wait(&flow);

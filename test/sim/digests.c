@@ -120,8 +120,7 @@ static void ask(struct asker *asker, uint32_t server, uint16_t shard)
     ASSERT(bytes > 0);
     const struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     asker->answers[server - 1].asked =
-        asker->connected[server - 1] &&
-        fabric_send(asker->conns[server - 1], &iov, 1, FABRIC_COPY, 0) == 0;
+        asker->connected[server - 1] && fabric_send(asker->conns[server - 1], &iov, 1) == 0;
 }
 
 static bool all_come(const struct asker *asker)

@@ -38,13 +38,11 @@ static struct sim_item *queue_pop(struct sim_queue *queue)
     return item;
 }
 
-static struct sim_item *item_create(enum fabric_event_kind kind, size_t bytes, unsigned iov_count)
+static struct sim_item *item_create(enum fabric_event_kind kind, size_t bytes)
 {
-    size_t data_bytes = (bytes + 7) / 8 * 8;
-    struct sim_item *item = malloc(sizeof *item + data_bytes + iov_count * sizeof item->iov[0]);
+    struct sim_item *item = malloc(sizeof *item + bytes);
     ASSERT(item);
-    *item = (struct sim_item){.event = {.kind = kind}, .iov_count = iov_count};
-    item->iov = (struct fabric_iov *)(void *)(item->data + data_bytes);
+    *item = (struct sim_item){.event = {.kind = kind}};
     return item;
 }
 
@@ -55,14 +53,6 @@ static void copy_pieces(uint8_t *to, const struct fabric_iov *iov, unsigned coun
             memcpy(to, iov[i].data, iov[i].bytes);
         to += iov[i].bytes;
     }
-}
-
-/* The bytes of a message that was sent without FABRIC_COPY are fetched as late as possible, so that
- * a sender that changes them too early is found out. */
-static void gather(struct sim_item *item)
-{
-    copy_pieces(item->data, item->iov, item->iov_count);
-    item->iov_count = 0;
 }
 
 static void drop(struct sim_conn *conn, struct sim_item *item)
@@ -224,7 +214,7 @@ static void arrive(struct sim_conn *conn, struct sim_item *item)
 
 struct sim_item *sim_conn_push(struct sim_conn *conn, enum fabric_event_kind kind, uint64_t context)
 {
-    struct sim_item *item = item_create(kind, 0, 0);
+    struct sim_item *item = item_create(kind, 0);
     item->event.context = context;
     arrive(conn, item);
     return item;
@@ -256,7 +246,6 @@ static void cut_incoming(struct sim_conn *conn)
         struct sim_item *item = queue_pop(&old);
         if (keep > 0) {
             keep--;
-            gather(item); /* the sender's memory may be gone by the time it arrives */
             queue_push(&conn->incoming, item);
         } else {
             drop(conn, item);
@@ -349,13 +338,6 @@ void sim_conn_close(struct fabric_conn *head)
     end(conn, true);
 }
 
-/* What may still arrive was copied when the connection was severed. */
-bool sim_is_settled(const struct fabric_endpoint *head)
-{
-    (void)head;
-    return true;
-}
-
 /* --- beginning --- */
 
 int sim_connect(struct fabric_endpoint *head, const char *address, uint32_t index, uint64_t context,
@@ -408,8 +390,7 @@ void sim_conn_refuse(struct sim_conn *conn, int error)
 
 /* --- messages --- */
 
-int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned count, unsigned flags,
-             uint64_t context)
+int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned count)
 {
     struct sim_conn *conn = (struct sim_conn *)head;
     struct sim_network *network = sim_network_of(conn);
@@ -418,12 +399,8 @@ int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned co
     if (count == 0 || count > FABRIC_MAX_IOV)
         return ROWAN_EINVALID;
     uint64_t bytes = 0;
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++)
         bytes += iov[i].bytes;
-        if (!(flags & FABRIC_COPY) &&
-            !sim_fabric_registered(conn->endpoint->fabric, iov[i].data, iov[i].bytes))
-            return ROWAN_EINVALID;
-    }
     if (bytes > FABRIC_MAX_MESSAGE_BYTES)
         return ROWAN_EINVALID;
     if (conn->messages >= network->options.max_messages ||
@@ -434,14 +411,9 @@ int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned co
     }
     conn->messages++;
     conn->message_bytes += bytes;
-    struct sim_item *item = item_create(FABRIC_MESSAGE, bytes, flags & FABRIC_COPY ? 0 : count);
+    struct sim_item *item = item_create(FABRIC_MESSAGE, bytes);
     item->event.bytes = (uint32_t)bytes;
-    item->flags = flags;
-    item->signal = context;
-    if (flags & FABRIC_COPY)
-        copy_pieces(item->data, iov, count);
-    else
-        memcpy(item->iov, iov, count * sizeof iov[0]);
+    copy_pieces(item->data, iov, count);
     queue_push(&conn->outgoing, item);
     sim_conn_dirty(conn);
     return 0;
@@ -460,7 +432,6 @@ void sim_conn_flush(struct sim_conn *conn)
 
 static void hand_out_message(struct sim_conn *conn, struct sim_item *item)
 {
-    gather(item);
     item->event.data = item->data;
     item->event.message = (uint64_t)(uintptr_t)item;
     item->previous = NULL;
@@ -468,8 +439,6 @@ static void hand_out_message(struct sim_conn *conn, struct sim_item *item)
     if (conn->unreleased)
         conn->unreleased->previous = item;
     conn->unreleased = item;
-    if ((item->flags & FABRIC_SIGNAL) && conn->peer)
-        sim_conn_push(conn->peer, FABRIC_SENT, item->signal);
 }
 
 static bool hand_out_close(struct sim_conn *conn, struct fabric_event *event)

@@ -89,10 +89,6 @@ struct sim_item {
     uint64_t at_ns; /* arrives */
     struct sim_item *next;
     struct sim_item *previous; /* in the list of unreleased messages */
-    unsigned flags;            /* of the send */
-    uint64_t signal;           /* context of the SENT event */
-    struct fabric_iov *iov;    /* without FABRIC_COPY: gathered on arrival */
-    unsigned iov_count;
     _Alignas(8) uint8_t data[];
 };
 
@@ -321,9 +317,7 @@ void sim_conn_journal(const struct sim_conn *conn, const char *what);
 int sim_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                 uint64_t context, struct fabric_conn **out);
 void sim_conn_close(struct fabric_conn *conn);
-bool sim_is_settled(const struct fabric_endpoint *endpoint);
-int sim_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count, unsigned flags,
-             uint64_t context);
+int sim_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count);
 void sim_message_release(struct fabric_conn *conn, uint64_t message);
 
 /* --- sim_rowan.c --- */

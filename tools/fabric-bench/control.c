@@ -112,7 +112,7 @@ int control_ask(struct control *control, struct wire_facts *out)
     int error = control->error;
 
     if (!error)
-        error = fabric_send(control->conn, &iov, 1, FABRIC_COPY, 0);
+        error = fabric_send(control->conn, &iov, 1);
     if (!error) {
         fabric_flush(control->endpoint);
         error = wait_for(control, &control->answered);

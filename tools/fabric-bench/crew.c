@@ -113,7 +113,7 @@ static int ask_grant(struct lane *lane)
     const struct fabric_iov iov = {.data = &ask, .bytes = sizeof ask};
 
     lane->state = LANE_ASKING;
-    return fabric_send(lane->conn, &iov, 1, FABRIC_COPY, 0);
+    return fabric_send(lane->conn, &iov, 1);
 }
 
 static int take_grant(struct worker *worker, struct lane *lane, const struct fabric_event *event)

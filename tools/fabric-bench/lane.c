@@ -38,7 +38,7 @@ static int post_message(struct lane *lane)
 {
     const struct fabric_iov iov = {.data = next_source(lane), .bytes = lane->bytes};
 
-    return fabric_send(lane->conn, &iov, 1, FABRIC_COPY, lane->posted);
+    return fabric_send(lane->conn, &iov, 1);
 }
 
 static int post_write(struct lane *lane)

@@ -116,7 +116,7 @@ static bool send_echo(const struct echo *echo)
 {
     const struct fabric_iov iov = {.data = echo->data, .bytes = echo->bytes};
 
-    if (fabric_send(echo->conn, &iov, 1, FABRIC_COPY, 0) == ROWAN_EAGAIN)
+    if (fabric_send(echo->conn, &iov, 1) == ROWAN_EAGAIN)
         return false;
     fabric_message_release(echo->conn, echo->message); /* a closed one tells by its event */
     return true;
@@ -194,7 +194,7 @@ static void answer(struct receiver *receiver, const struct fabric_event *event, 
     const struct fabric_iov iov = {.data = data, .bytes = bytes};
 
     fabric_message_release(event->conn, event->message);
-    if (fabric_send(event->conn, &iov, 1, FABRIC_COPY, 0) == ROWAN_EAGAIN)
+    if (fabric_send(event->conn, &iov, 1) == ROWAN_EAGAIN)
         drop(receiver, event->conn); /* asks more than it reads */
 }
 

@@ -206,11 +206,6 @@ enum mlx5_queue_kind mlx5_queue_kind(const struct mlx5_queue *queue)
 
 /* --- elements --- */
 
-uint32_t mlx5_queue_room(const struct mlx5_queue *queue)
-{
-    return queue->elements - 1 - (uint32_t)(queue->posted - queue->returned);
-}
-
 void mlx5_queue_post(struct mlx5_queue *queue, uint64_t address, uint32_t key)
 {
     ASSERT(queue->posted - queue->returned < queue->elements - 1); /* I1 */

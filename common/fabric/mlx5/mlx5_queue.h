@@ -74,9 +74,6 @@ void mlx5_queue_close(struct mlx5_queue *queue);
 
 enum mlx5_queue_kind mlx5_queue_kind(const struct mlx5_queue *queue);
 
-/* How many elements may be posted now. */
-uint32_t mlx5_queue_room(const struct mlx5_queue *queue);
-
 /* Puts an element behind those posted before; the device has it after the next mlx5_queue_ring. */
 void mlx5_queue_post(struct mlx5_queue *queue, uint64_t address, uint32_t key);
 void mlx5_queue_ring(struct mlx5_queue *queue);

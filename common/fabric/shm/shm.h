@@ -22,7 +22,6 @@ enum {
     SHM_NAME_BYTES = 64,
     SHM_SMALL_BYTES = SHM_RING_BYTES / 4, /* messages above travel as fragments */
     SHM_FIFO = 4096,                      /* records that a receiver holds of one connection */
-    SHM_SENT = 1024,                      /* SENT events not delivered yet */
     SHM_BUFFERS = 8,                      /* large messages an endpoint holds or puts together */
     SHM_BLOCK_BYTES = 64 << 10,
     SHM_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
@@ -113,13 +112,8 @@ struct shm_out {
     uint64_t head;      /* as last seen */
 
     bool large; /* a large message is on its way */
-    bool large_signal;
-    uint64_t large_context;
     uint8_t *staging;
     struct shm_source source;
-
-    uint64_t sent_head, sent_tail;
-    uint64_t sent[SHM_SENT];
 };
 
 struct shm_in {
@@ -189,11 +183,6 @@ struct shm_conn {
     struct shm_in in;
 };
 
-static inline struct shm_endpoint *shm_endpoint_of(const struct fabric_conn *conn)
-{
-    return ((const struct shm_conn *)conn)->endpoint;
-}
-
 /* --- shm_fabric.c --- */
 extern const struct fabric_ops shm_ops;
 
@@ -241,7 +230,6 @@ void conn_reap(struct shm_endpoint *endpoint, bool wait);
 void conn_ring(struct shm_conn *conn);
 
 void shm_conn_close(struct fabric_conn *conn);
-bool shm_is_settled(const struct fabric_endpoint *endpoint);
 
 /* --- shm_connect.c --- */
 int shm_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
@@ -283,15 +271,14 @@ int memory_map(int fd, uint64_t bytes, void **out);
 bool is_eventfd(int fd);
 
 /* --- shm_message.c --- */
-int shm_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count, unsigned flags,
-             uint64_t context);
+int shm_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count);
 void shm_message_release(struct fabric_conn *conn, uint64_t message);
 
 /* Makes written records visible. True: the peer has to be told. */
 bool out_publish(struct shm_conn *conn);
 
 /* Moves a large message on and delivers SENT events. */
-unsigned out_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
+void out_poll(struct shm_conn *conn);
 bool out_is_idle(const struct shm_conn *conn);
 
 /* Tells the sender of released room. True: it waits for that, ring. */

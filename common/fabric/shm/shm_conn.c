@@ -276,10 +276,3 @@ void shm_conn_close(struct fabric_conn *base)
 
     conn_bury(conn);
 }
-
-/* Only our own stores read the owner's memory, inside of a flush or a poll; none for a dead connection. */
-bool shm_is_settled(const struct fabric_endpoint *endpoint)
-{
-    (void)endpoint;
-    return true;
-}

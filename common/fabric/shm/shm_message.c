@@ -110,11 +110,6 @@ static void finish_record(struct shm_conn *conn, uint32_t bytes, enum record_kin
     conn_list(conn, LIST_DIRTY);
 }
 
-static void push_sent(struct shm_out *out, uint64_t context)
-{
-    out->sent[out->sent_tail++ % SHM_SENT] = context;
-}
-
 static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsigned count,
                       uint32_t bytes)
 {
@@ -190,13 +185,6 @@ static bool send_fragment(struct shm_conn *conn, bool first)
     return true;
 }
 
-static void large_is_through(struct shm_out *out)
-{
-    out->large = false;
-    if (out->large_signal)
-        push_sent(out, out->large_context);
-}
-
 /* Keeps what is not in the ring yet where the caller cannot change it. */
 static void stage(struct shm_out *out)
 {
@@ -210,11 +198,11 @@ static void stage(struct shm_out *out)
 }
 
 static int send_large(struct shm_conn *conn, const struct fabric_iov *iov, unsigned count,
-                      uint32_t bytes, unsigned flags, uint64_t context)
+                      uint32_t bytes)
 {
     struct shm_out *out = &conn->out;
 
-    if ((flags & FABRIC_COPY) && !out->staging) {
+    if (!out->staging) {
         out->staging = malloc(STAGING_BYTES);
         if (!out->staging)
             return ROWAN_EAGAIN;
@@ -227,62 +215,36 @@ static int send_large(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     if (!send_fragment(conn, true))
         return conn->state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
     out->large = true;
-    out->large_signal = flags & FABRIC_SIGNAL;
-    out->large_context = context;
     while (out->source.left > 0 && send_fragment(conn, false))
         continue;
     if (out->source.left == 0)
-        large_is_through(out);
-    else if (flags & FABRIC_COPY)
+        out->large = false;
+    else
         stage(out);
     conn_list(conn, LIST_ACTIVE);
     return 0;
 }
 
-static int check_pieces(const struct shm_conn *conn, const struct fabric_iov *iov, unsigned count,
-                        unsigned flags, uint32_t *bytes)
-{
-    uint64_t total = 0;
-
-    if (count > FABRIC_MAX_IOV)
-        return ROWAN_EINVALID;
-    for (unsigned i = 0; i < count; i++) {
-        total += iov[i].bytes;
-        if (!(flags & FABRIC_COPY) && iov[i].bytes > 0 &&
-            !regions_hold(&conn->endpoint->fabric->regions, iov[i].data, iov[i].bytes))
-            return ROWAN_EINVALID; /* F4 */
-    }
-    if (total > FABRIC_MAX_MESSAGE_BYTES)
-        return ROWAN_EINVALID;
-    *bytes = (uint32_t)total;
-    return 0;
-}
-
-int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count, unsigned flags,
-             uint64_t context)
+int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
 {
     struct shm_conn *conn = (struct shm_conn *)base;
     struct shm_out *out = &conn->out;
-    uint32_t bytes;
-    int error;
+    uint64_t bytes = 0;
 
     if (conn->state >= CONN_BREAKING)
         return ROWAN_ECLOSED;
     if (!conn->announced)
         return ROWAN_EINVALID;
-    error = check_pieces(conn, iov, count, flags, &bytes);
-    if (error)
-        return error;
-    if (out->large || ((flags & FABRIC_SIGNAL) && out->sent_tail - out->sent_head == SHM_SENT))
+    if (count > FABRIC_MAX_IOV)
+        return ROWAN_EINVALID;
+    for (unsigned i = 0; i < count; i++)
+        bytes += iov[i].bytes;
+    if (bytes > FABRIC_MAX_MESSAGE_BYTES)
+        return ROWAN_EINVALID;
+    if (out->large)
         return ROWAN_EAGAIN;
-    if (bytes > SHM_SMALL_BYTES)
-        return send_large(conn, iov, count, bytes, flags, context);
-    error = send_whole(conn, iov, count, bytes);
-    if (!error && (flags & FABRIC_SIGNAL)) {
-        push_sent(out, context);
-        conn_list(conn, LIST_ACTIVE);
-    }
-    return error;
+    return bytes > SHM_SMALL_BYTES ? send_large(conn, iov, count, (uint32_t)bytes)
+                                   : send_whole(conn, iov, count, (uint32_t)bytes);
 }
 
 bool out_publish(struct shm_conn *conn)
@@ -296,27 +258,21 @@ bool out_publish(struct shm_conn *conn)
     return true;
 }
 
-unsigned out_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max)
+void out_poll(struct shm_conn *conn)
 {
     struct shm_out *out = &conn->out;
-    unsigned count = 0;
 
-    if (out->large && conn->state == CONN_OPEN) {
-        while (out->source.left > 0 && send_fragment(conn, false))
-            continue;
-        if (out->source.left == 0)
-            large_is_through(out);
-    }
-    while (count < max && out->sent_head != out->sent_tail)
-        events[count++] = (struct fabric_event){.kind = FABRIC_SENT,
-                                                .conn = &conn->base,
-                                                .context = out->sent[out->sent_head++ % SHM_SENT]};
-    return count;
+    if (!out->large || conn->state != CONN_OPEN)
+        return;
+    while (out->source.left > 0 && send_fragment(conn, false))
+        continue;
+    if (out->source.left == 0)
+        out->large = false;
 }
 
 bool out_is_idle(const struct shm_conn *conn)
 {
-    return !conn->out.large && conn->out.sent_head == conn->out.sent_tail;
+    return !conn->out.large;
 }
 
 /* --- receiving --- */

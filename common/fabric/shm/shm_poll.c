@@ -151,7 +151,7 @@ static unsigned poll_conn(struct shm_conn *conn, struct fabric_event *events, un
         if (conn->writer && moves_data(conn))
             count += shm_writer_poll(conn, events + count, max - count);
         if (moves_data(conn))
-            count += out_poll(conn, events + count, max - count);
+            out_poll(conn);
         if (moves_data(conn))
             count += in_poll(conn, events + count, max - count);
     }

@@ -53,7 +53,6 @@ enum {
 
     TCP_OUT_BYTES = 32 << 10, /* copied bytes that wait on one connection */
     TCP_OUT_PIECES = 128,
-    TCP_OUT_MARKS = 64,
     TCP_OUTS = 1024,        /* connections with something to send */
     TCP_OUTS_BLOCKED = 960, /* and of these, whose peers do not read */
     TCP_OUTS_KEPT = 16,
@@ -294,7 +293,6 @@ void tcp_conn_break(struct tcp_conn *conn, int error, bool drain);
 void tcp_conn_bury(struct tcp_conn *conn);
 void tcp_conn_reap(struct tcp_endpoint *endpoint);
 void tcp_conn_close(struct fabric_conn *conn);
-bool tcp_is_settled(const struct fabric_endpoint *endpoint);
 
 /* --- tcp_connect.c --- */
 int tcp_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
@@ -362,11 +360,8 @@ void tcp_in_check(struct tcp_endpoint *endpoint); /* closes who stalls, or takes
 void tcp_message_release(struct fabric_conn *conn, uint64_t message);
 
 /* --- tcp_send.c --- */
-int tcp_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count, unsigned flags,
-             uint64_t context);
+int tcp_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count);
 void tcp_out_push(struct tcp_conn *conn);
-unsigned tcp_out_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
-bool tcp_out_has_events(const struct tcp_conn *conn);
 /* Gives back memory that others want and whose receivers do not read. */
 void tcp_out_check(struct tcp_endpoint *endpoint);
 void tcp_out_fini(struct tcp_conn *conn);

@@ -183,10 +183,3 @@ void tcp_conn_close(struct fabric_conn *base)
 {
     tcp_conn_bury((struct tcp_conn *)base);
 }
-
-/* A write to a socket copies, and to a closed connection's nothing is written. */
-bool tcp_is_settled(const struct fabric_endpoint *endpoint)
-{
-    (void)endpoint;
-    return true;
-}

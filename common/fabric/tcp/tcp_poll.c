@@ -158,8 +158,6 @@ static unsigned poll_conn(struct tcp_conn *conn, struct fabric_event *events, un
     if (moves_data(conn) && conn->writer)
         count += writer_poll(conn, events + count, max - count);
     if (moves_data(conn))
-        count += tcp_out_poll(conn, events + count, max - count);
-    if (moves_data(conn))
         count += tcp_in_poll(conn, events + count, max - count);
     if (conn->state == CONN_BREAKING && count < max && (!conn->drain || !tcp_in_has_work(conn)))
         say_closed(conn, &events[count++]);
@@ -174,8 +172,8 @@ static bool has_work(const struct tcp_conn *conn)
         return may_read || !conn->drain;
     if (conn->state != CONN_OPEN)
         return false;
-    return (may_read && tcp_in_has_work(conn)) || tcp_out_has_events(conn) ||
-           sender_has_events(conn) || writer_has_events(conn);
+    return (may_read && tcp_in_has_work(conn)) || sender_has_events(conn) ||
+           writer_has_events(conn);
 }
 
 static unsigned poll_active(struct tcp_endpoint *endpoint, struct fabric_event *events,

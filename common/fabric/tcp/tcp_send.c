@@ -18,25 +18,16 @@
 #include "common/base/log.h"
 #include "common/fabric/tcp/tcp.h"
 
-struct out_mark {
-    uint64_t end; /* in the count of `added` */
-    uint64_t context;
-};
-
 struct tcp_out {
     struct tcp_out *next_free;
     uint64_t added, sent;
     uint32_t first, count; /* pieces */
     uint32_t used;         /* bytes of `data` */
-    uint32_t mark_first, mark_count;
     struct tcp_slab *slab; /* 3, or NULL */
     uint64_t progress_ns;  /* when the peer last took something of it */
     struct iovec pieces[TCP_OUT_PIECES];
-    struct out_mark marks[TCP_OUT_MARKS];
     uint8_t data[TCP_OUT_BYTES];
 };
-
-static uint8_t zeros[8]; /* padding behind what is not copied; never written */
 
 /* --- buffers --- */
 
@@ -60,7 +51,6 @@ static struct tcp_out *out_of(struct tcp_conn *conn)
     }
     out->added = out->sent = 0;
     out->first = out->count = out->used = 0;
-    out->mark_first = out->mark_count = 0;
     out->slab = NULL;
     conn->out = out;
     return out;
@@ -107,10 +97,9 @@ static bool is_empty(const struct tcp_out *out)
     return out->sent == out->added;
 }
 
-/* Nothing waits and nothing is to be reported. */
 static void give_back(struct tcp_conn *conn)
 {
-    if (conn->out && is_empty(conn->out) && conn->out->mark_count == 0)
+    if (conn->out && is_empty(conn->out))
         tcp_out_fini(conn);
 }
 
@@ -203,8 +192,6 @@ void tcp_out_push(struct tcp_conn *conn)
     }
     if (conn->messages.writable)
         list_remove(conn, LIST_BLOCKED);
-    if (tcp_out_has_events(conn))
-        list_add(conn, LIST_ACTIVE);
     give_back(conn);
 }
 
@@ -242,16 +229,25 @@ static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigne
     memset(to, 0, pad_to_8(bytes) - bytes);
 }
 
-static int add_copy(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
-                    uint32_t bytes)
+static void message_added(struct tcp_conn *conn)
+{
+    conn->out_number++;
+    list_add(conn, LIST_DIRTY);
+}
+
+static int add_message(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
+                       uint32_t bytes)
 {
     const uint32_t wire = message_wire_bytes(bytes);
-    struct tcp_out *out = conn->out;
+    struct tcp_out *out = out_of(conn);
 
+    if (!out)
+        return ROWAN_EAGAIN;
     if (wire <= TCP_OUT_BYTES - out->used && out->count < TCP_OUT_PIECES && !out->slab) {
         lay_out(conn, iov, count, bytes, out->data + out->used);
         add_piece(out, out->data + out->used, wire);
         out->used += wire;
+        message_added(conn);
         return 0;
     }
     if (wire <= TCP_OUT_BYTES || !is_empty(out))
@@ -262,53 +258,11 @@ static int add_copy(struct tcp_conn *conn, const struct fabric_iov *iov, unsigne
     out->progress_ns = conn->endpoint->now_ns;
     lay_out(conn, iov, count, bytes, out->slab->data);
     add_piece(out, out->slab->data, wire);
+    message_added(conn);
     return 0;
 }
 
-static int add_gathered(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
-                        uint32_t bytes)
-{
-    struct tcp_out *out = conn->out;
-    const uint32_t head_bytes = (uint32_t)sizeof(struct tcp_message_head);
-
-    if (out->slab || head_bytes > TCP_OUT_BYTES - out->used ||
-        count + 2 > TCP_OUT_PIECES - out->count)
-        return ROWAN_EAGAIN;
-    memcpy(out->data + out->used,
-           &(struct tcp_message_head){
-               .magic = TCP_MESSAGE_MAGIC, .bytes = bytes, .number = conn->out_number},
-           head_bytes);
-    add_piece(out, out->data + out->used, head_bytes);
-    out->used += head_bytes;
-    for (unsigned i = 0; i < count; i++)
-        add_piece(out, iov[i].data, iov[i].bytes);
-    add_piece(out, zeros, pad_to_8(bytes) - bytes);
-    return 0;
-}
-
-static int add_message(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
-                       uint32_t bytes, unsigned flags, uint64_t context)
-{
-    struct tcp_out *out = out_of(conn);
-    int error;
-
-    if (!out || ((flags & FABRIC_SIGNAL) && out->mark_count == TCP_OUT_MARKS))
-        return ROWAN_EAGAIN;
-    error = flags & FABRIC_COPY ? add_copy(conn, iov, count, bytes)
-                                : add_gathered(conn, iov, count, bytes);
-    if (error)
-        return error;
-    conn->out_number++;
-    if (flags & FABRIC_SIGNAL) {
-        out->marks[(out->mark_first + out->mark_count++) % TCP_OUT_MARKS] =
-            (struct out_mark){.end = out->added, .context = context};
-    }
-    list_add(conn, LIST_DIRTY);
-    return 0;
-}
-
-int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count, unsigned flags,
-             uint64_t context)
+int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
 {
     struct tcp_conn *conn = (struct tcp_conn *)base;
     uint64_t bytes = 0;
@@ -318,49 +272,17 @@ int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned co
         return ROWAN_ECLOSED;
     if (count > FABRIC_MAX_IOV)
         return ROWAN_EINVALID;
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++)
         bytes += iov[i].bytes;
-        if (!(flags & FABRIC_COPY) && iov[i].bytes > 0 &&
-            !regions_hold(&conn->endpoint->fabric->regions, iov[i].data, iov[i].bytes))
-            return ROWAN_EINVALID;
-    }
     if (bytes > FABRIC_MAX_MESSAGE_BYTES)
         return ROWAN_EINVALID;
-    error = add_message(conn, iov, count, (uint32_t)bytes, flags, context);
+    error = add_message(conn, iov, count, (uint32_t)bytes);
     if (error == ROWAN_EAGAIN && conn->out && conn->messages.writable && !is_empty(conn->out)) {
         tcp_out_push(conn);
-        error = conn->state != CONN_OPEN
-                    ? ROWAN_ECLOSED
-                    : add_message(conn, iov, count, (uint32_t)bytes, flags, context);
+        error = conn->state != CONN_OPEN ? ROWAN_ECLOSED
+                                         : add_message(conn, iov, count, (uint32_t)bytes);
     }
     if (error)
         give_back(conn);
     return error;
-}
-
-/* --- SENT --- */
-
-bool tcp_out_has_events(const struct tcp_conn *conn)
-{
-    const struct tcp_out *out = conn->out;
-
-    return out && out->mark_count > 0 && out->marks[out->mark_first].end <= out->sent;
-}
-
-unsigned tcp_out_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max)
-{
-    struct tcp_out *out = conn->out;
-    unsigned count = 0;
-
-    while (count < max && tcp_out_has_events(conn)) {
-        events[count++] = (struct fabric_event){.kind = FABRIC_SENT,
-                                                .conn = &conn->base,
-                                                .context = out->marks[out->mark_first].context,
-                                                .peer = conn->peer};
-        out->mark_first = (out->mark_first + 1) % TCP_OUT_MARKS;
-        out->mark_count--;
-    }
-    if (count > 0)
-        give_back(conn);
-    return count;
 }

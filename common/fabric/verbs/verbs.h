@@ -206,7 +206,6 @@ struct verbs_endpoint {
     struct verbs_list lists[VLIST_COUNT];
     _Atomic bool has_resolved;
     struct verbs_job *resolved; /* address handles that were made; under the resolver's lock */
-    uint64_t closed_post;       /* closed ones' memory is read until so many sends are complete */
 
     struct verbs_zone *zone;
     struct verbs_grants *grants; /* NULL: none was given yet */
@@ -296,7 +295,6 @@ unsigned verbs_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fa
                     unsigned max);
 void verbs_flush(struct fabric_endpoint *endpoint);
 void verbs_conn_close(struct fabric_conn *conn);
-bool verbs_is_settled(const struct fabric_endpoint *endpoint);
 
 /* While asleep: sets the timer for what must go on although nothing completes. */
 void verbs_timer_set(struct verbs_endpoint *endpoint);

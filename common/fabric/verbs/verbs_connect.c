@@ -25,7 +25,7 @@ static int say(struct verbs_conn *conn, const struct verbs_hello *hello)
     const struct fabric_iov piece = {.data = bytes, .bytes = sizeof bytes};
 
     verbs_hello_encode(hello, bytes);
-    return fabric_send(conn->control, &piece, 1, FABRIC_COPY, 0);
+    return fabric_send(conn->control, &piece, 1);
 }
 
 static int say_hello(struct verbs_conn *conn, const struct verbs_rc_hello *rc)

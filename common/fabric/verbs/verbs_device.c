@@ -167,14 +167,13 @@ void verbs_device_describe(const struct verbs_device *device, char *out, size_t 
     memlock_name(memlock, sizeof memlock);
     snprintf(out, room,
              "device=%s chosen_by=%s port=%u netdev=%s gid_index=%d gid=%s gid_type=%s mtu=%u "
-             "receive=%s reason=\"%s\" slot_bytes=%u inline_bytes=%u max_sge=%u odp=%s "
+             "receive=%s reason=\"%s\" slot_bytes=%u inline_bytes=%u odp=%s "
              "device_memory=%s memlock_bytes=%s firmware=\"%.60s\"",
              ibv_get_device_name(device->context->device), chosen_by_name(device->chosen_by),
              (unsigned)device->port, *device->netdev ? device->netdev : "-", device->gid_index, gid,
              verbs_gid_type_name(device->is_ethernet, device->gid_type, &device->gid),
              (unsigned)device->mtu_bytes, verbs_receive_name(device->receive),
              device->receive_reason, (unsigned)device->slot_bytes,
-             (unsigned)device->max_inline_bytes, (unsigned)device->max_sge,
-             device->has_odp ? "yes" : "no", device->dm ? "yes" : "no", memlock,
-             device->attributes.orig_attr.fw_ver);
+             (unsigned)device->max_inline_bytes, device->has_odp ? "yes" : "no",
+             device->dm ? "yes" : "no", memlock, device->attributes.orig_attr.fw_ver);
 }

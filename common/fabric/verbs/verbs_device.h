@@ -12,7 +12,7 @@
 #include "common/fabric/fabric.h"
 #include "common/fabric/verbs/verbs_check.h"
 
-enum { VERBS_SINK_BYTES = 64, VERBS_SLOT_BYTES = 256, VERBS_MAX_SGE = 32 };
+enum { VERBS_SINK_BYTES = 64, VERBS_SLOT_BYTES = 256 };
 
 /* Memory of the backend itself: zeros, pinned, of huge pages where there are some. */
 struct verbs_buffer {
@@ -41,8 +41,7 @@ struct verbs_device {
     uint32_t mtu_bytes;    /* active: payload of a packet */
     uint32_t
         max_inline_bytes; /* that RC and UD queue pairs could be had with; ask for what you need */
-    uint32_t max_sge;     /* likewise, at most VERBS_MAX_SGE */
-    bool has_odp; /* RC sends, writes, reads, receives; UD sends: all that is needed, on demand */
+    bool has_odp;         /* RC sends, writes, reads, receives: all that is needed, on demand */
     enum fabric_receive receive; /* chosen; never AUTO */
     const char *receive_reason;  /* why not one that comes before it; static */
     uint32_t slot_bytes;

@@ -50,7 +50,7 @@ static int create_pair(struct verbs_endpoint *endpoint)
                                     .qp_type = IBV_QPT_UD,
                                     .cap = {.max_send_wr = packets->sends,
                                             .max_recv_wr = packets->receives,
-                                            .max_send_sge = device->max_sge,
+                                            .max_send_sge = 2,
                                             .max_recv_sge = 1,
                                             .max_inline_data = device->max_inline_bytes}};
 
@@ -255,8 +255,8 @@ static void post_chain(struct verbs_endpoint *endpoint)
         verbs_packets_fail(endpoint, strerror(error));
 }
 
-void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head,
-                      const struct ibv_sge *pieces, uint32_t count)
+void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head, const uint8_t *data,
+                      uint32_t bytes, uint32_t key)
 {
     struct verbs_endpoint *endpoint = conn->endpoint;
     struct verbs_packets *packets = endpoint->packets;
@@ -264,25 +264,22 @@ void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head,
     struct packet_head *ours =
         (struct packet_head *)(void *)packets->heads.data + place; /* 64-aligned memory */
     struct ibv_send_wr *wr = &packets->chain[packets->chained];
-    struct ibv_sge *sge = &packets->pieces[packets->chained * VERBS_MAX_SGE];
-    uint32_t bytes = sizeof *head;
+    struct ibv_sge *pieces = packets->pieces[packets->chained];
 
-    ASSERT(verbs_packet_room(endpoint) && count < VERBS_MAX_SGE);
+    ASSERT(verbs_packet_room(endpoint));
     *ours = *head;
-    sge[0] = (struct ibv_sge){
+    pieces[0] = (struct ibv_sge){
         .addr = (uintptr_t)ours, .length = sizeof *ours, .lkey = packets->heads.mr->lkey};
-    for (uint32_t i = 0; i < count; i++) {
-        sge[i + 1] = pieces[i];
-        bytes += pieces[i].length;
-    }
+    pieces[1] = (struct ibv_sge){.addr = (uintptr_t)data, .length = bytes, .lkey = key};
     packets->posted++;
     *wr = (struct ibv_send_wr){
         .wr_id = verbs_work(VERBS_WORK_UD_SEND, 0, (uint32_t)packets->posted),
         .next = wr + 1,
-        .sg_list = sge,
-        .num_sge = (int)count + 1,
+        .sg_list = pieces,
+        .num_sge = bytes > 0 ? 2 : 1,
         .opcode = IBV_WR_SEND,
-        .send_flags = bytes <= endpoint->device->max_inline_bytes ? IBV_SEND_INLINE : 0,
+        .send_flags =
+            sizeof *head + bytes <= endpoint->device->max_inline_bytes ? IBV_SEND_INLINE : 0,
         .wr.ud = {.ah = conn->stream->ah,
                   .remote_qpn = conn->theirs.ud_number,
                   .remote_qkey = conn->theirs.ud_key}};

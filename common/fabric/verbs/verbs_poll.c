@@ -7,11 +7,6 @@
  *    system call.
  * 4. Armed, the completion queue notifies once. What is left over from a poll, and what goes on by time
  *    alone, sets the timer.
- * 5. What the owner gave to be sent where it lies, and the device has not read yet, must not change though the
- *    connection has ended (F4): the peer, who may not know of the end, would take for the message what the device
- *    reads then. So CLOSED waits until the device has read it all. Closing waits for nothing: the endpoint is
- *    settled when so many sends are complete as were posted then. A device reads a datagram when it is its turn,
- *    whatever the peer does; it reads no more when the queue pair is destroyed, by a failure or with the endpoint.
  */
 #include <string.h>
 #include <sys/timerfd.h>
@@ -67,22 +62,9 @@ static void poll_completions(struct verbs_endpoint *endpoint)
     verbs_packets_renew(endpoint);
 }
 
-/* 5 */
 void verbs_conn_close(struct fabric_conn *base)
 {
-    struct verbs_conn *conn = (struct verbs_conn *)base;
-    struct verbs_endpoint *endpoint = conn->endpoint;
-
-    if (conn->stream && conn->stream->gathered_post > endpoint->closed_post)
-        endpoint->closed_post = conn->stream->gathered_post;
-    verbs_conn_bury(conn);
-}
-
-bool verbs_is_settled(const struct fabric_endpoint *base)
-{
-    const struct verbs_endpoint *endpoint = (const struct verbs_endpoint *)base;
-
-    return endpoint->closed_post <= endpoint->packets->completed;
+    verbs_conn_bury((struct verbs_conn *)base);
 }
 
 /* --- connections --- */
@@ -120,15 +102,11 @@ static unsigned poll_conn(struct verbs_conn *conn, struct fabric_event *events, 
         announce(conn, &events[count++]);
     if (has_messages(conn))
         count += verbs_inbox_poll(conn, events + count, max - count);
-    if (conn->state == VCONN_OPEN) {
-        count += verbs_message_poll(conn, events + count, max - count);
-        if (conn->rc)
-            count += verbs_rc_poll(conn, events + count, max - count);
-    }
+    if (conn->state == VCONN_OPEN && conn->rc)
+        count += verbs_rc_poll(conn, events + count, max - count);
     if (conn->state == VCONN_OPEN)
         verbs_list_add(conn, VLIST_DIRTY);
-    if (conn->state == VCONN_BREAKING && count < max && !has_messages(conn) &&
-        verbs_stream_is_settled(conn)) /* 5 */
+    if (conn->state == VCONN_BREAKING && count < max && !has_messages(conn))
         say_closed(conn, &events[count++]);
     return count;
 }
@@ -139,8 +117,7 @@ static bool has_work(const struct verbs_conn *conn)
         return true;
     if (conn->state != VCONN_OPEN)
         return false;
-    return has_messages(conn) || verbs_message_has_events(conn) ||
-           (conn->rc && verbs_rc_has_events(conn));
+    return has_messages(conn) || (conn->rc && verbs_rc_has_events(conn));
 }
 
 static unsigned poll_active(struct verbs_endpoint *endpoint, struct fabric_event *events,

@@ -21,7 +21,7 @@ static struct ibv_qp *create_pair(const struct verbs_device *device, struct ibv_
         .qp_type = type,
         .cap = {.max_send_wr = TRIED_WORK_REQUESTS,
                 .max_recv_wr = srq ? 0 : 1,
-                .max_send_sge = device->max_sge,
+                .max_send_sge = 2, /* a datagram's head and payload */
                 .max_recv_sge = srq ? 0 : 1,
                 .max_inline_data = inline_bytes},
     };
@@ -124,8 +124,7 @@ static int find_slot(uint32_t asked, struct verbs_device *device, struct verbs_o
 
 /* --- on-demand paging --- */
 
-/* All that memory is used for: blocks and bulk writes leave from it and come into it, fences read it, and
- * datagrams are gathered from it. */
+/* All that memory is used for: blocks and bulk writes leave from it and come into it, and fences read it. */
 static bool has_odp(const struct verbs_device *device)
 {
     const struct ibv_odp_caps *caps = &device->attributes.odp_caps;
@@ -133,16 +132,12 @@ static bool has_odp(const struct verbs_device *device)
                         IBV_ODP_SUPPORT_SRQ_RECV;
 
     return (caps->general_caps & IBV_ODP_SUPPORT) != 0 &&
-           (caps->per_transport_caps.rc_odp_caps & rc) == rc &&
-           (caps->per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_SEND) != 0;
+           (caps->per_transport_caps.rc_odp_caps & rc) == rc;
 }
 
 int verbs_probe(const struct fabric_verbs_options *options, struct verbs_device *device,
                 struct verbs_obstacle *why)
 {
-    const int most = device->attributes.orig_attr.max_sge;
-
-    device->max_sge = most < VERBS_MAX_SGE ? (uint32_t)most : VERBS_MAX_SGE;
     errno = 0;
     struct ibv_cq *cq = ibv_create_cq(device->context, TRIED_WORK_REQUESTS, NULL, NULL, 0);
 

@@ -86,15 +86,15 @@ struct verbs_slab *verbs_slab_take(struct verbs_slabs *slabs, uint32_t bytes)
         return NULL;
     }
     slab = slabs->free[kind];
-    slabs->free[kind] = slab->next_free;
-    slab->next_free = NULL;
+    slabs->free[kind] = slab->next;
+    slab->next = NULL;
     return slab;
 }
 
 void verbs_slab_give(struct verbs_slabs *slabs, struct verbs_slab *slab)
 {
-    ASSERT(!slab->next_free);
-    slab->next_free = slabs->free[slab->kind];
+    ASSERT(!slab->next);
+    slab->next = slabs->free[slab->kind];
     slabs->free[slab->kind] = slab;
 }
 

@@ -47,11 +47,6 @@ bool verbs_stream_is_drained(const struct verbs_conn *conn)
     return !conn->stream || conn->stream->last_post <= conn->endpoint->packets->completed;
 }
 
-bool verbs_stream_is_settled(const struct verbs_conn *conn)
-{
-    return !conn->stream || conn->stream->gathered_post <= conn->endpoint->packets->completed;
-}
-
 void verbs_stream_close(struct verbs_conn *conn)
 {
     if (!conn->stream)
@@ -112,16 +107,14 @@ void verbs_stream_added(struct verbs_conn *conn)
 }
 
 /* Datagram `number`, which lies in `message`. */
-static void send_data(struct verbs_conn *conn, struct out_message *message, uint32_t number,
+static void send_data(struct verbs_conn *conn, struct verbs_slab *message, uint32_t number,
                       unsigned flags)
 {
     struct verbs_stream *stream = conn->stream;
     const uint32_t index = number - message->sequence;
     const uint32_t offset = index * stream->payload;
     const uint32_t left = message->bytes - offset;
-    struct ibv_sge pieces[VERBS_MAX_SGE];
     struct packet_head head;
-    uint32_t count;
 
     head = make_head(conn, flags | PACKET_DATA | (index == 0 ? PACKET_FIRST : 0) |
                                (index + 1 == message->packets ? PACKET_LAST : 0));
@@ -129,18 +122,15 @@ static void send_data(struct verbs_conn *conn, struct out_message *message, uint
     head.bytes = (uint16_t)(left < stream->payload ? left : stream->payload);
     head.message_bytes = message->bytes;
     stream->order[number % STREAM_WINDOW] = ++stream->posts;
-    count = verbs_message_pieces(message, offset, head.bytes, pieces);
-    verbs_packet_add(conn, &head, pieces, count);
+    verbs_packet_add(conn, &head, message->data + offset, head.bytes, message->key);
     message->last_post = stream->last_post;
-    if (!message->slab)
-        stream->gathered_post = stream->last_post;
 }
 
 /* The next one in order; after going back, one that has arrived is passed over. */
 static void send_next(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
-    struct out_message *message = stream->cursor;
+    struct verbs_slab *message = stream->cursor;
     const uint32_t number = stream->send_next++;
     const bool is_last = stream->send_next == message->sequence + message->packets;
     unsigned flags = stream->went_back ? PACKET_ASK : 0;
@@ -149,8 +139,7 @@ static void send_next(struct verbs_conn *conn)
         stream->cursor = message->next;
     if (stream->arrived >> (number - stream->acked) & 1)
         return;
-    if (stream->send_next == send_limit(stream) ||
-        (!stream->cursor && (message->is_signalled || message->packets > 1)))
+    if (stream->send_next == send_limit(stream) || (!stream->cursor && message->packets > 1))
         flags |= PACKET_ASK;
     if (is_behind(stream->send_next, stream->sent)) {
         stream->sent = stream->send_next;
@@ -166,7 +155,7 @@ static void send_next(struct verbs_conn *conn)
 static void send_lost(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
-    struct out_message *message = stream->first;
+    struct verbs_slab *message = stream->first;
 
     while (stream->again && verbs_packet_room(conn->endpoint)) {
         const uint32_t number = stream->acked + (uint32_t)__builtin_ctzll(stream->again);
@@ -183,7 +172,7 @@ static void send_bare(struct verbs_conn *conn)
     const struct packet_head head = make_head(conn, conn->stream->probes ? PACKET_ASK : 0);
 
     conn->stream->probes = false;
-    verbs_packet_add(conn, &head, NULL, 0);
+    verbs_packet_add(conn, &head, NULL, 0, 0);
 }
 
 static bool is_bare_due(const struct verbs_stream *stream)
@@ -218,7 +207,7 @@ void verbs_stream_push(struct verbs_conn *conn)
 static void go_back(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
-    struct out_message *message = stream->first;
+    struct verbs_slab *message = stream->first;
 
     while (message && !is_behind(message->sequence + message->packets, stream->acked))
         message = message->next;

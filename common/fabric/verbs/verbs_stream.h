@@ -26,9 +26,8 @@ enum {
         1024, /* messages of one connection that its owner may hold; a window's more may come */
     STREAM_HELD_BYTES = 512 << 10,
 
-    MESSAGE_RECORDS = 4096, /* of an endpoint: messages sent and not acknowledged */
-    MESSAGE_RECORDS_GROWN = 64,
-    MESSAGE_MOST = 128, /* of a connection; MESSAGE_FEW while more than half are in use */
+    MESSAGE_MANY = 2048, /* messages of an endpoint sent and not acknowledged */
+    MESSAGE_MOST = 128,  /* of a connection; MESSAGE_FEW while the endpoint has many */
     MESSAGE_FEW = 8,
     MESSAGE_BYTES =
         256 << 10, /* likewise; one more message may go beyond. What was taken must reach an
@@ -99,12 +98,19 @@ struct verbs_held {
     uint32_t bytes;
 };
 
+/* Memory of one message. */
 struct verbs_slab {
-    struct verbs_slab *next_free;
+    struct verbs_slab *next; /* free, or sent behind it on the connection */
     uint8_t *data;
     uint32_t key; /* to send from it */
     enum verbs_slab_kind kind;
-    struct verbs_held held;
+    struct verbs_held held; /* the message has come */
+
+    /* The message is sent. */
+    uint32_t bytes;
+    uint32_t sequence; /* of its first datagram */
+    uint32_t packets;
+    uint64_t last_post; /* the device reads it until so many sends are complete */
 };
 
 struct verbs_extent; /* slabs that were made together */
@@ -129,33 +135,9 @@ void verbs_slabs_fini(struct verbs_slabs *slabs);
 
 /* --- messages out (verbs_message.c) --- */
 
-struct verbs_piece {
-    const uint8_t *data;
-    uint32_t bytes;
-    uint32_t key;
-};
-
-struct out_message {
-    struct out_message *next;
-    struct verbs_slab *slab; /* of a copy, or NULL */
-    uint32_t sequence;       /* of its first datagram */
-    uint32_t packets;
-    uint32_t bytes;
-    bool is_signalled;
-    uint64_t context;
-    uint64_t last_post; /* the device reads it until so many sends are complete */
-    uint32_t piece_count;
-    struct verbs_piece pieces[FABRIC_MAX_IOV];
-};
-
-struct verbs_records; /* made together */
-
 struct verbs_messages {
     struct verbs_slabs out, in;
-    struct verbs_records *records;
-    struct out_message *free_records;
-    uint32_t record_count, records_used;
-    bool record_wanted;
+    uint32_t out_count; /* sent and not acknowledged */
 };
 
 struct verbs_stream {
@@ -163,11 +145,10 @@ struct verbs_stream {
     uint32_t payload; /* bytes of a datagram */
     uint64_t
         last_post; /* the device has done with this connection when so many sends are complete */
-    uint64_t gathered_post; /* likewise with memory of the owner */
 
     /* out: acked <= send_next <= sent <= next_sequence */
-    struct out_message *first, *last;
-    struct out_message *cursor; /* send_next is one of its datagrams; NULL: all are sent */
+    struct verbs_slab *first, *last;
+    struct verbs_slab *cursor; /* send_next is one of its datagrams; NULL: all are sent */
     uint32_t out_count;
     uint64_t out_bytes;
     uint32_t next_sequence; /* of the next message */
@@ -229,7 +210,7 @@ struct verbs_packets {
     struct verbs_buffer heads; /* one for each place of the send queue */
     uint32_t chained;
     struct ibv_send_wr chain[PACKET_CHAIN];
-    struct ibv_sge pieces[PACKET_CHAIN * VERBS_MAX_SGE];
+    struct ibv_sge pieces[PACKET_CHAIN][2]; /* head, payload */
 };
 
 /* Errors: ROWAN_ENOMEM EPERMISSION EUNSUPPORTED. */
@@ -242,10 +223,10 @@ void verbs_packets_close(struct verbs_endpoint *endpoint);
 /* Places of the completion queue that datagrams take. */
 uint32_t verbs_packets_places(const struct verbs_device *device);
 
-/* Puts a datagram into the chain; there is room (verbs_packet_room). `pieces` is the payload.
- * Sets stream->last_post. */
-void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head,
-                      const struct ibv_sge *pieces, uint32_t count);
+/* Puts a datagram into the chain, with `bytes` of payload, which head->bytes says too; there is room
+ * (verbs_packet_room). Sets stream->last_post. */
+void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head, const uint8_t *data,
+                      uint32_t bytes, uint32_t key);
 bool verbs_packet_room(const struct verbs_endpoint *endpoint);
 
 /* Hands the chain, and the receive buffers that are free again, to the device. */
@@ -267,8 +248,6 @@ int verbs_stream_open(struct verbs_conn *conn, struct ibv_ah *ah);
 /* False: the device still reads something of it. */
 bool verbs_stream_is_drained(const struct verbs_conn *conn);
 
-/* False: the device still reads memory of the owner for it. */
-bool verbs_stream_is_settled(const struct verbs_conn *conn);
 void verbs_stream_close(struct verbs_conn *conn);
 
 /* A datagram of the peer, checked so far: the payload of head->bytes lies at `data`. True: it lies there as
@@ -290,17 +269,10 @@ void verbs_stream_opened(struct verbs_conn *conn);
 /* --- verbs_message.c --- */
 int verbs_messages_open(struct verbs_endpoint *endpoint);
 void verbs_messages_close(struct verbs_endpoint *endpoint);
-int verbs_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count,
-               unsigned flags, uint64_t context);
+int verbs_send(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count);
 
-/* The pieces of `bytes` bytes at `offset` of a message; how many. */
-uint32_t verbs_message_pieces(const struct out_message *message, uint32_t offset, uint32_t bytes,
-                              struct ibv_sge *out);
-
-/* Frees what is done with, up to a signalled message. */
+/* Frees what is done with. */
 void verbs_message_done(struct verbs_conn *conn);
-bool verbs_message_has_events(const struct verbs_conn *conn);
-unsigned verbs_message_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max);
 void verbs_message_fini(struct verbs_conn *conn);
 
 /* Gives back memory that others want and whose receivers do not read. */

@@ -121,28 +121,6 @@ static void units_stay_below_one(void **state)
     assert_true(fabs(sum / 100000 - 0.5) < 0.01);
 }
 
-static void normal_numbers_have_the_mean_and_deviation_asked_for(void **state)
-{
-    enum { DRAWS = 100000 };
-    struct random random;
-    double sum = 0, squares = 0, mean;
-    unsigned within = 0;
-
-    (void)state;
-    random_init(&random, 4);
-    for (unsigned i = 0; i < DRAWS; i++) {
-        double drawn = random_normal(&random, 47.9, 3.7);
-
-        sum += drawn;
-        squares += drawn * drawn;
-        within += fabs(drawn - 47.9) < 3.7;
-    }
-    mean = sum / DRAWS;
-    assert_true(fabs(mean - 47.9) < 0.1);
-    assert_true(fabs(sqrt(squares / DRAWS - mean * mean) - 3.7) < 0.1);
-    assert_in_range(within, DRAWS * 67 / 100, DRAWS * 70 / 100); /* 68.3 % of a normal curve */
-}
-
 static void entropy_fills_the_whole_buffer_and_differs(void **state)
 {
     unsigned char first[1000] = {0}, second[1000] = {0};
@@ -164,7 +142,6 @@ int main(void)
         cmocka_unit_test(numbers_below_a_bound_are_spread_evenly),
         cmocka_unit_test(a_large_bound_has_no_bias),
         cmocka_unit_test(units_stay_below_one),
-        cmocka_unit_test(normal_numbers_have_the_mean_and_deviation_asked_for),
         cmocka_unit_test(entropy_fills_the_whole_buffer_and_differs),
     };
 

@@ -77,15 +77,13 @@ static void fake_conn_close(struct fabric_conn *conn)
     of_conn(conn)->open = false;
 }
 
-static int fake_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned count,
-                     unsigned flags, uint64_t context)
+static int fake_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned count)
 {
     struct fake_conn *conn = of_conn(head);
     struct fake_fabric *fake = conn->fake;
     struct fake_sent *sent = &fake->sent[fake->sent_count];
 
-    (void)context;
-    ASSERT(conn->open && flags == FABRIC_COPY);
+    ASSERT(conn->open);
     if (conn->room == 0)
         return ROWAN_EAGAIN;
     conn->room -= conn->room != UINT32_MAX;

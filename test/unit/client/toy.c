@@ -93,7 +93,7 @@ static int act(struct toy *toy, const struct message_request *request, const uin
 
 static void send_whole(struct fabric_conn *conn, const struct fabric_iov *iov, unsigned count)
 {
-    int error = fabric_send(conn, iov, count, FABRIC_COPY, 0);
+    int error = fabric_send(conn, iov, count);
 
     ASSERT(error == 0); /* the tests leave room */
 }

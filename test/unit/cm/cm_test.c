@@ -193,7 +193,7 @@ static void connect_now(struct peer *peer, enum fabric_kind kind)
 static int send_bytes(struct peer *peer, const void *bytes, size_t count)
 {
     struct fabric_iov iov = {bytes, (uint32_t)count};
-    return fabric_send(peer->conn, &iov, 1, FABRIC_COPY, 0);
+    return fabric_send(peer->conn, &iov, 1);
 }
 
 static void send_message(struct peer *peer, uint32_t tag, const Rowan__ControlMessage *message)

@@ -378,7 +378,7 @@ static void a_spoilt_ring_closes_the_connection(void **state)
                          ROWAN_EFORMAT);
         world_wait(&world, PEER, FABRIC_CLOSED, kind + 1);
     }
-    assert_int_equal(fabric_send(other, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(other, &iov, 1), 0);
     world_wait(&world, VICTIM, FABRIC_MESSAGE, 1);
 }
 
@@ -395,10 +395,10 @@ static void a_head_that_cannot_be_closes_the_connection(void **state)
 
         world_connect(&world, PEER, VICTIM, 0, &active, &passive);
         for (unsigned i = 0; i < 3; i++)
-            assert_int_equal(fabric_send(active, &iov, 1, FABRIC_COPY, 0), 0);
+            assert_int_equal(fabric_send(active, &iov, 1), 0);
         atomic_store(&((struct shm_conn *)passive)->in.ring->head, heads[kind]);
         for (unsigned i = 0; i < 3 && !error; i++)
-            error = fabric_send(active, &iov, 1, FABRIC_COPY, 0);
+            error = fabric_send(active, &iov, 1);
         assert_int_equal(error, ROWAN_ECLOSED);
         world_wait(&world, PEER, FABRIC_CLOSED, kind + 1);
         assert_int_equal(side_event(&world.sides[PEER], FABRIC_CLOSED, kind)->error, ROWAN_EFORMAT);
@@ -477,7 +477,7 @@ static void half_sent_messages_hold_nobody_up_for_long(void **state)
     poll_for(2 * SHM_STALL_NS); /* nobody waits: they may take their time */
     assert_int_equal(side_count(&world.sides[VICTIM], FABRIC_CLOSED), 0);
     pattern_fill(data, sizeof data, 5);
-    assert_int_equal(fabric_send(good, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(good, &iov, 1), 0);
     poll_for(3 * SHM_CHECK_NS);
     world_wait(&world, VICTIM, FABRIC_MESSAGE, 1);
     assert_true(

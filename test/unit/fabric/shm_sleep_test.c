@@ -91,7 +91,7 @@ static int send_one(struct fabric_conn *to, uint32_t bytes)
     static uint8_t data[60000];
     const struct fabric_iov iov = {.data = data, .bytes = bytes};
 
-    return fabric_send(to, &iov, 1, FABRIC_COPY, 0);
+    return fabric_send(to, &iov, 1);
 }
 
 static void post_block(uint32_t number)

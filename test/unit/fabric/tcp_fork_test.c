@@ -81,9 +81,9 @@ static void a_connection_goes_on_when_a_forked_process_closes_its_copy_of_the_en
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(fabric_send(active, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(active, &iov, 1), 0);
     world_wait(&world, OWNER, FABRIC_MESSAGE, 1);
-    assert_int_equal(fabric_send(passive, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(passive, &iov, 1), 0);
     world_wait(&world, OTHER, FABRIC_MESSAGE, 1);
     assert_int_equal(side_count(&world.sides[OTHER], FABRIC_CLOSED), 0);
 }

@@ -152,7 +152,7 @@ static void other_works(void)
         assert_int_equal(fabric_rowan_post(other, 0), 0);
         world_wait(&world, OTHER, FABRIC_LANDED, landed + 1);
     }
-    assert_int_equal(fabric_send(other, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(other, &iov, 1), 0);
     world_wait(&world, OWNER, FABRIC_MESSAGE, got + 1);
     fabric_message_release(other_passive, side_event(owner(), FABRIC_MESSAGE, got)->message);
 }

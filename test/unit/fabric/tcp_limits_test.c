@@ -94,10 +94,10 @@ static void other_is_served(struct fabric_conn *conn, struct fabric_conn *passiv
     const uint32_t got = side_count(owner(), FABRIC_MESSAGE);
     const uint32_t answered = side_count(&world.sides[OTHER], FABRIC_MESSAGE);
 
-    assert_int_equal(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(conn, &iov, 1), 0);
     world_wait(&world, OWNER, FABRIC_MESSAGE, got + 1);
     fabric_message_release(passive, side_event(owner(), FABRIC_MESSAGE, got)->message);
-    assert_int_equal(fabric_send(passive, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(passive, &iov, 1), 0);
     world_wait(&world, OTHER, FABRIC_MESSAGE, answered + 1);
     fabric_message_release(conn,
                            side_event(&world.sides[OTHER], FABRIC_MESSAGE, answered)->message);
@@ -252,7 +252,7 @@ static void unread_answers_are_refused_and_cost_bounded_memory(void **state)
             struct fabric_conn *client = side_event(owner(), FABRIC_ACCEPTED, i)->conn;
             int error;
 
-            while ((error = fabric_send(client, &iov, 1, FABRIC_COPY, 0)) == 0)
+            while ((error = fabric_send(client, &iov, 1)) == 0)
                 sent += BYTES;
             assert_int_equal(error, ROWAN_EAGAIN);
             side_poll(&world, OWNER);
@@ -287,7 +287,7 @@ static void a_reader_who_comes_back_gets_all_answers(void **state)
         int error;
 
         pattern_fill(answer, BYTES, sent);
-        error = fabric_send(client, &iov, 1, FABRIC_COPY, 0);
+        error = fabric_send(client, &iov, 1);
         sent += error == 0;
         refused = error ? refused + 1 : 0;
         side_poll(&world, OWNER);
@@ -304,7 +304,7 @@ static void a_reader_who_comes_back_gets_all_answers(void **state)
         }
         assert_true(pattern_is(got + sizeof(struct tcp_message_head), BYTES, i));
     }
-    assert_int_equal(fabric_send(client, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(client, &iov, 1), 0);
     close(fd);
 }
 
@@ -328,7 +328,7 @@ static void half_messages_do_not_keep_others_waiting_for_ever(void **state)
     assert_int_equal(owner_endpoint()->counts[LIST_PARTIAL], TCP_LARGES);
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     pattern_fill(large, sizeof large, 1);
-    assert_int_equal(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(conn, &iov, 1), 0);
     world_poll_times(&world, 200);
     assert_int_equal(side_count(owner(), FABRIC_MESSAGE), 0);
     assert_int_equal(side_count(owner(), FABRIC_CLOSED), 0); /* they have their time */
@@ -352,7 +352,7 @@ static void memory_goes_back_when_nothing_is_held(void **state)
     (void)state;
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     while (released < MESSAGES) {
-        if (sent < MESSAGES && fabric_send(conn, &iov, 1, FABRIC_COPY, 0) == 0)
+        if (sent < MESSAGES && fabric_send(conn, &iov, 1) == 0)
             sent++;
         world_poll(&world);
         slabs = 0;

@@ -295,13 +295,11 @@ static void the_inline_limit_is_found_by_trying(void **state)
     (void)state;
     configure((struct soft_device_config){.name = "soft0",
                                           .max_inline = 130,
-                                          .max_sge = 5,
                                           .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}},
               (struct soft_device_config){0});
     struct verbs_device *device = open_for(NULL, NULL);
 
     assert_int_equal(device->max_inline_bytes, 128);
-    assert_int_equal(device->max_sge, 5);
     verbs_device_close(device);
 }
 

@@ -83,13 +83,13 @@ static void an_address_that_takes_long_holds_up_no_other_connection(void **state
     late = connect_to(2, 0);
     wait_held(1);
     for (uint32_t i = 0; i < 100; i++) {
-        assert_int_equal(fabric_send(active, &iov, 1, FABRIC_COPY, 0), 0);
+        assert_int_equal(fabric_send(active, &iov, 1), 0);
         world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
         fabric_message_release(passive, side_event(&world.sides[0], FABRIC_MESSAGE, i)->message);
     }
     assert_int_equal(side_count(&world.sides[0], FABRIC_ACCEPTED), 1);
     assert_int_equal(side_count(&world.sides[2], FABRIC_CONNECTED), 0);
-    assert_int_equal(fabric_send(late, &iov, 1, FABRIC_COPY, 0), ROWAN_ECLOSED);
+    assert_int_equal(fabric_send(late, &iov, 1), ROWAN_ECLOSED);
     soft_verbs_hold_ahs(false);
     world_wait(&world, 2, FABRIC_CONNECTED, 1);
     world_wait(&world, 0, FABRIC_ACCEPTED, 2);

@@ -28,9 +28,9 @@ static uint64_t ticking_ns(void *context)
     return clock_ns += tick_ns;
 }
 
-static void open_world(uint32_t packets_per_poll)
+static void open_world(void)
 {
-    soft_verbs_configure(&(struct soft_config){.seed = 1, .packets_per_poll = packets_per_poll});
+    soft_verbs_configure(&(struct soft_config){.seed = 1});
     verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
     host.backend.now_ns = ticking_ns;
     clock_ns = NS_PER_S;
@@ -50,7 +50,7 @@ static void connect_pair(void)
 static int open_pair(void **state)
 {
     (void)state;
-    open_world(0);
+    open_world();
     connect_pair();
     return 0;
 }
@@ -74,18 +74,18 @@ static void time_passes(uint64_t ns)
     clock_ns += ns;
 }
 
-static int send_signalled(uint32_t number, uint32_t bytes, unsigned flags)
+static int try_send(uint32_t number, uint32_t bytes)
 {
     static uint8_t data[FABRIC_MAX_MESSAGE_BYTES];
     const struct fabric_iov iov = {data, bytes};
 
     pattern_fill(data, bytes, number);
-    return fabric_send(active, &iov, 1, FABRIC_COPY | flags, number);
+    return fabric_send(active, &iov, 1);
 }
 
 static void send_one(uint32_t number, uint32_t bytes)
 {
-    assert_int_equal(send_signalled(number, bytes, 0), 0);
+    assert_int_equal(try_send(number, bytes), 0);
     fabric_flush(world.sides[1].endpoint);
 }
 
@@ -186,7 +186,7 @@ static void numbers_go_on_behind_the_last_one(void **state)
     soft_verbs_faults(
         &(struct soft_faults){.drop = 50, .duplicate = 50, .reorder = 100, .delay_polls = 4});
     while (sent < 300 || checked < 300) {
-        if (sent < 300 && send_signalled(sent, 1 + (uint32_t)random_below(&random, 5000), 0) == 0)
+        if (sent < 300 && try_send(sent, 1 + (uint32_t)random_below(&random, 5000)) == 0)
             sent++;
         world_poll(&world);
         check_messages(true);
@@ -198,22 +198,10 @@ static void numbers_go_on_behind_the_last_one(void **state)
 
 /* --- acknowledgements and windows --- */
 
-static void sent_comes_when_the_peer_has_the_message(void **state)
-{
-    (void)state;
-    assert_int_equal(send_signalled(0, 3000, FABRIC_SIGNAL), 0);
-    for (unsigned i = 0; i < MANY_POLLS; i++)
-        side_poll(&world, 1); /* it lies in the peer's queue; nobody has looked */
-    assert_int_equal(side_count(&world.sides[1], FABRIC_SENT), 0);
-    world_wait(&world, 1, FABRIC_SENT, 1);
-    check_messages(true);
-    assert_int_equal(checked, 1);
-}
-
 static uint32_t fill(uint32_t from)
 {
     for (unsigned idle = 0; idle < MANY_POLLS; idle++) {
-        while (send_signalled(from, 2000, 0) == 0) {
+        while (try_send(from, 2000) == 0) {
             from++;
             idle = 0;
         }
@@ -300,7 +288,7 @@ static void inject(uint32_t token, uint32_t sequence)
                                      .limit = STREAM_WINDOW,
                                      .flags = PACKET_DATA | PACKET_FIRST | PACKET_LAST};
 
-    verbs_packet_add(near, &head, NULL, 0);
+    verbs_packet_add(near, &head, NULL, 0, 0);
     verbs_packets_push(near->endpoint);
     world_poll_times(&world, 100);
 }
@@ -362,150 +350,6 @@ static void when_the_receivers_datagrams_fail_the_next_connection_works(void **s
     break_datagrams_of(0);
 }
 
-/* --- the owner's memory --- */
-
-enum { GATHERED = 60000 };
-
-static int open_slow(void **state)
-{
-    (void)state;
-    open_world(1);
-    side_open_zone(&world, 0, 2, 1); /* so that there is a reliable queue pair to break */
-    connect_pair();
-    return 0;
-}
-
-/* Writes the owner's memory full. */
-static void fill_memory(uint64_t seed)
-{
-    static uint8_t data[GATHERED];
-
-    pattern_fill(data, GATHERED, seed);
-    pm_store(world.sides[1].pm, 0, data, GATHERED);
-}
-
-/* A message that the device reads from the owner's memory, and has not read yet. */
-static void send_gathered(void)
-{
-    const struct fabric_iov iov = {pm_at(world.sides[1].pm, 0), GATHERED};
-
-    fill_memory(0);
-    assert_int_equal(fabric_send(active, &iov, 1, 0, 0), 0);
-    fabric_flush(world.sides[1].endpoint);
-    assert_true(packets_of(1)->posted > packets_of(1)->completed);
-    tick_ns = 1; /* the peer is slow to learn that the connection has ended */
-}
-
-/* The owner uses his memory for something else; how many messages come that he had sent from it. */
-static uint32_t messages_after(void)
-{
-    fill_memory(77);
-    for (unsigned i = 0; i < MANY_POLLS; i++)
-        side_poll(&world, 0);
-    tick_ns = 1000;
-    world_wait(&world, 0, FABRIC_CLOSED, 1);
-    check_messages(false);
-    return checked;
-}
-
-static void memory_is_the_owners_when_a_closed_endpoint_is_settled(void **state)
-{
-    const struct fabric_endpoint *endpoint = world.sides[1].endpoint;
-    uint64_t completed;
-
-    (void)state;
-    assert_true(fabric_endpoint_is_settled(endpoint));
-    send_gathered();
-    assert_true(fabric_endpoint_is_settled(endpoint)); /* it tells of closed connections */
-    completed = packets_of(1)->completed;
-    fabric_conn_close(active);
-    assert_int_equal(packets_of(1)->completed, completed); /* nothing was waited for */
-    assert_false(fabric_endpoint_is_settled(endpoint));
-    for (unsigned i = 0; !fabric_endpoint_is_settled(endpoint); i++) {
-        assert_true(i < MANY_POLLS);
-        side_poll(&world, 1);
-    }
-    assert_int_equal(messages_after(), 1); /* the device had sent all */
-}
-
-static void what_was_copied_leaves_a_closed_endpoint_settled(void **state)
-{
-    (void)state;
-    send_one(0, GATHERED);
-    assert_true(packets_of(1)->posted > packets_of(1)->completed);
-    fabric_conn_close(active);
-    assert_true(fabric_endpoint_is_settled(world.sides[1].endpoint));
-}
-
-/* Of all closed connections, the one that the device has done with last decides. */
-static void one_closed_connection_after_the_other_is_waited_for(void **state)
-{
-    const struct fabric_endpoint *endpoint = world.sides[1].endpoint;
-    struct fabric_conn *other, *its_end;
-    uint64_t posted;
-
-    (void)state;
-    world_connect(&world, 1, 0, 0, &other, &its_end);
-    send_gathered();
-    posted = packets_of(1)->posted;
-    fabric_conn_close(active);
-    active = other;
-    send_gathered();
-    assert_true(packets_of(1)->posted > posted);
-    posted = packets_of(1)->posted;
-    fabric_conn_close(other);
-    for (unsigned i = 0; !fabric_endpoint_is_settled(endpoint); i++) {
-        assert_true(i < 2 * MANY_POLLS);
-        side_poll(&world, 1);
-    }
-    assert_true(packets_of(1)->completed >= posted);
-}
-
-/* A device that completes nothing: closing does not wait for it, and the endpoint's end ends what it reads. */
-static void a_device_that_stands_still_holds_up_no_close(void **state)
-{
-    (void)state;
-    soft_verbs_faults(&(struct soft_faults){.receive_pause = 1000});
-    send_gathered();
-    fabric_conn_close(active);
-    for (unsigned i = 0; i < 10; i++)
-        side_poll(&world, 1);
-    assert_false(fabric_endpoint_is_settled(world.sides[1].endpoint));
-    side_close(&world, 1);
-    soft_verbs_faults(NULL);
-    fill_memory(77);
-    tick_ns = 1000;
-    world_wait(&world, 0, FABRIC_CLOSED, 1);
-    assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
-}
-
-static void memory_is_the_owners_after_closed(void **state)
-{
-    (void)state;
-    send_gathered();
-    assert_true(soft_verbs_break_qp(near->rc->qp->qp_num));
-    near->endpoint->checked_ns = 0; /* nothing completes: what the device says is looked at */
-    for (unsigned i = 0; side_count(&world.sides[1], FABRIC_CLOSED) == 0; i++) {
-        assert_true(i < MANY_POLLS);
-        side_poll(&world, 1);
-    }
-    assert_int_equal(messages_after(), 1);
-}
-
-static void memory_is_the_owners_when_datagrams_have_failed(void **state)
-{
-    (void)state;
-    send_gathered();
-    assert_true(soft_verbs_break_qp(packets_of(1)->qp->qp_num));
-    fabric_conn_close(active);
-    assert_false(fabric_endpoint_is_settled(world.sides[1].endpoint));
-    for (unsigned i = 0; !fabric_endpoint_is_settled(world.sides[1].endpoint); i++) {
-        assert_true(i < MANY_POLLS); /* until the queue pair is destroyed */
-        side_poll(&world, 1);
-    }
-    assert_int_equal(messages_after(), 0);
-}
-
 /* --- many --- */
 
 static void idle_connections_cost_a_poll_nothing(void **state)
@@ -532,7 +376,6 @@ static void idle_connections_cost_a_poll_nothing(void **state)
 }
 
 #define CASE(function) cmocka_unit_test_setup_teardown(function, open_pair, close_pair)
-#define SLOW(function) cmocka_unit_test_setup_teardown(function, open_slow, close_pair)
 
 int main(void)
 {
@@ -541,7 +384,6 @@ int main(void)
         CASE(what_is_sent_again_and_lost_again_is_sent_once_more),
         CASE(what_came_early_is_given_back_when_the_connection_ends),
         CASE(numbers_go_on_behind_the_last_one),
-        CASE(sent_comes_when_the_peer_has_the_message),
         CASE(a_peer_that_answers_may_keep_its_window_shut),
         CASE(a_peer_that_leaves_messages_unanswered_is_gone_after_5_s),
         CASE(a_peer_that_is_asked_nothing_may_be_silent),
@@ -549,12 +391,6 @@ int main(void)
         CASE(datagrams_of_an_earlier_connection_of_that_number_are_dropped),
         CASE(when_the_senders_datagrams_fail_the_next_connection_works),
         CASE(when_the_receivers_datagrams_fail_the_next_connection_works),
-        SLOW(memory_is_the_owners_when_a_closed_endpoint_is_settled),
-        SLOW(what_was_copied_leaves_a_closed_endpoint_settled),
-        SLOW(one_closed_connection_after_the_other_is_waited_for),
-        SLOW(a_device_that_stands_still_holds_up_no_close),
-        SLOW(memory_is_the_owners_after_closed),
-        SLOW(memory_is_the_owners_when_datagrams_have_failed),
         CASE(idle_connections_cost_a_poll_nothing),
     };
 

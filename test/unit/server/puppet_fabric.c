@@ -117,15 +117,13 @@ static void puppet_conn_close(struct fabric_conn *base)
     bury(conn);
 }
 
-static int puppet_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count,
-                       unsigned flags, uint64_t context)
+static int puppet_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
 {
     struct puppet_conn *conn = of(base);
     struct puppet_fabric *puppet = conn->at->fabric;
     struct puppet_sent *sent = &puppet->sent[puppet->sent_count];
 
-    (void)context;
-    ASSERT(flags == FABRIC_COPY && count <= FABRIC_MAX_IOV);
+    ASSERT(count <= FABRIC_MAX_IOV);
     if (conn->over || conn->closed_here)
         return ROWAN_ECLOSED;
     if (conn->room == 0)

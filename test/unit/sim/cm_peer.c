@@ -45,7 +45,7 @@ static void send_message(struct cm_peer *peer, const Rowan__ControlMessage *mess
     struct fabric_iov iov = {.data = bytes};
     iov.bytes = (uint32_t)control_encode(TAG, message, bytes, sizeof bytes);
     assert_true(iov.bytes > 0);
-    fabric_send(peer->conn, &iov, 1, FABRIC_COPY, 0); /* refused or closed: asked again */
+    fabric_send(peer->conn, &iov, 1); /* refused or closed: asked again */
 }
 
 static void send_join(struct cm_peer *peer)

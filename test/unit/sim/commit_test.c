@@ -116,7 +116,7 @@ static struct said ask(struct sim_cluster *cluster, uint32_t server)
             message.get_status = &get;
             const struct fabric_iov iov = {
                 bytes, (uint32_t)control_encode(1, &message, bytes, sizeof bytes)};
-            assert_int_equal(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), 0);
+            assert_int_equal(fabric_send(conn, &iov, 1), 0);
             fabric_flush(endpoint);
             continue;
         }

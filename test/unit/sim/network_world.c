@@ -126,7 +126,7 @@ void nw_send_blocks(struct network_world *world, uint32_t from, struct fabric_co
 void nw_send(struct network_world *world, uint32_t from, struct fabric_conn *conn, uint8_t byte)
 {
     const struct fabric_iov iov = {.data = &byte, .bytes = 1};
-    assert_int_equal(fabric_send(conn, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(conn, &iov, 1), 0);
     fabric_flush(world->processes[from].endpoint);
 }
 

@@ -111,7 +111,7 @@ void stage_stranger_close(struct stage_stranger *stranger)
 void stage_stranger_send(struct stage_stranger *stranger, const void *data, uint32_t bytes)
 {
     const struct fabric_iov iov = {.data = data, .bytes = bytes};
-    assert_int_equal(fabric_send(stranger->conn, &iov, 1, FABRIC_COPY, 0), 0);
+    assert_int_equal(fabric_send(stranger->conn, &iov, 1), 0);
     fabric_flush(stranger->endpoint);
 }
 
