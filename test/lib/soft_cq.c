@@ -255,8 +255,7 @@ void soft_cq_add(struct ibv_cq *cq, const struct soft_completion *completion)
         entry->wc.wc_flags = 0x5a5a5a5a;
         entry->wc.vendor_err = 0x50;
     }
-    if (it->armed &&
-        (!it->armed_solicited || entry->solicited || entry->wc.status != IBV_WC_SUCCESS)) {
+    if (it->armed) {
         it->armed = false;
         if (it->channel)
             channel_add(it->channel, it);
@@ -322,7 +321,8 @@ int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
     soft_lock();
     if (!it->channel)
         soft_mistake("a completion queue without a channel is armed");
-    it->armed_solicited = solicited_only && !(it->armed && !it->armed_solicited);
+    if (solicited_only)
+        soft_mistake("solicited completions alone are not there");
     it->armed = true;
     soft_move(true);
     soft_unlock();

@@ -31,15 +31,14 @@ void soft_send_bytes(const struct soft_qp *qp, uint32_t number, uint32_t at, uin
 
 static void check_opcode(const struct soft_qp *qp, const struct ibv_send_wr *wr)
 {
-    const bool is_send = wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM;
+    const bool is_send = wr->opcode == IBV_WR_SEND;
 
     if (qp->base.qp_type == IBV_QPT_UD) {
         if (!is_send || !wr->wr.ud.ah)
             soft_mistake("opcode %d, or no address handle, on a UD queue pair", wr->opcode);
         if (wr->wr.ud.ah->pd != qp->base.pd)
             soft_mistake("an address handle of another protection domain");
-    } else if (!is_send && wr->opcode != IBV_WR_RDMA_WRITE &&
-               wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM && wr->opcode != IBV_WR_RDMA_READ) {
+    } else if (!is_send && wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_READ) {
         soft_mistake("opcode %d is not there", wr->opcode);
     }
     if (wr->opcode == IBV_WR_RDMA_READ && (wr->send_flags & IBV_SEND_INLINE))
@@ -87,7 +86,6 @@ static void send_take(struct soft_qp *qp, const struct ibv_send_wr *wr, uint32_t
                                .opcode = wr->opcode,
                                .flags = wr->send_flags |
                                         (qp->signals_all ? (unsigned)IBV_SEND_SIGNALED : 0),
-                               .imm = wr->imm_data,
                                .bytes = bytes};
     if (qp->base.qp_type == IBV_QPT_UD) {
         send->ah = SOFT_CONTAINER(wr->wr.ud.ah, struct soft_ah, base)->attr;
@@ -140,7 +138,6 @@ static enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode)
 {
     switch (opcode) {
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
         return IBV_WC_RDMA_WRITE;
     case IBV_WR_RDMA_READ:
         return IBV_WC_RDMA_READ;
@@ -208,7 +205,7 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
             break;
         }
         if (it->state == IBV_QPS_ERR && soft_take_receive(it))
-            soft_receive_done(it, &flushed, false);
+            soft_receive_done(it, &flushed);
     }
     soft_unlock();
     return error;
@@ -255,10 +252,9 @@ bool soft_take_receive(struct soft_qp *qp)
     return true;
 }
 
-void soft_receive_done(struct soft_qp *qp, const struct ibv_wc *wc, bool solicited)
+void soft_receive_done(struct soft_qp *qp, const struct ibv_wc *wc)
 {
-    struct soft_completion completion = {
-        .wc = *wc, .solicited = solicited, .qp = qp, .receives = qp->receives};
+    struct soft_completion completion = {.wc = *wc, .qp = qp, .receives = qp->receives};
 
     completion.wc.wr_id = qp->rx.wr_id;
     completion.wc.qp_num = qp->base.qp_num;

@@ -414,7 +414,7 @@ static void flush_receives(struct soft_qp *qp)
     const struct ibv_wc wc = {.status = IBV_WC_WR_FLUSH_ERR};
 
     if (qp->receiving)
-        soft_receive_done(qp, &wc, false);
+        soft_receive_done(qp, &wc);
     if (qp->base.srq) {
         if (!qp->was_last_wqe)
             soft_event(soft_context_of(qp->base.context), IBV_EVENT_QP_LAST_WQE_REACHED, &qp->base);
@@ -422,7 +422,7 @@ static void flush_receives(struct soft_qp *qp)
         return;
     }
     while (soft_take_receive(qp))
-        soft_receive_done(qp, &wc, false);
+        soft_receive_done(qp, &wc);
 }
 
 void soft_qp_fail(struct soft_qp *qp, enum ibv_wc_status status)

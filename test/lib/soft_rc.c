@@ -105,7 +105,7 @@ static bool move_send(struct soft_qp *qp, struct soft_qp *peer, const struct sof
         return not_ready(qp);
     if (part > peer->rx_room - peer->rx_bytes) {
         wc.status = IBV_WC_LOC_LEN_ERR;
-        soft_receive_done(peer, &wc, false);
+        soft_receive_done(peer, &wc);
         return refuse(qp, peer, IBV_WC_REM_INV_REQ_ERR);
     }
     soft_send_bytes(qp, qp->next, qp->moved, packet, part);
@@ -114,11 +114,7 @@ static bool move_send(struct soft_qp *qp, struct soft_qp *peer, const struct sof
     count_packet(qp, peer, part);
     if (qp->moved < send->bytes)
         return true;
-    if (send->opcode == IBV_WR_SEND_WITH_IMM) {
-        wc.wc_flags = IBV_WC_WITH_IMM;
-        wc.imm_data = send->imm;
-    }
-    soft_receive_done(peer, &wc, send->flags & IBV_SEND_SOLICITED);
+    soft_receive_done(peer, &wc);
     carried_out(qp);
     return true;
 }
@@ -127,11 +123,6 @@ static bool move_write(struct soft_qp *qp, struct soft_qp *peer, const struct so
                        uint32_t part)
 {
     const bool is_last = qp->moved + part == send->bytes;
-    const bool has_imm = send->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    const struct ibv_wc wc = {.opcode = IBV_WC_RECV_RDMA_WITH_IMM,
-                              .byte_len = send->bytes,
-                              .wc_flags = IBV_WC_WITH_IMM,
-                              .imm_data = send->imm};
     uint8_t *to = NULL;
 
     if (send->bytes > 0) {
@@ -141,16 +132,11 @@ static bool move_write(struct soft_qp *qp, struct soft_qp *peer, const struct so
         if (!to)
             return refuse(qp, peer, IBV_WC_REM_ACCESS_ERR);
     }
-    if (is_last && has_imm && !soft_take_receive(peer))
-        return not_ready(qp);
     if (part > 0)
         soft_send_bytes(qp, qp->next, qp->moved, to + qp->moved, part);
     count_packet(qp, peer, part);
-    if (!is_last)
-        return true;
-    if (has_imm)
-        soft_receive_done(peer, &wc, send->flags & IBV_SEND_SOLICITED);
-    carried_out(qp);
+    if (is_last)
+        carried_out(qp);
     return true;
 }
 
@@ -204,7 +190,6 @@ static bool transmit(struct soft_qp *qp, bool all)
     case IBV_WR_RDMA_READ:
         return move_read(qp, peer, send, part);
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
         return move_write(qp, peer, send, part);
     default:
         return move_send(qp, peer, send, part);

@@ -97,7 +97,6 @@ struct soft_qp;
 struct soft_completion {
     struct ibv_wc wc;
     bool of_send;
-    bool solicited;
     struct soft_qp *qp;             /* NULL: is gone */
     struct soft_receives *receives; /* a slot of it is free when this was polled */
     uint32_t sends;                 /* of qp, this many slots */
@@ -110,7 +109,7 @@ struct soft_cq {
     uint32_t children;
     uint32_t head, count; /* of `ring`, whose room is base.cqe */
     struct soft_completion *ring;
-    bool armed, armed_solicited;
+    bool armed;
     bool broken;           /* cannot be polled */
     uint32_t events_given; /* by ibv_get_cq_event */
 };
@@ -141,7 +140,6 @@ struct soft_send {
     uint64_t wr_id;
     enum ibv_wr_opcode opcode;
     unsigned flags;
-    uint32_t imm;
     uint32_t sge_count;
     uint32_t bytes;
     uint64_t remote;
@@ -192,8 +190,6 @@ struct soft_qp {
 
 struct soft_packet {
     uint32_t from, to, key;
-    uint32_t imm;
-    bool has_imm, solicited;
     struct soft_device *source;
     struct ibv_ah_attr ah;
     uint64_t due; /* poll count */
@@ -316,7 +312,7 @@ int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_r
 bool soft_take_receive(struct soft_qp *qp);
 
 /* The completion of what was taken. */
-void soft_receive_done(struct soft_qp *qp, const struct ibv_wc *wc, bool solicited);
+void soft_receive_done(struct soft_qp *qp, const struct ibv_wc *wc);
 
 /* Of send `done`, which is counted on; no completion if nobody asked for one and it went well. */
 void soft_send_done(struct soft_qp *qp, enum ibv_wc_status status);

@@ -89,9 +89,6 @@ static bool ud_step(struct soft_qp *qp)
     packet->from = qp->base.qp_num;
     packet->to = send->remote_qp;
     packet->key = send->remote_key >> 31 ? qp->attr.qkey : send->remote_key;
-    packet->has_imm = send->opcode == IBV_WR_SEND_WITH_IMM;
-    packet->imm = send->imm;
-    packet->solicited = send->flags & IBV_SEND_SOLICITED;
     packet->source = soft_qp_device(qp);
     packet->ah = send->ah;
     packet->bytes = send->bytes;
@@ -165,7 +162,7 @@ static void deliver(const struct soft_packet *packet)
     }
     if (qp->rx_room < wc.byte_len) {
         wc.status = IBV_WC_LOC_LEN_ERR;
-        soft_receive_done(qp, &wc, false);
+        soft_receive_done(qp, &wc);
         soft_qp_fail(qp, IBV_WC_WR_FLUSH_ERR);
         return;
     }
@@ -174,12 +171,10 @@ static void deliver(const struct soft_packet *packet)
     soft_scatter(qp->base.pd, qp->rx_sges, qp->rx.sge_count, SOFT_GRH_BYTES, packet->data,
                  packet->bytes);
     wc.src_qp = packet->from;
-    wc.wc_flags = (packet->ah.is_global ? (unsigned)IBV_WC_GRH : 0) |
-                  (packet->has_imm ? (unsigned)IBV_WC_WITH_IMM : 0);
-    wc.imm_data = packet->imm;
+    wc.wc_flags = packet->ah.is_global ? IBV_WC_GRH : 0;
     wc.slid = packet->source->config.is_infiniband ? (uint16_t)(packet->source->index + 1) : 0;
     soft.stats.ud_packets++;
-    soft_receive_done(qp, &wc, packet->solicited);
+    soft_receive_done(qp, &wc);
 }
 
 /* Delivers one datagram that is due; false: there is none. */

@@ -17,7 +17,7 @@
 #include "common/base/log.h"
 #include "common/fabric/mlx5/mlx5_devx.h"
 #include "common/fabric/verbs/verbs_mlx5.h"
-#include "common/fabric/verbs/verbs_rc.h"
+#include "common/fabric/verbs/verbs_pair.h"
 
 enum {
     SLOTS = 16, /* packets of a sender in flight */
@@ -56,22 +56,9 @@ static struct mlx5_loopback *loopback_of(struct mlx5_proof_sender *base)
 /* --- sending --- */
 
 /* Where the port is, as its own peer. */
-static void fill_address(const struct verbs_device *device, struct ibv_ah_attr *address)
+static void own_address(const struct verbs_device *device, struct ibv_ah_attr *address)
 {
-    *address = (struct ibv_ah_attr){.dlid = device->port_attributes.lid, .port_num = device->port};
-    if (!device->is_ethernet)
-        return;
-    address->is_global = 1;
-    address->grh.dgid = device->gid;
-    address->grh.sgid_index = (uint8_t)device->gid_index;
-    address->grh.hop_limit = 64;
-}
-
-static int to_init(const struct verbs_device *device, struct ibv_qp *qp)
-{
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT, .port_num = device->port};
-    return ibv_modify_qp(qp, &attributes,
-                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    verbs_address(device, device->gid.raw, device->port_attributes.lid, address);
 }
 
 static int loopback_connect(struct mlx5_proof_sender *base, unsigned which, uint32_t number,
@@ -85,21 +72,10 @@ static int loopback_connect(struct mlx5_proof_sender *base, unsigned which, uint
                               .rq_psn = psn,
                               .max_dest_rd_atomic = 1,
                               .min_rnr_timer = VERBS_RC_RNR_TIMER};
-    struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
-                              .sq_psn = SENDER_PSN,
-                              .timeout = VERBS_RC_SEGMENTS_TIMEOUT,
-                              .retry_cnt = VERBS_RC_RETRIES,
-                              .rnr_retry = VERBS_RC_RNR_FOR_EVER,
-                              .max_rd_atomic = (uint8_t)loopback->reads};
-    fill_address(loopback->device, &rtr.ah_attr);
-    int failed =
-        ibv_modify_qp(qp, &rtr,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    own_address(loopback->device, &rtr.ah_attr);
+    int failed = verbs_pair_rtr(qp, &rtr);
     if (!failed)
-        failed = ibv_modify_qp(qp, &rts,
-                               IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+        failed = verbs_pair_rts(qp, SENDER_PSN, VERBS_RC_SEGMENTS_TIMEOUT, loopback->reads);
     return failed ? ROWAN_EIO : 0;
 }
 
@@ -179,12 +155,7 @@ static int make_sender(struct mlx5_loopback *loopback, unsigned which)
         return ROWAN_EUNSUPPORTED;
     loopback->senders[which].qp = qp;
     loopback->base.numbers[which] = qp->qp_num;
-    return to_init(loopback->device, qp) == 0 ? 0 : ROWAN_EUNSUPPORTED;
-}
-
-static uint32_t at_most_16(int limit)
-{
-    return limit < 1 ? 1 : limit < VERBS_RC_READS ? (uint32_t)limit : VERBS_RC_READS;
+    return verbs_pair_init(qp, loopback->device->port, 0) == 0 ? 0 : ROWAN_EUNSUPPORTED;
 }
 
 int mlx5_loopback_open(struct verbs_device *device, uint64_t fence_address, uint32_t fence_key,
@@ -203,9 +174,8 @@ int mlx5_loopback_open(struct verbs_device *device, uint64_t fence_address, uint
     loopback->fence_address = fence_address;
     loopback->fence_key = fence_key;
     const struct ibv_device_attr *limits = &device->attributes.orig_attr;
-    loopback->reads = at_most_16(limits->max_qp_rd_atom < limits->max_qp_init_rd_atom
-                                     ? limits->max_qp_rd_atom
-                                     : limits->max_qp_init_rd_atom);
+    loopback->reads = verbs_at_most(verbs_at_most(VERBS_RC_READS, limits->max_qp_rd_atom),
+                                    limits->max_qp_init_rd_atom);
     loopback->end_ns = clock_now_ns(clock_system()) + limit_ns;
     loopback->slot_bytes = device->mtu_bytes;
 
@@ -304,7 +274,7 @@ static int run_probe(const struct verbs_device *device, struct probe *probe, con
         .memory = probe->memory.data,
         .key = probe->memory.mr->lkey,
     };
-    fill_address(device, &self);
+    own_address(device, &self);
     *reason = "the port's own address cannot be resolved for the self-test";
     if (mlx5_path_to(channel, &self, device->is_ethernet, &proof.peer.path))
         return ROWAN_EUNSUPPORTED;

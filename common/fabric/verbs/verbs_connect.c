@@ -48,8 +48,8 @@ static int say_hello(struct verbs_conn *conn, const struct verbs_rc_hello *rc)
 static int open_rc(struct verbs_conn *conn, struct verbs_rc_hello *ours)
 {
     *ours = (struct verbs_rc_hello){0};
-    if (conn->endpoint->packets->broken)
-        return ROWAN_EUNSUPPORTED;
+    if (conn->endpoint->base.error)
+        return conn->endpoint->base.error;
     if (conn->peer.kind != FABRIC_SERVER || conn->endpoint->base.identity.kind != FABRIC_SERVER)
         return 0;
     return verbs_rc_open(conn, ours);

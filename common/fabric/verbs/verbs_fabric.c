@@ -22,6 +22,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
 enum { CQ_PLACES = 65536, HOST_BYTES = 128, ADDRESS_BYTES = 256 };
@@ -180,11 +181,8 @@ static int open_completions(struct verbs_endpoint *endpoint)
     if (flags < 0 || fcntl(endpoint->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return ROWAN_EIO;
     endpoint->cq = ibv_create_cq(device->context, places, endpoint, endpoint->channel, 0);
-    if (!endpoint->cq) {
-        log_event(LOG_ERROR, "verbs_refused", "what=completion_queue places=%d reason=\"%s\"",
-                  places, strerror(errno));
-        return errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
-    }
+    if (!endpoint->cq)
+        return verbs_refused("completion_queue", errno);
     endpoint->cq_room = (uint32_t)places - datagrams;
     return watch(endpoint, endpoint->channel->fd);
 }

@@ -20,22 +20,18 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/fabric/verbs/verbs_pair.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
 enum { IDLE_POSTED = 32, KEY_BITS = 0x7fffffff };
 
 static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "heads are sent as they lie in memory");
 
-static uint32_t at_most(uint32_t wanted, int limit)
-{
-    return limit > 0 && (uint32_t)limit < wanted ? (uint32_t)limit : wanted;
-}
-
 uint32_t verbs_packets_places(const struct verbs_device *device)
 {
     const int most = device->attributes.orig_attr.max_qp_wr;
 
-    return at_most(PACKET_SENDS, most) + at_most(PACKET_RECEIVES, most);
+    return verbs_at_most(PACKET_SENDS, most) + verbs_at_most(PACKET_RECEIVES, most);
 }
 
 /* --- the queue pair --- */
@@ -57,17 +53,13 @@ static int create_pair(struct verbs_endpoint *endpoint)
     packets->qp = ibv_create_qp(device->pd, &init);
     if (packets->qp)
         return 0;
-    log_event(LOG_ERROR, "verbs_refused", "what=ud_queue_pair reason=\"%s\"", strerror(errno));
-    return errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNSUPPORTED;
+    return verbs_refused("ud_queue_pair", errno);
 }
 
 /* 4 */
 static void destroy_pair(struct verbs_packets *packets, struct ibv_qp *qp)
 {
-    const int error = qp ? ibv_destroy_qp(qp) : 0;
-
-    if (error)
-        log_event(LOG_ERROR, "verbs_destroy", "reason=\"%s\"", strerror(error));
+    verbs_pair_destroy(qp);
     packets->completed = packets->posted;
 }
 
@@ -128,8 +120,8 @@ int verbs_packets_open(struct verbs_endpoint *endpoint)
     if (!packets)
         return ROWAN_ENOMEM;
     endpoint->packets = packets;
-    packets->sends = at_most(PACKET_SENDS, device->attributes.orig_attr.max_qp_wr);
-    packets->receives = at_most(PACKET_RECEIVES, device->attributes.orig_attr.max_qp_wr);
+    packets->sends = verbs_at_most(PACKET_SENDS, device->attributes.orig_attr.max_qp_wr);
+    packets->receives = verbs_at_most(PACKET_RECEIVES, device->attributes.orig_attr.max_qp_wr);
     packets->stride = (PACKET_GRH_BYTES + device->mtu_bytes + 63) / 64 * 64;
     packets->key = (uint32_t)random_u64(&endpoint->random) & KEY_BITS;
     error = make_buffers(endpoint);
@@ -150,7 +142,7 @@ void verbs_packets_stop(struct verbs_endpoint *endpoint)
 
     destroy_pair(packets, packets->qp);
     packets->qp = NULL;
-    packets->failed = packets->broken = true;
+    packets->failed = true;
     packets->chained = 0;
 }
 
@@ -213,7 +205,7 @@ void verbs_packets_renew(struct verbs_endpoint *endpoint)
     struct verbs_packets *packets = endpoint->packets;
     struct ibv_qp *former = packets->qp;
 
-    if (packets->broken)
+    if (endpoint->base.error) /* 5 */
         return;
     if (create_pair(endpoint) != 0) {
         packets->qp = former;

@@ -215,7 +215,7 @@ static uint64_t interval_ns(const struct verbs_endpoint *endpoint)
     uint64_t interval = UINT64_MAX;
 
     if (lists[VLIST_ACTIVE].first || lists[VLIST_DIRTY].first || endpoint->more_completions ||
-        endpoint->more_control || (endpoint->packets->failed && !endpoint->packets->broken) ||
+        endpoint->more_control || (endpoint->packets->failed && !endpoint->base.error) ||
         (endpoint->grants && verbs_grants_has_events(endpoint)))
         return 1;
     if (lists[VLIST_HANDSHAKE].first || lists[VLIST_DEAD].first || lists[VLIST_HUNGRY].first)

@@ -13,7 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
-#include "common/fabric/verbs/verbs_rc.h"
+#include "common/fabric/verbs/verbs_pair.h"
 #include "common/fabric/verbs/verbs_zone.h"
 
 enum { SEND_QUEUE = 256, NUMBER_24_BITS = 0xffffff, MAX_READS = 255 };
@@ -27,16 +27,6 @@ static enum ibv_mtu mtu_code(uint32_t bytes)
     while (code < IBV_MTU_4096 && UINT32_C(256) << code <= bytes)
         code++;
     return code;
-}
-
-static int to_init(struct verbs_conn *conn, struct ibv_qp *qp, int access)
-{
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
-                                     .port_num = conn->endpoint->device->port,
-                                     .qp_access_flags = (unsigned)access};
-
-    return ibv_modify_qp(qp, &attributes,
-                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 int verbs_refused(const char *what, int system_errno)
@@ -66,7 +56,7 @@ static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int
         error = verbs_refused("rc_queue_pair", errno);
         goto release;
     }
-    error = to_init(conn, qp, access);
+    error = verbs_pair_init(qp, endpoint->device->port, access);
     if (error) {
         error = verbs_refused("rc_init", error);
         goto destroy;
@@ -101,15 +91,10 @@ static int make_write_pair(struct verbs_conn *conn)
                      &conn->rc->write_qp);
 }
 
-static uint32_t at_most(uint32_t wanted, int limit)
-{
-    return limit > 0 && (uint32_t)limit < wanted ? (uint32_t)limit : wanted;
-}
-
 static int open_active(struct verbs_conn *conn)
 {
     const struct ibv_device_attr *limits = &conn->endpoint->device->attributes.orig_attr;
-    const uint32_t queue = at_most(SEND_QUEUE, limits->max_qp_wr);
+    const uint32_t queue = verbs_at_most(SEND_QUEUE, limits->max_qp_wr);
     struct ibv_qp_init_attr init = {.cap = {.max_send_wr = queue, .max_recv_wr = 1}};
     int error = verbs_rc_make(conn, &init, 0); /* the peer may do nothing here */
 
@@ -147,7 +132,7 @@ static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours
     ours->whole_segments = zone->ops->whole_segments;
     ours->timeout = zone->ops->whole_segments ? VERBS_RC_SEGMENTS_TIMEOUT : VERBS_RC_TIMEOUT;
     ours->block_limit = conn->endpoint->fabric->base.caps.block_limit;
-    ours->reads = at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom);
+    ours->reads = verbs_at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom);
     ours->fence_address = (uintptr_t)zone->fence_page;
     ours->fence_key = zone->fence_mr->rkey;
 }
@@ -210,16 +195,7 @@ static int check_hello(const struct verbs_conn *conn)
 
 void verbs_rc_address(const struct verbs_conn *conn, struct ibv_ah_attr *out)
 {
-    const struct verbs_device *device = conn->endpoint->device;
-
-    *out = (struct ibv_ah_attr){.dlid = conn->theirs.lid, .port_num = device->port};
-    if (!device->is_ethernet)
-        return;
-    out->is_global = 1;
-    memcpy(out->grh.dgid.raw, conn->theirs.gid, sizeof out->grh.dgid.raw);
-    ASSERT(device->gid_index <= VERBS_MOST_GID_INDEX);
-    out->grh.sgid_index = (uint8_t)device->gid_index;
-    out->grh.hop_limit = 64;
+    verbs_address(conn->endpoint->device, conn->theirs.gid, conn->theirs.lid, out);
 }
 
 /* `qp`: rc->qp (NULL where that is an object of the way to receive) or rc->write_qp. */
@@ -235,26 +211,22 @@ static int to_rtr(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t peer_numb
         .dest_qp_num = peer_number,
         .rq_psn = conn->theirs.rc.psn,
         .max_dest_rd_atomic =
-            (uint8_t)(rc->zone
-                          ? at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom)
-                          : 1),
+            (uint8_t)(rc->zone ? verbs_at_most(VERBS_RC_READS,
+                                               device->attributes.orig_attr.max_qp_rd_atom)
+                               : 1),
         .min_rnr_timer = VERBS_RC_RNR_TIMER};
 
     verbs_rc_address(conn, &attributes.ah_attr);
     if (qp == rc->qp && rc->zone && rc->zone->ops->connect)
         return rc->zone->ops->connect(rc->zone, conn, &attributes);
-    if (ibv_modify_qp(qp, &attributes,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
-        return ROWAN_EIO;
-    return 0;
+    return verbs_pair_rtr(qp, &attributes) == 0 ? 0 : ROWAN_EIO;
 }
 
 /* How many of our reads may be in flight: as many as both devices can. */
 static uint32_t reads_in_flight(const struct verbs_conn *conn)
 {
-    const uint32_t ours =
-        at_most(VERBS_RC_READS, conn->endpoint->device->attributes.orig_attr.max_qp_init_rd_atom);
+    const uint32_t ours = verbs_at_most(
+        VERBS_RC_READS, conn->endpoint->device->attributes.orig_attr.max_qp_init_rd_atom);
 
     return conn->theirs.rc.reads < ours ? conn->theirs.rc.reads : ours;
 }
@@ -267,19 +239,9 @@ static uint8_t timeout_of(const struct verbs_conn *conn, const struct ibv_qp *qp
 
 static int to_rts(struct verbs_conn *conn, struct ibv_qp *qp)
 {
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTS,
-                                     .sq_psn = conn->rc->psn,
-                                     .timeout = timeout_of(conn, qp),
-                                     .retry_cnt = VERBS_RC_RETRIES,
-                                     .rnr_retry = VERBS_RC_RNR_FOR_EVER,
-                                     .max_rd_atomic =
-                                         (uint8_t)(conn->active ? reads_in_flight(conn) : 1)};
+    const uint32_t reads = conn->active ? reads_in_flight(conn) : 1;
 
-    if (ibv_modify_qp(qp, &attributes,
-                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
-        return ROWAN_EIO;
-    return 0;
+    return verbs_pair_rts(qp, conn->rc->psn, timeout_of(conn, qp), reads) == 0 ? 0 : ROWAN_EIO;
 }
 
 int verbs_rc_connect(struct verbs_conn *conn)
@@ -313,22 +275,14 @@ int verbs_rc_connect(struct verbs_conn *conn)
 
 /* --- its end --- */
 
-static void destroy_pair(struct ibv_qp *qp)
-{
-    const int error = qp ? ibv_destroy_qp(qp) : 0;
-
-    if (error)
-        log_event(LOG_ERROR, "verbs_destroy", "reason=\"%s\"", strerror(error));
-}
-
 void verbs_rc_close(struct verbs_conn *conn)
 {
     struct verbs_rc *rc = conn->rc;
 
     if (!rc)
         return;
-    destroy_pair(rc->write_qp);
-    destroy_pair(rc->qp);
+    verbs_pair_destroy(rc->write_qp);
+    verbs_pair_destroy(rc->qp);
     rc->qp = rc->write_qp = NULL;
     if (rc->zone) {
         rc->zone->ops->detach(rc->zone, conn);

@@ -197,7 +197,6 @@ struct verbs_packets {
     uint32_t sends, receives;   /* sizes of the queues */
     uint64_t posted, completed; /* sends */
     bool failed;                /* the queue pair: is replaced when its completions are gone */
-    bool broken;                /* it is gone, and none will come */
 
     struct verbs_buffer ring;
     uint32_t stride;

@@ -42,15 +42,6 @@ static void fill(struct pm *pm, uint64_t offset, uint64_t bytes, uint8_t seed)
         pm->base[offset + i] = (uint8_t)(seed + i * 7 + i / 251);
 }
 
-static bool is_filled(const struct pm *pm, uint64_t offset, uint64_t bytes, uint8_t seed)
-{
-    for (uint64_t i = 0; i < bytes; i++) {
-        if (pm->base[offset + i] != (uint8_t)(seed + i * 7 + i / 251))
-            return false;
-    }
-    return true;
-}
-
 static bool is_zero(const struct pm *pm, uint64_t offset, uint64_t bytes)
 {
     return pm->base[offset] == 0 &&
@@ -228,119 +219,6 @@ static void a_slow_peer_makes_fences_cover_more(void **state)
 
 /* --- bulk writes --- */
 
-static void a_write_lies_where_it_was_granted(void **state)
-{
-    static const uint32_t sizes[] = {64, 128, 65536, 65536 + 64, 1 << 20, FABRIC_MAX_WRITE_BYTES};
-    const struct fabric_grant grant = grant_some(GRANTED, 3 * SEGMENT, 0);
-    struct pm *from = half.nodes[1].pm, *to = half.nodes[0].pm;
-    uint64_t at = 64;
-
-    (void)state;
-    for (uint32_t i = 0; i < 6; i++) {
-        fill(from, at, sizes[i], (uint8_t)i);
-        assert_int_equal(write_some(&grant, at, at, sizes[i], 100 + i), 0);
-        at += sizes[i] + 64;
-    }
-    half_wait(&half, 1, FABRIC_WRITTEN, 6);
-    at = 64;
-    for (uint32_t i = 0; i < 6; i++) {
-        assert_int_equal(half_event(&half.nodes[1], FABRIC_WRITTEN, i)->context, 100 + i);
-        assert_true(is_zero(to, GRANTED + at - 64, 64));
-        assert_true(is_filled(to, GRANTED + at, sizes[i], (uint8_t)i));
-        at += sizes[i] + 64;
-    }
-    assert_true(is_zero(to, GRANTED + at - 64, PM_BYTES - GRANTED - at));
-    assert_true(is_zero(to, 0, GRANTED));
-}
-
-/* Blocks without end and writes on one connection: both get on. */
-static void writes_and_blocks_share_a_connection(void **state)
-{
-    enum { WRITES = 20 };
-    const struct fabric_grant grant = grant_some(GRANTED, SEGMENT, 0);
-    uint32_t written = 0, sent = 0;
-
-    (void)state;
-    fill(half.nodes[1].pm, GRANTED, SEGMENT, 3);
-    while (half_events(&half.nodes[1], FABRIC_WRITTEN) < WRITES) {
-        if (written < WRITES && write_some(&grant, 0, GRANTED, SEGMENT, written) == 0)
-            written++;
-        for (uint32_t i = 0; sent < 8000 && i < 64; i++)
-            sent += half_send(&half, 1, active, sent, 64) == 0;
-        half_poll(&half);
-    }
-    assert_true(sent > 1000);
-    half_wait(&half, 1, FABRIC_LANDED, sent);
-    assert_true(is_filled(half.nodes[0].pm, GRANTED, SEGMENT, 3));
-}
-
-static void a_full_queue_of_writes_says_again(void **state)
-{
-    const struct fabric_grant grant = grant_some(GRANTED, SEGMENT, 0);
-    uint32_t count = 0;
-
-    (void)state;
-    while (count < 10000 && write_some(&grant, 0, 0, 64, count) == 0)
-        count++;
-    assert_true(count >= 16 && count < 10000);
-    assert_int_equal(write_some(&grant, 0, 0, 64, 0), ROWAN_EAGAIN);
-    half_wait(&half, 1, FABRIC_WRITTEN, count);
-    assert_int_equal(write_some(&grant, 0, 0, 64, 0), 0);
-    half_wait(&half, 1, FABRIC_WRITTEN, count + 1);
-}
-
-static void what_is_wrong_is_refused_at_once(void **state)
-{
-    static _Alignas(64) uint8_t elsewhere[64];
-    struct fabric_grant grant = grant_some(GRANTED, SEGMENT, 0), wrong;
-
-    (void)state;
-    assert_int_equal(write_some(&grant, 32, 0, 64, 0), ROWAN_EINVALID);
-    assert_int_equal(write_some(&grant, 0, 0, 32, 0), ROWAN_EINVALID);
-    assert_int_equal(write_some(&grant, 0, 0, 0, 0), ROWAN_EINVALID);
-    assert_int_equal(verbs_write(&active->base, &grant, 0, elsewhere, 64, 0), ROWAN_EINVALID);
-    assert_int_equal(verbs_write(&passive->base, &grant, 0, pm_at(half.nodes[0].pm, 0), 64, 0),
-                     ROWAN_EINVALID);
-    assert_int_equal(verbs_grant(&passive->base, GRANTED + 1, 64, 0, &wrong), ROWAN_EINVALID);
-    assert_int_equal(verbs_grant(&passive->base, GRANTED, 32, 0, &wrong), ROWAN_EINVALID);
-    assert_int_equal(verbs_grant(&passive->base, GRANTED, 0, 0, &wrong), ROWAN_EINVALID);
-    assert_int_equal(verbs_grant(&passive->base, PM_BYTES - 64, 128, 0, &wrong), ROWAN_EINVALID);
-    assert_int_equal(verbs_grant(&passive->base, SEGMENT, 64, 0, &wrong),
-                     ROWAN_EINVALID); /* posted */
-    assert_int_equal(verbs_grant(&active->base, GRANTED, 64, 0, &wrong), ROWAN_EINVALID);
-}
-
-static void grants_are_bounded_and_each_ends_in_one_event(void **state)
-{
-    struct fabric_grant grants[FABRIC_MAX_GRANTS], more;
-    struct half_node *owner = &half.nodes[0];
-    bool seen[FABRIC_MAX_GRANTS] = {0};
-
-    (void)state;
-    for (uint32_t i = 0; i < FABRIC_MAX_GRANTS; i++)
-        grants[i] = grant_some(GRANTED + (uint64_t)i * 4096, 4096, i);
-    assert_int_equal(verbs_grant(&passive->base, GRANTED, 64, 0, &more), ROWAN_ETOOMANY);
-    verbs_revoke(&passive->base, &grants[5]);
-    verbs_revoke(&passive->base, &grants[5]); /* a second time is nothing */
-    assert_int_equal(verbs_grant(&passive->base, GRANTED, 64, 0, &more), ROWAN_ETOOMANY);
-    half_poll(&half);
-    assert_int_equal(half_events(owner, FABRIC_REVOKED), 1);
-    assert_int_equal(half_event(owner, FABRIC_REVOKED, 0)->context, 5);
-    assert_null(half_event(owner, FABRIC_REVOKED, 0)->conn);
-    grants[5] = grant_some(GRANTED + 5 * 4096, 4096, 5);
-    owner->event_count = 0;
-    half_end(active); /* the end of the connection takes back the rest */
-    half_poll_times(&half, 10);
-    assert_int_equal(half_events(owner, FABRIC_REVOKED), FABRIC_MAX_GRANTS);
-    for (uint32_t i = 0; i < FABRIC_MAX_GRANTS; i++) {
-        const uint64_t context = half_event(owner, FABRIC_REVOKED, i)->context;
-
-        assert_true(context < FABRIC_MAX_GRANTS && !seen[context]);
-        seen[context] = true;
-    }
-    assert_int_equal(verbs_grant(&passive->base, GRANTED, 64, 0, &more), ROWAN_ECLOSED);
-}
-
 static void a_write_outside_of_its_grant_ends_the_connection_before_it_leaves(void **state)
 {
     static const uint64_t places[] = {SEGMENT - 64, SEGMENT + 64, UINT64_MAX - 63, 0, 0};
@@ -473,11 +351,6 @@ int main(void)
         CASE(a_block_that_a_tag_matching_queue_would_misread_is_refused_there_and_only_there),
         CASE(a_sender_tries_as_long_as_the_owner_of_the_zone_asks),
         CASE(a_slow_peer_makes_fences_cover_more),
-        CASE(a_write_lies_where_it_was_granted),
-        CASE(writes_and_blocks_share_a_connection),
-        CASE(a_full_queue_of_writes_says_again),
-        CASE(what_is_wrong_is_refused_at_once),
-        CASE(grants_are_bounded_and_each_ends_in_one_event),
         CASE(a_write_outside_of_its_grant_ends_the_connection_before_it_leaves),
         CASE(a_write_beyond_the_grant_harms_nobody_and_ends_the_connection),
         CASE(nothing_is_written_under_a_key_that_was_taken_back),

@@ -69,33 +69,6 @@ static uint32_t walk(uint32_t segments, unsigned node)
 
 /* --- landing --- */
 
-static void blocks_of_many_land_whole_and_in_order(void **state)
-{
-    enum { COUNT = 3000 };
-    const struct soft_faults faults = {.rc_delay_polls = 4, .receive_pause = 5};
-    struct verbs_conn *a[3], *p[3];
-    uint32_t sent[3] = {0};
-
-    (void)state;
-    open_half(3);
-    soft_verbs_faults(&faults);
-    half_zone(&half, 4, 4);
-    for (unsigned i = 1; i < 3; i++)
-        connect_to_zone(i, &a[i], &p[i]);
-    while (sent[1] < COUNT || sent[2] < COUNT) {
-        for (unsigned i = 1; i < 3; i++) {
-            if (sent[i] < COUNT && half_send(&half, i, a[i], sent[i], 64 * (1 + sent[i] % 16)) == 0)
-                sent[i]++;
-        }
-        half_poll(&half);
-    }
-    for (unsigned i = 1; i < 3; i++) {
-        half_wait(&half, i, FABRIC_LANDED, COUNT);
-        assert_int_equal(half_event(&half.nodes[i], FABRIC_LANDED, 77)->context, 77);
-        assert_int_equal(walk(4, i), COUNT);
-    }
-}
-
 /* What waits for slots when its connection ends never lands. */
 static void nothing_of_a_closed_connection_lands(void **state)
 {
@@ -143,54 +116,6 @@ static void a_receive_that_fails_leaves_a_hole(void **state)
     half_wait(&half, 0, FABRIC_SEALED, 1);
     assert_int_equal(walk(1, 2), SLOTS - 1); /* its place is taken */
     assert_int_equal(walk(2, 2), SLOTS);
-}
-
-/* Queue pairs fail at random under load; those who are left, and those who come again, go on; each batch
- * either landed or its connection broke, and segments are sealed in order and reused. */
-static void broken_queue_pairs_hold_up_nobody(void **state)
-{
-    enum { ROUNDS = 40, PER_ROUND = 500 };
-    const struct soft_faults faults = {.rc_delay_polls = 3, .break_qp = 1000};
-    struct half_node *owner = &half.nodes[0];
-    uint32_t sealed = 0, breaks = 0;
-
-    (void)state;
-    open_half(3);
-    half_zone(&half, 2, 2);
-    soft_verbs_faults(&faults);
-    for (uint32_t round = 0; round < ROUNDS; round++) {
-        for (unsigned n = 1; n < 3; n++) {
-            struct half_node *node = &half.nodes[n];
-            struct verbs_conn *active, *passive;
-            uint32_t sent = 0, landed;
-
-            node->event_count = 0;
-            connect_to_zone(n, &active, &passive);
-            while (sent < PER_ROUND && active->state == VCONN_OPEN) {
-                sent += half_send(&half, n, active, sent, BYTES) == 0;
-                half_poll(&half);
-            }
-            while (active->state == VCONN_OPEN && half_events(node, FABRIC_LANDED) < sent)
-                half_poll(&half);
-            landed = half_events(node, FABRIC_LANDED);
-            assert_true(landed <= sent);
-            breaks += active->state != VCONN_OPEN;
-            if (active->state == VCONN_OPEN)
-                half_end(active);
-            half_poll_times(&half, 2);
-            half_forget(active, passive);
-            if (half_events(owner, FABRIC_SEALED) > sealed) {
-                const uint64_t segment = half_event(owner, FABRIC_SEALED, sealed)->context;
-
-                assert_int_equal(segment, sealed % 2);
-                pm_zero(owner->pm, segment * SEGMENT, SEGMENT);
-                assert_int_equal(verbs_zone_post(owner->zone, segment * SEGMENT, segment), 0);
-                sealed++;
-            }
-        }
-    }
-    assert_true(breaks > 5 && breaks < 2 * ROUNDS);
-    assert_true(sealed >= 3);
 }
 
 /* --- completions that are swept away --- */
@@ -393,10 +318,8 @@ static void a_device_that_refuses_leaves_nothing_behind(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        CASE(blocks_of_many_land_whole_and_in_order),
         CASE(nothing_of_a_closed_connection_lands),
         CASE(a_receive_that_fails_leaves_a_hole),
-        CASE(broken_queue_pairs_hold_up_nobody),
         CASE(lost_slots_are_given_up_when_all_queue_pairs_of_then_are_gone),
         CASE(lost_slots_are_given_up_when_no_sender_can_be_trying_any_more),
         CASE(a_queue_of_lost_slots_takes_new_ones),
