@@ -83,7 +83,7 @@ struct mlx5_peer {
     uint32_t psn;      /* the first that it sends, 24 bits */
     uint8_t mtu;       /* as enum ibv_mtu: 1 (256) to 5 (4096) */
     uint8_t log_reads; /* that it may have in flight to us, 0 to 7 */
-    uint8_t rnr_timer; /* how long it waits when the queue is dry: 5 bits, IBTA table 45 */
+    uint8_t rnr_timer; /* how long it waits when the queue is empty: 5 bits, IBTA table 45 */
 };
 
 struct mlx5_sending {

@@ -159,7 +159,7 @@ enum verbs_list_kind {
     VLIST_DRAINING,  /* a message is acknowledged, but the device may still read it */
     VLIST_PARTIAL,   /* half a message is there; the longest without progress first */
     VLIST_BEGUN,     /* likewise, and the peer may send the rest; the first to be overdue first */
-    VLIST_HUNGRY,    /* found no memory for what came */
+    VLIST_WAITING,   /* found no memory for what came */
     VLIST_DEAD,
     VLIST_COUNT,
 };
@@ -343,7 +343,8 @@ void verbs_resolver_fini(struct verbs_fabric *fabric);
 
 /* With the lock; shown for tests. What is worked on next; NULL: nothing waits. Whether an address has answered. */
 struct verbs_job *verbs_resolver_take(struct verbs_resolver *resolver);
-void verbs_resolver_note(struct verbs_resolver *resolver, const union ibv_gid *gid, bool answers);
+void verbs_resolver_remember(struct verbs_resolver *resolver, const union ibv_gid *gid,
+                             bool answers);
 
 /* Wants an address handle with what conn->theirs says: verbs_connect_resolved will be called by a poll, unless
  * verbs_resolve_forget is first. Errors: ROWAN_ETOOMANY (too many are wanted already) ENOMEM (no thread can be started). */
@@ -369,7 +370,7 @@ struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t
 void verbs_conn_break(struct verbs_conn *conn, int error);
 
 /* Ends it silently, or after CLOSED. Freed by a later verbs_conn_reap, when the device reads nothing of it. */
-void verbs_conn_bury(struct verbs_conn *conn);
+void verbs_conn_end(struct verbs_conn *conn);
 void verbs_conn_reap(struct verbs_endpoint *endpoint);
 
 /* --- verbs_rc.c, verbs_rowan.c: Rowan sends and bulk writes ---

@@ -98,7 +98,7 @@ static void wake_all(const struct verbs_fabric *fabric)
 }
 
 /* 4 */
-static void tell_of_limit(struct verbs_endpoint *owner, const struct verbs_endpoint *awake)
+static void announce_limit(struct verbs_endpoint *owner, const struct verbs_endpoint *awake)
 {
     if (!owner)
         return;
@@ -120,7 +120,7 @@ void verbs_async_drain(const struct verbs_endpoint *endpoint)
         const char *what = ibv_event_type_str(event.event_type); /* static */
 
         if (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED) {
-            tell_of_limit(event.element.srq->srq_context, endpoint);
+            announce_limit(event.element.srq->srq_context, endpoint);
             ibv_ack_async_event(&event);
             continue;
         }

@@ -132,7 +132,7 @@ static void stop(struct verbs_conn *conn, enum verbs_conn_state state)
 {
     static const enum verbs_list_kind lists[] = {VLIST_HANDSHAKE, VLIST_DIRTY,   VLIST_TIMED,
                                                  VLIST_DRAINING,  VLIST_PARTIAL, VLIST_BEGUN,
-                                                 VLIST_HUNGRY};
+                                                 VLIST_WAITING};
     struct fabric_conn *control = conn->control;
 
     if (conn->state == VCONN_RESOLVING)
@@ -154,7 +154,7 @@ void verbs_conn_break(struct verbs_conn *conn, int error)
     if (conn->state >= VCONN_BREAKING)
         return;
     if (!conn->active && !conn->was_open) { /* 1 */
-        verbs_conn_bury(conn);
+        verbs_conn_end(conn);
         return;
     }
     conn->error = error;
@@ -162,7 +162,7 @@ void verbs_conn_break(struct verbs_conn *conn, int error)
     verbs_list_add(conn, VLIST_ACTIVE);
 }
 
-void verbs_conn_bury(struct verbs_conn *conn)
+void verbs_conn_end(struct verbs_conn *conn)
 {
     if (conn->state == VCONN_DEAD)
         return;

@@ -19,7 +19,7 @@ enum { CONTROL_EVENTS = 64, ADDRESS_BYTES = 256 };
 
 /* --- hellos --- */
 
-static int say(struct verbs_conn *conn, const struct verbs_hello *hello)
+static int send_message(struct verbs_conn *conn, const struct verbs_hello *hello)
 {
     uint8_t bytes[VERBS_HELLO_BYTES];
     const struct fabric_iov piece = {.data = bytes, .bytes = sizeof bytes};
@@ -42,7 +42,7 @@ static int say_hello(struct verbs_conn *conn, const struct verbs_rc_hello *rc)
                                 .rc = *rc};
 
     memcpy(hello.gid, device->gid.raw, sizeof hello.gid);
-    return say(conn, &hello);
+    return send_message(conn, &hello);
 }
 
 static int open_rc(struct verbs_conn *conn, struct verbs_rc_hello *ours)
@@ -91,7 +91,7 @@ int verbs_connect(struct fabric_endpoint *base, const char *address, uint32_t in
     fabric_endpoint_identity(endpoint->control, &base->identity);
     error = fabric_connect(endpoint->control, control, index, 0, &conn->control);
     if (error) {
-        verbs_conn_bury(conn);
+        verbs_conn_end(conn);
         return error;
     }
     conn->control->user = conn;
@@ -120,7 +120,7 @@ static int finish(struct verbs_conn *conn)
     int error = verbs_rc_connect(conn);
 
     if (!error)
-        error = say(conn, &ready);
+        error = send_message(conn, &ready);
     if (!error)
         opened(conn);
     return error;
@@ -196,8 +196,8 @@ static void refuse(struct verbs_conn *conn, int error)
     verbs_rc_close(conn);
     conn->base.has_zone = false;
     conn->state = VCONN_REFUSING;
-    if (say(conn, &refusal))
-        verbs_conn_bury(conn);
+    if (send_message(conn, &refusal))
+        verbs_conn_end(conn);
 }
 
 static void hear_passive(struct verbs_conn *conn, const struct verbs_hello *hello)

@@ -263,7 +263,7 @@ static void verbs_endpoint_close(struct fabric_endpoint *base)
     verbs_resolve_leave(endpoint);
     for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first; conn;
          conn = conn->links[VLIST_ALL].next)
-        verbs_conn_bury(conn);
+        verbs_conn_end(conn);
     if (endpoint->zone)
         verbs_zone_close((struct fabric_zone *)endpoint->zone);
     verbs_grants_destroy(endpoint);

@@ -3,7 +3,7 @@
  * it releases them.
  *
  * 1. Every whole message is on its connection's list of held ones, given out or not.
- * 2. Memory is for all connections of the endpoint: who finds none waits on VLIST_HUNGRY and is asked again
+ * 2. Memory is for all connections of the endpoint: who finds none waits on VLIST_WAITING and is asked again
  *    when a slab is released, or after a while where it was the system that gave none. A peer that makes no progress for STREAM_STALLED_NS with half a message is
  *    closed while others wait.
  * 3. A message is whole STREAM_MESSAGE_NS after it was begun, whatever progress it makes, or its connection is
@@ -24,8 +24,8 @@ bool verbs_inbox_is_full(const struct verbs_stream *stream)
 }
 
 /* 1 */
-static void hold(struct verbs_conn *conn, struct verbs_held *held, const uint8_t *data,
-                 uint32_t bytes)
+static void queue_message(struct verbs_conn *conn, struct verbs_held *held, const uint8_t *data,
+                          uint32_t bytes)
 {
     struct verbs_stream *stream = conn->stream;
 
@@ -52,14 +52,14 @@ static enum inbox_result take_whole(struct verbs_conn *conn, const struct packet
     if (head->bytes != head->message_bytes)
         return INBOX_GARBAGE;
     if (in_place) {
-        hold(conn, in_place, data, head->bytes);
+        queue_message(conn, in_place, data, head->bytes);
         return INBOX_IN_PLACE;
     }
     slab = verbs_slab_take(&conn->endpoint->messages->in, head->bytes);
     if (!slab)
         return INBOX_NO_MEMORY;
     memcpy(slab->data, data, head->bytes);
-    hold(conn, &slab->held, slab->data, head->bytes);
+    queue_message(conn, &slab->held, slab->data, head->bytes);
     return INBOX_COPIED;
 }
 
@@ -110,7 +110,7 @@ static enum inbox_result take_more(struct verbs_conn *conn, const struct packet_
         return INBOX_COPIED;
     }
     verbs_list_remove(conn, VLIST_BEGUN);
-    hold(conn, &stream->partial->held, stream->partial->data, stream->need);
+    queue_message(conn, &stream->partial->held, stream->partial->data, stream->need);
     stream->partial = NULL;
     return INBOX_COPIED;
 }
@@ -182,15 +182,15 @@ unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, 
 }
 
 /* 2 */
-static void wake_hungry(struct verbs_endpoint *endpoint)
+static void wake_waiting(struct verbs_endpoint *endpoint)
 {
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_HUNGRY].first, *next; conn; conn = next) {
-        next = conn->links[VLIST_HUNGRY].next;
+    for (struct verbs_conn *conn = endpoint->lists[VLIST_WAITING].first, *next; conn; conn = next) {
+        next = conn->links[VLIST_WAITING].next;
         verbs_stream_opened(conn);
     }
 }
 
-static void give(struct verbs_conn *conn, struct verbs_held *held)
+static void release_held(struct verbs_conn *conn, struct verbs_held *held)
 {
     struct verbs_endpoint *endpoint = conn->endpoint;
     struct verbs_stream *stream = conn->stream;
@@ -216,11 +216,11 @@ void verbs_message_release(struct fabric_conn *base, uint64_t message)
 
     if (conn->state == VCONN_DEAD) /* all are released together */
         return;
-    give(conn, (struct verbs_held *)(uintptr_t)message);
+    release_held(conn, (struct verbs_held *)(uintptr_t)message);
     if (conn->stream->partial && conn->state == VCONN_OPEN && !verbs_is_listed(conn, VLIST_BEGUN) &&
         !verbs_inbox_is_full(conn->stream))
         begin(conn);
-    wake_hungry(conn->endpoint);
+    wake_waiting(conn->endpoint);
     verbs_stream_opened(conn);
 }
 
@@ -229,7 +229,7 @@ void verbs_inbox_fini(struct verbs_conn *conn)
     struct verbs_stream *stream = conn->stream;
 
     while (stream->held)
-        give(conn, stream->held);
+        release_held(conn, stream->held);
     for (; stream->early; stream->early &= stream->early - 1) {
         const uint32_t number = stream->expected + (uint32_t)__builtin_ctzll(stream->early);
 
@@ -239,7 +239,7 @@ void verbs_inbox_fini(struct verbs_conn *conn)
     if (stream->partial)
         verbs_slab_give(&conn->endpoint->messages->in, stream->partial);
     stream->partial = NULL;
-    wake_hungry(conn->endpoint);
+    wake_waiting(conn->endpoint);
 }
 
 static void close_for(struct verbs_conn *conn, const char *event)
@@ -263,12 +263,12 @@ void verbs_inbox_check(struct verbs_endpoint *endpoint)
 {
     struct verbs_conn *stalled = endpoint->lists[VLIST_PARTIAL].first;
 
-    if (endpoint->lists[VLIST_HUNGRY].first && stalled &&
+    if (endpoint->lists[VLIST_WAITING].first && stalled &&
         endpoint->now_ns - stalled->stream->grown_ns >= STREAM_STALLED_NS)
         close_for(stalled, "connection_stalled");
     close_overdue(endpoint);
     if (verbs_slabs_may_ask(&endpoint->messages->in)) /* 2 */
-        wake_hungry(endpoint);
+        wake_waiting(endpoint);
 }
 
 uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint)

@@ -188,7 +188,7 @@ static const void *segment_at(struct verbs_zone *zone, uint64_t number)
 }
 
 /* What no completion tells; a system call, so not in each poll. */
-static void look(struct verbs_zone *zone)
+static void look_for_failures(struct verbs_zone *zone)
 {
     struct mlx5_zone *mlx5 = mlx5_of(zone);
     if (zone->now_ns - mlx5->looked_ns >= LOOK_EVERY_NS) {
@@ -205,7 +205,7 @@ static void look(struct verbs_zone *zone)
 static void post(struct verbs_zone *zone)
 {
     struct mlx5_zone *mlx5 = mlx5_of(zone);
-    look(zone);
+    look_for_failures(zone);
     for (; mlx5->returned < zone->sealed; mlx5->returned++)
         mlx5_queue_return(mlx5->queue, 1);
     if (mlx5->handed == zone->posted)

@@ -2,7 +2,7 @@
  * buffers, and the heads of what is sent.
  *
  * 1. A receive buffer is posted, idle (to be posted by the next push), or holds a message of a connection.
- *    At most PACKET_IN_PLACE hold messages: the ring never runs dry because owners keep what they got.
+ *    At most PACKET_IN_PLACE hold messages: the ring never runs empty because owners keep what they got.
  * 2. posted - completed <= sends, so the send queue never overflows: the last of each chain is signalled,
  *    and its completion stands for all before it. A head's place is the send's place in the queue.
  * 3. A datagram of an unknown connection, token or queue pair is dropped without a word: networks duplicate,

@@ -64,7 +64,7 @@ static void poll_completions(struct verbs_endpoint *endpoint)
 
 void verbs_conn_close(struct fabric_conn *base)
 {
-    verbs_conn_bury((struct verbs_conn *)base);
+    verbs_conn_end((struct verbs_conn *)base);
 }
 
 /* --- connections --- */
@@ -85,7 +85,7 @@ static void say_closed(struct verbs_conn *conn, struct fabric_event *event)
                                    .conn = &conn->base,
                                    .context = conn->context,
                                    .peer = conn->peer};
-    verbs_conn_bury(conn);
+    verbs_conn_end(conn);
 }
 
 static bool has_messages(const struct verbs_conn *conn)
@@ -218,7 +218,7 @@ static uint64_t interval_ns(const struct verbs_endpoint *endpoint)
         endpoint->more_control || (endpoint->packets->failed && !endpoint->base.error) ||
         (endpoint->grants && verbs_grants_has_events(endpoint)))
         return 1;
-    if (lists[VLIST_HANDSHAKE].first || lists[VLIST_DEAD].first || lists[VLIST_HUNGRY].first)
+    if (lists[VLIST_HANDSHAKE].first || lists[VLIST_DEAD].first || lists[VLIST_WAITING].first)
         interval = PAUSE_NS;
     if (lists[VLIST_DRAINING].first) /* its completion may have been taken since the last look */
         interval = VERBS_CHECK_NS;

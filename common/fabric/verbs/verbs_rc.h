@@ -39,7 +39,7 @@ enum {
 #define VERBS_RC_GIVES_UP_NS          VERBS_RC_GIVES_UP_AFTER_NS(VERBS_RC_TIMEOUT)
 #define VERBS_RC_SEGMENTS_GIVES_UP_NS VERBS_RC_GIVES_UP_AFTER_NS(VERBS_RC_SEGMENTS_TIMEOUT)
 
-/* What a receiver that ran dry asks a sender to wait: code 4, 40 us (IB specification, table 45). */
+/* What a receiver without a receive asks a sender to wait: code 4, 40 us (IB specification, table 45). */
 enum { VERBS_RC_RNR_TIMER = 4 };
 
 struct verbs_sender;

@@ -57,7 +57,8 @@ static uint32_t find_silent(const struct verbs_resolver *resolver, const union i
     return i;
 }
 
-void verbs_resolver_note(struct verbs_resolver *resolver, const union ibv_gid *gid, bool answers)
+void verbs_resolver_remember(struct verbs_resolver *resolver, const union ibv_gid *gid,
+                             bool answers)
 {
     const uint32_t place = find_silent(resolver, gid);
 
@@ -104,7 +105,7 @@ static void *work(void *context)
         job->ah = ibv_create_ah(fabric->device->pd, &job->attributes);
         pthread_mutex_lock(&resolver->mutex);
         resolver->working = NULL;
-        verbs_resolver_note(resolver, &job->attributes.grh.dgid, job->ah != NULL);
+        verbs_resolver_remember(resolver, &job->attributes.grh.dgid, job->ah != NULL);
         finish(resolver, job);
     }
     pthread_mutex_unlock(&resolver->mutex);

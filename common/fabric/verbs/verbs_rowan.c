@@ -1,7 +1,7 @@
 /* verbs_rowan.c - Rowan sends and bulk writes at the sender. What waits at a flush leaves in one
  * ibv_post_send: a SEND for each block, unsignalled, and behind them one signalled READ of one byte, the fence;
- * bulk writes likewise, a WRITE for each piece, over a queue pair of their own, so that they wait for no slot
- * of a dry zone. A read's answer cannot pass what was written before it
+ * bulk writes likewise, a WRITE for each piece, over a queue pair of their own, so that they need no slot
+ * of the zone. A read's answer cannot pass what was written before it
  * (PCIe), and the requests of a connection are executed in their order (IB specification 9.5), so when the
  * READ completes, all before it lies in the peer's memory, not in its NIC (paper, section 3.2.2).
  *

@@ -255,8 +255,8 @@ static void shared_post(struct verbs_zone *zone)
 
 /* --- completions --- */
 
-static void note_completion(struct verbs_zone *zone, struct shared *shared,
-                            struct verbs_segment *segment, uint64_t number)
+static void count_completion(struct verbs_zone *zone, struct shared *shared,
+                             struct verbs_segment *segment, uint64_t number)
 {
     if (shared->in_queue > 0) /* of what was given up some may have been with the device */
         shared->in_queue--;
@@ -274,7 +274,7 @@ static void take_completion(struct verbs_zone *zone, struct shared *shared, cons
     struct verbs_conn *conn;
 
     if (verbs_work_connection(wc->wr_id) == (zone->number & 0xffffff) && place < shared->handed) {
-        note_completion(zone, shared, verbs_segment(zone, segment), segment);
+        count_completion(zone, shared, verbs_segment(zone, segment), segment);
         if (wc->status == IBV_WC_SUCCESS)
             verbs_zone_landed(zone, slot_offset(zone, place), wc->byte_len);
     } /* 4 */
@@ -285,7 +285,7 @@ static void take_completion(struct verbs_zone *zone, struct shared *shared, cons
         verbs_rc_break(conn, wc);
 }
 
-static void shared_look(struct verbs_zone *zone)
+static void shared_poll(struct verbs_zone *zone)
 {
     struct shared *shared = zone->receive;
     struct ibv_wc completions[COMPLETIONS];
@@ -384,13 +384,13 @@ static bool set_limit(struct verbs_zone *zone, struct shared *shared)
         return false;
     }
     shared->limit = attributes.srq_limit;
-    shared_look(zone); /* 10 */
+    shared_poll(zone); /* 10 */
     if (shared->in_queue < shared->limit)
         verbs_zone_wake_at(zone, zone->now_ns);
     return true;
 }
 
-static void shared_doze(struct verbs_zone *zone)
+static void shared_sleep(struct verbs_zone *zone)
 {
     struct shared *shared = zone->receive;
 
@@ -405,7 +405,7 @@ static void shared_doze(struct verbs_zone *zone)
         verbs_zone_wake_at(zone, zone->now_ns + LULL_NS);
         return;
     }
-    shared_look(zone);
+    shared_poll(zone);
     if (shared->found)
         verbs_zone_wake_at(zone, zone->now_ns); /* 10 */
 }
@@ -415,7 +415,7 @@ const struct verbs_receive_ops verbs_receive_shared = {.name = "shared",
                                                        .close = shared_close,
                                                        .attach = shared_attach,
                                                        .detach = shared_detach,
-                                                       .look = shared_look,
+                                                       .poll = shared_poll,
                                                        .post = shared_post,
-                                                       .doze = shared_doze,
+                                                       .sleep = shared_sleep,
                                                        .is_sealed = shared_is_sealed};

@@ -248,7 +248,7 @@ static void reset_rto(struct verbs_stream *stream)
     stream->rto_ns = rto_ns > STREAM_RTO_MAX_NS ? STREAM_RTO_MAX_NS : rto_ns;
 }
 
-static void note_arrival(struct verbs_stream *stream, uint32_t number)
+static void count_arrival(struct verbs_stream *stream, uint32_t number)
 {
     const uint32_t order = stream->order[number % STREAM_WINDOW];
 
@@ -263,7 +263,7 @@ static void advance(struct verbs_conn *conn, uint32_t acked)
     const uint32_t by = acked - stream->acked;
 
     for (uint32_t number = stream->acked; number != acked; number++)
-        note_arrival(stream, number);
+        count_arrival(stream, number);
     stream->arrived = by < STREAM_WINDOW ? stream->arrived >> by & ~UINT64_C(1) : 0; /* 1 */
     stream->again = by < STREAM_WINDOW ? stream->again >> by : 0;
 
@@ -311,7 +311,7 @@ static void take_early(struct verbs_conn *conn, uint64_t early)
     struct verbs_stream *stream = conn->stream;
 
     for (uint64_t news = early & ~stream->arrived; news; news &= news - 1)
-        note_arrival(stream, stream->acked + (uint32_t)__builtin_ctzll(news));
+        count_arrival(stream, stream->acked + (uint32_t)__builtin_ctzll(news));
     stream->arrived |= early;
     stream->again &= ~early;
     if (stream->arrived)
@@ -385,7 +385,7 @@ static bool was_taken(struct verbs_conn *conn, const struct packet_head *head,
         return false;
     }
     if (result == INBOX_NO_MEMORY) { /* 2; verbs_stream_opened asks for it */
-        verbs_list_add(conn, VLIST_HUNGRY);
+        verbs_list_add(conn, VLIST_WAITING);
         owe(conn, true);
         return false;
     }
@@ -449,8 +449,8 @@ void verbs_stream_opened(struct verbs_conn *conn)
 
     if (conn->state != VCONN_OPEN)
         return;
-    if (verbs_is_listed(conn, VLIST_HUNGRY)) {
-        verbs_list_remove(conn, VLIST_HUNGRY);
+    if (verbs_is_listed(conn, VLIST_WAITING)) {
+        verbs_list_remove(conn, VLIST_WAITING);
         stream->dropped = stream->answers = true;
     }
     if (stream->is_shut && !verbs_inbox_is_full(stream))

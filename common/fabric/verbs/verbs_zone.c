@@ -143,8 +143,8 @@ unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric
 
     zone->now_ns = now_ns;
     zone->wake_ns = UINT64_MAX;
-    if (zone->ops->look)
-        zone->ops->look(zone);
+    if (zone->ops->poll)
+        zone->ops->poll(zone);
     if (zone->endpoint->base.error)
         return 0;
     if (zone->unfenced) {
@@ -161,8 +161,8 @@ unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric
     if (count == max)
         verbs_zone_wake_at(zone, now_ns); /* there may be more */
     zone->ops->post(zone);
-    if (zone->endpoint->armed && zone->ops->doze)
-        zone->ops->doze(zone);
+    if (zone->endpoint->armed && zone->ops->sleep)
+        zone->ops->sleep(zone);
     return count;
 }
 

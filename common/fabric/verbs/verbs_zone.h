@@ -59,14 +59,14 @@ struct verbs_receive_ops {
     void (*detach)(struct verbs_zone *zone, struct verbs_conn *conn);
 
     /* Each poll, first: takes completions from a queue of the zone's own; NULL: it has none. */
-    void (*look)(struct verbs_zone *zone);
+    void (*poll)(struct verbs_zone *zone);
 
     /* Each poll: hands receives of the posted segments to the device. */
     void (*post)(struct verbs_zone *zone);
 
     /* Each poll while the endpoint is armed, last: makes sure that what lands, or a time (verbs_zone_wake_at), wakes
      * it soon enough; NULL: what does is the endpoint's. */
-    void (*doze)(struct verbs_zone *zone);
+    void (*sleep)(struct verbs_zone *zone);
 
     /* True: the oldest segment (there is one) is sealed, and nobody can write to it any more. If only time
      * is missing it calls verbs_zone_wake_at. */

@@ -241,15 +241,15 @@ static void who_found_no_memory_is_asked_again_after_a_pause(void **state)
     (void)state;
     assert_int_equal(send_large(), 0);
     soft_verbs_lock_limit("soft1", 1);
-    for (unsigned i = 0; !verbs_is_listed(far, VLIST_HUNGRY); i++) {
+    for (unsigned i = 0; !verbs_is_listed(far, VLIST_WAITING); i++) {
         assert_true(i < 10000);
         world_poll(&world);
     }
     poll_receiver();
-    assert_true(verbs_is_listed(far, VLIST_HUNGRY));
+    assert_true(verbs_is_listed(far, VLIST_WAITING));
     clock_ns += STREAM_REFUSED_NS;
     poll_receiver();
-    assert_false(verbs_is_listed(far, VLIST_HUNGRY));
+    assert_false(verbs_is_listed(far, VLIST_WAITING));
 }
 
 /* --- a device that has failed --- */

@@ -276,18 +276,18 @@ static void who_did_not_answer_comes_behind_all_others(void **state)
     (void)state;
     wait_in(&resolver, hosts, 6);
     assert_order(&resolver, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6);
-    verbs_resolver_note(&resolver, &seven, false);
-    verbs_resolver_note(&resolver, &nine, false);
-    verbs_resolver_note(&resolver, &seven, false);
+    verbs_resolver_remember(&resolver, &seven, false);
+    verbs_resolver_remember(&resolver, &nine, false);
+    verbs_resolver_remember(&resolver, &seven, false);
     wait_in(&resolver, hosts, 6);
     assert_order(&resolver, (const uint32_t[]){2, 5, 0, 1, 3, 4}, 6);
-    verbs_resolver_note(&resolver, &seven, true);
+    verbs_resolver_remember(&resolver, &seven, true);
     wait_in(&resolver, hosts, 6);
     assert_order(&resolver, (const uint32_t[]){0, 1, 2, 4, 5, 3}, 6);
     for (uint32_t i = 1000; i < 1000 + 2 * VERBS_SILENT; i++) { /* the longest known go */
         const union ibv_gid gid = gid_of(i);
 
-        verbs_resolver_note(&resolver, &gid, false);
+        verbs_resolver_remember(&resolver, &gid, false);
     }
     wait_in(&resolver, hosts, 6);
     assert_order(&resolver, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6);

@@ -34,7 +34,7 @@ static void a_message_that_nobody_releases_is_found(void **state)
 {
     (void)state;
     struct checks_stage stage;
-    struct sim_item item = {.flags = 0};
+    struct sim_item item = {.next = NULL};
     checks_stage_open(&stage, 25, NULL);
     checks_stage_run(&stage, 0);
     struct sim_conn *conn = (struct sim_conn *)checks_stage_worker(&stage, 2)->clients->conn;
