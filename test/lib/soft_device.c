@@ -82,16 +82,6 @@ const char *ibv_get_device_name(struct ibv_device *device)
     return device->name;
 }
 
-int ibv_get_device_index(struct ibv_device *device)
-{
-    return (int)device_of(device)->index;
-}
-
-__be64 ibv_get_device_guid(struct ibv_device *device)
-{
-    return htobe64(UINT64_C(0x020000fffe000000) + device_of(device)->index);
-}
-
 int ibv_fork_init(void)
 {
     return 0;
@@ -267,15 +257,6 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
                                                   .ndev_ifindex = device->index + 1};
     }
     return count;
-}
-
-int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
-{
-    (void)context;
-    if (port != 1 || index != 0)
-        return -1;
-    *pkey = 0xffff;
-    return 0;
 }
 
 static struct soft_context *context_make(struct soft_device *device)

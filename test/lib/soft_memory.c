@@ -114,12 +114,6 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t bytes, int ac
     return ibv_reg_mr_iova2(pd, address, bytes, (uintptr_t)address, (unsigned)access);
 }
 
-struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t bytes, uint64_t iova,
-                               int access)
-{
-    return ibv_reg_mr_iova2(pd, address, bytes, iova, (unsigned)access);
-}
-
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
     struct soft_mr *it = SOFT_CONTAINER(mr, struct soft_mr, base);

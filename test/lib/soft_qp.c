@@ -99,18 +99,6 @@ int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
     return error;
 }
 
-int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
-{
-    const struct soft_srq *it = soft_srq_of(srq);
-
-    soft_lock();
-    *attr = (struct ibv_srq_attr){.max_wr = it->receives.max_wr,
-                                  .max_sge = it->receives.max_sge,
-                                  .srq_limit = it->receives.limit};
-    soft_unlock();
-    return 0;
-}
-
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
     struct soft_srq *it = soft_srq_of(srq);

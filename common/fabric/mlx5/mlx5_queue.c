@@ -87,6 +87,20 @@ static int map_memory(struct mlx5_queue *queue)
     return error;
 }
 
+/* Runs a command that creates an object, and takes its number from the answer. */
+static int create_object(struct mlx5_queue *queue, const void *in, size_t in_bytes, void **object,
+                         uint32_t *number, uint32_t *syndrome)
+{
+    struct mlx5_channel *channel = queue->channel;
+    uint8_t out[MLX5_OUT_BYTES] = {0};
+    int error = channel->execute(channel, object, in, in_bytes, out, sizeof out);
+    int answer = mlx5_decode_number(out, sizeof out, number, syndrome);
+    if (error || !answer)
+        return error;
+    channel->destroy(channel, *object);
+    return answer;
+}
+
 static int create(struct mlx5_queue *queue, enum mlx5_queue_kind kind)
 {
     struct mlx5_queue_layout layout = {
@@ -98,7 +112,7 @@ static int create(struct mlx5_queue *queue, enum mlx5_queue_kind kind)
         .log_strides = log2_of(queue->element_bytes / MLX5_STRIDE_BYTES),
         .log_stride_bytes = log2_of(MLX5_STRIDE_BYTES),
     };
-    uint8_t xrq[MLX5_CREATE_XRQ_IN_BYTES], rmp[MLX5_CREATE_RMP_IN_BYTES], out[MLX5_OUT_BYTES] = {0};
+    uint8_t xrq[MLX5_CREATE_XRQ_IN_BYTES], rmp[MLX5_CREATE_RMP_IN_BYTES];
     const uint8_t *in = kind == MLX5_PLAIN ? rmp : xrq;
     size_t in_bytes = kind == MLX5_PLAIN ? sizeof rmp : sizeof xrq;
     if (kind == MLX5_PLAIN)
@@ -108,12 +122,7 @@ static int create(struct mlx5_queue *queue, enum mlx5_queue_kind kind)
 
     void *object = NULL;
     uint32_t syndrome = 0;
-    int error = queue->channel->execute(queue->channel, &object, in, in_bytes, out, sizeof out);
-    int answer = mlx5_decode_number(out, sizeof out, &queue->number, &syndrome);
-    if (!error && answer) {
-        queue->channel->destroy(queue->channel, object);
-        error = answer;
-    }
+    int error = create_object(queue, in, in_bytes, &object, &queue->number, &syndrome);
     if (error) {
         log_event(LOG_INFO, "mlx5_queue_refused", "kind=%s syndrome=0x%x",
                   kind == MLX5_PLAIN ? "plain" : "tag_matching", syndrome);
@@ -267,16 +276,11 @@ static int create_pair(struct mlx5_pair *pair, size_t index)
         .counter = {queue->umem, queue->records_at + (1 + index) * RECORD_BYTES},
         .log_sends = LOG_SENDS,
     };
-    uint8_t in[MLX5_CREATE_QP_IN_BYTES], out[MLX5_OUT_BYTES] = {0};
+    uint8_t in[MLX5_CREATE_QP_IN_BYTES];
     mlx5_encode_create_qp(&layout, in);
     void *object = NULL;
     uint32_t syndrome = 0;
-    int error = queue->channel->execute(queue->channel, &object, in, sizeof in, out, sizeof out);
-    int answer = mlx5_decode_number(out, sizeof out, &pair->number, &syndrome);
-    if (!error && answer) {
-        queue->channel->destroy(queue->channel, object);
-        error = answer;
-    }
+    int error = create_object(queue, in, sizeof in, &object, &pair->number, &syndrome);
     if (error)
         log_event(LOG_WARN, "mlx5_pair_refused", "command=create syndrome=0x%x", syndrome);
     else

@@ -19,6 +19,7 @@
  *   verbs_slab.c     memory that messages lie in; verbs_stream.h is between these five
  *   verbs_rc.c       a connection's reliable queue pair (RC); verbs_rc.h is between it, verbs_rowan.c
  *                    and the ways to receive
+ *   verbs_pair.h     the moves of a queue pair, of whatever kind
  *   verbs_rowan.c    Rowan sends and bulk writes: the sender's side
  *   verbs_grant.c    the receiver's side of bulk writes: keys
  *   verbs_zone.c     the landing zone: segments in order, sealing; verbs_zone.h is between it and the

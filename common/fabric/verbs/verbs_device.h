@@ -35,7 +35,6 @@ struct verbs_device {
     int gid_index;
     union ibv_gid gid;
     uint32_t gid_type;     /* enum ibv_gid_type */
-    bool gid_is_v4;        /* an IPv4 address in IPv6's form */
     char netdev[IFNAMSIZ]; /* of the GID; "": none, or not known */
     bool is_ethernet;      /* RoCE: a GRH is mandatory */
     uint32_t mtu_bytes;    /* active: payload of a packet */

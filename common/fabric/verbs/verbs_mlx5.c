@@ -243,7 +243,6 @@ static bool is_sealed(struct verbs_zone *zone)
 }
 
 const struct verbs_receive_ops verbs_receive_multi_packet = {
-    .name = "multi-packet",
     .whole_segments = true,
     .open = open_zone,
     .close = close_zone,

@@ -90,8 +90,7 @@ static int make_buffers(struct verbs_endpoint *endpoint)
 
     packets->idle = calloc(packets->receives, sizeof *packets->idle);
     packets->held = calloc(packets->receives, sizeof *packets->held);
-    packets->is_held = calloc(packets->receives, sizeof *packets->is_held);
-    if (!packets->idle || !packets->held || !packets->is_held)
+    if (!packets->idle || !packets->held)
         return ROWAN_ENOMEM;
     error = verbs_buffer_open(endpoint->device, (uint64_t)packets->receives * packets->stride,
                               &packets->ring);
@@ -106,7 +105,7 @@ static void idle_all(struct verbs_packets *packets)
 {
     packets->idle_count = 0;
     for (uint32_t i = 0; i < packets->receives; i++) {
-        if (!packets->is_held[i])
+        if (!packets->held[i].data)
             packets->idle[packets->idle_count++] = i;
     }
 }
@@ -157,7 +156,6 @@ void verbs_packets_close(struct verbs_endpoint *endpoint)
     verbs_buffer_close(&packets->heads);
     free(packets->idle);
     free(packets->held);
-    free(packets->is_held);
     free(packets);
     endpoint->packets = NULL;
 }
@@ -323,8 +321,8 @@ void verbs_packet_give(struct verbs_endpoint *endpoint, struct verbs_held *held)
     struct verbs_packets *packets = endpoint->packets;
     const uint32_t buffer = (uint32_t)(held - packets->held);
 
-    ASSERT(buffer < packets->receives && packets->is_held[buffer] && packets->in_place > 0);
-    packets->is_held[buffer] = false;
+    ASSERT(buffer < packets->receives && held->data && packets->in_place > 0);
+    held->data = NULL;
     packets->in_place--;
     if (!packets->failed) /* else idle_all will find it */
         packets->idle[packets->idle_count++] = buffer;
@@ -378,8 +376,7 @@ void verbs_packet_completion(struct verbs_endpoint *endpoint, const struct ibv_w
         return;
     }
     ASSERT(number < packets->receives);
-    packets->is_held[number] = receive(endpoint, wc, number);
-    if (packets->is_held[number])
+    if (receive(endpoint, wc, number))
         packets->in_place++;
     else if (!packets->failed)
         packets->idle[packets->idle_count++] = number;

@@ -410,8 +410,7 @@ static void shared_sleep(struct verbs_zone *zone)
         verbs_zone_wake_at(zone, zone->now_ns); /* 10 */
 }
 
-const struct verbs_receive_ops verbs_receive_shared = {.name = "shared",
-                                                       .open = shared_open,
+const struct verbs_receive_ops verbs_receive_shared = {.open = shared_open,
                                                        .close = shared_close,
                                                        .attach = shared_attach,
                                                        .detach = shared_detach,

@@ -203,8 +203,7 @@ struct verbs_packets {
     uint32_t in_place;   /* buffers whose messages are held */
     uint32_t idle_count; /* buffers to be posted */
     uint32_t *idle;
-    struct verbs_held *held; /* of each buffer */
-    bool *is_held;
+    struct verbs_held *held; /* of each buffer; `data` is NULL: it holds nothing */
 
     struct verbs_buffer heads; /* one for each place of the send queue */
     uint32_t chained;

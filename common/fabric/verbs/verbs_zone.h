@@ -37,7 +37,6 @@ struct verbs_zone {
 
 /* A way to receive. All functions run on the endpoint's thread. */
 struct verbs_receive_ops {
-    const char *name;    /* for the log and rowan-doctor */
     bool whole_segments; /* a multi-packet queue: what senders must know of it (verbs_hello.h) */
 
     /* open: makes zone->receive; the rest of the zone is filled, nothing is posted. Errors: ROWAN_ENOMEM

@@ -535,21 +535,6 @@ static void memory_that_syncs_behind_is_told_of_the_open_segment(void **state)
     close_zone();
 }
 
-static void a_block_that_tag_matching_would_misread_may_not_land(void **state)
-{
-    uint8_t block[64] = {0};
-    (void)state;
-    assert_false(verbs_mlx5_may_land(block)); /* nobody would see that something is there */
-    block[7] = 1;
-    assert_true(verbs_mlx5_may_land(block));
-    block[0] = 1;
-    assert_false(verbs_mlx5_may_land(block));
-    block[0] = 0;
-    block[7] = 0;
-    block[8] = 1;
-    assert_false(verbs_mlx5_may_land(block));
-}
-
 static void another_device_than_an_mlx5_is_told_so(void **state)
 {
     /* libmlx5 asks the device behind the context for its driver; a device of nobody's is none of its. */
@@ -586,7 +571,6 @@ int main(void)
         CASE(a_failed_queue_breaks_all_its_connections_and_takes_no_more),
         CASE(a_zone_with_senders_is_looked_at_though_nobody_wakes_it),
         CASE(memory_that_syncs_behind_is_told_of_the_open_segment),
-        CASE(a_block_that_tag_matching_would_misread_may_not_land),
         CASE(another_device_than_an_mlx5_is_told_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
