@@ -19,8 +19,8 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
-#include "common/entry/commit.h"
 #include "server/digest/digest_state.h"
+#include "server/shard/apply.h"
 
 /* How soon to ask again for versions that are missing; twice as long each time, up to the second. */
 #define DIGEST_ASK_MIN_NS NS_PER_S
@@ -28,23 +28,16 @@
 
 /* --- applying --- */
 
-/* Makes the contiguous, checked entry at `offset` the newest of its key, if it is. Errors:
- * ROWAN_ENOMEM. */
+/* The contiguous, checked entry at `offset`. Errors: ROWAN_ENOMEM. */
 static int apply(struct digest *digest, struct shard_state *shard,
                  const struct entry_header *header, uint64_t offset)
 {
-    const void *at = pm_at(digest->common->pm, offset);
-    const uint8_t *key = entry_key_in_place(&digest->common->format, header, at, digest->key);
-    uint64_t previous;
-    if (FAULT(NO_MEMORY))
-        return ROWAN_ENOMEM;
-    int result = index_update(shard->index, index_hash(key, header->key_bytes), key,
-                              header->key_bytes, header->version, offset, &previous);
-    if (result < 0)
-        return result;
-    dense_add(&shard->dense, header->version);
-    if (header->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
-        atomic_store_explicit(&shard->version, header->version, memory_order_relaxed);
+    const struct server_common *common = digest->common;
+    const struct apply_entry entry =
+        apply_describe(common->pm, &common->format, header, offset, digest->key);
+    int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : apply_entry(shard, &entry, NULL);
+    if (error)
+        return error;
     uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
     atomic_store_explicit(&digest->entries, entries + 1, memory_order_relaxed);
     return 0;
@@ -78,10 +71,8 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
 static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
 {
     uint64_t first, last;
-    if (version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
+    if (!apply_commit(shard, version))
         return;
-    atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
-    dense_settle(&shard->dense, version_epoch(version));
     tail_clear(&shard->tail); /* the union of this epoch is over */
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !dense_hole(&shard->dense, version, &first, &last))
@@ -96,9 +87,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
 static void take_commit(struct digest *digest, const struct entry_header *header, uint64_t offset)
 {
     struct commit_value value;
-    if (header->blocks != 1 || header->key_bytes != 0 ||
-        commit_decode(pm_at(digest->common->pm, offset + ENTRY_HEADER_BYTES), header->value_bytes,
-                      &value)) {
+    if (apply_decode_commits(header, pm_at(digest->common->pm, offset), &value)) {
         log_event(LOG_WARN, "commit_garbage", "digest=%u server=%u worker=%u", digest->number,
                   header->client_id, header->operation);
         return;

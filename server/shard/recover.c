@@ -25,7 +25,7 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
-#include "common/entry/commit.h"
+#include "server/shard/apply.h"
 #include "server/shard/join.h"
 #include "server/store/log.h"
 #include "server/store/wipe.h"
@@ -37,6 +37,7 @@ enum recover_phase { RECOVER_WIPE, RECOVER_SCAN, RECOVER_SETTLE, RECOVER_FENCE, 
 struct recover_shard {
     struct shard_state *state;
     struct tail copies; /* joined entries in digest logs; sorted once those are scanned */
+    uint32_t counted; /* of them: in the contiguous prefix, in order, though it keeps few ranges */
     struct tail
         made; /* those that this start has copied: what was sent again lies there twice; few */
 };
@@ -168,41 +169,31 @@ static void drop_settled(const struct recover *recover, struct shard_state *shar
     tail_drop(&shard->tail, commit < shard->dense.upto ? commit : shard->dense.upto);
 }
 
-static int add_record(struct recover *recover, struct shard_state *shard,
-                      const struct entry_header *header)
+/* Of the copies below `version`: entries whose blocks lie nowhere any more fill no holes otherwise. */
+static void count_copies(struct recover_shard *of, uint64_t version)
 {
-    if (!shard->primary)
-        return 0;
-    int error = records_add(&shard->records, header->client_id, header->operation, header->version);
-    if (error != ROWAN_EBUSY)
-        return error;
-    recover->records_lost++; /* told at the end */
-    return 0;
+    while (of->counted < of->copies.count && of->copies.items[of->counted].version < version)
+        dense_add(&of->state->dense, of->copies.items[of->counted++].version);
 }
 
 /* The checked, contiguous entry at `offset` in the map. */
 static int take_entry(struct recover *recover, struct recover_shard *of,
                       const struct entry_header *header, uint64_t offset)
 {
-    struct shard_state *shard = of->state;
-    const void *at = pm_at(recover->common->pm, offset);
-    uint32_t key_bytes = entry_key(&recover->common->format, at, recover->key);
-    uint64_t previous;
-    int result = index_update(shard->index, index_hash(recover->key, key_bytes), recover->key,
-                              key_bytes, header->version, offset, &previous);
-    if (result >= 0)
-        result = tail_add(&shard->tail, header->version, offset);
-    if (result >= 0 && recover->digest_logs)
-        result = tail_add(&of->copies, header->version, offset);
-    if (result >= 0)
-        result = add_record(recover, shard, header);
-    if (result < 0)
-        return result;
-    /* Copies are out of order: they are added when all is scanned. */
+    const struct server_common *common = recover->common;
+    const struct apply_entry entry =
+        apply_describe(common->pm, &common->format, header, offset, recover->key);
+    struct applied did;
     if (!recover->digest_logs)
-        dense_add(&shard->dense, header->version);
-    if (header->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
-        atomic_store_explicit(&shard->version, header->version, memory_order_relaxed);
+        count_copies(of, header->version);
+    int error = apply_entry(of->state, &entry, &did);
+    if (!error)
+        error = tail_add(&of->state->tail, header->version, offset);
+    if (!error && recover->digest_logs)
+        error = tail_add(&of->copies, header->version, offset);
+    if (error || did.record == ROWAN_ENOMEM)
+        return error ? error : did.record;
+    recover->records_lost += did.record == ROWAN_EBUSY; /* told at the end */
     recover->counts.entries++;
     return 0;
 }
@@ -269,11 +260,8 @@ static void take_commit(struct recover *recover, const struct commit_shard *row)
     uint32_t epoch = version_epoch(row->version);
     if (!found || epoch < found->state->first_epoch || epoch >= found->state->epoch)
         return;
-    struct shard_state *shard = found->state;
-    if (row->version > atomic_load_explicit(&shard->commit, memory_order_relaxed))
-        atomic_store_explicit(&shard->commit, row->version, memory_order_relaxed);
-    dense_settle(&shard->dense, epoch);
-    drop_settled(recover, shard);
+    apply_commit(found->state, row->version);
+    drop_settled(recover, found->state);
 }
 
 /* The lowest unanswered number of a client is one for all shards, also if another worker or server
@@ -291,11 +279,7 @@ static void take_commits(struct recover *recover, const struct entry_header *hea
                          uint64_t offset)
 {
     struct commit_value value;
-    struct entry_piece piece;
-    const void *at = pm_at(recover->common->pm, offset);
-    if (header->blocks != 1 ||
-        entry_value_pieces(&recover->common->format, header, at, 0, &piece, 1) != 1 ||
-        commit_decode(piece.data, piece.bytes, &value)) {
+    if (apply_decode_commits(header, pm_at(recover->common->pm, offset), &value)) {
         recover->counts.strange++;
         return;
     }
@@ -398,8 +382,7 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     struct shard_state *shard = of->state;
     if (!of->copies.sorted)
         tail_sort(&of->copies);
-    for (uint32_t i = 0; i < of->copies.count; i++)
-        dense_add(&shard->dense, of->copies.items[i].version);
+    count_copies(of, UINT64_MAX);
     tail_clear(&of->copies);
     tail_clear(&of->made);
     drop_settled(recover, shard);

@@ -26,6 +26,7 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "server/shard/apply.h"
 #include "server/shard/tail_job.h"
 #include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
@@ -143,21 +144,18 @@ static int take_entry(struct worker *worker, struct reconciliation *it, const st
 {
     struct shard_state *shard = it->shard;
     const struct entry_header *header = &part->header;
-    const void *at = pm_at(worker->common->pm, part->start);
-    uint32_t key_bytes = entry_key(&worker->common->format, at, worker->key);
-    uint64_t previous;
-    int result = index_update(shard->index, index_hash(worker->key, key_bytes), worker->key,
-                              key_bytes, header->version, part->start, &previous);
-    if (result >= 0)
-        result = tail_add(&it->extra, header->version, part->start);
-    if (result < 0)
-        return result;
-    if (records_add(&shard->records, header->client_id, header->operation, header->version))
+    const struct apply_entry entry = apply_describe(worker->common->pm, &worker->common->format,
+                                                    header, part->start, worker->key);
+    struct applied did;
+    int error = apply_entry(shard, &entry, &did);
+    if (!error)
+        error = tail_add(&it->extra, header->version, part->start);
+    if (error)
+        return error;
+    if (did.record)
         log_event(LOG_WARN, "record_lost",
                   "shard=%u client=%u operation=%u a retry of it would be carried out again",
                   shard->id, header->client_id, header->operation);
-    if (header->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
-        atomic_store_explicit(&shard->version, header->version, memory_order_relaxed);
     it->taken++;
     return 0;
 }

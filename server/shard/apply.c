@@ -1,0 +1,63 @@
+/* Index, contiguous prefix, highest version and completion records of a replica follow from the entries that were
+ * applied to it, and from the commit versions.
+ *
+ * Invariants:
+ *  A1  The result does not depend on the order of entries, nor on how often each comes: the index keeps the highest
+ *      version of a key, the prefix and the records are sets. So nobody has to know what was applied before. What
+ *      must be counted once may not be counted here.
+ *  A2  What may fail for want of memory comes first and leaves all as it was; only a record may be lost, which the
+ *      caller is told.
+ *  A3  A version is in the contiguous prefix only after the entry is in the index.
+ */
+#include "server/shard/apply.h"
+
+#include "common/base/error.h"
+
+struct apply_entry apply_describe(const struct pm *pm, const struct entry_format *format,
+                                  const struct entry_header *header, uint64_t offset, void *room)
+{
+    const uint8_t *key = entry_key_in_place(format, header, pm_at(pm, offset), room);
+    return (struct apply_entry){.version = header->version,
+                                .offset = offset,
+                                .hash = index_hash(key, header->key_bytes),
+                                .key = key,
+                                .key_bytes = header->key_bytes,
+                                .client_id = header->client_id,
+                                .operation = header->operation};
+}
+
+int apply_entry(struct shard_state *shard, const struct apply_entry *entry, struct applied *did)
+{
+    uint64_t previous;
+    int result = index_update(shard->index, entry->hash, entry->key, entry->key_bytes,
+                              entry->version, entry->offset, &previous);
+    if (result < 0)
+        return result; /* A2 */
+    int record = 0;
+    if (shard->primary)
+        record = records_add(&shard->records, entry->client_id, entry->operation, entry->version);
+    dense_add(&shard->dense, entry->version);
+    if (entry->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
+        atomic_store_explicit(&shard->version, entry->version, memory_order_relaxed);
+    if (did)
+        *did = (struct applied){
+            .newest = result != INDEX_OLDER, .previous = previous, .record = record};
+    return 0;
+}
+
+bool apply_commit(struct shard_state *shard, uint64_t version)
+{
+    if (version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
+        return false;
+    atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
+    dense_settle(&shard->dense, version_epoch(version));
+    return true;
+}
+
+int apply_decode_commits(const struct entry_header *header, const uint8_t *at,
+                         struct commit_value *rows)
+{
+    if (header->blocks != 1 || header->key_bytes != 0)
+        return ROWAN_EFORMAT;
+    return commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, rows);
+}

@@ -1,0 +1,49 @@
+/* apply.h - the one way in which an entry becomes part of a replica, whoever has it: the digest of what landed, a
+ * start, log reconciliation, filling, or the primary's own completion (design, section 4).
+ *
+ * The caller has checked the entry, all of it lies in one piece at its offset, and the caller owns the shard. What
+ * only some callers keep (the uncommitted suffix, who is to be answered) stays theirs.
+ */
+#ifndef SERVER_APPLY_H
+#define SERVER_APPLY_H
+
+#include <stdint.h>
+
+#include "common/entry/commit.h"
+#include "server/shard/shard.h"
+
+/* A put or a delete, and what was found out about it on the way. */
+struct apply_entry {
+    uint64_t version;
+    uint64_t offset; /* in the map */
+    uint64_t hash;   /* index_hash of the key */
+    const uint8_t *key;
+    uint32_t key_bytes;
+    uint32_t client_id, operation; /* 0: nobody asks for it again */
+};
+
+/* What was done. */
+struct applied {
+    bool
+        newest; /* readers see this entry now; else one of the key with this or a higher version was there */
+    uint64_t previous; /* offset of the entry that this one replaced in the index; 0: none */
+    int record;        /* ROWAN_EBUSY, ROWAN_ENOMEM: the completion record found no room */
+};
+
+/* The entry with that header which lies in one piece at `offset`. `room` (ENTRY_MAX_KEY_BYTES) is for a key that
+ * blocks part; the result may point into it. */
+struct apply_entry apply_describe(const struct pm *pm, const struct entry_format *format,
+                                  const struct entry_header *header, uint64_t offset, void *room);
+
+/* apply_entry: on return the entry is part of the replica. The same one again changes nothing. `did` may be NULL if
+ * the replica keeps no completion records. Errors: ROWAN_ENOMEM (the index), and nothing changed. */
+int apply_entry(struct shard_state *shard, const struct apply_entry *entry, struct applied *did);
+
+/* apply_commit: the commit version `version` of the shard was met; true if it is higher than all before. */
+bool apply_commit(struct shard_state *shard, uint64_t version);
+
+/* The rows of the block of commit versions with that header at `at`. Errors: ROWAN_EFORMAT. */
+int apply_decode_commits(const struct entry_header *header, const uint8_t *at,
+                         struct commit_value *rows);
+
+#endif
