@@ -6,9 +6,12 @@
  *  D1  Only a checksum admits an entry (design, H6).
  *  D2  A block of an entry is never dropped for want of memory or space: the scan stays in front of
  *      it and tries again (H16).
- *  D3  A segment is left only when all of it that was not taken before was scanned after it was sealed.
+ *  D3  A segment is left only when all of it was scanned after it was sealed, from the first place that was not
+ *      whole before.
  *  D4  What a commit version covers landed in front of it. So when it is scanned, a version up to it
- *      that is not there is lost, unless it lies in what was passed over: all of that is looked at first.
+ *      that is not there is lost, unless it lies in what was stepped over: that is scanned again first.
+ *  D5  A long entry whose blocks lie apart is copied only for the index to name the copy: not if the index has that
+ *      version of the key, or a higher one. So what is met again fills no segments.
  */
 #include "server/digest/digest.h"
 
@@ -28,14 +31,10 @@
 
 /* --- applying --- */
 
-/* The contiguous, checked entry at `offset`. Errors: ROWAN_ENOMEM. */
-static int apply(struct digest *digest, struct shard_state *shard,
-                 const struct entry_header *header, uint64_t offset)
+/* Errors: ROWAN_ENOMEM. */
+static int apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
 {
-    const struct server_common *common = digest->common;
-    const struct apply_entry entry =
-        apply_describe(common->pm, &common->format, header, offset, digest->key);
-    int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : apply_entry(shard, &entry, NULL);
+    int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : apply_entry(shard, entry, NULL);
     if (error)
         return error;
     uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
@@ -43,26 +42,34 @@ static int apply(struct digest *digest, struct shard_state *shard,
     return 0;
 }
 
-/* One that is met again, behind what was passed over or because it was sent twice, is not copied again. It is here
- * when its version arrived in this epoch, for apply alone notes that; what was settled with one before may not be. */
-static int apply_joined(struct digest *digest, struct shard_state *shard,
-                        const struct entry_header *header, struct join_entry *entry)
+/* D5 */
+static bool is_superseded(const struct digest *digest, const struct shard_state *shard,
+                          const struct apply_entry *entry)
 {
-    uint64_t offset = entry->offsets[0];
+    const uint64_t at = index_find(shard->index, entry->hash, entry->key, entry->key_bytes);
+    return at != 0 && entry_version(pm_at(digest->common->pm, at)) >= entry->version;
+}
+
+/* All blocks of a long entry are there. Errors: ROWAN_EFULL, ROWAN_ENOMEM. */
+static int apply_joined(struct digest *digest, struct shard_state *shard,
+                        const struct entry_header *header, struct join_entry *joined)
+{
+    const struct entry_format *format = &digest->common->format;
+    const uint8_t *key = join_key(joined, format, header, digest->common->pm, digest->key);
+    struct apply_entry entry = {.version = header->version,
+                                .offset = joined->offsets[0],
+                                .key = key,
+                                .key_bytes = header->key_bytes,
+                                .hash = index_hash(key, header->key_bytes)};
     int error = 0;
-    if (version_epoch(header->version) == shard->epoch &&
-        dense_has(&shard->dense, header->version)) {
-        join_remove(entry);
-        return 0;
-    }
     if (FAULT(NO_SEGMENT))
         error = ROWAN_EFULL;
-    else if (!join_is_contiguous(entry, &digest->common->format, header))
-        error = join_copy(entry, &digest->common->format, header, &digest->log, &offset);
+    else if (!join_is_contiguous(joined, format, header) && !is_superseded(digest, shard, &entry))
+        error = join_copy(joined, format, header, &digest->log, &entry.offset);
     if (!error)
-        error = apply(digest, shard, header, offset);
+        error = apply(digest, shard, &entry);
     if (!error)
-        join_remove(entry);
+        join_remove(joined);
     return error;
 }
 
@@ -84,7 +91,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
 }
 
 /* Those of other epochs speak of another set of replicas. */
-static void take_commit(struct digest *digest, const struct entry_header *header, uint64_t offset)
+static void apply_commits(struct digest *digest, const struct entry_header *header, uint64_t offset)
 {
     struct commit_value value;
     if (apply_decode_commits(header, pm_at(digest->common->pm, offset), &value)) {
@@ -110,6 +117,7 @@ static void plan_question(struct shard_state *shard, uint64_t first, uint64_t la
     shard->ask_ns = now_ns + shard->ask_after_ns;
     shard->asked_first = first;
     shard->asked_last = last;
+    shard->sought = 0; /* in front of the next question, too, is a scan */
 }
 
 /* When the next question is due; shards that lack nothing any more leave the list. */
@@ -157,64 +165,72 @@ static bool ask_for_missing(struct digest *digest)
     return any;
 }
 
-/* --- taking blocks --- */
+/* --- blocks --- */
 
-int digest_take_block(struct digest *digest, const struct entry_header *header, uint64_t offset)
+/* An entry of a shard or an epoch that this role has not adopted does not come: no version of an epoch is handed out
+ * before every role has adopted it. That is the senders' promise, and these are a sender's bytes: not asserted. */
+struct shard_state *digest_shard_of(const struct digest *digest, const struct entry_header *header)
 {
+    struct shard_state *shard = digest->shards[header->shard];
+    const uint32_t epoch = version_epoch(header->version);
+    if (!shard || epoch < shard->first_epoch || epoch > shard->epoch ||
+        (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
+        return NULL;
+    return shard;
+}
+
+int digest_apply_block(struct digest *digest, const struct digest_block *block)
+{
+    const struct entry_header *header = &block->header;
+    const uint64_t offset = digest->current->offset + block->offset;
     if (header->type == ENTRY_COMMIT_VERSIONS) {
-        take_commit(digest, header, offset);
+        apply_commits(digest, header, offset);
         return 0;
     }
-    struct shard_state *shard = digest->shards[header->shard];
-    if (!shard || version_epoch(header->version) < shard->first_epoch ||
-        version_epoch(header->version) > shard->epoch ||
-        (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
+    if (!block->shard)
         return 0;
-    if (header->blocks == 1)
-        return apply(digest, shard, header, offset);
-    struct join_entry *entry = join_add(&digest->join, header, offset);
-    return entry ? apply_joined(digest, shard, header, entry) : 0;
+    if (header->blocks > 1) {
+        struct join_entry *joined = join_add(&digest->join, header, offset);
+        return joined ? apply_joined(digest, block->shard, header, joined) : 0;
+    }
+    return apply(digest, block->shard,
+                 &(struct apply_entry){.version = header->version,
+                                       .offset = offset,
+                                       .hash = block->hash,
+                                       .key = block->key,
+                                       .key_bytes = header->key_bytes});
 }
 
 /* --- what is missing --- */
 
-/* What a look that begins now can find missing is committed by now: all of that landed before. */
-static void begin_look(struct digest *digest)
+void digest_seek(struct digest *digest)
 {
-    digest->looking = true;
-    digest->look_position = 0;
     for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing)
         shard->sought = atomic_load_explicit(&shard->commit, memory_order_relaxed);
 }
 
-static void end_look(struct digest *digest)
-{
-    digest->looking = false;
-    digest->seek_ns = digest->now_ns + digest->seek_after_ns;
-    if (digest->seek_after_ns < DIGEST_ASK_MAX_NS)
-        digest->seek_after_ns *= 2;
-}
-
-/* Looks for what is missing where it may be (D4), then asks for it. True if there is more to do at once. */
+/* Asks for what is missing, after a scan of all places where it may be (D4). True if there is more to do at once. */
 static bool seek_missing(struct digest *digest, uint64_t *wake_ns)
 {
+    if (digest_is_behind(digest))
+        return false; /* what is missing may lie in front of the scan */
+    if (digest->gap == DIGEST_NOWHERE)
+        digest_seek(digest);
+    const bool asked = ask_for_missing(digest);
     uint64_t next_ns = next_question_ns(digest);
-    if (digest->gap != DIGEST_NOWHERE && digest->seek_ns < next_ns)
-        next_ns = digest->seek_ns;
-    if (next_ns <= digest->now_ns) {
-        if (!digest->looking)
-            begin_look(digest);
-        const enum digest_look look = digest_look_on(digest);
-        if (look == DIGEST_LOOK_DONE)
-            end_look(digest);
-        if (look == DIGEST_LOOK_FOUND || (look == DIGEST_LOOK_DONE && ask_for_missing(digest)))
+    if (digest->gap != DIGEST_NOWHERE) {
+        if (next_ns < digest->again_ns + DIGEST_PATIENCE_NS)
+            next_ns = digest->again_ns + DIGEST_PATIENCE_NS;
+        if (next_ns > digest->again_ns + digest->again_after_ns)
+            next_ns = digest->again_ns + digest->again_after_ns;
+        if (next_ns <= digest->now_ns) {
+            digest_scan_again(digest);
             return true;
-        bool over = look == DIGEST_LOOK_DONE && !digest->missing;
-        next_ns = over ? digest->seek_ns : digest->look_gaps_ns;
+        }
     }
     if (next_ns < *wake_ns)
         *wake_ns = next_ns;
-    return false;
+    return asked;
 }
 
 /* --- the role --- */
@@ -291,8 +307,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     digest->now_ns = now_ns;
     take_notes(digest);
     bool busy = digest_scan_some(digest);
-    if ((digest->missing || digest->gap != DIGEST_NOWHERE) &&
-        digest->scan.position >= digest->reached)
+    if (digest->missing || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);
     busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
     busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
@@ -309,12 +324,9 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
     digest->common = common;
     digest->number = number;
     digest->gap = DIGEST_NOWHERE;
-    int error = taken_init(&digest->taken, STORE_SEGMENT_BYTES);
+    int error = inbox_init(&digest->inbox, NOTE_CAPACITY);
     if (error)
         goto fail;
-    error = inbox_init(&digest->inbox, NOTE_CAPACITY);
-    if (error)
-        goto fail_taken;
     error = inbox_init(&digest->outbox, NOTE_CAPACITY);
     if (error)
         goto fail_inbox;
@@ -323,8 +335,6 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
 
 fail_inbox:
     inbox_fini(&digest->inbox);
-fail_taken:
-    taken_fini(&digest->taken);
 fail:
     free(digest);
     return error;
@@ -344,7 +354,6 @@ void digest_destroy(struct digest *digest)
     tail_jobs_drop(&digest->tails);
     if (digest->join_ready)
         join_fini(&digest->join);
-    taken_fini(&digest->taken);
     free(digest);
 }
 

@@ -1,45 +1,44 @@
-/* A digest role's way through the segments of the backup log, in the order of posting: which blocks are taken, and
- * when. What a block means is digest.c's.
+/* A digest role's way through the segments of the backup log, in the order of posting. What a block means is
+ * digest.c's.
  *
- * Passing over. In the open segment a place without a whole block is mostly one that a sender is about to fill, so
- * the scan waits in front of it. When it stays so for DIGEST_PATIENCE_NS and there are whole blocks behind, it
- * is damaged, or its sender has stopped: the scan goes on behind it, so that one block holds up nobody else's. Where
- * there is one such gap there may be many. So it is noted then how far whole blocks reach: all gaps in front of the furthest have been waited for when the
- * patience is over once more, and are passed over together.
+ * It is one loop. The scan goes on from whole block to whole block. In front of a place of the open segment that is not
+ * whole it waits DIGEST_PATIENCE_NS: mostly a sender is about to fill it. Then it steps over it to the next whole block,
+ * if there is one, so that one block holds up nobody else's; and remembers the first such gap. From there it scans
+ * again when the segment is sealed, when a version is found missing (D4), and now and then, ever more seldom: what a
+ * gap hides may be a commit version.
  *
- *  S1  A gap is never given up: any place of it may be filled until the segment is sealed, by blocks of a sender whose
- *      later ones were not sent yet as well. From the first gap on what is taken is noted (`taken`), and all in front of
- *      the scan that was not is looked at again: in looks (below), and when the segment is sealed (D3).
- *  S2  Nothing is taken twice from one segment: looks and the scan of what was passed over step over what is taken.
+ *  S1  Any place may still be filled until the segment is sealed, so no gap is given up before.
+ *  S2  Blocks behind the first gap are met again, and applied again: that changes nothing (A1). So nothing is noted
+ *      about what was applied. What has to be counted once can only be counted in a pass over the whole segment after
+ *      it was sealed.
+ *  S3  The order of gaps is the order of waiting: all in front of `reached` was waited for once, and is not again.
  *
- * Looks. Bytes of a gap may have many checksums computed in vain: a look at all gaps takes many polls, a bounded part
- * every DIGEST_LOOK_MIN_NS. There is one when a question is due (D4), and ever more seldom without: what a gap hides
- * may be the commit version itself.
+ * A few blocks at a time go through stages, each of which keeps what it found out: whole (checksum), key's hash and
+ * index bucket, the entry that the index has, application. So cache misses overlap.
  */
 #include "common/base/assert.h"
 #include "common/base/fault.h"
 #include "server/digest/digest_state.h"
 
 enum {
-    DIGEST_BLOCKS_PER_POLL = 64,
-    DIGEST_PREFETCH = 16,           /* blocks that are looked at before they are scanned */
-    DIGEST_AHEAD_BYTES = 256 << 10, /* how far to look for whole blocks behind one that is not */
-    DIGEST_AHEAD_BLOCKS = 1024,     /* how many of them to look for the furthest */
-    DIGEST_LOOK_STRIDES = 1024,     /* in one part of a look */
+    DIGEST_BATCH = 16, /* blocks that go through the stages together */
+    DIGEST_BATCHES_PER_POLL = 4,
+    DIGEST_LOOKS_AHEAD = 64, /* entry_scan_next at most, to get over one gap */
 };
 
-/* How long to wait in front of a block that is not whole. */
-#define DIGEST_PATIENCE_NS (50 * NS_PER_MS)
+/* From the first gap, without a question. */
+#define DIGEST_AGAIN_MIN_NS (64 * NS_PER_MS)
+#define DIGEST_AGAIN_NEW_NS NS_PER_S /* at most, once there is one gap more */
+#define DIGEST_AGAIN_MAX_NS (32 * NS_PER_S)
 
 /* --- segments --- */
 
 void digest_enter(struct digest *digest, struct blog_segment *segment)
 {
     digest->current = segment;
-    digest->stop = digest->gap = DIGEST_NOWHERE;
-    digest->seen = digest->waited = digest->reached = 0;
-    digest->looking = false;
-    taken_clear(&digest->taken);
+    digest->gap = DIGEST_NOWHERE;
+    digest->reached = 0;
+    digest->wait_ns = 0;
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
     entry_scan_stride(&digest->scan, fabric_caps(digest->common->fabric)->landing_stride);
@@ -59,231 +58,152 @@ static bool leave(struct digest *digest)
     return true;
 }
 
-/* --- taking --- */
+/* --- gaps --- */
+
+void digest_scan_again(struct digest *digest)
+{
+    if (digest->reached < digest->scan.position)
+        digest->reached = digest->scan.position;
+    digest->scan.position = digest->gap;
+    digest->gap = DIGEST_NOWHERE;
+    digest->wait_ns = 0;
+    digest->again_ns = digest->now_ns;
+    if (digest->again_after_ns < DIGEST_AGAIN_MAX_NS)
+        digest->again_after_ns *= 2;
+    digest_seek(digest);
+}
+
+/* A gap that was not known. Scans for those that are known are not put off. */
+static void plan_again(struct digest *digest)
+{
+    if (digest->gap == DIGEST_NOWHERE) {
+        digest->again_ns = digest->now_ns;
+        digest->again_after_ns = DIGEST_AGAIN_MIN_NS;
+    } else if (digest->again_after_ns > DIGEST_AGAIN_NEW_NS) {
+        digest->again_after_ns = DIGEST_AGAIN_NEW_NS;
+    }
+}
+
+static bool is_waited_for(struct digest *digest)
+{
+    if (digest_is_behind(digest))
+        return true; /* S3 */
+    if (digest->wait_ns == 0)
+        digest->wait_ns = digest->now_ns;
+    return digest->now_ns - digest->wait_ns >= DIGEST_PATIENCE_NS;
+}
+
+/* The scan of the open segment stands in front of what is not whole. True if it has stepped over that. */
+static bool step_over(struct digest *digest)
+{
+    const uint32_t position = digest->scan.position;
+    struct entry_scan ahead = digest->scan;
+    enum entry_scan_result result = ENTRY_SCAN_STOPPED;
+    struct entry_header header;
+    uint32_t offset, bytes;
+    if (!is_waited_for(digest))
+        return false;
+    for (unsigned i = 0; i < DIGEST_LOOKS_AHEAD && result == ENTRY_SCAN_STOPPED; i++)
+        result = entry_scan_next(&ahead, false, &header, &offset, &bytes);
+    if (result != ENTRY_SCAN_BLOCK) { /* nothing has landed behind it */
+        digest->reached = position;
+        digest->wait_ns = digest->now_ns;
+        return false;
+    }
+    if (!digest_is_behind(digest))
+        plan_again(digest);
+    if (digest->gap == DIGEST_NOWHERE)
+        digest->gap = position;
+    digest->scan.position = offset;
+    digest->wait_ns = 0;
+    return true;
+}
+
+/* --- blocks --- */
+
+/* Stage 1: the next whole blocks. Returns their number; *end says what came behind the last. */
+static unsigned find_blocks(struct digest *digest, bool sealed, struct digest_block *blocks,
+                            enum entry_scan_result *end)
+{
+    const unsigned most = FAULT(SHORT_BATCH) ? 1 : DIGEST_BATCH;
+    unsigned count = 0;
+    do {
+        struct digest_block *block = &blocks[count];
+        uint32_t bytes;
+        *end = entry_scan_next(&digest->scan, !sealed, &block->header, &block->offset, &bytes);
+        count += *end == ENTRY_SCAN_BLOCK;
+    } while (*end == ENTRY_SCAN_BLOCK && count < most);
+    return count;
+}
+
+/* Stages 2 and 3. */
+static void look_up(const struct digest *digest, struct digest_block *blocks, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct digest_block *block = &blocks[i];
+        block->key = NULL;
+        block->shard = digest_shard_of(digest, &block->header);
+        if (!block->shard || block->header.blocks > 1)
+            continue;
+        block->key = digest->scan.base + block->offset + ENTRY_HEADER_BYTES;
+        block->hash = index_hash(block->key, block->header.key_bytes);
+        index_prefetch(block->shard->index, block->hash);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (blocks[i].key)
+            index_prefetch_entry(blocks[i].shard->index, blocks[i].hash);
+    }
+}
 
 /* For the fault site: does anybody notice the loss of the block? Of earlier epochs only unions bring entries, and no
  * commit version says which. */
-static bool is_missed(const struct digest *digest, const struct entry_header *header)
+static bool is_missed(const struct digest_block *block)
 {
-    const struct shard_state *shard = digest->shards[header->shard];
-    return header->type == ENTRY_COMMIT_VERSIONS ||
-           (shard && version_epoch(header->version) == shard->epoch);
+    return block->header.type == ENTRY_COMMIT_VERSIONS ||
+           (block->shard && version_epoch(block->header.version) == block->shard->epoch);
 }
 
-/* All in front of the first gap is taken: without one nothing has to be noted. */
-static void note_taken(struct digest *digest, uint32_t from, uint32_t end)
+/* Stage 4. False: one cannot be applied now, and the scan stands in front of it (D2). */
+static bool apply_blocks(struct digest *digest, const struct digest_block *blocks, unsigned count)
 {
-    if (digest->gap != DIGEST_NOWHERE)
-        taken_add(&digest->taken, from, end);
-}
-
-/* Takes the block at `offset`, behind which the scan stands. False: it cannot be taken now, and the scan stands in
- * front of it (D2). */
-static bool take(struct digest *digest, struct entry_scan *scan, const struct entry_header *header,
-                 uint32_t offset)
-{
-    const bool lost = is_missed(digest, header) && FAULT(BLOCK_LOST);
-    if (!lost && digest_take_block(digest, header, digest->current->offset + offset)) {
-        scan->position = offset;
-        return false;
+    for (unsigned i = 0; i < count; i++) {
+        const bool lost = is_missed(&blocks[i]) && FAULT(BLOCK_LOST);
+        if (!lost && digest_apply_block(digest, &blocks[i])) {
+            digest->scan.position = blocks[i].offset;
+            digest->stuck = true;
+            return false;
+        }
     }
-    note_taken(digest, offset, scan->position);
     return true;
-}
-
-/* --- gaps --- */
-
-/* As entry_scan_next, of what was not taken in front of `end` (S2). */
-static enum entry_scan_result scan_gaps(const struct digest *digest, struct entry_scan *scan,
-                                        uint32_t end, struct entry_header *header, uint32_t *offset)
-{
-    const uint32_t all = scan->bytes, from = scan->position;
-    enum entry_scan_result result = ENTRY_SCAN_END;
-    while (result == ENTRY_SCAN_END) {
-        uint32_t bytes;
-        scan->position = taken_find(&digest->taken, scan->position, end, false);
-        if (scan->position == end)
-            break;
-        scan->bytes = taken_find(&digest->taken, scan->position, end, true);
-        if (scan->position - from >= DIGEST_LOOK_STRIDES * scan->stride)
-            result = ENTRY_SCAN_STOPPED;
-        else
-            result = entry_scan_next(scan, false, header, offset, &bytes);
-    }
-    scan->bytes = all;
-    return result;
-}
-
-enum digest_look digest_look_on(struct digest *digest)
-{
-    if (digest->gap == DIGEST_NOWHERE)
-        return DIGEST_LOOK_DONE;
-    if (digest->now_ns < digest->look_gaps_ns)
-        return DIGEST_LOOK_GOES_ON;
-    const uint32_t end = digest->scan.position;
-    struct entry_scan scan = digest->scan;
-    struct entry_header header;
-    uint32_t offset;
-    scan.position = digest->look_position > digest->gap ? digest->look_position : digest->gap;
-    const enum entry_scan_result result = scan_gaps(digest, &scan, end, &header, &offset);
-    const bool found = result == ENTRY_SCAN_BLOCK && take(digest, &scan, &header, offset);
-    digest->look_position = scan.position;
-    if (!found) {
-        digest->look_gaps_ns = digest->now_ns + DIGEST_LOOK_MIN_NS;
-        return result == ENTRY_SCAN_END ? DIGEST_LOOK_DONE : DIGEST_LOOK_GOES_ON;
-    }
-    digest->seek_after_ns = DIGEST_LOOK_MAX_NS;
-    digest->gap = taken_find(&digest->taken, digest->gap, end, false);
-    if (digest->gap == end) {
-        digest->gap = DIGEST_NOWHERE;
-        digest->looking = false;
-    }
-    return DIGEST_LOOK_FOUND;
-}
-
-/* The segment is sealed: back to what was passed over (D3). */
-static void go_back(struct digest *digest)
-{
-    digest->reached = digest->scan.position;
-    digest->scan.position = digest->gap;
-    digest->gap = digest->stop = DIGEST_NOWHERE;
-    digest->looking = false;
-}
-
-/* The next whole block behind where the scan stands. */
-static bool next_whole(struct entry_scan *ahead, uint32_t *offset)
-{
-    const uint32_t from = ahead->position;
-    enum entry_scan_result result;
-    struct entry_header header;
-    uint32_t bytes;
-    do
-        result = entry_scan_next(ahead, false, &header, offset, &bytes);
-    while (result == ENTRY_SCAN_STOPPED && ahead->position - from < DIGEST_AHEAD_BYTES);
-    return result == ENTRY_SCAN_BLOCK;
-}
-
-/* What lies in front of the furthest block that was seen the last time has been waited for since then. */
-static void look_ahead(struct digest *digest)
-{
-    struct entry_scan ahead = digest->scan;
-    uint32_t offset;
-    if (digest->now_ns - digest->seen_ns < DIGEST_PATIENCE_NS)
-        return;
-    digest->waited = digest->seen;
-    digest->seen_ns = digest->now_ns;
-    for (unsigned i = 0; i < DIGEST_AHEAD_BLOCKS && next_whole(&ahead, &offset); i++)
-        digest->seen = offset;
-}
-
-/* The scan of the open segment has stopped in front of what is no whole block. True if it can go on:
- * behind that, or because it is whole now. */
-static bool pass_over(struct digest *digest)
-{
-    const uint32_t position = digest->scan.position;
-    if (digest->stop != position) {
-        digest->stop = position;
-        digest->stop_ns = digest->now_ns;
-    }
-    const bool patient = digest->now_ns - digest->stop_ns >= DIGEST_PATIENCE_NS;
-    if (patient || digest->gap != DIGEST_NOWHERE)
-        look_ahead(digest);
-    if (!patient && position >= digest->waited)
-        return false;
-    digest->stop_ns = digest->now_ns;
-    struct entry_scan ahead = digest->scan;
-    uint32_t offset;
-    if (!next_whole(&ahead, &offset)) {
-        digest->waited = position;
-        return false;
-    }
-    digest->seek_after_ns = DIGEST_LOOK_MAX_NS;
-    if (digest->gap == DIGEST_NOWHERE || digest->seek_ns > digest->now_ns + DIGEST_LOOK_MAX_NS)
-        digest->seek_ns = digest->now_ns + DIGEST_LOOK_MAX_NS; /* never put off */
-    if (offset > position && digest->gap == DIGEST_NOWHERE) {
-        digest->gap = position;
-        taken_add(&digest->taken, 0, position);
-    }
-    digest->scan.position = offset;
-    return true;
-}
-
-/* --- scanning --- */
-
-/* What the scan meets next. In the open segment it steps over nothing but whole blocks. */
-static enum entry_scan_result next_block(struct digest *digest, bool sealed,
-                                         struct entry_header *header, uint32_t *offset)
-{
-    const uint32_t from = digest->scan.position;
-    uint32_t bytes;
-    if (from < digest->reached)
-        return scan_gaps(digest, &digest->scan, digest->reached, header, offset);
-    const enum entry_scan_result result =
-        entry_scan_next(&digest->scan, !sealed, header, offset, &bytes);
-    if (!sealed)
-        note_taken(digest, from, result == ENTRY_SCAN_BLOCK ? *offset : digest->scan.position);
-    return result;
 }
 
 /* One step of the scan; false if there is nothing to do now. */
 static bool scan_step(struct digest *digest)
 {
+    struct digest_block blocks[DIGEST_BATCH];
+    enum entry_scan_result end;
     /* Read before the scan: what landed before the sealing is seen by a scan that starts after. */
-    bool sealed = atomic_load_explicit(&digest->current->sealed, memory_order_acquire);
+    const bool sealed = atomic_load_explicit(&digest->current->sealed, memory_order_acquire);
     if (sealed && digest->gap != DIGEST_NOWHERE)
-        go_back(digest);
-    struct entry_header header;
-    uint32_t offset;
-    switch (next_block(digest, sealed, &header, &offset)) {
-    case ENTRY_SCAN_BLOCK:
-        digest->stuck = !take(digest, &digest->scan, &header, offset);
-        return !digest->stuck;
-    case ENTRY_SCAN_STOPPED:
-        return sealed || pass_over(digest);
-    case ENTRY_SCAN_END:
-        if (digest->scan.position < STORE_SEGMENT_BYTES) /* the end of what was passed over */
-            return true;
-        return sealed && leave(digest);
+        digest_scan_again(digest);
+    digest->stuck = false;
+    const unsigned count = find_blocks(digest, sealed, blocks, &end);
+    if (count > 0) {
+        digest->wait_ns = 0;
+        look_up(digest, blocks, count);
+        return apply_blocks(digest, blocks, count);
     }
-    return false;
-}
-
-/* Lets the cache misses of the next blocks' index items overlap: those of the buckets, then those of the
- * entries that the items point to. What is found here is believed by nobody. */
-static void prefetch_ahead(const struct digest *digest)
-{
-    const struct entry_scan *scan = &digest->scan;
-    const struct index *indexes[DIGEST_PREFETCH];
-    uint64_t hashes[DIGEST_PREFETCH];
-    uint32_t position = scan->position, bytes;
-    unsigned count = 0;
-    struct entry_header header;
-    const uint8_t *key;
-    for (unsigned i = 0; i < DIGEST_PREFETCH;
-         i++, position = entry_scan_behind(scan, position, bytes)) {
-        if (!entry_guess(scan->format, scan->base + position, scan->bytes - position, &header, &key,
-                         &bytes))
-            break;
-        const struct shard_state *shard = digest->shards[header.shard];
-        if (!shard || (header.type != ENTRY_PUT && header.type != ENTRY_DELETE))
-            continue;
-        indexes[count] = shard->index;
-        hashes[count] = index_hash(key, header.key_bytes);
-        index_prefetch(indexes[count], hashes[count]);
-        count++;
-    }
-    for (unsigned i = 0; i < count; i++)
-        index_prefetch_entry(indexes[i], hashes[i]);
+    if (end == ENTRY_SCAN_STOPPED)
+        return sealed || step_over(digest);
+    return sealed && leave(digest);
 }
 
 bool digest_scan_some(struct digest *digest)
 {
+    unsigned steps = 0;
     if (!digest->current || FAULT(LATE_ROLE))
         return false;
-    unsigned steps = 0;
-    do {
-        if (steps % DIGEST_PREFETCH == 0)
-            prefetch_ahead(digest);
-    } while (scan_step(digest) && ++steps < DIGEST_BLOCKS_PER_POLL && !FAULT(SHORT_BATCH));
+    while (scan_step(digest) && ++steps < DIGEST_BATCHES_PER_POLL && !FAULT(SHORT_BATCH))
+        ;
     return steps > 0;
 }

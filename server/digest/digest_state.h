@@ -4,24 +4,23 @@
 #define SERVER_DIGEST_STATE_H
 
 #include "server/digest/digest.h"
-#include "server/digest/taken.h"
 #include "server/shard/join.h"
 #include "server/store/log.h"
 
 #define DIGEST_NOWHERE UINT32_MAX /* no position in a segment */
 
-/* How soon to look at the open segment again: nobody wakes a digest role for what lands in it. And at gaps. */
+/* How soon to look at the open segment: nobody wakes a digest role for what lands in it. */
 #define DIGEST_LOOK_MIN_NS (2 * NS_PER_MS)
 #define DIGEST_LOOK_MAX_NS (64 * NS_PER_MS)
 
-/* Positions are bytes of the current segment. */
+/* How long to wait in front of a place that is not whole, and between two scans from the first gap. */
+#define DIGEST_PATIENCE_NS (50 * NS_PER_MS)
+
 struct digest {
     struct server_common *common;
     uint32_t number;
     struct inbox inbox, outbox;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
-    struct blog_segment *current;                /* NULL: the backup log has not begun */
-    struct entry_scan scan;                      /* of the current segment */
     struct join join;
     bool join_ready;
     struct log log; /* of joined entries */
@@ -32,29 +31,40 @@ struct digest {
     bool stuck;             /* in front of a block that found no space or memory (D2) */
     uint64_t now_ns;
 
-    /* Passing over (digest_scan.c). */
-    uint32_t stop;      /* where the scan of the open segment stopped; NOWHERE: it did not */
-    uint64_t stop_ns;   /* since when, or when it was looked ahead from there last */
-    uint32_t seen;      /* the furthest whole block that a look ahead met */
-    uint32_t waited;    /* what is not whole in front of it has been waited for */
-    uint64_t seen_ns;   /* when was looked ahead for these last */
-    struct taken taken; /* of the current segment */
-    uint32_t gap;       /* first position that was passed over and not taken; NOWHERE: none */
-    bool looking;       /* at the gaps: on from there */
-    uint32_t look_position;
-    uint64_t look_gaps_ns;           /* when, at the earliest */
-    uint64_t seek_ns, seek_after_ns; /* when to look without a question, how long after that */
-    uint32_t reached; /* before the scan went back: what lies in front of it is not missing yet */
+    /* The scan (digest_scan.c). Positions are bytes of the current segment. */
+    struct blog_segment *current; /* NULL: the backup log has not begun */
+    struct entry_scan scan;       /* of it */
+    uint32_t gap;                 /* the first place that was stepped over; NOWHERE: none */
+    uint32_t reached;             /* gaps in front of it have been waited for */
+    uint64_t
+        wait_ns; /* since when the scan waits in front of a place that is not whole; 0: it does not */
+    uint64_t again_ns;       /* when it went back to the first gap last, or met that */
+    uint64_t again_after_ns; /* how long after that it does without a question */
 
     struct shard_state *missing; /* shards that lack committed versions */
     _Atomic uint64_t entries, fetches;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
 
+/* A whole block, and what the stages of a scan have found out about it. */
+struct digest_block {
+    struct entry_header header;
+    uint32_t offset;           /* in the segment */
+    struct shard_state *shard; /* if it is of an entry that this role applies; else NULL */
+    const uint8_t *key;        /* if `shard`, and the entry is this one block */
+    uint64_t hash;             /* of that */
+};
+
 /* --- digest.c --- */
 
-/* Takes a whole block that lies at that offset of the PM. Errors: it cannot be taken now; look at it again. */
-int digest_take_block(struct digest *digest, const struct entry_header *header, uint64_t offset);
+/* Applies a whole block of the current segment. Errors: it cannot be applied now; come back to it. */
+int digest_apply_block(struct digest *digest, const struct digest_block *block);
+
+/* The shard of the entry that the block belongs to, if this role applies such entries; else NULL. */
+struct shard_state *digest_shard_of(const struct digest *digest, const struct entry_header *header);
+
+/* The scan goes back to what it stepped over: what is committed by now, it will have passed. */
+void digest_seek(struct digest *digest);
 
 /* --- digest_scan.c --- */
 
@@ -64,9 +74,13 @@ void digest_enter(struct digest *digest, struct blog_segment *segment);
 /* A bounded part of the scan; false if there was nothing to do. */
 bool digest_scan_some(struct digest *digest);
 
-/* The next part of a look at all gaps, from the first if none has begun. FOUND: a block in one of them was whole
- * by now and is taken; more may be. */
-enum digest_look { DIGEST_LOOK_GOES_ON, DIGEST_LOOK_FOUND, DIGEST_LOOK_DONE };
-enum digest_look digest_look_on(struct digest *digest);
+/* Back to the first gap. */
+void digest_scan_again(struct digest *digest);
+
+/* Is the scan on its way back from the first gap? */
+static inline bool digest_is_behind(const struct digest *digest)
+{
+    return digest->scan.position < digest->reached;
+}
 
 #endif

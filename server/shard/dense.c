@@ -78,14 +78,6 @@ void dense_add(struct dense *dense, uint64_t version)
     }
 }
 
-bool dense_has(const struct dense *dense, uint64_t version)
-{
-    uint32_t at = 0;
-    while (at < dense->count && dense->ranges[at].last < version)
-        at++;
-    return version <= dense->upto || (at < dense->count && dense->ranges[at].first <= version);
-}
-
 void dense_settle(struct dense *dense, uint32_t epoch)
 {
     uint64_t start = version_make(epoch, 0);

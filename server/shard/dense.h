@@ -33,10 +33,6 @@ void dense_init(struct dense *dense, uint64_t upto);
 /* A whole entry with this version has arrived. Twice does no harm. */
 void dense_add(struct dense *dense, uint64_t version);
 
-/* Did it arrive? Exact above the epoch that was settled last and in that; false also for what was forgotten. Of
- * epochs below, what is settled may be here or not. */
-bool dense_has(const struct dense *dense, uint64_t version);
-
 /* Everything of epochs below `epoch` is settled. Lower epochs than before change nothing. */
 void dense_settle(struct dense *dense, uint32_t epoch);
 

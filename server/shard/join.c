@@ -67,6 +67,19 @@ void join_restart(struct join *join, const struct entry_header *header)
     join_remove(find(join, header));
 }
 
+const uint8_t *join_key(const struct join_entry *entry, const struct entry_format *format,
+                        const struct entry_header *header, const struct pm *pm, uint8_t *room)
+{
+    const uint32_t capacity = format->block_limit - ENTRY_HEADER_BYTES;
+    const uint32_t bytes = header->key_bytes;
+    if (bytes <= capacity)
+        return pm_at(pm, entry->offsets[0] + ENTRY_HEADER_BYTES);
+    for (uint32_t block = 0, from = 0; from < bytes; block++, from += capacity)
+        memcpy(room + from, pm_at(pm, entry->offsets[block] + ENTRY_HEADER_BYTES),
+               bytes - from < capacity ? bytes - from : capacity);
+    return room;
+}
+
 bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
                         const struct entry_header *header)
 {

@@ -3,8 +3,9 @@
  * An entry larger than the block limit lands as blocks, which other senders' blocks may part.
  * Blocks of one connection land in order (F1), so at any moment at most one entry a sender is
  * incomplete for good reason; others are left-overs of connections that broke, and were sent again
- * whole. The table has room for twice the senders of a landing zone; when it is full the oldest
- * goes, which by that argument is a left-over.
+ * whole, or were met again behind a gap (digest_scan.c). The table has room for twice the senders of a landing zone;
+ * when it is full the oldest goes, which by that argument is a left-over. If it is none, its version is missing and
+ * fetched from its primary (digest.c, D4).
  */
 #ifndef SERVER_JOIN_H
 #define SERVER_JOIN_H
@@ -45,9 +46,12 @@ void join_remove(struct join_entry *entry);
 /* Forgets the blocks of that entry that were seen so far. */
 void join_restart(struct join *join, const struct entry_header *header);
 
-/* Of an entry whose blocks are all there; `header` is that of one of them. join_is_contiguous: do
+/* Of an entry whose blocks are all there; `header` is that of one of them. join_key: where the key lies if it is whole
+ * in the first block, else put together in `room` (ENTRY_MAX_KEY_BYTES). join_is_contiguous: do
  * they lie one behind the other in one segment? join_copy: copies them so into `log`; stored, not
  * fenced. Errors: ROWAN_EFULL. */
+const uint8_t *join_key(const struct join_entry *entry, const struct entry_format *format,
+                        const struct entry_header *header, const struct pm *pm, uint8_t *room);
 bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
                         const struct entry_header *header);
 int join_copy(const struct join_entry *entry, const struct entry_format *format,

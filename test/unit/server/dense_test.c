@@ -179,13 +179,6 @@ static void compare(const struct dense *dense, const struct model *model, bool f
             assert_true(model_has(model, version));
         end = range->last;
     }
-    for (uint32_t epoch = model->settled; epoch < MODEL_EPOCHS; epoch++) {
-        for (uint64_t counter = 1; counter <= MODEL_COUNTERS; counter++) {
-            bool has = dense_has(dense, v(epoch, counter));
-            assert_true(!has || model->arrived[epoch][counter]);
-            assert_true(has || forgot || !model->arrived[epoch][counter]);
-        }
-    }
     for (uint64_t counter = 0; counter <= MODEL_COUNTERS; counter++) {
         uint64_t first, last, commit = v(model->settled, counter);
         if (!dense_hole(dense, commit, &first, &last)) {
