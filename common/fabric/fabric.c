@@ -4,10 +4,21 @@
 #include <string.h>
 
 #include "common/base/error.h"
+#include "common/base/log.h"
 
 static bool is_scheme(const char *text, size_t bytes, const char *scheme)
 {
     return bytes == strlen(scheme) && memcmp(text, scheme, bytes) == 0;
+}
+
+static int refuse(const char *address, int error)
+{
+    log_event(
+        LOG_ERROR, "address_refused",
+        "address=\"%s\" reason=\"an address begins with its scheme, shm:, tcp: or verbs:, as in "
+        "tcp:127.0.0.1:7300 or shm:/run/rowan/server-1\"",
+        address);
+    return error;
 }
 
 int fabric_open_with(const char *scheme, const char *address,
@@ -20,7 +31,7 @@ int fabric_open_with(const char *scheme, const char *address,
         const char *colon = strchr(address, ':');
 
         if (!colon || colon == address)
-            return ROWAN_EINVALID;
+            return refuse(address, ROWAN_EINVALID);
         scheme = address;
         bytes = (size_t)(colon - address);
     } else {
@@ -34,5 +45,5 @@ int fabric_open_with(const char *scheme, const char *address,
         return fabric_open_tcp(address, out);
     if (is_scheme(scheme, bytes, "verbs"))
         return fabric_open_verbs(address, verbs ? verbs : &defaults, out);
-    return ROWAN_EUNSUPPORTED;
+    return refuse(address ? address : scheme, ROWAN_EUNSUPPORTED);
 }

@@ -13,9 +13,10 @@ enum { REGIONS_MAX = 16 /* of a fabric */ };
 struct region {
     const uint8_t *base;
     uint64_t bytes;
+    uint32_t key; /* verbs: the device's name for it */
 };
 
-/* For backends that need to know no more of it. All 0 at start; filled before endpoints use it, then read by
+/* All 0 at start; filled before endpoints use it, then read by
  * all threads. */
 struct regions {
     uint32_t count;
@@ -40,14 +41,15 @@ static inline int regions_add(struct regions *regions, const struct pm *pm)
     return 0;
 }
 
-/* Whether all of [data, data + bytes) lies in one of them. */
-static inline bool regions_hold(const struct regions *regions, const void *data, uint64_t bytes)
+/* The one that all of [data, data + bytes) lies in; NULL: none. */
+static inline const struct region *regions_find(const struct regions *regions, const void *data,
+                                                uint64_t bytes)
 {
     for (uint32_t i = 0; i < regions->count; i++) {
         if (region_holds(regions->all[i].base, regions->all[i].bytes, data, bytes))
-            return true;
+            return &regions->all[i];
     }
-    return false;
+    return NULL;
 }
 
 #endif

@@ -79,7 +79,7 @@ class Mangler:
         bad = wire.greeting(purpose=dice.choice((0, 1, 2, 3, 9)), peer=dice.choice((0, 1, 2, 3, 77)),
                             cluster=dice.choice((0, self.cluster_id, dice.getrandbits(64))),
                             incarnation=dice.getrandbits(64), number=dice.choice(self.servers),
-                            token=self.number(), layout=dice.choice((0, 1, 2)))  # fmt: skip
+                            token=self.number(), layout=dice.choice((0, 1, 2, 3)))  # fmt: skip
         return self.flipped(bad) if dice.random() < 0.5 else bad
 
     def flipped(self, data):

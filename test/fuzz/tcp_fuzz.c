@@ -182,9 +182,9 @@ static void feed(enum what what, uint8_t seed, const uint8_t *data, size_t size)
         close(blocks);
     if (bulk >= 0)
         close(bulk);
-    for (unsigned i = 0; endpoint->counts[LIST_ALL] > 1 && i < FUZZ_POLLS; i++)
+    for (unsigned i = 0; endpoint->base.counts[LIST_ALL] > 1 && i < FUZZ_POLLS; i++)
         fuzz_poll();
-    ASSERT(endpoint->counts[LIST_ALL] == 1 && endpoint->counts[LIST_CUT] == 0);
+    ASSERT(endpoint->base.counts[LIST_ALL] == 1 && endpoint->base.counts[LIST_CUT] == 0);
     for (unsigned i = 0; bulk >= 0 && revoked == ended && i < FUZZ_POLLS; i++)
         fuzz_poll();
     ASSERT(revoked == ended + (bulk >= 0));

@@ -94,18 +94,10 @@ static void check_refusal(int error)
     assert_int_equal(world.sides[1].event_count, 1);
 }
 
-static void a_refused_peer_learns_why(void **state)
-{
-    (void)state;
-    check_refusal(ROWAN_EREFUSED);
-}
+WORLD_CASE(a_refused_peer_learns_why, check_refusal(ROWAN_EREFUSED))
 
 /* The code by which the inside of a backend may say that nothing has come yet. */
-static void a_peer_refused_for_now_learns_it_too(void **state)
-{
-    (void)state;
-    check_refusal(ROWAN_EAGAIN);
-}
+WORLD_CASE(a_peer_refused_for_now_learns_it_too, check_refusal(ROWAN_EAGAIN))
 
 static void connecting_to_nobody_ends_in_closed(void **state)
 {
@@ -419,23 +411,12 @@ static void f5_held_messages_stop_the_sender_and_keep_their_bytes(uint32_t bytes
     assert_true(fill_with_messages(active, bytes, sent, 1) > 0);
 }
 
-static void f5_f9_held_small_messages_stop_the_sender(void **state)
-{
-    (void)state;
-    f5_held_messages_stop_the_sender_and_keep_their_bytes(100);
-}
-
-static void f5_f9_held_middle_messages_stop_the_sender(void **state)
-{
-    (void)state;
-    f5_held_messages_stop_the_sender_and_keep_their_bytes(20000);
-}
-
-static void f5_f9_held_large_messages_stop_the_sender(void **state)
-{
-    (void)state;
-    f5_held_messages_stop_the_sender_and_keep_their_bytes(700000);
-}
+WORLD_CASE(f5_f9_held_small_messages_stop_the_sender,
+           f5_held_messages_stop_the_sender_and_keep_their_bytes(100))
+WORLD_CASE(f5_f9_held_middle_messages_stop_the_sender,
+           f5_held_messages_stop_the_sender_and_keep_their_bytes(20000))
+WORLD_CASE(f5_f9_held_large_messages_stop_the_sender,
+           f5_held_messages_stop_the_sender_and_keep_their_bytes(700000))
 
 static void messages_of_every_size_keep_their_bytes(void **state)
 {

@@ -60,12 +60,10 @@ static inline bool raw_is_closed(int fd)
 static inline struct tcp_greeting raw_hello(uint32_t id, uint64_t token)
 {
     return (struct tcp_greeting){.magic = TCP_MAGIC,
-                                 .layout = TCP_LAYOUT,
+                                 .layouts = {TCP_LAYOUT_LOWEST, TCP_LAYOUT_HIGHEST},
                                  .kind = token ? GREETING_BLOCKS : GREETING_MESSAGES,
                                  .token = token,
-                                 .cluster = 7,
-                                 .id = id,
-                                 .peer_kind = FABRIC_SERVER};
+                                 .identity = {.cluster = 7, .id = id, .kind = FABRIC_SERVER}};
 }
 
 /* Writes a message with its head; the bytes it took. */

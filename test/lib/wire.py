@@ -9,6 +9,7 @@ MAGIC = 0x314E41574F524354
 MESSAGE_MAGIC = 0x47534D52
 LAYOUT = 1
 GREETING_BYTES = 128
+GREETING_LAYOUT = 2
 MESSAGES, BLOCKS = 1, 2  # what a connection is for
 CLIENT, SERVER, CM = 1, 2, 3  # who connects
 GET, PUT, PUT_IF, DELETE, REPLY, CONTROL = 1, 2, 3, 4, 16, 32
@@ -22,9 +23,9 @@ BODIES = {
 
 
 def greeting(purpose=MESSAGES, peer=CLIENT, cluster=0, term=0, incarnation=0, number=0, role=0,
-             token=0, magic=MAGIC, layout=LAYOUT):  # fmt: skip
-    return struct.pack("<QIIiIQQQQIIII7Q", magic, layout, purpose, 0, 0, token, cluster, term,
-                       incarnation, number, role, peer, 0, *[0] * 7)  # fmt: skip
+             token=0, magic=MAGIC, layout=GREETING_LAYOUT):  # fmt: skip
+    return struct.pack("<QIIIiQQQQIIIIII6Q", magic, layout, layout, purpose, 0, token, cluster, term,
+                       incarnation, number, role, peer, 0, 0, 0, *[0] * 6)  # fmt: skip
 
 
 def frame(message, number, declared=None):
@@ -113,7 +114,7 @@ class Client:
     def welcome(self):
         """The error of the other side's greeting; None if it closed without one."""
         found = self.take(GREETING_BYTES)
-        return struct.unpack_from("<i", found, 16)[0] if len(found) == GREETING_BYTES else None
+        return struct.unpack_from("<i", found, 20)[0] if len(found) == GREETING_BYTES else None
 
     def send(self, message, declared=None):
         self.socket.sendall(frame(message, self.number, declared))

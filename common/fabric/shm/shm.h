@@ -1,8 +1,8 @@
 /* shm.h - what the files of the shm backend share; nobody else includes it but its tests.
  *
  *   shm_fabric.c   fabric and endpoints: open, close, sleep
- *   shm_poll.c     poll and flush: which connection has work, and the order of the steps
- *   shm_conn.c     a connection's life, its doorbell
+ *   shm_poll.c     the steps of a poll and of a flush; how long to sleep
+ *   shm_conn.c     a connection's slot, memory and doorbell
  *   shm_connect.c  the handshake
  *   shm_socket.c   addresses, sockets, passed descriptors, sealed memory
  *   shm_message.c  message rings
@@ -14,9 +14,9 @@
 #ifndef FABRIC_SHM_H
 #define FABRIC_SHM_H
 
-#include "common/base/clock.h"
-#include "common/fabric/regions.h"
+#include "common/fabric/grants.h"
 #include "common/fabric/shm/shm_layout.h"
+#include "common/fabric/window.h"
 
 enum {
     SHM_NAME_BYTES = 64,
@@ -25,9 +25,7 @@ enum {
     SHM_BUFFERS = 8,                      /* large messages an endpoint holds or puts together */
     SHM_BLOCK_BYTES = 64 << 10,
     SHM_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
-    SHM_MARKS = 1024,  /* batches there */
     SHM_FENCES = 64,   /* claims there that wait for their fence */
-    SHM_WRITES = 64,   /* bulk writes of one connection in flight */
 };
 
 /* Times, all compared with the now_ns of polls. */
@@ -50,13 +48,6 @@ struct shm_fabric {
     struct regions regions;
 };
 
-/* Connections linked through `next[list]`. */
-enum shm_list_kind { LIST_ACTIVE, LIST_DIRTY, LIST_DEAD, LIST_COUNT };
-
-struct shm_list {
-    struct shm_conn *first, *last;
-};
-
 /* One buffer for a message larger than a record. */
 struct shm_buffer {
     uint8_t *data;          /* NULL until first needed */
@@ -66,30 +57,21 @@ struct shm_buffer {
 };
 
 struct shm_endpoint {
-    struct fabric_endpoint base;
+    struct endpoint base;
     struct shm_fabric *fabric;
-    uint32_t index;
-    int listen_fd; /* -1: a process without address */
-    int epoll_fd;
     int event_fd;
-    int timer_fd;
     int door_fd;
     struct shm_doorbell *door;
     struct shm_zone *zone;
 
-    bool armed;
-    bool timer_on;      /* was set in this sleep */
     bool listen_paused; /* out of descriptors: the listener is not watched */
     uint64_t paused_ns;
     bool woken; /* look at the sockets in the next poll */
     bool slept; /* likewise, if the last look is some time ago */
     uint32_t sleep_number;
-    uint64_t now_ns;
     uint64_t checked_ns; /* when the sockets were last looked at */
 
-    uint64_t serial;     /* of the next connection */
-    uint32_t handshakes; /* connections that are not open yet */
-    struct shm_list lists[LIST_COUNT];
+    uint64_t serial; /* of the next connection */
     struct shm_buffer buffers[SHM_BUFFERS];
     struct shm_conn *conns[SHM_MAX_CONNS]; /* by slot */
 };
@@ -132,36 +114,14 @@ struct shm_in {
     uint32_t fifo[SHM_FIFO]; /* bytes of each record between head and cursor; RECORD_RELEASED */
 };
 
-struct shm_rowan;  /* shm_rowan.c */
-struct shm_writer; /* shm_write.c */
-
-enum conn_state {
-    CONN_CONNECTING, /* active: no socket connection yet */
-    CONN_GREETING,   /* active: hello sent, no welcome yet */
-    CONN_EXPECTING,  /* passive: no hello yet; the owner does not know of it */
-    CONN_OPEN,
-    CONN_BREAKING, /* no more sends; CLOSED comes when what had arrived is delivered */
-    CONN_DEAD,     /* CLOSED is delivered or fabric_conn_close was called; freed by the next poll */
-};
+struct shm_rowan; /* shm_rowan.c */
 
 struct shm_conn {
-    struct fabric_conn base;
+    struct conn base; /* was open: out, in and peer_door are there */
     struct shm_endpoint *endpoint;
-    enum conn_state state;
-    bool active;     /* this side called fabric_connect */
-    bool usable;     /* the handshake is done: out, in and peer_door are there */
-    bool announced;  /* CONNECTED or ACCEPTED was delivered */
-    bool drain;      /* BREAKING: what had arrived is still delivered */
-    int error;       /* BREAKING: what CLOSED says */
     int zone_member; /* our zone's sender slot that the peer uses, or -1 */
     uint32_t slot;   /* in the endpoint, and of its bit in our doorbell */
     uint64_t serial; /* tells it from others that had the slot before */
-    uint64_t context;
-    uint64_t deadline_ns; /* of the handshake; 0: not set yet */
-    struct fabric_identity peer;
-
-    struct shm_conn *next[LIST_COUNT];
-    bool listed[LIST_COUNT];
 
     int socket_fd;
 
@@ -177,8 +137,9 @@ struct shm_conn {
     int peer_event_fd;
     uint32_t peer_slot;
 
-    struct shm_rowan *rowan;   /* NULL: the peer has no zone for us */
-    struct shm_writer *writer; /* NULL: nothing was written in bulk yet */
+    struct shm_rowan *rowan; /* NULL: the peer has no zone for us */
+    uint64_t stored;         /* bulk writes */
+    uint32_t stored_bytes;   /* of the next one */
     struct shm_out out;
     struct shm_in in;
 };
@@ -186,50 +147,39 @@ struct shm_conn {
 /* --- shm_fabric.c --- */
 extern const struct fabric_ops shm_ops;
 
-/* Watches a socket; `tag` comes back in the event. Errors: ROWAN_EIO. */
+/* Watches a socket, not edge-triggered. Errors: ROWAN_EIO. */
 int shm_watch(struct shm_endpoint *endpoint, int fd, uint64_t tag);
 
 /* Takes what was rung off the eventfd. */
 void shm_drain(struct shm_endpoint *endpoint);
 
-#define SHM_TAG_LISTENER UINT64_MAX
-#define SHM_TAG_WAKE     (UINT64_MAX - 1)
+#define SHM_TAG_WAKE (UINT64_MAX - 2)
 
 /* --- shm_poll.c --- */
-unsigned shm_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,
-                  unsigned max);
-void shm_flush(struct fabric_endpoint *endpoint);
-
-/* While asleep: sets the timer for what must go on although no peer rings. */
-void shm_timer_set(struct shm_endpoint *endpoint);
+unsigned shm_poll_step(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
+unsigned shm_move(struct conn *conn, struct fabric_event *events, unsigned max);
+bool shm_has_work(const struct conn *conn);
+bool shm_is_drained(const struct conn *conn);
+void shm_push(struct conn *conn);
+uint64_t shm_interval_ns(const struct endpoint *endpoint);
 
 /* --- shm_conn.c --- */
 
 /* A connection in a slot of its own. Errors: ROWAN_ENOMEM ETOOMANY. */
-int conn_create(struct shm_endpoint *endpoint, bool active, struct shm_conn **out);
+int shm_conn_create(struct shm_endpoint *endpoint, bool active, struct shm_conn **out);
 
 /* Maps the peer's doorbell and lays the rings over the channel. Owns the descriptors on success.
  * Errors: ROWAN_ENOMEM EFORMAT. */
 int conn_attach(struct shm_conn *conn, int door_fd, int event_fd, uint32_t peer_slot);
 int conn_map_channel(struct shm_conn *conn, int fd, uint32_t ring_bytes);
 
-/* Puts it on a list, unless it is there. */
-void conn_list(struct shm_conn *conn, enum shm_list_kind list);
-struct shm_conn *conn_unlist(struct shm_endpoint *endpoint, enum shm_list_kind list);
-
-/* Ends it: CLOSED with `error` will come; with `drain` after all that had arrived. */
-void conn_break(struct shm_conn *conn, int error, bool drain);
-
-/* Ends it silently, or after CLOSED. It is freed by the next conn_reap. */
-void conn_bury(struct shm_conn *conn);
-
-/* Frees the dead; without `wait` not those that would have to wait for a sync. */
-void conn_reap(struct shm_endpoint *endpoint, bool wait);
+void shm_conn_stop(struct conn *conn);
+bool shm_conn_release(
+    struct conn *conn); /* false: a sync is under way, which it would have to wait for */
+void shm_conn_destroy(struct conn *conn);
 
 /* Tells the peer that there is something on this connection. */
 void conn_ring(struct shm_conn *conn);
-
-void shm_conn_close(struct fabric_conn *conn);
 
 /* --- shm_connect.c --- */
 int shm_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
@@ -305,15 +255,14 @@ struct pm *shm_rowan_pm(const struct shm_rowan *rowan);
 struct zone_control *shm_rowan_control(const struct shm_rowan *rowan);
 uint32_t shm_rowan_sender(const struct shm_rowan *rowan); /* our slot there */
 
-uint32_t shm_rowan_room(const struct fabric_conn *conn);
-int shm_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
-int shm_rowan_post(struct fabric_conn *conn, uint64_t context);
+/* Whether LANDED and WRITTEN events may be given: not when the owner has revoked us; then the connection breaks. */
+bool shm_rowan_may_report(struct shm_conn *conn);
 
 /* Claims space for what is posted and stores it there. */
 void shm_rowan_push(struct shm_conn *conn);
 unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
 
-enum shm_rowan_rest { ROWAN_RESTS, ROWAN_DRY, ROWAN_FENCING };
+enum shm_rowan_rest { ROWAN_RESTS, ROWAN_NO_SEGMENT, ROWAN_FENCING };
 enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn);
 
 /* Z4, Z5: records how many claims a full segment has and moves the position on. True: this call
@@ -340,8 +289,6 @@ static inline void shm_step(enum shm_step at, struct shm_conn *conn)
 }
 
 /* --- shm_write.c --- */
-int shm_write(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
-              const void *data, uint32_t bytes, uint64_t context);
 void shm_writer_push(struct shm_conn *conn);
 unsigned shm_writer_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max);
 bool shm_writer_rests(const struct shm_conn *conn);
@@ -372,32 +319,13 @@ void zone_leave(struct shm_zone *zone, int member, int socket_fd);
 void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2]);
 
 /* What shm_grant.c may know of a zone. */
-struct shm_grants *shm_zone_grants(struct shm_zone *zone);
 struct zone_control *shm_zone_control(const struct shm_zone *zone);
-struct pm *shm_zone_pm(const struct shm_zone *zone);
 
 /* --- shm_grant.c --- */
-struct shm_grant {
-    enum { GRANT_FREE, GRANT_LIVE, GRANT_ENDING, GRANT_OVER } state;
-    int member; /* of the zone: whose it is */
-    uint64_t generation;
-    uint64_t context;
-};
+int shm_give(struct conn *conn, struct grant *grant, struct fabric_grant *words);
+bool shm_take_back(struct endpoint *endpoint, struct grant *grant);
 
-struct shm_grants {
-    uint32_t ending, over; /* how many are */
-    struct shm_grant all[FABRIC_MAX_GRANTS];
-};
-
-int shm_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
-              struct fabric_grant *out);
-void shm_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
-
-/* The member's connection ends; it stores nothing any more. */
-void shm_grants_leave(struct shm_zone *zone, int member);
-void shm_grants_desert(struct shm_zone *zone, int member);
-
-/* REVOKED events. */
-unsigned shm_grants_poll(struct shm_zone *zone, struct fabric_event *events, unsigned max);
+/* The member stores nothing any more. */
+void shm_grants_desert(struct endpoint *endpoint, uint32_t member);
 
 #endif

@@ -44,40 +44,11 @@ static void gift_close(struct gift *gift)
     gift->count = 0;
 }
 
-static void identity_pack(struct shm_identity *out, const struct fabric_identity *identity)
-{
-    *out = (struct shm_identity){.cluster = identity->cluster,
-                                 .term = identity->term,
-                                 .incarnation = identity->incarnation,
-                                 .id = identity->id,
-                                 .role = identity->role,
-                                 .kind = identity->kind};
-}
-
-static bool identity_unpack(const struct shm_identity *wire, struct fabric_identity *out)
-{
-    if (wire->kind > FABRIC_CM) /* 0: an acceptor that does not know yet who it is */
-        return false;
-    *out = (struct fabric_identity){.cluster = wire->cluster,
-                                    .term = wire->term,
-                                    .incarnation = wire->incarnation,
-                                    .id = wire->id,
-                                    .role = wire->role,
-                                    .kind = (enum fabric_kind)wire->kind};
-    return true;
-}
+static const struct greeting_layouts LAYOUTS = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST};
 
 static uint64_t conn_tag(const struct shm_conn *conn)
 {
     return conn->serial << 16 | conn->slot;
-}
-
-static void finish(struct shm_conn *conn)
-{
-    conn->endpoint->handshakes--;
-    conn->state = CONN_OPEN;
-    conn->usable = true;
-    conn_list(conn, LIST_ACTIVE);
 }
 
 /* --- the active side --- */
@@ -98,10 +69,12 @@ static int hello_send(struct shm_conn *conn)
 {
     const struct shm_endpoint *endpoint = conn->endpoint;
     const int fds[HELLO_FDS] = {endpoint->door_fd, endpoint->event_fd, conn->channel_fd};
-    struct shm_hello hello = {
-        .magic = SHM_MAGIC, .layout = SHM_LAYOUT, .ring_bytes = SHM_RING_BYTES, .slot = conn->slot};
+    const struct shm_hello hello = {.magic = SHM_MAGIC,
+                                    .layouts = LAYOUTS,
+                                    .ring_bytes = SHM_RING_BYTES,
+                                    .slot = conn->slot,
+                                    .identity = greeting_pack(&endpoint->base.base.identity)};
 
-    identity_pack(&hello.identity, &endpoint->base.identity);
     return socket_send(conn->socket_fd, &hello, sizeof hello, fds, HELLO_FDS);
 }
 
@@ -119,12 +92,12 @@ static void step_connect(struct shm_conn *conn)
     if (!error)
         error = shm_watch(conn->endpoint, conn->socket_fd, conn_tag(conn));
     if (error) {
-        conn_break(conn, ROWAN_EUNREACHABLE, false);
+        conn_break(&conn->base, ROWAN_EUNREACHABLE, false);
         return;
     }
     close(conn->channel_fd);
     conn->channel_fd = -1;
-    conn->state = CONN_GREETING;
+    conn->base.state = CONN_GREETING;
 }
 
 static int welcome_zone(struct shm_conn *conn, const struct shm_welcome *welcome, struct gift *gift)
@@ -140,16 +113,16 @@ static int welcome_zone(struct shm_conn *conn, const struct shm_welcome *welcome
     error = memory_map(gift->fds[2], zone_control_bytes(welcome->zone_depth), &control);
     if (error)
         return error;
-    error =
-        pm_open_peer(gift->fds[3], welcome->pm_offset, welcome->pm_bytes,
-                     (enum pm_durability)welcome->durability, conn->endpoint->base.reactor, &pm);
+    error = pm_open_peer(gift->fds[3], welcome->pm_offset, welcome->pm_bytes,
+                         (enum pm_durability)welcome->durability, conn->endpoint->base.base.reactor,
+                         &pm);
     if (error)
         goto fail_unmap;
     gift->fds[3] = -1;
     error = shm_rowan_create(conn, control, welcome->zone_depth, welcome->zone_sender, pm);
     if (error)
         goto fail_close;
-    conn->base.has_zone = true;
+    conn->base.base.has_zone = true;
     return 0;
 
 fail_close:
@@ -163,12 +136,15 @@ static int welcome_take(struct shm_conn *conn, const struct shm_welcome *welcome
 {
     int error;
 
-    if (welcome->magic != SHM_MAGIC || welcome->layout != SHM_LAYOUT)
+    if (welcome->magic != SHM_MAGIC)
         return ROWAN_EFORMAT;
+    error = greeting_choose("shm", LAYOUTS, welcome->layouts, &conn->base.layout);
+    if (error)
+        return error;
     if (welcome->error) /* anything else than a code of ours is nonsense */
         return welcome->error < 0 && welcome->error > -1000 ? welcome->error : ROWAN_EFORMAT;
     if (gift->count != (welcome->has_zone ? WELCOME_ZONE_FDS : WELCOME_FDS) ||
-        !identity_unpack(&welcome->identity, &conn->peer))
+        greeting_unpack(&welcome->identity, &conn->base.peer))
         return ROWAN_EFORMAT;
     error = conn_attach(conn, gift->fds[0], gift->fds[1], welcome->slot);
     if (error)
@@ -194,10 +170,10 @@ static void step_greet(struct shm_conn *conn)
     if (error) {
         log_event(LOG_DEBUG, "shm_connect_failed", "name=%s.%u reason=\"%s\"", conn->name,
                   conn->index, error_sentence(error));
-        conn_break(conn, error == ROWAN_ECLOSED ? ROWAN_EUNREACHABLE : error, false);
+        conn_break(&conn->base, error == ROWAN_ECLOSED ? ROWAN_EUNREACHABLE : error, false);
         return;
     }
-    finish(conn);
+    conn_opened(&conn->base);
 }
 
 int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t index, uint64_t context,
@@ -214,22 +190,22 @@ int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t inde
     error = address_parse(address, &directory, name);
     if (error)
         return error;
-    error = conn_create(endpoint, true, &conn);
+    error = shm_conn_create(endpoint, true, &conn);
     if (error) {
         free(directory);
         return error;
     }
     conn->directory = directory;
     conn->index = index;
-    conn->context = context;
+    conn->base.context = context;
     memcpy(conn->name, name, sizeof name);
     error = channel_create(conn);
     if (error) {
-        conn_bury(conn);
+        conn_end(&conn->base);
         return error;
     }
     step_connect(conn);
-    *out = &conn->base;
+    *out = &conn->base.base;
     return 0;
 }
 
@@ -237,13 +213,18 @@ int shm_connect(struct fabric_endpoint *base, const char *address, uint32_t inde
 
 static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, struct gift *gift)
 {
-    const struct fabric_endpoint *base = &conn->endpoint->base;
+    const struct fabric_endpoint *base = conn->base.base.endpoint;
     int error;
 
-    if (hello->magic != SHM_MAGIC || hello->layout != SHM_LAYOUT || gift->count != HELLO_FDS ||
-        !identity_unpack(&hello->identity, &conn->peer) || hello->identity.kind == 0)
+    if (hello->magic != SHM_MAGIC)
         return ROWAN_EFORMAT;
-    error = base->admit ? base->admit(base->admit_context, &conn->peer) : 0;
+    error = greeting_choose("shm", LAYOUTS, hello->layouts, &conn->base.layout);
+    if (error)
+        return error;
+    if (gift->count != HELLO_FDS || greeting_unpack(&hello->identity, &conn->base.peer) ||
+        hello->identity.kind == 0)
+        return ROWAN_EFORMAT;
+    error = base->admit ? base->admit(base->admit_context, &conn->base.peer) : 0;
     if (error)
         return error;
     error = conn_attach(conn, gift->fds[0], gift->fds[1], hello->slot);
@@ -254,8 +235,9 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
     if (error)
         return error;
     gift->fds[2] = -1;
-    if (conn->endpoint->zone && conn->peer.kind == FABRIC_SERVER)
+    if (conn->endpoint->zone && conn->base.peer.kind == FABRIC_SERVER)
         error = zone_join(conn->endpoint->zone, conn, &conn->zone_member);
+    conn->base.may_be_granted = conn->zone_member >= 0;
     return error;
 }
 
@@ -264,10 +246,12 @@ static int welcome_send(struct shm_conn *conn, int answer)
     const struct shm_endpoint *endpoint = conn->endpoint;
     int fds[WELCOME_ZONE_FDS] = {endpoint->door_fd, endpoint->event_fd};
     unsigned fd_count = answer ? 0 : WELCOME_FDS;
-    struct shm_welcome welcome = {
-        .magic = SHM_MAGIC, .layout = SHM_LAYOUT, .error = answer, .slot = conn->slot};
+    struct shm_welcome welcome = {.magic = SHM_MAGIC,
+                                  .layouts = LAYOUTS,
+                                  .error = answer,
+                                  .slot = conn->slot,
+                                  .identity = greeting_pack(&endpoint->base.base.identity)};
 
-    identity_pack(&welcome.identity, &endpoint->base.identity);
     if (!answer && conn->zone_member >= 0) {
         welcome.has_zone = 1;
         welcome.zone_sender = (uint32_t)conn->zone_member;
@@ -288,7 +272,7 @@ static void step_expect(struct shm_conn *conn)
     if (error == ROWAN_EAGAIN)
         return;
     if (error == ROWAN_ECLOSED) { /* somebody only looked whether we live */
-        conn_bury(conn);
+        conn_end(&conn->base);
         return;
     }
     if (!error) {
@@ -296,12 +280,12 @@ static void step_expect(struct shm_conn *conn)
         gift_close(&gift);
     }
     if (error)
-        log_event(LOG_WARN, "shm_peer_refused", "index=%u reason=\"%s\"", conn->endpoint->index,
-                  error_sentence(error));
+        log_event(LOG_WARN, "shm_peer_refused", "index=%u reason=\"%s\"",
+                  conn->endpoint->base.index, error_sentence(error));
     if (welcome_send(conn, error) || error)
-        conn_bury(conn);
+        conn_end(&conn->base);
     else
-        finish(conn);
+        conn_opened(&conn->base);
 }
 
 /* A connection that cannot be taken keeps the listener readable, and a sleeping reactor awake. */
@@ -310,36 +294,37 @@ static void pause_listening(struct shm_endpoint *endpoint, int system_errno)
     if (system_errno != EMFILE && system_errno != ENFILE && system_errno != ENOBUFS &&
         system_errno != ENOMEM)
         return;
-    log_event(LOG_WARN, "shm_accept_failed", "index=%u reason=\"%s\"", endpoint->index,
+    log_event(LOG_WARN, "shm_accept_failed", "index=%u reason=\"%s\"", endpoint->base.index,
               strerror(system_errno));
-    epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_DEL, endpoint->listen_fd, NULL);
+    epoll_ctl(endpoint->base.epoll_fd, EPOLL_CTL_DEL, endpoint->base.listen_fd, NULL);
     endpoint->listen_paused = true;
-    endpoint->paused_ns = endpoint->now_ns;
+    endpoint->paused_ns = endpoint->base.now_ns;
 }
 
 void connect_resume(struct shm_endpoint *endpoint)
 {
-    if (endpoint->now_ns - endpoint->paused_ns >= SHM_PAUSE_NS)
-        endpoint->listen_paused = shm_watch(endpoint, endpoint->listen_fd, SHM_TAG_LISTENER) != 0;
+    if (endpoint->base.now_ns - endpoint->paused_ns >= SHM_PAUSE_NS)
+        endpoint->listen_paused =
+            shm_watch(endpoint, endpoint->base.listen_fd, ENDPOINT_LISTENER) != 0;
 }
 
 void connect_accept(struct shm_endpoint *endpoint)
 {
     for (;;) {
-        int fd = accept4(endpoint->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(endpoint->base.listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         struct shm_conn *conn;
 
         if (fd < 0) {
             pause_listening(endpoint, errno);
             return;
         }
-        if (conn_create(endpoint, false, &conn)) {
+        if (shm_conn_create(endpoint, false, &conn)) {
             close(fd);
             continue;
         }
         conn->socket_fd = fd;
         if (shm_watch(endpoint, fd, conn_tag(conn)))
-            conn_bury(conn);
+            conn_end(&conn->base);
         else
             connect_step(conn);
     }
@@ -347,16 +332,10 @@ void connect_accept(struct shm_endpoint *endpoint)
 
 void connect_step(struct shm_conn *conn)
 {
-    const uint64_t now_ns = conn->endpoint->now_ns;
-
-    if (conn->deadline_ns == 0)
-        conn->deadline_ns = now_ns + SHM_HANDSHAKE_NS;
-    if (now_ns > conn->deadline_ns)
-        conn_break(conn, ROWAN_EUNREACHABLE, false);
-    else if (conn->state == CONN_CONNECTING)
+    if (conn->base.state == CONN_CONNECTING)
         step_connect(conn);
-    else if (conn->state == CONN_GREETING)
+    else if (conn->base.state == CONN_GREETING)
         step_greet(conn);
-    else if (conn->state == CONN_EXPECTING)
+    else if (conn->base.state == CONN_EXPECTING)
         step_expect(conn);
 }

@@ -1,6 +1,6 @@
 /* shm_layout.h - the memory that processes of one host share, word by word: doorbells, message
  * rings, the control block of a landing zone. Layout is the point; a change of it raises
- * SHM_LAYOUT. Everything in here may be written by a peer that has gone mad: whoever reads a word
+ * SHM_LAYOUT_HIGHEST. Everything in here may be written by a faulty peer: whoever reads a word
  * checks it.
  */
 #ifndef FABRIC_SHM_LAYOUT_H
@@ -12,10 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/fabric/fabric.h"
+#include "common/fabric/greeting.h"
 
 enum {
-    SHM_LAYOUT = 2,
+    SHM_LAYOUT_LOWEST = 3,
+    SHM_LAYOUT_HIGHEST = 3,
     SHM_LINE = 64,
     SHM_PAGE = 4096,
     SHM_MAX_CONNS = 4096,
@@ -165,41 +166,31 @@ static inline uint32_t closed_claims(uint64_t word)
 
 #define SHM_MAGIC UINT64_C(0x6d68732d6e776f72) /* "rown-shm" */
 
-struct shm_identity {
-    uint64_t cluster;
-    uint64_t term;
-    uint64_t incarnation;
-    uint32_t id;
-    uint32_t role;
-    uint32_t kind;
-    uint32_t unused;
-};
-
 /* Connector to acceptor. Descriptors: doorbell, eventfd, channel. */
 struct shm_hello {
     uint64_t magic;
-    uint32_t layout;
+    struct greeting_layouts layouts;
     uint32_t ring_bytes;
     uint32_t slot; /* the connector's: the bit the acceptor shall set */
-    uint32_t unused;
-    struct shm_identity identity;
+    struct greeting_identity identity;
+    uint64_t reserved[4];
 };
 
 /* Acceptor to connector. Descriptors: doorbell, eventfd; with a zone also its control block and its
  * PM. None when `error` is not 0. */
 struct shm_welcome {
     uint64_t magic;
-    uint32_t layout;
+    struct greeting_layouts layouts;
     int32_t error; /* 0 or ROWAN_E* */
     uint32_t slot; /* the acceptor's */
+    struct greeting_identity identity;
     uint32_t has_zone;
-    struct shm_identity identity;
     uint32_t zone_depth;
     uint32_t zone_sender;
-    uint64_t pm_offset; /* in the file */
-    uint64_t pm_bytes;
     uint32_t durability; /* enum pm_durability */
-    uint32_t unused;
+    uint64_t pm_offset;  /* in the file */
+    uint64_t pm_bytes;
+    uint64_t reserved[4];
 };
 
 enum { HELLO_FDS = 3, WELCOME_FDS = 2, WELCOME_ZONE_FDS = 4, SHM_MAX_FDS = 4 };
@@ -212,7 +203,7 @@ static_assert(sizeof(struct zone_sender) == SHM_LINE, "shared layout");
 static_assert(sizeof(struct zone_grant) == SHM_LINE, "shared layout");
 static_assert(sizeof(struct zone_slot) == 128 + 8 * ZONE_CLAIMS, "shared layout");
 static_assert(offsetof(struct zone_control, slots) == sizeof(struct zone_control), "shared layout");
-static_assert(sizeof(struct shm_hello) == 64 && sizeof(struct shm_welcome) == 96, "wire layout");
+static_assert(sizeof(struct shm_hello) == 96 && sizeof(struct shm_welcome) == 128, "wire layout");
 static_assert((int)ZONE_STRIDES < (int)POSITION_FULL && ZONE_CLAIMS <= 0xffff,
               "fields of the position");
 

@@ -55,7 +55,7 @@ static bool read_head(struct shm_conn *conn)
     uint64_t head = atomic_load_explicit(&out->ring->head, memory_order_seq_cst);
 
     if (head - out->head > out->published - out->head || head % 8 != 0) {
-        conn_break(conn, ROWAN_EFORMAT, false);
+        conn_break(&conn->base, ROWAN_EFORMAT, false);
         return false;
     }
     out->head = head;
@@ -107,7 +107,7 @@ static void finish_record(struct shm_conn *conn, uint32_t bytes, enum record_kin
 {
     write_header(&conn->out, bytes, kind);
     conn->out.tail += RECORD_HEADER + padded(bytes);
-    conn_list(conn, LIST_DIRTY);
+    conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsigned count,
@@ -119,7 +119,7 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     uint8_t *to;
 
     if (!has_room(conn, rest < need ? rest + need : need))
-        return conn->state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
+        return conn->base.state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
     if (rest < need)
         write_pad(out);
     to = payload(out);
@@ -213,7 +213,7 @@ static int send_large(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     out->source.offset = 0;
     out->source.left = bytes;
     if (!send_fragment(conn, true))
-        return conn->state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
+        return conn->base.state == CONN_OPEN ? ROWAN_EAGAIN : ROWAN_ECLOSED;
     out->large = true;
     while (out->source.left > 0 && send_fragment(conn, false))
         continue;
@@ -221,30 +221,22 @@ static int send_large(struct shm_conn *conn, const struct fabric_iov *iov, unsig
         out->large = false;
     else
         stage(out);
-    conn_list(conn, LIST_ACTIVE);
+    conn_list_add(&conn->base, LIST_ACTIVE);
     return 0;
 }
 
 int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
 {
     struct shm_conn *conn = (struct shm_conn *)base;
-    struct shm_out *out = &conn->out;
-    uint64_t bytes = 0;
+    uint32_t bytes;
+    const int error = window_check_message(&conn->base, iov, count, &bytes);
 
-    if (conn->state >= CONN_BREAKING)
-        return ROWAN_ECLOSED;
-    if (!conn->announced)
-        return ROWAN_EINVALID;
-    if (count > FABRIC_MAX_IOV)
-        return ROWAN_EINVALID;
-    for (unsigned i = 0; i < count; i++)
-        bytes += iov[i].bytes;
-    if (bytes > FABRIC_MAX_MESSAGE_BYTES)
-        return ROWAN_EINVALID;
-    if (out->large)
+    if (error)
+        return error;
+    if (conn->out.large)
         return ROWAN_EAGAIN;
-    return bytes > SHM_SMALL_BYTES ? send_large(conn, iov, count, (uint32_t)bytes)
-                                   : send_whole(conn, iov, count, (uint32_t)bytes);
+    return bytes > SHM_SMALL_BYTES ? send_large(conn, iov, count, bytes)
+                                   : send_whole(conn, iov, count, bytes);
 }
 
 bool out_publish(struct shm_conn *conn)
@@ -262,7 +254,7 @@ void out_poll(struct shm_conn *conn)
 {
     struct shm_out *out = &conn->out;
 
-    if (!out->large || conn->state != CONN_OPEN)
+    if (!out->large || conn->base.state != CONN_OPEN)
         return;
     while (out->source.left > 0 && send_fragment(conn, false))
         continue;
@@ -291,7 +283,7 @@ static void move_head(struct shm_conn *conn)
         in->fifo_head++;
     }
     if (in->head != head)
-        conn_list(conn, LIST_DIRTY);
+        conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 /* Moves the cursor over a record and notes it until it is released. */
@@ -322,8 +314,8 @@ static void break_stalled(struct shm_endpoint *endpoint)
         const struct shm_buffer *buffer = &endpoint->buffers[i];
 
         if (buffer->owner && !buffer->delivered && in_is_empty(buffer->owner) &&
-            endpoint->now_ns - buffer->progress_ns > SHM_STALL_NS)
-            conn_break(buffer->owner, ROWAN_ETIMEDOUT, false);
+            endpoint->base.now_ns - buffer->progress_ns > SHM_STALL_NS)
+            conn_break(&buffer->owner->base, ROWAN_ETIMEDOUT, false);
     }
 }
 
@@ -342,7 +334,7 @@ static struct shm_buffer *take_buffer(struct shm_conn *conn)
             return NULL;
         buffer->owner = conn;
         buffer->delivered = false;
-        buffer->progress_ns = endpoint->now_ns;
+        buffer->progress_ns = endpoint->base.now_ns;
         return buffer;
     }
     break_stalled(endpoint);
@@ -372,7 +364,7 @@ static enum look take_fragment(struct shm_conn *conn, const uint8_t *data, uint3
         return LOOK_NONSENSE;
     memcpy(buffer->data + in->large_got, data, bytes);
     in->large_got += bytes;
-    buffer->progress_ns = conn->endpoint->now_ns;
+    buffer->progress_ns = conn->endpoint->base.now_ns;
     if (in->large_got < in->large_bytes)
         return LOOK_PART;
     buffer->delivered = true;
@@ -458,15 +450,15 @@ unsigned in_poll(struct shm_conn *conn, struct fabric_event *events, unsigned ma
         struct fabric_event *event = &events[count];
 
         *event = (struct fabric_event){
-            .kind = FABRIC_MESSAGE, .conn = &conn->base, .context = conn->context};
+            .kind = FABRIC_MESSAGE, .conn = &conn->base.base, .context = conn->base.context};
         look = take_next(conn, tail - in->cursor, event);
         if (look == LOOK_MESSAGE)
             count++;
     }
     move_head(conn);
     if (look == LOOK_NONSENSE) {
-        conn_break(conn, ROWAN_EFORMAT, false);
-        conn->drain = false; /* if it was breaking already */
+        conn_break(&conn->base, ROWAN_EFORMAT, false);
+        conn->base.drain = false; /* if it was breaking already */
     }
     return count;
 }
@@ -481,7 +473,7 @@ void shm_message_release(struct fabric_conn *base, uint64_t message)
     struct shm_conn *conn = (struct shm_conn *)base;
     struct shm_in *in = &conn->in;
 
-    if (conn->state == CONN_DEAD)
+    if (conn->base.state == CONN_DEAD)
         return;
     if (message & BUFFER_MESSAGE) {
         const uint64_t index = message - BUFFER_MESSAGE;

@@ -17,7 +17,7 @@
  *   S5 intent = none (release).
  *   S6 the fence is done, that of all claims before too, and we are not revoked: LANDED (F2).
  *
- * 1. landed <= stored <= posted <= added <= landed + SHM_BLOCKS, in blocks since the beginning.
+ * 1. landed <= stored <= posted (window.h), in blocks since the beginning.
  * 2. While we may store into segment n our intent is n, and every claim of ours that is not DONE
  *    lies in n. So an owner who sees no living sender with intent n knows that n is at rest.
  * 3. A segment's place in PM is read before S2. S2 succeeds only while the position is in n, so at
@@ -43,33 +43,20 @@ enum {
     RETRIES = 1000,                   /* lost races of one claim, before the next poll goes on */
 };
 
-struct block {
-    const void *data;
-    uint32_t bytes;
-};
-
-struct mark { /* the end of a batch */
-    uint64_t end;
-    uint64_t context;
-};
-
 struct fence { /* of a claim */
     uint64_t end;
     struct pm_ticket ticket;
 };
 
 struct shm_rowan {
+    struct send_window window;
     struct zone_control *control;
     struct zone_sender *self;
     struct pm *pm;
     uint32_t depth;
-    bool dry; /* the last try found no segment */
-
-    uint64_t added, posted, stored, landed; /* blocks */
-    uint64_t mark_head, mark_tail;
+    bool no_segment; /* the last try found no segment */
+    uint64_t stored; /* blocks */
     uint64_t fence_head, fence_tail;
-    struct block blocks[SHM_BLOCKS];
-    struct mark marks[SHM_MARKS];
     struct fence fences[SHM_FENCES];
 };
 
@@ -82,7 +69,7 @@ struct claim {
     uint32_t blocks;
 };
 
-enum claim_result { CLAIM_TAKEN, CLAIM_DRY, CLAIM_LATER, CLAIM_BROKEN };
+enum claim_result { CLAIM_TAKEN, CLAIM_NO_SEGMENT, CLAIM_LATER, CLAIM_BROKEN };
 
 shm_step_hook *shm_step_hook_installed;
 
@@ -91,13 +78,16 @@ int shm_rowan_create(struct shm_conn *conn, struct zone_control *control, uint32
 {
     struct shm_rowan *rowan = calloc(1, sizeof *rowan);
 
-    if (!rowan)
+    if (!rowan || window_init(&rowan->window, SHM_BLOCKS)) {
+        free(rowan);
         return ROWAN_ENOMEM;
+    }
     rowan->control = control;
     rowan->self = &control->senders[sender];
     rowan->pm = pm;
     rowan->depth = depth;
     conn->rowan = rowan;
+    conn->base.window = &rowan->window;
     return 0;
 }
 
@@ -107,6 +97,7 @@ void shm_rowan_destroy(struct shm_rowan *rowan)
         return;
     munmap(rowan->control, zone_control_bytes(rowan->depth));
     pm_close(rowan->pm);
+    window_fini(&rowan->window);
     free(rowan);
 }
 
@@ -132,51 +123,6 @@ uint32_t shm_rowan_sender(const struct shm_rowan *rowan)
     return (uint32_t)(rowan->self - rowan->control->senders);
 }
 
-/* --- queue --- */
-
-uint32_t shm_rowan_room(const struct fabric_conn *base)
-{
-    const struct shm_rowan *rowan = ((const struct shm_conn *)base)->rowan;
-
-    if (!rowan || rowan->mark_tail - rowan->mark_head == SHM_MARKS)
-        return 0;
-    return (uint32_t)(SHM_BLOCKS - (rowan->added - rowan->landed));
-}
-
-int shm_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
-{
-    struct shm_conn *conn = (struct shm_conn *)base;
-    struct shm_rowan *rowan = conn->rowan;
-
-    if (conn->state >= CONN_BREAKING)
-        return ROWAN_ECLOSED;
-    if (!rowan || !conn->announced || bytes == 0 || bytes % FABRIC_STRIDE != 0 ||
-        bytes > SHM_BLOCK_BYTES || !regions_hold(&conn->endpoint->fabric->regions, block, bytes))
-        return ROWAN_EINVALID;
-    if (shm_rowan_room(base) == 0)
-        return ROWAN_EAGAIN;
-    rowan->blocks[rowan->added++ % SHM_BLOCKS] = (struct block){.data = block, .bytes = bytes};
-    return 0;
-}
-
-int shm_rowan_post(struct fabric_conn *base, uint64_t context)
-{
-    struct shm_conn *conn = (struct shm_conn *)base;
-    struct shm_rowan *rowan = conn->rowan;
-
-    if (conn->state >= CONN_BREAKING)
-        return ROWAN_ECLOSED;
-    if (!rowan || rowan->added == rowan->posted)
-        return 0;
-    ASSERT(rowan->mark_tail - rowan->mark_head < SHM_MARKS); /* or add had found no room */
-    rowan->posted = rowan->added;
-    rowan->marks[rowan->mark_tail++ % SHM_MARKS] =
-        (struct mark){.end = rowan->posted, .context = context};
-    conn_list(conn, LIST_DIRTY);
-    conn_list(conn, LIST_ACTIVE);
-    return 0;
-}
-
 /* --- S1, S2 --- */
 
 bool zone_advance(struct zone_control *control, uint32_t depth, uint64_t position)
@@ -197,13 +143,14 @@ bool zone_advance(struct zone_control *control, uint32_t depth, uint64_t positio
 /* How many posted blocks fit into `strides`, and how many strides they take. */
 static uint32_t fit_blocks(const struct shm_rowan *rowan, uint32_t strides, uint32_t *taken)
 {
+    const struct window_ring ring = rowan->window.ring;
     uint64_t next = rowan->stored;
 
     if (strides > CLAIM_STRIDES)
         strides = CLAIM_STRIDES;
     *taken = 0;
-    while (next != rowan->posted) {
-        const uint32_t block = rowan->blocks[next % SHM_BLOCKS].bytes / FABRIC_STRIDE;
+    while (next != rowan->window.posted) {
+        const uint32_t block = window_block(&ring, next)->bytes / FABRIC_STRIDE;
 
         if (block > strides - *taken)
             break;
@@ -264,7 +211,7 @@ static enum claim_result claim_take(struct shm_conn *conn, struct claim *out)
             continue;
         }
         if (segment >= atomic_load_explicit(&control->posted, memory_order_seq_cst)) {
-            result = CLAIM_DRY;
+            result = CLAIM_NO_SEGMENT;
             break;
         }
         if (intent != segment + 1) {
@@ -286,10 +233,11 @@ static enum claim_result claim_take(struct shm_conn *conn, struct claim *out)
 
 static void copy_blocks(struct shm_rowan *rowan, const struct claim *claim)
 {
+    const struct window_ring ring = rowan->window.ring;
     uint64_t to = claim->place + (uint64_t)claim->stride * FABRIC_STRIDE;
 
     for (uint32_t i = 0; i < claim->blocks; i++) {
-        const struct block *block = &rowan->blocks[(rowan->stored + i) % SHM_BLOCKS];
+        const struct window_block *block = window_block(&ring, rowan->stored + i);
 
         pm_store(rowan->pm, to, block->data, block->bytes);
         to += block->bytes;
@@ -317,9 +265,9 @@ static bool push_claim(struct shm_conn *conn)
     enum claim_result result = claim_take(conn, &claim);
     bool done;
 
-    rowan->dry = result == CLAIM_DRY;
+    rowan->no_segment = result == CLAIM_NO_SEGMENT;
     if (result == CLAIM_BROKEN)
-        conn_break(conn, ROWAN_ECLOSED, true);
+        conn_break(&conn->base, ROWAN_ECLOSED, true);
     if (result != CLAIM_TAKEN)
         return false;
     shm_step(STEP_CLAIMED, conn);
@@ -331,7 +279,7 @@ static bool push_claim(struct shm_conn *conn)
     shm_step(STEP_DONE, conn);
     atomic_store_explicit(&rowan->self->intent, 0, memory_order_release); /* S5 */
     if (!done) {
-        conn_break(conn, ROWAN_ECLOSED, false);
+        conn_break(&conn->base, ROWAN_ECLOSED, false);
         return false;
     }
     rowan->stored += claim.blocks;
@@ -341,7 +289,7 @@ static bool push_claim(struct shm_conn *conn)
 }
 
 /* Asks the owner to ring after the next post, then looks once more. */
-static bool still_dry(struct shm_rowan *rowan)
+static bool still_lacks_segment(struct shm_rowan *rowan)
 {
     struct zone_control *control = rowan->control;
 
@@ -351,8 +299,8 @@ static bool still_dry(struct shm_rowan *rowan)
            atomic_load_explicit(&control->posted, memory_order_seq_cst);
 }
 
-/* While it is dry a poll costs two loads. */
-static bool is_dry(struct shm_rowan *rowan)
+/* While there is none a poll costs two loads. */
+static bool lacks_segment(struct shm_rowan *rowan)
 {
     const struct zone_control *control = rowan->control;
 
@@ -364,63 +312,56 @@ void shm_rowan_push(struct shm_conn *conn)
 {
     struct shm_rowan *rowan = conn->rowan;
 
-    if (rowan->stored == rowan->posted || (rowan->dry && is_dry(rowan)))
+    if (rowan->stored == rowan->window.posted || (rowan->no_segment && lacks_segment(rowan)))
         return;
-    for (unsigned i = 0; i < PUSH_CLAIMS && rowan->stored != rowan->posted; i++) {
+    for (unsigned i = 0; i < PUSH_CLAIMS && rowan->stored != rowan->window.posted; i++) {
         if (rowan->fence_tail - rowan->fence_head == SHM_FENCES)
             return;
         if (push_claim(conn))
             continue;
-        if (conn->state != CONN_OPEN || !rowan->dry || still_dry(rowan))
+        if (conn->base.state != CONN_OPEN || !rowan->no_segment || still_lacks_segment(rowan))
             return;
     }
 }
 
 /* --- S6 --- */
 
+bool shm_rowan_may_report(struct shm_conn *conn)
+{
+    if (!atomic_load_explicit(&conn->rowan->self->revoked, memory_order_seq_cst))
+        return true;
+    conn_break(&conn->base, ROWAN_ECLOSED, true);
+    conn->endpoint->woken = true;
+    return false;
+}
+
 unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max)
 {
     struct shm_rowan *rowan = conn->rowan;
-    unsigned count = 0;
 
     while (rowan->fence_head != rowan->fence_tail) {
         const struct fence *fence = &rowan->fences[rowan->fence_head % SHM_FENCES];
         const int done = pm_fence_done(rowan->pm, fence->ticket);
 
         if (done < 0) {
-            conn_break(conn, done, false);
+            conn_break(&conn->base, done, false);
             return 0;
         }
         if (done == 0)
             break;
-        rowan->landed = fence->end;
+        rowan->window.landed = fence->end;
         rowan->fence_head++;
     }
-    if (rowan->mark_head == rowan->mark_tail ||
-        rowan->marks[rowan->mark_head % SHM_MARKS].end > rowan->landed)
-        return 0;
-    if (atomic_load_explicit(&rowan->self->revoked, memory_order_seq_cst)) {
-        conn_break(conn, ROWAN_ECLOSED, true);
-        conn->endpoint->woken = true;
-        return 0;
-    }
-    while (count < max && rowan->mark_head != rowan->mark_tail) {
-        const struct mark *mark = &rowan->marks[rowan->mark_head % SHM_MARKS];
-
-        if (mark->end > rowan->landed)
-            break;
-        events[count++] = (struct fabric_event){
-            .kind = FABRIC_LANDED, .conn = &conn->base, .context = mark->context};
-        rowan->mark_head++;
-    }
-    return count;
+    return window_has_landed(&rowan->window) && shm_rowan_may_report(conn)
+               ? window_events(&conn->base, events, max)
+               : 0;
 }
 
 enum shm_rowan_rest shm_rowan_rest(const struct shm_conn *conn)
 {
     const struct shm_rowan *rowan = conn->rowan;
 
-    if (rowan->mark_head == rowan->mark_tail)
+    if (rowan->window.batch_head == rowan->window.batch_tail)
         return ROWAN_RESTS;
-    return rowan->fence_head == rowan->fence_tail ? ROWAN_DRY : ROWAN_FENCING;
+    return rowan->fence_head == rowan->fence_tail ? ROWAN_NO_SEGMENT : ROWAN_FENCING;
 }

@@ -83,7 +83,6 @@ struct shm_zone {
     uint64_t stuck_ns;   /* for how long it has waited for such claims, as Z5 counts */
     uint64_t checked_ns; /* when that was last counted; 0: not yet */
 
-    struct shm_grants grants;
     uint32_t lingering;
     struct zone_member members[FABRIC_MAX_ZONE_SENDERS];
 
@@ -111,7 +110,7 @@ static int zone_create(struct shm_endpoint *endpoint, struct pm *pm, uint32_t de
     error = memory_create("rowan-zone", zone_control_bytes(depth), &zone->control_fd, &control);
     if (error)
         goto fail_unquiet;
-    zone->base.ops = endpoint->base.ops;
+    zone->base.ops = endpoint->base.base.ops;
     zone->endpoint = endpoint;
     zone->pm = pm;
     zone->control = control;
@@ -133,13 +132,14 @@ int shm_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
     int error;
 
     if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone ||
-        !regions_hold(&endpoint->fabric->regions, pm->base, pm->bytes))
+        !regions_find(&endpoint->fabric->regions, pm->base, pm->bytes))
         return ROWAN_EINVALID;
     if (pm->fd < 0) /* peers could not map it */
         return ROWAN_EUNSUPPORTED;
     error = zone_create(endpoint, pm, depth, &endpoint->zone);
     if (error)
         return error;
+    endpoint->base.zone_pm = pm;
     *out = &endpoint->zone->base;
     return 0;
 }
@@ -157,7 +157,7 @@ static void member_free(struct shm_zone *zone, uint32_t index)
     }
     member->state = MEMBER_FREE;
     member->conn = NULL;
-    shm_grants_desert(zone, (int)index);
+    shm_grants_desert(&zone->endpoint->base, index);
     atomic_store_explicit(&sender->intent, 0, memory_order_relaxed);
     atomic_store_explicit(&sender->want, 0, memory_order_relaxed);
 }
@@ -177,6 +177,8 @@ void shm_zone_close(struct fabric_zone *base)
         member_free(zone, i);
     }
     zone->endpoint->zone = NULL;
+    zone->endpoint->base.zone_pm = NULL;
+    grants_close(&zone->endpoint->base);
     munmap(zone->control, zone_control_bytes(zone->depth));
     close(zone->control_fd);
     free(zone->unquiet);
@@ -194,7 +196,7 @@ static void ring_wanting(struct shm_zone *zone)
     for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS; i++) {
         struct zone_member *member = &zone->members[i];
 
-        if (member->state == MEMBER_ACTIVE && member->conn->state == CONN_OPEN &&
+        if (member->state == MEMBER_ACTIVE && member->conn->base.state == CONN_OPEN &&
             atomic_load_explicit(&control->senders[i].want, memory_order_seq_cst) &&
             atomic_exchange_explicit(&control->senders[i].want, 0, memory_order_seq_cst))
             conn_ring(member->conn);
@@ -260,22 +262,11 @@ void zone_leave(struct shm_zone *zone, int index, int socket_fd)
     member->conn = NULL;
     member->socket_fd = socket_fd;
     zone->lingering++;
-    shm_grants_leave(zone, index);
-}
-
-struct shm_grants *shm_zone_grants(struct shm_zone *zone)
-{
-    return &zone->grants;
 }
 
 struct zone_control *shm_zone_control(const struct shm_zone *zone)
 {
     return zone->control;
-}
-
-struct pm *shm_zone_pm(const struct shm_zone *zone)
-{
-    return zone->pm;
 }
 
 void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2])
@@ -398,8 +389,8 @@ unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned 
 
     if (zone->unquiet_count > 0)
         count = report_quiet(zone, events, max);
-    if (zone->grants.ending > 0 || zone->grants.over > 0)
-        count += shm_grants_poll(zone, events + count, max - count);
+    if (grants_wait(&zone->endpoint->base))
+        count += grants_events(&zone->endpoint->base, events + count, max - count);
     while (count < max && is_closed(zone) && walk_claims(zone, &budget) &&
            seal(zone, &events[count]))
         count++;
@@ -420,13 +411,13 @@ static void void_claim(struct shm_zone *zone, bool deserted)
         return;
     if (zone->voided++ == 0)
         log_event(LOG_WARN, "claim_voided", "endpoint=%u segment=%llu claim=%u reason=%s",
-                  zone->endpoint->index, (unsigned long long)zone->sealed, zone->cursor,
+                  zone->endpoint->base.index, (unsigned long long)zone->sealed, zone->cursor,
                   deserted ? "deserted" : "late");
 }
 
 static bool is_late(struct shm_zone *zone)
 {
-    const uint64_t now_ns = zone->endpoint->now_ns;
+    const uint64_t now_ns = zone->endpoint->base.now_ns;
     const uint64_t since_ns = zone->checked_ns ? now_ns - zone->checked_ns : 0;
 
     zone->stuck_ns += since_ns < SHM_VOID_STEP_NS ? since_ns : SHM_VOID_STEP_NS;
@@ -460,9 +451,11 @@ void zone_check(struct shm_zone *zone)
 
 uint64_t zone_interval_ns(const struct shm_zone *zone)
 {
-    if (zone->grants.over > 0)
+    const struct grants *grants = zone->endpoint->base.grants;
+
+    if (grants && grants->over > 0)
         return 1;
-    if (is_closed(zone) || zone->grants.ending > 0)
+    if (is_closed(zone) || (grants && grants->ending > 0))
         return 2 * NS_PER_MS;
     return zone->lingering > 0 || zone->unquiet_count > 0 ? 20 * NS_PER_MS : UINT64_MAX;
 }

@@ -1,8 +1,8 @@
 /* tcp.h - what the files of the tcp backend share; nobody else includes it but its tests.
  *
  *   tcp_fabric.c   fabric and endpoints: open, close, sleep
- *   tcp_poll.c     poll and flush: which connection has work, and the order of the steps
- *   tcp_conn.c     a connection's life, and the lists it is on
+ *   tcp_poll.c     the steps of a poll and of a flush; how long to sleep
+ *   tcp_conn.c     a connection's memory and sockets
  *   tcp_connect.c  the handshake
  *   tcp_socket.c   addresses, sockets and their options
  *   tcp_slab.c     memory for messages
@@ -21,11 +21,10 @@
 #include <netinet/in.h>
 #include <sys/uio.h>
 
-#include "common/base/clock.h"
 #include "common/base/random.h"
-#include "common/fabric/fabric.h"
-#include "common/fabric/regions.h"
+#include "common/fabric/grants.h"
 #include "common/fabric/tcp/tcp_wire.h"
+#include "common/fabric/window.h"
 
 enum {
     TCP_MAX_CONNS = 16384,    /* of an endpoint */
@@ -33,8 +32,6 @@ enum {
 
     TCP_BLOCK_BYTES = 64 << 10,
     TCP_BLOCKS = 4096, /* of one connection's queue of Rowan sends */
-    TCP_MARKS = 1024,  /* batches there */
-    TCP_WRITES = 64,   /* bulk writes of one connection in flight */
 
     /* Memory that received messages lie in (tcp_slab.c). */
     TCP_CHUNK_BYTES = 256 << 10,
@@ -75,7 +72,6 @@ enum {
 
 struct tcp_conn;
 struct tcp_zone;
-struct tcp_grants;
 
 /* An IPv4 or IPv6 address with port. */
 union tcp_address {
@@ -92,33 +88,22 @@ struct tcp_fabric {
 };
 
 enum tcp_list_kind {
-    LIST_ALL,
-    LIST_HANDSHAKE, /* not open yet, the oldest first */
-    LIST_HALF_OPEN, /* and of these, who have not said who they are */
-    LIST_JOINING,   /* passive ones that wait for their second socket */
-    LIST_ACTIVE,    /* has work that no socket will announce again */
-    LIST_DIRTY,     /* has something to hand over */
-    LIST_BLOCKED,   /* has something to send, and its peer does not read; the longest first */
-    LIST_HUNGRY,    /* waits for memory to receive into */
-    LIST_PARTIAL,   /* half a message is there; the longest without progress first */
-    LIST_BEGUN,     /* likewise, and the peer may send the rest; the first to be overdue first */
-    LIST_LANDING,   /* blocks can be read */
-    LIST_DRY,       /* blocks wait for a segment */
-    LIST_CUT,       /* has a cut block in the zone */
-    LIST_FENCING,   /* blocks or bulk writes have arrived that are not acknowledged */
-    LIST_BULK,      /* bulk writes can be read */
-    LIST_WRITING,   /* a bulk write has come in part */
-    LIST_DEAD,
-    LIST_COUNT,
+    LIST_HALF_OPEN = LIST_OWN, /* in the handshake, and has not said who it is */
+    LIST_JOINING,              /* passive ones that wait for their second socket */
+    LIST_BLOCKED,    /* has something to send, and its peer does not read; the longest first */
+    LIST_NO_MEMORY,  /* waits for memory to receive into */
+    LIST_PARTIAL,    /* half a message is there; the longest without progress first */
+    LIST_BEGUN,      /* likewise, and the peer may send the rest; the first to be overdue first */
+    LIST_LANDING,    /* blocks can be read */
+    LIST_NO_SEGMENT, /* blocks wait for a segment */
+    LIST_CUT,        /* has a cut block in the zone */
+    LIST_FENCING,    /* blocks or bulk writes have arrived that are not acknowledged */
+    LIST_BULK,       /* bulk writes can be read */
+    LIST_WRITING,    /* a bulk write has come in part */
+    TCP_LISTS,
 };
 
-struct tcp_link {
-    struct tcp_conn *next, *prev;
-};
-
-struct tcp_list {
-    struct tcp_conn *first, *last;
-};
+static_assert((int)TCP_LISTS <= (int)CONN_LISTS, "each has its link");
 
 /* --- memory for messages --- */
 
@@ -143,34 +128,23 @@ struct tcp_slabs {
 };
 
 struct tcp_endpoint {
-    struct fabric_endpoint base;
+    struct endpoint base;
     struct tcp_fabric *fabric;
-    uint32_t index;
-    int listen_fd; /* -1: a process without address */
-    int epoll_fd;
-    int timer_fd;
 
-    bool closing; /* the endpoint as a whole */
-    bool armed;
-    bool timer_on;      /* was set in this sleep */
     bool more_events;   /* the last look at the sockets did not see all */
     bool listen_ready;  /* there may be somebody to accept */
     bool listen_paused; /* out of descriptors */
     uint64_t paused_ns;
-    uint64_t now_ns;
     uint64_t waited_ns;   /* when the sockets were last looked at */
     uint64_t checked_ns;  /* when deadlines were */
     uint64_t logged_ns;   /* when the log last said that descriptors are short; 0: never */
     struct random random; /* for tokens */
 
-    uint32_t counts[LIST_COUNT];
-    struct tcp_list lists[LIST_COUNT];
     struct tcp_slabs slabs;
     struct tcp_out *free_outs;
     uint32_t free_out_count, out_count;
 
     struct tcp_zone *zone;
-    struct tcp_grants *grants; /* NULL: none was given yet */
     uint32_t zone_members;
     uint8_t *bounce; /* TCP_BOUNCE_BYTES, with a zone */
 };
@@ -197,16 +171,6 @@ struct tcp_in {
     bool stopped; /* the owner holds too much: nothing is read */
 };
 
-enum conn_state {
-    CONN_CONNECTING, /* active: the socket connects */
-    CONN_GREETING,   /* active: hello sent, no welcome yet */
-    CONN_EXPECTING,  /* passive: no hello yet */
-    CONN_JOINING,    /* the same once more for the socket for blocks */
-    CONN_OPEN,
-    CONN_BREAKING, /* no more sends; CLOSED comes when what had arrived is delivered */
-    CONN_DEAD,     /* CLOSED is delivered or fabric_conn_close was called; freed by the next poll */
-};
-
 /* One of a connection's sockets. */
 struct tcp_socket {
     int fd;        /* -1: none */
@@ -223,19 +187,9 @@ static inline void socket_was_read(struct tcp_socket *socket, ssize_t got, size_
 }
 
 struct tcp_conn {
-    struct fabric_conn base;
+    struct conn base;
     struct tcp_endpoint *endpoint;
-    enum conn_state state;
-    bool active;    /* this side called fabric_connect */
-    bool announced; /* CONNECTED or ACCEPTED was delivered */
-    bool was_open;
-    bool drain;      /* BREAKING: what had arrived is still delivered */
-    int error;       /* BREAKING: what CLOSED says */
-    uint32_t listed; /* a bit for each list */
     struct tcp_socket messages, blocks, bulk;
-    uint64_t context;
-    uint64_t since_ns; /* when the handshake began; 0: not known yet */
-    struct fabric_identity peer;
     uint64_t token;
     union tcp_address address; /* active */
 
@@ -248,35 +202,24 @@ struct tcp_conn {
 
     struct tcp_sender *sender;   /* active, and the peer has a zone for us */
     struct tcp_landing *landing; /* passive, and we have one for the peer */
-    struct tcp_writer *writer;   /* active, and something was written in bulk */
     struct tcp_bulk *bulk_in;    /* passive, likewise */
-
-    struct tcp_link links[LIST_COUNT];
 };
-
-static inline bool is_listed(const struct tcp_conn *conn, enum tcp_list_kind list)
-{
-    return conn->listed & UINT32_C(1) << list;
-}
 
 /* --- tcp_fabric.c --- */
 extern const struct fabric_ops tcp_ops;
 
 /* --- tcp_poll.c --- */
-unsigned tcp_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,
-                  unsigned max);
-void tcp_flush(struct fabric_endpoint *endpoint);
-
-/* While asleep: sets the timer for what must go on although no socket says so. */
-void tcp_timer_set(struct tcp_endpoint *endpoint);
+unsigned tcp_poll_step(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
+unsigned tcp_move(struct conn *conn, struct fabric_event *events, unsigned max);
+bool tcp_has_work(const struct conn *conn);
+bool tcp_is_drained(const struct conn *conn);
+void tcp_push(struct conn *conn);
+uint64_t tcp_interval_ns(const struct endpoint *endpoint);
 
 /* --- tcp_conn.c --- */
 
 /* Errors: ROWAN_ENOMEM. `fd` is the connection's on success. */
 int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn **out);
-void list_add(struct tcp_conn *conn, enum tcp_list_kind list); /* at the end; unless it is there */
-void list_remove(struct tcp_conn *conn, enum tcp_list_kind list);
-struct tcp_conn *list_take(struct tcp_endpoint *endpoint, enum tcp_list_kind list);
 
 enum tcp_socket_kind { SOCKET_MESSAGES, SOCKET_BLOCKS, SOCKET_BULK }; /* two bits of a tag */
 
@@ -286,13 +229,8 @@ int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, boo
 /* Ends the handshake: it is open. */
 void tcp_conn_opened(struct tcp_conn *conn);
 
-/* Ends it: CLOSED with `error` will come; with `drain` after all that had arrived. */
-void tcp_conn_break(struct tcp_conn *conn, int error, bool drain);
-
-/* Ends it silently, or after CLOSED. It is freed by the next tcp_conn_reap. */
-void tcp_conn_bury(struct tcp_conn *conn);
-void tcp_conn_reap(struct tcp_endpoint *endpoint);
-void tcp_conn_close(struct fabric_conn *conn);
+void tcp_conn_stop(struct conn *conn);
+void tcp_conn_destroy(struct conn *conn);
 
 /* --- tcp_connect.c --- */
 int tcp_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
@@ -304,9 +242,6 @@ bool tcp_may_accept(const struct tcp_endpoint *endpoint);
 
 /* The next step of a handshake, after something happened on a socket. */
 void tcp_connect_step(struct tcp_conn *conn);
-
-/* Ends handshakes that took too long. */
-void tcp_connect_check(struct tcp_endpoint *endpoint);
 
 /* Starts to make the third socket, goes on with it (true: it is usable), and is done. */
 void tcp_bulk_connect(struct tcp_conn *conn);
@@ -369,12 +304,37 @@ void tcp_outs_fini(struct tcp_endpoint *endpoint);
 
 /* --- tcp_rowan.c --- */
 
+/* Counts that the peer sends; a read may cut one. */
+struct tcp_count {
+    uint32_t got;
+    uint8_t bytes[8];
+};
+
+struct tcp_writer {
+    bool said_hello, usable; /* the socket */
+    uint64_t begun;          /* bulk writes */
+    uint64_t
+        sent; /* bytes of the write before `begun`, its head included; all: none is on its way */
+    struct tcp_write_head head;
+    struct tcp_count count;
+};
+
+struct tcp_sender {
+    struct send_window window;
+    struct tcp_writer writer;
+    uint64_t framed; /* blocks */
+
+    /* The frame on its way: the last `frame_blocks` before `framed`. */
+    uint32_t frame_blocks;
+    uint32_t head_bytes;
+    uint64_t frame_bytes, frame_sent; /* equal: none */
+    struct tcp_count count;
+    uint8_t head[TCP_FRAME_HEAD_BYTES];
+};
+
 /* Errors: ROWAN_ENOMEM. */
 int sender_create(struct tcp_conn *conn);
 void sender_destroy(struct tcp_sender *sender);
-uint32_t tcp_rowan_room(const struct fabric_conn *conn);
-int tcp_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
-int tcp_rowan_post(struct fabric_conn *conn, uint64_t context);
 void sender_push(struct tcp_conn *conn);
 unsigned sender_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
 bool sender_has_events(const struct tcp_conn *conn);
@@ -415,33 +375,31 @@ struct tcp_receipt {
     uint64_t ack;
 };
 
+/* At the sender: reads counts of what has landed or is written, in `value`; they rise, to `limit` at most, or the
+ * connection is broken. */
+void tcp_conn_read_count(struct tcp_conn *conn, struct tcp_socket *socket, struct tcp_count *count,
+                         uint64_t *value, uint64_t limit);
+
+/* Sends pieces of `asked` bytes in all; how many bytes of these left. */
+uint64_t tcp_conn_write(struct tcp_conn *conn, struct tcp_socket *socket,
+                        const struct iovec *pieces, unsigned count, uint64_t asked);
+
 /* Fences what arrived, and acknowledges what is durable. */
 void receipts_fence(struct tcp_endpoint *endpoint);
 
 /* --- tcp_write.c --- */
-int tcp_write_bulk(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
-                   const void *data, uint32_t bytes, uint64_t context);
 void writer_push(struct tcp_conn *conn);
 unsigned writer_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max);
 bool writer_has_events(const struct tcp_conn *conn);
 
 /* --- tcp_grant.c --- */
-int tcp_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
-              struct fabric_grant *out);
-void tcp_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
-
-/* The connection ends: nothing more is written for it. */
-void grants_end(struct tcp_conn *conn);
+void tcp_revoked(struct conn *conn, const struct grant *grant);
 
 /* A socket for bulk writes has come for the connection. Errors: ROWAN_ENOMEM EINVALID. */
 int bulk_join(struct tcp_conn *conn);
 void bulk_poll(struct tcp_endpoint *endpoint);
 void bulk_check(struct tcp_endpoint *endpoint);
 struct tcp_receipt *bulk_receipt(struct tcp_conn *conn);
-
-/* REVOKED events. */
-unsigned grants_poll(struct tcp_endpoint *endpoint, struct fabric_event *events, unsigned max);
-bool grants_have_events(const struct tcp_endpoint *endpoint);
 
 /* --- tcp_zone.c --- */
 int tcp_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,

@@ -1,66 +1,11 @@
-/* tcp_conn.c - a connection's life, and the lists that say what waits.
- *
- * 1. A connection that the owner knows of ends in exactly one CLOSED event, unless the owner closed
- *    it. One that the owner never heard of (a handshake that failed at the passive side) ends
- *    silently.
- * 2. A dead connection's sockets are closed at once, so nothing lands any more. All else is given
- *    back by the next poll, because messages that were handed out together with CLOSED lie in its
- *    memory, and events of its sockets may be in the batch that is being worked off. Calls on it
- *    answer ECLOSED.
- * 3. While the endpoint is armed, whoever puts a connection on a list of work sets the timer.
- *
- *   active:  CONNECTING -> GREETING -> [JOINING] --+--> OPEN -- tcp_conn_break --> BREAKING
- *   passive: EXPECTING --------------> [JOINING] --+                            | CLOSED
- *   an active one that fails: CONNECTING, GREETING, JOINING -- tcp_conn_break       v
- *   any state -- fabric_conn_close, or a passive handshake that fails -------> DEAD
- */
+/* tcp_conn.c - a connection's memory and sockets; its life is in conn.h. */
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/list.h"
 #include "common/fabric/tcp/tcp.h"
-
-/* --- lists --- */
-
-void list_add(struct tcp_conn *conn, enum tcp_list_kind kind)
-{
-    struct tcp_endpoint *endpoint = conn->endpoint;
-    struct tcp_list *list = &endpoint->lists[kind];
-
-    if (is_listed(conn, kind))
-        return;
-    conn->listed |= UINT32_C(1) << kind;
-    LIST_APPEND(list, conn, links[kind]);
-    endpoint->counts[kind]++;
-    if (endpoint->armed && !endpoint->timer_on) /* 3 */
-        tcp_timer_set(endpoint);
-}
-
-void list_remove(struct tcp_conn *conn, enum tcp_list_kind kind)
-{
-    struct tcp_list *list = &conn->endpoint->lists[kind];
-
-    if (!is_listed(conn, kind))
-        return;
-    LIST_REMOVE(list, conn, links[kind]);
-    conn->listed &= ~(UINT32_C(1) << kind);
-    conn->endpoint->counts[kind]--;
-}
-
-struct tcp_conn *list_take(struct tcp_endpoint *endpoint, enum tcp_list_kind kind)
-{
-    struct tcp_conn *conn = endpoint->lists[kind].first;
-
-    if (conn)
-        list_remove(conn, kind);
-    return conn;
-}
-
-/* --- life --- */
 
 int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn **out)
 {
@@ -68,17 +13,12 @@ int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn 
 
     if (!conn)
         return ROWAN_ENOMEM;
-    conn->base.ops = endpoint->base.ops;
-    conn->base.endpoint = &endpoint->base;
     conn->endpoint = endpoint;
-    conn->state = active ? CONN_CONNECTING : CONN_EXPECTING;
-    conn->active = active;
     conn->messages.fd = conn->blocks.fd = conn->bulk.fd = -1;
     conn->in.held_first = MESSAGE_NONE;
-    list_add(conn, LIST_ALL);
-    list_add(conn, LIST_HANDSHAKE);
+    conn_init(&conn->base, &endpoint->base, active);
     if (!active)
-        list_add(conn, LIST_HALF_OPEN);
+        conn_list_add(&conn->base, LIST_HALF_OPEN);
     *out = conn;
     return 0;
 }
@@ -89,22 +29,14 @@ int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, boo
                                 .data.u64 = (uint64_t)(uintptr_t)conn | kind};
     const int operation = again ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 
-    return epoll_ctl(conn->endpoint->epoll_fd, operation, fd, &event) < 0 ? ROWAN_ETOOMANY : 0;
-}
-
-static void leave_handshake(struct tcp_conn *conn)
-{
-    list_remove(conn, LIST_HANDSHAKE);
-    list_remove(conn, LIST_HALF_OPEN);
-    list_remove(conn, LIST_JOINING);
+    return epoll_ctl(conn->endpoint->base.epoll_fd, operation, fd, &event) < 0 ? ROWAN_ETOOMANY : 0;
 }
 
 void tcp_conn_opened(struct tcp_conn *conn)
 {
-    leave_handshake(conn);
-    conn->state = CONN_OPEN;
-    conn->was_open = true;
-    list_add(conn, LIST_ACTIVE);
+    conn_list_remove(&conn->base, LIST_HALF_OPEN);
+    conn_list_remove(&conn->base, LIST_JOINING);
+    conn_opened(&conn->base);
 }
 
 /* A forked process may hold copies of the socket and of the epoll. As long as copies live a close
@@ -112,8 +44,8 @@ void tcp_conn_opened(struct tcp_conn *conn)
  * whole endpoint is closed: it is the other process that goes on with it then. */
 static void drop_socket(struct tcp_endpoint *endpoint, struct tcp_socket *socket)
 {
-    if (socket->fd >= 0 && !endpoint->closing) {
-        epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_DEL, socket->fd, NULL);
+    if (socket->fd >= 0 && !endpoint->base.closing) {
+        epoll_ctl(endpoint->base.epoll_fd, EPOLL_CTL_DEL, socket->fd, NULL);
         shutdown(socket->fd, SHUT_RDWR);
     }
     if (socket->fd >= 0)
@@ -121,65 +53,29 @@ static void drop_socket(struct tcp_endpoint *endpoint, struct tcp_socket *socket
     *socket = (struct tcp_socket){.fd = -1};
 }
 
-static void drop_sockets(struct tcp_conn *conn)
+void tcp_conn_stop(struct conn *base)
 {
-    leave_handshake(conn);
+    static const enum tcp_list_kind waits[] = {LIST_HALF_OPEN, LIST_JOINING, LIST_BLOCKED,
+                                               LIST_NO_MEMORY, LIST_PARTIAL, LIST_BEGUN,
+                                               LIST_BULK,      LIST_WRITING};
+    struct tcp_conn *conn = (struct tcp_conn *)base;
+
     landing_end(conn);
-    grants_end(conn);
     drop_socket(conn->endpoint, &conn->messages);
     drop_socket(conn->endpoint, &conn->blocks);
     drop_socket(conn->endpoint, &conn->bulk);
-    list_remove(conn, LIST_BLOCKED);
-    list_remove(conn, LIST_DIRTY);
-    list_remove(conn, LIST_HUNGRY);
-    list_remove(conn, LIST_PARTIAL);
-    list_remove(conn, LIST_BEGUN);
+    for (unsigned i = 0; i < sizeof waits / sizeof waits[0]; i++)
+        conn_list_remove(base, waits[i]);
 }
 
-void tcp_conn_break(struct tcp_conn *conn, int error, bool drain)
+void tcp_conn_destroy(struct conn *base)
 {
-    if (conn->state >= CONN_BREAKING)
-        return;
-    if (!conn->active && !conn->was_open) { /* 1 */
-        tcp_conn_bury(conn);
-        return;
-    }
-    conn->drain = drain && conn->was_open;
-    conn->state = CONN_BREAKING;
-    conn->error = error;
-    drop_sockets(conn);
-    list_add(conn, LIST_ACTIVE);
-}
+    struct tcp_conn *conn = (struct tcp_conn *)base;
 
-void tcp_conn_bury(struct tcp_conn *conn)
-{
-    if (conn->state == CONN_DEAD)
-        return;
-    conn->state = CONN_DEAD;
-    conn->base.has_zone = false;
-    drop_sockets(conn);
-    list_add(conn, LIST_DEAD);
-}
-
-void tcp_conn_reap(struct tcp_endpoint *endpoint)
-{
-    struct tcp_conn *conn;
-
-    while ((conn = list_take(endpoint, LIST_DEAD))) {
-        tcp_in_fini(conn);
-        tcp_out_fini(conn);
-        landing_destroy(conn);
-        sender_destroy(conn->sender);
-        free(conn->writer);
-        free(conn->bulk_in);
-        for (unsigned kind = 0; kind < LIST_COUNT; kind++)
-            list_remove(conn, (enum tcp_list_kind)kind);
-        ASSERT(conn->listed == 0);
-        free(conn);
-    }
-}
-
-void tcp_conn_close(struct fabric_conn *base)
-{
-    tcp_conn_bury((struct tcp_conn *)base);
+    tcp_in_fini(conn);
+    tcp_out_fini(conn);
+    landing_destroy(conn);
+    sender_destroy(conn->sender);
+    free(conn->bulk_in);
+    free(conn);
 }

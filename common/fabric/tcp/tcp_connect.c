@@ -31,20 +31,15 @@ enum { ACCEPTS = 64 };
 
 /* --- greetings --- */
 
+static const struct greeting_layouts LAYOUTS = {TCP_LAYOUT_LOWEST, TCP_LAYOUT_HIGHEST};
+
 static struct tcp_greeting greeting_make(const struct tcp_conn *conn, enum tcp_greeting_kind kind)
 {
-    const struct fabric_identity *self = &conn->endpoint->base.identity;
-
     return (struct tcp_greeting){.magic = TCP_MAGIC,
-                                 .layout = TCP_LAYOUT,
+                                 .layouts = LAYOUTS,
                                  .kind = kind,
                                  .token = conn->token,
-                                 .cluster = self->cluster,
-                                 .term = self->term,
-                                 .incarnation = self->incarnation,
-                                 .id = self->id,
-                                 .role = self->role,
-                                 .peer_kind = self->kind};
+                                 .identity = greeting_pack(&conn->endpoint->base.base.identity)};
 }
 
 /* It is the first that the socket sends, so it fits, or the peer has gone. */
@@ -55,8 +50,8 @@ static bool greeting_send(int fd, const struct tcp_greeting *greeting)
     return tcp_write(fd, &piece, 1) == (ssize_t)sizeof *greeting;
 }
 
-/* 0: all of a greeting of our layout is there. Errors: ROWAN_EAGAIN ECLOSED, EFORMAT (not even the
- * first bytes are right, or another layout). */
+/* 0: all of a greeting in a layout of ours is there. Errors: ROWAN_EAGAIN ECLOSED, EFORMAT (not even the
+ * first bytes are right, or no common layout). */
 static int greeting_read(struct tcp_conn *conn, struct tcp_socket *socket)
 {
     struct tcp_greeting *greeting = &conn->greeting;
@@ -78,19 +73,12 @@ static int greeting_read(struct tcp_conn *conn, struct tcp_socket *socket)
             return ROWAN_EFORMAT;
     }
     conn->greeting_got = 0;
-    return greeting->layout == TCP_LAYOUT ? 0 : ROWAN_EFORMAT;
+    return greeting_choose("tcp", LAYOUTS, greeting->layouts, &conn->base.layout);
 }
 
-static void take_identity(struct tcp_conn *conn)
+static int take_identity(struct tcp_conn *conn)
 {
-    const struct tcp_greeting *greeting = &conn->greeting;
-
-    conn->peer = (struct fabric_identity){.cluster = greeting->cluster,
-                                          .term = greeting->term,
-                                          .incarnation = greeting->incarnation,
-                                          .id = greeting->id,
-                                          .role = greeting->role,
-                                          .kind = (enum fabric_kind)greeting->peer_kind};
+    return greeting_unpack(&conn->greeting.identity, &conn->base.peer);
 }
 
 /* --- active --- */
@@ -105,23 +93,23 @@ int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, 
 
     if (error)
         return error;
-    if (endpoint->counts[LIST_ALL] >= TCP_MAX_CONNS)
+    if (endpoint->base.counts[LIST_ALL] >= TCP_MAX_CONNS)
         return ROWAN_ETOOMANY;
     error = tcp_conn_create(endpoint, true, &conn);
     if (error)
         return error;
     conn->address = address;
-    conn->context = context;
+    conn->base.context = context;
     error = tcp_start_connect(&address, &conn->messages.fd);
     if (!error)
         error = tcp_conn_watch(conn, conn->messages.fd, SOCKET_MESSAGES, false);
     if (error == ROWAN_EUNREACHABLE) {
-        tcp_conn_break(conn, error, false);
+        conn_break(&conn->base, error, false);
     } else if (error) {
-        tcp_conn_bury(conn);
+        conn_end(&conn->base);
         return error;
     }
-    *out = &conn->base;
+    *out = &conn->base.base;
     return 0;
 }
 
@@ -133,23 +121,19 @@ static bool say_hello(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp
     if (!socket->readable && !socket->writable)
         return false;
     if (tcp_connect_result(socket->fd) || !socket->writable || !greeting_send(socket->fd, &hello))
-        tcp_conn_break(conn, ROWAN_EUNREACHABLE, false);
-    return conn->state < CONN_OPEN;
+        conn_break(&conn->base, ROWAN_EUNREACHABLE, false);
+    return conn->base.state < CONN_OPEN;
 }
 
-static void join(struct tcp_conn *conn)
+/* Starts to connect one more socket. */
+static int dial(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_socket_kind kind)
 {
-    int error;
+    const int error = tcp_start_connect(&conn->address, &socket->fd);
 
-    conn->token = conn->greeting.token;
-    conn->state = CONN_JOINING;
-    error = tcp_start_connect(&conn->address, &conn->blocks.fd);
-    if (!error) {
-        tcp_widen(conn->blocks.fd);
-        error = tcp_conn_watch(conn, conn->blocks.fd, SOCKET_BLOCKS, false);
-    }
     if (error)
-        tcp_conn_break(conn, error, false);
+        return error;
+    tcp_widen(socket->fd);
+    return tcp_conn_watch(conn, socket->fd, kind, false);
 }
 
 /* What the peer answered on `socket`; 0: welcome. A refusal ends the connection here, with the
@@ -168,7 +152,7 @@ static int read_welcome(struct tcp_conn *conn, struct tcp_socket *socket)
         return ROWAN_EUNREACHABLE;
     if (conn->greeting.error == 0)
         return 0;
-    tcp_conn_break(conn, conn->greeting.error > 0 ? ROWAN_EFORMAT : conn->greeting.error, false);
+    conn_break(&conn->base, conn->greeting.error > 0 ? ROWAN_EFORMAT : conn->greeting.error, false);
     return ROWAN_EAGAIN;
 }
 
@@ -176,45 +160,41 @@ static void step_active(struct tcp_conn *conn)
 {
     int error = 0;
 
-    if (conn->state == CONN_CONNECTING && say_hello(conn, &conn->messages, GREETING_MESSAGES))
-        conn->state = CONN_GREETING;
-    if (conn->state == CONN_GREETING && conn->messages.readable) {
+    if (conn->base.state == CONN_CONNECTING && say_hello(conn, &conn->messages, GREETING_MESSAGES))
+        conn->base.state = CONN_GREETING;
+    if (conn->base.state == CONN_GREETING && conn->messages.readable) {
         error = read_welcome(conn, &conn->messages);
-        if (!error) {
-            take_identity(conn);
-            if (conn->greeting.zone)
-                join(conn);
-            else
-                tcp_conn_opened(conn);
+        if (!error)
+            error = take_identity(conn);
+        if (!error && conn->greeting.zone) {
+            conn->token = conn->greeting.token;
+            conn->base.state = CONN_JOINING;
+            error = dial(conn, &conn->blocks, SOCKET_BLOCKS);
+        } else if (!error) {
+            tcp_conn_opened(conn);
         }
     }
-    if (conn->state == CONN_JOINING && !conn->sender &&
+    if (conn->base.state == CONN_JOINING && !conn->sender &&
         say_hello(conn, &conn->blocks, GREETING_BLOCKS))
         error = sender_create(conn);
-    if (conn->state == CONN_JOINING && conn->sender && conn->blocks.readable) {
+    if (conn->base.state == CONN_JOINING && conn->sender && conn->blocks.readable) {
         error = read_welcome(conn, &conn->blocks);
         if (!error) {
-            conn->base.has_zone = true;
+            conn->base.base.has_zone = true;
             tcp_conn_opened(conn);
         }
     }
     if (error && error != ROWAN_EAGAIN)
-        tcp_conn_break(conn, error, false);
+        conn_break(&conn->base, error, false);
 }
 
 /* 5 */
 void tcp_bulk_connect(struct tcp_conn *conn)
 {
-    int error = tcp_start_connect(&conn->address, &conn->bulk.fd);
-
-    if (!error) {
-        tcp_widen(conn->bulk.fd);
-        error = tcp_conn_watch(conn, conn->bulk.fd, SOCKET_BULK, false);
-    }
-    conn->since_ns = 0;
-    list_add(conn, LIST_HANDSHAKE);
-    if (error)
-        tcp_conn_break(conn, ROWAN_ECLOSED, true);
+    conn->base.since_ns = 0;
+    conn_list_add(&conn->base, LIST_HANDSHAKE);
+    if (dial(conn, &conn->bulk, SOCKET_BULK))
+        conn_break(&conn->base, ROWAN_ECLOSED, true);
 }
 
 bool tcp_bulk_step(struct tcp_conn *conn, bool *said_hello)
@@ -231,11 +211,11 @@ bool tcp_bulk_step(struct tcp_conn *conn, bool *said_hello)
     }
     if (*said_hello && socket->readable)
         error = read_welcome(conn, socket);
-    if (conn->state == CONN_OPEN && error && error != ROWAN_EAGAIN)
-        tcp_conn_break(conn, ROWAN_ECLOSED, true);
-    if (error || conn->state != CONN_OPEN)
+    if (conn->base.state == CONN_OPEN && error && error != ROWAN_EAGAIN)
+        conn_break(&conn->base, ROWAN_ECLOSED, true);
+    if (error || conn->base.state != CONN_OPEN)
         return false;
-    list_remove(conn, LIST_HANDSHAKE);
+    conn_list_remove(&conn->base, LIST_HANDSHAKE);
     return true;
 }
 
@@ -244,11 +224,11 @@ bool tcp_bulk_step(struct tcp_conn *conn, bool *said_hello)
 static int admit(struct tcp_conn *conn)
 {
     struct tcp_endpoint *endpoint = conn->endpoint;
-    const struct fabric_endpoint *base = &endpoint->base;
+    const struct fabric_endpoint *base = &endpoint->base.base;
 
-    if (endpoint->counts[LIST_ALL] - endpoint->counts[LIST_HALF_OPEN] > TCP_MAX_CONNS)
+    if (endpoint->base.counts[LIST_ALL] - endpoint->base.counts[LIST_HALF_OPEN] > TCP_MAX_CONNS)
         return ROWAN_ETOOMANY;
-    return base->admit ? base->admit(base->admit_context, &conn->peer) : 0;
+    return base->admit ? base->admit(base->admit_context, &conn->base.peer) : 0;
 }
 
 static void answer_messages(struct tcp_conn *conn, int error)
@@ -256,11 +236,12 @@ static void answer_messages(struct tcp_conn *conn, int error)
     struct tcp_endpoint *endpoint = conn->endpoint;
     struct tcp_greeting welcome;
 
-    list_remove(conn, LIST_HALF_OPEN);
-    take_identity(conn);
+    conn_list_remove(&conn->base, LIST_HALF_OPEN);
+    if (!error)
+        error = take_identity(conn);
     if (!error)
         error = admit(conn);
-    if (!error && endpoint->zone && conn->peer.kind == FABRIC_SERVER) {
+    if (!error && endpoint->zone && conn->base.peer.kind == FABRIC_SERVER) {
         error = landing_create(conn);
         conn->token = random_u64(&endpoint->random);
     }
@@ -268,63 +249,62 @@ static void answer_messages(struct tcp_conn *conn, int error)
     welcome.error = error;
     welcome.zone = conn->landing != NULL;
     if (!greeting_send(conn->messages.fd, &welcome) || error) {
-        tcp_conn_bury(conn);
+        conn_end(&conn->base);
     } else if (conn->landing) {
-        conn->state = CONN_JOINING;
-        list_add(conn, LIST_JOINING);
+        conn->base.state = CONN_JOINING;
+        conn_list_add(&conn->base, LIST_JOINING);
     } else {
         tcp_conn_opened(conn);
     }
 }
 
+/* The socket that `conn` came with becomes one of an older connection's. False: it cannot. */
+static bool adopt(struct tcp_conn *first, struct tcp_socket *socket, enum tcp_socket_kind kind,
+                  struct tcp_conn *conn)
+{
+    const struct tcp_greeting welcome = greeting_make(first, GREETING_WELCOME);
+
+    *socket = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
+    conn->messages.fd = -1;
+    tcp_widen(socket->fd);
+    return tcp_conn_watch(first, socket->fd, kind, true) == 0 &&
+           greeting_send(socket->fd, &welcome);
+}
+
 /* The socket becomes the second one of the connection that its token names. */
 static void answer_blocks(struct tcp_conn *conn)
 {
-    struct tcp_conn *first = conn->endpoint->lists[LIST_JOINING].first;
-    struct tcp_greeting welcome;
-
-    while (first && first->token != conn->greeting.token)
-        first = first->links[LIST_JOINING].next;
-    if (first) {
-        first->blocks = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
-        conn->messages.fd = -1;
-        tcp_widen(first->blocks.fd);
-        welcome = greeting_make(first, GREETING_WELCOME);
-        if (tcp_conn_watch(first, first->blocks.fd, SOCKET_BLOCKS, true) == 0 &&
-            greeting_send(first->blocks.fd, &welcome))
+    for (CONN_EACH(tcp_conn, first, &conn->endpoint->base, LIST_JOINING)) {
+        if (first->token != conn->greeting.token)
+            continue;
+        if (adopt(first, &first->blocks, SOCKET_BLOCKS, conn))
             tcp_conn_opened(first);
         else
-            tcp_conn_bury(first);
+            conn_end(&first->base);
+        break;
     }
-    tcp_conn_bury(conn);
+    conn_end(&conn->base);
 }
 
 /* The socket becomes the third one of a connection that is open. */
 static void answer_bulk(struct tcp_conn *conn)
 {
-    struct tcp_conn *first = conn->endpoint->lists[LIST_ALL].first;
-    struct tcp_greeting welcome;
-
-    while (first &&
-           !(first->state == CONN_OPEN && first->landing && first->token == conn->greeting.token))
-        first = first->links[LIST_ALL].next;
-    if (first && bulk_join(first) == 0) {
-        first->bulk = (struct tcp_socket){.fd = conn->messages.fd, .writable = true};
-        conn->messages.fd = -1;
-        tcp_widen(first->bulk.fd);
-        welcome = greeting_make(first, GREETING_WELCOME);
-        if (tcp_conn_watch(first, first->bulk.fd, SOCKET_BULK, true) != 0 ||
-            !greeting_send(first->bulk.fd, &welcome))
-            tcp_conn_break(first, ROWAN_ECLOSED, true);
+    for (CONN_EACH(tcp_conn, first, &conn->endpoint->base, LIST_ALL)) {
+        if (first->base.state != CONN_OPEN || !first->landing ||
+            first->token != conn->greeting.token)
+            continue;
+        if (bulk_join(first) == 0 && !adopt(first, &first->bulk, SOCKET_BULK, conn))
+            conn_break(&first->base, ROWAN_ECLOSED, true);
+        break;
     }
-    tcp_conn_bury(conn);
+    conn_end(&conn->base);
 }
 
 static void step_passive(struct tcp_conn *conn)
 {
     int error;
 
-    if (conn->state != CONN_EXPECTING || !conn->messages.readable)
+    if (conn->base.state != CONN_EXPECTING || !conn->messages.readable)
         return;
     error = greeting_read(conn, &conn->messages);
     if (error == ROWAN_EAGAIN)
@@ -332,7 +312,7 @@ static void step_passive(struct tcp_conn *conn)
     if (error == ROWAN_EFORMAT && conn->greeting.magic == TCP_MAGIC) /* whole, of another layout */
         answer_messages(conn, ROWAN_EFORMAT);
     else if (error)
-        tcp_conn_bury(conn);
+        conn_end(&conn->base);
     else if (conn->greeting.kind == GREETING_BLOCKS)
         answer_blocks(conn);
     else if (conn->greeting.kind == GREETING_BULK)
@@ -343,7 +323,7 @@ static void step_passive(struct tcp_conn *conn)
 
 void tcp_connect_step(struct tcp_conn *conn)
 {
-    if (conn->active)
+    if (conn->base.active)
         step_active(conn);
     else
         step_passive(conn);
@@ -355,42 +335,42 @@ void tcp_connect_step(struct tcp_conn *conn)
 static void pause_accepting(struct tcp_endpoint *endpoint)
 {
     endpoint->listen_paused = true;
-    endpoint->paused_ns = endpoint->now_ns;
-    if (endpoint->logged_ns != 0 && endpoint->now_ns - endpoint->logged_ns < SAY_AGAIN_NS)
+    endpoint->paused_ns = endpoint->base.now_ns;
+    if (endpoint->logged_ns != 0 && endpoint->base.now_ns - endpoint->logged_ns < SAY_AGAIN_NS)
         return;
-    endpoint->logged_ns = endpoint->now_ns;
+    endpoint->logged_ns = endpoint->base.now_ns;
     log_event(LOG_WARN, "connections_refused",
-              "endpoint=%u reason=\"out of descriptors or memory\" connections=%u", endpoint->index,
-              endpoint->counts[LIST_ALL]);
+              "endpoint=%u reason=\"out of descriptors or memory\" connections=%u",
+              endpoint->base.index, endpoint->base.counts[LIST_ALL]);
 }
 
 /* 2: true: one more may be accepted. */
 static bool make_room(struct tcp_endpoint *endpoint)
 {
-    struct tcp_conn *oldest = endpoint->lists[LIST_HALF_OPEN].first;
+    struct tcp_conn *oldest = (struct tcp_conn *)endpoint->base.lists[LIST_HALF_OPEN].first;
 
-    if (endpoint->counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN)
+    if (endpoint->base.counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN)
         return true;
-    if (endpoint->now_ns - oldest->since_ns < TCP_HALF_OPEN_NS)
+    if (endpoint->base.now_ns - oldest->base.since_ns < TCP_HALF_OPEN_NS)
         return false;
-    tcp_conn_bury(oldest);
+    conn_end(&oldest->base);
     return true;
 }
 
 bool tcp_may_accept(const struct tcp_endpoint *endpoint)
 {
     return endpoint->listen_ready && !endpoint->listen_paused &&
-           endpoint->counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN;
+           endpoint->base.counts[LIST_HALF_OPEN] < TCP_MAX_HALF_OPEN;
 }
 
 void tcp_connect_accept(struct tcp_endpoint *endpoint)
 {
-    if (endpoint->listen_paused && endpoint->now_ns - endpoint->paused_ns < TCP_PAUSE_NS)
+    if (endpoint->listen_paused && endpoint->base.now_ns - endpoint->paused_ns < TCP_PAUSE_NS)
         return;
     endpoint->listen_paused = false;
     for (unsigned i = 0; i < ACCEPTS && endpoint->listen_ready && make_room(endpoint); i++) {
         struct tcp_conn *conn = NULL;
-        int fd, error = tcp_accept(endpoint->listen_fd, &fd);
+        int fd, error = tcp_accept(endpoint->base.listen_fd, &fd);
 
         if (error == ROWAN_EAGAIN) {
             endpoint->listen_ready = false;
@@ -402,26 +382,15 @@ void tcp_connect_accept(struct tcp_endpoint *endpoint)
                 close(fd);
             } else {
                 conn->messages.fd = fd;
-                conn->since_ns = endpoint->now_ns;
+                conn->base.since_ns = endpoint->base.now_ns;
                 error = tcp_conn_watch(conn, fd, SOCKET_MESSAGES, false);
             }
         }
         if (error) {
             if (conn)
-                tcp_conn_bury(conn);
+                conn_end(&conn->base);
             pause_accepting(endpoint);
             return;
         }
-    }
-}
-
-void tcp_connect_check(struct tcp_endpoint *endpoint)
-{
-    for (struct tcp_conn *conn = endpoint->lists[LIST_HANDSHAKE].first, *next; conn; conn = next) {
-        next = conn->links[LIST_HANDSHAKE].next;
-        if (conn->since_ns == 0)
-            conn->since_ns = endpoint->now_ns;
-        else if (endpoint->now_ns - conn->since_ns > TCP_HANDSHAKE_NS) /* 1 */
-            tcp_conn_break(conn, ROWAN_EUNREACHABLE, false);
     }
 }

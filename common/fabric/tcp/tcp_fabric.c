@@ -2,16 +2,11 @@
  * registered memory; endpoint i listens on the address's port + i, and its epoll is what a reactor
  * sleeps on.
  *
- * 1. A fabric does not change after its endpoints are open, so endpoints on different threads share
- *    it without a lock.
- * 2. While armed, whatever must go on by time alone (a handshake's limit, a fence, a cut block) or is
- *    left over from a poll sets the timer, so a reactor may sleep without a deadline for us. The poll
- *    behind the arming always looks at the sockets.
+ * A fabric does not change after its endpoints are open, so endpoints on different threads share it without a lock.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -59,12 +54,17 @@ static int tcp_register(struct fabric *base, struct pm *pm)
 
 /* --- endpoint --- */
 
-static int watch(struct tcp_endpoint *endpoint, int *fd, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.ptr = fd};
-
-    return epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, *fd, &event) < 0 ? ROWAN_EIO : 0;
-}
+static const struct conn_backend backend = {
+    .step = tcp_poll_step,
+    .move = tcp_move,
+    .has_work = tcp_has_work,
+    .is_drained = tcp_is_drained,
+    .push = tcp_push,
+    .stop = tcp_conn_stop,
+    .destroy = tcp_conn_destroy,
+    .revoked = tcp_revoked,
+    .interval_ns = tcp_interval_ns,
+};
 
 static int start_listening(struct tcp_endpoint *endpoint)
 {
@@ -73,37 +73,20 @@ static int start_listening(struct tcp_endpoint *endpoint)
 
     if (!endpoint->fabric->has_address)
         return 0;
-    error = tcp_address_index(&address, endpoint->index);
+    error = tcp_address_index(&address, endpoint->base.index);
     if (!error)
-        error = tcp_listen(&address, &endpoint->listen_fd);
+        error = tcp_listen(&address, &endpoint->base.listen_fd);
     if (!error)
-        error = watch(endpoint, &endpoint->listen_fd, EPOLLIN | EPOLLET);
+        error = endpoint_watch(&endpoint->base, endpoint->base.listen_fd, EPOLLIN | EPOLLET,
+                               ENDPOINT_LISTENER);
     return error;
-}
-
-static int open_descriptors(struct tcp_endpoint *endpoint)
-{
-    endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (endpoint->epoll_fd < 0 || endpoint->timer_fd < 0)
-        return ROWAN_EIO;
-    return watch(endpoint, &endpoint->timer_fd, EPOLLIN);
-}
-
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        close(fd);
 }
 
 static void endpoint_free(struct tcp_endpoint *endpoint)
 {
-    close_fd(endpoint->listen_fd);
-    close_fd(endpoint->timer_fd);
-    close_fd(endpoint->epoll_fd);
+    endpoint_fini(&endpoint->base);
     tcp_outs_fini(endpoint);
     slabs_fini(endpoint);
-    free(endpoint->grants);
     free(endpoint);
 }
 
@@ -115,21 +98,18 @@ static int tcp_endpoint_open(struct fabric *base, uint32_t index, struct fabric_
 
     if (!endpoint)
         return ROWAN_ENOMEM;
-    endpoint->base.ops = base->ops;
     endpoint->fabric = (struct tcp_fabric *)base;
-    endpoint->index = index;
-    endpoint->listen_fd = endpoint->epoll_fd = endpoint->timer_fd = -1;
     endpoint->more_events = true; /* so the first poll looks */
     random_entropy(&seed, sizeof seed);
     random_init(&endpoint->random, seed);
-    error = open_descriptors(endpoint);
+    error = endpoint_init(&endpoint->base, base, &endpoint->fabric->regions, index, &backend);
     if (!error)
         error = start_listening(endpoint);
     if (error) {
         endpoint_free(endpoint);
         return error;
     }
-    *out = &endpoint->base;
+    *out = &endpoint->base.base;
     return 0;
 }
 
@@ -137,47 +117,10 @@ static void tcp_endpoint_close(struct fabric_endpoint *base)
 {
     struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
 
-    endpoint->closing = true;
-    for (struct tcp_conn *conn = endpoint->lists[LIST_ALL].first; conn;
-         conn = conn->links[LIST_ALL].next)
-        tcp_conn_bury(conn);
-    tcp_conn_reap(endpoint);
-    ASSERT(!endpoint->lists[LIST_ALL].first);
+    endpoint_end(&endpoint->base);
     if (endpoint->zone)
         tcp_zone_close((struct fabric_zone *)endpoint->zone);
     endpoint_free(endpoint);
-}
-
-/* --- sleep --- */
-
-static void endpoint_arm(void *context)
-{
-    struct tcp_endpoint *endpoint = context;
-
-    endpoint->armed = true;
-    tcp_timer_set(endpoint);
-}
-
-static void endpoint_disarm(void *context)
-{
-    static const struct itimerspec never;
-    struct tcp_endpoint *endpoint = context;
-
-    endpoint->armed = false;
-    if (endpoint->timer_on) {
-        timerfd_settime(endpoint->timer_fd, 0, &never, NULL); /* takes an expiry back, too */
-        endpoint->timer_on = false;
-    }
-}
-
-static void tcp_endpoint_source(struct fabric_endpoint *base, struct event_source *out)
-{
-    struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
-
-    *out = (struct event_source){.fd = endpoint->epoll_fd,
-                                 .arm = endpoint_arm,
-                                 .disarm = endpoint_disarm,
-                                 .context = endpoint};
 }
 
 const struct fabric_ops tcp_ops = {
@@ -185,19 +128,19 @@ const struct fabric_ops tcp_ops = {
     .register_memory = tcp_register,
     .endpoint_open = tcp_endpoint_open,
     .endpoint_close = tcp_endpoint_close,
-    .endpoint_source = tcp_endpoint_source,
-    .poll = tcp_poll,
+    .endpoint_source = endpoint_source,
+    .poll = endpoint_poll,
     .connect = tcp_connect,
-    .conn_close = tcp_conn_close,
+    .conn_close = conn_close,
     .send = tcp_send,
     .message_release = tcp_message_release,
-    .rowan_room = tcp_rowan_room,
-    .rowan_add = tcp_rowan_add,
-    .rowan_post = tcp_rowan_post,
-    .flush = tcp_flush,
+    .rowan_room = window_rowan_room,
+    .rowan_add = window_rowan_add,
+    .rowan_post = window_rowan_post,
+    .flush = endpoint_flush,
     .zone_open = tcp_zone_open,
     .zone_post = tcp_zone_post,
-    .grant = tcp_grant,
-    .revoke = tcp_revoke,
-    .write = tcp_write_bulk,
+    .grant = grants_give,
+    .revoke = grants_revoke,
+    .write = window_bulk_write,
 };

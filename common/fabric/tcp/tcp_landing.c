@@ -85,13 +85,14 @@ int landing_create(struct tcp_conn *conn)
         return ROWAN_ENOMEM;
     conn->landing->head_need = sizeof(struct tcp_frame_head);
     endpoint->zone_members++;
+    conn->base.may_be_granted = true;
     return 0;
 }
 
 static void end_cut(struct tcp_conn *conn)
 {
     conn->landing->cut = false;
-    list_remove(conn, LIST_CUT);
+    conn_list_remove(&conn->base, LIST_CUT);
     zone_mend(conn->endpoint->zone, conn->landing->cut_segment);
 }
 
@@ -100,14 +101,14 @@ void landing_end(struct tcp_conn *conn)
     struct tcp_landing *landing = conn->landing;
 
     if (landing && landing->cut) {
-        log_event(LOG_WARN, "block_cut", "endpoint=%u peer=%u missing=%u", conn->endpoint->index,
-                  conn->peer.id, landing->cut_left);
+        log_event(LOG_WARN, "block_cut", "endpoint=%u peer=%u missing=%u",
+                  conn->endpoint->base.index, conn->base.peer.id, landing->cut_left);
         end_cut(conn);
     }
     conn->blocks.readable = false;
-    list_remove(conn, LIST_LANDING);
-    list_remove(conn, LIST_DRY);
-    list_remove(conn, LIST_FENCING);
+    conn_list_remove(&conn->base, LIST_LANDING);
+    conn_list_remove(&conn->base, LIST_NO_SEGMENT);
+    conn_list_remove(&conn->base, LIST_FENCING);
 }
 
 void landing_destroy(struct tcp_conn *conn)
@@ -238,14 +239,14 @@ static size_t take_block(struct tcp_conn *conn, const uint8_t *source, size_t by
     landing->cut_left = left - part;
     if (part == left) {
         landing->receipt.received++;
-        list_add(conn, LIST_FENCING);
+        conn_list_add(&conn->base, LIST_FENCING);
         if (landing->cut)
             end_cut(conn);
     } else if (!landing->cut) { /* 2 */
         landing->cut = true;
-        landing->cut_since_ns = conn->endpoint->now_ns;
+        landing->cut_since_ns = conn->endpoint->base.now_ns;
         zone_cut(zone, segment);
-        list_add(conn, LIST_CUT);
+        conn_list_add(&conn->base, LIST_CUT);
     }
     return part;
 }
@@ -279,20 +280,23 @@ static void close_blocks(struct tcp_conn *conn)
 {
     landing_end(conn);
     conn->messages.readable = true;
-    list_add(conn, LIST_ACTIVE);
+    conn_list_add(&conn->base, LIST_ACTIVE);
 }
 
-static void read_blocks(struct tcp_conn *conn)
+static void read_blocks(struct conn *base)
 {
+    struct tcp_conn *conn = (struct tcp_conn *)base;
     size_t bytes = 0;
 
+    if (base->state != CONN_OPEN || !conn->endpoint->zone)
+        return;
     for (unsigned i = 0; i < READS && bytes < READ_MAX && conn->blocks.readable; i++) {
         struct plan plan;
         ssize_t got;
 
         plan_read(conn, &plan);
         if (plan.count == 0) {
-            list_add(conn, LIST_DRY);
+            conn_list_add(&conn->base, LIST_NO_SEGMENT);
             return;
         }
         arrival_begins();
@@ -306,36 +310,27 @@ static void read_blocks(struct tcp_conn *conn)
         }
         if (got > 0 && !take_read(conn, &plan, (size_t)got)) {
             log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u blocks=%llu",
-                      conn->endpoint->index, conn->peer.id,
+                      conn->endpoint->base.index, conn->base.peer.id,
                       (unsigned long long)conn->landing->receipt.received);
-            tcp_conn_break(conn, ROWAN_EFORMAT, false);
+            conn_break(&conn->base, ROWAN_EFORMAT, false);
             return;
         }
     }
     if (conn->blocks.readable)
-        list_add(conn, LIST_LANDING);
+        conn_list_add(&conn->base, LIST_LANDING);
 }
 
 void landing_poll(struct tcp_endpoint *endpoint)
 {
-    const struct tcp_conn *last = endpoint->lists[LIST_LANDING].last;
-    struct tcp_conn *conn;
-    bool is_last = false;
-
-    while (!is_last && (conn = list_take(endpoint, LIST_LANDING))) {
-        is_last = conn == last;
-        if (conn->state == CONN_OPEN && endpoint->zone)
-            read_blocks(conn);
-    }
+    conn_list_visit(&endpoint->base, LIST_LANDING, read_blocks);
 }
 
 void landing_check(struct tcp_endpoint *endpoint)
 {
-    for (struct tcp_conn *conn = endpoint->lists[LIST_CUT].first, *next; conn; conn = next) {
-        next = conn->links[LIST_CUT].next;
-        if (!is_listed(conn, LIST_LANDING) &&
-            endpoint->now_ns - conn->landing->cut_since_ns > TCP_CUT_NS) /* 2 */
-            tcp_conn_break(conn, ROWAN_ECLOSED, false);
+    for (CONN_EACH(tcp_conn, conn, &endpoint->base, LIST_CUT)) {
+        if (!conn_is_listed(&conn->base, LIST_LANDING) &&
+            endpoint->base.now_ns - conn->landing->cut_since_ns > TCP_CUT_NS) /* 2 */
+            conn_break(&conn->base, ROWAN_ECLOSED, false);
     }
 }
 

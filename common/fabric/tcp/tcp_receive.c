@@ -9,7 +9,7 @@
  *    more. A slab has one reference for each, and one for what is unread in it.
  * 3. While the owner holds TCP_HELD messages or TCP_HELD_BYTES of a connection, nothing more is taken
  *    or read: the peer's window closes (F5).
- * 4. Who finds no memory waits on LIST_HUNGRY with what it has read; each slab that becomes free wakes
+ * 4. Who finds no memory waits on LIST_NO_MEMORY with what it has read; each slab that becomes free wakes
  *    all who wait. A peer that makes no progress for TCP_STALL_NS with half a message is closed then.
  * 5. A message that was cut is whole TCP_MESSAGE_NS later, whatever progress it makes, or its connection is closed:
  *    a peer that drips would keep its memory for ever. No time counts while the peer cannot send because we find
@@ -75,11 +75,11 @@ static void deliver(struct tcp_conn *conn, struct tcp_slab *slab, uint32_t at, u
     in->number++;
     *event = (struct fabric_event){.kind = FABRIC_MESSAGE,
                                    .bytes = bytes,
-                                   .conn = &conn->base,
-                                   .context = conn->context,
+                                   .conn = &conn->base.base,
+                                   .context = conn->base.context,
                                    .data = slab->data + at + sizeof(struct tcp_message_head),
                                    .message = (uint64_t)place + 1,
-                                   .peer = conn->peer};
+                                   .peer = conn->base.peer};
 }
 
 void tcp_message_release(struct fabric_conn *base, uint64_t message)
@@ -90,7 +90,7 @@ void tcp_message_release(struct fabric_conn *base, uint64_t message)
     const uint32_t place = (uint32_t)(message - 1);
     const struct held *held;
 
-    if (conn->state == CONN_DEAD) /* all are released together */
+    if (conn->base.state == CONN_DEAD) /* all are released together */
         return;
     held = place_held(endpoint, place);
     if (held->prev != MESSAGE_NONE)
@@ -105,7 +105,7 @@ void tcp_message_release(struct fabric_conn *base, uint64_t message)
     slab_unref(endpoint, place_slab(endpoint, place));
     if (in->stopped && !holds_too_much(in)) {
         in->stopped = false;
-        list_add(conn, LIST_ACTIVE);
+        conn_list_add(&conn->base, LIST_ACTIVE);
     }
 }
 
@@ -138,16 +138,16 @@ static void take_buffer(struct tcp_conn *conn, struct fabric_event *event)
 
     memcpy(&head, slab->data, sizeof head);
     in->buffer = NULL;
-    list_remove(conn, LIST_PARTIAL);
+    conn_list_remove(&conn->base, LIST_PARTIAL);
     deliver(conn, slab, 0, head.bytes, event);
 }
 
 /* 5: from now on the peer may send the rest. */
 static void begin(struct tcp_conn *conn)
 {
-    conn->in.progress_ns = conn->in.begun_ns = conn->endpoint->now_ns;
-    list_add(conn, LIST_PARTIAL);
-    list_add(conn, LIST_BEGUN);
+    conn->in.progress_ns = conn->in.begun_ns = conn->endpoint->base.now_ns;
+    conn_list_add(&conn->base, LIST_PARTIAL);
+    conn_list_add(&conn->base, LIST_BEGUN);
 }
 
 /* 1: moves the cut message to a slab. False: no memory. */
@@ -185,9 +185,9 @@ static unsigned take_unread(struct tcp_conn *conn, struct fabric_event *event)
     if (head.magic != TCP_MESSAGE_MAGIC || head.bytes > FABRIC_MAX_MESSAGE_BYTES ||
         head.number != in->number) {
         log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u message=%llu",
-                  conn->endpoint->index, conn->peer.id, (unsigned long long)in->number);
+                  conn->endpoint->base.index, conn->base.peer.id, (unsigned long long)in->number);
         drop_unread(conn);
-        tcp_conn_break(conn, ROWAN_EFORMAT, false);
+        conn_break(&conn->base, ROWAN_EFORMAT, false);
         return 0;
     }
     bytes = message_wire_bytes(head.bytes);
@@ -199,10 +199,10 @@ static unsigned take_unread(struct tcp_conn *conn, struct fabric_event *event)
             drop_unread(conn);
         return 1;
     }
-    if (conn->state != CONN_OPEN) /* its rest will never come */
+    if (conn->base.state != CONN_OPEN) /* its rest will never come */
         drop_unread(conn);
     else if (!keep_cut(conn, bytes))
-        list_add(conn, LIST_HUNGRY); /* 4 */
+        conn_list_add(&conn->base, LIST_NO_MEMORY); /* 4 */
     return 0;
 }
 
@@ -211,7 +211,7 @@ static unsigned take_messages(struct tcp_conn *conn, struct fabric_event *events
     struct tcp_in *in = &conn->in;
     unsigned count = 0;
 
-    while (count < max && !in->stopped && !is_listed(conn, LIST_HUNGRY)) {
+    while (count < max && !in->stopped && !conn_is_listed(&conn->base, LIST_NO_MEMORY)) {
         if (is_whole(in))
             take_buffer(conn, &events[count++]);
         else if (in->chunk && take_unread(conn, &events[count]))
@@ -233,11 +233,11 @@ static void account_read(struct tcp_conn *conn, struct tcp_slab *chunk, uint32_t
         const uint32_t part = got < rest ? got : rest;
 
         in->got += part;
-        in->progress_ns = conn->endpoint->now_ns;
-        list_remove(conn, LIST_PARTIAL);
-        list_add(conn, LIST_PARTIAL);
+        in->progress_ns = conn->endpoint->base.now_ns;
+        conn_list_remove(&conn->base, LIST_PARTIAL);
+        conn_list_add(&conn->base, LIST_PARTIAL);
         if (is_whole(in))
-            list_remove(conn, LIST_BEGUN);
+            conn_list_remove(&conn->base, LIST_BEGUN);
         got -= part;
     }
     if (got == 0)
@@ -261,13 +261,13 @@ static void read_more(struct tcp_conn *conn)
     ssize_t got;
 
     if (!chunk) {
-        list_add(conn, LIST_HUNGRY);
-        list_remove(conn, LIST_PARTIAL); /* 5: it is not the peer who waits */
-        list_remove(conn, LIST_BEGUN);
+        conn_list_add(&conn->base, LIST_NO_MEMORY);
+        conn_list_remove(&conn->base, LIST_PARTIAL); /* 5: it is not the peer who waits */
+        conn_list_remove(&conn->base, LIST_BEGUN);
         return;
     }
     ASSERT(!in->chunk && (in->head_got == 0 || !in->buffer));
-    if (in->buffer && !is_listed(conn, LIST_BEGUN))
+    if (in->buffer && !conn_is_listed(&conn->base, LIST_BEGUN))
         begin(conn);
     if (in->buffer)
         iov[count++] = (struct iovec){in->buffer->data + in->got, in->need - in->got};
@@ -283,7 +283,7 @@ static void read_more(struct tcp_conn *conn)
     if (got > 0)
         account_read(conn, chunk, (uint32_t)got);
     else if (got != ROWAN_EAGAIN)
-        tcp_conn_break(conn, ROWAN_ECLOSED, true);
+        conn_break(&conn->base, ROWAN_ECLOSED, true);
 }
 
 unsigned tcp_in_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max)
@@ -291,8 +291,8 @@ unsigned tcp_in_poll(struct tcp_conn *conn, struct fabric_event *events, unsigne
     struct tcp_in *in = &conn->in;
     unsigned count = take_messages(conn, events, max);
 
-    if (conn->state == CONN_OPEN && count < max && conn->messages.readable && !in->chunk &&
-        !in->stopped && !is_listed(conn, LIST_HUNGRY)) {
+    if (conn->base.state == CONN_OPEN && count < max && conn->messages.readable && !in->chunk &&
+        !in->stopped && !conn_is_listed(&conn->base, LIST_NO_MEMORY)) {
         read_more(conn);
         count += take_messages(conn, events + count, max - count);
     }
@@ -305,27 +305,27 @@ bool tcp_in_has_work(const struct tcp_conn *conn)
 
     if (in->chunk || is_whole(in))
         return true;
-    return conn->state == CONN_OPEN && conn->messages.readable;
+    return conn->base.state == CONN_OPEN && conn->messages.readable;
 }
 
 static void close_for(struct tcp_conn *conn, const char *event)
 {
-    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->index,
-              conn->peer.id, conn->in.got, conn->in.need);
-    list_remove(conn, LIST_PARTIAL);
-    list_remove(conn, LIST_BEGUN);
-    tcp_conn_break(conn, ROWAN_ECLOSED, false);
+    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->base.index,
+              conn->base.peer.id, conn->in.got, conn->in.need);
+    conn_list_remove(&conn->base, LIST_PARTIAL);
+    conn_list_remove(&conn->base, LIST_BEGUN);
+    conn_break(&conn->base, ROWAN_ECLOSED, false);
 }
 
 void tcp_in_check(struct tcp_endpoint *endpoint)
 {
-    struct tcp_conn *conn = endpoint->lists[LIST_PARTIAL].first;
+    struct tcp_conn *conn = (struct tcp_conn *)endpoint->base.lists[LIST_PARTIAL].first;
 
-    if (endpoint->lists[LIST_HUNGRY].first && conn &&
-        endpoint->now_ns - conn->in.progress_ns >= TCP_STALL_NS) /* 4 */
+    if (endpoint->base.lists[LIST_NO_MEMORY].first && conn &&
+        endpoint->base.now_ns - conn->in.progress_ns >= TCP_STALL_NS) /* 4 */
         close_for(conn, "connection_stalled");
-    while ((conn = endpoint->lists[LIST_BEGUN].first) &&
-           endpoint->now_ns - conn->in.begun_ns >= TCP_MESSAGE_NS) /* 5 */
+    while ((conn = (struct tcp_conn *)endpoint->base.lists[LIST_BEGUN].first) &&
+           endpoint->base.now_ns - conn->in.begun_ns >= TCP_MESSAGE_NS) /* 5 */
         close_for(conn, "message_overdue");
 }
 

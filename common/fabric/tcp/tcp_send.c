@@ -110,7 +110,7 @@ static void account_sent(struct tcp_conn *conn, size_t bytes)
     struct tcp_out *out = conn->out;
 
     out->sent += bytes;
-    out->progress_ns = conn->endpoint->now_ns;
+    out->progress_ns = conn->endpoint->base.now_ns;
     while (bytes > 0) {
         struct iovec *piece = &out->pieces[out->first];
 
@@ -132,32 +132,32 @@ static void account_sent(struct tcp_conn *conn, size_t bytes)
 static void set_blocked(struct tcp_conn *conn)
 {
     struct tcp_endpoint *endpoint = conn->endpoint;
-    struct tcp_conn *longest = endpoint->lists[LIST_BLOCKED].first;
+    struct tcp_conn *longest = (struct tcp_conn *)endpoint->base.lists[LIST_BLOCKED].first;
 
     conn->messages.writable = false;
-    if (is_listed(conn, LIST_BLOCKED))
+    if (conn_is_listed(&conn->base, LIST_BLOCKED))
         return;
-    if (endpoint->counts[LIST_BLOCKED] >= TCP_OUTS_BLOCKED && longest) {
-        log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->index,
-                  longest->peer.id);
-        tcp_conn_break(longest, ROWAN_ETOOMANY, false);
+    if (endpoint->base.counts[LIST_BLOCKED] >= TCP_OUTS_BLOCKED && longest) {
+        log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->base.index,
+                  longest->base.peer.id);
+        conn_break(&longest->base, ROWAN_ETOOMANY, false);
     }
-    list_add(conn, LIST_BLOCKED);
+    conn_list_add(&conn->base, LIST_BLOCKED);
 }
 
 /* 3 */
 static void close_unread(struct tcp_endpoint *endpoint, enum slab_kind kind)
 {
-    struct tcp_conn *conn = endpoint->lists[LIST_BLOCKED].first;
+    struct tcp_conn *conn = (struct tcp_conn *)endpoint->base.lists[LIST_BLOCKED].first;
 
     while (conn && !(conn->out && conn->out->slab && conn->out->slab->kind == kind &&
-                     endpoint->now_ns - conn->out->progress_ns >= TCP_UNREAD_NS))
-        conn = conn->links[LIST_BLOCKED].next;
+                     endpoint->base.now_ns - conn->out->progress_ns >= TCP_UNREAD_NS))
+        conn = (struct tcp_conn *)conn->base.links[LIST_BLOCKED].next;
     if (!conn)
         return;
-    log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->index,
-              conn->peer.id);
-    tcp_conn_break(conn, ROWAN_ETOOMANY, false);
+    log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->base.index,
+              conn->base.peer.id);
+    conn_break(&conn->base, ROWAN_ETOOMANY, false);
 }
 
 void tcp_out_check(struct tcp_endpoint *endpoint)
@@ -173,7 +173,7 @@ void tcp_out_push(struct tcp_conn *conn)
 {
     struct tcp_out *out = conn->out;
 
-    while (conn->state == CONN_OPEN && conn->messages.writable && out && !is_empty(out)) {
+    while (conn->base.state == CONN_OPEN && conn->messages.writable && out && !is_empty(out)) {
         const uint64_t asked = out->added - out->sent;
         const ssize_t sent =
             tcp_write(conn->messages.fd, out->pieces + out->first, out->count - out->first);
@@ -187,11 +187,11 @@ void tcp_out_push(struct tcp_conn *conn)
         } else {
             conn->messages.writable = false; /* what had arrived is read before CLOSED */
             conn->messages.readable = true;
-            list_add(conn, LIST_ACTIVE);
+            conn_list_add(&conn->base, LIST_ACTIVE);
         }
     }
     if (conn->messages.writable)
-        list_remove(conn, LIST_BLOCKED);
+        conn_list_remove(&conn->base, LIST_BLOCKED);
     give_back(conn);
 }
 
@@ -232,7 +232,7 @@ static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigne
 static void message_added(struct tcp_conn *conn)
 {
     conn->out_number++;
-    list_add(conn, LIST_DIRTY);
+    conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 static int add_message(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
@@ -255,7 +255,7 @@ static int add_message(struct tcp_conn *conn, const struct fabric_iov *iov, unsi
     out->slab = slab_take(conn->endpoint, wire <= TCP_MIDDLE_BYTES ? SLAB_MIDDLE : SLAB_LARGE);
     if (!out->slab)
         return ROWAN_EAGAIN;
-    out->progress_ns = conn->endpoint->now_ns;
+    out->progress_ns = conn->endpoint->base.now_ns;
     lay_out(conn, iov, count, bytes, out->slab->data);
     add_piece(out, out->slab->data, wire);
     message_added(conn);
@@ -265,22 +265,16 @@ static int add_message(struct tcp_conn *conn, const struct fabric_iov *iov, unsi
 int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
 {
     struct tcp_conn *conn = (struct tcp_conn *)base;
-    uint64_t bytes = 0;
-    int error;
+    uint32_t bytes;
+    int error = window_check_message(&conn->base, iov, count, &bytes);
 
-    if (conn->state != CONN_OPEN)
-        return ROWAN_ECLOSED;
-    if (count > FABRIC_MAX_IOV)
-        return ROWAN_EINVALID;
-    for (unsigned i = 0; i < count; i++)
-        bytes += iov[i].bytes;
-    if (bytes > FABRIC_MAX_MESSAGE_BYTES)
-        return ROWAN_EINVALID;
-    error = add_message(conn, iov, count, (uint32_t)bytes);
+    if (error)
+        return error;
+    error = add_message(conn, iov, count, bytes);
     if (error == ROWAN_EAGAIN && conn->out && conn->messages.writable && !is_empty(conn->out)) {
         tcp_out_push(conn);
-        error = conn->state != CONN_OPEN ? ROWAN_ECLOSED
-                                         : add_message(conn, iov, count, (uint32_t)bytes);
+        error =
+            conn->base.state != CONN_OPEN ? ROWAN_ECLOSED : add_message(conn, iov, count, bytes);
     }
     if (error)
         give_back(conn);

@@ -85,8 +85,8 @@ void slab_unref(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
         slab->used = 0;
     else
         slab_free(&endpoint->slabs, slab);
-    while ((conn = list_take(endpoint, LIST_HUNGRY)))
-        list_add(conn, LIST_ACTIVE);
+    while ((conn = (struct tcp_conn *)conn_list_take(&endpoint->base, LIST_NO_MEMORY)))
+        conn_list_add(&conn->base, LIST_ACTIVE);
 }
 
 struct tcp_slab *slab_chunk(struct tcp_endpoint *endpoint)

@@ -14,7 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TCP_LAYOUT = 1 };
+#include "common/fabric/greeting.h"
+
+enum { TCP_LAYOUT_LOWEST = 2, TCP_LAYOUT_HIGHEST = 2 };
 
 #define TCP_MAGIC UINT64_C(0x314e41574f524354) /* "TCROWAN1" */
 
@@ -28,26 +30,21 @@ enum tcp_greeting_kind {
 /* The hello and the welcome. */
 struct tcp_greeting {
     uint64_t magic;
-    uint32_t layout;
+    struct greeting_layouts layouts;
     uint32_t kind;
     int32_t error; /* welcome: 0, or the ROWAN_E* that the peer is refused with */
-    uint32_t zone; /* welcome: 1: a second socket for blocks is expected */
     uint64_t
         token; /* names the connection that a socket for blocks belongs to: given by the welcome,
                        repeated in that socket's hello */
-    uint64_t cluster;
-    uint64_t term;
-    uint64_t incarnation;
-    uint32_t id;
-    uint32_t role;
-    uint32_t peer_kind;
+    struct greeting_identity identity;
+    uint32_t zone; /* welcome: 1: a second socket for blocks is expected */
     uint32_t zero;
-    uint64_t reserved[7];
+    uint64_t reserved[6];
 };
 
 static_assert(sizeof(struct tcp_greeting) == 128, "a greeting is 128 bytes");
 static_assert(offsetof(struct tcp_greeting, token) == 24, "golden offset");
-static_assert(offsetof(struct tcp_greeting, id) == 56, "golden offset");
+static_assert(offsetof(struct tcp_greeting, identity) == 32, "golden offset");
 
 #define TCP_MESSAGE_MAGIC UINT32_C(0x47534d52) /* "RMSG" */
 

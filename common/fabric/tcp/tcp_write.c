@@ -1,99 +1,32 @@
-/* tcp_write.c - bulk writes at the writer. They go over a socket of their own, so that a dry landing zone and
- * messages that nobody reads hold up no bulk write, and the reverse; it is made when the first one is added, and
- * what is added meanwhile waits. The peer answers with the count of those that are durable.
+/* tcp_write.c - bulk writes at the writer. They go over a socket of their own, so that a landing zone without
+ * segments and messages that nobody reads hold up no bulk write, and the reverse; it is made when the first one is
+ * flushed, and what is added meanwhile waits. The peer answers with the count of those that are durable.
  *
- * 1. written <= begun <= flushed <= added <= written + TCP_WRITES, in writes since the beginning.
+ * 1. written <= begun <= flushed (window.h), in writes since the beginning.
  * 2. A write that was sent in part is finished before the next begins.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
 
-enum { ACK_READ_BYTES = 512 };
-
-struct write {
-    const uint8_t *data;
-    uint32_t bytes;
-    uint64_t key, at;
-    uint64_t context;
-};
-
-struct tcp_writer {
-    bool said_hello, usable; /* the socket */
-    uint64_t added, flushed, begun, written, reported;
-    uint64_t
-        sent; /* bytes of the write before `begun`, its head included; all of them: none is on its way */
-    struct tcp_write_head head;
-    uint32_t ack_got; /* of a count that a read has cut */
-    uint8_t ack[8];
-    struct write writes[TCP_WRITES];
-};
-
-static struct write *write_at(struct tcp_writer *writer, uint64_t number)
+static void begin_write(struct tcp_writer *writer, struct write_window *writes)
 {
-    return &writer->writes[number % TCP_WRITES];
-}
-
-/* --- add --- */
-
-static int writer_of(struct tcp_conn *conn)
-{
-    if (conn->writer)
-        return 0;
-    conn->writer = calloc(1, sizeof *conn->writer);
-    if (!conn->writer)
-        return ROWAN_ENOMEM;
-    tcp_bulk_connect(conn);
-    return conn->state == CONN_OPEN ? 0 : ROWAN_ECLOSED;
-}
-
-int tcp_write_bulk(struct fabric_conn *base, const struct fabric_grant *grant, uint64_t at,
-                   const void *data, uint32_t bytes, uint64_t context)
-{
-    struct tcp_conn *conn = (struct tcp_conn *)base;
-    struct tcp_writer *writer;
-    int error;
-
-    if (conn->state != CONN_OPEN)
-        return ROWAN_ECLOSED;
-    if (!conn->sender || bytes == 0 || bytes % FABRIC_STRIDE != 0 || at % FABRIC_STRIDE != 0 ||
-        bytes > FABRIC_MAX_WRITE_BYTES ||
-        !regions_hold(&conn->endpoint->fabric->regions, data, bytes))
-        return ROWAN_EINVALID;
-    error = writer_of(conn);
-    if (error)
-        return error;
-    writer = conn->writer;
-    if (writer->added - writer->reported == TCP_WRITES)
-        return ROWAN_EAGAIN;
-    *write_at(writer, writer->added++) = (struct write){
-        .data = data, .bytes = bytes, .key = grant->words[0], .at = at, .context = context};
-    list_add(conn, LIST_DIRTY);
-    return 0;
-}
-
-/* --- send --- */
-
-static void begin_write(struct tcp_writer *writer)
-{
-    const struct write *write = write_at(writer, writer->begun);
+    const struct window_write *write = window_write(writes, writer->begun);
 
     writer->head = (struct tcp_write_head){.magic = TCP_WRITE_MAGIC,
                                            .bytes = write->bytes,
                                            .number = writer->begun,
-                                           .key = write->key,
+                                           .key = write->grant.words[0],
                                            .at = write->at};
     writer->begun++;
     writer->sent = 0;
 }
 
 /* What is left of the write on its way: 0, nothing is; else how many pieces it has. */
-static unsigned gather(struct tcp_writer *writer, struct iovec pieces[2], uint64_t *asked)
+static unsigned gather(struct tcp_writer *writer, struct write_window *writes,
+                       struct iovec pieces[2], uint64_t *asked)
 {
     const uint64_t head = sizeof writer->head;
-    const struct write *write = write_at(writer, writer->begun - 1);
+    const struct window_write *write = window_write(writes, writer->begun - 1);
     unsigned count = 0;
 
     *asked = 0;
@@ -111,97 +44,46 @@ static unsigned gather(struct tcp_writer *writer, struct iovec pieces[2], uint64
 
 void writer_push(struct tcp_conn *conn)
 {
-    struct tcp_writer *writer = conn->writer;
+    struct tcp_writer *writer = &conn->sender->writer;
+    struct write_window *writes = conn->base.writes;
 
-    writer->flushed = writer->added;
-    if (!writer->usable)
+    writes->flushed = writes->added;
+    if (conn->bulk.fd < 0)
+        tcp_bulk_connect(conn);
+    if (conn->base.state == CONN_OPEN && !writer->usable)
         writer->usable = tcp_bulk_step(conn, &writer->said_hello);
     if (writer->usable && conn->bulk.readable)
-        list_add(conn, LIST_ACTIVE);
+        conn_list_add(&conn->base, LIST_ACTIVE);
     while (writer->usable && conn->bulk.writable) {
         struct iovec pieces[2];
         uint64_t asked;
-        unsigned count = gather(writer, pieces, &asked);
-        ssize_t sent;
+        const unsigned count = gather(writer, writes, pieces, &asked);
 
-        if (count == 0) { /* 2 */
-            if (writer->begun == writer->flushed)
+        if (count > 0) {
+            writer->sent += tcp_conn_write(conn, &conn->bulk, pieces, count, asked);
+        } else { /* 2 */
+            if (writer->begun == writes->flushed)
                 return;
-            begin_write(writer);
-            continue;
-        }
-        sent = tcp_write(conn->bulk.fd, pieces, count);
-        if (sent > 0)
-            writer->sent += (uint64_t)sent;
-        if (sent < 0 || (uint64_t)sent < asked)
-            conn->bulk.writable = false;
-        if (sent == ROWAN_ECLOSED) { /* what had arrived is read before CLOSED */
-            conn->bulk.readable = true;
-            list_add(conn, LIST_ACTIVE);
+            begin_write(writer, writes);
         }
     }
-}
-
-/* --- acknowledgements --- */
-
-/* False: nonsense. */
-static bool take_acks(struct tcp_writer *writer, const uint8_t *data, size_t bytes)
-{
-    while (bytes > 0) {
-        size_t part = sizeof writer->ack - writer->ack_got;
-        uint64_t written;
-
-        part = bytes < part ? bytes : part;
-        memcpy(writer->ack + writer->ack_got, data, part);
-        writer->ack_got += (uint32_t)part;
-        data += part;
-        bytes -= part;
-        if (writer->ack_got < sizeof writer->ack)
-            break;
-        writer->ack_got = 0;
-        memcpy(&written, writer->ack, sizeof written);
-        if (written <= writer->written || written > writer->begun) /* 1 */
-            return false;
-        writer->written = written;
-    }
-    return true;
-}
-
-static void read_acks(struct tcp_conn *conn)
-{
-    uint8_t data[ACK_READ_BYTES];
-    const struct iovec piece = {data, sizeof data};
-    const ssize_t got = tcp_read(conn->bulk.fd, &piece, 1);
-
-    socket_was_read(&conn->bulk, got, sizeof data);
-    if (got > 0 && !take_acks(conn->writer, data, (size_t)got))
-        tcp_conn_break(conn, ROWAN_EFORMAT, false);
-    else if (got == ROWAN_ECLOSED)
-        tcp_conn_break(conn, ROWAN_ECLOSED, true);
 }
 
 bool writer_has_events(const struct tcp_conn *conn)
 {
-    const struct tcp_writer *writer = conn->writer;
+    const struct write_window *writes = conn->base.writes;
 
-    return writer && (writer->reported < writer->written ||
-                      (writer->usable && conn->state == CONN_OPEN && conn->bulk.readable));
+    return writes &&
+           (writes->reported < writes->written ||
+            (conn->sender->writer.usable && conn->bulk.readable && conn->base.state == CONN_OPEN));
 }
 
 unsigned writer_poll(struct tcp_conn *conn, struct fabric_event *events, unsigned max)
 {
-    struct tcp_writer *writer = conn->writer;
-    unsigned count = 0;
+    struct tcp_writer *writer = &conn->sender->writer;
 
-    if (conn->state == CONN_OPEN && writer->usable && conn->bulk.readable)
-        read_acks(conn);
-    while (count < max && writer->reported < writer->written) {
-        events[count++] =
-            (struct fabric_event){.kind = FABRIC_WRITTEN,
-                                  .conn = &conn->base,
-                                  .context = write_at(writer, writer->reported)->context,
-                                  .peer = conn->peer};
-        writer->reported++;
-    }
-    return count;
+    if (conn->base.state == CONN_OPEN && writer->usable && conn->bulk.readable) /* 1 */
+        tcp_conn_read_count(conn, &conn->bulk, &writer->count, &conn->base.writes->written,
+                            writer->begun);
+    return window_write_events(&conn->base, events, max);
 }

@@ -39,7 +39,7 @@ int tcp_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
     struct tcp_zone *zone;
 
     if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone ||
-        !regions_hold(&endpoint->fabric->regions, pm->base, pm->bytes))
+        !regions_find(&endpoint->fabric->regions, pm->base, pm->bytes))
         return ROWAN_EINVALID;
     zone = calloc(1, sizeof *zone + depth * sizeof zone->slots[0]);
     if (!zone)
@@ -54,6 +54,7 @@ int tcp_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
     zone->pm = pm;
     zone->depth = depth;
     endpoint->zone = zone;
+    endpoint->base.zone_pm = pm;
     *out = &zone->base;
     return 0;
 }
@@ -63,14 +64,13 @@ void tcp_zone_close(struct fabric_zone *base)
     struct tcp_zone *zone = (struct tcp_zone *)base;
     struct tcp_endpoint *endpoint = zone->endpoint;
 
-    for (struct tcp_conn *conn = endpoint->lists[LIST_ALL].first, *next; conn; conn = next) {
-        next = conn->links[LIST_ALL].next;
+    for (CONN_EACH(tcp_conn, conn, &endpoint->base, LIST_ALL)) {
         if (conn->landing)
-            tcp_conn_break(conn, ROWAN_ECLOSED, false);
+            conn_break(&conn->base, ROWAN_ECLOSED, false);
     }
     endpoint->zone = NULL;
-    free(endpoint->grants);
-    endpoint->grants = NULL;
+    endpoint->base.zone_pm = NULL;
+    grants_close(&endpoint->base);
     free(endpoint->bounce);
     endpoint->bounce = NULL;
     free(zone);
@@ -92,8 +92,8 @@ int tcp_zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
         offset > zone->pm->bytes - FABRIC_SEGMENT_BYTES)
         return ROWAN_EINVALID;
     *slot_of(zone, zone->posted++) = (struct zone_slot){.offset = offset, .context = context};
-    while ((conn = list_take(zone->endpoint, LIST_DRY)))
-        list_add(conn, LIST_LANDING);
+    while ((conn = (struct tcp_conn *)conn_list_take(&zone->endpoint->base, LIST_NO_SEGMENT)))
+        conn_list_add(&conn->base, LIST_LANDING);
     return 0;
 }
 

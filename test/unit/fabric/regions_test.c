@@ -29,10 +29,10 @@ static void what_lies_whole_in_one_region_is_held(void **state)
     const struct regions regions = two_regions();
 
     (void)state;
-    assert_true(regions_hold(&regions, memory, BYTES));
-    assert_true(regions_hold(&regions, memory + 2 * BYTES, BYTES));
-    assert_true(regions_hold(&regions, memory + MIDDLE, BYTES - MIDDLE));
-    assert_true(regions_hold(&regions, memory + BYTES - 1, 1));
+    assert_non_null(regions_find(&regions, memory, BYTES));
+    assert_non_null(regions_find(&regions, memory + 2 * BYTES, BYTES));
+    assert_non_null(regions_find(&regions, memory + MIDDLE, BYTES - MIDDLE));
+    assert_non_null(regions_find(&regions, memory + BYTES - 1, 1));
 }
 
 static void what_reaches_outside_is_not_held(void **state)
@@ -40,14 +40,14 @@ static void what_reaches_outside_is_not_held(void **state)
     const struct regions regions = two_regions();
 
     (void)state;
-    assert_false(regions_hold(&(struct regions){0}, memory, 1));
-    assert_false(regions_hold(&regions, memory, BYTES + 1));
-    assert_false(regions_hold(&regions, memory + MIDDLE, BYTES - MIDDLE + 1));
-    assert_false(regions_hold(&regions, memory + BYTES, 1));
-    assert_false(regions_hold(&regions, memory + 2 * BYTES - 1, 2));
-    assert_false(regions_hold(&regions, memory, 3 * BYTES)); /* begins in one, ends in another */
-    assert_false(regions_hold(&regions, memory + MIDDLE, UINT64_MAX));
-    assert_false(regions_hold(&regions, &regions, 1));
+    assert_null(regions_find(&(struct regions){0}, memory, 1));
+    assert_null(regions_find(&regions, memory, BYTES + 1));
+    assert_null(regions_find(&regions, memory + MIDDLE, BYTES - MIDDLE + 1));
+    assert_null(regions_find(&regions, memory + BYTES, 1));
+    assert_null(regions_find(&regions, memory + 2 * BYTES - 1, 2));
+    assert_null(regions_find(&regions, memory, 3 * BYTES)); /* begins in one, ends in another */
+    assert_null(regions_find(&regions, memory + MIDDLE, UINT64_MAX));
+    assert_null(regions_find(&regions, &regions, 1));
 }
 
 static void more_than_there_is_room_for_are_refused(void **state)

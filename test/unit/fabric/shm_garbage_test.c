@@ -83,7 +83,7 @@ static struct offer good_offer(void)
 {
     return (struct offer){
         .hello = {.magic = SHM_MAGIC,
-                  .layout = SHM_LAYOUT,
+                  .layouts = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST},
                   .ring_bytes = SHM_RING_BYTES,
                   .slot = 3,
                   .identity = {.kind = FABRIC_SERVER}},
@@ -110,7 +110,7 @@ static void spoil(struct offer *offer, unsigned kind)
         offer->hello.magic ^= 1;
         break;
     case 1:
-        offer->hello.layout++;
+        offer->hello.layouts.lowest = offer->hello.layouts.highest = SHM_LAYOUT_HIGHEST + 1;
         break;
     case 2:
         offer->hello.ring_bytes *= 2;
@@ -282,8 +282,9 @@ static void a_spoilt_welcome_closes_the_connection(void **state)
     (void)state;
     snprintf(address, sizeof address, "shm:%s/evil", host.dir.path);
     for (unsigned kind = 0; kind < 6; kind++) {
-        struct shm_welcome welcome = {
-            .magic = SHM_MAGIC, .layout = SHM_LAYOUT, .identity = {.kind = FABRIC_SERVER}};
+        struct shm_welcome welcome = {.magic = SHM_MAGIC,
+                                      .layouts = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST},
+                                      .identity = {.kind = FABRIC_SERVER}};
         struct offer offer = good_offer();
         struct fabric_conn *conn;
         int fd, expected = ROWAN_EFORMAT;

@@ -309,35 +309,11 @@ static void killed_at(enum shm_step step)
     }
 }
 
-static void a_sender_killed_before_it_claims_holds_nothing_up(void **state)
-{
-    (void)state;
-    killed_at(STEP_INTENT);
-}
-
-static void a_sender_killed_after_it_closed_a_segment_holds_nothing_up(void **state)
-{
-    (void)state;
-    killed_at(STEP_FULL);
-}
-
-static void a_sender_killed_after_it_claimed_holds_nothing_up(void **state)
-{
-    (void)state;
-    killed_at(STEP_CLAIMED);
-}
-
-static void a_sender_killed_before_it_was_done_holds_nothing_up(void **state)
-{
-    (void)state;
-    killed_at(STEP_STORED);
-}
-
-static void a_sender_killed_when_it_was_done_holds_nothing_up(void **state)
-{
-    (void)state;
-    killed_at(STEP_DONE);
-}
+WORLD_CASE(a_sender_killed_before_it_claims_holds_nothing_up, killed_at(STEP_INTENT))
+WORLD_CASE(a_sender_killed_after_it_closed_a_segment_holds_nothing_up, killed_at(STEP_FULL))
+WORLD_CASE(a_sender_killed_after_it_claimed_holds_nothing_up, killed_at(STEP_CLAIMED))
+WORLD_CASE(a_sender_killed_before_it_was_done_holds_nothing_up, killed_at(STEP_STORED))
+WORLD_CASE(a_sender_killed_when_it_was_done_holds_nothing_up, killed_at(STEP_DONE))
 
 static void senders_killed_at_any_moment_hold_nothing_up(void **state)
 {
@@ -382,17 +358,8 @@ static void stopped_at(enum shm_step step)
     host.skipped_ns = 0;
 }
 
-static void a_sender_stopped_after_it_claimed_is_voided(void **state)
-{
-    (void)state;
-    stopped_at(STEP_CLAIMED);
-}
-
-static void a_sender_stopped_before_it_was_done_is_voided(void **state)
-{
-    (void)state;
-    stopped_at(STEP_STORED);
-}
+WORLD_CASE(a_sender_stopped_after_it_claimed_is_voided, stopped_at(STEP_CLAIMED))
+WORLD_CASE(a_sender_stopped_before_it_was_done_is_voided, stopped_at(STEP_STORED))
 
 /* --- a stopped owner --- */
 

@@ -36,7 +36,7 @@ static struct {
 
 static void hook(enum shm_step at, struct shm_conn *conn)
 {
-    if (&conn->base != conns[STOPPED] || at != stop.at || !stop.run || stop.times > 0)
+    if (&conn->base.base != conns[STOPPED] || at != stop.at || !stop.run || stop.times > 0)
         return;
     stop.times++;
     stop.run();
@@ -139,17 +139,10 @@ static void a_claim_that_is_late_is_voided_and_breaks(enum shm_step at)
     assert_int_equal(owner_count(FABRIC_SEALED), 1);
 }
 
-static void a_claim_not_stored_for_long_is_voided_and_breaks(void **state)
-{
-    (void)state;
-    a_claim_that_is_late_is_voided_and_breaks(STEP_CLAIMED);
-}
-
-static void a_claim_stored_but_not_done_is_voided_and_breaks(void **state)
-{
-    (void)state;
-    a_claim_that_is_late_is_voided_and_breaks(STEP_STORED);
-}
+WORLD_CASE(a_claim_not_stored_for_long_is_voided_and_breaks,
+           a_claim_that_is_late_is_voided_and_breaks(STEP_CLAIMED))
+WORLD_CASE(a_claim_stored_but_not_done_is_voided_and_breaks,
+           a_claim_that_is_late_is_voided_and_breaks(STEP_STORED))
 
 static void pause_all(void)
 {
@@ -288,17 +281,10 @@ static void a_segment_left_full_is_closed_by(void (*helper)(void))
                      numbers[OTHER] + 1);
 }
 
-static void a_segment_left_full_is_closed_by_the_next_sender(void **state)
-{
-    (void)state;
-    a_segment_left_full_is_closed_by(others_go_on_alone);
-}
-
-static void a_segment_left_full_is_closed_by_its_owner(void **state)
-{
-    (void)state;
-    a_segment_left_full_is_closed_by(owner_helps_alone);
-}
+WORLD_CASE(a_segment_left_full_is_closed_by_the_next_sender,
+           a_segment_left_full_is_closed_by(others_go_on_alone))
+WORLD_CASE(a_segment_left_full_is_closed_by_its_owner,
+           a_segment_left_full_is_closed_by(owner_helps_alone))
 
 /* --- the owner closes the connection meanwhile --- */
 
@@ -331,17 +317,10 @@ static void nothing_is_reported_after_the_owner_closed(enum shm_step at)
     assert_int_equal(owner_count(FABRIC_SEALED), 1);
 }
 
-static void a_claim_taken_when_the_owner_closes_is_unknown(void **state)
-{
-    (void)state;
-    nothing_is_reported_after_the_owner_closed(STEP_CLAIMED);
-}
-
-static void a_claim_done_when_the_owner_closes_is_unknown(void **state)
-{
-    (void)state;
-    nothing_is_reported_after_the_owner_closed(STEP_DONE);
-}
+WORLD_CASE(a_claim_taken_when_the_owner_closes_is_unknown,
+           nothing_is_reported_after_the_owner_closed(STEP_CLAIMED))
+WORLD_CASE(a_claim_done_when_the_owner_closes_is_unknown,
+           nothing_is_reported_after_the_owner_closed(STEP_DONE))
 
 /* Another connection of the other sender, while the stopped one is not polled; its sender slot. */
 static int join_again(void)
@@ -549,23 +528,10 @@ static void close_amid(void)
     assert_int_equal(owner_count(FABRIC_REVOKED), 0);
 }
 
-static void a_grant_is_not_revoked_while_its_writer_may_store(void **state)
-{
-    (void)state;
-    write_bulk(STEP_BUSY, revoke_amid);
-}
-
-static void a_grant_is_not_revoked_while_its_writer_has_not_said_that_it_stored(void **state)
-{
-    (void)state;
-    write_bulk(STEP_WRITTEN, revoke_amid);
-}
-
-static void a_closed_connections_grant_waits_for_its_writer(void **state)
-{
-    (void)state;
-    write_bulk(STEP_BUSY, close_amid);
-}
+WORLD_CASE(a_grant_is_not_revoked_while_its_writer_may_store, write_bulk(STEP_BUSY, revoke_amid))
+WORLD_CASE(a_grant_is_not_revoked_while_its_writer_has_not_said_that_it_stored,
+           write_bulk(STEP_WRITTEN, revoke_amid))
+WORLD_CASE(a_closed_connections_grant_waits_for_its_writer, write_bulk(STEP_BUSY, close_amid))
 
 #define FENCING(function) cmocka_unit_test_setup_teardown(function, open_fencing, close_fencing)
 #define CASE(function)    cmocka_unit_test_setup_teardown(function, open_all, close_all)

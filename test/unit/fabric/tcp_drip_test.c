@@ -42,7 +42,7 @@ static int open_client(void **state)
     world_open(&world, &host.backend, 1, PM_BYTES);
     address = tcp_host_sockaddr(&host, 0, 0);
     fd = raw_connect(&address);
-    hello.peer_kind = FABRIC_CLIENT;
+    hello.identity.kind = FABRIC_CLIENT;
     if (fd < 0 || !raw_send(fd, &hello, sizeof hello))
         return -1;
     world_wait(&world, 0, FABRIC_ACCEPTED, 1);
@@ -108,7 +108,7 @@ static void a_message_that_drips_for_10_s_ends_its_connection(void **state)
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
     assert_int_equal(side_event(&world.sides[0], FABRIC_CLOSED, 0)->error, ROWAN_ECLOSED);
     assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
-    assert_int_equal(endpoint()->counts[LIST_BEGUN], 0);
+    assert_int_equal(endpoint()->base.counts[LIST_BEGUN], 0);
 }
 
 static void messages_one_after_the_other_take_as_long_as_they_like(void **state)
@@ -122,7 +122,7 @@ static void messages_one_after_the_other_take_as_long_as_they_like(void **state)
         assert_true(raw_send(fd, some, SOME));
         assert_true(raw_send(fd, some, 4));
         world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
-        assert_int_equal(endpoint()->counts[LIST_BEGUN], 0);
+        assert_int_equal(endpoint()->base.counts[LIST_BEGUN], 0);
     }
     clock_ns += 2 * TCP_MESSAGE_NS;
     poll_for_a_while();
@@ -143,7 +143,7 @@ static void what_is_cut_while_we_find_no_memory_has_its_time_afterwards(void **s
     while (count < TCP_CHUNKS && (taken[count] = slab_take(endpoint(), SLAB_CHUNK)))
         count++;
     assert_true(raw_send(fd, some, SOME));
-    while (endpoint()->counts[LIST_HUNGRY] == 0)
+    while (endpoint()->base.counts[LIST_NO_MEMORY] == 0)
         side_poll(&world, 0);
     for (unsigned s = 0; s < 3 * MOST_S; s++) {
         clock_ns += NS_PER_S;

@@ -205,17 +205,9 @@ static void blocks_that_come_byte_by_byte_land(uint32_t posted)
     assert_int_equal(world_walk_zone(&world, OWNER, 1, next), 3);
 }
 
-static void blocks_that_come_byte_by_byte_land_with_room(void **state)
-{
-    (void)state;
-    blocks_that_come_byte_by_byte_land(4);
-}
-
-static void blocks_that_come_byte_by_byte_land_in_the_last_segment(void **state)
-{
-    (void)state;
-    blocks_that_come_byte_by_byte_land(1);
-}
+WORLD_CASE(blocks_that_come_byte_by_byte_land_with_room, blocks_that_come_byte_by_byte_land(4))
+WORLD_CASE(blocks_that_come_byte_by_byte_land_in_the_last_segment,
+           blocks_that_come_byte_by_byte_land(1))
 
 /* Frames of all sizes, sent in pieces of all sizes, while segments come late. */
 static void blocks_in_random_pieces_land_in_order(void **state)
@@ -444,13 +436,28 @@ static void another_layout_is_told_so(void **state)
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
     (void)state;
-    hello.layout++;
+    hello.layouts = (struct greeting_layouts){TCP_LAYOUT_HIGHEST + 1, TCP_LAYOUT_HIGHEST + 2};
     messages = connect_raw();
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);
     assert_int_equal(welcome.error, ROWAN_EFORMAT);
+    assert_int_equal(welcome.layouts.highest, TCP_LAYOUT_HIGHEST);
     wait_closed(messages);
     assert_int_equal(owner()->event_count, 0);
+}
+
+static void a_newer_peer_that_speaks_our_layout_too_is_welcome(void **state)
+{
+    struct tcp_greeting hello = raw_hello(RAW, 0);
+
+    (void)state;
+    hello.layouts = (struct greeting_layouts){TCP_LAYOUT_HIGHEST, TCP_LAYOUT_HIGHEST + 5};
+    messages = connect_raw();
+    assert_true(raw_send(messages, &hello, sizeof hello));
+    wait_welcome(messages);
+    assert_int_equal(welcome.error, 0);
+    assert_int_equal(((struct conn *)side_event(owner(), FABRIC_ACCEPTED, 0)->conn)->layout,
+                     TCP_LAYOUT_HIGHEST);
 }
 
 static void a_wrong_token_finds_no_connection(void **state)
@@ -582,6 +589,7 @@ int main(void)
         CASE(messages_before_the_nonsense_arrive),
         CASE(garbage_instead_of_a_greeting_is_closed_at_once),
         CASE(another_layout_is_told_so),
+        CASE(a_newer_peer_that_speaks_our_layout_too_is_welcome),
         CASE(a_wrong_token_finds_no_connection),
         CASE(half_a_handshake_ends_after_its_time),
         CASE(a_sender_stalled_in_a_block_does_not_hold_the_segment),

@@ -79,7 +79,7 @@ static int raw_client(void)
     struct tcp_greeting hello = raw_hello(1000, 0);
     const int fd = connect_raw();
 
-    hello.peer_kind = FABRIC_CLIENT;
+    hello.identity.kind = FABRIC_CLIENT;
     assert_true(raw_send(fd, &hello, sizeof hello));
     world_wait(&world, OWNER, FABRIC_ACCEPTED, accepted + 1);
     assert_int_equal(recv(fd, &hello, sizeof hello, 0), sizeof hello);
@@ -258,10 +258,11 @@ static void unread_answers_are_refused_and_cost_bounded_memory(void **state)
             side_poll(&world, OWNER);
         }
         assert_true(sent < (uint64_t)CLIENTS * (8 << 20)); /* buffers of both kernels and ours */
-        quiet = sent == before && owner_endpoint()->counts[LIST_BLOCKED] == CLIENTS ? quiet + 1 : 0;
+        quiet = sent == before && owner_endpoint()->base.counts[LIST_BLOCKED] == CLIENTS ? quiet + 1
+                                                                                         : 0;
     }
     assert_int_equal(owner_endpoint()->out_count - owner_endpoint()->free_out_count, CLIENTS);
-    assert_int_equal(owner_endpoint()->counts[LIST_BLOCKED], CLIENTS);
+    assert_int_equal(owner_endpoint()->base.counts[LIST_BLOCKED], CLIENTS);
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     other_is_served(conn, passive);
     for (unsigned i = 0; i < CLIENTS; i++)
@@ -325,7 +326,7 @@ static void half_messages_do_not_keep_others_waiting_for_ever(void **state)
         assert_true(raw_send(fds[i], large, 3000));
     }
     world_poll_times(&world, 10);
-    assert_int_equal(owner_endpoint()->counts[LIST_PARTIAL], TCP_LARGES);
+    assert_int_equal(owner_endpoint()->base.counts[LIST_PARTIAL], TCP_LARGES);
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     pattern_fill(large, sizeof large, 1);
     assert_int_equal(fabric_send(conn, &iov, 1), 0);
@@ -378,14 +379,14 @@ static void one_connection_too_many_is_told_so(void **state)
 
     (void)state;
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
-    endpoint->counts[LIST_ALL] += TCP_MAX_CONNS - 1; /* as if there were so many */
+    endpoint->base.counts[LIST_ALL] += TCP_MAX_CONNS - 1; /* as if there were so many */
     assert_int_equal(
         fabric_connect(world.sides[OTHER].endpoint, tcp_host_address(&host, OWNER), 0, 8, &late),
         0);
     world_wait(&world, OTHER, FABRIC_CLOSED, 1);
     assert_int_equal(side_event(&world.sides[OTHER], FABRIC_CLOSED, 0)->error, ROWAN_ETOOMANY);
     other_is_served(conn, passive);
-    endpoint->counts[LIST_ALL] -= TCP_MAX_CONNS - 1;
+    endpoint->base.counts[LIST_ALL] -= TCP_MAX_CONNS - 1;
     world_connect(&world, OTHER, OWNER, 0, &late, &passive);
 }
 
@@ -402,7 +403,7 @@ static void half_open_connections_make_room_for_others(void **state)
         side_poll(&world, OWNER);
     }
     world_poll_times(&world, 50);
-    assert_int_equal(owner_endpoint()->counts[LIST_HALF_OPEN], TCP_MAX_HALF_OPEN);
+    assert_int_equal(owner_endpoint()->base.counts[LIST_HALF_OPEN], TCP_MAX_HALF_OPEN);
     host.skipped_ns += TCP_HALF_OPEN_NS + NS_PER_MS;
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     other_is_served(conn, passive);
@@ -432,14 +433,14 @@ static void without_descriptors_those_who_are_there_are_served(void **state)
         other_is_served(conn, passive);
         host.skipped_ns += NS_PER_MS;
     }
-    accepted = (int)owner_endpoint()->counts[LIST_HALF_OPEN];
+    accepted = (int)owner_endpoint()->base.counts[LIST_HALF_OPEN];
     assert_in_range(accepted, 1, 2); /* the numbers below the limit may not all be free */
     assert_true(owner_endpoint()->listen_paused);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     host.skipped_ns += TCP_PAUSE_NS;
-    for (unsigned i = 0; i < 100000 && owner_endpoint()->counts[LIST_HALF_OPEN] < 8; i++)
+    for (unsigned i = 0; i < 100000 && owner_endpoint()->base.counts[LIST_HALF_OPEN] < 8; i++)
         side_poll(&world, OWNER);
-    assert_int_equal(owner_endpoint()->counts[LIST_HALF_OPEN], 8);
+    assert_int_equal(owner_endpoint()->base.counts[LIST_HALF_OPEN], 8);
     for (unsigned i = 0; i < 8; i++)
         close(fds[i]);
 }
@@ -457,7 +458,7 @@ static void crowd_run(int control, int report)
     struct tcp_greeting hello = raw_hello(1, 0), answer;
     char byte = 0;
 
-    hello.peer_kind = FABRIC_CLIENT;
+    hello.identity.kind = FABRIC_CLIENT;
     for (unsigned i = 0; i < THOUSANDS; i++) {
         fds[i] = raw_connect(&address);
         if (fds[i] < 0 || !raw_send(fds[i], &hello, sizeof hello))
@@ -523,13 +524,13 @@ static void ten_thousand_idle_connections_cost_little_and_disturb_nobody(void **
         if (world.sides[OTHER].event_count > SIDE_EVENTS - 1000)
             side_forget(&world.sides[OTHER]);
     }
-    assert_int_equal(owner_endpoint()->counts[LIST_ALL], THOUSANDS + 1);
+    assert_int_equal(owner_endpoint()->base.counts[LIST_ALL], THOUSANDS + 1);
     kb = resident_kb() - before_kb;
     print_message("# 10,000 idle connections take %ld KiB of this process\n", kb);
     if (!SANITIZED)
         assert_true(kb < THOUSANDS * 2); /* tables and all */
-    for (enum tcp_list_kind kind = LIST_HANDSHAKE; kind < LIST_COUNT; kind++)
-        calls += owner_endpoint()->counts[kind]; /* what a poll looks at */
+    for (unsigned kind = LIST_HANDSHAKE; kind < CONN_LISTS; kind++)
+        calls += owner_endpoint()->base.counts[kind]; /* what a poll looks at */
     assert_int_equal(calls, 0);
     other_is_served(conn, passive);
     close(control[1]);

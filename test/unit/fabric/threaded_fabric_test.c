@@ -249,23 +249,12 @@ static void threads_land_blocks_and_send_messages_in_order(enum host_kind kind)
     close_host();
 }
 
-static void threads_land_blocks_and_send_messages_in_order_on_shm(void **state)
-{
-    (void)state;
-    threads_land_blocks_and_send_messages_in_order(OVER_SHM);
-}
-
-static void threads_land_blocks_and_send_messages_in_order_on_tcp(void **state)
-{
-    (void)state;
-    threads_land_blocks_and_send_messages_in_order(OVER_TCP);
-}
-
-static void threads_land_blocks_and_send_messages_in_order_on_verbs(void **state)
-{
-    (void)state;
-    threads_land_blocks_and_send_messages_in_order(OVER_VERBS);
-}
+WORLD_CASE(threads_land_blocks_and_send_messages_in_order_on_shm,
+           threads_land_blocks_and_send_messages_in_order(OVER_SHM))
+WORLD_CASE(threads_land_blocks_and_send_messages_in_order_on_tcp,
+           threads_land_blocks_and_send_messages_in_order(OVER_TCP))
+WORLD_CASE(threads_land_blocks_and_send_messages_in_order_on_verbs,
+           threads_land_blocks_and_send_messages_in_order(OVER_VERBS))
 
 /* --- sleep --- */
 
@@ -428,35 +417,13 @@ static void sleepers_are_woken(enum host_kind kind, enum pm_durability durabilit
     close_host();
 }
 
-static void sleepers_are_woken_by_messages_connections_and_segments(void **state)
-{
-    (void)state;
-    sleepers_are_woken(OVER_SHM, PM_NONE);
-}
-
-static void sleepers_are_woken_by_fences(void **state)
-{
-    (void)state;
-    sleepers_are_woken(OVER_SHM, PM_FENCE);
-}
-
-static void sleepers_are_woken_by_sockets(void **state)
-{
-    (void)state;
-    sleepers_are_woken(OVER_TCP, PM_NONE);
-}
-
-static void sleepers_are_woken_for_acknowledgements_after_the_fence(void **state)
-{
-    (void)state;
-    sleepers_are_woken(OVER_TCP, PM_FENCE);
-}
-
-static void sleepers_are_woken_by_completions(void **state)
-{
-    (void)state;
-    sleepers_are_woken(OVER_VERBS, PM_NONE);
-}
+WORLD_CASE(sleepers_are_woken_by_messages_connections_and_segments,
+           sleepers_are_woken(OVER_SHM, PM_NONE))
+WORLD_CASE(sleepers_are_woken_by_fences, sleepers_are_woken(OVER_SHM, PM_FENCE))
+WORLD_CASE(sleepers_are_woken_by_sockets, sleepers_are_woken(OVER_TCP, PM_NONE))
+WORLD_CASE(sleepers_are_woken_for_acknowledgements_after_the_fence,
+           sleepers_are_woken(OVER_TCP, PM_FENCE))
+WORLD_CASE(sleepers_are_woken_by_completions, sleepers_are_woken(OVER_VERBS, PM_NONE))
 
 int main(void)
 {

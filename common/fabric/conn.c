@@ -1,0 +1,324 @@
+/* conn.c - lists, life, poll and sleep of every backend's connections; see conn.h. */
+#include "common/fabric/conn.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/fabric/grants.h"
+
+enum { SHARE = 32 /* events of one connection in one poll */ };
+
+/* --- sleep --- */
+
+static void set_timer(struct endpoint *endpoint)
+{
+    const uint64_t after_ns = endpoint->backend->interval_ns(endpoint);
+    struct itimerspec spec = {0};
+
+    if (after_ns == UINT64_MAX)
+        return;
+    endpoint->timer_on = true;
+    spec.it_value.tv_sec = (time_t)(after_ns / NS_PER_S);
+    spec.it_value.tv_nsec = (long)(after_ns % NS_PER_S);
+    timerfd_settime(endpoint->timer_fd, 0, &spec, NULL);
+}
+
+static void endpoint_arm(void *context)
+{
+    struct endpoint *endpoint = context;
+
+    endpoint->armed = true;
+    if (endpoint->backend->arm)
+        endpoint->backend->arm(endpoint);
+    set_timer(endpoint);
+}
+
+static void endpoint_disarm(void *context)
+{
+    static const struct itimerspec never;
+    struct endpoint *endpoint = context;
+
+    endpoint->armed = false;
+    if (endpoint->backend->disarm)
+        endpoint->backend->disarm(endpoint);
+    if (endpoint->timer_on) {
+        timerfd_settime(endpoint->timer_fd, 0, &never, NULL); /* takes an expiry back, too */
+        endpoint->timer_on = false;
+    }
+}
+
+void endpoint_source(struct fabric_endpoint *base, struct event_source *out)
+{
+    struct endpoint *endpoint = (struct endpoint *)base;
+
+    *out = (struct event_source){.fd = endpoint->epoll_fd,
+                                 .arm = endpoint_arm,
+                                 .disarm = endpoint_disarm,
+                                 .context = endpoint};
+}
+
+/* --- lists --- */
+
+void conn_list_append(struct conn *conn, unsigned kind)
+{
+    struct endpoint *endpoint = conn_endpoint(conn);
+    struct conn_list *list = &endpoint->lists[kind];
+
+    conn->listed |= UINT32_C(1) << kind;
+    LIST_APPEND(list, conn, links[kind]);
+    endpoint->counts[kind]++;
+    if (endpoint->armed && !endpoint->timer_on && !endpoint->polling) /* 4 */
+        set_timer(endpoint);
+}
+
+void conn_list_remove(struct conn *conn, unsigned kind)
+{
+    struct endpoint *endpoint = conn_endpoint(conn);
+    struct conn_list *list = &endpoint->lists[kind];
+
+    if (!conn_is_listed(conn, kind))
+        return;
+    LIST_REMOVE(list, conn, links[kind]);
+    conn->listed &= ~(UINT32_C(1) << kind);
+    endpoint->counts[kind]--;
+}
+
+struct conn *conn_list_take(struct endpoint *endpoint, unsigned kind)
+{
+    struct conn *conn = endpoint->lists[kind].first;
+
+    if (conn)
+        conn_list_remove(conn, kind);
+    return conn;
+}
+
+void conn_list_visit(struct endpoint *endpoint, unsigned kind, void (*visit)(struct conn *conn))
+{
+    uint32_t left = endpoint->counts[kind];
+    struct conn *conn;
+
+    while (left-- > 0 && (conn = conn_list_take(endpoint, kind)))
+        visit(conn);
+}
+
+/* --- life --- */
+
+void conn_init(struct conn *conn, struct endpoint *endpoint, bool active)
+{
+    conn->base.ops = endpoint->base.ops;
+    conn->base.endpoint = &endpoint->base;
+    conn->state = active ? CONN_CONNECTING : CONN_EXPECTING;
+    conn->active = active;
+    conn_list_add(conn, LIST_ALL);
+    conn_list_add(conn, LIST_HANDSHAKE);
+}
+
+void conn_opened(struct conn *conn)
+{
+    conn_list_remove(conn, LIST_HANDSHAKE);
+    conn->state = CONN_OPEN;
+    conn->was_open = true;
+    conn_list_add(conn, LIST_ACTIVE);
+}
+
+/* 2 */
+static void stop(struct conn *conn, enum conn_state state, unsigned next)
+{
+    conn->state = state;
+    conn_list_remove(conn, LIST_HANDSHAKE);
+    conn_list_remove(conn, LIST_DIRTY);
+    conn_endpoint(conn)->backend->stop(conn);
+    grants_end(conn);
+    conn_list_add(conn, next);
+}
+
+void conn_break(struct conn *conn, int error, bool drain)
+{
+    if (conn->state >= CONN_BREAKING)
+        return;
+    if (!conn->active && !conn->was_open) { /* 1 */
+        conn_end(conn);
+        return;
+    }
+    conn->drain = drain && conn->was_open;
+    conn->error = error;
+    stop(conn, CONN_BREAKING, LIST_ACTIVE);
+}
+
+void conn_end(struct conn *conn)
+{
+    if (conn->state == CONN_DEAD)
+        return;
+    conn->base.has_zone = false;
+    stop(conn, CONN_DEAD, LIST_DEAD);
+}
+
+void conn_close(struct fabric_conn *base)
+{
+    conn_end((struct conn *)base);
+}
+
+void conn_check_handshakes(struct endpoint *endpoint, uint64_t limit_ns)
+{
+    for (CONN_EACH(conn, conn, endpoint, LIST_HANDSHAKE)) {
+        if (conn->since_ns == 0)
+            conn->since_ns = endpoint->now_ns;
+        else if (endpoint->now_ns - conn->since_ns > limit_ns)
+            conn_break(conn, ROWAN_EUNREACHABLE, false);
+    }
+}
+
+static void reap(struct endpoint *endpoint)
+{
+    const struct conn_backend *backend = endpoint->backend;
+
+    for (CONN_EACH(conn, conn, endpoint, LIST_DEAD)) {
+        if (backend->release && !backend->release(conn))
+            continue;
+        for (unsigned kind = 0; kind < CONN_LISTS; kind++)
+            conn_list_remove(conn, kind);
+        ASSERT(conn->listed == 0);
+        free(conn->writes);
+        backend->destroy(conn);
+    }
+}
+
+/* --- endpoint --- */
+
+int endpoint_watch(struct endpoint *endpoint, int fd, uint32_t what, uint64_t tag)
+{
+    struct epoll_event event = {.events = what, .data.u64 = tag};
+
+    return epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? ROWAN_EIO : 0;
+}
+
+int endpoint_init(struct endpoint *endpoint, const struct fabric *fabric,
+                  const struct regions *regions, uint32_t index, const struct conn_backend *backend)
+{
+    endpoint->base.ops = fabric->ops;
+    endpoint->backend = backend;
+    endpoint->regions = regions;
+    endpoint->block_limit = fabric->caps.block_limit;
+    endpoint->index = index;
+    endpoint->listen_fd = -1;
+    endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (endpoint->epoll_fd < 0 || endpoint->timer_fd < 0)
+        return ROWAN_EIO;
+    return endpoint_watch(endpoint, endpoint->timer_fd, EPOLLIN, ENDPOINT_TIMER);
+}
+
+void endpoint_end(struct endpoint *endpoint)
+{
+    endpoint->closing = true;
+    for (CONN_EACH(conn, conn, endpoint, LIST_ALL))
+        conn_end(conn);
+    reap(endpoint);
+    ASSERT(!endpoint->lists[LIST_ALL].first);
+}
+
+void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void endpoint_fini(struct endpoint *endpoint)
+{
+    close_fd(endpoint->listen_fd);
+    close_fd(endpoint->timer_fd);
+    close_fd(endpoint->epoll_fd);
+}
+
+/* --- poll and flush --- */
+
+static void announce(struct conn *conn, struct fabric_event *event)
+{
+    conn->announced = true;
+    *event = (struct fabric_event){.kind = conn->active ? FABRIC_CONNECTED : FABRIC_ACCEPTED,
+                                   .conn = &conn->base,
+                                   .context = conn->context,
+                                   .peer = conn->peer};
+}
+
+static void say_closed(struct conn *conn, struct fabric_event *event)
+{
+    *event = (struct fabric_event){.kind = FABRIC_CLOSED,
+                                   .error = conn->error,
+                                   .conn = &conn->base,
+                                   .context = conn->context,
+                                   .peer = conn->peer};
+    conn_end(conn);
+}
+
+static unsigned poll_conn(const struct conn_backend *backend, struct conn *conn,
+                          struct fabric_event *events, unsigned max)
+{
+    unsigned count = 0;
+
+    ASSERT(max > 0);
+    if (conn->was_open && !conn->announced) /* even if it broke since: its messages need a name */
+        announce(conn, &events[count++]);
+    if (conn_moves(conn))
+        count += backend->move(conn, events + count, max - count);
+    if (conn->state == CONN_BREAKING && count < max && (!conn->drain || backend->is_drained(conn)))
+        say_closed(conn, &events[count++]);
+    if (conn_moves(conn) ? backend->has_work(conn) : conn->state == CONN_BREAKING)
+        conn_list_add(conn, LIST_ACTIVE);
+    return count;
+}
+
+/* 3 */
+static unsigned poll_active(struct endpoint *endpoint, struct fabric_event *events, unsigned max)
+{
+    const struct conn *last = endpoint->lists[LIST_ACTIVE].last;
+    unsigned count = 0;
+    bool is_last = false;
+    struct conn *conn;
+
+    while (!is_last && count < max && (conn = conn_list_take(endpoint, LIST_ACTIVE))) {
+        const unsigned left = max - count;
+
+        is_last = conn == last;
+        if (conn->state != CONN_DEAD)
+            count +=
+                poll_conn(endpoint->backend, conn, events + count, left < SHARE ? left : SHARE);
+    }
+    return count;
+}
+
+unsigned endpoint_poll(struct fabric_endpoint *base, uint64_t now_ns, struct fabric_event *events,
+                       unsigned max)
+{
+    struct endpoint *endpoint = (struct endpoint *)base;
+    unsigned count;
+
+    endpoint->now_ns = now_ns;
+    endpoint->polling = true;
+    if (endpoint->lists[LIST_DEAD].first)
+        reap(endpoint);
+    count = endpoint->backend->step(endpoint, events, max);
+    if (endpoint->lists[LIST_ACTIVE].first)
+        count += poll_active(endpoint, events + count, max - count);
+    if (endpoint->lists[LIST_DIRTY].first)
+        endpoint_flush(base);
+    endpoint->polling = false;
+    if (endpoint->armed)
+        set_timer(endpoint);
+    return count;
+}
+
+static void push(struct conn *conn)
+{
+    if (conn->state == CONN_OPEN)
+        conn_endpoint(conn)->backend->push(conn);
+}
+
+void endpoint_flush(struct fabric_endpoint *base)
+{
+    conn_list_visit((struct endpoint *)base, LIST_DIRTY, push);
+}

@@ -1,0 +1,209 @@
+/* conn.h - what backends share of connections and endpoints: lists, life, the order of a poll, and sleep. Only
+ * backends and their tests include it.
+ *
+ *   handshake (states below CONN_OPEN) --> OPEN -- conn_break --> BREAKING -- CLOSED --> DEAD -- a later poll --> freed
+ *   an active one that fails: handshake -- conn_break --> BREAKING
+ *   any state -- fabric_conn_close, or a passive handshake that fails --> DEAD
+ *
+ * 1. A connection that the owner knows of ends in exactly one CLOSED event, unless the owner closed it. One that the
+ *    owner never heard of (a handshake that failed at the passive side) ends silently.
+ * 2. What ends a connection stops it at once (`stop`): nothing more lands, nothing more is written, and the peer
+ *    learns of it. All else is freed by a later poll, because messages that were handed out together with CLOSED lie
+ *    in its memory. Calls on it answer ECLOSED.
+ * 3. A connection is on LIST_ACTIVE while it has work that no socket, bell or completion will announce again. Each
+ *    poll starts with another connection and takes at most a share of events from each.
+ * 4. While armed (asleep), whatever must go on by time alone sets the timer, so a reactor sleeps without a deadline.
+ */
+#ifndef FABRIC_CONN_H
+#define FABRIC_CONN_H
+
+#include "common/base/clock.h"
+#include "common/base/list.h"
+#include "common/fabric/fabric.h"
+
+enum conn_state {
+    CONN_CONNECTING, /* active: the peer is being reached */
+    CONN_GREETING,   /* active: hello sent, no welcome yet */
+    CONN_EXPECTING,  /* passive: no hello yet; the owner does not know of it */
+    CONN_JOINING,    /* tcp: the same once more for the socket for blocks */
+    CONN_OPEN,
+    CONN_BREAKING, /* no more sends; CLOSED comes when what had arrived is delivered */
+    CONN_DEAD,     /* CLOSED is delivered or fabric_conn_close was called */
+};
+
+enum conn_list_kind {
+    LIST_ALL,
+    LIST_HANDSHAKE, /* not open yet, the oldest first */
+    LIST_ACTIVE,    /* 3 */
+    LIST_DIRTY,     /* has something to hand over at the next flush */
+    LIST_DEAD,
+    LIST_OWN,        /* the backend's own begin here */
+    CONN_LISTS = 17, /* of all kinds */
+};
+
+struct conn_link {
+    struct conn *next, *prev;
+};
+
+struct conn_list {
+    struct conn *first, *last;
+};
+
+/* The head of every backend's connection. */
+struct conn {
+    struct fabric_conn base;
+    enum conn_state state;
+    bool active;         /* this side called fabric_connect */
+    bool was_open;       /* the handshake is done */
+    bool announced;      /* CONNECTED or ACCEPTED was delivered */
+    bool drain;          /* BREAKING: what had arrived is still delivered */
+    bool may_be_granted; /* passive: the peer is a server that sends into our zone */
+    uint32_t layout;     /* of what is exchanged, as the greetings chose it */
+    int error;           /* BREAKING: what CLOSED says */
+    uint32_t listed;     /* a bit for each list */
+    uint64_t context;
+    uint64_t since_ns; /* when the handshake began; 0: not known yet */
+    struct fabric_identity peer;
+    struct send_window *window;  /* of Rowan sends (window.h); NULL: the peer has no zone for us */
+    struct write_window *writes; /* of bulk writes; NULL: none was added yet */
+    struct conn_link links[CONN_LISTS];
+};
+
+struct endpoint;
+struct regions;
+struct grant;
+
+/* What a backend does its own way. */
+struct conn_backend {
+    /* Each poll: sockets, bells, completions, deadlines; then the events of the landing zone and its grants. */
+    unsigned (*step)(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
+
+    /* Of connections that are open or drained: events; whether they have work (3); all that had arrived is delivered. */
+    unsigned (*move)(struct conn *conn, struct fabric_event *events, unsigned max);
+    bool (*has_work)(const struct conn *conn);
+    bool (*is_drained)(const struct conn *conn);
+
+    void (*push)(struct conn *conn); /* of an open one: hands over what waits */
+    void (*stop)(struct conn *conn); /* 2; `state` is BREAKING, then DEAD: may come twice */
+
+    /* Gives back what nobody needs any more; false: not all yet, the next poll asks again. NULL: all at once. */
+    bool (*release)(struct conn *conn);
+    void (*destroy)(struct conn *conn);
+
+    /* grants.h; NULL: nothing to do. give: what the peer must know beyond `words`; an error of fabric_grant. take_back:
+     * whether nothing can be written any more; asked at each poll until then. revoked: by its owner. */
+    int (*give)(struct conn *conn, struct grant *grant, struct fabric_grant *words);
+    bool (*take_back)(struct endpoint *endpoint, struct grant *grant);
+    void (*revoked)(struct conn *conn, const struct grant *grant);
+
+    /* How soon a poll must come although nothing wakes; UINT64_MAX: it need not. */
+    uint64_t (*interval_ns)(const struct endpoint *endpoint);
+    void (*arm)(struct endpoint *endpoint); /* NULL: nothing to do */
+    void (*disarm)(struct endpoint *endpoint);
+};
+
+/* The head of every backend's endpoint. */
+struct endpoint {
+    struct fabric_endpoint base;
+    const struct conn_backend *backend;
+    const struct regions *regions; /* of the fabric */
+    struct pm *zone_pm;            /* of the landing zone; NULL: there is none */
+    struct grants *grants;         /* grants.h */
+    uint32_t block_limit;
+    uint32_t index;
+    int epoll_fd;  /* what a reactor sleeps on */
+    int timer_fd;  /* watched with the tag ENDPOINT_TIMER */
+    int listen_fd; /* -1: none; tag ENDPOINT_LISTENER */
+    bool closing;  /* the endpoint as a whole */
+    bool armed;
+    bool timer_on;   /* was set in this sleep */
+    bool polling;    /* inside of endpoint_poll, which sets the timer at its end */
+    uint64_t now_ns; /* of the last poll */
+    uint32_t counts[CONN_LISTS];
+    struct conn_list lists[CONN_LISTS];
+};
+
+#define ENDPOINT_TIMER    UINT64_MAX
+#define ENDPOINT_LISTENER (UINT64_MAX - 1)
+
+/* --- lists --- */
+
+/* for (CONN_EACH(...)): all of a list; the one at hand may leave it. `type` begins with a struct conn. */
+#define CONN_EACH(type, it, endpoint, kind)                                                        \
+    struct type *it = (struct type *)(endpoint)->lists[kind].first, *it##_next;                    \
+    it && (it##_next = (struct type *)((struct conn *)it)->links[kind].next, true);                \
+    it = it##_next
+
+static inline struct endpoint *conn_endpoint(const struct conn *conn)
+{
+    return (struct endpoint *)conn->base.endpoint;
+}
+
+static inline bool conn_is_listed(const struct conn *conn, unsigned kind)
+{
+    return conn->listed & UINT32_C(1) << kind;
+}
+
+void conn_list_append(struct conn *conn, unsigned kind); /* it is not there */
+
+/* At the end, unless it is there. */
+static inline void conn_list_add(struct conn *conn, unsigned kind)
+{
+    if (!conn_is_listed(conn, kind))
+        conn_list_append(conn, kind);
+}
+
+void conn_list_remove(struct conn *conn, unsigned kind);
+
+/* The first, taken off; NULL: there is none. */
+struct conn *conn_list_take(struct endpoint *endpoint, unsigned kind);
+
+/* Calls `visit` for each that is on the list now, taken off; it may put it back. */
+void conn_list_visit(struct endpoint *endpoint, unsigned kind, void (*visit)(struct conn *conn));
+
+/* --- life --- */
+
+/* Open, or broken while what had arrived is still delivered. */
+static inline bool conn_moves(const struct conn *conn)
+{
+    return conn->state == CONN_OPEN || (conn->state == CONN_BREAKING && conn->drain);
+}
+
+/* Of a new connection, all 0. */
+void conn_init(struct conn *conn, struct endpoint *endpoint, bool active);
+
+/* Ends the handshake: it is open. */
+void conn_opened(struct conn *conn);
+
+/* Marks it for close: CLOSED with `error` will come; with `drain` after all that had arrived. */
+void conn_break(struct conn *conn, int error, bool drain);
+
+/* Ends it silently, or after CLOSED. */
+void conn_end(struct conn *conn);
+
+/* Breaks those whose handshake takes longer. */
+void conn_check_handshakes(struct endpoint *endpoint, uint64_t limit_ns);
+
+/* --- endpoint --- */
+
+/* endpoint_init: epoll and timer. endpoint_end ends and frees all connections; endpoint_fini closes the
+ * descriptors, also after a failed endpoint_init. Errors: ROWAN_EIO. */
+int endpoint_init(struct endpoint *endpoint, const struct fabric *fabric,
+                  const struct regions *regions, uint32_t index,
+                  const struct conn_backend *backend);
+void endpoint_end(struct endpoint *endpoint);
+void endpoint_fini(struct endpoint *endpoint);
+
+/* Watches a descriptor; `tag` comes back in the event. Errors: ROWAN_EIO. */
+int endpoint_watch(struct endpoint *endpoint, int fd, uint32_t what, uint64_t tag);
+
+void close_fd(int fd); /* -1 is fine */
+
+/* --- of the ops table --- */
+unsigned endpoint_poll(struct fabric_endpoint *endpoint, uint64_t now_ns,
+                       struct fabric_event *events, unsigned max);
+void endpoint_flush(struct fabric_endpoint *endpoint);
+void endpoint_source(struct fabric_endpoint *endpoint, struct event_source *out);
+void conn_close(struct fabric_conn *conn);
+
+#endif

@@ -1,0 +1,45 @@
+/* greeting.c - identity and layouts in greetings; see greeting.h. */
+#include "common/fabric/greeting.h"
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+
+int greeting_choose(const char *what, struct greeting_layouts ours, struct greeting_layouts theirs,
+                    uint32_t *out)
+{
+    const uint32_t highest = ours.highest < theirs.highest ? ours.highest : theirs.highest;
+
+    if (theirs.lowest > theirs.highest || highest < ours.lowest || highest < theirs.lowest) {
+        log_event(LOG_WARN, "layout_refused",
+                  "what=%s reason=\"this process speaks the layouts %u to %u and its peer %u to "
+                  "%u, which have "
+                  "none in common: upgrade the older one\"",
+                  what, ours.lowest, ours.highest, theirs.lowest, theirs.highest);
+        return ROWAN_EFORMAT;
+    }
+    *out = highest;
+    return 0;
+}
+
+struct greeting_identity greeting_pack(const struct fabric_identity *identity)
+{
+    return (struct greeting_identity){.cluster = identity->cluster,
+                                      .term = identity->term,
+                                      .incarnation = identity->incarnation,
+                                      .id = identity->id,
+                                      .role = identity->role,
+                                      .kind = identity->kind};
+}
+
+int greeting_unpack(const struct greeting_identity *wire, struct fabric_identity *out)
+{
+    if (wire->kind > FABRIC_CM)
+        return ROWAN_EFORMAT;
+    *out = (struct fabric_identity){.cluster = wire->cluster,
+                                    .term = wire->term,
+                                    .incarnation = wire->incarnation,
+                                    .id = wire->id,
+                                    .role = wire->role,
+                                    .kind = (enum fabric_kind)wire->kind};
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* greeting.h - what the greetings (handshakes) of backends have in common on the wire: who speaks, and which layouts
+ * of the bytes behind the greeting he speaks. A greeting begins with 8 bytes of magic and then the layouts: so much
+ * never changes, and any two versions can tell each other why they do not understand each other.
+ */
+#ifndef FABRIC_GREETING_H
+#define FABRIC_GREETING_H
+
+#include <assert.h>
+
+#include "common/fabric/fabric.h"
+
+/* All between the two. */
+struct greeting_layouts {
+    uint32_t lowest, highest;
+};
+
+struct greeting_identity {
+    uint64_t cluster;
+    uint64_t term;
+    uint64_t incarnation;
+    uint32_t id;
+    uint32_t role;
+    uint32_t kind; /* enum fabric_kind; 0: of an acceptor that does not know yet who it is */
+    uint32_t reserved;
+};
+
+static_assert(sizeof(struct greeting_layouts) == 8 && sizeof(struct greeting_identity) == 40,
+              "wire layout");
+
+/* greeting_choose: the highest layout that both sides speak; both find the same. `what`: of which bytes, for the log.
+ * Errors: ROWAN_EFORMAT (there is none, and a line of the log names both ranges). */
+int greeting_choose(const char *what, struct greeting_layouts ours, struct greeting_layouts theirs,
+                    uint32_t *out);
+
+struct greeting_identity greeting_pack(const struct fabric_identity *identity);
+
+/* Errors: ROWAN_EFORMAT (of no kind that we know). */
+int greeting_unpack(const struct greeting_identity *wire, struct fabric_identity *out);
+
+#endif

@@ -1,0 +1,138 @@
+/* window.c - the windows of Rowan sends and bulk writes; see window.h. */
+#include "common/fabric/window.h"
+
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+
+/* --- Rowan sends --- */
+
+int window_init(struct send_window *window, uint32_t most)
+{
+    ASSERT((most & (most - 1)) == 0);
+    window->ring.mask = most - 1;
+    window->ring.blocks = calloc(most, sizeof *window->ring.blocks);
+    return window->ring.blocks ? 0 : ROWAN_ENOMEM;
+}
+
+void window_fini(struct send_window *window)
+{
+    free(window->ring.blocks);
+}
+
+uint32_t window_rowan_room(const struct fabric_conn *base)
+{
+    const struct conn *conn = (const struct conn *)base;
+    const struct send_window *window = conn->window;
+
+    if (conn->state != CONN_OPEN || !window ||
+        window->batch_tail - window->batch_head == WINDOW_BATCHES)
+        return 0;
+    return window->ring.mask + 1 - (uint32_t)(window->added - window->landed);
+}
+
+int window_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
+{
+    struct conn *conn = (struct conn *)base;
+    struct send_window *window = conn->window;
+    const struct region *region;
+
+    if (conn->state != CONN_OPEN)
+        return ROWAN_ECLOSED;
+    if (!window || bytes == 0 || !window_is_strided(bytes) ||
+        bytes > conn_endpoint(conn)->block_limit)
+        return ROWAN_EINVALID;
+    region = window->region;
+    if (!region || !region_holds(region->base, region->bytes, block, bytes)) {
+        region = regions_find(conn_endpoint(conn)->regions, block, bytes);
+        if (!region)
+            return ROWAN_EINVALID;
+        window->region = region;
+    }
+    if (window->batch_tail - window->batch_head == WINDOW_BATCHES ||
+        window->added - window->landed > window->ring.mask)
+        return ROWAN_EAGAIN;
+    window->ring.blocks[window->added++ & window->ring.mask] =
+        (struct window_block){.data = block, .bytes = bytes, .key = region->key};
+    return 0;
+}
+
+int window_rowan_post(struct fabric_conn *base, uint64_t context)
+{
+    struct conn *conn = (struct conn *)base;
+    struct send_window *window = conn->window;
+
+    if (conn->state != CONN_OPEN)
+        return ROWAN_ECLOSED;
+    if (!window || window->posted == window->added)
+        return 0;
+    ASSERT(window->batch_tail - window->batch_head <
+           WINDOW_BATCHES); /* or add had found none free */
+    window->posted = window->added;
+    window->batches[window->batch_tail++ % WINDOW_BATCHES] =
+        (struct window_batch){.end = window->posted, .context = context};
+    conn_list_add(conn, LIST_DIRTY);
+    return 0;
+}
+
+unsigned window_events(struct conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct send_window *window = conn->window;
+    unsigned count = 0;
+
+    for (; count < max && window_has_landed(window); window->batch_head++)
+        events[count++] = (struct fabric_event){
+            .kind = FABRIC_LANDED,
+            .conn = &conn->base,
+            .context = window->batches[window->batch_head % WINDOW_BATCHES].context};
+    return count;
+}
+
+/* --- bulk writes --- */
+
+int window_bulk_write(struct fabric_conn *base, const struct fabric_grant *grant, uint64_t at,
+                      const void *data, uint32_t bytes, uint64_t context)
+{
+    struct conn *conn = (struct conn *)base;
+    const struct region *region;
+    struct write_window *writes;
+
+    if (conn->state != CONN_OPEN)
+        return ROWAN_ECLOSED;
+    if (!conn->window || bytes == 0 || !window_is_strided(bytes) || !window_is_strided(at) ||
+        bytes > FABRIC_MAX_WRITE_BYTES)
+        return ROWAN_EINVALID;
+    region = regions_find(conn_endpoint(conn)->regions, data, bytes);
+    if (!region)
+        return ROWAN_EINVALID;
+    if (!conn->writes) {
+        conn->writes = calloc(1, sizeof *conn->writes);
+        if (!conn->writes)
+            return ROWAN_ENOMEM;
+    }
+    writes = conn->writes;
+    if (writes->added - writes->reported == WINDOW_WRITES)
+        return ROWAN_EAGAIN;
+    *window_write(writes, writes->added++) = (struct window_write){.data = data,
+                                                                   .bytes = bytes,
+                                                                   .key = region->key,
+                                                                   .grant = *grant,
+                                                                   .at = at,
+                                                                   .context = context};
+    conn_list_add(conn, LIST_DIRTY);
+    return 0;
+}
+
+unsigned window_write_events(struct conn *conn, struct fabric_event *events, unsigned max)
+{
+    struct write_window *writes = conn->writes;
+    unsigned count = 0;
+
+    for (; count < max && writes->reported < writes->written; writes->reported++)
+        events[count++] =
+            (struct fabric_event){.kind = FABRIC_WRITTEN,
+                                  .conn = &conn->base,
+                                  .context = window_write(writes, writes->reported)->context};
+    return count;
+}

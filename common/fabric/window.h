@@ -1,0 +1,127 @@
+/* window.h - what backends share of sending: the checks of arguments, the window of Rowan sends and that of bulk
+ * writes. How the bytes leave, and when they have landed, is the backend's own.
+ *
+ * 1. landed <= posted <= added <= landed + `most`, in blocks since the beginning; written <= flushed <= added <=
+ *    reported + WINDOW_WRITES, in bulk writes likewise.
+ * 2. LANDED and WRITTEN events come in the order of the calls, one for a batch, one for a write (F2, F10).
+ */
+#ifndef FABRIC_WINDOW_H
+#define FABRIC_WINDOW_H
+
+#include "common/fabric/conn.h"
+#include "common/fabric/regions.h"
+
+enum { WINDOW_BATCHES = 1024, WINDOW_WRITES = 64 };
+
+struct window_block {
+    const uint8_t *data;
+    uint32_t bytes;
+    uint32_t key; /* of its region */
+};
+
+struct window_batch {
+    uint64_t end; /* in the count of blocks */
+    uint64_t context;
+};
+
+struct window_ring {
+    struct window_block *blocks;
+    uint32_t mask; /* their number less 1, which is a power of two */
+};
+
+/* Of one connection. */
+struct send_window {
+    struct window_ring ring;
+    uint64_t added, posted, landed;
+    uint64_t batch_head, batch_tail;
+    const struct region *region; /* that the last block lay in; NULL: none yet */
+    struct window_batch batches[WINDOW_BATCHES];
+};
+
+struct window_write {
+    const uint8_t *data;
+    uint32_t bytes;
+    uint32_t key;              /* of its region */
+    struct fabric_grant grant; /* as the caller gave it: unchecked */
+    uint64_t at, context;
+    struct pm_ticket ticket; /* shm: of its fence, once stored */
+};
+
+struct write_window {
+    uint64_t added, flushed, written, reported;
+    struct window_write writes[WINDOW_WRITES];
+};
+
+/* --- arguments --- */
+
+/* Of a block, a bulk write, a grant, a place in one of these. */
+static inline bool window_is_strided(uint64_t bytes)
+{
+    return bytes % FABRIC_STRIDE == 0;
+}
+
+/* Whether [offset, offset + bytes) lies in `size` bytes and begins and ends at strides; bytes > 0. */
+static inline bool window_range_fits(uint64_t offset, uint64_t bytes, uint64_t size)
+{
+    return bytes > 0 && window_is_strided(offset) && window_is_strided(bytes) && offset <= size &&
+           bytes <= size - offset;
+}
+
+/* The bytes of a message. Errors: ROWAN_ECLOSED EINVALID. */
+static inline int window_check_message(const struct conn *conn, const struct fabric_iov *iov,
+                                       unsigned count, uint32_t *bytes)
+{
+    uint64_t total = 0;
+
+    if (conn->state != CONN_OPEN)
+        return ROWAN_ECLOSED;
+    if (count > FABRIC_MAX_IOV)
+        return ROWAN_EINVALID;
+    for (unsigned i = 0; i < count; i++)
+        total += iov[i].bytes;
+    if (total > FABRIC_MAX_MESSAGE_BYTES)
+        return ROWAN_EINVALID;
+    *bytes = (uint32_t)total;
+    return 0;
+}
+
+/* --- Rowan sends --- */
+
+/* Errors: ROWAN_ENOMEM. */
+int window_init(struct send_window *window, uint32_t most);
+void window_fini(struct send_window *window);
+
+static inline const struct window_block *window_block(const struct window_ring *ring,
+                                                      uint64_t number)
+{
+    return &ring->blocks[number & ring->mask];
+}
+
+/* A LANDED event waits to be told. */
+static inline bool window_has_landed(const struct send_window *window)
+{
+    return window->batch_head < window->batch_tail &&
+           window->batches[window->batch_head % WINDOW_BATCHES].end <= window->landed;
+}
+
+/* LANDED events. */
+unsigned window_events(struct conn *conn, struct fabric_event *events, unsigned max);
+
+/* --- bulk writes --- */
+
+static inline struct window_write *window_write(struct write_window *writes, uint64_t number)
+{
+    return &writes->writes[number % WINDOW_WRITES];
+}
+
+/* WRITTEN events. */
+unsigned window_write_events(struct conn *conn, struct fabric_event *events, unsigned max);
+
+/* --- of the ops table; a connection that can send has a `window` --- */
+uint32_t window_rowan_room(const struct fabric_conn *conn);
+int window_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
+int window_rowan_post(struct fabric_conn *conn, uint64_t context);
+int window_bulk_write(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
+                      const void *data, uint32_t bytes, uint64_t context);
+
+#endif
