@@ -12,7 +12,7 @@
 #include "server/shard/records.h"
 #include "server/shard/tail.h"
 
-struct op;
+struct write_op;
 
 /* Made by the control role, then handed to its owner: a worker where this server leads the shard, a
  * digest role where it backs it. All but the atomic fields belong to the owner from then on. */
@@ -38,9 +38,9 @@ struct shard_state {
     /* Primary only. */
     uint64_t counter; /* of the last version handed out */
     uint32_t backup_count;
-    uint32_t backups[CLUSTER_MAX_REPLICAS - 1];  /* positions in the worker's peers */
-    struct op *first_in_flight, *last_in_flight; /* by rising version */
-    bool active;                                 /* linked into the worker's active list */
+    uint32_t backups[CLUSTER_MAX_REPLICAS - 1];        /* positions in the worker's peers */
+    struct write_op *first_in_flight, *last_in_flight; /* by rising version */
+    bool active;                                       /* linked into the worker's active list */
     struct shard_state *next_active;
     struct shard_state *next_reconcile; /* in the worker's list of those to be reconciled */
     bool doubtful;      /* each replica may lack anything: reconciliation leaves nothing out */

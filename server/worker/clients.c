@@ -8,98 +8,98 @@
 void clients_init(struct clients *clients)
 {
     *clients = (struct clients){0};
-    records_table_init(&clients->seats, sizeof(struct clients_seat));
+    records_table_init(&clients->entries, sizeof(struct clients_entry));
 }
 
 void clients_fini(struct clients *clients)
 {
-    records_table_fini(&clients->seats);
+    records_table_fini(&clients->entries);
 }
 
-static struct clients_seat *find_seat(const struct clients *clients, uint32_t client)
+static struct clients_entry *find_entry(const struct clients *clients, uint32_t client)
 {
-    return (struct clients_seat *)records_table_find(&clients->seats, client, 0);
+    return (struct clients_entry *)records_table_find(&clients->entries, client, 0);
 }
 
-static int open_seat(struct clients *clients, uint32_t client, struct clients_seat **out)
+static int open_entry(struct clients *clients, uint32_t client, struct clients_entry **out)
 {
     ASSERT(client);
     if (clients_full(clients))
         return ROWAN_ETOOMANY;
-    struct clients_seat *seat =
-        (struct clients_seat *)records_table_take(&clients->seats, client, 0);
-    if (!seat)
+    struct clients_entry *entry =
+        (struct clients_entry *)records_table_take(&clients->entries, client, 0);
+    if (!entry)
         return ROWAN_ENOMEM;
-    *seat = (struct clients_seat){.item = seat->item};
-    *out = seat;
+    *entry = (struct clients_entry){.item = entry->item};
+    *out = entry;
     return 0;
 }
 
-static void idle_push(struct clients *clients, struct clients_seat *seat, uint64_t now_ns)
+static void idle_push(struct clients *clients, struct clients_entry *entry, uint64_t now_ns)
 {
-    seat->link = NULL;
-    seat->left_ns = now_ns;
-    seat->later = NULL;
-    seat->earlier = clients->last;
+    entry->link = NULL;
+    entry->left_ns = now_ns;
+    entry->later = NULL;
+    entry->earlier = clients->last;
     if (clients->last)
-        clients->last->later = seat;
+        clients->last->later = entry;
     else
-        clients->first = seat;
-    clients->last = seat;
+        clients->first = entry;
+    clients->last = entry;
 }
 
-static void idle_remove(struct clients *clients, struct clients_seat *seat)
+static void idle_remove(struct clients *clients, struct clients_entry *entry)
 {
-    if (seat->earlier)
-        seat->earlier->later = seat->later;
+    if (entry->earlier)
+        entry->earlier->later = entry->later;
     else
-        clients->first = seat->later;
-    if (seat->later)
-        seat->later->earlier = seat->earlier;
+        clients->first = entry->later;
+    if (entry->later)
+        entry->later->earlier = entry->earlier;
     else
-        clients->last = seat->earlier;
+        clients->last = entry->earlier;
 }
 
 int clients_enter(struct clients *clients, uint32_t client, struct client_link *link,
                   struct client_link **older)
 {
-    struct clients_seat *seat = find_seat(clients, client);
-    if (!seat) {
-        int error = open_seat(clients, client, &seat);
+    struct clients_entry *entry = find_entry(clients, client);
+    if (!entry) {
+        int error = open_entry(clients, client, &entry);
         if (error)
             return error;
-    } else if (!seat->link) {
-        idle_remove(clients, seat);
+    } else if (!entry->link) {
+        idle_remove(clients, entry);
     }
-    *older = seat->link;
-    seat->link = link;
+    *older = entry->link;
+    entry->link = link;
     return 0;
 }
 
 void clients_leave(struct clients *clients, uint32_t client, const struct client_link *link,
                    uint64_t now_ns)
 {
-    struct clients_seat *seat = find_seat(clients, client);
-    if (seat && seat->link == link)
-        idle_push(clients, seat, now_ns);
+    struct clients_entry *entry = find_entry(clients, client);
+    if (entry && entry->link == link)
+        idle_push(clients, entry, now_ns);
 }
 
 int clients_note(struct clients *clients, uint32_t client, uint64_t now_ns)
 {
-    struct clients_seat *seat = find_seat(clients, client);
-    if (seat)
+    struct clients_entry *entry = find_entry(clients, client);
+    if (entry)
         return 0;
-    int error = open_seat(clients, client, &seat);
+    int error = open_entry(clients, client, &entry);
     if (!error)
-        idle_push(clients, seat, now_ns);
+        idle_push(clients, entry, now_ns);
     return error;
 }
 
 /* False: not yet. */
-static bool is_over(struct clients *clients, const struct clients_seat *seat, uint64_t now_ns,
+static bool is_over(struct clients *clients, const struct clients_entry *entry, uint64_t now_ns,
                     uint64_t *wake_ns)
 {
-    uint64_t over_ns = seat->left_ns + CLIENTS_KEEP_NS, next_ns = over_ns;
+    uint64_t over_ns = entry->left_ns + CLIENTS_KEEP_NS, next_ns = over_ns;
     if (now_ns < over_ns) {
         clients->over_ns = 0;
     } else {
@@ -114,13 +114,13 @@ static bool is_over(struct clients *clients, const struct clients_seat *seat, ui
 
 uint32_t clients_forget(struct clients *clients, uint64_t now_ns, uint64_t *wake_ns)
 {
-    struct clients_seat *seat = clients->first;
-    if (!seat)
+    struct clients_entry *entry = clients->first;
+    if (!entry)
         clients->over_ns = 0;
-    if (!seat || !is_over(clients, seat, now_ns, wake_ns))
+    if (!entry || !is_over(clients, entry, now_ns, wake_ns))
         return 0;
-    uint32_t client = seat->item.client;
-    idle_remove(clients, seat);
-    records_table_give(&clients->seats, &seat->item);
+    uint32_t client = entry->item.client;
+    idle_remove(clients, entry);
+    records_table_give(&clients->entries, &entry->item);
     return client;
 }

@@ -25,17 +25,17 @@ extern uint64_t clients_keep_ns;
 
 struct client_link;
 
-struct clients_seat {
+struct clients_entry {
     struct records_item item; /* its client; the operation is 0 */
     struct client_link *link; /* NULL: no connection since left_ns */
     uint64_t left_ns;
-    struct clients_seat *later, *earlier; /* without connection: by left_ns */
+    struct clients_entry *later, *earlier; /* without connection: by left_ns */
 };
 
 struct clients {
-    struct records_table seats;
-    struct clients_seat *first, *last; /* without connection */
-    uint64_t over_ns;                  /* when somebody's time was found to be over; 0: nobody's */
+    struct records_table entries;
+    struct clients_entry *first, *last; /* without connection */
+    uint64_t over_ns;                   /* when somebody's time was found to be over; 0: nobody's */
 };
 
 void clients_init(struct clients *clients);
@@ -43,12 +43,12 @@ void clients_fini(struct clients *clients);
 
 static inline bool clients_full(const struct clients *clients)
 {
-    return clients->seats.count >= CLIENTS_MAX;
+    return clients->entries.count >= CLIENTS_MAX;
 }
 
 static inline bool clients_knows(const struct clients *clients, uint32_t client)
 {
-    return records_table_find(&clients->seats, client, 0);
+    return records_table_find(&clients->entries, client, 0);
 }
 
 /* clients_enter: `link` is the client's connection from now on; the one it had goes to *older, or

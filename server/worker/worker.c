@@ -61,8 +61,8 @@ static void client_message(struct worker *worker, struct client_link *client,
         index_prefetch(request->shard->index, request->hash);
 }
 
-static void peer_message(struct worker *worker, struct peer *peer, const struct fabric_event *event,
-                         uint64_t now_ns)
+static void peer_message(struct worker *worker, struct worker_peer *peer,
+                         const struct fabric_event *event, uint64_t now_ns)
 {
     Rowan__ControlMessage *message;
     uint32_t tag;
@@ -84,7 +84,7 @@ static void peer_message(struct worker *worker, struct peer *peer, const struct 
 
 static void peer_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
 {
-    struct peer *peer = event->conn->user;
+    struct worker_peer *peer = event->conn->user;
     switch (worker_peer_event(worker, event, now_ns)) {
     case PEER_UP:
         worker_write_resend(worker, (uint32_t)(peer - worker->peers));

@@ -6,7 +6,7 @@
  *      newer one.
  *  W9  A request carries the client id of its connection's handshake; 0 means that no retry will be
  *      told from a new write, and has no records.
- *  W10 A client that has records in a shard of this worker has a seat in `known`, so that it is
+ *  W10 A client that has records in a shard of this worker has an entry in `known`, so that it is
  *      forgotten when it has had no connection for CLIENTS_KEEP_NS.
  */
 #include "server/worker/worker_client.h"

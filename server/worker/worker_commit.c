@@ -92,7 +92,7 @@ static int store_entry(struct worker *worker, uint32_t value_bytes, uint64_t *of
 static void send_entry(struct worker *worker, uint64_t peers, uint64_t offset, uint32_t bytes)
 {
     for (uint32_t i = 0; i < worker->peer_count; i++) {
-        struct peer *peer = &worker->peers[i];
+        struct worker_peer *peer = &worker->peers[i];
         if (!(peers >> i & 1))
             continue;
         if (peer->connected && fabric_rowan_room(peer->conn) > 0)
@@ -147,17 +147,18 @@ static int spread_some(struct worker *worker, bool *any)
 
 /* Writes the rows that have come together. One that finds no room is dropped: its client goes on to
  * higher numbers, or leaves, and what is kept longer for it does no harm. */
-static void spread_lows(struct worker *worker)
+static void spread_acknowledged(struct worker *worker)
 {
-    struct client_lows *lows = &worker->lows;
+    struct acknowledged *acknowledged = &worker->acknowledged;
     uint64_t offset;
-    uint32_t bytes, count = lows->count;
-    lows->count = 0;
-    if (count == 0 || store_entry(worker, commit_encode(NULL, 0, lows->rows, count, worker->value),
-                                  &offset, &bytes))
+    uint32_t bytes, count = acknowledged->count;
+    acknowledged->count = 0;
+    if (count == 0 ||
+        store_entry(worker, commit_encode(NULL, 0, acknowledged->rows, count, worker->value),
+                    &offset, &bytes))
         return;
     for (uint32_t i = 0; i < worker->peer_count; i++) {
-        struct peer *peer = &worker->peers[i];
+        struct worker_peer *peer = &worker->peers[i];
         if (peer->needed && peer->connected && fabric_rowan_room(peer->conn) > 0)
             worker_peer_add(worker, peer, pm_at(worker->common->pm, offset), bytes);
     }
@@ -166,20 +167,20 @@ static void spread_lows(struct worker *worker)
 static void visit_client(void *context, uint32_t client, uint32_t lowest)
 {
     struct worker *worker = context;
-    struct client_lows *lows = &worker->lows;
-    struct commit_client *told = &lows->told[client % WORKER_LOWS_TOLD];
+    struct acknowledged *acknowledged = &worker->acknowledged;
+    struct commit_client *told = &acknowledged->told[client % WORKER_ACKNOWLEDGED_TOLD];
     if (told->client == client && told->lowest >= lowest)
         return;
     *told = (struct commit_client){.client = client, .lowest = lowest};
-    lows->rows[lows->count++] = *told;
-    if (lows->count == rows_of_entry(worker, COMMIT_CLIENT_BYTES))
-        spread_lows(worker);
+    acknowledged->rows[acknowledged->count++] = *told;
+    if (acknowledged->count == rows_of_entry(worker, COMMIT_CLIENT_BYTES))
+        spread_acknowledged(worker);
 }
 
 void worker_commit_client_gone(struct worker *worker, uint32_t client, uint32_t lowest)
 {
     visit_client(worker, client, lowest);
-    worker->lows.gone = true;
+    worker->acknowledged.gone = true;
 }
 
 static uint64_t requests(const struct worker *worker)
@@ -191,27 +192,28 @@ static uint64_t requests(const struct worker *worker)
 }
 
 /* Only requests change them, and the going of clients: else there is nothing to look for. */
-static bool poll_lows(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
-    struct client_lows *lows = &worker->lows;
-    if (lows->spread_ns == 0 && requests(worker) == lows->requests && !lows->gone)
+    struct acknowledged *acknowledged = &worker->acknowledged;
+    if (acknowledged->spread_ns == 0 && requests(worker) == acknowledged->requests &&
+        !acknowledged->gone)
         return false;
-    if (lows->spread_ns == 0)
-        lows->spread_ns = now_ns + WORKER_LOWS_NS;
-    if (now_ns < lows->spread_ns) {
-        if (lows->spread_ns < *wake_ns)
-            *wake_ns = lows->spread_ns;
+    if (acknowledged->spread_ns == 0)
+        acknowledged->spread_ns = now_ns + WORKER_ACKNOWLEDGED_NS;
+    if (now_ns < acknowledged->spread_ns) {
+        if (acknowledged->spread_ns < *wake_ns)
+            *wake_ns = acknowledged->spread_ns;
         return false;
     }
-    lows->spread_ns = 0;
-    lows->requests = requests(worker);
-    lows->gone = false;
+    acknowledged->spread_ns = 0;
+    acknowledged->requests = requests(worker);
+    acknowledged->gone = false;
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
         if (shard)
             records_changed(&shard->records, visit_client, worker);
     }
-    spread_lows(worker);
+    spread_acknowledged(worker);
     return true;
 }
 
@@ -240,7 +242,7 @@ static void look_at_peers(struct worker *worker)
 {
     uint32_t room = fabric_caps(worker->common->fabric)->max_batch_blocks / 4;
     for (uint32_t i = 0; i < worker->peer_count; i++) {
-        struct peer *peer = &worker->peers[i];
+        struct worker_peer *peer = &worker->peers[i];
         if (!peer->commit_behind || !peer->connected || fabric_rowan_room(peer->conn) <= room)
             continue;
         peer->commit_behind = false;
@@ -252,7 +254,7 @@ bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
 {
     if (!worker->config)
         return false;
-    bool any = poll_lows(worker, now_ns, wake_ns);
+    bool any = poll_acknowledged(worker, now_ns, wake_ns);
     look_at_peers(worker);
     if (!worker->first_commit)
         return any;

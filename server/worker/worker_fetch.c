@@ -22,7 +22,7 @@ enum { FETCH_BYTES_PER_POLL = 64 << 10 };
 
 /* --- questions --- */
 
-static bool backs(const struct worker *worker, const struct peer *peer,
+static bool backs(const struct worker *worker, const struct worker_peer *peer,
                   const struct shard_state *shard)
 {
     for (uint32_t i = 0; i < shard->backup_count; i++) {
@@ -50,7 +50,7 @@ static struct question *place_for(struct fetch *fetch, uint32_t peer, uint16_t s
 }
 
 /* From a message: everything is checked. */
-void worker_fetch_ask(struct worker *worker, struct peer *peer, const Rowan__Fetch *asked)
+void worker_fetch_ask(struct worker *worker, struct worker_peer *peer, const Rowan__Fetch *asked)
 {
     struct shard_state *shard =
         asked->shard < STORE_SHARD_IDS ? worker->shards[asked->shard] : NULL;
@@ -79,7 +79,7 @@ static void remove_question(struct fetch *fetch, uint32_t at)
 static void answered(struct worker *worker, const struct question *question)
 {
     struct fetch *fetch = &worker->fetch;
-    const struct peer *peer = &worker->peers[question->peer];
+    const struct worker_peer *peer = &worker->peers[question->peer];
     if (question->blocks) {
         log_event(LOG_INFO, "fetch_answered",
                   "worker=%u server=%u shard=%u first=%lx last=%lx blocks=%u", worker->number,

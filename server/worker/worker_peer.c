@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 
-static struct peer *find_peer(struct worker *worker, uint32_t server)
+static struct worker_peer *find_peer(struct worker *worker, uint32_t server)
 {
     for (uint32_t i = 0; i < worker->peer_count; i++) {
         if (worker->peers[i].server == server)
@@ -35,8 +35,8 @@ void worker_peer_configure(struct worker *worker)
         if (member->server == worker->common->server || find_peer(worker, member->server))
             continue;
         ASSERT(worker->peer_count < CLUSTER_MAX_MEMBERS);
-        struct peer *peer = &worker->peers[worker->peer_count++];
-        *peer = (struct peer){
+        struct worker_peer *peer = &worker->peers[worker->peer_count++];
+        *peer = (struct worker_peer){
             .kind = LINK_PEER, .server = member->server, .control_endpoint = member->workers};
         memcpy(peer->address, member->address, sizeof peer->address);
     }
@@ -47,7 +47,7 @@ void worker_peer_resolve(struct worker *worker, struct shard_state *shard)
     const struct shard *row = cluster_shard(worker->config, shard->id);
     shard->backup_count = 0;
     for (uint32_t i = 0; i < row->backup_count; i++) {
-        struct peer *peer = find_peer(worker, row->backups[i]);
+        struct worker_peer *peer = find_peer(worker, row->backups[i]);
         ASSERT(peer);
         peer->needed = true;
         shard->backups[shard->backup_count++] = (uint32_t)(peer - worker->peers);
@@ -57,7 +57,7 @@ void worker_peer_resolve(struct worker *worker, struct shard_state *shard)
 void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
     for (uint32_t i = 0; i < worker->peer_count; i++) {
-        struct peer *peer = &worker->peers[i];
+        struct worker_peer *peer = &worker->peers[i];
         if (peer->conn || !peer->needed)
             continue;
         if (now_ns >= peer->retry_ns) {
@@ -78,7 +78,7 @@ void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 
 /* --- what a peer has not got yet --- */
 
-void worker_peer_owe(struct peer *peer, struct load load)
+void worker_peer_owe(struct worker_peer *peer, struct load load)
 {
     load_add(&peer->owed, load);
     if (peer->connected)
@@ -86,7 +86,7 @@ void worker_peer_owe(struct peer *peer, struct load load)
 }
 
 /* In a full ring the newest batches count as one: none is taken for landed too early. */
-static void keep_batch(struct peer *peer)
+static void keep_batch(struct worker_peer *peer)
 {
     if (peer->sent_count == WORKER_PEER_BATCHES)
         peer->sent_count--;
@@ -100,7 +100,7 @@ static void keep_batch(struct peer *peer)
     peer->open = (struct load){0};
 }
 
-static void forget_landed(struct peer *peer)
+static void forget_landed(struct worker_peer *peer)
 {
     while (peer->sent_count && peer->sent[peer->sent_first].batch <= peer->landed) {
         load_subtract(&peer->owed, peer->sent[peer->sent_first].load);
@@ -111,7 +111,7 @@ static void forget_landed(struct peer *peer)
 
 /* --- events --- */
 
-static void peer_down(struct worker *worker, struct peer *peer, int error, uint64_t now_ns)
+static void peer_down(struct worker *worker, struct worker_peer *peer, int error, uint64_t now_ns)
 {
     if (peer->connected)
         log_event(LOG_WARN, "peer_lost", "worker=%u server=%u error=%s", worker->number,
@@ -129,7 +129,7 @@ static void peer_down(struct worker *worker, struct peer *peer, int error, uint6
 enum peer_news worker_peer_event(struct worker *worker, const struct fabric_event *event,
                                  uint64_t now_ns)
 {
-    struct peer *peer = event->conn->user;
+    struct worker_peer *peer = event->conn->user;
     if (event->kind == FABRIC_CONNECTED && event->conn->has_zone) {
         log_event(LOG_INFO, "peer_connected", "worker=%u server=%u", worker->number, peer->server);
         peer->connected = true;
@@ -151,7 +151,8 @@ enum peer_news worker_peer_event(struct worker *worker, const struct fabric_even
     return event->kind == FABRIC_MESSAGE ? PEER_MESSAGE : PEER_NO_NEWS;
 }
 
-void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes)
+void worker_peer_add(struct worker *worker, struct worker_peer *peer, const void *block,
+                     uint32_t bytes)
 {
     int error = fabric_rowan_add(peer->conn, block, bytes);
     /* A break is reported by the CLOSED event that follows; the entry goes out again after it. */
@@ -162,7 +163,7 @@ void worker_peer_add(struct worker *worker, struct peer *peer, const void *block
 void worker_peer_post(struct worker *worker)
 {
     for (uint32_t i = 0; i < worker->peer_count; i++) {
-        struct peer *peer = &worker->peers[i];
+        struct worker_peer *peer = &worker->peers[i];
         if (!peer->open_batch)
             continue;
         int error = fabric_rowan_post(peer->conn, peer->open_batch);

@@ -25,10 +25,11 @@ enum peer_news worker_peer_event(struct worker *worker, const struct fabric_even
                                  uint64_t now_ns);
 
 /* Adds a block to the peer's batch of this poll; there is room. Posts it. */
-void worker_peer_add(struct worker *worker, struct peer *peer, const void *block, uint32_t bytes);
+void worker_peer_add(struct worker *worker, struct worker_peer *peer, const void *block,
+                     uint32_t bytes);
 
 /* The peer is to get these entries, as part of the open batch if it is connected. */
-void worker_peer_owe(struct peer *peer, struct load load);
+void worker_peer_owe(struct worker_peer *peer, struct load load);
 void worker_peer_post(struct worker *worker);
 
 #endif

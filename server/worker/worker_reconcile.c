@@ -110,7 +110,7 @@ static void start_waiting(struct reconciliations *all)
 
 /* --- questions --- */
 
-static void ask(const struct reconciliation *it, struct part *part, const struct peer *peer,
+static void ask(const struct reconciliation *it, struct part *part, const struct worker_peer *peer,
                 uint64_t now_ns)
 {
     Rowan__GetTail body = ROWAN__GET_TAIL__INIT;
@@ -245,7 +245,8 @@ static void restart_part(struct reconciliation *it, struct part *part)
 }
 
 static void take_blocks(struct worker *worker, struct reconciliation *it, struct part *part,
-                        const Rowan__TailIs *answer, const struct peer *peer, uint64_t now_ns)
+                        const Rowan__TailIs *answer, const struct worker_peer *peer,
+                        uint64_t now_ns)
 {
     int error = 0;
     for (size_t i = 0; i < answer->n_blocks && !error; i++)
@@ -278,7 +279,7 @@ static struct reconciliation *find_reconciliation(const struct worker *worker, u
 }
 
 static struct part *find_part(const struct worker *worker, struct reconciliation *it,
-                              const struct peer *peer)
+                              const struct worker_peer *peer)
 {
     for (uint32_t i = 0; i < it->shard->backup_count; i++) {
         if (&worker->peers[it->shard->backups[i]] == peer)
@@ -288,7 +289,8 @@ static struct part *find_part(const struct worker *worker, struct reconciliation
 }
 
 static void take_answer(struct worker *worker, struct reconciliation *it, struct part *part,
-                        const Rowan__TailIs *answer, const struct peer *peer, uint64_t now_ns)
+                        const Rowan__TailIs *answer, const struct worker_peer *peer,
+                        uint64_t now_ns)
 {
     if (it->step == RECONCILE_FIGURES) {
         if (answer->commit > it->commit)
@@ -303,7 +305,7 @@ static void take_answer(struct worker *worker, struct reconciliation *it, struct
     }
 }
 
-void worker_reconcile_message(struct worker *worker, const struct peer *peer, uint32_t tag,
+void worker_reconcile_message(struct worker *worker, const struct worker_peer *peer, uint32_t tag,
                               const Rowan__ControlMessage *message, uint64_t now_ns)
 {
     struct reconciliation *it = find_reconciliation(worker, tag);
@@ -321,7 +323,7 @@ void worker_reconcile_message(struct worker *worker, const struct peer *peer, ui
         part->retry_ns = now_ns + RECONCILE_RETRY_NS; /* not ready for this epoch */
 }
 
-void worker_reconcile_peer_down(struct worker *worker, const struct peer *peer)
+void worker_reconcile_peer_down(struct worker *worker, const struct worker_peer *peer)
 {
     for (uint32_t i = 0; worker->reconciliations && i < RECONCILE_ACTIVE; i++) {
         struct reconciliation *it = &worker->reconciliations->slots[i];
@@ -394,7 +396,7 @@ static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t n
     bool any = false;
     for (uint32_t i = 0; i < it->shard->backup_count; i++) {
         struct part *part = &it->parts[i];
-        const struct peer *peer = &worker->peers[it->shard->backups[i]];
+        const struct worker_peer *peer = &worker->peers[it->shard->backups[i]];
         if (part->done)
             continue;
         if (!part->asked && peer->connected && now_ns >= part->retry_ns) {
@@ -411,7 +413,7 @@ static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t n
 
 /* Adds entries that the peer has not to its batch of this poll, as many as it has room for. */
 static bool spread_to(struct worker *worker, const struct reconciliation *it, struct part *part,
-                      struct peer *peer)
+                      struct worker_peer *peer)
 {
     const struct entry_format *format = &worker->common->format;
     const struct tail *tail = &it->shard->tail;
@@ -447,7 +449,7 @@ static bool spread_to(struct worker *worker, const struct reconciliation *it, st
     return sent > 0;
 }
 
-static bool has_landed(const struct part *part, const struct peer *peer, uint32_t count)
+static bool has_landed(const struct part *part, const struct worker_peer *peer, uint32_t count)
 {
     return peer->connected && part->next == count && peer->landed >= part->batch;
 }
@@ -458,7 +460,7 @@ static bool spread(struct worker *worker, struct reconciliation *it)
     bool any = false;
     for (uint32_t i = 0; i < it->shard->backup_count; i++) {
         struct part *part = &it->parts[i];
-        struct peer *peer = &worker->peers[it->shard->backups[i]];
+        struct worker_peer *peer = &worker->peers[it->shard->backups[i]];
         if (part->done || !peer->connected)
             continue;
         any |= spread_to(worker, it, part, peer);

@@ -18,8 +18,8 @@
 #include "common/entry/commit.h"
 #include "server/store/log.h"
 #include "server/worker/clients.h"
-#include "server/worker/op.h"
 #include "server/worker/worker.h"
+#include "server/worker/write_op.h"
 
 enum {
     WORKER_EVENTS = 128,    /* requests taken in one poll */
@@ -32,7 +32,7 @@ enum {
     WORKER_FORGET = 4,            /* clients forgotten in one poll */
     COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
-    WORKER_LOWS_TOLD = 1024,
+    WORKER_ACKNOWLEDGED_TOLD = 1024,
     WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
 };
 
@@ -54,7 +54,7 @@ enum { WORKER_LARGE_BYTES = 16 << 10 };
 #define WORKER_COMMIT_NS       (15 * NS_PER_MS)
 #define WORKER_COMMIT_RETRY_NS NS_PER_S
 /* How often clients' lowest unanswered numbers are. */
-#define WORKER_LOWS_NS NS_PER_S
+#define WORKER_ACKNOWLEDGED_NS NS_PER_S
 
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
@@ -84,7 +84,7 @@ struct peer_batch {
     struct load load;
 };
 
-struct peer {
+struct worker_peer {
     enum link_kind kind;
     uint32_t server;
     uint32_t control_endpoint; /* its index there */
@@ -124,7 +124,7 @@ struct fetch {
 };
 
 /* Clients' lowest unanswered numbers on their way into the log. */
-struct client_lows {
+struct acknowledged {
     uint64_t spread_ns; /* when next; 0: nothing happened since the last time */
     uint64_t requests;  /* that had come by then */
     bool gone;          /* clients were forgotten since */
@@ -132,10 +132,10 @@ struct client_lows {
     struct commit_client rows[COMMIT_CLIENT_ROWS];
     /* What was taken last, by the low bits of the client's id: a client of many shards is written
      * once. */
-    struct commit_client told[WORKER_LOWS_TOLD];
+    struct commit_client told[WORKER_ACKNOWLEDGED_TOLD];
 };
 
-struct fence {
+struct local_fence {
     uint64_t batch;
     struct pm_ticket ticket;
 };
@@ -165,7 +165,7 @@ struct worker {
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this worker owns */
     struct shard_state *active;                  /* those with writes in flight */
 
-    struct peer peers[CLUSTER_MAX_MEMBERS];
+    struct worker_peer peers[CLUSTER_MAX_MEMBERS];
     uint32_t peer_count;
 
     struct client_link *clients, *closing;
@@ -176,10 +176,10 @@ struct worker {
     uint32_t held_count;
 
     struct write_table ops;
-    struct op *replying[OP_TABLE_SIZE]; /* OP_REPLYING, oldest first */
+    struct write_op *replying[WRITE_OP_TABLE_SIZE]; /* WRITE_OP_REPLYING, oldest first */
     uint32_t replying_count;
     bool stuck;             /* a completion found no memory for the index */
-    uint32_t large_waiting; /* OP_WAITING whose message is large */
+    uint32_t large_waiting; /* WRITE_OP_WAITING whose message is large */
     struct load in_flight;
 
     struct log log;
@@ -188,13 +188,13 @@ struct worker {
     uint64_t round;        /* of looks whether held requests find room by now */
     uint64_t wasted_bytes; /* of answers that were put together in this poll and found no room */
     bool stored;           /* this poll stored into the t-log */
-    struct fence fences[WORKER_FENCES];
+    struct local_fence fences[WORKER_FENCES];
     uint32_t fence_first, fence_count;
     uint64_t local_landed; /* the last batch that is durable in the local map */
 
     struct shard_state *first_commit; /* those whose commit version is to be spread */
     uint64_t commit_ns;               /* when; 0: not decided */
-    struct client_lows lows;
+    struct acknowledged acknowledged;
     struct fetch fetch;
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
 
@@ -211,7 +211,7 @@ static inline bool request_is_large(const struct message_request *header)
     return header->key_bytes + header->value_bytes > WORKER_LARGE_BYTES;
 }
 
-static inline bool peer_has_landed(const struct peer *peer, uint64_t batch)
+static inline bool peer_has_landed(const struct worker_peer *peer, uint64_t batch)
 {
     return peer->landed >= batch ||
            (peer->connected && peer->landed == peer->posted && peer->open_batch == 0);

@@ -45,12 +45,12 @@ static int check_space(struct worker *worker, const struct shard_state *shard)
 /* What a backup that takes nothing holds up must leave room for writes that it does not back. So no
  * backup may be owed more than the worker has left: one that is stopped gets half, two a third each,
  * and so on (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). */
-static bool has_share(const struct worker *worker, const struct peer *peer, struct load more)
+static bool has_share(const struct worker *worker, const struct worker_peer *peer, struct load more)
 {
     const uint32_t most_blocks = fabric_caps(worker->common->fabric)->max_batch_blocks;
     return peer->owed.bytes + more.bytes <= WORKER_MAX_IN_FLIGHT_BYTES &&
            peer->owed.blocks + more.blocks <= most_blocks - worker->in_flight.blocks &&
-           peer->owed.ops + more.ops <= OP_TABLE_SIZE - worker->in_flight.ops;
+           peer->owed.ops + more.ops <= WRITE_OP_TABLE_SIZE - worker->in_flight.ops;
 }
 
 static int check_queues(struct worker *worker, const struct shard_state *shard, struct load more)
@@ -60,7 +60,7 @@ static int check_queues(struct worker *worker, const struct shard_state *shard, 
         fabric_caps(worker->common->fabric)->max_batch_blocks)
         return ROWAN_EBUSY;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
-        const struct peer *peer = &worker->peers[shard->backups[i]];
+        const struct worker_peer *peer = &worker->peers[shard->backups[i]];
         if (!has_share(worker, peer, more) ||
             (peer->connected && fabric_rowan_room(peer->conn) < more.blocks))
             return ROWAN_EBUSY;
@@ -68,12 +68,12 @@ static int check_queues(struct worker *worker, const struct shard_state *shard, 
     return 0;
 }
 
-static struct load load_of(const struct op *op)
+static struct load load_of(const struct write_op *op)
 {
     return (struct load){.ops = 1, .blocks = op->blocks, .bytes = op->bytes};
 }
 
-static int admit(struct worker *worker, const struct shard_state *shard, struct op *op,
+static int admit(struct worker *worker, const struct shard_state *shard, struct write_op *op,
                  const struct message_request *request)
 {
     int error = check_space(worker, shard);
@@ -104,7 +104,7 @@ static int judge(struct worker *worker, const struct shard_state *shard, uint64_
 
 /* --- sending --- */
 
-static void link_in_flight(struct worker *worker, struct shard_state *shard, struct op *op)
+static void link_in_flight(struct worker *worker, struct shard_state *shard, struct write_op *op)
 {
     op->shard_next = NULL;
     if (shard->last_in_flight)
@@ -135,7 +135,7 @@ static void send_blocks(struct worker *worker, struct shard_state *shard,
             entry_encode_block(&worker->common->format, header, key, value, worker->staging);
         pm_store(pm, offset, worker->staging, bytes);
         for (uint32_t i = 0; i < shard->backup_count; i++) {
-            struct peer *peer = &worker->peers[shard->backups[i]];
+            struct worker_peer *peer = &worker->peers[shard->backups[i]];
             if (peer->connected)
                 worker_peer_add(worker, peer, pm_at(pm, offset), bytes);
         }
@@ -144,7 +144,7 @@ static void send_blocks(struct worker *worker, struct shard_state *shard,
     worker->stored = true;
 }
 
-static int send_entry(struct worker *worker, struct op *op, struct shard_state *shard,
+static int send_entry(struct worker *worker, struct write_op *op, struct shard_state *shard,
                       const struct message_request *request, const uint8_t *key,
                       const uint8_t *value)
 {
@@ -168,7 +168,7 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
                                   .client_id = request->client_id,
                                   .operation = request->operation};
     send_blocks(worker, shard, &header, key, value, op->offset);
-    op->state = OP_IN_FLIGHT;
+    op->state = WRITE_OP_IN_FLIGHT;
     link_in_flight(worker, shard, op);
     return 0;
 }
@@ -176,13 +176,13 @@ static int send_entry(struct worker *worker, struct op *op, struct shard_state *
 /* --- ending --- */
 
 /* The op has its outcome; its place in the table goes as soon as the client has taken the reply. */
-static void finish(struct worker *worker, struct op *op, int status, uint64_t version)
+static void finish(struct worker *worker, struct write_op *op, int status, uint64_t version)
 {
     if (!op->client || worker_reply(worker, op->client, op->operation, op->tag, status, version)) {
-        op_close(&worker->ops, op);
+        write_op_close(&worker->ops, op);
         return;
     }
-    op->state = OP_REPLYING;
+    op->state = WRITE_OP_REPLYING;
     op->status = status;
     op->version = version;
     worker->replying[worker->replying_count++] = op;
@@ -192,10 +192,10 @@ static bool reply_again(struct worker *worker)
 {
     uint32_t count = worker->replying_count, kept = 0;
     for (uint32_t i = 0; i < count; i++) {
-        struct op *op = worker->replying[i];
+        struct write_op *op = worker->replying[i];
         if (!op->client ||
             worker_reply(worker, op->client, op->operation, op->tag, op->status, op->version))
-            op_close(&worker->ops, op);
+            write_op_close(&worker->ops, op);
         else
             worker->replying[kept++] = op;
     }
@@ -204,7 +204,7 @@ static bool reply_again(struct worker *worker)
 }
 
 /* Judges the write and sends it, or ends it. The message may be released afterwards. */
-static void start(struct worker *worker, struct op *op, struct shard_state *shard,
+static void start(struct worker *worker, struct write_op *op, struct shard_state *shard,
                   const struct message_request *request, const uint8_t *key, const uint8_t *value)
 {
     uint64_t version = 0;
@@ -218,7 +218,7 @@ static void start(struct worker *worker, struct op *op, struct shard_state *shar
 }
 
 /* The op waits; it keeps the request's message. */
-static void hold(struct op *op, const struct request *request)
+static void hold(struct write_op *op, const struct request *request)
 {
     op->message = request->message;
     op->request = request->header;
@@ -229,8 +229,9 @@ static void hold(struct op *op, const struct request *request)
 /* After a write of the key has left: those behind it that may start now. */
 static void start_waiting(struct worker *worker, uint64_t hash)
 {
-    struct op *op;
-    while ((op = op_next_waiting(&worker->ops, hash)) && op_may_start(&worker->ops, op)) {
+    struct write_op *op;
+    while ((op = write_op_next_waiting(&worker->ops, hash)) &&
+           write_op_may_start(&worker->ops, op)) {
         struct client_link *client = op->client;
         uint64_t message = op->message;
         worker->large_waiting -= request_is_large(&op->request);
@@ -260,19 +261,20 @@ static bool refuse(struct worker *worker, const struct request *request, int sta
 static bool take_over(struct worker *worker, const struct request *request)
 {
     const struct message_request *header = &request->header;
-    struct op *op = op_find(&worker->ops, request->hash, header->client_id, header->operation);
+    struct write_op *op =
+        write_op_find(&worker->ops, request->hash, header->client_id, header->operation);
     if (!op)
         return false;
     uint64_t message = request->message;
     struct client_link *client = request->client;
-    if (op->state == OP_WAITING) {
+    if (op->state == WRITE_OP_WAITING) {
         message = op->message;
         client = op->client;
         worker->large_waiting -= request_is_large(&op->request);
         worker->large_waiting += request_is_large(header);
         hold(op, request);
     }
-    op_take_over(op, request->client, header->tag);
+    write_op_take_over(op, request->client, header->tag);
     worker_release(client, message);
     return true;
 }
@@ -302,7 +304,7 @@ static bool is_retry(struct worker *worker, const struct request *request, bool 
 }
 
 /* The message is kept, unless it takes a buffer that writes of other keys need. */
-static void keep_waiting(struct worker *worker, struct op *op, const struct request *request)
+static void keep_waiting(struct worker *worker, struct write_op *op, const struct request *request)
 {
     const bool large = request_is_large(&request->header);
     if (large && worker->large_waiting == WORKER_LARGE_WAITING) {
@@ -331,8 +333,9 @@ bool worker_write(struct worker *worker, const struct request *request)
         return !held;
     /* A client that takes no answers must leave records to others, as a backup must (has_share). */
     bool fair =
-        client->ops < WORKER_MAX_CLIENT_OPS && client->ops < OP_TABLE_SIZE - worker->ops.used;
-    struct op *op = fair && !FAULT(NO_ROOM) ? op_open(&worker->ops, request->hash, client) : NULL;
+        client->ops < WORKER_MAX_CLIENT_OPS && client->ops < WRITE_OP_TABLE_SIZE - worker->ops.used;
+    struct write_op *op =
+        fair && !FAULT(NO_ROOM) ? write_op_open(&worker->ops, request->hash, client) : NULL;
     if (!op)
         return refuse(worker, request, ROWAN_EBUSY, 0);
     worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
@@ -341,7 +344,7 @@ bool worker_write(struct worker *worker, const struct request *request)
     op->client_id = request->header.client_id;
     op->operation = request->header.operation;
     op->tag = request->header.tag;
-    if (!op_may_start(&worker->ops, op)) {
+    if (!write_op_may_start(&worker->ops, op)) {
         keep_waiting(worker, op, request);
         return true;
     }
@@ -353,21 +356,21 @@ bool worker_write(struct worker *worker, const struct request *request)
 void worker_write_forget(struct worker *worker, struct client_link *client)
 {
     while (client->first) {
-        struct op *op = client->first;
-        if (op->state != OP_WAITING) {
-            op_forget_client(op);
+        struct write_op *op = client->first;
+        if (op->state != WRITE_OP_WAITING) {
+            write_op_forget_client(op);
             continue;
         }
         uint64_t hash = op->hash;
         worker->large_waiting -= request_is_large(&op->request);
-        op_close(&worker->ops, op);
+        write_op_close(&worker->ops, op);
         start_waiting(worker, hash);
     }
 }
 
 /* --- completion --- */
 
-static bool is_replicated(const struct worker *worker, const struct op *op)
+static bool is_replicated(const struct worker *worker, const struct write_op *op)
 {
     if (worker->local_landed < op->batch)
         return false;
@@ -380,7 +383,7 @@ static bool is_replicated(const struct worker *worker, const struct op *op)
 
 /* W11. The room was made when the request came. If the client has been forgotten meanwhile (W10),
  * nobody asks again: nothing is kept, and no room needed. */
-static void record(struct worker *worker, const struct op *op)
+static void record(struct worker *worker, const struct write_op *op)
 {
     if (!op->client_id || (!op->client && !clients_knows(&worker->known, op->client_id)))
         return;
@@ -388,7 +391,7 @@ static void record(struct worker *worker, const struct op *op)
 }
 
 /* False if the index had no memory: the op stays, and with it all higher versions of its shard. */
-static bool complete(struct worker *worker, struct op *op)
+static bool complete(struct worker *worker, struct write_op *op)
 {
     struct shard_state *shard = op->shard;
     uint64_t previous;
@@ -422,7 +425,7 @@ static bool complete_landed(struct worker *worker)
     struct shard_state **link = &worker->active;
     while (*link) {
         struct shard_state *shard = *link;
-        struct op *op;
+        struct write_op *op;
         while ((op = shard->first_in_flight) && is_replicated(worker, op) && complete(worker, op))
             any = true;
         /* A write that waited for one of these, and has the same hash, may belong to another
@@ -446,11 +449,11 @@ static bool advance_fences(struct worker *worker)
     if (worker->stored && worker->fence_count < WORKER_FENCES) {
         worker->stored = false;
         uint32_t slot = (worker->fence_first + worker->fence_count++) % WORKER_FENCES;
-        worker->fences[slot] = (struct fence){worker->batch, pm_fence_start(pm)};
+        worker->fences[slot] = (struct local_fence){worker->batch, pm_fence_start(pm)};
     }
     bool any = false;
     while (worker->fence_count) {
-        const struct fence *fence = &worker->fences[worker->fence_first];
+        const struct local_fence *fence = &worker->fences[worker->fence_first];
         int done = pm_fence_done(pm, fence->ticket);
         if (done < 0)
             server_fail(worker->common, done, SYNC_FAILED);
@@ -481,7 +484,7 @@ bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake
 
 void worker_write_resend(struct worker *worker, uint32_t peer_position)
 {
-    struct peer *peer = &worker->peers[peer_position];
+    struct worker_peer *peer = &worker->peers[peer_position];
     const struct entry_format *format = &worker->common->format;
     for (struct shard_state *shard = worker->active; shard; shard = shard->next_active) {
         bool backs = false;
@@ -489,7 +492,7 @@ void worker_write_resend(struct worker *worker, uint32_t peer_position)
             backs |= shard->backups[i] == peer_position;
         if (!backs)
             continue;
-        for (struct op *op = shard->first_in_flight; op; op = op->shard_next) {
+        for (struct write_op *op = shard->first_in_flight; op; op = op->shard_next) {
             if (op->batch <= peer->landed)
                 continue;
             const uint8_t *at = pm_at(worker->common->pm, op->offset);

@@ -62,16 +62,16 @@ static void look_at_links(struct leftovers *left, uint32_t server, const struct 
 {
     uint32_t links = 0, clients = left->checks->cluster->options.clients;
     for (const struct client_link *link = worker->clients; link; link = link->next, links++) {
-        const struct clients_seat *seat =
-            (const struct clients_seat *)records_table_find(&worker->known.seats, link->id, 0);
-        expect(left, seat && seat->link == link, "server %u: client %u is connected, and not known",
-               server, link->id);
+        const struct clients_entry *entry =
+            (const struct clients_entry *)records_table_find(&worker->known.entries, link->id, 0);
+        expect(left, entry && entry->link == link,
+               "server %u: client %u is connected, and not known", server, link->id);
     }
     expect(left, links <= clients && !worker->closing,
            "server %u: a worker has %u connections of %u clients", server, links, clients);
-    expect(left, !worker->known.first && worker->known.seats.count == links,
+    expect(left, !worker->known.first && worker->known.entries.count == links,
            "server %u: a worker knows %u clients, and %u are connected", server,
-           worker->known.seats.count, links);
+           worker->known.entries.count, links);
 }
 
 /* Each client has written to every shard when it had its answer to all that was before (load_write_shards). */
@@ -108,7 +108,7 @@ static void look_at_control_links(struct leftovers *left, uint32_t server,
 static void look_at_peers(struct leftovers *left, uint32_t server, const struct worker *worker)
 {
     for (uint32_t i = 0; i < worker->peer_count; i++) {
-        const struct peer *peer = &worker->peers[i];
+        const struct worker_peer *peer = &worker->peers[i];
         if (!peer->needed)
             continue;
         expect(left, peer->connected, "server %u is not connected to server %u", server,

@@ -1,6 +1,6 @@
 /* The table of a worker's writes. A bucket's chain is in order of arrival, so the writes of one key
  * stand in it in that order; two keys with one 64-bit hash only wait for each other needlessly. */
-#include "server/worker/op.h"
+#include "server/worker/write_op.h"
 
 #include <stdlib.h>
 
@@ -9,10 +9,10 @@
 
 int write_table_init(struct write_table *table)
 {
-    *table = (struct write_table){.ops = calloc(OP_TABLE_SIZE, sizeof(struct op))};
+    *table = (struct write_table){.ops = calloc(WRITE_OP_TABLE_SIZE, sizeof(struct write_op))};
     if (!table->ops)
         return ROWAN_ENOMEM;
-    for (uint32_t i = OP_TABLE_SIZE; i-- > 0;) {
+    for (uint32_t i = WRITE_OP_TABLE_SIZE; i-- > 0;) {
         table->ops[i].bucket_next = table->free;
         table->free = &table->ops[i];
     }
@@ -25,7 +25,7 @@ void write_table_fini(struct write_table *table)
     table->ops = NULL;
 }
 
-static void link_client(struct op *op, struct client_link *client)
+static void link_client(struct write_op *op, struct client_link *client)
 {
     op->client = client;
     op->client_next = client->first;
@@ -35,7 +35,7 @@ static void link_client(struct op *op, struct client_link *client)
     client->ops++;
 }
 
-void op_forget_client(struct op *op)
+void write_op_forget_client(struct write_op *op)
 {
     struct client_link *client = op->client;
     if (!client)
@@ -51,31 +51,31 @@ void op_forget_client(struct op *op)
     op->client_next = op->client_previous = NULL;
 }
 
-void op_take_over(struct op *op, struct client_link *client, uint32_t tag)
+void write_op_take_over(struct write_op *op, struct client_link *client, uint32_t tag)
 {
-    op_forget_client(op);
+    write_op_forget_client(op);
     link_client(op, client);
     op->tag = tag;
 }
 
-struct op *op_find(const struct write_table *table, uint64_t hash, uint32_t client_id,
-                   uint32_t operation)
+struct write_op *write_op_find(const struct write_table *table, uint64_t hash, uint32_t client_id,
+                               uint32_t operation)
 {
-    struct op *at = table->first[hash % OP_BUCKETS];
+    struct write_op *at = table->first[hash % WRITE_OP_BUCKETS];
     while (at && (at->hash != hash || at->client_id != client_id || at->operation != operation))
         at = at->bucket_next;
     return at;
 }
 
-struct op *op_open(struct write_table *table, uint64_t hash, struct client_link *client)
+struct write_op *write_op_open(struct write_table *table, uint64_t hash, struct client_link *client)
 {
-    struct op *op = table->free;
+    struct write_op *op = table->free;
     if (!op)
         return NULL;
     table->free = op->bucket_next;
-    *op = (struct op){.state = OP_WAITING, .hash = hash};
+    *op = (struct write_op){.state = WRITE_OP_WAITING, .hash = hash};
     link_client(op, client);
-    uint32_t bucket = (uint32_t)(hash % OP_BUCKETS);
+    uint32_t bucket = (uint32_t)(hash % WRITE_OP_BUCKETS);
     if (table->last[bucket])
         table->last[bucket]->bucket_next = op;
     else
@@ -85,13 +85,13 @@ struct op *op_open(struct write_table *table, uint64_t hash, struct client_link 
     return op;
 }
 
-void op_close(struct write_table *table, struct op *op)
+void write_op_close(struct write_table *table, struct write_op *op)
 {
-    ASSERT(op->state != OP_FREE);
-    op_forget_client(op);
-    uint32_t bucket = (uint32_t)(op->hash % OP_BUCKETS);
-    struct op *previous = NULL;
-    for (struct op *at = table->first[bucket]; at != op; at = at->bucket_next) {
+    ASSERT(op->state != WRITE_OP_FREE);
+    write_op_forget_client(op);
+    uint32_t bucket = (uint32_t)(op->hash % WRITE_OP_BUCKETS);
+    struct write_op *previous = NULL;
+    for (struct write_op *at = table->first[bucket]; at != op; at = at->bucket_next) {
         ASSERT(at);
         previous = at;
     }
@@ -101,28 +101,28 @@ void op_close(struct write_table *table, struct op *op)
         table->first[bucket] = op->bucket_next;
     if (table->last[bucket] == op)
         table->last[bucket] = previous;
-    op->state = OP_FREE;
+    op->state = WRITE_OP_FREE;
     op->bucket_next = table->free;
     table->free = op;
     table->used--;
 }
 
-bool op_may_start(const struct write_table *table, const struct op *op)
+bool write_op_may_start(const struct write_table *table, const struct write_op *op)
 {
-    const struct op *at = table->first[op->hash % OP_BUCKETS];
+    const struct write_op *at = table->first[op->hash % WRITE_OP_BUCKETS];
     for (; at != op; at = at->bucket_next) {
         if (at->hash != op->hash)
             continue;
-        if (at->state == OP_WAITING || (op->conditional && at->state == OP_IN_FLIGHT))
+        if (at->state == WRITE_OP_WAITING || (op->conditional && at->state == WRITE_OP_IN_FLIGHT))
             return false;
     }
     return true;
 }
 
-struct op *op_next_waiting(const struct write_table *table, uint64_t hash)
+struct write_op *write_op_next_waiting(const struct write_table *table, uint64_t hash)
 {
-    for (struct op *at = table->first[hash % OP_BUCKETS]; at; at = at->bucket_next) {
-        if (at->hash == hash && at->state == OP_WAITING)
+    for (struct write_op *at = table->first[hash % WRITE_OP_BUCKETS]; at; at = at->bucket_next) {
+        if (at->hash == hash && at->state == WRITE_OP_WAITING)
             return at;
     }
     return NULL;
