@@ -12,6 +12,9 @@
 #include "common/reactor/wait.h"
 
 _Static_assert(ROWAN_MAX_WAIT == WAIT_MOST, "one limit");
+_Static_assert(sizeof(struct rowan_options) == 64 && sizeof(struct rowan_op) == 72 &&
+                   sizeof(struct rowan_completion) == 48,
+               "the public ABI: a new field takes the place of reserved ones");
 
 enum { SCHEME_BYTES = 16, PENDING = 1 /* no status is positive */ };
 
@@ -110,18 +113,20 @@ static int open_fabric(const char *address, struct fabric **out)
 }
 
 /* What is reserved gets a meaning some day, so nobody may come to rely on its being ignored. */
-static bool reserved_is_zero(const struct rowan_options *options)
+static bool is_zero(const uint32_t *reserved, size_t count)
 {
-    for (size_t i = 0; i < sizeof options->reserved / sizeof options->reserved[0]; i++) {
-        if (options->reserved[i])
+    for (size_t i = 0; i < count; i++) {
+        if (reserved[i])
             return false;
     }
     return true;
 }
 
+#define RESERVED_IS_ZERO(of) is_zero((of)->reserved, sizeof(of)->reserved / sizeof(uint32_t))
+
 int rowan_open(const struct rowan_options *options, struct rowan **out)
 {
-    if (!options || !out || !reserved_is_zero(options))
+    if (!options || !out || !RESERVED_IS_ZERO(options))
         return ROWAN_EINVALID;
     struct session_options session_options = {.depth = options->depth,
                                               .timeout_ns = options->timeout_ms * NS_PER_MS};
@@ -378,14 +383,23 @@ static int run_ops(struct rowan *rowan, enum message_type type, struct rowan_op 
     return 0;
 }
 
+static int run_many(struct rowan *rowan, enum message_type type, struct rowan_op *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!RESERVED_IS_ZERO(&ops[i]))
+            return ROWAN_EINVALID;
+    }
+    return run_ops(rowan, type, ops, count, 0);
+}
+
 int rowan_multi_get(struct rowan *rowan, struct rowan_op *ops, size_t count)
 {
-    return run_ops(rowan, MESSAGE_GET, ops, count, 0);
+    return run_many(rowan, MESSAGE_GET, ops, count);
 }
 
 int rowan_multi_put(struct rowan *rowan, struct rowan_op *ops, size_t count)
 {
-    return run_ops(rowan, MESSAGE_PUT, ops, count, 0);
+    return run_many(rowan, MESSAGE_PUT, ops, count);
 }
 
 int rowan_get(struct rowan *rowan, const void *key, size_t key_bytes, void *value,

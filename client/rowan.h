@@ -71,7 +71,8 @@ enum rowan_error {
     ROWAN_EUNSUPPORTED = -25, /* not supported by this build or host */
     ROWAN_ETOOMANY = -26,     /* a fixed limit is reached */
     ROWAN_ENOSPACE = -27,     /* the file system has not enough free space */
-    ROWAN_EPERMISSION = -28   /* no permission */
+    ROWAN_EPERMISSION = -28,  /* no permission */
+    ROWAN_EINCOMPATIBLE = -29 /* the cluster's version has no format in common with this one */
 };
 
 /* The sentence a user reads for `error`. Static storage; any thread. */
@@ -139,16 +140,18 @@ ROWAN_API int rowan_del(struct rowan *rowan, const void *key, size_t key_bytes);
 /* --- many operations, waited for ---
  *
  * They run side by side, in no particular order, and are not atomic together. Returns 0 if every
- * one has status 0, else the first status that is not. Each op tells its own. */
+ * one has status 0, else the first status that is not. Each op tells its own.
+ * Errors beside: ROWAN_EINVALID (`reserved` is not 0: nothing was done). */
 
 struct rowan_op {
     const void *key;
     size_t key_bytes;
-    void *value;        /* get: where the value goes; put: what is written (not changed) */
-    size_t value_room;  /* get: room at `value` */
-    size_t value_bytes; /* get: set to the value's size; put: size of the value */
-    uint64_t version;   /* set to the object's version */
-    int status;         /* set */
+    void *value;          /* get: where the value goes; put: what is written (not changed) */
+    size_t value_room;    /* get: room at `value` */
+    size_t value_bytes;   /* get: set to the value's size; put: size of the value */
+    uint64_t version;     /* set to the object's version */
+    int status;           /* set */
+    uint32_t reserved[5]; /* 0, as an initializer leaves it */
 };
 
 ROWAN_API int rowan_multi_get(struct rowan *rowan, struct rowan_op *ops, size_t count);
@@ -167,10 +170,11 @@ ROWAN_API int rowan_multi_put(struct rowan *rowan, struct rowan_op *ops, size_t 
 
 struct rowan_completion {
     int status;
-    void *context;      /* as posted */
-    void *value;        /* get: the buffer that was posted */
-    size_t value_bytes; /* get: the value's size */
-    uint64_t version;   /* as in the calls above */
+    uint32_t reserved[3]; /* 0 */
+    void *context;        /* as posted */
+    void *value;          /* get: the buffer that was posted */
+    size_t value_bytes;   /* get: the value's size */
+    uint64_t version;     /* as in the calls above */
 };
 
 /* May post further operations; must not close the session nor wait (rowan_poll and the calls above

@@ -226,7 +226,7 @@ static int send_op(struct session *session, struct link *link, struct op *op)
     const struct shard *shard = router_shard(&session->router, op->slot);
     struct message_request header = {
         .type = op->type,
-        .layout = MESSAGE_LAYOUT,
+        .layout = (uint8_t)link->peer.conn->layout,
         .shard = shard->id,
         .epoch = shard->epoch,
         .client_id = op->client_id,
@@ -319,7 +319,7 @@ static bool take_reply(struct session *session, struct link *link, const void *d
     const uint8_t *value;
 
     if (!message_parse_reply(data, bytes, &reply, &value) || reply.status > 0 ||
-        reply.status < ROWAN_EPERMISSION)
+        reply.status < ROWAN_EINCOMPATIBLE)
         return false;
     peer_answered(&link->peer);
     link->answered_ns = session->now_ns;

@@ -260,6 +260,8 @@ static bool step_read(struct cm *cm)
     cm->notes.config = NULL;
     if (cm->notes.read_error == ROWAN_EFORMAT)
         fail(cm, ROWAN_EFORMAT, "the stored configuration is damaged");
+    else if (cm->notes.read_error == ROWAN_EINCOMPATIBLE)
+        fail(cm, ROWAN_EINCOMPATIBLE, "the stored configuration cannot be read");
     step(cm, &(struct cm_event){.kind = CM_EVENT_READ,
                                 .error = cm->notes.read_error,
                                 .version = cm->notes.read_version,

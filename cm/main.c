@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/reactor/descriptors.h"
+#include "release.h"
 
 enum { EXIT_USAGE = 2 };
 
@@ -140,7 +141,9 @@ int main(int argc, char **argv)
 {
     struct cm_settings settings = {0};
     struct config_rest rest = {0};
-    enum config_outcome outcome = config_parse(&cm_settings_spec, argc, argv, &settings, &rest);
+    struct config_spec spec = cm_settings_spec;
+    spec.release = ROWAN_RELEASE;
+    enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
     if (outcome != CONFIG_OK)
         return outcome == CONFIG_HELP ? EXIT_SUCCESS : EXIT_USAGE;
 

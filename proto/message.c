@@ -8,17 +8,23 @@
 
 #include <string.h>
 
+/* Of all three kinds the second byte. */
+static bool layout_is_read(uint8_t layout)
+{
+    return layout >= MESSAGE_LAYOUT_LOWEST && layout <= MESSAGE_LAYOUT;
+}
+
 int message_type(const void *message, size_t bytes)
 {
     const uint8_t *head = message;
-    if (bytes < 2 || head[1] != MESSAGE_LAYOUT)
+    if (bytes < 2 || !layout_is_read(head[1]))
         return -1;
     return head[0];
 }
 
 static bool request_sound(const struct message_request *request)
 {
-    if (request->layout != MESSAGE_LAYOUT || request->zero != 0 || request->key_bytes == 0 ||
+    if (!layout_is_read(request->layout) || request->zero != 0 || request->key_bytes == 0 ||
         request->key_bytes > MESSAGE_MAX_KEY_BYTES)
         return false;
     switch (request->type) {
@@ -57,7 +63,7 @@ bool message_parse_reply(const void *message, size_t bytes, struct message_reply
     if (bytes < sizeof(found))
         return false;
     memcpy(&found, message, sizeof(found));
-    if (found.type != MESSAGE_REPLY || found.layout != MESSAGE_LAYOUT || found.status > 0 ||
+    if (found.type != MESSAGE_REPLY || !layout_is_read(found.layout) || found.status > 0 ||
         found.value_bytes > MESSAGE_MAX_VALUE_BYTES || bytes != sizeof(found) + found.value_bytes)
         return false;
     *reply = found;
@@ -72,7 +78,7 @@ bool message_parse_control(const void *message, size_t bytes, struct message_con
     if (bytes < sizeof(found))
         return false;
     memcpy(&found, message, sizeof(found));
-    if (found.type != MESSAGE_CONTROL || found.layout != MESSAGE_LAYOUT || found.zero != 0)
+    if (found.type != MESSAGE_CONTROL || !layout_is_read(found.layout) || found.zero != 0)
         return false;
     *control = found;
     *payload = (const uint8_t *)message + sizeof(found);

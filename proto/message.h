@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 enum {
-    MESSAGE_LAYOUT = 1,
+    MESSAGE_LAYOUT = 1,        /* the highest that this version reads and writes */
+    MESSAGE_LAYOUT_LOWEST = 1, /* ... reads */
     MESSAGE_MAX_KEY_BYTES = 1024,
     MESSAGE_MAX_VALUE_BYTES = 1 << 20,
     MESSAGE_MAX_SPAN = 1 << 17, /* operation - lowest_unanswered is less: it bounds what a server
@@ -32,7 +33,7 @@ enum message_type {
 /* 40 bytes, then key, then value. */
 struct message_request {
     uint8_t type;   /* enum message_type */
-    uint8_t layout; /* MESSAGE_LAYOUT */
+    uint8_t layout; /* the highest that both ends speak: fabric_conn's `layout` */
     uint16_t shard;
     uint32_t epoch;
     uint32_t client_id;         /* as in the connection's handshake */
@@ -74,7 +75,8 @@ _Static_assert(sizeof(struct message_control) == 8, "wire format");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a big-endian host needs byte swaps here");
 
-/* The type of a message of `bytes` bytes, or -1 for fewer than two bytes or another layout. */
+/* The type of a message of `bytes` bytes, or -1 for fewer than two bytes or a layout that is
+ * not read here. */
 int message_type(const void *message, size_t bytes);
 
 /* The next three: true if the message is whole, of its kind, every length fits and every reserved

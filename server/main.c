@@ -14,6 +14,7 @@
 #include "common/cluster/cluster.h"
 #include "common/fabric/verbs/verbs_settings.h"
 #include "common/reactor/descriptors.h"
+#include "release.h"
 #include "server/server.h"
 #include "server/store/store.h"
 
@@ -64,6 +65,7 @@ static const struct config_key keys[] = {
 
 static const struct config_spec spec = {
     .program = "rowan-server",
+    .release = ROWAN_RELEASE,
     .summary = "one server of a Rowan-KV cluster",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],

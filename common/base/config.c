@@ -18,6 +18,7 @@
 #include "common/base/assert.h"
 #include "common/base/config_value.h"
 #include "common/base/error.h"
+#include "common/base/version.h"
 
 enum { WHY_BYTES = 512, FILE_BYTES_MAX = 1 << 20 };
 
@@ -432,41 +433,48 @@ static bool find_config_path(struct parse *parse, int argc, char **argv, const c
     return true;
 }
 
-static bool wants_help(int argc, char **argv)
+/* Is one of the two among the words in front of `--`? */
+static bool has_word(int argc, char **argv, const char *word, const char *other)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+        if (strcmp(argv[i], word) == 0 || strcmp(argv[i], other) == 0)
             return true;
     }
     return false;
 }
 
-static void print_help(const struct config_spec *spec)
+static void print_key(const struct config_key *key)
 {
     char allowed[WHY_BYTES];
 
+    if (key->type == CONFIG_BOOL) {
+        printf("  --%s\n      %s\n      off unless given\n", key->name, key->help);
+        return;
+    }
+    config_value_print_allowed(key, allowed, sizeof(allowed));
+    printf("  --%s VALUE\n      %s\n      %s; ", key->name, key->help, allowed);
+    if (key->fallback == NULL)
+        printf("required\n");
+    else if (key->fallback[0] == '\0')
+        printf("optional\n");
+    else
+        printf("default: %s\n", key->fallback);
+}
+
+static void print_help(const struct config_spec *spec)
+{
     printf("Usage: %s [--key value]...%s%s\n%s\n\n", spec->program,
            spec->positional != NULL ? " " : "", spec->positional != NULL ? spec->positional : "",
            spec->summary);
-    for (unsigned i = 0; i < spec->key_count; i++) {
-        const struct config_key *key = &spec->keys[i];
-
-        config_value_print_allowed(key, allowed, sizeof(allowed));
-        printf("  --%s VALUE\n      %s\n      %s; ", key->name, key->help, allowed);
-        if (key->fallback == NULL)
-            printf("required\n");
-        else if (key->fallback[0] == '\0')
-            printf("optional\n");
-        else
-            printf("default: %s\n", key->fallback);
-    }
-    printf(
-        "  --config FILE\n      read settings from section [%s] of this INI file; the command "
-        "line wins\n"
-        "  --help\n      print this\n\n"
-        "Numbers may end in K, M, G or T (powers of 1024). A bare --key means yes where yes or no "
-        "may stand.\n",
-        spec->program);
+    for (unsigned i = 0; i < spec->key_count; i++)
+        print_key(&spec->keys[i]);
+    printf("  --config FILE\n      read settings from section [%s] of this INI file; the command "
+           "line wins\n"
+           "  --version\n      print the release, and the formats that this program reads\n"
+           "  --help\n      print this\n\n"
+           "Numbers may end in K, M, G or T (powers of 1024). A switch is written KEY = yes in a "
+           "file.\n",
+           spec->program);
 }
 
 enum config_outcome config_parse(const struct config_spec *spec, int argc, char **argv, void *out,
@@ -479,8 +487,12 @@ enum config_outcome config_parse(const struct config_spec *spec, int argc, char 
     int word_count = 0;
     bool right;
 
-    if (wants_help(argc, argv)) {
+    if (has_word(argc, argv, "--help", "-h")) {
         print_help(spec);
+        return CONFIG_HELP;
+    }
+    if (has_word(argc, argv, "--version", "-V")) {
+        version_print(spec->program, spec->release);
         return CONFIG_HELP;
     }
     words = calloc((size_t)argc + 1, sizeof(*words));

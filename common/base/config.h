@@ -2,7 +2,7 @@
  * `--key value` (or `--key=value`), which wins. The file's section is the program's name.
  *
  * A program describes its settings in a table; parsing, range checks, the sentence for each mistake
- * and `--help` (with units and defaults) come from it.
+ * `--help` (with units and defaults) and `--version` come from it.
  */
 #ifndef BASE_CONFIG_H
 #define BASE_CONFIG_H
@@ -30,6 +30,7 @@ struct config_key {
 
 struct config_spec {
     const char *program;    /* "rowan-server" */
+    const char *release;    /* for --version: ROWAN_RELEASE of release.h */
     const char *summary;    /* one line for --help */
     const char *positional; /* usage text of what else may stand there ("get KEY | ..."), or NULL */
     const struct config_key *keys;
@@ -46,7 +47,7 @@ struct config_rest {
 
 enum config_outcome {
     CONFIG_OK = 0,
-    CONFIG_HELP = 1,  /* --help was printed on standard output: exit 0 */
+    CONFIG_HELP = 1,  /* --help or --version was printed on standard output: exit 0 */
     CONFIG_USAGE = 2, /* one sentence was printed on standard error: exit 2 */
 };
 

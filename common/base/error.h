@@ -43,7 +43,10 @@
     X(ROWAN_EUNSUPPORTED, 25, "this build or host does not support it")                            \
     X(ROWAN_ETOOMANY, 26, "a fixed limit is reached")                                              \
     X(ROWAN_ENOSPACE, 27, "the file system has not enough free space")                             \
-    X(ROWAN_EPERMISSION, 28, "no permission to read or write there")
+    X(ROWAN_EPERMISSION, 28, "no permission to read or write there")                               \
+    X(ROWAN_EINCOMPATIBLE, 29,                                                                     \
+      "the other program or file has a version that this program does not understand; compare "    \
+      "what --version of both tells")
 
 #ifndef ROWAN_H /* client/rowan.h, when included first, has declared the same enumerators */
 #define ERROR_ENUMERATOR(name, number, sentence) name = -(number),

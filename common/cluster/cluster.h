@@ -102,7 +102,7 @@ uint32_t cluster_seed(const struct cluster_config *config);
 
 /* Protobuf. encode returns the bytes, or 0 if they exceed `room`; `with_secret` false leaves the
  * secret out. It allocates nothing, and equal configurations give equal bytes. decode checks
- * everything (cluster_finish included). Errors: ROWAN_EFORMAT ENOMEM. */
+ * everything (cluster_finish included). Errors: ROWAN_EFORMAT EINCOMPATIBLE ENOMEM. */
 size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out,
                       size_t room);
 size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secret);

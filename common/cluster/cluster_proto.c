@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/error.h"
+#include "common/base/version.h"
 #include "common/cluster/unpack.h"
 #include "control.pb-c.h"
 
@@ -24,6 +25,7 @@ struct part {
 static void part_scalars(struct part *part, const struct cluster_config *config, bool with_secret)
 {
     rowan__configuration__init(&part->configuration);
+    part->configuration.format = VERSION_CONFIGURATION_LOWEST;
     part->configuration.term = config->term;
     part->configuration.cluster = config->cluster;
     part->configuration.block_limit = config->block_limit;
@@ -173,6 +175,10 @@ int cluster_decode(const void *bytes, size_t count, struct cluster_config **out)
 
     const Rowan__Configuration *from = (const Rowan__Configuration *)message;
     struct cluster_config *config = NULL;
+    const uint32_t format = from->format ? from->format : 1;
+    error = ROWAN_EINCOMPATIBLE;
+    if (format < VERSION_CONFIGURATION_LOWEST || format > VERSION_CONFIGURATION_HIGHEST)
+        goto out;
     error = ROWAN_EFORMAT;
     if (from->n_members > CLUSTER_MAX_MEMBERS || from->n_shards > CLUSTER_MAX_SHARDS ||
         (from->secret.len != 0 && from->secret.len != CLUSTER_SECRET_BYTES))

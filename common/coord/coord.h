@@ -62,7 +62,8 @@ static inline void coord_close(struct coord *coord)
 
 /* The next four answer through coord_poll. Errors at once: ROWAN_EAGAIN (one of each may be
  * outstanding), ROWAN_EINVALID (value too large).
- * done: 0, ROWAN_EFORMAT (the stored value is damaged), ROWAN_EIO. The value is durable when 0. */
+ * done: 0, ROWAN_EFORMAT (the stored value is damaged), EINCOMPATIBLE (of another
+ * version), EIO. The value is durable when 0. */
 static inline int coord_read(struct coord *coord, coord_read_done *done, void *context)
 {
     return coord->ops->read(coord, done, context);

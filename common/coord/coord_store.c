@@ -30,8 +30,10 @@
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/version.h"
 
-static const uint8_t coord_magic[8] = {'R', 'W', 'C', 'O', 'O', 'R', 'D', '1'};
+static const uint8_t coord_magic[8] = {'R', 'W', 'C', 'O',
+                                       'O', 'R', 'D', '0' + VERSION_COORDINATION_HIGHEST};
 
 _Static_assert(sizeof(struct coord_header) == 32, "the format of the value file");
 _Static_assert(offsetof(struct coord_header, version) == 8, "the format of the value file");
@@ -171,9 +173,15 @@ static int write_whole(int fd, const uint8_t *buffer, size_t bytes)
 
 static int check_header(const struct coord_header *header)
 {
-    if (memcmp(header->magic, coord_magic, sizeof(coord_magic)) != 0 ||
-        header->header_crc != header_crc(header) || header->reserved != 0 || header->version == 0 ||
-        header->bytes > COORD_MAX_VALUE_BYTES)
+    const size_t letters = sizeof(coord_magic) - 1;
+    const uint8_t format = (uint8_t)(header->magic[letters] - '0');
+
+    if (memcmp(header->magic, coord_magic, letters) != 0 ||
+        header->header_crc != header_crc(header))
+        return ROWAN_EFORMAT;
+    if (format < VERSION_COORDINATION_LOWEST || format > VERSION_COORDINATION_HIGHEST)
+        return ROWAN_EINCOMPATIBLE;
+    if (header->reserved != 0 || header->version == 0 || header->bytes > COORD_MAX_VALUE_BYTES)
         return ROWAN_EFORMAT;
     return 0;
 }

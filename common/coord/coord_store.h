@@ -41,7 +41,8 @@ int coord_store_open(struct coord_store *store, const char *directory);
 void coord_store_close(struct coord_store *store);
 
 /* Reads `image` (COORD_IMAGE_BYTES + 1 of room): header and value. What it found is durable on
- * return. *version is 0 and *bytes too when there is no value. Errors: ROWAN_EFORMAT EIO. */
+ * return. *version is 0 and *bytes too when there is no value. Errors: ROWAN_EFORMAT
+ * EINCOMPATIBLE EIO. */
 int coord_store_read(struct coord_store *store, uint8_t *image, size_t *bytes, uint64_t *version);
 
 /* The version alone, without looking at the value. Errors as above. */

@@ -239,6 +239,8 @@ void endpoint_fini(struct endpoint *endpoint)
 static void announce(struct conn *conn, struct fabric_event *event)
 {
     conn->announced = true;
+    if (!conn->base.layout) /* a backend over another asks that one */
+        conn->base.layout = fabric_layout(conn->base.endpoint, &conn->peer);
     *event = (struct fabric_event){.kind = conn->active ? FABRIC_CONNECTED : FABRIC_ACCEPTED,
                                    .conn = &conn->base,
                                    .context = conn->context,

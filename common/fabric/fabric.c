@@ -6,6 +6,18 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 
+uint16_t fabric_layout(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer)
+{
+    return version_common(endpoint->identity.messages, peer->messages);
+}
+
+int fabric_admit_peer(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer)
+{
+    if (fabric_layout(endpoint, peer) == 0)
+        return ROWAN_EINCOMPATIBLE;
+    return endpoint->admit ? endpoint->admit(endpoint->admit_context, peer) : 0;
+}
+
 static bool is_scheme(const char *text, size_t bytes, const char *scheme)
 {
     return bytes == strlen(scheme) && memcmp(text, scheme, bytes) == 0;

@@ -50,6 +50,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/version.h"
 #include "common/pm/pm.h"
 #include "common/reactor/reactor.h"
 
@@ -80,6 +81,7 @@ struct fabric_identity {
     uint32_t id;   /* server or client number */
     uint32_t role; /* of the endpoint that connects: worker number for a server */
     enum fabric_kind kind;
+    struct version_range messages; /* layouts it speaks (proto/message.h); all 0: this program's */
 };
 
 struct fabric;
@@ -183,11 +185,17 @@ struct fabric_endpoint {
     int error;                       /* see fabric_endpoint_error */
 };
 
+/* For backends. fabric_admit_peer: may the peer connect? 0, or the ROWAN_E* it is refused with.
+ * fabric_layout: what the connection's `layout` is, on both sides; 0: there is none in common. */
+int fabric_admit_peer(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer);
+uint16_t fabric_layout(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer);
+
 struct fabric_conn {
     const struct fabric_ops *ops;
     struct fabric_endpoint *endpoint;
-    void *user;    /* the owner's, NULL at start */
-    bool has_zone; /* the peer's endpoint has a landing zone: Rowan sends are possible */
+    void *user;      /* the owner's, NULL at start */
+    bool has_zone;   /* the peer's endpoint has a landing zone: Rowan sends are possible */
+    uint16_t layout; /* of messages: the highest that both ends speak */
 };
 
 struct fabric_zone {
@@ -274,7 +282,10 @@ static inline const char *fabric_why(const struct fabric *fabric)
 static inline int fabric_endpoint_open(struct fabric *fabric, uint32_t index,
                                        struct fabric_endpoint **out)
 {
-    return fabric->ops->endpoint_open(fabric, index, out);
+    const int error = fabric->ops->endpoint_open(fabric, index, out);
+    if (!error)
+        (*out)->identity.messages = VERSION_RANGE(MESSAGES);
+    return error;
 }
 
 /* Closes its connections and its landing zone too. NULL is fine. */
@@ -289,6 +300,8 @@ static inline void fabric_endpoint_identity(struct fabric_endpoint *endpoint,
                                             const struct fabric_identity *identity)
 {
     endpoint->identity = *identity;
+    if (identity->messages.highest == 0)
+        endpoint->identity.messages = VERSION_RANGE(MESSAGES);
 }
 
 static inline void fabric_endpoint_admit(struct fabric_endpoint *endpoint, fabric_admit *admit,

@@ -28,7 +28,9 @@ struct greeting_identity greeting_pack(const struct fabric_identity *identity)
                                       .incarnation = identity->incarnation,
                                       .id = identity->id,
                                       .role = identity->role,
-                                      .kind = identity->kind};
+                                      .kind = identity->kind,
+                                      .lowest_message = identity->messages.lowest,
+                                      .highest_message = identity->messages.highest};
 }
 
 int greeting_unpack(const struct greeting_identity *wire, struct fabric_identity *out)
@@ -40,6 +42,7 @@ int greeting_unpack(const struct greeting_identity *wire, struct fabric_identity
                                     .incarnation = wire->incarnation,
                                     .id = wire->id,
                                     .role = wire->role,
-                                    .kind = (enum fabric_kind)wire->kind};
+                                    .kind = (enum fabric_kind)wire->kind,
+                                    .messages = {wire->lowest_message, wire->highest_message}};
     return 0;
 }

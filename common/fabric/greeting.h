@@ -21,7 +21,7 @@ struct greeting_identity {
     uint32_t id;
     uint32_t role;
     uint32_t kind; /* enum fabric_kind; 0: of an acceptor that does not know yet who it is */
-    uint32_t reserved;
+    uint16_t lowest_message, highest_message; /* layouts of messages that it speaks */
 };
 
 static_assert(sizeof(struct greeting_layouts) == 8 && sizeof(struct greeting_identity) == 40,

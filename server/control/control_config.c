@@ -79,7 +79,8 @@ static void repeat_join(struct control *control, uint64_t *wake_ns)
 static void log_trouble(struct control *control, const char *event, int error)
 {
     if (control->cm_error != error)
-        log_event(LOG_WARN, event, "error=%s address=%s", error_name(error), control->cm);
+        log_event(LOG_WARN, event, "error=%s address=%s reason=\"%s\"", error_name(error),
+                  control->cm, error_sentence(error));
     control->cm_error = error;
 }
 

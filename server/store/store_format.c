@@ -19,6 +19,7 @@
 #include "common/base/assert.h"
 #include "common/base/crc.h"
 #include "common/base/error.h"
+#include "common/base/version.h"
 #include "server/store/store_layout.h"
 
 /* --- geometry --- */
@@ -57,7 +58,7 @@ static void superblock_fill(struct superblock *block, const struct store_identit
 {
     *block = (struct superblock){
         .magic = STORE_MAGIC,
-        .format_version = STORE_FORMAT_VERSION,
+        .format_version = VERSION_PM_HIGHEST,
         .server = identity->server,
         .cluster = identity->cluster,
         .segments = segments,
@@ -69,9 +70,15 @@ static void superblock_fill(struct superblock *block, const struct store_identit
     block->checksum = crc32c(0, block, offsetof(struct superblock, checksum));
 }
 
+static bool format_is_read(const struct superblock *block)
+{
+    return block->format_version >= VERSION_PM_LOWEST &&
+           block->format_version <= VERSION_PM_HIGHEST;
+}
+
 static int superblock_check(const struct superblock *block, uint64_t pm_bytes)
 {
-    if (block->magic != STORE_MAGIC || block->format_version != STORE_FORMAT_VERSION)
+    if (block->magic != STORE_MAGIC || !format_is_read(block))
         return ROWAN_EFORMAT;
     if (block->checksum != crc32c(0, block, offsetof(struct superblock, checksum)))
         return ROWAN_EDAMAGED;
@@ -174,16 +181,17 @@ int store_read_identity(const struct pm *pm, struct store_identity *out)
 void store_why(const struct pm *pm, int error, char *sentence, size_t room)
 {
     struct superblock block = {.magic = 0};
+    char known[24];
     if (pm->bytes >= HEAD_BYTES)
         memcpy(&block, pm_at(pm, 0), sizeof(block));
     if (error == ROWAN_EDAMAGED)
         snprintf(sentence, room, "its superblock is damaged: what it held cannot be told any more");
     else if (error == ROWAN_EFORMAT && block.magic != STORE_MAGIC)
         snprintf(sentence, room, "it holds something else than a Rowan-KV server's data");
-    else if (error == ROWAN_EFORMAT && block.format_version != STORE_FORMAT_VERSION)
-        snprintf(sentence, room, "made by %s version: its format is %u, this version knows %u",
-                 block.format_version > STORE_FORMAT_VERSION ? "a newer" : "an older",
-                 block.format_version, (unsigned)STORE_FORMAT_VERSION);
+    else if (error == ROWAN_EFORMAT && !format_is_read(&block))
+        snprintf(sentence, room, "made by %s version: its format is %u, this version reads %s",
+                 block.format_version > VERSION_PM_HIGHEST ? "a newer" : "an older",
+                 block.format_version, version_text(VERSION_RANGE(PM), known, sizeof known));
     else if (error == ROWAN_EFORMAT)
         snprintf(sentence, room,
                  "%lu MiB of it are too few: it was made with %lu segments of 4 MiB and its tables",

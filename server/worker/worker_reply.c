@@ -9,7 +9,7 @@ bool worker_reply_pieces(struct worker *worker, struct client_link *client,
     if (!client->conn)
         return true; /* gone in the same batch of events that brought its request */
     reply->type = MESSAGE_REPLY;
-    reply->layout = MESSAGE_LAYOUT;
+    reply->layout = (uint8_t)client->conn->layout;
     reply->term = worker->config ? worker->config->term : 0;
     iov[0] = (struct fabric_iov){.data = reply, .bytes = sizeof *reply};
     /* A connection that broke is about to report CLOSED: then there is nobody to answer. */

@@ -21,7 +21,7 @@ import tap
 # A room, and the rooms it may include besides itself. A room's name is the longest prefix here.
 # client/rowan.h is the public header and stands for itself.
 COMMON = {
-    "common/base": set(),
+    "common/base": {"proto"},
     "common/entry": {"common/base"},
     "common/cluster": {"common/base", "proto"},
     "common/reactor": {"common/base"},
@@ -55,7 +55,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 # A file of a worker, of these names, includes the headers of those in front of it only.
 WORKER_LAYERS = ["state", "reply", "read", "peer", "commit", "write", "client", "fetch", "reconcile"]
 WORKER_FILE = re.compile(r"server/worker/worker(?:_(\w+))?\.[ch]$")
-GENERATED = {"control.pb-c.h": "proto", "proto/control.pb-c.h": "proto"}
+GENERATED = {"control.pb-c.h": "proto", "proto/control.pb-c.h": "proto", "release.h": "common/base"}
 
 
 def room_of(path):

@@ -28,6 +28,7 @@ SEAMS = (
     "common/base/log",
     "common/base/config",
     "common/base/random",
+    "common/base/version",
     "tools/",
 )
 

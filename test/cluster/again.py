@@ -258,7 +258,11 @@ def records_that_are_damaged_are_named_and_nothing_is_touched():
                         ("fabric", ["shm"]), ("pm", 1), ("port", True)):  # fmt: skip
         write(path, json.dumps(json.loads(whole) | {name: value}))
         refused(cluster, (), path, "is damaged", name)
-    write(path, whole)
+    write(path, json.dumps(json.loads(whole) | {"format": 2}))
+    refused(cluster, (), path, "another version of rowan-local")
+    older = json.loads(whole)
+    tap.equal(older.pop("format"), 1)
+    write(path, json.dumps(older))  # as versions wrote it that had no formats
     start_again(cluster)
     tap.equal(cluster.ok("get", "key").out.strip(), "value")
     cluster.stop()

@@ -3,6 +3,7 @@
 anything."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,36 @@ SMALL = ("--pm-bytes", "64M", "--landing-segments", "4")
 def before():
     global cluster
     cluster = Cluster("mistakes", "--pm-bytes", "128M", "--landing-segments", "4")
+
+
+# --- every program ---
+
+PROGRAMS = ("rowan", "rowan-server", "rowan-cm", "rowan-ycsb", "rowan-doctor", "rowan-fabric-bench")
+
+
+@tap.case
+def every_program_tells_its_version_and_the_formats_it_reads():
+    told = {name: run([program(name), "--version"]) for name in PROGRAMS}
+    told["rowan-local"] = rowan_local("--version")
+    formats = {done.out.splitlines()[1] for done in told.values()}
+    tap.equal(len(formats), 1, formats)
+    for piece in ("messages", "configuration", "PM", "shm", "tcp", "verbs"):
+        tap.check(re.search(rf"\b{piece} \d+( to \d+)?(,|$)", *formats), piece)
+    for name, done in told.items():
+        tap.equal((done.code, done.err), (0, ""), name)
+        tap.check(re.match(rf"{name} \d+\.\d+\.\d+ \(commit \w+\)$", done.out.splitlines()[0]), done.out)
+
+
+@tap.case
+def help_shows_switches_without_a_value():
+    switches = {"rowan": "json", "rowan-ycsb": "json", "rowan-doctor": "json", "rowan-server": "pin"}
+    told = {program(name): (switch, run([program(name), "--help"])) for name, switch in switches.items()}
+    told["rowan-local"] = ("json", rowan_local("start", "--help"))
+    for name, (switch, done) in told.items():
+        tap.equal((done.code, done.err), (0, ""), name)
+        tap.check(re.search(rf"^ +--{switch}( +\w|$)", done.out, re.MULTILINE), done.out)
+        tap.check(not re.search(rf"--{switch}[ =][A-Z]", done.out), done.out)
+        tap.check(re.search(r"^ +--[a-z-]+ [A-Z]", done.out, re.MULTILINE), done.out)
 
 
 # --- rowan-local ---

@@ -99,6 +99,41 @@ WORLD_CASE(a_refused_peer_learns_why, check_refusal(ROWAN_EREFUSED))
 /* The code by which the inside of a backend may say that nothing has come yet. */
 WORLD_CASE(a_peer_refused_for_now_learns_it_too, check_refusal(ROWAN_EAGAIN))
 
+static void the_highest_layout_of_messages_that_both_speak_is_the_connection_s(void **state)
+{
+    static const struct {
+        struct version_range theirs, ours;
+        uint16_t layout;
+    } cases[] = {
+        {{1, 3}, {1, 1}, 1}, {{1, 3}, {2, 5}, 3}, {{2, 9}, {4, 4}, 4}, {{1, 2}, {3, 3}, 0}};
+    struct fabric_endpoint *acceptor = world.sides[0].endpoint,
+                           *connector = world.sides[1].endpoint;
+    struct fabric_identity accepting = acceptor->identity, connecting = connector->identity;
+    unsigned open = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fabric_conn *active, *passive;
+
+        accepting.messages = cases[i].theirs;
+        connecting.messages = cases[i].ours;
+        fabric_endpoint_identity(acceptor, &accepting);
+        fabric_endpoint_identity(connector, &connecting);
+        if (cases[i].layout) {
+            world_connect(&world, 1, 0, ++open, &active, &passive);
+            assert_int_equal(active->layout, cases[i].layout);
+            assert_int_equal(passive->layout, cases[i].layout);
+            fabric_conn_close(active);
+            fabric_conn_close(passive);
+            continue;
+        }
+        assert_int_equal(
+            fabric_connect(connector, backend->address(backend->context, 0), 0, 9, &active), 0);
+        world_wait(&world, 1, FABRIC_CLOSED, 1);
+        assert_int_equal(side_event(&world.sides[1], FABRIC_CLOSED, 0)->error, ROWAN_EINCOMPATIBLE);
+    }
+}
+
 static void connecting_to_nobody_ends_in_closed(void **state)
 {
     struct fabric_conn *conn;
@@ -456,6 +491,7 @@ static const struct CMUnitTest cases[] = {
     CASE(both_ends_learn_who_the_other_is),
     CASE(a_refused_peer_learns_why),
     CASE(a_peer_refused_for_now_learns_it_too),
+    CASE(the_highest_layout_of_messages_that_both_speak_is_the_connection_s),
     CASE(connecting_to_nobody_ends_in_closed),
     CASE(nothing_comes_after_fabric_conn_close),
     CASE(a_closed_connection_may_be_looked_at_until_the_next_poll),

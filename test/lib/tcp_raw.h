@@ -63,7 +63,11 @@ static inline struct tcp_greeting raw_hello(uint32_t id, uint64_t token)
                                  .layouts = {TCP_LAYOUT_LOWEST, TCP_LAYOUT_HIGHEST},
                                  .kind = token ? GREETING_BLOCKS : GREETING_MESSAGES,
                                  .token = token,
-                                 .identity = {.cluster = 7, .id = id, .kind = FABRIC_SERVER}};
+                                 .identity = {.cluster = 7,
+                                              .id = id,
+                                              .kind = FABRIC_SERVER,
+                                              .lowest_message = VERSION_MESSAGES_LOWEST,
+                                              .highest_message = VERSION_MESSAGES_HIGHEST}};
 }
 
 /* Writes a message with its head; the bytes it took. */

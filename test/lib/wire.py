@@ -25,7 +25,7 @@ BODIES = {
 def greeting(purpose=MESSAGES, peer=CLIENT, cluster=0, term=0, incarnation=0, number=0, role=0,
              token=0, magic=MAGIC, layout=GREETING_LAYOUT):  # fmt: skip
     return struct.pack("<QIIIiQQQQIIIIII6Q", magic, layout, layout, purpose, 0, token, cluster, term,
-                       incarnation, number, role, peer, 0, 0, 0, *[0] * 6)  # fmt: skip
+                       incarnation, number, role, peer, LAYOUT << 16 | LAYOUT, 0, 0, *[0] * 6)  # fmt: skip
 
 
 def frame(message, number, declared=None):

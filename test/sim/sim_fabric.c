@@ -113,9 +113,7 @@ static struct sim_endpoint *find_endpoint(const struct sim_network *network, uin
 static void accept_conn(struct sim_endpoint *endpoint, struct sim_conn *active)
 {
     struct sim_network *network = endpoint->fabric->network;
-    int error = endpoint->head.admit
-                    ? endpoint->head.admit(endpoint->head.admit_context, &active->identity)
-                    : 0;
+    int error = fabric_admit_peer(&endpoint->head, &active->identity);
     if (error) {
         sim_conn_refuse(active, error);
         return;
@@ -129,6 +127,7 @@ static void accept_conn(struct sim_endpoint *endpoint, struct sim_conn *active)
     passive->state = active->state = CONN_OPEN;
     active->head.has_zone = endpoint->zone != NULL;
     passive->head.has_zone = active->endpoint->zone != NULL;
+    passive->head.layout = active->head.layout = fabric_layout(&endpoint->head, &active->identity);
     passive->takes = active->head.has_zone && active->identity.kind == FABRIC_SERVER;
     sim_conn_push(passive, FABRIC_ACCEPTED, 0)->event.peer = active->identity;
     sim_conn_push(active, FABRIC_CONNECTED, active->context)->event.peer = endpoint->head.identity;

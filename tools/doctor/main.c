@@ -5,6 +5,7 @@
 #include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "release.h"
 #include "tools/doctor/doctor.h"
 
 struct settings {
@@ -34,6 +35,7 @@ static const struct config_key keys[] = {
 
 static const struct config_spec spec = {
     .program = "rowan-doctor",
+    .release = ROWAN_RELEASE,
     .summary = "Looks whether this host is fit for Rowan-KV: ok, wrong, missing or unknown for "
                "each thing that\n"
                "matters, and the command that mends it. Run it as the user, and with the limits, "

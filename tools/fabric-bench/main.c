@@ -10,6 +10,7 @@
 #include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "release.h"
 #include "tools/fabric-bench/bench.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -73,6 +74,7 @@ static const struct config_key keys[] = {
 
 static const struct config_spec spec = {
     .program = "rowan-fabric-bench",
+    .release = ROWAN_RELEASE,
     .summary =
         "Measures one fabric by itself: throughput and latency in a closed loop, and the CPU\n"
         "time that the receiver spends on each operation, which for one-sided ones is about\n"

@@ -131,6 +131,9 @@ def make_parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "--version", action="store_true", help="print the release, and the formats that it reads"
+    )
     actions = parser.add_subparsers(
         dest="action", required=True, metavar="start|stop|status|kill|restart", parser_class=Parser
     )
@@ -291,6 +294,13 @@ def do_status(options, programs):
         raise Failure("not every process is running and answering")
 
 
+def show_version(programs):
+    """This program has no formats of its own: it tells those of the programs that it starts."""
+    done = subprocess.run([programs.find("rowan"), "--version"], stdout=subprocess.PIPE, text=True)
+    print(done.stdout.replace("rowan ", "rowan-local ", 1), end="")
+    return done.returncode
+
+
 ACTIONS = {
     "start": do_start,
     "stop": do_stop,
@@ -304,6 +314,8 @@ def main(arguments, here):
     for name in process.INTERRUPTS:
         signal.signal(name, process.interrupt)
     try:
+        if arguments[:1] == ["--version"]:
+            return show_version(cluster.Programs(here))
         options = parse(arguments)
         ACTIONS[options.action](options, cluster.Programs(here))
         return 0

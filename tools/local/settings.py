@@ -31,6 +31,7 @@ DEFAULTS = {
     "verbs_receive": None,
 }
 ADDED_LATER = ("verbs_device", "verbs_receive")  # cluster.json of an earlier version lacks them
+FORMATS = range(1, 2)  # of cluster.json, that this version reads; it writes the last
 
 WORDS = {
     "coord": ("file",),
@@ -62,6 +63,11 @@ def read(directory):
             found = json.load(file)
         if isinstance(found, dict):
             found = {name: DEFAULTS[name] for name in ADDED_LATER} | found
+            if found.pop("format", 1) not in FORMATS:
+                raise Failure(
+                    f"{path} was written by another version of rowan-local, in a format that this one does not "
+                    "read: use that version, or name another directory with --dir (nothing was touched)"
+                )
         missing = set(DEFAULTS) - set(found if isinstance(found, dict) else ())
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -95,7 +101,8 @@ def is_sound(name, value):
 
 def write(options):
     path = path_of(options.directory)
-    text = json.dumps({name: getattr(options, name) for name in DEFAULTS}, indent=1) + "\n"
+    saved = {"format": FORMATS[-1]} | {name: getattr(options, name) for name in DEFAULTS}
+    text = json.dumps(saved, indent=1) + "\n"
     with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

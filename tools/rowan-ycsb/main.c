@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/base/error.h"
+#include "release.h"
 #include "tools/admin.h"
 #include "tools/rowan-ycsb/acked.h"
 #include "tools/rowan-ycsb/check.h"
@@ -88,6 +89,7 @@ static const struct config_key keys[] = {
 
 static const struct config_spec spec = {
     .program = "rowan-ycsb",
+    .release = ROWAN_RELEASE,
     .summary =
         "Runs a YCSB workload and prints throughput and latencies, or (check FILE) verifies\n"
         "that every write recorded by --acked is still there: the stored version is that of\n"

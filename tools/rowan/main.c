@@ -6,6 +6,7 @@
 
 #include "common/base/config.h"
 #include "common/base/error.h"
+#include "release.h"
 #include "tools/rowan/rowan.h"
 
 static const struct config_key keys[] = {
@@ -41,6 +42,7 @@ static const struct config_key keys[] = {
 
 static const struct config_spec spec = {
     .program = "rowan",
+    .release = ROWAN_RELEASE,
     .summary = "Reads and writes single keys, and shows and checks a Rowan-KV cluster.\n"
                "  get KEY         writes the value as it is, and a newline only to a terminal\n"
                "  put KEY VALUE   VALUE - reads it from standard input\n"

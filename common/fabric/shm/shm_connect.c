@@ -146,6 +146,8 @@ static int welcome_take(struct shm_conn *conn, const struct shm_welcome *welcome
     if (gift->count != (welcome->has_zone ? WELCOME_ZONE_FDS : WELCOME_FDS) ||
         greeting_unpack(&welcome->identity, &conn->base.peer))
         return ROWAN_EFORMAT;
+    if (fabric_layout(conn->base.base.endpoint, &conn->base.peer) == 0)
+        return ROWAN_EINCOMPATIBLE;
     error = conn_attach(conn, gift->fds[0], gift->fds[1], welcome->slot);
     if (error)
         return error;
@@ -224,7 +226,7 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
     if (gift->count != HELLO_FDS || greeting_unpack(&hello->identity, &conn->base.peer) ||
         hello->identity.kind == 0)
         return ROWAN_EFORMAT;
-    error = base->admit ? base->admit(base->admit_context, &conn->base.peer) : 0;
+    error = fabric_admit_peer(base, &conn->base.peer);
     if (error)
         return error;
     error = conn_attach(conn, gift->fds[0], gift->fds[1], hello->slot);

@@ -15,8 +15,8 @@
 #include "common/fabric/greeting.h"
 
 enum {
-    SHM_LAYOUT_LOWEST = 3,
-    SHM_LAYOUT_HIGHEST = 3,
+    SHM_LAYOUT_LOWEST = VERSION_SHM_LOWEST,
+    SHM_LAYOUT_HIGHEST = VERSION_SHM_HIGHEST,
     SHM_LINE = 64,
     SHM_PAGE = 4096,
     SHM_MAX_CONNS = 4096,

@@ -78,7 +78,11 @@ static int greeting_read(struct tcp_conn *conn, struct tcp_socket *socket)
 
 static int take_identity(struct tcp_conn *conn)
 {
-    return greeting_unpack(&conn->greeting.identity, &conn->base.peer);
+    const int error = greeting_unpack(&conn->greeting.identity, &conn->base.peer);
+
+    if (!error && fabric_layout(conn->base.base.endpoint, &conn->base.peer) == 0)
+        return ROWAN_EINCOMPATIBLE;
+    return error;
 }
 
 /* --- active --- */
@@ -228,7 +232,7 @@ static int admit(struct tcp_conn *conn)
 
     if (endpoint->base.counts[LIST_ALL] - endpoint->base.counts[LIST_HALF_OPEN] > TCP_MAX_CONNS)
         return ROWAN_ETOOMANY;
-    return base->admit ? base->admit(base->admit_context, &conn->base.peer) : 0;
+    return fabric_admit_peer(base, &conn->base.peer);
 }
 
 static void answer_messages(struct tcp_conn *conn, int error)

@@ -105,6 +105,7 @@ static void dialled(struct verbs_conn *conn, const struct fabric_event *event)
     int error;
 
     conn->peer = event->peer;
+    conn->base.layout = event->conn->layout;
     conn->state = VCONN_GREETING;
     conn->since_ns = conn->endpoint->now_ns; /* 1 */
     error = open_rc(conn, &ours);
@@ -157,7 +158,7 @@ int verbs_connect_admit(void *context, const struct fabric_identity *peer)
         return endpoint->base.error;
     if (endpoint->counts[VLIST_ALL] >= VERBS_MAX_CONNS)
         return ROWAN_ETOOMANY;
-    return endpoint->base.admit ? endpoint->base.admit(endpoint->base.admit_context, peer) : 0;
+    return fabric_admit_peer(&endpoint->base, peer);
 }
 
 static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event *event)
@@ -169,6 +170,7 @@ static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event 
         return;
     }
     conn->peer = event->peer;
+    conn->base.layout = event->conn->layout;
     conn->since_ns = endpoint->now_ns;
     conn->control = event->conn;
     conn->control->user = conn;

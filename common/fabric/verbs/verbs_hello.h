@@ -17,10 +17,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/version.h"
+
 #define VERBS_HELLO_MAGIC UINT32_C(0x4f4c4856) /* "VHLO" */
 
 enum {
-    VERBS_LAYOUT = 1,
+    VERBS_LAYOUT = VERSION_VERBS_HIGHEST,
     VERBS_HELLO_BYTES = 128,
     VERBS_LEAST_TIMEOUT = 10,
     VERBS_MOST_TIMEOUT = 18,

@@ -37,6 +37,7 @@ static const struct config_key keys[] = {
 
 static const struct config_spec server = {
     .program = "rowan-server",
+    .release = "1.2.3 (commit abc)",
     .summary = "serves shards",
     .keys = keys,
     .key_count = sizeof(keys) / sizeof(keys[0]),
@@ -44,6 +45,7 @@ static const struct config_spec server = {
 
 static const struct config_spec tool = {
     .program = "rowan",
+    .release = "1.2.3 (commit abc)",
     .summary = "reads and writes",
     .positional = "get KEY | put KEY VALUE",
     .keys = keys,
@@ -378,6 +380,21 @@ static void help_lists_every_key_with_unit_range_and_default(void **state)
     assert_non_null(strstr(printed, "one of fence|async|none; default: async\n"));
     assert_non_null(strstr(printed, "any text; required\n"));
     assert_non_null(strstr(printed, "--config FILE\n"));
+    assert_non_null(strstr(printed, "  --json\n"));
+    assert_null(strstr(printed, "--json VALUE"));
+}
+
+static void version_tells_the_release_and_every_format(void **state)
+{
+    static const char *const words[] = {"--wrong", "--version", NULL};
+    static const char *const formats[] = {"messages 1", "configuration 1", "PM 2", "shm ",
+                                          "tcp ",       "verbs "};
+
+    (void)state;
+    assert_int_equal(parse_watching(STDOUT_FILENO, &server, words), CONFIG_HELP);
+    assert_non_null(strstr(printed, "rowan-server 1.2.3 (commit abc)\nformats: "));
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        assert_non_null(strstr(printed, formats[i]));
 }
 
 static void help_behind_the_end_of_options_is_a_word(void **state)
@@ -449,6 +466,7 @@ int main(void)
         cmocka_unit_test(a_line_of_199_bytes_is_taken_whole),
         cmocka_unit_test(an_empty_file_is_right_where_nothing_is_required),
         cmocka_unit_test(help_lists_every_key_with_unit_range_and_default),
+        cmocka_unit_test(version_tells_the_release_and_every_format),
         cmocka_unit_test(help_behind_the_end_of_options_is_a_word),
         cmocka_unit_test(numbers_take_suffixes_and_refuse_all_else),
     };

@@ -56,11 +56,12 @@ static int fake_connect(struct fabric_endpoint *endpoint, const char *address, u
     struct fake_conn *conn = &fake->conns[fake->conn_count++];
 
     ASSERT(fake->conn_count <= FAKE_MAX_CONNS);
-    *conn = (struct fake_conn){.head = {.ops = fake->head.ops, .endpoint = endpoint},
-                               .fake = fake,
-                               .index = index,
-                               .context = context,
-                               .room = UINT32_MAX};
+    *conn = (struct fake_conn){
+        .head = {.ops = fake->head.ops, .endpoint = endpoint, .layout = MESSAGE_LAYOUT},
+        .fake = fake,
+        .index = index,
+        .context = context,
+        .room = UINT32_MAX};
     snprintf(conn->address, sizeof conn->address, "%s", address);
     *out = &conn->head;
     if (fake->refused && strcmp(fake->refused, address) == 0)

@@ -514,6 +514,24 @@ static void a_secret_of_another_length_is_refused(void **state)
     cluster_release(config);
 }
 
+/* Field 9: the last one that stands there counts. */
+static void a_configuration_of_another_format_is_not_called_damaged(void **state)
+{
+    (void)state;
+    struct cluster_config *config = example(), *decoded = NULL;
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    uint8_t bytes[1000];
+    size_t count = cluster_encode(config, true, bytes, sizeof bytes);
+    for (uint8_t format = 0; format <= 2; format++) {
+        memcpy(bytes + count, (const uint8_t[]){0x48, format}, 2);
+        int error = format > 1 ? ROWAN_EINCOMPATIBLE : ROWAN_OK; /* 0: as if it were not there */
+        assert_int_equal(cluster_decode(bytes, count + 2, &decoded), error);
+        if (!error)
+            cluster_release(decoded);
+    }
+    cluster_release(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +547,7 @@ int main(void)
         cmocka_unit_test(a_cut_configuration_is_refused),
         cmocka_unit_test(garbage_is_refused_or_obeys_the_rules),
         cmocka_unit_test(a_secret_of_another_length_is_refused),
+        cmocka_unit_test(a_configuration_of_another_format_is_not_called_damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

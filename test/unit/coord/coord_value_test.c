@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "common/base/crc.h"
+#include "common/coord/coord_store.h"
 #include "test/unit/coord/coord_fixture.h"
 
 static size_t load_file(const char *name, uint8_t *bytes, size_t room)
@@ -76,6 +78,23 @@ static void every_damaged_byte_is_reported(void **state)
         assert_int_equal(alice.bytes, 0);
         if (i < sizeof(golden) - 5)
             assert_int_equal(cas_value(&alice, 7, "new", 3), ROWAN_EFORMAT);
+    }
+    coord_close(alice.coord);
+}
+
+static void a_value_file_of_another_version_is_not_called_damaged(void **state)
+{
+    struct coord_header header;
+
+    (void)state;
+    open_owner(&alice);
+    for (int step = -1; step <= 1; step += 2) {
+        memcpy(&header, golden, sizeof(header));
+        header.magic[7] = (uint8_t)(header.magic[7] + step);
+        header.header_crc = crc32c(0, &header, offsetof(struct coord_header, header_crc));
+        save_file("value", (const uint8_t *)&header, sizeof(header));
+        assert_int_equal(read_value(&alice), ROWAN_EINCOMPATIBLE);
+        assert_int_equal(cas_value(&alice, 7, "new", 3), ROWAN_EINCOMPATIBLE);
     }
     coord_close(alice.coord);
 }
@@ -150,6 +169,7 @@ int main(void)
         TEST(a_missing_or_closed_directory_is_refused),
         TEST(the_value_file_has_its_written_format),
         TEST(every_damaged_byte_is_reported),
+        TEST(a_value_file_of_another_version_is_not_called_damaged),
         TEST(a_cut_or_extended_value_file_is_reported),
         TEST(what_a_crash_left_of_the_next_value_is_ignored),
         TEST(a_compare_and_set_waits_for_the_one_before_it),

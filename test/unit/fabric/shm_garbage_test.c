@@ -86,7 +86,7 @@ static struct offer good_offer(void)
                   .layouts = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST},
                   .ring_bytes = SHM_RING_BYTES,
                   .slot = 3,
-                  .identity = {.kind = FABRIC_SERVER}},
+                  .identity = {.kind = FABRIC_SERVER, .lowest_message = 1, .highest_message = 1}},
         .bytes = sizeof(struct shm_hello),
         .fds = {sealed_memory(sizeof(struct shm_doorbell), F_SEAL_SHRINK),
                 eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
@@ -282,9 +282,10 @@ static void a_spoilt_welcome_closes_the_connection(void **state)
     (void)state;
     snprintf(address, sizeof address, "shm:%s/evil", host.dir.path);
     for (unsigned kind = 0; kind < 6; kind++) {
-        struct shm_welcome welcome = {.magic = SHM_MAGIC,
-                                      .layouts = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST},
-                                      .identity = {.kind = FABRIC_SERVER}};
+        struct shm_welcome welcome = {
+            .magic = SHM_MAGIC,
+            .layouts = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST},
+            .identity = {.kind = FABRIC_SERVER, .lowest_message = 1, .highest_message = 1}};
         struct offer offer = good_offer();
         struct fabric_conn *conn;
         int fd, expected = ROWAN_EFORMAT;

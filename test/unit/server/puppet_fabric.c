@@ -79,7 +79,8 @@ static struct puppet_conn *conn_create(struct puppet_endpoint *at)
     struct puppet_conn *conn = calloc(1, sizeof *conn);
 
     ASSERT(conn);
-    conn->head = (struct fabric_conn){.ops = at->head.ops, .endpoint = &at->head};
+    conn->head = (struct fabric_conn){
+        .ops = at->head.ops, .endpoint = &at->head, .layout = VERSION_MESSAGES_HIGHEST};
     conn->at = at;
     conn->room = UINT32_MAX;
     conn->next = at->conns;
