@@ -8,10 +8,8 @@
  */
 #include "client/cm_link.h"
 
-#include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/cluster/control.h"
-#include "proto/message.h"
 
 #define ASK_AGAIN_NS (500 * NS_PER_MS)
 #define ASK_PAUSE_NS (20 * NS_PER_MS)
@@ -53,16 +51,11 @@ void cm_link_connected(struct cm_link *cm)
 static bool ask(struct cm_link *cm, uint32_t tag, const Rowan__ControlMessage *message,
                 uint64_t *next_ns, uint64_t now_ns, uint64_t *wake_ns)
 {
-    uint8_t bytes[64];
     bool sent = false;
 
     if (now_ns >= *next_ns) {
-        struct fabric_iov iov = {.data = bytes};
-
-        iov.bytes = (uint32_t)control_encode(tag, message, bytes, sizeof bytes);
-        ASSERT(iov.bytes > 0);
         /* No room, or closed: it is asked again, or on the next connection. */
-        sent = fabric_send(cm->peer.conn, &iov, 1) == 0;
+        sent = control_message_send(cm->peer.conn, tag, message) == 0;
         *next_ns = now_ns + ASK_AGAIN_NS;
     }
     if (*next_ns < *wake_ns)
@@ -79,7 +72,6 @@ static void answered(uint64_t *next_ns)
 
 bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint64_t *wake_ns)
 {
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__NewClientId new_id = ROWAN__NEW_CLIENT_ID__INIT;
     Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
     bool sent = false;
@@ -88,15 +80,14 @@ bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint
     if (cm->peer.state != PEER_UP)
         return false;
     if (cm->wants_id) {
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID;
-        message.new_client_id = &new_id;
-        sent = ask(cm, TAG_NEW_ID, &message, &cm->next_id_ns, now_ns, wake_ns);
+        sent = ask(cm, TAG_NEW_ID, &CONTROL_MESSAGE(NEW_CLIENT_ID, new_client_id, &new_id),
+                   &cm->next_id_ns, now_ns, wake_ns);
     }
     if (cm->wants_config) {
         get.known_term = known_term;
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION;
-        message.get_configuration = &get;
-        sent |= ask(cm, TAG_CONFIGURATION, &message, &cm->next_config_ns, now_ns, wake_ns);
+        sent |=
+            ask(cm, TAG_CONFIGURATION, &CONTROL_MESSAGE(GET_CONFIGURATION, get_configuration, &get),
+                &cm->next_config_ns, now_ns, wake_ns);
     }
     return sent;
 }

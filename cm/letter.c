@@ -8,7 +8,7 @@
 #include "common/cluster/control.h"
 #include "proto/message.h"
 
-/* `bytes` holds a struct message_control whose tag is unused, then the payload. */
+/* `bytes` holds a struct message_control whose tag and layout are unused, then the payload. */
 struct letter {
     uint32_t references;
     uint32_t byte_count;
@@ -29,9 +29,7 @@ static struct letter *letter_create(const Rowan__ControlMessage *message)
 
 static struct letter *letter_configuration_is(Rowan__ConfigurationIs *is)
 {
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
-    message.configuration_is = is;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, is);
     return letter_create(&message);
 }
 
@@ -65,9 +63,7 @@ struct letter *letter_client_id(uint32_t client_id)
 {
     Rowan__ClientIdIs is = ROWAN__CLIENT_ID_IS__INIT;
     is.client_id = client_id;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CLIENT_ID_IS;
-    message.client_id_is = &is;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(CLIENT_ID_IS, client_id_is, &is);
     return letter_create(&message);
 }
 
@@ -76,9 +72,7 @@ struct letter *letter_failure(int error, const char *detail)
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
     failure.error = error;
     failure.detail = (char *)(uintptr_t)detail;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
-    message.failure = &failure;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(FAILURE, failure, &failure);
     return letter_create(&message);
 }
 
@@ -102,6 +96,7 @@ int letter_send(const struct letter *letter, uint32_t tag, struct fabric_conn *c
     struct message_control header;
     memcpy(&header, letter->bytes, sizeof header);
     header.tag = tag;
+    header.layout = (uint8_t)conn->layout;
     struct fabric_iov iov[2] = {
         {&header, sizeof header},
         {letter->bytes + sizeof header, letter->byte_count - (uint32_t)sizeof header},

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "client/cm_link.h"
-#include "common/base/assert.h"
 #include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/reactor/wait.h"
@@ -101,16 +100,27 @@ static void end_call(struct admin *admin, struct admin_call *call, int error)
     admin->ended++;
 }
 
-void admin_post(struct admin *admin, struct admin_call *call, uint32_t server,
-                const Rowan__ControlMessage *request, uint64_t timeout_ns)
+void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, int32_t shard,
+                uint64_t timeout_ns)
 {
     *call = (struct admin_call){.server = server,
                                 .tag = ++admin->next_tag,
                                 .deadline_ns = admin_now_ns(admin) + timeout_ns,
-                                .next = admin->calls};
-    call->bytes = (uint32_t)control_encode(call->tag, request, call->request, sizeof call->request);
-    ASSERT(call->bytes > 0);
+                                .next = admin->calls,
+                                .shard = shard};
     admin->calls = call;
+}
+
+static int send_call(const struct admin_call *call, struct fabric_conn *conn)
+{
+    Rowan__GetStatus status = ROWAN__GET_STATUS__INIT;
+    Rowan__GetDigest digest = ROWAN__GET_DIGEST__INIT;
+
+    if (call->shard == ADMIN_STATUS)
+        return control_message_send(conn, call->tag,
+                                    &CONTROL_MESSAGE(GET_STATUS, get_status, &status));
+    digest.shard = (uint32_t)call->shard;
+    return control_message_send(conn, call->tag, &CONTROL_MESSAGE(GET_DIGEST, get_digest, &digest));
 }
 
 void admin_call_free(struct admin_call *call)
@@ -164,8 +174,7 @@ static void push_call(struct admin *admin, struct admin_call *call, uint64_t now
     peer_want(&link->peer, now_ns, wake_ns);
     if (link->peer.state != PEER_UP)
         return;
-    struct fabric_iov iov = {.data = call->request, .bytes = call->bytes};
-    int error = fabric_send(link->peer.conn, &iov, 1);
+    int error = send_call(call, link->peer.conn);
 
     if (error && error != ROWAN_EAGAIN)
         end_call(admin, call, error);
@@ -386,18 +395,14 @@ int admin_status(struct admin *admin, uint64_t timeout_ns, struct cluster_config
 {
     struct cluster_config *held = cluster_hold(admin->config);
     struct admin_call *made = calloc(held->member_count, sizeof *made);
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
     int error = 0;
 
     if (!made) {
         cluster_release(held);
         return ROWAN_ENOMEM;
     }
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
-    message.get_status = &get;
     for (uint32_t i = 0; i < held->member_count; i++)
-        admin_post(admin, &made[i], held->members[i].server, &message, timeout_ns);
+        admin_post(admin, &made[i], held->members[i].server, ADMIN_STATUS, timeout_ns);
     while (admin->calls && !error)
         error = admin_wait(admin, WAKE_NEVER);
     for (uint32_t i = 0; i < held->member_count; i++) {

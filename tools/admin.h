@@ -54,14 +54,15 @@ struct admin_call {
     uint64_t deadline_ns;
     uint32_t tag;
     bool sent;
-    uint32_t bytes;
-    uint8_t request[64];
+    int32_t shard;
 };
 
-/* admin_post: `request` is small (GetStatus, GetDigest). A server that cannot be reached ends the
- * call at once, with the reason; a Failure in answer is an error too. */
-void admin_post(struct admin *admin, struct admin_call *call, uint32_t server,
-                const Rowan__ControlMessage *request, uint64_t timeout_ns);
+enum { ADMIN_STATUS = -1 };
+
+/* admin_post: asks for the digest of `shard`, or for ADMIN_STATUS. A server that cannot be reached
+ * ends the call at once, with the reason; a Failure in answer is an error too. */
+void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, int32_t shard,
+                uint64_t timeout_ns);
 
 /* admin_wait: polls, or sleeps until something moves or `until_ns`. Errors: ROWAN_EIO. */
 int admin_wait(struct admin *admin, uint64_t until_ns);

@@ -1,11 +1,14 @@
 /* control.c - a ControlMessage behind its fixed header. */
 #include "common/cluster/control.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/error.h"
 #include "common/cluster/unpack.h"
 #include "proto/message.h"
+
+enum { SMALL_BYTES = 512 }; /* most messages, which need no memory of their own */
 
 size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *out, size_t room)
 {
@@ -18,6 +21,27 @@ size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *
     memcpy(out, &header, sizeof header);
     rowan__control_message__pack(message, (uint8_t *)out + sizeof header);
     return sizeof header + payload_bytes;
+}
+
+int control_message_send(struct fabric_conn *conn, uint32_t tag,
+                         const Rowan__ControlMessage *message)
+{
+    uint8_t small[SMALL_BYTES], *large = NULL, *buffer = small;
+    size_t bytes = control_encode(tag, message, small, sizeof small);
+    if (!bytes) {
+        const size_t room =
+            sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
+        buffer = large = malloc(room);
+        bytes = large ? control_encode(tag, message, large, room) : 0;
+    }
+    int error = ROWAN_ENOMEM;
+    if (bytes) {
+        buffer[offsetof(struct message_control, layout)] = (uint8_t)conn->layout;
+        struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
+        error = fabric_send(conn, &iov, 1);
+    }
+    free(large);
+    return error;
 }
 
 int control_decode(const void *message, size_t bytes, uint32_t *tag, Rowan__ControlMessage **out)

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/fabric/fabric.h"
 #include "control.pb-c.h"
 
 /* The largest control message that is encoded or decoded: what a ConfigurationIs with the largest
@@ -24,6 +25,19 @@ size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *
  * ROWAN__CONTROL_MESSAGE__BODY__NOT_SET. Errors: ROWAN_EFORMAT (outputs unchanged), ROWAN_ENOMEM.
  */
 int control_decode(const void *message, size_t bytes, uint32_t *tag, Rowan__ControlMessage **out);
+
+/* A message of that kind whose body is `body`, a pointer: CONTROL_MESSAGE(FETCH, fetch, &fetch). */
+#define CONTROL_MESSAGE(kind, member, of)                                                          \
+    ((Rowan__ControlMessage){                                                                      \
+        PROTOBUF_C_MESSAGE_INIT(&rowan__control_message__descriptor),                              \
+        .body_case = ROWAN__CONTROL_MESSAGE__BODY_##kind,                                          \
+        .member = (of),                                                                            \
+    })
+
+/* control_message_send: as fabric_send of the encoded message, in the connection's layout; the bytes
+ * are copied. Errors: those of fabric_send, ROWAN_ENOMEM. */
+int control_message_send(struct fabric_conn *conn, uint32_t tag,
+                         const Rowan__ControlMessage *message);
 
 /* NULL is fine. */
 void control_free(Rowan__ControlMessage *message);

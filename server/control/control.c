@@ -70,20 +70,9 @@ static void link_ended(struct control *control, struct link *link)
     link_closed(control, link);
 }
 
-int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
-{
-    size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
-    uint8_t *buffer = malloc(room);
-    size_t bytes = buffer ? control_encode(tag, message, buffer, room) : 0;
-    struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
-    int error = bytes ? fabric_send(link->conn, &iov, 1) : ROWAN_ENOMEM;
-    free(buffer);
-    return error;
-}
-
 int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
 {
-    int error = control_try_send(link, tag, message);
+    int error = control_message_send(link->conn, tag, message);
     if (error && error != ROWAN_ECLOSED)
         log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
     return error;
@@ -152,9 +141,7 @@ static void ask_for(struct control *control, const struct note_fetch *fetch)
     body.shard = fetch->shard;
     body.first = fetch->first;
     body.last = fetch->last;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FETCH;
-    message.fetch = &body;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(FETCH, fetch, &body);
     control_send(link, 0, &message);
 }
 

@@ -12,9 +12,7 @@ static void send_failure(struct link *link, uint32_t tag, int error)
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
     failure.error = error;
     failure.detail = (char *)(uintptr_t)error_sentence(error);
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
-    message.failure = &failure;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(FAILURE, failure, &failure);
     control_send(link, tag, &message);
 }
 
@@ -91,9 +89,8 @@ static void send_status(struct control *control, struct link *link, uint32_t tag
             fill_shard_status(control->shards[i], &rows[status.n_shards++]);
         }
         status.shards = pointers;
-        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS;
-        message.server_status = &status;
+        const Rowan__ControlMessage message =
+            CONTROL_MESSAGE(SERVER_STATUS, server_status, &status);
         control_send(link, tag, &message);
     } else {
         send_failure(link, tag, ROWAN_ENOMEM);
@@ -171,9 +168,7 @@ static void send_digest(struct control *control, const struct digest_job *job)
         show_key(control->common, job->damaged_offset, key);
         digest.damaged_key = key;
     }
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS;
-    message.digest_is = &digest;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(DIGEST_IS, digest_is, &digest);
     control_send(job->link, job->tag, &message);
 }
 

@@ -17,11 +17,7 @@
 
 static void send_to_cm(struct control *control, uint32_t tag, const Rowan__ControlMessage *message)
 {
-    uint8_t buffer[CONTROL_REPLY_BYTES];
-    size_t bytes = control_encode(tag, message, buffer, sizeof buffer);
-    ASSERT(bytes > 0);
-    struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
-    int error = fabric_send(control->cm_conn, &iov, 1);
+    int error = control_message_send(control->cm_conn, tag, message);
     if (error)
         log_event(LOG_WARN, "cm_send_failed", "error=%s", error_name(error));
 }
@@ -43,9 +39,7 @@ static void join(struct control *control)
     body.formatted = control->config != NULL;
     body.round = control->round;
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
-    message.join = &body;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(JOIN, join, &body);
     send_to_cm(control, ++control->join_tag, &message);
     control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
 }

@@ -16,8 +16,7 @@ enum {
     CONTROL_MAX_LINKS = 4096,
     CONTROL_MAX_JOBS = 64,
     CONTROL_MAX_TAILS = 64,
-    CONTROL_MAX_REFUSED = 32,   /* of a link; a worker asks for fewer shards at a time */
-    CONTROL_REPLY_BYTES = 4096, /* of replies without lists */
+    CONTROL_MAX_REFUSED = 32, /* of a link; a worker asks for fewer shards at a time */
 };
 
 #define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
@@ -102,9 +101,6 @@ struct control {
 /* Sends a control message; one that finds no room is dropped, with a line in the log. Errors: those
  * of fabric_send, ROWAN_ENOMEM. */
 int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
-
-/* The same, for who tries again: one that finds no room leaves no line. */
-int control_try_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* --- control_zone.c --- */
 

@@ -75,12 +75,9 @@ void control_tail_done(struct tail_job *job)
 static int send_failure(struct link *link, uint32_t tag, int error)
 {
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     failure.error = error;
     failure.detail = (char *)(uintptr_t)error_sentence(error);
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
-    message.failure = &failure;
-    return control_try_send(link, tag, &message);
+    return control_message_send(link->conn, tag, &CONTROL_MESSAGE(FAILURE, failure, &failure));
 }
 
 static bool waits_for_room(int error)
@@ -107,7 +104,6 @@ static int send_answer(struct control *control, const struct tail_job *job)
 {
     ProtobufCBinaryData blocks[TAIL_JOB_BLOCKS];
     Rowan__TailIs body = ROWAN__TAIL_IS__INIT;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     if (job->error)
         return send_failure(job->link, job->tag, job->error);
     for (uint32_t i = 0; i < job->count; i++) {
@@ -121,9 +117,8 @@ static int send_answer(struct control *control, const struct tail_job *job)
     body.cursor = job->next_cursor;
     body.n_blocks = job->count;
     body.blocks = blocks;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_TAIL_IS;
-    message.tail_is = &body;
-    return control_try_send(job->link, job->tag, &message);
+    return control_message_send(job->link->conn, job->tag,
+                                &CONTROL_MESSAGE(TAIL_IS, tail_is, &body));
 }
 
 bool control_tail_poll(struct control *control, uint64_t *wake_ns)

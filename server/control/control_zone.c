@@ -177,9 +177,7 @@ static void tell_space(struct control *control, bool full)
             continue;
         Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
         space.full = full;
-        Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS;
-        message.space_is = &space;
+        const Rowan__ControlMessage message = CONTROL_MESSAGE(SPACE_IS, space_is, &space);
         link->told = control_send(link, 0, &message) == 0; /* if not: at the next poll */
         link->told_full = full;
     }

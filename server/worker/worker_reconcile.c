@@ -119,15 +119,9 @@ static void ask(const struct reconciliation *it, struct part *part, const struct
     body.commit = it->commit;
     body.after = it->step == RECONCILE_TAILS ? it->from : TAIL_NONE;
     body.cursor = part->cursor;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL;
-    message.get_tail = &body;
-    uint8_t buffer[128];
-    size_t bytes = control_encode(it->shard->id, &message, buffer, sizeof buffer);
-    ASSERT(bytes > 0);
-    struct fabric_iov iov = {.data = buffer, .bytes = (uint32_t)bytes};
     /* Without room, or memory of the fabric's, it is asked again; a break comes as an event. */
-    part->asked = fabric_send(peer->conn, &iov, 1) == 0;
+    part->asked = control_message_send(peer->conn, it->shard->id,
+                                       &CONTROL_MESSAGE(GET_TAIL, get_tail, &body)) == 0;
     part->retry_ns = now_ns + RECONCILE_ROOM_RETRY_NS;
 }
 

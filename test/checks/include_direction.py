@@ -2,7 +2,8 @@
 """Includes point one way (design, section 2):
 
     proto <- common <- server, client, cm <- tools        server never includes cm
-    inside common: base <- reactor <- pm, coord <- fabric; entry and cluster use base (and proto)
+    inside common: base <- reactor <- pm, coord <- fabric; entry uses base, cluster base, proto
+    and fabric
     inside server: store, index <- shard (and note.h) <- worker, digest <- control
     inside server/worker: see WORKER_LAYERS
 
@@ -23,7 +24,7 @@ import tap
 COMMON = {
     "common/base": {"proto"},
     "common/entry": {"common/base"},
-    "common/cluster": {"common/base", "proto"},
+    "common/cluster": {"common/base", "common/fabric", "proto"},
     "common/reactor": {"common/base"},
     "common/pm": {"common/base", "common/reactor"},
     "common/coord": {"common/base", "common/reactor"},

@@ -146,21 +146,16 @@ static void report_difference(struct verify *verify, const struct check *check, 
 
 static void start_round(struct verify *verify, struct check *check, uint64_t now_ns)
 {
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    Rowan__GetDigest get = ROWAN__GET_DIGEST__INIT;
-
     if (!check->deadline_ns)
         check->deadline_ns = now_ns + verify->timeout_ns;
-    get.shard = check->shard->id;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
-    message.get_digest = &get;
     for (uint32_t i = 0; i < check->replicas; i++) {
         uint32_t server = server_of(check, i);
 
         if (verify->lost[server])
             check->calls[i] = (struct admin_call){.done = true, .error = verify->lost[server]};
         else
-            admin_post(verify->admin, &check->calls[i], server, &message, verify->timeout_ns);
+            admin_post(verify->admin, &check->calls[i], server, check->shard->id,
+                       verify->timeout_ns);
     }
     check->state = CHECK_ASKED;
     verify->walks += check->replicas;

@@ -21,9 +21,8 @@ static void a_message_has_the_bytes_of_the_format(void **state)
     (void)state;
     Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
     get.known_term = 7;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION;
-    message.get_configuration = &get;
+    const Rowan__ControlMessage message =
+        CONTROL_MESSAGE(GET_CONFIGURATION, get_configuration, &get);
     uint8_t bytes[64];
     assert_int_equal(control_encode(0x01020304, &message, bytes, sizeof bytes), sizeof golden);
     assert_memory_equal(bytes, golden, sizeof golden);
@@ -48,9 +47,7 @@ static void a_message_that_does_not_fit_is_not_written(void **state)
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
     failure.error = ROWAN_EREFUSED;
     failure.detail = "no";
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_FAILURE;
-    message.failure = &failure;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(FAILURE, failure, &failure);
     uint8_t bytes[64], untouched[64];
     size_t count = control_encode(1, &message, bytes, sizeof bytes);
     assert_true(count > 8);
@@ -125,9 +122,7 @@ static size_t encode_status(size_t shards, uint64_t value, uint8_t *out, size_t 
     Rowan__ServerStatus status = ROWAN__SERVER_STATUS__INIT;
     status.shards = list;
     status.n_shards = shards;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS;
-    message.server_status = &status;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(SERVER_STATUS, server_status, &status);
     size_t bytes = control_encode(5, &message, out, room);
     free(list);
     free(each);

@@ -208,18 +208,15 @@ static void send_get(struct peer *peer, uint32_t tag, uint64_t known_term)
 {
     Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
     get.known_term = known_term;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION;
-    message.get_configuration = &get;
+    const Rowan__ControlMessage message =
+        CONTROL_MESSAGE(GET_CONFIGURATION, get_configuration, &get);
     send_message(peer, tag, &message);
 }
 
 static void send_new_id(struct peer *peer, uint32_t tag)
 {
     Rowan__NewClientId id = ROWAN__NEW_CLIENT_ID__INIT;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_NEW_CLIENT_ID;
-    message.new_client_id = &id;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(NEW_CLIENT_ID, new_client_id, &id);
     send_message(peer, tag, &message);
 }
 
@@ -239,9 +236,7 @@ static void send_rejoin(struct peer *peer, uint32_t tag, uint32_t server, char *
     join.block_limit = 65536;
     join.fabric = fabric_name;
     join.durability = (char[]){"fence"};
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
-    message.join = &join;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(JOIN, join, &join);
     send_message(peer, tag, &message);
 }
 
@@ -451,9 +446,7 @@ static void bad_requests_are_answered_and_cost_nobody_else_anything(void **state
     assert_failure(&peers[2], 0, ROWAN_EFORMAT);
 
     Rowan__GetStatus status = ROWAN__GET_STATUS__INIT;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
-    message.get_status = &status;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(GET_STATUS, get_status, &status);
     send_message(&peers[2], 31, &message);
     await_answer(&peers[2]);
     assert_failure(&peers[2], 31, ROWAN_EUNSUPPORTED);
@@ -479,9 +472,8 @@ static void a_peer_that_does_not_read_is_given_up(void **state)
     const unsigned others = ~(1u << 2);
     uint8_t bytes[64];
     Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
-    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CONFIGURATION;
-    message.get_configuration = &get;
+    const Rowan__ControlMessage message =
+        CONTROL_MESSAGE(GET_CONFIGURATION, get_configuration, &get);
     size_t count = control_encode(1, &message, bytes, sizeof bytes);
     uint32_t asked = 0;
     for (uint32_t i = 0; i < 200000; i++) {
