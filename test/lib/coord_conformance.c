@@ -2,14 +2,8 @@
  * handle's write reads until it does. */
 #include "test/lib/coord_conformance.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
+#include "test/lib/asserts.h"
 
 #define DEADLINE_NS (60 * NS_PER_S)
 

@@ -1,12 +1,11 @@
 /* temp_dir.h - a directory for one test, on a disk where the host has one: under TMPDIR, or
- * /var/tmp. Include after cmocka.h. */
+ * /var/tmp. */
 #ifndef LIB_TEMP_DIR_H
 #define LIB_TEMP_DIR_H
 
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+
+#include "test/lib/asserts.h"
 
 struct temp_dir {
     char path[256];

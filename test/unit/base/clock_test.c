@@ -1,21 +1,12 @@
 /* clock_test.c - the host's clock and the number of its boot. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 
-static void the_clock_does_not_go_back(void **state)
+TEST(the_clock_does_not_go_back)
 {
     uint64_t before = clock_now_ns(clock_system());
 
-    (void)state;
     for (unsigned i = 0; i < 1000; i++) {
         const uint64_t now = clock_now_ns(clock_system());
 
@@ -24,13 +15,12 @@ static void the_clock_does_not_go_back(void **state)
     }
 }
 
-static void the_boot_id_is_the_kernels(void **state)
+TEST(the_boot_id_is_the_kernels)
 {
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
     char text[64], again[64];
     uint8_t id[16];
 
-    (void)state;
     assert_non_null(file);
     assert_non_null(fgets(text, sizeof text, file));
     fclose(file);
@@ -42,13 +32,12 @@ static void the_boot_id_is_the_kernels(void **state)
     assert_string_equal(again, text);
 }
 
-static void a_boot_id_is_read_byte_by_byte(void **state)
+TEST(a_boot_id_is_read_byte_by_byte)
 {
     static const uint8_t expected[16] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
                                          0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10};
     uint8_t id[16] = {0};
 
-    (void)state;
     assert_int_equal(clock_boot_id_decode("01234567-89ab-cdef-fedc-ba9876543210\n", id), 0);
     assert_memory_equal(id, expected, sizeof id);
     memset(id, 0, sizeof id);
@@ -56,7 +45,7 @@ static void a_boot_id_is_read_byte_by_byte(void **state)
     assert_memory_equal(id, expected, sizeof id);
 }
 
-static void what_is_no_boot_id_is_refused(void **state)
+TEST(what_is_no_boot_id_is_refused)
 {
     static const char *const texts[] = {
         "",
@@ -72,21 +61,10 @@ static void what_is_no_boot_id_is_refused(void **state)
     static const uint8_t untouched[16] = {42};
     uint8_t id[16] = {42};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         assert_int_equal(clock_boot_id_decode(texts[i], id), ROWAN_EIO);
         assert_memory_equal(id, untouched, sizeof id);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_clock_does_not_go_back),
-        cmocka_unit_test(the_boot_id_is_the_kernels),
-        cmocka_unit_test(a_boot_id_is_read_byte_by_byte),
-        cmocka_unit_test(what_is_no_boot_id_is_refused),
-    };
-
-    return cmocka_run_group_tests_name("clock", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

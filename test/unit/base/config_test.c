@@ -1,19 +1,7 @@
 /* Each mistake a person can make, and the very sentence that answers it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "common/base/config.h"
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 
 struct settings {
     const char *cm;
@@ -146,9 +134,8 @@ static const char *ini_answer(const char *text)
     return ini_answer_bytes(text, strlen(text));
 }
 
-static void defaults_stand_where_nothing_is_given(void **state)
+TEST(defaults_stand_where_nothing_is_given)
 {
-    (void)state;
     assert_int_equal(PARSE(&server, "--cm", "host:1"), CONFIG_OK);
     assert_string_equal(settings.cm, "host:1");
     assert_string_equal(settings.dir, "");
@@ -161,9 +148,8 @@ static void defaults_stand_where_nothing_is_given(void **state)
     config_free(&rest);
 }
 
-static void both_spellings_of_an_option_are_taken(void **state)
+TEST(both_spellings_of_an_option_are_taken)
 {
-    (void)state;
     assert_int_equal(PARSE(&server, "--cm=a=b", "--workers", "64", "--durability=none", "--json",
                            "--pm-bytes=2G"),
                      CONFIG_OK);
@@ -175,9 +161,8 @@ static void both_spellings_of_an_option_are_taken(void **state)
     config_free(&rest);
 }
 
-static void the_command_line_wins_over_the_file_and_the_file_over_defaults(void **state)
+TEST(the_command_line_wins_over_the_file_and_the_file_over_defaults)
 {
-    (void)state;
     write_file("# a comment\n[rowan-cm]\nworkers = x\n[rowan-server]\n  cm = file:1 ; why\n"
                "  workers = 3\n\tdurability: fence\r\njson = yes\n");
     assert_int_equal(PARSE(&server, "--workers", "4", "--config", path), CONFIG_OK);
@@ -189,17 +174,15 @@ static void the_command_line_wins_over_the_file_and_the_file_over_defaults(void 
     config_free(&rest);
 }
 
-static void the_last_of_two_on_the_command_line_wins(void **state)
+TEST(the_last_of_two_on_the_command_line_wins)
 {
-    (void)state;
     assert_int_equal(PARSE(&server, "--cm", "a", "--cm", "b"), CONFIG_OK);
     assert_string_equal(settings.cm, "b");
     config_free(&rest);
 }
 
-static void other_words_are_handed_back_in_order(void **state)
+TEST(other_words_are_handed_back_in_order)
 {
-    (void)state;
     assert_int_equal(PARSE(&tool, "--json", "put", "--cm", "a", "-", "--", "--workers", "-5"),
                      CONFIG_OK);
     assert_true(settings.json);
@@ -212,9 +195,8 @@ static void other_words_are_handed_back_in_order(void **state)
     config_free(&rest);
 }
 
-static void a_bool_takes_the_next_word_only_where_no_other_words_may_stand(void **state)
+TEST(a_bool_takes_the_next_word_only_where_no_other_words_may_stand)
 {
-    (void)state;
     assert_int_equal(PARSE(&server, "--json", "--cm", "a"), CONFIG_OK);
     assert_true(settings.json);
     config_free(&rest);
@@ -230,9 +212,8 @@ static void a_bool_takes_the_next_word_only_where_no_other_words_may_stand(void 
     config_free(&rest);
 }
 
-static void each_mistake_on_the_command_line_has_its_sentence(void **state)
+TEST(each_mistake_on_the_command_line_has_its_sentence)
 {
-    (void)state;
     ASSERT_REFUSED(&server,
                    "rowan-server: unknown option --wrkers; rowan-server --help lists the "
                    "options",
@@ -273,11 +254,10 @@ static void each_mistake_on_the_command_line_has_its_sentence(void **state)
                    "--config", "/");
 }
 
-static void a_mistake_in_the_file_names_the_file_and_the_line(void **state)
+TEST(a_mistake_in_the_file_names_the_file_and_the_line)
 {
     char expected[256];
 
-    (void)state;
     write_file("[rowan-server]\ncm = a\nworkers = 0\n");
     assert_int_equal(PARSE(&server, "--config", path, "--workers", "3"), CONFIG_USAGE);
     snprintf(expected, sizeof(expected),
@@ -285,11 +265,10 @@ static void a_mistake_in_the_file_names_the_file_and_the_line(void **state)
     assert_string_equal(printed, expected);
 }
 
-static void a_file_that_is_too_large_is_refused(void **state)
+TEST(a_file_that_is_too_large_is_refused)
 {
     char expected[256];
 
-    (void)state;
     write_file("");
     assert_int_equal(truncate(path, (1 << 20) + 1), 0);
     assert_int_equal(PARSE(&server, "--config", path), CONFIG_USAGE);
@@ -298,9 +277,8 @@ static void a_file_that_is_too_large_is_refused(void **state)
     assert_string_equal(printed, expected);
 }
 
-static void each_mistake_in_a_file_has_its_sentence(void **state)
+TEST(each_mistake_in_a_file_has_its_sentence)
 {
-    (void)state;
     assert_string_equal(ini_answer("[rowan-server]\ncm=a\nwrkers=3\n"),
                         "line 3: unknown key wrkers; rowan-server --help lists the keys");
     assert_string_equal(ini_answer("[rowan-server]\ncm=a\npm-bytes=1\n"),
@@ -323,11 +301,10 @@ static void each_mistake_in_a_file_has_its_sentence(void **state)
                         "[rowan-server] of the file that --config names");
 }
 
-static void bytes_that_are_no_text_are_refused(void **state)
+TEST(bytes_that_are_no_text_are_refused)
 {
     char text[400] = "[rowan-server]\ncm=a\n#";
 
-    (void)state;
     memset(text + 21, 'x', sizeof(text) - 21);
     assert_string_equal(ini_answer_bytes(text, sizeof(text)), "line 3 is longer than 199 bytes");
     assert_string_equal(ini_answer_bytes("[rowan-server]\ncm=a\0b\n", 22),
@@ -336,12 +313,11 @@ static void bytes_that_are_no_text_are_refused(void **state)
                         "line 2: unknown key work?[2J; rowan-server --help lists the keys");
 }
 
-static void a_line_of_199_bytes_is_taken_whole(void **state)
+TEST(a_line_of_199_bytes_is_taken_whole)
 {
     char text[300] = "[rowan-server]\ncm=";
     char why[256] = "";
 
-    (void)state;
     memset(text + 18, 'x', 195);
     text[18 + 195] = '\n';
     assert_int_equal(config_parse_ini(&server, text, 18 + 196, &settings, &rest, why, sizeof(why)),
@@ -350,12 +326,11 @@ static void a_line_of_199_bytes_is_taken_whole(void **state)
     config_free(&rest);
 }
 
-static void an_empty_file_is_right_where_nothing_is_required(void **state)
+TEST(an_empty_file_is_right_where_nothing_is_required)
 {
     struct config_spec spec = server;
     char why[256] = "";
 
-    (void)state;
     spec.keys++;
     spec.key_count--;
     assert_int_equal(config_parse_ini(&spec, "", 0, &settings, &rest, why, sizeof(why)), 0);
@@ -363,11 +338,10 @@ static void an_empty_file_is_right_where_nothing_is_required(void **state)
     config_free(&rest);
 }
 
-static void help_lists_every_key_with_unit_range_and_default(void **state)
+TEST(help_lists_every_key_with_unit_range_and_default)
 {
     static const char *const words[] = {"--wrong", "--help", NULL};
 
-    (void)state;
     assert_int_equal(parse_watching(STDOUT_FILENO, &tool, words), CONFIG_HELP);
     assert_non_null(
         strstr(printed, "Usage: rowan [--key value]... get KEY | put KEY VALUE\nreads and writes"));
@@ -384,28 +358,26 @@ static void help_lists_every_key_with_unit_range_and_default(void **state)
     assert_null(strstr(printed, "--json VALUE"));
 }
 
-static void version_tells_the_release_and_every_format(void **state)
+TEST(version_tells_the_release_and_every_format)
 {
     static const char *const words[] = {"--wrong", "--version", NULL};
     static const char *const formats[] = {"messages 1", "configuration 1", "PM 2", "shm ",
                                           "tcp ",       "verbs "};
 
-    (void)state;
     assert_int_equal(parse_watching(STDOUT_FILENO, &server, words), CONFIG_HELP);
     assert_non_null(strstr(printed, "rowan-server 1.2.3 (commit abc)\nformats: "));
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         assert_non_null(strstr(printed, formats[i]));
 }
 
-static void help_behind_the_end_of_options_is_a_word(void **state)
+TEST(help_behind_the_end_of_options_is_a_word)
 {
-    (void)state;
     assert_int_equal(PARSE(&tool, "--cm=a", "--", "--help"), CONFIG_OK);
     assert_string_equal(rest.argv[0], "--help");
     config_free(&rest);
 }
 
-static void numbers_take_suffixes_and_refuse_all_else(void **state)
+TEST(numbers_take_suffixes_and_refuse_all_else)
 {
     static const struct {
         const char *text;
@@ -434,7 +406,6 @@ static void numbers_take_suffixes_and_refuse_all_else(void **state)
                                         "18446744073709551616",
                                         "16777216T"};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
         uint64_t number = 7;
 
@@ -449,27 +420,4 @@ static void numbers_take_suffixes_and_refuse_all_else(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_stand_where_nothing_is_given),
-        cmocka_unit_test(both_spellings_of_an_option_are_taken),
-        cmocka_unit_test(the_command_line_wins_over_the_file_and_the_file_over_defaults),
-        cmocka_unit_test(the_last_of_two_on_the_command_line_wins),
-        cmocka_unit_test(other_words_are_handed_back_in_order),
-        cmocka_unit_test(a_bool_takes_the_next_word_only_where_no_other_words_may_stand),
-        cmocka_unit_test(each_mistake_on_the_command_line_has_its_sentence),
-        cmocka_unit_test(a_mistake_in_the_file_names_the_file_and_the_line),
-        cmocka_unit_test(a_file_that_is_too_large_is_refused),
-        cmocka_unit_test(each_mistake_in_a_file_has_its_sentence),
-        cmocka_unit_test(bytes_that_are_no_text_are_refused),
-        cmocka_unit_test(a_line_of_199_bytes_is_taken_whole),
-        cmocka_unit_test(an_empty_file_is_right_where_nothing_is_required),
-        cmocka_unit_test(help_lists_every_key_with_unit_range_and_default),
-        cmocka_unit_test(version_tells_the_release_and_every_format),
-        cmocka_unit_test(help_behind_the_end_of_options_is_a_word),
-        cmocka_unit_test(numbers_take_suffixes_and_refuse_all_else),
-    };
-
-    return cmocka_run_group_tests_name("config", tests, make_file, remove_file);
-}
+UNIT_MAIN(make_file, remove_file)

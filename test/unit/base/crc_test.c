@@ -1,28 +1,18 @@
 /* The vectors are those of RFC 3720, appendix B.4, and the usual check values. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "common/base/crc.h"
 #include "common/base/random.h"
+#include "test/lib/unit.h"
 
-static void check_value_is_the_published_one(void **state)
+TEST(check_value_is_the_published_one)
 {
-    (void)state;
     assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
     assert_int_equal(crc32c(0, "", 0), 0);
 }
 
-static void vectors_of_rfc_3720_hold(void **state)
+TEST(vectors_of_rfc_3720_hold)
 {
     unsigned char bytes[32];
 
-    (void)state;
     memset(bytes, 0, sizeof(bytes));
     assert_int_equal(crc32c(0, bytes, sizeof(bytes)), 0x8a9136aa);
     memset(bytes, 0xff, sizeof(bytes));
@@ -35,9 +25,8 @@ static void vectors_of_rfc_3720_hold(void **state)
     assert_int_equal(crc32c(0, bytes, sizeof(bytes)), 0x113fdb5c);
 }
 
-static void parts_chain_to_the_crc_of_the_whole(void **state)
+TEST(parts_chain_to_the_crc_of_the_whole)
 {
-    (void)state;
     for (size_t cut = 0; cut <= 9; cut++) {
         uint32_t first = crc32c(0, "123456789", cut);
 
@@ -59,12 +48,11 @@ static uint16_t crc16_by_bits(const uint8_t *bytes, size_t count)
     return (uint16_t)crc;
 }
 
-static void crc16_is_that_of_its_definition_at_every_length_and_place(void **state)
+TEST(crc16_is_that_of_its_definition_at_every_length_and_place)
 {
     uint8_t bytes[1100];
     struct random random;
 
-    (void)state;
     assert_int_equal(crc16_xmodem("123456789", 9), 0x31c3);
     random_init(&random, 16);
     for (size_t i = 0; i < sizeof bytes; i++)
@@ -79,11 +67,10 @@ static void crc16_is_that_of_its_definition_at_every_length_and_place(void **sta
 }
 
 /* Each byte value in each place of a word, and all bits at once. */
-static void crc16_of_words_with_one_byte_set_is_right(void **state)
+TEST(crc16_of_words_with_one_byte_set_is_right)
 {
     uint8_t word[8];
 
-    (void)state;
     for (int place = 0; place < 8; place++) {
         for (int value = 0; value < 256; value++) {
             memset(word, 0, sizeof word);
@@ -97,9 +84,8 @@ static void crc16_of_words_with_one_byte_set_is_right(void **state)
 }
 
 /* Short ones go another way than long ones. */
-static void a_head_and_its_rest_give_the_checksum_of_both(void **state)
+TEST(a_head_and_its_rest_give_the_checksum_of_both)
 {
-    (void)state;
     static uint8_t bytes[2048];
     for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)(i * 7 + i / 256);
@@ -107,16 +93,4 @@ static void a_head_and_its_rest_give_the_checksum_of_both(void **state)
         assert_int_equal(crc32c_headed(77, bytes, bytes + 32, rest), crc32c(77, bytes, 32 + rest));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_head_and_its_rest_give_the_checksum_of_both),
-        cmocka_unit_test(check_value_is_the_published_one),
-        cmocka_unit_test(vectors_of_rfc_3720_hold),
-        cmocka_unit_test(parts_chain_to_the_crc_of_the_whole),
-        cmocka_unit_test(crc16_is_that_of_its_definition_at_every_length_and_place),
-        cmocka_unit_test(crc16_of_words_with_one_byte_set_is_right),
-    };
-
-    return cmocka_run_group_tests_name("crc", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,14 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
-#include <string.h>
-
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 
 #define ERROR_ROW(name, number, sentence) {name, number, #name},
 static const struct {
@@ -18,9 +9,8 @@ static const struct {
 } rows[] = {ERROR_TABLE(ERROR_ROW)};
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-static void every_code_has_a_name_and_a_sentence_of_its_own(void **state)
+TEST(every_code_has_a_name_and_a_sentence_of_its_own)
 {
-    (void)state;
     for (unsigned i = 0; i < ROWS; i++) {
         assert_string_equal(error_name(rows[i].code), rows[i].name);
         assert_true(strlen(error_sentence(rows[i].code)) > 5);
@@ -29,9 +19,8 @@ static void every_code_has_a_name_and_a_sentence_of_its_own(void **state)
     }
 }
 
-static void numbers_are_unique_and_codes_negative(void **state)
+TEST(numbers_are_unique_and_codes_negative)
 {
-    (void)state;
     for (unsigned i = 0; i < ROWS; i++) {
         assert_int_equal(rows[i].code, -rows[i].number);
         assert_true(rows[i].code < 0);
@@ -40,9 +29,8 @@ static void numbers_are_unique_and_codes_negative(void **state)
     }
 }
 
-static void success_and_unknown_numbers_have_words_too(void **state)
+TEST(success_and_unknown_numbers_have_words_too)
 {
-    (void)state;
     assert_string_equal(error_name(0), "ROWAN_OK");
     assert_string_equal(error_sentence(0), "done");
     assert_non_null(strstr(error_sentence(-9999), "unknown"));
@@ -50,9 +38,8 @@ static void success_and_unknown_numbers_have_words_too(void **state)
     assert_string_equal(error_name(1), "ROWAN_E?");
 }
 
-static void system_reasons_become_the_nearest_code(void **state)
+TEST(system_reasons_become_the_nearest_code)
 {
-    (void)state;
     assert_int_equal(error_from_errno(ENOENT), ROWAN_ENOTFOUND);
     assert_int_equal(error_from_errno(ENOSPC), ROWAN_ENOSPACE);
     assert_int_equal(error_from_errno(EACCES), ROWAN_EPERMISSION);
@@ -66,21 +53,9 @@ static void system_reasons_become_the_nearest_code(void **state)
 }
 
 /* ROWAN_ETIMEDOUT promises that nothing was changed; a connection's time-out promises nothing. */
-static void a_connections_timeout_is_not_taken_for_a_rejection(void **state)
+TEST(a_connections_timeout_is_not_taken_for_a_rejection)
 {
-    (void)state;
     assert_int_not_equal(error_from_errno(ETIMEDOUT), ROWAN_ETIMEDOUT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_has_a_name_and_a_sentence_of_its_own),
-        cmocka_unit_test(numbers_are_unique_and_codes_negative),
-        cmocka_unit_test(success_and_unknown_numbers_have_words_too),
-        cmocka_unit_test(system_reasons_become_the_nearest_code),
-        cmocka_unit_test(a_connections_timeout_is_not_taken_for_a_rejection),
-    };
-
-    return cmocka_run_group_tests_name("error", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

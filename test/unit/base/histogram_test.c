@@ -1,14 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-
 #include "common/base/histogram.h"
 #include "common/base/random.h"
+#include "test/lib/unit.h"
 
 enum { VALUES = 20000 };
 
@@ -26,14 +18,13 @@ static void assert_near(uint64_t exact, uint64_t answer)
     assert_true(answer - exact <= exact / 64);
 }
 
-static void quantiles_are_at_most_a_64th_too_high(void **state)
+TEST(quantiles_are_at_most_a_64th_too_high)
 {
     static const double quantiles[] = {0.01, 0.5, 0.9, 0.99, 0.999};
     static struct histogram histogram;
     static uint64_t values[VALUES];
     struct random random;
 
-    (void)state;
     random_init(&random, 7);
     histogram_reset(&histogram);
     for (unsigned i = 0; i < VALUES; i++) {
@@ -49,11 +40,10 @@ static void quantiles_are_at_most_a_64th_too_high(void **state)
     assert_true(histogram_quantile(&histogram, 1) == values[VALUES - 1]);
 }
 
-static void every_power_of_two_and_its_neighbours_keep_the_bound(void **state)
+TEST(every_power_of_two_and_its_neighbours_keep_the_bound)
 {
     static struct histogram histogram;
 
-    (void)state;
     for (unsigned bit = 0; bit < 64; bit++) {
         for (int step = -1; step <= 1; step++) {
             uint64_t value = (UINT64_C(1) << bit) + (uint64_t)(int64_t)step;
@@ -66,11 +56,10 @@ static void every_power_of_two_and_its_neighbours_keep_the_bound(void **state)
     }
 }
 
-static void small_values_are_exact(void **state)
+TEST(small_values_are_exact)
 {
     static struct histogram histogram;
 
-    (void)state;
     histogram_reset(&histogram);
     for (uint64_t value = 1; value <= 100; value++)
         histogram_add(&histogram, value);
@@ -80,22 +69,20 @@ static void small_values_are_exact(void **state)
     assert_int_equal(histogram_quantile(&histogram, 1), 100);
 }
 
-static void an_empty_histogram_answers_zero(void **state)
+TEST(an_empty_histogram_answers_zero)
 {
     static struct histogram histogram;
 
-    (void)state;
     histogram_reset(&histogram);
     assert_int_equal(histogram_quantile(&histogram, 0.5), 0);
     assert_int_equal(histogram_quantile(&histogram, 1), 0);
 }
 
-static void merging_equals_adding_to_one(void **state)
+TEST(merging_equals_adding_to_one)
 {
     static struct histogram one, two, all;
     struct random random;
 
-    (void)state;
     random_init(&random, 8);
     histogram_reset(&one);
     histogram_reset(&two);
@@ -110,15 +97,4 @@ static void merging_equals_adding_to_one(void **state)
     assert_memory_equal(&one, &all, sizeof(all));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantiles_are_at_most_a_64th_too_high),
-        cmocka_unit_test(every_power_of_two_and_its_neighbours_keep_the_bound),
-        cmocka_unit_test(small_values_are_exact),
-        cmocka_unit_test(an_empty_histogram_answers_zero),
-        cmocka_unit_test(merging_equals_adding_to_one),
-    };
-
-    return cmocka_run_group_tests_name("histogram", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,14 +1,9 @@
 /* list_test.c - lists through links in their items, against arrays. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE reset, NULL
 
 #include "common/base/list.h"
 #include "common/base/random.h"
+#include "test/lib/unit.h"
 
 enum { ITEMS = 6, LISTS = 2 };
 
@@ -68,9 +63,8 @@ static void expect(unsigned list, const uint32_t *numbers, uint32_t count)
         expect(list, numbers, sizeof numbers / sizeof numbers[0]);                                 \
     } while (0)
 
-static void items_come_in_the_order_they_were_added(void **state)
+TEST(items_come_in_the_order_they_were_added)
 {
-    (void)state;
     expect(0, NULL, 0);
     append(0, 4);
     EXPECT(0, 4);
@@ -79,9 +73,8 @@ static void items_come_in_the_order_they_were_added(void **state)
     EXPECT(0, 4, 1, 3);
 }
 
-static void first_middle_last_and_only_items_can_leave(void **state)
+TEST(first_middle_last_and_only_items_can_leave)
 {
-    (void)state;
     for (uint32_t i = 0; i < 5; i++)
         append(0, i);
     take_off(0, 2);
@@ -100,9 +93,8 @@ static void first_middle_last_and_only_items_can_leave(void **state)
     EXPECT(0, 3);
 }
 
-static void an_item_can_be_on_two_lists(void **state)
+TEST(an_item_can_be_on_two_lists)
 {
-    (void)state;
     append(0, 0);
     append(0, 1);
     append(1, 1);
@@ -114,11 +106,10 @@ static void an_item_can_be_on_two_lists(void **state)
 }
 
 /* What was taken off in a walk still leads on. */
-static void a_walk_goes_on_from_an_item_that_left(void **state)
+TEST(a_walk_goes_on_from_an_item_that_left)
 {
     uint32_t walked = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < ITEMS; i++)
         append(0, i);
     for (const struct item *item = lists[0].first; item; item = item->links[0].next) {
@@ -130,12 +121,11 @@ static void a_walk_goes_on_from_an_item_that_left(void **state)
     EXPECT(0, 1, 3, 5);
 }
 
-static void random_changes_leave_what_an_array_says(void **state)
+TEST(random_changes_leave_what_an_array_says)
 {
     uint32_t model[ITEMS], count = 0;
     struct random random;
 
-    (void)state;
     random_init(&random, 1);
     for (uint32_t step = 0; step < 10000; step++) {
         const uint32_t number = (uint32_t)random_below(&random, ITEMS);
@@ -154,17 +144,4 @@ static void random_changes_leave_what_an_array_says(void **state)
     }
 }
 
-#define CASE(function) cmocka_unit_test_setup(function, reset)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(items_come_in_the_order_they_were_added),
-        CASE(first_middle_last_and_only_items_can_leave),
-        CASE(an_item_can_be_on_two_lists),
-        CASE(a_walk_goes_on_from_an_item_that_left),
-        CASE(random_changes_leave_what_an_array_says),
-    };
-
-    return cmocka_run_group_tests_name("list", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,22 +1,14 @@
 /* Standard error goes to a file while a test runs; log lines and a failed assert are read there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE catch_stderr, release_stderr
 
 #include <regex.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "test/lib/unit.h"
 
 static char text[16384];
 static FILE *file;
@@ -64,32 +56,28 @@ static void assert_caught(const char *pattern)
 
 #define TIME "^[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\\.[0-9]{6}Z "
 
-static void a_line_has_time_level_event_and_keys(void **state)
+TEST(a_line_has_time_level_event_and_keys)
 {
-    (void)state;
     log_event(LOG_WARN, "segment_sealed", "shard=%u bytes=%d", 3U, 64);
     assert_caught(TIME "warn segment_sealed shard=3 bytes=64\n$");
 }
 
-static void an_event_without_keys_ends_with_its_name(void **state)
+TEST(an_event_without_keys_ends_with_its_name)
 {
-    (void)state;
     log_event(LOG_ERROR, "stopped", "");
     log_event(LOG_INFO, "started", "");
     assert_caught("error stopped\n.* info started\n$");
 }
 
-static void the_nodes_name_is_in_every_line(void **state)
+TEST(the_nodes_name_is_in_every_line)
 {
-    (void)state;
     log_set_node("server-1");
     log_event(LOG_INFO, "started", "port=%d", 1);
     assert_caught(TIME "info started node=server-1 port=1\n$");
 }
 
-static void lines_above_the_level_are_dropped(void **state)
+TEST(lines_above_the_level_are_dropped)
 {
-    (void)state;
     log_event(LOG_DEBUG, "detail", "a=%d", 1);
     assert_string_equal(caught(), "");
     log_set_level(LOG_DEBUG);
@@ -100,18 +88,16 @@ static void lines_above_the_level_are_dropped(void **state)
     assert_null(strstr(caught(), "warning"));
 }
 
-static void a_value_cannot_forge_a_line(void **state)
+TEST(a_value_cannot_forge_a_line)
 {
-    (void)state;
     log_event(LOG_INFO, "put", "key=%s", "a\nb\x1b[2Jc");
     assert_caught(TIME "info put key=a\\?b\\?\\[2Jc\n$");
 }
 
-static void a_line_that_is_too_long_is_cut_and_still_ends(void **state)
+TEST(a_line_that_is_too_long_is_cut_and_still_ends)
 {
     char *value = malloc(10001);
 
-    (void)state;
     memset(value, 'x', 10000);
     value[10000] = '\0';
     log_event(LOG_INFO, "put", "key=%s", value);
@@ -120,12 +106,11 @@ static void a_line_that_is_too_long_is_cut_and_still_ends(void **state)
     assert_caught("x\n[^x]* info next a=1\n$");
 }
 
-static void a_failed_assert_names_itself_and_aborts(void **state)
+TEST(a_failed_assert_names_itself_and_aborts)
 {
     int status;
     pid_t child = fork();
 
-    (void)state;
     if (child == 0) {
         signal(SIGABRT, SIG_DFL); /* no test framework in between */
         ASSERT(child != 0);
@@ -136,11 +121,10 @@ static void a_failed_assert_names_itself_and_aborts(void **state)
     assert_caught("error assert_failed place=.*log_test\\.c:[0-9]+ expression=\"child != 0\"\n$");
 }
 
-static void the_system_clock_does_not_go_back(void **state)
+TEST_WITH(the_system_clock_does_not_go_back, NULL, NULL)
 {
     uint64_t before_ns = clock_now_ns(clock_system());
 
-    (void)state;
     assert_true(before_ns > 0);
     for (unsigned i = 0; i < 10000; i++) {
         uint64_t now_ns = clock_now_ns(clock_system());
@@ -150,19 +134,4 @@ static void the_system_clock_does_not_go_back(void **state)
     }
 }
 
-int main(void)
-{
-#define WITH_STDERR(test) cmocka_unit_test_setup_teardown(test, catch_stderr, release_stderr)
-    const struct CMUnitTest tests[] = {
-        WITH_STDERR(a_line_has_time_level_event_and_keys),
-        WITH_STDERR(an_event_without_keys_ends_with_its_name),
-        WITH_STDERR(the_nodes_name_is_in_every_line),
-        WITH_STDERR(lines_above_the_level_are_dropped),
-        WITH_STDERR(a_value_cannot_forge_a_line),
-        WITH_STDERR(a_line_that_is_too_long_is_cut_and_still_ends),
-        WITH_STDERR(a_failed_assert_names_itself_and_aborts),
-        cmocka_unit_test(the_system_clock_does_not_go_back),
-    };
-
-    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,17 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <string.h>
 
 #include "common/base/random.h"
+#include "test/lib/unit.h"
 
 /* The first outputs of the authors' xoshiro256starstar.c from the state 1, 2, 3, 4. */
-static void sequence_is_that_of_the_reference_code(void **state)
+TEST(sequence_is_that_of_the_reference_code)
 {
     static const uint64_t golden[] = {
         11520,
@@ -27,29 +20,26 @@ static void sequence_is_that_of_the_reference_code(void **state)
     };
     struct random random = {.s = {1, 2, 3, 4}};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(golden) / sizeof(golden[0]); i++)
         assert_true(random_u64(&random) == golden[i]);
 }
 
 /* The published first outputs of splitmix64 for this seed. */
-static void seed_is_spread_by_splitmix64(void **state)
+TEST(seed_is_spread_by_splitmix64)
 {
     static const uint64_t golden[] = {UINT64_C(6457827717110365317), UINT64_C(3203168211198807973),
                                       UINT64_C(9817491932198370423), UINT64_C(4593380528125082431)};
     struct random random;
 
-    (void)state;
     random_init(&random, 1234567);
     assert_memory_equal(random.s, golden, sizeof(golden));
 }
 
-static void one_seed_gives_one_sequence(void **state)
+TEST(one_seed_gives_one_sequence)
 {
     struct random a, b, other;
     unsigned equal_to_other = 0;
 
-    (void)state;
     random_init(&a, 42);
     random_init(&b, 42);
     random_init(&other, 43);
@@ -62,13 +52,12 @@ static void one_seed_gives_one_sequence(void **state)
     assert_int_equal(equal_to_other, 0);
 }
 
-static void numbers_below_a_bound_are_spread_evenly(void **state)
+TEST(numbers_below_a_bound_are_spread_evenly)
 {
     enum { BOUND = 10, DRAWS = 100000 };
     unsigned counts[BOUND] = {0};
     struct random random;
 
-    (void)state;
     random_init(&random, 1);
     for (unsigned i = 0; i < DRAWS; i++) {
         uint64_t drawn = random_below(&random, BOUND);
@@ -83,14 +72,13 @@ static void numbers_below_a_bound_are_spread_evenly(void **state)
 
 /* With a bound of 3/4 of 2^64, a plain multiplication or remainder favours some numbers twofold:
  * every third number in one, the lower third of the range in the other. */
-static void a_large_bound_has_no_bias(void **state)
+TEST(a_large_bound_has_no_bias)
 {
     enum { DRAWS = 30000 };
     const uint64_t bound = UINT64_C(3) << 62;
     unsigned by_remainder[3] = {0}, by_third[3] = {0};
     struct random random;
 
-    (void)state;
     random_init(&random, 2);
     for (unsigned i = 0; i < DRAWS; i++) {
         uint64_t drawn = random_below(&random, bound);
@@ -105,12 +93,11 @@ static void a_large_bound_has_no_bias(void **state)
     }
 }
 
-static void units_stay_below_one(void **state)
+TEST(units_stay_below_one)
 {
     struct random random;
     double sum = 0;
 
-    (void)state;
     random_init(&random, 3);
     for (unsigned i = 0; i < 100000; i++) {
         double unit = random_unit(&random);
@@ -121,29 +108,15 @@ static void units_stay_below_one(void **state)
     assert_true(fabs(sum / 100000 - 0.5) < 0.01);
 }
 
-static void entropy_fills_the_whole_buffer_and_differs(void **state)
+TEST(entropy_fills_the_whole_buffer_and_differs)
 {
     unsigned char first[1000] = {0}, second[1000] = {0};
     static const unsigned char zeros[16];
 
-    (void)state;
     random_entropy(first, sizeof(first));
     random_entropy(second, sizeof(second));
     assert_memory_not_equal(first, second, sizeof(first));
     assert_memory_not_equal(first + sizeof(first) - sizeof(zeros), zeros, sizeof(zeros));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sequence_is_that_of_the_reference_code),
-        cmocka_unit_test(seed_is_spread_by_splitmix64),
-        cmocka_unit_test(one_seed_gives_one_sequence),
-        cmocka_unit_test(numbers_below_a_bound_are_spread_evenly),
-        cmocka_unit_test(a_large_bound_has_no_bias),
-        cmocka_unit_test(units_stay_below_one),
-        cmocka_unit_test(entropy_fills_the_whole_buffer_and_differs),
-    };
-
-    return cmocka_run_group_tests_name("random", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,27 +1,18 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <unistd.h>
 
 #include "common/base/ring.h"
+#include "test/lib/unit.h"
 
 enum { ITEMS = 200000, CAPACITY = 64 };
 
 static uint64_t numbers[ITEMS]; /* not atomic: the ring must make them visible */
 
-static void a_full_ring_refuses_and_an_empty_one_has_nothing(void **state)
+TEST(a_full_ring_refuses_and_an_empty_one_has_nothing)
 {
     struct ring ring;
     int items[5];
 
-    (void)state;
     assert_int_equal(ring_init(&ring, 4), 0);
     assert_null(ring_pop(&ring));
     for (unsigned i = 0; i < 4; i++)
@@ -35,12 +26,11 @@ static void a_full_ring_refuses_and_an_empty_one_has_nothing(void **state)
     ring_fini(&ring);
 }
 
-static void order_and_capacity_hold_when_the_counters_wrap(void **state)
+TEST(order_and_capacity_hold_when_the_counters_wrap)
 {
     struct ring ring;
     int items[9];
 
-    (void)state;
     assert_int_equal(ring_init(&ring, 8), 0);
     atomic_store(&ring.head, UINT32_MAX - 3); /* as after 2^32 - 4 items */
     atomic_store(&ring.tail, UINT32_MAX - 3);
@@ -65,13 +55,12 @@ static void *push_numbers(void *argument)
     return NULL;
 }
 
-static void two_threads_hand_over_all_items_in_order_and_whole(void **state)
+TEST(two_threads_hand_over_all_items_in_order_and_whole)
 {
     struct ring ring;
     pthread_t producer;
     uint64_t wrong = 0;
 
-    (void)state;
     assert_int_equal(ring_init(&ring, CAPACITY), 0);
     assert_int_equal(pthread_create(&producer, NULL, push_numbers, &ring), 0);
     for (uint64_t i = 0; i < ITEMS; i++) {
@@ -88,14 +77,4 @@ static void two_threads_hand_over_all_items_in_order_and_whole(void **state)
     ring_fini(&ring);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_ring_refuses_and_an_empty_one_has_nothing),
-        cmocka_unit_test(order_and_capacity_hold_when_the_counters_wrap),
-        cmocka_unit_test(two_threads_hand_over_all_items_in_order_and_whole),
-    };
-
-    alarm(240); /* an item that never comes ends the test */
-    return cmocka_run_group_tests_name("threaded_ring", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

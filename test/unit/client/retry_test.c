@@ -1,23 +1,13 @@
 /* retry_test.c - what becomes of operations when servers say no, say nothing, or are gone. The test
  * plays the servers; the clock is a number. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "session_fixture.h"
+#include "test/lib/unit.h"
 
-static void a_moved_shard_is_asked_at_its_new_owner(void **state)
+TEST(a_moved_shard_is_asked_at_its_new_owner)
 {
     struct cluster_config *config = stage_config(6);
     char key[32];
 
-    (void)state;
     struct request request = sent(MESSAGE_PUT, stage_key(0, key, 0));
 
     assert_string_equal(request.conn->address, "fake:1");
@@ -40,11 +30,10 @@ static void a_moved_shard_is_asked_at_its_new_owner(void **state)
     assert_int_equal(last.status, 0);
 }
 
-static void a_rejection_that_a_newer_configuration_overtook_is_sent_at_once(void **state)
+TEST(a_rejection_that_a_newer_configuration_overtook_is_sent_at_once)
 {
     char key[32];
 
-    (void)state;
     struct request request = sent(MESSAGE_PUT, stage_key(1, key, 0));
 
     stage_push(&stage, stage_config(9));
@@ -56,9 +45,8 @@ static void a_rejection_that_a_newer_configuration_overtook_is_sent_at_once(void
     assert_int_equal(request.head.epoch, 10);
 }
 
-static void a_server_behind_the_configuration_is_asked_again_after_a_pause(void **state)
+TEST(a_server_behind_the_configuration_is_asked_again_after_a_pause)
 {
-    (void)state;
     struct request request = sent(MESSAGE_PUT, "k");
 
     answer(&request, ROWAN_EEPOCH, 0, 4);
@@ -67,11 +55,10 @@ static void a_server_behind_the_configuration_is_asked_again_after_a_pause(void 
     stage_request(&stage);
 }
 
-static void the_cm_is_not_flooded_while_a_newer_configuration_is_awaited(void **state)
+TEST(the_cm_is_not_flooded_while_a_newer_configuration_is_awaited)
 {
     uint32_t asked;
 
-    (void)state;
     struct request request = sent(MESSAGE_PUT, "k");
 
     asked = stage.asked_config;
@@ -82,11 +69,10 @@ static void the_cm_is_not_flooded_while_a_newer_configuration_is_awaited(void **
     assert_true(stage_quiet(&stage));
 }
 
-static void a_busy_server_is_asked_again_after_growing_pauses(void **state)
+TEST(a_busy_server_is_asked_again_after_growing_pauses)
 {
     uint64_t pause_ns = NS_PER_MS;
 
-    (void)state;
     submit(MESSAGE_PUT, "k", note);
     for (int i = 0; i < 9; i++) {
         struct request request = stage_request(&stage);
@@ -103,9 +89,8 @@ static void a_busy_server_is_asked_again_after_growing_pauses(void **state)
     assert_int_equal(completions, 0);
 }
 
-static void unanswered_reads_time_out_and_writes_are_unknown(void **state)
+TEST(unanswered_reads_time_out_and_writes_are_unknown)
 {
-    (void)state;
     assert_int_equal(post(MESSAGE_GET, "k", NULL), 0);
     assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
     submit(MESSAGE_DELETE, "k", NULL);
@@ -119,9 +104,8 @@ static void unanswered_reads_time_out_and_writes_are_unknown(void **state)
     }
 }
 
-static void writes_that_were_not_sent_time_out_as_not_done(void **state)
+TEST(writes_that_were_not_sent_time_out_as_not_done)
 {
-    (void)state;
     stage.fake->refused = "fake:1";
     char key[32];
 
@@ -133,9 +117,8 @@ static void writes_that_were_not_sent_time_out_as_not_done(void **state)
     assert_in_range(stage.fake->conn_count, 10, 40); /* and it was tried again all the time */
 }
 
-static void a_busy_servers_write_times_out_as_not_done(void **state)
+TEST(a_busy_servers_write_times_out_as_not_done)
 {
-    (void)state;
     struct request request = sent(MESSAGE_PUT, "k");
 
     answer(&request, ROWAN_EBUSY, 0, 5);
@@ -143,18 +126,16 @@ static void a_busy_servers_write_times_out_as_not_done(void **state)
     assert_int_equal(last.status, ROWAN_ETIMEDOUT);
 }
 
-static void the_timeout_runs_from_the_first_poll_after_the_post(void **state)
+TEST(the_timeout_runs_from_the_first_poll_after_the_post)
 {
-    (void)state;
     stage.now_ns += 100 * STAGE_TIMEOUT_NS; /* nobody polled for long */
     submit(MESSAGE_PUT, "k", note);
     assert_int_equal(completions, 0);
     assert_int_equal(session_outstanding(stage.session), 1);
 }
 
-static void a_late_answer_meets_nobody(void **state)
+TEST(a_late_answer_meets_nobody)
 {
-    (void)state;
     struct request request = sent(MESSAGE_PUT, "k");
 
     stage_run_after(&stage, STAGE_TIMEOUT_NS);
@@ -176,11 +157,10 @@ static struct request expect(uint32_t operation, int status, uint64_t version)
     return request;
 }
 
-static void a_broken_connection_repeats_everything_under_its_own_number(void **state)
+TEST(a_broken_connection_repeats_everything_under_its_own_number)
 {
     struct rowan_completion completion;
 
-    (void)state;
     assert_int_equal(post(MESSAGE_PUT_IF, "k", NULL), 0);
     submit(MESSAGE_GET, "k", NULL);
     stage_request(&stage);
@@ -206,9 +186,8 @@ static void a_broken_connection_repeats_everything_under_its_own_number(void **s
     assert_int_equal(completion.status, ROWAN_ENOTFOUND);
 }
 
-static void what_is_sent_again_comes_before_what_was_posted_later(void **state)
+TEST(what_is_sent_again_comes_before_what_was_posted_later)
 {
-    (void)state;
     sent(MESSAGE_PUT, "k");
     struct fake_conn *conn = sent(MESSAGE_PUT, "k").conn;
 
@@ -225,9 +204,8 @@ static void what_is_sent_again_comes_before_what_was_posted_later(void **state)
     assert_int_equal(completions, 4);
 }
 
-static void a_write_that_was_sent_once_and_lost_ends_unknown(void **state)
+TEST(a_write_that_was_sent_once_and_lost_ends_unknown)
 {
-    (void)state;
     struct request request = sent(MESSAGE_PUT, "k");
 
     stage.fake->refused = request.conn->address;
@@ -238,9 +216,8 @@ static void a_write_that_was_sent_once_and_lost_ends_unknown(void **state)
 }
 
 /* Its second attempt was rejected; that says nothing about the first. */
-static void a_lost_write_that_a_server_then_puts_off_ends_unknown(void **state)
+TEST(a_lost_write_that_a_server_then_puts_off_ends_unknown)
 {
-    (void)state;
     submit(MESSAGE_PUT, "k", note);
     fake_close(stage_request(&stage).conn, ROWAN_ECLOSED);
     stage_run(&stage);
@@ -261,12 +238,11 @@ static void a_lost_write_that_a_server_then_puts_off_ends_unknown(void **state)
     assert_int_equal(last.status, ROWAN_ETIMEDOUT);
 }
 
-static void a_restarted_servers_writes_are_sent_to_it_again_in_order(void **state)
+TEST(a_restarted_servers_writes_are_sent_to_it_again_in_order)
 {
     struct cluster_config *config = stage_config(6);
     char key[32];
 
-    (void)state;
     struct request request = sent(MESSAGE_PUT, stage_key(0, key, 0));
 
     request.conn->room = 0;
@@ -290,12 +266,11 @@ static void a_restarted_servers_writes_are_sent_to_it_again_in_order(void **stat
     assert_int_equal(last.status, 0);
 }
 
-static void a_lost_write_is_sent_to_the_new_primary(void **state)
+TEST(a_lost_write_is_sent_to_the_new_primary)
 {
     struct cluster_config *config = stage_config(6);
     char key[32];
 
-    (void)state;
     submit(MESSAGE_DELETE, stage_key(0, key, 0), note);
     stage.fake->refused = "fake:1";
     fake_close(stage_request(&stage).conn, ROWAN_ECLOSED);
@@ -315,9 +290,8 @@ static void a_lost_write_is_sent_to_the_new_primary(void **state)
     assert_int_equal(last.status, 0);
 }
 
-static void a_peer_that_sends_nonsense_is_hung_up_on(void **state)
+TEST(a_peer_that_sends_nonsense_is_hung_up_on)
 {
-    (void)state;
     struct request request = sent(MESSAGE_PUT, "k");
 
     fake_reply(request.conn, "nonsense", 8, NULL, 0);
@@ -333,27 +307,4 @@ static void a_peer_that_sends_nonsense_is_hung_up_on(void **state)
     assert_int_equal(last.status, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_moved_shard_is_asked_at_its_new_owner),
-        TEST(a_rejection_that_a_newer_configuration_overtook_is_sent_at_once),
-        TEST(a_server_behind_the_configuration_is_asked_again_after_a_pause),
-        TEST(the_cm_is_not_flooded_while_a_newer_configuration_is_awaited),
-        TEST(a_busy_server_is_asked_again_after_growing_pauses),
-        TEST(unanswered_reads_time_out_and_writes_are_unknown),
-        TEST(writes_that_were_not_sent_time_out_as_not_done),
-        TEST(a_busy_servers_write_times_out_as_not_done),
-        TEST(the_timeout_runs_from_the_first_poll_after_the_post),
-        TEST(a_late_answer_meets_nobody),
-        TEST(a_broken_connection_repeats_everything_under_its_own_number),
-        TEST(what_is_sent_again_comes_before_what_was_posted_later),
-        TEST(a_write_that_was_sent_once_and_lost_ends_unknown),
-        TEST(a_lost_write_that_a_server_then_puts_off_ends_unknown),
-        TEST(a_restarted_servers_writes_are_sent_to_it_again_in_order),
-        TEST(a_lost_write_is_sent_to_the_new_primary),
-        TEST(a_peer_that_sends_nonsense_is_hung_up_on),
-    };
-
-    return cmocka_run_group_tests_name("retry", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

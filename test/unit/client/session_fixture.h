@@ -1,11 +1,10 @@
 /* session_fixture.h - one session on a stage, and the last completion, for the cases of a test program.
- * Include after cmocka.h, once. */
+ * Include once. */
 #ifndef TEST_UNIT_CLIENT_SESSION_FIXTURE_H
 #define TEST_UNIT_CLIENT_SESSION_FIXTURE_H
 
-#include <string.h>
-
-#include "stage.h"
+#include "test/lib/unit.h"
+#include "test/unit/client/stage.h"
 
 static struct stage stage;
 static struct rowan_completion last;

@@ -1,22 +1,12 @@
 /* session_test.c - where operations go, what comes back, and how many there may be. The test plays
  * the servers; the clock is a number. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "session_fixture.h"
+#include "test/lib/unit.h"
 
-static void requests_go_to_the_owner_of_the_slot_with_its_epoch(void **state)
+TEST(requests_go_to_the_owner_of_the_slot_with_its_epoch)
 {
     char key[32];
 
-    (void)state;
     for (unsigned shard = 0; shard < 4; shard++) {
         char address[16];
 
@@ -40,11 +30,10 @@ static void requests_go_to_the_owner_of_the_slot_with_its_epoch(void **state)
     assert_int_equal(session_outstanding(stage.session), 4);
 }
 
-static void a_get_brings_value_and_version(void **state)
+TEST(a_get_brings_value_and_version)
 {
     char key[32];
 
-    (void)state;
     struct request request = sent(MESSAGE_GET, stage_key(2, key, 0));
 
     assert_int_equal(request.head.type, MESSAGE_GET);
@@ -58,7 +47,7 @@ static void a_get_brings_value_and_version(void **state)
     assert_int_equal(session_outstanding(stage.session), 0);
 }
 
-static void a_small_buffer_is_left_alone_and_the_size_is_told(void **state)
+TEST(a_small_buffer_is_left_alone_and_the_size_is_told)
 {
     char room[4] = {1, 2, 3, 4};
     struct session_request post_request = {.type = MESSAGE_GET,
@@ -68,7 +57,6 @@ static void a_small_buffer_is_left_alone_and_the_size_is_told(void **state)
                                            .room_bytes = sizeof room,
                                            .callback = note};
 
-    (void)state;
     assert_int_equal(session_post(stage.session, &post_request), 0);
     stage_run(&stage);
     struct request request = stage_request(&stage);
@@ -81,12 +69,11 @@ static void a_small_buffer_is_left_alone_and_the_size_is_told(void **state)
     assert_memory_equal(room, "\1\2\3\4", 4);
 }
 
-static void wrong_arguments_are_refused_at_once(void **state)
+TEST(wrong_arguments_are_refused_at_once)
 {
     char key[ROWAN_MAX_KEY_BYTES + 1] = {0};
     struct session_request request = {.type = MESSAGE_PUT, .key = key, .callback = note};
 
-    (void)state;
     assert_int_equal(session_post(stage.session, &request), ROWAN_EKEYSIZE);
     request.key_bytes = sizeof key;
     assert_int_equal(session_post(stage.session, &request), ROWAN_EKEYSIZE);
@@ -98,13 +85,12 @@ static void wrong_arguments_are_refused_at_once(void **state)
     assert_int_equal(session_outstanding(stage.session), 0);
 }
 
-static void the_longest_key_is_sent_whole(void **state)
+TEST(the_longest_key_is_sent_whole)
 {
     char key[ROWAN_MAX_KEY_BYTES];
     struct session_request post_request = {
         .type = MESSAGE_DELETE, .key = key, .key_bytes = sizeof key, .callback = note};
 
-    (void)state;
     for (size_t i = 0; i < sizeof key; i++)
         key[i] = (char)(i * 7);
     assert_int_equal(session_post(stage.session, &post_request), 0);
@@ -117,11 +103,10 @@ static void the_longest_key_is_sent_whole(void **state)
         assert_int_equal((char)request.key[i], (char)(i * 7));
 }
 
-static void the_lowest_unanswered_number_travels_along(void **state)
+TEST(the_lowest_unanswered_number_travels_along)
 {
     struct request requests[3];
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
     stage_run(&stage);
@@ -135,11 +120,10 @@ static void the_lowest_unanswered_number_travels_along(void **state)
     assert_int_equal(stage_request(&stage).head.lowest_unanswered, 3);
 }
 
-static void posts_beyond_the_depth_are_refused_until_one_completes(void **state)
+TEST(posts_beyond_the_depth_are_refused_until_one_completes)
 {
     struct request request;
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
     assert_int_equal(post(MESSAGE_PUT, "k", note), ROWAN_EAGAIN);
@@ -150,12 +134,11 @@ static void posts_beyond_the_depth_are_refused_until_one_completes(void **state)
     assert_int_equal(post(MESSAGE_PUT, "k", note), ROWAN_EAGAIN);
 }
 
-static void an_operation_somebody_waits_for_has_a_slot_of_its_own(void **state)
+TEST(an_operation_somebody_waits_for_has_a_slot_of_its_own)
 {
     struct session_request request = {
         .type = MESSAGE_GET, .key = "k", .key_bytes = 1, .callback = note, .reserved = true};
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(post(MESSAGE_PUT, "k", note), 0);
     assert_int_equal(session_post(stage.session, &request), 0);
@@ -170,11 +153,10 @@ static void an_operation_somebody_waits_for_has_a_slot_of_its_own(void **state)
     assert_int_equal(session_post(stage.session, &request), 0);
 }
 
-static void completions_without_callback_keep_their_slot_until_fetched(void **state)
+TEST(completions_without_callback_keep_their_slot_until_fetched)
 {
     struct rowan_completion completion;
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
     stage_run(&stage);
@@ -195,11 +177,10 @@ static void completions_without_callback_keep_their_slot_until_fetched(void **st
     assert_int_equal(post(MESSAGE_PUT, "k", NULL), 0);
 }
 
-static void a_full_connection_keeps_operations_queued_in_order(void **state)
+TEST(a_full_connection_keeps_operations_queued_in_order)
 {
     char key[32];
 
-    (void)state;
     submit(MESSAGE_PUT, stage_key(0, key, 0), note);
     struct fake_conn *conn = stage_request(&stage).conn;
 
@@ -228,9 +209,8 @@ static void post_again(const struct rowan_completion *completion)
     assert_true(session_polling(stage.session));
 }
 
-static void a_callback_posts_into_the_slot_that_it_freed(void **state)
+TEST(a_callback_posts_into_the_slot_that_it_freed)
 {
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(post(MESSAGE_PUT, "k", post_again), 0);
     stage_run(&stage);
@@ -257,12 +237,11 @@ static bool put_once(struct request *request)
     return true;
 }
 
-static void a_new_client_id_is_used_before_the_numbers_run_out(void **state)
+TEST(a_new_client_id_is_used_before_the_numbers_run_out)
 {
     uint32_t client_id = 1, operation = 0, changes = 0;
     struct fake_conn *conn = NULL;
 
-    (void)state;
     stage_close(&stage);
     stage_open(&stage, 4, 16);
     for (int i = 0; i < 100; i++) {
@@ -291,11 +270,10 @@ static void a_new_client_id_is_used_before_the_numbers_run_out(void **state)
     assert_int_equal(changes, 6);
 }
 
-static void a_new_client_id_waits_for_what_is_outstanding(void **state)
+TEST(a_new_client_id_waits_for_what_is_outstanding)
 {
     struct request first, request;
 
-    (void)state;
     stage_close(&stage);
     stage_open(&stage, 4, 16);
     first = sent(MESSAGE_PUT, "k");
@@ -315,12 +293,11 @@ static void a_new_client_id_waits_for_what_is_outstanding(void **state)
 }
 
 /* A caller that waits for room sleeps after a poll that says IDLE. */
-static void the_poll_that_takes_a_new_client_id_is_a_busy_one(void **state)
+TEST(the_poll_that_takes_a_new_client_id_is_a_busy_one)
 {
     uint64_t wake_ns = WAKE_NEVER;
     struct request request;
 
-    (void)state;
     stage_close(&stage);
     stage_open(&stage, 4, 16);
     sent(MESSAGE_PUT, "k");
@@ -335,12 +312,11 @@ static void the_poll_that_takes_a_new_client_id_is_a_busy_one(void **state)
     assert_int_equal(request.head.client_id, 2);
 }
 
-static void numbers_in_use_lie_less_than_the_span_apart(void **state)
+TEST(numbers_in_use_lie_less_than_the_span_apart)
 {
     struct session_options options = {.depth = 4, .timeout_ns = STAGE_TIMEOUT_NS, .span = 10};
     struct request first, request;
 
-    (void)state;
     session_destroy(stage.session);
     assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &stage.session), 0);
     stage_run(&stage);
@@ -358,22 +334,20 @@ static void numbers_in_use_lie_less_than_the_span_apart(void **state)
                      ROWAN_EINVALID);
 }
 
-static void a_timeout_beyond_what_servers_remember_is_refused(void **state)
+TEST(a_timeout_beyond_what_servers_remember_is_refused)
 {
     struct session_options options = {.depth = 4,
                                       .timeout_ns = ROWAN_MAX_TIMEOUT_MS * NS_PER_MS + 1};
     struct session *refused;
 
-    (void)state;
     assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &refused),
                      ROWAN_EINVALID);
 }
 
-static void a_lost_cm_is_found_again_and_told_what_we_know(void **state)
+TEST(a_lost_cm_is_found_again_and_told_what_we_know)
 {
     uint32_t asked = stage.asked_config;
 
-    (void)state;
     fake_close(fake_find(stage.fake, STAGE_CM, 0), ROWAN_ECLOSED);
     stage_run(&stage);
     assert_null(fake_find(stage.fake, STAGE_CM, 0));
@@ -383,11 +357,10 @@ static void a_lost_cm_is_found_again_and_told_what_we_know(void **state)
     assert_int_equal(stage.ids, 1);
 }
 
-static void an_older_configuration_or_another_clusters_is_ignored(void **state)
+TEST(an_older_configuration_or_another_clusters_is_ignored)
 {
     struct cluster_config *other = stage_config(50);
 
-    (void)state;
     stage_push(&stage, stage_config(4));
     stage_run(&stage);
     assert_int_equal(session_config(stage.session)->term, 5);
@@ -398,12 +371,11 @@ static void an_older_configuration_or_another_clusters_is_ignored(void **state)
 }
 
 /* The CM gives no id before every server serves: that is waited for, and no server is busy. */
-static void a_session_that_is_put_off_by_the_cm_has_timed_out(void **state)
+TEST(a_session_that_is_put_off_by_the_cm_has_timed_out)
 {
     struct session_options options = {.depth = 1, .timeout_ns = 1};
     struct session *session;
 
-    (void)state;
     session_destroy(stage.session);
     assert_int_equal(session_create(&stage.fake->endpoint, STAGE_CM, &options, &session), 0);
     stage.session = session;
@@ -419,12 +391,11 @@ static void a_session_that_is_put_off_by_the_cm_has_timed_out(void **state)
     assert_true(session_ready(session));
 }
 
-static void without_a_configuration_a_session_is_not_ready(void **state)
+TEST(without_a_configuration_a_session_is_not_ready)
 {
     struct session_options options = {.depth = 1, .timeout_ns = 1};
     struct session *session;
 
-    (void)state;
     session_destroy(stage.session);
     cluster_release(stage.config);
     stage.config = NULL;
@@ -448,11 +419,10 @@ static void post_in_vain(const struct rowan_completion *completion)
     assert_int_equal(post(MESSAGE_GET, stage_key(0, key, 9), note), ROWAN_EIO);
 }
 
-static void an_endpoint_that_failed_ends_what_is_outstanding(void **state)
+TEST(an_endpoint_that_failed_ends_what_is_outstanding)
 {
     char key[32];
 
-    (void)state;
     assert_int_equal(post(MESSAGE_PUT, stage_key(0, key, 0), note), 0);
     stage_run(&stage); /* was sent */
     stage.fake->hold_connects = true;
@@ -468,11 +438,10 @@ static void an_endpoint_that_failed_ends_what_is_outstanding(void **state)
     assert_int_equal(session_error(stage.session), ROWAN_EIO);
 }
 
-static void a_write_that_a_failed_endpoint_may_have_sent_is_unknown(void **state)
+TEST(a_write_that_a_failed_endpoint_may_have_sent_is_unknown)
 {
     char key[32];
 
-    (void)state;
     submit(MESSAGE_PUT, stage_key(0, key, 0), note);
     stage.fake->endpoint.error = ROWAN_EIO;
     stage_run(&stage);
@@ -480,32 +449,4 @@ static void a_write_that_a_failed_endpoint_may_have_sent_is_unknown(void **state
     assert_int_equal(last.status, ROWAN_EUNKNOWN);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(requests_go_to_the_owner_of_the_slot_with_its_epoch),
-        TEST(a_get_brings_value_and_version),
-        TEST(a_small_buffer_is_left_alone_and_the_size_is_told),
-        TEST(wrong_arguments_are_refused_at_once),
-        TEST(the_longest_key_is_sent_whole),
-        TEST(the_lowest_unanswered_number_travels_along),
-        TEST(posts_beyond_the_depth_are_refused_until_one_completes),
-        TEST(an_operation_somebody_waits_for_has_a_slot_of_its_own),
-        TEST(completions_without_callback_keep_their_slot_until_fetched),
-        TEST(a_full_connection_keeps_operations_queued_in_order),
-        TEST(a_callback_posts_into_the_slot_that_it_freed),
-        TEST(a_new_client_id_is_used_before_the_numbers_run_out),
-        TEST(a_new_client_id_waits_for_what_is_outstanding),
-        TEST(the_poll_that_takes_a_new_client_id_is_a_busy_one),
-        TEST(numbers_in_use_lie_less_than_the_span_apart),
-        TEST(a_timeout_beyond_what_servers_remember_is_refused),
-        TEST(a_lost_cm_is_found_again_and_told_what_we_know),
-        TEST(an_older_configuration_or_another_clusters_is_ignored),
-        TEST(a_session_that_is_put_off_by_the_cm_has_timed_out),
-        TEST(without_a_configuration_a_session_is_not_ready),
-        TEST(an_endpoint_that_failed_ends_what_is_outstanding),
-        TEST(a_write_that_a_failed_endpoint_may_have_sent_is_unknown),
-    };
-
-    return cmocka_run_group_tests_name("session", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,8 @@
 /* Drives a session against the fake fabric. CM requests are answered here; those to servers wait
  * for the test in fake->sent. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "common/cluster/control.h"
 #include "stage.h"
+#include "common/cluster/control.h"
+#include "test/lib/asserts.h"
 
 struct cluster_config *stage_config(uint64_t term)
 {

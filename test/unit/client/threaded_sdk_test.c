@@ -1,17 +1,9 @@
 /* threaded_sdk_test.c - the public calls, as a program makes them: a session that sleeps and wakes,
  * against a small server in another thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_all, close_all
 
 #include "client/rowan.h"
+#include "test/lib/unit.h"
 #include "toy.h"
 
 static char directory[] = "/tmp/rowan-sdk-XXXXXX";
@@ -45,13 +37,12 @@ static int close_all(void **state)
     return rmdir(directory);
 }
 
-static void what_was_put_is_got_until_it_is_deleted(void **state)
+TEST(what_was_put_is_got_until_it_is_deleted)
 {
     char value[16];
     size_t bytes;
     uint64_t written, read;
 
-    (void)state;
     assert_int_equal(rowan_get(rowan, "k", 1, value, sizeof value, &bytes, NULL), ROWAN_ENOTFOUND);
     assert_int_equal(rowan_put(rowan, "k", 1, "hello", 5, &written), 0);
     assert_int_equal(rowan_get(rowan, "k", 1, value, sizeof value, &bytes, &read), 0);
@@ -63,12 +54,11 @@ static void what_was_put_is_got_until_it_is_deleted(void **state)
     assert_int_equal(rowan_get(rowan, "k", 1, value, sizeof value, NULL, NULL), ROWAN_ENOTFOUND);
 }
 
-static void empty_and_largest_values_come_back(void **state)
+TEST(empty_and_largest_values_come_back)
 {
     char *value = malloc(ROWAN_MAX_VALUE_BYTES), *back = malloc(ROWAN_MAX_VALUE_BYTES);
     size_t bytes = 1;
 
-    (void)state;
     assert_non_null(value);
     assert_non_null(back);
     assert_int_equal(rowan_put(rowan, "empty", 5, NULL, 0, NULL), 0);
@@ -86,11 +76,10 @@ static void empty_and_largest_values_come_back(void **state)
     free(back);
 }
 
-static void a_conditional_put_tells_the_version_that_is_there(void **state)
+TEST(a_conditional_put_tells_the_version_that_is_there)
 {
     uint64_t first, second = 0, there = 0;
 
-    (void)state;
     assert_int_equal(rowan_put_if_version(rowan, "k", 1, "a", 1, 0, &first), 0);
     assert_int_equal(rowan_put_if_version(rowan, "k", 1, "b", 1, 0, &there), ROWAN_EVERSION);
     assert_int_equal(there, first);
@@ -98,13 +87,12 @@ static void a_conditional_put_tells_the_version_that_is_there(void **state)
     assert_true(second > first);
 }
 
-static void more_operations_than_the_depth_run_side_by_side(void **state)
+TEST(more_operations_than_the_depth_run_side_by_side)
 {
     enum { COUNT = 100 };
     struct rowan_op ops[COUNT + 1];
     char keys[COUNT][8], values[COUNT][8], back[COUNT][8];
 
-    (void)state;
     for (int i = 0; i < COUNT; i++) {
         int key_bytes = snprintf(keys[i], sizeof keys[i], "k%d", i);
         int value_bytes = snprintf(values[i], sizeof values[i], "v%d", i * i % 1000);
@@ -136,12 +124,11 @@ static void more_operations_than_the_depth_run_side_by_side(void **state)
     assert_int_equal(ops[2].status, 0);
 }
 
-static void poll_hands_over_what_fits_and_keeps_the_rest(void **state)
+TEST(poll_hands_over_what_fits_and_keeps_the_rest)
 {
     struct rowan_completion completions[3];
     int fetched = 0;
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, NULL, &completions[0]), 0);
     assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, NULL, NULL), ROWAN_EAGAIN);
@@ -155,11 +142,10 @@ static void poll_hands_over_what_fits_and_keeps_the_rest(void **state)
     assert_int_equal(rowan_poll(rowan, completions, 3, -1), 0); /* nothing is outstanding */
 }
 
-static void poll_returns_when_its_time_is_over(void **state)
+TEST(poll_returns_when_its_time_is_over)
 {
     struct rowan_completion completion;
 
-    (void)state;
     toy_allow(toy, 0);
     assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, NULL, NULL), 0);
     assert_int_equal(rowan_poll(rowan, &completion, 1, 0), 0);
@@ -170,11 +156,10 @@ static void poll_returns_when_its_time_is_over(void **state)
     assert_int_equal(completion.status, 0);
 }
 
-static void poll_returns_with_the_first_completion(void **state)
+TEST(poll_returns_with_the_first_completion)
 {
     struct rowan_completion completions[4];
 
-    (void)state;
     toy_allow(toy, 1);
     for (int i = 0; i < 4; i++)
         assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, NULL, NULL), 0);
@@ -200,9 +185,8 @@ static void call_back(const struct rowan_completion *completion)
         assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, call_back, NULL), 0);
 }
 
-static void callbacks_post_but_do_not_wait(void **state)
+TEST(callbacks_post_but_do_not_wait)
 {
-    (void)state;
     callbacks = refused = 0;
     assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, call_back, NULL), 0);
     assert_int_equal(rowan_wait_all(rowan), 0);
@@ -210,13 +194,12 @@ static void callbacks_post_but_do_not_wait(void **state)
     assert_int_equal(refused, 4000);
 }
 
-static void a_call_that_waits_works_beside_asynchronous_ones(void **state)
+TEST(a_call_that_waits_works_beside_asynchronous_ones)
 {
     struct rowan_completion completions[4];
     char value[4];
     size_t bytes;
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, NULL, NULL), 0);
     assert_int_equal(rowan_get(rowan, "k", 1, value, sizeof value, &bytes, NULL), 0);
@@ -230,12 +213,11 @@ static void count_call(const struct rowan_completion *completion)
     callbacks++;
 }
 
-static void one_thread_waits_for_any_of_its_sessions(void **state)
+TEST(one_thread_waits_for_any_of_its_sessions)
 {
     struct rowan *sessions[2] = {rowan};
     struct rowan_options options;
 
-    (void)state;
     rowan_options_init(&options);
     options.directory = directory;
     assert_int_equal(rowan_open(&options, &sessions[1]), 0);
@@ -252,22 +234,20 @@ static void one_thread_waits_for_any_of_its_sessions(void **state)
     rowan_close(sessions[1]);
 }
 
-static void a_session_closes_with_operations_outstanding(void **state)
+TEST(a_session_closes_with_operations_outstanding)
 {
-    (void)state;
     toy_allow(toy, 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(rowan_post_put(rowan, "k", 1, "v", 1, call_back, NULL), 0);
     assert_int_equal(rowan_poll(rowan, NULL, 0, 0), 0);
 }
 
-static void opening_tells_what_is_wrong(void **state)
+TEST(opening_tells_what_is_wrong)
 {
     struct rowan_options options;
     struct rowan *other;
     char address[64];
 
-    (void)state;
     rowan_options_init(&options);
     options.open_timeout_ms = 50;
     assert_int_equal(rowan_open(&options, &other), ROWAN_EINVALID);
@@ -292,9 +272,8 @@ static void opening_tells_what_is_wrong(void **state)
     rowan_close(other);
 }
 
-static void errors_have_names_and_sentences(void **state)
+TEST_WITH(errors_have_names_and_sentences, NULL, NULL)
 {
-    (void)state;
     assert_string_equal(rowan_error_sentence(ROWAN_ENOTFOUND), "not found");
     assert_string_equal(rowan_error_name(ROWAN_EPERMISSION), "ROWAN_EPERMISSION");
     for (int error = 0; error >= ROWAN_EINCOMPATIBLE; error--)
@@ -303,25 +282,4 @@ static void errors_have_names_and_sentences(void **state)
     assert_true(strlen(rowan_version()) >= 5);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_was_put_is_got_until_it_is_deleted),
-        TEST(empty_and_largest_values_come_back),
-        TEST(a_conditional_put_tells_the_version_that_is_there),
-        TEST(more_operations_than_the_depth_run_side_by_side),
-        TEST(poll_hands_over_what_fits_and_keeps_the_rest),
-        TEST(poll_returns_when_its_time_is_over),
-        TEST(poll_returns_with_the_first_completion),
-        TEST(callbacks_post_but_do_not_wait),
-        TEST(a_call_that_waits_works_beside_asynchronous_ones),
-        TEST(one_thread_waits_for_any_of_its_sessions),
-        TEST(a_session_closes_with_operations_outstanding),
-        TEST(opening_tells_what_is_wrong),
-        cmocka_unit_test(errors_have_names_and_sentences),
-    };
-
-    return cmocka_run_group_tests_name("sdk", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,46 +1,34 @@
 /* workload_test.c - rowan-ycsb's numbers: the distributions have the shape that theory and the
  * profiles' source give them, everything follows from the seed, and the acked file keeps what was
  * acknowledged. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "test/lib/unit.h"
 #include "tools/rowan-ycsb/acked.h"
 #include "tools/rowan-ycsb/workload.h"
 #include "tools/rowan-ycsb/zipf.h"
 
 enum { DRAWS = 1000000 };
 
-static void zeta_agrees_with_the_plain_sum(void **state)
+TEST(zeta_agrees_with_the_plain_sum)
 {
     double sum = 0;
 
-    (void)state;
     for (uint64_t i = 1000000; i > 0; i--)
         sum += 1 / pow((double)i, ZIPF_THETA);
     assert_true(fabs(zipf_zeta(1000000, ZIPF_THETA) - sum) < 1e-9);
     assert_true(fabs(zipf_zeta(1, ZIPF_THETA) - 1) < 1e-12);
 }
 
-static void ranks_come_as_often_as_zipf_says(void **state)
+TEST(ranks_come_as_often_as_zipf_says)
 {
     static uint32_t counts[100000];
     struct random random;
     struct zipf zipf;
     double first_ranks = 0, theory = 0;
 
-    (void)state;
     zipf_init(&zipf, 100000, ZIPF_THETA);
     random_init(&random, 7);
     for (int i = 0; i < DRAWS; i++) {
@@ -59,9 +47,8 @@ static void ranks_come_as_often_as_zipf_says(void **state)
     assert_true(fabs(first_ranks / theory - 1) < 0.03);
 }
 
-static void the_smallest_ranges_are_drawn_from_whole(void **state)
+TEST(the_smallest_ranges_are_drawn_from_whole)
 {
-    (void)state;
     for (uint64_t count = 1; count <= 3; count++) {
         struct zipf zipf;
         uint64_t seen = 0;
@@ -77,11 +64,10 @@ static void the_smallest_ranges_are_drawn_from_whole(void **state)
     }
 }
 
-static void the_scramble_scatters_evenly(void **state)
+TEST(the_scramble_scatters_evenly)
 {
     uint32_t buckets[64] = {0};
 
-    (void)state;
     for (uint64_t rank = 0; rank < 640000; rank++) {
         uint64_t place = zipf_scramble(rank, 1000000);
 
@@ -118,20 +104,18 @@ static void check_sizes(const char *name, double key_mean, double key_deviation,
     profile_destroy(profile);
 }
 
-static void profiles_have_the_sizes_of_their_source(void **state)
+TEST(profiles_have_the_sizes_of_their_source)
 {
-    (void)state;
     check_sizes("zippydb", 47.9, 3.7, 42.9);
     check_sizes("up2x", 10.45, 1.4, 46.8);
     check_sizes("udb", 27.1, 2.6, 126.7);
 }
 
-static void fixed_values_have_one_size(void **state)
+TEST(fixed_values_have_one_size)
 {
     struct profile *profile;
     char key[WORKLOAD_MAX_KEY_BYTES];
 
-    (void)state;
     assert_int_equal(profile_create("fixed:1M", &profile), 0);
     assert_int_equal(profile->max_value_bytes, 1 << 20);
     assert_int_equal(workload_value_bytes(profile, 5, 6), 1 << 20);
@@ -143,12 +127,11 @@ static void fixed_values_have_one_size(void **state)
     assert_int_equal(profile_create("zippy", &profile), ROWAN_EINVALID);
 }
 
-static void keys_are_unique_whatever_their_length(void **state)
+TEST(keys_are_unique_whatever_their_length)
 {
     struct profile *profile;
     char first[WORKLOAD_MAX_KEY_BYTES], second[WORKLOAD_MAX_KEY_BYTES];
 
-    (void)state;
     assert_int_equal(profile_create("up2x", &profile), 0);
     for (uint64_t record = 0; record < 100000; record++) {
         /* The digits in front are the record's number, so equal keys are equal records. */
@@ -166,11 +149,10 @@ static void keys_are_unique_whatever_their_length(void **state)
     profile_destroy(profile);
 }
 
-static void values_follow_from_record_and_seed(void **state)
+TEST(values_follow_from_record_and_seed)
 {
     uint8_t first[100], second[100];
 
-    (void)state;
     workload_value(3, 4, first, sizeof first);
     workload_value(3, 4, second, sizeof second);
     assert_memory_equal(first, second, sizeof first);
@@ -200,14 +182,13 @@ static int remove_path(void **state)
     return unlink(path);
 }
 
-static void the_highest_acknowledged_version_counts(void **state)
+TEST(the_highest_acknowledged_version_counts)
 {
     const struct acked_record first[] = {{5, 10, 100}, {6, 11, 101}};
     const struct acked_record second[] = {{5, 12, 102}, {5, 11, 103}};
     struct acked_table table;
     int fd;
 
-    (void)state;
     assert_int_equal(acked_open(path, "udb", &fd), 0);
     assert_int_equal(acked_append(fd, first, 2), 0);
     assert_int_equal(write(fd, "cut", 3), 3); /* the process was killed */
@@ -229,12 +210,11 @@ static void the_highest_acknowledged_version_counts(void **state)
     acked_free(&table);
 }
 
-static void another_profiles_or_another_file_is_refused(void **state)
+TEST(another_profiles_or_another_file_is_refused)
 {
     struct acked_table table;
     int fd;
 
-    (void)state;
     assert_int_equal(acked_open(path, "up2x", &fd), ROWAN_EINVALID);
     assert_int_equal(truncate(path, 20), 0);
     assert_int_equal(acked_open(path, "udb", &fd), ROWAN_EFORMAT);
@@ -242,13 +222,12 @@ static void another_profiles_or_another_file_is_refused(void **state)
     assert_int_equal(acked_load("/nowhere/at/all", &table), ROWAN_ENOTFOUND);
 }
 
-static void a_damaged_record_number_costs_no_memory(void **state)
+TEST(a_damaged_record_number_costs_no_memory)
 {
     const struct acked_record bad = {UINT64_MAX, 1, 1};
     struct acked_table table;
     int fd;
 
-    (void)state;
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(acked_open(path, "udb", &fd), 0);
     assert_int_equal(acked_append(fd, &bad, 1), 0);
@@ -256,21 +235,4 @@ static void a_damaged_record_number_costs_no_memory(void **state)
     assert_int_equal(acked_load(path, &table), ROWAN_EFORMAT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(zeta_agrees_with_the_plain_sum),
-        cmocka_unit_test(ranks_come_as_often_as_zipf_says),
-        cmocka_unit_test(the_smallest_ranges_are_drawn_from_whole),
-        cmocka_unit_test(the_scramble_scatters_evenly),
-        cmocka_unit_test(profiles_have_the_sizes_of_their_source),
-        cmocka_unit_test(fixed_values_have_one_size),
-        cmocka_unit_test(keys_are_unique_whatever_their_length),
-        cmocka_unit_test(values_follow_from_record_and_seed),
-        cmocka_unit_test(the_highest_acknowledged_version_counts),
-        cmocka_unit_test(another_profiles_or_another_file_is_refused),
-        cmocka_unit_test(a_damaged_record_number_costs_no_memory),
-    };
-
-    return cmocka_run_group_tests_name("workload", tests, make_path, remove_path);
-}
+UNIT_MAIN(make_path, remove_path)

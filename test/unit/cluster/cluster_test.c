@@ -1,19 +1,10 @@
 /* cluster_test.c - the rules of a configuration, each broken once; its protobuf form. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/cluster/cluster.h"
 #include "common/coord/coord.h"
+#include "test/lib/unit.h"
 
 enum { ROOM = 2 << 20 };
 
@@ -70,9 +61,8 @@ static struct cluster_config *example(void)
     return config;
 }
 
-static void a_right_configuration_is_found_by_slot_server_and_id(void **state)
+TEST(a_right_configuration_is_found_by_slot_server_and_id)
 {
-    (void)state;
     struct cluster_config *config = example();
     assert_int_equal(cluster_finish(config), ROWAN_OK);
 
@@ -291,9 +281,8 @@ static const struct {
     BREAK(filling_is_primary),
 };
 
-static void a_configuration_with_any_rule_broken_is_refused(void **state)
+TEST(a_configuration_with_any_rule_broken_is_refused)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof breaks / sizeof breaks[0]; i++) {
         struct cluster_config *config = example();
         breaks[i].apply(config);
@@ -303,9 +292,8 @@ static void a_configuration_with_any_rule_broken_is_refused(void **state)
     }
 }
 
-static void a_configuration_without_shards_is_refused(void **state)
+TEST(a_configuration_without_shards_is_refused)
 {
-    (void)state;
     struct cluster_config *config = cluster_create(0, 0);
     config->term = config->cluster = config->replicas = 1;
     config->block_limit = 64;
@@ -313,9 +301,8 @@ static void a_configuration_without_shards_is_refused(void **state)
     cluster_release(config);
 }
 
-static void counts_above_the_limits_are_refused(void **state)
+TEST(counts_above_the_limits_are_refused)
 {
-    (void)state;
     assert_null(cluster_create(CLUSTER_MAX_MEMBERS + 1, 1));
     assert_null(cluster_create(1, CLUSTER_MAX_SHARDS + 1));
 }
@@ -339,9 +326,8 @@ static void assert_same(const struct cluster_config *a, const struct cluster_con
     assert_memory_equal(a->shard_of_slot, b->shard_of_slot, sizeof a->shard_of_slot);
 }
 
-static void what_is_encoded_decodes_to_the_same(void **state)
+TEST(what_is_encoded_decodes_to_the_same)
 {
-    (void)state;
     struct cluster_config *config = example(), *decoded;
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     uint8_t bytes[1000];
@@ -358,9 +344,8 @@ static void what_is_encoded_decodes_to_the_same(void **state)
     cluster_release(config);
 }
 
-static void clients_do_not_get_the_secret(void **state)
+TEST(clients_do_not_get_the_secret)
 {
-    (void)state;
     struct cluster_config *config = example(), *decoded;
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     uint8_t bytes[1000];
@@ -375,9 +360,8 @@ static void clients_do_not_get_the_secret(void **state)
     cluster_release(config);
 }
 
-static void encoding_into_too_little_room_writes_nothing(void **state)
+TEST(encoding_into_too_little_room_writes_nothing)
 {
-    (void)state;
     struct cluster_config *config = example();
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     uint8_t bytes[1000], untouched[1000];
@@ -390,9 +374,8 @@ static void encoding_into_too_little_room_writes_nothing(void **state)
     cluster_release(config);
 }
 
-static void a_copy_lives_on_when_the_original_is_gone(void **state)
+TEST(a_copy_lives_on_when_the_original_is_gone)
 {
-    (void)state;
     struct cluster_config *config = example(), *keep = example();
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     assert_int_equal(cluster_finish(keep), ROWAN_OK);
@@ -443,9 +426,8 @@ static struct cluster_config *largest(void)
     return config;
 }
 
-static void the_largest_configuration_fits_the_coordination_service(void **state)
+TEST(the_largest_configuration_fits_the_coordination_service)
 {
-    (void)state;
     struct cluster_config *config = largest(), *decoded;
     uint8_t *bytes = malloc(ROOM);
     size_t count = cluster_encode(config, true, bytes, ROOM);
@@ -459,9 +441,8 @@ static void the_largest_configuration_fits_the_coordination_service(void **state
 }
 
 /* Cut anywhere: its last shard is missing or broken then. */
-static void a_cut_configuration_is_refused(void **state)
+TEST(a_cut_configuration_is_refused)
 {
-    (void)state;
     struct cluster_config *config = example();
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     uint8_t bytes[1000];
@@ -477,9 +458,8 @@ static void a_cut_configuration_is_refused(void **state)
     cluster_release(config);
 }
 
-static void garbage_is_refused_or_obeys_the_rules(void **state)
+TEST(garbage_is_refused_or_obeys_the_rules)
 {
-    (void)state;
     struct cluster_config *config = example();
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     uint8_t bytes[1000], damaged[1000];
@@ -501,9 +481,8 @@ static void garbage_is_refused_or_obeys_the_rules(void **state)
     cluster_release(config);
 }
 
-static void a_secret_of_another_length_is_refused(void **state)
+TEST(a_secret_of_another_length_is_refused)
 {
-    (void)state;
     struct cluster_config *config = example(), *decoded = NULL;
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     uint8_t bytes[1000];
@@ -515,9 +494,8 @@ static void a_secret_of_another_length_is_refused(void **state)
 }
 
 /* Field 9: the last one that stands there counts. */
-static void a_configuration_of_another_format_is_not_called_damaged(void **state)
+TEST(a_configuration_of_another_format_is_not_called_damaged)
 {
-    (void)state;
     struct cluster_config *config = example(), *decoded = NULL;
     assert_int_equal(cluster_finish(config), ROWAN_OK);
     uint8_t bytes[1000];
@@ -532,22 +510,4 @@ static void a_configuration_of_another_format_is_not_called_damaged(void **state
     cluster_release(config);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_right_configuration_is_found_by_slot_server_and_id),
-        cmocka_unit_test(a_configuration_with_any_rule_broken_is_refused),
-        cmocka_unit_test(a_configuration_without_shards_is_refused),
-        cmocka_unit_test(counts_above_the_limits_are_refused),
-        cmocka_unit_test(what_is_encoded_decodes_to_the_same),
-        cmocka_unit_test(clients_do_not_get_the_secret),
-        cmocka_unit_test(encoding_into_too_little_room_writes_nothing),
-        cmocka_unit_test(a_copy_lives_on_when_the_original_is_gone),
-        cmocka_unit_test(the_largest_configuration_fits_the_coordination_service),
-        cmocka_unit_test(a_cut_configuration_is_refused),
-        cmocka_unit_test(garbage_is_refused_or_obeys_the_rules),
-        cmocka_unit_test(a_secret_of_another_length_is_refused),
-        cmocka_unit_test(a_configuration_of_another_format_is_not_called_damaged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,24 +1,15 @@
 /* control_test.c - the control message helper. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/cluster/control.h"
+#include "test/lib/unit.h"
 
 /* header: type 32, layout 1, zero, tag 0x01020304; body: GetConfiguration (field 2) of 2 bytes,
  * known_term (field 1) = 7. By hand, from the protobuf encoding guide. */
 static const uint8_t golden[] = {0x20, 0x01, 0x00, 0x00, 0x04, 0x03,
                                  0x02, 0x01, 0x12, 0x02, 0x08, 0x07};
 
-static void a_message_has_the_bytes_of_the_format(void **state)
+TEST(a_message_has_the_bytes_of_the_format)
 {
-    (void)state;
     Rowan__GetConfiguration get = ROWAN__GET_CONFIGURATION__INIT;
     get.known_term = 7;
     const Rowan__ControlMessage message =
@@ -28,9 +19,8 @@ static void a_message_has_the_bytes_of_the_format(void **state)
     assert_memory_equal(bytes, golden, sizeof golden);
 }
 
-static void a_message_decodes_with_its_tag(void **state)
+TEST(a_message_decodes_with_its_tag)
 {
-    (void)state;
     uint32_t tag = 0;
     Rowan__ControlMessage *message = NULL;
     assert_int_equal(control_decode(golden, sizeof golden, &tag, &message), ROWAN_OK);
@@ -41,9 +31,8 @@ static void a_message_decodes_with_its_tag(void **state)
     control_free(NULL);
 }
 
-static void a_message_that_does_not_fit_is_not_written(void **state)
+TEST(a_message_that_does_not_fit_is_not_written)
 {
-    (void)state;
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
     failure.error = ROWAN_EREFUSED;
     failure.detail = "no";
@@ -66,9 +55,8 @@ static void a_message_that_does_not_fit_is_not_written(void **state)
     control_free(decoded);
 }
 
-static void damaged_messages_leave_the_outputs_alone(void **state)
+TEST(damaged_messages_leave_the_outputs_alone)
 {
-    (void)state;
     static const uint8_t other_type[] = {0x10, 0x01, 0, 0, 4, 3, 2, 1, 0x12, 0x02, 0x08, 0x07};
     static const uint8_t other_layout[] = {0x20, 0x02, 0, 0, 4, 3, 2, 1, 0x12, 0x02, 0x08, 0x07};
     static const uint8_t reserved_set[] = {0x20, 0x01, 1, 0, 4, 3, 2, 1, 0x12, 0x02, 0x08, 0x07};
@@ -96,9 +84,8 @@ static void damaged_messages_leave_the_outputs_alone(void **state)
     }
 }
 
-static void a_kind_that_is_not_known_decodes_without_a_body(void **state)
+TEST(a_kind_that_is_not_known_decodes_without_a_body)
 {
-    (void)state;
     static const uint8_t unknown[] = {0x20, 0x01, 0,    0,    4,   3,
                                       2,    1,    0xa2, 0x06, 0x00}; /* field 100 */
     uint32_t tag;
@@ -129,9 +116,8 @@ static size_t encode_status(size_t shards, uint64_t value, uint8_t *out, size_t 
     return bytes;
 }
 
-static void a_status_of_every_shard_comes_through(void **state)
+TEST(a_status_of_every_shard_comes_through)
 {
-    (void)state;
     uint8_t *bytes = malloc(CONTROL_MAX_BYTES);
     static const uint64_t values[] = {0, UINT64_MAX};
     for (size_t i = 0; i < 2; i++) {
@@ -147,9 +133,8 @@ static void a_status_of_every_shard_comes_through(void **state)
     free(bytes);
 }
 
-static void a_message_over_the_limit_is_refused(void **state)
+TEST(a_message_over_the_limit_is_refused)
 {
-    (void)state;
     size_t count = CONTROL_MAX_BYTES + 1;
     uint8_t *bytes = malloc(count);
     memset(bytes, 0, count);
@@ -163,9 +148,8 @@ static void a_message_over_the_limit_is_refused(void **state)
 }
 
 /* A status with 300,000 shards of no bytes: well formed, and one byte of it costs some 40. */
-static void a_message_that_unpacks_to_far_more_than_its_size_is_refused(void **state)
+TEST(a_message_that_unpacks_to_far_more_than_its_size_is_refused)
 {
-    (void)state;
     enum { SHARDS = 300000 };
     static const uint8_t head[] = {0x20, 0x01, 0,    0,    4,    3,
                                    2,    1,    0x42, 0xa0, 0xf7, 0x36}; /* field 8, 900,000 bytes */
@@ -187,17 +171,4 @@ static void a_message_that_unpacks_to_far_more_than_its_size_is_refused(void **s
     free(bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_has_the_bytes_of_the_format),
-        cmocka_unit_test(a_message_decodes_with_its_tag),
-        cmocka_unit_test(a_message_that_does_not_fit_is_not_written),
-        cmocka_unit_test(damaged_messages_leave_the_outputs_alone),
-        cmocka_unit_test(a_kind_that_is_not_known_decodes_without_a_body),
-        cmocka_unit_test(a_status_of_every_shard_comes_through),
-        cmocka_unit_test(a_message_over_the_limit_is_refused),
-        cmocka_unit_test(a_message_that_unpacks_to_far_more_than_its_size_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,22 +1,14 @@
 /* slot_test.c - slots against values of the Redis Cluster specification and of CLUSTER KEYSLOT. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/cluster/slot.h"
+#include "test/lib/unit.h"
 
 static uint16_t slot(const char *key)
 {
     return slot_of_key(key, (uint32_t)strlen(key));
 }
 
-static void slot_is_the_crc16_of_the_specification(void **state)
+TEST(slot_is_the_crc16_of_the_specification)
 {
-    (void)state;
     assert_int_equal(slot("123456789"), 0x31c3);
     assert_int_equal(slot(""), 0);
     assert_int_equal(slot("foo"), 12182);
@@ -26,18 +18,16 @@ static void slot_is_the_crc16_of_the_specification(void **state)
     assert_int_equal(slot("foo{hash_tag}"), 2515);
 }
 
-static void keys_with_one_tag_share_a_slot(void **state)
+TEST(keys_with_one_tag_share_a_slot)
 {
-    (void)state;
     assert_int_equal(slot("{user1000}.following"), slot("{user1000}.followers"));
     assert_int_equal(slot("{user1000}.following"), slot("user1000"));
     assert_int_equal(slot("foo{bar}"), slot("bar"));
     assert_int_equal(slot("foo{hash_tag}"), slot("bar{hash_tag}"));
 }
 
-static void only_the_first_pair_of_braces_counts(void **state)
+TEST(only_the_first_pair_of_braces_counts)
 {
-    (void)state;
     assert_int_equal(slot("foo{{bar}}zap"), slot("{bar"));
     assert_int_equal(slot("foo{bar}{zap}"), slot("bar"));
     assert_int_equal(slot("a}b{bar}"), slot("bar"));
@@ -56,17 +46,15 @@ static uint16_t crc16_by_bits(const char *bytes, size_t count)
     return (uint16_t)crc;
 }
 
-static void a_key_with_an_empty_or_open_tag_is_hashed_whole(void **state)
+TEST(a_key_with_an_empty_or_open_tag_is_hashed_whole)
 {
-    (void)state;
     static const char *const keys[] = {"foo{}{bar}", "{}", "foo{bar", "{", "foo}bar", "}{", "{}x"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_int_equal(slot(keys[i]), crc16_by_bits(keys[i], strlen(keys[i])) % SLOT_COUNT);
 }
 
-static void every_byte_value_goes_through_the_table_rightly(void **state)
+TEST(every_byte_value_goes_through_the_table_rightly)
 {
-    (void)state;
     for (int a = 0; a < 256; a++) {
         char key[2] = {'k', (char)a};
         assert_int_equal(slot_of_key(key, 2), crc16_by_bits(key, 2) % SLOT_COUNT);
@@ -76,14 +64,4 @@ static void every_byte_value_goes_through_the_table_rightly(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slot_is_the_crc16_of_the_specification),
-        cmocka_unit_test(keys_with_one_tag_share_a_slot),
-        cmocka_unit_test(only_the_first_pair_of_braces_counts),
-        cmocka_unit_test(a_key_with_an_empty_or_open_tag_is_hashed_whole),
-        cmocka_unit_test(every_byte_value_goes_through_the_table_rightly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

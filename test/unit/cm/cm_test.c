@@ -1,20 +1,15 @@
 /* cm_test.c - the adapter between the real seams: shared memory between a manager and its peers, a
  * coordination service in a directory, all polled by one thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
+#define TEST_FIXTURE setup, teardown
 
-#include <cmocka.h>
+#include <sys/stat.h>
 
 #include "cm/cm.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
 #include "test/lib/temp_dir.h"
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
 
 enum { PEERS = 4, EVENTS = 16 };
@@ -303,9 +298,8 @@ static void have_a_client(void)
     drop_peer(&peers[2]);
 }
 
-static void servers_join_and_get_the_configuration_with_the_secret(void **state)
+TEST(servers_join_and_get_the_configuration_with_the_secret)
 {
-    (void)state;
     connect_now(&peers[0], FABRIC_SERVER);
     send_join(&peers[0], 11, 1, (char[]){"shm"});
     await_answer(&peers[0]);
@@ -336,9 +330,8 @@ static void servers_join_and_get_the_configuration_with_the_secret(void **state)
     cluster_release(config);
 }
 
-static void clients_get_ids_and_the_configuration_without_the_secret(void **state)
+TEST(clients_get_ids_and_the_configuration_without_the_secret)
 {
-    (void)state;
     make_cluster();
     have_a_client();
     connect_now(&peers[2], FABRIC_CLIENT);
@@ -358,9 +351,8 @@ static void clients_get_ids_and_the_configuration_without_the_secret(void **stat
     }
 }
 
-static void a_manager_that_restarts_goes_on(void **state)
+TEST(a_manager_that_restarts_goes_on)
 {
-    (void)state;
     make_cluster();
     have_a_client();
     for (int i = 0; i < 2; i++)
@@ -379,9 +371,8 @@ static void a_manager_that_restarts_goes_on(void **state)
     assert_int_equal(peers[2].answer->client_id_is->client_id, 1 + CM_CLIENT_ID_BLOCK);
 }
 
-static void servers_that_all_come_back_start_the_cluster_again(void **state)
+TEST(servers_that_all_come_back_start_the_cluster_again)
 {
-    (void)state;
     make_cluster();
     have_a_client();
     for (int i = 0; i < 2; i++)
@@ -424,9 +415,8 @@ static void servers_that_all_come_back_start_the_cluster_again(void **state)
     cluster_release(config);
 }
 
-static void a_peer_of_another_cluster_is_not_let_in(void **state)
+TEST(a_peer_of_another_cluster_is_not_let_in)
 {
-    (void)state;
     make_cluster();
     connect_peer(&peers[2], FABRIC_SERVER, 78);
     assert_true(WAIT_FOR(after_poll(&peers[2].closed)));
@@ -436,9 +426,8 @@ static void a_peer_of_another_cluster_is_not_let_in(void **state)
     assert_true(WAIT_FOR(after_poll(&peers[3].connected)));
 }
 
-static void bad_requests_are_answered_and_cost_nobody_else_anything(void **state)
+TEST(bad_requests_are_answered_and_cost_nobody_else_anything)
 {
-    (void)state;
     make_cluster();
     connect_now(&peers[2], FABRIC_CLIENT);
     assert_int_equal(send_bytes(&peers[2], "garbage!", 8), ROWAN_OK);
@@ -463,9 +452,8 @@ static void bad_requests_are_answered_and_cost_nobody_else_anything(void **state
 }
 
 /* One client asks and never reads: it is given up, others are served. */
-static void a_peer_that_does_not_read_is_given_up(void **state)
+TEST(a_peer_that_does_not_read_is_given_up)
 {
-    (void)state;
     make_cluster();
     connect_now(&peers[2], FABRIC_CLIENT);
     connect_now(&peers[3], FABRIC_CLIENT);
@@ -490,9 +478,8 @@ static void a_peer_that_does_not_read_is_given_up(void **state)
     assert_int_equal(cm_error(manager), ROWAN_OK);
 }
 
-static void a_damaged_configuration_stops_the_manager(void **state)
+TEST(a_damaged_configuration_stops_the_manager)
 {
-    (void)state;
     stop_manager();
     FILE *file = fopen(temp_dir_at(&dir, "coord/value"), "w");
     assert_non_null(file);
@@ -505,28 +492,11 @@ static void a_damaged_configuration_stops_the_manager(void **state)
     assert_int_equal(cm_poll(manager, 1, &wake_ns), POLL_IDLE);
 }
 
-static void a_network_device_that_failed_stops_the_manager(void **state)
+TEST(a_network_device_that_failed_stops_the_manager)
 {
-    (void)state;
     manager_endpoint->error = ROWAN_EIO;
     assert_true(WAIT_FOR((poll_some(0), cm_error(manager) != 0)));
     assert_int_equal(failed_error, ROWAN_EIO);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(servers_join_and_get_the_configuration_with_the_secret),
-        TEST(clients_get_ids_and_the_configuration_without_the_secret),
-        TEST(a_manager_that_restarts_goes_on),
-        TEST(servers_that_all_come_back_start_the_cluster_again),
-        TEST(a_peer_of_another_cluster_is_not_let_in),
-        TEST(bad_requests_are_answered_and_cost_nobody_else_anything),
-        TEST(a_peer_that_does_not_read_is_given_up),
-        TEST(a_damaged_configuration_stops_the_manager),
-        TEST(a_network_device_that_failed_stops_the_manager),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

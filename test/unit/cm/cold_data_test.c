@@ -1,15 +1,9 @@
 /* cold_data_test.c - the configuration after a cold start: which replicas count by the data that their servers
  * bring, and who leads; once there were clients, and before. world.c checks each that is stored, too. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE world_setup, world_teardown
 
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/unit/cm/world.h"
 
 enum { SERVERS = 3 };
@@ -29,9 +23,8 @@ static struct world *world_of_two_replicas(void)
     return world;
 }
 
-static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one(void **state)
+TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     world_have_clients(world);
     struct cm_join joins[SERVERS];
@@ -63,9 +56,8 @@ static void a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole
     world_destroy(world);
 }
 
-static void a_replica_that_was_filling_is_none_after_a_cold_start(void **state)
+TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
 {
-    (void)state;
     struct world *world = world_of_two_replicas();
     struct cluster_config *next = cluster_copy(cm_state_config(world->state));
     next->term++;
@@ -85,9 +77,8 @@ static void a_replica_that_was_filling_is_none_after_a_cold_start(void **state)
     world_destroy(world);
 }
 
-static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(void **state)
+TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good)
 {
-    (void)state;
     struct world *world = world_of_two_replicas();
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -121,9 +112,8 @@ static void a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good(voi
     world_destroy(world);
 }
 
-static void leadership_moves_to_the_replica_that_leads_fewest(void **state)
+TEST(leadership_moves_to_the_replica_that_leads_fewest)
 {
-    (void)state;
     struct cm_state_options options = world_options(SERVERS, 3, 12);
     struct world *world = world_create(world_store, &options);
     world_settle(world);
@@ -152,9 +142,8 @@ static void leadership_moves_to_the_replica_that_leads_fewest(void **state)
     world_destroy(world);
 }
 
-static void a_shard_that_nobody_brings_stops_the_manager(void **state)
+TEST(a_shard_that_nobody_brings_stops_the_manager)
 {
-    (void)state;
     struct world *world = world_of_two_replicas();
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -168,9 +157,8 @@ static void a_shard_that_nobody_brings_stops_the_manager(void **state)
     world_destroy(world);
 }
 
-static void a_shard_without_epochs_left_stops_the_manager(void **state)
+TEST(a_shard_without_epochs_left_stops_the_manager)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cluster_config *last = cluster_copy(cm_state_config(world->state));
     last->term++;
@@ -202,9 +190,8 @@ static void assert_nothing_was_lost(uint64_t term)
     }
 }
 
-static void a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas(void **state)
+TEST(a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas)
 {
-    (void)state;
     struct world *world = world_empty(world_store, SERVERS);
     world_join_all(world, SERVERS);
     world_settle(world);
@@ -222,9 +209,8 @@ static void a_cluster_that_ended_before_it_was_formatted_is_started_with_all_rep
     world_destroy(world);
 }
 
-static void nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client(void **state)
+TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -238,9 +224,8 @@ static void nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client(
 }
 
 /* A client that waits while the cluster starts gets its id when the last server has formatted its PM. */
-static void the_first_client_waits_until_every_server_is_formatted(void **state)
+TEST(the_first_client_waits_until_every_server_is_formatted)
 {
-    (void)state;
     struct world *world = world_empty(world_store, SERVERS);
     world_open(world, 20);
     world_new_id(world, 20, 9);
@@ -271,9 +256,8 @@ static void the_first_client_waits_until_every_server_is_formatted(void **state)
     world_destroy(world);
 }
 
-static void who_keeps_the_first_client_waiting_is_named_once(void **state)
+TEST(who_keeps_the_first_client_waiting_is_named_once)
 {
-    (void)state;
     struct world *world = world_empty(world_store, SERVERS);
     world_join_all(world, SERVERS);
     world_settle(world);
@@ -296,9 +280,8 @@ static void who_keeps_the_first_client_waiting_is_named_once(void **state)
 }
 
 /* The processes of before had formatted their PM; these bring nothing. */
-static void the_first_client_waits_for_the_processes_in_force(void **state)
+TEST(the_first_client_waits_for_the_processes_in_force)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -324,22 +307,4 @@ static void the_first_client_waits_for_the_processes_in_force(void **state)
     world_destroy(world);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one),
-        TEST(a_replica_that_was_filling_is_none_after_a_cold_start),
-        TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good),
-        TEST(leadership_moves_to_the_replica_that_leads_fewest),
-        TEST(a_shard_that_nobody_brings_stops_the_manager),
-        TEST(a_shard_without_epochs_left_stops_the_manager),
-        TEST(a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas),
-        TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client),
-        TEST(the_first_client_waits_until_every_server_is_formatted),
-        TEST(who_keeps_the_first_client_waiting_is_named_once),
-        TEST(the_first_client_waits_for_the_processes_in_force),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

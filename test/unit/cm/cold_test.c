@@ -2,23 +2,16 @@
  * configuration after a cold start is tested by cold_data_test.c. That a cold start replaces nobody who
  * runs, raises every epoch and counts the right replicas is checked by world.c whenever one is
  * stored. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE world_setup, world_teardown
 
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/unit/cm/world.h"
 
 enum { SERVERS = 3 };
 
-static void servers_that_return_wait_for_all_of_them(void **state)
+TEST(servers_that_return_wait_for_all_of_them)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
@@ -46,9 +39,8 @@ static void servers_that_return_wait_for_all_of_them(void **state)
     world_destroy(world);
 }
 
-static void whoever_asks_meanwhile_is_told_what_is_missing(void **state)
+TEST(whoever_asks_meanwhile_is_told_what_is_missing)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     world_open(world, 20);
     for (uint32_t server = 1; server <= SERVERS; server++)
@@ -72,9 +64,8 @@ static void whoever_asks_meanwhile_is_told_what_is_missing(void **state)
     world_destroy(world);
 }
 
-static void a_server_that_leaves_while_it_waits_is_waited_for_again(void **state)
+TEST(a_server_that_leaves_while_it_waits_is_waited_for_again)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -97,9 +88,8 @@ static void a_server_that_leaves_while_it_waits_is_waited_for_again(void **state
     world_destroy(world);
 }
 
-static void a_server_that_waits_may_say_so_again_and_again(void **state)
+TEST(a_server_that_waits_may_say_so_again_and_again)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
@@ -117,9 +107,8 @@ static void a_server_that_waits_may_say_so_again_and_again(void **state)
     world_destroy(world);
 }
 
-static void a_server_cannot_return_while_another_kept_running(void **state)
+TEST(a_server_cannot_return_while_another_kept_running)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join join = world_rejoin_of(world, 2, 1);
     world_close(world, 2);
@@ -133,9 +122,8 @@ static void a_server_cannot_return_while_another_kept_running(void **state)
 
 /* Server 3 runs; a second process with its number brings an empty PM. Were it put off until all others have ended, it
  * would take server 3's place, and every replica that it has. */
-static void a_process_without_data_is_not_put_off_once_there_were_clients(void **state)
+TEST(a_process_without_data_is_not_put_off_once_there_were_clients)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join empty = world_rejoin_of(world, 3, 1);
     empty.data_cluster = 0;
@@ -157,9 +145,8 @@ static void a_process_without_data_is_not_put_off_once_there_were_clients(void *
 }
 
 /* The same of one that waits already, when a member turns out to be running. */
-static void one_that_waits_without_data_is_refused_for_good_when_a_member_comes(void **state)
+TEST(one_that_waits_without_data_is_refused_for_good_when_a_member_comes)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     world_have_clients(world);
     world_destroy(world);
@@ -178,9 +165,8 @@ static void one_that_waits_without_data_is_refused_for_good_when_a_member_comes(
     world_destroy(world);
 }
 
-static void those_that_wait_are_refused_when_one_that_kept_running_comes(void **state)
+TEST(those_that_wait_are_refused_when_one_that_kept_running_comes)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     world_destroy(world);
     world = world_empty(world_store, SERVERS); /* the manager restarted as well */
@@ -201,9 +187,8 @@ static void those_that_wait_are_refused_when_one_that_kept_running_comes(void **
 }
 
 /* It was cut off while all others were started again, with another process in its place. */
-static void a_server_that_was_replaced_is_refused_for_good(void **state)
+TEST(a_server_that_was_replaced_is_refused_for_good)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -222,9 +207,8 @@ static void a_server_that_was_replaced_is_refused_for_good(void **state)
     world_destroy(world);
 }
 
-static void a_manager_that_restarts_alone_gets_its_servers_back(void **state)
+TEST(a_manager_that_restarts_alone_gets_its_servers_back)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     world_destroy(world);
     world = world_empty(world_store, SERVERS);
@@ -240,9 +224,8 @@ static void a_manager_that_restarts_alone_gets_its_servers_back(void **state)
     world_destroy(world);
 }
 
-static void a_member_that_comes_while_its_successor_is_being_stored_is_replaced(void **state)
+TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -260,9 +243,8 @@ static void a_member_that_comes_while_its_successor_is_being_stored_is_replaced(
     world_destroy(world);
 }
 
-static void a_lost_answer_to_a_cold_start_is_read_again(void **state)
+TEST(a_lost_answer_to_a_cold_start_is_read_again)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     world_have_clients(world);
     struct cm_join joins[SERVERS];
@@ -288,9 +270,8 @@ static void a_lost_answer_to_a_cold_start_is_read_again(void **state)
     world_destroy(world);
 }
 
-static void a_cold_start_reserves_client_ids_and_gives_none_twice(void **state)
+TEST(a_cold_start_reserves_client_ids_and_gives_none_twice)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     world_open(world, 20);
     world_new_id(world, 20, 9);
@@ -306,9 +287,8 @@ static void a_cold_start_reserves_client_ids_and_gives_none_twice(void **state)
     world_destroy(world);
 }
 
-static void data_of_another_cluster_is_refused_with_both_names(void **state)
+TEST(data_of_another_cluster_is_refused_with_both_names)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
@@ -323,9 +303,8 @@ static void data_of_another_cluster_is_refused_with_both_names(void **state)
     world_destroy(world);
 }
 
-static void data_without_a_cluster_is_refused(void **state)
+TEST(data_without_a_cluster_is_refused)
 {
-    (void)state;
     struct world *world = world_empty(world_store, SERVERS);
     struct cm_join join = world_join_of(2);
     join.data_cluster = 0xabcdef;
@@ -336,9 +315,8 @@ static void data_without_a_cluster_is_refused(void **state)
     world_destroy(world);
 }
 
-static void a_fabric_with_smaller_blocks_is_refused(void **state)
+TEST(a_fabric_with_smaller_blocks_is_refused)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -355,9 +333,8 @@ static void a_fabric_with_smaller_blocks_is_refused(void **state)
     world_destroy(world);
 }
 
-static void one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit(void **state)
+TEST(one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit)
 {
-    (void)state;
     struct world *follower = world_empty(world_store, SERVERS);
     struct cm_join join = world_join_of(1);
     join.incarnation = 5;
@@ -372,9 +349,8 @@ static void one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fi
     world_destroy(follower);
 }
 
-static void servers_that_return_must_fit_each_other(void **state)
+TEST(servers_that_return_must_fit_each_other)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -384,9 +360,8 @@ static void servers_that_return_must_fit_each_other(void **state)
     world_destroy(world);
 }
 
-static void two_processes_with_one_number_do_not_both_wait(void **state)
+TEST(two_processes_with_one_number_do_not_both_wait)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++)
         world_close(world, server);
@@ -406,9 +381,8 @@ static void two_processes_with_one_number_do_not_both_wait(void **state)
 }
 
 /* What its old connection still brings is read after the report by its new one; then the old one ends. */
-static void a_server_whose_place_went_with_its_old_connection_may_report_again(void **state)
+TEST(a_server_whose_place_went_with_its_old_connection_may_report_again)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join join = world_rejoin_of(world, 2, 1);
     for (uint32_t server = 1; server <= SERVERS; server++)
@@ -432,9 +406,8 @@ static void a_server_whose_place_went_with_its_old_connection_may_report_again(v
     world_destroy(world);
 }
 
-static void a_change_by_another_manager_keeps_those_that_wait(void **state)
+TEST(a_change_by_another_manager_keeps_those_that_wait)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
@@ -460,32 +433,4 @@ static void a_change_by_another_manager_keeps_those_that_wait(void **state)
     world_destroy(world);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(servers_that_return_wait_for_all_of_them),
-        TEST(whoever_asks_meanwhile_is_told_what_is_missing),
-        TEST(a_server_that_leaves_while_it_waits_is_waited_for_again),
-        TEST(a_server_that_waits_may_say_so_again_and_again),
-        TEST(a_server_cannot_return_while_another_kept_running),
-        TEST(a_process_without_data_is_not_put_off_once_there_were_clients),
-        TEST(one_that_waits_without_data_is_refused_for_good_when_a_member_comes),
-        TEST(those_that_wait_are_refused_when_one_that_kept_running_comes),
-        TEST(a_server_that_was_replaced_is_refused_for_good),
-        TEST(a_manager_that_restarts_alone_gets_its_servers_back),
-        TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced),
-        TEST(a_lost_answer_to_a_cold_start_is_read_again),
-        TEST(a_cold_start_reserves_client_ids_and_gives_none_twice),
-        TEST(data_of_another_cluster_is_refused_with_both_names),
-        TEST(data_without_a_cluster_is_refused),
-        TEST(a_fabric_with_smaller_blocks_is_refused),
-        TEST(one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit),
-        TEST(servers_that_return_must_fit_each_other),
-        TEST(two_processes_with_one_number_do_not_both_wait),
-        TEST(a_server_whose_place_went_with_its_old_connection_may_report_again),
-        TEST(a_change_by_another_manager_keeps_those_that_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

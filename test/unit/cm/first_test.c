@@ -1,15 +1,7 @@
 /* first_test.c - balance of the first configuration, for every size of cluster. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "cm/first.h"
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 
 static void make_members(struct member *members, uint32_t count, uint32_t workers)
 {
@@ -82,9 +74,8 @@ static void check_balance(const struct cluster_config *config)
         assert_level(owned[i], config->members[i].workers);
 }
 
-static void every_size_of_cluster_is_balanced(void **state)
+TEST(every_size_of_cluster_is_balanced)
 {
-    (void)state;
     static const uint32_t shards[] = {0, 1, 2, 3, 7, 24, 100, 1000};
     for (uint32_t members = 1; members <= CLUSTER_MAX_MEMBERS; members++) {
         for (uint32_t replicas = 1; replicas <= CLUSTER_MAX_REPLICAS && replicas <= members;
@@ -100,9 +91,8 @@ static void every_size_of_cluster_is_balanced(void **state)
 
 /* One server's shards must not all be backed by the same ones: a failure would double their load.
  */
-static void the_shards_of_one_server_are_backed_by_all_others(void **state)
+TEST(the_shards_of_one_server_are_backed_by_all_others)
 {
-    (void)state;
     for (uint32_t members = 3; members <= 9; members++) {
         struct cluster_config *config = place(members, 4, 3, 0);
         uint32_t pairs[CLUSTER_MAX_MEMBERS][CLUSTER_MAX_MEMBERS] = {{0}};
@@ -121,9 +111,8 @@ static void the_shards_of_one_server_are_backed_by_all_others(void **state)
     }
 }
 
-static void the_default_is_eight_shards_for_each_server_or_one_for_each_worker(void **state)
+TEST(the_default_is_eight_shards_for_each_server_or_one_for_each_worker)
 {
-    (void)state;
     struct cluster_config *config = place(3, 2, 3, 0);
     assert_int_equal(config->shard_count, 24);
     cluster_release(config);
@@ -132,9 +121,8 @@ static void the_default_is_eight_shards_for_each_server_or_one_for_each_worker(v
     cluster_release(config);
 }
 
-static void the_first_configuration_has_what_was_wished(void **state)
+TEST(the_first_configuration_has_what_was_wished)
 {
-    (void)state;
     struct cluster_config *config = place(3, 2, 2, 16384);
     assert_int_equal(config->term, 1);
     assert_int_equal(config->cluster, 5);
@@ -147,9 +135,8 @@ static void the_first_configuration_has_what_was_wished(void **state)
     cluster_release(config);
 }
 
-static void a_wish_that_cannot_be_met_is_refused(void **state)
+TEST(a_wish_that_cannot_be_met_is_refused)
 {
-    (void)state;
     struct member members[CLUSTER_MAX_MEMBERS];
     make_members(members, 3, 2);
     const struct first_wish right = {.cluster = 5, .block_limit = 64, .replicas = 3, .shards = 6};
@@ -170,14 +157,4 @@ static void a_wish_that_cannot_be_met_is_refused(void **state)
     assert_null(config);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_of_cluster_is_balanced),
-        cmocka_unit_test(the_shards_of_one_server_are_backed_by_all_others),
-        cmocka_unit_test(the_default_is_eight_shards_for_each_server_or_one_for_each_worker),
-        cmocka_unit_test(the_first_configuration_has_what_was_wished),
-        cmocka_unit_test(a_wish_that_cannot_be_met_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,11 @@
 /* outbox_test.c - letters in front of a connection that has room for a number that the test says.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE reset, NULL
 
 #include "cm/outbox.h"
 #include "common/base/error.h"
 #include "common/cluster/control.h"
+#include "test/lib/unit.h"
 
 static unsigned room;
 static unsigned sent_count;
@@ -55,9 +50,8 @@ static int post(uint32_t id, uint32_t tag, bool push)
     return error;
 }
 
-static void letters_leave_in_order_when_there_is_room(void **state)
+TEST(letters_leave_in_order_when_there_is_room)
 {
-    (void)state;
     room = 1;
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(post(i, 10 + i, false), ROWAN_OK);
@@ -77,9 +71,8 @@ static void letters_leave_in_order_when_there_is_room(void **state)
     }
 }
 
-static void a_full_outbox_says_so(void **state)
+TEST(a_full_outbox_says_so)
 {
-    (void)state;
     for (uint32_t i = 0; i < OUTBOX_MAX_LETTERS; i++)
         assert_int_equal(post(i, 1, false), ROWAN_OK);
     assert_int_equal(post(99, 1, false), ROWAN_EBUSY);
@@ -87,9 +80,8 @@ static void a_full_outbox_says_so(void **state)
     assert_int_equal(outbox.count, 0);
 }
 
-static void news_replaces_older_news_that_waits(void **state)
+TEST(news_replaces_older_news_that_waits)
 {
-    (void)state;
     assert_int_equal(post(1, 7, false), ROWAN_OK);
     assert_int_equal(post(2, 0, true), ROWAN_OK);
     assert_int_equal(post(3, 8, false), ROWAN_OK);
@@ -103,14 +95,4 @@ static void news_replaces_older_news_that_waits(void **state)
     assert_int_equal(sent_ids[2], 3);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, reset)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(letters_leave_in_order_when_there_is_room),
-        TEST(a_full_outbox_says_so),
-        TEST(news_replaces_older_news_that_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -3,18 +3,9 @@
  * restarts of servers, one by one and all at once, with data that is whole, in doubt or gone, and of
  * managers. world.c checks each message; then all goes well for a while,
  * and everybody must get what was asked for. ROWAN_SEED=N runs one seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "test/lib/unit.h"
 #include "test/unit/cm/world.h"
 
 enum { SERVERS = 4, CLIENTS = 8, CONNECTIONS = SERVERS + CLIENTS, STEPS = 2000, SEEDS = 60 };
@@ -267,9 +258,8 @@ static void run_seed(uint64_t seed, struct reached *reached)
     world_store_fini(&run.store);
 }
 
-static void no_order_of_events_breaks_a_promise(void **state)
+TEST(no_order_of_events_breaks_a_promise)
 {
-    (void)state;
     struct reached reached = {0};
     const char *one = getenv("ROWAN_SEED");
     if (one) {
@@ -287,10 +277,4 @@ static void no_order_of_events_breaks_a_promise(void **state)
     assert_true(reached.cold_starts > SEEDS && reached.live > SEEDS / 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_order_of_events_breaks_a_promise),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,13 +1,9 @@
 /* round_test.c - whose report counts when the configuration manager starts a cluster: only what was sent in
  * this round (S8 in cm/state.c). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE world_setup, world_teardown
 
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/unit/cm/world.h"
 
 enum { SERVERS = 3 };
@@ -37,9 +33,8 @@ static void report_twice(struct world *world, uint32_t connection, const struct 
 }
 
 /* Server 1's process has died, and its connection does not tell so. */
-static void a_start_waits_until_everybody_has_reported_after_the_last_came(void **state)
+TEST(a_start_waits_until_everybody_has_reported_after_the_last_came)
 {
-    (void)state;
     struct cm_join joins[SERVERS];
     struct world *world = world_of_waiting_servers(joins);
     report_twice(world, 2, &joins[1]);
@@ -63,9 +58,8 @@ static void a_start_waits_until_everybody_has_reported_after_the_last_came(void 
 }
 
 /* The manager slept: what it reads of server 1 now was sent before server 3 came, by a process that has died since. */
-static void a_report_that_was_sent_before_the_last_came_does_not_count(void **state)
+TEST(a_report_that_was_sent_before_the_last_came_does_not_count)
 {
-    (void)state;
     struct cm_join joins[SERVERS];
     struct world *world = world_of_waiting_servers(joins);
     for (uint32_t server = 2; server <= SERVERS; server++)
@@ -81,9 +75,8 @@ static void a_report_that_was_sent_before_the_last_came_does_not_count(void **st
     world_destroy(world);
 }
 
-static void reports_from_before_a_manager_led_do_not_count(void **state)
+TEST(reports_from_before_a_manager_led_do_not_count)
 {
-    (void)state;
     struct cm_join joins[SERVERS];
     struct world *world = world_of_waiting_servers(joins);
     world_lead(world, false);
@@ -101,9 +94,8 @@ static void reports_from_before_a_manager_led_do_not_count(void **state)
 }
 
 /* It may take long to fail, and the next time too: then once for each round, not for each report. */
-static void a_start_that_could_not_be_stored_waits_for_another_round(void **state)
+TEST(a_start_that_could_not_be_stored_waits_for_another_round)
 {
-    (void)state;
     static const enum world_outcome outcomes[] = {WORLD_ERROR, WORLD_UNKNOWN_LOST};
     struct cm_join joins[SERVERS];
     struct world *world = world_of_waiting_servers(joins);
@@ -122,15 +114,4 @@ static void a_start_that_could_not_be_stored_waits_for_another_round(void **stat
     world_destroy(world);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_start_waits_until_everybody_has_reported_after_the_last_came),
-        TEST(a_report_that_was_sent_before_the_last_came_does_not_count),
-        TEST(reports_from_before_a_manager_led_do_not_count),
-        TEST(a_start_that_could_not_be_stored_waits_for_another_round),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,19 +1,10 @@
 /* settings_test.c - what a person may write as rowan-cm's settings. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "cm/settings.h"
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 
-static void a_list_in_any_order_is_taken_rising(void **state)
+TEST(a_list_in_any_order_is_taken_rising)
 {
-    (void)state;
     struct cm_settings settings = {.servers = " 30, 2,16383 ", .replicas = 3, .shards = 12};
     struct cm_state_options options = {.cluster = 9};
     char why[200];
@@ -27,9 +18,8 @@ static void a_list_in_any_order_is_taken_rising(void **state)
     assert_int_equal(options.cluster, 9);
 }
 
-static void mistakes_get_a_sentence_and_change_nothing(void **state)
+TEST(mistakes_get_a_sentence_and_change_nothing)
 {
-    (void)state;
     char many[400] = "1";
     for (int i = 2; i <= CLUSTER_MAX_MEMBERS + 1; i++)
         snprintf(many + strlen(many), sizeof many - strlen(many), ",%d", i);
@@ -55,9 +45,8 @@ static void mistakes_get_a_sentence_and_change_nothing(void **state)
     }
 }
 
-static void the_table_reads_a_file(void **state)
+TEST(the_table_reads_a_file)
 {
-    (void)state;
     static const char text[] = "[rowan-cm]\naddress = shm:/a/b\ncoord-dir = /c\n"
                                "cluster-servers = 1,2,3\nshards = 1K\nlog-level = debug\n";
     struct cm_settings settings = {0};
@@ -75,12 +64,4 @@ static void the_table_reads_a_file(void **state)
     config_free(&rest);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_list_in_any_order_is_taken_rising),
-        cmocka_unit_test(mistakes_get_a_sentence_and_change_nothing),
-        cmocka_unit_test(the_table_reads_a_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

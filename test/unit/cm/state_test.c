@@ -1,20 +1,13 @@
 /* state_test.c - the configuration manager's decisions on who joins and who is told what. What may
  * never be sent is checked with every message by world.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE world_setup, world_teardown
 
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/unit/cm/world.h"
 
-static void the_first_configuration_waits_for_every_server(void **state)
+TEST(the_first_configuration_waits_for_every_server)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 3);
     for (uint32_t server = 3; server >= 1; server--) {
         assert_false(world->storing);
@@ -31,9 +24,8 @@ static void the_first_configuration_waits_for_every_server(void **state)
     world_destroy(world);
 }
 
-static void nothing_is_sent_before_it_is_stored(void **state)
+TEST(nothing_is_sent_before_it_is_stored)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 3);
     world_join_all(world, 3);
     world_open(world, 20);
@@ -60,9 +52,8 @@ static void nothing_is_sent_before_it_is_stored(void **state)
     world_destroy(world);
 }
 
-static void the_block_limit_is_the_smallest_that_joined(void **state)
+TEST(the_block_limit_is_the_smallest_that_joined)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 3);
     for (uint32_t server = 1; server <= 3; server++) {
         struct cm_join join = world_join_of(server);
@@ -75,9 +66,8 @@ static void the_block_limit_is_the_smallest_that_joined(void **state)
     world_destroy(world);
 }
 
-static void a_server_that_leaves_early_is_waited_for_again(void **state)
+TEST(a_server_that_leaves_early_is_waited_for_again)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 2);
     struct cm_join one = world_join_of(1), two = world_join_of(2);
     world_open(world, 1);
@@ -97,9 +87,8 @@ static void a_server_that_leaves_early_is_waited_for_again(void **state)
     world_destroy(world);
 }
 
-static void a_server_that_is_not_listed_is_refused(void **state)
+TEST(a_server_that_is_not_listed_is_refused)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 3);
     struct cm_join join = world_join_of(4);
     world_open(world, 1);
@@ -115,9 +104,8 @@ static void a_server_that_is_not_listed_is_refused(void **state)
     world_destroy(world);
 }
 
-static void a_server_that_restarted_is_refused(void **state)
+TEST(a_server_that_restarted_is_refused)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     struct cm_join join = world_join_of(2);
     join.incarnation++;
@@ -130,9 +118,8 @@ static void a_server_that_restarted_is_refused(void **state)
     world_destroy(world);
 }
 
-static void a_server_that_reconnects_gets_the_configuration_again(void **state)
+TEST(a_server_that_reconnects_gets_the_configuration_again)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     struct cm_join join = world_join_of(2);
     world_open(world, 30);
@@ -144,9 +131,8 @@ static void a_server_that_reconnects_gets_the_configuration_again(void **state)
     world_destroy(world);
 }
 
-static void servers_of_another_fabric_or_durability_are_refused(void **state)
+TEST(servers_of_another_fabric_or_durability_are_refused)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 3);
     struct cm_join join = world_join_of(1);
     world_open(world, 1);
@@ -164,9 +150,8 @@ static void servers_of_another_fabric_or_durability_are_refused(void **state)
     world_destroy(world);
 }
 
-static void a_second_process_with_a_taken_number_is_refused(void **state)
+TEST(a_second_process_with_a_taken_number_is_refused)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 2);
     struct cm_join join = world_join_of(1);
     world_open(world, 1);
@@ -186,9 +171,8 @@ static void a_second_process_with_a_taken_number_is_refused(void **state)
     world_destroy(world);
 }
 
-static void reports_out_of_range_are_refused(void **state)
+TEST(reports_out_of_range_are_refused)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 3);
     world_open(world, 1);
     for (int i = 0; i < 12; i++) {
@@ -238,9 +222,8 @@ static void reports_out_of_range_are_refused(void **state)
     world_destroy(world);
 }
 
-static void only_a_newer_configuration_is_sent(void **state)
+TEST(only_a_newer_configuration_is_sent)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     world_open(world, 10);
     world_get(world, 10, 5, 0);
@@ -253,9 +236,8 @@ static void only_a_newer_configuration_is_sent(void **state)
     world_destroy(world);
 }
 
-static void options_out_of_range_are_refused(void **state)
+TEST(options_out_of_range_are_refused)
 {
-    (void)state;
     struct cm_state *made = NULL;
     for (int i = 0; i < 9; i++) {
         struct cm_state_options options = world_options(3, 3, 0);
@@ -293,23 +275,4 @@ static void options_out_of_range_are_refused(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_first_configuration_waits_for_every_server),
-        TEST(nothing_is_sent_before_it_is_stored),
-        TEST(the_block_limit_is_the_smallest_that_joined),
-        TEST(a_server_that_leaves_early_is_waited_for_again),
-        TEST(a_server_that_is_not_listed_is_refused),
-        TEST(a_server_that_restarted_is_refused),
-        TEST(a_server_that_reconnects_gets_the_configuration_again),
-        TEST(servers_of_another_fabric_or_durability_are_refused),
-        TEST(a_second_process_with_a_taken_number_is_refused),
-        TEST(reports_out_of_range_are_refused),
-        TEST(only_a_newer_configuration_is_sent),
-        TEST(options_out_of_range_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

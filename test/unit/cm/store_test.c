@@ -1,16 +1,10 @@
 /* store_test.c - the configuration manager's decisions around the coordination service: client ids,
  * answers that are lost, leaders that change. What may never be sent is checked with every message
  * by world.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE world_setup, world_teardown
 
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/unit/cm/world.h"
 
 /* Takes ids by connection 50 until the configuration has to change, not for the first time. */
@@ -25,9 +19,8 @@ static void use_up_ids(struct world *world)
     }
 }
 
-static void client_ids_come_from_reserved_blocks(void **state)
+TEST(client_ids_come_from_reserved_blocks)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     world_open(world, 10);
     world_get(world, 10, 5, 0);
@@ -50,9 +43,8 @@ static void client_ids_come_from_reserved_blocks(void **state)
     world_destroy(world);
 }
 
-static void a_block_stored_after_leadership_was_lost_is_given_up(void **state)
+TEST(a_block_stored_after_leadership_was_lost_is_given_up)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     use_up_ids(world);
     assert_true(world->storing);
@@ -67,9 +59,8 @@ static void a_block_stored_after_leadership_was_lost_is_given_up(void **state)
     world_destroy(world);
 }
 
-static void one_request_for_an_id_waits_on_a_connection(void **state)
+TEST(one_request_for_an_id_waits_on_a_connection)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     use_up_ids(world);
     world_new_id(world, 50, 4);
@@ -81,9 +72,8 @@ static void one_request_for_an_id_waits_on_a_connection(void **state)
     world_destroy(world);
 }
 
-static void a_closed_connection_gets_no_id(void **state)
+TEST(a_closed_connection_gets_no_id)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     use_up_ids(world);
     world_close(world, 50);
@@ -93,9 +83,8 @@ static void a_closed_connection_gets_no_id(void **state)
     world_destroy(world);
 }
 
-static void ids_end_before_they_wrap(void **state)
+TEST(ids_end_before_they_wrap)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     struct cluster_config *last = cluster_copy(cm_state_config(world->state));
     last->term++;
@@ -112,9 +101,8 @@ static void ids_end_before_they_wrap(void **state)
     world_destroy(world);
 }
 
-static void a_lost_compare_and_set_leads_to_the_stored_value(void **state)
+TEST(a_lost_compare_and_set_leads_to_the_stored_value)
 {
-    (void)state;
     struct world *first = world_empty(world_store, 3), *second = world_empty(world_store, 3);
     world_join_all(first, 3);
     world_join_all(second, 3);
@@ -144,9 +132,8 @@ static void a_lost_compare_and_set_leads_to_the_stored_value(void **state)
     world_destroy(second);
 }
 
-static void an_unknown_answer_is_read_again_whether_it_won_or_not(void **state)
+TEST(an_unknown_answer_is_read_again_whether_it_won_or_not)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 3);
     world_join_all(world, 3);
     world_forget(world);
@@ -175,9 +162,8 @@ static void an_unknown_answer_is_read_again_whether_it_won_or_not(void **state)
 
 /* H12: two leaders want the same next block, byte for byte. The one whose answer was lost must not
  * take the other's block for its own. */
-static void a_block_that_may_be_another_leaders_is_never_given(void **state)
+TEST(a_block_that_may_be_another_leaders_is_never_given)
 {
-    (void)state;
     struct world *first = world_cluster(world_store, 3);
     struct cm_state_options options = world_options(3, 3, 0);
     struct world *second = world_create(world_store, &options);
@@ -198,9 +184,8 @@ static void a_block_that_may_be_another_leaders_is_never_given(void **state)
     world_destroy(second);
 }
 
-static void a_store_that_fails_is_answered_and_tried_again_when_asked(void **state)
+TEST(a_store_that_fails_is_answered_and_tried_again_when_asked)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     use_up_ids(world);
     world_answer_store(world, WORLD_ERROR);
@@ -213,9 +198,8 @@ static void a_store_that_fails_is_answered_and_tried_again_when_asked(void **sta
     world_destroy(world);
 }
 
-static void a_first_configuration_that_failed_is_tried_again_in_the_next_round(void **state)
+TEST(a_first_configuration_that_failed_is_tried_again_in_the_next_round)
 {
-    (void)state;
     struct world *world = world_empty(world_store, 3);
     world_join_all(world, 3);
     world_answer_store(world, WORLD_ERROR);
@@ -231,9 +215,8 @@ static void a_first_configuration_that_failed_is_tried_again_in_the_next_round(v
     world_destroy(world);
 }
 
-static void a_restarted_manager_goes_on_and_reuses_no_id(void **state)
+TEST(a_restarted_manager_goes_on_and_reuses_no_id)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     world_open(world, 50);
     world_new_id(world, 50, 3);
@@ -260,9 +243,8 @@ static void a_restarted_manager_goes_on_and_reuses_no_id(void **state)
     world_destroy(world);
 }
 
-static void only_a_leader_decides(void **state)
+TEST(only_a_leader_decides)
 {
-    (void)state;
     struct cm_state_options options = world_options(2, 2, 0);
     struct world *world = world_create(world_store, &options);
     world_settle(world);
@@ -282,9 +264,8 @@ static void only_a_leader_decides(void **state)
     world_destroy(world);
 }
 
-static void a_follower_tells_what_another_manager_stored(void **state)
+TEST(a_follower_tells_what_another_manager_stored)
 {
-    (void)state;
     struct cm_state_options options = world_options(3, 3, 0);
     struct world *follower = world_create(world_store, &options);
     world_settle(follower);
@@ -309,9 +290,8 @@ static void a_follower_tells_what_another_manager_stored(void **state)
     world_destroy(follower);
 }
 
-static void a_configuration_that_vanished_stops_the_manager(void **state)
+TEST(a_configuration_that_vanished_stops_the_manager)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     assert_true(world->reading);
@@ -321,9 +301,8 @@ static void a_configuration_that_vanished_stops_the_manager(void **state)
     world_destroy(world);
 }
 
-static void a_configuration_of_another_cluster_stops_the_manager(void **state)
+TEST(a_configuration_of_another_cluster_stops_the_manager)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     struct cluster_config *other = cluster_copy(cm_state_config(world->state));
     other->cluster++;
@@ -338,9 +317,8 @@ static void a_configuration_of_another_cluster_stops_the_manager(void **state)
     world_destroy(world);
 }
 
-static void a_first_read_that_fails_stops_the_manager(void **state)
+TEST(a_first_read_that_fails_stops_the_manager)
 {
-    (void)state;
     struct cm_state_options options = world_options(3, 3, 0);
     struct world *world = world_create(world_store, &options);
     world_answer_read(world, ROWAN_EIO);
@@ -349,9 +327,8 @@ static void a_first_read_that_fails_stops_the_manager(void **state)
     world_destroy(world);
 }
 
-static void a_later_read_that_fails_is_tried_at_the_next_event(void **state)
+TEST(a_later_read_that_fails_is_tried_at_the_next_event)
 {
-    (void)state;
     struct world *world = world_cluster(world_store, 3);
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_answer_read(world, ROWAN_EIO);
@@ -361,28 +338,4 @@ static void a_later_read_that_fails_is_tried_at_the_next_event(void **state)
     world_destroy(world);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(client_ids_come_from_reserved_blocks),
-        TEST(a_block_stored_after_leadership_was_lost_is_given_up),
-        TEST(one_request_for_an_id_waits_on_a_connection),
-        TEST(a_closed_connection_gets_no_id),
-        TEST(ids_end_before_they_wrap),
-        TEST(a_lost_compare_and_set_leads_to_the_stored_value),
-        TEST(an_unknown_answer_is_read_again_whether_it_won_or_not),
-        TEST(a_block_that_may_be_another_leaders_is_never_given),
-        TEST(a_store_that_fails_is_answered_and_tried_again_when_asked),
-        TEST(a_first_configuration_that_failed_is_tried_again_in_the_next_round),
-        TEST(a_restarted_manager_goes_on_and_reuses_no_id),
-        TEST(only_a_leader_decides),
-        TEST(a_follower_tells_what_another_manager_stored),
-        TEST(a_configuration_that_vanished_stops_the_manager),
-        TEST(a_configuration_of_another_cluster_stops_the_manager),
-        TEST(a_first_read_that_fails_stops_the_manager),
-        TEST(a_later_read_that_fails_is_tried_at_the_next_event),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

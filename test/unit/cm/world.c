@@ -10,16 +10,8 @@
  *    the manager knew. */
 #include "test/unit/cm/world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
+#include "test/lib/asserts.h"
 
 void world_store_init(struct world_store *store)
 {

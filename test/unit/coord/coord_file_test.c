@@ -1,13 +1,8 @@
 /* coord_file_test.c - the file backend against the conformance cases. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sys/stat.h>
 
+#include "test/lib/asserts.h"
 #include "test/lib/coord_conformance.h"
 #include "test/lib/temp_dir.h"
 #include "test/lib/wait.h"

@@ -1,15 +1,14 @@
-/* coord_fixture.h - a directory for each test, and owners of handles on it. Include after cmocka.h.
- */
+/* coord_fixture.h - a directory for each test, and owners of handles on it. */
 #ifndef COORD_COORD_FIXTURE_H
 #define COORD_COORD_FIXTURE_H
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "common/base/error.h"
 #include "common/coord/coord.h"
 #include "test/lib/temp_dir.h"
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
 
 static struct temp_dir dir;
@@ -142,6 +141,7 @@ static const uint8_t golden[] = {0x52, 0x57, 0x43, 0x4f, 0x4f, 0x52, 0x44, 0x31,
                                  0x4c, 0xbb, 0x71, 0x9a, 0x00, 0x00, 0x00, 0x00, 0x1d, 0xba,
                                  0xcd, 0x75, 0x68, 0x65, 0x6c, 0x6c, 0x6f};
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#undef TEST_FIXTURE
+#define TEST_FIXTURE setup, teardown
 
 #endif

@@ -1,12 +1,7 @@
 /* coord_sim_test.c - the backend in memory (test/sim) against the conformance cases: as it is without options,
  * and with requests, answers and watches that come late and sessions that outlive their handles. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "test/lib/asserts.h"
 #include "test/lib/coord_conformance.h"
 #include "test/sim/sim_coord.h"
 

@@ -1,14 +1,8 @@
 /* coord_value_test.c - the value of the file backend: its format, what it makes of files that a crash or a
  * disk left, and of other processes. What every backend must do: coord_file_test.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "common/base/crc.h"
 #include "common/coord/coord_store.h"
+#include "test/lib/unit.h"
 #include "test/unit/coord/coord_fixture.h"
 
 static size_t load_file(const char *name, uint8_t *bytes, size_t room)
@@ -23,12 +17,11 @@ static size_t load_file(const char *name, uint8_t *bytes, size_t room)
     return (size_t)got;
 }
 
-static void a_missing_or_closed_directory_is_refused(void **state)
+TEST(a_missing_or_closed_directory_is_refused)
 {
     struct coord *coord = NULL;
     const uid_t user = geteuid();
 
-    (void)state;
     assert_int_equal(coord_open_file(temp_dir_at(&dir, "no"), NULL, &coord), ROWAN_ENOTFOUND);
     save_file("plain", NULL, 0);
     assert_int_equal(coord_open_file(temp_dir_at(&dir, "plain"), NULL, &coord), ROWAN_ENOTFOUND);
@@ -42,11 +35,10 @@ static void a_missing_or_closed_directory_is_refused(void **state)
     assert_null(coord);
 }
 
-static void the_value_file_has_its_written_format(void **state)
+TEST(the_value_file_has_its_written_format)
 {
     uint8_t bytes[sizeof(golden) + 1];
 
-    (void)state;
     save_file("value", golden, sizeof(golden));
     open_owner(&alice);
     assert_int_equal(read_value(&alice), 0);
@@ -64,11 +56,10 @@ static void the_value_file_has_its_written_format(void **state)
     coord_close(alice.coord);
 }
 
-static void every_damaged_byte_is_reported(void **state)
+TEST(every_damaged_byte_is_reported)
 {
     uint8_t bytes[sizeof(golden) + 1];
 
-    (void)state;
     open_owner(&alice);
     for (size_t i = 0; i < sizeof(golden); i++) {
         memcpy(bytes, golden, sizeof(golden));
@@ -82,11 +73,10 @@ static void every_damaged_byte_is_reported(void **state)
     coord_close(alice.coord);
 }
 
-static void a_value_file_of_another_version_is_not_called_damaged(void **state)
+TEST(a_value_file_of_another_version_is_not_called_damaged)
 {
     struct coord_header header;
 
-    (void)state;
     open_owner(&alice);
     for (int step = -1; step <= 1; step += 2) {
         memcpy(&header, golden, sizeof(header));
@@ -99,11 +89,10 @@ static void a_value_file_of_another_version_is_not_called_damaged(void **state)
     coord_close(alice.coord);
 }
 
-static void a_cut_or_extended_value_file_is_reported(void **state)
+TEST(a_cut_or_extended_value_file_is_reported)
 {
     uint8_t bytes[sizeof(golden) + 1] = {0};
 
-    (void)state;
     memcpy(bytes, golden, sizeof(golden));
     open_owner(&alice);
     for (size_t count = 0; count <= sizeof(bytes); count++) {
@@ -113,11 +102,10 @@ static void a_cut_or_extended_value_file_is_reported(void **state)
     coord_close(alice.coord);
 }
 
-static void what_a_crash_left_of_the_next_value_is_ignored(void **state)
+TEST(what_a_crash_left_of_the_next_value_is_ignored)
 {
     static const uint8_t half[5000] = "RWCOORD1 and no more";
 
-    (void)state;
     open_owner(&alice);
     assert_int_equal(cas_value(&alice, 0, "one", 3), 0);
     save_file("value.new", half, sizeof(half));
@@ -132,11 +120,10 @@ static void what_a_crash_left_of_the_next_value_is_ignored(void **state)
     coord_close(alice.coord);
 }
 
-static void a_compare_and_set_waits_for_the_one_before_it(void **state)
+TEST(a_compare_and_set_waits_for_the_one_before_it)
 {
     int lock_fd = hold_lock("value.lock");
 
-    (void)state;
     open_owner(&alice);
     assert_int_equal(coord_cas(alice.coord, 0, "one", 3, on_cas, &alice), 0);
     for (int posted = 0; posted < 3; posted++) { /* tried and put off, three times */
@@ -150,11 +137,10 @@ static void a_compare_and_set_waits_for_the_one_before_it(void **state)
     coord_close(alice.coord);
 }
 
-static void close_does_not_wait_for_another_process(void **state)
+TEST(close_does_not_wait_for_another_process)
 {
     int lock_fd = hold_lock("value.lock");
 
-    (void)state;
     open_owner(&alice);
     assert_int_equal(coord_cas(alice.coord, 0, "one", 3, on_cas, &alice), 0);
     assert_true(WAIT_FOR(poll_owner(&alice) == POLL_BUSY));
@@ -163,18 +149,4 @@ static void close_does_not_wait_for_another_process(void **state)
     close(lock_fd);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_missing_or_closed_directory_is_refused),
-        TEST(the_value_file_has_its_written_format),
-        TEST(every_damaged_byte_is_reported),
-        TEST(a_value_file_of_another_version_is_not_called_damaged),
-        TEST(a_cut_or_extended_value_file_is_reported),
-        TEST(what_a_crash_left_of_the_next_value_is_ignored),
-        TEST(a_compare_and_set_waits_for_the_one_before_it),
-        TEST(close_does_not_wait_for_another_process),
-    };
-
-    return cmocka_run_group_tests_name("coord_value", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

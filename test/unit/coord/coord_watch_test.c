@@ -1,16 +1,10 @@
 /* coord_watch_test.c - watches and leadership of the file backend, and that an answer ends the
  * sleep of its owner. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "test/lib/unit.h"
 #include "test/unit/coord/coord_fixture.h"
 
 static struct owner bob;
@@ -21,12 +15,11 @@ static bool has_changed(struct owner *owner)
     return owner->changes > 0;
 }
 
-static void a_watch_stays_silent_while_nothing_changes(void **state)
+TEST(a_watch_stays_silent_while_nothing_changes)
 {
     const uint64_t period_ns = 100 * NS_PER_MS;
     uint64_t now_ns = 0, wake_ns;
 
-    (void)state;
     open_owner(&alice);
     assert_int_equal(cas_value(&alice, 0, "one", 3), 0);
     assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
@@ -42,11 +35,10 @@ static void a_watch_stays_silent_while_nothing_changes(void **state)
     coord_close(alice.coord);
 }
 
-static void a_damaged_value_fires_a_watch(void **state)
+TEST(a_damaged_value_fires_a_watch)
 {
     uint8_t bytes[sizeof(golden)];
 
-    (void)state;
     save_file("value", golden, sizeof(golden));
     open_owner(&alice);
     assert_int_equal(read_value(&alice), 0);
@@ -77,13 +69,12 @@ static void let_try(struct owner *owner, int times)
         assert_true(WAIT_FOR(poll_owner(owner) == POLL_BUSY));
 }
 
-static void leadership_moves_on_when_the_leaders_process_is_killed(void **state)
+TEST(leadership_moves_on_when_the_leaders_process_is_killed)
 {
     int ready[2];
     char byte;
     pid_t child;
 
-    (void)state;
     assert_int_equal(pipe(ready), 0);
     child = fork();
     assert_true(child >= 0);
@@ -112,11 +103,10 @@ static void leadership_moves_on_when_the_leaders_process_is_killed(void **state)
     coord_close(bob.coord);
 }
 
-static void a_leader_whose_lock_file_was_replaced_is_told_that_it_lost(void **state)
+TEST(a_leader_whose_lock_file_was_replaced_is_told_that_it_lost)
 {
     int lock_fd;
 
-    (void)state;
     open_owner(&alice);
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
     assert_true(WAIT_FOR(has_won(&alice)));
@@ -184,29 +174,15 @@ static void run_asking_reactor(unsigned ask_at)
     reactor_destroy(role.reactor);
 }
 
-static void an_answer_wakes_the_reactor(void **state)
+TEST(an_answer_wakes_the_reactor)
 {
-    (void)state;
     run_asking_reactor(1);
 }
 
 /* The second poll is the last before the reactor sleeps. */
-static void asking_wakes_the_reactor(void **state)
+TEST(asking_wakes_the_reactor)
 {
-    (void)state;
     run_asking_reactor(2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_watch_stays_silent_while_nothing_changes),
-        TEST(a_damaged_value_fires_a_watch),
-        TEST(leadership_moves_on_when_the_leaders_process_is_killed),
-        TEST(a_leader_whose_lock_file_was_replaced_is_told_that_it_lost),
-        TEST(an_answer_wakes_the_reactor),
-        TEST(asking_wakes_the_reactor),
-    };
-
-    return cmocka_run_group_tests_name("coord_watch", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,19 +1,12 @@
 /* threaded_coord_test.c - two owners on two threads, each with its handle on one directory, raise
  * one number by compare-and-set. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "common/base/error.h"
 #include "common/coord/coord.h"
 #include "test/lib/temp_dir.h"
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
 
 enum { OWNERS = 2, GOAL = 50 };
@@ -72,14 +65,13 @@ static void *run_owner(void *argument)
     return NULL;
 }
 
-static void owners_on_threads_lose_no_update(void **state)
+TEST(owners_on_threads_lose_no_update)
 {
     struct temp_dir dir;
     struct owner owners[OWNERS] = {0}, reader = {.raised = GOAL};
     pthread_t threads[OWNERS];
     uint64_t wake_ns = WAKE_NEVER;
 
-    (void)state;
     temp_dir_init(&dir);
     for (int i = 0; i < OWNERS; i++) {
         assert_int_equal(coord_open_file(dir.path, NULL, &owners[i].coord), 0);
@@ -99,11 +91,4 @@ static void owners_on_threads_lose_no_update(void **state)
     temp_dir_fini(&dir);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(owners_on_threads_lose_no_update),
-    };
-
-    return cmocka_run_group_tests_name("threaded_coord", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

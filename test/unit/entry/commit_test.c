@@ -1,17 +1,9 @@
 /* The value of a commit versions entry, through commit.h, against golden.py's bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/entry/commit.h"
 #include "common/entry/entry.h"
 #include "golden.h"
+#include "test/lib/unit.h"
 
 enum { SHARDS = 3, CLIENTS = 2, BYTES = 8 + SHARDS * 16 + CLIENTS * 8 };
 
@@ -32,9 +24,8 @@ static const struct golden *find_golden(void)
     return NULL;
 }
 
-static void commit_versions_are_encoded_to_their_very_bytes(void **state)
+TEST(commit_versions_are_encoded_to_their_very_bytes)
 {
-    (void)state;
     const struct golden *golden = find_golden();
     uint8_t bytes[BYTES];
     assert_int_equal(commit_bytes(SHARDS, CLIENTS), BYTES);
@@ -43,9 +34,8 @@ static void commit_versions_are_encoded_to_their_very_bytes(void **state)
     assert_memory_equal(bytes, golden->value, BYTES);
 }
 
-static void what_was_encoded_is_decoded_row_by_row(void **state)
+TEST(what_was_encoded_is_decoded_row_by_row)
 {
-    (void)state;
     struct commit_value value;
     assert_int_equal(commit_decode(find_golden()->value, BYTES, &value), 0);
     assert_int_equal(value.shards, SHARDS);
@@ -60,9 +50,8 @@ static void what_was_encoded_is_decoded_row_by_row(void **state)
     }
 }
 
-static void rows_of_one_kind_or_none_are_fine(void **state)
+TEST(rows_of_one_kind_or_none_are_fine)
 {
-    (void)state;
     uint8_t bytes[BYTES];
     struct commit_value value;
     static const uint32_t counts[][2] = {{0, 0}, {SHARDS, 0}, {0, CLIENTS}};
@@ -76,9 +65,8 @@ static void rows_of_one_kind_or_none_are_fine(void **state)
 }
 
 /* Each length in a block of just that size, for the address sanitizer. */
-static void a_value_that_is_cut_or_too_long_is_refused(void **state)
+TEST(a_value_that_is_cut_or_too_long_is_refused)
 {
-    (void)state;
     const uint8_t *whole = find_golden()->value;
     for (uint32_t count = 0; count <= BYTES + 16; count++) {
         uint8_t *bytes = calloc(1, count ? count : 1);
@@ -93,9 +81,8 @@ static void a_value_that_is_cut_or_too_long_is_refused(void **state)
 }
 
 /* Products that wrap at 32 bits give the right length: 2^28 x 16 = 0, and so on. */
-static void counts_whose_products_wrap_are_refused(void **state)
+TEST(counts_whose_products_wrap_are_refused)
 {
-    (void)state;
     static const uint32_t counts[][2] = {
         {SHARDS + (1u << 28), CLIENTS}, {SHARDS, CLIENTS + (1u << 29)}, {UINT32_MAX, UINT32_MAX},
         {SHARDS - 1, CLIENTS + 1},      {SHARDS + 1, CLIENTS - 1},
@@ -109,9 +96,8 @@ static void counts_whose_products_wrap_are_refused(void **state)
     }
 }
 
-static void reserved_bytes_that_are_not_zero_are_refused(void **state)
+TEST(reserved_bytes_that_are_not_zero_are_refused)
 {
-    (void)state;
     uint8_t bytes[BYTES];
     struct commit_value value;
     for (uint32_t row = 0; row < SHARDS; row++) {
@@ -123,15 +109,4 @@ static void reserved_bytes_that_are_not_zero_are_refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commit_versions_are_encoded_to_their_very_bytes),
-        cmocka_unit_test(what_was_encoded_is_decoded_row_by_row),
-        cmocka_unit_test(rows_of_one_kind_or_none_are_fine),
-        cmocka_unit_test(a_value_that_is_cut_or_too_long_is_refused),
-        cmocka_unit_test(counts_whose_products_wrap_are_refused),
-        cmocka_unit_test(reserved_bytes_that_are_not_zero_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

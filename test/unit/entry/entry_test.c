@@ -1,18 +1,10 @@
 /* entry_test.c - encode, decode and the views of key and value. The bytes themselves are held by
  * golden_test.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/entry/entry.h"
+#include "test/lib/unit.h"
 
 enum { AREA_BYTES = 2 << 20, MAX_PIECES = 8 };
 
@@ -137,9 +129,8 @@ static void assert_flip_is_detected(const struct entry_format *format, uint32_t 
     area[bit / 8] ^= mask;
 }
 
-static void entries_of_random_sizes_round_trip_and_flipped_bits_are_detected(void **state)
+TEST(entries_of_random_sizes_round_trip_and_flipped_bits_are_detected)
 {
-    (void)state;
     print_message("# seed %llu\n", (unsigned long long)seed);
     for (unsigned round = 0; round < 600; round++) {
         struct entry_format format = {(uint32_t)random_u64(&source), block_limits[round % 3]};
@@ -155,9 +146,8 @@ static void entries_of_random_sizes_round_trip_and_flipped_bits_are_detected(voi
     }
 }
 
-static void sizes_at_every_edge_round_trip(void **state)
+TEST(sizes_at_every_edge_round_trip)
 {
-    (void)state;
     static const uint32_t keys[] = {1, 2, 31, 32, 223, 224, 225, 448, 896, 992, 993, 1024};
     for (unsigned limit = 0; limit < 3; limit++) {
         struct entry_format format = {7, block_limits[limit]};
@@ -176,9 +166,8 @@ static void sizes_at_every_edge_round_trip(void **state)
     }
 }
 
-static void every_single_flipped_bit_is_detected(void **state)
+TEST(every_single_flipped_bit_is_detected)
 {
-    (void)state;
     static const uint32_t values[] = {0, 1, 43, 300};
     struct entry_format format = {99, 256};
     for (unsigned i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
@@ -198,9 +187,8 @@ static void every_single_flipped_bit_is_detected(void **state)
     }
 }
 
-static void padding_is_zeroed_over_old_bytes(void **state)
+TEST(padding_is_zeroed_over_old_bytes)
 {
-    (void)state;
     struct entry_format format = {1, 65536};
     struct entry_header header;
     for (uint32_t value_bytes = 0; value_bytes < 130; value_bytes++) {
@@ -233,9 +221,8 @@ static int decode_sealed(const struct entry_format *format, uint32_t bytes)
     return entry_decode(format, area, AREA_BYTES, &header, &size);
 }
 
-static void types_and_flags_that_nobody_defined_are_refused(void **state)
+TEST(types_and_flags_that_nobody_defined_are_refused)
 {
-    (void)state;
     struct entry_format format = {1, 256};
     for (unsigned byte = 0; byte < 256; byte++) {
         memset(area, 0, 64);
@@ -247,9 +234,8 @@ static void types_and_flags_that_nobody_defined_are_refused(void **state)
     }
 }
 
-static void a_first_byte_other_than_zero_is_refused(void **state)
+TEST(a_first_byte_other_than_zero_is_refused)
 {
-    (void)state;
     struct entry_format format = {1, 256};
     struct entry_header header;
     encode_random(&format, &header, 3, 4);
@@ -259,9 +245,8 @@ static void a_first_byte_other_than_zero_is_refused(void **state)
     }
 }
 
-static void lengths_over_the_limits_are_refused_under_a_right_checksum(void **state)
+TEST(lengths_over_the_limits_are_refused_under_a_right_checksum)
 {
-    (void)state;
     /* A block that claims too long a key or value has a checksum that covers the largest block, or
      * one line, so that only the length can be what is refused. */
     struct entry_format format = {1, 65536};
@@ -287,9 +272,8 @@ static void lengths_over_the_limits_are_refused_under_a_right_checksum(void **st
     }
 }
 
-static void block_counts_that_contradict_the_sizes_are_refused(void **state)
+TEST(block_counts_that_contradict_the_sizes_are_refused)
 {
-    (void)state;
     struct entry_format format = {1, 256};
     for (uint32_t blocks = 0; blocks < 5; blocks++) {
         for (uint32_t block = 0; block < 5; block++) {
@@ -311,9 +295,8 @@ static void block_counts_that_contradict_the_sizes_are_refused(void **state)
     assert_int_equal(decode_sealed(&larger, 256), ROWAN_EDAMAGED);
 }
 
-static void a_block_longer_than_the_room_is_refused(void **state)
+TEST(a_block_longer_than_the_room_is_refused)
 {
-    (void)state;
     struct entry_format format = {1, 65536};
     struct entry_header header;
     uint32_t size;
@@ -329,9 +312,8 @@ static void a_block_longer_than_the_room_is_refused(void **state)
     assert_int_equal(entry_decode(&format, area, bytes, &header, &size), 0);
 }
 
-static void unwritten_bytes_are_told_from_damaged_ones(void **state)
+TEST(unwritten_bytes_are_told_from_damaged_ones)
 {
-    (void)state;
     struct entry_format format = {1, 65536};
     struct entry_header header;
     uint32_t size;
@@ -344,9 +326,8 @@ static void unwritten_bytes_are_told_from_damaged_ones(void **state)
     assert_int_equal(entry_decode(&format, area, 64, &header, &size), ROWAN_EDAMAGED);
 }
 
-static void only_commit_versions_and_pads_go_without_a_key(void **state)
+TEST(only_commit_versions_and_pads_go_without_a_key)
 {
-    (void)state;
     struct entry_format format = {1, 256};
     for (uint8_t type = ENTRY_PUT; type <= ENTRY_PAD; type++) {
         memset(area, 0, 64);
@@ -362,9 +343,8 @@ static void only_commit_versions_and_pads_go_without_a_key(void **state)
     assert_int_equal(decode_sealed(&format, 64), ROWAN_EDAMAGED);
 }
 
-static void a_pad_fills_any_gap(void **state)
+TEST(a_pad_fills_any_gap)
 {
-    (void)state;
     struct entry_format format = {1, 1024};
     for (uint32_t gap = 64; gap <= format.block_limit; gap += 64) {
         memset(area, 0xaa, gap);
@@ -392,9 +372,8 @@ static void assert_blocks_may_land(const struct entry_format *format,
     }
 }
 
-static void every_block_begins_as_a_tag_matching_queue_wants_it(void **state)
+TEST(every_block_begins_as_a_tag_matching_queue_wants_it)
 {
-    (void)state;
     for (unsigned limit = 0; limit < 3; limit++) {
         struct entry_format format = {0, block_limits[limit]};
         struct entry_header header;
@@ -414,9 +393,8 @@ static void every_block_begins_as_a_tag_matching_queue_wants_it(void **state)
     }
 }
 
-static void an_entry_is_refused_when_its_blocks_are_not_its_own_in_order(void **state)
+TEST(an_entry_is_refused_when_its_blocks_are_not_its_own_in_order)
 {
-    (void)state;
     struct entry_format format = {1, 256};
     struct entry_header header;
     uint32_t bytes = encode_random(&format, &header, 100, 500); /* 3 blocks: 224, 224, 152 */
@@ -453,9 +431,8 @@ static void an_entry_is_refused_when_its_blocks_are_not_its_own_in_order(void **
     assert_int_equal(entry_verify(&format, area, bytes, NULL), 0);
 }
 
-static void another_seed_admits_nothing(void **state)
+TEST(another_seed_admits_nothing)
 {
-    (void)state;
     struct entry_format format = {1, 256}, other = {2, 256};
     struct entry_header header;
     uint32_t bytes = encode_random(&format, &header, 10, 20);
@@ -463,9 +440,8 @@ static void another_seed_admits_nothing(void **state)
     assert_int_equal(entry_verify(&other, area, bytes, NULL), ROWAN_EDAMAGED);
 }
 
-static void versions_are_ordered_by_epoch_then_counter(void **state)
+TEST(versions_are_ordered_by_epoch_then_counter)
 {
-    (void)state;
     uint64_t version = version_make(0xabcdef, 0x123456789a);
     assert_int_equal(version, UINT64_C(0xabcdef123456789a));
     assert_int_equal(version_epoch(version), 0xabcdef);
@@ -473,14 +449,13 @@ static void versions_are_ordered_by_epoch_then_counter(void **state)
     assert_true(version_make(2, 0) > version_make(1, (UINT64_C(1) << VERSION_COUNTER_BITS) - 1));
 }
 
-static void a_key_is_found_in_place_or_put_together(void **state)
+TEST(a_key_is_found_in_place_or_put_together)
 {
     struct entry_format format = {3, 256};
     struct entry_header header;
     uint8_t room[ENTRY_MAX_KEY_BYTES];
     const uint32_t sizes[] = {1, 48, 223, 224, 225, 448, ENTRY_MAX_KEY_BYTES};
 
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         encode_random(&format, &header, sizes[i], 300);
         const uint8_t *key = entry_key_in_place(&format, &header, area, room);
@@ -489,14 +464,13 @@ static void a_key_is_found_in_place_or_put_together(void **state)
     }
 }
 
-static void a_guess_is_right_of_whole_blocks_and_stays_in_its_room(void **state)
+TEST(a_guess_is_right_of_whole_blocks_and_stays_in_its_room)
 {
     struct entry_format format = {3, 256};
     struct entry_header header, found;
     const uint8_t *key;
     uint32_t bytes;
 
-    (void)state;
     encode_random(&format, &header, 48, 43);
     assert_true(entry_guess(&format, area, AREA_BYTES, &found, &key, &bytes));
     assert_int_equal(bytes, 128);
@@ -523,27 +497,4 @@ static void a_guess_is_right_of_whole_blocks_and_stays_in_its_room(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(entries_of_random_sizes_round_trip_and_flipped_bits_are_detected),
-        cmocka_unit_test(sizes_at_every_edge_round_trip),
-        cmocka_unit_test(every_single_flipped_bit_is_detected),
-        cmocka_unit_test(padding_is_zeroed_over_old_bytes),
-        cmocka_unit_test(types_and_flags_that_nobody_defined_are_refused),
-        cmocka_unit_test(a_first_byte_other_than_zero_is_refused),
-        cmocka_unit_test(lengths_over_the_limits_are_refused_under_a_right_checksum),
-        cmocka_unit_test(block_counts_that_contradict_the_sizes_are_refused),
-        cmocka_unit_test(a_block_longer_than_the_room_is_refused),
-        cmocka_unit_test(unwritten_bytes_are_told_from_damaged_ones),
-        cmocka_unit_test(only_commit_versions_and_pads_go_without_a_key),
-        cmocka_unit_test(a_pad_fills_any_gap),
-        cmocka_unit_test(every_block_begins_as_a_tag_matching_queue_wants_it),
-        cmocka_unit_test(an_entry_is_refused_when_its_blocks_are_not_its_own_in_order),
-        cmocka_unit_test(another_seed_admits_nothing),
-        cmocka_unit_test(a_key_is_found_in_place_or_put_together),
-        cmocka_unit_test(a_guess_is_right_of_whole_blocks_and_stays_in_its_room),
-        cmocka_unit_test(versions_are_ordered_by_epoch_then_counter),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+UNIT_MAIN(set_up, tear_down)

@@ -1,15 +1,7 @@
 /* golden_test.c - the entry's bytes against vectors that golden.py made without the encoder. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/entry/entry.h"
 #include "golden.h"
+#include "test/lib/unit.h"
 
 enum { GOLDENS = sizeof(goldens) / sizeof(goldens[0]) };
 
@@ -52,9 +44,8 @@ static void assert_headers_equal(const struct entry_header *a, const struct entr
     assert_int_equal(a->operation, b->operation);
 }
 
-static void every_vector_is_encoded_to_its_very_bytes(void **state)
+TEST(every_vector_is_encoded_to_its_very_bytes)
 {
-    (void)state;
     for (unsigned i = 0; i < GOLDENS; i++) {
         const struct golden *golden = &goldens[i];
         struct entry_format format = {golden->seed, golden->block_limit};
@@ -81,9 +72,8 @@ static void every_vector_is_encoded_to_its_very_bytes(void **state)
     }
 }
 
-static void every_whole_vector_is_decoded(void **state)
+TEST(every_whole_vector_is_decoded)
 {
-    (void)state;
     for (unsigned i = 0; i < GOLDENS; i++) {
         const struct golden *golden = &goldens[i];
         if (golden->shown_bytes < golden->block_bytes)
@@ -101,9 +91,8 @@ static void every_whole_vector_is_decoded(void **state)
     }
 }
 
-static void a_checksum_of_zero_is_stored_as_all_ones(void **state)
+TEST(a_checksum_of_zero_is_stored_as_all_ones)
 {
-    (void)state;
     unsigned found = 0;
     for (unsigned i = 0; i < GOLDENS; i++) {
         if (strcmp(goldens[i].name, "put whose CRC is 0") != 0)
@@ -121,12 +110,4 @@ static void a_checksum_of_zero_is_stored_as_all_ones(void **state)
     assert_int_equal(found, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_vector_is_encoded_to_its_very_bytes),
-        cmocka_unit_test(every_whole_vector_is_decoded),
-        cmocka_unit_test(a_checksum_of_zero_is_stored_as_all_ones),
-    };
-    return cmocka_run_group_tests(tests, make_pattern, NULL);
-}
+UNIT_MAIN(make_pattern, NULL)

@@ -1,16 +1,10 @@
 /* scan_test.c - what the scan finds in a region, and what it must not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE set_up, tear_down
 
 #include "common/base/crc.h"
 #include "common/base/random.h"
 #include "common/entry/entry.h"
+#include "test/lib/unit.h"
 
 enum { REGION_BYTES = 1 << 20, MAX_FOUND = 64 };
 
@@ -111,7 +105,7 @@ static void assert_found(const struct fixture *fixture, unsigned index, uint64_t
     assert_int_equal(fixture->found[index].offset, offset);
 }
 
-static void entries_one_behind_the_other_are_found_in_order(void **state)
+TEST(entries_one_behind_the_other_are_found_in_order)
 {
     struct fixture *fixture = *state;
     uint32_t second = put_at(&format, fixture->region, 1, "value", 5);
@@ -129,7 +123,7 @@ static void entries_one_behind_the_other_are_found_in_order(void **state)
     assert_found(fixture, 0, 2, second);
 }
 
-static void an_empty_region_ends_at_once(void **state)
+TEST(an_empty_region_ends_at_once)
 {
     struct fixture *fixture = *state;
     scan_all(fixture, 0, 0);
@@ -140,7 +134,7 @@ static void an_empty_region_ends_at_once(void **state)
     assert_int_equal(fixture->count, 0);
 }
 
-static void every_block_of_a_long_entry_is_yielded(void **state)
+TEST(every_block_of_a_long_entry_is_yielded)
 {
     struct fixture *fixture = *state;
     uint8_t value[2500];
@@ -156,7 +150,7 @@ static void every_block_of_a_long_entry_is_yielded(void **state)
     assert_found(fixture, 3, 6, bytes);
 }
 
-static void holes_are_passed_over(void **state)
+TEST(holes_are_passed_over)
 {
     struct fixture *fixture = *state;
     put_at(&format, fixture->region + 64, 1, "a", 1);
@@ -169,7 +163,7 @@ static void holes_are_passed_over(void **state)
     assert_found(fixture, 2, 3, REGION_BYTES - 64);
 }
 
-static void pads_are_passed_over_whole(void **state)
+TEST(pads_are_passed_over_whole)
 {
     struct fixture *fixture = *state;
     uint32_t at = put_at(&format, fixture->region, 1, "a", 1);
@@ -190,7 +184,7 @@ static void pads_are_passed_over_whole(void **state)
     assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_END);
 }
 
-static void a_pad_hides_the_whole_entry_inside_it(void **state)
+TEST(a_pad_hides_the_whole_entry_inside_it)
 {
     struct fixture *fixture = *state;
     uint8_t inner[96 + 64] __attribute__((aligned(ENTRY_ALIGN))) = {0};
@@ -203,7 +197,7 @@ static void a_pad_hides_the_whole_entry_inside_it(void **state)
     assert_int_equal(fixture->count, 0);
 }
 
-static void a_torn_tail_is_left_out_wherever_it_is_torn(void **state)
+TEST(a_torn_tail_is_left_out_wherever_it_is_torn)
 {
     struct fixture *fixture = *state;
     uint8_t value[900];
@@ -227,7 +221,7 @@ static void a_torn_tail_is_left_out_wherever_it_is_torn(void **state)
     assert_int_equal(fixture->count, 2);
 }
 
-static void entries_between_garbage_are_found_and_nothing_else(void **state)
+TEST(entries_between_garbage_are_found_and_nothing_else)
 {
     struct fixture *fixture = *state;
     struct random random;
@@ -242,7 +236,7 @@ static void entries_between_garbage_are_found_and_nothing_else(void **state)
         assert_found(fixture, i, i, i * 65536 + i * 64);
 }
 
-static void duplicates_are_yielded_each_at_its_place(void **state)
+TEST(duplicates_are_yielded_each_at_its_place)
 {
     struct fixture *fixture = *state;
     for (uint32_t i = 0; i < 3; i++)
@@ -264,7 +258,7 @@ static uint32_t put_with_entry_inside(const struct entry_format *inner_format, u
     return put_at(&format, at, 1, value, sizeof(value));
 }
 
-static void a_value_that_imitates_an_entry_is_not_admitted_even_when_its_host_is_torn(void **state)
+TEST(a_value_that_imitates_an_entry_is_not_admitted_even_when_its_host_is_torn)
 {
     struct fixture *fixture = *state;
     /* A client does not know the cluster's seed. */
@@ -278,7 +272,7 @@ static void a_value_that_imitates_an_entry_is_not_admitted_even_when_its_host_is
     assert_int_equal(fixture->count, 0);
 }
 
-static void an_entry_inside_a_whole_entry_is_stepped_over(void **state)
+TEST(an_entry_inside_a_whole_entry_is_stepped_over)
 {
     struct fixture *fixture = *state;
     uint32_t bytes = put_with_entry_inside(&format, fixture->region);
@@ -292,7 +286,7 @@ static void an_entry_inside_a_whole_entry_is_stepped_over(void **state)
     assert_found(fixture, 0, 666, 64); /* it would have been one */
 }
 
-static void a_scan_that_stops_at_holes_goes_on_where_it_stopped(void **state)
+TEST(a_scan_that_stops_at_holes_goes_on_where_it_stopped)
 {
     struct fixture *fixture = *state;
     struct entry_scan scan;
@@ -327,7 +321,7 @@ static void a_scan_that_stops_at_holes_goes_on_where_it_stopped(void **state)
 }
 
 /* Blocks of 64 and 192 B in slots of 256: what lies behind them in their slots is no hole, a slot is. */
-static void a_scan_of_slots_stops_at_empty_slots_and_nowhere_else(void **state)
+TEST(a_scan_of_slots_stops_at_empty_slots_and_nowhere_else)
 {
     enum { SLOT = 256, SLOTS = 4 };
     struct fixture *fixture = *state;
@@ -357,7 +351,7 @@ static void a_scan_of_slots_stops_at_empty_slots_and_nowhere_else(void **state)
     assert_int_equal(entry_scan_next(&scan, true, &header, &offset, &bytes), ENTRY_SCAN_END);
 }
 
-static void a_long_hole_is_crossed_in_bounded_steps(void **state)
+TEST(a_long_hole_is_crossed_in_bounded_steps)
 {
     struct fixture *fixture = *state;
     struct entry_scan scan;
@@ -387,7 +381,7 @@ static void lie_at(const struct entry_format *with, uint8_t *at, uint32_t key_by
     memcpy(at + 20, &blocks, sizeof(blocks));
 }
 
-static void lengths_that_lie_hide_no_entry(void **state)
+TEST(lengths_that_lie_hide_no_entry)
 {
     struct fixture *fixture = *state;
     static const uint32_t lies[] = {0, 1, 29, 30, 600, 990, 5000, 1 << 20};
@@ -401,7 +395,7 @@ static void lengths_that_lie_hide_no_entry(void **state)
         }
 }
 
-static void checksums_under_lengths_that_lie_are_bounded_in_one_call(void **state)
+TEST(checksums_under_lengths_that_lie_are_bounded_in_one_call)
 {
     struct fixture *fixture = *state;
     struct entry_scan scan;
@@ -419,26 +413,4 @@ static void checksums_under_lengths_that_lie_are_bounded_in_one_call(void **stat
     }
 }
 
-int main(void)
-{
-#define SCAN_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        SCAN_TEST(entries_one_behind_the_other_are_found_in_order),
-        SCAN_TEST(an_empty_region_ends_at_once),
-        SCAN_TEST(every_block_of_a_long_entry_is_yielded),
-        SCAN_TEST(holes_are_passed_over),
-        SCAN_TEST(pads_are_passed_over_whole),
-        SCAN_TEST(a_pad_hides_the_whole_entry_inside_it),
-        SCAN_TEST(a_torn_tail_is_left_out_wherever_it_is_torn),
-        SCAN_TEST(entries_between_garbage_are_found_and_nothing_else),
-        SCAN_TEST(duplicates_are_yielded_each_at_its_place),
-        SCAN_TEST(a_value_that_imitates_an_entry_is_not_admitted_even_when_its_host_is_torn),
-        SCAN_TEST(an_entry_inside_a_whole_entry_is_stepped_over),
-        SCAN_TEST(a_scan_that_stops_at_holes_goes_on_where_it_stopped),
-        SCAN_TEST(a_scan_of_slots_stops_at_empty_slots_and_nowhere_else),
-        SCAN_TEST(a_long_hole_is_crossed_in_bounded_steps),
-        SCAN_TEST(lengths_that_lie_hide_no_entry),
-        SCAN_TEST(checksums_under_lengths_that_lie_are_bounded_in_one_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

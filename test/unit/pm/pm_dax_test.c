@@ -1,14 +1,6 @@
 /* pm_dax_test.c - the dax backend. There is no persistent memory here: PMEM_IS_PMEM_FORCE=1
  * (libpmem(7)) vouches for a file instead. libpmem reads it when it is loaded, so the program sets
  * it and starts itself again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
 
 #include "test/unit/pm/pm_fixture.h"
 
@@ -26,11 +18,10 @@ static struct pm *open_map(int create, uint64_t offset, enum pm_durability durab
     return pm;
 }
 
-static void a_fence_on_dax_is_done_at_once_whatever_was_asked(void **state)
+TEST(a_fence_on_dax_is_done_at_once_whatever_was_asked)
 {
     struct pm *pm = open_map(1, 0, PM_NONE);
 
-    (void)state;
     assert_int_equal(pm->durability, PM_FENCE);
     assert_int_equal(pm_fence_done(pm, pm_fence_start(pm)), 1);
     assert_int_equal(pm_fence_wait(pm), 0);
@@ -38,13 +29,12 @@ static void a_fence_on_dax_is_done_at_once_whatever_was_asked(void **state)
     pm_close(pm);
 }
 
-static void stores_of_every_size_and_alignment_land_exactly(void **state)
+TEST(stores_of_every_size_and_alignment_land_exactly)
 {
     struct pm *pm = open_map(1, 0, PM_FENCE);
     uint8_t expected[MAP_BYTES] = {0}, source[1024];
     uint64_t offset = 1;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(source); i++)
         source[i] = (uint8_t)(i % 251 + 1);
     for (size_t bytes = 0; offset + bytes < MAP_BYTES && bytes < sizeof(source); bytes += 7) {
@@ -63,11 +53,10 @@ static void stores_of_every_size_and_alignment_land_exactly(void **state)
     pm_close(pm);
 }
 
-static void stores_are_there_after_close_and_open_at_an_offset(void **state)
+TEST(stores_are_there_after_close_and_open_at_an_offset)
 {
     struct pm *pm = open_map(1, 0, PM_FENCE);
 
-    (void)state;
     pm_store(pm, 3 * PAGE + 5, "lasting", 7);
     assert_int_equal(pm_fence_wait(pm), 0);
     pm_close(pm);
@@ -78,11 +67,10 @@ static void stores_are_there_after_close_and_open_at_an_offset(void **state)
     pm_close(pm);
 }
 
-static void a_peer_of_a_dax_map_is_dax_too(void **state)
+TEST(a_peer_of_a_dax_map_is_dax_too)
 {
     struct pm *owner = open_map(1, 0, PM_FENCE), *peer;
 
-    (void)state;
     assert_int_equal(pm_open_peer(dup(owner->fd), 0, MAP_BYTES, PM_FENCE, NULL, &peer), 0);
     assert_string_equal(peer->backend, "dax");
     assert_int_equal(peer->offset, 0);
@@ -93,12 +81,11 @@ static void a_peer_of_a_dax_map_is_dax_too(void **state)
     pm_close(owner);
 }
 
-static void a_dax_map_is_locked_against_a_second_opener(void **state)
+TEST(a_dax_map_is_locked_against_a_second_opener)
 {
     struct pm_open_options options = {.path = temp_dir_at(&dir, "pm")};
     struct pm *pm = open_map(1, 0, PM_FENCE), *second = NULL;
 
-    (void)state;
     assert_int_equal(pm_open(&options, &second), ROWAN_EINUSE);
     assert_null(second);
     pm_close(pm);
@@ -106,14 +93,6 @@ static void a_dax_map_is_locked_against_a_second_opener(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(a_fence_on_dax_is_done_at_once_whatever_was_asked),
-        TEST(stores_of_every_size_and_alignment_land_exactly),
-        TEST(stores_are_there_after_close_and_open_at_an_offset),
-        TEST(a_peer_of_a_dax_map_is_dax_too),
-        TEST(a_dax_map_is_locked_against_a_second_opener),
-    };
-
     (void)argc;
     if (!getenv("PMEM_IS_PMEM_FORCE")) {
         setenv("PMEM_IS_PMEM_FORCE", "1", 1);
@@ -121,5 +100,5 @@ int main(int argc, char **argv)
         perror("execv");
         return 1;
     }
-    return cmocka_run_group_tests_name("pm_dax", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -3,23 +3,14 @@
  *   pm_device DEVICE
  *
  * What lies in the device's last 32 MiB is lost; they are zeros afterwards. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/error.h"
 #include "common/pm/pm.h"
 #include "common/pm/pm_device.h"
+#include "test/lib/unit.h"
 
 enum { PART_BYTES = 8 << 20, PARTS_BYTES = 32 << 20 };
 
@@ -51,12 +42,11 @@ static void refuse(struct pm_open_options options, int error)
     assert_null(pm);
 }
 
-static void a_device_is_dax_and_its_fences_are_done_at_once(void **state)
+TEST(a_device_is_dax_and_its_fences_are_done_at_once)
 {
     struct pm_open_options options = part(0);
     struct pm *pm;
 
-    (void)state;
     options.durability = PM_NONE;
     assert_int_equal(pm_open(&options, &pm), 0);
     assert_string_equal(pm->backend, "dax");
@@ -65,12 +55,11 @@ static void a_device_is_dax_and_its_fences_are_done_at_once(void **state)
     pm_close(pm);
 }
 
-static void all_that_is_behind_an_offset_is_mapped_where_no_size_is_asked(void **state)
+TEST(all_that_is_behind_an_offset_is_mapped_where_no_size_is_asked)
 {
     struct pm_open_options options = part(1);
     struct pm *pm;
 
-    (void)state;
     options.bytes = 0;
     assert_int_equal(pm_open(&options, &pm), 0);
     assert_int_equal(pm->bytes, PARTS_BYTES - PART_BYTES);
@@ -78,11 +67,10 @@ static void all_that_is_behind_an_offset_is_mapped_where_no_size_is_asked(void *
     pm_close(pm);
 }
 
-static void what_is_not_aligned_is_refused(void **state)
+TEST(what_is_not_aligned_is_refused)
 {
     struct pm_open_options options = part(0);
 
-    (void)state;
     assert_true(device.align_bytes > 4096);
     options.offset += 4096;
     refuse(options, ROWAN_EINVALID);
@@ -91,11 +79,10 @@ static void what_is_not_aligned_is_refused(void **state)
     refuse(options, ROWAN_EINVALID);
 }
 
-static void more_than_there_is_is_refused(void **state)
+TEST(more_than_there_is_is_refused)
 {
     struct pm_open_options options = part(3);
 
-    (void)state;
     options.bytes = 2 * PART_BYTES;
     refuse(options, ROWAN_EFORMAT);
     options.offset = device.bytes;
@@ -103,22 +90,20 @@ static void more_than_there_is_is_refused(void **state)
     refuse(options, ROWAN_EFORMAT);
 }
 
-static void a_device_cannot_be_made(void **state)
+TEST(a_device_cannot_be_made)
 {
     struct pm_open_options options = part(0);
     struct stat st;
 
-    (void)state;
     options.create = 1;
     refuse(options, ROWAN_EEXISTS);
     assert_int_equal(stat(path, &st), 0);
 }
 
-static void virtual_and_physical_addresses_agree_for_the_largest_pages(void **state)
+TEST(virtual_and_physical_addresses_agree_for_the_largest_pages)
 {
     const uint64_t largest = UINT64_C(1) << 30;
 
-    (void)state;
     assert_true(device.physical != 0);
     for (unsigned number = 0; number < 4; number++) {
         struct pm *pm = open_part(number);
@@ -129,12 +114,11 @@ static void virtual_and_physical_addresses_agree_for_the_largest_pages(void **st
     }
 }
 
-static void stores_are_there_after_close_and_open(void **state)
+TEST(stores_are_there_after_close_and_open)
 {
     uint8_t text[1000];
     struct pm *pm = open_part(1);
 
-    (void)state;
     memset(text, 'x', sizeof text);
     pm_store(pm, PART_BYTES - sizeof text, text, sizeof text);
     assert_int_equal(pm_fence_wait(pm), 0);
@@ -149,12 +133,11 @@ static void stores_are_there_after_close_and_open(void **state)
     pm_close(pm);
 }
 
-static void parts_have_one_owner_each(void **state)
+TEST(parts_have_one_owner_each)
 {
     struct pm_open_options over = part(0);
     struct pm *first = open_part(0), *second = open_part(1);
 
-    (void)state;
     refuse(part(0), ROWAN_EINUSE);
     over.offset += device.align_bytes;
     over.bytes = device.align_bytes;
@@ -171,12 +154,11 @@ static void parts_have_one_owner_each(void **state)
     pm_close(second);
 }
 
-static void a_peer_maps_what_the_owner_gives_it_and_keeps_others_out(void **state)
+TEST(a_peer_maps_what_the_owner_gives_it_and_keeps_others_out)
 {
     struct pm *owner = open_part(2), *peer;
     const int fd = fcntl(owner->fd, F_DUPFD_CLOEXEC, 0);
 
-    (void)state;
     assert_true(fd >= 0);
     assert_int_equal(pm_open_peer(fd, owner->offset, PART_BYTES, PM_FENCE, NULL, &peer), 0);
     assert_string_equal(peer->backend, "dax");
@@ -201,22 +183,10 @@ static int find_device(void)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_is_dax_and_its_fences_are_done_at_once),
-        cmocka_unit_test(all_that_is_behind_an_offset_is_mapped_where_no_size_is_asked),
-        cmocka_unit_test(what_is_not_aligned_is_refused),
-        cmocka_unit_test(more_than_there_is_is_refused),
-        cmocka_unit_test(a_device_cannot_be_made),
-        cmocka_unit_test(virtual_and_physical_addresses_agree_for_the_largest_pages),
-        cmocka_unit_test(stores_are_there_after_close_and_open),
-        cmocka_unit_test(parts_have_one_owner_each),
-        cmocka_unit_test(a_peer_maps_what_the_owner_gives_it_and_keeps_others_out),
-    };
-
     path = argc > 1 ? argv[1] : "";
     if (!find_device()) {
         fprintf(stderr, "pm_device: \"%s\" is no devdax device of 32 MiB\n", path);
         return 2;
     }
-    return cmocka_run_group_tests_name("pm_device", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -1,20 +1,11 @@
 /* pm_fence_test.c - what a ticket of the file backend means. A medium that is slow or fails is had
  * by putting another sync in the place of fdatasync. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <unistd.h>
 
 #include "common/pm/pm_file.h"
 #include "common/reactor/reactor.h"
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
 #include "test/unit/pm/pm_fixture.h"
 
@@ -49,12 +40,11 @@ static struct pm *create_map_on_medium(enum pm_durability durability)
     return pm;
 }
 
-static void fences_that_wait_share_one_sync(void **state)
+TEST(fences_that_wait_share_one_sync)
 {
     struct pm *pm = create_map_on_medium(PM_FENCE);
     struct pm_ticket first = pm_fence_start(pm), others[50];
 
-    (void)state;
     assert_true(WAIT_FOR(atomic_load(&medium.begun) == 1));
     for (size_t i = 0; i < 50; i++)
         others[i] = pm_fence_start(pm);
@@ -75,12 +65,11 @@ static void fences_that_wait_share_one_sync(void **state)
     assert_int_equal(medium.begun, 2);
 }
 
-static void a_failed_sync_is_fatal_and_never_tried_again(void **state)
+TEST(a_failed_sync_is_fatal_and_never_tried_again)
 {
     struct pm *pm = create_map_on_medium(PM_FENCE);
     struct pm_ticket good, bad;
 
-    (void)state;
     atomic_store(&medium.allowed, UINT64_MAX);
     atomic_store(&medium.failing, 2);
     good = pm_fence_start(pm);
@@ -95,11 +84,10 @@ static void a_failed_sync_is_fatal_and_never_tried_again(void **state)
     assert_int_equal(medium.begun, 2);
 }
 
-static void an_async_fence_is_done_at_once_and_a_sync_follows(void **state)
+TEST(an_async_fence_is_done_at_once_and_a_sync_follows)
 {
     struct pm *pm = create_map_on_medium(PM_ASYNC);
 
-    (void)state;
     assert_int_equal(pm_fence_done(pm, pm_fence_start(pm)), 1);
     assert_true(WAIT_FOR(atomic_load(&medium.begun) == 1));
     assert_int_equal(pm_fence_done(pm, pm_fence_start(pm)), 1);
@@ -112,22 +100,20 @@ static void an_async_fence_is_done_at_once_and_a_sync_follows(void **state)
     pm_close(pm);
 }
 
-static void without_durability_nothing_is_synced(void **state)
+TEST(without_durability_nothing_is_synced)
 {
     struct pm *pm = create_map_on_medium(PM_NONE);
 
-    (void)state;
     assert_int_equal(pm_fence_done(pm, pm_fence_start(pm)), 1);
     assert_int_equal(pm_fence_wait(pm), 0);
     pm_close(pm);
     assert_int_equal(medium.begun, 0);
 }
 
-static void a_sync_that_is_asked_for_is_waited_for_whatever_the_durability(void **state)
+TEST(a_sync_that_is_asked_for_is_waited_for_whatever_the_durability)
 {
     static const enum pm_durability all[] = {PM_NONE, PM_ASYNC, PM_FENCE};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct pm *pm = create_map_on_medium(all[i]);
         struct pm_ticket ticket = pm_sync_start(pm);
@@ -146,11 +132,10 @@ static void a_sync_that_is_asked_for_is_waited_for_whatever_the_durability(void 
     }
 }
 
-static void close_waits_for_the_syncs_that_were_asked_for(void **state)
+TEST(close_waits_for_the_syncs_that_were_asked_for)
 {
     struct pm *pm = create_map_on_medium(PM_FENCE);
 
-    (void)state;
     pm_fence_start(pm);
     assert_true(WAIT_FOR(atomic_load(&medium.begun) == 1));
     pm_fence_start(pm);
@@ -182,11 +167,10 @@ static uint64_t count_dirty_bytes(const void *base)
 }
 
 /* That fdatasync meets stores made through the mapping is what the whole backend rests on. */
-static void a_fence_leaves_no_dirty_page(void **state)
+TEST(a_fence_leaves_no_dirty_page)
 {
     struct pm *pm = create_map(PM_FENCE);
 
-    (void)state;
     for (uint64_t offset = 0; offset < MAP_BYTES; offset += PAGE)
         pm_store(pm, offset, "dirty", 5);
     if (count_dirty_bytes(pm->base) != MAP_BYTES) {
@@ -228,7 +212,7 @@ static int sync_slowly(int fd)
     return fdatasync(fd);
 }
 
-static void the_end_of_a_sync_wakes_the_reactor(void **state)
+TEST(the_end_of_a_sync_wakes_the_reactor)
 {
     struct pm_open_options options = options_of("pm", 1);
     struct reactor_options reactor_options = {.name = "test", .clock = clock_system(), .cpu = -1};
@@ -236,7 +220,6 @@ static void the_end_of_a_sync_wakes_the_reactor(void **state)
     struct poller poller = {.name = "fence", .poll = poll_fence, .role = &role};
     uint64_t start_ns = clock_now_ns(clock_system());
 
-    (void)state;
     assert_int_equal(reactor_create(&reactor_options, &role.reactor), 0);
     options.reactor = role.reactor;
     assert_int_equal(pm_open(&options, &role.pm), 0);
@@ -249,18 +232,4 @@ static void the_end_of_a_sync_wakes_the_reactor(void **state)
     reactor_destroy(role.reactor);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(fences_that_wait_share_one_sync),
-        TEST(a_failed_sync_is_fatal_and_never_tried_again),
-        TEST(an_async_fence_is_done_at_once_and_a_sync_follows),
-        TEST(without_durability_nothing_is_synced),
-        TEST(a_sync_that_is_asked_for_is_waited_for_whatever_the_durability),
-        TEST(close_waits_for_the_syncs_that_were_asked_for),
-        TEST(a_fence_leaves_no_dirty_page),
-        TEST(the_end_of_a_sync_wakes_the_reactor),
-    };
-
-    return cmocka_run_group_tests_name("pm_fence", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

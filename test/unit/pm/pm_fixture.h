@@ -1,4 +1,4 @@
-/* pm_fixture.h - a directory for each test and a map in it. Include after cmocka.h. */
+/* pm_fixture.h - a directory for each test and a map in it. */
 #ifndef PM_PM_FIXTURE_H
 #define PM_PM_FIXTURE_H
 
@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/pm/pm.h"
 #include "test/lib/temp_dir.h"
+#include "test/lib/unit.h"
 
 enum { PAGE = 4096, MAP_BYTES = 16 * PAGE };
 
@@ -44,6 +45,7 @@ static inline struct pm *create_map(enum pm_durability durability)
     return pm;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#undef TEST_FIXTURE
+#define TEST_FIXTURE setup, teardown
 
 #endif

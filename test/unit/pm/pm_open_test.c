@@ -1,18 +1,11 @@
 /* pm_open_test.c - opening and peers with the file backend: what lasts, what is locked and what is
  * refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "test/lib/unit.h"
 #include "test/unit/pm/pm_fixture.h"
 
 /* The answer to an open that must not succeed; `out` must stay as it was. */
@@ -40,14 +33,13 @@ static void make_file(const char *name, off_t bytes)
     close(fd);
 }
 
-static void what_was_fenced_is_there_after_close_and_open(void **state)
+TEST(what_was_fenced_is_there_after_close_and_open)
 {
     struct pm_open_options options = options_of("pm", 0);
     struct pm *pm = create_map(PM_FENCE);
     char bytes[] = "thirteen bytes";
     uint64_t word = UINT64_C(0x0123456789abcdef);
 
-    (void)state;
     assert_string_equal(pm->backend, "file");
     assert_int_equal(pm->durability, PM_FENCE);
     pm_store(pm, 5 * PAGE + 3, bytes, 13);
@@ -67,12 +59,11 @@ static void what_was_fenced_is_there_after_close_and_open(void **state)
     pm_close(pm);
 }
 
-static void a_new_file_is_zero_and_has_all_its_blocks(void **state)
+TEST(a_new_file_is_zero_and_has_all_its_blocks)
 {
     struct pm *pm = create_map(PM_NONE);
     struct stat st;
 
-    (void)state;
     for (size_t i = 0; i < MAP_BYTES; i++)
         assert_int_equal(pm->base[i], 0);
     assert_int_equal(stat(temp_dir_at(&dir, "pm"), &st), 0);
@@ -81,13 +72,12 @@ static void a_new_file_is_zero_and_has_all_its_blocks(void **state)
     pm_close(pm);
 }
 
-static void a_sparse_file_gets_its_blocks_when_opened(void **state)
+TEST(a_sparse_file_gets_its_blocks_when_opened)
 {
     struct pm_open_options options = options_of("sparse", 0);
     struct pm *pm;
     struct stat st;
 
-    (void)state;
     make_file("sparse", MAP_BYTES);
     assert_int_equal(pm_open(&options, &pm), 0);
     pm_close(pm);
@@ -95,12 +85,11 @@ static void a_sparse_file_gets_its_blocks_when_opened(void **state)
     assert_true(st.st_blocks * 512 >= MAP_BYTES);
 }
 
-static void a_second_opener_is_refused_until_the_first_closes(void **state)
+TEST(a_second_opener_is_refused_until_the_first_closes)
 {
     struct pm_open_options options = options_of("pm", 0);
     struct pm *pm = create_map(PM_FENCE);
 
-    (void)state;
     assert_int_equal(refusal(&options), ROWAN_EINUSE);
     pm_close(pm);
     assert_int_equal(pm_open(&options, &pm), 0);
@@ -108,12 +97,11 @@ static void a_second_opener_is_refused_until_the_first_closes(void **state)
     pm_close(pm);
 }
 
-static void two_maps_share_a_file_only_where_they_do_not_overlap(void **state)
+TEST(two_maps_share_a_file_only_where_they_do_not_overlap)
 {
     struct pm_open_options options = options_of("device", 0);
     struct pm *low, *high;
 
-    (void)state;
     make_file("device", 3 * MAP_BYTES);
     assert_int_equal(pm_open(&options, &low), 0);
     options.offset = MAP_BYTES - PAGE;
@@ -136,23 +124,21 @@ static void two_maps_share_a_file_only_where_they_do_not_overlap(void **state)
     pm_close(low);
 }
 
-static void create_leaves_an_existing_file_alone(void **state)
+TEST(create_leaves_an_existing_file_alone)
 {
     struct pm_open_options options = options_of("there", 1);
     struct stat st;
 
-    (void)state;
     make_file("there", 123);
     assert_int_equal(refusal(&options), ROWAN_EEXISTS);
     assert_int_equal(stat(temp_dir_at(&dir, "there"), &st), 0);
     assert_int_equal(st.st_size, 123);
 }
 
-static void a_missing_file_or_directory_is_not_found(void **state)
+TEST(a_missing_file_or_directory_is_not_found)
 {
     struct pm_open_options options = options_of("nowhere", 0);
 
-    (void)state;
     assert_int_equal(refusal(&options), ROWAN_ENOTFOUND);
     options.path = temp_dir_at(&dir, "nowhere/pm");
     options.create = 1;
@@ -162,12 +148,11 @@ static void a_missing_file_or_directory_is_not_found(void **state)
     assert_int_equal(refusal(&options), ROWAN_ENOTFOUND);
 }
 
-static void without_permission_nothing_is_opened_or_made(void **state)
+TEST(without_permission_nothing_is_opened_or_made)
 {
     struct pm_open_options options = options_of("locked", 0);
     const uid_t user = geteuid();
 
-    (void)state;
     make_file("locked", MAP_BYTES);
     assert_int_equal(chmod(temp_dir_at(&dir, "locked"), 0400), 0);
     assert_int_equal(chmod(dir.path, 0555), 0);
@@ -181,11 +166,10 @@ static void without_permission_nothing_is_opened_or_made(void **state)
     assert_int_equal(chmod(dir.path, 0700), 0);
 }
 
-static void a_file_smaller_than_the_map_is_refused(void **state)
+TEST(a_file_smaller_than_the_map_is_refused)
 {
     struct pm_open_options options = options_of("small", 0);
 
-    (void)state;
     make_file("small", MAP_BYTES - 1);
     assert_int_equal(refusal(&options), ROWAN_EFORMAT);
     options.bytes = PAGE;
@@ -200,11 +184,10 @@ static void a_file_smaller_than_the_map_is_refused(void **state)
     assert_int_equal(refusal(&options), ROWAN_EFORMAT);
 }
 
-static void sizes_and_offsets_must_be_whole_pages(void **state)
+TEST(sizes_and_offsets_must_be_whole_pages)
 {
     struct pm_open_options options = options_of("pm", 1);
 
-    (void)state;
     options.bytes = MAP_BYTES + 1;
     assert_int_equal(refusal(&options), ROWAN_EINVALID);
     options.bytes = 0;
@@ -217,11 +200,10 @@ static void sizes_and_offsets_must_be_whole_pages(void **state)
     assert_false(exists("pm"));
 }
 
-static void what_is_no_memory_is_refused(void **state)
+TEST(what_is_no_memory_is_refused)
 {
     struct pm_open_options options = options_of("pm", 0);
 
-    (void)state;
     options.path = dir.path;
     assert_int_equal(refusal(&options), ROWAN_EINVALID);
     options.path = "/dev/null";
@@ -231,12 +213,11 @@ static void what_is_no_memory_is_refused(void **state)
     assert_int_equal(refusal(&options), ROWAN_EINVALID);
 }
 
-static void a_file_that_finds_no_space_is_gone_again(void **state)
+TEST(a_file_that_finds_no_space_is_gone_again)
 {
     struct pm_open_options options = options_of("pm", 1);
     struct rlimit before, limit;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = (struct rlimit){.rlim_cur = MAP_BYTES / 2, .rlim_max = before.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
@@ -247,13 +228,12 @@ static void a_file_that_finds_no_space_is_gone_again(void **state)
     assert_false(exists("pm"));
 }
 
-static void on_tmpfs_no_fence_promises_anything(void **state)
+TEST(on_tmpfs_no_fence_promises_anything)
 {
     char path[] = "/dev/shm/rowan-test-XXXXXX";
     enum pm_durability asked[] = {PM_FENCE, PM_ASYNC, PM_NONE};
     int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, MAP_BYTES), 0);
     close(fd);
@@ -269,12 +249,11 @@ static void on_tmpfs_no_fence_promises_anything(void **state)
     unlink(path);
 }
 
-static void a_peer_sees_and_makes_the_same_stores(void **state)
+TEST(a_peer_sees_and_makes_the_same_stores)
 {
     struct pm *owner = create_map(PM_FENCE), *peer;
     int fd = dup(owner->fd);
 
-    (void)state;
     assert_int_equal(pm_open_peer(fd, PAGE, MAP_BYTES - PAGE, PM_FENCE, NULL, &peer), 0);
     assert_int_equal(peer->durability, PM_FENCE);
     assert_int_equal(fcntl(fd, F_GETFD), -1); /* the map owns it */
@@ -285,12 +264,11 @@ static void a_peer_sees_and_makes_the_same_stores(void **state)
     pm_close(owner);
 }
 
-static void a_peers_memory_must_be_as_large_as_it_said(void **state)
+TEST(a_peers_memory_must_be_as_large_as_it_said)
 {
     struct pm *peer = NULL;
     int fd = memfd_create("peer", MFD_CLOEXEC);
 
-    (void)state;
     assert_int_equal(ftruncate(fd, MAP_BYTES), 0);
     assert_int_equal(pm_open_peer(fd, PAGE, MAP_BYTES, PM_FENCE, NULL, &peer), ROWAN_EFORMAT);
     assert_int_equal(pm_open_peer(fd, 1, MAP_BYTES, PM_FENCE, NULL, &peer), ROWAN_EINVALID);
@@ -303,35 +281,12 @@ static void a_peers_memory_must_be_as_large_as_it_said(void **state)
     pm_close(peer);
 }
 
-static void durabilities_have_the_names_of_the_setting(void **state)
+TEST(durabilities_have_the_names_of_the_setting)
 {
-    (void)state;
     assert_string_equal(pm_durability_name(PM_FENCE), "fence");
     assert_string_equal(pm_durability_name(PM_ASYNC), "async");
     assert_string_equal(pm_durability_name(PM_NONE), "none");
     pm_close(NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_was_fenced_is_there_after_close_and_open),
-        TEST(a_new_file_is_zero_and_has_all_its_blocks),
-        TEST(a_sparse_file_gets_its_blocks_when_opened),
-        TEST(a_second_opener_is_refused_until_the_first_closes),
-        TEST(two_maps_share_a_file_only_where_they_do_not_overlap),
-        TEST(create_leaves_an_existing_file_alone),
-        TEST(a_missing_file_or_directory_is_not_found),
-        TEST(without_permission_nothing_is_opened_or_made),
-        TEST(a_file_smaller_than_the_map_is_refused),
-        TEST(sizes_and_offsets_must_be_whole_pages),
-        TEST(what_is_no_memory_is_refused),
-        TEST(a_file_that_finds_no_space_is_gone_again),
-        TEST(on_tmpfs_no_fence_promises_anything),
-        TEST(a_peer_sees_and_makes_the_same_stores),
-        TEST(a_peers_memory_must_be_as_large_as_it_said),
-        TEST(durabilities_have_the_names_of_the_setting),
-    };
-
-    return cmocka_run_group_tests_name("pm_open", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -2,23 +2,17 @@
  * their own, stopped or slow, that could still store there. Nobody opens the file before they are
  * gone.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE catch_log, release_log
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
 #include "test/unit/pm/pm_fixture.h"
 
@@ -201,18 +195,16 @@ static void a_stopped_peer_keeps_the_file_until_it_is_gone(struct pm_open_option
     assert_int_equal(open_again(options, 5000), 0);
 }
 
-static void a_stopped_peer_keeps_a_file_on_disk(void **state)
+TEST(a_stopped_peer_keeps_a_file_on_disk)
 {
-    (void)state;
     a_stopped_peer_keeps_the_file_until_it_is_gone(options_of("pm", 1));
 }
 
-static void a_stopped_peer_keeps_a_file_in_memory(void **state)
+TEST(a_stopped_peer_keeps_a_file_in_memory)
 {
     struct pm_open_options options = options_of("pm", 1);
     char path[64];
 
-    (void)state;
     snprintf(path, sizeof path, "/dev/shm/rowan-pm-peer-%d", (int)getpid());
     options.path = path;
     unlink(path);
@@ -220,12 +212,11 @@ static void a_stopped_peer_keeps_a_file_in_memory(void **state)
     unlink(path);
 }
 
-static void a_stopped_peer_keeps_its_part_of_a_shared_file_alone(void **state)
+TEST(a_stopped_peer_keeps_its_part_of_a_shared_file_alone)
 {
     struct pm_open_options low = options_of("device", 0), high = low;
     int fd = open(low.path, O_RDWR | O_CREAT | O_EXCL, 0600);
 
-    (void)state;
     assert_int_equal(ftruncate(fd, 2 * MAP_BYTES), 0);
     close(fd);
     high.offset = MAP_BYTES;
@@ -236,22 +227,20 @@ static void a_stopped_peer_keeps_its_part_of_a_shared_file_alone(void **state)
     assert_int_equal(open_again(low, 5000), 0);
 }
 
-static void a_peer_that_has_not_mapped_the_file_yet_keeps_it_too(void **state)
+TEST(a_peer_that_has_not_mapped_the_file_yet_keeps_it_too)
 {
     struct pm_open_options options = options_of("pm", 1);
 
-    (void)state;
     kill_owner_of(&options, WITH_THE_DESCRIPTOR);
     assert_int_equal(open_again(options, 0), ROWAN_EINUSE);
     end_peer(SIGKILL, -1);
     assert_int_equal(open_again(options, 5000), 0);
 }
 
-static void a_descriptor_on_its_way_to_a_peer_keeps_the_file_too(void **state)
+TEST(a_descriptor_on_its_way_to_a_peer_keeps_the_file_too)
 {
     struct pm_open_options options = options_of("pm", 1);
 
-    (void)state;
     kill_owner_of(&options, BEFORE_IT_RECEIVES);
     assert_int_equal(open_again(options, 0), ROWAN_EINUSE);
     assert_true(log_has(" pid=unknown "));
@@ -266,14 +255,13 @@ static void *wake_peer_when_awaited(void *awaited)
     return NULL;
 }
 
-static void an_opener_waits_for_a_peer_that_leaves_and_sees_its_last_store(void **state)
+TEST(an_opener_waits_for_a_peer_that_leaves_and_sees_its_last_store)
 {
     struct pm_open_options options = options_of("pm", 1);
     bool awaited = false;
     pthread_t thread;
     struct pm *pm;
 
-    (void)state;
     kill_owner_of(&options, WITH_THE_MAP);
     options.create = 0;
     options.peers_wait_ms = 60000;
@@ -286,13 +274,12 @@ static void an_opener_waits_for_a_peer_that_leaves_and_sees_its_last_store(void 
     pm_close(pm);
 }
 
-static void an_owner_locks_no_peer_out_and_is_named_to_the_next(void **state)
+TEST(an_owner_locks_no_peer_out_and_is_named_to_the_next)
 {
     struct pm_open_options options = options_of("pm", 1);
     struct pm *pm, *peers[3];
     char pid[32];
 
-    (void)state;
     assert_int_equal(pm_open(&options, &pm), 0);
     for (unsigned i = 0; i < 3; i++)
         assert_int_equal(pm_open_peer(dup(pm->fd), 0, MAP_BYTES, PM_FENCE, NULL, &peers[i]), 0);
@@ -307,19 +294,4 @@ static void an_owner_locks_no_peer_out_and_is_named_to_the_next(void **state)
     assert_int_equal(open_again(options, 0), 0);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, catch_log, release_log)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_stopped_peer_keeps_a_file_on_disk),
-        CASE(a_stopped_peer_keeps_a_file_in_memory),
-        CASE(a_stopped_peer_keeps_its_part_of_a_shared_file_alone),
-        CASE(a_peer_that_has_not_mapped_the_file_yet_keeps_it_too),
-        CASE(a_descriptor_on_its_way_to_a_peer_keeps_the_file_too),
-        CASE(an_opener_waits_for_a_peer_that_leaves_and_sees_its_last_store),
-        CASE(an_owner_locks_no_peer_out_and_is_named_to_the_next),
-    };
-
-    return cmocka_run_group_tests_name("pm_peer", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

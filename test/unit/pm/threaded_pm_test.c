@@ -1,13 +1,6 @@
 /* threaded_pm_test.c - several threads store and fence in one map. The sync is replaced by one that
  * copies each thread's word into an image of the medium: a ticket that is done means that the image
  * has what its thread stored before. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,6 +10,7 @@
 #include "common/pm/pm.h"
 #include "common/pm/pm_file.h"
 #include "test/lib/temp_dir.h"
+#include "test/lib/unit.h"
 
 enum { THREADS = 4, ROUNDS = 2000, WORD_STRIDE = 64, MAP_BYTES = 4096 };
 
@@ -62,7 +56,7 @@ static void *run_storer(void *argument)
     return NULL;
 }
 
-static void a_done_ticket_covers_what_its_thread_stored_before(void **state)
+TEST(a_done_ticket_covers_what_its_thread_stored_before)
 {
     struct temp_dir dir;
     struct storer storers[THREADS];
@@ -70,7 +64,6 @@ static void a_done_ticket_covers_what_its_thread_stored_before(void **state)
     struct pm_open_options options = {.bytes = MAP_BYTES, .create = 1, .durability = PM_FENCE};
     struct pm *pm;
 
-    (void)state;
     temp_dir_init(&dir);
     options.path = temp_dir_at(&dir, "pm");
     assert_int_equal(pm_open(&options, &pm), 0);
@@ -91,11 +84,4 @@ static void a_done_ticket_covers_what_its_thread_stored_before(void **state)
     temp_dir_fini(&dir);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_done_ticket_covers_what_its_thread_stored_before),
-    };
-
-    return cmocka_run_group_tests_name("threaded_pm", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

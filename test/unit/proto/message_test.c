@@ -1,14 +1,6 @@
 /* message_test.c - the data-plane messages against bytes written by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "proto/message.h"
+#include "test/lib/unit.h"
 
 /* type layout shard | epoch | client id | operation | lowest unanswered | key bytes, zero |
  * value bytes | tag | expected | key | value */
@@ -91,9 +83,8 @@ static bool request_parses_with(const uint8_t *bytes, size_t count, size_t at, u
     return request_parses(copy, count);
 }
 
-static void a_get_is_parsed(void **state)
+TEST(a_get_is_parsed)
 {
-    (void)state;
     struct message_request request;
     const uint8_t *key, *value;
     assert_true(message_parse_request(get_bytes, sizeof(get_bytes), &request, &key, &value));
@@ -111,9 +102,8 @@ static void a_get_is_parsed(void **state)
     assert_memory_equal(key, "key", 3);
 }
 
-static void a_put_is_parsed(void **state)
+TEST(a_put_is_parsed)
 {
-    (void)state;
     struct message_request request;
     const uint8_t *key, *value;
     assert_true(message_parse_request(put_bytes, sizeof(put_bytes), &request, &key, &value));
@@ -126,9 +116,8 @@ static void a_put_is_parsed(void **state)
     assert_memory_equal(value, "value", 5);
 }
 
-static void a_conditional_put_is_parsed(void **state)
+TEST(a_conditional_put_is_parsed)
 {
-    (void)state;
     struct message_request request;
     const uint8_t *key, *value;
     assert_true(message_parse_request(put_if_bytes, sizeof(put_if_bytes), &request, &key, &value));
@@ -139,9 +128,8 @@ static void a_conditional_put_is_parsed(void **state)
     assert_memory_equal(value, "v", 1);
 }
 
-static void a_delete_is_parsed(void **state)
+TEST(a_delete_is_parsed)
 {
-    (void)state;
     struct message_request request;
     const uint8_t *key, *value;
     assert_true(message_parse_request(delete_bytes, sizeof(delete_bytes), &request, &key, &value));
@@ -151,9 +139,8 @@ static void a_delete_is_parsed(void **state)
     assert_memory_equal(key, "d", 1);
 }
 
-static void a_reply_is_parsed(void **state)
+TEST(a_reply_is_parsed)
 {
-    (void)state;
     struct message_reply reply;
     const uint8_t *value;
     assert_true(message_parse_reply(reply_bytes, sizeof(reply_bytes), &reply, &value));
@@ -171,9 +158,8 @@ static void a_reply_is_parsed(void **state)
     assert_int_equal(reply.version, UINT64_C(0x0000010000000007));
 }
 
-static void a_control_message_is_parsed(void **state)
+TEST(a_control_message_is_parsed)
 {
-    (void)state;
     struct message_control control;
     const uint8_t *payload;
     size_t payload_bytes;
@@ -185,9 +171,8 @@ static void a_control_message_is_parsed(void **state)
     assert_true(control_parses(control_bytes, 8)); /* an empty ControlMessage is one */
 }
 
-static void the_structs_in_memory_are_the_golden_bytes(void **state)
+TEST(the_structs_in_memory_are_the_golden_bytes)
 {
-    (void)state;
     struct message_request request = {.type = MESSAGE_GET,
                                       .layout = MESSAGE_LAYOUT,
                                       .shard = 0x1234,
@@ -211,9 +196,8 @@ static void the_structs_in_memory_are_the_golden_bytes(void **state)
     assert_memory_equal(&control, control_bytes, sizeof(control));
 }
 
-static void the_type_is_told_of_this_layout_only(void **state)
+TEST(the_type_is_told_of_this_layout_only)
 {
-    (void)state;
     assert_int_equal(message_type(get_bytes, sizeof(get_bytes)), MESSAGE_GET);
     assert_int_equal(message_type(reply_bytes, 2), MESSAGE_REPLY);
     assert_int_equal(message_type(control_bytes, sizeof(control_bytes)), MESSAGE_CONTROL);
@@ -223,9 +207,8 @@ static void the_type_is_told_of_this_layout_only(void **state)
     assert_int_equal(message_type(other, sizeof(other)), -1);
 }
 
-static void every_truncation_is_refused(void **state)
+TEST(every_truncation_is_refused)
 {
-    (void)state;
     for (size_t bytes = 0; bytes < sizeof(get_bytes); bytes++)
         assert_false(request_parses(get_bytes, bytes));
     for (size_t bytes = 0; bytes < sizeof(put_bytes); bytes++)
@@ -242,9 +225,8 @@ static void every_truncation_is_refused(void **state)
         assert_false(control_parses(control_bytes, bytes));
 }
 
-static void bytes_behind_the_message_are_refused(void **state)
+TEST(bytes_behind_the_message_are_refused)
 {
-    (void)state;
     uint8_t longer[64] = {0};
     memcpy(longer, put_bytes, sizeof(put_bytes));
     assert_true(request_parses(longer, sizeof(put_bytes)));
@@ -253,9 +235,8 @@ static void bytes_behind_the_message_are_refused(void **state)
     assert_false(reply_parses(longer, sizeof(failure_bytes) + 1));
 }
 
-static void other_types_and_layouts_are_refused(void **state)
+TEST(other_types_and_layouts_are_refused)
 {
-    (void)state;
     for (unsigned type = 0; type < 256; type++) {
         bool known = type == MESSAGE_GET || type == MESSAGE_PUT || type == MESSAGE_PUT_IF ||
                      type == MESSAGE_DELETE;
@@ -283,9 +264,8 @@ static void other_types_and_layouts_are_refused(void **state)
     }
 }
 
-static void reserved_fields_must_be_zero(void **state)
+TEST(reserved_fields_must_be_zero)
 {
-    (void)state;
     for (unsigned bit = 0; bit < 8; bit++) {
         uint8_t with = (uint8_t)(1 << bit);
         for (size_t at = 22; at < 24; at++)
@@ -299,9 +279,8 @@ static void reserved_fields_must_be_zero(void **state)
     }
 }
 
-static void only_a_conditional_put_expects_a_version(void **state)
+TEST(only_a_conditional_put_expects_a_version)
 {
-    (void)state;
     for (size_t at = 32; at < 40; at++) {
         assert_false(request_parses_with(get_bytes, sizeof(get_bytes), at, 1));
         assert_false(request_parses_with(put_bytes, sizeof(put_bytes), at, 1));
@@ -310,9 +289,8 @@ static void only_a_conditional_put_expects_a_version(void **state)
     }
 }
 
-static void gets_and_deletes_carry_no_value(void **state)
+TEST(gets_and_deletes_carry_no_value)
 {
-    (void)state;
     uint8_t copy[64];
     memcpy(copy, put_bytes, sizeof(put_bytes));
     assert_true(request_parses(copy, sizeof(put_bytes)));
@@ -329,9 +307,8 @@ static bool sizes_parse(uint8_t *buffer, uint16_t key_bytes, uint32_t value_byte
     return request_parses(buffer, 40 + (size_t)key_bytes + value_bytes);
 }
 
-static void sizes_outside_the_limits_are_refused(void **state)
+TEST(sizes_outside_the_limits_are_refused)
 {
-    (void)state;
     uint8_t *buffer = calloc(1, 40 + UINT16_MAX + (2 << 20));
     assert_non_null(buffer);
     memcpy(buffer, put_bytes, 40);
@@ -361,9 +338,8 @@ static void sizes_outside_the_limits_are_refused(void **state)
     free(buffer);
 }
 
-static void a_reply_has_a_value_only_as_long_as_it_claims_and_no_positive_status(void **state)
+TEST(a_reply_has_a_value_only_as_long_as_it_claims_and_no_positive_status)
 {
-    (void)state;
     uint8_t copy[sizeof(reply_bytes)];
     memcpy(copy, reply_bytes, sizeof(copy));
     copy[12] = 0;
@@ -378,9 +354,8 @@ static void a_reply_has_a_value_only_as_long_as_it_claims_and_no_positive_status
     assert_false(reply_parses(copy, sizeof(copy)));
 }
 
-static void a_refusal_leaves_the_outputs_alone(void **state)
+TEST(a_refusal_leaves_the_outputs_alone)
 {
-    (void)state;
     struct message_request request = {.shard = 4711};
     const uint8_t *key = NULL, *value = NULL;
     assert_false(message_parse_request(put_bytes, sizeof(put_bytes) - 1, &request, &key, &value));
@@ -389,26 +364,4 @@ static void a_refusal_leaves_the_outputs_alone(void **state)
     assert_null(value);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_get_is_parsed),
-        cmocka_unit_test(a_put_is_parsed),
-        cmocka_unit_test(a_conditional_put_is_parsed),
-        cmocka_unit_test(a_delete_is_parsed),
-        cmocka_unit_test(a_reply_is_parsed),
-        cmocka_unit_test(a_control_message_is_parsed),
-        cmocka_unit_test(the_structs_in_memory_are_the_golden_bytes),
-        cmocka_unit_test(the_type_is_told_of_this_layout_only),
-        cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(bytes_behind_the_message_are_refused),
-        cmocka_unit_test(other_types_and_layouts_are_refused),
-        cmocka_unit_test(reserved_fields_must_be_zero),
-        cmocka_unit_test(only_a_conditional_put_expects_a_version),
-        cmocka_unit_test(gets_and_deletes_carry_no_value),
-        cmocka_unit_test(sizes_outside_the_limits_are_refused),
-        cmocka_unit_test(a_reply_has_a_value_only_as_long_as_it_claims_and_no_positive_status),
-        cmocka_unit_test(a_refusal_leaves_the_outputs_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

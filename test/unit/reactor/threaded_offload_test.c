@@ -1,18 +1,12 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE reset_tasks, NULL
 
 #include <semaphore.h>
-#include <stdbool.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/reactor/offload.h"
 #include "common/reactor/reactor.h"
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
 
 enum { SLOTS = 256 };
@@ -52,12 +46,11 @@ static int reset_tasks(void **state)
     return 0;
 }
 
-static void jobs_run_in_the_order_they_were_posted(void **state)
+TEST(jobs_run_in_the_order_they_were_posted)
 {
     struct offload *offload;
     uint64_t job;
 
-    (void)state;
     assert_int_equal(offload_create("offload", &offload), 0);
     assert_int_equal(offload_done(offload), 0);
     for (unsigned i = 0; i < 2 * SLOTS; i++) {
@@ -74,14 +67,13 @@ static void jobs_run_in_the_order_they_were_posted(void **state)
     offload_destroy(offload);
 }
 
-static void what_a_done_job_wrote_is_visible_while_later_jobs_run(void **state)
+TEST(what_a_done_job_wrote_is_visible_while_later_jobs_run)
 {
     struct offload *offload;
     struct journal first = {0};
     sem_t gate;
     uint64_t job;
 
-    (void)state;
     sem_init(&gate, 0, 0);
     tasks[0].journal = &first;
     tasks[1].gate = &gate;
@@ -97,13 +89,12 @@ static void what_a_done_job_wrote_is_visible_while_later_jobs_run(void **state)
     sem_destroy(&gate);
 }
 
-static void the_job_behind_256_waiting_ones_is_refused(void **state)
+TEST(the_job_behind_256_waiting_ones_is_refused)
 {
     struct offload *offload;
     sem_t gate;
     uint64_t job = 0;
 
-    (void)state;
     sem_init(&gate, 0, 0);
     tasks[0].gate = &gate;
     assert_int_equal(offload_create("offload", &offload), 0);
@@ -121,12 +112,11 @@ static void the_job_behind_256_waiting_ones_is_refused(void **state)
     sem_destroy(&gate);
 }
 
-static void destroy_waits_for_all_posted_jobs(void **state)
+TEST(destroy_waits_for_all_posted_jobs)
 {
     struct offload *offload;
     uint64_t job;
 
-    (void)state;
     assert_int_equal(offload_create("offload", &offload), 0);
     for (unsigned i = 0; i < 100; i++)
         assert_int_equal(offload_post(offload, run_task, &tasks[i], &job), 0);
@@ -135,12 +125,11 @@ static void destroy_waits_for_all_posted_jobs(void **state)
     offload_destroy(NULL);
 }
 
-static void the_first_error_is_kept(void **state)
+TEST(the_first_error_is_kept)
 {
     struct offload *offload;
     uint64_t job;
 
-    (void)state;
     tasks[1].result = ROWAN_EIO;
     tasks[2].result = ROWAN_ENOSPACE;
     assert_int_equal(offload_create("offload", &offload), 0);
@@ -183,13 +172,12 @@ static enum poll_result poll_chain(void *role, uint64_t now_ns, uint64_t *wake_n
     return POLL_IDLE;
 }
 
-static void a_job_that_is_done_wakes_the_sleeping_reactor(void **state)
+TEST(a_job_that_is_done_wakes_the_sleeping_reactor)
 {
     const struct reactor_options options = {"chain", clock_system(), 0, -1};
     struct chain chain = {.deadline_ns = clock_now_ns(clock_system()) + 60 * NS_PER_S};
     struct poller poller = {"chain", poll_chain, &chain};
 
-    (void)state;
     assert_int_equal(offload_create("offload", &chain.offload), 0);
     assert_int_equal(reactor_create(&options, &chain.reactor), 0);
     offload_set_reactor(chain.offload, chain.reactor);
@@ -201,17 +189,4 @@ static void a_job_that_is_done_wakes_the_sleeping_reactor(void **state)
     reactor_destroy(chain.reactor);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(jobs_run_in_the_order_they_were_posted, reset_tasks),
-        cmocka_unit_test_setup(what_a_done_job_wrote_is_visible_while_later_jobs_run, reset_tasks),
-        cmocka_unit_test_setup(the_job_behind_256_waiting_ones_is_refused, reset_tasks),
-        cmocka_unit_test_setup(destroy_waits_for_all_posted_jobs, reset_tasks),
-        cmocka_unit_test_setup(the_first_error_is_kept, reset_tasks),
-        cmocka_unit_test_setup(a_job_that_is_done_wakes_the_sleeping_reactor, reset_tasks),
-    };
-
-    alarm(240);
-    return cmocka_run_group_tests_name("threaded_offload", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,23 +1,15 @@
 /* Roles of a few lines on one or two reactors. A lost wake-up leaves a role asleep until its
  * deadline a minute later, which it reports. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/reactor/inbox.h"
 #include "common/reactor/reactor.h"
 #include "common/reactor/wait.h"
+#include "test/lib/unit.h"
 #include "test/lib/wait.h"
 
 enum { ROUND_TRIPS = 100000 };
@@ -94,17 +86,15 @@ static void play(uint64_t spin_ns)
     }
 }
 
-static void no_wake_up_is_lost_between_reactors_that_sleep_at_once(void **state)
+TEST(no_wake_up_is_lost_between_reactors_that_sleep_at_once)
 {
-    (void)state;
     play(0);
 }
 
 /* Spinning for about as long as the other side needs makes pushes meet every moment of falling
  * asleep. */
-static void no_wake_up_is_lost_between_reactors_that_are_just_falling_asleep(void **state)
+TEST(no_wake_up_is_lost_between_reactors_that_are_just_falling_asleep)
 {
-    (void)state;
     play(5 * NS_PER_US);
 }
 
@@ -151,12 +141,11 @@ static void *wake_often(void *argument)
     return NULL;
 }
 
-static void what_several_threads_published_is_seen_after_their_wake_ups(void **state)
+TEST(what_several_threads_published_is_seen_after_their_wake_ups)
 {
     struct crowd crowd = {.deadline_ns = clock_now_ns(clock_system()) + 120 * NS_PER_S};
     struct waker wakers[WAKERS];
 
-    (void)state;
     crowd.reactor = create_reactor(clock_system(), 0, poll_crowd, &crowd);
     for (unsigned i = 0; i < WAKERS; i++) {
         wakers[i] = (struct waker){.crowd = &crowd, .number = i};
@@ -203,12 +192,11 @@ static enum poll_result poll_patient(void *role, uint64_t now_ns, uint64_t *wake
     return POLL_IDLE;
 }
 
-static void the_earliest_deadline_ends_the_sleep_and_no_poll_is_wasted(void **state)
+TEST(the_earliest_deadline_ends_the_sleep_and_no_poll_is_wasted)
 {
     const struct poller patient = {"patient", poll_patient, NULL};
     struct timer timer = {.left = 20};
 
-    (void)state;
     timer.reactor = create_reactor(clock_system(), 0, poll_timer, &timer);
     assert_int_equal(reactor_add_poller(timer.reactor, &patient), 0);
     reactor_run(timer.reactor);
@@ -226,12 +214,11 @@ static enum poll_result poll_counting(void *role, uint64_t now_ns, uint64_t *wak
     return POLL_IDLE;
 }
 
-static void another_thread_stops_a_reactor_that_would_sleep_for_ever(void **state)
+TEST(another_thread_stops_a_reactor_that_would_sleep_for_ever)
 {
     _Atomic unsigned polls = 0;
     struct reactor *reactor = create_reactor(clock_system(), 0, poll_counting, &polls);
 
-    (void)state;
     assert_int_equal(reactor_start(reactor), 0);
     assert_true(WAIT_FOR(atomic_load(&polls) >= 2)); /* the second one is the last before sleep */
     reactor_stop(reactor);
@@ -239,12 +226,11 @@ static void another_thread_stops_a_reactor_that_would_sleep_for_ever(void **stat
     reactor_destroy(reactor);
 }
 
-static void a_stop_that_comes_before_the_start_is_not_forgotten(void **state)
+TEST(a_stop_that_comes_before_the_start_is_not_forgotten)
 {
     _Atomic unsigned polls = 0;
     struct reactor *reactor = create_reactor(clock_system(), 0, poll_counting, &polls);
 
-    (void)state;
     reactor_stop(reactor);
     reactor_run(reactor);
     assert_int_equal(atomic_load(&polls), 0);
@@ -268,9 +254,8 @@ static enum poll_result poll_raising(void *role, uint64_t now_ns, uint64_t *wake
     return POLL_IDLE;
 }
 
-static void a_signal_handler_may_stop_a_reactor(void **state)
+TEST(a_signal_handler_may_stop_a_reactor)
 {
-    (void)state;
     signalled = create_reactor(clock_system(), 0, poll_raising, NULL);
     signal(SIGUSR1, stop_signalled);
     reactor_run(signalled);
@@ -366,12 +351,11 @@ static void fini_bell(struct bell *bell)
     close(bell->fd);
 }
 
-static void a_source_that_becomes_readable_ends_the_sleep(void **state)
+TEST(a_source_that_becomes_readable_ends_the_sleep)
 {
     const uint64_t one = 1;
     struct bell bell;
 
-    (void)state;
     init_bell(&bell, 0);
     assert_int_equal(reactor_start(bell.reactor), 0);
     assert_true(WAIT_FOR(atomic_load(&bell.armed)));
@@ -381,11 +365,10 @@ static void a_source_that_becomes_readable_ends_the_sleep(void **state)
     fini_bell(&bell);
 }
 
-static void work_that_comes_while_sources_are_armed_is_found_by_the_last_poll(void **state)
+TEST(work_that_comes_while_sources_are_armed_is_found_by_the_last_poll)
 {
     struct bell bell;
 
-    (void)state;
     init_bell(&bell, 0);
     bell.ring_work_on_arming = true;
     reactor_run(bell.reactor); /* would sleep for ever without that poll */
@@ -394,11 +377,10 @@ static void work_that_comes_while_sources_are_armed_is_found_by_the_last_poll(vo
 }
 
 /* What another thread's push does in the worst moment, done by the role itself. */
-static void a_wake_up_between_the_last_look_and_the_sleep_ends_the_sleep(void **state)
+TEST(a_wake_up_between_the_last_look_and_the_sleep_ends_the_sleep)
 {
     struct bell bell;
 
-    (void)state;
     init_bell(&bell, 0);
     bell.publish_in_last_poll = true;
     reactor_run(bell.reactor);
@@ -406,11 +388,10 @@ static void a_wake_up_between_the_last_look_and_the_sleep_ends_the_sleep(void **
     fini_bell(&bell);
 }
 
-static void a_busy_reactor_arms_nothing_and_an_idle_one_spins_first(void **state)
+TEST(a_busy_reactor_arms_nothing_and_an_idle_one_spins_first)
 {
     struct bell bell;
 
-    (void)state;
     init_bell(&bell, 1000); /* a read of the clock a round: 1000 rounds */
     bell.busy_left = 5000;
     bell.ring_work_on_arming = true;
@@ -420,22 +401,4 @@ static void a_busy_reactor_arms_nothing_and_an_idle_one_spins_first(void **state
     fini_bell(&bell);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_wake_up_is_lost_between_reactors_that_sleep_at_once),
-        cmocka_unit_test(no_wake_up_is_lost_between_reactors_that_are_just_falling_asleep),
-        cmocka_unit_test(what_several_threads_published_is_seen_after_their_wake_ups),
-        cmocka_unit_test(the_earliest_deadline_ends_the_sleep_and_no_poll_is_wasted),
-        cmocka_unit_test(another_thread_stops_a_reactor_that_would_sleep_for_ever),
-        cmocka_unit_test(a_stop_that_comes_before_the_start_is_not_forgotten),
-        cmocka_unit_test(a_signal_handler_may_stop_a_reactor),
-        cmocka_unit_test(a_source_that_becomes_readable_ends_the_sleep),
-        cmocka_unit_test(work_that_comes_while_sources_are_armed_is_found_by_the_last_poll),
-        cmocka_unit_test(a_wake_up_between_the_last_look_and_the_sleep_ends_the_sleep),
-        cmocka_unit_test(a_busy_reactor_arms_nothing_and_an_idle_one_spins_first),
-    };
-
-    alarm(280);
-    return cmocka_run_group_tests_name("threaded_reactor", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

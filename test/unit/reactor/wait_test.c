@@ -1,15 +1,10 @@
 /* wait_test.c - a thread that polls for itself sleeps, and no wake-up is lost. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE set_up, tear_down
 
 #include <sys/eventfd.h>
 
 #include "common/reactor/wait.h"
+#include "test/lib/unit.h"
 
 enum { STUCK_SECONDS = 20 }; /* then the test is killed: it should not have slept */
 
@@ -79,40 +74,35 @@ static void run_wait(uint64_t until_ns)
     assert_false(armed);
 }
 
-static void work_met_by_the_poll_after_the_arming_ends_it_without_sleep(void **state)
+TEST(work_met_by_the_poll_after_the_arming_ends_it_without_sleep)
 {
-    (void)state;
     answer = POLL_BUSY;
     run_wait(WAKE_NEVER);
 }
 
-static void work_that_comes_after_that_poll_wakes_it(void **state)
+TEST(work_that_comes_after_that_poll_wakes_it)
 {
-    (void)state;
     work_comes = true;
     run_wait(WAKE_NEVER);
 }
 
-static void it_ends_at_the_callers_time(void **state)
+TEST(it_ends_at_the_callers_time)
 {
     uint64_t until_ns = clock_now_ns(clock_system()) + 20 * NS_PER_MS;
 
-    (void)state;
     run_wait(until_ns);
     assert_true(clock_now_ns(clock_system()) >= until_ns);
 }
 
-static void it_ends_at_the_roles_time(void **state)
+TEST(it_ends_at_the_roles_time)
 {
-    (void)state;
     role_wake_ns = clock_now_ns(clock_system()) + 20 * NS_PER_MS;
     run_wait(WAKE_NEVER);
     assert_true(clock_now_ns(clock_system()) >= role_wake_ns);
 }
 
-static void a_time_that_has_passed_is_no_sleep(void **state)
+TEST(a_time_that_has_passed_is_no_sleep)
 {
-    (void)state;
     run_wait(1);
 }
 
@@ -136,7 +126,7 @@ static enum poll_result poll_other(void *role, uint64_t now_ns, uint64_t *wake_n
 }
 
 /* The last of three sources: the others have no work, and a descriptor that stays silent. */
-static void work_at_any_of_several_sources_ends_the_sleep(void **state)
+TEST(work_at_any_of_several_sources_ends_the_sleep)
 {
     const int quiet = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     const struct event_source source = {.fd = fd, .arm = arm, .disarm = disarm};
@@ -145,7 +135,6 @@ static void work_at_any_of_several_sources_ends_the_sleep(void **state)
     const struct waiter waiters[] = {
         {&others, poll_other, NULL}, {&others, poll_other, NULL}, {&source, poll_role, NULL}};
 
-    (void)state;
     assert_true(quiet >= 0);
     rang = 0;
     for (int met_by_poll = 0; met_by_poll < 2; met_by_poll++) {
@@ -160,18 +149,4 @@ static void work_at_any_of_several_sources_ends_the_sleep(void **state)
     close(quiet);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(work_met_by_the_poll_after_the_arming_ends_it_without_sleep),
-        TEST(work_that_comes_after_that_poll_wakes_it),
-        TEST(it_ends_at_the_callers_time),
-        TEST(it_ends_at_the_roles_time),
-        TEST(a_time_that_has_passed_is_no_sleep),
-        TEST(work_at_any_of_several_sources_ends_the_sleep),
-    };
-
-    return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,0 +1,76 @@
+/* unit.h - a test program of cmocka's. A case registers itself where it stands, so none is forgotten:
+ *
+ *     TEST(a_full_ring_refuses)
+ *     {
+ *         assert_int_equal(...);
+ *     }
+ *
+ *     UNIT_MAIN(NULL, NULL)
+ *
+ * Cases run in the order they stand. A file whose cases need a fixture defines TEST_FIXTURE as
+ * `setup, teardown` before it includes this; TEST_WITH gives one case its own.
+ */
+#ifndef TEST_LIB_UNIT_H
+#define TEST_LIB_UNIT_H
+
+#include "test/lib/asserts.h"
+
+#ifndef TEST_FIXTURE
+#define TEST_FIXTURE NULL, NULL
+#endif
+
+enum { UNIT_SECONDS = 280 }; /* a program that hangs ends by itself, before meson ends it */
+
+struct unit_case {
+    struct CMUnitTest test;
+    int line;
+    struct unit_case *next;
+};
+
+static struct unit_case *unit_cases;
+
+static inline void unit_add(struct unit_case *added)
+{
+    struct unit_case **at = &unit_cases;
+    while (*at && (*at)->line < added->line)
+        at = &(*at)->next;
+    added->next = *at;
+    *at = added;
+}
+
+#define TEST_WITH(name, ...)                                                                       \
+    static void name(void **state);                                                                \
+    __attribute__((constructor)) static void name##_is_a_case(void)                                \
+    {                                                                                              \
+        static struct unit_case self = {{#name, name, __VA_ARGS__, NULL}, __LINE__, NULL};         \
+        unit_add(&self);                                                                           \
+    }                                                                                              \
+    static void name(__attribute__((unused)) void **state)
+
+#define TEST(name) TEST_WITH(name, TEST_FIXTURE)
+
+static inline int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    size_t count = 0;
+    for (const struct unit_case *at = unit_cases; at; at = at->next)
+        count++;
+    struct CMUnitTest *tests = calloc(count + 1, sizeof *tests);
+    if (!tests)
+        return 1;
+    count = 0;
+    for (const struct unit_case *at = unit_cases; at; at = at->next)
+        tests[count++] = at->test;
+    alarm(UNIT_SECONDS);
+    int failed =
+        _cmocka_run_group_tests(program_invocation_short_name, tests, count, setup, teardown);
+    free(tests);
+    return failed || count == 0;
+}
+
+#define UNIT_MAIN(setup, teardown)                                                                 \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        return unit_run(setup, teardown);                                                          \
+    }
+
+#endif
