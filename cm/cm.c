@@ -23,7 +23,7 @@ enum { BATCH_EVENTS = 64 };
 
 #define RETRY_NS (1 * NS_PER_MS) /* until the next look whether a peer made room */
 
-struct peer {
+struct cm_peer {
     struct fabric_conn *conn; /* NULL: the place is free */
     bool given_up;            /* A3 */
     enum fabric_kind kind;
@@ -50,13 +50,13 @@ struct cm {
     bool started;
     struct notes notes;
 
-    struct letter *letters[2]; /* the configuration of letters_term, without and with secret */
-    uint64_t letters_term;
+    struct outgoing *shared[2]; /* the configuration of shared_term, without and with secret */
+    uint64_t shared_term;
 
     uint32_t open_count;
     uint32_t given_up_count;
     uint32_t peer_limit; /* above the highest place ever used */
-    struct peer peers[CM_MAX_CONNECTIONS];
+    struct cm_peer peers[CM_MAX_CONNECTIONS];
     struct fabric_conn *strays[BATCH_EVENTS]; /* that found no place; closed after the batch */
     uint32_t stray_count;
 };
@@ -106,7 +106,7 @@ static void fail(struct cm *cm, int error, const char *detail)
         cm->failed(cm->failed_context, error, detail);
 }
 
-static void give_up(struct cm *cm, struct peer *peer, const char *reason)
+static void give_up(struct cm *cm, struct cm_peer *peer, const char *reason)
 {
     if (peer->given_up)
         return;
@@ -117,16 +117,17 @@ static void give_up(struct cm *cm, struct peer *peer, const char *reason)
 }
 
 /* A peer that closed is told nothing more; its CLOSED event is on the way. */
-static void post(struct cm *cm, uint32_t connection, struct letter *letter, uint32_t tag, bool push)
+static void post(struct cm *cm, uint32_t connection, struct outgoing *outgoing, uint32_t tag,
+                 bool push)
 {
-    struct peer *peer = &cm->peers[connection];
+    struct cm_peer *peer = &cm->peers[connection];
     if (peer->given_up)
         return;
-    if (!letter) {
+    if (!outgoing) {
         give_up(cm, peer, "out_of_memory");
         return;
     }
-    int error = outbox_post(&peer->outbox, peer->conn, letter, tag, push);
+    int error = outbox_post(&peer->outbox, peer->conn, outgoing, tag, push);
     if (error == ROWAN_EBUSY)
         give_up(cm, peer, "peer_does_not_read");
     else if (error && error != ROWAN_ECLOSED)
@@ -134,10 +135,10 @@ static void post(struct cm *cm, uint32_t connection, struct letter *letter, uint
 }
 
 /* Like post; ends the caller's reference. */
-static void post_own(struct cm *cm, uint32_t connection, struct letter *letter, uint32_t tag)
+static void post_own(struct cm *cm, uint32_t connection, struct outgoing *outgoing, uint32_t tag)
 {
-    post(cm, connection, letter, tag, false);
-    letter_release(letter);
+    post(cm, connection, outgoing, tag, false);
+    outgoing_release(outgoing);
 }
 
 static void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error,
@@ -146,14 +147,14 @@ static void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int e
     /* Who may try again does so ten times a second, and says so itself. */
     log_event(error == ROWAN_EAGAIN ? LOG_DEBUG : LOG_INFO, "refused",
               "place=%u error=%s detail=\"%s\"", connection, error_name(error), detail);
-    post_own(cm, connection, letter_failure(error, detail), tag);
+    post_own(cm, connection, outgoing_failure(error, detail), tag);
 }
 
-static void drop_letters(struct cm *cm)
+static void drop_shared(struct cm *cm)
 {
     for (int i = 0; i < 2; i++) {
-        letter_release(cm->letters[i]);
-        cm->letters[i] = NULL;
+        outgoing_release(cm->shared[i]);
+        cm->shared[i] = NULL;
     }
 }
 
@@ -162,24 +163,25 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
 {
     if (!action->config) {
         post_own(cm, action->connection,
-                 letter_waiting(output->waiting_for, output->waiting_count, output->round),
+                 outgoing_waiting(output->waiting_for, output->waiting_count,
+                                  output->registration_epoch),
                  action->tag);
         return;
     }
     if (output->waiting_count > 0) { /* it changes with every server that joins */
-        struct letter *letter = letter_configuration(action->config, action->with_secret,
-                                                     output->waiting_for, output->waiting_count);
-        post(cm, action->connection, letter, action->tag, action->tag == 0);
-        letter_release(letter);
+        struct outgoing *outgoing = outgoing_configuration(
+            action->config, action->with_secret, output->waiting_for, output->waiting_count);
+        post(cm, action->connection, outgoing, action->tag, action->tag == 0);
+        outgoing_release(outgoing);
         return;
     }
-    if (cm->letters_term != action->config->term)
-        drop_letters(cm);
-    cm->letters_term = action->config->term;
-    struct letter **letter = &cm->letters[action->with_secret ? 1 : 0];
-    if (!*letter)
-        *letter = letter_configuration(action->config, action->with_secret, NULL, 0);
-    post(cm, action->connection, *letter, action->tag, action->tag == 0);
+    if (cm->shared_term != action->config->term)
+        drop_shared(cm);
+    cm->shared_term = action->config->term;
+    struct outgoing **outgoing = &cm->shared[action->with_secret ? 1 : 0];
+    if (!*outgoing)
+        *outgoing = outgoing_configuration(action->config, action->with_secret, NULL, 0);
+    post(cm, action->connection, *outgoing, action->tag, action->tag == 0);
 }
 
 /* A request that could not even start is noted as its answer. */
@@ -217,7 +219,7 @@ static void carry_out(struct cm *cm, const struct cm_output *output, const struc
         post_configuration(cm, output, action);
         break;
     case CM_ACTION_CLIENT_ID:
-        post_own(cm, action->connection, letter_client_id(action->client_id), action->tag);
+        post_own(cm, action->connection, outgoing_client_id(action->client_id), action->tag);
         break;
     case CM_ACTION_FAILURE:
         post_failure(cm, action->connection, action->tag, action->error, action->detail);
@@ -330,8 +332,8 @@ static void on_accepted(struct cm *cm, const struct fabric_event *event)
         return;
     }
 
-    struct peer *peer = &cm->peers[place];
-    *peer = (struct peer){.conn = event->conn, .kind = event->peer.kind};
+    struct cm_peer *peer = &cm->peers[place];
+    *peer = (struct cm_peer){.conn = event->conn, .kind = event->peer.kind};
     event->conn->user = peer;
     cm->open_count++;
     if (place >= cm->peer_limit)
@@ -340,7 +342,7 @@ static void on_accepted(struct cm *cm, const struct fabric_event *event)
 }
 
 /* Its connection is gone, or about to be closed by the caller. */
-static void free_place(struct cm *cm, struct peer *peer)
+static void free_place(struct cm *cm, struct cm_peer *peer)
 {
     if (peer->given_up)
         cm->given_up_count--;
@@ -388,7 +390,7 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                            .doubtful = from->doubtful,
                            .named = from->named,
                            .formatted = from->formatted,
-                           .round = from->round};
+                           .registration_epoch = from->registration_epoch};
     copy_text(join.address, sizeof join.address, from->address);
     copy_text(join.fabric, sizeof join.fabric, from->fabric);
     copy_text(join.durability, sizeof join.durability, from->durability);
@@ -429,7 +431,7 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
 
 static void on_fabric_event(struct cm *cm, const struct fabric_event *event)
 {
-    const struct peer *peer = event->conn ? event->conn->user : NULL;
+    const struct cm_peer *peer = event->conn ? event->conn->user : NULL;
     switch (event->kind) {
     case FABRIC_ACCEPTED:
         on_accepted(cm, event);
@@ -455,7 +457,7 @@ static void close_given_up(struct cm *cm)
         fabric_conn_close(cm->strays[i]);
     cm->stray_count = 0;
     for (uint32_t i = 0; cm->given_up_count > 0 && i < cm->peer_limit; i++) {
-        struct peer *peer = &cm->peers[i];
+        struct cm_peer *peer = &cm->peers[i];
         if (!peer->given_up)
             continue;
         struct fabric_conn *conn = peer->conn;
@@ -469,7 +471,7 @@ static bool flush_outboxes(struct cm *cm)
 {
     bool waits = false;
     for (uint32_t i = 0; i < cm->peer_limit; i++) {
-        struct peer *peer = &cm->peers[i];
+        struct cm_peer *peer = &cm->peers[i];
         if (!peer->conn || peer->given_up || peer->outbox.count == 0)
             continue;
         int error = outbox_flush(&peer->outbox, peer->conn);
@@ -572,7 +574,7 @@ void cm_destroy(struct cm *cm)
         return;
     for (uint32_t i = 0; i < cm->peer_limit; i++)
         outbox_clear(&cm->peers[i].outbox);
-    drop_letters(cm);
+    drop_shared(cm);
     cluster_release(cm->notes.config);
     fabric_endpoint_close(cm->endpoint);
     cm_state_destroy(cm->state);

@@ -1,4 +1,4 @@
-/* outbox.c - a ring of letters in front of fabric_send. Letters leave in the order they were
+/* outbox.c - a ring of messages in front of fabric_send. Messages leave in the order they were
  * posted; only news is replaced in its place. */
 #include "cm/outbox.h"
 
@@ -6,14 +6,14 @@
 
 static struct outbox_item *item_at(struct outbox *outbox, uint32_t position)
 {
-    return &outbox->items[(outbox->first + position) % OUTBOX_MAX_LETTERS];
+    return &outbox->items[(outbox->first + position) % OUTBOX_MAX_MESSAGES];
 }
 
-int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct letter *letter,
+int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct outgoing *outgoing,
                 uint32_t tag, bool push)
 {
     if (outbox->count == 0) {
-        int error = letter_send(letter, tag, conn);
+        int error = outgoing_send(outgoing, tag, conn);
         if (error != ROWAN_EAGAIN)
             return error;
     }
@@ -21,22 +21,22 @@ int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct letter *
     for (uint32_t i = 0; push && i < outbox->count; i++) {
         struct outbox_item *item = item_at(outbox, i);
         if (item->push) {
-            letter_release(item->letter);
-            item->letter = letter_hold(letter);
+            outgoing_release(item->outgoing);
+            item->outgoing = outgoing_hold(outgoing);
             return ROWAN_OK;
         }
     }
-    if (outbox->count == OUTBOX_MAX_LETTERS)
+    if (outbox->count == OUTBOX_MAX_MESSAGES)
         return ROWAN_EBUSY;
     *item_at(outbox, outbox->count++) =
-        (struct outbox_item){.letter = letter_hold(letter), .tag = tag, .push = push};
+        (struct outbox_item){.outgoing = outgoing_hold(outgoing), .tag = tag, .push = push};
     return ROWAN_OK;
 }
 
 static void drop_first(struct outbox *outbox)
 {
-    letter_release(item_at(outbox, 0)->letter);
-    outbox->first = (outbox->first + 1) % OUTBOX_MAX_LETTERS;
+    outgoing_release(item_at(outbox, 0)->outgoing);
+    outbox->first = (outbox->first + 1) % OUTBOX_MAX_MESSAGES;
     outbox->count--;
 }
 
@@ -44,7 +44,7 @@ int outbox_flush(struct outbox *outbox, struct fabric_conn *conn)
 {
     while (outbox->count > 0) {
         const struct outbox_item *item = item_at(outbox, 0);
-        int error = letter_send(item->letter, item->tag, conn);
+        int error = outgoing_send(item->outgoing, item->tag, conn);
         if (error)
             return error;
         drop_first(outbox);

@@ -6,26 +6,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cm/letter.h"
+#include "cm/outgoing.h"
 #include "common/fabric/fabric.h"
 
-enum { OUTBOX_MAX_LETTERS = 16 };
+enum { OUTBOX_MAX_MESSAGES = 16 };
 
 struct outbox_item {
-    struct letter *letter;
+    struct outgoing *outgoing;
     uint32_t tag;
     bool push;
 };
 
 struct outbox {
     uint32_t first, count;
-    struct outbox_item items[OUTBOX_MAX_LETTERS];
+    struct outbox_item items[OUTBOX_MAX_MESSAGES];
 };
 
-/* outbox_post: sends the letter, or keeps it (with a reference of its own) until outbox_flush.
+/* outbox_post: sends the outgoing, or keeps it (with a reference of its own) until outbox_flush.
  * `push`: news that nobody asked for; it takes the place of older news that still waits.
  * Errors: ROWAN_EBUSY (the outbox is full), ROWAN_ECLOSED and ROWAN_EINVALID of fabric_send. */
-int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct letter *letter,
+int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct outgoing *outgoing,
                 uint32_t tag, bool push);
 
 /* outbox_flush: sends what waits. 0 when nothing is left; errors: ROWAN_EAGAIN (something is left),

@@ -11,20 +11,20 @@
 #include "common/base/error.h"
 
 uint32_t proposal_absent(const struct cm_state_options *options,
-                         const struct cluster_config *config, const struct roll *roll,
-                         uint32_t *servers)
+                         const struct cluster_config *config,
+                         const struct registrations *registrations, uint32_t *servers)
 {
     uint32_t listed = config ? config->member_count : options->server_count, count = 0;
     for (uint32_t i = 0; i < listed; i++) {
         uint32_t server = config ? config->members[i].server : options->servers[i];
-        if (!roll_find(roll, server))
+        if (!registrations_find(registrations, server))
             servers[count++] = server;
     }
     return count;
 }
 
-int proposal_first(const struct cm_state_options *options, const struct roll *roll,
-                   struct proposal *out)
+int proposal_first(const struct cm_state_options *options,
+                   const struct registrations *registrations, struct proposal *out)
 {
     struct proposal proposal = {0};
     struct first_wish wish = {.cluster = options->cluster,
@@ -35,7 +35,7 @@ int proposal_first(const struct cm_state_options *options, const struct roll *ro
 
     struct member members[CLUSTER_MAX_MEMBERS] = {0};
     for (uint32_t i = 0; i < options->server_count; i++) {
-        const struct cm_join *join = &roll_find(roll, options->servers[i])->join;
+        const struct cm_join *join = &registrations_find(registrations, options->servers[i])->join;
         members[i] = join_member(join);
         if (join->block_limit < wish.block_limit)
             wish.block_limit = join->block_limit;
@@ -96,12 +96,12 @@ int proposal_block(const struct cluster_config *config, struct proposal *out)
     return ROWAN_OK;
 }
 
-int proposal_cold(const struct cluster_config *config, const struct roll *roll,
+int proposal_cold(const struct cluster_config *config, const struct registrations *registrations,
                   struct proposal *out, char *why, size_t why_bytes)
 {
     struct cm_join joins[CLUSTER_MAX_MEMBERS];
     for (uint32_t i = 0; i < config->member_count; i++)
-        joins[i] = roll_find(roll, config->members[i].server)->join;
+        joins[i] = registrations_find(registrations, config->members[i].server)->join;
     struct proposal proposal = {0};
     int error = cold_start(config, joins, &proposal.config, why, why_bytes);
     if (error)

@@ -81,9 +81,9 @@ const char *refusal_of(const struct refusal_case *of, char *detail, size_t detai
         return refusal_replaced;
     if (of->here > 0)
         return refusal_restarted;
-    const struct candidate *candidate = roll_find(of->roll, join->server);
-    if (candidate && candidate->connection != of->connection &&
-        candidate->join.incarnation != join->incarnation)
+    const struct registration *registration = registrations_find(of->registrations, join->server);
+    if (registration && registration->connection != of->connection &&
+        registration->join.incarnation != join->incarnation)
         return refusal_taken;
-    return roll_fits(of->roll, join, detail, detail_bytes) ? NULL : detail;
+    return registrations_fit(of->registrations, join, detail, detail_bytes) ? NULL : detail;
 }

@@ -2,7 +2,7 @@
 #ifndef CM_REFUSAL_H
 #define CM_REFUSAL_H
 
-#include "cm/roll.h"
+#include "cm/registrations.h"
 #include "cm/state.h"
 
 /* The configuration names another incarnation, and there is none to wait for: this process serves an older one, or was
@@ -27,7 +27,7 @@ int refusal_error(const char *why, const struct cluster_config *config, bool has
 struct refusal_case {
     const struct cm_state_options *options;
     const struct cluster_config *config; /* in force; NULL: none */
-    const struct roll *roll;
+    const struct registrations *registrations;
     uint32_t here;       /* members that are here by their incarnation in force */
     uint32_t connection; /* that the report came by */
     const struct cm_join *join;

@@ -11,12 +11,12 @@
  *     stored: another leader may have stored the very same bytes and be giving those ids out.
  *  S4 One READ or STORE is under way at a time.
  *  S5 The secret goes only to a connection whose Join named a member's incarnation.
- *  S6 The roll has no member's incarnation in force, and nobody but those that the configuration in
+ *  S6 The registrations have no member's incarnation in force, and nobody but those that the configuration in
  *     force lists, or, without one, the options.
- *  S7 A cold start is proposed only when every member is on the roll and no member is here: a server
+ *  S7 A cold start is proposed only when every member is registered and no member is here: a server
  *     that kept running is never replaced.
- *  S8 A start is proposed only when everybody on the roll has answered this round: reported after the last of them
- *     came, after this manager began to lead, and after a start could not be stored. Who died before that cannot have,
+ *  S8 A start is proposed only when every registered server has reported in this registration epoch: after the last
+ *     of them came, after this manager began to lead, and after a start could not be stored. Who died before that cannot have,
  *     though its connection may not tell so yet, and though older reports of it may still be read: a configuration
  *     that named it beside living ones would wait for it for ever.
  *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted (a superblock
@@ -40,7 +40,7 @@
 #include "cm/loss.h"
 #include "cm/proposal.h"
 #include "cm/refusal.h"
-#include "cm/roll.h"
+#include "cm/registrations.h"
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
@@ -49,7 +49,7 @@ struct connection {
     bool subscribed;      /* asked for the configuration: hears of later ones */
     bool member;          /* its Join named an incarnation that is in force */
     bool has_data;        /* its last Join says so */
-    uint32_t server;      /* that joined by it, a member or on the roll; 0: none */
+    uint32_t server;      /* that joined by it, a member or registered; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */
     uint64_t told_term;   /* of the newest configuration sent to it, or known to it */
@@ -70,8 +70,9 @@ struct cm_state {
     struct proposal proposal;      /* while storing */
 
     struct ids ids;
-    struct roll roll; /* S6: servers that wait for a configuration which names them */
-    uint32_t here;    /* connections of members */
+    struct registrations
+        registrations; /* S6: servers that wait for a configuration which names them */
+    uint32_t here;     /* connections of members */
     /* S9: by position of the member, the incarnation that said last that it is formatted; 0: none */
     uint64_t holders[CLUSTER_MAX_MEMBERS];
     uint64_t warned_term; /* of the configuration whose unformatted servers were named; 0: none */
@@ -207,7 +208,7 @@ static void fail_ids(struct cm_state *state, int error, const char *detail)
 static void dismiss(struct cm_state *state, uint32_t connection, const char *detail)
 {
     struct connection *peer = &state->connections[connection];
-    roll_remove_connection(&state->roll, connection);
+    registrations_remove(&state->registrations, connection);
     peer->server = 0;
     refuse(state, connection, peer->join_tag, refusal_error(detail, state->config, peer->has_data),
            detail);
@@ -221,20 +222,22 @@ static void sort_servers(struct cm_state *state)
         struct connection *peer = &state->connections[i];
         if (peer->server == 0)
             continue;
-        const struct candidate *candidate = roll_find(&state->roll, peer->server);
-        bool waits = candidate && candidate->connection == i;
+        const struct registration *registration =
+            registrations_find(&state->registrations, peer->server);
+        bool waits = registration && registration->connection == i;
         const bool was_member = peer->member;
         peer->member = refusal_is_member(state->config, peer->server, peer->incarnation);
         if (peer->member) {
             state->here++;
-            roll_remove_connection(&state->roll, i);
+            registrations_remove(&state->registrations, i);
             continue;
         }
         if (!waits && !was_member) { /* its place went with another connection: it reports again */
             peer->server = 0;
             continue;
         }
-        const char *why = waits ? refusal_unfit(state->config, &candidate->join) : refusal_replaced;
+        const char *why =
+            waits ? refusal_unfit(state->config, &registration->join) : refusal_replaced;
         if (why)
             dismiss(state, i, why);
     }
@@ -306,13 +309,13 @@ static void store(struct cm_state *state, const struct proposal *proposal)
 
 static uint32_t absent(const struct cm_state *state, uint32_t *servers)
 {
-    return proposal_absent(&state->options, state->config, &state->roll, servers);
+    return proposal_absent(&state->options, state->config, &state->registrations, servers);
 }
 
 /* Does the cluster wait to be started, for the first time or again? */
 static bool awaits_start(const struct cm_state *state)
 {
-    return !state->config || (state->here == 0 && state->roll.count > 0);
+    return !state->config || (state->here == 0 && state->registrations.count > 0);
 }
 
 /* S9. By position of the member; the list of members never changes. */
@@ -328,9 +331,9 @@ static void note_holder(struct cm_state *state, const struct cm_join *join)
 static void propose_start(struct cm_state *state)
 {
     struct proposal proposal;
-    int error = state->config ? proposal_cold(state->config, &state->roll, &proposal, state->detail,
-                                              sizeof state->detail)
-                              : proposal_first(&state->options, &state->roll, &proposal);
+    int error = state->config ? proposal_cold(state->config, &state->registrations, &proposal,
+                                              state->detail, sizeof state->detail)
+                              : proposal_first(&state->options, &state->registrations, &proposal);
     if (!error)
         store(state, &proposal);
     else if (error != ROWAN_ENOMEM)
@@ -353,7 +356,7 @@ static void propose_block(struct cm_state *state)
  * was right when it was proposed, and its outcome decides who is a member. */
 static void dismiss_waiting(struct cm_state *state)
 {
-    for (uint32_t i = 0; state->roll.count > 0 && i < state->connection_limit; i++) {
+    for (uint32_t i = 0; state->registrations.count > 0 && i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];
         if (peer->open && peer->server != 0 && !peer->member)
             dismiss(state, i, refusal_restarted);
@@ -385,7 +388,7 @@ static void advance(struct cm_state *state)
     } else if (!state->leads) {
         return;
     } else if (awaits_start(state) && absent(state, missing) == 0 &&
-               roll_is_settled(&state->roll)) { /* S8 */
+               registrations_are_current(&state->registrations)) { /* S8 */
         propose_start(state);
     } else if (state->config && state->ids.wanting > 0 &&
                proposal_may_reserve(state->config, state->holders)) {
@@ -425,7 +428,7 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
         return true;
     }
     cluster_release(proposal.config);
-    roll_call_again(&state->roll);
+    registrations_expire(&state->registrations);
     state->must_read = true;
     if (event->error == ROWAN_EVERSION || event->error == ROWAN_EUNKNOWN)
         return true;
@@ -443,7 +446,7 @@ static void on_leader(struct cm_state *state, bool leader)
         return;
     }
     state->must_read = true;
-    roll_call_again(&state->roll);
+    registrations_expire(&state->registrations);
 }
 
 static void on_opened(struct cm_state *state, uint32_t connection)
@@ -459,7 +462,7 @@ static void on_closed(struct cm_state *state, uint32_t connection)
 {
     struct connection *peer = &state->connections[connection];
     ids_forget(&state->ids, connection);
-    roll_remove_connection(&state->roll, connection);
+    registrations_remove(&state->registrations, connection);
     state->here -= peer->member;
     *peer = (struct connection){0};
 }
@@ -481,7 +484,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     }
     const struct refusal_case of = {.options = &state->options,
                                     .config = state->config,
-                                    .roll = &state->roll,
+                                    .registrations = &state->registrations,
                                     .here = state->here,
                                     .connection = event->connection,
                                     .join = join};
@@ -503,7 +506,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     if (peer->member) {
         tell(state, event->connection, event->tag);
     } else {
-        roll_add(&state->roll, event->connection, join);
+        registrations_add(&state->registrations, event->connection, join);
         answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
     }
 }
@@ -594,6 +597,6 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
         advance(state);
 
     state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
-    state->output.round = state->roll.round;
+    state->output.registration_epoch = state->registrations.epoch;
     return &state->output;
 }

@@ -92,7 +92,7 @@ struct cm_output {
     uint32_t waiting_count; /* servers that have not joined, while there is no configuration, or
                                a cold start is awaited */
     const uint32_t *waiting_for;
-    uint64_t round; /* for a server that waits to carry back with its next Join */
+    uint64_t registration_epoch; /* for a server that waits to carry back with its next Join */
 };
 
 /* Errors: ROWAN_EINVALID (options out of range), ROWAN_ENOMEM. */

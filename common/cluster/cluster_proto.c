@@ -16,13 +16,14 @@
 #include "control.pb-c.h"
 
 /* A Configuration with room for the one part it carries. */
-struct part {
+struct config_part {
     Rowan__Configuration configuration;
     Rowan__Member member, *members[1];
     Rowan__Shard shard, *shards[1];
 };
 
-static void part_scalars(struct part *part, const struct cluster_config *config, bool with_secret)
+static void part_scalars(struct config_part *part, const struct cluster_config *config,
+                         bool with_secret)
 {
     rowan__configuration__init(&part->configuration);
     part->configuration.format = VERSION_CONFIGURATION_LOWEST;
@@ -37,7 +38,7 @@ static void part_scalars(struct part *part, const struct cluster_config *config,
     }
 }
 
-static void part_member(struct part *part, const struct member *member)
+static void part_member(struct config_part *part, const struct member *member)
 {
     rowan__configuration__init(&part->configuration);
     rowan__member__init(&part->member);
@@ -50,7 +51,7 @@ static void part_member(struct part *part, const struct member *member)
     part->configuration.n_members = 1;
 }
 
-static void part_shard(struct part *part, const struct shard *shard)
+static void part_shard(struct config_part *part, const struct shard *shard)
 {
     rowan__configuration__init(&part->configuration);
     rowan__shard__init(&part->shard);
@@ -71,7 +72,7 @@ static void part_shard(struct part *part, const struct shard *shard)
 }
 
 /* Part 0 is the scalars, then come the members, then the shards. */
-static void part_at(struct part *part, const struct cluster_config *config, bool with_secret,
+static void part_at(struct config_part *part, const struct cluster_config *config, bool with_secret,
                     uint32_t index)
 {
     if (index == 0)
@@ -84,7 +85,7 @@ static void part_at(struct part *part, const struct cluster_config *config, bool
 
 size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secret)
 {
-    struct part part;
+    struct config_part part;
     size_t bytes = 0;
     for (uint32_t i = 0; i < 1 + config->member_count + config->shard_count; i++) {
         part_at(&part, config, with_secret, i);
@@ -98,7 +99,7 @@ size_t cluster_encode(const struct cluster_config *config, bool with_secret, voi
     if (cluster_encoded_bytes(config, with_secret) > room)
         return 0;
 
-    struct part part;
+    struct config_part part;
     size_t bytes = 0;
     for (uint32_t i = 0; i < 1 + config->member_count + config->shard_count; i++) {
         part_at(&part, config, with_secret, i);

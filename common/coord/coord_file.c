@@ -28,7 +28,7 @@
 
 enum op_state { OP_FREE, OP_WAITING, OP_RUNNING };
 
-struct op {
+struct coord_op {
     enum op_state state;
     uint64_t due_ns; /* not before */
     uint64_t job;    /* of the offload, while running */
@@ -43,7 +43,7 @@ struct coord_file {
     uint64_t known_version; /* that the owner was last told; 0: none */
 
     struct {
-        struct op op;
+        struct coord_op op;
         coord_read_done *done;
         void *context;
         uint8_t *image;
@@ -52,7 +52,7 @@ struct coord_file {
     } read;
 
     struct {
-        struct op op;
+        struct coord_op op;
         coord_cas_done *done;
         void *context;
         uint8_t *image;
@@ -62,7 +62,7 @@ struct coord_file {
 
     /* Runs every INSPECT_PERIOD_NS while somebody watches or stands for election. */
     struct {
-        struct op op; /* its error is that of reading the version */
+        struct coord_op op; /* its error is that of reading the version */
         bool watches;
         bool stands;
         uint64_t version;
@@ -114,7 +114,7 @@ static int run_inspect(void *argument)
 }
 
 /* Owner: was asked; the next poll posts it. */
-static void ask(struct coord_file *file, struct op *op)
+static void ask(struct coord_file *file, struct coord_op *op)
 {
     op->state = OP_WAITING;
     op->due_ns = 0;
@@ -181,7 +181,7 @@ static int file_elect(struct coord *coord, coord_leader *leader, void *context)
 }
 
 /* True when `op` was running and is no more. */
-static bool op_ended(struct coord_file *file, struct op *op)
+static bool op_ended(struct coord_file *file, struct coord_op *op)
 {
     if (op->state != OP_RUNNING || offload_done(file->offload) < op->job)
         return false;
@@ -264,8 +264,8 @@ static bool answer_inspect(struct coord_file *file)
     return true;
 }
 
-static bool post_op(struct coord_file *file, struct op *op, offload_function *run, uint64_t now_ns,
-                    uint64_t *wake_ns)
+static bool post_op(struct coord_file *file, struct coord_op *op, offload_function *run,
+                    uint64_t now_ns, uint64_t *wake_ns)
 {
     int error;
 

@@ -37,7 +37,7 @@ static void join(struct control *control)
     body.doubtful = control->data.doubtful;
     body.named = control->config || control->coming;
     body.formatted = control->config != NULL;
-    body.round = control->round;
+    body.registration_epoch = control->registration_epoch;
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
     const Rowan__ControlMessage message = CONTROL_MESSAGE(JOIN, join, &body);
     send_to_cm(control, ++control->join_tag, &message);
@@ -201,11 +201,11 @@ static void take_failure(struct control *control, const Rowan__Failure *failure)
 }
 
 /* A new one is carried back at once: all wait for it. */
-static void take_round(struct control *control, uint64_t round)
+static void take_registration_epoch(struct control *control, uint64_t epoch)
 {
-    if (round == control->round)
+    if (epoch == control->registration_epoch)
         return;
-    control->round = round;
+    control->registration_epoch = epoch;
     control->join_again_ns = control->now_ns;
 }
 
@@ -214,7 +214,7 @@ static void take_configuration(struct control *control, uint32_t tag,
 {
     struct cluster_config *config;
     if (is->configuration.len == 0) {
-        take_round(control, is->round);
+        take_registration_epoch(control, is->registration_epoch);
         return;
     }
     control->joined |= tag >= control->new_tag;
@@ -246,7 +246,7 @@ void control_config_event(struct control *control, const struct fabric_event *ev
 {
     if (event->kind == FABRIC_CONNECTED) {
         control->cm_connected = true;
-        control->round = 0;
+        control->registration_epoch = 0;
         report_anew(control);
         control->cm_error = 0;
         log_event(LOG_INFO, "cm_connected", "address=%s", control->cm);

@@ -59,7 +59,7 @@ struct control {
     bool joined;       /* the CM has answered the newest report with a configuration */
     uint32_t join_tag; /* of the last Join; 0: none, as in what nobody asked for */
     uint32_t new_tag;  /* of the first Join by this connection that says all there is to tell */
-    uint64_t round;    /* the last that the CM told on this connection; 0: none */
+    uint64_t registration_epoch; /* the last that the CM told on this connection; 0: none */
     uint64_t join_again_ns;
     uint64_t cm_retry_ns;
     int cm_error;                  /* the last that was logged; 0: none since it was connected */

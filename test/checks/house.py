@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The house rules that a program can look up: what the top of the tree holds, a README in each room, the
+"""The house rules that a program can look up: what the top of the tree holds, a README in each module, the
 licence, the format, the length of files and functions, nothing left to do later. Usage: house.py SOURCE_ROOT
 """
 
@@ -22,8 +22,8 @@ TOP_LEVEL = {
 LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
-def rooms(root):
-    """Every folder that holds source, and the rooms above it; test/unit's are one room."""
+def modules(root):
+    """Every folder that holds source, and the modules above it; test/unit's are one module."""
     found = set()
     for path in sources.files(root, ".c", ".h", ".py", ".proto", ".sh"):
         folder = os.path.dirname(path)
@@ -63,9 +63,9 @@ def a_planted_stray_is_found():
 
 
 @tap.case
-def every_room_has_a_readme():
+def every_module_has_a_readme():
     missing = [
-        room for room in rooms(ROOT) if not os.path.isfile(os.path.join(ROOT, room, "README.md"))
+        module for module in modules(ROOT) if not os.path.isfile(os.path.join(ROOT, module, "README.md"))
     ]
     tap.check(not missing, "no README.md in", ", ".join(missing))
 

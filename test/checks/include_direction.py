@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import sources
 import tap
 
-# A room, and the rooms it may include besides itself. A room's name is the longest prefix here.
+# A module, and the modules it may include besides itself. A module's name is the longest prefix here.
 # client/rowan.h is the public header and stands for itself.
 COMMON = {
     "common/base": {"proto"},
@@ -59,7 +59,7 @@ WORKER_FILE = re.compile(r"server/worker/worker(?:_(\w+))?\.[ch]$")
 GENERATED = {"control.pb-c.h": "proto", "proto/control.pb-c.h": "proto", "release.h": "common/base"}
 
 
-def room_of(path):
+def module_of(path):
     parts = path.split("/")
     for length in (2, 1):
         name = "/".join(parts[:length])
@@ -83,18 +83,18 @@ def climbs(path, target):
 def violations(root):
     found = []
     for path in sources.files(root, ".c", ".h"):
-        room = room_of(path)
-        if room == "test":
+        module = module_of(path)
+        if module == "test":
             continue
-        if room is None:
-            found.append(f"{path}: lies in no room that the design names")
+        if module is None:
+            found.append(f"{path}: lies in no module that the design names")
             continue
         for target in INCLUDE.findall(sources.text(root, path)):
-            aim = GENERATED.get(target) or room_of(target)
+            aim = GENERATED.get(target) or module_of(target)
             if target not in GENERATED and not os.path.exists(os.path.join(root, target)):
                 found.append(f'{path}: "{target}" is no path from the top of the tree')
-            elif aim != room and aim not in ALLOWED[room]:
-                found.append(f'{path}: {room} may not include "{target}"')
+            elif aim != module and aim not in ALLOWED[module]:
+                found.append(f'{path}: {module} may not include "{target}"')
             elif climbs(path, target):
                 found.append(f'{path}: "{target}" is of a layer above it')
     return found

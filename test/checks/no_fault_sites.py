@@ -15,7 +15,7 @@ import objects
 import sources
 import tap
 
-# What the simulator defines and the rooms use only in its build.
+# What the simulator defines and the modules use only in its build.
 NAMES = re.compile(r"fault_fires|mutant_is_on|fabric_segment_bytes")
 
 

@@ -3,7 +3,7 @@
 
 Looked up in the objects of a build, not in the source: every symbol that an object needs and that
 no object of ours defines must be one of the plain functions listed here, or belong to a library
-that its room may use. A function that is on no list is reported, so nothing slips by as new.
+that its module may use. A function that is on no list is reported, so nothing slips by as new.
 
 Usage: os_calls.py SOURCE_ROOT BUILD_ROOT
 """
@@ -88,7 +88,7 @@ def violations(pairs):
 def only_the_seams_call_the_operating_system():
     pairs = [pair for pair in objects.shipped(ROOT, BUILD)]
     tap.check(pairs, "no objects in", BUILD)
-    # What protoc-c made is the room's own, but lies in the build directory.
+    # What protoc-c made is the module's own, but lies in the build directory.
     generated = [
         os.path.join(folder, name)
         for folder, _, names in os.walk(os.path.join(BUILD, "proto"))

@@ -65,8 +65,8 @@ def environment():
 
 
 def program(name):
-    for room in ("tools", "server", "cm", "test/cluster"):
-        path = os.path.join(BIN, room, name)
+    for module in ("tools", "server", "cm", "test/cluster"):
+        path = os.path.join(BIN, module, name)
         if os.path.exists(path):
             return path
     raise tap.Failed(f"{name} is not built in {BIN}")

@@ -13,15 +13,15 @@
 
 enum { MAX_LOOKED_DEVICES = 8, INTEL_SERVER_FAMILY = 6, SKYLAKE = 85, ICE_LAKE = 106 };
 
-struct cpu {
+struct ddio_cpu {
     bool is_intel;
     int family, model;
 };
 
-static struct cpu read_cpu(const struct doctor *doctor)
+static struct ddio_cpu read_cpu(const struct doctor *doctor)
 {
     FILE *file = host_open(doctor, "/proc/cpuinfo");
-    struct cpu cpu = {0};
+    struct ddio_cpu cpu = {0};
     char line[512], vendor[64];
 
     while (file && fgets(line, sizeof line, file) && *line != '\n') {
@@ -63,7 +63,7 @@ static bool find_root_port(const struct doctor *doctor, const char *device, char
     return true;
 }
 
-static void check_device(struct doctor *doctor, const char *device, const struct cpu *cpu)
+static void check_device(struct doctor *doctor, const char *device, const struct ddio_cpu *cpu)
 {
     char name[64], port[64];
 
@@ -120,7 +120,7 @@ void check_ddio(struct doctor *doctor)
                    "on or off: the CPU's caches survive a power failure on this platform");
         return;
     }
-    const struct cpu cpu = read_cpu(doctor);
+    const struct ddio_cpu cpu = read_cpu(doctor);
 
     for (uint32_t i = 0; i < names.count && i < MAX_LOOKED_DEVICES; i++)
         if (!*doctor->device || strcmp(names.names[i], doctor->device) == 0)

@@ -8,14 +8,14 @@
 #include "release.h"
 #include "tools/doctor/doctor.h"
 
-struct settings {
+struct doctor_settings {
     uint64_t fabric; /* 0 all, else the fabric's bit number + 1 */
     uint64_t pm_bytes, port, ports;
     const char *device, *root;
     bool json;
 };
 
-#define FIELD(name) offsetof(struct settings, name)
+#define FIELD(name) offsetof(struct doctor_settings, name)
 
 static const struct config_key keys[] = {
     {"fabric", CONFIG_CHOICE, FIELD(fabric), "all", 0, 0, "all|shm|tcp|verbs",
@@ -45,7 +45,7 @@ static const struct config_spec spec = {
     .key_count = sizeof keys / sizeof keys[0],
 };
 
-static int examine(const struct settings *settings)
+static int examine(const struct doctor_settings *settings)
 {
     struct doctor *doctor = calloc(1, sizeof *doctor);
 
@@ -78,7 +78,7 @@ static int examine(const struct settings *settings)
 
 int main(int argc, char **argv)
 {
-    struct settings settings;
+    struct doctor_settings settings;
     struct config_rest rest;
     enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
 

@@ -45,7 +45,7 @@ static int refused(const struct fabric *fabric, int error)
 
 static int open_memory(struct bench *bench, struct side *side)
 {
-    const struct settings *settings = bench->settings;
+    const struct bench_settings *settings = bench->settings;
     const uint64_t bytes = settings->segments * FABRIC_SEGMENT_BYTES + RECEIVER_WRITE_BYTES;
     int error;
 
@@ -70,7 +70,7 @@ static int open_memory(struct bench *bench, struct side *side)
 
 static int open_side(struct bench *bench, const char *address, struct side *side)
 {
-    const struct settings *settings = bench->settings;
+    const struct bench_settings *settings = bench->settings;
     int code = open_memory(bench, side);
 
     if (code != EXIT_DONE)
@@ -129,7 +129,7 @@ struct senders {
     struct fabric *fabric;
     struct pm *source;
     uint64_t source_bytes; /* of a thread */
-    struct control *control;
+    struct bench_control *control;
     struct report *report;
     struct report_setup setup;
     struct crew_result *result;
@@ -225,7 +225,7 @@ static int run_one(struct bench *bench, struct senders *senders, const char *add
  * are no more. */
 static bool plan_run(const struct bench *bench, uint32_t number, struct crew_options *out)
 {
-    const struct settings *settings = bench->settings;
+    const struct bench_settings *settings = bench->settings;
     const uint32_t each = bench->bytes.count * bench->senders.count;
     const bool all = settings->mode == MODE_COUNT;
 

@@ -11,7 +11,7 @@
 #include "tools/fabric-bench/place.h"
 #include "tools/fabric-bench/plan.h"
 
-struct settings {
+struct bench_settings {
     const char *fabric, *bytes, *senders, *seconds, *spin_us, *pm, *address, *connect;
     uint64_t mode, depth, batch, warm_up_ms, threads, receiver_spin_us, durability, segments;
     struct verbs_settings verbs;
@@ -19,7 +19,7 @@ struct settings {
 };
 
 struct bench {
-    const struct settings *settings;
+    const struct bench_settings *settings;
     const char *scheme;
     struct plan_list bytes, senders;
     uint64_t run_ns, spin_ns;

@@ -13,7 +13,7 @@ enum { EVENTS = 16, ENDPOINT = 1000 /* no other endpoint of the sending process 
 #define PATIENCE_NS (10 * NS_PER_S)
 #define PAUSE_NS    (2 * NS_PER_MS)
 
-struct control {
+struct bench_control {
     struct fabric_endpoint *endpoint;
     struct event_source source;
     struct fabric_conn *conn;
@@ -23,7 +23,7 @@ struct control {
     struct wire_facts facts;
 };
 
-static void take_message(struct control *control, const struct fabric_event *event)
+static void take_message(struct bench_control *control, const struct fabric_event *event)
 {
     struct wire_facts facts;
 
@@ -42,7 +42,7 @@ static void take_message(struct control *control, const struct fabric_event *eve
 
 static enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
-    struct control *control = role;
+    struct bench_control *control = role;
     struct fabric_event events[EVENTS];
     unsigned count = fabric_poll(control->endpoint, now_ns, events, EVENTS);
 
@@ -60,7 +60,7 @@ static enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake
 }
 
 /* Until `*flag`, or an error. */
-static int wait_for(struct control *control, const bool *flag)
+static int wait_for(struct bench_control *control, const bool *flag)
 {
     struct clock *clock = clock_system();
     const uint64_t until_ns = clock_now_ns(clock) + PATIENCE_NS;
@@ -76,11 +76,11 @@ static int wait_for(struct control *control, const bool *flag)
     return control->error;
 }
 
-int control_open(struct fabric *fabric, const char *address, struct control **out)
+int control_open(struct fabric *fabric, const char *address, struct bench_control **out)
 {
     const struct fabric_identity identity = {
         .cluster = 1, .term = 1, .incarnation = 1, .role = WIRE_CONTROL, .kind = FABRIC_CLIENT};
-    struct control *control = calloc(1, sizeof *control);
+    struct bench_control *control = calloc(1, sizeof *control);
     int error;
 
     if (!control)
@@ -103,7 +103,7 @@ fail:
     return error;
 }
 
-int control_ask(struct control *control, struct wire_facts *out)
+int control_ask(struct bench_control *control, struct wire_facts *out)
 {
     const struct wire_ask ask = {.magic = WIRE_MAGIC, .number = ++control->number};
     const struct fabric_iov iov = {.data = &ask, .bytes = sizeof ask};
@@ -122,7 +122,7 @@ int control_ask(struct control *control, struct wire_facts *out)
     return error;
 }
 
-int control_wait_quiet(struct control *control)
+int control_wait_quiet(struct bench_control *control)
 {
     struct clock *clock = clock_system();
     const uint64_t until_ns = clock_now_ns(clock) + PATIENCE_NS;
@@ -143,7 +143,7 @@ int control_wait_quiet(struct control *control)
     }
 }
 
-void control_close(struct control *control)
+void control_close(struct bench_control *control)
 {
     if (!control)
         return;

@@ -5,18 +5,18 @@
 #include "common/fabric/fabric.h"
 #include "tools/fabric-bench/wire.h"
 
-struct control;
+struct bench_control;
 
 /* control_open: connects. Errors: ROWAN_ENOMEM, ETIMEDOUT, and those of the fabric. */
-int control_open(struct fabric *fabric, const char *address, struct control **out);
+int control_open(struct fabric *fabric, const char *address, struct bench_control **out);
 
 /* Errors: ROWAN_ECLOSED, ETIMEDOUT, EFORMAT, EIO. */
-int control_ask(struct control *control, struct wire_facts *out);
+int control_ask(struct bench_control *control, struct wire_facts *out);
 
 /* Waits until nobody but control connections uses the receiver. Errors: those of control_ask. */
-int control_wait_quiet(struct control *control);
+int control_wait_quiet(struct bench_control *control);
 
 /* NULL is fine. */
-void control_close(struct control *control);
+void control_close(struct bench_control *control);
 
 #endif

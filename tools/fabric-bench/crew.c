@@ -27,7 +27,7 @@ enum phase { PHASE_CONNECT, PHASE_WARM_UP, PHASE_MEASURE, PHASE_DRAIN };
 #define LOOK_NS     (50 * NS_PER_MS)
 #define RETRY_NS    NS_PER_MS
 
-struct crew {
+struct bench_crew {
     const struct crew_options *options;
     _Atomic int phase;
     pthread_mutex_t lock; /* of what follows */
@@ -36,17 +36,17 @@ struct crew {
     int error;
 };
 
-struct cpu {
+struct bench_cpu {
     uint64_t user_ns, system_ns, all_ns;
 };
 
-struct worker {
+struct bench_worker {
     _Alignas(64) _Atomic uint64_t operations;
-    struct crew *crew;
+    struct bench_crew *crew;
     const struct crew_options *options;
     pthread_t thread;
     uint32_t number, lane_count;
-    struct lane *lanes;
+    struct bench_lane *lanes;
     struct fabric_endpoint *endpoint;
     struct event_source source;
     enum phase seen;
@@ -54,7 +54,7 @@ struct worker {
     uint64_t count; /* as `operations` */
     uint64_t progress_ns;
     int error;
-    struct cpu before, after;
+    struct bench_cpu before, after;
     uint64_t full_before, full_after;
     struct histogram latency_ns;
     struct fabric_event events[EVENTS];
@@ -65,7 +65,7 @@ static uint64_t now(void)
     return clock_now_ns(clock_system());
 }
 
-static void read_cpu(struct cpu *out)
+static void read_cpu(struct bench_cpu *out)
 {
     struct rusage usage;
     struct timespec all;
@@ -79,7 +79,7 @@ static void read_cpu(struct cpu *out)
     out->all_ns = (uint64_t)all.tv_sec * NS_PER_S + (uint64_t)all.tv_nsec;
 }
 
-static uint64_t full_answers(const struct worker *worker)
+static uint64_t full_answers(const struct bench_worker *worker)
 {
     uint64_t full = 0;
 
@@ -90,10 +90,10 @@ static uint64_t full_answers(const struct worker *worker)
 
 /* --- connecting --- */
 
-static int open_lanes(struct worker *worker)
+static int open_lanes(struct bench_worker *worker)
 {
     while (worker->opened < worker->lane_count && worker->opened - worker->ready < CONNECTING) {
-        struct lane *lane = &worker->lanes[worker->opened];
+        struct bench_lane *lane = &worker->lanes[worker->opened];
         int error = fabric_connect(worker->endpoint, worker->options->address, 0, worker->opened,
                                    &lane->conn);
 
@@ -106,7 +106,7 @@ static int open_lanes(struct worker *worker)
     return 0;
 }
 
-static int ask_grant(struct lane *lane)
+static int ask_grant(struct bench_lane *lane)
 {
     const struct wire_grant_ask ask = {.magic = WIRE_MAGIC,
                                        .bytes = lane->grant_bytes = lane_grant_bytes(lane)};
@@ -116,7 +116,8 @@ static int ask_grant(struct lane *lane)
     return fabric_send(lane->conn, &iov, 1);
 }
 
-static int take_grant(struct worker *worker, struct lane *lane, const struct fabric_event *event)
+static int take_grant(struct bench_worker *worker, struct bench_lane *lane,
+                      const struct fabric_event *event)
 {
     struct wire_grant reply;
 
@@ -133,7 +134,7 @@ static int take_grant(struct worker *worker, struct lane *lane, const struct fab
     return 0;
 }
 
-static int connected(struct worker *worker, struct lane *lane)
+static int connected(struct bench_worker *worker, struct bench_lane *lane)
 {
     if (lane->mode != MODE_MESSAGE && !lane->conn->has_zone)
         return ROWAN_EUNSUPPORTED;
@@ -146,7 +147,7 @@ static int connected(struct worker *worker, struct lane *lane)
 
 /* --- the loop --- */
 
-static int refill(struct worker *worker, struct lane *lane, uint64_t now_ns)
+static int refill(struct bench_worker *worker, struct bench_lane *lane, uint64_t now_ns)
 {
     const bool was = lane->starved;
     int error = lane_fill(lane, now_ns);
@@ -156,7 +157,8 @@ static int refill(struct worker *worker, struct lane *lane, uint64_t now_ns)
     return error;
 }
 
-static int complete(struct worker *worker, struct lane *lane, uint64_t number, uint64_t now_ns)
+static int complete(struct bench_worker *worker, struct bench_lane *lane, uint64_t number,
+                    uint64_t now_ns)
 {
     uint64_t start_ns;
     int error = lane_complete(lane, number, &start_ns);
@@ -170,8 +172,8 @@ static int complete(struct worker *worker, struct lane *lane, uint64_t number, u
     return worker->seen == PHASE_DRAIN ? 0 : refill(worker, lane, now_ns);
 }
 
-static int take_message(struct worker *worker, struct lane *lane, const struct fabric_event *event,
-                        uint64_t now_ns)
+static int take_message(struct bench_worker *worker, struct bench_lane *lane,
+                        const struct fabric_event *event, uint64_t now_ns)
 {
     const uint32_t bytes = event->bytes;
     int error;
@@ -187,9 +189,10 @@ static int take_message(struct worker *worker, struct lane *lane, const struct f
     return complete(worker, lane, lane->done, now_ns);
 }
 
-static int take_event(struct worker *worker, const struct fabric_event *event, uint64_t now_ns)
+static int take_event(struct bench_worker *worker, const struct fabric_event *event,
+                      uint64_t now_ns)
 {
-    struct lane *lane = event->conn->user;
+    struct bench_lane *lane = event->conn->user;
 
     switch (event->kind) {
     case FABRIC_CONNECTED:
@@ -206,7 +209,7 @@ static int take_event(struct worker *worker, const struct fabric_event *event, u
     }
 }
 
-static int fill_all(struct worker *worker, uint64_t now_ns)
+static int fill_all(struct bench_worker *worker, uint64_t now_ns)
 {
     int error = 0;
 
@@ -215,7 +218,7 @@ static int fill_all(struct worker *worker, uint64_t now_ns)
     return error;
 }
 
-static int fill_starved(struct worker *worker, uint64_t now_ns)
+static int fill_starved(struct bench_worker *worker, uint64_t now_ns)
 {
     int error = 0;
 
@@ -227,7 +230,7 @@ static int fill_starved(struct worker *worker, uint64_t now_ns)
 }
 
 /* What a change of phase asks for; `seen` is what this thread acts on. */
-static int see_phase(struct worker *worker, uint64_t now_ns)
+static int see_phase(struct bench_worker *worker, uint64_t now_ns)
 {
     const enum phase phase =
         (enum phase)atomic_load_explicit(&worker->crew->phase, memory_order_acquire);
@@ -252,7 +255,7 @@ static int see_phase(struct worker *worker, uint64_t now_ns)
 
 static enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
-    struct worker *worker = role;
+    struct bench_worker *worker = role;
     const unsigned count = fabric_poll(worker->endpoint, now_ns, worker->events, EVENTS);
     int error = worker->error;
 
@@ -274,7 +277,7 @@ static enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_
     return count > 0 || error ? POLL_BUSY : POLL_IDLE;
 }
 
-static bool is_drained(const struct worker *worker)
+static bool is_drained(const struct bench_worker *worker)
 {
     for (uint32_t i = 0; i < worker->lane_count; i++) {
         if (worker->lanes[i].posted != worker->lanes[i].done)
@@ -283,9 +286,9 @@ static bool is_drained(const struct worker *worker)
     return true;
 }
 
-static void tell_ready(struct worker *worker, bool *told)
+static void tell_ready(struct bench_worker *worker, bool *told)
 {
-    struct crew *crew = worker->crew;
+    struct bench_crew *crew = worker->crew;
 
     if (*told || worker->ready < worker->lane_count)
         return;
@@ -298,12 +301,12 @@ static void tell_ready(struct worker *worker, bool *told)
 
 /* A thread that waits for the others, or drains, may be idle for long; it fails when what it waits for
  * does not come. */
-static bool is_late(const struct worker *worker, bool told, uint64_t now_ns)
+static bool is_late(const struct bench_worker *worker, bool told, uint64_t now_ns)
 {
     return now_ns > worker->progress_ns + PATIENCE_NS && !(worker->seen == PHASE_CONNECT && told);
 }
 
-static void loop(struct worker *worker)
+static void loop(struct bench_worker *worker)
 {
     struct clock *clock = clock_system();
     uint64_t busy_ns = now();
@@ -331,8 +334,8 @@ static void loop(struct worker *worker)
 
 static void *run_worker(void *argument)
 {
-    struct worker *worker = argument;
-    struct crew *crew = worker->crew;
+    struct bench_worker *worker = argument;
+    struct bench_crew *crew = worker->crew;
     const struct fabric_identity identity = {
         .cluster = 1,
         .term = 1,
@@ -361,7 +364,7 @@ static void *run_worker(void *argument)
 
 /* Waits until `ready` threads are ready, or until `until_ns`. Errors: those of the threads, ROWAN_EUNKNOWN: a
  * signal. */
-static int wait_crew(struct crew *crew, uint32_t ready, uint64_t until_ns)
+static int wait_crew(struct bench_crew *crew, uint32_t ready, uint64_t until_ns)
 {
     int error = 0;
 
@@ -383,7 +386,7 @@ static int wait_crew(struct crew *crew, uint32_t ready, uint64_t until_ns)
     return error;
 }
 
-static uint64_t sum_operations(const struct worker *workers, uint32_t threads)
+static uint64_t sum_operations(const struct bench_worker *workers, uint32_t threads)
 {
     uint64_t sum = 0;
 
@@ -398,8 +401,8 @@ struct moment {
     struct wire_facts receiver;
 };
 
-static int take_moment(const struct crew_options *options, struct crew *crew, enum phase phase,
-                       const struct worker *workers, struct moment *out)
+static int take_moment(const struct crew_options *options, struct bench_crew *crew,
+                       enum phase phase, const struct bench_worker *workers, struct moment *out)
 {
     out->operations = sum_operations(workers, options->threads);
     out->now_ns = now();
@@ -434,8 +437,8 @@ static void subtract(const struct moment *first, const struct moment *last, stru
     out->receiver.busy_polls -= a->busy_polls;
 }
 
-static int time_run(const struct crew_options *options, struct crew *crew,
-                    const struct worker *workers, struct crew_result *out)
+static int time_run(const struct crew_options *options, struct bench_crew *crew,
+                    const struct bench_worker *workers, struct crew_result *out)
 {
     struct moment first, last;
     int error = wait_crew(crew, options->threads, WAKE_NEVER);
@@ -458,7 +461,7 @@ static int time_run(const struct crew_options *options, struct crew *crew,
 /* --- all of it --- */
 
 /* Those of one thread. Returns the first one's number. */
-static uint32_t init_lanes(const struct crew_options *options, struct lane *lanes,
+static uint32_t init_lanes(const struct crew_options *options, struct bench_lane *lanes,
                            uint64_t *starts_ns, uint32_t thread)
 {
     const uint8_t *source = options->source + thread * options->source_bytes;
@@ -466,22 +469,22 @@ static uint32_t init_lanes(const struct crew_options *options, struct lane *lane
     const uint32_t end = options->senders * (thread + 1) / options->threads;
 
     for (uint32_t i = first; i < end; i++)
-        lanes[i] = (struct lane){.mode = options->mode,
-                                 .bytes = options->bytes,
-                                 .batch = options->mode == MODE_ROWAN ? options->batch : 1,
-                                 .depth = options->depth,
-                                 .source = source,
-                                 .source_bytes = options->source_bytes,
-                                 .starts_ns = starts_ns + (uint64_t)i * options->depth};
+        lanes[i] = (struct bench_lane){.mode = options->mode,
+                                       .bytes = options->bytes,
+                                       .batch = options->mode == MODE_ROWAN ? options->batch : 1,
+                                       .depth = options->depth,
+                                       .source = source,
+                                       .source_bytes = options->source_bytes,
+                                       .starts_ns = starts_ns + (uint64_t)i * options->depth};
     return first;
 }
 
-static void gather(const struct worker *workers, uint32_t threads, struct crew_result *out)
+static void gather(const struct bench_worker *workers, uint32_t threads, struct crew_result *out)
 {
     histogram_reset(&out->latency_ns);
     out->full = out->sender_user_ns = out->sender_system_ns = out->sender_cpu_ns = 0;
     for (uint32_t i = 0; i < threads; i++) {
-        const struct worker *worker = &workers[i];
+        const struct bench_worker *worker = &workers[i];
 
         histogram_merge(&out->latency_ns, &worker->latency_ns);
         out->full += worker->full_after - worker->full_before;
@@ -491,16 +494,16 @@ static void gather(const struct worker *workers, uint32_t threads, struct crew_r
     }
 }
 
-static int run_threads(const struct crew_options *options, struct worker *workers,
-                       struct lane *lanes, uint64_t *starts_ns, struct crew_result *out)
+static int run_threads(const struct crew_options *options, struct bench_worker *workers,
+                       struct bench_lane *lanes, uint64_t *starts_ns, struct crew_result *out)
 {
-    struct crew crew = {
+    struct bench_crew crew = {
         .options = options, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     uint32_t threads = 0;
     int error = 0;
 
     for (; threads < options->threads; threads++) {
-        struct worker *worker = &workers[threads];
+        struct bench_worker *worker = &workers[threads];
         const uint32_t first = init_lanes(options, lanes, starts_ns, threads);
 
         worker->crew = &crew;
@@ -527,9 +530,9 @@ static int run_threads(const struct crew_options *options, struct worker *worker
 
 int crew_run(const struct crew_options *options, struct crew_result *out)
 {
-    struct worker *workers =
-        aligned_alloc(_Alignof(struct worker), options->threads * sizeof *workers);
-    struct lane *lanes = calloc(options->senders, sizeof *lanes);
+    struct bench_worker *workers =
+        aligned_alloc(_Alignof(struct bench_worker), options->threads * sizeof *workers);
+    struct bench_lane *lanes = calloc(options->senders, sizeof *lanes);
     uint64_t *starts_ns = calloc((size_t)options->senders * options->depth, sizeof *starts_ns);
     int error = workers && lanes && starts_ns ? 0 : ROWAN_ENOMEM;
 

@@ -15,7 +15,7 @@ enum { CREW_MAX_THREADS = 64, CREW_MAX_SENDERS = 1000 };
 struct crew_options {
     struct fabric *fabric; /* of the sending side */
     const char *address;   /* of the receiver */
-    struct control *control;
+    struct bench_control *control;
     enum bench_mode mode;
     uint32_t bytes, senders, depth, batch, threads;
     uint64_t warm_up_ns, run_ns, spin_ns;

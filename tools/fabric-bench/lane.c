@@ -4,13 +4,13 @@
 
 #include "common/base/error.h"
 
-uint64_t lane_grant_bytes(const struct lane *lane)
+uint64_t lane_grant_bytes(const struct bench_lane *lane)
 {
     return lane->bytes > LANE_GRANT_BYTES ? lane->bytes
                                           : (uint64_t)LANE_GRANT_BYTES / lane->bytes * lane->bytes;
 }
 
-static const uint8_t *next_source(struct lane *lane)
+static const uint8_t *next_source(struct bench_lane *lane)
 {
     const uint8_t *source;
 
@@ -21,7 +21,7 @@ static const uint8_t *next_source(struct lane *lane)
     return source;
 }
 
-static int post_batch(struct lane *lane)
+static int post_batch(struct bench_lane *lane)
 {
     while (lane->added < lane->batch) {
         int error = fabric_rowan_add(lane->conn, next_source(lane), lane->bytes);
@@ -34,14 +34,14 @@ static int post_batch(struct lane *lane)
     return fabric_rowan_post(lane->conn, lane->posted);
 }
 
-static int post_message(struct lane *lane)
+static int post_message(struct bench_lane *lane)
 {
     const struct fabric_iov iov = {.data = next_source(lane), .bytes = lane->bytes};
 
     return fabric_send(lane->conn, &iov, 1);
 }
 
-static int post_write(struct lane *lane)
+static int post_write(struct bench_lane *lane)
 {
     int error = fabric_write(lane->conn, &lane->grant, lane->grant_at, next_source(lane),
                              lane->bytes, lane->posted);
@@ -54,7 +54,7 @@ static int post_write(struct lane *lane)
     return 0;
 }
 
-static int post(struct lane *lane)
+static int post(struct bench_lane *lane)
 {
     switch (lane->mode) {
     case MODE_ROWAN:
@@ -66,7 +66,7 @@ static int post(struct lane *lane)
     }
 }
 
-int lane_fill(struct lane *lane, uint64_t now_ns)
+int lane_fill(struct bench_lane *lane, uint64_t now_ns)
 {
     lane->starved = false;
     while (lane->posted - lane->done < lane->depth) {
@@ -86,7 +86,7 @@ int lane_fill(struct lane *lane, uint64_t now_ns)
     return 0;
 }
 
-int lane_complete(struct lane *lane, uint64_t number, uint64_t *start_ns)
+int lane_complete(struct bench_lane *lane, uint64_t number, uint64_t *start_ns)
 {
     if (lane->done == lane->posted || number != lane->done)
         return ROWAN_EFORMAT;

@@ -23,7 +23,7 @@ enum lane_state {
     LANE_READY,
 };
 
-struct lane {
+struct bench_lane {
     struct fabric_conn *conn;
     enum bench_mode mode;
     enum lane_state state;
@@ -41,13 +41,13 @@ struct lane {
 };
 
 /* How much a lane asks leave to write into. */
-uint64_t lane_grant_bytes(const struct lane *lane);
+uint64_t lane_grant_bytes(const struct bench_lane *lane);
 
 /* lane_fill: posts as many as `depth` allows, as of `now_ns`. Errors: what the fabric said, but for
  * ROWAN_EAGAIN, which makes it starved. */
-int lane_fill(struct lane *lane, uint64_t now_ns);
+int lane_fill(struct bench_lane *lane, uint64_t now_ns);
 
 /* lane_complete: the oldest one is done; when it was posted. Errors: ROWAN_EFORMAT: another was. */
-int lane_complete(struct lane *lane, uint64_t number, uint64_t *start_ns);
+int lane_complete(struct bench_lane *lane, uint64_t number, uint64_t *start_ns);
 
 #endif

@@ -17,22 +17,22 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 #define TEXT(key, field, preset, words)                                                            \
     {                                                                                              \
-        .name = key, .type = CONFIG_STRING, .offset = offsetof(struct settings, field),            \
+        .name = key, .type = CONFIG_STRING, .offset = offsetof(struct bench_settings, field),      \
         .fallback = preset, .help = words                                                          \
     }
 #define NUMBER(key, field, least, most, preset, words)                                             \
     {                                                                                              \
-        .name = key, .type = CONFIG_U64, .offset = offsetof(struct settings, field),               \
+        .name = key, .type = CONFIG_U64, .offset = offsetof(struct bench_settings, field),         \
         .fallback = preset, .min = least, .max = most, .help = words                               \
     }
 #define CHOICE(key, field, words, preset, text)                                                    \
     {                                                                                              \
-        .name = key, .type = CONFIG_CHOICE, .offset = offsetof(struct settings, field),            \
+        .name = key, .type = CONFIG_CHOICE, .offset = offsetof(struct bench_settings, field),      \
         .fallback = preset, .choices = words, .help = text                                         \
     }
 #define SWITCH(key, field, words)                                                                  \
     {                                                                                              \
-        .name = key, .type = CONFIG_BOOL, .offset = offsetof(struct settings, field),              \
+        .name = key, .type = CONFIG_BOOL, .offset = offsetof(struct bench_settings, field),        \
         .fallback = "no", .help = words                                                            \
     }
 
@@ -125,7 +125,7 @@ static bool has_scheme(const char *address, const char *scheme)
 }
 
 /* Which side runs where. */
-static int check_places(const struct settings *settings, struct bench *bench)
+static int check_places(const struct bench_settings *settings, struct bench *bench)
 {
     static const char *const schemes[] = {"shm", "tcp", "verbs"};
     const char *address = *settings->connect ? settings->connect : settings->address;
@@ -154,7 +154,7 @@ static int check_places(const struct settings *settings, struct bench *bench)
     return EXIT_DONE;
 }
 
-static int check_numbers(const struct settings *settings, struct bench *bench)
+static int check_numbers(const struct bench_settings *settings, struct bench *bench)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const uint32_t receivers = *settings->connect ? 0 : 1;
@@ -185,7 +185,7 @@ static int check_numbers(const struct settings *settings, struct bench *bench)
 
 static int run(struct bench *bench)
 {
-    const struct settings *settings = bench->settings;
+    const struct bench_settings *settings = bench->settings;
     int code = place_make(&bench->place) ? EXIT_FAILED : EXIT_DONE;
 
     if (code != EXIT_DONE) {
@@ -204,7 +204,7 @@ static int run(struct bench *bench)
 
 int main(int argc, char **argv)
 {
-    struct settings settings;
+    struct bench_settings settings;
     struct config_rest rest;
     struct bench bench = {.settings = &settings, .stop = &stop};
     enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);

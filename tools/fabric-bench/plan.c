@@ -49,7 +49,7 @@ static const char *refuse_rowan(uint64_t bytes, uint64_t senders, uint64_t batch
 
 static const char *refuse_write(uint64_t bytes, uint64_t senders, const struct fabric *fabric)
 {
-    const struct lane lane = {.bytes = (uint32_t)bytes};
+    const struct bench_lane lane = {.bytes = (uint32_t)bytes};
 
     if (!fabric->ops->write || !fabric->ops->grant)
         return "this fabric cannot do bulk writes";

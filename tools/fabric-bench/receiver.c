@@ -25,7 +25,7 @@ enum { EVENTS = 256, LINKS = 1024 };
 #define LOOK_NS  (50 * NS_PER_MS)
 #define RETRY_NS NS_PER_MS
 
-struct link {
+struct bench_link {
     enum wire_role role;   /* 0: free */
     uint64_t blocked_pass; /* the pass over `echoes` that found no room here */
 };
@@ -59,7 +59,7 @@ struct receiver {
     uint64_t write_offset; /* what of the area for grants is given away */
     uint32_t grants;       /* live ones */
     uint64_t data_connections, segments_sealed, sleeps, busy_polls, zeroing_ns;
-    struct link links[LINKS];
+    struct bench_link links[LINKS];
 };
 
 static uint64_t thread_cpu_ns(void)
@@ -134,7 +134,7 @@ static bool send_echoes(struct receiver *receiver)
 
         if (!echo.conn)
             continue;
-        struct link *link = echo.conn->user;
+        struct bench_link *link = echo.conn->user;
 
         if (link->blocked_pass != receiver->echo_pass && send_echo(&echo))
             continue;
@@ -157,7 +157,7 @@ static void forget_echoes(struct receiver *receiver, const struct fabric_conn *c
 
 static void gone(struct receiver *receiver, struct fabric_conn *conn)
 {
-    struct link *link = conn->user;
+    struct bench_link *link = conn->user;
 
     if (!link)
         return;
@@ -271,14 +271,14 @@ static void accepted(struct receiver *receiver, const struct fabric_event *event
         fabric_conn_close(event->conn);
         return;
     }
-    receiver->links[i] = (struct link){.role = (enum wire_role)role};
+    receiver->links[i] = (struct bench_link){.role = (enum wire_role)role};
     event->conn->user = &receiver->links[i];
     receiver->data_connections += role != WIRE_CONTROL;
 }
 
 static void take_message(struct receiver *receiver, const struct fabric_event *event)
 {
-    const struct link *link = event->conn->user;
+    const struct bench_link *link = event->conn->user;
 
     if (!link) /* dropped in this batch of events */
         return;

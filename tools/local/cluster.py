@@ -53,7 +53,7 @@ class Programs:
                 self.add_build(os.path.join(builds, name))
 
     def add_build(self, folder):
-        self.folders += [os.path.join(folder, room) for room in ("", "server", "cm", "tools", "tools/rowan",
+        self.folders += [os.path.join(folder, module) for module in ("", "server", "cm", "tools", "tools/rowan",
                                                              "tools/ycsb")]
 
     def find(self, name):

@@ -21,24 +21,24 @@ static const char *const verdicts[VERDICTS] = {"right", "newer",     "missing",
 
 struct checker;
 
-struct slot {
+struct ycsb_slot {
     struct checker *checker;
     uint64_t record;
     uint8_t *value;
-    struct slot *next;
+    struct ycsb_slot *next;
 };
 
 struct checker {
     struct acked_table table;
     struct profile *profile;
     struct rowan *rowan;
-    struct slot *slots, *idle;
+    struct ycsb_slot *slots, *idle;
     uint8_t *values, *expected;
     uint64_t found[VERDICTS];
     uint64_t shown;
 };
 
-static enum verdict judge(struct checker *checker, const struct slot *slot,
+static enum verdict judge(struct checker *checker, const struct ycsb_slot *slot,
                           const struct rowan_completion *completion)
 {
     uint64_t acked = checker->table.versions[slot->record];
@@ -62,7 +62,7 @@ static enum verdict judge(struct checker *checker, const struct slot *slot,
 
 static void on_completion(const struct rowan_completion *completion)
 {
-    struct slot *slot = completion->context;
+    struct ycsb_slot *slot = completion->context;
     struct checker *checker = slot->checker;
     enum verdict verdict = judge(checker, slot, completion);
 
@@ -78,7 +78,7 @@ static void on_completion(const struct rowan_completion *completion)
 
 static int post(struct checker *checker, uint64_t record)
 {
-    struct slot *slot = checker->idle;
+    struct ycsb_slot *slot = checker->idle;
     char key[WORKLOAD_MAX_KEY_BYTES];
 
     slot->record = record;
@@ -141,7 +141,7 @@ static int checker_open(struct checker *checker, const struct check_options *opt
     if (!checker->slots || !checker->values || !checker->expected)
         return ROWAN_ENOMEM;
     for (uint32_t i = 0; i < options->depth; i++) {
-        checker->slots[i] = (struct slot){
+        checker->slots[i] = (struct ycsb_slot){
             .checker = checker, .value = checker->values + (size_t)i * room, .next = checker->idle};
         checker->idle = &checker->slots[i];
     }

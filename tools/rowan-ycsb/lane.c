@@ -19,14 +19,14 @@ enum { ACKED_RECORDS = 4096, OPEN_TIMEOUT_MS = 10000 };
 
 #define ACKED_FLUSH_NS (5 * NS_PER_MS)
 
-static void settle(struct lane *lane, uint64_t now_ns);
+static void settle(struct ycsb_lane *lane, uint64_t now_ns);
 
 /* --- one operation --- */
 
 static void on_completion(const struct rowan_completion *completion)
 {
-    struct slot *slot = completion->context;
-    struct lane *lane = slot->lane;
+    struct ycsb_slot *slot = completion->context;
+    struct ycsb_lane *lane = slot->lane;
 
     slot->status = completion->status;
     slot->version = completion->version;
@@ -39,7 +39,7 @@ static void on_completion(const struct rowan_completion *completion)
     lane_fill(lane, now_ns);
 }
 
-static uint64_t choose_record(struct lane *lane)
+static uint64_t choose_record(struct ycsb_lane *lane)
 {
     const struct run_options *options = lane->options;
 
@@ -50,7 +50,7 @@ static uint64_t choose_record(struct lane *lane)
     return zipf_scramble(zipf_rank(options->zipf, random_unit(&lane->random)), options->records);
 }
 
-static void prepare(struct lane *lane, struct slot *slot)
+static void prepare(struct ycsb_lane *lane, struct ycsb_slot *slot)
 {
     bool put = lane->options->load || (uint32_t)random_u64(&lane->random) < lane->put_below;
 
@@ -64,7 +64,7 @@ static void prepare(struct lane *lane, struct slot *slot)
     workload_value(slot->record, slot->seed, slot->value, slot->value_bytes);
 }
 
-static int post(struct lane *lane, struct slot *slot)
+static int post(struct ycsb_lane *lane, struct ycsb_slot *slot)
 {
     const struct profile *profile = lane->options->profile;
     char key[WORKLOAD_MAX_KEY_BYTES];
@@ -77,17 +77,17 @@ static int post(struct lane *lane, struct slot *slot)
                           on_completion, slot);
 }
 
-uint64_t lane_next_ns(const struct lane *lane)
+uint64_t lane_next_ns(const struct ycsb_lane *lane)
 {
     if (lane->idle_count == 0 || lane->left == 0)
         return UINT64_MAX;
     return (uint64_t)lane->next_ns;
 }
 
-void lane_fill(struct lane *lane, uint64_t now_ns)
+void lane_fill(struct ycsb_lane *lane, uint64_t now_ns)
 {
     while (lane_next_ns(lane) <= now_ns) {
-        struct slot *slot = lane->idle[lane->idle_count - 1];
+        struct ycsb_slot *slot = lane->idle[lane->idle_count - 1];
 
         if (!slot->prepared)
             prepare(lane, slot);
@@ -110,14 +110,14 @@ void lane_fill(struct lane *lane, uint64_t now_ns)
     }
 }
 
-bool lane_is_done(const struct lane *lane)
+bool lane_is_done(const struct ycsb_lane *lane)
 {
     return lane->left == 0 && lane->done_count == 0 && lane->idle_count == lane->options->depth;
 }
 
 /* --- acknowledged writes --- */
 
-int lane_flush_acked(struct lane *lane, uint64_t now_ns)
+int lane_flush_acked(struct ycsb_lane *lane, uint64_t now_ns)
 {
     int error = 0;
 
@@ -128,7 +128,7 @@ int lane_flush_acked(struct lane *lane, uint64_t now_ns)
     return error;
 }
 
-static int note_acked(struct lane *lane, const struct slot *slot, uint64_t now_ns)
+static int note_acked(struct ycsb_lane *lane, const struct ycsb_slot *slot, uint64_t now_ns)
 {
     if (!lane->acked || slot->kind != RUN_PUT || slot->status)
         return 0;
@@ -139,7 +139,7 @@ static int note_acked(struct lane *lane, const struct slot *slot, uint64_t now_n
 
 /* --- figures --- */
 
-static void count(struct lane *lane, const struct slot *slot, uint64_t now_ns)
+static void count(struct ycsb_lane *lane, const struct ycsb_slot *slot, uint64_t now_ns)
 {
     struct run_result *result = &lane->result;
 
@@ -153,10 +153,10 @@ static void count(struct lane *lane, const struct slot *slot, uint64_t now_ns)
     histogram_add(&result->latencies[slot->kind], now_ns - slot->start_ns);
 }
 
-static void settle(struct lane *lane, uint64_t now_ns)
+static void settle(struct ycsb_lane *lane, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < lane->done_count; i++) {
-        struct slot *slot = lane->done[i];
+        struct ycsb_slot *slot = lane->done[i];
         int error = note_acked(lane, slot, now_ns);
 
         if (error)
@@ -168,7 +168,7 @@ static void settle(struct lane *lane, uint64_t now_ns)
     lane->done_count = 0;
 }
 
-int lane_settle(struct lane *lane, uint64_t now_ns)
+int lane_settle(struct ycsb_lane *lane, uint64_t now_ns)
 {
     settle(lane, now_ns);
     uint32_t settled = lane->settled;
@@ -186,7 +186,7 @@ static uint64_t part(uint64_t whole, uint32_t index, uint32_t parts)
     return (uint64_t)((unsigned __int128)whole * index / parts);
 }
 
-int lane_init(struct lane *lane, const struct run_options *options, uint32_t index)
+int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_t index)
 {
     uint64_t work = options->load ? options->records : options->operations;
     uint32_t room = (options->profile->max_value_bytes + 63) & ~UINT32_C(63);
@@ -204,21 +204,21 @@ int lane_init(struct lane *lane, const struct run_options *options, uint32_t ind
     random_init(&lane->random, workload_mix(lane->salt, 0));
     lane->slots = calloc(options->depth, sizeof *lane->slots);
     lane->values = calloc(options->depth, room ? room : 1);
-    lane->idle = calloc(options->depth, sizeof(struct slot *));
-    lane->done = calloc(options->depth, sizeof(struct slot *));
+    lane->idle = calloc(options->depth, sizeof(struct ycsb_slot *));
+    lane->done = calloc(options->depth, sizeof(struct ycsb_slot *));
     if (options->acked_fd >= 0)
         lane->acked = calloc(ACKED_RECORDS, sizeof *lane->acked);
     if (!lane->slots || !lane->values || !lane->idle || !lane->done ||
         (options->acked_fd >= 0 && !lane->acked))
         return ROWAN_ENOMEM;
     for (uint32_t i = 0; i < options->depth; i++) {
-        lane->slots[i] = (struct slot){.lane = lane, .value = lane->values + (size_t)i * room};
+        lane->slots[i] = (struct ycsb_slot){.lane = lane, .value = lane->values + (size_t)i * room};
         lane->idle[lane->idle_count++] = &lane->slots[i];
     }
     return 0;
 }
 
-void lane_fini(struct lane *lane)
+void lane_fini(struct ycsb_lane *lane)
 {
     rowan_close(lane->rowan);
     free(lane->acked);
@@ -228,7 +228,7 @@ void lane_fini(struct lane *lane)
     free(lane->slots);
 }
 
-int lane_open(struct lane *lane)
+int lane_open(struct ycsb_lane *lane)
 {
     struct rowan_options options;
 
@@ -241,7 +241,7 @@ int lane_open(struct lane *lane)
     return rowan_open(&options, &lane->rowan);
 }
 
-void lane_start(struct lane *lane, uint32_t index, uint64_t now_ns)
+void lane_start(struct ycsb_lane *lane, uint32_t index, uint64_t now_ns)
 {
     /* The lanes' operations lie evenly between each other. */
     if (lane->interval_ns > 0)

@@ -8,10 +8,10 @@
 #include "tools/rowan-ycsb/acked.h"
 #include "tools/rowan-ycsb/runner.h"
 
-struct lane;
+struct ycsb_lane;
 
-struct slot {
-    struct lane *lane;
+struct ycsb_slot {
+    struct ycsb_lane *lane;
     enum run_kind kind;
     bool prepared; /* and not posted yet */
     int status;
@@ -20,15 +20,15 @@ struct slot {
     uint8_t *value;
 };
 
-struct lane {
+struct ycsb_lane {
     const struct run_options *options;
     struct rowan *rowan;
     struct random random;
-    struct slot *slots;
+    struct ycsb_slot *slots;
     uint8_t *values;
-    struct slot **idle; /* a stack */
+    struct ycsb_slot **idle; /* a stack */
     uint32_t idle_count;
-    struct slot **done; /* completed by the last poll */
+    struct ycsb_slot **done; /* completed by the last poll */
     uint32_t done_count;
     uint32_t settled;           /* counted since lane_settle last said how many */
     int error;                  /* what writing the acked file met */
@@ -44,29 +44,29 @@ struct lane {
 };
 
 /* Lane `index` of options->connections, without session. Errors: ROWAN_ENOMEM (lane_fini is fine). */
-int lane_init(struct lane *lane, const struct run_options *options, uint32_t index);
-void lane_fini(struct lane *lane);
+int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_t index);
+void lane_fini(struct ycsb_lane *lane);
 
 /* Errors: those of rowan_open. lane_fini closes it. */
-int lane_open(struct lane *lane);
+int lane_open(struct ycsb_lane *lane);
 
 /* The run begins: paced operations are dated from here. */
-void lane_start(struct lane *lane, uint32_t index, uint64_t now_ns);
+void lane_start(struct ycsb_lane *lane, uint32_t index, uint64_t now_ns);
 
 /* Posts into idle slots what is due. */
-void lane_fill(struct lane *lane, uint64_t now_ns);
+void lane_fill(struct ycsb_lane *lane, uint64_t now_ns);
 
 /* Counts what completed, and keeps acknowledged writes. Returns how many, or what writing the acked file
  * met. */
-int lane_settle(struct lane *lane, uint64_t now_ns);
+int lane_settle(struct ycsb_lane *lane, uint64_t now_ns);
 
 /* Nothing is outstanding and nothing may begin. */
-bool lane_is_done(const struct lane *lane);
+bool lane_is_done(const struct ycsb_lane *lane);
 
 /* When a slot is idle: when the next operation is meant to start; else WAKE_NEVER. */
-uint64_t lane_next_ns(const struct lane *lane);
+uint64_t lane_next_ns(const struct ycsb_lane *lane);
 
 /* Writes out what is kept of acknowledged writes. */
-int lane_flush_acked(struct lane *lane, uint64_t now_ns);
+int lane_flush_acked(struct ycsb_lane *lane, uint64_t now_ns);
 
 #endif

@@ -18,7 +18,7 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, MAX_SECONDS = 1000000 };
 
-struct settings {
+struct ycsb_settings {
     const char *cm, *dir, *workload, *profile, *seconds, *acked;
     uint64_t records, operations, threads, connections, rate, depth, distribution, seed, timeout_ms,
         spin_us;
@@ -35,12 +35,12 @@ static const struct {
 
 #define TEXT(key, field, words)                                                                    \
     {                                                                                              \
-        .name = key, .type = CONFIG_STRING, .offset = offsetof(struct settings, field),            \
+        .name = key, .type = CONFIG_STRING, .offset = offsetof(struct ycsb_settings, field),       \
         .fallback = "", .help = words                                                              \
     }
 #define NUMBER(key, field, least, most, preset, words)                                             \
     {                                                                                              \
-        .name = key, .type = CONFIG_U64, .offset = offsetof(struct settings, field),               \
+        .name = key, .type = CONFIG_U64, .offset = offsetof(struct ycsb_settings, field),          \
         .fallback = preset, .min = least, .max = most, .help = words                               \
     }
 
@@ -51,7 +51,7 @@ static const struct config_key keys[] = {
          "load (each record once), a (50 % writes), b (5 % writes) or c (reads); required"),
     {.name = "profile",
      .type = CONFIG_STRING,
-     .offset = offsetof(struct settings, profile),
+     .offset = offsetof(struct ycsb_settings, profile),
      .fallback = "zippydb",
      .help = "sizes of objects: zippydb, up2x, udb, or fixed:N (keys of 16 bytes, values of N)"},
     NUMBER("records", records, 1, WORKLOAD_MAX_RECORDS, "1000000", "how many there are"),
@@ -68,7 +68,7 @@ static const struct config_key keys[] = {
         "meant to start; 0: as many as --depth allows"),
     {.name = "distribution",
      .type = CONFIG_CHOICE,
-     .offset = offsetof(struct settings, distribution),
+     .offset = offsetof(struct ycsb_settings, distribution),
      .fallback = "zipfian",
      .choices = "zipfian|uniform",
      .help = "of records over operations (a, b, c); zipfian: scrambled, 0.99"},
@@ -82,7 +82,7 @@ static const struct config_key keys[] = {
            "how long an idle thread polls before it sleeps, in microseconds"),
     {.name = "json",
      .type = CONFIG_BOOL,
-     .offset = offsetof(struct settings, json),
+     .offset = offsetof(struct ycsb_settings, json),
      .fallback = "no",
      .help = "print one JSON object and nothing else"},
 };
@@ -124,7 +124,7 @@ static bool parse_seconds(const char *text, uint64_t *run_ns)
 }
 
 /* Fills what follows from the workload's name and its length. EXIT_DONE: all is well. */
-static int take_workload(const struct settings *settings, struct run_options *options)
+static int take_workload(const struct ycsb_settings *settings, struct run_options *options)
 {
     size_t i = 0;
 
@@ -173,7 +173,7 @@ static int run(const struct run_options *options, bool json)
 }
 
 /* EXIT_DONE: it was found. */
-static int find_cm(const struct settings *settings, char *cm, size_t room)
+static int find_cm(const struct ycsb_settings *settings, char *cm, size_t room)
 {
     int error = admin_find_cm(settings->cm, settings->dir, cm, room);
 
@@ -182,7 +182,7 @@ static int find_cm(const struct settings *settings, char *cm, size_t room)
     return error ? EXIT_FAILED : EXIT_DONE;
 }
 
-static int run_acked(const struct settings *settings, struct run_options *options)
+static int run_acked(const struct ycsb_settings *settings, struct run_options *options)
 {
     int error = 0, code;
 
@@ -196,7 +196,7 @@ static int run_acked(const struct settings *settings, struct run_options *option
     return code;
 }
 
-static int command_run(const struct settings *settings)
+static int command_run(const struct ycsb_settings *settings)
 {
     char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
     struct run_options options = {.cm = cm,
@@ -233,7 +233,7 @@ static int command_run(const struct settings *settings)
     return code;
 }
 
-static int dispatch(const struct settings *settings, int argc, char **argv)
+static int dispatch(const struct ycsb_settings *settings, int argc, char **argv)
 {
     char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
 
@@ -256,7 +256,7 @@ static int dispatch(const struct settings *settings, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct settings settings;
+    struct ycsb_settings settings;
     struct config_rest rest;
     enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
 

@@ -26,11 +26,11 @@ enum { WAIT_US = 100000, ACKED_WAIT_US = 5000 };
 
 _Static_assert(RUN_MAX_LANES == ROWAN_MAX_WAIT, "a thread waits for all its lanes");
 
-struct worker {
+struct ycsb_worker {
     const struct run_options *options;
-    struct crew *crew;
+    struct ycsb_crew *crew;
     pthread_t thread;
-    struct lane *lanes; /* of them all, those from `first` are this thread's */
+    struct ycsb_lane *lanes; /* of them all, those from `first` are this thread's */
     struct rowan *sessions[RUN_MAX_LANES];
     uint32_t first, lane_count;
     int error;
@@ -40,7 +40,7 @@ struct worker {
 };
 
 /* All threads. */
-struct crew {
+struct ycsb_crew {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint32_t opened, running;
@@ -86,13 +86,13 @@ void progress_end(const struct progress *progress)
 /* --- the loop --- */
 
 /* One turn of each lane. Returns how many operations completed, or an error. */
-static int turn(struct worker *worker, uint64_t *now_ns)
+static int turn(struct ycsb_worker *worker, uint64_t *now_ns)
 {
     uint64_t completed = 0, failed = 0;
     int moved = 0;
 
     for (uint32_t i = 0; i < worker->lane_count; i++) {
-        struct lane *lane = &worker->lanes[i];
+        struct ycsb_lane *lane = &worker->lanes[i];
 
         if (worker->crew->stop_ns && *now_ns >= worker->crew->stop_ns)
             lane->left = 0;
@@ -113,7 +113,7 @@ static int turn(struct worker *worker, uint64_t *now_ns)
     return moved;
 }
 
-static bool is_done(const struct worker *worker)
+static bool is_done(const struct ycsb_worker *worker)
 {
     for (uint32_t i = 0; i < worker->lane_count; i++) {
         if (!lane_is_done(&worker->lanes[i]))
@@ -123,7 +123,7 @@ static bool is_done(const struct worker *worker)
 }
 
 /* Until an answer comes or an operation is due. */
-static int wait_turn(struct worker *worker, uint64_t now_ns)
+static int wait_turn(struct ycsb_worker *worker, uint64_t now_ns)
 {
     uint64_t until_ns =
         now_ns + (worker->options->acked_fd >= 0 ? ACKED_WAIT_US : WAIT_US) * NS_PER_US;
@@ -140,7 +140,7 @@ static int wait_turn(struct worker *worker, uint64_t now_ns)
                           (int64_t)((until_ns - now_ns) / NS_PER_US));
 }
 
-static void loop(struct worker *worker)
+static void loop(struct ycsb_worker *worker)
 {
     uint64_t now_ns = worker->crew->start_ns;
 
@@ -160,7 +160,7 @@ static void loop(struct worker *worker)
     worker->run_ns = now_ns - worker->crew->start_ns;
 }
 
-static void open_sessions(struct worker *worker)
+static void open_sessions(struct ycsb_worker *worker)
 {
     for (uint32_t i = 0; i < worker->lane_count && !worker->error; i++) {
         worker->error = lane_open(&worker->lanes[i]);
@@ -169,9 +169,9 @@ static void open_sessions(struct worker *worker)
 }
 
 /* Tells that the sessions are open (or could not be), and waits for the start. False: do not run. */
-static bool wait_start(struct worker *worker)
+static bool wait_start(struct ycsb_worker *worker)
 {
-    struct crew *crew = worker->crew;
+    struct ycsb_crew *crew = worker->crew;
     bool go;
 
     pthread_mutex_lock(&crew->lock);
@@ -187,8 +187,8 @@ static bool wait_start(struct worker *worker)
 
 static void *run_worker(void *argument)
 {
-    struct worker *worker = argument;
-    struct crew *crew = worker->crew;
+    struct ycsb_worker *worker = argument;
+    struct ycsb_crew *crew = worker->crew;
 
     open_sessions(worker);
     if (wait_start(worker))
@@ -202,7 +202,7 @@ static void *run_worker(void *argument)
 
 /* --- all threads --- */
 
-static void show(const struct run_options *options, struct worker *workers,
+static void show(const struct run_options *options, struct ycsb_worker *workers,
                  struct progress *progress, uint64_t run_ns, uint64_t *before, uint64_t *before_ns)
 {
     uint64_t completed = 0, failed = 0;
@@ -224,7 +224,8 @@ static void show(const struct run_options *options, struct worker *workers,
 }
 
 /* Waits for all threads, holding the crew's lock but while it sleeps. */
-static void supervise(const struct run_options *options, struct worker *workers, struct crew *crew)
+static void supervise(const struct run_options *options, struct ycsb_worker *workers,
+                      struct ycsb_crew *crew)
 {
     struct clock *clock = clock_system();
     uint64_t before = 0, before_ns = 0;
@@ -245,8 +246,8 @@ static void supervise(const struct run_options *options, struct worker *workers,
     progress_end(&progress);
 }
 
-static void start_and_wait(const struct run_options *options, struct worker *workers,
-                           struct crew *crew, uint32_t threads)
+static void start_and_wait(const struct run_options *options, struct ycsb_worker *workers,
+                           struct ycsb_crew *crew, uint32_t threads)
 {
     pthread_mutex_lock(&crew->lock);
     while (crew->opened < threads)
@@ -263,8 +264,8 @@ static void start_and_wait(const struct run_options *options, struct worker *wor
         pthread_join(workers[i].thread, NULL);
 }
 
-static int gather(const struct run_options *options, const struct worker *workers,
-                  const struct lane *lanes, struct run_result *out)
+static int gather(const struct run_options *options, const struct ycsb_worker *workers,
+                  const struct ycsb_lane *lanes, struct run_result *out)
 {
     memset(out, 0, sizeof *out);
     for (uint32_t i = 0; i < options->threads; i++) {
@@ -287,17 +288,17 @@ static int gather(const struct run_options *options, const struct worker *worker
 }
 
 /* Starts the threads, waits for their end. Errors: what opening or running met. */
-static int run_threads(const struct run_options *options, struct worker *workers,
-                       struct lane *lanes)
+static int run_threads(const struct run_options *options, struct ycsb_worker *workers,
+                       struct ycsb_lane *lanes)
 {
-    struct crew crew = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                        .changed = PTHREAD_COND_INITIALIZER,
-                        .running = options->threads};
+    struct ycsb_crew crew = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                             .changed = PTHREAD_COND_INITIALIZER,
+                             .running = options->threads};
     uint32_t threads = 0;
 
     memset(workers, 0, options->threads * sizeof *workers);
     while (threads < options->threads) {
-        struct worker *worker = &workers[threads];
+        struct ycsb_worker *worker = &workers[threads];
         uint64_t end = (uint64_t)options->connections * (threads + 1) / options->threads;
 
         worker->options = options;
@@ -315,9 +316,9 @@ static int run_threads(const struct run_options *options, struct worker *workers
 
 int runner_run(const struct run_options *options, struct run_result *out)
 {
-    struct worker *workers =
-        aligned_alloc(_Alignof(struct worker), options->threads * sizeof *workers);
-    struct lane *lanes = calloc(options->connections, sizeof *lanes);
+    struct ycsb_worker *workers =
+        aligned_alloc(_Alignof(struct ycsb_worker), options->threads * sizeof *workers);
+    struct ycsb_lane *lanes = calloc(options->connections, sizeof *lanes);
     int error = workers && lanes ? 0 : ROWAN_ENOMEM;
     uint32_t made = 0;
 

@@ -30,7 +30,7 @@ static int knock(const char *cm, const char *what, uint64_t timeout_ns)
     return error;
 }
 
-static int open_session(const struct settings *settings, const char *cm, const char *what,
+static int open_session(const struct rowan_settings *settings, const char *cm, const char *what,
                         struct rowan **out)
 {
     struct rowan_options options;
@@ -96,8 +96,8 @@ static int print_outcome(const char *key, int error, uint64_t version, const cha
 }
 
 /* Says how it went, and returns the exit code. */
-static int finish(const struct settings *settings, const char *what, const char *key, int error,
-                  uint64_t version)
+static int finish(const struct rowan_settings *settings, const char *what, const char *key,
+                  int error, uint64_t version)
 {
     if (settings->json && print_outcome(key, error, version, NULL, 0))
         error = ROWAN_EIO;
@@ -112,7 +112,7 @@ static int print_value(const char *value, size_t bytes)
     return 0;
 }
 
-int command_get(const struct settings *settings, const char *cm, const char *key)
+int command_get(const struct rowan_settings *settings, const char *cm, const char *key)
 {
     struct rowan *rowan;
     size_t bytes;
@@ -164,7 +164,7 @@ static int read_value(const char *path, char *value, size_t *bytes)
     return error;
 }
 
-static int put_value(const struct settings *settings, const char *cm, const char *key,
+static int put_value(const struct rowan_settings *settings, const char *cm, const char *key,
                      const char *value, size_t bytes)
 {
     struct rowan *rowan;
@@ -178,7 +178,8 @@ static int put_value(const struct settings *settings, const char *cm, const char
     return finish(settings, "put", key, error, error ? 0 : version);
 }
 
-int command_put(const struct settings *settings, const char *cm, const char *key, const char *value)
+int command_put(const struct rowan_settings *settings, const char *cm, const char *key,
+                const char *value)
 {
     size_t bytes;
 
@@ -196,7 +197,7 @@ int command_put(const struct settings *settings, const char *cm, const char *key
     return code;
 }
 
-int command_del(const struct settings *settings, const char *cm, const char *key)
+int command_del(const struct rowan_settings *settings, const char *cm, const char *key)
 {
     struct rowan *rowan;
 

@@ -12,22 +12,22 @@
 static const struct config_key keys[] = {
     {.name = "cm",
      .type = CONFIG_STRING,
-     .offset = offsetof(struct settings, cm),
+     .offset = offsetof(struct rowan_settings, cm),
      .fallback = "",
      .help = "address of the configuration manager"},
     {.name = "dir",
      .type = CONFIG_STRING,
-     .offset = offsetof(struct settings, dir),
+     .offset = offsetof(struct rowan_settings, dir),
      .fallback = "",
      .help = "or directory of a rowan-local cluster; without both: the current directory"},
     {.name = "value-file",
      .type = CONFIG_STRING,
-     .offset = offsetof(struct settings, value_file),
+     .offset = offsetof(struct rowan_settings, value_file),
      .fallback = "",
      .help = "put: file that holds the value"},
     {.name = "timeout-ms",
      .type = CONFIG_U64,
-     .offset = offsetof(struct settings, timeout_ms),
+     .offset = offsetof(struct rowan_settings, timeout_ms),
      .fallback = "0",
      .max = 3600 * 1000,
      .help =
@@ -35,7 +35,7 @@ static const struct config_key keys[] = {
          "del 60000 at most"},
     {.name = "json",
      .type = CONFIG_BOOL,
-     .offset = offsetof(struct settings, json),
+     .offset = offsetof(struct rowan_settings, json),
      .fallback = "no",
      .help = "print one JSON object and nothing else"},
 };
@@ -73,7 +73,7 @@ static int usage(const char *sentence)
 }
 
 /* How many words the command takes, itself included; 0: there is no such command. */
-static int words_of(const struct settings *settings, const char *command)
+static int words_of(const struct rowan_settings *settings, const char *command)
 {
     if (strcmp(command, "put") == 0)
         return *settings->value_file ? 2 : 3;
@@ -85,7 +85,7 @@ static int words_of(const struct settings *settings, const char *command)
     return 0;
 }
 
-static int dispatch(const struct settings *settings, const char *cm, int argc, char **argv)
+static int dispatch(const struct rowan_settings *settings, const char *cm, int argc, char **argv)
 {
     switch (argv[0][0]) {
     case 'g':
@@ -102,7 +102,7 @@ static int dispatch(const struct settings *settings, const char *cm, int argc, c
     }
 }
 
-static int run(const struct settings *settings, int argc, char **argv)
+static int run(const struct rowan_settings *settings, int argc, char **argv)
 {
     char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
 
@@ -127,7 +127,7 @@ static int run(const struct settings *settings, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct settings settings;
+    struct rowan_settings settings;
     struct config_rest rest;
     enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
 

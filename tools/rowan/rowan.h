@@ -9,7 +9,7 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-struct settings {
+struct rowan_settings {
     const char *cm;
     const char *dir;
     const char *value_file; /* "": the value is on the command line */
@@ -21,16 +21,16 @@ struct settings {
 int command_failed(const char *command, const char *subject, int error);
 
 /* data.c */
-int command_get(const struct settings *settings, const char *cm, const char *key);
-int command_put(const struct settings *settings, const char *cm, const char *key,
+int command_get(const struct rowan_settings *settings, const char *cm, const char *key);
+int command_put(const struct rowan_settings *settings, const char *cm, const char *key,
                 const char *value); /* NULL: from value_file; "-": from standard input */
-int command_del(const struct settings *settings, const char *cm, const char *key);
+int command_del(const struct rowan_settings *settings, const char *cm, const char *key);
 
 /* status.c */
-int command_status(const struct settings *settings, const char *cm);
-int command_shards(const struct settings *settings, const char *cm);
+int command_status(const struct rowan_settings *settings, const char *cm);
+int command_shards(const struct rowan_settings *settings, const char *cm);
 
 /* verify.c */
-int command_verify(const struct settings *settings, const char *cm);
+int command_verify(const struct rowan_settings *settings, const char *cm);
 
 #endif

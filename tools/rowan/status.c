@@ -35,7 +35,7 @@ static json_t *servers_json(const uint32_t *servers, uint32_t count)
     return array;
 }
 
-static int view_open(const struct settings *settings, const char *cm, const char *command,
+static int view_open(const struct rowan_settings *settings, const char *cm, const char *command,
                      struct view *view)
 {
     uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;
@@ -223,7 +223,7 @@ static void print_status(const struct view *view)
                count_doubtful(view));
 }
 
-int command_status(const struct settings *settings, const char *cm)
+int command_status(const struct rowan_settings *settings, const char *cm)
 {
     struct view view;
     int code = EXIT_DONE;
@@ -338,7 +338,7 @@ static int print_shards_json(const struct view *view)
         json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));
 }
 
-int command_shards(const struct settings *settings, const char *cm)
+int command_shards(const struct rowan_settings *settings, const char *cm)
 {
     struct view view;
     int code = EXIT_DONE;

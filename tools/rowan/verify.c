@@ -37,7 +37,7 @@ enum {
 enum check_state { CHECK_WAITING, CHECK_ASKED, CHECK_JUDGED };
 
 /* One shard. */
-struct check {
+struct shard_check {
     const struct shard *shard;
     enum check_state state;
     uint64_t deadline_ns; /* 0: no round yet */
@@ -49,7 +49,7 @@ struct check {
 struct verify {
     struct admin *admin;
     struct cluster_config *config;
-    struct check *checks;
+    struct shard_check *checks;
     int lost[CLUSTER_MAX_SERVER + 1]; /* why that server is not asked any more; 0: it is */
     uint64_t timeout_ns;              /* of each answer; no round of a shard begins later */
     uint64_t next_line_ns;
@@ -60,19 +60,19 @@ struct verify {
     json_t *list; /* of problems; NULL without --json */
 };
 
-static uint32_t server_of(const struct check *check, uint32_t replica)
+static uint32_t server_of(const struct shard_check *check, uint32_t replica)
 {
     return replica == 0 ? check->shard->primary : check->shard->backups[replica - 1];
 }
 
-static const Rowan__DigestIs *digest_of(const struct check *check, uint32_t replica)
+static const Rowan__DigestIs *digest_of(const struct shard_check *check, uint32_t replica)
 {
     return check->calls[replica].reply->digest_is;
 }
 
 /* --- problems --- */
 
-static void report(struct verify *verify, const struct check *check, uint32_t replica,
+static void report(struct verify *verify, const struct shard_check *check, uint32_t replica,
                    const char *kind, const char *sentence)
 {
     uint32_t server = server_of(check, replica);
@@ -86,7 +86,7 @@ static void report(struct verify *verify, const struct check *check, uint32_t re
         printf("shard %u on server %u: %s\n", check->shard->id, server, sentence);
 }
 
-static void report_damage(struct verify *verify, const struct check *check, uint32_t replica)
+static void report_damage(struct verify *verify, const struct shard_check *check, uint32_t replica)
 {
     const Rowan__DigestIs *digest = digest_of(check, replica);
     char sentence[256], key[DAMAGED_KEY_SHOWN + 8] = "";
@@ -101,7 +101,8 @@ static void report_damage(struct verify *verify, const struct check *check, uint
 }
 
 /* The round cannot be compared, and there is no time for another. */
-static void report_unsettled(struct verify *verify, const struct check *check, uint32_t replica)
+static void report_unsettled(struct verify *verify, const struct shard_check *check,
+                             uint32_t replica)
 {
     const struct admin_call *call = &check->calls[replica];
     char sentence[256];
@@ -127,8 +128,8 @@ static void report_unsettled(struct verify *verify, const struct check *check, u
     }
 }
 
-static void report_difference(struct verify *verify, const struct check *check, uint32_t replica,
-                              uint32_t reference)
+static void report_difference(struct verify *verify, const struct shard_check *check,
+                              uint32_t replica, uint32_t reference)
 {
     const Rowan__DigestIs *digest = digest_of(check, replica);
     char sentence[256];
@@ -144,7 +145,7 @@ static void report_difference(struct verify *verify, const struct check *check, 
 
 /* --- one shard --- */
 
-static void start_round(struct verify *verify, struct check *check, uint64_t now_ns)
+static void start_round(struct verify *verify, struct shard_check *check, uint64_t now_ns)
 {
     if (!check->deadline_ns)
         check->deadline_ns = now_ns + verify->timeout_ns;
@@ -161,7 +162,7 @@ static void start_round(struct verify *verify, struct check *check, uint64_t now
     verify->walks += check->replicas;
 }
 
-static bool round_answered(const struct check *check)
+static bool round_answered(const struct shard_check *check)
 {
     for (uint32_t i = 0; i < check->replicas; i++) {
         if (!check->calls[i].done)
@@ -171,7 +172,7 @@ static bool round_answered(const struct check *check)
 }
 
 /* True if all replicas answered about the same, quiet state. */
-static bool round_settled(struct check *check)
+static bool round_settled(struct shard_check *check)
 {
     for (uint32_t i = 0; i < check->replicas; i++) {
         struct admin_call *call = &check->calls[i];
@@ -186,7 +187,7 @@ static bool round_settled(struct check *check)
     return true;
 }
 
-static void judge_round(struct verify *verify, struct check *check)
+static void judge_round(struct verify *verify, struct shard_check *check)
 {
     uint32_t reference = 0;
 
@@ -211,7 +212,7 @@ static bool is_passing(int error)
 }
 
 /* Remembers the servers that gave no answer. True if there is one. */
-static bool note_lost(struct verify *verify, const struct check *check)
+static bool note_lost(struct verify *verify, const struct shard_check *check)
 {
     bool any = false;
 
@@ -226,7 +227,7 @@ static bool note_lost(struct verify *verify, const struct check *check)
     return any;
 }
 
-static void end_round(struct verify *verify, struct check *check, uint64_t now_ns)
+static void end_round(struct verify *verify, struct shard_check *check, uint64_t now_ns)
 {
     bool settled = round_settled(check);
     bool last = note_lost(verify, check) || now_ns + ROUND_PAUSE_NS >= check->deadline_ns;
@@ -253,7 +254,7 @@ static uint64_t step(struct verify *verify, uint64_t now_ns)
     uint64_t until_ns = now_ns + NS_PER_S;
 
     for (uint32_t i = 0; i < verify->config->shard_count; i++) {
-        struct check *check = &verify->checks[i];
+        struct shard_check *check = &verify->checks[i];
 
         if (check->state == CHECK_ASKED && round_answered(check))
             end_round(verify, check, now_ns);
@@ -355,7 +356,7 @@ static int print_outcome(struct verify *verify)
     return 0;
 }
 
-int command_verify(const struct settings *settings, const char *cm)
+int command_verify(const struct rowan_settings *settings, const char *cm)
 {
     static struct verify verify;
     uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;

@@ -22,8 +22,8 @@ struct peer {
     bool connected, closed;
     int closed_error;
     uint32_t answer_count;
-    uint32_t tag;   /* of the last answer */
-    uint64_t round; /* the last that it was told */
+    uint32_t tag;                /* of the last answer */
+    uint64_t registration_epoch; /* the last that it was told */
     Rowan__ControlMessage *answer;
 };
 
@@ -131,7 +131,7 @@ static void on_event(struct peer *peer, const struct fabric_event *event)
         peer->answer_count++;
         if (peer->answer->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS &&
             peer->answer->configuration_is->configuration.len == 0)
-            peer->round = peer->answer->configuration_is->round;
+            peer->registration_epoch = peer->answer->configuration_is->registration_epoch;
         fabric_message_release(event->conn, event->message);
         break;
     default:
@@ -225,7 +225,7 @@ static void send_rejoin(struct peer *peer, uint32_t tag, uint32_t server, char *
     join.data_cluster = data_cluster;
     join.doubtful = doubtful;
     join.formatted = round == 0 && data_cluster != 0;
-    join.round = peer->round;
+    join.registration_epoch = peer->registration_epoch;
     join.workers = 2;
     join.address = (char[]){"shm:/run/somewhere"};
     join.block_limit = 65536;

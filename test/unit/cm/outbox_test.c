@@ -1,4 +1,4 @@
-/* outbox_test.c - letters in front of a connection that has room for a number that the test says.
+/* outbox_test.c - messages in front of a connection that has room for a number that the test says.
  */
 #define TEST_FIXTURE reset, NULL
 
@@ -44,9 +44,9 @@ static int reset(void **state)
 
 static int post(uint32_t id, uint32_t tag, bool push)
 {
-    struct letter *letter = letter_client_id(id);
-    int error = outbox_post(&outbox, &conn, letter, tag, push);
-    letter_release(letter);
+    struct outgoing *outgoing = outgoing_client_id(id);
+    int error = outbox_post(&outbox, &conn, outgoing, tag, push);
+    outgoing_release(outgoing);
     return error;
 }
 
@@ -73,7 +73,7 @@ TEST(letters_leave_in_order_when_there_is_room)
 
 TEST(a_full_outbox_says_so)
 {
-    for (uint32_t i = 0; i < OUTBOX_MAX_LETTERS; i++)
+    for (uint32_t i = 0; i < OUTBOX_MAX_MESSAGES; i++)
         assert_int_equal(post(i, 1, false), ROWAN_OK);
     assert_int_equal(post(99, 1, false), ROWAN_EBUSY);
     outbox_clear(&outbox);

@@ -244,7 +244,7 @@ static void note_sent(struct world *world, const struct cm_output *output,
     if (action->kind == CM_ACTION_FAILURE || action->with_secret)
         peer->waits = false;
     if (action->kind == CM_ACTION_CONFIGURATION && !action->config)
-        peer->round = output->round;
+        peer->registration_epoch = output->registration_epoch;
     if (world->repeating && action->kind == CM_ACTION_CONFIGURATION && !action->config)
         return;
     struct world_sent *sent = &world->sent[world->sent_count++];
@@ -436,7 +436,7 @@ void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
     peer->waits = true;
     peer->join_tag = tag;
     peer->join = *join;
-    peer->join.round = peer->round;
+    peer->join.registration_epoch = peer->registration_epoch;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_JOIN,
                                          .connection = connection,
                                          .tag = tag,

@@ -59,7 +59,7 @@ struct world_connection {
     bool waits; /* it is a server that repeats its last Join, `join`, until it is told more */
     uint32_t join_tag;
     struct cm_join join;
-    uint64_t round; /* that it was told last */
+    uint64_t registration_epoch; /* that it was told last */
 };
 
 /* A manager, and what waits for it. */
@@ -118,7 +118,7 @@ struct cm_join world_join_of(uint32_t server);
 /* The report of a later process of the server, the round-th, with the cluster's data. */
 struct cm_join world_rejoin_of(const struct world *world, uint32_t server, uint32_t round);
 /* And after a newcomer's, twice more from all that wait, as servers do ten times a second, so that all have been told
- * the round and have answered it. */
+ * the registration epoch and have reported it. */
 void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join);
 /* Twice more from all that wait. */
 void world_repeat_joins(struct world *world);

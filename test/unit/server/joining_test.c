@@ -49,7 +49,7 @@ static uint32_t count_joins(void)
         assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_JOIN) {
             data_cluster = message->join->data_cluster;
-            round_said = message->join->round;
+            round_said = message->join->registration_epoch;
             formatted = message->join->formatted;
             count++;
         }
@@ -125,7 +125,7 @@ static void tell_round(uint64_t round)
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
 
-    is.round = round;
+    is.registration_epoch = round;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS;
     message.configuration_is = &is;
     size_t count = control_encode(stage_join_tag(&stage), &message, bytes, sizeof bytes);

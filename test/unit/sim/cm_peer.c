@@ -62,7 +62,7 @@ static void send_join(struct cm_peer *peer)
     body.durability = (char *)(uintptr_t) "fence";
     body.data_cluster = peer->data_cluster;
     body.named = body.formatted = peer->term != 0;
-    body.round = peer->round;
+    body.registration_epoch = peer->round;
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     message.body_case = ROWAN__CONTROL_MESSAGE__BODY_JOIN;
     message.join = &body;
@@ -96,9 +96,9 @@ static void take_configuration(struct cm_peer *peer, const Rowan__ConfigurationI
 {
     struct cluster_config *config;
     if (is->configuration.len == 0) {
-        if (is->round != peer->round)
+        if (is->registration_epoch != peer->round)
             peer->ask_ns = 0; /* as control_config.c does */
-        peer->round = is->round;
+        peer->round = is->registration_epoch;
         return;
     }
     assert_int_equal(cluster_decode(is->configuration.data, is->configuration.len, &config), 0);

@@ -1,5 +1,5 @@
-/* round_test.c - whose report counts when the configuration manager starts a cluster: only what was sent in
- * this round (S8 in cm/state.c). */
+/* epoch_test.c - which reports count when the configuration manager starts a cluster: only those of the current
+ * registration epoch (S8 in cm/state.c). */
 #define TEST_FIXTURE world_setup, world_teardown
 
 #include "common/base/error.h"
@@ -23,7 +23,7 @@ static struct world *world_of_waiting_servers(struct cm_join *joins)
     return world;
 }
 
-/* A server is told of the round, and answers it with its next report. */
+/* A server is told the registration epoch, and its next report carries it. */
 static void report_twice(struct world *world, uint32_t connection, const struct cm_join *join)
 {
     for (int i = 0; i < 2; i++) {
@@ -64,9 +64,9 @@ TEST(a_report_that_was_sent_before_the_last_came_does_not_count)
     struct world *world = world_of_waiting_servers(joins);
     for (uint32_t server = 2; server <= SERVERS; server++)
         report_twice(world, server, &joins[server - 1]);
-    const uint64_t old = world->connections[1].round;
+    const uint64_t old = world->connections[1].registration_epoch;
     for (int i = 0; i < 3; i++) {
-        world->connections[1].round = old;
+        world->connections[1].registration_epoch = old;
         world_join_once(world, 1, 7, &joins[0]);
         assert_false(world->storing);
     }
@@ -93,8 +93,8 @@ TEST(reports_from_before_a_manager_led_do_not_count)
     world_destroy(world);
 }
 
-/* It may take long to fail, and the next time too: then once for each round, not for each report. */
-TEST(a_start_that_could_not_be_stored_waits_for_another_round)
+/* It may take long to fail, and the next time too: then once in each epoch, not for each report. */
+TEST(a_start_that_could_not_be_stored_waits_for_another_epoch)
 {
     static const enum world_outcome outcomes[] = {WORLD_ERROR, WORLD_UNKNOWN_LOST};
     struct cm_join joins[SERVERS];

@@ -1,0 +1,106 @@
+/* outgoing.c - the four messages that a configuration manager sends. */
+#include "cm/outgoing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/cluster/control.h"
+#include "proto/message.h"
+
+/* `bytes` holds a struct message_control whose tag and layout are unused, then the payload. */
+struct outgoing {
+    uint32_t references;
+    uint32_t byte_count;
+    uint8_t bytes[];
+};
+
+static struct outgoing *outgoing_create(const Rowan__ControlMessage *message)
+{
+    size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
+    struct outgoing *outgoing = malloc(sizeof *outgoing + room);
+    if (!outgoing)
+        return NULL;
+    outgoing->references = 1;
+    outgoing->byte_count = (uint32_t)control_encode(0, message, outgoing->bytes, room);
+    ASSERT(outgoing->byte_count > 0); /* nothing we send comes near CONTROL_MAX_BYTES */
+    return outgoing;
+}
+
+static struct outgoing *outgoing_configuration_is(Rowan__ConfigurationIs *is)
+{
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, is);
+    return outgoing_create(&message);
+}
+
+struct outgoing *outgoing_configuration(const struct cluster_config *config, bool with_secret,
+                                        const uint32_t *waiting_for, uint32_t waiting_count)
+{
+    size_t bytes = cluster_encoded_bytes(config, with_secret);
+    void *encoded = malloc(bytes);
+    if (!encoded)
+        return NULL;
+    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+    is.waiting_for = (uint32_t *)(uintptr_t)waiting_for;
+    is.n_waiting_for = waiting_count;
+    is.configuration.data = encoded;
+    is.configuration.len = cluster_encode(config, with_secret, encoded, bytes);
+    struct outgoing *outgoing = outgoing_configuration_is(&is);
+    free(encoded);
+    return outgoing;
+}
+
+struct outgoing *outgoing_waiting(const uint32_t *servers, uint32_t count,
+                                  uint64_t registration_epoch)
+{
+    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+    is.waiting_for = (uint32_t *)(uintptr_t)servers;
+    is.n_waiting_for = count;
+    is.registration_epoch = registration_epoch;
+    return outgoing_configuration_is(&is);
+}
+
+struct outgoing *outgoing_client_id(uint32_t client_id)
+{
+    Rowan__ClientIdIs is = ROWAN__CLIENT_ID_IS__INIT;
+    is.client_id = client_id;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(CLIENT_ID_IS, client_id_is, &is);
+    return outgoing_create(&message);
+}
+
+struct outgoing *outgoing_failure(int error, const char *detail)
+{
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    failure.error = error;
+    failure.detail = (char *)(uintptr_t)detail;
+    const Rowan__ControlMessage message = CONTROL_MESSAGE(FAILURE, failure, &failure);
+    return outgoing_create(&message);
+}
+
+struct outgoing *outgoing_hold(struct outgoing *outgoing)
+{
+    outgoing->references++;
+    return outgoing;
+}
+
+void outgoing_release(struct outgoing *outgoing)
+{
+    if (!outgoing)
+        return;
+    ASSERT(outgoing->references > 0);
+    if (--outgoing->references == 0)
+        free(outgoing);
+}
+
+int outgoing_send(const struct outgoing *outgoing, uint32_t tag, struct fabric_conn *conn)
+{
+    struct message_control header;
+    memcpy(&header, outgoing->bytes, sizeof header);
+    header.tag = tag;
+    header.layout = (uint8_t)conn->layout;
+    struct fabric_iov iov[2] = {
+        {&header, sizeof header},
+        {outgoing->bytes + sizeof header, outgoing->byte_count - (uint32_t)sizeof header},
+    };
+    return fabric_send(conn, iov, 2);
+}

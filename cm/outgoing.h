@@ -1,0 +1,29 @@
+/* outgoing.h - a control message that is encoded and waits to be sent. The configuration's is shared by
+ * all connections that get it, so its tag is filled in when it is sent. */
+#ifndef CM_OUTGOING_H
+#define CM_OUTGOING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+#include "common/fabric/fabric.h"
+
+struct outgoing;
+
+/* Each makes one with one reference. NULL: no memory. */
+struct outgoing *outgoing_configuration(const struct cluster_config *config, bool with_secret,
+                                        const uint32_t *waiting_for, uint32_t waiting_count);
+struct outgoing *outgoing_waiting(const uint32_t *servers, uint32_t count,
+                                  uint64_t registration_epoch);
+struct outgoing *outgoing_client_id(uint32_t client_id);
+struct outgoing *outgoing_failure(int error, const char *detail);
+
+/* A second reference, and the end of one (NULL is fine). One thread. */
+struct outgoing *outgoing_hold(struct outgoing *outgoing);
+void outgoing_release(struct outgoing *outgoing);
+
+/* As fabric_send, whose errors it gives; the bytes are copied. */
+int outgoing_send(const struct outgoing *outgoing, uint32_t tag, struct fabric_conn *conn);
+
+#endif

@@ -1,0 +1,69 @@
+/* registrations.c - a table of reports by server. Pure. */
+#include "cm/registrations.h"
+
+#include "common/base/assert.h"
+
+static uint32_t place_of(const struct registrations *registrations, uint32_t server)
+{
+    uint32_t place = 0;
+    while (place < registrations->count && registrations->entries[place].join.server != server)
+        place++;
+    return place;
+}
+
+const struct registration *registrations_find(const struct registrations *registrations,
+                                              uint32_t server)
+{
+    uint32_t place = place_of(registrations, server);
+    return place < registrations->count ? &registrations->entries[place] : NULL;
+}
+
+void registrations_add(struct registrations *registrations, uint32_t connection,
+                       const struct cm_join *join)
+{
+    uint32_t place = place_of(registrations, join->server);
+    ASSERT(place < CLUSTER_MAX_MEMBERS);
+    struct registration *entry = &registrations->entries[place];
+    const bool repeated = place < registrations->count && entry->connection == connection &&
+                          entry->join.incarnation == join->incarnation;
+    if (!repeated)
+        registrations->epoch++;
+    if (place == registrations->count)
+        registrations->count++;
+    *entry = (struct registration){.connection = connection, .join = *join};
+}
+
+bool registrations_are_current(const struct registrations *registrations)
+{
+    for (uint32_t i = 0; i < registrations->count; i++) {
+        if (registrations->entries[i].join.registration_epoch != registrations->epoch)
+            return false;
+    }
+    return true;
+}
+
+void registrations_expire(struct registrations *registrations)
+{
+    registrations->epoch++;
+}
+
+void registrations_remove(struct registrations *registrations, uint32_t connection)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < registrations->count; i++) {
+        if (registrations->entries[i].connection != connection)
+            registrations->entries[kept++] = registrations->entries[i];
+    }
+    registrations->count = kept;
+}
+
+bool registrations_fit(const struct registrations *registrations, const struct cm_join *join,
+                       char *why, size_t why_bytes)
+{
+    for (uint32_t i = 0; i < registrations->count; i++) {
+        const struct cm_join *other = &registrations->entries[i].join;
+        if (other->server != join->server && !join_fits(join, other, why, why_bytes))
+            return false;
+    }
+    return true;
+}

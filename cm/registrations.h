@@ -1,0 +1,44 @@
+/* registrations.h - the servers that have registered and wait for a configuration that names them. A
+ * part of the state (state.h), as pure as it is. */
+#ifndef CM_REGISTRATIONS_H
+#define CM_REGISTRATIONS_H
+
+#include "cm/join.h"
+
+struct registration {
+    uint32_t connection;
+    struct cm_join join; /* its last report */
+};
+
+/* All zeros: nobody has registered. */
+struct registrations {
+    uint32_t count;
+    uint64_t epoch; /* rises when one comes, and with registrations_expire */
+    struct registration entries[CLUSTER_MAX_MEMBERS]; /* the first `count`, one a server */
+};
+
+/* The registration of this server; NULL: there is none. Valid until the next change. */
+const struct registration *registrations_find(const struct registrations *registrations,
+                                              uint32_t server);
+
+/* Takes the place of an earlier report by the same server, or repeats it. At most
+ * CLUSTER_MAX_MEMBERS different ones. */
+void registrations_add(struct registrations *registrations, uint32_t connection,
+                       const struct cm_join *join);
+
+/* Does every server's last report carry this epoch? A server learns of the epoch after the last
+ * server has come, so it sent that report later still. A server that ended before sends none,
+ * however late its older reports are read. */
+bool registrations_are_current(const struct registrations *registrations);
+
+/* A new epoch: no report so far is current. */
+void registrations_expire(struct registrations *registrations);
+
+/* Forgets the server that registered by this connection, if one did. */
+void registrations_remove(struct registrations *registrations, uint32_t connection);
+
+/* The report against those of all other servers (join_fits). */
+bool registrations_fit(const struct registrations *registrations, const struct cm_join *join,
+                       char *why, size_t why_bytes);
+
+#endif
