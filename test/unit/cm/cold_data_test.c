@@ -53,7 +53,6 @@ TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
     world_settle(world);
     assert_int_equal(world_stored()->shards[0].backup_count, 0);
     assert_int_equal(world_warnings(world, "replicas_dropped"), 1);
-    world_destroy(world);
 }
 
 TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
@@ -74,7 +73,6 @@ TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
     assert_int_equal(world_store->cold_starts, 1);
     assert_int_equal(world_stored()->shards[0].filling_count,
                      0); /* and world.c saw who is a replica */
-    world_destroy(world);
 }
 
 TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good)
@@ -109,7 +107,6 @@ TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good)
         still += world_stored()->shards[i].doubtful;
     assert_int_equal(still, marked);
     assert_int_equal(world_warnings(world, "possible_loss"), 1);
-    world_destroy(world);
 }
 
 TEST(leadership_moves_to_the_replica_that_leads_fewest)
@@ -139,7 +136,6 @@ TEST(leadership_moves_to_the_replica_that_leads_fewest)
     assert_int_equal(led[2], 6);
     for (int i = 0; i < 3; i++)
         assert_int_equal(of_worker[i], 2);
-    world_destroy(world);
 }
 
 TEST(a_shard_that_nobody_brings_stops_the_manager)
@@ -154,7 +150,6 @@ TEST(a_shard_that_nobody_brings_stops_the_manager)
     assert_non_null(strstr(world->stop_detail, "shard 1 is nowhere"));
     assert_non_null(strstr(world->stop_detail, "(server 2, 3)"));
     assert_int_equal(world_store->version, 2); /* nothing was decided */
-    world_destroy(world);
 }
 
 TEST(a_shard_without_epochs_left_stops_the_manager)
@@ -173,7 +168,6 @@ TEST(a_shard_without_epochs_left_stops_the_manager)
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_ETOOMANY);
     assert_non_null(strstr(world->stop_detail, "shard 5 has used up"));
-    world_destroy(world);
 }
 
 /* --- before there was a client --- */
@@ -206,7 +200,6 @@ TEST(a_cluster_that_ended_before_it_was_formatted_is_started_with_all_replicas)
         assert_nothing_was_lost(2 + formatted);
     }
     assert_int_equal(world_store->cold_starts, SERVERS + 1);
-    world_destroy(world);
 }
 
 TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client)
@@ -220,14 +213,12 @@ TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client)
     world_settle(world);
     assert_nothing_was_lost(2);
     assert_int_equal(world->warning_count, 0);
-    world_destroy(world);
 }
 
 /* A client that waits while the cluster starts gets its id when the last server has formatted its PM. */
 TEST(the_first_client_waits_until_every_server_is_formatted)
 {
     struct world *world = world_empty(world_store, SERVERS);
-    world_open(world, 20);
     world_new_id(world, 20, 9);
     world_join_all(world, SERVERS);
     world_settle(world);
@@ -253,7 +244,6 @@ TEST(the_first_client_waits_until_every_server_is_formatted)
         joins[i].data_cluster = 0;
     world_restart_all(world, SERVERS, joins);
     assert_int_equal(world->stop_error, ROWAN_ENOTFOUND);
-    world_destroy(world);
 }
 
 TEST(who_keeps_the_first_client_waiting_is_named_once)
@@ -264,8 +254,6 @@ TEST(who_keeps_the_first_client_waiting_is_named_once)
     struct cm_join join = world_join_of(2);
     join.formatted = true;
     world_join(world, 2, 7, &join);
-    world_open(world, 20);
-    world_open(world, 21);
     for (uint32_t connection = 20; connection <= 21; connection++)
         world_new_id(world, connection, 9);
     assert_int_equal(world->warning_count, 0); /* it is early yet */
@@ -276,7 +264,6 @@ TEST(who_keeps_the_first_client_waiting_is_named_once)
         assert_int_equal(world_warnings(world, "first_id_waits"), 1);
     }
     assert_non_null(strstr(world_warning(world, "first_id_waits"), "not yet: server 1, 3"));
-    world_destroy(world);
 }
 
 /* The processes of before had formatted their PM; these bring nothing. */
@@ -289,11 +276,9 @@ TEST(the_first_client_waits_for_the_processes_in_force)
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     assert_nothing_was_lost(2);
-    world_open(world, 20);
     world_new_id(world, 20, 9);
     assert_false(world->storing);
     world_close(world, 2); /* what it says is remembered, wherever it says it */
-    world_open(world, 30);
     joins[1].data_cluster = 77;
     for (uint32_t server = 1; server <= SERVERS; server++) {
         assert_false(world->storing);
@@ -304,7 +289,6 @@ TEST(the_first_client_waits_for_the_processes_in_force)
     assert_true(world->storing);
     world_settle(world);
     assert_int_equal(world_last(world, 20)->client_id, 1);
-    world_destroy(world);
 }
 
 UNIT_MAIN(NULL, NULL)

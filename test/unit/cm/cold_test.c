@@ -13,12 +13,10 @@ enum { SERVERS = 3 };
 TEST(servers_that_return_wait_for_all_of_them)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++) {
         assert_false(world->storing);
         struct cm_join join = world_rejoin_of(world, server, 1);
-        world_open(world, server);
         world_join(world, server, 40, &join);
         assert_configuration(world_last(world, server), 40, 0, false);
         assert_int_equal(world_last(world, server)->waiting_count, SERVERS - server);
@@ -36,21 +34,17 @@ TEST(servers_that_return_wait_for_all_of_them)
         assert_int_equal(world_stored()->shards[i].epoch, 2);
         assert_int_equal(world_stored()->shards[i].backup_count, 2);
     }
-    world_destroy(world);
 }
 
 TEST(whoever_asks_meanwhile_is_told_what_is_missing)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    world_open(world, 20);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     world_get(world, 20, 5, 0); /* nobody came back yet: it may be the manager that restarted */
     assert_configuration(world_last(world, 20), 5, 1, false);
     assert_int_equal(world_last(world, 20)->waiting_count, 0);
 
     struct cm_join join = world_rejoin_of(world, 2, 1);
-    world_open(world, 2);
     world_join(world, 2, 40, &join);
     for (uint64_t known = 0; known <= 1; known++) {
         world_get(world, 20, 6, known);
@@ -61,7 +55,6 @@ TEST(whoever_asks_meanwhile_is_told_what_is_missing)
     }
     world_get(world, 2, 7, 0); /* it waits: no secret for it */
     assert_configuration(world_last(world, 2), 7, 1, false);
-    world_destroy(world);
 }
 
 TEST(a_server_that_leaves_while_it_waits_is_waited_for_again)
@@ -69,42 +62,33 @@ TEST(a_server_that_leaves_while_it_waits_is_waited_for_again)
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     for (uint32_t server = 1; server <= 2; server++) {
-        world_open(world, server);
         world_join(world, server, 40, &joins[server - 1]);
     }
     world_close(world, 1);
-    world_open(world, 3);
     world_join(world, 3, 40, &joins[2]);
     assert_false(world->storing);
     assert_int_equal(world_last(world, 3)->waiting_count, 1);
-    world_open(world, 1);
     struct cm_join next = world_rejoin_of(world, 1, 2);
     world_join(world, 1, 41, &next);
     world_settle(world);
     assert_int_equal(cluster_member(world_stored(), 1)->incarnation, next.incarnation);
-    world_destroy(world);
 }
 
 TEST(a_server_that_waits_may_say_so_again_and_again)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     struct cm_join join = world_rejoin_of(world, 2, 1);
-    world_open(world, 2);
     for (uint32_t i = 0; i < 2 * CLUSTER_MAX_MEMBERS; i++) {
         world_join(world, 2, i, &join);
         assert_configuration(world_last(world, 2), i, 0, false);
         assert_int_equal(world_last(world, 2)->waiting_count, 2);
     }
     world_close(world, 2);
-    world_open(world, 2);
     world_get(world, 2, 5, 0);
     assert_int_equal(world_last(world, 2)->waiting_count, 0); /* nobody waits any more */
-    world_destroy(world);
 }
 
 TEST(a_server_cannot_return_while_another_kept_running)
@@ -112,12 +96,10 @@ TEST(a_server_cannot_return_while_another_kept_running)
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join join = world_rejoin_of(world, 2, 1);
     world_close(world, 2);
-    world_open(world, 2);
     world_join(world, 2, 6, &join);
     assert_failure(world_last(world, 2), ROWAN_EAGAIN, "stop all servers and start them again");
     assert_int_equal(world_last(world, 2)->tag, 6);
     assert_int_equal(world->sent_count, 1);
-    world_destroy(world);
 }
 
 /* Server 3 runs; a second process with its number brings an empty PM. Were it put off until all others have ended, it
@@ -127,21 +109,17 @@ TEST(a_process_without_data_is_not_put_off_once_there_were_clients)
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join empty = world_rejoin_of(world, 3, 1);
     empty.data_cluster = 0;
-    world_open(world, 13);
     world_join_once(world, 13, 6, &empty);
     assert_failure(world_last(world, 13), ROWAN_EAGAIN, "keep running"); /* nothing can be lost */
     world_have_clients(world);
     world_join_once(world, 13, 7, &empty);
     assert_failure(world_last(world, 13), ROWAN_EREFUSED, "keep running");
 
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     struct cm_join whole = world_rejoin_of(world, 3, 2);
-    world_open(world, 3);
     world_join_once(world, 3, 8, &whole);
     world_join_once(world, 13, 9, &empty);
     assert_failure(world_last(world, 13), ROWAN_EREFUSED, "has this number");
-    world_destroy(world);
 }
 
 /* The same of one that waits already, when a member turns out to be running. */
@@ -154,15 +132,12 @@ TEST(one_that_waits_without_data_is_refused_for_good_when_a_member_comes)
     for (uint32_t server = 2; server <= 3; server++) {
         struct cm_join join = world_rejoin_of(world, server, 1);
         join.data_cluster = server == 2 ? 0 : join.data_cluster;
-        world_open(world, server);
         world_join_once(world, server, 6, &join);
     }
     struct cm_join kept = world_join_of(1);
-    world_open(world, 1);
     world_join_once(world, 1, 7, &kept);
     assert_failure(world_last(world, 2), ROWAN_EREFUSED, "keep running");
     assert_failure(world_last(world, 3), ROWAN_EAGAIN, "keep running");
-    world_destroy(world);
 }
 
 TEST(those_that_wait_are_refused_when_one_that_kept_running_comes)
@@ -171,19 +146,16 @@ TEST(those_that_wait_are_refused_when_one_that_kept_running_comes)
     world_destroy(world);
     world = world_empty(world_store, SERVERS); /* the manager restarted as well */
     struct cm_join join = world_rejoin_of(world, 2, 1);
-    world_open(world, 2);
     world_join(world, 2, 6, &join);
     assert_configuration(world_last(world, 2), 6, 0, false);
 
     struct cm_join kept = world_join_of(1);
-    world_open(world, 1);
     world_join(world, 1, 7, &kept);
     assert_configuration(world_last(world, 1), 7, 1, true);
     assert_failure(world_last(world, 2), ROWAN_EAGAIN, "keep running");
     assert_int_equal(world_last(world, 2)->tag, 6);
     world_get(world, 1, 8, 1);
     assert_int_equal(world_last(world, 1)->waiting_count, 0);
-    world_destroy(world);
 }
 
 /* It was cut off while all others were started again, with another process in its place. */
@@ -197,14 +169,11 @@ TEST(a_server_that_was_replaced_is_refused_for_good)
     struct cm_join old = world_join_of(1);
     old.named = true;
     old.data_cluster = 77;
-    world_open(world, 10);
     world_join_once(world, 10, 6, &old);
     assert_failure(world_last(world, 10), ROWAN_EREFUSED, "another process");
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     world_join_once(world, 10, 7, &old); /* and is not waited for, either */
     assert_failure(world_last(world, 10), ROWAN_EREFUSED, "another process");
-    world_destroy(world);
 }
 
 TEST(a_manager_that_restarts_alone_gets_its_servers_back)
@@ -215,13 +184,11 @@ TEST(a_manager_that_restarts_alone_gets_its_servers_back)
     for (uint32_t server = 1; server <= SERVERS; server++) {
         struct cm_join join = world_join_of(server);
         join.data_cluster = 77; /* which it holds by now */
-        world_open(world, server);
         world_join(world, server, 6, &join);
         assert_configuration(world_last(world, server), 6, 1, true);
     }
     assert_int_equal(world_store->version, 1);
     assert_int_equal(world_store->cold_starts, 0);
-    world_destroy(world);
 }
 
 TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced)
@@ -232,7 +199,6 @@ TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced)
     world_restart_all(world, SERVERS, joins);
     assert_true(world->storing);
     struct cm_join old = world_join_of(1);
-    world_open(world, 10);
     world_join(world, 10, 6, &old);
     assert_configuration(world_last(world, 10), 6, 1, true); /* still in force */
     world_forget(world);
@@ -240,7 +206,6 @@ TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced)
     assert_failure(world_last(world, 10), ROWAN_EREFUSED, "another process");
     for (uint32_t server = 1; server <= SERVERS; server++)
         assert_configuration(world_last(world, server), 0, 2, true);
-    world_destroy(world);
 }
 
 TEST(a_lost_answer_to_a_cold_start_is_read_again)
@@ -267,13 +232,11 @@ TEST(a_lost_answer_to_a_cold_start_is_read_again)
     world_open(world, 20); /* the block that it reserved is not ours (S3), the one before it is */
     world_new_id(world, 20, 9);
     assert_int_equal(world_last(world, 20)->client_id, 1 + CM_CLIENT_ID_BLOCK);
-    world_destroy(world);
 }
 
 TEST(a_cold_start_reserves_client_ids_and_gives_none_twice)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    world_open(world, 20);
     world_new_id(world, 20, 9);
     world_settle(world);
     uint32_t before = world_last(world, 20)->client_id;
@@ -284,23 +247,19 @@ TEST(a_cold_start_reserves_client_ids_and_gives_none_twice)
     world_new_id(world, 20, 10);
     assert_false(world->storing);
     assert_int_equal(world_last(world, 20)->client_id, before + CM_CLIENT_ID_BLOCK);
-    world_destroy(world);
 }
 
 TEST(data_of_another_cluster_is_refused_with_both_names)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     struct cm_join join = world_rejoin_of(world, 2, 1);
     join.data_cluster = 0xabcdef;
-    world_open(world, 2);
     world_join(world, 2, 6, &join);
     assert_failure(world_last(world, 2), ROWAN_EREFUSED,
                    "server 2 holds data of cluster "
                    "0000000000abcdef, and this is cluster "
                    "000000000000004d");
-    world_destroy(world);
 }
 
 TEST(data_without_a_cluster_is_refused)
@@ -308,11 +267,9 @@ TEST(data_without_a_cluster_is_refused)
     struct world *world = world_empty(world_store, SERVERS);
     struct cm_join join = world_join_of(2);
     join.data_cluster = 0xabcdef;
-    world_open(world, 2);
     world_join(world, 2, 6, &join);
     assert_failure(world_last(world, 2), ROWAN_EREFUSED, "knows no cluster");
     assert_failure(world_last(world, 2), ROWAN_EREFUSED, "cluster 0000000000abcdef");
-    world_destroy(world);
 }
 
 TEST(a_fabric_with_smaller_blocks_is_refused)
@@ -330,7 +287,6 @@ TEST(a_fabric_with_smaller_blocks_is_refused)
     world_settle(world);
     assert_int_equal(world_stored()->block_limit, 65536);
     assert_int_equal(world_store->cold_starts, 1);
-    world_destroy(world);
 }
 
 TEST(one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit)
@@ -339,7 +295,6 @@ TEST(one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit)
     struct cm_join join = world_join_of(1);
     join.incarnation = 5;
     join.block_limit /= 2;
-    world_open(follower, 1);
     world_join(follower, 1, 6, &join);
     struct world *leader = world_cluster(world_store, SERVERS);
     world_step(follower, &(struct cm_event){.kind = CM_EVENT_CHANGED});
@@ -357,17 +312,14 @@ TEST(servers_that_return_must_fit_each_other)
     snprintf(joins[1].durability, sizeof joins[1].durability, "none");
     world_restart_all(world, SERVERS, joins);
     assert_failure(world_last(world, 2), ROWAN_EREFUSED, "server 2 has durability none");
-    world_destroy(world);
 }
 
 TEST(two_processes_with_one_number_do_not_both_wait)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     for (uint32_t round = 1; round <= 2; round++) {
         struct cm_join join = world_rejoin_of(world, 2, round);
-        world_open(world, 10 + round);
         world_join(world, 10 + round, 6, &join);
     }
     assert_configuration(world_last(world, 11), 6, 0, false);
@@ -377,7 +329,6 @@ TEST(two_processes_with_one_number_do_not_both_wait)
     struct cm_join join = world_rejoin_of(world, 2, 2);
     world_join(world, 12, 7, &join);
     assert_configuration(world_last(world, 12), 7, 0, false);
-    world_destroy(world);
 }
 
 /* What its old connection still brings is read after the report by its new one; then the old one ends. */
@@ -385,10 +336,7 @@ TEST(a_server_whose_place_went_with_its_old_connection_may_report_again)
 {
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join join = world_rejoin_of(world, 2, 1);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
-    world_open(world, 2);
-    world_open(world, 12);
+    world_close_all(world, SERVERS);
     world_join(world, 2, 6, &join);
     world_join(world, 12, 7, &join);
     world_join(world, 2, 6, &join);
@@ -403,7 +351,6 @@ TEST(a_server_whose_place_went_with_its_old_connection_may_report_again)
     world_join(world, 12, 8, &join);
     assert_configuration(world_last(world, 12), 8, 0, false);
     assert_int_equal(world_last(world, 12)->waiting_count, SERVERS - 1);
-    world_destroy(world);
 }
 
 TEST(a_change_by_another_manager_keeps_those_that_wait)
@@ -411,9 +358,7 @@ TEST(a_change_by_another_manager_keeps_those_that_wait)
     struct world *world = world_cluster(world_store, SERVERS);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
-    world_open(world, 1);
+    world_close_all(world, SERVERS);
     world_join(world, 1, 6, &joins[0]);
     struct cluster_config *next = cluster_copy(cm_state_config(world->state));
     next->term++;
@@ -423,14 +368,12 @@ TEST(a_change_by_another_manager_keeps_those_that_wait)
     world_settle(world);
     assert_configuration(world_last(world, 1), 6, 0, false); /* nothing since */
     for (uint32_t server = 2; server <= SERVERS; server++) {
-        world_open(world, server);
         world_join(world, server, 7, &joins[server - 1]);
     }
     world_settle(world);
     assert_int_equal(world_store->version, 3);
     assert_int_equal(world_store->cold_starts, 1);
     assert_configuration(world_last(world, 1), 0, 3, true);
-    world_destroy(world);
 }
 
 UNIT_MAIN(NULL, NULL)

@@ -13,10 +13,8 @@ static struct world *world_of_waiting_servers(struct cm_join *joins)
 {
     struct world *world = world_cluster(world_store, SERVERS);
     world_rejoin_all(world, SERVERS, 2, joins);
-    for (uint32_t server = 1; server <= SERVERS; server++)
-        world_close(world, server);
+    world_close_all(world, SERVERS);
     for (uint32_t server = 1; server <= SERVERS; server++) {
-        world_open(world, server);
         world_join_once(world, server, 7, &joins[server - 1]);
         assert_false(world->storing);
     }
@@ -41,7 +39,6 @@ TEST(a_start_waits_until_everybody_has_reported_after_the_last_came)
     report_twice(world, 3, &joins[2]);
     assert_false(world->storing);
 
-    world_open(world, 9);
     struct cm_join next = world_rejoin_of(world, 1, 3);
     world_join_once(world, 9, 8, &next);
     assert_int_equal(world_last(world, 9)->error, ROWAN_EAGAIN);
@@ -54,7 +51,6 @@ TEST(a_start_waits_until_everybody_has_reported_after_the_last_came)
     world_settle(world);
     assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation,
                      next.incarnation);
-    world_destroy(world);
 }
 
 /* The manager slept: what it reads of server 1 now was sent before server 3 came, by a process that has died since. */
@@ -72,7 +68,6 @@ TEST(a_report_that_was_sent_before_the_last_came_does_not_count)
     }
     world_join_once(world, 1, 7, &joins[0]);
     assert_true(world->storing);
-    world_destroy(world);
 }
 
 TEST(reports_from_before_a_manager_led_do_not_count)
@@ -90,7 +85,6 @@ TEST(reports_from_before_a_manager_led_do_not_count)
     assert_false(world->storing);
     report_twice(world, 1, &joins[0]);
     assert_true(world->storing);
-    world_destroy(world);
 }
 
 /* It may take long to fail, and the next time too: then once in each epoch, not for each report. */
@@ -111,7 +105,6 @@ TEST(a_start_that_could_not_be_stored_waits_for_another_epoch)
     }
     world_settle(world);
     assert_int_equal(world_store->cold_starts, 1);
-    world_destroy(world);
 }
 
 UNIT_MAIN(NULL, NULL)

@@ -12,7 +12,6 @@ TEST(the_first_configuration_waits_for_every_server)
     for (uint32_t server = 3; server >= 1; server--) {
         assert_false(world->storing);
         struct cm_join join = world_join_of(server);
-        world_open(world, server);
         world_join(world, server, 40 + server, &join);
         assert_configuration(world_last(world, server), 40 + server, 0, false);
         assert_int_equal(world_last(world, server)->waiting_count, server - 1);
@@ -21,14 +20,12 @@ TEST(the_first_configuration_waits_for_every_server)
     }
     assert_true(world->storing);
     assert_int_equal(world->expected_version, 0);
-    world_destroy(world);
 }
 
 TEST(nothing_is_sent_before_it_is_stored)
 {
     struct world *world = world_empty(world_store, 3);
     world_join_all(world, 3);
-    world_open(world, 20);
     world_get(world, 20, 7, 0);
     assert_configuration(world_last(world, 20), 7, 0, false);
     world_forget(world);
@@ -49,7 +46,6 @@ TEST(nothing_is_sent_before_it_is_stored)
     assert_int_equal(config->secret[0], 0x5e);
     assert_int_equal(cluster_member(config, 2)->incarnation, 1002);
     assert_string_equal(cluster_member(config, 2)->address, "shm:/run/server-2");
-    world_destroy(world);
 }
 
 TEST(the_block_limit_is_the_smallest_that_joined)
@@ -58,50 +54,41 @@ TEST(the_block_limit_is_the_smallest_that_joined)
     for (uint32_t server = 1; server <= 3; server++) {
         struct cm_join join = world_join_of(server);
         join.block_limit = server == 2 ? 4096 : 65536;
-        world_open(world, server);
         world_join(world, server, 1, &join);
     }
     world_settle(world);
     assert_int_equal(cm_state_config(world->state)->block_limit, 4096);
-    world_destroy(world);
 }
 
 TEST(a_server_that_leaves_early_is_waited_for_again)
 {
     struct world *world = world_empty(world_store, 2);
     struct cm_join one = world_join_of(1), two = world_join_of(2);
-    world_open(world, 1);
     world_join(world, 1, 1, &one);
     world_close(world, 1);
-    world_open(world, 2);
     world_join(world, 2, 1, &two);
     assert_false(world->storing);
     assert_int_equal(world_last(world, 2)->waiting_count, 1);
     assert_int_equal(world_last(world, 2)->waiting_for[0], 1);
 
     one.incarnation = 5555; /* its next process */
-    world_open(world, 1);
     world_join(world, 1, 1, &one);
     world_settle(world);
     assert_int_equal(cluster_member(cm_state_config(world->state), 1)->incarnation, 5555);
-    world_destroy(world);
 }
 
 TEST(a_server_that_is_not_listed_is_refused)
 {
     struct world *world = world_empty(world_store, 3);
     struct cm_join join = world_join_of(4);
-    world_open(world, 1);
     world_join(world, 1, 6, &join);
     assert_failure(world_last(world, 1), ROWAN_EREFUSED, "not in the list");
     assert_int_equal(world_last(world, 1)->tag, 6);
     world_destroy(world);
 
     world = world_cluster(world_store, 3);
-    world_open(world, 10);
     world_join(world, 10, 6, &join);
     assert_failure(world_last(world, 10), ROWAN_EREFUSED, "not among the servers");
-    world_destroy(world);
 }
 
 TEST(a_server_that_restarted_is_refused)
@@ -110,34 +97,28 @@ TEST(a_server_that_restarted_is_refused)
     struct cm_join join = world_join_of(2);
     join.incarnation++;
     world_close(world, 2);
-    world_open(world, 2);
     world_join(world, 2, 6, &join);
     assert_failure(world_last(world, 2), ROWAN_EAGAIN, "cannot return");
     world_get(world, 2, 7, 0); /* it may look, without the secret */
     assert_configuration(world_last(world, 2), 7, 1, false);
-    world_destroy(world);
 }
 
 TEST(a_server_that_reconnects_gets_the_configuration_again)
 {
     struct world *world = world_cluster(world_store, 3);
     struct cm_join join = world_join_of(2);
-    world_open(world, 30);
     world_join(world, 30, 6, &join);
     assert_configuration(world_last(world, 30), 6, 1, true);
     world_close(world, 2);
     world_join(world, 30, 8, &join);
     assert_configuration(world_last(world, 30), 8, 1, true);
-    world_destroy(world);
 }
 
 TEST(servers_of_another_fabric_or_durability_are_refused)
 {
     struct world *world = world_empty(world_store, 3);
     struct cm_join join = world_join_of(1);
-    world_open(world, 1);
     world_join(world, 1, 1, &join);
-    world_open(world, 2);
     join = world_join_of(2);
     snprintf(join.fabric, sizeof join.fabric, "tcp");
     world_join(world, 2, 1, &join);
@@ -147,17 +128,14 @@ TEST(servers_of_another_fabric_or_durability_are_refused)
     world_join(world, 2, 1, &join);
     assert_failure(world_last(world, 2), ROWAN_EREFUSED,
                    "server 2 has durability none and server 1");
-    world_destroy(world);
 }
 
 TEST(a_second_process_with_a_taken_number_is_refused)
 {
     struct world *world = world_empty(world_store, 2);
     struct cm_join join = world_join_of(1);
-    world_open(world, 1);
     world_join(world, 1, 1, &join);
     join.incarnation++;
-    world_open(world, 2);
     world_join(world, 2, 1, &join);
     assert_failure(world_last(world, 2), ROWAN_EAGAIN, "has this number");
 
@@ -168,13 +146,11 @@ TEST(a_second_process_with_a_taken_number_is_refused)
     join.incarnation++; /* a connection does not outlive its process */
     world_join(world, 1, 3, &join);
     assert_failure(world_last(world, 1), ROWAN_EINVALID, "another server");
-    world_destroy(world);
 }
 
 TEST(reports_out_of_range_are_refused)
 {
     struct world *world = world_empty(world_store, 3);
-    world_open(world, 1);
     for (int i = 0; i < 12; i++) {
         struct cm_join join = world_join_of(1);
         switch (i) {
@@ -219,13 +195,11 @@ TEST(reports_out_of_range_are_refused)
         world_join(world, 1, 9, &join);
         assert_failure(world_last(world, 1), ROWAN_EINVALID, "out of range");
     }
-    world_destroy(world);
 }
 
 TEST(only_a_newer_configuration_is_sent)
 {
     struct world *world = world_cluster(world_store, 3);
-    world_open(world, 10);
     world_get(world, 10, 5, 0);
     assert_configuration(world_last(world, 10), 5, 1, false);
     assert_int_equal(world_last(world, 10)->waiting_count, 0);
@@ -233,7 +207,6 @@ TEST(only_a_newer_configuration_is_sent)
     assert_configuration(world_last(world, 10), 6, 0, false);
     world_get(world, 1, 7, 0); /* a server's connection */
     assert_configuration(world_last(world, 1), 7, 1, true);
-    world_destroy(world);
 }
 
 TEST(options_out_of_range_are_refused)

@@ -10,7 +10,6 @@
 /* Takes ids by connection 50 until the configuration has to change, not for the first time. */
 static void use_up_ids(struct world *world)
 {
-    world_open(world, 50);
     world_new_id(world, 50, 3);
     world_settle(world);
     while (!world->storing) {
@@ -22,9 +21,7 @@ static void use_up_ids(struct world *world)
 TEST(client_ids_come_from_reserved_blocks)
 {
     struct world *world = world_cluster(world_store, 3);
-    world_open(world, 10);
     world_get(world, 10, 5, 0);
-    world_open(world, 11);
     use_up_ids(world);
     assert_int_equal(world_store->ids_given, CM_CLIENT_ID_BLOCK);
     world_new_id(world, 11, 4);
@@ -40,7 +37,6 @@ TEST(client_ids_come_from_reserved_blocks)
         assert_configuration(world_last(world, server), 0, 3, true);
     assert_configuration(world_last(world, 10), 0, 3, false);
     assert_int_equal(world->sent_count, 6); /* 50 never asked for the configuration */
-    world_destroy(world);
 }
 
 TEST(a_block_stored_after_leadership_was_lost_is_given_up)
@@ -56,7 +52,6 @@ TEST(a_block_stored_after_leadership_was_lost_is_given_up)
     world_lead(world, true);
     world_settle(world);
     assert_int_equal(world_last(world, 50)->client_id, 1 + 2 * CM_CLIENT_ID_BLOCK);
-    world_destroy(world);
 }
 
 TEST(one_request_for_an_id_waits_on_a_connection)
@@ -69,7 +64,6 @@ TEST(one_request_for_an_id_waits_on_a_connection)
     world_settle(world);
     assert_int_equal(world_last(world, 50)->kind, CM_ACTION_CLIENT_ID);
     assert_int_equal(world_last(world, 50)->tag, 3);
-    world_destroy(world);
 }
 
 TEST(a_closed_connection_gets_no_id)
@@ -80,7 +74,6 @@ TEST(a_closed_connection_gets_no_id)
     world_open(world, 50); /* another client in its place */
     world_settle(world);
     assert_null(world_last(world, 50));
-    world_destroy(world);
 }
 
 TEST(ids_end_before_they_wrap)
@@ -95,10 +88,8 @@ TEST(ids_end_before_they_wrap)
     world_lead(world, false); /* gives up the block it has */
     world_lead(world, true);
     world_settle(world);
-    world_open(world, 50);
     world_new_id(world, 50, 3);
     assert_failure(world_last(world, 50), ROWAN_ETOOMANY, "all its client ids");
-    world_destroy(world);
 }
 
 TEST(a_lost_compare_and_set_leads_to_the_stored_value)
@@ -120,7 +111,6 @@ TEST(a_lost_compare_and_set_leads_to_the_stored_value)
     world_format_all(second, 3);
     for (int i = 0; i < 2; i++) {
         struct world *world = i == 0 ? first : second;
-        world_open(world, 50);
         world_new_id(world, 50, 3);
         assert_true(world->storing);
     }
@@ -151,13 +141,11 @@ TEST(an_unknown_answer_is_read_again_whether_it_won_or_not)
     assert_false(world->storing);
 
     world_format_all(world, 3);
-    world_open(world, 50);
     world_new_id(world, 50, 3);
     world_answer_store(world,
                        WORLD_UNKNOWN_WON); /* that block's owner is not known: it is never given */
     world_settle(world);
     assert_int_equal(world_last(world, 50)->client_id, 1 + CM_CLIENT_ID_BLOCK);
-    world_destroy(world);
 }
 
 /* H12: two leaders want the same next block, byte for byte. The one whose answer was lost must not
@@ -170,7 +158,6 @@ TEST(a_block_that_may_be_another_leaders_is_never_given)
     world_settle(second);
     world_lead(second, true);
     world_settle(second);
-    world_open(second, 50);
     use_up_ids(first);
     world_step(second, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_settle(second);
@@ -195,7 +182,6 @@ TEST(a_store_that_fails_is_answered_and_tried_again_when_asked)
     assert_true(world->reading);
     world_settle(world);
     assert_int_equal(world_last(world, 50)->kind, CM_ACTION_CLIENT_ID);
-    world_destroy(world);
 }
 
 TEST(a_first_configuration_that_failed_is_tried_again_in_the_next_round)
@@ -212,13 +198,11 @@ TEST(a_first_configuration_that_failed_is_tried_again_in_the_next_round)
     world_repeat_joins(world);
     world_settle(world);
     assert_non_null(cm_state_config(world->state));
-    world_destroy(world);
 }
 
 TEST(a_restarted_manager_goes_on_and_reuses_no_id)
 {
     struct world *world = world_cluster(world_store, 3);
-    world_open(world, 50);
     world_new_id(world, 50, 3);
     world_settle(world);
     world_destroy(world);
@@ -230,17 +214,14 @@ TEST(a_restarted_manager_goes_on_and_reuses_no_id)
     world_settle(world);
     assert_true(cm_state_knows(world->state));
     assert_int_equal(cm_state_config(world->state)->cluster, 77);
-    world_open(world, 50);
     world_new_id(world, 50, 3);
     assert_null(world_last(world, 50)); /* does not lead yet */
     world_lead(world, true);
     world_settle(world);
     assert_int_equal(world_last(world, 50)->client_id, 1 + CM_CLIENT_ID_BLOCK);
     struct cm_join join = world_join_of(2);
-    world_open(world, 2);
     world_join(world, 2, 8, &join);
     assert_configuration(world_last(world, 2), 8, 3, true);
-    world_destroy(world);
 }
 
 TEST(only_a_leader_decides)
@@ -257,11 +238,9 @@ TEST(only_a_leader_decides)
     world_settle(world);
     assert_non_null(cm_state_config(world->state));
     world_lead(world, false);
-    world_open(world, 50);
     world_new_id(world, 50, 1);
     assert_false(world->storing);
     assert_null(world_last(world, 50));
-    world_destroy(world);
 }
 
 TEST(a_follower_tells_what_another_manager_stored)
@@ -270,12 +249,10 @@ TEST(a_follower_tells_what_another_manager_stored)
     struct world *follower = world_create(world_store, &options);
     world_settle(follower);
     world_join_all(follower, 3);
-    world_open(follower, 20);
     world_get(follower, 20, 5, 0);
     struct cm_join other = world_join_of(3);
     other.incarnation++; /* not the process that the leader saw */
     world_close(follower, 3);
-    world_open(follower, 3);
     world_join(follower, 3, 61, &other);
 
     struct world *leader = world_cluster(world_store, 3);
@@ -298,7 +275,6 @@ TEST(a_configuration_that_vanished_stops_the_manager)
     world_step(world, &(struct cm_event){.kind = CM_EVENT_READ});
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_ECLUSTER);
-    world_destroy(world);
 }
 
 TEST(a_configuration_of_another_cluster_stops_the_manager)
@@ -314,7 +290,6 @@ TEST(a_configuration_of_another_cluster_stops_the_manager)
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_ECLUSTER);
     cluster_release(other);
-    world_destroy(world);
 }
 
 TEST(a_first_read_that_fails_stops_the_manager)
@@ -324,7 +299,6 @@ TEST(a_first_read_that_fails_stops_the_manager)
     world_answer_read(world, ROWAN_EIO);
     assert_true(world->stopped);
     assert_int_equal(world->stop_error, ROWAN_EIO);
-    world_destroy(world);
 }
 
 TEST(a_later_read_that_fails_is_tried_at_the_next_event)
@@ -333,9 +307,7 @@ TEST(a_later_read_that_fails_is_tried_at_the_next_event)
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_answer_read(world, ROWAN_EIO);
     assert_false(world->stopped || world->reading);
-    world_open(world, 9);
     assert_true(world->reading);
-    world_destroy(world);
 }
 
 UNIT_MAIN(NULL, NULL)

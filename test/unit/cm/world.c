@@ -36,9 +36,13 @@ int world_setup(void **state)
     return 0;
 }
 
+static struct world *worlds;
+
 int world_teardown(void **state)
 {
     (void)state;
+    while (worlds)
+        world_destroy(worlds);
     world_store_fini(world_store);
     free(world_store);
     return 0;
@@ -173,6 +177,8 @@ struct world *world_create(struct world_store *store, const struct cm_state_opti
     struct world *world = calloc(1, sizeof *world);
     assert_non_null(world);
     world->store = store;
+    world->next = worlds;
+    worlds = world;
     assert_int_equal(cm_state_create(options, &world->state), ROWAN_OK);
     world_step(world, &(struct cm_event){.kind = CM_EVENT_START});
     return world;
@@ -180,6 +186,10 @@ struct world *world_create(struct world_store *store, const struct cm_state_opti
 
 void world_destroy(struct world *world)
 {
+    struct world **at = &worlds;
+    while (*at != world)
+        at = &(*at)->next;
+    *at = world->next;
     cluster_release(world->proposal);
     cm_state_destroy(world->state);
     free(world);
@@ -367,6 +377,19 @@ void world_close(struct world *world, uint32_t connection)
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CLOSED, .connection = connection});
 }
 
+void world_close_all(struct world *world, uint32_t servers)
+{
+    for (uint32_t server = 1; server <= servers; server++)
+        world_close(world, server);
+}
+
+static struct world_connection *open_connection(struct world *world, uint32_t connection)
+{
+    if (!world->connections[connection].open)
+        world_open(world, connection);
+    return &world->connections[connection];
+}
+
 void world_lead(struct world *world, bool leader)
 {
     world_step(world, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = leader});
@@ -418,18 +441,15 @@ void world_rejoin_all(const struct world *world, uint32_t servers, uint32_t roun
 
 void world_restart_all(struct world *world, uint32_t servers, const struct cm_join *joins)
 {
+    world_close_all(world, servers);
     for (uint32_t server = 1; server <= servers; server++)
-        world_close(world, server);
-    for (uint32_t server = 1; server <= servers; server++) {
-        world_open(world, server);
         world_join(world, server, 200 + server, &joins[server - 1]);
-    }
 }
 
 void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
                      const struct cm_join *join)
 {
-    struct world_connection *peer = &world->connections[connection];
+    struct world_connection *peer = open_connection(world, connection);
     remember_report(world->store, join);
     peer->server = join->server;
     peer->incarnation = join->incarnation;
@@ -471,7 +491,7 @@ void world_join(struct world *world, uint32_t connection, uint32_t tag, const st
 
 void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t known_term)
 {
-    world->connections[connection].asked = true;
+    open_connection(world, connection)->asked = true;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_GET_CONFIGURATION,
                                          .connection = connection,
                                          .tag = tag,
@@ -480,7 +500,7 @@ void world_get(struct world *world, uint32_t connection, uint32_t tag, uint64_t 
 
 void world_new_id(struct world *world, uint32_t connection, uint32_t tag)
 {
-    struct world_connection *peer = &world->connections[connection];
+    struct world_connection *peer = open_connection(world, connection);
     if (!peer->wants_id)
         peer->id_tag = tag;
     peer->wants_id = true;
@@ -492,7 +512,6 @@ void world_join_all(struct world *world, uint32_t servers)
 {
     for (uint32_t server = 1; server <= servers; server++) {
         struct cm_join join = world_join_of(server);
-        world_open(world, server);
         world_join(world, server, 100 + server, &join);
     }
 }
@@ -510,7 +529,6 @@ void world_format_all(struct world *world, uint32_t servers)
 void world_have_clients(struct world *world)
 {
     enum { CLIENT = 60 };
-    world_open(world, CLIENT);
     world_new_id(world, CLIENT, 1);
     world_settle(world);
     assert_int_equal(world_last(world, CLIENT)->kind, CM_ACTION_CLIENT_ID);

@@ -64,6 +64,7 @@ struct world_connection {
 
 /* A manager, and what waits for it. */
 struct world {
+    struct world *next;
     struct world_store *store;
     struct cm_state *state;
     bool reading, storing;
@@ -99,6 +100,7 @@ struct cm_state_options world_options(uint32_t servers, uint32_t replicas, uint3
 
 /* Steps CM_EVENT_START too. */
 struct world *world_create(struct world_store *store, const struct cm_state_options *options);
+/* The fixture destroys those that a test leaves. */
 void world_destroy(struct world *world);
 
 void world_step(struct world *world, const struct cm_event *event);
@@ -110,8 +112,10 @@ void world_answer_store(struct world *world, enum world_outcome outcome);
 /* Answers, all going well, until nothing is under way. */
 void world_settle(struct world *world);
 
+/* A request on a connection that is not open opens it. */
 void world_open(struct world *world, uint32_t connection);
 void world_close(struct world *world, uint32_t connection);
+void world_close_all(struct world *world, uint32_t servers); /* connections 1 to `servers` */
 void world_lead(struct world *world, bool leader);
 struct cm_join world_join_of(uint32_t server);
 
