@@ -70,9 +70,8 @@ struct cm_state {
     struct proposal proposal;      /* while storing */
 
     struct ids ids;
-    struct registrations
-        registrations; /* S6: servers that wait for a configuration which names them */
-    uint32_t here;     /* connections of members */
+    struct registrations registered; /* S6: servers that wait for a configuration that names them */
+    uint32_t here;                   /* connections of members */
     /* S9: by position of the member, the incarnation that said last that it is formatted; 0: none */
     uint64_t holders[CLUSTER_MAX_MEMBERS];
     uint64_t warned_term; /* of the configuration whose unformatted servers were named; 0: none */
@@ -208,7 +207,7 @@ static void fail_ids(struct cm_state *state, int error, const char *detail)
 static void dismiss(struct cm_state *state, uint32_t connection, const char *detail)
 {
     struct connection *peer = &state->connections[connection];
-    registrations_remove(&state->registrations, connection);
+    registrations_remove(&state->registered, connection);
     peer->server = 0;
     refuse(state, connection, peer->join_tag, refusal_error(detail, state->config, peer->has_data),
            detail);
@@ -222,22 +221,20 @@ static void sort_servers(struct cm_state *state)
         struct connection *peer = &state->connections[i];
         if (peer->server == 0)
             continue;
-        const struct registration *registration =
-            registrations_find(&state->registrations, peer->server);
-        bool waits = registration && registration->connection == i;
+        const struct registration *last = registrations_find(&state->registered, peer->server);
+        bool waits = last && last->connection == i;
         const bool was_member = peer->member;
         peer->member = refusal_is_member(state->config, peer->server, peer->incarnation);
         if (peer->member) {
             state->here++;
-            registrations_remove(&state->registrations, i);
+            registrations_remove(&state->registered, i);
             continue;
         }
         if (!waits && !was_member) { /* its place went with another connection: it reports again */
             peer->server = 0;
             continue;
         }
-        const char *why =
-            waits ? refusal_unfit(state->config, &registration->join) : refusal_replaced;
+        const char *why = waits ? refusal_unfit(state->config, &last->join) : refusal_replaced;
         if (why)
             dismiss(state, i, why);
     }
@@ -309,13 +306,13 @@ static void store(struct cm_state *state, const struct proposal *proposal)
 
 static uint32_t absent(const struct cm_state *state, uint32_t *servers)
 {
-    return proposal_absent(&state->options, state->config, &state->registrations, servers);
+    return proposal_absent(&state->options, state->config, &state->registered, servers);
 }
 
 /* Does the cluster wait to be started, for the first time or again? */
 static bool awaits_start(const struct cm_state *state)
 {
-    return !state->config || (state->here == 0 && state->registrations.count > 0);
+    return !state->config || (state->here == 0 && state->registered.count > 0);
 }
 
 /* S9. By position of the member; the list of members never changes. */
@@ -331,9 +328,9 @@ static void note_holder(struct cm_state *state, const struct cm_join *join)
 static void propose_start(struct cm_state *state)
 {
     struct proposal proposal;
-    int error = state->config ? proposal_cold(state->config, &state->registrations, &proposal,
+    int error = state->config ? proposal_cold(state->config, &state->registered, &proposal,
                                               state->detail, sizeof state->detail)
-                              : proposal_first(&state->options, &state->registrations, &proposal);
+                              : proposal_first(&state->options, &state->registered, &proposal);
     if (!error)
         store(state, &proposal);
     else if (error != ROWAN_ENOMEM)
@@ -356,7 +353,7 @@ static void propose_block(struct cm_state *state)
  * was right when it was proposed, and its outcome decides who is a member. */
 static void dismiss_waiting(struct cm_state *state)
 {
-    for (uint32_t i = 0; state->registrations.count > 0 && i < state->connection_limit; i++) {
+    for (uint32_t i = 0; state->registered.count > 0 && i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];
         if (peer->open && peer->server != 0 && !peer->member)
             dismiss(state, i, refusal_restarted);
@@ -388,7 +385,7 @@ static void advance(struct cm_state *state)
     } else if (!state->leads) {
         return;
     } else if (awaits_start(state) && absent(state, missing) == 0 &&
-               registrations_are_current(&state->registrations)) { /* S8 */
+               registrations_are_current(&state->registered)) { /* S8 */
         propose_start(state);
     } else if (state->config && state->ids.wanting > 0 &&
                proposal_may_reserve(state->config, state->holders)) {
@@ -428,7 +425,7 @@ static bool on_stored(struct cm_state *state, const struct cm_event *event)
         return true;
     }
     cluster_release(proposal.config);
-    registrations_expire(&state->registrations);
+    registrations_expire(&state->registered);
     state->must_read = true;
     if (event->error == ROWAN_EVERSION || event->error == ROWAN_EUNKNOWN)
         return true;
@@ -446,7 +443,7 @@ static void on_leader(struct cm_state *state, bool leader)
         return;
     }
     state->must_read = true;
-    registrations_expire(&state->registrations);
+    registrations_expire(&state->registered);
 }
 
 static void on_opened(struct cm_state *state, uint32_t connection)
@@ -462,7 +459,7 @@ static void on_closed(struct cm_state *state, uint32_t connection)
 {
     struct connection *peer = &state->connections[connection];
     ids_forget(&state->ids, connection);
-    registrations_remove(&state->registrations, connection);
+    registrations_remove(&state->registered, connection);
     state->here -= peer->member;
     *peer = (struct connection){0};
 }
@@ -484,7 +481,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     }
     const struct refusal_case of = {.options = &state->options,
                                     .config = state->config,
-                                    .registrations = &state->registrations,
+                                    .registrations = &state->registered,
                                     .here = state->here,
                                     .connection = event->connection,
                                     .join = join};
@@ -506,7 +503,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     if (peer->member) {
         tell(state, event->connection, event->tag);
     } else {
-        registrations_add(&state->registrations, event->connection, join);
+        registrations_add(&state->registered, event->connection, join);
         answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
     }
 }
@@ -597,6 +594,6 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
         advance(state);
 
     state->output.waiting_count = awaits_start(state) ? absent(state, state->waiting_for) : 0;
-    state->output.registration_epoch = state->registrations.epoch;
+    state->output.registration_epoch = state->registered.epoch;
     return &state->output;
 }

@@ -238,7 +238,6 @@ static void run_seed(uint64_t seed, struct reached *reached)
     memset(&run, 0, sizeof run);
     print_message("# seed %llu\n", (unsigned long long)seed);
     random_init(&run.random, seed);
-    world_store_init(&run.store);
     run.store.running = run.incarnations;
     for (uint32_t c = 1; c <= SERVERS; c++) {
         run.incarnations[c] = 1000 + c;

@@ -13,11 +13,6 @@
 #include "common/base/error.h"
 #include "test/lib/asserts.h"
 
-void world_store_init(struct world_store *store)
-{
-    memset(store, 0, sizeof *store);
-}
-
 void world_store_fini(struct world_store *store)
 {
     for (uint64_t i = 1; i <= store->version; i++)
@@ -29,11 +24,8 @@ struct world_store *world_store;
 int world_setup(void **state)
 {
     (void)state;
-    world_store = malloc(sizeof *world_store);
-    if (!world_store)
-        return -1;
-    world_store_init(world_store);
-    return 0;
+    world_store = calloc(1, sizeof *world_store);
+    return world_store ? 0 : -1;
 }
 
 static struct world *worlds;
@@ -555,11 +547,6 @@ struct world *world_cluster(struct world_store *store, uint32_t servers)
     world_format_all(world, servers);
     world_forget(world);
     return world;
-}
-
-void world_forget(struct world *world)
-{
-    world->sent_count = 0;
 }
 
 uint32_t world_warnings(const struct world *world, const char *event)
