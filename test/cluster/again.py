@@ -254,6 +254,8 @@ def records_that_are_damaged_are_named_and_nothing_is_touched():
     for text in ("", whole[:60], "[]"):
         write(path, text)
         refused(cluster, (), path, "is damaged")
+    write(path, '{"servers": 3}')
+    refused(cluster, (), path, "it lacks")
     for name, value in (("servers", None), ("replicas", "3"), ("durability", "some"), ("workers", -1),
                         ("fabric", ["shm"]), ("pm", 1), ("port", True)):  # fmt: skip
         write(path, json.dumps(json.loads(whole) | {name: value}))
