@@ -67,8 +67,8 @@ static const struct config_key keys[] = {
          "of the receiver: shm:/DIRECTORY/NAME, tcp:HOST:PORT or verbs:HOST:PORT; default: a free "
          "one of this host"),
     TEXT("connect", connect, "", "be only the senders, to the receiver at this address"),
-    VERBS_DEVICE_KEYS(offsetof(struct settings, verbs)),
-    VERBS_ZONE_KEYS(offsetof(struct settings, verbs)),
+    VERBS_DEVICE_KEYS(offsetof(struct bench_settings, verbs)),
+    VERBS_ZONE_KEYS(offsetof(struct bench_settings, verbs)),
     SWITCH("json", json, "print one JSON object and nothing else"),
 };
 
