@@ -39,242 +39,147 @@ static const uint8_t control_bytes[] = {
     0x20, 0x01, 0x00, 0x00, 0xdd, 0xcc, 0xbb, 0xaa, 0x32, 0x00,
 };
 
+enum kind { REQUEST, REPLY, CONTROL };
+
+static const struct golden {
+    enum kind kind;
+    const uint8_t *bytes;
+    size_t count;
+} goldens[] = {
+    {REQUEST, get_bytes, sizeof(get_bytes)},         {REQUEST, put_bytes, sizeof(put_bytes)},
+    {REQUEST, put_if_bytes, sizeof(put_if_bytes)},   {REQUEST, delete_bytes, sizeof(delete_bytes)},
+    {REPLY, reply_bytes, sizeof(reply_bytes)},       {REPLY, failure_bytes, sizeof(failure_bytes)},
+    {CONTROL, control_bytes, sizeof(control_bytes)},
+};
+enum { GET, PUT, PUT_IF, DELETE, VALUE, FAILURE, ORDER, GOLDENS };
+
 /* Parses from a heap block of exactly that size, so that ASan sees a read past its end. */
-static bool request_parses(const uint8_t *bytes, size_t count)
+static bool parses(enum kind kind, const uint8_t *bytes, size_t count)
 {
     uint8_t *copy = malloc(count + 1); /* malloc(0) may be NULL: one more in front */
     struct message_request request;
-    const uint8_t *key, *value;
-    memcpy(copy + 1, bytes, count);
-    bool parsed = message_parse_request(copy + 1, count, &request, &key, &value);
-    free(copy);
-    return parsed;
-}
-
-static bool reply_parses(const uint8_t *bytes, size_t count)
-{
-    uint8_t *copy = malloc(count + 1);
     struct message_reply reply;
-    const uint8_t *value;
-    memcpy(copy + 1, bytes, count);
-    bool parsed = message_parse_reply(copy + 1, count, &reply, &value);
-    free(copy);
-    return parsed;
-}
-
-static bool control_parses(const uint8_t *bytes, size_t count)
-{
-    uint8_t *copy = malloc(count + 1);
     struct message_control control;
-    const uint8_t *payload;
-    size_t payload_bytes;
+    const uint8_t *key, *value;
+    size_t value_bytes;
     memcpy(copy + 1, bytes, count);
-    bool parsed = message_parse_control(copy + 1, count, &control, &payload, &payload_bytes);
+    bool parsed = kind == REQUEST ? message_parse_request(copy + 1, count, &request, &key, &value)
+                  : kind == REPLY
+                      ? message_parse_reply(copy + 1, count, &reply, &value)
+                      : message_parse_control(copy + 1, count, &control, &value, &value_bytes);
     free(copy);
     return parsed;
 }
 
-/* True if `bytes` parses with byte `at` set to `with`. */
-static bool request_parses_with(const uint8_t *bytes, size_t count, size_t at, uint8_t with)
+/* True if the golden message parses with byte `at` set to `with`. */
+static bool parses_with(const struct golden *golden, size_t at, uint8_t with)
 {
     uint8_t copy[64];
-    memcpy(copy, bytes, count);
+    memcpy(copy, golden->bytes, golden->count);
     copy[at] = with;
-    return request_parses(copy, count);
+    return parses(golden->kind, copy, golden->count);
 }
 
-TEST(a_get_is_parsed)
+TEST(requests_are_parsed)
 {
-    struct message_request request;
-    const uint8_t *key, *value;
-    assert_true(message_parse_request(get_bytes, sizeof(get_bytes), &request, &key, &value));
-    assert_int_equal(request.type, MESSAGE_GET);
-    assert_int_equal(request.shard, 0x1234);
-    assert_int_equal(request.epoch, 0x345678);
-    assert_int_equal(request.client_id, 0xdeadbeef);
-    assert_int_equal(request.operation, 10);
-    assert_int_equal(request.lowest_unanswered, 9);
-    assert_int_equal(request.key_bytes, 3);
-    assert_int_equal(request.value_bytes, 0);
-    assert_int_equal(request.tag, 0x01020304);
-    assert_int_equal(request.expected, 0);
-    assert_ptr_equal(key, get_bytes + 40);
-    assert_memory_equal(key, "key", 3);
+    const struct message_request expected[] = {
+        {MESSAGE_GET, 1, 0x1234, 0x345678, 0xdeadbeef, 10, 9, 3, 0, 0, 0x01020304, 0},
+        {MESSAGE_PUT, 1, 7, 1, 42, 0xffffffff, 0xfffffffe, 1, 0, 5, 0x44332211, 0},
+        {MESSAGE_PUT_IF, 1, 7, 1, 42, 2, 1, 2, 0, 1, 0x80000000, 0xabcdef123456789a},
+        {MESSAGE_DELETE, 1, 512, 0xffffff, 1, 3, 3, 1, 0, 0, 8, 0},
+    };
+    static const char *const keys[] = {"key", "k", "k2", "d"}, *const values[] = {"", "value", "v",
+                                                                                  ""};
+    for (size_t i = GET; i <= DELETE; i++) {
+        struct message_request request;
+        const uint8_t *key, *value;
+        assert_true(
+            message_parse_request(goldens[i].bytes, goldens[i].count, &request, &key, &value));
+        assert_memory_equal(&request, &expected[i], sizeof(request));
+        assert_ptr_equal(key, goldens[i].bytes + 40);
+        assert_memory_equal(key, keys[i], request.key_bytes);
+        assert_memory_equal(value, values[i], request.value_bytes);
+        assert_memory_equal(&expected[i], goldens[i].bytes,
+                            sizeof(request)); /* as they lie in memory */
+    }
 }
 
-TEST(a_put_is_parsed)
+TEST(replies_are_parsed)
 {
-    struct message_request request;
-    const uint8_t *key, *value;
-    assert_true(message_parse_request(put_bytes, sizeof(put_bytes), &request, &key, &value));
-    assert_int_equal(request.type, MESSAGE_PUT);
-    assert_int_equal(request.operation, 0xffffffff);
-    assert_int_equal(request.lowest_unanswered, 0xfffffffe);
-    assert_int_equal(request.tag, 0x44332211);
-    assert_memory_equal(key, "k", 1);
-    assert_int_equal(request.value_bytes, 5);
-    assert_memory_equal(value, "value", 5);
-}
-
-TEST(a_conditional_put_is_parsed)
-{
-    struct message_request request;
-    const uint8_t *key, *value;
-    assert_true(message_parse_request(put_if_bytes, sizeof(put_if_bytes), &request, &key, &value));
-    assert_int_equal(request.type, MESSAGE_PUT_IF);
-    assert_int_equal(request.expected, UINT64_C(0xabcdef123456789a));
-    assert_int_equal(request.tag, 0x80000000);
-    assert_memory_equal(key, "k2", 2);
-    assert_memory_equal(value, "v", 1);
-}
-
-TEST(a_delete_is_parsed)
-{
-    struct message_request request;
-    const uint8_t *key, *value;
-    assert_true(message_parse_request(delete_bytes, sizeof(delete_bytes), &request, &key, &value));
-    assert_int_equal(request.type, MESSAGE_DELETE);
-    assert_int_equal(request.shard, 512);
-    assert_int_equal(request.epoch, 0xffffff);
-    assert_memory_equal(key, "d", 1);
-}
-
-TEST(a_reply_is_parsed)
-{
-    struct message_reply reply;
-    const uint8_t *value;
-    assert_true(message_parse_reply(reply_bytes, sizeof(reply_bytes), &reply, &value));
-    assert_int_equal(reply.status, 0);
-    assert_int_equal(reply.operation, 10);
-    assert_int_equal(reply.tag, 0x01020304);
-    assert_int_equal(reply.value_bytes, 2);
-    assert_int_equal(reply.version, UINT64_C(0xabcdef123456789a));
-    assert_int_equal(reply.term, UINT64_C(0x8000000000000011));
-    assert_ptr_equal(value, reply_bytes + 32);
-
-    assert_true(message_parse_reply(failure_bytes, sizeof(failure_bytes), &reply, &value));
-    assert_int_equal(reply.status, -2);
-    assert_int_equal(reply.value_bytes, 0);
-    assert_int_equal(reply.version, UINT64_C(0x0000010000000007));
+    const struct message_reply expected[] = {
+        {MESSAGE_REPLY, 1, 0, 10, 0x01020304, 2, 0xabcdef123456789a, 0x8000000000000011},
+        {MESSAGE_REPLY, 1, -2, 11, 5, 0, 0x10000000007, 18},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        const struct golden *golden = &goldens[VALUE + i];
+        struct message_reply reply;
+        const uint8_t *value;
+        assert_true(message_parse_reply(golden->bytes, golden->count, &reply, &value));
+        assert_memory_equal(&reply, &expected[i], sizeof(reply));
+        assert_ptr_equal(value, golden->bytes + 32);
+        assert_memory_equal(&expected[i], golden->bytes, sizeof(reply));
+    }
 }
 
 TEST(a_control_message_is_parsed)
 {
+    const struct message_control expected = {MESSAGE_CONTROL, 1, 0, 0xaabbccdd};
     struct message_control control;
     const uint8_t *payload;
     size_t payload_bytes;
     assert_true(message_parse_control(control_bytes, sizeof(control_bytes), &control, &payload,
                                       &payload_bytes));
-    assert_int_equal(control.tag, 0xaabbccdd);
+    assert_memory_equal(&control, &expected, sizeof(control));
+    assert_memory_equal(&expected, control_bytes, sizeof(control));
     assert_ptr_equal(payload, control_bytes + 8);
     assert_int_equal(payload_bytes, 2);
-    assert_true(control_parses(control_bytes, 8)); /* an empty ControlMessage is one */
+    assert_true(parses(CONTROL, control_bytes, 8)); /* an empty ControlMessage is one */
 }
 
-TEST(the_structs_in_memory_are_the_golden_bytes)
+TEST(the_type_is_told_of_layouts_that_are_read_only)
 {
-    struct message_request request = {.type = MESSAGE_GET,
-                                      .layout = MESSAGE_LAYOUT,
-                                      .shard = 0x1234,
-                                      .epoch = 0x345678,
-                                      .client_id = 0xdeadbeef,
-                                      .operation = 10,
-                                      .lowest_unanswered = 9,
-                                      .key_bytes = 3,
-                                      .tag = 0x01020304};
-    struct message_reply reply = {.type = MESSAGE_REPLY,
-                                  .layout = MESSAGE_LAYOUT,
-                                  .status = -2,
-                                  .operation = 11,
-                                  .tag = 5,
-                                  .version = UINT64_C(0x10000000007),
-                                  .term = 18};
-    struct message_control control = {
-        .type = MESSAGE_CONTROL, .layout = MESSAGE_LAYOUT, .tag = 0xaabbccdd};
-    assert_memory_equal(&request, get_bytes, sizeof(request));
-    assert_memory_equal(&reply, failure_bytes, sizeof(reply));
-    assert_memory_equal(&control, control_bytes, sizeof(control));
-}
-
-TEST(the_type_is_told_of_this_layout_only)
-{
-    assert_int_equal(message_type(get_bytes, sizeof(get_bytes)), MESSAGE_GET);
-    assert_int_equal(message_type(reply_bytes, 2), MESSAGE_REPLY);
-    assert_int_equal(message_type(control_bytes, sizeof(control_bytes)), MESSAGE_CONTROL);
+    for (size_t i = 0; i < GOLDENS; i++)
+        assert_int_equal(message_type(goldens[i].bytes, 2), goldens[i].bytes[0]);
     assert_int_equal(message_type(control_bytes, 1), -1);
     assert_int_equal(message_type(control_bytes, 0), -1);
-    const uint8_t other[] = {MESSAGE_GET, MESSAGE_LAYOUT + 1};
-    assert_int_equal(message_type(other, sizeof(other)), -1);
+    assert_int_equal(message_type((uint8_t[]){MESSAGE_GET, MESSAGE_LAYOUT + 1}, 2), -1);
+    assert_int_equal(message_type((uint8_t[]){MESSAGE_GET, MESSAGE_LAYOUT_LOWEST - 1}, 2), -1);
 }
 
-TEST(every_truncation_is_refused)
-{
-    for (size_t bytes = 0; bytes < sizeof(get_bytes); bytes++)
-        assert_false(request_parses(get_bytes, bytes));
-    for (size_t bytes = 0; bytes < sizeof(put_bytes); bytes++)
-        assert_false(request_parses(put_bytes, bytes));
-    for (size_t bytes = 0; bytes < sizeof(put_if_bytes); bytes++)
-        assert_false(request_parses(put_if_bytes, bytes));
-    for (size_t bytes = 0; bytes < sizeof(delete_bytes); bytes++)
-        assert_false(request_parses(delete_bytes, bytes));
-    for (size_t bytes = 0; bytes < sizeof(reply_bytes); bytes++)
-        assert_false(reply_parses(reply_bytes, bytes));
-    for (size_t bytes = 0; bytes < sizeof(failure_bytes); bytes++)
-        assert_false(reply_parses(failure_bytes, bytes));
-    for (size_t bytes = 0; bytes < 8; bytes++)
-        assert_false(control_parses(control_bytes, bytes));
-}
-
-TEST(bytes_behind_the_message_are_refused)
+TEST(every_truncation_and_bytes_behind_the_message_are_refused)
 {
     uint8_t longer[64] = {0};
-    memcpy(longer, put_bytes, sizeof(put_bytes));
-    assert_true(request_parses(longer, sizeof(put_bytes)));
-    assert_false(request_parses(longer, sizeof(put_bytes) + 1));
-    memcpy(longer, failure_bytes, sizeof(failure_bytes));
-    assert_false(reply_parses(longer, sizeof(failure_bytes) + 1));
+    for (size_t i = 0; i < GOLDENS; i++) {
+        const struct golden *golden = &goldens[i];
+        const size_t least = golden->kind == CONTROL ? 8 : golden->count;
+        for (size_t bytes = 0; bytes < least; bytes++)
+            assert_false(parses(golden->kind, golden->bytes, bytes));
+        memcpy(longer, golden->bytes, golden->count);
+        assert_true(parses(golden->kind, longer, golden->count));
+        assert_int_equal(parses(golden->kind, longer, golden->count + 1), golden->kind == CONTROL);
+    }
 }
 
 TEST(other_types_and_layouts_are_refused)
 {
-    for (unsigned type = 0; type < 256; type++) {
-        bool known = type == MESSAGE_GET || type == MESSAGE_PUT || type == MESSAGE_PUT_IF ||
-                     type == MESSAGE_DELETE;
-        assert_int_equal(request_parses_with(get_bytes, sizeof(get_bytes), 0, (uint8_t)type),
-                         known);
-        uint8_t copy[64];
-        memcpy(copy, reply_bytes, sizeof(reply_bytes));
-        copy[0] = (uint8_t)type;
-        assert_int_equal(reply_parses(copy, sizeof(reply_bytes)), type == MESSAGE_REPLY);
-        memcpy(copy, control_bytes, sizeof(control_bytes));
-        copy[0] = (uint8_t)type;
-        assert_int_equal(control_parses(copy, sizeof(control_bytes)), type == MESSAGE_CONTROL);
-    }
-    for (unsigned layout = 0; layout < 256; layout++) {
-        bool known = layout == MESSAGE_LAYOUT;
-        uint8_t copy[64];
-        assert_int_equal(request_parses_with(get_bytes, sizeof(get_bytes), 1, (uint8_t)layout),
-                         known);
-        memcpy(copy, reply_bytes, sizeof(reply_bytes));
-        copy[1] = (uint8_t)layout;
-        assert_int_equal(reply_parses(copy, sizeof(reply_bytes)), known);
-        memcpy(copy, control_bytes, sizeof(control_bytes));
-        copy[1] = (uint8_t)layout;
-        assert_int_equal(control_parses(copy, sizeof(control_bytes)), known);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        const bool request = byte == MESSAGE_GET || byte == MESSAGE_PUT || byte == MESSAGE_PUT_IF ||
+                             byte == MESSAGE_DELETE;
+        const bool layout = byte >= MESSAGE_LAYOUT_LOWEST && byte <= MESSAGE_LAYOUT;
+        assert_int_equal(parses_with(&goldens[GET], 0, (uint8_t)byte), request);
+        assert_int_equal(parses_with(&goldens[VALUE], 0, (uint8_t)byte), byte == MESSAGE_REPLY);
+        assert_int_equal(parses_with(&goldens[ORDER], 0, (uint8_t)byte), byte == MESSAGE_CONTROL);
+        for (size_t i = 0; i < GOLDENS; i++)
+            assert_int_equal(parses_with(&goldens[i], 1, (uint8_t)byte), layout);
     }
 }
 
 TEST(reserved_fields_must_be_zero)
 {
     for (unsigned bit = 0; bit < 8; bit++) {
-        uint8_t with = (uint8_t)(1 << bit);
-        for (size_t at = 22; at < 24; at++)
-            assert_false(request_parses_with(put_bytes, sizeof(put_bytes), at, with));
-        for (size_t at = 2; at < 4; at++) {
-            uint8_t copy[sizeof(control_bytes)];
-            memcpy(copy, control_bytes, sizeof(copy));
-            copy[at] = with;
-            assert_false(control_parses(copy, sizeof(copy)));
+        for (size_t at = 0; at < 2; at++) {
+            assert_false(parses_with(&goldens[PUT], 22 + at, (uint8_t)(1 << bit)));
+            assert_false(parses_with(&goldens[ORDER], 2 + at, (uint8_t)(1 << bit)));
         }
     }
 }
@@ -282,29 +187,23 @@ TEST(reserved_fields_must_be_zero)
 TEST(only_a_conditional_put_expects_a_version)
 {
     for (size_t at = 32; at < 40; at++) {
-        assert_false(request_parses_with(get_bytes, sizeof(get_bytes), at, 1));
-        assert_false(request_parses_with(put_bytes, sizeof(put_bytes), at, 1));
-        assert_false(request_parses_with(delete_bytes, sizeof(delete_bytes), at, 1));
-        assert_true(request_parses_with(put_if_bytes, sizeof(put_if_bytes), at, 1));
+        for (size_t i = GET; i <= DELETE; i++)
+            assert_int_equal(parses_with(&goldens[i], at, 1), i == PUT_IF);
     }
 }
 
 TEST(gets_and_deletes_carry_no_value)
 {
-    uint8_t copy[64];
-    memcpy(copy, put_bytes, sizeof(put_bytes));
-    assert_true(request_parses(copy, sizeof(put_bytes)));
-    copy[0] = MESSAGE_GET;
-    assert_false(request_parses(copy, sizeof(put_bytes)));
-    copy[0] = MESSAGE_DELETE;
-    assert_false(request_parses(copy, sizeof(put_bytes)));
+    assert_true(parses_with(&goldens[PUT], 0, MESSAGE_PUT));
+    assert_false(parses_with(&goldens[PUT], 0, MESSAGE_GET));
+    assert_false(parses_with(&goldens[PUT], 0, MESSAGE_DELETE));
 }
 
 static bool sizes_parse(uint8_t *buffer, uint16_t key_bytes, uint32_t value_bytes)
 {
     memcpy(buffer + 20, &key_bytes, sizeof(key_bytes));
     memcpy(buffer + 24, &value_bytes, sizeof(value_bytes));
-    return request_parses(buffer, 40 + (size_t)key_bytes + value_bytes);
+    return parses(REQUEST, buffer, 40 + (size_t)key_bytes + value_bytes);
 }
 
 TEST(sizes_outside_the_limits_are_refused)
@@ -326,32 +225,23 @@ TEST(sizes_outside_the_limits_are_refused)
     uint16_t key_bytes = 6;
     memcpy(buffer + 20, &key_bytes, sizeof(key_bytes));
     memcpy(buffer + 24, &wraps, sizeof(wraps));
-    assert_false(request_parses(buffer, 45));
+    assert_false(parses(REQUEST, buffer, 45));
 
     memcpy(buffer, reply_bytes, 32);
     uint32_t value_bytes = 1 << 20;
     memcpy(buffer + 12, &value_bytes, sizeof(value_bytes));
-    assert_true(reply_parses(buffer, 32 + value_bytes));
+    assert_true(parses(REPLY, buffer, 32 + value_bytes));
     value_bytes++;
     memcpy(buffer + 12, &value_bytes, sizeof(value_bytes));
-    assert_false(reply_parses(buffer, 32 + value_bytes));
+    assert_false(parses(REPLY, buffer, 32 + value_bytes));
     free(buffer);
 }
 
 TEST(a_reply_has_a_value_only_as_long_as_it_claims_and_no_positive_status)
 {
-    uint8_t copy[sizeof(reply_bytes)];
-    memcpy(copy, reply_bytes, sizeof(copy));
-    copy[12] = 0;
-    assert_false(reply_parses(copy, sizeof(copy)));
-    copy[12] = 1;
-    assert_false(reply_parses(copy, sizeof(copy)));
-    copy[12] = 3;
-    assert_false(reply_parses(copy, sizeof(copy)));
-    copy[12] = 2;
-    assert_true(reply_parses(copy, sizeof(copy)));
-    copy[2] = 1;
-    assert_false(reply_parses(copy, sizeof(copy)));
+    for (uint8_t bytes = 0; bytes < 5; bytes++)
+        assert_int_equal(parses_with(&goldens[VALUE], 12, bytes), bytes == 2);
+    assert_false(parses_with(&goldens[VALUE], 2, 1));
 }
 
 TEST(a_refusal_leaves_the_outputs_alone)
