@@ -16,7 +16,7 @@ _Static_assert(sizeof(struct rowan_options) == 64 && sizeof(struct rowan_op) == 
                    sizeof(struct rowan_completion) == 48,
                "the public ABI: a new field takes the place of reserved ones");
 
-enum { SCHEME_BYTES = 16, PENDING = 1 /* no status is positive */ };
+enum { PENDING = 1 /* no status is positive */ };
 
 struct rowan {
     struct clock *clock;
@@ -100,18 +100,6 @@ static int find_cm(const struct rowan_options *options, char *address, size_t ro
     return 0;
 }
 
-static int open_fabric(const char *address, struct fabric **out)
-{
-    char scheme[SCHEME_BYTES];
-    size_t bytes = strcspn(address, ":");
-
-    if (bytes == 0 || bytes >= sizeof scheme)
-        return ROWAN_EINVALID;
-    memcpy(scheme, address, bytes);
-    scheme[bytes] = 0;
-    return fabric_open(scheme, NULL, out);
-}
-
 /* What is reserved gets a meaning some day, so nobody may come to rely on its being ignored. */
 static bool is_zero(const uint32_t *reserved, size_t count)
 {
@@ -141,7 +129,7 @@ int rowan_open(const struct rowan_options *options, struct rowan **out)
         return ROWAN_ENOMEM;
     rowan->clock = clock_system();
     rowan->spin_ns = options->spin_us * NS_PER_US;
-    error = open_fabric(address, &rowan->fabric);
+    error = fabric_open(address, NULL, &rowan->fabric);
     if (error)
         goto no_fabric;
     error = fabric_endpoint_open(rowan->fabric, 0, &rowan->endpoint);

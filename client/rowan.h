@@ -44,35 +44,36 @@ extern "C" {
 
 enum rowan_error {
     ROWAN_OK = 0,
-    ROWAN_ENOTFOUND = -1,     /* the key has no value */
-    ROWAN_EVERSION = -2,      /* a conditional put met another version */
-    ROWAN_EFULL = -3,         /* a replica's persistent memory is full; nothing was written */
-    ROWAN_EUNKNOWN = -4,      /* no answer in time: the write may or may not have taken effect */
-    ROWAN_ETIMEDOUT = -5,     /* no answer in time: nothing was changed */
-    ROWAN_EKEYSIZE = -6,      /* a key must have 1 to 1024 bytes */
-    ROWAN_EVALUESIZE = -7,    /* a value may have at most 1048576 bytes */
-    ROWAN_EBUFFER = -8,       /* the caller's buffer is too small; the value's size was reported */
-    ROWAN_EBUSY = -9,         /* the server had too many operations waiting; not started */
-    ROWAN_EEPOCH = -10,       /* internal: the SDK fetches the configuration and tries again */
-    ROWAN_ENOTMINE = -11,     /* internal, likewise */
-    ROWAN_EUNREACHABLE = -12, /* no connection to the CM or server */
-    ROWAN_ECLOSED = -13,      /* the connection was closed before the operation was sent */
-    ROWAN_EREFUSED = -14,     /* not a member of this cluster */
-    ROWAN_ECLUSTER = -15,     /* the address belongs to another cluster */
-    ROWAN_EFORMAT = -16,      /* unknown or damaged format */
-    ROWAN_EDAMAGED = -17,     /* the stored object's checksum does not match */
-    ROWAN_EINVALID = -18,     /* an argument is out of range */
-    ROWAN_ENOMEM = -19,       /* out of memory */
-    ROWAN_EIO = -20,          /* a system call or a network device failed */
-    ROWAN_EINUSE = -21,       /* in use by another process */
-    ROWAN_EEXISTS = -22,      /* it exists already */
-    ROWAN_EAGAIN = -23,       /* no room for another operation: poll, then post again */
-    ROWAN_ECONFIG = -24,      /* a configuration key or value is not allowed */
-    ROWAN_EUNSUPPORTED = -25, /* not supported by this build or host */
-    ROWAN_ETOOMANY = -26,     /* a fixed limit is reached */
-    ROWAN_ENOSPACE = -27,     /* the file system has not enough free space */
-    ROWAN_EPERMISSION = -28,  /* no permission */
-    ROWAN_EINCOMPATIBLE = -29 /* the cluster's version has no format in common with this one */
+    ROWAN_ENOTFOUND = -1,      /* the key has no value */
+    ROWAN_EVERSION = -2,       /* a conditional put met another version */
+    ROWAN_EFULL = -3,          /* a replica's persistent memory is full; nothing was written */
+    ROWAN_EUNKNOWN = -4,       /* no answer in time: the write may or may not have taken effect */
+    ROWAN_ETIMEDOUT = -5,      /* no answer in time: nothing was changed */
+    ROWAN_EKEYSIZE = -6,       /* a key must have 1 to 1024 bytes */
+    ROWAN_EVALUESIZE = -7,     /* a value may have at most 1048576 bytes */
+    ROWAN_EBUFFER = -8,        /* the caller's buffer is too small; the value's size was reported */
+    ROWAN_EBUSY = -9,          /* the server had too many operations waiting; not started */
+    ROWAN_EEPOCH = -10,        /* internal: the SDK fetches the configuration and tries again */
+    ROWAN_ENOTMINE = -11,      /* internal, likewise */
+    ROWAN_EUNREACHABLE = -12,  /* no connection to the CM or server */
+    ROWAN_ECLOSED = -13,       /* the connection was closed before the operation was sent */
+    ROWAN_EREFUSED = -14,      /* not a member of this cluster */
+    ROWAN_ECLUSTER = -15,      /* the address belongs to another cluster */
+    ROWAN_EFORMAT = -16,       /* unknown or damaged format */
+    ROWAN_EDAMAGED = -17,      /* the stored object's checksum does not match */
+    ROWAN_EINVALID = -18,      /* an argument is out of range */
+    ROWAN_ENOMEM = -19,        /* out of memory */
+    ROWAN_EIO = -20,           /* a system call or a network device failed */
+    ROWAN_EINUSE = -21,        /* in use by another process */
+    ROWAN_EEXISTS = -22,       /* it exists already */
+    ROWAN_EAGAIN = -23,        /* no room for another operation: poll, then post again */
+    ROWAN_ECONFIG = -24,       /* a configuration key or value is not allowed */
+    ROWAN_EUNSUPPORTED = -25,  /* not supported by this build or host */
+    ROWAN_ETOOMANY = -26,      /* a fixed limit is reached */
+    ROWAN_ENOSPACE = -27,      /* the file system has not enough free space */
+    ROWAN_EPERMISSION = -28,   /* no permission */
+    ROWAN_EINCOMPATIBLE = -29, /* the cluster's version has no format in common with this one */
+    ROWAN_EADDRESS = -30       /* an address does not begin with its fabric (shm: tcp: verbs:) */
 };
 
 /* The sentence a user reads for `error`. Static storage; any thread. */
@@ -101,7 +102,7 @@ ROWAN_API void rowan_options_init(struct rowan_options *options);
 
 /* rowan_open: connects to the CM, gets a client id and the configuration. Blocks up to
  * open_timeout_ms. *out is the caller's, to be closed. Errors: ROWAN_EINVALID (an option is out of
- * range, or `reserved` is not 0: were the options initialized?) ENOTFOUND (`directory` has no file `cm`) EUNREACHABLE ETIMEDOUT (the cluster has no configuration yet)
+ * range, or `reserved` is not 0: were the options initialized?) ENOTFOUND (`directory` has no file `cm`) EADDRESS EUNREACHABLE ETIMEDOUT (the cluster has no configuration yet)
  * EUNSUPPORTED (of the address's kind) ENOMEM EIO. */
 ROWAN_API int rowan_open(const struct rowan_options *options, struct rowan **out);
 

@@ -319,7 +319,7 @@ static bool take_reply(struct session *session, struct link *link, const void *d
     const uint8_t *value;
 
     if (!message_parse_reply(data, bytes, &reply, &value) || reply.status > 0 ||
-        reply.status < ROWAN_EINCOMPATIBLE)
+        reply.status < ROWAN_EADDRESS)
         return false;
     peer_answered(&link->peer);
     link->answered_ns = session->now_ns;

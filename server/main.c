@@ -273,7 +273,12 @@ int main(int argc, char **argv)
     bool made = false;
     struct pm *pm = NULL;
     struct fabric *fabric = NULL;
-    int error = create_reactors(&settings);
+    int error = strchr(settings.cm, ':') ? 0 : ROWAN_EADDRESS;
+    if (error) {
+        fail("cannot use the CM's address", settings.cm, error);
+        goto out;
+    }
+    error = create_reactors(&settings);
     if (error) {
         fail("cannot make", "its threads", error);
         goto out;

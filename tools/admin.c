@@ -15,7 +15,7 @@
 #include "common/base/error.h"
 #include "common/reactor/wait.h"
 
-enum { EVENTS = 32, SCHEME_BYTES = 16 };
+enum { EVENTS = 32 };
 
 struct server_link {
     struct peer peer;
@@ -329,20 +329,16 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
 int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing)
 {
-    char scheme[SCHEME_BYTES];
-    size_t bytes = strcspn(cm_address, ":");
     struct admin *admin;
     int error;
 
-    if (bytes == 0 || bytes >= sizeof scheme || strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
+    if (strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
         return ROWAN_EINVALID;
-    memcpy(scheme, cm_address, bytes);
-    scheme[bytes] = 0;
     admin = calloc(1, sizeof *admin);
     if (!admin)
         return ROWAN_ENOMEM;
     admin->clock = clock_system();
-    error = fabric_open(scheme, NULL, &admin->fabric);
+    error = fabric_open(cm_address, NULL, &admin->fabric);
     if (error)
         goto no_fabric;
     error = fabric_endpoint_open(admin->fabric, 0, &admin->endpoint);

@@ -46,7 +46,9 @@
     X(ROWAN_EPERMISSION, 28, "no permission to read or write there")                               \
     X(ROWAN_EINCOMPATIBLE, 29,                                                                     \
       "the other program or file has a version that this program does not understand; compare "    \
-      "what --version of both tells")
+      "what --version of both tells")                                                              \
+    X(ROWAN_EADDRESS, 30,                                                                          \
+      "an address begins with its fabric: shm:/DIRECTORY/NAME, tcp:HOST:PORT or verbs:HOST:PORT")
 
 #ifndef ROWAN_H /* client/rowan.h, when included first, has declared the same enumerators */
 #define ERROR_ENUMERATOR(name, number, sentence) name = -(number),

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/base/error.h"
-#include "common/base/log.h"
 
 uint16_t fabric_layout(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer)
 {
@@ -23,39 +22,21 @@ static bool is_scheme(const char *text, size_t bytes, const char *scheme)
     return bytes == strlen(scheme) && memcmp(text, scheme, bytes) == 0;
 }
 
-static int refuse(const char *address, int error)
-{
-    log_event(
-        LOG_ERROR, "address_refused",
-        "address=\"%s\" reason=\"an address begins with its scheme, shm:, tcp: or verbs:, as in "
-        "tcp:127.0.0.1:7300 or shm:/run/rowan/server-1\"",
-        address);
-    return error;
-}
-
 int fabric_open_with(const char *scheme, const char *address,
                      const struct fabric_verbs_options *verbs, struct fabric **out)
 {
     static const struct fabric_verbs_options defaults;
-    size_t bytes;
+    const char *text = address ? address : scheme;
+    const size_t bytes = text ? strcspn(text, ":") : 0;
+    const bool has_scheme = bytes > 0 && text[bytes] == ':';
 
-    if (address) {
-        const char *colon = strchr(address, ':');
-
-        if (!colon || colon == address)
-            return refuse(address, ROWAN_EINVALID);
-        scheme = address;
-        bytes = (size_t)(colon - address);
-    } else {
-        if (!scheme)
-            return ROWAN_EINVALID;
-        bytes = strlen(scheme);
-    }
-    if (is_scheme(scheme, bytes, "shm"))
+    if (address && !has_scheme)
+        return ROWAN_EADDRESS;
+    if (is_scheme(text, bytes, "shm"))
         return fabric_open_shm(address, out);
-    if (is_scheme(scheme, bytes, "tcp"))
+    if (is_scheme(text, bytes, "tcp"))
         return fabric_open_tcp(address, out);
-    if (is_scheme(scheme, bytes, "verbs"))
+    if (is_scheme(text, bytes, "verbs"))
         return fabric_open_verbs(address, verbs ? verbs : &defaults, out);
-    return refuse(address ? address : scheme, ROWAN_EUNSUPPORTED);
+    return has_scheme ? ROWAN_EUNSUPPORTED : ROWAN_EADDRESS;
 }

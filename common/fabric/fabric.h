@@ -237,9 +237,9 @@ struct fabric_verbs_options {
 int fabric_open_verbs(const char *address, const struct fabric_verbs_options *options,
                       struct fabric **out);
 
-/* fabric_open_with: chooses the backend by the address's scheme. `address` may be NULL; then `scheme`
- * ("shm", "tcp", "verbs") decides. `verbs` may be NULL. Errors: as above, ROWAN_EUNSUPPORTED for a scheme
- * that is not known. fabric_open: the same with all defaults. */
+/* fabric_open_with: chooses the backend by the address's scheme. `address` may be NULL; then `scheme` decides
+ * ("shm", "tcp", "verbs", or the address of a peer). `verbs` may be NULL. Errors: as above, ROWAN_EADDRESS (no
+ * scheme), EUNSUPPORTED (one that is not known). fabric_open: the same with all defaults. */
 int fabric_open_with(const char *scheme, const char *address,
                      const struct fabric_verbs_options *verbs, struct fabric **out);
 

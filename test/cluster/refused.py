@@ -197,6 +197,10 @@ def a_second_cm_at_the_address_is_refused():
 def an_address_that_is_none_is_refused():
     for address in ("shm:relative/path", "carrier-pigeon:7", "nothing"):
         expect(server("--address", address), 1, address)
+    for done in (server("--address", "nothing"), server("--cm", "nothing"), cm("nothing"),
+                 run([program("rowan"), "--cm", "nothing", "get", "a"]),
+                 run([program("rowan"), "--cm", "nothing", "status"])):  # fmt: skip
+        expect(done, 1, "nothing", "an address begins with its fabric")
 
 
 @tap.case
