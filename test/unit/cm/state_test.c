@@ -148,53 +148,30 @@ TEST(a_second_process_with_a_taken_number_is_refused)
     assert_failure(world_last(world, 1), ROWAN_EINVALID, "another server");
 }
 
+#define REFUSED(change)                                                                            \
+    do {                                                                                           \
+        struct cm_join join = world_join_of(1);                                                    \
+        change;                                                                                    \
+        world_forget(world);                                                                       \
+        world_join(world, 1, 9, &join);                                                            \
+        assert_failure(world_last(world, 1), ROWAN_EINVALID, "out of range");                      \
+    } while (0)
+
 TEST(reports_out_of_range_are_refused)
 {
     struct world *world = world_empty(world_store, 3);
-    for (int i = 0; i < 12; i++) {
-        struct cm_join join = world_join_of(1);
-        switch (i) {
-        case 0:
-            join.server = 0;
-            break;
-        case 1:
-            join.server = CLUSTER_MAX_SERVER + 1;
-            break;
-        case 2:
-            join.incarnation = 0;
-            break;
-        case 3:
-            join.workers = 0;
-            break;
-        case 4:
-            join.workers = CLUSTER_MAX_WORKERS + 1;
-            break;
-        case 5:
-            join.block_limit = 0;
-            break;
-        case 6:
-            join.block_limit = 100;
-            break;
-        case 7:
-            join.address[0] = '\0';
-            break;
-        case 8:
-            memset(join.address, 'a', sizeof join.address);
-            break;
-        case 9:
-            join.address[2] = '\n';
-            break;
-        case 10:
-            join.fabric[0] = '\0';
-            break;
-        case 11:
-            join.durability[0] = '\0';
-            break;
-        }
-        world_forget(world);
-        world_join(world, 1, 9, &join);
-        assert_failure(world_last(world, 1), ROWAN_EINVALID, "out of range");
-    }
+    REFUSED(join.server = 0);
+    REFUSED(join.server = CLUSTER_MAX_SERVER + 1);
+    REFUSED(join.incarnation = 0);
+    REFUSED(join.workers = 0);
+    REFUSED(join.workers = CLUSTER_MAX_WORKERS + 1);
+    REFUSED(join.block_limit = 0);
+    REFUSED(join.block_limit = 100);
+    REFUSED(join.address[0] = '\0');
+    REFUSED(memset(join.address, 'a', sizeof join.address));
+    REFUSED(join.address[2] = '\n');
+    REFUSED(join.fabric[0] = '\0');
+    REFUSED(join.durability[0] = '\0');
 }
 
 TEST(only_a_newer_configuration_is_sent)
@@ -209,43 +186,26 @@ TEST(only_a_newer_configuration_is_sent)
     assert_configuration(world_last(world, 1), 7, 1, true);
 }
 
+#define REFUSED_OPTION(change)                                                                     \
+    do {                                                                                           \
+        struct cm_state_options options = world_options(3, 3, 0);                                  \
+        struct cm_state *made = NULL;                                                              \
+        change;                                                                                    \
+        assert_int_equal(cm_state_create(&options, &made), ROWAN_EINVALID);                        \
+        assert_null(made);                                                                         \
+    } while (0)
+
 TEST(options_out_of_range_are_refused)
 {
-    struct cm_state *made = NULL;
-    for (int i = 0; i < 9; i++) {
-        struct cm_state_options options = world_options(3, 3, 0);
-        switch (i) {
-        case 0:
-            options.server_count = 0;
-            break;
-        case 1:
-            options.server_count = CLUSTER_MAX_MEMBERS + 1;
-            break;
-        case 2:
-            options.servers[0] = 0;
-            break;
-        case 3:
-            options.servers[1] = 1;
-            break;
-        case 4:
-            options.servers[2] = CLUSTER_MAX_SERVER + 1;
-            break;
-        case 5:
-            options.replicas = 0;
-            break;
-        case 6:
-            options.replicas = 4;
-            break;
-        case 7:
-            options.shards = CLUSTER_MAX_SHARDS + 1;
-            break;
-        case 8:
-            options.cluster = 0;
-            break;
-        }
-        assert_int_equal(cm_state_create(&options, &made), ROWAN_EINVALID);
-        assert_null(made);
-    }
+    REFUSED_OPTION(options.server_count = 0);
+    REFUSED_OPTION(options.server_count = CLUSTER_MAX_MEMBERS + 1);
+    REFUSED_OPTION(options.servers[0] = 0);
+    REFUSED_OPTION(options.servers[1] = 1);
+    REFUSED_OPTION(options.servers[2] = CLUSTER_MAX_SERVER + 1);
+    REFUSED_OPTION(options.replicas = 0);
+    REFUSED_OPTION(options.replicas = 4);
+    REFUSED_OPTION(options.shards = CLUSTER_MAX_SHARDS + 1);
+    REFUSED_OPTION(options.cluster = 0);
 }
 
 UNIT_MAIN(NULL, NULL)
