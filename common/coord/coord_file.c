@@ -83,25 +83,23 @@ struct coord_file {
     } election;
 };
 
-static int run_read(void *argument)
+static void run_read(void *argument)
 {
     struct coord_file *file = argument;
 
     file->read.op.error =
         coord_store_read(&file->store, file->read.image, &file->read.bytes, &file->read.version);
-    return 0;
 }
 
-static int run_cas(void *argument)
+static void run_cas(void *argument)
 {
     struct coord_file *file = argument;
 
     file->cas.op.error =
         coord_store_cas(&file->store, file->cas.expected, file->cas.image, file->cas.bytes);
-    return 0;
 }
 
-static int run_inspect(void *argument)
+static void run_inspect(void *argument)
 {
     struct coord_file *file = argument;
 
@@ -110,7 +108,6 @@ static int run_inspect(void *argument)
         file->inspect.op.error = coord_store_peek(&file->store, &file->inspect.version);
     if (file->inspect.stands)
         file->inspect.lead_error = coord_store_lead(&file->store);
-    return 0;
 }
 
 /* Owner: was asked; the next poll posts it. */

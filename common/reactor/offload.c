@@ -29,7 +29,6 @@ struct offload {
     struct job jobs[JOB_SLOTS];
     _Atomic uint64_t posted; /* written by the owner */
     _Atomic uint64_t done;   /* written by the helper */
-    _Atomic int error;       /* written by the helper, once */
     struct reactor *reactor;
     sem_t waiting;
     pthread_t thread;
@@ -48,15 +47,12 @@ static void *run_helper(void *argument)
 
     for (;;) {
         struct job job;
-        int error;
 
         wait_for_job(offload);
         if (atomic_load_explicit(&offload->posted, memory_order_acquire) == done)
             return NULL; /* O2 */
         job = offload->jobs[(done + 1) % JOB_SLOTS];
-        error = job.run(job.argument);
-        if (error != 0 && atomic_load_explicit(&offload->error, memory_order_relaxed) == 0)
-            atomic_store_explicit(&offload->error, error, memory_order_release);
+        job.run(job.argument);
         done++;
         atomic_store_explicit(&offload->done, done, memory_order_release);
         if (offload->reactor != NULL)
@@ -122,9 +118,4 @@ int offload_post(struct offload *offload, offload_function *run, void *argument,
 uint64_t offload_done(const struct offload *offload)
 {
     return atomic_load_explicit(&offload->done, memory_order_acquire);
-}
-
-int offload_error(const struct offload *offload)
-{
-    return atomic_load_explicit(&offload->error, memory_order_acquire);
 }

@@ -9,8 +9,8 @@
 struct offload;
 struct reactor;
 
-/* Runs on the helper thread; its return value becomes the job's result. */
-typedef int offload_function(void *argument);
+/* Runs on the helper thread. */
+typedef void offload_function(void *argument);
 
 /* `name`: thread name, at most 15 bytes. Errors: ROWAN_ENOMEM. */
 int offload_create(const char *name, struct offload **out);
@@ -26,8 +26,5 @@ int offload_post(struct offload *offload, offload_function *run, void *argument,
 
 /* The highest job such that it and all before it are done. What a job wrote is visible then. */
 uint64_t offload_done(const struct offload *offload);
-
-/* The first non-zero result of any job so far, or 0. */
-int offload_error(const struct offload *offload);
 
 #endif
