@@ -1,11 +1,11 @@
 /* report.c - the checks that were made, and how they are told. */
-#include <jansson.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "tools/doctor/doctor.h"
+#include "tools/json_print.h"
 
 static const char *const fabric_names[FABRICS] = {"shm", "tcp", "verbs"};
 static const char *const verdict_names[] = {[VERDICT_OK] = "ok",
@@ -112,12 +112,5 @@ int report_json(const struct doctor *doctor)
             json_object_set_new(fabrics, fabric_names[i], json_boolean(fit & 1u << i));
     for (uint32_t i = 0; i < doctor->count; i++)
         json_array_append_new(checks, check_json(&doctor->checks[i]));
-    json_t *object = json_pack("{s:o, s:o}", "fits", fabrics, "checks", checks);
-
-    if (!object)
-        return ROWAN_ENOMEM;
-    const int failed = json_dumpf(object, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
-
-    json_decref(object);
-    return failed ? ROWAN_EIO : 0;
+    return json_print(json_pack("{s:o, s:o}", "fits", fabrics, "checks", checks));
 }

@@ -2,11 +2,11 @@
  * meanwhile. */
 #include "tools/fabric-bench/report.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/error.h"
+#include "tools/json_print.h"
 
 enum { QUANTILES = 4 };
 
@@ -209,22 +209,14 @@ void report_skipped(struct report *report, const struct crew_options *run, const
 static int print_json(const struct report *report)
 {
     const struct report_setup *setup = report->setup;
-    json_t *object =
+    return json_print(
         json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:f, s:i, s:i, s:O, s:O}", "fabric",
                   setup->caps->backend, "address", setup->address, "memory", report->memory.memory,
                   "durability", report->memory.durability, "remote", setup->remote, "depth",
                   (int)setup->depth, "batch", (int)setup->batch, "threads", (int)setup->threads,
                   "spin_us", (double)setup->spin_ns / 1000, "block_limit",
                   (int)setup->caps->block_limit, "landing_stride", (int)setup->caps->landing_stride,
-                  "runs", report->runs, "skipped", report->skipped);
-
-    if (!object)
-        return ROWAN_ENOMEM;
-    int failed = json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(10)) != 0 ||
-                 putchar('\n') == EOF;
-
-    json_decref(object);
-    return failed ? ROWAN_EIO : 0;
+                  "runs", report->runs, "skipped", report->skipped));
 }
 
 int report_end(struct report *report)

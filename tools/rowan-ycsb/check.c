@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "common/base/clock.h"
+#include "tools/json_print.h"
 #include "tools/rowan-ycsb/acked.h"
 #include "tools/rowan-ycsb/check.h"
 #include "tools/rowan-ycsb/runner.h"
@@ -165,7 +164,7 @@ static void checker_close(struct checker *checker)
     acked_free(&checker->table);
 }
 
-static void print_found(const struct checker *checker, bool json)
+static int print_found(const struct checker *checker, bool json)
 {
     if (!json) {
         printf("check: %llu acknowledged writes of %llu records:",
@@ -173,17 +172,14 @@ static void print_found(const struct checker *checker, bool json)
                (unsigned long long)checker->table.records);
         for (int i = 0; i < VERDICTS; i++)
             printf("%s %llu %s", i ? "," : "", (unsigned long long)checker->found[i], verdicts[i]);
-        putchar('\n');
-        return;
+        return putchar('\n') == EOF || fflush(stdout) != 0 ? ROWAN_EIO : 0;
     }
     json_t *object = json_pack("{s:I, s:I}", "writes", (json_int_t)checker->table.writes, "records",
                                (json_int_t)checker->table.records);
 
     for (int i = 0; i < VERDICTS; i++)
         json_object_set_new(object, verdicts[i], json_integer((json_int_t)checker->found[i]));
-    json_dumpf(object, stdout, JSON_INDENT(1));
-    putchar('\n');
-    json_decref(object);
+    return json_print(object);
 }
 
 int check_run(const struct check_options *options)
@@ -193,13 +189,13 @@ int check_run(const struct check_options *options)
 
     if (!error) {
         error = read_all(&checker);
+        if (!error)
+            error = print_found(&checker, options->json);
         if (error)
             fprintf(stderr, "rowan-ycsb: check: %s\n", rowan_error_sentence(error));
-        else
-            print_found(&checker, options->json);
     }
     bool right = !error && checker.found[RIGHT] + checker.found[NEWER] == checker.table.records;
 
     checker_close(&checker);
-    return right && fflush(stdout) == 0 ? 0 : 1;
+    return right ? 0 : 1;
 }

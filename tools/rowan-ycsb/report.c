@@ -1,7 +1,6 @@
 /* Prints a run's figures beside what they depend on: fabric, durability, servers, replicas. */
 #include "tools/rowan-ycsb/report.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "tools/admin.h"
+#include "tools/json_print.h"
 
 enum { ASK_TIMEOUT_MS = 10000, QUANTILES = 5 };
 
@@ -136,11 +136,7 @@ static int print_json(const struct run_options *options, const struct report_clu
         if (result->latencies[kind].count)
             json_object_set_new(object, kinds[kind], kind_json(&result->latencies[kind]));
     }
-    int failed = json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(10)) != 0 ||
-                 putchar('\n') == EOF || fflush(stdout) != 0;
-
-    json_decref(object);
-    return failed ? ROWAN_EIO : 0;
+    return json_print(object);
 }
 
 static void print_kind(const char *name, const struct histogram *histogram)

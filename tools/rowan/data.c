@@ -8,9 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "common/base/clock.h"
+#include "tools/json_print.h"
 #include "tools/rowan/rowan.h"
 
 enum { OPEN_TIMEOUT_MS = 5000, TIMEOUT_MS = 10000 };
@@ -90,9 +89,9 @@ static int print_outcome(const char *key, int error, uint64_t version, const cha
     if (value)
         bad |= set_bytes(object, "value", value, value_bytes);
     if (!bad)
-        bad = json_dumpf(object, stdout, JSON_INDENT(1)) || fputc('\n', stdout) == EOF;
+        return json_print(object);
     json_decref(object);
-    return bad ? ROWAN_EIO : 0;
+    return ROWAN_EIO;
 }
 
 /* Says how it went, and returns the exit code. */

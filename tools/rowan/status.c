@@ -1,5 +1,4 @@
 /* status and shards: what the configuration and the servers' own figures say. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/entry/entry.h"
+#include "tools/json_print.h"
 #include "tools/rowan/rowan.h"
 
 enum { TIMEOUT_MS = 10000, OPEN_TIMEOUT_MS = 5000 };
@@ -17,14 +17,6 @@ struct view {
     struct admin_call *calls; /* by position of the member */
     uint32_t recovering;      /* shards; of `status` */
 };
-
-static int print_json(json_t *object)
-{
-    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
-
-    json_decref(object);
-    return failed;
-}
 
 static json_t *servers_json(const uint32_t *servers, uint32_t count)
 {
@@ -51,7 +43,7 @@ static int view_open(const struct rowan_settings *settings, const char *cm, cons
     if (error)
         admin_print_open("rowan", command, cm, error, &missing);
     if (error == ROWAN_EAGAIN && settings->json)
-        print_json(json_pack("{s:o}", "waiting_for", servers_json(missing.servers, missing.count)));
+        json_print(json_pack("{s:o}", "waiting_for", servers_json(missing.servers, missing.count)));
     return error;
 }
 
@@ -175,7 +167,7 @@ static int print_status_json(const struct view *view)
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(
             servers, server_json(&config->members[i], &view->calls[i], status_of(view, i)));
-    return print_json(json_pack(
+    return json_print(json_pack(
         "{s:s, s:I, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term", (json_int_t)config->term,
         "replicas", (int)config->replicas, "shards", (int)config->shard_count, "recovering",
         (int)view->recovering, "doubtful", (int)count_doubtful(view), "servers", servers));
@@ -334,7 +326,7 @@ static int print_shards_json(const struct view *view)
                       "commit", commit, "missing_at", servers_json(lacking, count), "recovering",
                       is_recovering(view, shard), "doubtful", shard->doubtful));
     }
-    return print_json(
+    return json_print(
         json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));
 }
 

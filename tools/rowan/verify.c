@@ -13,7 +13,6 @@
  *      ^                       |
  *      +------- unsettled -----+
  */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "tools/json_print.h"
 #include "tools/rowan/rowan.h"
 
 enum {
@@ -341,11 +341,7 @@ static int print_outcome(struct verify *verify)
                                    (int)least, "replicas_most", (int)most, "objects",
                                    (json_int_t)verify->objects, "problems", verify->list);
 
-        if (!object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0)
-            return ROWAN_EIO;
-        putchar('\n');
-        json_decref(object);
-        return 0;
+        return json_print(object);
     }
     printf("verify: %u shards, %s replicas each, %llu objects compared: ",
            verify->config->shard_count, replicas, (unsigned long long)verify->objects);
