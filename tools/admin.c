@@ -37,30 +37,27 @@ struct admin {
     uint64_t ended; /* calls, so far */
 };
 
-int admin_find_cm(const char *cm, const char *dir, char *out, size_t room)
+static int find_cm(const char *cm, const char *dir, char *out, size_t room)
 {
-    if (*cm) {
-        size_t bytes = strlen(cm);
-
-        if (bytes >= room)
-            return ROWAN_EINVALID;
-        memcpy(out, cm, bytes + 1);
-        return 0;
-    }
-    return config_read_cm(*dir ? dir : ".", out, room);
+    if (!*cm)
+        return config_read_cm(*dir ? dir : ".", out, room);
+    return snprintf(out, room, "%s", cm) < (int)room ? 0 : ROWAN_EINVALID;
 }
 
-void admin_print_no_cm(const char *program, const char *dir, int error)
+bool admin_find_cm(const char *program, const char *cm, const char *dir, char *out, size_t room)
 {
-    if (error != ROWAN_ENOTFOUND)
+    int error = find_cm(cm, dir, out, room);
+
+    if (error && error != ROWAN_ENOTFOUND)
         fprintf(stderr, "%s: address of the CM: %s\n", program, error_sentence(error));
-    else if (*dir)
+    else if (error && *dir)
         fprintf(stderr, "%s: %s is no directory of a cluster: it has no file cm\n", program, dir);
-    else
+    else if (error)
         fprintf(stderr,
                 "%s: which cluster? This directory has no file cm: give --dir or --cm, or change "
                 "into the cluster's directory\n",
                 program);
+    return error == 0;
 }
 
 void admin_print_open(const char *program, const char *command, const char *cm_address, int error,

@@ -13,11 +13,8 @@
 struct admin;
 
 /* admin_find_cm: the CM's address: `cm` itself if not empty, else what `dir` holds, else what the
- * current directory holds. Errors: ROWAN_EINVALID (too long), and those of config_read_cm. */
-int admin_find_cm(const char *cm, const char *dir, char *out, size_t room);
-
-/* The sentence for an error of admin_find_cm, on standard error. */
-void admin_print_no_cm(const char *program, const char *dir, int error);
+ * current directory holds. False: a sentence stands on standard error. */
+bool admin_find_cm(const char *program, const char *cm, const char *dir, char *out, size_t room);
 
 /* Servers that a cluster waits for before it serves. */
 struct admin_missing {

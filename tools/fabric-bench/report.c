@@ -55,11 +55,7 @@ void report_memory(struct report *report, const struct wire_facts *facts)
 
 static double latency_us(const struct histogram *histogram, int column)
 {
-    const uint64_t ns = columns[column].quantile >= 1
-                            ? histogram->max
-                            : histogram_quantile(histogram, columns[column].quantile);
-
-    return (double)ns / 1000;
+    return (double)histogram_quantile(histogram, columns[column].quantile) / 1000;
 }
 
 static double per(uint64_t ns, uint64_t operations)

@@ -172,14 +172,9 @@ static int run(const struct run_options *options, bool json)
     return code;
 }
 
-/* EXIT_DONE: it was found. */
-static int find_cm(const struct ycsb_settings *settings, char *cm, size_t room)
+static bool find_cm(const struct ycsb_settings *settings, char *cm, size_t room)
 {
-    int error = admin_find_cm(settings->cm, settings->dir, cm, room);
-
-    if (error)
-        admin_print_no_cm("rowan-ycsb", settings->dir, error);
-    return error ? EXIT_FAILED : EXIT_DONE;
+    return admin_find_cm("rowan-ycsb", settings->cm, settings->dir, cm, room);
 }
 
 static int run_acked(const struct ycsb_settings *settings, struct run_options *options)
@@ -226,9 +221,7 @@ static int command_run(const struct ycsb_settings *settings)
         zipf_init(&zipf, settings->records, ZIPF_THETA);
         options.zipf = &zipf;
     }
-    code = find_cm(settings, cm, sizeof cm);
-    if (code == EXIT_DONE)
-        code = run_acked(settings, &options);
+    code = find_cm(settings, cm, sizeof cm) ? run_acked(settings, &options) : EXIT_FAILED;
     profile_destroy(profile);
     return code;
 }
@@ -243,10 +236,8 @@ static int dispatch(const struct ycsb_settings *settings, int argc, char **argv)
         return usage("--workload is missing");
     if (argc == 0)
         return command_run(settings);
-    int code = find_cm(settings, cm, sizeof cm);
-
-    if (code != EXIT_DONE)
-        return code;
+    if (!find_cm(settings, cm, sizeof cm))
+        return EXIT_FAILED;
     return check_run(&(struct check_options){.cm = cm,
                                              .path = argv[1],
                                              .depth = (uint32_t)settings->depth,

@@ -82,11 +82,7 @@ static double rate_of(const struct run_result *result)
 
 static double latency_us(const struct histogram *histogram, int column)
 {
-    uint64_t ns = columns[column].quantile >= 1
-                      ? histogram->max
-                      : histogram_quantile(histogram, columns[column].quantile);
-
-    return (double)ns / 1000;
+    return (double)histogram_quantile(histogram, columns[column].quantile) / 1000;
 }
 
 static json_t *kind_json(const struct histogram *histogram)

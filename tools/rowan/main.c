@@ -116,12 +116,8 @@ static int run(const struct rowan_settings *settings, int argc, char **argv)
         return usage(argc < words ? "a key or value is missing" : "too many words");
     if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
         return usage("--timeout-ms: at most 60000 for get, put and del");
-    int error = admin_find_cm(settings->cm, settings->dir, cm, sizeof cm);
-
-    if (error) {
-        admin_print_no_cm("rowan", settings->dir, error);
+    if (!admin_find_cm("rowan", settings->cm, settings->dir, cm, sizeof cm))
         return EXIT_FAILED;
-    }
     return dispatch(settings, cm, argc, argv);
 }
 
