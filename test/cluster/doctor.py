@@ -149,6 +149,63 @@ def a_host_that_lacks_nothing_fits_every_fabric():
     tap.contains(report.checks["pm-namespace0.0"]["detail"], "mode devdax, alignment 2097152")
 
 
+PORT = f"{CLASS}/mlx5_0/ports/1"
+DOMAIN = f"{ND}/region0/persistence_domain"
+NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000\n"
+FREE_PAGES = "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
+CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"
+
+# What a host has that lacks one thing, and the finding: name, verdict, fabrics in whose way it stands, words of the
+# detail and of what mends it.
+FINDINGS = (
+    ({f"{PORT}/state": "1: DOWN\n"}, "rdma-port-mlx5_0/1", "wrong", ["verbs"], "is down", "ip link set eth0 up"),
+    ({f"{PORT}/state": "2: INIT\n"}, "rdma-port-mlx5_0/1", "wrong", ["verbs"], "no subnet manager", "opensm"),
+    ({f"{PORT}/gids/{i}": NO_GID for i in range(4)}, "rdma-gid-mlx5_0/1", "missing", ["verbs"], "has no GID",
+     "ip addr add"),
+    ({"sys/class/infiniband_verbs": None}, "rdma-access-mlx5_0", "missing", ["verbs"], "ib_uverbs",
+     "modprobe ib_uverbs"),
+    ({"sys/class/net/eth0/mtu": "1000\n"}, "rdma-mtu-mlx5_0/1", "wrong", [], "512 bytes", "ip link set eth0 mtu 4200"),
+    ({FREE_PAGES: "0\n"}, "hugepages", "missing", [], "no huge page", "sysctl vm.nr_hugepages=128"),
+    ({f"{ND}/namespace0.0/mode": "raw\n"}, "pm-namespace0.0", "wrong", [], "mode raw",
+     "ndctl create-namespace -f -e namespace0.0 -m devdax"),
+    ({f"{ND}/dax0.0/align": "4096\n"}, "pm-namespace0.0", "wrong", [], "alignment of 4096", "--align 2M"),
+    ({f"{DAX}/dax0.0/driver": None}, "devdax-dax0.0", "wrong", [], "no driver", "modprobe device_dax"),
+    ({DOMAIN: "\n"}, "power-fail-region0", "unknown", [], "does not say", ""),
+    ({DOMAIN: None}, "power-fail-region0", "unknown", [], "does not say", ""),
+    ({f"{DAX}/dax0.0/numa_node": "1\n"}, "numa", "wrong", [], "at NUMA node 0, persistent memory at 1",
+     "--cpunodebind=1"),
+    ({CLOCK: "hpet\n"}, "clock", "wrong", [], "clock source hpet", "echo tsc >"),
+)  # fmt: skip
+
+
+@tap.case
+def each_finding_is_told_with_what_mends_it():
+    for changes, name, verdict, blocks, detail, mend in FINDINGS:
+        host = Host()
+        for path, text in changes.items():
+            if text is None:
+                host.remove(path)
+            else:
+                host.write(path, text)
+        report = host.asked()
+        report.says(name, verdict, blocks, detail, mend)
+        tap.equal((report.fits["tcp"], report.fits["verbs"] and bool(blocks)), (True, False), name)
+    host = Host()
+    host.write("sys/class/net/eth0/mtu", "1500\n")
+    host.limits(descriptors="1024")
+    host.remove(f"{DAX}/dax0.0/driver")
+    host.link(f"{DAX}/dax0.0/driver", "sys/bus/dax/drivers/kmem")
+    report = host.asked()
+    report.is_ok("rdma-mtu-mlx5_0/1")
+    report.says("descriptors", "wrong", [], "at most 1024", "LimitNOFILE")
+    report.says("devdax-dax0.0", "wrong", [], "ordinary memory", "daxctl reconfigure-device")
+    host.fsdax("rw,relatime")
+    host.asked().says("mount-pmem0", "wrong", [], "without dax", "mount -o dax /dev/pmem0 /mnt/pm")
+    report = Host().asked("--fabric", "verbs", "--device", "mlx5_9")
+    tap.equal(report.code, 1)
+    report.says("rdma-device", "missing", ["verbs"], "named mlx5_9", "rdma link")
+
+
 @tap.case
 def ddio_is_unknown_and_the_root_port_is_named_with_how_to_look():
     host = Host()
@@ -178,53 +235,12 @@ def without_rdma_device_verbs_does_not_fit_and_the_others_do():
 
 
 @tap.case
-def a_device_that_was_named_and_is_not_there_is_told():
-    report = Host().asked("--fabric", "verbs", "--device", "mlx5_9")
-    report.says("rdma-device", "missing", ["verbs"], "named mlx5_9", "rdma link")
-
-
-@tap.case
-def a_port_that_is_down_or_waits_for_a_subnet_manager_stands_in_the_way():
-    for state, detail, mend in (("1: DOWN", "is down", "ip link set eth0 up"),
-                                ("2: INIT", "no subnet manager", "opensm")):  # fmt: skip
-        host = Host()
-        host.write(f"{CLASS}/mlx5_0/ports/1/state", f"{state}\n")
-        report = host.asked("--fabric", "verbs")
-        tap.equal(report.code, 1)
-        report.says("rdma-port-mlx5_0/1", "wrong", ["verbs"], detail, mend)
-
-
-@tap.case
 def a_bad_device_beside_a_good_one_stands_in_nobodys_way():
     host = Host()
     host.nic(name="mlx5_1", state="1: DOWN", bus="3c", number=1)
     report = host.asked("--fabric", "verbs")
     tap.equal(report.code, 0)
     report.says("rdma-port-mlx5_1/1", "wrong", [], "is down", "ip link set eth1 up")
-
-
-@tap.case
-def a_port_without_gid_is_missing_an_address():
-    host = Host()
-    for i in range(4):
-        host.write(f"{CLASS}/mlx5_0/ports/1/gids/{i}", "0000:0000:0000:0000:0000:0000:0000:0000\n")
-    host.asked().says("rdma-gid-mlx5_0/1", "missing", ["verbs"], "has no GID", "ip addr add")
-
-
-@tap.case
-def a_kernel_without_uverbs_is_told():
-    host = Host()
-    host.remove("sys/class/infiniband_verbs")
-    host.asked().says("rdma-access-mlx5_0", "missing", ["verbs"], "ib_uverbs", "modprobe ib_uverbs")
-
-
-@tap.case
-def a_small_mtu_is_wrong_and_stands_in_nobodys_way():
-    host = Host()
-    host.write("sys/class/net/eth0/mtu", "1000\n")
-    host.asked().says("rdma-mtu-mlx5_0/1", "wrong", [], "512 bytes", "ip link set eth0 mtu 4200")
-    host.write("sys/class/net/eth0/mtu", "1500\n")
-    host.asked().is_ok("rdma-mtu-mlx5_0/1")
 
 
 @tap.case
@@ -264,17 +280,6 @@ def locked_memory_is_held_against_what_a_server_registers():
 
 
 @tap.case
-def huge_pages_and_descriptors_cost_only_speed_and_clients():
-    host = Host()
-    host.write("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0\n")
-    host.limits(descriptors="1024")
-    report = host.asked()
-    report.says("hugepages", "missing", [], "no huge page", "sysctl vm.nr_hugepages=128")
-    report.says("descriptors", "wrong", [], "at most 1024", "LimitNOFILE")
-    tap.equal(report.fits["verbs"], True)
-
-
-@tap.case
 def files_on_dax_cannot_be_pinned_by_a_nic():
     host = Host()
     host.fsdax("rw,relatime,dax=always")
@@ -282,42 +287,6 @@ def files_on_dax_cannot_be_pinned_by_a_nic():
     report.is_ok("mount-pmem0")
     report.says("pm-for-rdma", "wrong", ["verbs"], "none that a NIC can pin", "-m devdax")
     tap.equal(report.fits, {"shm": True, "tcp": True, "verbs": False})
-
-
-@tap.case
-def a_mount_on_persistent_memory_without_dax_is_wrong():
-    host = Host()
-    host.fsdax("rw,relatime")
-    host.asked().says("mount-pmem0", "wrong", [], "without dax", "mount -o dax /dev/pmem0 /mnt/pm")
-
-
-@tap.case
-def namespaces_that_are_no_memory_or_badly_aligned_are_told():
-    host = Host()
-    host.write(f"{ND}/namespace0.0/mode", "raw\n")
-    host.asked().says("pm-namespace0.0", "wrong", [], "mode raw", "ndctl create-namespace -f -e namespace0.0 -m devdax")
-    host.write(f"{ND}/namespace0.0/mode", "dax\n")
-    host.write(f"{ND}/dax0.0/align", "4096\n")
-    host.asked().says("pm-namespace0.0", "wrong", [], "alignment of 4096", "--align 2M")
-
-
-@tap.case
-def devdax_that_is_ordinary_memory_or_has_no_driver_is_told():
-    host = Host()
-    host.remove(f"{DAX}/dax0.0/driver")
-    host.asked().says("devdax-dax0.0", "wrong", [], "no driver", "modprobe device_dax")
-    host.link(f"{DAX}/dax0.0/driver", "sys/bus/dax/drivers/kmem")
-    host.asked().says("devdax-dax0.0", "wrong", [], "ordinary memory", "daxctl reconfigure-device")
-
-
-@tap.case
-def what_survives_a_power_failure_is_read_or_unknown():
-    host = Host()
-    host.asked().is_ok("power-fail-region0")
-    host.write(f"{ND}/region0/persistence_domain", "\n")
-    host.asked().says("power-fail-region0", "unknown", [], "does not say", "")
-    host.remove(f"{ND}/region0/persistence_domain")
-    host.asked().says("power-fail-region0", "unknown", [], "does not say", "")
 
 
 @tap.case
@@ -332,13 +301,6 @@ def a_host_without_persistent_memory_fits_all_the_same():
 
 
 @tap.case
-def memory_and_nic_on_different_sockets_are_told():
-    host = Host()
-    host.write(f"{DAX}/dax0.0/numa_node", "1\n")
-    host.asked().says("numa", "wrong", [], "at NUMA node 0, persistent memory at 1", "--cpunodebind=1")
-
-
-@tap.case
 def a_cpu_without_sse42_fits_nothing():
     host = Host()
     host.write("proc/cpuinfo", "flags\t\t: fpu sse2 sse4_1 clflush\n")
@@ -346,13 +308,6 @@ def a_cpu_without_sse42_fits_nothing():
     report.says("cpu-instructions", "missing", ["shm", "tcp", "verbs"], "no sse4.2", "qemu")
     report.says("cpu-flush", "wrong", [], "neither clwb nor clflushopt", "qemu")
     tap.equal(report.code, 1)
-
-
-@tap.case
-def a_slow_clock_is_told():
-    host = Host()
-    host.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n")
-    host.asked().says("clock", "wrong", [], "clock source hpet", "echo tsc >")
 
 
 @tap.case
