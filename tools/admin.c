@@ -298,10 +298,11 @@ int admin_wait(struct admin *admin, uint64_t until_ns)
 
 /* --- open and close --- */
 
-/* Not: a connection that broke, which is made again. */
-static bool nobody_listens(const struct peer *cm)
+/* Nobody listens, or one of another version. Not: a connection that broke, which is made again. */
+static bool is_in_vain(const struct peer *cm)
 {
-    return cm->state == PEER_DOWN && cm->error == ROWAN_EUNREACHABLE;
+    return cm->state == PEER_DOWN &&
+           (cm->error == ROWAN_EUNREACHABLE || cm->error == ROWAN_EINCOMPATIBLE);
 }
 
 static int wait_config(struct admin *admin, uint64_t timeout_ns)
@@ -313,8 +314,8 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
 
         if (error)
             return error;
-        if (!admin->config && nobody_listens(&admin->cm.peer))
-            return ROWAN_EUNREACHABLE;
+        if (!admin->config && is_in_vain(&admin->cm.peer))
+            return admin->cm.peer.error;
         if (admin->cm.waiting_count > 0)
             return ROWAN_EAGAIN;
         if (!admin->config && admin_now_ns(admin) >= until_ns)

@@ -23,7 +23,7 @@ struct admin_missing {
 };
 
 /* admin_open: connects to the CM and fetches the configuration. Errors: ROWAN_EUNREACHABLE
- * (at once where nobody listens), EAGAIN (at once: servers are missing that must be started first;
+ * (at once where nobody listens), EINCOMPATIBLE (at once), EAGAIN (at once: servers are missing that must be started first;
  * `missing`, if not NULL, says which), ETIMEDOUT (there is no configuration yet), EINVALID,
  * EUNSUPPORTED, ENOMEM, EIO. */
 int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,

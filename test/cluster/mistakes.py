@@ -5,12 +5,17 @@ anything."""
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 
 from harness import (SOURCE, Cluster, environment, expect, processes_naming, program, rowan_local, run,
                      scratch, tap)  # fmt: skip
+
+import wire
 
 
 SMALL = ("--pm-bytes", "64M", "--landing-segments", "4")
@@ -230,6 +235,29 @@ def rowan_says_at_once_that_nobody_is_at_the_address_of_the_cm():
         began = time.monotonic()
         expect(run([program("rowan"), "--cm", f"shm:{scratch()}/no/cm", *words]), 1, "no connection")
         tap.check(time.monotonic() - began < 2, words, "took", time.monotonic() - began, "s")
+
+
+@tap.case
+def a_cm_of_another_version_is_told_in_a_sentence():
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def refuse():
+        while True:
+            try:
+                stream, _ = listener.accept()
+            except OSError:
+                return
+            stream.recv(wire.GREETING_BYTES, socket.MSG_WAITALL)
+            welcome = bytearray(wire.greeting(purpose=3))
+            struct.pack_into("<i", welcome, 16, -29)  # ROWAN_EINCOMPATIBLE
+            stream.sendall(welcome)
+            stream.close()
+
+    threading.Thread(target=refuse, daemon=True).start()
+    address = f"tcp:127.0.0.1:{listener.getsockname()[1]}"
+    for words in (("status",), ("--timeout-ms", "500", "get", "a")):
+        expect(run([program("rowan"), "--cm", address, *words]), 1, "a version that this program does not understand")
+    listener.close()
 
 
 @tap.case
