@@ -2,7 +2,6 @@
  * their own, stopped or slow, that could still store there. Nobody opens the file before they are
  * gone.
  */
-#define TEST_FIXTURE catch_log, release_log
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -194,6 +193,9 @@ static void a_stopped_peer_keeps_the_file_until_it_is_gone(struct pm_open_option
     end_peer(SIGKILL, -1);
     assert_int_equal(open_again(options, 5000), 0);
 }
+
+#undef TEST_FIXTURE
+#define TEST_FIXTURE catch_log, release_log
 
 TEST(a_stopped_peer_keeps_a_file_on_disk)
 {
