@@ -1,18 +1,12 @@
 /* Commit versions through a whole server as a primary: what its worker spreads, and how it sends again
  * what a backup never got. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE stage_setup, stage_teardown
 
 #include "common/base/error.h"
 #include "common/entry/commit.h"
 #include "common/entry/entry.h"
 #include "landing.h"
+#include "test/lib/unit.h"
 
 #define SPREAD_NS (15 * NS_PER_MS)
 
@@ -49,7 +43,7 @@ static uint64_t spread(const struct stage *stage, uint32_t from, uint16_t shard,
     return version;
 }
 
-static void a_commit_version_is_spread_15_ms_after_it_changed_and_once(void **state)
+TEST(a_commit_version_is_spread_15_ms_after_it_changed_and_once)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -79,7 +73,7 @@ static void a_commit_version_is_spread_15_ms_after_it_changed_and_once(void **st
 }
 
 /* A store that no fence follows is lost with the power. */
-static void a_commit_version_is_fenced_in_the_log(void **state)
+TEST(a_commit_version_is_fenced_in_the_log)
 {
     struct stage *stage = *state;
 
@@ -94,7 +88,7 @@ static void a_commit_version_is_fenced_in_the_log(void **state)
     assert_int_equal(atomic_load(&stage->heap->fences), fences + 1);
 }
 
-static void shards_that_change_together_share_an_entry(void **state)
+TEST(shards_that_change_together_share_an_entry)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -111,7 +105,7 @@ static void shards_that_change_together_share_an_entry(void **state)
     assert_int_equal(entries, 1);
 }
 
-static void what_has_not_landed_is_not_covered(void **state)
+TEST(what_has_not_landed_is_not_covered)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -129,7 +123,7 @@ static void what_has_not_landed_is_not_covered(void **state)
     assert_int_equal(spread(stage, 0, 0, &entries), version_make(1, 2));
 }
 
-static void a_write_that_is_not_durable_here_is_not_covered(void **state)
+TEST(a_write_that_is_not_durable_here_is_not_covered)
 {
     struct stage *stage = *state;
     uint32_t entries;
@@ -154,7 +148,7 @@ static void reconnect_peer(struct stage *stage)
     puppet_connected(stage->peer, true);
 }
 
-static void a_peer_that_comes_back_is_told_all_figures_again(void **state)
+TEST(a_peer_that_comes_back_is_told_all_figures_again)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -174,7 +168,7 @@ static void a_peer_that_comes_back_is_told_all_figures_again(void **state)
     assert_int_equal(entries, 1);
 }
 
-static void a_peer_without_room_is_told_when_it_has_some(void **state)
+TEST(a_peer_without_room_is_told_when_it_has_some)
 {
     struct stage *stage = *state;
     uint32_t entries;
@@ -235,7 +229,7 @@ static void put_three(struct stage *stage, struct puppet_conn *client, uint32_t 
     stage_land_all(stage);
 }
 
-static void a_client_s_lowest_number_is_spread_once_a_second_and_once(void **state)
+TEST(a_client_s_lowest_number_is_spread_once_a_second_and_once)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, 77);
@@ -261,7 +255,7 @@ static void a_client_s_lowest_number_is_spread_once_a_second_and_once(void **sta
     assert_int_equal(rows, 1);
 }
 
-static void that_a_client_has_gone_is_spread_too(void **state)
+TEST(that_a_client_has_gone_is_spread_too)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, 77);
@@ -309,7 +303,7 @@ static void fill_segment(struct stage *stage, struct puppet_conn *client)
     free(value);
 }
 
-static void a_full_log_fails_nothing_and_commit_versions_wait(void **state)
+TEST(a_full_log_fails_nothing_and_commit_versions_wait)
 {
     struct stage *stage = *state;
     struct puppet_fabric *fabric = stage->fabric;
@@ -337,7 +331,7 @@ static void a_full_log_fails_nothing_and_commit_versions_wait(void **state)
 }
 
 /* The segments that are left belong to what is on its way from peers. */
-static void a_full_server_takes_no_segment_for_commit_versions(void **state)
+TEST(a_full_server_takes_no_segment_for_commit_versions)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -408,7 +402,7 @@ static uint32_t sent_again(const struct stage *stage, uint32_t from, uint16_t sh
     return stage->fabric->log_count - from;
 }
 
-static void versions_that_are_asked_for_are_sent_again(void **state)
+TEST(versions_that_are_asked_for_are_sent_again)
 {
     struct stage *stage = *state;
     uint64_t first = version_make(1, 2), last = version_make(1, 4);
@@ -425,7 +419,7 @@ static void versions_that_are_asked_for_are_sent_again(void **state)
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 10), version_make(1, 10)), 1);
 }
 
-static void questions_that_make_no_sense_are_ignored(void **state)
+TEST(questions_that_make_no_sense_are_ignored)
 {
     struct stage *stage = *state;
 
@@ -445,7 +439,7 @@ static void questions_that_make_no_sense_are_ignored(void **state)
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 2), version_make(1, 2)), 1);
 }
 
-static void a_version_in_a_segment_that_is_used_up_is_found_too(void **state)
+TEST(a_version_in_a_segment_that_is_used_up_is_found_too)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -462,7 +456,7 @@ static void a_version_in_a_segment_that_is_used_up_is_found_too(void **state)
 
 /* One after the other would take a question's time for each; and one that comes in the middle of a scan
  * is owed all of it. */
-static void questions_about_several_shards_are_answered_in_one_scan(void **state)
+TEST(questions_about_several_shards_are_answered_in_one_scan)
 {
     struct stage *stage = *state;
     uint32_t seen[3] = {0};
@@ -487,7 +481,7 @@ static void questions_about_several_shards_are_answered_in_one_scan(void **state
     assert_in_range(seen[2], 1, 11);
 }
 
-static void a_question_waits_for_room_and_ends_with_its_connection(void **state)
+TEST(a_question_waits_for_room_and_ends_with_its_connection)
 {
     struct stage *stage = *state;
 
@@ -510,7 +504,7 @@ static void a_question_waits_for_room_and_ends_with_its_connection(void **state)
     assert_int_equal(stage->fabric->log_count, sent + 1);
 }
 
-static void a_version_that_is_damaged_here_too_ends_the_search(void **state)
+TEST(a_version_that_is_damaged_here_too_ends_the_search)
 {
     struct stage *stage = *state;
     const struct entry_format format = stage_format(stage);
@@ -537,29 +531,4 @@ static void a_version_that_is_damaged_here_too_ends_the_search(void **state)
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 4), version_make(1, 6)), 2);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_commit_version_is_spread_15_ms_after_it_changed_and_once),
-        TEST(a_commit_version_is_fenced_in_the_log),
-        TEST(shards_that_change_together_share_an_entry),
-        TEST(what_has_not_landed_is_not_covered),
-        TEST(a_write_that_is_not_durable_here_is_not_covered),
-        TEST(a_peer_that_comes_back_is_told_all_figures_again),
-        TEST(a_peer_without_room_is_told_when_it_has_some),
-        TEST(a_client_s_lowest_number_is_spread_once_a_second_and_once),
-        TEST(that_a_client_has_gone_is_spread_too),
-        TEST(a_full_log_fails_nothing_and_commit_versions_wait),
-        TEST(a_full_server_takes_no_segment_for_commit_versions),
-        TEST(versions_that_are_asked_for_are_sent_again),
-        TEST(questions_that_make_no_sense_are_ignored),
-        TEST(a_version_in_a_segment_that_is_used_up_is_found_too),
-        TEST(questions_about_several_shards_are_answered_in_one_scan),
-        TEST(a_question_waits_for_room_and_ends_with_its_connection),
-        TEST(a_version_that_is_damaged_here_too_ends_the_search),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,15 +1,10 @@
 /* Writes that are asked again: whatever became of the original and of its answer, it takes effect
  * once, and the retry is told so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE stage_setup, stage_teardown
 
 #include "common/base/error.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 enum { CLIENT = 31 };
 
@@ -59,7 +54,7 @@ static struct puppet_conn *comes_back(struct stage *stage)
     return stage_client_again(stage, CLIENT);
 }
 
-static void a_lost_answer_is_given_again_with_the_same_version(void **state)
+TEST(a_lost_answer_is_given_again_with_the_same_version)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -82,7 +77,7 @@ static void a_lost_answer_is_given_again_with_the_same_version(void **state)
     assert_int_equal(version_now(stage), version);
 }
 
-static void a_lost_answer_to_a_delete_is_given_again(void **state)
+TEST(a_lost_answer_to_a_delete_is_given_again)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -105,7 +100,7 @@ static void a_lost_answer_to_a_delete_is_given_again(void **state)
     answer(stage, 3, ROWAN_ENOTFOUND);
 }
 
-static void a_retry_waits_for_its_original_in_flight(void **state)
+TEST(a_retry_waits_for_its_original_in_flight)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -127,7 +122,7 @@ static void a_retry_waits_for_its_original_in_flight(void **state)
 }
 
 /* Its message lies in a connection that ends. */
-static void a_retry_takes_the_place_of_its_original_that_waits(void **state)
+TEST(a_retry_takes_the_place_of_its_original_that_waits)
 {
     struct stage *stage = *state;
     struct puppet_conn *other = stage_client(stage);
@@ -153,7 +148,7 @@ static void a_retry_takes_the_place_of_its_original_that_waits(void **state)
     assert_int_equal(version_now(stage), 0);
 }
 
-static void a_retry_takes_the_answer_that_found_no_room(void **state)
+TEST(a_retry_takes_the_answer_that_found_no_room)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -170,7 +165,7 @@ static void a_retry_takes_the_answer_that_found_no_room(void **state)
     assert_true(stage_is_quiet(stage));
 }
 
-static void an_answered_number_is_refused(void **state)
+TEST(an_answered_number_is_refused)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -190,7 +185,7 @@ static void an_answered_number_is_refused(void **state)
     assert_int_equal(version_now(stage), version);
 }
 
-static void a_write_without_effect_is_judged_anew(void **state)
+TEST(a_write_without_effect_is_judged_anew)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -212,7 +207,7 @@ static void a_write_without_effect_is_judged_anew(void **state)
     answer(stage, 2, 0);
 }
 
-static void a_new_connection_closes_the_older_one_first(void **state)
+TEST(a_new_connection_closes_the_older_one_first)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT), *other = stage_client(stage);
@@ -232,7 +227,7 @@ static void a_new_connection_closes_the_older_one_first(void **state)
     assert_int_equal(version_now(stage), 0);
 }
 
-static void clients_without_an_id_have_connections_side_by_side(void **state)
+TEST(clients_without_an_id_have_connections_side_by_side)
 {
     struct stage *stage = *state;
     struct puppet_conn *first = stage_client_again(stage, 0);
@@ -258,7 +253,7 @@ static void send_garbage(struct stage *stage, struct message_request request)
     assert_false(puppet_lives(stage->fabric, STAGE_WORKER, client));
 }
 
-static void numbers_that_no_client_sends_end_its_connection(void **state)
+TEST(numbers_that_no_client_sends_end_its_connection)
 {
     struct stage *stage = *state;
     struct puppet_conn *other = stage_client(stage);
@@ -281,7 +276,7 @@ static void let_pass(struct stage *stage, uint64_t seconds)
     }
 }
 
-static void a_client_is_forgotten_two_minutes_after_its_last_connection(void **state)
+TEST(a_client_is_forgotten_two_minutes_after_its_last_connection)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -310,7 +305,7 @@ static void a_client_is_forgotten_two_minutes_after_its_last_connection(void **s
 
 /* Its process was stopped, or the host was suspended: what was asked again meanwhile is still to be
  * read, and a worker may read it some polls later. */
-static void a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile(void **state)
+TEST(a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -330,7 +325,7 @@ static void a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile(voi
     assert_int_equal(answer(stage, 1, 0).version, version);
 }
 
-static void a_write_may_end_when_its_client_is_forgotten(void **state)
+TEST(a_write_may_end_when_its_client_is_forgotten)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client_again(stage, CLIENT);
@@ -352,7 +347,7 @@ static void a_write_may_end_when_its_client_is_forgotten(void **state)
     assert_true(answer(stage, 1, 0).version > version);
 }
 
-static void many_clients_leave_and_are_forgotten_together(void **state)
+TEST(many_clients_leave_and_are_forgotten_together)
 {
     struct stage *stage = *state;
     enum { CLIENTS = 500 };
@@ -376,25 +371,4 @@ static void many_clients_leave_and_are_forgotten_together(void **state)
     assert_true(answer(stage, 1, 0).version > version);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_lost_answer_is_given_again_with_the_same_version),
-        TEST(a_lost_answer_to_a_delete_is_given_again),
-        TEST(a_retry_waits_for_its_original_in_flight),
-        TEST(a_retry_takes_the_place_of_its_original_that_waits),
-        TEST(a_retry_takes_the_answer_that_found_no_room),
-        TEST(an_answered_number_is_refused),
-        TEST(a_write_without_effect_is_judged_anew),
-        TEST(a_new_connection_closes_the_older_one_first),
-        TEST(clients_without_an_id_have_connections_side_by_side),
-        TEST(numbers_that_no_client_sends_end_its_connection),
-        TEST(a_client_is_forgotten_two_minutes_after_its_last_connection),
-        TEST(a_worker_that_was_stopped_forgets_nobody_who_came_back_meanwhile),
-        TEST(a_write_may_end_when_its_client_is_forgotten),
-        TEST(many_clients_leave_and_are_forgotten_together),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,21 +1,16 @@
 /* A server as a backup: what its digest role makes of commit versions, and how it asks for what
  * never arrived. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE stage_setup, stage_teardown
 
 #include "common/base/error.h"
 #include "common/entry/commit.h"
 #include "common/entry/entry.h"
 #include "landing.h"
+#include "test/lib/unit.h"
 
 /* --- holes --- */
 
-static void a_hole_is_asked_for_until_it_is_filled(void **state)
+TEST(a_hole_is_asked_for_until_it_is_filled)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -53,7 +48,7 @@ static void a_hole_is_asked_for_until_it_is_filled(void **state)
     assert_int_equal(stage->wake_ns, WAKE_NEVER);
 }
 
-static void a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom(void **state)
+TEST(a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -68,7 +63,7 @@ static void a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom(
 }
 
 /* What was asked for comes one by one: that is not asked for again and again. */
-static void a_hole_that_is_filled_from_the_front_is_not_asked_for_anew(void **state)
+TEST(a_hole_that_is_filled_from_the_front_is_not_asked_for_anew)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -86,7 +81,7 @@ static void a_hole_that_is_filled_from_the_front_is_not_asked_for_anew(void **st
     landing_assert_fetch(&landing, 8, 8);
 }
 
-static void the_next_hole_is_asked_for_at_once(void **state)
+TEST(the_next_hole_is_asked_for_at_once)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -107,7 +102,7 @@ static void the_next_hole_is_asked_for_at_once(void **state)
     assert_false(landing_ask(&landing).missing);
 }
 
-static void versions_above_the_commit_version_are_not_missed(void **state)
+TEST(versions_above_the_commit_version_are_not_missed)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -121,7 +116,7 @@ static void versions_above_the_commit_version_are_not_missed(void **state)
     assert_true(landing_ask(&landing).busy); /* what belongs in front of 3 is on its way */
 }
 
-static void commit_versions_of_another_epoch_or_shard_are_ignored(void **state)
+TEST(commit_versions_of_another_epoch_or_shard_are_ignored)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -145,7 +140,7 @@ static void commit_versions_of_another_epoch_or_shard_are_ignored(void **state)
 
 /* A backup that starts in a later epoch knows nothing of what came before; the commit version settles
  * that. */
-static void a_commit_version_settles_the_epochs_before(void **state)
+TEST(a_commit_version_settles_the_epochs_before)
 {
     struct stage *stage = *state;
 
@@ -185,7 +180,7 @@ static void land_long_commit(struct landing *landing)
             NULL, value);
 }
 
-static void commit_versions_that_make_no_sense_are_ignored(void **state)
+TEST(commit_versions_that_make_no_sense_are_ignored)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -220,20 +215,4 @@ static void commit_versions_that_make_no_sense_are_ignored(void **state)
     assert_int_equal(server_error(stage->server), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_hole_is_asked_for_until_it_is_filled),
-        TEST(a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom),
-        TEST(a_hole_that_is_filled_from_the_front_is_not_asked_for_anew),
-        TEST(the_next_hole_is_asked_for_at_once),
-        TEST(versions_above_the_commit_version_are_not_missed),
-        TEST(commit_versions_of_another_epoch_or_shard_are_ignored),
-        TEST(a_commit_version_settles_the_epochs_before),
-        TEST(commit_versions_that_make_no_sense_are_ignored),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

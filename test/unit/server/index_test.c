@@ -1,18 +1,9 @@
 /* The index against a model, while it grows, and when there is no memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "server/index/index.h"
 #include "test/lib/entry_log.h"
+#include "test/lib/unit.h"
 
 enum {
     KEY_BYTES = 16,
@@ -74,17 +65,15 @@ static int insert(struct fixture *fixture, uint64_t number)
     return update(fixture, number, 1, append(fixture, number, 1), &previous);
 }
 
-static void the_hash_is_xxh3_of_the_whole_key(void **state)
+TEST(the_hash_is_xxh3_of_the_whole_key)
 {
-    (void)state;
     /* From xxHash's own sanity check: XXH3_64bits of nothing with seed 0. */
     assert_true(index_hash("", 0) == UINT64_C(0x2d06800538d394c2));
     assert_true(index_hash("a", 1) == UINT64_C(0xe6c632b61e964e1f));
 }
 
-static void an_inserted_key_is_found_and_no_other(void **state)
+TEST(an_inserted_key_is_found_and_no_other)
 {
-    (void)state;
     struct fixture fixture;
     fixture_init(&fixture, MIB);
     uint64_t offset = append(&fixture, 1, 5), previous = 77;
@@ -97,9 +86,8 @@ static void an_inserted_key_is_found_and_no_other(void **state)
     fixture_fini(&fixture);
 }
 
-static void only_a_newer_version_replaces(void **state)
+TEST(only_a_newer_version_replaces)
 {
-    (void)state;
     struct fixture fixture;
     fixture_init(&fixture, MIB);
     uint64_t second = append(&fixture, 1, version_make(1, 2));
@@ -119,9 +107,8 @@ static void only_a_newer_version_replaces(void **state)
     fixture_fini(&fixture);
 }
 
-static void a_tombstone_is_found_like_a_put(void **state)
+TEST(a_tombstone_is_found_like_a_put)
 {
-    (void)state;
     struct fixture fixture;
     fixture_init(&fixture, MIB);
     assert_int_equal(insert(&fixture, 1), INDEX_INSERTED);
@@ -137,9 +124,8 @@ static void a_tombstone_is_found_like_a_put(void **state)
 }
 
 /* Callers pass the hash, so hashes can be crafted as long as no window has to be renewed. */
-static void keys_with_one_hash_are_told_apart(void **state)
+TEST(keys_with_one_hash_are_told_apart)
 {
-    (void)state;
     enum { KEYS = 1000 };
     const uint64_t hashes[] = {0, UINT64_MAX, UINT64_C(0x8000000000000123)};
     for (unsigned h = 0; h < sizeof(hashes) / sizeof(hashes[0]); h++) {
@@ -163,9 +149,8 @@ static void keys_with_one_hash_are_told_apart(void **state)
     }
 }
 
-static void long_chains_are_split_in_order(void **state)
+TEST(long_chains_are_split_in_order)
 {
-    (void)state;
     enum { CHAINED = 60, OTHERS = 200000, LOW_BITS = 14 };
     struct fixture fixture;
     fixture_init(&fixture, 32 * MIB);
@@ -224,9 +209,8 @@ static void model_step(struct fixture *fixture, struct random *random, struct mo
     }
 }
 
-static void a_damaged_entry_is_never_taken_for_no_entry(void **state)
+TEST(a_damaged_entry_is_never_taken_for_no_entry)
 {
-    (void)state;
     struct fixture fixture;
     fixture_init(&fixture, MIB);
     uint64_t offset = append(&fixture, 1, 5), previous;
@@ -245,9 +229,8 @@ static void a_damaged_entry_is_never_taken_for_no_entry(void **state)
     fixture_fini(&fixture);
 }
 
-static void random_operations_agree_with_a_model(void **state)
+TEST(random_operations_agree_with_a_model)
 {
-    (void)state;
     enum { KEYS = 150000, OPERATIONS = 1000000 };
     const uint64_t seed = 20260;
     print_message("# seed %llu\n", (unsigned long long)seed);
@@ -282,9 +265,8 @@ static void find_all(struct fixture *fixture, uint64_t count)
 }
 
 /* Levels 12 and 18, at which the windows are renewed, lie inside. */
-static void every_key_is_found_at_every_level_up_to_three_million(void **state)
+TEST(every_key_is_found_at_every_level_up_to_three_million)
 {
-    (void)state;
     const uint64_t max = 3000000;
     struct fixture fixture;
     fixture_init(&fixture, (max + 1) * ENTRY_ALIGN);
@@ -308,9 +290,8 @@ static void every_key_is_found_at_every_level_up_to_three_million(void **state)
     fixture_fini(&fixture);
 }
 
-static void a_swapped_item_keeps_its_place_through_growth(void **state)
+TEST(a_swapped_item_keeps_its_place_through_growth)
 {
-    (void)state;
     enum { KEYS = 5000, MORE = 100000 };
     struct fixture fixture;
     fixture_init(&fixture, 16 * MIB);
@@ -342,9 +323,8 @@ static void visit_count(void *context, uint64_t offset)
     visits->total++;
 }
 
-static void a_walk_visits_each_item_once(void **state)
+TEST(a_walk_visits_each_item_once)
 {
-    (void)state;
     enum { KEYS = 100000 };
     struct fixture fixture;
     fixture_init(&fixture, 16 * MIB);
@@ -363,9 +343,8 @@ static void a_walk_visits_each_item_once(void **state)
     fixture_fini(&fixture);
 }
 
-static void a_walk_misses_nothing_while_the_table_grows(void **state)
+TEST(a_walk_misses_nothing_while_the_table_grows)
 {
-    (void)state;
     enum { BEFORE = 50000, DURING = 100000 };
     struct fixture fixture;
     fixture_init(&fixture, 16 * MIB);
@@ -383,9 +362,8 @@ static void a_walk_misses_nothing_while_the_table_grows(void **state)
     fixture_fini(&fixture);
 }
 
-static void without_memory_an_insert_is_refused_and_nothing_changes(void **state)
+TEST(without_memory_an_insert_is_refused_and_nothing_changes)
 {
-    (void)state;
     enum { KEYS = 300000 };
     struct fixture fixture;
     fixture_init(&fixture, 32 * MIB);
@@ -435,9 +413,8 @@ static void without_memory_an_insert_is_refused_and_nothing_changes(void **state
     fixture_fini(&fixture);
 }
 
-static void an_empty_index_is_small(void **state)
+TEST(an_empty_index_is_small)
 {
-    (void)state;
     struct fixture fixture;
     fixture_init(&fixture, MIB);
     assert_true(index_bytes(fixture.index) < 80 * 1024);
@@ -449,23 +426,4 @@ static void an_empty_index_is_small(void **state)
     index_destroy(NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hash_is_xxh3_of_the_whole_key),
-        cmocka_unit_test(an_inserted_key_is_found_and_no_other),
-        cmocka_unit_test(only_a_newer_version_replaces),
-        cmocka_unit_test(a_tombstone_is_found_like_a_put),
-        cmocka_unit_test(keys_with_one_hash_are_told_apart),
-        cmocka_unit_test(long_chains_are_split_in_order),
-        cmocka_unit_test(a_damaged_entry_is_never_taken_for_no_entry),
-        cmocka_unit_test(random_operations_agree_with_a_model),
-        cmocka_unit_test(every_key_is_found_at_every_level_up_to_three_million),
-        cmocka_unit_test(a_swapped_item_keeps_its_place_through_growth),
-        cmocka_unit_test(a_walk_visits_each_item_once),
-        cmocka_unit_test(a_walk_misses_nothing_while_the_table_grows),
-        cmocka_unit_test(without_memory_an_insert_is_refused_and_nothing_changes),
-        cmocka_unit_test(an_empty_index_is_small),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,12 +1,8 @@
 /* The table of incomplete long entries, through join.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE setup, teardown
 
 #include "server/shard/join.h"
+#include "test/lib/unit.h"
 
 static const struct entry_format format = {.seed = 1, .block_limit = 4096};
 
@@ -31,7 +27,7 @@ static struct join_entry *add(struct join *join, uint16_t shard, uint64_t versio
     return join_add(join, &header, 4096 * version + 64u * block + 64);
 }
 
-static void an_entry_is_whole_when_its_last_block_has_come(void **state)
+TEST(an_entry_is_whole_when_its_last_block_has_come)
 {
     struct join *join = *state;
     assert_null(add(join, 3, 10, 1, 3));
@@ -42,7 +38,7 @@ static void an_entry_is_whole_when_its_last_block_has_come(void **state)
         assert_int_equal(entry->offsets[block], 4096 * 10 + 64 * block + 64);
 }
 
-static void a_block_that_comes_twice_counts_once(void **state)
+TEST(a_block_that_comes_twice_counts_once)
 {
     struct join *join = *state;
     assert_null(add(join, 3, 10, 0, 2));
@@ -50,7 +46,7 @@ static void a_block_that_comes_twice_counts_once(void **state)
     assert_non_null(add(join, 3, 10, 1, 2));
 }
 
-static void entries_of_two_shards_with_one_version_are_kept_apart(void **state)
+TEST(entries_of_two_shards_with_one_version_are_kept_apart)
 {
     struct join *join = *state;
     assert_null(add(join, 3, 10, 0, 2));
@@ -58,7 +54,7 @@ static void entries_of_two_shards_with_one_version_are_kept_apart(void **state)
     assert_non_null(add(join, 3, 10, 1, 2));
 }
 
-static void a_removed_entry_starts_again_from_nothing(void **state)
+TEST(a_removed_entry_starts_again_from_nothing)
 {
     struct join *join = *state;
     assert_null(add(join, 3, 10, 0, 2));
@@ -66,7 +62,7 @@ static void a_removed_entry_starts_again_from_nothing(void **state)
     assert_null(add(join, 3, 10, 1, 2));
 }
 
-static void a_full_table_gives_up_the_oldest_entry(void **state)
+TEST(a_full_table_gives_up_the_oldest_entry)
 {
     struct join *join = *state;
     for (uint64_t version = 1; version <= JOIN_ENTRIES; version++)
@@ -77,16 +73,4 @@ static void a_full_table_gives_up_the_oldest_entry(void **state)
     assert_null(add(join, 0, 1, 1, 2));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_entry_is_whole_when_its_last_block_has_come, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_block_that_comes_twice_counts_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(entries_of_two_shards_with_one_version_are_kept_apart,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(a_removed_entry_starts_again_from_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_full_table_gives_up_the_oldest_entry, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

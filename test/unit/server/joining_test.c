@@ -1,18 +1,11 @@
 /* A server reports for duty until the CM has sent a configuration, once more when it serves, with its PM formatted, until
  * the CM has answered, and not longer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE start, end
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 enum { BLOCK_LIMIT = 65536 };
 
@@ -64,9 +57,8 @@ static void pass(uint64_t ns)
     stage_run(&stage);
 }
 
-static void a_join_is_repeated_until_a_configuration_comes(void **state)
+TEST(a_join_is_repeated_until_a_configuration_comes)
 {
-    (void)state;
     assert_int_equal(count_joins(), 1);
     assert_true(stage.wake_ns <= stage.now_ns + NS_PER_S);
     pass(NS_PER_S);
@@ -92,9 +84,8 @@ static void a_join_is_repeated_until_a_configuration_comes(void **state)
 
 /* The answer to an earlier report arrives with the very poll in which the server begins to serve: the report that it
  * serves is still to be answered. */
-static void the_report_that_it_serves_is_not_lost_to_an_answer_that_crosses_it(void **state)
+TEST(the_report_that_it_serves_is_not_lost_to_an_answer_that_crosses_it)
 {
-    (void)state;
     const uint32_t before = stage_join_tag(&stage);
     for (int i = 0; i < 200; i++) { /* in one of these polls it begins */
         stage_configure_for(&stage, stage.config, before);
@@ -137,9 +128,8 @@ static void tell_round(uint64_t round)
 }
 
 /* A start waits for all to do so. Another CM counts for itself. */
-static void a_new_round_is_answered_at_once_and_on_its_connection_only(void **state)
+TEST(a_new_round_is_answered_at_once_and_on_its_connection_only)
 {
-    (void)state;
     assert_int_equal(count_joins(), 1);
     assert_int_equal(round_said, 0);
     for (int i = 0; i < 3; i++) {
@@ -156,9 +146,8 @@ static void a_new_round_is_answered_at_once_and_on_its_connection_only(void **st
     assert_int_equal(round_said, 0);
 }
 
-static void a_join_that_found_no_room_is_sent_again_also_to_the_next_cm(void **state)
+TEST(a_join_that_found_no_room_is_sent_again_also_to_the_next_cm)
 {
-    (void)state;
     stage_configure(&stage, stage.config);
     stage_run(&stage);
     puppet_close(puppet_find(stage.fabric, STAGE_CONTROL, "puppet:cm"), ROWAN_ECLOSED);
@@ -180,15 +169,4 @@ static void a_join_that_found_no_room_is_sent_again_also_to_the_next_cm(void **s
     assert_int_equal(count_joins(), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_join_is_repeated_until_a_configuration_comes),
-        TEST(the_report_that_it_serves_is_not_lost_to_an_answer_that_crosses_it),
-        TEST(a_new_round_is_answered_at_once_and_on_its_connection_only),
-        TEST(a_join_that_found_no_room_is_sent_again_also_to_the_next_cm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

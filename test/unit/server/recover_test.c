@@ -1,19 +1,12 @@
 /* A start's scan, on PM images made by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_image, close_image
 
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/entry/commit.h"
 #include "server/shard/recover.h"
 #include "test/lib/heap_pm.h"
+#include "test/lib/unit.h"
 
 enum { SEGMENTS = 16, LIMIT = 256, EPOCH = 5, FIRST = 2 };
 enum { LED = 10, BACKED = 11, ELSEWHERE = 12 };
@@ -217,7 +210,7 @@ static void assert_tail(const struct shard_state *shard, const uint64_t *version
         assert_true(shard->tail.items[i].version == versions[i]);
 }
 
-static void what_was_written_is_found(void **state)
+TEST(what_was_written_is_found)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_WORKER);
@@ -240,7 +233,7 @@ static void what_was_written_is_found(void **state)
     shard_state_destroy(second);
 }
 
-static void garbage_holes_and_torn_blocks_hide_nothing_behind_them(void **state)
+TEST(garbage_holes_and_torn_blocks_hide_nothing_behind_them)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
@@ -268,7 +261,7 @@ static void garbage_holes_and_torn_blocks_hide_nothing_behind_them(void **state)
     shard_state_destroy(shard);
 }
 
-static void the_newest_version_counts_wherever_it_lies(void **state)
+TEST(the_newest_version_counts_wherever_it_lies)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_WORKER);
@@ -284,7 +277,7 @@ static void the_newest_version_counts_wherever_it_lies(void **state)
     shard_state_destroy(shard);
 }
 
-static void dead_and_strange_entries_are_passed_over(void **state)
+TEST(dead_and_strange_entries_are_passed_over)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
@@ -307,7 +300,7 @@ static void dead_and_strange_entries_are_passed_over(void **state)
 
 /* --- commit versions --- */
 
-static void a_commit_version_shortens_the_tail(void **state)
+TEST(a_commit_version_shortens_the_tail)
 {
     struct image *image = *state;
     char key[16];
@@ -328,7 +321,7 @@ static void a_commit_version_shortens_the_tail(void **state)
     shard_state_destroy(shard);
 }
 
-static void what_lies_behind_a_hole_stays_in_the_tail(void **state)
+TEST(what_lies_behind_a_hole_stays_in_the_tail)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
@@ -344,7 +337,7 @@ static void what_lies_behind_a_hole_stays_in_the_tail(void **state)
     shard_state_destroy(shard);
 }
 
-static void doubtful_data_stay_in_the_tail(void **state)
+TEST(doubtful_data_stay_in_the_tail)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
@@ -359,7 +352,7 @@ static void doubtful_data_stay_in_the_tail(void **state)
     shard_state_destroy(shard);
 }
 
-static void records_are_those_of_led_shards_that_are_not_answered_yet(void **state)
+TEST(records_are_those_of_led_shards_that_are_not_answered_yet)
 {
     struct image *image = *state;
     uint64_t version = 0;
@@ -386,7 +379,7 @@ static void records_are_those_of_led_shards_that_are_not_answered_yet(void **sta
 
 /* --- long entries --- */
 
-static void a_long_entry_in_one_piece_is_indexed_where_it_lies(void **state)
+TEST(a_long_entry_in_one_piece_is_indexed_where_it_lies)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_WORKER);
@@ -413,7 +406,7 @@ static void write_parted(struct image *image)
     }
 }
 
-static void parted_blocks_are_joined_once(void **state)
+TEST(parted_blocks_are_joined_once)
 {
     struct image *image = *state;
     write_parted(image);
@@ -437,7 +430,7 @@ static void parted_blocks_are_joined_once(void **state)
 }
 
 /* As when their sender heard no answer and sent them again. */
-static void parted_blocks_that_landed_twice_are_joined_once(void **state)
+TEST(parted_blocks_that_landed_twice_are_joined_once)
 {
     struct image *image = *state;
     write_parted(image);
@@ -447,7 +440,7 @@ static void parted_blocks_that_landed_twice_are_joined_once(void **state)
 }
 
 /* The power went while an entry was copied; the next start copies it again, and all later ones find that copy. */
-static void a_torn_copy_of_an_entry_hides_no_whole_one(void **state)
+TEST(a_torn_copy_of_an_entry_hides_no_whole_one)
 {
     struct image *image = *state;
     const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000};
@@ -466,7 +459,7 @@ static void a_torn_copy_of_an_entry_hides_no_whole_one(void **state)
     }
 }
 
-static void a_long_entry_that_lacks_a_block_is_none(void **state)
+TEST(a_long_entry_that_lacks_a_block_is_none)
 {
     struct image *image = *state;
     const struct entry entry = {.shard = LED, .version = v(1), .key = "k", .value_bytes = 5000};
@@ -484,7 +477,7 @@ static void a_long_entry_that_lacks_a_block_is_none(void **state)
 
 /* --- segments and rows --- */
 
-static void segments_are_what_is_in_them(void **state)
+TEST(segments_are_what_is_in_them)
 {
     struct image *image = *state;
     uint64_t written, empty, torn;
@@ -503,7 +496,7 @@ static void segments_are_what_is_in_them(void **state)
     assert_true(recover_counts(image->recover).released == 1);
 }
 
-static void dirty_segments_are_zeroed_and_others_only_after_a_reboot(void **state)
+TEST(dirty_segments_are_zeroed_and_others_only_after_a_reboot)
 {
     struct image *image = *state;
     uint8_t *base = image->heap->pm.base;
@@ -525,7 +518,7 @@ static void dirty_segments_are_zeroed_and_others_only_after_a_reboot(void **stat
     assert_true(store_segments_free(image->store) == SEGMENTS);
 }
 
-static void rows_name_the_shards_that_are_held(void **state)
+TEST(rows_name_the_shards_that_are_held)
 {
     struct image *image = *state;
     recover(image);
@@ -534,7 +527,7 @@ static void rows_name_the_shards_that_are_held(void **state)
     assert_int_equal(store_replica(image->store, ELSEWHERE).state, REPLICA_NONE);
 }
 
-static void a_replica_that_is_not_there_is_not_made_up(void **state)
+TEST(a_replica_that_is_not_there_is_not_made_up)
 {
     struct image *image = *state;
     store_replica_set(image->store, BACKED, &(struct replica_row){.state = REPLICA_NONE});
@@ -551,7 +544,7 @@ static void a_replica_that_is_not_there_is_not_made_up(void **state)
     assert_int_equal(try_recover(image), ROWAN_EDAMAGED);
 }
 
-static void a_new_cluster_has_nothing_to_unite(void **state)
+TEST(a_new_cluster_has_nothing_to_unite)
 {
     struct image *image = *state;
     cluster_release(image->config);
@@ -568,30 +561,8 @@ static void a_new_cluster_has_nothing_to_unite(void **state)
     shard_state_destroy(shard);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_image, close_image)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        CASE(what_was_written_is_found),
-        CASE(garbage_holes_and_torn_blocks_hide_nothing_behind_them),
-        CASE(the_newest_version_counts_wherever_it_lies),
-        CASE(dead_and_strange_entries_are_passed_over),
-        CASE(a_commit_version_shortens_the_tail),
-        CASE(what_lies_behind_a_hole_stays_in_the_tail),
-        CASE(doubtful_data_stay_in_the_tail),
-        CASE(records_are_those_of_led_shards_that_are_not_answered_yet),
-        CASE(a_long_entry_in_one_piece_is_indexed_where_it_lies),
-        CASE(parted_blocks_are_joined_once),
-        CASE(a_torn_copy_of_an_entry_hides_no_whole_one),
-        CASE(parted_blocks_that_landed_twice_are_joined_once),
-        CASE(a_long_entry_that_lacks_a_block_is_none),
-        CASE(segments_are_what_is_in_them),
-        CASE(dirty_segments_are_zeroed_and_others_only_after_a_reboot),
-        CASE(rows_name_the_shards_that_are_held),
-        CASE(a_replica_that_is_not_there_is_not_made_up),
-        CASE(a_new_cluster_has_nothing_to_unite),
-    };
     log_set_level(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

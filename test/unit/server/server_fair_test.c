@@ -1,16 +1,10 @@
 /* server_fair_test.c - the few buffers that a fabric has for large messages, for all connections:
  * none is kept for a client that does not read, and few for writes that wait (H14). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE stage_setup, stage_teardown
 
 #include "common/base/error.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 /* A key of the shard at that position. */
 static const char *key_of(uint32_t shard)
@@ -34,7 +28,7 @@ static uint32_t unreleased(const struct puppet_conn *conn)
     return count;
 }
 
-static void a_client_that_does_not_read_keeps_no_large_message(void **state)
+TEST(a_client_that_does_not_read_keeps_no_large_message)
 {
     enum { BYTES = 100000, PUTS = 20 };
     static uint8_t value[BYTES];
@@ -56,7 +50,7 @@ static void a_client_that_does_not_read_keeps_no_large_message(void **state)
     assert_int_equal(unreleased(deaf), 0);
 }
 
-static void writes_that_wait_for_one_key_keep_few_large_messages(void **state)
+TEST(writes_that_wait_for_one_key_keep_few_large_messages)
 {
     enum { BYTES = 100000, PUTS = 20, KEPT = 2 };
     static uint8_t value[BYTES];
@@ -87,13 +81,4 @@ static void writes_that_wait_for_one_key_keep_few_large_messages(void **state)
     }
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_client_that_does_not_read_keeps_no_large_message),
-        TEST(writes_that_wait_for_one_key_keep_few_large_messages),
-    };
-
-    return cmocka_run_group_tests_name("server_fair", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

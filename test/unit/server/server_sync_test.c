@@ -1,15 +1,10 @@
 /* server_sync_test.c - a medium that fails under a server: whoever waits for the sync, the server
  * ends with one sentence, and what is not durable is not acknowledged. Likewise a network device. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_stage, stage_teardown
 
 #include "common/base/error.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 static unsigned failures;
 
@@ -52,7 +47,7 @@ static void put(struct stage *stage, struct puppet_conn *client)
     stage_put(stage, client, key);
 }
 
-static void a_failed_sync_of_a_write_ends_the_server_and_answers_nobody(void **state)
+TEST(a_failed_sync_of_a_write_ends_the_server_and_answers_nobody)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -67,7 +62,7 @@ static void a_failed_sync_of_a_write_ends_the_server_and_answers_nobody(void **s
     assert_ended(stage);
 }
 
-static void a_failed_sync_of_new_segments_ends_the_server_and_posts_none(void **state)
+TEST(a_failed_sync_of_new_segments_ends_the_server_and_posts_none)
 {
     struct stage *stage = *state;
     const uint32_t posted = stage->fabric->post_count;
@@ -79,7 +74,7 @@ static void a_failed_sync_of_new_segments_ends_the_server_and_posts_none(void **
     assert_ended(stage);
 }
 
-static void a_failed_sync_of_a_new_store_ends_the_server(void **state)
+TEST(a_failed_sync_of_a_new_store_ends_the_server)
 {
     struct stage *stage = *state;
 
@@ -107,7 +102,7 @@ static struct puppet_conn *accept_peer(struct stage *stage)
 
 /* On shm a peer syncs our file. It breaks its connection when that fails, and acknowledges nothing;
  * what ends us is that the kernel tells our own next sync, too. */
-static void a_failed_sync_that_a_peer_met_ends_the_server(void **state)
+TEST(a_failed_sync_that_a_peer_met_ends_the_server)
 {
     struct stage *stage = *state;
     struct puppet_conn *peer = accept_peer(stage);
@@ -120,7 +115,7 @@ static void a_failed_sync_that_a_peer_met_ends_the_server(void **state)
     assert_ended(stage);
 }
 
-static void the_end_of_a_peer_alone_ends_nobody(void **state)
+TEST(the_end_of_a_peer_alone_ends_nobody)
 {
     struct stage *stage = *state;
     struct puppet_conn *peer = accept_peer(stage), *client;
@@ -137,7 +132,7 @@ static void the_end_of_a_peer_alone_ends_nobody(void **state)
     assert_int_equal(stage_reply(stage).status, 0);
 }
 
-static void a_network_device_that_failed_ends_the_server(void **state)
+TEST(a_network_device_that_failed_ends_the_server)
 {
     static const unsigned endpoints[] = {STAGE_WORKER, STAGE_CONTROL};
     static const char why[] = "the network device failed, ";
@@ -157,17 +152,4 @@ static void a_network_device_that_failed_ends_the_server(void **state)
     }
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, stage_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_failed_sync_of_a_write_ends_the_server_and_answers_nobody),
-        TEST(a_failed_sync_of_new_segments_ends_the_server_and_posts_none),
-        TEST(a_failed_sync_of_a_new_store_ends_the_server),
-        TEST(a_failed_sync_that_a_peer_met_ends_the_server),
-        TEST(the_end_of_a_peer_alone_ends_nobody),
-        TEST(a_network_device_that_failed_ends_the_server),
-    };
-
-    return cmocka_run_group_tests_name("server_sync", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

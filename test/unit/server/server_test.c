@@ -1,20 +1,13 @@
 /* A server against clients that leave at bad moments, peers that come and go, and bytes that no
  * honest client sends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE stage_setup, stage_teardown
 
 #include "common/base/error.h"
 #include "common/cluster/control.h"
 #include "common/entry/entry.h"
 #include "server/index/index.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 /* A key of the shard at that position. */
 static const char *key_of(uint32_t shard)
@@ -29,7 +22,7 @@ static const char *key_of(uint32_t shard)
     }
 }
 
-static void a_put_is_answered_when_it_has_landed(void **state)
+TEST(a_put_is_answered_when_it_has_landed)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -44,7 +37,7 @@ static void a_put_is_answered_when_it_has_landed(void **state)
     assert_int_equal(reply.operation, operation);
 }
 
-static void a_worker_looks_again_while_its_own_fence_is_under_way(void **state)
+TEST(a_worker_looks_again_while_its_own_fence_is_under_way)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -60,7 +53,7 @@ static void a_worker_looks_again_while_its_own_fence_is_under_way(void **state)
 }
 
 /* The map makes one sync of all fences that wait together (pm_fence_test.c). */
-static void writes_of_one_poll_share_a_fence(void **state)
+TEST(writes_of_one_poll_share_a_fence)
 {
     enum { WRITES = 256, PER_POLL = 128 };
     struct stage *stage = *state;
@@ -81,7 +74,7 @@ static void writes_of_one_poll_share_a_fence(void **state)
         assert_int_equal(stage_reply(stage).status, 0);
 }
 
-static void a_client_may_ask_and_leave_at_once(void **state)
+TEST(a_client_may_ask_and_leave_at_once)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -97,7 +90,7 @@ static void a_client_may_ask_and_leave_at_once(void **state)
     stage_reply(stage);
 }
 
-static void a_client_may_leave_while_its_write_lands(void **state)
+TEST(a_client_may_leave_while_its_write_lands)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -110,7 +103,7 @@ static void a_client_may_leave_while_its_write_lands(void **state)
     assert_true(stage_is_quiet(stage));
 }
 
-static void clients_that_wait_for_one_key_may_all_leave(void **state)
+TEST(clients_that_wait_for_one_key_may_all_leave)
 {
     struct stage *stage = *state;
     struct puppet_conn *first = stage_client(stage), *second = stage_client(stage),
@@ -131,7 +124,7 @@ static void clients_that_wait_for_one_key_may_all_leave(void **state)
 
 /* What starts because a client left is part of the poll like any other write: here its batch must
  * not be taken for the one that was posted before. */
-static void a_write_behind_one_whose_client_left_is_answered_when_it_has_landed(void **state)
+TEST(a_write_behind_one_whose_client_left_is_answered_when_it_has_landed)
 {
     struct stage *stage = *state;
     struct puppet_conn *first = stage_client(stage), *leaver = stage_client(stage),
@@ -163,7 +156,7 @@ static void a_write_behind_one_whose_client_left_is_answered_when_it_has_landed(
     (void)other;
 }
 
-static void a_client_that_reads_late_gets_all_its_answers_in_order(void **state)
+TEST(a_client_that_reads_late_gets_all_its_answers_in_order)
 {
     struct stage *stage = *state;
     struct puppet_conn *late = stage_client(stage), *other = stage_client(stage);
@@ -195,7 +188,7 @@ static void a_client_that_reads_late_gets_all_its_answers_in_order(void **state)
     stage_reply(stage);
 }
 
-static void only_the_client_that_does_not_read_loses_its_connection(void **state)
+TEST(only_the_client_that_does_not_read_loses_its_connection)
 {
     struct stage *stage = *state;
     struct puppet_conn *deaf = stage_client(stage), *late = stage_client(stage);
@@ -216,7 +209,7 @@ static void only_the_client_that_does_not_read_loses_its_connection(void **state
 
 /* A fabric makes room inside its poll, too, and gives no event for it: a worker that does not look
  * after that sleeps on held answers. */
-static void room_that_a_poll_makes_is_used_in_that_poll(void **state)
+TEST(room_that_a_poll_makes_is_used_in_that_poll)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -240,7 +233,7 @@ static void reconnect_peer(struct stage *stage)
     puppet_connected(stage->peer, true);
 }
 
-static void writes_outlive_the_connection_to_their_backup(void **state)
+TEST(writes_outlive_the_connection_to_their_backup)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -260,7 +253,7 @@ static void writes_outlive_the_connection_to_their_backup(void **state)
 }
 
 /* More than fits the bound on what a backup is owed, if each time counted. */
-static void an_entry_that_is_sent_again_counts_once(void **state)
+TEST(an_entry_that_is_sent_again_counts_once)
 {
     enum { BYTES = (1 << 20) - 1000 };
     static uint8_t value[BYTES];
@@ -279,7 +272,7 @@ static void an_entry_that_is_sent_again_counts_once(void **state)
     assert_int_equal(stage_reply(stage).status, 0);
 }
 
-static void a_worker_refuses_clients_of_another_cluster(void **state)
+TEST(a_worker_refuses_clients_of_another_cluster)
 {
     struct stage *stage = *state;
     struct fabric_identity client = {.kind = FABRIC_CLIENT, .id = 7};
@@ -301,7 +294,7 @@ static void tell(struct puppet_conn *conn, Rowan__ControlMessage *message, uint3
     puppet_message(conn, bytes, (uint32_t)count, NULL, 0, NULL, 0);
 }
 
-static void a_server_ends_in_the_middle_of_a_digest(void **state)
+TEST(a_server_ends_in_the_middle_of_a_digest)
 {
     struct stage *stage = *state;
     struct puppet_conn *tool = stage_tool(stage);
@@ -375,7 +368,7 @@ static void store_the_largest_value(struct stage *stage, uint32_t block_limit)
 }
 
 /* The second takes more blocks than a queue of 4096. */
-static void a_value_of_many_blocks_is_answered_whole(void **state)
+TEST(a_value_of_many_blocks_is_answered_whole)
 {
     store_the_largest_value(*state, 4096);
     store_the_largest_value(*state, 256);
@@ -383,7 +376,7 @@ static void a_value_of_many_blocks_is_answered_whole(void **state)
 
 /* A peer keeps what it heard on an earlier connection, so it is told on each; and told again when
  * the message found no room. */
-static void a_peer_is_told_about_space_whatever_comes_between(void **state)
+TEST(a_peer_is_told_about_space_whatever_comes_between)
 {
     struct stage *stage = *state;
     const struct fabric_identity id = {
@@ -400,7 +393,7 @@ static void a_peer_is_told_about_space_whatever_comes_between(void **state)
 }
 
 /* A fabric that could not have all its blocks in flight would never have room. */
-static void a_fabric_that_takes_too_few_blocks_ends_the_server(void **state)
+TEST(a_fabric_that_takes_too_few_blocks_ends_the_server)
 {
     struct stage *stage = *state;
 
@@ -413,7 +406,7 @@ static void a_fabric_that_takes_too_few_blocks_ends_the_server(void **state)
 }
 
 /* And a tool that asks while the server ends is answered, too. */
-static void a_configuration_with_an_unknown_block_limit_ends_the_server(void **state)
+TEST(a_configuration_with_an_unknown_block_limit_ends_the_server)
 {
     static const uint32_t limits[] = {64, 128 << 10, 2 << 20};
     struct stage *stage = *state;
@@ -485,7 +478,7 @@ static void assert_that_it_keeps_trying(struct stage *stage)
 }
 
 /* Nobody wakes it when there is space again. */
-static void a_digest_role_that_lacks_space_keeps_trying(void **state)
+TEST(a_digest_role_that_lacks_space_keeps_trying)
 {
     struct stage *stage = *state;
     uint64_t offset = use_up_segments(stage);
@@ -496,7 +489,7 @@ static void a_digest_role_that_lacks_space_keeps_trying(void **state)
 }
 
 /* It had stopped looking, and what it is woken for is the first thing that it has no space for. */
-static void a_digest_role_that_is_woken_and_lacks_space_keeps_trying(void **state)
+TEST(a_digest_role_that_is_woken_and_lacks_space_keeps_trying)
 {
     struct stage *stage = *state;
     uint64_t offset = land_block(stage, use_up_segments(stage), 1);
@@ -507,7 +500,7 @@ static void a_digest_role_that_is_woken_and_lacks_space_keeps_trying(void **stat
     assert_that_it_keeps_trying(stage);
 }
 
-static void a_landing_zone_that_lacks_segments_is_looked_at_again(void **state)
+TEST(a_landing_zone_that_lacks_segments_is_looked_at_again)
 {
     struct stage *stage = *state;
 
@@ -529,7 +522,7 @@ static void colliding_key(uint8_t *key, uint32_t number)
     memcpy(key + 8, &number, sizeof number);
 }
 
-static void keys_of_two_shards_may_share_a_hash(void **state)
+TEST(keys_of_two_shards_may_share_a_hash)
 {
     struct stage *stage = *state;
     struct puppet_conn *client = stage_client(stage);
@@ -552,33 +545,4 @@ static void keys_of_two_shards_may_share_a_hash(void **state)
     assert_int_equal(stage_reply(stage).status, 0);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_put_is_answered_when_it_has_landed),
-        TEST(a_worker_looks_again_while_its_own_fence_is_under_way),
-        TEST(writes_of_one_poll_share_a_fence),
-        TEST(a_client_may_ask_and_leave_at_once),
-        TEST(a_client_may_leave_while_its_write_lands),
-        TEST(clients_that_wait_for_one_key_may_all_leave),
-        TEST(a_write_behind_one_whose_client_left_is_answered_when_it_has_landed),
-        TEST(a_client_that_reads_late_gets_all_its_answers_in_order),
-        TEST(only_the_client_that_does_not_read_loses_its_connection),
-        TEST(room_that_a_poll_makes_is_used_in_that_poll),
-        TEST(writes_outlive_the_connection_to_their_backup),
-        TEST(an_entry_that_is_sent_again_counts_once),
-        TEST(a_worker_refuses_clients_of_another_cluster),
-        TEST(a_server_ends_in_the_middle_of_a_digest),
-        TEST(a_value_of_many_blocks_is_answered_whole),
-        TEST(a_peer_is_told_about_space_whatever_comes_between),
-        TEST(a_fabric_that_takes_too_few_blocks_ends_the_server),
-        TEST(a_configuration_with_an_unknown_block_limit_ends_the_server),
-        TEST(a_digest_role_that_lacks_space_keeps_trying),
-        TEST(a_digest_role_that_is_woken_and_lacks_space_keeps_trying),
-        TEST(a_landing_zone_that_lacks_segments_is_looked_at_again),
-        TEST(keys_of_two_shards_may_share_a_hash),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

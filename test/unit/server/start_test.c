@@ -1,18 +1,12 @@
 /* A server's start on a PM with or without data: what it tells the CM, and what it writes when. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_stage, stage_teardown
 
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
 #include "server/store/store.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 enum { LIMIT = 1024 };
 
@@ -85,7 +79,7 @@ static void let_unions_end(struct stage *stage)
     }
 }
 
-static void an_empty_pm_is_reported_so_and_written_for_a_configuration_only(void **state)
+TEST(an_empty_pm_is_reported_so_and_written_for_a_configuration_only)
 {
     struct stage *stage = *state;
     Rowan__Join report = last_report(stage);
@@ -96,7 +90,7 @@ static void an_empty_pm_is_reported_so_and_written_for_a_configuration_only(void
     assert_true(last_run(stage).sequence == 1 && last_run(stage).incarnation == 100);
 }
 
-static void a_restart_reports_its_data_and_writes_nothing_before_it_is_named(void **state)
+TEST(a_restart_reports_its_data_and_writes_nothing_before_it_is_named)
 {
     struct stage *stage = *state;
 
@@ -114,7 +108,7 @@ static void a_restart_reports_its_data_and_writes_nothing_before_it_is_named(voi
     assert_true(last_run(stage).incarnation == 200);
 }
 
-static void the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it(void **state)
+TEST(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it)
 {
     struct stage *stage = *state;
     const struct fabric_identity peer = {
@@ -149,7 +143,7 @@ static void configure_second_start(struct stage *stage, uint32_t next_client_id)
     let_unions_end(stage);
 }
 
-static void a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id(void **state)
+TEST(a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id)
 {
     struct stage *stage = *state;
 
@@ -168,7 +162,7 @@ static void a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client
     assert_int_equal(stage_reply(stage).status, 0);
 }
 
-static void an_empty_server_is_no_replica_once_somebody_has_a_client_id(void **state)
+TEST(an_empty_server_is_no_replica_once_somebody_has_a_client_id)
 {
     struct stage *stage = *state;
 
@@ -176,7 +170,7 @@ static void an_empty_server_is_no_replica_once_somebody_has_a_client_id(void **s
     assert_int_equal(server_error(stage->server), ROWAN_EDAMAGED);
 }
 
-static void whoever_has_no_client_id_may_not_write_before_somebody_has_one(void **state)
+TEST(whoever_has_no_client_id_may_not_write_before_somebody_has_one)
 {
     struct stage *stage = *state;
 
@@ -202,7 +196,7 @@ static void whoever_has_no_client_id_may_not_write_before_somebody_has_one(void 
 }
 
 /* Honest clients meet it while the configuration that reserved their ids is on its way. */
-static void an_id_is_not_believed_before_the_configuration_that_reserved_it_has_come(void **state)
+TEST(an_id_is_not_believed_before_the_configuration_that_reserved_it_has_come)
 {
     struct stage *stage = *state;
 
@@ -249,7 +243,7 @@ static void fail_join(struct stage *stage, int error)
 }
 
 /* As while the CM knows of a process that has ended. */
-static void a_server_that_may_not_join_yet_reports_again(void **state)
+TEST(a_server_that_may_not_join_yet_reports_again)
 {
     struct stage *stage = *state;
 
@@ -263,7 +257,7 @@ static void a_server_that_may_not_join_yet_reports_again(void **state)
 }
 
 /* Others were started meanwhile, with a process in its place. */
-static void a_server_that_serves_and_may_not_join_any_more_ends(void **state)
+TEST(a_server_that_serves_and_may_not_join_any_more_ends)
 {
     struct stage *stage = *state;
 
@@ -276,7 +270,7 @@ static void a_server_that_serves_and_may_not_join_any_more_ends(void **state)
     assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
 }
 
-static void a_server_that_is_about_to_serve_and_may_not_join_any_more_ends(void **state)
+TEST(a_server_that_is_about_to_serve_and_may_not_join_any_more_ends)
 {
     struct stage *stage = *state;
 
@@ -287,7 +281,7 @@ static void a_server_that_is_about_to_serve_and_may_not_join_any_more_ends(void 
     assert_int_equal(server_error(stage->server), ROWAN_EREFUSED);
 }
 
-static void any_other_refusal_ends_the_server(void **state)
+TEST(any_other_refusal_ends_the_server)
 {
     struct stage *stage = *state;
 
@@ -296,7 +290,7 @@ static void any_other_refusal_ends_the_server(void **state)
 }
 
 /* Whoever asks waits for the answer, so it is not lost for want of room. */
-static void a_question_for_a_tail_is_refused_when_there_is_room(void **state)
+TEST(a_question_for_a_tail_is_refused_when_there_is_room)
 {
     struct stage *stage = *state;
     const struct fabric_identity peer = {
@@ -339,7 +333,7 @@ static void a_question_for_a_tail_is_refused_when_there_is_room(void **state)
 }
 
 /* The stage's PM promises no fences. */
-static void a_reboot_makes_data_doubtful_until_all_is_united(void **state)
+TEST(a_reboot_makes_data_doubtful_until_all_is_united)
 {
     struct stage *stage = *state;
 
@@ -362,7 +356,7 @@ static void a_reboot_makes_data_doubtful_until_all_is_united(void **state)
     assert_true(last_run(stage).doubtful);
 }
 
-static void the_doubt_ends_with_the_unions(void **state)
+TEST(the_doubt_ends_with_the_unions)
 {
     struct stage *stage = *state;
 
@@ -384,7 +378,7 @@ static void the_doubt_ends_with_the_unions(void **state)
     assert_false(last_report(stage).doubtful);
 }
 
-static void the_data_of_another_cluster_end_the_server(void **state)
+TEST(the_data_of_another_cluster_end_the_server)
 {
     struct stage *stage = *state;
 
@@ -397,7 +391,7 @@ static void the_data_of_another_cluster_end_the_server(void **state)
     assert_false(stage->fabric->zone_is_open);
 }
 
-static void a_replica_that_should_be_there_and_is_not_ends_the_server(void **state)
+TEST(a_replica_that_should_be_there_and_is_not_ends_the_server)
 {
     struct stage *stage = *state;
 
@@ -410,7 +404,7 @@ static void a_replica_that_should_be_there_and_is_not_ends_the_server(void **sta
     assert_non_null(strstr(server_why(stage->server), "replica of shard 0"));
 }
 
-static void a_pm_that_is_not_this_servers_is_refused_at_once(void **state)
+TEST(a_pm_that_is_not_this_servers_is_refused_at_once)
 {
     struct stage *stage = *state;
     struct server *other = NULL;
@@ -438,29 +432,8 @@ static void a_pm_that_is_not_this_servers_is_refused_at_once(void **state)
     puppet_destroy(fabric);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, stage_teardown)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        CASE(an_empty_pm_is_reported_so_and_written_for_a_configuration_only),
-        CASE(a_restart_reports_its_data_and_writes_nothing_before_it_is_named),
-        CASE(the_run_record_waits_for_what_it_relies_on_and_the_zone_for_it),
-        CASE(a_server_that_may_not_join_yet_reports_again),
-        CASE(a_server_may_be_formatted_in_a_later_start_while_nobody_has_a_client_id),
-        CASE(an_empty_server_is_no_replica_once_somebody_has_a_client_id),
-        CASE(whoever_has_no_client_id_may_not_write_before_somebody_has_one),
-        CASE(a_server_that_serves_and_may_not_join_any_more_ends),
-        CASE(a_server_that_is_about_to_serve_and_may_not_join_any_more_ends),
-        CASE(an_id_is_not_believed_before_the_configuration_that_reserved_it_has_come),
-        CASE(any_other_refusal_ends_the_server),
-        CASE(a_question_for_a_tail_is_refused_when_there_is_room),
-        CASE(a_reboot_makes_data_doubtful_until_all_is_united),
-        CASE(the_doubt_ends_with_the_unions),
-        CASE(the_data_of_another_cluster_end_the_server),
-        CASE(a_replica_that_should_be_there_and_is_not_ends_the_server),
-        CASE(a_pm_that_is_not_this_servers_is_refused_at_once),
-    };
     log_set_level(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

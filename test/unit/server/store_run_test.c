@@ -1,16 +1,9 @@
 /* Run records, and what a store says of a PM that it cannot use. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "server/store/store.h"
 #include "test/lib/heap_pm.h"
+#include "test/lib/unit.h"
 
 static struct heap_pm *formatted(void)
 {
@@ -43,9 +36,8 @@ static void assert_last_run(struct heap_pm *heap, uint64_t incarnation)
     assert_true(run.incarnation == incarnation);
 }
 
-static void a_run_record_has_these_bytes(void **state)
+TEST(a_run_record_has_these_bytes)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store_run run = run_of(UINT64_C(0x1122334455667788), PM_ASYNC), got;
     run.doubtful = true;
@@ -68,9 +60,8 @@ static void a_run_record_has_these_bytes(void **state)
     heap_pm_destroy(heap);
 }
 
-static void the_last_of_many_runs_counts(void **state)
+TEST(the_last_of_many_runs_counts)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store_run run = {.sequence = 99};
     assert_int_equal(store_read_run(&heap->pm, &run), ROWAN_ENOTFOUND);
@@ -83,9 +74,8 @@ static void the_last_of_many_runs_counts(void **state)
 }
 
 /* Any of the eight words of a slot may land, or not. */
-static void a_torn_run_record_leaves_the_one_before(void **state)
+TEST(a_torn_run_record_leaves_the_one_before)
 {
-    (void)state;
     for (uint64_t runs = 0; runs < 4; runs++) {
         struct heap_pm *heap = formatted();
         for (uint64_t i = 1; i <= runs; i++)
@@ -111,9 +101,8 @@ static void a_torn_run_record_leaves_the_one_before(void **state)
     }
 }
 
-static void two_damaged_run_records_are_no_empty_store(void **state)
+TEST(two_damaged_run_records_are_no_empty_store)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     write_run(heap, 1);
     write_run(heap, 2);
@@ -126,9 +115,8 @@ static void two_damaged_run_records_are_no_empty_store(void **state)
     heap_pm_destroy(heap);
 }
 
-static void a_run_that_did_not_fence_is_doubtful_after_a_reboot(void **state)
+TEST(a_run_that_did_not_fence_is_doubtful_after_a_reboot)
 {
-    (void)state;
     static const enum pm_durability all[] = {PM_FENCE, PM_ASYNC, PM_NONE};
     for (unsigned i = 0; i < 3; i++) {
         struct store_run run = run_of(1, all[i]);
@@ -153,9 +141,8 @@ static void assert_says(struct heap_pm *heap, int error, const char *part)
         fail_msg("\"%s\" does not say \"%s\"", sentence, part);
 }
 
-static void what_cannot_be_opened_is_told_in_a_sentence(void **state)
+TEST(what_cannot_be_opened_is_told_in_a_sentence)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     heap->pm.base[8] = 3;
     assert_says(heap, ROWAN_EFORMAT, "made by a newer version: its format is 3");
@@ -173,15 +160,4 @@ static void what_cannot_be_opened_is_told_in_a_sentence(void **state)
     heap_pm_destroy(heap);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_record_has_these_bytes),
-        cmocka_unit_test(the_last_of_many_runs_counts),
-        cmocka_unit_test(a_torn_run_record_leaves_the_one_before),
-        cmocka_unit_test(two_damaged_run_records_are_no_empty_store),
-        cmocka_unit_test(a_run_that_did_not_fence_is_doubtful_after_a_reboot),
-        cmocka_unit_test(what_cannot_be_opened_is_told_in_a_sentence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

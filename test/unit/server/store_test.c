@@ -1,21 +1,12 @@
 /* The store: bytes on PM, whose they are, states of segments, the replica table. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "server/store/store.h"
 #include "test/lib/heap_pm.h"
+#include "test/lib/unit.h"
 
 enum { SEGMENTS = 8, META_OFFSET = 4096, REPLICA_OFFSET = 8192 };
 #define PM_BYTES ((uint64_t)(SEGMENTS + 1) * STORE_SEGMENT_BYTES)
@@ -37,9 +28,8 @@ static struct store *opened(struct heap_pm *heap)
     return store;
 }
 
-static void a_map_holds_as_many_segments_as_fit_beside_the_tables(void **state)
+TEST(a_map_holds_as_many_segments_as_fit_beside_the_tables)
 {
-    (void)state;
     const uint64_t segment = STORE_SEGMENT_BYTES;
     assert_true(store_segments_in(0) == 0);
     assert_true(store_segments_in(segment) == 0);
@@ -53,9 +43,8 @@ static void a_map_holds_as_many_segments_as_fit_beside_the_tables(void **state)
     assert_true(store_segments_in(392707 * segment) == 392705);
 }
 
-static void a_new_store_has_these_bytes(void **state)
+TEST(a_new_store_has_these_bytes)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     static const uint8_t head[] = {
         'R',  'O',  'W',  'A',  'N',  'K',  'V',  '1',  /* magic */
@@ -78,9 +67,8 @@ static void a_new_store_has_these_bytes(void **state)
     heap_pm_destroy(heap);
 }
 
-static void a_segment_word_and_a_replica_row_have_these_bytes(void **state)
+TEST(a_segment_word_and_a_replica_row_have_these_bytes)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store *store = opened(heap);
     uint64_t segment;
@@ -109,9 +97,8 @@ static void a_segment_word_and_a_replica_row_have_these_bytes(void **state)
     heap_pm_destroy(heap);
 }
 
-static void an_identity_is_read_back(void **state)
+TEST(an_identity_is_read_back)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store_identity identity;
     assert_int_equal(store_read_identity(&heap->pm, &identity), 0);
@@ -132,9 +119,8 @@ static void assert_refused(struct heap_pm *heap, int error)
     }
 }
 
-static void a_store_is_formatted_once_and_only_where_it_fits(void **state)
+TEST(a_store_is_formatted_once_and_only_where_it_fits)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     assert_int_equal(store_format(&heap->pm, &IDENTITY), ROWAN_EEXISTS);
     /* Without its superblock a table in use is still no empty map. */
@@ -159,9 +145,8 @@ static void recompute_checksum(struct heap_pm *heap)
     memcpy(heap->pm.base + 508, &checksum, 4);
 }
 
-static void a_superblock_that_is_not_right_is_refused(void **state)
+TEST(a_superblock_that_is_not_right_is_refused)
 {
-    (void)state;
     struct heap_pm *heap = heap_pm_create(PM_BYTES);
     assert_refused(heap, ROWAN_ENOTFOUND);
     heap->pm.bytes = 100;
@@ -200,9 +185,8 @@ static void a_superblock_that_is_not_right_is_refused(void **state)
     heap_pm_destroy(heap);
 }
 
-static void the_store_of_another_cluster_or_server_is_refused(void **state)
+TEST(the_store_of_another_cluster_or_server_is_refused)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store_identity other = IDENTITY;
     struct store *store = NULL;
@@ -216,9 +200,8 @@ static void the_store_of_another_cluster_or_server_is_refused(void **state)
     heap_pm_destroy(heap);
 }
 
-static void a_segment_word_that_is_not_right_is_refused(void **state)
+TEST(a_segment_word_that_is_not_right_is_refused)
 {
-    (void)state;
     /* Unknown state, unknown owner, in use by nobody, free and owned. */
     static const uint8_t words[][2] = {{5, 1}, {255, 0}, {2, 4}, {2, 0}, {0, 1}, {1, 1}};
     struct heap_pm *heap = formatted();
@@ -231,9 +214,8 @@ static void a_segment_word_that_is_not_right_is_refused(void **state)
     heap_pm_destroy(heap);
 }
 
-static void a_crash_while_formatting_leaves_nothing_or_a_store(void **state)
+TEST(a_crash_while_formatting_leaves_nothing_or_a_store)
 {
-    (void)state;
     for (uint64_t crash_after = 0;; crash_after++) {
         struct heap_pm *heap = heap_pm_create(PM_BYTES);
         heap->crash_after = crash_after;
@@ -252,9 +234,8 @@ static void a_crash_while_formatting_leaves_nothing_or_a_store(void **state)
     }
 }
 
-static void places_and_segments_agree(void **state)
+TEST(places_and_segments_agree)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store *store = opened(heap);
     assert_ptr_equal(store_pm(store), &heap->pm);
@@ -269,9 +250,8 @@ static void places_and_segments_agree(void **state)
     heap_pm_destroy(heap);
 }
 
-static void a_full_store_refuses_until_a_segment_is_free(void **state)
+TEST(a_full_store_refuses_until_a_segment_is_free)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store *store = opened(heap);
     uint64_t segment, taken = 0;
@@ -304,9 +284,8 @@ static void a_full_store_refuses_until_a_segment_is_free(void **state)
     heap_pm_destroy(heap);
 }
 
-static void states_and_allocation_numbers_outlive_the_process(void **state)
+TEST(states_and_allocation_numbers_outlive_the_process)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store *store = opened(heap);
     uint64_t segment;
@@ -376,9 +355,8 @@ static bool transition_aborts(enum segment_state from, enum segment_state to)
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-static void only_the_allowed_transitions_are_made(void **state)
+TEST(only_the_allowed_transitions_are_made)
 {
-    (void)state;
     /* Columns: to free, dirty, using, used, committed. */
     static const bool allowed[5][5] = {
         [SEGMENT_FREE] = {false, true, false, false, false},
@@ -393,9 +371,8 @@ static void only_the_allowed_transitions_are_made(void **state)
                              !allowed[from][to]);
 }
 
-static void replica_rows_are_read_back_after_a_restart(void **state)
+TEST(replica_rows_are_read_back_after_a_restart)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store *store = opened(heap);
     assert_int_equal(store_replica(store, 0).state, REPLICA_NONE);
@@ -418,9 +395,8 @@ static void replica_rows_are_read_back_after_a_restart(void **state)
 }
 
 /* Words may land in any order: each of the two alone. */
-static void a_torn_replica_row_is_no_replica(void **state)
+TEST(a_torn_replica_row_is_no_replica)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store *store = opened(heap);
     const struct replica_row before = {REPLICA_FULL, 5, 100}, after = {REPLICA_FILLING, 9, 200};
@@ -446,9 +422,8 @@ static void a_torn_replica_row_is_no_replica(void **state)
     heap_pm_destroy(heap);
 }
 
-static void zeros_of_a_segment_are_told_from_bytes(void **state)
+TEST(zeros_of_a_segment_are_told_from_bytes)
 {
-    (void)state;
     struct heap_pm *heap = formatted();
     struct store *store = opened(heap);
     assert_true(store_segment_is_zero(store, 2, 0, STORE_SEGMENT_BYTES));
@@ -464,25 +439,4 @@ static void zeros_of_a_segment_are_told_from_bytes(void **state)
     heap_pm_destroy(heap);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_map_holds_as_many_segments_as_fit_beside_the_tables),
-        cmocka_unit_test(a_new_store_has_these_bytes),
-        cmocka_unit_test(a_segment_word_and_a_replica_row_have_these_bytes),
-        cmocka_unit_test(an_identity_is_read_back),
-        cmocka_unit_test(a_store_is_formatted_once_and_only_where_it_fits),
-        cmocka_unit_test(a_superblock_that_is_not_right_is_refused),
-        cmocka_unit_test(the_store_of_another_cluster_or_server_is_refused),
-        cmocka_unit_test(a_segment_word_that_is_not_right_is_refused),
-        cmocka_unit_test(a_crash_while_formatting_leaves_nothing_or_a_store),
-        cmocka_unit_test(places_and_segments_agree),
-        cmocka_unit_test(a_full_store_refuses_until_a_segment_is_free),
-        cmocka_unit_test(states_and_allocation_numbers_outlive_the_process),
-        cmocka_unit_test(only_the_allowed_transitions_are_made),
-        cmocka_unit_test(replica_rows_are_read_back_after_a_restart),
-        cmocka_unit_test(a_torn_replica_row_is_no_replica),
-        cmocka_unit_test(zeros_of_a_segment_are_told_from_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,12 +1,6 @@
 /* The tail of a shard's log, through tail.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "server/shard/tail.h"
+#include "test/lib/unit.h"
 
 static void add(struct tail *tail, uint64_t version)
 {
@@ -22,9 +16,8 @@ static void assert_holds(const struct tail *tail, const uint64_t *versions, uint
     }
 }
 
-static void a_sorted_tail_holds_each_version_once(void **state)
+TEST(a_sorted_tail_holds_each_version_once)
 {
-    (void)state;
     struct tail tail = {0};
     static const uint64_t versions[] = {9, 3, 7, 3, 9, 1, 3};
     for (unsigned i = 0; i < sizeof versions / sizeof versions[0]; i++)
@@ -36,9 +29,8 @@ static void a_sorted_tail_holds_each_version_once(void **state)
     assert_null(tail.items);
 }
 
-static void an_empty_tail_is_sorted_and_searched_too(void **state)
+TEST(an_empty_tail_is_sorted_and_searched_too)
 {
-    (void)state;
     struct tail tail = {0};
     tail_sort(&tail);
     assert_int_equal(tail_find(&tail, 0), 0);
@@ -46,9 +38,8 @@ static void an_empty_tail_is_sorted_and_searched_too(void **state)
     tail_clear(&tail);
 }
 
-static void the_first_item_above_a_version_is_found(void **state)
+TEST(the_first_item_above_a_version_is_found)
 {
-    (void)state;
     struct tail tail = {0};
     for (uint64_t version = 10; version <= 50; version += 10)
         add(&tail, version);
@@ -63,9 +54,8 @@ static void the_first_item_above_a_version_is_found(void **state)
     tail_clear(&tail);
 }
 
-static void what_was_dropped_is_gone_and_is_not_taken_again(void **state)
+TEST(what_was_dropped_is_gone_and_is_not_taken_again)
 {
-    (void)state;
     struct tail tail = {0};
     for (uint64_t version = 1; version <= 8; version++)
         add(&tail, version);
@@ -79,9 +69,8 @@ static void what_was_dropped_is_gone_and_is_not_taken_again(void **state)
     tail_clear(&tail);
 }
 
-static void a_tail_that_is_dropped_from_stays_small(void **state)
+TEST(a_tail_that_is_dropped_from_stays_small)
 {
-    (void)state;
     struct tail tail = {0};
     for (uint64_t version = 1; version <= 1000000; version++) {
         add(&tail, version);
@@ -95,9 +84,8 @@ static void a_tail_that_is_dropped_from_stays_small(void **state)
     tail_clear(&tail);
 }
 
-static void a_tail_from_which_nothing_is_dropped_keeps_all(void **state)
+TEST(a_tail_from_which_nothing_is_dropped_keeps_all)
 {
-    (void)state;
     struct tail tail = {0};
     enum { COUNT = 100000 };
     for (uint64_t version = COUNT; version > 0; version--)
@@ -109,9 +97,8 @@ static void a_tail_from_which_nothing_is_dropped_keeps_all(void **state)
     tail_clear(&tail);
 }
 
-static void a_cleared_tail_may_be_filled_again(void **state)
+TEST(a_cleared_tail_may_be_filled_again)
 {
-    (void)state;
     struct tail tail = {0};
     add(&tail, 5);
     tail_sort(&tail);
@@ -123,9 +110,8 @@ static void a_cleared_tail_may_be_filled_again(void **state)
     tail_clear(&tail);
 }
 
-static void two_tails_become_one(void **state)
+TEST(two_tails_become_one)
 {
-    (void)state;
     struct tail tail = {0}, more = {0};
     for (uint64_t version = 2; version <= 8; version += 2)
         add(&tail, version);
@@ -144,17 +130,4 @@ static void two_tails_become_one(void **state)
     tail_clear(&tail);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sorted_tail_holds_each_version_once),
-        cmocka_unit_test(an_empty_tail_is_sorted_and_searched_too),
-        cmocka_unit_test(the_first_item_above_a_version_is_found),
-        cmocka_unit_test(what_was_dropped_is_gone_and_is_not_taken_again),
-        cmocka_unit_test(a_tail_that_is_dropped_from_stays_small),
-        cmocka_unit_test(a_tail_from_which_nothing_is_dropped_keeps_all),
-        cmocka_unit_test(a_cleared_tail_may_be_filled_again),
-        cmocka_unit_test(two_tails_become_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,19 +1,13 @@
 /* Lookups, walks and swaps in other threads while the owner inserts, replaces and grows. */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "server/index/index.h"
 #include "test/lib/entry_log.h"
+#include "test/lib/unit.h"
 
 #ifdef __SANITIZE_THREAD__ /* gcc's name */
 #define UNDER_TSAN 1
@@ -123,9 +117,8 @@ static void *reader_run(void *argument)
     return NULL;
 }
 
-static void readers_find_every_inserted_key_while_the_table_grows(void **state)
+TEST(readers_find_every_inserted_key_while_the_table_grows)
 {
-    (void)state;
     struct stage stage;
     stage_init(&stage, GROWN_KEYS);
     pthread_t readers[READERS];
@@ -165,9 +158,8 @@ static void *version_reader_run(void *argument)
     return NULL;
 }
 
-static void readers_never_see_a_version_go_back(void **state)
+TEST(readers_never_see_a_version_go_back)
 {
-    (void)state;
     enum { ROUNDS = 200000 / LESS };
     struct stage stage;
     stage_init(&stage, HOT_KEYS + 2 * ROUNDS);
@@ -220,9 +212,8 @@ static void *swapper_run(void *argument)
     return NULL;
 }
 
-static void swaps_and_splits_lose_nothing_of_each_other(void **state)
+TEST(swaps_and_splits_lose_nothing_of_each_other)
 {
-    (void)state;
     struct stage stage;
     stage_init(&stage, 2 * SWAPPED_KEYS + SWAP_KEYS_MORE);
     stage_insert(&stage, SWAPPED_KEYS);
@@ -271,9 +262,8 @@ static void *walker_run(void *argument)
     return NULL;
 }
 
-static void a_walk_meets_every_item_that_was_there_before_it(void **state)
+TEST(a_walk_meets_every_item_that_was_there_before_it)
 {
-    (void)state;
     struct stage stage;
     stage_init(&stage, WALK_BEFORE + WALK_DURING);
     stage_insert(&stage, WALK_BEFORE);
@@ -380,9 +370,8 @@ static void *watcher_run(void *argument)
     return NULL;
 }
 
-static void the_bucket_that_is_split_shows_all_its_keys_all_the_time(void **state)
+TEST(the_bucket_that_is_split_shows_all_its_keys_all_the_time)
 {
-    (void)state;
     for (uint32_t i = 0; i < WATCHED_KEYS; i++)
         watched[i] = (struct watched_key){bits_reversed(key_hash(i)), i};
     qsort(watched, WATCHED_KEYS, sizeof(watched[0]), watched_order);
@@ -399,14 +388,4 @@ static void the_bucket_that_is_split_shows_all_its_keys_all_the_time(void **stat
     stage_fini(&stage);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readers_find_every_inserted_key_while_the_table_grows),
-        cmocka_unit_test(readers_never_see_a_version_go_back),
-        cmocka_unit_test(swaps_and_splits_lose_nothing_of_each_other),
-        cmocka_unit_test(a_walk_meets_every_item_that_was_there_before_it),
-        cmocka_unit_test(the_bucket_that_is_split_shows_all_its_keys_all_the_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

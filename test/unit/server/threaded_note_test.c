@@ -1,15 +1,7 @@
 /* Jobs of a shard's owner, taken back by the control role on another thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/reactor/reactor.h"
 #include "server/note.h"
+#include "test/lib/unit.h"
 
 enum { JOBS = 20000, AT_A_TIME = 4 /* in a list */ };
 
@@ -52,14 +44,13 @@ static void push_some(struct run *run)
     assert_null(jobs.last);
 }
 
-static void a_finished_digest_belongs_to_who_asked_for_it(void **state)
+TEST(a_finished_digest_belongs_to_who_asked_for_it)
 {
     struct run run = {0};
     const struct reactor_options options = {.name = "control", .clock = clock_system(), .cpu = -1};
     const struct poller poller = {"control", take_back, &run};
     struct reactor *reactor;
 
-    (void)state;
     assert_int_equal(inbox_init(&run.outbox, 64), 0);
     assert_int_equal(reactor_create(&options, &reactor), 0);
     assert_int_equal(reactor_add_poller(reactor, &poller), 0);
@@ -75,11 +66,4 @@ static void a_finished_digest_belongs_to_who_asked_for_it(void **state)
     inbox_fini(&run.outbox);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_finished_digest_belongs_to_who_asked_for_it),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

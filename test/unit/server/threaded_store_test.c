@@ -1,17 +1,12 @@
 /* Threads that allocate at the same time. */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "common/base/error.h"
 #include "server/store/store.h"
 #include "test/lib/heap_pm.h"
+#include "test/lib/unit.h"
 
 enum { THREADS = 4, SEGMENTS = 2000, ROUNDS = 20000, HELD = 3 };
 
@@ -72,9 +67,8 @@ static void *take_all_run(void *argument)
     return NULL;
 }
 
-static void four_threads_get_every_segment_once(void **state)
+TEST(four_threads_get_every_segment_once)
 {
-    (void)state;
     for (unsigned round = 0; round < 100; round++) {
         static struct stage stage;
         stage_init(&stage);
@@ -114,9 +108,8 @@ static void *take_and_give_run(void *argument)
     return NULL;
 }
 
-static void segments_that_come_and_go_have_one_holder_and_the_counts_stay_right(void **state)
+TEST(segments_that_come_and_go_have_one_holder_and_the_counts_stay_right)
 {
-    (void)state;
     static struct stage stage;
     stage_init(&stage);
     run_threads(&stage, take_and_give_run);
@@ -135,11 +128,4 @@ static void segments_that_come_and_go_have_one_holder_and_the_counts_stay_right(
     stage_fini(&stage);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(four_threads_get_every_segment_once),
-        cmocka_unit_test(segments_that_come_and_go_have_one_holder_and_the_counts_stay_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

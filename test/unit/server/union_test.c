@@ -1,20 +1,13 @@
 /* A server that starts again on its PM, and unites the replicas of the shards it leads. The test plays
  * the CM, the backup (server 2) and a client. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_stage, stage_teardown
 
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
 #include "common/entry/entry.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 enum { LIMIT = 1024, LED = 3 /* shards */ };
 
@@ -214,7 +207,7 @@ static void put_and_die(struct stage *stage)
 
 /* --- tests --- */
 
-static void a_shard_is_busy_until_its_union_has_landed(void **state)
+TEST(a_shard_is_busy_until_its_union_has_landed)
 {
     struct stage *stage = *state;
 
@@ -235,7 +228,7 @@ static void a_shard_is_busy_until_its_union_has_landed(void **state)
     assert_true(reply.version == version_make(1, 1));
 }
 
-static void the_highest_commit_version_and_the_lowest_dense_prefix_count(void **state)
+TEST(the_highest_commit_version_and_the_lowest_dense_prefix_count)
 {
     struct stage *stage = *state;
 
@@ -257,7 +250,7 @@ static void the_highest_commit_version_and_the_lowest_dense_prefix_count(void **
     assert_int_equal(get(stage, key_of(3)).status, 0);
 }
 
-static void a_request_of_the_epoch_before_is_refused(void **state)
+TEST(a_request_of_the_epoch_before_is_refused)
 {
     struct stage *stage = *state;
 
@@ -277,7 +270,7 @@ static void a_request_of_the_epoch_before_is_refused(void **state)
     stage_land_all(stage);
 }
 
-static void nothing_is_served_before_the_own_log_is_durable(void **state)
+TEST(nothing_is_served_before_the_own_log_is_durable)
 {
     struct stage *stage = *state;
     struct blocks *blocks = calloc(1, sizeof *blocks);
@@ -298,7 +291,7 @@ static void nothing_is_served_before_the_own_log_is_durable(void **state)
     free(blocks);
 }
 
-static void a_backup_that_is_not_ready_is_asked_again(void **state)
+TEST(a_backup_that_is_not_ready_is_asked_again)
 {
     struct stage *stage = *state;
     struct question question;
@@ -316,7 +309,7 @@ static void a_backup_that_is_not_ready_is_asked_again(void **state)
     assert_true(next_question(stage, &question));
 }
 
-static void a_question_that_finds_no_room_is_asked_again(void **state)
+TEST(a_question_that_finds_no_room_is_asked_again)
 {
     struct stage *stage = *state;
     struct question question;
@@ -338,7 +331,7 @@ static void a_question_that_finds_no_room_is_asked_again(void **state)
 }
 
 /* Half of a long entry has come when the connection breaks. */
-static void a_break_in_the_midst_of_a_tail_starts_it_again(void **state)
+TEST(a_break_in_the_midst_of_a_tail_starts_it_again)
 {
     struct stage *stage = *state;
     struct blocks *all = calloc(1, sizeof *all), *half = calloc(1, sizeof *half);
@@ -376,7 +369,7 @@ static void a_break_in_the_midst_of_a_tail_starts_it_again(void **state)
     free(half);
 }
 
-static void a_break_while_the_union_lands_sends_it_again(void **state)
+TEST(a_break_while_the_union_lands_sends_it_again)
 {
     struct stage *stage = *state;
 
@@ -400,7 +393,7 @@ static void a_break_while_the_union_lands_sends_it_again(void **state)
 }
 
 /* The host has lost what it liked, also of an epoch that was settled since. */
-static void of_doubtful_data_everything_is_united(void **state)
+TEST(of_doubtful_data_everything_is_united)
 {
     struct stage *stage = *state;
     struct blocks *blocks = calloc(1, sizeof *blocks);
@@ -429,7 +422,7 @@ static void of_doubtful_data_everything_is_united(void **state)
 }
 
 /* What it has itself is not sent to it. */
-static void a_backup_is_sent_what_it_lacks_and_no_more(void **state)
+TEST(a_backup_is_sent_what_it_lacks_and_no_more)
 {
     struct stage *stage = *state;
     struct blocks *blocks = calloc(1, sizeof *blocks);
@@ -446,7 +439,7 @@ static void a_backup_is_sent_what_it_lacks_and_no_more(void **state)
     free(blocks);
 }
 
-static void garbage_of_a_backup_is_never_taken_in(void **state)
+TEST(garbage_of_a_backup_is_never_taken_in)
 {
     struct stage *stage = *state;
 
@@ -507,7 +500,7 @@ static Rowan__ControlMessage *status_of(struct stage *stage)
     }
 }
 
-static void committed_versions_that_nobody_has_are_counted(void **state)
+TEST(committed_versions_that_nobody_has_are_counted)
 {
     struct stage *stage = *state;
 
@@ -533,7 +526,7 @@ static void committed_versions_that_nobody_has_are_counted(void **state)
     free(blocks);
 }
 
-static void a_retry_of_what_only_the_backup_had_is_told_its_version(void **state)
+TEST(a_retry_of_what_only_the_backup_had_is_told_its_version)
 {
     struct stage *stage = *state;
     struct blocks *blocks = calloc(1, sizeof *blocks);
@@ -562,25 +555,8 @@ static void a_retry_of_what_only_the_backup_had_is_told_its_version(void **state
     free(blocks);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, stage_teardown)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        CASE(a_shard_is_busy_until_its_union_has_landed),
-        CASE(the_highest_commit_version_and_the_lowest_dense_prefix_count),
-        CASE(a_request_of_the_epoch_before_is_refused),
-        CASE(nothing_is_served_before_the_own_log_is_durable),
-        CASE(a_backup_that_is_not_ready_is_asked_again),
-        CASE(a_question_that_finds_no_room_is_asked_again),
-        CASE(a_break_in_the_midst_of_a_tail_starts_it_again),
-        CASE(a_break_while_the_union_lands_sends_it_again),
-        CASE(of_doubtful_data_everything_is_united),
-        CASE(a_backup_is_sent_what_it_lacks_and_no_more),
-        CASE(garbage_of_a_backup_is_never_taken_in),
-        CASE(committed_versions_that_nobody_has_are_counted),
-        CASE(a_retry_of_what_only_the_backup_had_is_told_its_version),
-    };
     log_set_level(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

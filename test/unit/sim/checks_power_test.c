@@ -1,16 +1,9 @@
 /* The checkers where a fence or a power loss decides: what counts as stored, and what does not any more. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "checks_stage.h"
+#include "test/lib/unit.h"
 
-static void a_write_that_no_fence_covers_is_found(void **state)
+TEST(a_write_that_no_fence_covers_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 12, NULL);
     checks_stage_run(&stage, 0);
@@ -24,9 +17,8 @@ static void a_write_that_no_fence_covers_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void an_entry_that_the_power_took_is_missed(void **state)
+TEST(an_entry_that_the_power_took_is_missed)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 13, NULL);
     checks_stage_run(&stage, 0);
@@ -53,9 +45,8 @@ static void an_entry_that_the_power_took_is_missed(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_client_is_served_twice_also_while_the_first_fence_is_under_way(void **state)
+TEST(a_client_is_served_twice_also_while_the_first_fence_is_under_way)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 25, NULL);
     checks_stage_run(&stage, 0);
@@ -73,9 +64,8 @@ static void a_client_is_served_twice_also_while_the_first_fence_is_under_way(voi
     checks_stage_close(&stage);
 }
 
-static void an_operation_that_the_power_took_may_be_done_again(void **state)
+TEST(an_operation_that_the_power_took_may_be_done_again)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 26, NULL);
     checks_stage_run(&stage, 0);
@@ -98,13 +88,4 @@ static void an_operation_that_the_power_took_may_be_done_again(void **state)
     checks_stage_close(&stage);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_write_that_no_fence_covers_is_found),
-        cmocka_unit_test(an_entry_that_the_power_took_is_missed),
-        cmocka_unit_test(a_client_is_served_twice_also_while_the_first_fence_is_under_way),
-        cmocka_unit_test(an_operation_that_the_power_took_may_be_done_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -4,16 +4,9 @@
  * chain of configurations (chain.h). */
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "chain.h"
 #include "common/base/log.h"
+#include "test/lib/unit.h"
 
 enum { SEEDS = 12, STARTS = 6, KEYS = 8, SERVERS = 3 };
 
@@ -215,9 +208,8 @@ static void run_seed(uint64_t seed, struct sim_registry_counts *sum)
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
-static void a_cluster_serves_again_after_any_trouble_with_its_coordination(void **state)
+TEST(a_cluster_serves_again_after_any_trouble_with_its_coordination)
 {
-    (void)state;
     struct sim_registry_counts sum = {0};
     uint64_t from = 1, to = SEEDS;
     const char *seeds = getenv("SIM_SEEDS");
@@ -233,10 +225,7 @@ static void a_cluster_serves_again_after_any_trouble_with_its_coordination(void 
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cluster_serves_again_after_any_trouble_with_its_coordination),
-    };
     if (!getenv("SIM_LOG"))
         log_set_level(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

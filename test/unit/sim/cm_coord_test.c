@@ -4,20 +4,11 @@
  *
  * In every round: one chain of configurations (chain.h), and nobody is sent another (cm_peer.c). When the faults
  * end and all servers are started again, the cluster is in force and clients get ids. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "cm/cm.h"
 #include "cm_peer.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "test/lib/unit.h"
 
 enum { SEEDS = 60, MANAGERS = 2, SERVERS = 3, CLIENTS = 2, PEERS = SERVERS + CLIENTS };
 
@@ -358,9 +349,8 @@ static void run_seed(uint64_t seed, struct reached *reached)
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
-static void one_chain_of_configurations_whatever_the_service_does(void **state)
+TEST(one_chain_of_configurations_whatever_the_service_does)
 {
-    (void)state;
     struct reached reached = {0};
     uint64_t from = 1, to = SEEDS;
     const char *seeds = getenv("SIM_SEEDS");
@@ -382,10 +372,7 @@ static void one_chain_of_configurations_whatever_the_service_does(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_chain_of_configurations_whatever_the_service_does),
-    };
     if (!getenv("SIM_LOG"))
         log_set_level(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -2,18 +2,11 @@
  * holds is read from its PM, as a restart would. */
 #include "stage.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/log.h"
 #include "common/cluster/control.h"
 #include "common/entry/commit.h"
 #include "common/entry/entry.h"
+#include "test/lib/unit.h"
 
 #define SPREAD_NS (15 * NS_PER_MS)
 
@@ -140,9 +133,8 @@ static struct said ask(struct sim_cluster *cluster, uint32_t server)
 
 /* --- spreading --- */
 
-static void commit_versions_reach_the_backups_within_15_ms_and_the_delay(void **state)
+TEST(commit_versions_reach_the_backups_within_15_ms_and_the_delay)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         const uint64_t delay_ns = 2 * NS_PER_MS;
         struct sim_cluster *cluster = sim_cluster_create(
@@ -161,9 +153,8 @@ static void commit_versions_reach_the_backups_within_15_ms_and_the_delay(void **
     }
 }
 
-static void an_idle_cluster_writes_nothing(void **state)
+TEST(an_idle_cluster_writes_nothing)
 {
-    (void)state;
     struct sim_cluster *cluster = sim_cluster_create(&(struct sim_cluster_options){
         .seed = 2, .workers = 2, .digests = 2, .max_delay_ns = 100 * NS_PER_US});
     struct sim_workload_result result;
@@ -234,17 +225,15 @@ static void many_shards_change_at_once(uint32_t block_limit, uint32_t most_entri
     stage_finish(cluster, SHARDS);
 }
 
-static void two_hundred_shards_of_a_server_are_spread_in_few_entries(void **state)
+TEST(two_hundred_shards_of_a_server_are_spread_in_few_entries)
 {
-    (void)state;
     many_shards_change_at_once(65536, 3);
     many_shards_change_at_once(256, 20);
 }
 
 /* A version that one backup does not have is not committed, though the others do; nor is a later one. */
-static void a_backup_that_is_cut_off_holds_the_resolved_prefix(void **state)
+TEST(a_backup_that_is_cut_off_holds_the_resolved_prefix)
 {
-    (void)state;
     struct sim_cluster *cluster = sim_cluster_create(
         &(struct sim_cluster_options){.seed = 4, .max_delay_ns = 50 * NS_PER_US});
     struct stage_answers answers = {0};
@@ -331,9 +320,8 @@ static void lose_one(uint64_t seed, uint32_t value_bytes, uint32_t behind)
     stage_finish(cluster, behind + 1);
 }
 
-static void a_block_that_is_hit_before_it_was_digested_is_fetched(void **state)
+TEST(a_block_that_is_hit_before_it_was_digested_is_fetched)
 {
-    (void)state;
     lose_one(1, 5, 0);
     lose_one(2, 5, 20);
     lose_one(3, 5000, 0);
@@ -350,9 +338,8 @@ static void cut_connections(struct sim_cluster *cluster, struct random *random)
 }
 
 /* Entries of many blocks, cut in the middle, sent again, landed twice. */
-static void broken_connections_leave_no_false_hole(void **state)
+TEST(broken_connections_leave_no_false_hole)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct sim_cluster *cluster =
             sim_cluster_create(&(struct sim_cluster_options){.seed = seed,
@@ -385,14 +372,6 @@ static void broken_connections_leave_no_false_hole(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commit_versions_reach_the_backups_within_15_ms_and_the_delay),
-        cmocka_unit_test(an_idle_cluster_writes_nothing),
-        cmocka_unit_test(two_hundred_shards_of_a_server_are_spread_in_few_entries),
-        cmocka_unit_test(a_backup_that_is_cut_off_holds_the_resolved_prefix),
-        cmocka_unit_test(a_block_that_is_hit_before_it_was_digested_is_fetched),
-        cmocka_unit_test(broken_connections_leave_no_false_hole),
-    };
     log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -1,16 +1,8 @@
 /* coord_test.c - the simulated coordination service: what it does to its owners, a promise a test. What every
  * backend must do is in test/unit/coord/coord_sim_test.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "test/lib/unit.h"
 #include "test/sim/sim_coord.h"
 
 #define DELAY_NS   (10 * NS_PER_MS)
@@ -171,9 +163,8 @@ static void elect(struct owner *owner)
 
 /* --- time --- */
 
-static void an_answer_takes_a_way_there_and_a_way_back(void **state)
+TEST(an_answer_takes_a_way_there_and_a_way_back)
 {
-    (void)state;
     uint64_t longest_ns = 0;
     open_world(1, 0, 0);
     for (int i = 0; i < 200; i++) {
@@ -188,9 +179,8 @@ static void an_answer_takes_a_way_there_and_a_way_back(void **state)
 }
 
 /* With a session to keep, too. */
-static void a_clock_that_jumps_to_what_is_next_misses_nothing(void **state)
+TEST(a_clock_that_jumps_to_what_is_next_misses_nothing)
 {
-    (void)state;
     open_world(2, SESSION_NS, 2);
     elect(&alice);
     watch(&alice);
@@ -246,9 +236,8 @@ static uint64_t random_run(uint64_t seed)
     return hash;
 }
 
-static void equal_seeds_give_equal_runs_and_others_do_not(void **state)
+TEST(equal_seeds_give_equal_runs_and_others_do_not)
 {
-    (void)state;
     uint64_t first = random_run(5);
     assert_true(random_run(5) == first);
     assert_true(random_run(6) != first);
@@ -257,9 +246,8 @@ static void equal_seeds_give_equal_runs_and_others_do_not(void **state)
 
 /* --- reads and watches --- */
 
-static void a_read_may_be_one_change_behind_for_as_long_as_a_letter_travels(void **state)
+TEST(a_read_may_be_one_change_behind_for_as_long_as_a_letter_travels)
 {
-    (void)state;
     unsigned old = 0;
     open_world(3, 0, 0);
     read_version(&bob);
@@ -275,9 +263,8 @@ static void a_read_may_be_one_change_behind_for_as_long_as_a_letter_travels(void
     close_world();
 }
 
-static void a_handle_has_seen_what_was_stored_when_it_was_opened(void **state)
+TEST(a_handle_has_seen_what_was_stored_when_it_was_opened)
 {
-    (void)state;
     open_world(4, 0, 0);
     for (uint64_t version = 0; version < 100; version++) {
         assert_int_equal(cas(&alice, version), 0);
@@ -288,9 +275,8 @@ static void a_handle_has_seen_what_was_stored_when_it_was_opened(void **state)
     close_world();
 }
 
-static void a_watch_fires_late_and_may_be_one_change_behind(void **state)
+TEST(a_watch_fires_late_and_may_be_one_change_behind)
 {
-    (void)state;
     unsigned late = 0, behind = 0;
     open_world(5, 0, 0);
     for (uint64_t version = 0; version < 200; version += 2) {
@@ -319,9 +305,8 @@ static void a_watch_fires_late_and_may_be_one_change_behind(void **state)
 
 /* --- lost replies --- */
 
-static void a_lost_reply_leaves_the_effect_or_none(void **state)
+TEST(a_lost_reply_leaves_the_effect_or_none)
 {
-    (void)state;
     enum { TIMES = 200 };
     open_world(6, 0, 1);
     for (unsigned i = 0; i < TIMES; i++) {
@@ -336,9 +321,8 @@ static void a_lost_reply_leaves_the_effect_or_none(void **state)
     close_world();
 }
 
-static void an_unknown_compare_and_set_may_win_after_it_was_answered(void **state)
+TEST(an_unknown_compare_and_set_may_win_after_it_was_answered)
 {
-    (void)state;
     unsigned before = 0, after = 0;
     open_world(7, 0, 1);
     for (unsigned i = 0; i < 200; i++) {
@@ -353,9 +337,8 @@ static void an_unknown_compare_and_set_may_win_after_it_was_answered(void **stat
     close_world();
 }
 
-static void the_odds_of_lost_replies_can_be_changed(void **state)
+TEST(the_odds_of_lost_replies_can_be_changed)
 {
-    (void)state;
     open_world(8, 0, 1);
     assert_int_equal(cas(&alice, 0), ROWAN_EUNKNOWN);
     run_for(DELAY_NS);
@@ -367,9 +350,8 @@ static void the_odds_of_lost_replies_can_be_changed(void **state)
 
 /* --- parted handles --- */
 
-static void a_parted_handle_changes_nothing_and_is_told_unknown(void **state)
+TEST(a_parted_handle_changes_nothing_and_is_told_unknown)
 {
-    (void)state;
     open_world(9, SESSION_NS, 0);
     assert_int_equal(cas(&alice, 0), 0);
     sim_coord_part(alice.coord, true);
@@ -381,9 +363,8 @@ static void a_parted_handle_changes_nothing_and_is_told_unknown(void **state)
     close_world();
 }
 
-static void what_is_under_way_when_a_handle_is_parted_may_arrive(void **state)
+TEST(what_is_under_way_when_a_handle_is_parted_may_arrive)
 {
-    (void)state;
     unsigned arrived = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         open_world(seed, SESSION_NS, 0);
@@ -402,9 +383,8 @@ static void what_is_under_way_when_a_handle_is_parted_may_arrive(void **state)
     assert_true(arrived > SEEDS / 4 && arrived < SEEDS * 3 / 4);
 }
 
-static void a_read_and_a_watch_outlast_a_parting(void **state)
+TEST(a_read_and_a_watch_outlast_a_parting)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         open_world(seed, SESSION_NS, 0);
         ask_read(&alice);
@@ -426,9 +406,8 @@ static void a_read_and_a_watch_outlast_a_parting(void **state)
 
 /* --- sessions --- */
 
-static void a_parted_leader_believes_it_leads_until_it_is_joined(void **state)
+TEST(a_parted_leader_believes_it_leads_until_it_is_joined)
 {
-    (void)state;
     open_world(10, SESSION_NS, 0);
     elect(&alice);
     run_for(3 * DELAY_NS);
@@ -445,9 +424,8 @@ static void a_parted_leader_believes_it_leads_until_it_is_joined(void **state)
     close_world();
 }
 
-static void who_lost_leadership_stands_again(void **state)
+TEST(who_lost_leadership_stands_again)
 {
-    (void)state;
     open_world(11, SESSION_NS, 0);
     elect(&alice);
     run_for(3 * DELAY_NS);
@@ -461,9 +439,8 @@ static void who_lost_leadership_stands_again(void **state)
     close_world();
 }
 
-static void who_leads_reads_all_that_was_stored_before_it_led(void **state)
+TEST(who_leads_reads_all_that_was_stored_before_it_led)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         open_world(seed, SESSION_NS, 0);
         elect(&alice);
@@ -481,9 +458,8 @@ static void who_leads_reads_all_that_was_stored_before_it_led(void **state)
     }
 }
 
-static void what_an_ended_session_asks_has_no_effect(void **state)
+TEST(what_an_ended_session_asks_has_no_effect)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         open_world(seed, SESSION_NS, 0);
         elect(&alice);
@@ -500,9 +476,8 @@ static void what_an_ended_session_asks_has_no_effect(void **state)
     }
 }
 
-static void an_owner_that_is_not_polled_loses_its_session(void **state)
+TEST(an_owner_that_is_not_polled_loses_its_session)
 {
-    (void)state;
     open_world(12, SESSION_NS, 0);
     elect(&alice);
     run_for(3 * DELAY_NS);
@@ -517,9 +492,8 @@ static void an_owner_that_is_not_polled_loses_its_session(void **state)
     close_world();
 }
 
-static void a_session_outlives_its_closed_handle(void **state)
+TEST(a_session_outlives_its_closed_handle)
 {
-    (void)state;
     open_world(13, SESSION_NS, 0);
     elect(&alice);
     run_for(3 * DELAY_NS);
@@ -534,9 +508,8 @@ static void a_session_outlives_its_closed_handle(void **state)
     close_world();
 }
 
-static void a_compare_and_set_outlives_its_closed_handle(void **state)
+TEST(a_compare_and_set_outlives_its_closed_handle)
 {
-    (void)state;
     open_world(14, SESSION_NS, 0);
     ask_cas(&alice, 0);
     poll_owner(&alice);
@@ -548,28 +521,4 @@ static void a_compare_and_set_outlives_its_closed_handle(void **state)
     close_world();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_takes_a_way_there_and_a_way_back),
-        cmocka_unit_test(a_clock_that_jumps_to_what_is_next_misses_nothing),
-        cmocka_unit_test(equal_seeds_give_equal_runs_and_others_do_not),
-        cmocka_unit_test(a_read_may_be_one_change_behind_for_as_long_as_a_letter_travels),
-        cmocka_unit_test(a_handle_has_seen_what_was_stored_when_it_was_opened),
-        cmocka_unit_test(a_watch_fires_late_and_may_be_one_change_behind),
-        cmocka_unit_test(a_lost_reply_leaves_the_effect_or_none),
-        cmocka_unit_test(an_unknown_compare_and_set_may_win_after_it_was_answered),
-        cmocka_unit_test(the_odds_of_lost_replies_can_be_changed),
-        cmocka_unit_test(a_parted_handle_changes_nothing_and_is_told_unknown),
-        cmocka_unit_test(what_is_under_way_when_a_handle_is_parted_may_arrive),
-        cmocka_unit_test(a_read_and_a_watch_outlast_a_parting),
-        cmocka_unit_test(a_parted_leader_believes_it_leads_until_it_is_joined),
-        cmocka_unit_test(who_lost_leadership_stands_again),
-        cmocka_unit_test(who_leads_reads_all_that_was_stored_before_it_led),
-        cmocka_unit_test(what_an_ended_session_asks_has_no_effect),
-        cmocka_unit_test(an_owner_that_is_not_polled_loses_its_session),
-        cmocka_unit_test(a_session_outlives_its_closed_handle),
-        cmocka_unit_test(a_compare_and_set_outlives_its_closed_handle),
-    };
-    return cmocka_run_group_tests_name("sim_coord", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,9 @@
 /* Connections are cut at random, between everybody, all the time: no operation fails, none is lost
  * and none takes effect twice. Conditional puts as counters prove it, because one that met itself
  * would fail, and one that took effect twice would count twice. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/log.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 enum { MAX_CLERKS = 64, KEY_ROOM = 24 };
 
@@ -164,9 +157,8 @@ static void count_through_cuts(const struct sim_cluster_options *options)
     stage_finish(cluster, COUNTERS);
 }
 
-static void counters_are_exact_whatever_is_cut(void **state)
+TEST(counters_are_exact_whatever_is_cut)
 {
-    (void)state;
     uint64_t from = 1, to = 8;
     const char *seeds = getenv("SIM_SEEDS");
     if (seeds)
@@ -182,9 +174,8 @@ static void counters_are_exact_whatever_is_cut(void **state)
                                           .max_messages = seed % 2 ? 0 : 3});
 }
 
-static void counters_are_exact_while_clients_change_their_ids(void **state)
+TEST(counters_are_exact_while_clients_change_their_ids)
 {
-    (void)state;
     count_through_cuts(&(struct sim_cluster_options){.seed = 71,
                                                      .clients = 3,
                                                      .shards = 12,
@@ -209,9 +200,8 @@ static struct ends count_ends(const struct office *office)
 
 /* A client that is cut off for longer than its timeout does not know of what it had sent; what it
  * had not sent did not happen. */
-static void only_after_the_horizon_a_write_is_unknown(void **state)
+TEST(only_after_the_horizon_a_write_is_unknown)
 {
-    (void)state;
     struct office office;
     struct sim_cluster *cluster =
         sim_cluster_create(&(struct sim_cluster_options){.seed = 5,
@@ -242,13 +232,8 @@ static void only_after_the_horizon_a_write_is_unknown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counters_are_exact_whatever_is_cut),
-        cmocka_unit_test(counters_are_exact_while_clients_change_their_ids),
-        cmocka_unit_test(only_after_the_horizon_a_write_is_unknown),
-    };
     log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);
     if (getenv("SIM_SEEDS"))
         cmocka_set_test_filter("counters_are_exact_whatever*");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -1,15 +1,10 @@
 /* fair_test.c - what one stopped backup holds up leaves room for writes that it does not back (H14).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_cluster, NULL
 
 #include "common/base/log.h"
 #include "stage.h"
+#include "test/lib/unit.h"
 
 enum { PRIMARY = 1, STOPPED = 3, HEALTHY = 2 };
 enum { FLOODERS = 5, FLOOD = 1024, WELL = FLOODERS /* the client that writes elsewhere */ };
@@ -92,11 +87,10 @@ static void finish(const struct stage_answers *answers)
     stage_finish(cluster, (keys_used < 500 ? keys_used : 500) + 20);
 }
 
-static void large_writes_to_a_stopped_backup_leave_room_for_others(void **state)
+TEST(large_writes_to_a_stopped_backup_leave_room_for_others)
 {
     struct stage_answers answers = {0};
 
-    (void)state;
     stop_and_dry(&answers);
     flood(1, 12, LARGE_BYTES, &answers);
     sim_cluster_run_for(cluster, 100 * NS_PER_MS);
@@ -104,11 +98,10 @@ static void large_writes_to_a_stopped_backup_leave_room_for_others(void **state)
     finish(&answers);
 }
 
-static void many_writes_to_a_stopped_backup_leave_room_for_others(void **state)
+TEST(many_writes_to_a_stopped_backup_leave_room_for_others)
 {
     struct stage_answers answers = {0};
 
-    (void)state;
     stop_and_dry(&answers);
     for (uint32_t client = 0; client < FLOODERS; client++)
         flood(client, FLOOD - 1, 10, &answers);
@@ -119,12 +112,6 @@ static void many_writes_to_a_stopped_backup_leave_room_for_others(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(large_writes_to_a_stopped_backup_leave_room_for_others,
-                               open_cluster),
-        cmocka_unit_test_setup(many_writes_to_a_stopped_backup_leave_room_for_others, open_cluster),
-    };
-
     log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);
-    return cmocka_run_group_tests_name("fair", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -4,16 +4,9 @@
  * before every PM is formatted. */
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/log.h"
 #include "server/store/store.h"
+#include "test/lib/unit.h"
 
 enum { SEEDS = 40, MOST_ENDS = 3, KEYS = 12, SERVERS = 3, REPLICAS = 2 };
 
@@ -145,9 +138,8 @@ static void run_seed(uint64_t seed, struct reached *reached)
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
-static void a_cluster_that_ends_in_its_first_start_starts_again(void **state)
+TEST(a_cluster_that_ends_in_its_first_start_starts_again)
 {
-    (void)state;
     struct reached reached = {0};
     uint64_t from = 1, to = SEEDS;
     const char *seeds = getenv("SIM_SEEDS");
@@ -168,10 +160,7 @@ static void a_cluster_that_ends_in_its_first_start_starts_again(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cluster_that_ends_in_its_first_start_starts_again),
-    };
     if (!getenv("SIM_LOG"))
         log_set_level(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

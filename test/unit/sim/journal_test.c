@@ -1,12 +1,5 @@
 /* What a journal keeps, hashes and tells. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "test/lib/unit.h"
 #include "test/sim/journal.h"
 
 static void add(struct journal *journal, enum journal_kind kind, uint32_t key, uint32_t shard,
@@ -37,9 +30,8 @@ static unsigned lines_of(const char *text)
     return lines;
 }
 
-static void a_story_has_the_key_and_the_faults_between(void **state)
+TEST(a_story_has_the_key_and_the_faults_between)
 {
-    (void)state;
     struct journal *journal = journal_create(NULL, NULL);
     add(journal, JOURNAL_CALL, 7, JOURNAL_NO_SHARD, "mine");
     add(journal, JOURNAL_CALL, 8, JOURNAL_NO_SHARD, "others");
@@ -61,9 +53,8 @@ static void a_story_has_the_key_and_the_faults_between(void **state)
     journal_destroy(journal);
 }
 
-static void a_long_row_of_faults_is_counted_instead_of_shown(void **state)
+TEST(a_long_row_of_faults_is_counted_instead_of_shown)
 {
-    (void)state;
     struct journal *journal = journal_create(NULL, NULL);
     add(journal, JOURNAL_CALL, 7, JOURNAL_NO_SHARD, "asked");
     for (unsigned i = 0; i < 20; i++)
@@ -84,9 +75,8 @@ static void a_long_row_of_faults_is_counted_instead_of_shown(void **state)
     journal_destroy(journal);
 }
 
-static void a_story_of_no_key_is_the_faults(void **state)
+TEST(a_story_of_no_key_is_the_faults)
 {
-    (void)state;
     struct journal *journal = journal_create(NULL, NULL);
     for (uint32_t i = 0; i < 20; i++)
         add(journal, i % 2 ? JOURNAL_FAULT : JOURNAL_CALL, i % 2 ? JOURNAL_NO_KEY : i,
@@ -115,9 +105,8 @@ static uint64_t hash_of(uint64_t at_ns, const char *node, const char *text)
     return hash;
 }
 
-static void the_hash_depends_on_what_happened_where_and_when(void **state)
+TEST(the_hash_depends_on_what_happened_where_and_when)
 {
-    (void)state;
     uint64_t hash = hash_of(0, "cm", "a cut");
     assert_true(hash == hash_of(0, "cm", "a cut"));
     assert_true(hash != hash_of(1, "cm", "a cut"));
@@ -125,13 +114,4 @@ static void the_hash_depends_on_what_happened_where_and_when(void **state)
     assert_true(hash != hash_of(0, "cm", "a stop"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_story_has_the_key_and_the_faults_between),
-        cmocka_unit_test(a_long_row_of_faults_is_counted_instead_of_shown),
-        cmocka_unit_test(a_story_of_no_key_is_the_faults),
-        cmocka_unit_test(the_hash_depends_on_what_happened_where_and_when),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,6 @@
 /* How blocks get into a landing zone of the simulated network, and what becomes of space whose sender stands
  * still or dies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "test/lib/unit.h"
 #include "test/unit/sim/network_world.h"
 
 enum { A, B, C, SEEDS = 200, COUNT = 8, FIRST = 1, OTHER = 100, WHOLE = NW_SEGMENT / NW_BLOCK };
@@ -89,16 +79,14 @@ static void blocks_in_parts(bool one_sided)
     nw_close(&world);
 }
 
-static void some_blocks_are_stored_in_parts_at_different_moments(void **state)
+TEST(some_blocks_are_stored_in_parts_at_different_moments)
 {
-    (void)state;
     blocks_in_parts(false);
     blocks_in_parts(true);
 }
 
-static void a_stopped_receiver_takes_blocks_only_of_one_sided_senders(void **state)
+TEST(a_stopped_receiver_takes_blocks_only_of_one_sided_senders)
 {
-    (void)state;
     for (int one_sided = 0; one_sided < 2; one_sided++) {
         open_two((struct sim_network_options){.one_sided = one_sided});
         stop(A, true);
@@ -113,9 +101,8 @@ static void a_stopped_receiver_takes_blocks_only_of_one_sided_senders(void **sta
     }
 }
 
-static void what_a_stopped_sender_has_flushed_lands_if_the_receiver_places_it(void **state)
+TEST(what_a_stopped_sender_has_flushed_lands_if_the_receiver_places_it)
 {
-    (void)state;
     open_two((struct sim_network_options){0});
     nw_send_blocks(&world, B, active, FIRST, COUNT);
     stop(B, true);
@@ -124,9 +111,8 @@ static void what_a_stopped_sender_has_flushed_lands_if_the_receiver_places_it(vo
     nw_close(&world);
 }
 
-static void segments_are_sealed_early_if_asked_for(void **state)
+TEST(segments_are_sealed_early_if_asked_for)
 {
-    (void)state;
     open_two((struct sim_network_options){.early_seal = 10});
     for (uint32_t i = 0; i < 20; i++) {
         nw_send_blocks(&world, B, active, FIRST, 1);
@@ -157,10 +143,9 @@ static bool stop_in_a_store(uint64_t seed)
     return false;
 }
 
-static void the_claim_of_a_stopped_sender_is_void_after_a_while(void **state)
+TEST(the_claim_of_a_stopped_sender_is_void_after_a_while)
 {
     uint32_t tried = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
             continue;
@@ -173,10 +158,9 @@ static void the_claim_of_a_stopped_sender_is_void_after_a_while(void **state)
     assert_true(tried > SEEDS / 4);
 }
 
-static void a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed(void **state)
+TEST(a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed)
 {
     uint32_t tried = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
             continue;
@@ -205,10 +189,9 @@ static void a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed(voi
     assert_true(tried > 0);
 }
 
-static void who_goes_on_finishes_his_stray_store(void **state)
+TEST(who_goes_on_finishes_his_stray_store)
 {
     uint32_t tried = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
             continue;
@@ -226,10 +209,9 @@ static void who_goes_on_finishes_his_stray_store(void **state)
 }
 
 /* Segments are closed behind a claim of a stopped sender sometimes, so that nothing else lies there. */
-static void the_claim_of_a_stopped_sender_may_be_all_there_is_in_a_segment(void **state)
+TEST(the_claim_of_a_stopped_sender_may_be_all_there_is_in_a_segment)
 {
     uint32_t alone = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         open_one_sided(seed);
         nw_send_blocks(&world, B, active, FIRST, COUNT);
@@ -243,10 +225,9 @@ static void the_claim_of_a_stopped_sender_may_be_all_there_is_in_a_segment(void 
     assert_true(alone > SEEDS / 8);
 }
 
-static void a_sender_that_goes_on_in_time_loses_nothing(void **state)
+TEST(a_sender_that_goes_on_in_time_loses_nothing)
 {
     uint32_t tried = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
             continue;
@@ -263,10 +244,9 @@ static void a_sender_that_goes_on_in_time_loses_nothing(void **state)
     assert_true(tried > 0);
 }
 
-static void the_claim_of_a_killed_sender_is_void_and_its_segment_quiet(void **state)
+TEST(the_claim_of_a_killed_sender_is_void_and_its_segment_quiet)
 {
     uint32_t tried = 0, torn = 0, more = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
             continue;
@@ -285,10 +265,9 @@ static void the_claim_of_a_killed_sender_is_void_and_its_segment_quiet(void **st
     assert_true(tried > 0 && torn > 0 && more > 0);
 }
 
-static void a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it(void **state)
+TEST(a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it)
 {
     uint32_t stray = 0, tried = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
             continue;
@@ -308,10 +287,9 @@ static void a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it(void **sta
 }
 
 /* The owner dies while somebody stores into his memory: before it has another owner that store is over. */
-static void a_store_ends_when_the_zone_does(void **state)
+TEST(a_store_ends_when_the_zone_does)
 {
     uint32_t more = 0, tried = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         if (!stop_in_a_store(seed))
             continue;
@@ -331,9 +309,8 @@ static void a_store_ends_when_the_zone_does(void **state)
 
 /* --- all of it --- */
 
-static void a_torn_block_and_connections_are_in_the_journal(void **state)
+TEST(a_torn_block_and_connections_are_in_the_journal)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         open_two((struct sim_network_options){.seed = seed});
         uint64_t events = journal_events(world.journal);
@@ -376,10 +353,9 @@ static uint64_t storm(uint64_t seed, struct sim_network_counts *out)
     return trace;
 }
 
-static void equal_seeds_give_equal_runs(void **state)
+TEST(equal_seeds_give_equal_runs)
 {
     uint64_t last = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct sim_network_counts first, second;
         uint64_t trace = storm(seed, &first);
@@ -392,25 +368,4 @@ static void equal_seeds_give_equal_runs(void **state)
     }
 }
 
-#define TEST(function) cmocka_unit_test(function)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(some_blocks_are_stored_in_parts_at_different_moments),
-        TEST(a_stopped_receiver_takes_blocks_only_of_one_sided_senders),
-        TEST(what_a_stopped_sender_has_flushed_lands_if_the_receiver_places_it),
-        TEST(segments_are_sealed_early_if_asked_for),
-        TEST(the_claim_of_a_stopped_sender_is_void_after_a_while),
-        TEST(a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed),
-        TEST(who_goes_on_finishes_his_stray_store),
-        TEST(the_claim_of_a_stopped_sender_may_be_all_there_is_in_a_segment),
-        TEST(a_sender_that_goes_on_in_time_loses_nothing),
-        TEST(the_claim_of_a_killed_sender_is_void_and_its_segment_quiet),
-        TEST(a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it),
-        TEST(a_store_ends_when_the_zone_does),
-        TEST(a_torn_block_and_connections_are_in_the_journal),
-        TEST(equal_seeds_give_equal_runs),
-    };
-    return cmocka_run_group_tests_name("landing", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

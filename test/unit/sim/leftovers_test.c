@@ -1,22 +1,15 @@
 /* When all is quiet nothing may be left over: each thing that somebody keeps for ever is found. */
 #include "client/rowan.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "checks_stage.h"
 #include "server/control/control_state.h"
 #include "server/worker/worker_state.h"
+#include "test/lib/unit.h"
 #include "test/sim/sim_fabric_state.h"
 #include "test/sim/sim_fault.h"
 
-static void what_is_left_over_is_found(void **state)
+TEST(what_is_left_over_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 19, NULL);
     checks_stage_run(&stage, 0);
@@ -30,9 +23,8 @@ static void what_is_left_over_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_message_that_nobody_releases_is_found(void **state)
+TEST(a_message_that_nobody_releases_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     struct sim_item item = {.next = NULL};
     checks_stage_open(&stage, 25, NULL);
@@ -65,21 +57,18 @@ static void find_left_over(enum mutant mutant, unsigned faults, const char *why)
     assert_true(found);
 }
 
-static void records_that_are_kept_for_ever_are_found(void **state)
+TEST(records_that_are_kept_for_ever_are_found)
 {
-    (void)state;
     find_left_over(MUTANT_RECORDS_KEPT, 0, "completion records");
 }
 
-static void a_client_that_is_forgotten_while_it_is_connected_is_found(void **state)
+TEST(a_client_that_is_forgotten_while_it_is_connected_is_found)
 {
-    (void)state;
     find_left_over(MUTANT_SEAT_LEFT, CHECKS_STAGE_FAULTS, "is connected, and not known");
 }
 
-static void a_client_that_has_ended_is_forgotten(void **state)
+TEST(a_client_that_has_ended_is_forgotten)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 28, NULL);
     checks_stage_run(&stage, 0);
@@ -101,9 +90,8 @@ static void a_client_that_has_ended_is_forgotten(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_segment_that_nobody_gives_back_is_found(void **state)
+TEST(a_segment_that_nobody_gives_back_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 20, NULL);
     checks_stage_run(&stage, 0);
@@ -119,15 +107,4 @@ static void a_segment_that_nobody_gives_back_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_left_over_is_found),
-        cmocka_unit_test(a_message_that_nobody_releases_is_found),
-        cmocka_unit_test(records_that_are_kept_for_ever_are_found),
-        cmocka_unit_test(a_client_that_is_forgotten_while_it_is_connected_is_found),
-        cmocka_unit_test(a_client_that_has_ended_is_forgotten),
-        cmocka_unit_test(a_segment_that_nobody_gives_back_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -2,15 +2,8 @@
  * with that of a search that tries every order. */
 #include "test/sim/linear.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "test/lib/register_history.h"
+#include "test/lib/unit.h"
 
 /* Operations, called and answered at these times. */
 #define GET(from, to, what, seen)                                                                  \
@@ -101,25 +94,22 @@ static bool check(const struct history_op *ops, size_t count, const char *why)
 
 /* --- known outcomes --- */
 
-static void a_history_of_nothing_is_good(void **state)
+TEST(a_history_of_nothing_is_good)
 {
-    (void)state;
     struct linear_result result;
     linear_check(NULL, 0, 0, &result);
     assert_int_equal(result.verdict, LINEAR_YES);
     GOOD(GET_ABSENT(1, 2), DELETE_ABSENT(3, 4), PUT_IF_MISSED(5, 6, 9, 0xa, 0));
 }
 
-static void one_client_reads_what_it_wrote(void **state)
+TEST(one_client_reads_what_it_wrote)
 {
-    (void)state;
     GOOD(GET_ABSENT(1, 2), PUT(3, 4, 0xa, 1), GET(5, 6, 0xa, 1), PUT_IF(7, 8, 1, 0xb, 2),
          GET(9, 10, 0xb, 2), DELETE(11, 12), GET_ABSENT(13, 14), PUT_IF(15, 16, 0, 0xc, 4));
 }
 
-static void operations_side_by_side_may_take_effect_in_any_order(void **state)
+TEST(operations_side_by_side_may_take_effect_in_any_order)
 {
-    (void)state;
     GOOD(PUT(1, 10, 0xa, 2), PUT(2, 9, 0xb, 1), GET(3, 4, 0xb, 1), GET(5, 6, 0xa, 2));
     GOOD(PUT(1, 2, 0xa, 1), PUT(3, 8, 0xb, 2), GET(4, 5, 0xb, 2), GET(6, 7, 0xb, 2));
     GOOD(PUT(1, 2, 0xa, 1), PUT(3, 8, 0xb, 2), GET(4, 5, 0xa, 1), GET(6, 7, 0xa, 1));
@@ -127,9 +117,8 @@ static void operations_side_by_side_may_take_effect_in_any_order(void **state)
     GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 8), GET(4, 5, 0xa, 1), PUT(6, 7, 0xb, 2), GET_ABSENT(9, 10));
 }
 
-static void a_lost_update_is_found(void **state)
+TEST(a_lost_update_is_found)
 {
-    (void)state;
     BAD("two conditional puts took effect on one version", PUT(1, 2, 0xa, 1),
         PUT_IF(3, 6, 1, 0xb, 2), PUT_IF(4, 5, 1, 0xc, 3));
     BAD("though a version came between", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xb, 2),
@@ -137,9 +126,8 @@ static void a_lost_update_is_found(void **state)
     BAD("behind", PUT(1, 2, 0xa, 1), GET_ABSENT(3, 4));
 }
 
-static void a_stale_read_is_found(void **state)
+TEST(a_stale_read_is_found)
 {
-    (void)state;
     BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xb, 2), GET(5, 6, 0xa, 1));
     BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 10, 0xb, 2), GET(4, 5, 0xb, 2), GET(6, 7, 0xa, 1));
     BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 10, 0xb, 2), PUT_IF_MISSED(4, 5, 9, 0xc, 2),
@@ -147,9 +135,8 @@ static void a_stale_read_is_found(void **state)
     BAD("behind", PUT(1, 2, 0xa, 1), DELETE(3, 4), GET(5, 6, 0xa, 1));
 }
 
-static void a_read_of_what_nobody_wrote_is_found(void **state)
+TEST(a_read_of_what_nobody_wrote_is_found)
 {
-    (void)state;
     BAD("a value that nobody wrote", GET(1, 2, 0xa, 1));
     BAD("a value that nobody wrote", PUT_UNKNOWN(1, 2, 0xa), GET(3, 4, 0xb, 1));
     BAD("one version has two values", PUT(1, 2, 0xa, 1), GET(3, 4, 0xb, 1));
@@ -162,9 +149,8 @@ static void a_read_of_what_nobody_wrote_is_found(void **state)
     BAD("had no effect, it was said", PUT_IF_MISSED(1, 2, 1, 0xa, 0), GET(3, 4, 0xa, 1));
 }
 
-static void a_version_that_was_never_there_is_found(void **state)
+TEST(a_version_that_was_never_there_is_found)
 {
-    (void)state;
     BAD("a version that nobody wrote", PUT(1, 2, 0xa, 1), PUT_IF_MISSED(3, 4, 1, 0xb, 7));
     BAD("a version that nobody wrote", PUT(1, 2, 0xa, 1), PUT_IF(3, 4, 7, 0xb, 8));
     BAD("it missed the version that it expected", PUT(1, 2, 0xa, 1),
@@ -173,9 +159,8 @@ static void a_version_that_was_never_there_is_found(void **state)
     BAD("no higher version", PUT(1, 4, 0xa, 5), PUT_IF(2, 3, 5, 0xb, 3));
 }
 
-static void a_version_that_is_given_twice_or_falls_is_found(void **state)
+TEST(a_version_that_is_given_twice_or_falls_is_found)
 {
-    (void)state;
     BAD("two writes gave one version", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xb, 1));
     BAD("backwards", PUT(1, 2, 0xa, 2), PUT(3, 4, 0xb, 1));
     /* A delete takes a version, too. */
@@ -183,18 +168,16 @@ static void a_version_that_is_given_twice_or_falls_is_found(void **state)
     GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 4), PUT(5, 6, 0xb, 3));
 }
 
-static void a_deleted_value_that_comes_back_is_found(void **state)
+TEST(a_deleted_value_that_comes_back_is_found)
 {
-    (void)state;
     BAD("behind", PUT(1, 2, 0xa, 1), DELETE(3, 4), GET_ABSENT(5, 6), GET(7, 8, 0xa, 1));
     BAD("behind", PUT(1, 2, 0xa, 1), GET_ABSENT(3, 4), GET(5, 6, 0xa, 1), DELETE_UNKNOWN(7, 8));
     BAD("behind", PUT(1, 2, 0xa, 1), DELETE(3, 4), PUT_IF_MISSED(5, 6, 9, 0xb, 1));
     BAD("behind", PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), GET_ABSENT(5, 6), GET(7, 8, 0xa, 1));
 }
 
-static void a_delete_tells_whether_something_was_there(void **state)
+TEST(a_delete_tells_whether_something_was_there)
 {
-    (void)state;
     BAD("absence", DELETE(1, 2));
     BAD("absence", PUT(1, 2, 0xa, 1), DELETE(3, 4), DELETE(5, 6));
     BAD("behind", PUT(1, 2, 0xa, 1), DELETE_ABSENT(3, 4), GET(5, 6, 0xa, 1));
@@ -203,9 +186,8 @@ static void a_delete_tells_whether_something_was_there(void **state)
     GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 8), DELETE(4, 5), PUT(6, 7, 0xb, 4));
 }
 
-static void a_delete_that_tells_its_version_has_it_alone(void **state)
+TEST(a_delete_that_tells_its_version_has_it_alone)
 {
-    (void)state;
     GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 4, 2), GET_ABSENT(5, 6), PUT_IF(7, 8, 0, 0xb, 3));
     GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 8, 4), DELETE(4, 9), PUT(5, 6, 0xb, 3));
     GOOD(PUT(1, 2, 0xa, 1), DELETE_TOLD(3, 8, 2), DELETE(4, 9), PUT(5, 6, 0xb, 3));
@@ -222,9 +204,8 @@ static void a_delete_that_tells_its_version_has_it_alone(void **state)
         PUT_IF(4, 5, 1, 0xb, 3));
 }
 
-static void an_order_that_real_time_forbids_is_found(void **state)
+TEST(an_order_that_real_time_forbids_is_found)
 {
-    (void)state;
     /* Each pair alone fits; together the second client saw the new value before the first saw the old. */
     BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 20, 0xb, 2), GET(4, 7, 0xb, 2), GET(8, 9, 0xa, 1));
     BAD(NULL, PUT(1, 2, 0xa, 1), DELETE(3, 20), GET_ABSENT(4, 7), GET(8, 9, 0xa, 1));
@@ -235,9 +216,8 @@ static void an_order_that_real_time_forbids_is_found(void **state)
 
 /* --- unknown outcomes --- */
 
-static void a_write_of_unknown_outcome_may_be_seen_or_not(void **state)
+TEST(a_write_of_unknown_outcome_may_be_seen_or_not)
 {
-    (void)state;
     GOOD(PUT(1, 2, 0xa, 1), PUT_UNKNOWN(3, 4, 0xb), GET(5, 6, 0xa, 1), GET(7, 8, 0xa, 1));
     GOOD(PUT(1, 2, 0xa, 1), PUT_UNKNOWN(3, 4, 0xb), GET(5, 6, 0xb, 2), GET(7, 8, 0xb, 2));
     GOOD(PUT(1, 2, 0xa, 1), PUT_OPEN(3, 0xb), GET(5, 6, 0xa, 1), GET(7, 8, 0xb, 2));
@@ -245,9 +225,8 @@ static void a_write_of_unknown_outcome_may_be_seen_or_not(void **state)
          GET(9, 10, 0xb, 3));
 }
 
-static void a_write_of_unknown_outcome_takes_effect_once_and_not_before_its_call(void **state)
+TEST(a_write_of_unknown_outcome_takes_effect_once_and_not_before_its_call)
 {
-    (void)state;
     BAD(NULL, PUT_UNKNOWN(1, 2, 0xb), GET(3, 4, 0xb, 1), PUT(5, 6, 0xc, 2), GET(7, 8, 0xb, 3));
     BAD(NULL, GET(1, 2, 0xb, 1), PUT_UNKNOWN(3, 4, 0xb));
     BAD(NULL, PUT(1, 2, 0xa, 1), GET(3, 4, 0xb, 2), PUT_UNKNOWN(5, 6, 0xb));
@@ -259,9 +238,8 @@ static void a_write_of_unknown_outcome_takes_effect_once_and_not_before_its_call
         GET(7, 8, 0xb, 2));
 }
 
-static void a_delete_of_unknown_outcome_explains_one_absence(void **state)
+TEST(a_delete_of_unknown_outcome_explains_one_absence)
 {
-    (void)state;
     GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), GET(5, 6, 0xa, 1));
     GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), GET(5, 6, 0xa, 1), GET_ABSENT(7, 8));
     GOOD(PUT(1, 2, 0xa, 1), DELETE_UNKNOWN(3, 4), PUT_IF(5, 6, 0, 0xb, 3), GET(7, 8, 0xb, 3));
@@ -275,9 +253,8 @@ static void a_delete_of_unknown_outcome_explains_one_absence(void **state)
          PUT(8, 9, 0xb, 3), GET_ABSENT(10, 11));
 }
 
-static void a_delete_may_have_met_what_nobody_else_saw(void **state)
+TEST(a_delete_may_have_met_what_nobody_else_saw)
 {
-    (void)state;
     GOOD(PUT_UNKNOWN(1, 2, 0xa), GET_ABSENT(3, 4), DELETE(5, 6), GET_ABSENT(7, 8));
     GOOD(PUT_IF_UNKNOWN(1, 2, 0, 0xa), GET_ABSENT(3, 4), DELETE(5, 6), GET_ABSENT(7, 8));
     BAD(NULL, PUT_IF_UNKNOWN(1, 2, 5, 0xa), GET_ABSENT(3, 4), DELETE(5, 6));
@@ -288,9 +265,8 @@ static void a_delete_may_have_met_what_nobody_else_saw(void **state)
     BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), DELETE(3, 4), GET(5, 6, 0xa, 9));
 }
 
-static void conditional_puts_of_unknown_outcome_follow_what_they_expect(void **state)
+TEST(conditional_puts_of_unknown_outcome_follow_what_they_expect)
 {
-    (void)state;
     GOOD(PUT(1, 2, 0xa, 1), PUT_IF_UNKNOWN(3, 4, 1, 0xb), GET(5, 6, 0xb, 2));
     BAD(NULL, PUT(1, 2, 0xa, 1), PUT_IF_UNKNOWN(3, 4, 2, 0xb), GET(5, 6, 0xb, 2));
     BAD(NULL, PUT(1, 2, 0xa, 1), PUT(3, 4, 0xc, 2), PUT_IF_UNKNOWN(5, 6, 1, 0xb),
@@ -309,9 +285,8 @@ static void conditional_puts_of_unknown_outcome_follow_what_they_expect(void **s
         PUT_IF_UNKNOWN(3, 6, 2, 0xc), GET(7, 8, 0xc, 5));
 }
 
-static void values_that_several_writes_have_are_told_apart_by_version(void **state)
+TEST(values_that_several_writes_have_are_told_apart_by_version)
 {
-    (void)state;
     GOOD(PUT(1, 2, 0xa, 1), PUT(3, 4, 0xa, 2), GET(5, 6, 0xa, 2));
     BAD("backwards", PUT(1, 2, 0xa, 1), PUT(3, 4, 0xa, 2), GET(5, 6, 0xa, 1));
     GOOD(PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(3, 4, 0xa), GET(5, 6, 0xa, 1), DELETE(7, 8),
@@ -323,9 +298,8 @@ static void values_that_several_writes_have_are_told_apart_by_version(void **sta
          GET(9, 10, 0xa, 3));
 }
 
-static void the_search_comes_back_to_a_place_with_other_writes_left(void **state)
+TEST(the_search_comes_back_to_a_place_with_other_writes_left)
 {
-    (void)state;
     /* The conditional put of 0xb has to be the first version, though others could be. */
     GOOD(PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(1, 3, 0xb), PUT_IF_UNKNOWN(1, 4, 0, 0xb),
          GET(5, 6, 0, 1), GET(7, 8, 0, 2), GET(9, 10, 0xb, 3));
@@ -337,9 +311,8 @@ static void the_search_comes_back_to_a_place_with_other_writes_left(void **state
         GET(5, 6, 0, 1), GET(7, 8, 0, 2), GET(9, 10, 0xb, 3));
 }
 
-static void a_read_that_did_not_see_the_value_tells_the_version(void **state)
+TEST(a_read_that_did_not_see_the_value_tells_the_version)
 {
-    (void)state;
     GOOD(PUT(1, 2, 0xa, 1), GET(3, 4, 0, 1));
     GOOD(PUT_UNKNOWN(1, 2, 0xa), GET(3, 4, 0, 1), GET(5, 6, 0xa, 1));
     GOOD(PUT_UNKNOWN(1, 2, 0xa), PUT_UNKNOWN(1, 3, 0xb), GET(4, 5, 0, 1), GET(6, 7, 0xb, 2));
@@ -347,9 +320,8 @@ static void a_read_that_did_not_see_the_value_tells_the_version(void **state)
     BAD(NULL, PUT_UNKNOWN(1, 2, 0xa), GET(3, 4, 0, 1), GET(5, 6, 0xa, 2));
 }
 
-static void what_was_rejected_or_read_without_an_answer_says_nothing(void **state)
+TEST(what_was_rejected_or_read_without_an_answer_says_nothing)
 {
-    (void)state;
     GOOD({.kind = HISTORY_GET, .outcome = HISTORY_UNKNOWN, .called = 1, .answered = 2},
          {.kind = HISTORY_GET, .outcome = HISTORY_OPEN, .called = 3},
          {.kind = HISTORY_GET, .outcome = HISTORY_REJECTED, .called = 4, .answered = 5},
@@ -391,9 +363,8 @@ static struct register_options draw_options(uint64_t seed, struct random *random
     return options;
 }
 
-static void long_histories_are_judged_in_few_states(void **state)
+TEST(long_histories_are_judged_in_few_states)
 {
-    (void)state;
     for (size_t i = 0; i < register_shape_count; i++) {
         const struct register_options *options = &register_shapes[i].options;
         uint64_t most = options->clients > 20 || options->unknowns > 50 ? 400000 : 100000;
@@ -413,9 +384,8 @@ static void long_histories_are_judged_in_few_states(void **state)
     }
 }
 
-static void a_search_that_takes_too_long_says_so(void **state)
+TEST(a_search_that_takes_too_long_says_so)
 {
-    (void)state;
     struct history history;
     struct linear_result result;
     register_history(&register_shapes[1].options, &history);
@@ -426,9 +396,8 @@ static void a_search_that_takes_too_long_says_so(void **state)
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
-static void small_histories_get_the_verdict_of_every_order(void **state)
+TEST(small_histories_get_the_verdict_of_every_order)
 {
-    (void)state;
     uint64_t from = 1, to = 20000;
     const char *seeds = getenv("SIM_SEEDS");
     if (seeds)
@@ -456,33 +425,7 @@ static void small_histories_get_the_verdict_of_every_order(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_history_of_nothing_is_good),
-        cmocka_unit_test(one_client_reads_what_it_wrote),
-        cmocka_unit_test(operations_side_by_side_may_take_effect_in_any_order),
-        cmocka_unit_test(a_lost_update_is_found),
-        cmocka_unit_test(a_stale_read_is_found),
-        cmocka_unit_test(a_read_of_what_nobody_wrote_is_found),
-        cmocka_unit_test(a_version_that_was_never_there_is_found),
-        cmocka_unit_test(a_version_that_is_given_twice_or_falls_is_found),
-        cmocka_unit_test(a_deleted_value_that_comes_back_is_found),
-        cmocka_unit_test(a_delete_tells_whether_something_was_there),
-        cmocka_unit_test(a_delete_that_tells_its_version_has_it_alone),
-        cmocka_unit_test(an_order_that_real_time_forbids_is_found),
-        cmocka_unit_test(a_write_of_unknown_outcome_may_be_seen_or_not),
-        cmocka_unit_test(a_write_of_unknown_outcome_takes_effect_once_and_not_before_its_call),
-        cmocka_unit_test(a_delete_of_unknown_outcome_explains_one_absence),
-        cmocka_unit_test(a_delete_may_have_met_what_nobody_else_saw),
-        cmocka_unit_test(conditional_puts_of_unknown_outcome_follow_what_they_expect),
-        cmocka_unit_test(values_that_several_writes_have_are_told_apart_by_version),
-        cmocka_unit_test(the_search_comes_back_to_a_place_with_other_writes_left),
-        cmocka_unit_test(a_read_that_did_not_see_the_value_tells_the_version),
-        cmocka_unit_test(what_was_rejected_or_read_without_an_answer_says_nothing),
-        cmocka_unit_test(long_histories_are_judged_in_few_states),
-        cmocka_unit_test(a_search_that_takes_too_long_says_so),
-        cmocka_unit_test(small_histories_get_the_verdict_of_every_order),
-    };
     if (getenv("SIM_SEEDS"))
         cmocka_set_test_filter("small_histories*");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -4,16 +4,9 @@
  * SIM_SEEDS=FROM:TO in the environment: only the cluster that breaks, with these seeds. */
 #include "client/rowan.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "client/session_internal.h"
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/sim/linear.h"
 #include "test/sim/load.h"
 #include "test/sim/load_value.h"
@@ -212,9 +205,8 @@ static size_t count_ops(const struct stage *stage, enum history_kind kind,
 
 /* --- tests --- */
 
-static void a_cluster_that_is_well_answers_everything(void **state)
+TEST(a_cluster_that_is_well_answers_everything)
 {
-    (void)state;
     struct stage stage;
     stage_open(&stage, 1, &SHAPE, &LOAD);
     stage_run(&stage, false);
@@ -237,9 +229,8 @@ static void a_cluster_that_is_well_answers_everything(void **state)
     stage_close(&stage);
 }
 
-static void a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong(void **state)
+TEST(a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong)
 {
-    (void)state;
     uint64_t from = 1, to = 4;
     size_t unknown = 0, rejected = 0;
     const char *seeds = getenv("SIM_SEEDS");
@@ -269,9 +260,8 @@ static void a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong(void **
     assert_true(unknown > 20 && rejected > 20);
 }
 
-static void a_full_cluster_rejects_writes(void **state)
+TEST(a_full_cluster_rejects_writes)
 {
-    (void)state;
     struct sim_cluster_options shape = SHAPE;
     shape.pm_bytes = 6 << 20;
     struct load_options load = LOAD;
@@ -286,9 +276,8 @@ static void a_full_cluster_rejects_writes(void **state)
     stage_close(&stage);
 }
 
-static void a_cluster_that_says_falsely_that_it_is_full_is_found_out(void **state)
+TEST(a_cluster_that_says_falsely_that_it_is_full_is_found_out)
 {
-    (void)state;
     for (int refused = 0; refused < 2; refused++) {
         struct sim_fault_options sites = {.seed = 1};
         sites.one_in[FAULT_NO_SEGMENT] = 20;
@@ -311,9 +300,8 @@ static void a_cluster_that_says_falsely_that_it_is_full_is_found_out(void **stat
     }
 }
 
-static void equal_seeds_give_equal_histories(void **state)
+TEST(equal_seeds_give_equal_histories)
 {
-    (void)state;
     struct sim_cluster_options shape = SHAPE;
     shape.timeout_ns = 300 * NS_PER_MS;
     struct load_options load = LOAD;
@@ -341,9 +329,8 @@ static int compare_values(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static void values_are_different_and_half_of_the_keys_hot(void **state)
+TEST(values_are_different_and_half_of_the_keys_hot)
 {
-    (void)state;
     struct stage stage;
     stage_open(&stage, 9, &SHAPE, &LOAD);
     stage_run(&stage, false);
@@ -364,9 +351,8 @@ static void values_are_different_and_half_of_the_keys_hot(void **state)
     stage_close(&stage);
 }
 
-static void pauses_have_the_mean_that_was_asked_for(void **state)
+TEST(pauses_have_the_mean_that_was_asked_for)
 {
-    (void)state;
     struct stage stage;
     stage_open(&stage, 3, &SHAPE, &LOAD);
     uint64_t from_ns = stage.cluster->clock.now_ns;
@@ -376,9 +362,8 @@ static void pauses_have_the_mean_that_was_asked_for(void **state)
     stage_close(&stage);
 }
 
-static void a_load_that_is_stopped_posts_nothing_more(void **state)
+TEST(a_load_that_is_stopped_posts_nothing_more)
 {
-    (void)state;
     struct stage stage;
     stage_open(&stage, 4, &SHAPE, &LOAD);
     while (load_posted(stage.load) < 100)
@@ -392,9 +377,8 @@ static void a_load_that_is_stopped_posts_nothing_more(void **state)
     stage_close(&stage);
 }
 
-static void a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out(void **state)
+TEST(a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out)
 {
-    (void)state;
     struct stage stage;
     stage_open(&stage, 6, &SHAPE, &LOAD);
     while (load_posted(stage.load) < 100)
@@ -432,18 +416,16 @@ static void run_into_timeouts(uint64_t seed, bool early)
     stage_close(&stage);
 }
 
-static void a_client_that_gives_up_before_its_timeout_is_found_out(void **state)
+TEST(a_client_that_gives_up_before_its_timeout_is_found_out)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         run_into_timeouts(seed, true);
         run_into_timeouts(seed, false);
     }
 }
 
-static void what_is_asked_again_after_the_last_fault_must_be_answered(void **state)
+TEST(what_is_asked_again_after_the_last_fault_must_be_answered)
 {
-    (void)state;
     const struct nemesis_options none = {.mean_pause_ns = NS_PER_S};
     for (int broken = 0; broken < 2; broken++) {
         struct stage stage;
@@ -479,9 +461,8 @@ static void what_is_asked_again_after_the_last_fault_must_be_answered(void **sta
     }
 }
 
-static void a_client_that_stands_still_posts_nothing(void **state)
+TEST(a_client_that_stands_still_posts_nothing)
 {
-    (void)state;
     struct stage stage;
     stage_open(&stage, 5, &SHAPE, &LOAD);
     sim_cluster_stop(stage.cluster, &stage.cluster->clients[1].process, true);
@@ -492,9 +473,8 @@ static void a_client_that_stands_still_posts_nothing(void **state)
     stage_close(&stage);
 }
 
-static void keys_are_different_and_short_enough(void **state)
+TEST(keys_are_different_and_short_enough)
 {
-    (void)state;
     struct load_options many = LOAD;
     many.keys = 1000;
     struct stage stage;
@@ -524,9 +504,8 @@ static void put_foreign(struct stage *stage, const void *value, size_t bytes)
             sim_put(stage->cluster, 0, key, load_key(stage->load, i, key), value, bytes, NULL), 0);
 }
 
-static void what_nobody_wrote_is_a_failure(void **state)
+TEST(what_nobody_wrote_is_a_failure)
 {
-    (void)state;
     struct load_options gets = LOAD;
     gets.puts = gets.put_ifs = gets.deletes = 0;
     gets.max_value_bytes = 1000;
@@ -556,23 +535,7 @@ static void what_nobody_wrote_is_a_failure(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cluster_that_is_well_answers_everything),
-        cmocka_unit_test(a_cluster_that_breaks_leaves_outcomes_open_and_nothing_wrong),
-        cmocka_unit_test(a_full_cluster_rejects_writes),
-        cmocka_unit_test(a_cluster_that_says_falsely_that_it_is_full_is_found_out),
-        cmocka_unit_test(equal_seeds_give_equal_histories),
-        cmocka_unit_test(values_are_different_and_half_of_the_keys_hot),
-        cmocka_unit_test(pauses_have_the_mean_that_was_asked_for),
-        cmocka_unit_test(a_load_that_is_stopped_posts_nothing_more),
-        cmocka_unit_test(a_cluster_that_takes_no_writes_after_the_last_fault_is_found_out),
-        cmocka_unit_test(a_client_that_gives_up_before_its_timeout_is_found_out),
-        cmocka_unit_test(what_is_asked_again_after_the_last_fault_must_be_answered),
-        cmocka_unit_test(a_client_that_stands_still_posts_nothing),
-        cmocka_unit_test(keys_are_different_and_short_enough),
-        cmocka_unit_test(what_nobody_wrote_is_a_failure),
-    };
     if (getenv("SIM_SEEDS"))
         cmocka_set_test_filter("a_cluster_that_breaks*");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

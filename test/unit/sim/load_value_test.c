@@ -1,12 +1,7 @@
 /* The values that clients write: false entries lie where a scan would find them. */
 #include "test/sim/load_value.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test/lib/unit.h"
 
 /* Scans what is left of the block behind its damaged begin. */
 static uint32_t count_found(const struct entry_format *format, const uint8_t *log, uint32_t bytes)
@@ -22,9 +17,8 @@ static uint32_t count_found(const struct entry_format *format, const uint8_t *lo
     return count;
 }
 
-static void false_entries_lie_where_a_scan_looks(void **state)
+TEST(false_entries_lie_where_a_scan_looks)
 {
-    (void)state;
     static _Alignas(64) uint8_t log[16384];
     static uint8_t value[4000];
     struct random random;
@@ -57,10 +51,4 @@ static void false_entries_lie_where_a_scan_looks(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(false_entries_lie_where_a_scan_looks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,10 @@
 /* The nemesis: every fault it knows comes and goes, within the promise, and after the last one the cluster works. */
 #include "test/sim/nemesis.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <xxhash.h>
 
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/sim/digests.h"
 #include "test/sim/journal.h"
 #include "test/sim/sim_log.h"
@@ -251,9 +245,8 @@ static struct nemesis_options all_faults(uint64_t seed)
 
 /* --- the tests --- */
 
-static void each_fault_comes_and_goes_and_leaves_a_cluster_that_works(void **state)
+TEST(each_fault_comes_and_goes_and_leaves_a_cluster_that_works)
 {
-    (void)state;
     for (unsigned fault = 0; fault < NEMESIS_FAULTS; fault++) {
         struct stage stage;
         struct nemesis_options options = all_faults(fault);
@@ -280,9 +273,8 @@ static void each_fault_comes_and_goes_and_leaves_a_cluster_that_works(void **sta
     }
 }
 
-static void all_faults_together_lose_nothing(void **state)
+TEST(all_faults_together_lose_nothing)
 {
-    (void)state;
     uint64_t from = 1, to = 3;
     const char *seeds = getenv("SIM_SEEDS");
     if (seeds)
@@ -310,9 +302,8 @@ static void all_faults_together_lose_nothing(void **state)
     assert_true(sum.crashes > 0 && sum.power_losses > 0 && sum.lost_words > 0);
 }
 
-static void no_host_loses_power_where_writes_are_not_behind_fences(void **state)
+TEST(no_host_loses_power_where_writes_are_not_behind_fences)
 {
-    (void)state;
     struct stage stage;
     struct nemesis_options options = all_faults(3);
     options.power_loss_in = 1;
@@ -339,9 +330,8 @@ static uint64_t hash_of_run(uint64_t seed)
     return XXH3_64bits(words, sizeof words);
 }
 
-static void after_the_last_fault_each_pair_of_processes_can_be_parted_once(void **state)
+TEST(after_the_last_fault_each_pair_of_processes_can_be_parted_once)
 {
-    (void)state;
     enum { SERVERS = 3, PAIRS = SERVERS * (SERVERS - 1) / 2 + SERVERS * CLIENTS };
     const uint64_t span_ns = 10 * NS_PER_MS;
     struct stage stage;
@@ -385,23 +375,12 @@ static void after_the_last_fault_each_pair_of_processes_can_be_parted_once(void 
     free(lines);
 }
 
-static void equal_seeds_give_equal_faults(void **state)
+TEST(equal_seeds_give_equal_faults)
 {
-    (void)state;
     uint64_t hash = hash_of_run(9);
     print_message("# hash %016lx\n", hash);
     assert_true(hash == hash_of_run(9));
     assert_false(hash == hash_of_run(10));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_fault_comes_and_goes_and_leaves_a_cluster_that_works),
-        cmocka_unit_test(all_faults_together_lose_nothing),
-        cmocka_unit_test(no_host_loses_power_where_writes_are_not_behind_fences),
-        cmocka_unit_test(after_the_last_fault_each_pair_of_processes_can_be_parted_once),
-        cmocka_unit_test(equal_seeds_give_equal_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -3,18 +3,11 @@
  * version of the old epoch shows that the entry itself was found, and not written anew. */
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/entry/entry.h"
 #include "server/store/store.h"
+#include "test/lib/unit.h"
 
 enum { BLOCK_LIMIT = 1024 };
 #define PM_BYTES  ((uint64_t)192 << 20)
@@ -117,9 +110,8 @@ static void restart_and_finish(struct sim_cluster *cluster, struct put *put, boo
     stage_finish(cluster, 1);
 }
 
-static void an_entry_that_only_the_primary_has_is_found(void **state)
+TEST(an_entry_that_only_the_primary_has_is_found)
 {
-    (void)state;
     struct sim_cluster *cluster = create(2);
     struct put put;
     sim_network_part(cluster->network, cluster->servers[0].process.address,
@@ -134,9 +126,8 @@ static void an_entry_that_only_the_primary_has_is_found(void **state)
 }
 
 /* The backup has got it, and the primary's own copy was not on its medium yet. */
-static void an_entry_that_only_the_backup_has_is_found(void **state)
+TEST(an_entry_that_only_the_backup_has_is_found)
 {
-    (void)state;
     struct sim_cluster *cluster = create(2);
     struct put put;
     uint64_t blocks = sim_network_counts(cluster->network).blocks;
@@ -166,23 +157,20 @@ static void one_of_two_backups_is_enough(size_t value_bytes, uint64_t blocks)
     restart_and_finish(cluster, &put, true);
 }
 
-static void an_entry_that_only_one_of_two_backups_has_is_found(void **state)
+TEST(an_entry_that_only_one_of_two_backups_has_is_found)
 {
-    (void)state;
     one_of_two_backups_is_enough(16, 1);
 }
 
 /* Longer than one answer of the backup. */
-static void a_long_entry_that_only_one_backup_has_is_found(void **state)
+TEST(a_long_entry_that_only_one_backup_has_is_found)
 {
-    (void)state;
     const struct entry_format format = {.block_limit = BLOCK_LIMIT};
     one_of_two_backups_is_enough(700000, entry_blocks(&format, 5, 700000));
 }
 
-static void an_entry_that_the_primary_and_one_backup_have_is_found(void **state)
+TEST(an_entry_that_the_primary_and_one_backup_have_is_found)
 {
-    (void)state;
     struct sim_cluster *cluster = create(3);
     struct put put;
     sim_network_part(cluster->network, cluster->servers[0].process.address,
@@ -197,9 +185,8 @@ static void an_entry_that_the_primary_and_one_backup_have_is_found(void **state)
     restart_and_finish(cluster, &put, true);
 }
 
-static void an_entry_that_nobody_has_is_written_anew(void **state)
+TEST(an_entry_that_nobody_has_is_written_anew)
 {
-    (void)state;
     struct sim_cluster *cluster = create(2);
     struct put put;
     sim_network_part(cluster->network, cluster->servers[0].process.address,
@@ -212,9 +199,8 @@ static void an_entry_that_nobody_has_is_written_anew(void **state)
 }
 
 /* The next start comes in the midst of this one, again and again. */
-static void a_start_may_end_at_any_moment(void **state)
+TEST(a_start_may_end_at_any_moment)
 {
-    (void)state;
     struct sim_cluster *cluster = create(3);
     struct put put;
     sim_network_part(cluster->network, cluster->servers[0].process.address,
@@ -236,16 +222,7 @@ static void a_start_may_end_at_any_moment(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_entry_that_only_the_primary_has_is_found),
-        cmocka_unit_test(an_entry_that_only_the_backup_has_is_found),
-        cmocka_unit_test(an_entry_that_only_one_of_two_backups_has_is_found),
-        cmocka_unit_test(a_long_entry_that_only_one_backup_has_is_found),
-        cmocka_unit_test(an_entry_that_the_primary_and_one_backup_have_is_found),
-        cmocka_unit_test(an_entry_that_nobody_has_is_written_anew),
-        cmocka_unit_test(a_start_may_end_at_any_moment),
-    };
     if (!getenv("SIM_LOG"))
         log_set_level(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -1,15 +1,8 @@
 /* PM in memory: what a fence promises, and what a power loss may take. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
+#define TEST_FIXTURE setup, teardown
 
 #include "common/reactor/reactor.h"
+#include "test/lib/unit.h"
 #include "test/sim/sim_pm.h"
 
 enum { MAP_BYTES = 64 << 10, WORD = 8, LOSSES = 400 };
@@ -61,9 +54,8 @@ static struct sim_pm_loss lose_power(uint64_t seed)
 
 /* --- fences --- */
 
-static void a_ticket_is_not_done_before_its_time(void **state)
+TEST(a_ticket_is_not_done_before_its_time)
 {
-    (void)state;
     assert_true(sim_pm_next_ns(sim) == WAKE_NEVER);
     struct pm_ticket first = pm_fence_start(&sim->pm);
     assert_int_equal(pm_fence_done(&sim->pm, first), 0);
@@ -81,9 +73,8 @@ static void a_ticket_is_not_done_before_its_time(void **state)
     assert_int_equal(sim->fences, 2);
 }
 
-static void a_fence_takes_between_half_and_all_of_its_time_and_none_overtakes_another(void **state)
+TEST(a_fence_takes_between_half_and_all_of_its_time_and_none_overtakes_another)
 {
-    (void)state;
     uint64_t shortest = UINT64_MAX, longest = 0, last_due_ns = 0;
     sim->seed = 7;
     for (int i = 0; i < 500; i++) {
@@ -106,9 +97,8 @@ static void a_fence_takes_between_half_and_all_of_its_time_and_none_overtakes_an
     assert_in_range(longest, FENCE_NS * 99 / 100, FENCE_NS);
 }
 
-static void a_fenced_store_survives_any_power_loss(void **state)
+TEST(a_fenced_store_survives_any_power_loss)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         store_word(seed * WORD, seed);
         pm_zero(&sim->pm, MAP_BYTES / 2, 4096);
@@ -124,9 +114,8 @@ static void a_fenced_store_survives_any_power_loss(void **state)
     }
 }
 
-static void a_fence_covers_no_store_made_after_its_start(void **state)
+TEST(a_fence_covers_no_store_made_after_its_start)
 {
-    (void)state;
     uint64_t lost = 0;
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         store_word(0, seed);
@@ -147,9 +136,8 @@ static void a_fence_covers_no_store_made_after_its_start(void **state)
     assert_in_range(lost, LOSSES / 4, LOSSES * 3 / 4);
 }
 
-static void a_started_fence_that_is_not_done_covers_nothing(void **state)
+TEST(a_started_fence_that_is_not_done_covers_nothing)
 {
-    (void)state;
     uint64_t lost = 0;
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         uint64_t old = word_at(0);
@@ -174,10 +162,9 @@ static void a_started_fence_that_is_not_done_covers_nothing(void **state)
 
 /* --- durability --- */
 
-static void without_durability_tickets_are_done_at_once_and_cover_nothing(void **state)
+TEST(without_durability_tickets_are_done_at_once_and_cover_nothing)
 {
     static const enum pm_durability weak[] = {PM_NONE, PM_ASYNC};
-    (void)state;
     uint64_t lost = 0;
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         sim->pm.durability = weak[seed % 2];
@@ -193,10 +180,9 @@ static void without_durability_tickets_are_done_at_once_and_cover_nothing(void *
     assert_in_range(lost, LOSSES / 4, LOSSES * 3 / 4);
 }
 
-static void a_sync_is_waited_for_whatever_the_durability(void **state)
+TEST(a_sync_is_waited_for_whatever_the_durability)
 {
     static const enum pm_durability all[] = {PM_FENCE, PM_ASYNC, PM_NONE};
-    (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) {
         sim->pm.durability = all[seed % 3];
         store_word(0, seed);
@@ -210,10 +196,9 @@ static void a_sync_is_waited_for_whatever_the_durability(void **state)
     }
 }
 
-static void what_no_fence_covers_takes_bounded_memory(void **state)
+TEST(what_no_fence_covers_takes_bounded_memory)
 {
     static uint8_t bytes[MAP_BYTES / 2];
-    (void)state;
     sim->pm.durability = PM_NONE;
     memset(bytes, 1, sizeof bytes);
     for (uint64_t stored = 0; stored < (uint64_t)256 << 20; stored += sizeof bytes) {
@@ -231,11 +216,10 @@ static uint64_t pattern(uint64_t store, uint64_t word)
     return (store << 32) + word + 1;
 }
 
-static void a_word_is_old_or_new_and_never_mixed(void **state)
+TEST(a_word_is_old_or_new_and_never_mixed)
 {
     enum { WORDS = 64 };
     uint64_t words[WORDS], olds = 0, news = 0, torn = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         for (uint64_t store = 0; store < 2; store++) {
             if (store)
@@ -260,9 +244,8 @@ static void a_word_is_old_or_new_and_never_mixed(void **state)
     assert_true(olds >= LOSSES / 8 && news >= LOSSES / 8 && torn >= LOSSES / 8);
 }
 
-static void bytes_beside_a_store_stay_as_they_are(void **state)
+TEST(bytes_beside_a_store_stay_as_they_are)
 {
-    (void)state;
     uint8_t before[64], after[64], stored[64];
     memset(stored, 0xaa, sizeof stored);
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
@@ -282,11 +265,10 @@ static void bytes_beside_a_store_stay_as_they_are(void **state)
     }
 }
 
-static void any_of_several_stores_into_a_word_can_be_what_is_left(void **state)
+TEST(any_of_several_stores_into_a_word_can_be_what_is_left)
 {
     enum { STORES = 4 };
     uint64_t seen[STORES + 1] = {0};
-    (void)state;
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         store_word(0, 0);
         finish_fence();
@@ -302,10 +284,9 @@ static void any_of_several_stores_into_a_word_can_be_what_is_left(void **state)
         assert_true(seen[store] >= 5);
 }
 
-static void stores_that_overlap_in_part_of_a_word_leave_one_of_its_values(void **state)
+TEST(stores_that_overlap_in_part_of_a_word_leave_one_of_its_values)
 {
     uint64_t between = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         pm_zero(&sim->pm, 0, 2 * WORD);
         finish_fence();
@@ -322,12 +303,11 @@ static void stores_that_overlap_in_part_of_a_word_leave_one_of_its_values(void *
     assert_true(between >= 10);
 }
 
-static void a_zeroing_can_be_lost_as_a_store_can(void **state)
+TEST(a_zeroing_can_be_lost_as_a_store_can)
 {
     enum { BYTES = 4096 };
     uint8_t ones[BYTES];
     uint64_t kept = 0, lost = 0;
-    (void)state;
     memset(ones, 1, sizeof ones);
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         pm_store(&sim->pm, 0, ones, BYTES);
@@ -343,11 +323,10 @@ static void a_zeroing_can_be_lost_as_a_store_can(void **state)
     assert_true(kept > BYTES && lost > BYTES);
 }
 
-static void a_loss_can_take_one_store_all_but_one_or_the_last_ones(void **state)
+TEST(a_loss_can_take_one_store_all_but_one_or_the_last_ones)
 {
     enum { STORES = 12 };
     uint64_t spared[STORES + 1] = {0}, hole = 0, lone = 0, last = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= LOSSES; seed++) {
         pm_zero(&sim->pm, 0, STORES * 512);
         finish_fence();
@@ -368,10 +347,9 @@ static void a_loss_can_take_one_store_all_but_one_or_the_last_ones(void **state)
     assert_true(hole >= LOSSES / 14 && lone >= LOSSES / 14 && last >= LOSSES / 14);
 }
 
-static void a_log_that_grows_keeps_what_it_holds(void **state)
+TEST(a_log_that_grows_keeps_what_it_holds)
 {
     enum { WORDS = MAP_BYTES / WORD, COVERED = WORDS / 8 };
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         teardown(NULL); /* a new log is small */
         setup(NULL);
@@ -394,9 +372,8 @@ static void a_log_that_grows_keeps_what_it_holds(void **state)
     }
 }
 
-static void a_store_of_what_is_there_already_is_durable_at_once(void **state)
+TEST(a_store_of_what_is_there_already_is_durable_at_once)
 {
-    (void)state;
     store_word(0, 5);
     finish_fence();
     store_word(0, 5);
@@ -426,10 +403,9 @@ static void note(void *context, uint64_t offset, const uint8_t *data, size_t byt
     memcpy(told->data, data, bytes);
 }
 
-static void the_observer_is_told_of_every_store_after_it_was_made(void **state)
+TEST(the_observer_is_told_of_every_store_after_it_was_made)
 {
     struct told told = {0};
-    (void)state;
     sim->stored = note;
     sim->stored_context = &told;
     pm_store(&sim->pm, 24, "hello", 5);
@@ -477,12 +453,11 @@ static void scribble(struct random *random, unsigned stores)
     }
 }
 
-static void who_asks_is_told_of_every_stretch_that_was_lost(void **state)
+TEST(who_asks_is_told_of_every_stretch_that_was_lost)
 {
     struct mirror *mirror = calloc(1, sizeof *mirror);
     struct random random;
     uint64_t stretches = 0;
-    (void)state;
     random_init(&random, 3);
     for (unsigned i = 0; i < LOSSES; i++) {
         scribble(&random, 20);
@@ -498,11 +473,10 @@ static void who_asks_is_told_of_every_stretch_that_was_lost(void **state)
     free(mirror);
 }
 
-static void is_durable_says_what_every_loss_spares(void **state)
+TEST(is_durable_says_what_every_loss_spares)
 {
     struct random random;
     uint64_t durable = 0, lost = 0;
-    (void)state;
     random_init(&random, 5);
     for (unsigned i = 0; i < LOSSES; i++) {
         bool was_durable[4096 / WORD];
@@ -540,18 +514,16 @@ static uint64_t hash_of_life(uint64_t seed)
     return hash ^ clock.now_ns ^ sim->fences;
 }
 
-static void equal_seeds_lose_the_same(void **state)
+TEST(equal_seeds_lose_the_same)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         assert_true(hash_of_life(seed) == hash_of_life(seed));
         assert_true(hash_of_life(seed) != hash_of_life(seed + 1));
     }
 }
 
-static void the_log_is_used_again_when_fences_are_done(void **state)
+TEST(the_log_is_used_again_when_fences_are_done)
 {
-    (void)state;
     uint8_t bytes[128];
     for (uint64_t i = 0; i < 200000; i++) {
         memset(bytes, (int)(i & 0xff), sizeof bytes);
@@ -564,31 +536,4 @@ static void the_log_is_used_again_when_fences_are_done(void **state)
     assert_in_range(lose_power(2).stores, 1, 96);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_ticket_is_not_done_before_its_time),
-        TEST(a_fence_takes_between_half_and_all_of_its_time_and_none_overtakes_another),
-        TEST(a_fenced_store_survives_any_power_loss),
-        TEST(a_fence_covers_no_store_made_after_its_start),
-        TEST(a_started_fence_that_is_not_done_covers_nothing),
-        TEST(without_durability_tickets_are_done_at_once_and_cover_nothing),
-        TEST(a_sync_is_waited_for_whatever_the_durability),
-        TEST(what_no_fence_covers_takes_bounded_memory),
-        TEST(a_word_is_old_or_new_and_never_mixed),
-        TEST(bytes_beside_a_store_stay_as_they_are),
-        TEST(any_of_several_stores_into_a_word_can_be_what_is_left),
-        TEST(stores_that_overlap_in_part_of_a_word_leave_one_of_its_values),
-        TEST(a_zeroing_can_be_lost_as_a_store_can),
-        TEST(a_loss_can_take_one_store_all_but_one_or_the_last_ones),
-        TEST(a_log_that_grows_keeps_what_it_holds),
-        TEST(a_store_of_what_is_there_already_is_durable_at_once),
-        TEST(the_observer_is_told_of_every_store_after_it_was_made),
-        TEST(who_asks_is_told_of_every_stretch_that_was_lost),
-        TEST(is_durable_says_what_every_loss_spares),
-        TEST(equal_seeds_lose_the_same),
-        TEST(the_log_is_used_again_when_fences_are_done),
-    };
-    return cmocka_run_group_tests_name("sim_pm", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

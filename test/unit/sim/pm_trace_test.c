@@ -1,12 +1,5 @@
 /* What is said of a simulated PM: the hash over what was done to it, and which fences a power loss took. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "test/lib/unit.h"
 #include "test/sim/sim_pm.h"
 
 enum { MAP_BYTES = 64 << 10, WORD = 8, LOSSES = 400 };
@@ -25,9 +18,8 @@ static void store_word(uint64_t offset, uint64_t word)
     pm_store(&sim->pm, offset, &word, sizeof word);
 }
 
-static void the_trace_tells_other_stores_zeros_and_fences_apart(void **state)
+TEST(the_trace_tells_other_stores_zeros_and_fences_apart)
 {
-    (void)state;
     struct sim_clock clock;
     sim_clock_init(&clock);
     sim = sim_pm_create(&clock, MAP_BYTES, 1000);
@@ -48,9 +40,8 @@ static void the_trace_tells_other_stores_zeros_and_fences_apart(void **state)
     pm_close(&sim->pm);
 }
 
-static void a_fence_is_lost_only_with_what_it_was_to_cover(void **state)
+TEST(a_fence_is_lost_only_with_what_it_was_to_cover)
 {
-    (void)state;
     struct sim_clock clock;
     sim_clock_init(&clock);
     sim = sim_pm_create(&clock, MAP_BYTES, 1000);
@@ -78,11 +69,4 @@ static void a_fence_is_lost_only_with_what_it_was_to_cover(void **state)
     assert_true(none > LOSSES / 16 && second > LOSSES / 16 && both > LOSSES / 16);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_trace_tells_other_stores_zeros_and_fences_apart),
-        cmocka_unit_test(a_fence_is_lost_only_with_what_it_was_to_cover),
-    };
-    return cmocka_run_group_tests_name("sim_pm_trace", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,17 +1,12 @@
 /* A cluster whose hosts lose their power at any moment, all of them or some, and are started again on what
  * the PM held: no acknowledged write is lost, none is done twice, none comes back, no answer is
  * wrong, and the replicas agree. */
+#define TEST_FIXTURE begin, NULL
+
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/sim/sim_fault.h"
 #include "test/sim/sim_log.h"
 
@@ -149,9 +144,8 @@ static int begin(void **state)
 
 /* --- shapes --- */
 
-static void power_losses_cost_nothing_with_any_number_of_replicas(void **state)
+TEST(power_losses_cost_nothing_with_any_number_of_replicas)
 {
-    (void)state;
     for (uint32_t replicas = 1; replicas <= 3; replicas++)
         survive(100 + replicas, 256 << 10,
                 &(struct sim_cluster_options){.servers = 3,
@@ -164,9 +158,8 @@ static void power_losses_cost_nothing_with_any_number_of_replicas(void **state)
     assert_true(tally.crashes >= 6 && tally.loss.old > 0);
 }
 
-static void power_losses_cost_nothing_of_values_in_many_blocks(void **state)
+TEST(power_losses_cost_nothing_of_values_in_many_blocks)
 {
-    (void)state;
     static const uint32_t limits[] = {256, 1024, 4096};
     for (uint32_t i = 0; i < 3; i++)
         survive(110 + i, 128 << 10,
@@ -181,9 +174,8 @@ static void power_losses_cost_nothing_of_values_in_many_blocks(void **state)
     assert_true(tally.crashes >= 6 && tally.loss.old > 0);
 }
 
-static void power_losses_cost_nothing_of_one_server(void **state)
+TEST(power_losses_cost_nothing_of_one_server)
 {
-    (void)state;
     for (uint64_t seed = 120; seed < 126; seed++)
         survive(seed, 64 << 10,
                 &(struct sim_cluster_options){
@@ -229,9 +221,8 @@ static void any_seed(uint64_t seed)
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
-static void any_shape_survives_power_losses(void **state)
+TEST(any_shape_survives_power_losses)
 {
-    (void)state;
     uint64_t from = 1, to = 4;
     const char *seeds = getenv("SIM_SEEDS");
     if (seeds)
@@ -335,9 +326,8 @@ static void lose_an_unfenced_run(uint64_t seed, enum pm_durability weak)
     journal_destroy(options.journal);
 }
 
-static void what_was_fenced_survives_the_loss_of_a_later_run_without_fences(void **state)
+TEST(what_was_fenced_survives_the_loss_of_a_later_run_without_fences)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
         lose_an_unfenced_run(seed, seed % 2 ? PM_NONE : PM_ASYNC);
     assert_true(tally.crashes > 0); /* some keys were lost */
@@ -345,15 +335,7 @@ static void what_was_fenced_survives_the_loss_of_a_later_run_without_fences(void
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup(name, begin)
-    const struct CMUnitTest tests[] = {
-        TEST(power_losses_cost_nothing_with_any_number_of_replicas),
-        TEST(power_losses_cost_nothing_of_values_in_many_blocks),
-        TEST(power_losses_cost_nothing_of_one_server),
-        TEST(any_shape_survives_power_losses),
-        TEST(what_was_fenced_survives_the_loss_of_a_later_run_without_fences),
-    };
     if (getenv("SIM_SEEDS"))
         cmocka_set_test_filter("any_shape*");
-    return cmocka_run_group_tests_name("power", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -1,15 +1,8 @@
 /* Processes of a simulated cluster: clocks of their own, stopped, slow, ended alone and started again. */
 #include "test/sim/cluster.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 
 #define START_NS (5 * NS_PER_S)
 
@@ -58,9 +51,8 @@ static uint64_t time_of_put(struct sim_cluster *cluster, const char *key)
 
 /* --- clocks --- */
 
-static void a_time_a_process_asks_for_is_the_first_at_which_its_clock_shows_it(void **state)
+TEST(a_time_a_process_asks_for_is_the_first_at_which_its_clock_shows_it)
 {
-    (void)state;
     static const int32_t rates[] = {-10000, -333, -1, 0, 1, 77, 10000};
     struct random random;
     random_init(&random, 5);
@@ -82,9 +74,8 @@ static void a_time_a_process_asks_for_is_the_first_at_which_its_clock_shows_it(v
     assert_true(sim_process_until_ns(&fast, WAKE_NEVER) == WAKE_NEVER);
 }
 
-static void a_client_whose_clock_is_fast_gives_up_sooner(void **state)
+TEST(a_client_whose_clock_is_fast_gives_up_sooner)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.timeout_ns = NS_PER_S});
     cluster->clients[0].process.rate_ppm = 10000;
     assert_int_equal(put(cluster, "key", "1"), 0);
@@ -97,9 +88,8 @@ static void a_client_whose_clock_is_fast_gives_up_sooner(void **state)
     sim_cluster_destroy(cluster);
 }
 
-static void clocks_may_begin_long_before_a_run_and_apart(void **state)
+TEST(clocks_may_begin_long_before_a_run_and_apart)
 {
-    (void)state;
     uint64_t last_ns = 0, longest_ns = 0;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         struct sim_cluster *cluster = create(&(struct sim_cluster_options){
@@ -122,9 +112,8 @@ static void clocks_may_begin_long_before_a_run_and_apart(void **state)
     assert_true(longest_ns > 86400 * NS_PER_S);
 }
 
-static void clocks_differ_by_no_more_than_they_may(void **state)
+TEST(clocks_differ_by_no_more_than_they_may)
 {
-    (void)state;
     struct sim_cluster *cluster =
         create(&(struct sim_cluster_options){.servers = 5, .clients = 4, .drift_ppm = 10000});
     uint32_t different = 0;
@@ -140,9 +129,8 @@ static void clocks_differ_by_no_more_than_they_may(void **state)
     sim_cluster_destroy(cluster);
 }
 
-static void the_clock_jumps_no_further_than_it_may(void **state)
+TEST(the_clock_jumps_no_further_than_it_may)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
     sim_cluster_run_for(cluster, 2 * NS_PER_S); /* now all is idle: jumps are long */
     uint64_t now_ns = cluster->clock.now_ns;
@@ -159,9 +147,8 @@ static void the_clock_jumps_no_further_than_it_may(void **state)
 
 /* --- stopped, slow, late --- */
 
-static void a_stopped_primary_answers_when_it_goes_on(void **state)
+TEST(a_stopped_primary_answers_when_it_goes_on)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.timeout_ns = NS_PER_S});
     struct sim_process *primary = primary_of(cluster, "key");
     assert_int_equal(put(cluster, "key", "1"), 0);
@@ -174,9 +161,8 @@ static void a_stopped_primary_answers_when_it_goes_on(void **state)
     sim_cluster_destroy(cluster);
 }
 
-static void a_stopped_client_posts_nothing(void **state)
+TEST(a_stopped_client_posts_nothing)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.clients = 2});
     sim_cluster_stop(cluster, &cluster->clients[1].process, true);
     uint64_t before = session_completed(cluster->clients[1].session);
@@ -190,9 +176,8 @@ static void a_stopped_client_posts_nothing(void **state)
     sim_cluster_destroy(cluster);
 }
 
-static void a_slow_server_takes_its_time(void **state)
+TEST(a_slow_server_takes_its_time)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
     assert_int_equal(put(cluster, "key", "0"), 0);
     uint64_t fast_ns = time_of_put(cluster, "key");
@@ -206,9 +191,8 @@ static void a_slow_server_takes_its_time(void **state)
     sim_cluster_destroy(cluster);
 }
 
-static void a_late_control_role_lets_its_landing_zone_run_dry(void **state)
+TEST(a_late_control_role_lets_its_landing_zone_run_dry)
 {
-    (void)state;
     struct sim_cluster *cluster =
         create(&(struct sim_cluster_options){.landing_segments = 2, .one_sided = true});
     static char value[30000];
@@ -232,9 +216,8 @@ static void start_all(struct sim_cluster *cluster)
         sim_cluster_start_server(cluster, i);
 }
 
-static void servers_that_end_one_after_another_lose_nothing(void **state)
+TEST(servers_that_end_one_after_another_lose_nothing)
 {
-    (void)state;
     for (uint32_t first = 1; first <= 3; first++) {
         struct sim_cluster *cluster = create(&(struct sim_cluster_options){
             .seed = first, .max_delay_ns = 100 * NS_PER_US, .fence_ns = 50 * NS_PER_US});
@@ -275,9 +258,8 @@ static void post_others(struct sim_cluster *cluster)
     }
 }
 
-static void acknowledged_writes_outlive_the_power_of_all_hosts(void **state)
+TEST(acknowledged_writes_outlive_the_power_of_all_hosts)
 {
-    (void)state;
     uint64_t lost = 0;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         struct sim_cluster *cluster = create(&(struct sim_cluster_options){
@@ -308,9 +290,8 @@ static void acknowledged_writes_outlive_the_power_of_all_hosts(void **state)
 }
 
 /* Without failover nobody takes it back before all others have ended too. */
-static void a_server_that_returns_alone_waits_for_the_end_of_the_others(void **state)
+TEST(a_server_that_returns_alone_waits_for_the_end_of_the_others)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
     assert_int_equal(put(cluster, "key", "1"), 0);
     uint64_t term = sim_cluster_config(cluster)->term;
@@ -328,9 +309,8 @@ static void a_server_that_returns_alone_waits_for_the_end_of_the_others(void **s
     sim_cluster_destroy(cluster);
 }
 
-static void a_cluster_serves_on_without_its_cm_and_finds_the_next(void **state)
+TEST(a_cluster_serves_on_without_its_cm_and_finds_the_next)
 {
-    (void)state;
     struct sim_cluster *cluster =
         create(&(struct sim_cluster_options){.max_delay_ns = 100 * NS_PER_US});
     assert_int_equal(put(cluster, "key", "1"), 0);
@@ -351,9 +331,8 @@ static void a_cluster_serves_on_without_its_cm_and_finds_the_next(void **state)
     sim_cluster_destroy(cluster);
 }
 
-static void a_rival_leads_only_while_the_cm_does_not(void **state)
+TEST(a_rival_leads_only_while_the_cm_does_not)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){
         .registry = {.max_delay_ns = NS_PER_MS, .session_ns = NS_PER_S}});
     assert_int_equal(put(cluster, "key", "1"), 0);
@@ -379,23 +358,4 @@ static void a_rival_leads_only_while_the_cm_does_not(void **state)
     sim_cluster_destroy(cluster);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_time_a_process_asks_for_is_the_first_at_which_its_clock_shows_it),
-        cmocka_unit_test(a_client_whose_clock_is_fast_gives_up_sooner),
-        cmocka_unit_test(clocks_may_begin_long_before_a_run_and_apart),
-        cmocka_unit_test(clocks_differ_by_no_more_than_they_may),
-        cmocka_unit_test(the_clock_jumps_no_further_than_it_may),
-        cmocka_unit_test(a_stopped_primary_answers_when_it_goes_on),
-        cmocka_unit_test(a_stopped_client_posts_nothing),
-        cmocka_unit_test(a_slow_server_takes_its_time),
-        cmocka_unit_test(a_late_control_role_lets_its_landing_zone_run_dry),
-        cmocka_unit_test(servers_that_end_one_after_another_lose_nothing),
-        cmocka_unit_test(acknowledged_writes_outlive_the_power_of_all_hosts),
-        cmocka_unit_test(a_server_that_returns_alone_waits_for_the_end_of_the_others),
-        cmocka_unit_test(a_cluster_serves_on_without_its_cm_and_finds_the_next),
-        cmocka_unit_test(a_rival_leads_only_while_the_cm_does_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -2,17 +2,10 @@
  * is lost, no write is done twice, and no answer is wrong. */
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/entry/entry.h"
+#include "test/lib/unit.h"
 
 #define ANSWER_NS (30 * NS_PER_S)
 
@@ -72,9 +65,8 @@ static void survive(uint64_t seed, const struct sim_cluster_options *shape,
     stage_work(cluster, &workload);
 }
 
-static void crashes_lose_nothing_with_any_number_of_replicas(void **state)
+TEST(crashes_lose_nothing_with_any_number_of_replicas)
 {
-    (void)state;
     crashes = 0;
     for (uint32_t replicas = 1; replicas <= 3; replicas++)
         survive(replicas,
@@ -87,9 +79,8 @@ static void crashes_lose_nothing_with_any_number_of_replicas(void **state)
     assert_true(crashes >= 6);
 }
 
-static void crashes_lose_nothing_with_several_workers_and_digests(void **state)
+TEST(crashes_lose_nothing_with_several_workers_and_digests)
 {
-    (void)state;
     crashes = 0;
     survive(11,
             &(struct sim_cluster_options){.workers = 3,
@@ -102,9 +93,8 @@ static void crashes_lose_nothing_with_several_workers_and_digests(void **state)
     assert_true(crashes >= 3);
 }
 
-static void crashes_lose_nothing_of_long_values_in_parted_blocks(void **state)
+TEST(crashes_lose_nothing_of_long_values_in_parted_blocks)
 {
-    (void)state;
     crashes = 0;
     static const uint32_t limits[] = {256, 1024, 65536};
     for (uint32_t i = 0; i < 3; i++)
@@ -120,9 +110,8 @@ static void crashes_lose_nothing_of_long_values_in_parted_blocks(void **state)
     assert_true(crashes >= 6);
 }
 
-static void crashes_lose_nothing_of_one_server(void **state)
+TEST(crashes_lose_nothing_of_one_server)
 {
-    (void)state;
     crashes = 0;
     survive(31, &(struct sim_cluster_options){.servers = 1, .workers = 2, .shards = 8},
             &(struct sim_workload_options){.operations = 12000});
@@ -130,9 +119,8 @@ static void crashes_lose_nothing_of_one_server(void **state)
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
-static void any_shape_survives_crashes(void **state)
+TEST(any_shape_survives_crashes)
 {
-    (void)state;
     crashes = 0;
     uint64_t from = 1, to = 3;
     const char *seeds = getenv("SIM_SEEDS");
@@ -170,14 +158,7 @@ static void any_shape_survives_crashes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crashes_lose_nothing_with_any_number_of_replicas),
-        cmocka_unit_test(crashes_lose_nothing_with_several_workers_and_digests),
-        cmocka_unit_test(crashes_lose_nothing_of_long_values_in_parted_blocks),
-        cmocka_unit_test(crashes_lose_nothing_of_one_server),
-        cmocka_unit_test(any_shape_survives_crashes),
-    };
     if (!getenv("SIM_LOG"))
         log_set_level(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

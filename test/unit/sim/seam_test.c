@@ -2,16 +2,9 @@
  * the host. What random operations find is in workload_test.c. */
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "test/lib/unit.h"
 
 enum { MIB = 1 << 20 };
 
@@ -39,9 +32,8 @@ static void assert_missing(struct sim_cluster *cluster, uint32_t client, const c
 
 /* --- single operations --- */
 
-static void what_was_put_is_got_until_it_is_deleted(void **state)
+TEST(what_was_put_is_got_until_it_is_deleted)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.clients = 2});
     uint64_t version, got;
     assert_missing(cluster, 0, "key");
@@ -56,9 +48,8 @@ static void what_was_put_is_got_until_it_is_deleted(void **state)
     stage_finish(cluster, 0);
 }
 
-static void overwriting_gives_the_new_value_and_a_higher_version(void **state)
+TEST(overwriting_gives_the_new_value_and_a_higher_version)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
     uint64_t first, second;
     assert_int_equal(sim_put(cluster, 0, "key", 3, "old", 3, &first), 0);
@@ -68,9 +59,8 @@ static void overwriting_gives_the_new_value_and_a_higher_version(void **state)
     stage_finish(cluster, 1);
 }
 
-static void conditional_puts_succeed_at_the_expected_version_only(void **state)
+TEST(conditional_puts_succeed_at_the_expected_version_only)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
     uint64_t version, there;
     assert_int_equal(sim_put_if(cluster, 0, "key", 3, "a", 1, 7, &there), ROWAN_EVERSION);
@@ -106,9 +96,8 @@ static void round_trip(struct sim_cluster *cluster, uint32_t key_bytes, uint32_t
     free(key);
 }
 
-static void every_size_comes_back_whatever_the_block_limit_is(void **state)
+TEST(every_size_comes_back_whatever_the_block_limit_is)
 {
-    (void)state;
     static const uint32_t limits[] = {65536, 1024, 256};
     static const uint32_t values[] = {0, 1, 1000, 65536, MIB};
     for (size_t i = 0; i < 3; i++) {
@@ -122,9 +111,8 @@ static void every_size_comes_back_whatever_the_block_limit_is(void **state)
     }
 }
 
-static void a_small_buffer_is_told_the_size(void **state)
+TEST(a_small_buffer_is_told_the_size)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
     char got[4] = "abc";
     size_t bytes;
@@ -137,9 +125,8 @@ static void a_small_buffer_is_told_the_size(void **state)
 
 /* --- replication --- */
 
-static void puts_are_acknowledged_while_a_backup_is_stopped(void **state)
+TEST(puts_are_acknowledged_while_a_backup_is_stopped)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.one_sided = true});
     struct stage_answers answers = {0};
     char key[24];
@@ -156,9 +143,8 @@ static void puts_are_acknowledged_while_a_backup_is_stopped(void **state)
     stage_finish(cluster, 60);
 }
 
-static void puts_wait_for_a_dry_landing_zone_and_none_fails(void **state)
+TEST(puts_wait_for_a_dry_landing_zone_and_none_fails)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.landing_segments = 2,
                                                                        .pm_bytes = 512 << 20,
                                                                        .replicas = 2,
@@ -185,9 +171,8 @@ static void puts_wait_for_a_dry_landing_zone_and_none_fails(void **state)
     stage_finish(cluster, 30);
 }
 
-static void a_read_does_not_see_a_write_that_a_backup_has_not(void **state)
+TEST(a_read_does_not_see_a_write_that_a_backup_has_not)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.clients = 2});
     struct stage_answers answers = {0};
     char key[24], other[24];
@@ -227,17 +212,15 @@ static void a_put_waits_until_it_is_durable(struct sim_cluster *cluster, uint32_
     stage_finish(cluster, 1);
 }
 
-static void a_put_waits_until_it_is_durable_on_each_server(void **state)
+TEST(a_put_waits_until_it_is_durable_on_each_server)
 {
-    (void)state;
     for (uint32_t server = 1; server <= 3; server++)
         a_put_waits_until_it_is_durable(create(&(struct sim_cluster_options){.clients = 2}),
                                         server);
 }
 
-static void writes_in_flight_on_a_broken_connection_are_sent_again(void **state)
+TEST(writes_in_flight_on_a_broken_connection_are_sent_again)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct sim_cluster *cluster =
             create(&(struct sim_cluster_options){.seed = seed, .max_delay_ns = NS_PER_MS});
@@ -318,9 +301,8 @@ static bool counters_are_done(void *context)
     return counters[0].done == INCREMENTS && counters[1].done == INCREMENTS;
 }
 
-static void racing_conditional_puts_count_exactly(void **state)
+TEST(racing_conditional_puts_count_exactly)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){
         .clients = 2, .max_delay_ns = 100 * NS_PER_US, .fence_ns = 10 * NS_PER_US});
     struct counter counters[2];
@@ -378,9 +360,8 @@ static bool streams_are_out(void *context)
     return outstanding == 0;
 }
 
-static void a_conditional_put_is_not_kept_waiting_by_streams_of_puts(void **state)
+TEST(a_conditional_put_is_not_kept_waiting_by_streams_of_puts)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){
         .clients = 1 + STREAMS, .max_delay_ns = NS_PER_MS, .fence_ns = NS_PER_MS});
     struct stream streams[STREAMS];
@@ -405,9 +386,8 @@ static void a_conditional_put_is_not_kept_waiting_by_streams_of_puts(void **stat
 
 /* --- limits --- */
 
-static void a_full_server_refuses_writes_and_goes_on_reading(void **state)
+TEST(a_full_server_refuses_writes_and_goes_on_reading)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.pm_bytes = 80 << 20});
     uint8_t *value = calloc(1, MIB), *got = malloc(MIB);
     assert_true(value && got);
@@ -460,18 +440,16 @@ static void fill_a_backup(uint64_t its_pm_bytes)
     stage_finish(cluster, answers.good);
 }
 
-static void a_backup_that_fills_up_takes_in_what_is_on_the_way(void **state)
+TEST(a_backup_that_fills_up_takes_in_what_is_on_the_way)
 {
-    (void)state;
     for (uint64_t segments = 25; segments < 38; segments += 3)
         fill_a_backup(segments * FABRIC_SEGMENT_BYTES);
 }
 
 /* --- clients that do not behave --- */
 
-static void garbage_closes_its_own_connection_only(void **state)
+TEST(garbage_closes_its_own_connection_only)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
     struct stage_stranger stranger;
     char key[24];
@@ -489,9 +467,8 @@ static void garbage_closes_its_own_connection_only(void **state)
     stage_finish(cluster, 1);
 }
 
-static void a_client_that_asks_and_goes_harms_nobody(void **state)
+TEST(a_client_that_asks_and_goes_harms_nobody)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
     char key[24];
     stage_key(cluster, 1, 0, key);
@@ -507,9 +484,8 @@ static void a_client_that_asks_and_goes_harms_nobody(void **state)
     stage_finish(cluster, 1);
 }
 
-static void a_client_that_does_not_read_harms_nobody(void **state)
+TEST(a_client_that_does_not_read_harms_nobody)
 {
-    (void)state;
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){.max_messages = 16});
     struct stage_stranger stranger;
     char key[24];
@@ -536,25 +512,6 @@ static void a_client_that_does_not_read_harms_nobody(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_put_is_got_until_it_is_deleted),
-        cmocka_unit_test(overwriting_gives_the_new_value_and_a_higher_version),
-        cmocka_unit_test(conditional_puts_succeed_at_the_expected_version_only),
-        cmocka_unit_test(every_size_comes_back_whatever_the_block_limit_is),
-        cmocka_unit_test(a_small_buffer_is_told_the_size),
-        cmocka_unit_test(puts_are_acknowledged_while_a_backup_is_stopped),
-        cmocka_unit_test(puts_wait_for_a_dry_landing_zone_and_none_fails),
-        cmocka_unit_test(a_read_does_not_see_a_write_that_a_backup_has_not),
-        cmocka_unit_test(a_put_waits_until_it_is_durable_on_each_server),
-        cmocka_unit_test(writes_in_flight_on_a_broken_connection_are_sent_again),
-        cmocka_unit_test(racing_conditional_puts_count_exactly),
-        cmocka_unit_test(a_conditional_put_is_not_kept_waiting_by_streams_of_puts),
-        cmocka_unit_test(a_full_server_refuses_writes_and_goes_on_reading),
-        cmocka_unit_test(a_backup_that_fills_up_takes_in_what_is_on_the_way),
-        cmocka_unit_test(garbage_closes_its_own_connection_only),
-        cmocka_unit_test(a_client_that_asks_and_goes_harms_nobody),
-        cmocka_unit_test(a_client_that_does_not_read_harms_nobody),
-    };
     log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -1,15 +1,8 @@
 /* Who is polled when a server's roles sleep on reactors of their own, and how one is found that was forgotten. */
 #include "test/sim/cluster.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "server/digest/digest.h"
+#include "test/lib/unit.h"
 #include "test/sim/digests.h"
 
 /* --- one reactor --- */
@@ -39,9 +32,8 @@ static void put_to_sleep(struct reactor *reactor)
     }
 }
 
-static void a_reactor_is_awake_for_a_reason_only(void **state)
+TEST(a_reactor_is_awake_for_a_reason_only)
 {
-    (void)state;
     struct reactor *reactor = calloc(1, sizeof *reactor);
     struct role role = {.wake_ns = WAKE_NEVER};
     assert_non_null(reactor);
@@ -63,9 +55,8 @@ static void a_reactor_is_awake_for_a_reason_only(void **state)
     free(reactor);
 }
 
-static void a_turn_that_is_late_keeps_its_reason(void **state)
+TEST(a_turn_that_is_late_keeps_its_reason)
 {
-    (void)state;
     struct reactor *reactor = calloc(1, sizeof *reactor);
     struct role role = {.wake_ns = WAKE_NEVER};
     assert_non_null(reactor);
@@ -95,9 +86,8 @@ static struct sim_cluster *create(void)
                                                             .pm_bytes = 32 << 20});
 }
 
-static void nobody_is_forgotten(void **state)
+TEST(nobody_is_forgotten)
 {
-    (void)state;
     struct sim_cluster *cluster = create();
     struct sim_digests digests;
     for (unsigned i = 0; i < 100; i++) {
@@ -112,9 +102,8 @@ static void nobody_is_forgotten(void **state)
     sim_cluster_destroy(cluster);
 }
 
-static void a_role_that_nobody_wakes_is_found(void **state)
+TEST(a_role_that_nobody_wakes_is_found)
 {
-    (void)state;
     struct sim_cluster *cluster = create();
     struct sim_digests digests;
     sim_cluster_run_for(cluster, NS_PER_S);
@@ -128,9 +117,8 @@ static void a_role_that_nobody_wakes_is_found(void **state)
 }
 
 /* Without wakes for nothing it sleeps on. */
-static void a_role_that_nobody_wakes_sleeps(void **state)
+TEST(a_role_that_nobody_wakes_sleeps)
 {
-    (void)state;
     struct sim_cluster *cluster = create();
     struct sim_digests digests;
     cluster->options.idle_wakes = 0;
@@ -142,14 +130,4 @@ static void a_role_that_nobody_wakes_sleeps(void **state)
     sim_cluster_destroy(cluster);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_reactor_is_awake_for_a_reason_only),
-        cmocka_unit_test(a_turn_that_is_late_keeps_its_reason),
-        cmocka_unit_test(nobody_is_forgotten),
-        cmocka_unit_test(a_role_that_nobody_wakes_is_found),
-        cmocka_unit_test(a_role_that_nobody_wakes_sleeps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

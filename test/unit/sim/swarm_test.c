@@ -1,18 +1,12 @@
 /* What seeds draw: every run is as large as promised, and runs differ in what they have. */
 #include "test/sim/swarm.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test/lib/unit.h"
 
 enum { SEEDS = 2000 };
 
-static void every_seed_draws_a_run_of_the_promised_size(void **state)
+TEST(every_seed_draws_a_run_of_the_promised_size)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct swarm swarm;
         swarm_draw(seed, &swarm);
@@ -32,9 +26,8 @@ static void every_seed_draws_a_run_of_the_promised_size(void **state)
     }
 }
 
-static void power_is_lost_only_where_a_fence_is_one(void **state)
+TEST(power_is_lost_only_where_a_fence_is_one)
 {
-    (void)state;
     unsigned without = 0, with = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct swarm swarm;
@@ -47,9 +40,8 @@ static void power_is_lost_only_where_a_fence_is_one(void **state)
     assert_true(without > SEEDS / 50 && with > SEEDS / 2);
 }
 
-static void each_fault_and_site_is_in_some_runs_and_not_in_others(void **state)
+TEST(each_fault_and_site_is_in_some_runs_and_not_in_others)
 {
-    (void)state;
     unsigned faults[NEMESIS_FAULTS] = {0}, sites[FAULT_SITE_COUNT] = {0};
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct swarm swarm;
@@ -82,9 +74,8 @@ static char *told(uint64_t seed)
     return text;
 }
 
-static void equal_seeds_draw_equal_runs(void **state)
+TEST(equal_seeds_draw_equal_runs)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {
         char *one = told(seed), *again = told(seed), *other = told(seed + 1);
         assert_string_equal(one, again);
@@ -97,13 +88,4 @@ static void equal_seeds_draw_equal_runs(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_seed_draws_a_run_of_the_promised_size),
-        cmocka_unit_test(power_is_lost_only_where_a_fence_is_one),
-        cmocka_unit_test(each_fault_and_site_is_in_some_runs_and_not_in_others),
-        cmocka_unit_test(equal_seeds_draw_equal_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

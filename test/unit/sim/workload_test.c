@@ -2,18 +2,11 @@
  * the end the digests of all replicas. Each test is one shape of a cluster. */
 #include "stage.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "common/base/log.h"
+#include "test/lib/unit.h"
 
-static void many_operations_have_the_right_answers(void **state)
+TEST(many_operations_have_the_right_answers)
 {
-    (void)state;
     struct sim_cluster *cluster =
         sim_cluster_create(&(struct sim_cluster_options){.seed = 11,
                                                          .shards = 64,
@@ -28,9 +21,8 @@ static void many_operations_have_the_right_answers(void **state)
                 result.deletes > 1500);
 }
 
-static void any_number_of_replicas_agrees(void **state)
+TEST(any_number_of_replicas_agrees)
 {
-    (void)state;
     for (uint32_t replicas = 1; replicas <= 5; replicas++) {
         struct sim_cluster *cluster =
             sim_cluster_create(&(struct sim_cluster_options){.seed = replicas,
@@ -41,17 +33,15 @@ static void any_number_of_replicas_agrees(void **state)
     }
 }
 
-static void one_server_is_a_cluster(void **state)
+TEST(one_server_is_a_cluster)
 {
-    (void)state;
     struct sim_cluster *cluster =
         sim_cluster_create(&(struct sim_cluster_options){.seed = 5, .servers = 1, .workers = 2});
     stage_work(cluster, &(struct sim_workload_options){.seed = 5});
 }
 
-static void long_entries_of_several_senders_are_joined(void **state)
+TEST(long_entries_of_several_senders_are_joined)
 {
-    (void)state;
     static const uint32_t limits[] = {256, 1024};
     for (uint32_t i = 0; i < 2; i++) {
         struct sim_cluster *cluster =
@@ -73,9 +63,8 @@ static void long_entries_of_several_senders_are_joined(void **state)
     }
 }
 
-static void fences_that_take_time_hold_nothing_up(void **state)
+TEST(fences_that_take_time_hold_nothing_up)
 {
-    (void)state;
     struct sim_cluster *cluster = sim_cluster_create(&(struct sim_cluster_options){
         .seed = 8, .fence_ns = 200 * NS_PER_US, .max_delay_ns = 30 * NS_PER_US});
     stage_work(cluster, &(struct sim_workload_options){.seed = 8, .operations = 3000});
@@ -87,9 +76,8 @@ static void cut_connections(struct sim_cluster *cluster, struct random *random)
         sim_cluster_cut(cluster, random);
 }
 
-static void connections_may_break(void **state)
+TEST(connections_may_break)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
         struct sim_cluster *cluster =
             sim_cluster_create(&(struct sim_cluster_options){.seed = seed,
@@ -115,9 +103,8 @@ static void stop_and_go_on(struct sim_cluster *cluster, struct random *random)
         server->process.stopped = random_below(random, 16) == 0;
 }
 
-static void servers_may_stand_still(void **state)
+TEST(servers_may_stand_still)
 {
-    (void)state;
     struct sim_cluster *cluster = sim_cluster_create(&(struct sim_cluster_options){
         .seed = 3, .landing_segments = 2, .max_delay_ns = 100 * NS_PER_US, .pm_bytes = 1 << 30});
     stage_work(cluster, &(struct sim_workload_options){.seed = 3,
@@ -126,9 +113,8 @@ static void servers_may_stand_still(void **state)
                                                        .disturb = stop_and_go_on});
 }
 
-static void a_cluster_that_fills_up_stays_right(void **state)
+TEST(a_cluster_that_fills_up_stays_right)
 {
-    (void)state;
     static const uint32_t limits[] = {65536, 1024};
     for (uint32_t i = 0; i < 2; i++) {
         struct sim_cluster *cluster =
@@ -148,9 +134,8 @@ static void a_cluster_that_fills_up_stays_right(void **state)
     }
 }
 
-static void small_queues_slow_down_and_fail_nothing(void **state)
+TEST(small_queues_slow_down_and_fail_nothing)
 {
-    (void)state;
     struct sim_cluster *cluster = sim_cluster_create(&(struct sim_cluster_options){
         .seed = 4, .max_messages = 2, .clients = 3, .max_delay_ns = 20 * NS_PER_US});
     stage_work(cluster,
@@ -194,9 +179,8 @@ static void draw_shape(uint64_t seed, struct sim_cluster_options *cluster,
 }
 
 /* SIM_SEEDS=FROM:TO in the environment chooses the seeds. */
-static void every_shape_of_cluster_has_the_right_answers(void **state)
+TEST(every_shape_of_cluster_has_the_right_answers)
 {
-    (void)state;
     uint64_t from = 1, to = 12;
     const char *seeds = getenv("SIM_SEEDS");
     if (seeds)
@@ -228,9 +212,8 @@ static uint64_t hash_of_a_run(uint64_t seed)
     return hash;
 }
 
-static void equal_seeds_give_equal_runs(void **state)
+TEST(equal_seeds_give_equal_runs)
 {
-    (void)state;
     uint64_t hash = hash_of_a_run(21);
     print_message("# hash %lx\n", hash);
     assert_true(hash == hash_of_a_run(21));
@@ -239,21 +222,8 @@ static void equal_seeds_give_equal_runs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_operations_have_the_right_answers),
-        cmocka_unit_test(any_number_of_replicas_agrees),
-        cmocka_unit_test(one_server_is_a_cluster),
-        cmocka_unit_test(long_entries_of_several_senders_are_joined),
-        cmocka_unit_test(fences_that_take_time_hold_nothing_up),
-        cmocka_unit_test(connections_may_break),
-        cmocka_unit_test(servers_may_stand_still),
-        cmocka_unit_test(a_cluster_that_fills_up_stays_right),
-        cmocka_unit_test(small_queues_slow_down_and_fail_nothing),
-        cmocka_unit_test(every_shape_of_cluster_has_the_right_answers),
-        cmocka_unit_test(equal_seeds_give_equal_runs),
-    };
     log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);
     if (getenv("SIM_SEEDS"))
         cmocka_set_test_filter("every_shape*");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }
