@@ -31,7 +31,7 @@ static int send_if_room(struct fabric_conn *conn, const struct fabric_iov *iov, 
 }
 
 static const struct fabric_ops ops = {.send = send_if_room};
-static struct fabric_conn conn = {.ops = &ops};
+static struct fabric_conn conn = {.ops = &ops, .layout = VERSION_MESSAGES_HIGHEST};
 static struct outbox outbox;
 
 static int reset(void **state)
@@ -50,7 +50,7 @@ static int post(uint32_t id, uint32_t tag, bool push)
     return error;
 }
 
-TEST(letters_leave_in_order_when_there_is_room)
+TEST(messages_leave_in_order_when_there_is_room)
 {
     room = 1;
     for (uint32_t i = 0; i < 5; i++)

@@ -307,6 +307,7 @@ TEST(a_later_read_that_fails_is_tried_at_the_next_event)
     world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
     world_answer_read(world, ROWAN_EIO);
     assert_false(world->stopped || world->reading);
+    world_open(world, 9);
     assert_true(world->reading);
 }
 
