@@ -255,6 +255,8 @@ int main(int argc, char **argv)
         return outcome == CONFIG_HELP ? EXIT_DONE : EXIT_USAGE;
     int code = dispatch(&settings, rest.argc, rest.argv);
 
+    if (fflush(stdout) != 0 && code == EXIT_DONE)
+        code = failed("standard output", ROWAN_EIO);
     config_free(&rest);
     return code;
 }
