@@ -30,6 +30,8 @@ int fabric_open_with(const char *scheme, const char *address,
     const size_t bytes = text ? strcspn(text, ":") : 0;
     const bool has_scheme = bytes > 0 && text[bytes] == ':';
 
+    if (!text)
+        return ROWAN_EINVALID;
     if (address && !has_scheme)
         return ROWAN_EADDRESS;
     if (is_scheme(text, bytes, "shm"))
