@@ -1,13 +1,7 @@
 /* held_test.c - when what is posted waits for more (S5 of client/session.c), and what ends that. The test
  * plays the servers; the clock is a number. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "session_fixture.h"
+#include "test/lib/unit.h"
 
 /* Eight operations of one server: it owes the answers of seven, and an eighth is posted, not sent. */
 static void hold_one(struct request *requests)
@@ -25,11 +19,10 @@ static void hold_one(struct request *requests)
     assert_true(stage_quiet(&stage));
 }
 
-static void posts_wait_until_they_are_half_of_what_the_server_owes(void **state)
+TEST(posts_wait_until_they_are_half_of_what_the_server_owes)
 {
     struct request requests[8];
 
-    (void)state;
     hold_one(requests);
     for (unsigned i = 0; i < 2; i++) {
         assert_true(stage_quiet(&stage));
@@ -41,9 +34,8 @@ static void posts_wait_until_they_are_half_of_what_the_server_owes(void **state)
     assert_true(stage_quiet(&stage));
 }
 
-static void a_server_that_owes_less_is_sent_everything_at_once(void **state)
+TEST(a_server_that_owes_less_is_sent_everything_at_once)
 {
-    (void)state;
     for (int i = 0; i < 3; i++)
         sent(MESSAGE_PUT, "k");
 }
@@ -81,7 +73,7 @@ static void release_by_silence(struct request *requests)
     stage_run_after(&stage, 1);
 }
 
-static void what_is_held_back_is_released(void **state)
+TEST(what_is_held_back_is_released)
 {
     void (*const releases[])(struct request * requests) = {
         release_by_a_lost_connection,
@@ -90,7 +82,6 @@ static void what_is_held_back_is_released(void **state)
         release_by_silence,
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof releases / sizeof releases[0]; i++) {
         struct request requests[8];
 
@@ -102,13 +93,4 @@ static void what_is_held_back_is_released(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(posts_wait_until_they_are_half_of_what_the_server_owes),
-        TEST(a_server_that_owes_less_is_sent_everything_at_once),
-        TEST(what_is_held_back_is_released),
-    };
-
-    return cmocka_run_group_tests_name("held", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -68,6 +68,7 @@ static void answer(struct request *request, int status, uint64_t version, uint64
     stage_run(&stage);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+#undef TEST_FIXTURE
+#define TEST_FIXTURE open_stage, close_stage
 
 #endif
