@@ -249,7 +249,7 @@ def a_cm_of_another_version_is_told_in_a_sentence():
                 return
             stream.recv(wire.GREETING_BYTES, socket.MSG_WAITALL)
             welcome = bytearray(wire.greeting(purpose=3))
-            struct.pack_into("<i", welcome, 16, -29)  # ROWAN_EINCOMPATIBLE
+            struct.pack_into("<i", welcome, 20, -29)  # ROWAN_EINCOMPATIBLE
             stream.sendall(welcome)
             stream.close()
 

@@ -130,7 +130,7 @@ def configs():
 
 
 def greeting(kind, token=0):
-    return struct.pack('<QIIiIQQQQIIIHH56x', 0x314e41574f524354, 1, kind, 0, 0, token, 7, 3, 1, 9, 0, 2, 1, 1)
+    return struct.pack('<QIIIiQQQQIIIHHII48x', 0x314e41574f524354, 2, 2, kind, 0, token, 7, 3, 1, 9, 0, 2, 1, 1, 0, 0)
 
 
 def streams():
