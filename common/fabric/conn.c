@@ -75,25 +75,35 @@ void conn_list_append(struct conn *conn, unsigned kind)
         set_timer(endpoint);
 }
 
-void conn_list_remove(struct conn *conn, unsigned kind)
+/* It is there. */
+static inline void unlist(struct endpoint *endpoint, struct conn *conn, unsigned kind)
 {
-    struct endpoint *endpoint = conn_endpoint(conn);
     struct conn_list *list = &endpoint->lists[kind];
 
-    if (!conn_is_listed(conn, kind))
-        return;
     LIST_REMOVE(list, conn, links[kind]);
     conn->listed &= ~(UINT32_C(1) << kind);
     endpoint->counts[kind]--;
 }
 
-struct conn *conn_list_take(struct endpoint *endpoint, unsigned kind)
+void conn_list_remove(struct conn *conn, unsigned kind)
+{
+    if (conn_is_listed(conn, kind))
+        unlist(conn_endpoint(conn), conn, kind);
+}
+
+/* conn_list_take, for the hot loops here: a library's public functions are not inlined. */
+static inline struct conn *take(struct endpoint *endpoint, unsigned kind)
 {
     struct conn *conn = endpoint->lists[kind].first;
 
     if (conn)
-        conn_list_remove(conn, kind);
+        unlist(endpoint, conn, kind);
     return conn;
+}
+
+struct conn *conn_list_take(struct endpoint *endpoint, unsigned kind)
+{
+    return take(endpoint, kind);
 }
 
 void conn_list_visit(struct endpoint *endpoint, unsigned kind, void (*visit)(struct conn *conn))
@@ -101,7 +111,7 @@ void conn_list_visit(struct endpoint *endpoint, unsigned kind, void (*visit)(str
     uint32_t left = endpoint->counts[kind];
     struct conn *conn;
 
-    while (left-- > 0 && (conn = conn_list_take(endpoint, kind)))
+    while (left-- > 0 && (conn = take(endpoint, kind)))
         visit(conn);
 }
 
@@ -282,7 +292,7 @@ static unsigned poll_active(struct endpoint *endpoint, struct fabric_event *even
     bool is_last = false;
     struct conn *conn;
 
-    while (!is_last && count < max && (conn = conn_list_take(endpoint, LIST_ACTIVE))) {
+    while (!is_last && count < max && (conn = take(endpoint, LIST_ACTIVE))) {
         const unsigned left = max - count;
 
         is_last = conn == last;
