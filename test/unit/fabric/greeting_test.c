@@ -1,16 +1,10 @@
 /* Which layout two versions choose: the highest that both speak, the same on both sides; none, if their ranges have
  * nothing in common. */
-#include <setjmp.h> /* cmocka.h needs these four */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/fabric/greeting.h"
+#include "test/lib/unit.h"
 
-static void both_sides_choose_the_highest_common_layout(void **state)
+TEST(both_sides_choose_the_highest_common_layout)
 {
     static const struct {
         struct greeting_layouts one, other;
@@ -20,7 +14,6 @@ static void both_sides_choose_the_highest_common_layout(void **state)
         {{2, 4}, {4, 4}, 4}, {{1, 2}, {3, 4}, 0}, {{3, 3}, {4, 4}, 0},
     };
 
-    (void)state;
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int expected = cases[i].layout ? 0 : ROWAN_EFORMAT;
         uint32_t one = 0, other = 0;
@@ -32,23 +25,14 @@ static void both_sides_choose_the_highest_common_layout(void **state)
     }
 }
 
-static void a_range_that_is_none_is_refused(void **state)
+TEST(a_range_that_is_none_is_refused)
 {
     uint32_t layout = 7;
 
-    (void)state;
     assert_int_equal(greeting_choose("test", (struct greeting_layouts){1, 9},
                                      (struct greeting_layouts){5, 4}, &layout),
                      ROWAN_EFORMAT);
     assert_int_equal(layout, 7);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_sides_choose_the_highest_common_layout),
-        cmocka_unit_test(a_range_that_is_none_is_refused),
-    };
-
-    return cmocka_run_group_tests_name("greeting", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -7,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/fabric/mlx5/mlx5_queue.h"
+#include "test/lib/asserts.h"
 
 enum {
     CALLS = 64,

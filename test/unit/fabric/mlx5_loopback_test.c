@@ -1,19 +1,13 @@
 /* mlx5_loopback_test.c - the senders of the self-test on a device made of software. It has no multi-packet queue, so
  * their peers are ordinary queue pairs: what is tested is that packets leave as they were given, each with its
  * READ, that all is waited for, and no longer than was said. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE NULL, close_all
 
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/fabric/mlx5/mlx5_loopback.h"
 #include "test/lib/soft_verbs.h"
+#include "test/lib/unit.h"
 
 enum { PACKETS = 200, SLOT = 1024, PEER_PSN = 0x70605, PAGE = 4096 };
 
@@ -141,11 +135,10 @@ static int send_some(uint32_t count)
     return sender->wait(sender);
 }
 
-static void packets_of_both_arrive_whole_and_in_order_before_the_wait_ends(void **state)
+TEST(packets_of_both_arrive_whole_and_in_order_before_the_wait_ends)
 {
     uint32_t next[MLX5_PROOF_SENDERS] = {0, 1};
     uint8_t packet[SLOT];
-    (void)state;
     open_all(60 * UINT64_C(1000000000), PACKETS);
     assert_int_equal(send_some(PACKETS), 0); /* many more than are in flight at a time */
     for (uint32_t slot = 0; slot < PACKETS; slot++) {
@@ -159,18 +152,16 @@ static void packets_of_both_arrive_whole_and_in_order_before_the_wait_ends(void 
     }
 }
 
-static void who_has_no_receive_is_not_waited_for_for_ever(void **state)
+TEST(who_has_no_receive_is_not_waited_for_for_ever)
 {
-    (void)state;
     open_all(1, PACKETS - 2);
     assert_int_equal(send_some(PACKETS), ROWAN_ETIMEDOUT);
 }
 
-static void a_queue_pair_that_fails_is_an_error(void **state)
+TEST(a_queue_pair_that_fails_is_an_error)
 {
     struct mlx5_proof_sender *sender;
     uint8_t packet[SLOT] = {0};
-    (void)state;
     open_all(60 * UINT64_C(1000000000), PACKETS);
     sender = mlx5_loopback_sender(loopback);
     for (unsigned i = 0; i < 8; i++) /* each completes, send and READ */
@@ -179,10 +170,9 @@ static void a_queue_pair_that_fails_is_an_error(void **state)
     assert_int_equal(sender->wait(sender), ROWAN_EIO);
 }
 
-static void each_call_of_the_device_that_fails_leaves_nothing_behind(void **state)
+TEST(each_call_of_the_device_that_fails_leaves_nothing_behind)
 {
     bool done = false;
-    (void)state;
     open_all(1, 0);
     for (uint32_t nth = 1; !done; nth++) {
         struct mlx5_loopback *second;
@@ -198,14 +188,4 @@ static void each_call_of_the_device_that_fails_leaves_nothing_behind(void **stat
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(name) cmocka_unit_test_teardown(name, close_all)
-        CASE(packets_of_both_arrive_whole_and_in_order_before_the_wait_ends),
-        CASE(who_has_no_receive_is_not_waited_for_for_ever),
-        CASE(a_queue_pair_that_fails_is_an_error),
-        CASE(each_call_of_the_device_that_fails_leaves_nothing_behind),
-    };
-    return cmocka_run_group_tests_name("mlx5_loopback", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,17 +1,11 @@
 /* mlx5_proof_test.c - the self-test of a multi-packet queue, with firmware, NIC and senders played here: a NIC that
  * does what way (a) needs passes, each that does something else is refused with a sentence. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE setup, teardown
 
 #include "common/base/log.h"
 #include "common/fabric/mlx5/mlx5_proof.h"
 #include "mlx5_firmware.h"
+#include "test/lib/unit.h"
 
 enum { RING = 64, ELEMENT = MLX5_MAX_ELEMENT_BYTES, SENDER_NUMBER = 0x40, SENDER_PSN = 0x777 };
 
@@ -213,9 +207,8 @@ static void is_refused_with(enum fault fault, const char *words)
 
 /* --- the cases --- */
 
-static void a_nic_that_does_what_is_needed_passes(void **state)
+TEST(a_nic_that_does_what_is_needed_passes)
 {
-    (void)state;
     for (uint32_t mtu = 256; mtu <= 4096; mtu *= 2) {
         for (int plain = 0; plain < 2; plain++) {
             const char *reason = NULL;
@@ -232,7 +225,7 @@ static void a_nic_that_does_what_is_needed_passes(void **state)
     }
 }
 
-static void the_pairs_are_told_of_the_senders(void **state)
+TEST(the_pairs_are_told_of_the_senders)
 {
     const char *reason = NULL;
     const struct mlx5_peer peer = {
@@ -244,7 +237,6 @@ static void the_pairs_are_told_of_the_senders(void **state)
         .rnr_timer = 4};
     uint8_t in[MLX5_MODIFY_QP_IN_BYTES];
     unsigned found = 0;
-    (void)state;
     assert_int_equal(run(1024, &reason), 0);
     mlx5_encode_rtr(FIRST_PAIR + 2, &peer, in);
     for (unsigned i = 0; i < firmware.count; i++)
@@ -252,70 +244,61 @@ static void the_pairs_are_told_of_the_senders(void **state)
     assert_int_equal(found, 1);
 }
 
-static void a_nic_that_packs_without_strides_is_refused(void **state)
+TEST(a_nic_that_packs_without_strides_is_refused)
 {
-    (void)state;
     is_refused_with(PACKS_WITHOUT_STRIDES, "behind a packet, in its last stride");
 }
 
-static void a_nic_that_loses_a_packet_is_refused(void **state)
+TEST(a_nic_that_loses_a_packet_is_refused)
 {
-    (void)state;
     is_refused_with(LOSES_A_PACKET, "some of them lost");
     is_refused_with(LOSES_A_PACKET_AND_KEEPS_ITS_PLACE, "an empty stride");
     is_refused_with(PUTS_SMALL_ONES_INTO_COMPLETIONS, "some of them lost");
 }
 
-static void a_nic_that_never_answers_a_read_is_refused(void **state)
+TEST(a_nic_that_never_answers_a_read_is_refused)
 {
-    (void)state;
     is_refused_with(ANSWERS_NO_READ, "not answered in time");
     is_refused_with(STOPS_AFTER_128_COMPLETIONS, "not answered in time");
 }
 
-static void a_nic_that_puts_the_second_sender_elsewhere_is_refused(void **state)
+TEST(a_nic_that_puts_the_second_sender_elsewhere_is_refused)
 {
-    (void)state;
     is_refused_with(PUTS_THE_SECOND_SENDER_ELSEWHERE, "the self-test found");
 }
 
-static void a_nic_that_changes_the_order_of_a_sender_is_refused(void **state)
+TEST(a_nic_that_changes_the_order_of_a_sender_is_refused)
 {
-    (void)state;
     is_refused_with(SWAPS_TWO_PACKETS, "another order");
 }
 
-static void a_nic_that_leaves_an_element_otherwise_is_refused(void **state)
+TEST(a_nic_that_leaves_an_element_otherwise_is_refused)
 {
-    (void)state;
     is_refused_with(TURNS_BACK_TO_THE_ELEMENT_IT_LEFT, "the self-test found");
     is_refused_with(LEAVES_AN_ELEMENT_TOO_EARLY, "into which a packet fits");
     is_refused_with(WRITES_ACROSS_THE_END, "across the end");
     is_refused_with(TAKES_AN_ELEMENT_FOR_EACH_PACKET, "the self-test");
 }
 
-static void a_nic_that_writes_other_bytes_is_refused(void **state)
+TEST(a_nic_that_writes_other_bytes_is_refused)
 {
-    (void)state;
     is_refused_with(WRITES_THE_SAME_PLACE_TWICE, "the self-test found");
     is_refused_with(FLIPS_A_BIT, "not those that were sent");
     is_refused_with(WRITES_BEHIND_A_PACKET, "that nobody sent");
     is_refused_with(WRITES_BEHIND_THE_LAST_PACKET, "behind the last packet");
 }
 
-static void a_sender_that_cannot_connect_is_told_so(void **state)
+TEST(a_sender_that_cannot_connect_is_told_so)
 {
     const char *reason = NULL;
-    (void)state;
     player.refuses_to_connect = true;
     assert_int_equal(run(1024, &reason), ROWAN_EUNSUPPORTED);
     assert_non_null(strstr(reason, "cannot be connected"));
 }
 
-static void each_refusal_of_the_firmware_in_turn_leaves_nothing_behind(void **state)
+TEST(each_refusal_of_the_firmware_in_turn_leaves_nothing_behind)
 {
     unsigned refused = 0, passed = 0;
-    (void)state;
     for (unsigned step = 1; !passed; step++) {
         const char *reason = NULL;
         teardown(NULL);
@@ -335,21 +318,4 @@ static void each_refusal_of_the_firmware_in_turn_leaves_nothing_behind(void **st
     assert_int_equal(refused, 11);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        CASE(a_nic_that_does_what_is_needed_passes),
-        CASE(the_pairs_are_told_of_the_senders),
-        CASE(a_nic_that_packs_without_strides_is_refused),
-        CASE(a_nic_that_loses_a_packet_is_refused),
-        CASE(a_nic_that_never_answers_a_read_is_refused),
-        CASE(a_nic_that_puts_the_second_sender_elsewhere_is_refused),
-        CASE(a_nic_that_changes_the_order_of_a_sender_is_refused),
-        CASE(a_nic_that_leaves_an_element_otherwise_is_refused),
-        CASE(a_nic_that_writes_other_bytes_is_refused),
-        CASE(a_sender_that_cannot_connect_is_told_so),
-        CASE(each_refusal_of_the_firmware_in_turn_leaves_nothing_behind),
-    };
-    return cmocka_run_group_tests_name("mlx5_proof", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

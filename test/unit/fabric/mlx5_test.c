@@ -1,17 +1,9 @@
 /* mlx5_test.c - the bytes of every mlx5 command and queue element against vectors that mlx5_golden.py made
  * without the encoders. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/fabric/mlx5/mlx5_command.h"
 #include "mlx5_golden.h"
+#include "test/lib/unit.h"
 
 /* Each golden array must be exactly as long as the command, and everything must be written. */
 #define CHECK(out, golden)                                                                         \
@@ -52,19 +44,17 @@ static const struct mlx5_peer infiniband = {.path = {.port = 2, .lid = 0xbeef},
         CHECK(out, golden);                                                                        \
     } while (0)
 
-static void queues_are_their_golden_bytes(void **state)
+TEST(queues_are_their_golden_bytes)
 {
-    (void)state;
     GOLDEN(golden_query, mlx5_encode_query(out));
     GOLDEN(golden_create_xrq, mlx5_encode_create_xrq(&queue, out));
     GOLDEN(golden_create_xrq_small, mlx5_encode_create_xrq(&small_queue, out));
     GOLDEN(golden_create_rmp, mlx5_encode_create_rmp(&queue, out));
 }
 
-static void a_queue_that_the_fields_cannot_hold_is_not_valid(void **state)
+TEST(a_queue_that_the_fields_cannot_hold_is_not_valid)
 {
     struct mlx5_queue_layout bad;
-    (void)state;
     assert_true(mlx5_queue_is_valid(&queue) && mlx5_queue_is_valid(&small_queue));
 #define REFUSED(field, value)                                                                      \
     bad = queue;                                                                                   \
@@ -82,7 +72,7 @@ static void a_queue_that_the_fields_cannot_hold_is_not_valid(void **state)
 #undef REFUSED
 }
 
-static void queue_pairs_and_their_moves_are_their_golden_bytes(void **state)
+TEST(queue_pairs_and_their_moves_are_their_golden_bytes)
 {
     const struct mlx5_pair_layout pair = {.pd = 0x654321,
                                           .uar = 0x13579b,
@@ -109,7 +99,6 @@ static void queue_pairs_and_their_moves_are_their_golden_bytes(void **state)
         .psn = 0x765432, .ack_timeout = 16, .retries = 7, .rnr_retries = 6};
     struct mlx5_peer routed = infiniband;
 
-    (void)state;
     for (int i = 0; i < 16; i++)
         routed.path.gid[i] = (uint8_t)(0xf0 + i);
     routed.path.gid_index = routed.path.hop_limit = 255;
@@ -122,10 +111,9 @@ static void queue_pairs_and_their_moves_are_their_golden_bytes(void **state)
     GOLDEN(golden_error, mlx5_encode_error(0xabcdef, out));
 }
 
-static void an_element_is_linked_once_and_set_often(void **state)
+TEST(an_element_is_linked_once_and_set_often)
 {
     uint8_t out[MLX5_ELEMENT_BYTES];
-    (void)state;
     DIRTY(out);
     mlx5_element_link(out, 0x0101, 0x0200);
     CHECK(out, golden_element_linked);
@@ -137,17 +125,15 @@ static void an_element_is_linked_once_and_set_often(void **state)
     CHECK(out, golden_element_last);
 }
 
-static void the_doorbell_record_holds_16_bits_big_endian(void **state)
+TEST(the_doorbell_record_holds_16_bits_big_endian)
 {
     const uint32_t word = mlx5_counter_word(0xfe01);
-    (void)state;
     assert_memory_equal(&word, golden_counter, sizeof golden_counter);
 }
 
-static void an_answers_number_and_refusal_are_read(void **state)
+TEST(an_answers_number_and_refusal_are_read)
 {
     uint32_t number = 77, syndrome = 88;
-    (void)state;
     assert_int_equal(
         mlx5_decode_number(golden_answer_number, sizeof golden_answer_number, &number, &syndrome),
         0);
@@ -163,12 +149,11 @@ static void an_answers_number_and_refusal_are_read(void **state)
                      ROWAN_EUNSUPPORTED);
 }
 
-static void an_answer_that_is_too_short_is_refused(void **state)
+TEST(an_answer_that_is_too_short_is_refused)
 {
     static uint8_t answer[MLX5_QUERY_HCA_CAP_OUT_BYTES];
     struct mlx5_capabilities can = {.log_list = 5};
     uint32_t number = 77;
-    (void)state;
     for (size_t bytes = 0; bytes < MLX5_OUT_BYTES; bytes++) {
         assert_int_equal(mlx5_decode_number(answer, bytes, &number, NULL), ROWAN_EFORMAT);
         assert_int_equal(mlx5_decode_status(answer, bytes, NULL), ROWAN_EFORMAT);
@@ -191,11 +176,10 @@ static struct mlx5_capabilities capabilities_of(const uint8_t *head, size_t byte
     return can;
 }
 
-static void the_capabilities_are_read_from_their_golden_bits(void **state)
+TEST(the_capabilities_are_read_from_their_golden_bits)
 {
     struct mlx5_capabilities can =
         capabilities_of(golden_capabilities_all, sizeof golden_capabilities_all);
-    (void)state;
     assert_true(can.has_striding && can.has_few_strides && can.has_tag_matching);
     assert_int_equal(can.log_list, 31);
     assert_int_equal(can.log_queues, 30);
@@ -210,28 +194,13 @@ static void the_capabilities_are_read_from_their_golden_bits(void **state)
     assert_int_equal(can.log_list + can.log_queues + can.log_plain_queues, 0);
 }
 
-static void a_refused_query_tells_no_capabilities(void **state)
+TEST(a_refused_query_tells_no_capabilities)
 {
     static uint8_t answer[MLX5_QUERY_HCA_CAP_OUT_BYTES];
     struct mlx5_capabilities can = {.log_list = 5};
-    (void)state;
     memset(answer, 0xff, sizeof answer);
     assert_int_equal(mlx5_decode_query(answer, sizeof answer, &can), ROWAN_EUNSUPPORTED);
     assert_int_equal(can.log_list, 5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(queues_are_their_golden_bytes),
-        cmocka_unit_test(a_queue_that_the_fields_cannot_hold_is_not_valid),
-        cmocka_unit_test(queue_pairs_and_their_moves_are_their_golden_bytes),
-        cmocka_unit_test(an_element_is_linked_once_and_set_often),
-        cmocka_unit_test(the_doorbell_record_holds_16_bits_big_endian),
-        cmocka_unit_test(an_answers_number_and_refusal_are_read),
-        cmocka_unit_test(an_answer_that_is_too_short_is_refused),
-        cmocka_unit_test(the_capabilities_are_read_from_their_golden_bits),
-        cmocka_unit_test(a_refused_query_tells_no_capabilities),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,12 +1,6 @@
 /* regions_test.c - which bytes are registered. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "common/fabric/regions.h"
+#include "test/lib/unit.h"
 
 enum { BYTES = 4096, MIDDLE = 1024 };
 
@@ -24,22 +18,20 @@ static struct regions two_regions(void)
     return regions;
 }
 
-static void what_lies_whole_in_one_region_is_held(void **state)
+TEST(what_lies_whole_in_one_region_is_held)
 {
     const struct regions regions = two_regions();
 
-    (void)state;
     assert_non_null(regions_find(&regions, memory, BYTES));
     assert_non_null(regions_find(&regions, memory + 2 * BYTES, BYTES));
     assert_non_null(regions_find(&regions, memory + MIDDLE, BYTES - MIDDLE));
     assert_non_null(regions_find(&regions, memory + BYTES - 1, 1));
 }
 
-static void what_reaches_outside_is_not_held(void **state)
+TEST(what_reaches_outside_is_not_held)
 {
     const struct regions regions = two_regions();
 
-    (void)state;
     assert_null(regions_find(&(struct regions){0}, memory, 1));
     assert_null(regions_find(&regions, memory, BYTES + 1));
     assert_null(regions_find(&regions, memory + MIDDLE, BYTES - MIDDLE + 1));
@@ -50,25 +42,15 @@ static void what_reaches_outside_is_not_held(void **state)
     assert_null(regions_find(&regions, &regions, 1));
 }
 
-static void more_than_there_is_room_for_are_refused(void **state)
+TEST(more_than_there_is_room_for_are_refused)
 {
     const struct pm pm = {.base = memory, .bytes = BYTES};
     struct regions regions = {0};
 
-    (void)state;
     for (unsigned i = 0; i < REGIONS_MAX; i++)
         assert_int_equal(regions_add(&regions, &pm), 0);
     assert_int_equal(regions_add(&regions, &pm), ROWAN_ETOOMANY);
     assert_int_equal(regions.count, REGIONS_MAX);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_lies_whole_in_one_region_is_held),
-        cmocka_unit_test(what_reaches_outside_is_not_held),
-        cmocka_unit_test(more_than_there_is_room_for_are_refused),
-    };
-
-    return cmocka_run_group_tests_name("regions", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,13 +1,9 @@
 /* shm_address_test.c - who owns an address, and what is no address. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_all, close_all
 
 #include "common/base/error.h"
 #include "common/fabric/shm/shm.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/shm_world.h"
 
 enum { PM_BYTES = 1 << 20, OWNER = 0, PEER = 1 };
@@ -41,13 +37,12 @@ static int listen_as(const char *name)
     return fd;
 }
 
-static void an_address_belongs_to_one_living_process(void **state)
+TEST(an_address_belongs_to_one_living_process)
 {
     struct fabric *second;
     struct fabric_endpoint *endpoint;
     int fd;
 
-    (void)state;
     assert_int_equal(fabric_open(NULL, host.backend.address(&host, OWNER), &second), 0);
     assert_int_equal(fabric_endpoint_open(second, 0, &endpoint), ROWAN_EINUSE);
     fd = listen_as("dead"); /* somebody who dies without unlinking */
@@ -61,14 +56,13 @@ static void an_address_belongs_to_one_living_process(void **state)
     fabric_close(second);
 }
 
-static void an_address_may_be_longer_than_a_socket_path(void **state)
+TEST(an_address_may_be_longer_than_a_socket_path)
 {
     char path[512], address[1024];
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct fabric_conn *conn;
 
-    (void)state;
     snprintf(path, sizeof path, "%s/%0150d", host.dir.path, 7);
     assert_int_equal(mkdir(path, 0700), 0);
     snprintf(address, sizeof address, "shm:%s/far", path);
@@ -87,12 +81,11 @@ static void an_address_may_be_longer_than_a_socket_path(void **state)
     fabric_close(fabric);
 }
 
-static void addresses_that_make_no_sense_are_refused(void **state)
+TEST(addresses_that_make_no_sense_are_refused)
 {
     static const char *const bad[] = {"shm:", "shm:relative/name", "shm:/dir/"};
     struct fabric *fabric;
 
-    (void)state;
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(fabric_open("shm", bad[i], &fabric), ROWAN_EINVALID);
     assert_int_equal(fabric_open("shm", "shm:/no/such/directory/name", &fabric), ROWAN_EINVALID);
@@ -104,15 +97,4 @@ static void addresses_that_make_no_sense_are_refused(void **state)
     assert_int_equal(fabric_open(NULL, NULL, &fabric), ROWAN_EINVALID);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(an_address_belongs_to_one_living_process),
-        CASE(an_address_may_be_longer_than_a_socket_path),
-        CASE(addresses_that_make_no_sense_are_refused),
-    };
-
-    return cmocka_run_group_tests_name("shm_address", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,15 +1,9 @@
 /* shm_garbage_test.c - peers that send nonsense: in the handshake, in the rings, in a zone's
  * control block. They lose their connection, and nobody else loses anything. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_all, close_all
 
 #include <dirent.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -17,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/fabric/shm/shm.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/shm_world.h"
 
 enum { PM_BYTES = 16 << 20, VICTIM = 0, PEER = 1, OTHER = 2 };
@@ -201,12 +196,11 @@ static int read_answer(int fd, struct shm_welcome *welcome)
     return error;
 }
 
-static void a_spoilt_hello_is_refused(void **state)
+TEST(a_spoilt_hello_is_refused)
 {
     struct fabric_conn *active, *passive;
     unsigned before;
 
-    (void)state;
     side_open_zone(&world, VICTIM, 2, 1);
     poll_for(3 * SHM_CHECK_NS);
     before = open_fds();
@@ -228,13 +222,12 @@ static void a_spoilt_hello_is_refused(void **state)
     world_connect(&world, PEER, VICTIM, 0, &active, &passive); /* nobody else lost anything */
 }
 
-static void an_unspoilt_hello_is_taken(void **state)
+TEST(an_unspoilt_hello_is_taken)
 {
     struct offer offer = good_offer();
     struct shm_welcome welcome;
     int fd = dial();
 
-    (void)state;
     make_offer(&offer, fd);
     poll_for(3 * SHM_CHECK_NS);
     assert_int_equal(side_count(&world.sides[VICTIM], FABRIC_ACCEPTED), 1);
@@ -247,12 +240,11 @@ static void an_unspoilt_hello_is_taken(void **state)
     close(fd);
 }
 
-static void who_says_nothing_is_given_up(void **state)
+TEST(who_says_nothing_is_given_up)
 {
     int silent = dial(), gone = dial();
     char byte;
 
-    (void)state;
     close(gone);
     poll_for(SHM_HANDSHAKE_NS / 2);
     assert_int_equal(recv(silent, &byte, 1, 0), -1);
@@ -274,12 +266,11 @@ static int listen_as(const char *name)
     return fd;
 }
 
-static void a_spoilt_welcome_closes_the_connection(void **state)
+TEST(a_spoilt_welcome_closes_the_connection)
 {
     const int listener = listen_as("evil");
     char address[512];
 
-    (void)state;
     snprintf(address, sizeof address, "shm:%s/evil", host.dir.path);
     for (unsigned kind = 0; kind < 6; kind++) {
         struct shm_welcome welcome = {
@@ -360,12 +351,11 @@ static void spoil_ring(struct shm_ring *ring, uint64_t *data, unsigned kind)
 
 enum { RING_SPOILS = 14 };
 
-static void a_spoilt_ring_closes_the_connection(void **state)
+TEST(a_spoilt_ring_closes_the_connection)
 {
     struct fabric_conn *other, *other_passive;
     const struct fabric_iov iov = {.data = "still here", .bytes = 10};
 
-    (void)state;
     world_connect(&world, OTHER, VICTIM, 0, &other, &other_passive);
     for (unsigned kind = 0; kind < RING_SPOILS; kind++) {
         struct fabric_conn *active, *passive;
@@ -384,13 +374,12 @@ static void a_spoilt_ring_closes_the_connection(void **state)
     world_wait(&world, VICTIM, FABRIC_MESSAGE, 1);
 }
 
-static void a_head_that_cannot_be_closes_the_connection(void **state)
+TEST(a_head_that_cannot_be_closes_the_connection)
 {
     static const uint64_t heads[] = {UINT64_MAX - 7, 12, SHM_RING_BYTES, 1 << 20};
     static uint8_t bytes[60000];
     const struct fabric_iov iov = {.data = bytes, .bytes = sizeof bytes};
 
-    (void)state;
     for (unsigned kind = 0; kind < 4; kind++) {
         struct fabric_conn *active, *passive;
         int error = 0;
@@ -410,13 +399,12 @@ static void a_head_that_cannot_be_closes_the_connection(void **state)
 
 /* Any bytes at all: the sanitizers watch, and the connection ends or its messages stay in bounds.
  */
-static void random_rings_harm_nobody(void **state)
+TEST(random_rings_harm_nobody)
 {
     const char *text = getenv("SEED");
     const uint64_t seed = text ? strtoull(text, NULL, 0) : 1;
     struct random random;
 
-    (void)state;
     print_message("# SEED=%llu\n", (unsigned long long)seed);
     random_init(&random, seed);
     for (unsigned round = 0; round < 300; round++) {
@@ -456,13 +444,12 @@ static void random_rings_harm_nobody(void **state)
 
 /* Peers that begin large messages and do not go on take all buffers; after a while they lose their
  * connections, because another one waits. */
-static void half_sent_messages_hold_nobody_up_for_long(void **state)
+TEST(half_sent_messages_hold_nobody_up_for_long)
 {
     struct fabric_conn *active, *passive, *good;
     static uint8_t data[FABRIC_MAX_MESSAGE_BYTES];
     const struct fabric_iov iov = {.data = data, .bytes = sizeof data};
 
-    (void)state;
     world_connect(&world, OTHER, VICTIM, 0, &good, &passive);
     for (unsigned i = 0; i < SHM_BUFFERS; i++) {
         struct shm_conn *conn;
@@ -489,7 +476,7 @@ static void half_sent_messages_hold_nobody_up_for_long(void **state)
 
 /* --- out of descriptors --- */
 
-static void without_descriptors_accepting_pauses(void **state)
+TEST(without_descriptors_accepting_pauses)
 {
     struct fabric_conn *conn;
     struct event_source source;
@@ -497,7 +484,6 @@ static void without_descriptors_accepting_pauses(void **state)
     struct pollfd wait;
     int fd;
 
-    (void)state;
     poll_for(3 * SHM_CHECK_NS);
     fabric_endpoint_source(world.sides[VICTIM].endpoint, &source);
     wait = (struct pollfd){.fd = source.fd, .events = POLLIN};
@@ -520,7 +506,7 @@ static void without_descriptors_accepting_pauses(void **state)
 
 /* --- the zone's control block --- */
 
-static void a_position_that_cannot_be_closes_the_sender(void **state)
+TEST(a_position_that_cannot_be_closes_the_sender)
 {
     struct fabric_conn *active, *passive;
     struct zone_control *control;
@@ -528,7 +514,6 @@ static void a_position_that_cannot_be_closes_the_sender(void **state)
     struct shm_welcome welcome;
     int fds[2];
 
-    (void)state;
     side_open_zone(&world, VICTIM, 2, 2);
     world_connect(&world, PEER, VICTIM, 0, &active, &passive);
     zone_describe((struct shm_zone *)world.sides[VICTIM].zone, &welcome, fds);
@@ -546,11 +531,10 @@ static void a_position_that_cannot_be_closes_the_sender(void **state)
     munmap(memory, zone_control_bytes(2));
 }
 
-static void a_zone_has_places_for_so_many_senders(void **state)
+TEST(a_zone_has_places_for_so_many_senders)
 {
     struct fabric_conn *active, *passive;
 
-    (void)state;
     side_open_zone(&world, VICTIM, 2, 2);
     for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS; i++)
         world_connect(&world, PEER, VICTIM, i, &active, &passive);
@@ -565,23 +549,4 @@ static void a_zone_has_places_for_so_many_senders(void **state)
     world_connect(&world, OTHER, VICTIM, 1, &active, &passive); /* a place is free again */
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_spoilt_hello_is_refused),
-        CASE(an_unspoilt_hello_is_taken),
-        CASE(who_says_nothing_is_given_up),
-        CASE(a_spoilt_welcome_closes_the_connection),
-        CASE(a_spoilt_ring_closes_the_connection),
-        CASE(a_head_that_cannot_be_closes_the_connection),
-        CASE(random_rings_harm_nobody),
-        CASE(half_sent_messages_hold_nobody_up_for_long),
-        CASE(without_descriptors_accepting_pauses),
-        CASE(a_position_that_cannot_be_closes_the_sender),
-        CASE(a_zone_has_places_for_so_many_senders),
-    };
-
-    return cmocka_run_group_tests_name("shm_garbage", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

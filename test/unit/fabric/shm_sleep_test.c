@@ -1,18 +1,14 @@
 /* shm_sleep_test.c - what ends the sleep of an endpoint, and that nothing else costs a system call.
  * No reactor runs: a case arms the endpoint's event source as a reactor would, lets a peer act, and
  * looks whether the descriptor is readable. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_all, close_all
 
 #include <poll.h>
 #include <sys/eventfd.h>
 
 #include "common/base/error.h"
 #include "common/fabric/shm/shm.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/shm_world.h"
 
 enum { OWNER, SENDER, OTHER, SIDES };
@@ -102,9 +98,8 @@ static void post_block(uint32_t number)
     fabric_flush(world.sides[SENDER].endpoint);
 }
 
-static void a_message_wakes_a_sleeper_and_costs_no_call_when_awake(void **state)
+TEST(a_message_wakes_a_sleeper_and_costs_no_call_when_awake)
 {
-    (void)state;
     assert_int_equal(send_one(conn, 8), 0);
     fabric_flush(world.sides[SENDER].endpoint);
     assert_false(is_rung(OWNER));
@@ -126,11 +121,10 @@ static void a_message_wakes_a_sleeper_and_costs_no_call_when_awake(void **state)
     assert_false(is_rung(OWNER));
 }
 
-static void a_message_that_came_before_the_last_poll_is_seen_by_it(void **state)
+TEST(a_message_that_came_before_the_last_poll_is_seen_by_it)
 {
     const struct event_source source = source_of(OWNER);
 
-    (void)state;
     assert_int_equal(send_one(conn, 8), 0);
     fabric_flush(world.sides[SENDER].endpoint);
     source.arm(source.context);
@@ -138,9 +132,8 @@ static void a_message_that_came_before_the_last_poll_is_seen_by_it(void **state)
     assert_int_equal(side_count(&world.sides[OWNER], FABRIC_MESSAGE), 1);
 }
 
-static void each_sleep_is_rung(void **state)
+TEST(each_sleep_is_rung)
 {
-    (void)state;
     for (unsigned i = 0; i < 100; i++) {
         fall_asleep(OWNER);
         assert_false(is_woken(OWNER));
@@ -152,11 +145,10 @@ static void each_sleep_is_rung(void **state)
     }
 }
 
-static void room_wakes_a_sender_that_had_none(void **state)
+TEST(room_wakes_a_sender_that_had_none)
 {
     uint32_t sent = 0;
 
-    (void)state;
     while (send_one(conn, 1000) == 0)
         sent++;
     fall_asleep(SENDER);
@@ -172,9 +164,8 @@ static void room_wakes_a_sender_that_had_none(void **state)
     assert_true(sent > 0);
 }
 
-static void a_segment_wakes_a_sender_that_had_none(void **state)
+TEST(a_segment_wakes_a_sender_that_had_none)
 {
-    (void)state;
     post_block(0);
     fall_asleep(SENDER);
     assert_int_equal(fabric_zone_post(world.sides[OWNER].zone, 0, 0), 0);
@@ -184,9 +175,8 @@ static void a_segment_wakes_a_sender_that_had_none(void **state)
     assert_int_equal(side_count(&world.sides[SENDER], FABRIC_LANDED), 1);
 }
 
-static void a_full_segment_wakes_its_owner(void **state)
+TEST(a_full_segment_wakes_its_owner)
 {
-    (void)state;
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(fabric_zone_post(world.sides[OWNER].zone, (uint64_t)i * SEGMENT, i), 0);
     fall_asleep(OWNER);
@@ -201,12 +191,11 @@ static void a_full_segment_wakes_its_owner(void **state)
     assert_int_equal(side_count(&world.sides[OWNER], FABRIC_SEALED), 1);
 }
 
-static void a_connection_and_its_end_wake(void **state)
+TEST(a_connection_and_its_end_wake)
 {
     struct fabric_conn *other;
     uint32_t accepted;
 
-    (void)state;
     accepted = side_count(&world.sides[OWNER], FABRIC_ACCEPTED);
     fall_asleep(OWNER);
     assert_int_equal(fabric_connect(world.sides[OTHER].endpoint, host.backend.address(&host, OWNER),
@@ -228,12 +217,11 @@ static void a_connection_and_its_end_wake(void **state)
 }
 
 /* A peer that found the sleep's number and was stopped before it wrote. */
-static void a_ring_too_late_for_its_sleep_ends_few_others(void **state)
+TEST(a_ring_too_late_for_its_sleep_ends_few_others)
 {
     const uint64_t one = 1;
     unsigned sleeps = 0;
 
-    (void)state;
     fall_asleep(OWNER);
     wake_up(OWNER);
     assert_int_equal(
@@ -248,12 +236,11 @@ static void a_ring_too_late_for_its_sleep_ends_few_others(void **state)
     wake_up(OWNER);
 }
 
-static void what_only_time_brings_sets_the_timer(void **state)
+TEST(what_only_time_brings_sets_the_timer)
 {
     struct pollfd wait = {.fd = source_of(OTHER).fd, .events = POLLIN};
     struct fabric_conn *other;
 
-    (void)state;
     fall_asleep(OTHER); /* nothing to wait for */
     assert_int_equal(poll(&wait, 1, 30), 0);
     wake_up(OTHER);
@@ -272,21 +259,4 @@ static void what_only_time_brings_sets_the_timer(void **state)
     assert_int_equal(side_count(&world.sides[OTHER], FABRIC_CLOSED), 1);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_message_wakes_a_sleeper_and_costs_no_call_when_awake),
-        CASE(a_message_that_came_before_the_last_poll_is_seen_by_it),
-        CASE(each_sleep_is_rung),
-        CASE(room_wakes_a_sender_that_had_none),
-        CASE(a_segment_wakes_a_sender_that_had_none),
-        CASE(a_full_segment_wakes_its_owner),
-        CASE(a_connection_and_its_end_wake),
-        CASE(a_ring_too_late_for_its_sleep_ends_few_others),
-        CASE(what_only_time_brings_sets_the_timer),
-    };
-
-    return cmocka_run_group_tests_name("shm_sleep", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,12 +1,9 @@
 /* soft_verbs_error_test.c - what goes wrong with devices made of software, and how. */
-#include <errno.h>
+#define TEST_FIXTURE pair_setup, NULL
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
-
+#include "test/lib/unit.h"
 #include "test/unit/fabric/soft_pair.h"
 
 static enum ibv_qp_state state_of(struct end *end)
@@ -34,11 +31,10 @@ static enum ibv_event_type next_event(struct end *end)
     return event.event_type;
 }
 
-static void a_message_too_long_for_the_receive_ends_both_queue_pairs(void **state)
+TEST(a_message_too_long_for_the_receive_ends_both_queue_pairs)
 {
     struct end ends[2];
 
-    (void)state;
     pair_open(ends, &srq_plan);
     assert_int_equal(post_receive(&ends[1], 1, 0, 1500), 0);
     assert_int_equal(post_receive(&ends[1], 2, 0, 1500), 0);
@@ -55,11 +51,10 @@ static void a_message_too_long_for_the_receive_ends_both_queue_pairs(void **stat
     pair_close(ends);
 }
 
-static void what_was_posted_is_flushed_by_an_error(void **state)
+TEST(what_was_posted_is_flushed_by_an_error)
 {
     struct end ends[2];
 
-    (void)state;
     pair_open(ends, &rc_plan);
     assert_int_equal(post_receive(&ends[0], 1, 0, 64), 0);
     assert_int_equal(post(&ends[0], 2, IBV_WR_SEND, 0, 0, 64, NULL, 0), 0);
@@ -75,13 +70,12 @@ static void what_was_posted_is_flushed_by_an_error(void **state)
     pair_close(ends);
 }
 
-static void a_half_received_message_is_flushed_and_keeps_its_receive(void **state)
+TEST(a_half_received_message_is_flushed_and_keeps_its_receive)
 {
     const struct soft_config config = {.seed = 1, .packets_per_poll = 1};
     struct end ends[2];
     struct ibv_wc wc;
 
-    (void)state;
     soft_verbs_configure(&config);
     pair_open(ends, &srq_plan);
     memset(ends[0].memory, 'h', 4096);
@@ -100,12 +94,11 @@ static void a_half_received_message_is_flushed_and_keeps_its_receive(void **stat
     pair_close(ends);
 }
 
-static void a_peer_that_is_gone_is_noticed(void **state)
+TEST(a_peer_that_is_gone_is_noticed)
 {
     struct plan wrong_psn = rc_plan;
     struct end ends[2];
 
-    (void)state;
     pair_open(ends, &rc_plan);
     assert_int_equal(ibv_destroy_qp(ends[1].qp), 0);
     ends[1].qp = NULL;
@@ -121,14 +114,13 @@ static void a_peer_that_is_gone_is_noticed(void **state)
     pair_close(ends);
 }
 
-static void an_executed_request_may_still_fail(void **state)
+TEST(an_executed_request_may_still_fail)
 {
     struct soft_faults faults = {.rc_delay_polls = 1000};
     uint32_t landed = 0, failed = 0;
     struct end ends[2];
     struct ibv_wc wc;
 
-    (void)state;
     for (int i = 0; i < 100; i++) {
         pair_open(ends, &rc_plan);
         soft_verbs_faults(&faults);
@@ -147,13 +139,12 @@ static void an_executed_request_may_still_fail(void **state)
     assert_true(failed > 10);
 }
 
-static void completions_outlive_their_queue_pair_unless_the_device_purges_them(void **state)
+TEST(completions_outlive_their_queue_pair_unless_the_device_purges_them)
 {
     struct soft_config config = {.seed = 1};
     struct end ends[2];
     struct ibv_wc wc;
 
-    (void)state;
     for (int purges = 0; purges < 2; purges++) {
         config.purges_completions = purges;
         soft_verbs_configure(&config);
@@ -170,12 +161,11 @@ static void completions_outlive_their_queue_pair_unless_the_device_purges_them(v
     }
 }
 
-static void states_want_their_attributes(void **state)
+TEST(states_want_their_attributes)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
     struct end end, peer;
 
-    (void)state;
     end_open(&end, &rc_plan);
     end_open(&peer, &rc_plan);
     assert_int_equal(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT),
@@ -275,9 +265,8 @@ static void a_datagram_over_the_mtu(void)
     ibv_post_send(ends[0].qp, &wr, &bad);
 }
 
-static void mistakes_of_the_program_end_it(void **state)
+TEST(mistakes_of_the_program_end_it)
 {
-    (void)state;
     assert_true(is_mistake(post_in_init));
     assert_true(is_mistake(send_unregistered));
     assert_true(is_mistake(send_with_the_remote_key));
@@ -287,12 +276,11 @@ static void mistakes_of_the_program_end_it(void **state)
     assert_true(is_mistake(a_datagram_over_the_mtu));
 }
 
-static void the_nth_call_fails_as_told(void **state)
+TEST(the_nth_call_fails_as_told)
 {
     struct ibv_device **list;
     struct ibv_context *context;
 
-    (void)state;
     soft_verbs_fail_call(3, ENOSPC);
     list = ibv_get_device_list(NULL);
     context = ibv_open_device(list[1]);
@@ -305,11 +293,10 @@ static void the_nth_call_fails_as_told(void **state)
     ibv_free_device_list(list);
 }
 
-static void devices_tell_what_happens_to_them(void **state)
+TEST(devices_tell_what_happens_to_them)
 {
     struct end ends[2];
 
-    (void)state;
     pair_open(ends, &rc_plan);
     soft_verbs_device_event("soft1", IBV_EVENT_PORT_ERR);
     assert_int_equal(next_event(&ends[0]), IBV_EVENT_PORT_ERR);
@@ -324,13 +311,12 @@ static void devices_tell_what_happens_to_them(void **state)
     pair_close(ends);
 }
 
-static void a_random_queue_pair_breaks_in_the_middle(void **state)
+TEST(a_random_queue_pair_breaks_in_the_middle)
 {
     uint32_t broken = 0;
     struct end ends[2];
     struct soft_stats stats;
 
-    (void)state;
     for (uint64_t round = 0; round < 50; round++) {
         pair_open(ends, &rc_plan);
         soft_verbs_faults(&(struct soft_faults){.break_qp = 100000});
@@ -349,24 +335,4 @@ static void a_random_queue_pair_breaks_in_the_middle(void **state)
     assert_true(stats.broken >= broken);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_message_too_long_for_the_receive_ends_both_queue_pairs,
-                               pair_setup),
-        cmocka_unit_test_setup(what_was_posted_is_flushed_by_an_error, pair_setup),
-        cmocka_unit_test_setup(a_half_received_message_is_flushed_and_keeps_its_receive,
-                               pair_setup),
-        cmocka_unit_test_setup(a_peer_that_is_gone_is_noticed, pair_setup),
-        cmocka_unit_test_setup(an_executed_request_may_still_fail, pair_setup),
-        cmocka_unit_test_setup(completions_outlive_their_queue_pair_unless_the_device_purges_them,
-                               pair_setup),
-        cmocka_unit_test_setup(states_want_their_attributes, pair_setup),
-        cmocka_unit_test_setup(mistakes_of_the_program_end_it, pair_setup),
-        cmocka_unit_test_setup(the_nth_call_fails_as_told, pair_setup),
-        cmocka_unit_test_setup(devices_tell_what_happens_to_them, pair_setup),
-        cmocka_unit_test_setup(a_random_queue_pair_breaks_in_the_middle, pair_setup),
-    };
-
-    return cmocka_run_group_tests_name("soft_verbs_error", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,20 +1,16 @@
 /* soft_verbs_test.c - what a program sees of devices made of software. */
-#include <errno.h>
+#define TEST_FIXTURE pair_setup, NULL
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
-
+#include "test/lib/unit.h"
 #include "test/unit/fabric/soft_pair.h"
 
-static void a_message_lands_in_the_oldest_receive_of_a_shared_queue(void **state)
+TEST(a_message_lands_in_the_oldest_receive_of_a_shared_queue)
 {
     struct end ends[2];
     struct ibv_wc wc;
 
-    (void)state;
     pair_open(ends, &srq_plan);
     memset(ends[0].memory, 'x', 3000);
     assert_int_equal(post_receive(&ends[1], 1, 0, 4096), 0);
@@ -35,7 +31,7 @@ static void a_message_lands_in_the_oldest_receive_of_a_shared_queue(void **state
     pair_close(ends);
 }
 
-static void a_datagram_arrives_behind_a_header(void **state)
+TEST(a_datagram_arrives_behind_a_header)
 {
     struct end ends[2];
     struct ibv_ah_attr path;
@@ -45,7 +41,6 @@ static void a_datagram_arrives_behind_a_header(void **state)
     struct ibv_send_wr *bad;
     struct ibv_wc wc;
 
-    (void)state;
     pair_open(ends, &ud_plan);
     path = path_to(&ends[1], &ud_plan);
     ah = ibv_create_ah(ends[0].pd, &path);
@@ -68,11 +63,10 @@ static void a_datagram_arrives_behind_a_header(void **state)
     pair_close(ends);
 }
 
-static void reads_and_writes_reach_what_the_key_grants_and_nothing_else(void **state)
+TEST(reads_and_writes_reach_what_the_key_grants_and_nothing_else)
 {
     struct end ends[2];
 
-    (void)state;
     pair_open(ends, &rc_plan);
     memset(ends[0].memory, 'w', 5000);
     memset(ends[1].memory + 8192, 'r', 2000);
@@ -87,12 +81,11 @@ static void reads_and_writes_reach_what_the_key_grants_and_nothing_else(void **s
     pair_close(ends);
 }
 
-static void a_sender_waits_for_a_receive_as_long_as_it_said(void **state)
+TEST(a_sender_waits_for_a_receive_as_long_as_it_said)
 {
     struct plan plan = rc_plan;
     struct end ends[2];
 
-    (void)state;
     pair_open(ends, &plan);
     assert_int_equal(send_signalled(&ends[0], 1, 0, 8), 0);
     expect_nothing(&ends[0]);
@@ -108,14 +101,13 @@ static void a_sender_waits_for_a_receive_as_long_as_it_said(void **state)
     pair_close(ends);
 }
 
-static void a_slot_is_free_when_its_completion_was_polled(void **state)
+TEST(a_slot_is_free_when_its_completion_was_polled)
 {
     struct end ends[2];
     struct ibv_wc wc;
     struct ibv_cq *cq;
     void *context;
 
-    (void)state;
     pair_open(ends, &srq_plan);
     for (uint64_t i = 0; i < DEPTH; i++)
         assert_int_equal(post_receive(&ends[1], i, 0, 64), 0);
@@ -141,11 +133,10 @@ static void a_slot_is_free_when_its_completion_was_polled(void **state)
     pair_close(ends);
 }
 
-static void only_inline_bytes_are_read_when_they_are_posted(void **state)
+TEST(only_inline_bytes_are_read_when_they_are_posted)
 {
     struct end ends[2];
 
-    (void)state;
     pair_open(ends, &rc_plan);
     assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
     assert_int_equal(post_receive(&ends[1], 2, 64, 64), 0);
@@ -160,14 +151,13 @@ static void only_inline_bytes_are_read_when_they_are_posted(void **state)
     pair_close(ends);
 }
 
-static void an_armed_queue_tells_of_the_next_completion(void **state)
+TEST(an_armed_queue_tells_of_the_next_completion)
 {
     struct end ends[2];
     struct ibv_cq *cq;
     void *context;
     struct ibv_wc wc;
 
-    (void)state;
     pair_open(ends, &rc_plan);
     assert_int_equal(fcntl(ends[1].channel->fd, F_SETFL, O_NONBLOCK), 0);
     assert_int_equal(post_receive(&ends[1], 1, 0, 64), 0);
@@ -192,13 +182,12 @@ static void an_armed_queue_tells_of_the_next_completion(void **state)
     pair_close(ends);
 }
 
-static void arming_moves_what_waits(void **state)
+TEST(arming_moves_what_waits)
 {
     struct end ends[2];
     struct ibv_cq *cq;
     void *context;
 
-    (void)state;
     pair_open(ends, &rc_plan);
     soft_verbs_faults(&(struct soft_faults){.rc_delay_polls = 1000000});
     assert_int_equal(post_receive(&ends[1], 1, 0, 8192), 0);
@@ -235,12 +224,11 @@ static int send_datagram(struct end *end, const struct end *peer, const struct p
     return error;
 }
 
-static void a_datagram_that_nobody_may_have_is_dropped(void **state)
+TEST(a_datagram_that_nobody_may_have_is_dropped)
 {
     struct soft_stats stats;
     struct end ends[2], elsewhere;
 
-    (void)state;
     pair_open(ends, &ud_plan);
     elsewhere = ends[1];
     elsewhere.gid.raw[15]++;
@@ -261,14 +249,13 @@ static void a_datagram_that_nobody_may_have_is_dropped(void **state)
     pair_close(ends);
 }
 
-static void datagrams_are_lost_and_doubled_as_often_as_asked(void **state)
+TEST(datagrams_are_lost_and_doubled_as_often_as_asked)
 {
     struct soft_stats stats;
     struct end ends[2];
     struct ibv_wc wc;
     uint32_t came = 0;
 
-    (void)state;
     pair_open(ends, &ud_plan);
     soft_verbs_faults(
         &(struct soft_faults){.drop = 200, .duplicate = 100, .reorder = 100, .delay_polls = 8});
@@ -291,13 +278,12 @@ static void datagrams_are_lost_and_doubled_as_often_as_asked(void **state)
 }
 
 /* Once each time it is armed, and not for an event that belongs to a queue that is gone. */
-static void a_shared_queue_tells_when_it_holds_fewer_than_its_limit(void **state)
+TEST(a_shared_queue_tells_when_it_holds_fewer_than_its_limit)
 {
     struct ibv_srq_attr limit = {.srq_limit = 2};
     struct ibv_async_event event;
     struct end ends[2];
 
-    (void)state;
     pair_open(ends, &srq_plan);
     assert_int_equal(fcntl(ends[1].context->async_fd, F_SETFL, O_NONBLOCK), 0);
     for (uint64_t i = 0; i < 8; i++)
@@ -342,14 +328,13 @@ static void acknowledge_twice(void)
     ibv_ack_async_event(&event);
 }
 
-static void an_event_is_acknowledged_once(void **state)
+TEST(an_event_is_acknowledged_once)
 {
-    (void)state;
     assert_true(is_mistake(acknowledge_twice));
 }
 
 /* Two queues, one channel: each is armed for itself, and the event names the one. */
-static void queues_of_one_channel_are_armed_apart(void **state)
+TEST(queues_of_one_channel_are_armed_apart)
 {
     struct end ends[2];
     struct ibv_qp_init_attr init = {
@@ -359,7 +344,6 @@ static void queues_of_one_channel_are_armed_apart(void **state)
     void *context;
     struct ibv_wc wc;
 
-    (void)state;
     end_open(&ends[0], &rc_plan);
     end_open(&ends[1], &srq_plan);
     assert_int_equal(fcntl(ends[1].channel->fd, F_SETFL, O_NONBLOCK), 0);
@@ -393,24 +377,4 @@ static void queues_of_one_channel_are_armed_apart(void **state)
     pair_close(ends);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_message_lands_in_the_oldest_receive_of_a_shared_queue, pair_setup),
-        cmocka_unit_test_setup(a_datagram_arrives_behind_a_header, pair_setup),
-        cmocka_unit_test_setup(reads_and_writes_reach_what_the_key_grants_and_nothing_else,
-                               pair_setup),
-        cmocka_unit_test_setup(a_sender_waits_for_a_receive_as_long_as_it_said, pair_setup),
-        cmocka_unit_test_setup(a_slot_is_free_when_its_completion_was_polled, pair_setup),
-        cmocka_unit_test_setup(only_inline_bytes_are_read_when_they_are_posted, pair_setup),
-        cmocka_unit_test_setup(an_armed_queue_tells_of_the_next_completion, pair_setup),
-        cmocka_unit_test_setup(arming_moves_what_waits, pair_setup),
-        cmocka_unit_test_setup(a_datagram_that_nobody_may_have_is_dropped, pair_setup),
-        cmocka_unit_test_setup(datagrams_are_lost_and_doubled_as_often_as_asked, pair_setup),
-        cmocka_unit_test_setup(a_shared_queue_tells_when_it_holds_fewer_than_its_limit, pair_setup),
-        cmocka_unit_test_setup(an_event_is_acknowledged_once, pair_setup),
-        cmocka_unit_test_setup(queues_of_one_channel_are_armed_apart, pair_setup),
-    };
-
-    return cmocka_run_group_tests_name("soft_verbs", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

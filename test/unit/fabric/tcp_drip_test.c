@@ -1,14 +1,11 @@
 /* tcp_drip_test.c - messages that come a few bytes at a time, from a peer made of a plain socket. Time goes on as the
  * test wants it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_client, close_client
 
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/tcp_world.h"
 
 enum { PM_BYTES = 1 << 20, SOME = 100, MOST_S = TCP_MESSAGE_NS / NS_PER_S };
@@ -95,9 +92,8 @@ static void drip(uint64_t s)
     clock_ns = began_ns + s * NS_PER_S;
 }
 
-static void a_message_that_drips_for_10_s_ends_its_connection(void **state)
+TEST(a_message_that_drips_for_10_s_ends_its_connection)
 {
-    (void)state;
     begin(0, 1 << 20);
     drip(MOST_S);
     clock_ns -= NS_PER_S / 2;
@@ -111,11 +107,10 @@ static void a_message_that_drips_for_10_s_ends_its_connection(void **state)
     assert_int_equal(endpoint()->base.counts[LIST_BEGUN], 0);
 }
 
-static void messages_one_after_the_other_take_as_long_as_they_like(void **state)
+TEST(messages_one_after_the_other_take_as_long_as_they_like)
 {
     static const uint8_t some[SOME];
 
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         begin(i, 5 * SOME + 4);
         drip(4);
@@ -129,14 +124,13 @@ static void messages_one_after_the_other_take_as_long_as_they_like(void **state)
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 0);
 }
 
-static void what_is_cut_while_we_find_no_memory_has_its_time_afterwards(void **state)
+TEST(what_is_cut_while_we_find_no_memory_has_its_time_afterwards)
 {
     struct tcp_slabs *slabs = &endpoint()->slabs;
     struct tcp_slab *taken[TCP_CHUNKS];
     uint32_t count = 0;
     static const uint8_t some[SOME];
 
-    (void)state;
     begin(0, 1 << 20);
     slabs->chunk->used = TCP_CHUNK_BYTES; /* as if it were full, and others had all the rest */
     slabs->chunk->refs++;
@@ -162,15 +156,4 @@ static void what_is_cut_while_we_find_no_memory_has_its_time_afterwards(void **s
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_client, close_client)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_message_that_drips_for_10_s_ends_its_connection),
-        CASE(messages_one_after_the_other_take_as_long_as_they_like),
-        CASE(what_is_cut_while_we_find_no_memory_has_its_time_afterwards),
-    };
-
-    return cmocka_run_group_tests_name("tcp_drip", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,11 @@
 /* tcp_durable_test.c - what LANDED promises on tcp: the receiver's PM is watched, and its fences are
  * done when the test says so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_all, close_all
 
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/tcp_world.h"
 
 enum { OWNER, FIRST, SECOND, SIDES };
@@ -99,12 +94,11 @@ static void post(unsigned side, uint32_t number, uint32_t bytes)
     assert_int_equal(fabric_rowan_post(conns[side], number), 0);
 }
 
-static void what_landed_was_stored_or_flushed_before_its_fence(void **state)
+TEST(what_landed_was_stored_or_flushed_before_its_fence)
 {
     enum { BLOCKS = 150 };
     uint64_t at = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < BLOCKS; i++)
         post(FIRST, i, i % 3 == 0 ? BYTES : 64 * (1 + i));
     for (uint32_t landed = 0; landed < BLOCKS;) {
@@ -122,9 +116,8 @@ static void what_landed_was_stored_or_flushed_before_its_fence(void **state)
     assert_int_equal(world_walk_zone(&world, OWNER, 4, (uint32_t[SIDE_MAX]){0}), BLOCKS);
 }
 
-static void nothing_is_acknowledged_before_the_fence_is_done(void **state)
+TEST(nothing_is_acknowledged_before_the_fence_is_done)
 {
-    (void)state;
     done = 0;
     post(FIRST, 0, 64);
     post(SECOND, 0, 64);
@@ -143,11 +136,10 @@ static void nothing_is_acknowledged_before_the_fence_is_done(void **state)
     world_wait(&world, SECOND, FABRIC_LANDED, 1);
 }
 
-static void one_fence_covers_what_a_poll_has_read(void **state)
+TEST(one_fence_covers_what_a_poll_has_read)
 {
     enum { ROUNDS = 100, BATCHES = 5 };
 
-    (void)state;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint32_t i = 0; i < BATCHES; i++) {
             post(FIRST, round * BATCHES + i, 128);
@@ -161,9 +153,8 @@ static void one_fence_covers_what_a_poll_has_read(void **state)
     assert_in_range(fences, ROUNDS, 2 * ROUNDS); /* twice where the kernel came late with one */
 }
 
-static void a_sync_that_failed_acknowledges_nothing_and_ends_the_connections(void **state)
+TEST(a_sync_that_failed_acknowledges_nothing_and_ends_the_connections)
 {
-    (void)state;
     done = ROWAN_EIO;
     post(FIRST, 0, 64);
     world_wait(&world, OWNER, FABRIC_CLOSED, 1);
@@ -172,7 +163,7 @@ static void a_sync_that_failed_acknowledges_nothing_and_ends_the_connections(voi
     assert_int_equal(side_count(&world.sides[FIRST], FABRIC_LANDED), 0);
 }
 
-static void an_acknowledgement_of_what_was_not_sent_ends_the_connection(void **state)
+TEST(an_acknowledgement_of_what_was_not_sent_ends_the_connection)
 {
     struct sockaddr_in address = tcp_host_sockaddr(&host, SIDES, 0);
     const int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -183,7 +174,6 @@ static void an_acknowledgement_of_what_was_not_sent_ends_the_connection(void **s
     int messages, blocks;
     uint64_t ack = 2;
 
-    (void)state;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(listener, 4), 0);
@@ -216,17 +206,4 @@ static void an_acknowledgement_of_what_was_not_sent_ends_the_connection(void **s
     close(listener);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(what_landed_was_stored_or_flushed_before_its_fence),
-        CASE(nothing_is_acknowledged_before_the_fence_is_done),
-        CASE(one_fence_covers_what_a_poll_has_read),
-        CASE(an_acknowledgement_of_what_was_not_sent_ends_the_connection),
-        CASE(a_sync_that_failed_acknowledges_nothing_and_ends_the_connections),
-    };
-
-    return cmocka_run_group_tests_name("tcp_durable", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,12 @@
 /* tcp_fork_test.c - copies of sockets, as a fork leaves them: a connection that ends is gone all the
  * same, and an endpoint that the other process closes goes on in this one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_all, close_all
 
 #include <sys/wait.h>
 
 #include "common/fabric/tcp/tcp.h"
 #include "test/lib/tcp_raw.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/tcp_world.h"
 
 enum { OWNER, OTHER, SIDES, PM_BYTES = 16 << 20, MOST_FD = 1024 };
@@ -52,12 +48,11 @@ static unsigned copy_sockets(int copies[MOST_FD])
     return count;
 }
 
-static void a_closed_connection_is_gone_though_copies_of_its_sockets_live(void **state)
+TEST(a_closed_connection_is_gone_though_copies_of_its_sockets_live)
 {
     int copies[MOST_FD];
     const unsigned count = copy_sockets(copies);
 
-    (void)state;
     assert_true(count >= 4); /* messages and blocks, both ends */
     fabric_conn_close(passive);
     world_wait(&world, OTHER, FABRIC_CLOSED, 1);
@@ -68,13 +63,12 @@ static void a_closed_connection_is_gone_though_copies_of_its_sockets_live(void *
     world_connect(&world, OTHER, OWNER, 0, &active, &passive);
 }
 
-static void a_connection_goes_on_when_a_forked_process_closes_its_copy_of_the_endpoint(void **state)
+TEST(a_connection_goes_on_when_a_forked_process_closes_its_copy_of_the_endpoint)
 {
     const struct fabric_iov iov = {.data = "hello", .bytes = 5};
     const pid_t child = fork();
     int status;
 
-    (void)state;
     if (child == 0) {
         fabric_endpoint_close(world.sides[OTHER].endpoint);
         _exit(0);
@@ -88,13 +82,4 @@ static void a_connection_goes_on_when_a_forked_process_closes_its_copy_of_the_en
     assert_int_equal(side_count(&world.sides[OTHER], FABRIC_CLOSED), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_closed_connection_is_gone_though_copies_of_its_sockets_live),
-        TEST(a_connection_goes_on_when_a_forked_process_closes_its_copy_of_the_endpoint),
-    };
-    return cmocka_run_group_tests_name("tcp_fork", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,12 +1,6 @@
 /* tcp_limits_test.c - what is bounded: addresses, descriptors, connections, memory, and how much a
  * peer that does not read, or an owner who releases nothing, can pile up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_all, close_all
 
 #include <poll.h>
 #include <signal.h>
@@ -17,6 +11,7 @@
 #include "common/fabric/tcp/tcp.h"
 #include "common/reactor/descriptors.h"
 #include "test/lib/tcp_raw.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/tcp_world.h"
 
 #if defined(__has_feature)
@@ -105,7 +100,7 @@ static void other_is_served(struct fabric_conn *conn, struct fabric_conn *passiv
 
 /* --- addresses --- */
 
-static void only_numeric_addresses_with_a_port_are_taken(void **state)
+TEST(only_numeric_addresses_with_a_port_are_taken)
 {
     static const char *const bad[] = {
         "tcp:",
@@ -133,7 +128,6 @@ static void only_numeric_addresses_with_a_port_are_taken(void **state)
                                        "tcp:10.1.2.3:65535", "tcp:[fd00::1:2]:7000"};
     struct fabric *fabric = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(fabric_open(NULL, bad[i], &fabric), ROWAN_EINVALID);
     assert_null(fabric);
@@ -145,12 +139,11 @@ static void only_numeric_addresses_with_a_port_are_taken(void **state)
     fabric_close(fabric);
 }
 
-static void an_address_in_use_is_refused_and_one_that_is_not_ours_too(void **state)
+TEST(an_address_in_use_is_refused_and_one_that_is_not_ours_too)
 {
     struct fabric_endpoint *endpoint;
     struct fabric *again;
 
-    (void)state;
     assert_int_equal(tcp_host_fabric(&host, OWNER, &again), 0);
     assert_int_equal(fabric_endpoint_open(again, 0, &endpoint), ROWAN_EINUSE);
     assert_int_equal(fabric_endpoint_open(again, 1, &endpoint), 0); /* the next port is free */
@@ -162,17 +155,16 @@ static void an_address_in_use_is_refused_and_one_that_is_not_ours_too(void **sta
     fabric_close(again);
 }
 
-static void a_port_beyond_the_last_is_refused(void **state)
+TEST(a_port_beyond_the_last_is_refused)
 {
     struct fabric_conn *conn;
 
-    (void)state;
     assert_int_equal(
         fabric_connect(world.sides[OTHER].endpoint, "tcp:127.0.0.1:65535", 1, 0, &conn),
         ROWAN_EINVALID);
 }
 
-static void ipv6_works_where_the_host_has_it(void **state)
+TEST(ipv6_works_where_the_host_has_it)
 {
     struct fabric_identity identity = {.cluster = 7, .kind = FABRIC_CLIENT};
     struct fabric_endpoint *server, *client;
@@ -183,7 +175,6 @@ static void ipv6_works_where_the_host_has_it(void **state)
     unsigned connected = 0;
     int error;
 
-    (void)state;
     snprintf(address, sizeof address, "tcp:[::1]:%u", tcp_host_port(&host, 5));
     assert_int_equal(fabric_open(NULL, address, &a), 0);
     error = fabric_endpoint_open(a, 0, &server);
@@ -208,11 +199,10 @@ static void ipv6_works_where_the_host_has_it(void **state)
     fabric_close(b);
 }
 
-static void a_server_that_comes_back_at_once_gets_its_port_and_its_peers(void **state)
+TEST(a_server_that_comes_back_at_once_gets_its_port_and_its_peers)
 {
     struct fabric_conn *conn, *passive;
 
-    (void)state;
     for (uint32_t round = 0; round < 20; round++) {
         const struct fabric_identity identity = {.cluster = 7, .kind = FABRIC_SERVER};
 
@@ -232,7 +222,7 @@ static void a_server_that_comes_back_at_once_gets_its_port_and_its_peers(void **
 
 /* --- peers that do not read, owners that do not release --- */
 
-static void unread_answers_are_refused_and_cost_bounded_memory(void **state)
+TEST(unread_answers_are_refused_and_cost_bounded_memory)
 {
     enum { CLIENTS = 40, BYTES = 1000, QUIET_ROUNDS = 50 };
     static const uint8_t answer[BYTES];
@@ -241,7 +231,6 @@ static void unread_answers_are_refused_and_cost_bounded_memory(void **state)
     uint64_t sent = 0;
     int fds[CLIENTS];
 
-    (void)state;
     for (unsigned i = 0; i < CLIENTS; i++)
         fds[i] = raw_client();
     /* What the kernel has not carried over yet may make room once more. */
@@ -273,7 +262,7 @@ static void unread_answers_are_refused_and_cost_bounded_memory(void **state)
     assert_true(owner_endpoint()->free_out_count <= TCP_OUTS_KEPT);
 }
 
-static void a_reader_who_comes_back_gets_all_answers(void **state)
+TEST(a_reader_who_comes_back_gets_all_answers)
 {
     enum { BYTES = 1000 };
     uint8_t answer[BYTES], got[sizeof(struct tcp_message_head) + BYTES];
@@ -282,7 +271,6 @@ static void a_reader_who_comes_back_gets_all_answers(void **state)
     uint32_t sent = 0, refused = 0;
     const int fd = raw_client();
 
-    (void)state;
     client = side_event(owner(), FABRIC_ACCEPTED, 0)->conn;
     while (refused < 50) {
         int error;
@@ -311,7 +299,7 @@ static void a_reader_who_comes_back_gets_all_answers(void **state)
 
 /* Long messages that are begun and never ended take all the memory for such; who really sends one
  * waits for them no longer than TCP_STALL_NS. */
-static void half_messages_do_not_keep_others_waiting_for_ever(void **state)
+TEST(half_messages_do_not_keep_others_waiting_for_ever)
 {
     const struct tcp_message_head head = {.magic = TCP_MESSAGE_MAGIC, .bytes = 1 << 20};
     static uint8_t large[1 << 20];
@@ -319,7 +307,6 @@ static void half_messages_do_not_keep_others_waiting_for_ever(void **state)
     struct fabric_conn *conn, *passive;
     int fds[TCP_LARGES];
 
-    (void)state;
     for (unsigned i = 0; i < TCP_LARGES; i++) {
         fds[i] = raw_client();
         assert_true(raw_send(fds[i], &head, sizeof head));
@@ -342,7 +329,7 @@ static void half_messages_do_not_keep_others_waiting_for_ever(void **state)
         close(fds[i]);
 }
 
-static void memory_goes_back_when_nothing_is_held(void **state)
+TEST(memory_goes_back_when_nothing_is_held)
 {
     enum { MESSAGES = 300, BYTES = 60000 };
     static uint8_t data[BYTES];
@@ -350,7 +337,6 @@ static void memory_goes_back_when_nothing_is_held(void **state)
     struct fabric_conn *conn, *passive;
     uint32_t sent = 0, released = 0, slabs = 0, most = 0;
 
-    (void)state;
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     while (released < MESSAGES) {
         if (sent < MESSAGES && fabric_send(conn, &iov, 1) == 0)
@@ -372,12 +358,11 @@ static void memory_goes_back_when_nothing_is_held(void **state)
 
 /* --- numbers --- */
 
-static void one_connection_too_many_is_told_so(void **state)
+TEST(one_connection_too_many_is_told_so)
 {
     struct tcp_endpoint *endpoint = owner_endpoint();
     struct fabric_conn *conn, *passive, *late;
 
-    (void)state;
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     endpoint->base.counts[LIST_ALL] += TCP_MAX_CONNS - 1; /* as if there were so many */
     assert_int_equal(
@@ -390,14 +375,13 @@ static void one_connection_too_many_is_told_so(void **state)
     world_connect(&world, OTHER, OWNER, 0, &late, &passive);
 }
 
-static void half_open_connections_make_room_for_others(void **state)
+TEST(half_open_connections_make_room_for_others)
 {
     enum { COUNT = TCP_MAX_HALF_OPEN + 20 };
     static int fds[COUNT];
     uint32_t closed = 0;
     struct fabric_conn *conn, *passive;
 
-    (void)state;
     for (unsigned i = 0; i < COUNT; i++) {
         fds[i] = connect_raw();
         side_poll(&world, OWNER);
@@ -414,13 +398,12 @@ static void half_open_connections_make_room_for_others(void **state)
     assert_in_range(closed, 20, 30);
 }
 
-static void without_descriptors_those_who_are_there_are_served(void **state)
+TEST(without_descriptors_those_who_are_there_are_served)
 {
     struct rlimit before, tight;
     struct fabric_conn *conn, *passive;
     int fds[8], next, accepted;
 
-    (void)state;
     world_connect(&world, OTHER, OWNER, 0, &conn, &passive);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     for (unsigned i = 0; i < 8; i++)
@@ -487,7 +470,7 @@ static long resident_kb(void)
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-static void ten_thousand_idle_connections_cost_little_and_disturb_nobody(void **state)
+TEST(ten_thousand_idle_connections_cost_little_and_disturb_nobody)
 {
     const uint64_t limit = descriptors_raise();
     struct fabric_conn *conn, *passive;
@@ -497,7 +480,6 @@ static void ten_thousand_idle_connections_cost_little_and_disturb_nobody(void **
     uint64_t calls = 0;
     pid_t child;
 
-    (void)state;
     if (limit < THOUSANDS + 100) {
         print_message("# the limit on descriptors is %llu: SKIPPED, needs %u\n",
                       (unsigned long long)limit, THOUSANDS + 100);
@@ -544,26 +526,8 @@ static void ten_thousand_idle_connections_cost_little_and_disturb_nobody(void **
     close(report[0]);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_all, close_all)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        CASE(only_numeric_addresses_with_a_port_are_taken),
-        CASE(an_address_in_use_is_refused_and_one_that_is_not_ours_too),
-        CASE(a_port_beyond_the_last_is_refused),
-        CASE(ipv6_works_where_the_host_has_it),
-        CASE(a_server_that_comes_back_at_once_gets_its_port_and_its_peers),
-        CASE(unread_answers_are_refused_and_cost_bounded_memory),
-        CASE(a_reader_who_comes_back_gets_all_answers),
-        CASE(half_messages_do_not_keep_others_waiting_for_ever),
-        CASE(memory_goes_back_when_nothing_is_held),
-        CASE(one_connection_too_many_is_told_so),
-        CASE(half_open_connections_make_room_for_others),
-        CASE(without_descriptors_those_who_are_there_are_served),
-        CASE(ten_thousand_idle_connections_cost_little_and_disturb_nobody),
-    };
-
     descriptors_raise();
-    return cmocka_run_group_tests_name("tcp_limits", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -1,9 +1,10 @@
 /* verbs_device_test.c - which device, GID and way to receive are chosen, and what is said where something stands
  * in the way; on devices made of software. */
+#define TEST_FIXTURE reset, NULL
 #include <arpa/inet.h>
-#include <errno.h>
 
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/verbs_devices.h"
 
 static void assert_refused(const struct fabric_verbs_options *options, int error, const char *what,
@@ -30,9 +31,8 @@ static void assert_gid(const struct verbs_device *device, int index, const char 
 
 /* --- device and GID --- */
 
-static void the_first_device_with_an_active_port_is_taken(void **state)
+TEST(the_first_device_with_an_active_port_is_taken)
 {
-    (void)state;
     struct verbs_device *device = open_for(NULL, NULL);
 
     assert_string_equal(ibv_get_device_name(device->context->device), "soft1");
@@ -48,7 +48,7 @@ static void the_first_device_with_an_active_port_is_taken(void **state)
 #define V2 IBV_GID_TYPE_ROCE_V2
 #define IB IBV_GID_TYPE_IB
 
-static void of_a_ports_gids_the_best_is_taken(void **state)
+TEST(of_a_ports_gids_the_best_is_taken)
 {
     static const struct {
         struct soft_device_config device;
@@ -64,7 +64,6 @@ static void of_a_ports_gids_the_best_is_taken(void **state)
         {{.gids = {{"10.1.1.1", V2}, {"fe80::1", V1}}}, 2, 1, "fe80::1"},
     };
 
-    (void)state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct fabric_verbs_options options = {.gid_index_plus_1 = rows[i].asked_plus_1};
         struct soft_device_config config = rows[i].device;
@@ -79,9 +78,8 @@ static void of_a_ports_gids_the_best_is_taken(void **state)
     }
 }
 
-static void the_process_own_address_decides_for_device_and_gid(void **state)
+TEST(the_process_own_address_decides_for_device_and_gid)
 {
-    (void)state;
     struct verbs_device *device = open_for("10.1.2.1", NULL);
 
     assert_string_equal(ibv_get_device_name(device->context->device), "soft2");
@@ -91,9 +89,8 @@ static void the_process_own_address_decides_for_device_and_gid(void **state)
     verbs_device_close(device);
 }
 
-static void an_address_that_no_gid_has_leaves_the_choice_to_the_order(void **state)
+TEST(an_address_that_no_gid_has_leaves_the_choice_to_the_order)
 {
-    (void)state;
     struct verbs_device *device = open_for("127.0.0.1", NULL);
 
     assert_string_equal(ibv_get_device_name(device->context->device), "soft1");
@@ -101,9 +98,8 @@ static void an_address_that_no_gid_has_leaves_the_choice_to_the_order(void **sta
     verbs_device_close(device);
 }
 
-static void a_name_wins_over_the_address(void **state)
+TEST(a_name_wins_over_the_address)
 {
-    (void)state;
     const struct fabric_verbs_options options = {.device = "soft1"};
     struct verbs_device *device = open_for("10.1.2.1", &options);
 
@@ -114,7 +110,7 @@ static void a_name_wins_over_the_address(void **state)
 
 /* --- what stands in the way --- */
 
-static void what_cannot_be_chosen_is_told(void **state)
+TEST(what_cannot_be_chosen_is_told)
 {
     static const struct {
         struct fabric_verbs_options options;
@@ -129,16 +125,14 @@ static void what_cannot_be_chosen_is_told(void **state)
         {{.slot_bytes = 300}, ROWAN_EINVALID, "slots of 300", "leave the slot size out"},
     };
 
-    (void)state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_refused(&rows[i].options, rows[i].error, rows[i].what, rows[i].mend);
     configure((struct soft_device_config){.name = "soft0"}, (struct soft_device_config){0});
     assert_refused(NULL, ROWAN_EUNSUPPORTED, "has no GID", "ip addr add");
 }
 
-static void a_host_without_devices_is_told_how_to_get_one(void **state)
+TEST(a_host_without_devices_is_told_how_to_get_one)
 {
-    (void)state;
     verbs_obstacle_no_device(NULL, NULL, false, &why);
     assert_int_equal(why.error, ROWAN_ENOTFOUND);
     assert_non_null(strstr(why.mend, "modprobe rdma_rxe"));
@@ -148,9 +142,8 @@ static void a_host_without_devices_is_told_how_to_get_one(void **state)
     assert_non_null(strstr(why.mend, "ibverbs-providers"));
 }
 
-static void a_gid_index_that_no_address_handle_can_name_is_told(void **state)
+TEST(a_gid_index_that_no_address_handle_can_name_is_told)
 {
-    (void)state;
     const union ibv_gid gid = {.raw = {[0] = 0x20, [15] = 1}};
     struct ibv_gid_entry found, entries[2] = {{.gid = gid, .gid_index = 259, .port_num = 1},
                                               {.gid = gid, .gid_index = 255, .port_num = 1}};
@@ -165,9 +158,8 @@ static void a_gid_index_that_no_address_handle_can_name_is_told(void **state)
     assert_false(verbs_best_gid(entries, 1, 1, true, NULL, 260, &found));
 }
 
-static void a_device_that_may_not_be_opened_is_told(void **state)
+TEST(a_device_that_may_not_be_opened_is_told)
 {
-    (void)state;
     soft_verbs_fail_call(2, EACCES); /* the list, then the device */
     assert_refused(&(struct fabric_verbs_options){.device = "soft1"}, ROWAN_EPERMISSION,
                    "/dev/infiniband/uverbs1", "chmod 666 /dev/infiniband/uverbs1");
@@ -195,18 +187,16 @@ static void fail_every_call(const char *name)
     }
 }
 
-static void every_call_that_fails_leaves_nothing_behind(void **state)
+TEST(every_call_that_fails_leaves_nothing_behind)
 {
-    (void)state;
     fail_every_call("soft1");
     fail_every_call("soft2"); /* device memory */
 }
 
 /* --- what it can --- */
 
-static void the_first_way_to_receive_that_works_is_chosen_with_the_reason(void **state)
+TEST(the_first_way_to_receive_that_works_is_chosen_with_the_reason)
 {
-    (void)state;
     struct verbs_device *device = open_for("10.1.1.1", NULL);
 
     assert_int_equal(device->receive, FABRIC_RECEIVE_SHARED);
@@ -214,9 +204,8 @@ static void the_first_way_to_receive_that_works_is_chosen_with_the_reason(void *
     verbs_device_close(device);
 }
 
-static void a_way_to_receive_that_was_asked_for_is_taken_or_refused(void **state)
+TEST(a_way_to_receive_that_was_asked_for_is_taken_or_refused)
 {
-    (void)state;
     const struct fabric_verbs_options shared = {.receive = FABRIC_RECEIVE_SHARED};
     struct verbs_device *device = open_for("10.1.1.1", &shared);
 
@@ -228,9 +217,8 @@ static void a_way_to_receive_that_was_asked_for_is_taken_or_refused(void **state
         ROWAN_EUNSUPPORTED, "\"multi-packet\" was asked for, which soft2 cannot do", "auto");
 }
 
-static void a_device_without_shared_receive_queues_is_told(void **state)
+TEST(a_device_without_shared_receive_queues_is_told)
 {
-    (void)state;
     configure((struct soft_device_config){.name = "soft0",
                                           .lacks_srq = true,
                                           .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}},
@@ -242,9 +230,8 @@ static void a_device_without_shared_receive_queues_is_told(void **state)
             "take another device");
 }
 
-static void the_inline_limit_is_found_by_trying(void **state)
+TEST(the_inline_limit_is_found_by_trying)
 {
-    (void)state;
     configure((struct soft_device_config){.name = "soft0",
                                           .max_inline = 130,
                                           .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}},
@@ -255,9 +242,8 @@ static void the_inline_limit_is_found_by_trying(void **state)
     verbs_device_close(device);
 }
 
-static void the_sink_is_in_device_memory_where_there_is_some(void **state)
+TEST(the_sink_is_in_device_memory_where_there_is_some)
 {
-    (void)state;
     struct verbs_device *host = open_for("10.1.1.1", NULL);
     struct verbs_device *nic = open_for("10.1.2.1", NULL);
 
@@ -272,9 +258,8 @@ static void the_sink_is_in_device_memory_where_there_is_some(void **state)
     assert_nothing_left();
 }
 
-static void the_line_of_the_log_has_everything_that_was_chosen(void **state)
+TEST(the_line_of_the_log_has_everything_that_was_chosen)
 {
-    (void)state;
     static const char *const pieces[] = {"device=soft2",
                                          "chosen_by=address",
                                          "port=1",
@@ -295,7 +280,7 @@ static void the_line_of_the_log_has_everything_that_was_chosen(void **state)
     verbs_device_close(device);
 }
 
-static void on_demand_paging_that_lacks_what_is_needed_is_none(void **state)
+TEST(on_demand_paging_that_lacks_what_is_needed_is_none)
 {
     static const uint32_t needed[] = {IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SRQ_RECV,
                                       IBV_ODP_SUPPORT_WRITE, IBV_ODP_SUPPORT_READ};
@@ -303,7 +288,6 @@ static void on_demand_paging_that_lacks_what_is_needed_is_none(void **state)
         .name = "soft0", .has_odp = true, .gids = {{"10.1.1.1", IBV_GID_TYPE_ROCE_V2}}};
     struct verbs_device *device;
 
-    (void)state;
     config.lacks_rc_odp = IBV_ODP_SUPPORT_RECV; /* which shared queues can do without */
     configure(config, (struct soft_device_config){0});
     device = open_for(NULL, NULL);
@@ -318,27 +302,4 @@ static void on_demand_paging_that_lacks_what_is_needed_is_none(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_first_device_with_an_active_port_is_taken),
-        TEST(of_a_ports_gids_the_best_is_taken),
-        TEST(the_process_own_address_decides_for_device_and_gid),
-        TEST(an_address_that_no_gid_has_leaves_the_choice_to_the_order),
-        TEST(a_name_wins_over_the_address),
-        TEST(what_cannot_be_chosen_is_told),
-        TEST(a_host_without_devices_is_told_how_to_get_one),
-        TEST(a_gid_index_that_no_address_handle_can_name_is_told),
-        TEST(a_device_that_may_not_be_opened_is_told),
-        TEST(every_call_that_fails_leaves_nothing_behind),
-        TEST(the_first_way_to_receive_that_works_is_chosen_with_the_reason),
-        TEST(a_way_to_receive_that_was_asked_for_is_taken_or_refused),
-        TEST(a_device_without_shared_receive_queues_is_told),
-        TEST(the_inline_limit_is_found_by_trying),
-        TEST(the_sink_is_in_device_memory_where_there_is_some),
-        TEST(the_line_of_the_log_has_everything_that_was_chosen),
-        TEST(on_demand_paging_that_lacks_what_is_needed_is_none),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -49,6 +49,4 @@ static inline void assert_nothing_left(void)
     assert_int_equal(stats.qps + stats.srqs + stats.ahs + stats.dms, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, reset)
-
 #endif

@@ -1,12 +1,6 @@
 /* verbs_faults_test.c - the verbs backend when queue pairs break, datagrams are lost, resources are
  * missing, and devices tell of errors. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
+#include "test/lib/unit.h"
 #include "test/unit/fabric/verbs_load.h"
 
 enum { BREAKS = 100 };
@@ -61,15 +55,13 @@ static void break_under_load(bool purges, uint64_t seed)
     soft_verbs_faults(NULL);
 }
 
-static void operations_end_when_queue_pairs_of_a_shared_queue_break(void **state)
+TEST(operations_end_when_queue_pairs_of_a_shared_queue_break)
 {
-    (void)state;
     break_under_load(false, 1);
 }
 
-static void operations_end_when_broken_queue_pairs_take_their_completions_along(void **state)
+TEST(operations_end_when_broken_queue_pairs_take_their_completions_along)
 {
-    (void)state;
     break_under_load(true, 2);
 }
 
@@ -100,15 +92,13 @@ static void messages_with_loss(uint32_t drop, uint64_t messages)
     soft_verbs_faults(NULL);
 }
 
-static void messages_arrive_though_one_datagram_of_100_is_lost(void **state)
+TEST(messages_arrive_though_one_datagram_of_100_is_lost)
 {
-    (void)state;
     messages_with_loss(10, 300);
 }
 
-static void messages_arrive_though_one_datagram_of_5_is_lost(void **state)
+TEST(messages_arrive_though_one_datagram_of_5_is_lost)
 {
-    (void)state;
     messages_with_loss(200, 100);
 }
 
@@ -206,12 +196,11 @@ static bool sweep(uint32_t nth, int error)
     return calls >= nth;
 }
 
-static void whatever_cannot_be_had_is_said_and_nothing_leaks(void **state)
+TEST(whatever_cannot_be_had_is_said_and_nothing_leaks)
 {
     static const int errors[] = {ENOMEM, EOPNOTSUPP};
     uint32_t nth = 1;
 
-    (void)state;
     setup_devices(false, 1);
     while (sweep(nth, errors[nth % 2]))
         nth++;
@@ -240,11 +229,10 @@ static void load_until_landed(struct load *load, uint64_t batches)
     }
 }
 
-static void a_port_that_fails_and_returns_ends_connections_at_most(void **state)
+TEST(a_port_that_fails_and_returns_ends_connections_at_most)
 {
     struct load *load;
 
-    (void)state;
     load = open_load(false, 4);
     load_until_landed(load, 20);
     for (int i = 0; i < 3; i++) {
@@ -256,14 +244,13 @@ static void a_port_that_fails_and_returns_ends_connections_at_most(void **state)
     close_load(load);
 }
 
-static void events_that_concern_nobody_change_nothing(void **state)
+TEST(events_that_concern_nobody_change_nothing)
 {
     static const enum ibv_event_type events[] = {IBV_EVENT_GID_CHANGE, IBV_EVENT_PKEY_CHANGE,
                                                  IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_LID_CHANGE,
                                                  IBV_EVENT_SM_CHANGE};
     struct load *load;
 
-    (void)state;
     load = open_load(false, 5);
     load_until_landed(load, 5);
     for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++)
@@ -274,12 +261,11 @@ static void events_that_concern_nobody_change_nothing(void **state)
     close_load(load);
 }
 
-static void a_device_that_dies_ends_every_connection(void **state)
+TEST(a_device_that_dies_ends_every_connection)
 {
     struct load *load;
     uint64_t end_ns;
 
-    (void)state;
     load = open_load(false, 6);
     load_until_landed(load, 20);
     load->winding_down = true;
@@ -292,18 +278,4 @@ static void a_device_that_dies_ends_every_connection(void **state)
     load_close(load);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations_end_when_queue_pairs_of_a_shared_queue_break),
-        cmocka_unit_test(operations_end_when_broken_queue_pairs_take_their_completions_along),
-        cmocka_unit_test(messages_arrive_though_one_datagram_of_100_is_lost),
-        cmocka_unit_test(messages_arrive_though_one_datagram_of_5_is_lost),
-        cmocka_unit_test(whatever_cannot_be_had_is_said_and_nothing_leaks),
-        cmocka_unit_test(a_port_that_fails_and_returns_ends_connections_at_most),
-        cmocka_unit_test(events_that_concern_nobody_change_nothing),
-        cmocka_unit_test(a_device_that_dies_ends_every_connection),
-    };
-
-    return cmocka_run_group_tests_name("verbs_faults", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

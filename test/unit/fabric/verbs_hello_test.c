@@ -1,13 +1,7 @@
 /* verbs_hello_test.c - the bytes of the verbs handshake: written down by hand, and what a peer may not say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs_hello.h"
+#include "test/lib/unit.h"
 
 static const uint8_t golden[VERBS_HELLO_BYTES] = {
     0x56, 0x48, 0x4c, 0x4f, 0x01, 0x00, 0x01, 0x00, /* "VHLO", layout 1, hello */
@@ -45,21 +39,19 @@ static const struct verbs_hello sound = {
            .fence_key = 0xaabbccdd},
 };
 
-static void a_hello_has_these_bytes(void **state)
+TEST(a_hello_has_these_bytes)
 {
     uint8_t bytes[VERBS_HELLO_BYTES];
 
-    (void)state;
     memset(bytes, 0xee, sizeof bytes);
     verbs_hello_encode(&sound, bytes);
     assert_memory_equal(bytes, golden, sizeof golden);
 }
 
-static void a_hello_is_read_back(void **state)
+TEST(a_hello_is_read_back)
 {
     struct verbs_hello hello;
 
-    (void)state;
     assert_int_equal(verbs_hello_decode(golden, sizeof golden, &hello), 0);
     assert_int_equal(hello.kind, VERBS_HELLO);
     assert_memory_equal(hello.gid, sound.gid, sizeof sound.gid);
@@ -91,11 +83,10 @@ static void refused(uint32_t at, uint32_t value, unsigned bytes)
     assert_int_equal(hello.mtu, 77);
 }
 
-static void what_no_peer_says_is_refused(void **state)
+TEST(what_no_peer_says_is_refused)
 {
     struct verbs_hello hello;
 
-    (void)state;
     assert_int_equal(verbs_hello_decode(golden, sizeof golden - 1, &hello), ROWAN_EFORMAT);
     assert_int_equal(verbs_hello_decode(golden, 0, &hello), ROWAN_EFORMAT);
     refused(0, 0x4f4c4857, 4); /* magic */
@@ -126,12 +117,11 @@ static void what_no_peer_says_is_refused(void **state)
         refused(at, 1, 1);
 }
 
-static void ready_and_refusal_say_nothing_else(void **state)
+TEST(ready_and_refusal_say_nothing_else)
 {
     uint8_t bytes[VERBS_HELLO_BYTES];
     struct verbs_hello said = sound, hello;
 
-    (void)state;
     said.kind = VERBS_READY;
     verbs_hello_encode(&said, bytes);
     assert_int_equal(verbs_hello_decode(bytes, sizeof bytes, &hello), 0);
@@ -155,14 +145,4 @@ static void ready_and_refusal_say_nothing_else(void **state)
     assert_int_equal(verbs_hello_decode(bytes, sizeof bytes, &hello), ROWAN_EFORMAT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hello_has_these_bytes),
-        cmocka_unit_test(a_hello_is_read_back),
-        cmocka_unit_test(what_no_peer_says_is_refused),
-        cmocka_unit_test(ready_and_refusal_say_nothing_else),
-    };
-
-    return cmocka_run_group_tests_name("verbs_hello", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,17 +1,12 @@
 /* verbs_lies_test.c - datagrams of a peer that lies, on devices made of software: they end its connection
  * and nothing else. And what must wake an endpoint that sleeps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE setup, teardown
 
 #include <sys/timerfd.h>
 
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs_stream.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/verbs_world.h"
 
 static struct verbs_host host;
@@ -55,20 +50,18 @@ static void expect_refused(void)
 }
 
 /* Half of all numbers away from what was sent: neither behind it nor before it. */
-static void an_acknowledgement_from_the_other_end_of_the_circle_is_garbage(void **state)
+TEST(an_acknowledgement_from_the_other_end_of_the_circle_is_garbage)
 {
     const uint32_t acked = ((struct verbs_conn *)active)->stream->acked + (UINT32_C(1) << 31);
 
-    (void)state;
     forge((struct packet_head){.acked = acked, .limit = acked + 63});
     expect_refused();
 }
 
-static void an_acknowledgement_of_what_was_not_sent_is_garbage(void **state)
+TEST(an_acknowledgement_of_what_was_not_sent_is_garbage)
 {
     const uint32_t acked = ((struct verbs_conn *)active)->stream->acked + 1;
 
-    (void)state;
     forge((struct packet_head){.acked = acked, .limit = acked + 63});
     expect_refused();
 }
@@ -90,7 +83,7 @@ static void forge_data(struct packet_head head, uint32_t ahead)
 }
 
 /* Behind 600 of 1000 bytes. */
-static void pieces_that_do_not_make_up_their_message_are_garbage(void **state)
+TEST(pieces_that_do_not_make_up_their_message_are_garbage)
 {
     static const struct packet_head lies[] = {
         {.message_bytes = 1000, .bytes = 900},                       /* longer than the rest */
@@ -118,9 +111,8 @@ static void pieces_that_do_not_make_up_their_message_are_garbage(void **state)
 }
 
 /* What the cases of lies are told from: the same first piece, and a right second one. */
-static void pieces_that_make_up_their_message_arrive(void **state)
+TEST(pieces_that_make_up_their_message_arrive)
 {
-    (void)state;
     forge_data((struct packet_head){.message_bytes = 1000, .bytes = 600, .flags = PACKET_FIRST}, 0);
     forge_data((struct packet_head){.message_bytes = 1000, .bytes = 400, .flags = PACKET_LAST}, 1);
     world_wait(&world, 0, FABRIC_MESSAGE, 1);
@@ -138,13 +130,12 @@ static uint64_t timer_ns(const struct verbs_endpoint *endpoint)
 
 /* The datagram's own completion may come behind its acknowledgement, in a poll that looks at no deadlines: then
  * nothing of the device says any more that the message's memory is free. */
-static void a_message_that_was_acknowledged_first_keeps_the_timer_running(void **state)
+TEST(a_message_that_was_acknowledged_first_keeps_the_timer_running)
 {
     struct verbs_conn *conn = (struct verbs_conn *)active;
     struct verbs_endpoint *endpoint = conn->endpoint;
     struct event_source source;
 
-    (void)state;
     assert_int_equal(fabric_send(active, NULL, 0), 0);
     fabric_flush(&endpoint->base);
     conn->stream->first->last_post = endpoint->packets->posted + 1; /* sent again a moment ago */
@@ -163,13 +154,12 @@ static void a_message_that_was_acknowledged_first_keeps_the_timer_running(void *
 }
 
 /* A timer that was set for later does not keep a datagram that is sent in a sleep from being sent again. */
-static void what_is_sent_while_armed_sets_an_earlier_timer(void **state)
+TEST(what_is_sent_while_armed_sets_an_earlier_timer)
 {
     struct verbs_endpoint *endpoint = ((struct verbs_conn *)active)->endpoint;
     const struct itimerspec later = {.it_value = {.tv_sec = 1000}};
     struct event_source source;
 
-    (void)state;
     fabric_endpoint_source(&endpoint->base, &source);
     source.arm(source.context);
     side_poll(&world, 0);
@@ -181,21 +171,4 @@ static void what_is_sent_while_armed_sets_an_earlier_timer(void **state)
     source.disarm(source.context);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            an_acknowledgement_from_the_other_end_of_the_circle_is_garbage, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_acknowledgement_of_what_was_not_sent_is_garbage, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(pieces_that_do_not_make_up_their_message_are_garbage, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(pieces_that_make_up_their_message_arrive, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            a_message_that_was_acknowledged_first_keeps_the_timer_running, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_sent_while_armed_sets_an_earlier_timer, setup,
-                                        teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

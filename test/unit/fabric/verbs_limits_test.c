@@ -1,18 +1,14 @@
 /* verbs_limits_test.c - what is bounded in the verbs backend: the time of a message, how often memory is asked for
  * in vain; and what happens when the device itself has failed. Time goes on as the test wants it. */
-#include <errno.h>
-#include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
+#define TEST_FIXTURE open_pair, close_pair
 
-#include <cmocka.h>
+#include <poll.h>
 
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
 #include "test/lib/soft_verbs.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/verbs_world.h"
 
 enum { PM_BYTES = 16 << 20, MESSAGE = 100000 };
@@ -99,9 +95,8 @@ static void drip(void)
     poll_receiver();
 }
 
-static void a_message_that_drips_for_10_s_ends_its_connection(void **state)
+TEST(a_message_that_drips_for_10_s_ends_its_connection)
 {
-    (void)state;
     datagram(PACKET_FIRST, 100, MESSAGE);
     poll_receiver();
     assert_int_equal(far->stream->need, MESSAGE);
@@ -115,9 +110,8 @@ static void a_message_that_drips_for_10_s_ends_its_connection(void **state)
     assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
 }
 
-static void messages_one_after_the_other_take_as_long_as_they_like(void **state)
+TEST(messages_one_after_the_other_take_as_long_as_they_like)
 {
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         datagram(PACKET_FIRST, 100, 700);
         for (unsigned s = 0; s < 5; s++) {
@@ -140,11 +134,10 @@ static void release_all(void)
         fabric_message_release(passive, side_event(&world.sides[0], FABRIC_MESSAGE, i)->message);
 }
 
-static void while_the_owner_holds_too_much_no_time_counts(void **state)
+TEST(while_the_owner_holds_too_much_no_time_counts)
 {
     const uint32_t whole = far->stream->payload, count = STREAM_HELD_BYTES / whole + 1;
 
-    (void)state;
     for (uint32_t i = 0; i < count; i++) {
         datagram(PACKET_FIRST | PACKET_LAST, whole, whole);
         if (i % 16 == 15)
@@ -186,9 +179,8 @@ static int send_large(void)
     return fabric_send(active, &iov, 1);
 }
 
-static void a_sender_asks_for_memory_that_was_refused_after_a_pause_only(void **state)
+TEST(a_sender_asks_for_memory_that_was_refused_after_a_pause_only)
 {
-    (void)state;
     soft_verbs_lock_limit("soft1", 1);
     for (unsigned i = 0; i < 1000; i++) {
         assert_int_equal(send_large(), ROWAN_EAGAIN);
@@ -209,13 +201,12 @@ static void a_sender_asks_for_memory_that_was_refused_after_a_pause_only(void **
 }
 
 /* Whoever releases a message wakes those that wait for memory. */
-static void a_receiver_asks_for_memory_that_was_refused_after_a_pause_only(void **state)
+TEST(a_receiver_asks_for_memory_that_was_refused_after_a_pause_only)
 {
     const struct fabric_iov small = {"abc", 3};
     struct fabric_conn *other, *others;
     uint64_t began_ns = 0;
 
-    (void)state;
     world_connect(&world, 1, 0, 0, &other, &others);
     for (uint32_t i = 0; i < 100; i++) {
         if (i == 1) {
@@ -236,9 +227,8 @@ static void a_receiver_asks_for_memory_that_was_refused_after_a_pause_only(void 
     assert_int_equal(side_event(&world.sides[0], FABRIC_MESSAGE, 100)->bytes, MESSAGE);
 }
 
-static void who_found_no_memory_is_asked_again_after_a_pause(void **state)
+TEST(who_found_no_memory_is_asked_again_after_a_pause)
 {
-    (void)state;
     assert_int_equal(send_large(), 0);
     soft_verbs_lock_limit("soft1", 1);
     for (unsigned i = 0; !verbs_is_listed(far, VLIST_WAITING); i++) {
@@ -266,11 +256,10 @@ static void assert_failed(unsigned side)
         ROWAN_EIO);
 }
 
-static void an_endpoint_whose_completions_cannot_be_read_has_failed(void **state)
+TEST(an_endpoint_whose_completions_cannot_be_read_has_failed)
 {
     struct fabric_conn *late;
 
-    (void)state;
     assert_int_equal(fabric_endpoint_error(world.sides[1].endpoint), 0);
     soft_verbs_break_cq(endpoint_of(1)->cq);
     side_poll(&world, 1);
@@ -286,11 +275,10 @@ static void an_endpoint_whose_completions_cannot_be_read_has_failed(void **state
 }
 
 /* What lands would never be seen any more. */
-static void an_endpoint_whose_landings_cannot_be_seen_has_failed(void **state)
+TEST(an_endpoint_whose_landings_cannot_be_seen_has_failed)
 {
     struct fabric_conn *sender, *receiver;
 
-    (void)state;
     side_open_zone(&world, 1, 2, 1);
     world_connect(&world, 0, 1, 0, &sender, &receiver);
     assert_int_equal(world_add_block(&world, 0, sender, 0, 0, 64), 0);
@@ -305,7 +293,7 @@ static void an_endpoint_whose_landings_cannot_be_seen_has_failed(void **state)
     assert_int_equal(side_count(&world.sides[1], FABRIC_SEALED), 0);
 }
 
-static void endpoints_of_a_device_that_says_so_have_failed(void **state)
+TEST(endpoints_of_a_device_that_says_so_have_failed)
 {
     static const enum ibv_event_type events[] = {IBV_EVENT_DEVICE_FATAL, IBV_EVENT_CQ_ERR,
                                                  IBV_EVENT_SRQ_ERR};
@@ -328,11 +316,10 @@ static void endpoints_of_a_device_that_says_so_have_failed(void **state)
 }
 
 /* Asleep, too: what the device says wakes the endpoint, and the role's poll finds it. */
-static void the_failure_of_a_device_wakes_who_sleeps(void **state)
+TEST(the_failure_of_a_device_wakes_who_sleeps)
 {
     struct event_source source;
 
-    (void)state;
     fabric_endpoint_source(world.sides[1].endpoint, &source);
     world_poll_times(&world, 1000);
     source.arm(source.context);
@@ -346,9 +333,8 @@ static void the_failure_of_a_device_wakes_who_sleeps(void **state)
     assert_failed(1);
 }
 
-static void a_queue_pair_that_cannot_be_replaced_is_a_failure(void **state)
+TEST(a_queue_pair_that_cannot_be_replaced_is_a_failure)
 {
-    (void)state;
     assert_true(soft_verbs_break_qp(endpoint_of(1)->packets->qp->qp_num));
     soft_verbs_fail_call(1, EIO);
     for (unsigned i = 0; fabric_endpoint_error(world.sides[1].endpoint) == 0; i++) {
@@ -358,23 +344,4 @@ static void a_queue_pair_that_cannot_be_replaced_is_a_failure(void **state)
     assert_int_equal(closed(1), 1);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_pair, close_pair)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_message_that_drips_for_10_s_ends_its_connection),
-        CASE(messages_one_after_the_other_take_as_long_as_they_like),
-        CASE(while_the_owner_holds_too_much_no_time_counts),
-        CASE(a_sender_asks_for_memory_that_was_refused_after_a_pause_only),
-        CASE(a_receiver_asks_for_memory_that_was_refused_after_a_pause_only),
-        CASE(who_found_no_memory_is_asked_again_after_a_pause),
-        CASE(an_endpoint_whose_completions_cannot_be_read_has_failed),
-        CASE(an_endpoint_whose_landings_cannot_be_seen_has_failed),
-        CASE(endpoints_of_a_device_that_says_so_have_failed),
-        CASE(the_failure_of_a_device_wakes_who_sleeps),
-        CASE(a_queue_pair_that_cannot_be_replaced_is_a_failure),
-    };
-
-    return cmocka_run_group_tests_name("verbs_limits", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,19 +1,13 @@
 /* verbs_memory_test.c - what of memory is registered, and what is said where it cannot be; on devices made of
  * software. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
+#define TEST_FIXTURE reset, NULL
 #include <fcntl.h>
 #include <sys/mman.h>
 
 #include "common/base/error.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/temp_dir.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/verbs_devices.h"
 
 static struct verbs_fabric *fabric_on(const char *host)
@@ -33,9 +27,8 @@ static void fabric_end(struct verbs_fabric *fabric)
     assert_nothing_left();
 }
 
-static void a_pm_is_one_region_and_its_bytes_are_found_in_it(void **state)
+TEST(a_pm_is_one_region_and_its_bytes_are_found_in_it)
 {
-    (void)state;
     enum { BYTES = 1 << 20 };
     struct verbs_fabric *fabric = fabric_on(NULL);
     struct heap_pm *one = heap_pm_create(BYTES), *two = heap_pm_create(BYTES);
@@ -55,9 +48,8 @@ static void a_pm_is_one_region_and_its_bytes_are_found_in_it(void **state)
     heap_pm_destroy(two);
 }
 
-static void more_regions_than_there_is_room_for_are_refused(void **state)
+TEST(more_regions_than_there_is_room_for_are_refused)
 {
-    (void)state;
     struct verbs_fabric *fabric = fabric_on(NULL);
     struct heap_pm *heap = heap_pm_create(4096);
 
@@ -68,9 +60,8 @@ static void more_regions_than_there_is_room_for_are_refused(void **state)
     heap_pm_destroy(heap);
 }
 
-static void a_file_with_durability_is_refused_since_a_nic_syncs_no_file(void **state)
+TEST(a_file_with_durability_is_refused_since_a_nic_syncs_no_file)
 {
-    (void)state;
     static const enum pm_durability kinds[] = {PM_FENCE, PM_ASYNC, PM_NONE};
     struct verbs_fabric *fabric = fabric_on(NULL);
     struct temp_dir dir;
@@ -102,9 +93,8 @@ static void a_file_with_durability_is_refused_since_a_nic_syncs_no_file(void **s
 }
 
 /* A file of a disk that says of itself that it is on DAX: what a DAX mount looks like to us. */
-static void fsdax_is_registered_on_demand_where_the_device_can(void **state)
+TEST(fsdax_is_registered_on_demand_where_the_device_can)
 {
-    (void)state;
     struct verbs_fabric *can = fabric_on("10.1.2.1"), *cannot = fabric_on("10.1.1.1");
     struct heap_pm *heap = heap_pm_create(4096);
     struct temp_dir dir;
@@ -132,9 +122,8 @@ static void fsdax_is_registered_on_demand_where_the_device_can(void **state)
     temp_dir_fini(&dir);
 }
 
-static void the_multi_packet_queue_never_pages_on_demand(void **state)
+TEST(the_multi_packet_queue_never_pages_on_demand)
 {
-    (void)state;
     verbs_obstacle_register("mlx5_0", VERBS_MEMORY_FSDAX, FABRIC_RECEIVE_MULTI_PACKET, true,
                             EOPNOTSUPP, &why);
     assert_int_equal(why.error, ROWAN_EUNSUPPORTED);
@@ -142,9 +131,8 @@ static void the_multi_packet_queue_never_pages_on_demand(void **state)
     assert_non_null(strstr(why.mend, "-m devdax"));
 }
 
-static void too_little_lockable_memory_is_told_with_both_figures(void **state)
+TEST(too_little_lockable_memory_is_told_with_both_figures)
 {
-    (void)state;
     struct verbs_locked_memory memory = {.limit_bytes = 8 << 20, .pinned_bytes = 1 << 20};
 
     assert_true(verbs_may_pin(&memory, 7 << 20, &why));
@@ -158,9 +146,8 @@ static void too_little_lockable_memory_is_told_with_both_figures(void **state)
     assert_true(verbs_may_pin(&memory, 1 << 30, &why));
 }
 
-static void a_buffer_is_zeros_whole_pages_and_shared_with_children(void **state)
+TEST(a_buffer_is_zeros_whole_pages_and_shared_with_children)
 {
-    (void)state;
     struct verbs_device *device = open_for(NULL, NULL);
     struct verbs_buffer small = {0}, large = {0};
 
@@ -181,17 +168,4 @@ static void a_buffer_is_zeros_whole_pages_and_shared_with_children(void **state)
     assert_nothing_left();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_pm_is_one_region_and_its_bytes_are_found_in_it),
-        TEST(more_regions_than_there_is_room_for_are_refused),
-        TEST(a_file_with_durability_is_refused_since_a_nic_syncs_no_file),
-        TEST(fsdax_is_registered_on_demand_where_the_device_can),
-        TEST(the_multi_packet_queue_never_pages_on_demand),
-        TEST(too_little_lockable_memory_is_told_with_both_figures),
-        TEST(a_buffer_is_zeros_whole_pages_and_shared_with_children),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

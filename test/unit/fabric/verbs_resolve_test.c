@@ -1,16 +1,13 @@
 /* verbs_resolve_test.c - address handles, for which the kernel may take a second: nobody else waits meanwhile. */
+#define TEST_FIXTURE open_sides, close_sides
+
 #include <poll.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs_stream.h"
 #include "test/lib/soft_verbs.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/verbs_world.h"
 
 enum { PM_BYTES = 1 << 20, SIDES = 3 };
@@ -72,12 +69,11 @@ static struct soft_stats stats(void)
     return found;
 }
 
-static void an_address_that_takes_long_holds_up_no_other_connection(void **state)
+TEST(an_address_that_takes_long_holds_up_no_other_connection)
 {
     const struct fabric_iov iov = {.data = "hello", .bytes = 5};
     struct fabric_conn *active, *passive, *late;
 
-    (void)state;
     world_connect(&world, 1, 0, 0, &active, &passive);
     soft_verbs_hold_ahs(true);
     late = connect_to(2, 0);
@@ -95,9 +91,8 @@ static void an_address_that_takes_long_holds_up_no_other_connection(void **state
     world_wait(&world, 0, FABRIC_ACCEPTED, 2);
 }
 
-static void a_handshake_that_takes_too_long_ends_though_the_kernel_still_looks(void **state)
+TEST(a_handshake_that_takes_too_long_ends_though_the_kernel_still_looks)
 {
-    (void)state;
     soft_verbs_hold_ahs(true);
     connect_to(2, 0);
     wait_held(1);
@@ -124,9 +119,8 @@ static uint32_t silent(unsigned side)
     return count;
 }
 
-static void an_address_that_nobody_has_is_unreachable(void **state)
+TEST(an_address_that_nobody_has_is_unreachable)
 {
-    (void)state;
     soft_verbs_hold_ahs(true);
     connect_to(2, 0);
     wait_held(1);
@@ -141,9 +135,8 @@ static void an_address_that_nobody_has_is_unreachable(void **state)
     assert_int_equal(silent(0), 0);
 }
 
-static void an_endpoint_closes_while_the_kernel_looks(void **state)
+TEST(an_endpoint_closes_while_the_kernel_looks)
 {
-    (void)state;
     soft_verbs_hold_ahs(true);
     connect_to(2, 0);
     connect_to(1, 0);
@@ -158,13 +151,12 @@ static void an_endpoint_closes_while_the_kernel_looks(void **state)
         assert_int_equal(side_count(&world.sides[side], FABRIC_CONNECTED), 0);
 }
 
-static void too_many_that_wait_are_refused(void **state)
+TEST(too_many_that_wait_are_refused)
 {
     struct verbs_resolver *resolver =
         &((struct verbs_endpoint *)world.sides[0].endpoint)->fabric->resolver;
     struct verbs_job *all;
 
-    (void)state;
     pthread_mutex_lock(&resolver->mutex);
     all = resolver->free; /* as if others waited for them */
     resolver->free = NULL;
@@ -192,11 +184,10 @@ static uint32_t waiting(unsigned side)
     return count;
 }
 
-static void what_a_connection_that_ended_wanted_is_taken_back(void **state)
+TEST(what_a_connection_that_ended_wanted_is_taken_back)
 {
     struct fabric_conn *conns[2];
 
-    (void)state;
     soft_verbs_hold_ahs(true);
     for (unsigned i = 0; i < 2; i++)
         conns[i] = connect_to(1 + i, 0);
@@ -211,12 +202,11 @@ static void what_a_connection_that_ended_wanted_is_taken_back(void **state)
     assert_int_equal(soft_verbs_held_ahs(), 1);
 }
 
-static void who_sleeps_is_woken_when_the_address_is_there(void **state)
+TEST(who_sleeps_is_woken_when_the_address_is_there)
 {
     const struct verbs_endpoint *endpoint = (struct verbs_endpoint *)world.sides[0].endpoint;
     struct event_source source;
 
-    (void)state;
     fabric_endpoint_source(world.sides[0].endpoint, &source);
     soft_verbs_hold_ahs(true);
     connect_to(2, 0);
@@ -267,13 +257,12 @@ static union ibv_gid gid_of(uint32_t number)
     return gid;
 }
 
-static void who_did_not_answer_comes_behind_all_others(void **state)
+TEST_WITH(who_did_not_answer_comes_behind_all_others, NULL, NULL)
 {
     static const uint8_t hosts[] = {7, 7, 8, 9, 7, 8};
     static struct verbs_resolver resolver;
     const union ibv_gid seven = gid_of(7), nine = gid_of(9);
 
-    (void)state;
     wait_in(&resolver, hosts, 6);
     assert_order(&resolver, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6);
     verbs_resolver_remember(&resolver, &seven, false);
@@ -293,20 +282,4 @@ static void who_did_not_answer_comes_behind_all_others(void **state)
     assert_order(&resolver, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_sides, close_sides)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(an_address_that_takes_long_holds_up_no_other_connection),
-        CASE(a_handshake_that_takes_too_long_ends_though_the_kernel_still_looks),
-        CASE(an_address_that_nobody_has_is_unreachable),
-        cmocka_unit_test(who_did_not_answer_comes_behind_all_others),
-        CASE(an_endpoint_closes_while_the_kernel_looks),
-        CASE(too_many_that_wait_are_refused),
-        CASE(what_a_connection_that_ended_wanted_is_taken_back),
-        CASE(who_sleeps_is_woken_when_the_address_is_there),
-    };
-
-    return cmocka_run_group_tests_name("verbs_resolve", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,12 @@
 /* verbs_stream_test.c - messages over datagrams, where the network loses what the test wants lost and time goes
  * on as the test wants it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_pair, close_pair
 
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
 #include "test/lib/soft_verbs.h"
+#include "test/lib/unit.h"
 #include "test/unit/fabric/verbs_world.h"
 
 enum { PM_BYTES = 16 << 20, MANY_POLLS = 2000 };
@@ -120,11 +116,10 @@ static void lose_the_first_of(uint32_t count)
     side_poll(&world, 0);
 }
 
-static void what_is_overtaken_is_sent_again_before_any_timer_runs_out(void **state)
+TEST(what_is_overtaken_is_sent_again_before_any_timer_runs_out)
 {
     struct soft_stats stats;
 
-    (void)state;
     lose_the_first_of(40);
     assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 0);
     assert_int_equal(packets_of(0)->in_place, 39); /* they wait where they lie */
@@ -136,11 +131,10 @@ static void what_is_overtaken_is_sent_again_before_any_timer_runs_out(void **sta
     assert_int_equal(stats.ud_lost, 1);
 }
 
-static void what_is_sent_again_and_lost_again_is_sent_once_more(void **state)
+TEST(what_is_sent_again_and_lost_again_is_sent_once_more)
 {
     struct soft_stats stats;
 
-    (void)state;
     lose_the_first_of(20);
     assert_int_equal(near->stream->order[0], 1);
     side_poll(&world, 1); /* the answer comes, and the second copy is posted */
@@ -157,9 +151,8 @@ static void what_is_sent_again_and_lost_again_is_sent_once_more(void **state)
     assert_int_equal(stats.ud_lost, 2);
 }
 
-static void what_came_early_is_given_back_when_the_connection_ends(void **state)
+TEST(what_came_early_is_given_back_when_the_connection_ends)
 {
-    (void)state;
     lose_the_first_of(30);
     assert_int_equal(packets_of(0)->in_place, 29);
     tick_ns = 1000;
@@ -170,14 +163,13 @@ static void what_came_early_is_given_back_when_the_connection_ends(void **state)
     assert_int_equal(packets_of(0)->in_place, 0);
 }
 
-static void numbers_go_on_behind_the_last_one(void **state)
+TEST(numbers_go_on_behind_the_last_one)
 {
     const uint32_t number = UINT32_MAX - 40;
     struct verbs_stream *out = near->stream, *in = far->stream;
     struct random random;
     uint32_t sent = 0;
 
-    (void)state;
     out->next_sequence = out->send_next = out->sent = out->acked = number;
     out->posts = out->newest = number;
     in->expected = number;
@@ -210,11 +202,10 @@ static uint32_t fill(uint32_t from)
     return from;
 }
 
-static void a_peer_that_answers_may_keep_its_window_shut(void **state)
+TEST(a_peer_that_answers_may_keep_its_window_shut)
 {
     uint32_t sent;
 
-    (void)state;
     sent = fill(0);
     assert_true(near->stream->cursor != NULL); /* more waits than the peer takes */
     for (unsigned i = 0; i < 600; i++) {       /* a minute */
@@ -234,9 +225,8 @@ static void a_peer_that_answers_may_keep_its_window_shut(void **state)
 
 /* --- silence --- */
 
-static void a_peer_that_leaves_messages_unanswered_is_gone_after_5_s(void **state)
+TEST(a_peer_that_leaves_messages_unanswered_is_gone_after_5_s)
 {
-    (void)state;
     send_one(0, 100);
     for (unsigned i = 0; i < 48; i++) {
         time_passes(NS_PER_S / 10);
@@ -253,9 +243,8 @@ static void a_peer_that_leaves_messages_unanswered_is_gone_after_5_s(void **stat
     assert_int_equal(side_event(&world.sides[1], FABRIC_CLOSED, 0)->error, ROWAN_ECLOSED);
 }
 
-static void a_peer_that_is_asked_nothing_may_be_silent(void **state)
+TEST(a_peer_that_is_asked_nothing_may_be_silent)
 {
-    (void)state;
     send_one(0, 100);
     world_poll_times(&world, MANY_POLLS);
     for (unsigned i = 0; i < 100; i++) {
@@ -265,9 +254,8 @@ static void a_peer_that_is_asked_nothing_may_be_silent(void **state)
     assert_int_equal(side_count(&world.sides[1], FABRIC_CLOSED), 0);
 }
 
-static void who_stood_still_himself_closes_nobody(void **state)
+TEST(who_stood_still_himself_closes_nobody)
 {
-    (void)state;
     lose(1000);
     send_one(0, 100);
     side_poll(&world, 1);
@@ -293,11 +281,10 @@ static void inject(uint32_t token, uint32_t sequence)
     world_poll_times(&world, 100);
 }
 
-static void datagrams_of_an_earlier_connection_of_that_number_are_dropped(void **state)
+TEST(datagrams_of_an_earlier_connection_of_that_number_are_dropped)
 {
     const uint32_t number = far->number, token = far->token;
 
-    (void)state;
     for (unsigned i = 1; i == 1 || far->number != number; i++) {
         assert_true(i < 1000);
         fabric_conn_close(active);
@@ -338,25 +325,22 @@ static void break_datagrams_of(unsigned side)
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
 }
 
-static void when_the_senders_datagrams_fail_the_next_connection_works(void **state)
+TEST(when_the_senders_datagrams_fail_the_next_connection_works)
 {
-    (void)state;
     break_datagrams_of(1);
 }
 
-static void when_the_receivers_datagrams_fail_the_next_connection_works(void **state)
+TEST(when_the_receivers_datagrams_fail_the_next_connection_works)
 {
-    (void)state;
     break_datagrams_of(0);
 }
 
 /* --- many --- */
 
-static void idle_connections_cost_a_poll_nothing(void **state)
+TEST(idle_connections_cost_a_poll_nothing)
 {
     enum { IDLE = 64 };
 
-    (void)state;
     for (unsigned i = 0; i < IDLE; i++) {
         connect_pair();
         send_one(checked, 100);
@@ -375,24 +359,4 @@ static void idle_connections_cost_a_poll_nothing(void **state)
     }
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_pair, close_pair)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(what_is_overtaken_is_sent_again_before_any_timer_runs_out),
-        CASE(what_is_sent_again_and_lost_again_is_sent_once_more),
-        CASE(what_came_early_is_given_back_when_the_connection_ends),
-        CASE(numbers_go_on_behind_the_last_one),
-        CASE(a_peer_that_answers_may_keep_its_window_shut),
-        CASE(a_peer_that_leaves_messages_unanswered_is_gone_after_5_s),
-        CASE(a_peer_that_is_asked_nothing_may_be_silent),
-        CASE(who_stood_still_himself_closes_nobody),
-        CASE(datagrams_of_an_earlier_connection_of_that_number_are_dropped),
-        CASE(when_the_senders_datagrams_fail_the_next_connection_works),
-        CASE(when_the_receivers_datagrams_fail_the_next_connection_works),
-        CASE(idle_connections_cost_a_poll_nothing),
-    };
-
-    return cmocka_run_group_tests_name("verbs_stream", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

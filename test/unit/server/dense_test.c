@@ -1,15 +1,8 @@
 /* The versions that arrived, through dense.h: by hand, and against a model that remembers each. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/base/random.h"
 #include "common/entry/entry.h"
 #include "server/shard/dense.h"
+#include "test/lib/unit.h"
 
 static uint64_t v(uint32_t epoch, uint64_t counter)
 {
@@ -30,9 +23,8 @@ static void assert_no_hole(const struct dense *dense, uint64_t commit)
     assert_false(dense_hole(dense, commit, &first, &last));
 }
 
-static void versions_in_order_make_a_prefix_without_a_hole(void **state)
+TEST(versions_in_order_make_a_prefix_without_a_hole)
 {
-    (void)state;
     struct dense dense;
     dense_init(&dense, v(1, 0));
     assert_no_hole(&dense, v(1, 0));
@@ -44,9 +36,8 @@ static void versions_in_order_make_a_prefix_without_a_hole(void **state)
     assert_hole(&dense, v(1, 1001), v(1, 1001), v(1, 1001));
 }
 
-static void the_first_hole_ends_before_what_arrived_or_at_the_commit_version(void **state)
+TEST(the_first_hole_ends_before_what_arrived_or_at_the_commit_version)
 {
-    (void)state;
     struct dense dense;
     dense_init(&dense, v(1, 0));
     dense_add(&dense, v(1, 1));
@@ -61,9 +52,8 @@ static void the_first_hole_ends_before_what_arrived_or_at_the_commit_version(voi
     assert_hole(&dense, v(1, 9), v(1, 6), v(1, 8));
 }
 
-static void a_version_may_come_twice_and_late(void **state)
+TEST(a_version_may_come_twice_and_late)
 {
-    (void)state;
     struct dense dense;
     dense_init(&dense, v(1, 0));
     static const uint64_t order[] = {3, 3, 1, 3, 1, 2, 2, 1, 3};
@@ -73,9 +63,8 @@ static void a_version_may_come_twice_and_late(void **state)
     assert_int_equal(dense.count, 0);
 }
 
-static void an_epoch_is_entered_only_when_the_one_before_is_settled(void **state)
+TEST(an_epoch_is_entered_only_when_the_one_before_is_settled)
 {
-    (void)state;
     struct dense dense;
     dense_init(&dense, v(1, 0));
     dense_add(&dense, v(1, 1));
@@ -89,9 +78,8 @@ static void an_epoch_is_entered_only_when_the_one_before_is_settled(void **state
     assert_no_hole(&dense, v(2, 2));
 }
 
-static void settling_an_earlier_epoch_changes_nothing(void **state)
+TEST(settling_an_earlier_epoch_changes_nothing)
 {
-    (void)state;
     struct dense dense;
     dense_init(&dense, v(3, 0));
     dense_add(&dense, v(3, 1));
@@ -103,9 +91,8 @@ static void settling_an_earlier_epoch_changes_nothing(void **state)
     assert_memory_equal(&dense, &before, sizeof dense);
 }
 
-static void the_last_version_of_an_epoch_does_not_touch_the_next(void **state)
+TEST(the_last_version_of_an_epoch_does_not_touch_the_next)
 {
-    (void)state;
     struct dense dense;
     uint64_t end = (UINT64_C(1) << VERSION_COUNTER_BITS) - 1;
     dense_init(&dense, v(1, end - 1));
@@ -118,9 +105,8 @@ static void the_last_version_of_an_epoch_does_not_touch_the_next(void **state)
     assert_int_equal(dense.count, 1);
 }
 
-static void with_too_many_ranges_the_highest_is_forgotten_and_asked_for_again(void **state)
+TEST(with_too_many_ranges_the_highest_is_forgotten_and_asked_for_again)
 {
-    (void)state;
     struct dense dense;
     dense_init(&dense, v(1, 0));
     for (uint64_t i = 1; i <= 2 * DENSE_RANGES; i++)
@@ -231,26 +217,12 @@ static void random_run(uint64_t seed, uint64_t window)
     assert_int_equal(dense.upto, v(model.settled, MODEL_COUNTERS));
 }
 
-static void random_arrivals_agree_with_a_model_that_remembers_each(void **state)
+TEST(random_arrivals_agree_with_a_model_that_remembers_each)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 300; seed++) {
         print_message("# seed %lu\n", (unsigned long)seed);
         random_run(seed, seed % 3 == 0 ? 80 : seed % 3 == 1 ? 20 : 4);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions_in_order_make_a_prefix_without_a_hole),
-        cmocka_unit_test(the_first_hole_ends_before_what_arrived_or_at_the_commit_version),
-        cmocka_unit_test(a_version_may_come_twice_and_late),
-        cmocka_unit_test(an_epoch_is_entered_only_when_the_one_before_is_settled),
-        cmocka_unit_test(settling_an_earlier_epoch_changes_nothing),
-        cmocka_unit_test(the_last_version_of_an_epoch_does_not_touch_the_next),
-        cmocka_unit_test(with_too_many_ranges_the_highest_is_forgotten_and_asked_for_again),
-        cmocka_unit_test(random_arrivals_agree_with_a_model_that_remembers_each),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

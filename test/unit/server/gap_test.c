@@ -1,16 +1,11 @@
 /* A server as a backup: how its digest role gets past what is damaged or unfinished in the open segment, comes back
  * to it, and takes what it meets again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE stage_setup, stage_teardown
 
 #include "common/entry/entry.h"
 #include "landing.h"
 #include "server/digest/digest.h"
+#include "test/lib/unit.h"
 
 /* --- a block in the open segment that is not whole --- */
 
@@ -19,7 +14,7 @@ static void damage(struct landing *landing, uint64_t offset)
     ((uint8_t *)pm_at(&landing->stage->heap->pm, offset))[ENTRY_HEADER_BYTES + 1] ^= 4;
 }
 
-static void a_damaged_block_holds_up_nobody_and_is_fetched(void **state)
+TEST(a_damaged_block_holds_up_nobody_and_is_fetched)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -42,7 +37,7 @@ static void a_damaged_block_holds_up_nobody_and_is_fetched(void **state)
 }
 
 /* As when the commit versions, too, are what was hit; and nobody writes any more. */
-static void a_damaged_commit_version_is_made_good_by_the_next(void **state)
+TEST(a_damaged_commit_version_is_made_good_by_the_next)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -111,7 +106,7 @@ static void late_complete(struct late *late)
         damage(&late->landing, late->places[--late->count]);
 }
 
-static void what_is_completed_late_is_found_and_not_asked_for(void **state)
+TEST(what_is_completed_late_is_found_and_not_asked_for)
 {
     static const char *const scripts[] = {
         "lpw",     /* in the only gap */
@@ -136,7 +131,7 @@ static void what_is_completed_late_is_found_and_not_asked_for(void **state)
     }
 }
 
-static void what_was_stepped_over_is_scanned_again_when_the_segment_is_sealed(void **state)
+TEST(what_was_stepped_over_is_scanned_again_when_the_segment_is_sealed)
 {
     struct stage *stage = *state;
     struct late late = late_begin(stage, "lplpww");
@@ -150,7 +145,7 @@ static void what_was_stepped_over_is_scanned_again_when_the_segment_is_sealed(vo
 
 /* A scan from the first gap may compute checksums over a segment: there is none in each poll of a thread that others
  * share. */
-static void the_scan_goes_back_seldom_also_when_a_question_is_due(void **state)
+TEST(the_scan_goes_back_seldom_also_when_a_question_is_due)
 {
     struct stage *stage = *state;
     struct landing landing = landing_begin(stage);
@@ -172,7 +167,7 @@ static void the_scan_goes_back_seldom_also_when_a_question_is_due(void **state)
     landing_assert_fetch(&landing, 3, 3);
 }
 
-static void gaps_are_not_scanned_in_each_poll(void **state)
+TEST(gaps_are_not_scanned_in_each_poll)
 {
     struct stage *stage = *state;
     struct late late = late_begin(stage, "lp");
@@ -190,7 +185,7 @@ static void gaps_are_not_scanned_in_each_poll(void **state)
 }
 
 /* Nothing is missing then, and nobody writes any more. */
-static void a_commit_version_that_is_completed_late_is_found(void **state)
+TEST(a_commit_version_that_is_completed_late_is_found)
 {
     struct stage *stage = *state;
     struct late late = late_begin(stage, "p");
@@ -213,7 +208,7 @@ static void a_commit_version_that_is_completed_late_is_found(void **state)
     assert_int_equal(stage->wake_ns, WAKE_NEVER);
 }
 
-static void new_gaps_do_not_put_off_the_scan_of_old_ones(void **state)
+TEST(new_gaps_do_not_put_off_the_scan_of_old_ones)
 {
     struct stage *stage = *state;
     struct late late = late_begin(stage, "p");
@@ -233,7 +228,7 @@ static void new_gaps_do_not_put_off_the_scan_of_old_ones(void **state)
     assert_int_equal(landing_ask(&late.landing).commit, version_make(1, 1));
 }
 
-static void a_gap_is_waited_for_though_there_was_one_before(void **state)
+TEST(a_gap_is_waited_for_though_there_was_one_before)
 {
     struct stage *stage = *state;
     struct late late = late_begin(stage, "lpw");
@@ -247,7 +242,7 @@ static void a_gap_is_waited_for_though_there_was_one_before(void **state)
 }
 
 /* A landing zone that receives in slots (fabric.h, F6): what is behind a block in its slot is waited for by nobody. */
-static void entries_in_slots_are_digested_as_they_come(void **state)
+TEST(entries_in_slots_are_digested_as_they_come)
 {
     struct stage *stage = *state;
 
@@ -298,7 +293,7 @@ static struct digest *digest_of(const struct stage *stage)
 }
 
 /* Its copies would fill segments, which nobody gives back. So it is with one that is superseded. */
-static void a_long_entry_that_is_met_again_is_not_copied_again(void **state)
+TEST(a_long_entry_that_is_met_again_is_not_copied_again)
 {
     struct stage *stage = *state;
     struct late late = late_begin(stage, "llllllll");
@@ -323,7 +318,7 @@ static void a_long_entry_that_is_met_again_is_not_copied_again(void **state)
 }
 
 /* All of an epoch is settled when the next has its first commit version; not all that it had is here. */
-static void a_long_entry_of_a_settled_epoch_is_taken(void **state)
+TEST(a_long_entry_of_a_settled_epoch_is_taken)
 {
     struct stage *stage = *state;
 
@@ -339,24 +334,4 @@ static void a_long_entry_of_a_settled_epoch_is_taken(void **state)
     assert_int_equal(digest_entries(digest_of(stage)), 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_damaged_block_holds_up_nobody_and_is_fetched),
-        TEST(a_damaged_commit_version_is_made_good_by_the_next),
-        TEST(what_is_completed_late_is_found_and_not_asked_for),
-        TEST(what_was_stepped_over_is_scanned_again_when_the_segment_is_sealed),
-        TEST(the_scan_goes_back_seldom_also_when_a_question_is_due),
-        TEST(gaps_are_not_scanned_in_each_poll),
-        TEST(a_commit_version_that_is_completed_late_is_found),
-        TEST(new_gaps_do_not_put_off_the_scan_of_old_ones),
-        TEST(a_gap_is_waited_for_though_there_was_one_before),
-        TEST(entries_in_slots_are_digested_as_they_come),
-        TEST(a_long_entry_that_is_met_again_is_not_copied_again),
-        TEST(a_long_entry_of_a_settled_epoch_is_taken),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,17 +1,11 @@
 /* Completion records, through records.h: their verdicts, their bounds, and a long random run beside
  * a plain model. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE setup, teardown
 
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "server/shard/records.h"
+#include "test/lib/unit.h"
 
 static int setup(void **state)
 {
@@ -37,7 +31,7 @@ static void look_is(struct records *records, uint32_t client, uint32_t operation
     assert_int_equal(found, version);
 }
 
-static void a_first_request_is_fresh_and_its_repeat_is_not(void **state)
+TEST(a_first_request_is_fresh_and_its_repeat_is_not)
 {
     struct records *records = *state;
     assert_int_equal(records_bytes(records), 0);
@@ -48,7 +42,7 @@ static void a_first_request_is_fresh_and_its_repeat_is_not(void **state)
     assert_int_equal(records_clients(records), 2);
 }
 
-static void a_repeat_of_what_took_effect_gets_its_version(void **state)
+TEST(a_repeat_of_what_took_effect_gets_its_version)
 {
     struct records *records = *state;
     look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
@@ -60,7 +54,7 @@ static void a_repeat_of_what_took_effect_gets_its_version(void **state)
     assert_int_equal(records_count(records), 1);
 }
 
-static void a_number_that_was_passed_over_is_no_fresh_one(void **state)
+TEST(a_number_that_was_passed_over_is_no_fresh_one)
 {
     struct records *records = *state;
     look_is(records, 7, 9, 5, RECORDS_FRESH, 0);
@@ -70,7 +64,7 @@ static void a_number_that_was_passed_over_is_no_fresh_one(void **state)
     look_is(records, 7, 10, 5, RECORDS_FRESH, 0);
 }
 
-static void what_is_answered_is_forgotten_and_refused(void **state)
+TEST(what_is_answered_is_forgotten_and_refused)
 {
     struct records *records = *state;
     for (uint32_t i = 1; i <= 4; i++) {
@@ -87,7 +81,7 @@ static void what_is_answered_is_forgotten_and_refused(void **state)
     assert_int_equal(records_count(records), 1);
 }
 
-static void a_scan_brings_records_in_any_order_and_twice(void **state)
+TEST(a_scan_brings_records_in_any_order_and_twice)
 {
     struct records *records = *state;
     assert_int_equal(records_add(records, 7, 12, 212), 0);
@@ -107,7 +101,7 @@ static void a_scan_brings_records_in_any_order_and_twice(void **state)
     assert_int_equal(records_clients(records), 1);
 }
 
-static void nobody_has_no_records(void **state)
+TEST(nobody_has_no_records)
 {
     struct records *records = *state;
     assert_int_equal(records_add(records, 0, 12, 212), 0);
@@ -134,7 +128,7 @@ static struct walk changed(struct records *records)
     return walk;
 }
 
-static void a_walk_tells_of_what_rose_since_the_last(void **state)
+TEST(a_walk_tells_of_what_rose_since_the_last)
 {
     struct records *records = *state;
     assert_int_equal(changed(records).calls, 0);
@@ -152,7 +146,7 @@ static void a_walk_tells_of_what_rose_since_the_last(void **state)
     assert_int_equal(walk.lowest, 7);
 }
 
-static void a_client_that_has_gone_is_told_of_once_and_comes_back_as_new(void **state)
+TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new)
 {
     struct records *records = *state;
     look_is(records, 7, 5, 5, RECORDS_FRESH, 0);
@@ -181,7 +175,7 @@ static void a_client_that_has_gone_is_told_of_once_and_comes_back_as_new(void **
     assert_int_equal(records_clients(records), 2);
 }
 
-static void a_client_of_which_a_scan_leaves_nothing_has_gone(void **state)
+TEST(a_client_of_which_a_scan_leaves_nothing_has_gone)
 {
     struct records *records = *state;
     assert_int_equal(records_add(records, 7, 5, 50), 0);
@@ -201,7 +195,7 @@ static void a_client_of_which_a_scan_leaves_nothing_has_gone(void **state)
 
 /* --- bounds --- */
 
-static void in_the_usual_case_memory_stays_as_it_is(void **state)
+TEST(in_the_usual_case_memory_stays_as_it_is)
 {
     struct records *records = *state;
     enum { CLIENTS = 8, DEPTH = 64, ROUNDS = 20000 };
@@ -221,7 +215,7 @@ static void in_the_usual_case_memory_stays_as_it_is(void **state)
 }
 
 /* Wherever the number of records swings, it meets the end of a chunk once at most. */
-static void a_swing_by_one_record_does_not_allocate_each_time(void **state)
+TEST(a_swing_by_one_record_does_not_allocate_each_time)
 {
     struct records *records = *state;
     for (uint32_t held = 1; held <= 600; held++) {
@@ -236,7 +230,7 @@ static void a_swing_by_one_record_does_not_allocate_each_time(void **state)
     }
 }
 
-static void a_client_that_never_has_its_answers_meets_a_bound(void **state)
+TEST(a_client_that_never_has_its_answers_meets_a_bound)
 {
     struct records *records = *state;
     uint64_t version;
@@ -256,7 +250,7 @@ static void a_client_that_never_has_its_answers_meets_a_bound(void **state)
     assert_true(records_bytes(records) < 16 * 1024);
 }
 
-static void ten_thousand_clients_are_known_and_forgotten(void **state)
+TEST(ten_thousand_clients_are_known_and_forgotten)
 {
     struct records *records = *state;
     enum { CLIENTS = 10000 };
@@ -276,7 +270,7 @@ static void ten_thousand_clients_are_known_and_forgotten(void **state)
     assert_true(records_bytes(records) < 16 * 1024);
 }
 
-static void more_clients_than_there_is_room_for_are_refused_until_some_have_gone(void **state)
+TEST(more_clients_than_there_is_room_for_are_refused_until_some_have_gone)
 {
     struct records *records = *state;
     uint64_t version;
@@ -418,7 +412,7 @@ static void check_model(struct model *model)
         assert_false(model->clients[i].changed);
 }
 
-static void a_long_random_run_agrees_with_a_plain_model(void **state)
+TEST(a_long_random_run_agrees_with_a_plain_model)
 {
     static struct model model;
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -445,25 +439,4 @@ static void a_long_random_run_agrees_with_a_plain_model(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(a_first_request_is_fresh_and_its_repeat_is_not),
-        TEST(a_repeat_of_what_took_effect_gets_its_version),
-        TEST(a_number_that_was_passed_over_is_no_fresh_one),
-        TEST(what_is_answered_is_forgotten_and_refused),
-        TEST(a_scan_brings_records_in_any_order_and_twice),
-        TEST(nobody_has_no_records),
-        TEST(a_walk_tells_of_what_rose_since_the_last),
-        TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new),
-        TEST(a_client_of_which_a_scan_leaves_nothing_has_gone),
-        TEST(in_the_usual_case_memory_stays_as_it_is),
-        TEST(a_swing_by_one_record_does_not_allocate_each_time),
-        TEST(a_client_that_never_has_its_answers_meets_a_bound),
-        TEST(ten_thousand_clients_are_known_and_forgotten),
-        TEST(more_clients_than_there_is_room_for_are_refused_until_some_have_gone),
-        TEST(a_long_random_run_agrees_with_a_plain_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,12 +1,8 @@
 /* The table of a worker's writes, through op.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE setup, teardown
 
 #include "server/worker/write_op.h"
+#include "test/lib/unit.h"
 
 struct fixture {
     struct write_table table;
@@ -36,7 +32,7 @@ static struct write_op *open_op(struct fixture *f, uint64_t hash, bool condition
     return op;
 }
 
-static void a_plain_write_starts_beside_others_in_flight(void **state)
+TEST(a_plain_write_starts_beside_others_in_flight)
 {
     struct fixture *f = *state;
     struct write_op *first = open_op(f, 7, false);
@@ -46,7 +42,7 @@ static void a_plain_write_starts_beside_others_in_flight(void **state)
     assert_true(write_op_may_start(&f->table, second));
 }
 
-static void a_conditional_write_waits_for_one_in_flight(void **state)
+TEST(a_conditional_write_waits_for_one_in_flight)
 {
     struct fixture *f = *state;
     struct write_op *first = open_op(f, 7, false);
@@ -59,7 +55,7 @@ static void a_conditional_write_waits_for_one_in_flight(void **state)
     assert_true(write_op_may_start(&f->table, conditional));
 }
 
-static void later_writes_queue_behind_a_waiting_conditional_one(void **state)
+TEST(later_writes_queue_behind_a_waiting_conditional_one)
 {
     struct fixture *f = *state;
     struct write_op *first = open_op(f, 7, false);
@@ -74,7 +70,7 @@ static void later_writes_queue_behind_a_waiting_conditional_one(void **state)
     assert_ptr_equal(write_op_next_waiting(&f->table, 7), plain);
 }
 
-static void a_write_that_waits_for_its_reply_holds_nobody_up(void **state)
+TEST(a_write_that_waits_for_its_reply_holds_nobody_up)
 {
     struct fixture *f = *state;
     struct write_op *first = open_op(f, 7, false);
@@ -82,7 +78,7 @@ static void a_write_that_waits_for_its_reply_holds_nobody_up(void **state)
     assert_true(write_op_may_start(&f->table, open_op(f, 7, true)));
 }
 
-static void a_full_table_gives_no_record_until_one_is_closed(void **state)
+TEST(a_full_table_gives_no_record_until_one_is_closed)
 {
     struct fixture *f = *state;
     struct write_op *last = NULL;
@@ -95,7 +91,7 @@ static void a_full_table_gives_no_record_until_one_is_closed(void **state)
     assert_non_null(write_op_open(&f->table, 1, &f->client));
 }
 
-static void a_forgotten_client_leaves_its_writes_alone(void **state)
+TEST(a_forgotten_client_leaves_its_writes_alone)
 {
     struct fixture *f = *state;
     struct write_op *a = open_op(f, 1, false), *b = open_op(f, 2, false), *c = open_op(f, 3, false);
@@ -110,17 +106,4 @@ static void a_forgotten_client_leaves_its_writes_alone(void **state)
     assert_int_equal(f->table.used, 0);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_plain_write_starts_beside_others_in_flight),
-        CASE(a_conditional_write_waits_for_one_in_flight),
-        CASE(later_writes_queue_behind_a_waiting_conditional_one),
-        CASE(a_write_that_waits_for_its_reply_holds_nobody_up),
-        CASE(a_full_table_gives_no_record_until_one_is_closed),
-        CASE(a_forgotten_client_leaves_its_writes_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

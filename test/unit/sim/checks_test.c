@@ -1,20 +1,13 @@
 /* The checkers: each finds what was broken for it, and nothing in a run in which nothing was. */
 #include "client/rowan.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "checks_stage.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
 #include "server/store/store_layout.h"
 #include "server/worker/worker_state.h"
+#include "test/lib/unit.h"
 #include "test/sim/sim_fault.h"
 #include "test/sim/sim_log.h"
 
@@ -32,9 +25,8 @@ static void lose_one_block(const char *node)
 
 /* --- nothing is broken --- */
 
-static void a_run_without_a_defect_passes(void **state)
+TEST(a_run_without_a_defect_passes)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 1, NULL);
     checks_stage_run(&stage, CHECKS_STAGE_FAULTS);
@@ -49,9 +41,8 @@ static void a_run_without_a_defect_passes(void **state)
 
 /* --- entries --- */
 
-static void two_entries_with_one_version_are_found(void **state)
+TEST(two_entries_with_one_version_are_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 2, NULL);
     checks_stage_run(&stage, 0);
@@ -62,9 +53,8 @@ static void two_entries_with_one_version_are_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_client_that_is_served_twice_is_found(void **state)
+TEST(a_client_that_is_served_twice_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 3, NULL);
     checks_stage_run(&stage, 0);
@@ -76,9 +66,8 @@ static void a_client_that_is_served_twice_is_found(void **state)
 }
 
 /* A cut takes the last commit versions of a shard with it, and they are never told again. */
-static void a_backup_that_was_not_told_is_found(void **state)
+TEST(a_backup_that_was_not_told_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     struct checks_lag lag;
     checks_stage_open(&stage, 27, NULL);
@@ -107,9 +96,8 @@ static void a_backup_that_was_not_told_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_block_may_land_in_pieces(void **state)
+TEST(a_block_may_land_in_pieces)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 4, NULL);
     checks_stage_run(&stage, 0);
@@ -134,9 +122,8 @@ static void a_block_may_land_in_pieces(void **state)
 }
 
 /* The first piece is all of it, as it lands in zeros. */
-static void the_last_zeros_of_a_block_may_come_later(void **state)
+TEST(the_last_zeros_of_a_block_may_come_later)
 {
-    (void)state;
     static const uint8_t zeros[64];
     struct checks_stage stage;
     uint8_t block[128];
@@ -163,9 +150,8 @@ static void the_last_zeros_of_a_block_may_come_later(void **state)
 
 /* --- segments --- */
 
-static void a_store_over_a_block_is_found(void **state)
+TEST(a_store_over_a_block_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 5, NULL);
     checks_stage_run(&stage, 0);
@@ -175,9 +161,8 @@ static void a_store_over_a_block_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_store_into_a_free_segment_is_found(void **state)
+TEST(a_store_into_a_free_segment_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 6, NULL);
     checks_stage_run(&stage, 0);
@@ -189,9 +174,8 @@ static void a_store_into_a_free_segment_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_store_in_the_middle_of_nothing_is_found(void **state)
+TEST(a_store_in_the_middle_of_nothing_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 7, NULL);
     checks_stage_run(&stage, 0);
@@ -202,9 +186,8 @@ static void a_store_in_the_middle_of_nothing_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void zeros_over_a_log_are_found(void **state)
+TEST(zeros_over_a_log_are_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 8, NULL);
     checks_stage_run(&stage, 0);
@@ -215,9 +198,8 @@ static void zeros_over_a_log_are_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_segment_that_is_committed_too_early_is_found(void **state)
+TEST(a_segment_that_is_committed_too_early_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 9, NULL);
     checks_stage_run(&stage, 0);
@@ -236,9 +218,8 @@ static void a_segment_that_is_committed_too_early_is_found(void **state)
 
 /* --- acknowledged writes --- */
 
-static void a_write_that_nobody_stored_is_found(void **state)
+TEST(a_write_that_nobody_stored_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 10, NULL);
     checks_stage_run(&stage, 0);
@@ -247,9 +228,8 @@ static void a_write_that_nobody_stored_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_write_that_one_replica_lacks_is_found(void **state)
+TEST(a_write_that_one_replica_lacks_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 11, NULL);
     checks_stage_run(&stage, 0);
@@ -275,9 +255,8 @@ static void a_write_that_one_replica_lacks_is_found(void **state)
 
 /* --- what servers show, who serves --- */
 
-static void an_index_that_goes_back_is_found(void **state)
+TEST(an_index_that_goes_back_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 14, NULL);
     checks_stage_run(&stage, 0);
@@ -291,9 +270,8 @@ static void an_index_that_goes_back_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void two_servers_of_one_shard_are_found(void **state)
+TEST(two_servers_of_one_shard_are_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 15, NULL);
     const struct shard *shard = &sim_cluster_config(stage.cluster)->shards[0];
@@ -309,9 +287,8 @@ static void two_servers_of_one_shard_are_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_term_that_was_not_stored_is_found(void **state)
+TEST(a_term_that_was_not_stored_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 16, NULL);
     struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
@@ -325,9 +302,8 @@ static void a_term_that_was_not_stored_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_server_that_ends_is_found(void **state)
+TEST(a_server_that_ends_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 17, NULL);
     struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
@@ -343,9 +319,8 @@ static void a_server_that_ends_is_found(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_log_that_tells_of_damage_is_heard(void **state)
+TEST(a_log_that_tells_of_damage_is_heard)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 18, NULL);
     log_event(LOG_INFO, "recovered", "shards=1 strange=0 zeroed=3");
@@ -365,9 +340,8 @@ static void a_log_that_tells_of_damage_is_heard(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_client_id_that_is_given_twice_is_found(void **state)
+TEST(a_client_id_that_is_given_twice_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 29, NULL);
     checks_stage_rounds(&stage, 10);
@@ -414,9 +388,8 @@ static struct sim_cluster_options with_slow_fences(void)
     return shape;
 }
 
-static void defects_of_acknowledgements_are_found(void **state)
+TEST(defects_of_acknowledgements_are_found)
 {
-    (void)state;
     find_mutant(MUTANT_REPLY_EARLY, 0);
     struct sim_cluster_options slow_fences = with_slow_fences();
     find_mutant_in(&slow_fences, MUTANT_LOG_UNFENCED, 0);
@@ -424,9 +397,8 @@ static void defects_of_acknowledgements_are_found(void **state)
     find_mutant(MUTANT_INDEX_EARLY, 0);
 }
 
-static void defects_that_another_role_may_heal_are_found(void **state)
+TEST(defects_that_another_role_may_heal_are_found)
 {
-    (void)state;
     struct sim_cluster_options slow_fences = with_slow_fences();
     find_mutant(MUTANT_LAST_SKIPPED, 0);
     find_mutant(MUTANT_COMMIT_HIGHEST, 0);
@@ -434,16 +406,14 @@ static void defects_that_another_role_may_heal_are_found(void **state)
     find_mutant(MUTANT_UNION_HASTY, CHECKS_STAGE_FAULTS);
 }
 
-static void operations_that_are_done_twice_are_found(void **state)
+TEST(operations_that_are_done_twice_are_found)
 {
-    (void)state;
     find_mutant(MUTANT_RETRY_TWICE, CHECKS_STAGE_FAULTS);
     find_mutant(MUTANT_RECORDS_DROPPED, CHECKS_STAGE_FAULTS);
 }
 
-static void entries_that_each_start_copies_again_are_found(void **state)
+TEST(entries_that_each_start_copies_again_are_found)
 {
-    (void)state;
     find_mutant(MUTANT_COPIES_FORGOTTEN, CHECKS_STAGE_FAULTS);
 }
 
@@ -480,16 +450,14 @@ static void lose_block_of_server_2(bool elsewhere)
     checks_stage_close(&stage);
 }
 
-static void a_block_lost_before_the_faults_end_is_excused_after(void **state)
+TEST(a_block_lost_before_the_faults_end_is_excused_after)
 {
-    (void)state;
     lose_block_of_server_2(true);
     lose_block_of_server_2(false);
 }
 
-static void an_older_entry_that_comes_again_does_no_harm(void **state)
+TEST(an_older_entry_that_comes_again_does_no_harm)
 {
-    (void)state;
     struct checks_stage stage;
     checks_stage_open(&stage, 21, NULL);
     lose_blocks(21);
@@ -508,9 +476,8 @@ static void an_older_entry_that_comes_again_does_no_harm(void **state)
     checks_stage_close(&stage);
 }
 
-static void a_version_that_nobody_fetches_is_found(void **state)
+TEST(a_version_that_nobody_fetches_is_found)
 {
-    (void)state;
     struct checks_stage stage;
     sim_fault_mutant(MUTANT_FETCH_SKIPPED);
     checks_stage_open(&stage, 22, NULL);
@@ -523,9 +490,8 @@ static void a_version_that_nobody_fetches_is_found(void **state)
 }
 
 /* A sender stands still in the middle of a store, into space that its owner takes away from it meanwhile. */
-static void a_segment_that_is_not_quiet_is_not_used_again(void **state)
+TEST(a_segment_that_is_not_quiet_is_not_used_again)
 {
-    (void)state;
     struct sim_cluster_options shape = CHECKS_STAGE_SHAPE;
     shape.one_sided = true;
     shape.void_ns = 200 * NS_PER_US;
@@ -534,36 +500,4 @@ static void a_segment_that_is_not_quiet_is_not_used_again(void **state)
     find_mutant_in(&shape, MUTANT_VOID_REUSED, CHECKS_STAGE_FAULTS | CHECKS_STAGE_STOPS);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_without_a_defect_passes),
-        cmocka_unit_test(two_entries_with_one_version_are_found),
-        cmocka_unit_test(a_client_that_is_served_twice_is_found),
-        cmocka_unit_test(a_backup_that_was_not_told_is_found),
-        cmocka_unit_test(a_block_may_land_in_pieces),
-        cmocka_unit_test(the_last_zeros_of_a_block_may_come_later),
-        cmocka_unit_test(a_store_over_a_block_is_found),
-        cmocka_unit_test(a_store_into_a_free_segment_is_found),
-        cmocka_unit_test(a_store_in_the_middle_of_nothing_is_found),
-        cmocka_unit_test(zeros_over_a_log_are_found),
-        cmocka_unit_test(a_segment_that_is_committed_too_early_is_found),
-        cmocka_unit_test(a_write_that_nobody_stored_is_found),
-        cmocka_unit_test(a_write_that_one_replica_lacks_is_found),
-        cmocka_unit_test(an_index_that_goes_back_is_found),
-        cmocka_unit_test(two_servers_of_one_shard_are_found),
-        cmocka_unit_test(a_term_that_was_not_stored_is_found),
-        cmocka_unit_test(a_server_that_ends_is_found),
-        cmocka_unit_test(a_client_id_that_is_given_twice_is_found),
-        cmocka_unit_test(a_log_that_tells_of_damage_is_heard),
-        cmocka_unit_test(defects_of_acknowledgements_are_found),
-        cmocka_unit_test(defects_that_another_role_may_heal_are_found),
-        cmocka_unit_test(operations_that_are_done_twice_are_found),
-        cmocka_unit_test(entries_that_each_start_copies_again_are_found),
-        cmocka_unit_test(a_block_lost_before_the_faults_end_is_excused_after),
-        cmocka_unit_test(an_older_entry_that_comes_again_does_no_harm),
-        cmocka_unit_test(a_version_that_nobody_fetches_is_found),
-        cmocka_unit_test(a_segment_that_is_not_quiet_is_not_used_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)
