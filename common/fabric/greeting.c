@@ -10,12 +10,12 @@ int greeting_choose(const char *what, struct greeting_layouts ours, struct greet
     const uint32_t highest = ours.highest < theirs.highest ? ours.highest : theirs.highest;
 
     if (theirs.lowest > theirs.highest || highest < ours.lowest || highest < theirs.lowest) {
-        log_event(LOG_WARN, "layout_refused",
-                  "what=%s reason=\"this process speaks the layouts %u to %u and its peer %u to "
-                  "%u, which have "
-                  "none in common: upgrade the older one\"",
-                  what, ours.lowest, ours.highest, theirs.lowest, theirs.highest);
-        return ROWAN_EFORMAT;
+        log_event(
+            LOG_WARN, "layout_refused",
+            "what=%s reason=\"this process speaks the layouts %u to %u and its peer %u to %u, "
+            "which have none in common: upgrade the older one\"",
+            what, ours.lowest, ours.highest, theirs.lowest, theirs.highest);
+        return ROWAN_EINCOMPATIBLE;
     }
     *out = highest;
     return 0;

@@ -28,7 +28,7 @@ static_assert(sizeof(struct greeting_layouts) == 8 && sizeof(struct greeting_ide
               "wire layout");
 
 /* greeting_choose: the highest layout that both sides speak; both find the same. `what`: of which bytes, for the log.
- * Errors: ROWAN_EFORMAT (there is none, and a line of the log names both ranges). */
+ * Errors: ROWAN_EINCOMPATIBLE (there is none, and a line of the log names both ranges). */
 int greeting_choose(const char *what, struct greeting_layouts ours, struct greeting_layouts theirs,
                     uint32_t *out);
 

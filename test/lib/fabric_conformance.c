@@ -131,6 +131,7 @@ static void the_highest_layout_of_messages_that_both_speak_is_the_connection_s(v
             fabric_connect(connector, backend->address(backend->context, 0), 0, 9, &active), 0);
         world_wait(&world, 1, FABRIC_CLOSED, 1);
         assert_int_equal(side_event(&world.sides[1], FABRIC_CLOSED, 0)->error, ROWAN_EINCOMPATIBLE);
+        assert_int_equal(side_count(&world.sides[0], FABRIC_ACCEPTED), open);
     }
 }
 

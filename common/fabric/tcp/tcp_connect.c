@@ -50,8 +50,8 @@ static bool greeting_send(int fd, const struct tcp_greeting *greeting)
     return tcp_write(fd, &piece, 1) == (ssize_t)sizeof *greeting;
 }
 
-/* 0: all of a greeting in a layout of ours is there. Errors: ROWAN_EAGAIN ECLOSED, EFORMAT (not even the
- * first bytes are right, or no common layout). */
+/* 0: all of a greeting in a layout of ours is there. Errors: ROWAN_EAGAIN ECLOSED, EFORMAT (the first
+ * bytes are not right), EINCOMPATIBLE (all of it is there, and no common layout). */
 static int greeting_read(struct tcp_conn *conn, struct tcp_socket *socket)
 {
     struct tcp_greeting *greeting = &conn->greeting;
@@ -313,8 +313,8 @@ static void step_passive(struct tcp_conn *conn)
     error = greeting_read(conn, &conn->messages);
     if (error == ROWAN_EAGAIN)
         return;
-    if (error == ROWAN_EFORMAT && conn->greeting.magic == TCP_MAGIC) /* whole, of another layout */
-        answer_messages(conn, ROWAN_EFORMAT);
+    if (error == ROWAN_EINCOMPATIBLE)
+        answer_messages(conn, error);
     else if (error)
         conn_end(&conn->base);
     else if (conn->greeting.kind == GREETING_BLOCKS)

@@ -15,7 +15,7 @@ TEST(both_sides_choose_the_highest_common_layout)
     };
 
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const int expected = cases[i].layout ? 0 : ROWAN_EFORMAT;
+        const int expected = cases[i].layout ? 0 : ROWAN_EINCOMPATIBLE;
         uint32_t one = 0, other = 0;
 
         assert_int_equal(greeting_choose("test", cases[i].one, cases[i].other, &one), expected);
@@ -31,7 +31,7 @@ TEST(a_range_that_is_none_is_refused)
 
     assert_int_equal(greeting_choose("test", (struct greeting_layouts){1, 9},
                                      (struct greeting_layouts){5, 4}, &layout),
-                     ROWAN_EFORMAT);
+                     ROWAN_EINCOMPATIBLE);
     assert_int_equal(layout, 7);
 }
 

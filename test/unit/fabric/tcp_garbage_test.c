@@ -440,7 +440,7 @@ static void another_layout_is_told_so(void **state)
     messages = connect_raw();
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);
-    assert_int_equal(welcome.error, ROWAN_EFORMAT);
+    assert_int_equal(welcome.error, ROWAN_EINCOMPATIBLE);
     assert_int_equal(welcome.layouts.highest, TCP_LAYOUT_HIGHEST);
     wait_closed(messages);
     assert_int_equal(owner()->event_count, 0);
