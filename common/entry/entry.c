@@ -180,7 +180,9 @@ static int block_check(const struct entry_format *format, const void *at, size_t
     if (room < ENTRY_ALIGN)
         return ROWAN_EDAMAGED;
 
+    /* Somebody may store there still: what is checked must be what was copied, so the compiler may not read it again. */
     memcpy(&raw, at, sizeof(raw));
+    __asm__ volatile("" : "+m"(raw));
     struct entry_header found = header_unpack(&raw);
     if (!raw_sound(&raw) ||
         found.blocks != entry_blocks(format, found.key_bytes, found.value_bytes))

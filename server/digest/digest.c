@@ -47,7 +47,10 @@ static bool is_superseded(const struct digest *digest, const struct shard_state 
                           const struct apply_entry *entry)
 {
     const uint64_t at = index_find(shard->index, entry->hash, entry->key, entry->key_bytes);
-    return at != 0 && entry_version(pm_at(digest->common->pm, at)) >= entry->version;
+    const void *found = pm_at(digest->common->pm, at);
+    /* What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */
+    return at != 0 && entry_version(found) >= entry->version &&
+           entry_key_equals(&digest->common->format, found, entry->key, entry->key_bytes);
 }
 
 /* All blocks of a long entry are there. Errors: ROWAN_EFULL, ROWAN_ENOMEM. */
