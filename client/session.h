@@ -63,8 +63,8 @@ struct session_request {
     uint64_t expected; /* PUT_IF */
     rowan_callback callback;
     void *context;
-    bool
-        reserved; /* somebody waits for it: may take the slot that is kept for that, and is not held back */
+    /* Somebody waits for it: it may take the slot that is kept for that, and is not held back. */
+    bool reserved;
 };
 
 /* session_post: also from a callback. Errors: ROWAN_EINVALID EKEYSIZE EVALUESIZE EAGAIN ENOMEM. */

@@ -1,8 +1,8 @@
 /* pm_populate.h - enters a map's pages into this process's page table ahead of the stores.
  *
  * A page of a file in memory (tmpfs) is there when the file's space was reserved, but the first store to it through
- * a map faults: 1 us for each 4 KiB, and a log never stores twice into a page. A thread does it from the start of
- * the map to its end, faster than a log is written; the kernel enters many pages at once.
+ * a map faults: 1 us for each 4 KiB, and a log never stores twice into a page. A thread takes these faults
+ * from the start of the map to its end. So the whole map counts as this process's memory, used or not.
  */
 #ifndef PM_POPULATE_H
 #define PM_POPULATE_H

@@ -4,8 +4,9 @@
  * Blocks of one connection land in order (F1), so at any moment at most one entry a sender is
  * incomplete for good reason; others are left-overs of connections that broke, and were sent again
  * whole, or were met again behind a gap (digest_scan.c). The table has room for twice the senders of a landing zone;
- * when it is full the oldest goes, which by that argument is a left-over. If it is none, its version is missing and
- * fetched from its primary (digest.c, D4).
+ * when it is full the oldest goes, which by that argument is a left-over. If it is none, its version is missing and,
+ * if it is of the present epoch, fetched from its primary (digest.c, D4). One of an earlier epoch, which a
+ * reconciliation has sent, is not asked for: the next start takes it from its blocks.
  */
 #ifndef SERVER_JOIN_H
 #define SERVER_JOIN_H
