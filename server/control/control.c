@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "proto/message.h"
 #include "server/control/control_state.h"
@@ -41,24 +42,15 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
     link->peer = event->peer.kind == FABRIC_SERVER;
     link->server = event->peer.id;
     link->worker = event->peer.role;
-    link->next = control->links;
-    if (control->links)
-        control->links->previous = link;
-    control->links = link;
+    LIST_APPEND(&control->links, link, place);
     control->link_count++;
     event->conn->user = link;
 }
 
 static void link_closed(struct control *control, struct link *link)
 {
-    control_admin_forget(control, link);
-    control_tail_forget(control, link);
-    if (link->previous)
-        link->previous->next = link->next;
-    else
-        control->links = link->next;
-    if (link->next)
-        link->next->previous = link->previous;
+    control_query_forget(control, link);
+    LIST_REMOVE(&control->links, link, place);
     control->link_count--;
     free(link);
 }
@@ -101,7 +93,10 @@ static void link_message(struct control *control, const struct fabric_event *eve
         link_refuse(control, link, error);
         return;
     }
-    control_admin_message(control, link, tag, message);
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS)
+        control_status_send(control, link, tag);
+    else
+        control_query_ask(control, link, tag, message);
     control_free(message);
 }
 
@@ -128,13 +123,13 @@ static void take_event(struct control *control, const struct fabric_event *event
 
 /* Asks the worker that leads the shard, on the connection it sends entries on: the newest, if an
  * older one is not known to be broken yet. Without one nobody is asked; the digest role tries again. */
-static void ask_for(struct control *control, const struct note_fetch *fetch)
+static void ask_for(struct control *control, const struct command_fetch *fetch)
 {
     const struct shard *row = cluster_shard(control->config, fetch->shard);
-    struct link *link = control->links;
+    struct link *link = control->links.last;
     while (link &&
            !(link->peer && row && link->server == row->primary && link->worker == row->worker))
-        link = link->next;
+        link = link->place.prev;
     if (!link)
         return;
     Rowan__Fetch body = ROWAN__FETCH__INIT;
@@ -145,18 +140,16 @@ static void ask_for(struct control *control, const struct note_fetch *fetch)
     control_send(link, 0, &message);
 }
 
-static bool take_notes(struct control *control, struct inbox *outbox)
+static bool execute_commands(struct control *control, struct inbox *outbox)
 {
-    struct note note;
+    struct command command;
     bool any = false;
-    while (note_pop(outbox, &note)) {
-        if (note.kind == NOTE_FETCH) {
-            ask_for(control, &note.fetch);
-        } else if (note.kind == NOTE_TAIL) {
-            control_tail_done(note.tail);
+    while (command_pop(outbox, &command)) {
+        if (command.kind == COMMAND_FETCH) {
+            ask_for(control, &command.fetch);
         } else {
-            ASSERT(note.kind == NOTE_DIGEST);
-            control_admin_done(control, note.job);
+            ASSERT(command.kind == COMMAND_QUERY);
+            command.query->returned = true;
         }
         any = true;
     }
@@ -181,12 +174,12 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 
     busy |= count > 0;
     for (uint32_t i = 0; i < control->options.workers; i++)
-        busy |= take_notes(control, worker_outbox(control->workers[i]));
+        busy |= execute_commands(control, worker_outbox(control->workers[i]));
     for (uint32_t i = 0; i < control->options.digests; i++)
-        busy |= take_notes(control, digest_outbox(control->digests[i]));
+        busy |= execute_commands(control, digest_outbox(control->digests[i]));
     if (control->zone)
         busy |= control_zone_poll(control, wake_ns);
-    busy |= control_tail_poll(control, wake_ns);
+    busy |= control_query_poll(control, wake_ns);
     fabric_flush(control->endpoint);
     return busy ? POLL_BUSY : POLL_IDLE;
 }
@@ -228,11 +221,11 @@ void control_destroy(struct control *control)
     if (!control)
         return;
     fabric_endpoint_close(control->endpoint);
-    while (control->links)
-        link_closed(control, control->links);
+    while (control->links.first)
+        link_closed(control, control->links.first);
     control_zone_close(control);
     control_open_close(control);
-    control_tail_close(control);
+    control_query_close(control);
     cluster_release(control->coming);
     cluster_release(control->config);
     free(control->shards);

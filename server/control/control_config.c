@@ -111,8 +111,8 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
 int control_config_hand_out(struct control *control)
 {
     for (uint32_t i = 0; i < control->options.workers; i++) {
-        struct note note = {.kind = NOTE_CONFIG, .config = cluster_hold(control->config)};
-        int error = note_push(worker_inbox(control->workers[i]), &note);
+        struct command command = {.kind = COMMAND_CONFIG, .config = cluster_hold(control->config)};
+        int error = command_push(worker_inbox(control->workers[i]), &command);
         if (error) {
             cluster_release(control->config);
             return error;

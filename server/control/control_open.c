@@ -187,7 +187,7 @@ static int hand_out_shard(struct control *control, uint32_t position)
     struct inbox *inbox = shard->primary
                               ? worker_inbox(control->workers[row->worker])
                               : digest_inbox(control->digests[row->id % control->options.digests]);
-    int error = note_push(inbox, &(struct note){.kind = NOTE_SHARD, .shard = shard});
+    int error = command_push(inbox, &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     if (error) {
         shard_state_destroy(shard);
         return error;

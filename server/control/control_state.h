@@ -1,22 +1,21 @@
 /* control_state.h - the inside of the control role, shared by control.c (the role and its
  * connections), control_zone.c and control_leave.c (the backup log),
  * control_config.c (the CM and the configuration),
- * control_open.c (the start) and control_admin.c (status and digests). */
+ * control_open.c (the start), control_status.c and control_query.c (questions about shards). */
 #ifndef SERVER_CONTROL_STATE_H
 #define SERVER_CONTROL_STATE_H
 
 #include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
+#include "server/command.h"
 #include "server/control/control.h"
-#include "server/note.h"
 #include "server/shard/recover.h"
 
 enum {
     CONTROL_EVENTS = 64,
     CONTROL_MAX_LINKS = 4096,
-    CONTROL_MAX_JOBS = 64,
-    CONTROL_MAX_TAILS = 64,
-    CONTROL_MAX_REFUSED = 32, /* of a link; a worker asks for fewer shards at a time */
+    CONTROL_MAX_QUERIES = 128,
+    CONTROL_MAX_REFUSALS = 32, /* of a link; a worker asks for fewer shards at a time */
 };
 
 #define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
@@ -29,9 +28,14 @@ struct link {
     uint32_t server, worker; /* whose, if it is a peer's */
     bool told;               /* the peer knows whether our PM is full */
     bool told_full;          /* what it was told */
-    uint32_t refused_count;  /* questions for tails that will be told so when there is room */
-    uint32_t refused[CONTROL_MAX_REFUSED]; /* their tags */
-    struct link *next, *previous;
+    uint32_t refusal_count;  /* questions that will be told so when there is space to send */
+    struct refusal {
+        uint32_t tag;
+        int error;
+    } refusals[CONTROL_MAX_REFUSALS];
+    struct {
+        struct link *next, *prev;
+    } place;
 };
 
 /* What the PM held when the server started. */
@@ -88,12 +92,13 @@ struct control {
     bool medium_doubted;          /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 
-    struct link *links;
+    struct {
+        struct link *first, *last; /* by age */
+    } links;
     uint32_t link_count;
-    struct digest_job *jobs[CONTROL_MAX_JOBS]; /* at the shards' owners, who free what never comes
-                                                  back; NULL: free */
-    struct tail_job *tails[CONTROL_MAX_TAILS]; /* the same for these */
-    uint32_t refused_count;                    /* of all links */
+    uint32_t refusal_count; /* of all links */
+    /* With the shards' owners, who free what never comes back, or returned; NULL: free. */
+    struct query *queries[CONTROL_MAX_QUERIES];
 };
 
 /* --- control.c --- */
@@ -142,25 +147,20 @@ void control_open_start(struct control *control, struct cluster_config *config);
 bool control_open_poll(struct control *control, uint64_t *wake_ns);
 void control_open_close(struct control *control);
 
-/* --- control_admin.c --- */
+/* --- control_status.c --- */
 
-/* A request from a link. */
-void control_admin_message(struct control *control, struct link *link, uint32_t tag,
-                           const Rowan__ControlMessage *message);
-/* A walk came back from its owner. */
-void control_admin_done(struct control *control, struct digest_job *job);
-void control_admin_forget(struct control *control, const struct link *link);
+void control_status_send(struct control *control, struct link *link, uint32_t tag);
 
-/* --- control_tail.c --- */
+/* --- control_query.c --- */
 
-/* A question from a link; one that it is not ready for is refused, and asked again. */
-void control_tail_ask(struct control *control, struct link *link, uint32_t tag,
-                      const Rowan__GetTail *question);
-/* It came back from its owner. */
-void control_tail_done(struct tail_job *job);
-/* Sends answers; lowers *wake_ns while one finds no room. True if one went. */
-bool control_tail_poll(struct control *control, uint64_t *wake_ns);
-void control_tail_forget(struct control *control, struct link *link);
-void control_tail_close(struct control *control);
+/* A question about a shard, or what this build does not know: answered later, or refused. */
+void control_query_ask(struct control *control, struct link *link, uint32_t tag,
+                       const Rowan__ControlMessage *message);
+/* A failure is sent as soon as there is space. */
+void control_query_refuse(struct control *control, struct link *link, uint32_t tag, int error);
+/* Sends answers; lowers *wake_ns while one finds no space. True if one went. */
+bool control_query_poll(struct control *control, uint64_t *wake_ns);
+void control_query_forget(struct control *control, struct link *link);
+void control_query_close(struct control *control);
 
 #endif

@@ -117,8 +117,8 @@ static void append(struct control *control, struct blog_segment *segment)
     } else {
         control->oldest = segment;
         for (uint32_t i = 0; i < control->options.digests; i++) {
-            const struct note note = {.kind = NOTE_SEGMENT, .segment = segment};
-            if (note_push(digest_inbox(control->digests[i]), &note))
+            const struct command command = {.kind = COMMAND_SEGMENT, .segment = segment};
+            if (command_push(digest_inbox(control->digests[i]), &command))
                 server_fail(control->common, ROWAN_ENOMEM, "no memory for the backup log");
         }
     }
@@ -172,7 +172,7 @@ static bool leave_digested(struct control *control)
 
 static void tell_space(struct control *control, bool full)
 {
-    for (struct link *link = control->links; link; link = link->next) {
+    for (struct link *link = control->links.first; link; link = link->place.next) {
         if (!link->peer || (link->told && link->told_full == full))
             continue;
         Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;

@@ -154,10 +154,10 @@ static bool ask_for_missing(struct digest *digest)
         if (!dense_hole(&shard->dense, shard->sought, &first, &last) ||
             (first <= shard->asked_last && digest->now_ns < shard->ask_ns))
             continue;
-        const struct note note = {.kind = NOTE_FETCH,
-                                  .fetch = {.shard = shard->id, .first = first, .last = last}};
+        const struct command command = {
+            .kind = COMMAND_FETCH, .fetch = {.shard = shard->id, .first = first, .last = last}};
         /* One that finds no room or memory is as good as one that was lost. */
-        if (!note_push(&digest->outbox, &note))
+        if (!command_push(&digest->outbox, &command))
             log_event(LOG_WARN, "versions_missing", "shard=%u first=%lx last=%lx", shard->id, first,
                       last);
         plan_question(shard, first, last, digest->now_ns);
@@ -257,20 +257,17 @@ static void take_segment(struct digest *digest, struct blog_segment *segment)
     digest_enter(digest, segment);
 }
 
-static void take_notes(struct digest *digest)
+static void execute_commands(struct digest *digest)
 {
-    struct note note;
-    while (note_pop(&digest->inbox, &note)) {
-        if (note.kind == NOTE_SHARD) {
-            take_shard(digest, note.shard);
-        } else if (note.kind == NOTE_SEGMENT) {
-            take_segment(digest, note.segment);
-        } else if (note.kind == NOTE_TAIL) {
-            tail_jobs_add(&digest->tails, note.tail, digest->shards[note.tail->shard],
-                          digest->common->pm, &digest->common->format);
+    struct command command;
+    while (command_pop(&digest->inbox, &command)) {
+        if (command.kind == COMMAND_SHARD) {
+            take_shard(digest, command.shard);
+        } else if (command.kind == COMMAND_SEGMENT) {
+            take_segment(digest, command.segment);
         } else {
-            ASSERT(note.kind == NOTE_DIGEST);
-            digest_jobs_add(&digest->jobs, note.job, digest->shards[note.job->shard]);
+            ASSERT(command.kind == COMMAND_QUERY);
+            query_begin(&digest->queries, command.query, digest->shards[command.query->shard]);
         }
     }
 }
@@ -308,13 +305,12 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct digest *digest = role;
     digest->now_ns = now_ns;
-    take_notes(digest);
+    execute_commands(digest);
     bool busy = digest_scan_some(digest);
     if (digest->missing || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);
-    busy |= tail_jobs_poll(&digest->tails, &digest->outbox);
-    busy |= digest_jobs_poll(&digest->jobs, &digest->outbox, digest->common->pm,
-                             &digest->common->format);
+    busy |= command_answer(&digest->queries, &digest->outbox, digest->common->pm,
+                           &digest->common->format);
     plan_look(digest, busy, now_ns, wake_ns);
     return busy ? POLL_BUSY : POLL_IDLE;
 }
@@ -327,10 +323,10 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
     digest->common = common;
     digest->number = number;
     digest->gap = DIGEST_NOWHERE;
-    int error = inbox_init(&digest->inbox, NOTE_CAPACITY);
+    int error = inbox_init(&digest->inbox, COMMAND_CAPACITY);
     if (error)
         goto fail;
-    error = inbox_init(&digest->outbox, NOTE_CAPACITY);
+    error = inbox_init(&digest->outbox, COMMAND_CAPACITY);
     if (error)
         goto fail_inbox;
     *out = digest;
@@ -347,14 +343,13 @@ void digest_destroy(struct digest *digest)
 {
     if (!digest)
         return;
-    note_drain(&digest->inbox);
-    note_drain(&digest->outbox);
+    command_drain(&digest->inbox);
+    command_drain(&digest->outbox);
     inbox_fini(&digest->outbox);
     inbox_fini(&digest->inbox);
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(digest->shards[id]);
-    digest_jobs_drop(&digest->jobs);
-    tail_jobs_drop(&digest->tails);
+    queries_drop(&digest->queries);
     if (digest->join_ready)
         join_fini(&digest->join);
     free(digest);

@@ -13,7 +13,7 @@
 
 #include "common/reactor/reactor.h"
 #include "server/common.h"
-#include "server/note.h"
+#include "server/command.h"
 
 struct digest;
 

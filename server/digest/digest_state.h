@@ -24,8 +24,7 @@ struct digest {
     struct join join;
     bool join_ready;
     struct log log; /* of joined entries */
-    struct digest_jobs jobs;
-    struct tail_jobs tails;
+    struct queries queries;
     uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
     uint64_t look_ns;       /* when */
     bool stuck;             /* in front of a block that found no space or memory (D2) */

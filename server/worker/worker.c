@@ -259,17 +259,17 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
         server_fail(worker->common, error, "no memory to reconcile the logs of a shard");
 }
 
-static void take_notes(struct worker *worker, uint64_t now_ns)
+static void execute_commands(struct worker *worker, uint64_t now_ns)
 {
-    struct note note;
-    while (note_pop(&worker->inbox, &note)) {
-        if (note.kind == NOTE_CONFIG) {
-            adopt_config(worker, note.config);
-        } else if (note.kind == NOTE_SHARD) {
-            adopt_shard(worker, note.shard, now_ns);
+    struct command command;
+    while (command_pop(&worker->inbox, &command)) {
+        if (command.kind == COMMAND_CONFIG) {
+            adopt_config(worker, command.config);
+        } else if (command.kind == COMMAND_SHARD) {
+            adopt_shard(worker, command.shard, now_ns);
         } else {
-            ASSERT(note.kind == NOTE_DIGEST);
-            digest_jobs_add(&worker->jobs, note.job, worker->shards[note.job->shard]);
+            ASSERT(command.kind == COMMAND_QUERY);
+            query_begin(&worker->queries, command.query, worker->shards[command.query->shard]);
         }
     }
 }
@@ -279,7 +279,7 @@ static void take_notes(struct worker *worker, uint64_t now_ns)
 enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct worker *worker = role;
-    take_notes(worker, now_ns);
+    execute_commands(worker, now_ns);
     worker_peer_poll(worker, now_ns, wake_ns);
     worker->batch++;
 
@@ -301,8 +301,8 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= worker_fetch_poll(worker);
     busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
-    busy |= digest_jobs_poll(&worker->jobs, &worker->outbox, worker->common->pm,
-                             &worker->common->format);
+    busy |= command_answer(&worker->queries, &worker->outbox, worker->common->pm,
+                           &worker->common->format);
     fabric_flush(worker->endpoint);
     return busy || count ? POLL_BUSY : POLL_IDLE;
 }
@@ -333,10 +333,10 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     int error = write_table_init(&worker->ops);
     if (error)
         goto fail;
-    error = inbox_init(&worker->inbox, NOTE_CAPACITY);
+    error = inbox_init(&worker->inbox, COMMAND_CAPACITY);
     if (error)
         goto fail_ops;
-    error = inbox_init(&worker->outbox, NOTE_CAPACITY);
+    error = inbox_init(&worker->outbox, COMMAND_CAPACITY);
     if (error)
         goto fail_inbox;
     error = fabric_endpoint_open(common->fabric, number, &worker->endpoint);
@@ -368,13 +368,13 @@ void worker_destroy(struct worker *worker)
         free(client);
     }
     clients_fini(&worker->known);
-    note_drain(&worker->inbox);
-    note_drain(&worker->outbox);
+    command_drain(&worker->inbox);
+    command_drain(&worker->outbox);
     inbox_fini(&worker->outbox);
     inbox_fini(&worker->inbox);
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(worker->shards[id]);
-    digest_jobs_drop(&worker->jobs);
+    queries_drop(&worker->queries);
     worker_reconcile_close(worker);
     write_table_fini(&worker->ops);
     cluster_release(worker->config);

@@ -9,7 +9,7 @@
 #include "common/fabric/fabric.h"
 #include "common/reactor/reactor.h"
 #include "server/common.h"
-#include "server/note.h"
+#include "server/command.h"
 #include "server/store/store.h"
 
 struct worker;

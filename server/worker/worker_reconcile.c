@@ -27,7 +27,7 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/shard/apply.h"
-#include "server/shard/tail_job.h"
+#include "server/shard/query.h"
 #include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_peer.h"
@@ -117,7 +117,7 @@ static void ask(const struct reconciliation *it, struct part *part, const struct
     body.shard = it->shard->id;
     body.epoch = it->shard->epoch;
     body.commit = it->commit;
-    body.after = it->step == RECONCILE_TAILS ? it->from : TAIL_NONE;
+    body.after = it->step == RECONCILE_TAILS ? it->from : QUERY_SUFFIX_NONE;
     body.cursor = part->cursor;
     /* Without room, or memory of the fabric's, it is asked again; a break comes as an event. */
     part->asked = control_message_send(peer->conn, it->shard->id,

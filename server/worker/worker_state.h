@@ -198,7 +198,7 @@ struct worker {
     struct fetch fetch;
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
 
-    struct digest_jobs jobs;
+    struct queries queries;
 
     uint8_t key[ENTRY_MAX_KEY_BYTES];
     uint8_t value[ENTRY_MAX_VALUE_BYTES]; /* of a reply, what is copied */

@@ -4,7 +4,7 @@
     proto <- common <- server, client, cm <- tools        server never includes cm
     inside common: base <- reactor <- pm, coord <- fabric; entry uses base, cluster base, proto
     and fabric
-    inside server: store, index <- shard (and note.h) <- worker, digest <- control
+    inside server: store, index <- shard <- command.h <- worker, digest <- control
     inside server/worker: see WORKER_LAYERS
 
 test/ may include everything; nothing includes test/. Usage: include_direction.py SOURCE_ROOT
@@ -37,11 +37,11 @@ SERVER = {
     "server/store": BELOW,
     "server/index": BELOW,
     "server/common.h": BELOW | {"server/store"},
-    "server/shard": STORES | {"server/common.h", "server/note.h"},
-    "server/note.h": SHARED,
-    "server/worker": SHARED | {"server/note.h"},
-    "server/digest": SHARED | {"server/note.h"},
-    "server/control": SHARED | {"server/note.h", "server/worker", "server/digest"},
+    "server/shard": STORES | {"server/common.h"},
+    "server/command.h": SHARED,
+    "server/worker": SHARED | {"server/command.h"},
+    "server/digest": SHARED | {"server/command.h"},
+    "server/control": SHARED | {"server/command.h", "server/worker", "server/digest"},
 }
 ALLOWED = {
     "proto": set(),

@@ -96,7 +96,7 @@ static void look_at_control_links(struct leftovers *left, uint32_t server,
 {
     const struct sim_cluster_options *options = &left->checks->cluster->options;
     uint32_t links = 0, most = (options->servers - 1) * options->workers;
-    for (const struct link *link = control->links; link; link = link->next)
+    for (const struct link *link = control->links.first; link; link = link->place.next)
         links++;
     expect(left, links == control->link_count && links <= most,
            "server %u: its control role has %u connections and counts %u, of %u workers", server,
@@ -145,15 +145,12 @@ static void look_at_worker(struct leftovers *left, uint32_t server, const struct
     look_at_records(left, server, worker);
 }
 
-static void look_at_jobs(struct leftovers *left, uint32_t server, const struct control *control)
+static void look_at_queries(struct leftovers *left, uint32_t server, const struct control *control)
 {
-    for (uint32_t i = 0; i < CONTROL_MAX_JOBS; i++)
-        expect(left, !control->jobs[i], "server %u: a walk is not over", server);
-    for (uint32_t i = 0; i < CONTROL_MAX_TAILS; i++)
-        expect(left, !control->tails[i], "server %u: a question for a tail is not answered",
-               server);
-    expect(left, control->refused_count == 0, "server %u: %u questions are not refused yet", server,
-           control->refused_count);
+    for (uint32_t i = 0; i < CONTROL_MAX_QUERIES; i++)
+        expect(left, !control->queries[i], "server %u: a query is not answered", server);
+    expect(left, control->refusal_count == 0, "server %u: %u questions are not refused yet", server,
+           control->refusal_count);
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         const struct shard_state *shard = control->shards ? control->shards[i] : NULL;
         if (shard)
@@ -254,7 +251,7 @@ static void look_at_server(struct leftovers *left, uint32_t index)
         worker_logs += worker->log_ready && worker->log.open;
         look_at_worker(left, index + 1, worker);
     }
-    look_at_jobs(left, index + 1, control);
+    look_at_queries(left, index + 1, control);
     look_at_control_links(left, index + 1, control);
     if (left->why[0])
         return; /* segments are many, and looked at byte by byte */

@@ -1,9 +1,9 @@
-/* Jobs of a shard's owner, taken back by the control role on another thread. */
+/* Queries of a shard's owner, taken back by the control role on another thread. */
 #include "common/reactor/reactor.h"
-#include "server/note.h"
+#include "server/command.h"
 #include "test/lib/unit.h"
 
-enum { JOBS = 20000, AT_A_TIME = 4 /* in a list */ };
+enum { QUERIES = 20000, AT_A_TIME = 4 /* in a list */ };
 
 struct run {
     struct inbox outbox;
@@ -14,14 +14,14 @@ struct run {
 static enum poll_result take_back(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct run *run = role;
-    struct note note;
+    struct command command;
     bool any = false;
 
     (void)now_ns;
     (void)wake_ns;
-    while (note_pop(&run->outbox, &note)) {
-        memset(note.job, 0xff, sizeof *note.job);
-        free(note.job);
+    while (command_pop(&run->outbox, &command)) {
+        memset(command.query, 0xff, sizeof *command.query);
+        free(command.query);
         atomic_fetch_add(&run->taken, 1);
         any = true;
     }
@@ -30,21 +30,21 @@ static enum poll_result take_back(void *role, uint64_t now_ns, uint64_t *wake_ns
 
 static void push_some(struct run *run)
 {
-    struct digest_jobs jobs = {0};
+    struct queries queries = {0};
 
     for (uint32_t i = 0; i < AT_A_TIME; i++) {
-        struct digest_job *job = calloc(1, sizeof *job);
+        struct query *query = calloc(1, sizeof *query);
 
-        assert_non_null(job);
-        digest_jobs_add(&jobs, job, NULL);
+        assert_non_null(query);
+        query_begin(&queries, query, NULL);
     }
-    while (digest_jobs_poll(&jobs, &run->outbox, NULL, NULL))
+    while (command_answer(&queries, &run->outbox, NULL, NULL))
         ;
-    assert_null(jobs.first);
-    assert_null(jobs.last);
+    assert_null(queries.first);
+    assert_null(queries.last);
 }
 
-TEST(a_finished_digest_belongs_to_who_asked_for_it)
+TEST(an_answered_query_belongs_to_who_asked_for_it)
 {
     struct run run = {0};
     const struct reactor_options options = {.name = "control", .clock = clock_system(), .cpu = -1};
@@ -56,9 +56,9 @@ TEST(a_finished_digest_belongs_to_who_asked_for_it)
     assert_int_equal(reactor_add_poller(reactor, &poller), 0);
     inbox_set_reactor(&run.outbox, reactor);
     assert_int_equal(reactor_start(reactor), 0);
-    for (uint32_t i = 0; i < JOBS; i += AT_A_TIME)
+    for (uint32_t i = 0; i < QUERIES; i += AT_A_TIME)
         push_some(&run);
-    while (atomic_load(&run.taken) < JOBS)
+    while (atomic_load(&run.taken) < QUERIES)
         ;
     reactor_stop(reactor);
     reactor_join(reactor);

@@ -1,0 +1,76 @@
+/* command.h - what the control role and the other roles of a server tell each other.
+ *
+ * Each role has two inboxes: one the control role pushes into, one the control role pops. A command is
+ * allocated by the sender and freed by the receiver; there are few of them, none on the data path.
+ */
+#ifndef SERVER_COMMAND_H
+#define SERVER_COMMAND_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cluster/cluster.h"
+#include "common/reactor/inbox.h"
+#include "server/shard/query.h"
+#include "server/shard/shard.h"
+
+/* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
+ * and all digest roles; the control role frees it when all have left it and it is quiet. */
+struct blog_segment {
+    uint64_t segment;                  /* of the store */
+    uint64_t offset;                   /* in the map */
+    _Atomic bool sealed;               /* nothing lands in it any more */
+    _Atomic uint32_t digested;         /* how many digest roles have left it */
+    struct blog_segment *_Atomic next; /* the one posted after it */
+
+    /* The control role's. */
+    bool quiet;   /* nobody can store into it any more */
+    bool settled; /* given back, or found to hold something */
+    struct blog_segment *next_leaving;
+};
+
+enum command_kind {
+    COMMAND_CONFIG,  /* `config`, with a reference that the receiver releases */
+    COMMAND_SHARD,   /* the receiver owns `shard` from now on */
+    COMMAND_SEGMENT, /* to digest roles: `segment` is the next of the backup log */
+    COMMAND_QUERY,   /* please answer `query`; and, back to control: it is answered */
+    COMMAND_FETCH,   /* from digest roles: `fetch` never arrived, please ask for it */
+};
+
+/* Versions of a shard, both inclusive. */
+struct command_fetch {
+    uint16_t shard;
+    uint64_t first, last;
+};
+
+struct command {
+    enum command_kind kind;
+    union {
+        struct cluster_config *config;
+        struct shard_state *shard;
+        struct blog_segment *segment;
+        struct query *query;
+        struct command_fetch fetch;
+    };
+};
+
+enum {
+    COMMAND_CAPACITY = 32768
+}; /* more than all shards and posted segments of a server together */
+
+/* command_push: allocates and pushes. Errors: ROWAN_ENOMEM, ROWAN_EAGAIN (full). */
+int command_push(struct inbox *inbox, const struct command *command);
+
+/* command_pop: false when there is none. */
+bool command_pop(struct inbox *inbox, struct command *command);
+
+/* command_drain: frees what is left in an inbox, at the end. */
+void command_drain(struct inbox *inbox);
+
+/* command_answer: a bounded step of the first query, which goes back when it is answered (and there is
+ * space for it), and else behind the others. True if there was one. */
+bool command_answer(struct queries *queries, struct inbox *outbox, const struct pm *pm,
+                    const struct entry_format *format);
+
+#endif

@@ -1,0 +1,241 @@
+/* The control role's part in queries (query.h): takes a question from its connection to the shard's owner, and
+ * the answer back. Answers and refusals that find no space wait: a worker that reconciles has one question for a
+ * shard, and waits for its answer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "server/control/control_state.h"
+
+#define QUERY_RETRY_NS NS_PER_MS
+
+/* --- questions --- */
+
+static const struct shard *find_row(const struct control *control, uint32_t id)
+{
+    const struct shard *row = control->shards && id < STORE_SHARD_IDS
+                                  ? cluster_shard(control->config, (uint16_t)id)
+                                  : NULL;
+    return row && control->shards[row - control->config->shards] ? row : NULL;
+}
+
+/* Takes over `query`, also on failure. Errors: ROWAN_EBUSY (too many), those of command_push. */
+static int hand_over(struct control *control, const struct shard *row, struct query *query)
+{
+    bool primary = row->primary == control->common->server;
+    struct inbox *inbox = primary
+                              ? worker_inbox(control->workers[row->worker])
+                              : digest_inbox(control->digests[row->id % control->options.digests]);
+    uint32_t slot = 0;
+    while (slot < CONTROL_MAX_QUERIES && control->queries[slot])
+        slot++;
+    int error = ROWAN_EBUSY;
+    if (slot < CONTROL_MAX_QUERIES)
+        error = command_push(inbox, &(struct command){.kind = COMMAND_QUERY, .query = query});
+    if (error)
+        free(query);
+    else
+        control->queries[slot] = query;
+    return error;
+}
+
+static int ask(struct control *control, struct link *link, uint32_t tag, const struct shard *row,
+               const struct query *question)
+{
+    struct query *query = malloc(sizeof *query);
+    if (!query)
+        return ROWAN_ENOMEM;
+    *query = *question;
+    query->link = link;
+    query->tag = tag;
+    query->shard = row->id;
+    return hand_over(control, row, query);
+}
+
+static int ask_checksum(struct control *control, struct link *link, uint32_t tag,
+                        const Rowan__GetDigest *question)
+{
+    const struct shard *row = find_row(control, question->shard);
+    if (!row)
+        return ROWAN_ENOTMINE;
+    return ask(control, link, tag, row, &(struct query){.kind = QUERY_CHECKSUM});
+}
+
+/* Every error of it is ROWAN_EAGAIN: the worker asks again. */
+static int ask_suffix(struct control *control, struct link *link, uint32_t tag,
+                      const Rowan__GetTail *question)
+{
+    const struct shard *row = link->peer ? find_row(control, question->shard) : NULL;
+    if (!row || row->epoch != question->epoch || row->primary == control->common->server)
+        return ROWAN_EAGAIN;
+    const struct query query = {.kind = QUERY_SUFFIX,
+                                .suffix = {.epoch = question->epoch,
+                                           .asked_commit = question->commit,
+                                           .after = question->after,
+                                           .cursor = question->cursor}};
+    return ask(control, link, tag, row, &query) ? ROWAN_EAGAIN : 0;
+}
+
+void control_query_refuse(struct control *control, struct link *link, uint32_t tag, int error)
+{
+    if (link->refusal_count == CONTROL_MAX_REFUSALS) {
+        log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
+        return;
+    }
+    link->refusals[link->refusal_count++] = (struct refusal){.tag = tag, .error = error};
+    control->refusal_count++;
+}
+
+void control_query_ask(struct control *control, struct link *link, uint32_t tag,
+                       const Rowan__ControlMessage *message)
+{
+    int error = ROWAN_EUNSUPPORTED;
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL)
+        error = ask_suffix(control, link, tag, message->get_tail);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST)
+        error = ask_checksum(control, link, tag, message->get_digest);
+    if (error)
+        control_query_refuse(control, link, tag, error);
+}
+
+/* --- answers --- */
+
+static bool waits_for_space(int error)
+{
+    return error == ROWAN_EAGAIN || error == ROWAN_ENOMEM;
+}
+
+static int send_failure(const struct link *link, uint32_t tag, int error)
+{
+    Rowan__Failure failure = ROWAN__FAILURE__INIT;
+    failure.error = error;
+    failure.detail = (char *)(uintptr_t)error_sentence(error);
+    return control_message_send(link->conn, tag, &CONTROL_MESSAGE(FAILURE, failure, &failure));
+}
+
+static bool send_refusals(struct control *control)
+{
+    bool any = false;
+    for (struct link *link = control->links.first; link && control->refusal_count;
+         link = link->place.next) {
+        while (link->refusal_count) {
+            const struct refusal *refusal = &link->refusals[link->refusal_count - 1];
+            if (waits_for_space(send_failure(link, refusal->tag, refusal->error)))
+                break;
+            link->refusal_count--;
+            control->refusal_count--;
+            any = true;
+        }
+    }
+    return any;
+}
+
+static int send_suffix(const struct control *control, const struct query *query)
+{
+    const struct query_suffix *suffix = &query->suffix;
+    ProtobufCBinaryData blocks[QUERY_SUFFIX_BLOCKS];
+    Rowan__TailIs body = ROWAN__TAIL_IS__INIT;
+    for (uint32_t i = 0; i < suffix->count; i++) {
+        blocks[i].len = suffix->blocks[i].bytes;
+        blocks[i].data = (uint8_t *)(uintptr_t)pm_at(control->common->pm, suffix->blocks[i].offset);
+    }
+    body.shard = query->shard;
+    body.epoch = suffix->epoch;
+    body.commit = suffix->commit;
+    body.dense = suffix->dense;
+    body.cursor = suffix->next_cursor;
+    body.n_blocks = suffix->count;
+    body.blocks = blocks;
+    return control_message_send(query->link->conn, query->tag,
+                                &CONTROL_MESSAGE(TAIL_IS, tail_is, &body));
+}
+
+enum { SHOWN_KEY_BYTES = 64 };
+
+/* The key of a damaged entry, as far as its header still tells and a terminal can show it. */
+static void show_key(const struct server_common *common, uint64_t offset,
+                     char shown[SHOWN_KEY_BYTES + 1])
+{
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+    uint32_t bytes = 0;
+    /* The lengths may be what was hit: nothing is read beyond the map for them. */
+    if (common->pm->bytes - offset >= 2 * ENTRY_MAX_KEY_BYTES)
+        bytes = entry_key(&common->format, pm_at(common->pm, offset), key);
+    if (bytes > SHOWN_KEY_BYTES)
+        bytes = SHOWN_KEY_BYTES;
+    for (uint32_t i = 0; i < bytes; i++)
+        shown[i] = key[i] >= ' ' && key[i] < 0x7f ? (char)key[i] : '?';
+    shown[bytes] = '\0';
+}
+
+static int send_checksum(const struct control *control, const struct query *query)
+{
+    const struct query_checksum *checksum = &query->checksum;
+    char key[SHOWN_KEY_BYTES + 1];
+    Rowan__DigestIs body = ROWAN__DIGEST_IS__INIT;
+    body.shard = query->shard;
+    body.server = control->common->server;
+    body.primary = checksum->primary;
+    body.digest = checksum->checksum;
+    body.objects = checksum->objects;
+    body.version = checksum->version;
+    body.busy = checksum->busy;
+    body.damaged = checksum->damaged;
+    body.damaged_offset = checksum->damaged_offset;
+    body.missing = checksum->missing;
+    if (checksum->damaged) {
+        show_key(control->common, checksum->damaged_offset, key);
+        body.damaged_key = key;
+    }
+    return control_message_send(query->link->conn, query->tag,
+                                &CONTROL_MESSAGE(DIGEST_IS, digest_is, &body));
+}
+
+static int send_answer(const struct control *control, const struct query *query)
+{
+    if (!query->link)
+        return 0;
+    if (query->error)
+        return send_failure(query->link, query->tag, query->error);
+    return query->kind == QUERY_SUFFIX ? send_suffix(control, query)
+                                       : send_checksum(control, query);
+}
+
+bool control_query_poll(struct control *control, uint64_t *wake_ns)
+{
+    bool any = send_refusals(control), waiting = control->refusal_count > 0;
+    for (uint32_t i = 0; i < CONTROL_MAX_QUERIES; i++) {
+        struct query *query = control->queries[i];
+        if (!query || !query->returned)
+            continue;
+        if (waits_for_space(send_answer(control, query))) {
+            waiting = true;
+            continue;
+        }
+        free(query); /* any other error: the connection is gone, and its end comes as an event */
+        control->queries[i] = NULL;
+        any = true;
+    }
+    if (waiting && control->now_ns + QUERY_RETRY_NS < *wake_ns)
+        *wake_ns = control->now_ns + QUERY_RETRY_NS;
+    return any;
+}
+
+void control_query_forget(struct control *control, struct link *link)
+{
+    control->refusal_count -= link->refusal_count;
+    link->refusal_count = 0;
+    for (uint32_t i = 0; i < CONTROL_MAX_QUERIES; i++) {
+        if (control->queries[i] && control->queries[i]->link == link)
+            control->queries[i]->link = NULL;
+    }
+}
+
+void control_query_close(struct control *control)
+{
+    for (uint32_t i = 0; i < CONTROL_MAX_QUERIES; i++) {
+        if (control->queries[i] && control->queries[i]->returned)
+            free(control->queries[i]); /* the others are their owners' */
+    }
+}

@@ -1,0 +1,176 @@
+/* The answers of a shard's owner. A cursor into the uncommitted suffix is the position in the sorted suffix
+ * (32 bits), then that of the block (16 bits), plus one; the suffix does not change while the shard's epoch is
+ * reconciled.
+ */
+#include "server/shard/query.h"
+
+#include <stdlib.h>
+/* for the size of a streaming state, so that it can lie on the stack */
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+
+enum { CHECKSUM_BUCKETS_PER_STEP = 32 };
+
+/* --- the checksum of what is live --- */
+
+struct walk {
+    struct query_checksum *query;
+    const struct pm *pm;
+    const struct entry_format *format;
+};
+
+/* The sum over live objects does not depend on the order in which an index holds them. */
+static void visit_item(void *context, uint64_t offset)
+{
+    struct walk *walk = context;
+    struct query_checksum *query = walk->query;
+    const uint8_t *at = pm_at(walk->pm, offset);
+    uint64_t segment_end = (offset / STORE_SEGMENT_BYTES + 1) * STORE_SEGMENT_BYTES;
+    struct entry_header header;
+    if (entry_verify(walk->format, at, segment_end - offset, &header)) {
+        if (query->damaged++ == 0)
+            query->damaged_offset = offset;
+        return;
+    }
+    if (header.type != ENTRY_PUT)
+        return;
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
+    XXH3_64bits_update(&hash, &header.version, sizeof header.version);
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+    uint32_t key_bytes = entry_key(walk->format, at, key);
+    XXH3_64bits_update(&hash, &header.key_bytes, sizeof header.key_bytes);
+    XXH3_64bits_update(&hash, key, key_bytes);
+    struct entry_piece pieces[16];
+    unsigned count, first = 0;
+    while ((count = entry_value_pieces(walk->format, &header, at, first, pieces, 16)) > 0) {
+        for (unsigned i = 0; i < count; i++)
+            XXH3_64bits_update(&hash, pieces[i].data, pieces[i].bytes);
+        first += count;
+    }
+    query->checksum += XXH3_64bits_digest(&hash);
+    query->objects++;
+}
+
+/* True when the walk is over, or pointless because the shard is being written. */
+static bool checksum_step(struct query_checksum *query, const struct shard_state *shard,
+                          const struct pm *pm, const struct entry_format *format)
+{
+    struct walk walk = {.query = query, .pm = pm, .format = format};
+    bool more =
+        index_walk(shard->index, &query->cursor, CHECKSUM_BUCKETS_PER_STEP, visit_item, &walk);
+    uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
+    query->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
+    /* A version behind a hole was digested: what belongs into the hole is on its way. */
+    bool hole = !shard->primary && shard->dense.count > 0;
+    query->busy = version != query->version || shard->first_in_flight || query->missing || hole ||
+                  atomic_load_explicit(&shard->recovering, memory_order_relaxed);
+    return !more || query->busy;
+}
+
+/* --- the uncommitted suffix --- */
+
+static uint64_t cursor_of(uint32_t item, uint32_t block)
+{
+    return ((uint64_t)item << 16 | block) + 1;
+}
+
+/* Adds the entry's blocks from `block` on. False when the answer is full; some may have been added. */
+static bool add_blocks(struct query *query, const struct pm *pm, const struct entry_format *format,
+                       const struct tail_item *item, uint32_t position, uint32_t block,
+                       uint32_t *bytes)
+{
+    struct query_suffix *suffix = &query->suffix;
+    struct entry_header header;
+    uint64_t offset = item->offset;
+    uint64_t segment_bytes = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
+    if (entry_verify(format, pm_at(pm, offset), segment_bytes, &header)) {
+        log_event(LOG_ERROR, "entry_damaged", "shard=%u version=%lx offset=%lu", query->shard,
+                  item->version, offset);
+        return true;
+    }
+    for (uint32_t i = 0; i < header.blocks; i++) {
+        uint32_t size = entry_block_bytes(format, header.key_bytes, header.value_bytes, i);
+        if (i >= block) {
+            if (suffix->count == QUERY_SUFFIX_BLOCKS || *bytes + size > QUERY_SUFFIX_BYTES) {
+                suffix->next_cursor = cursor_of(position, i);
+                return false;
+            }
+            suffix->blocks[suffix->count++] = (struct query_block){.offset = offset, .bytes = size};
+            *bytes += size;
+        }
+        offset += size;
+    }
+    return true;
+}
+
+static void add_entries(struct query *query, const struct tail *tail, const struct pm *pm,
+                        const struct entry_format *format)
+{
+    const uint64_t cursor = query->suffix.cursor;
+    uint32_t item = tail_find(tail, query->suffix.after), block = 0, bytes = 0;
+    if (cursor) {
+        uint64_t first = (cursor - 1) >> 16;
+        item = first < tail->count ? (uint32_t)first : tail->count;
+        block = (uint32_t)((cursor - 1) & 0xffff);
+    }
+    for (; item < tail->count; item++, block = 0) {
+        if (!add_blocks(query, pm, format, &tail->items[item], item, block, &bytes))
+            return;
+    }
+}
+
+static void answer_suffix(struct query *query, struct shard_state *shard, const struct pm *pm,
+                          const struct entry_format *format)
+{
+    struct query_suffix *suffix = &query->suffix;
+    if (!shard || shard->primary || shard->epoch != suffix->epoch ||
+        version_epoch(suffix->asked_commit) > shard->epoch) {
+        query->error = ROWAN_EAGAIN;
+        return;
+    }
+    dense_settle(&shard->dense, version_epoch(suffix->asked_commit));
+    suffix->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+    suffix->dense = shard->dense.upto;
+    /* Once its epoch has a commit version the shard is reconciled, and the suffix is gone. */
+    if (suffix->after != QUERY_SUFFIX_NONE && shard->tail.sorted)
+        add_entries(query, &shard->tail, pm, format);
+}
+
+/* --- both --- */
+
+void query_begin(struct queries *queries, struct query *query, struct shard_state *state)
+{
+    query->state = state;
+    if (query->kind == QUERY_CHECKSUM && state) {
+        query->checksum.version = atomic_load_explicit(&state->version, memory_order_relaxed);
+        query->checksum.primary = state->primary;
+    }
+    LIST_APPEND(queries, query, place);
+}
+
+bool query_step(struct query *query, const struct pm *pm, const struct entry_format *format)
+{
+    if (query->answered)
+        return true;
+    if (query->kind == QUERY_SUFFIX)
+        answer_suffix(query, query->state, pm, format);
+    else if (!query->state)
+        query->error = ROWAN_ENOTMINE;
+    else if (!checksum_step(&query->checksum, query->state, pm, format))
+        return false;
+    query->answered = true;
+    return true;
+}
+
+void queries_drop(struct queries *queries)
+{
+    while (queries->first) {
+        struct query *query = queries->first;
+        LIST_REMOVE(queries, query, place);
+        free(query);
+    }
+}

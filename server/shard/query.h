@@ -1,0 +1,90 @@
+/* query.h - a question about one shard, on its way through the server that is asked: from the control
+ * role, which has the connection, to the shard's owner, and back.
+ *
+ *   QUERY_CHECKSUM  the checksum of what is live (design, invariant C8), from a primary or a backup; its
+ *                   owner walks the index in bounded steps
+ *   QUERY_SUFFIX    a backup's uncommitted suffix, asked for by the worker that leads the shard (design,
+ *                   section 6, log reconciliation); blocks are named by their place: PM does not change
+ *
+ * Made and freed by the control role; an owner frees what is left with it at its end.
+ */
+#ifndef SERVER_QUERY_H
+#define SERVER_QUERY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/entry/entry.h"
+#include "common/pm/pm.h"
+#include "server/shard/shard.h"
+#include "server/store/store.h"
+
+enum {
+    QUERY_SUFFIX_BLOCKS = 1024,
+    QUERY_SUFFIX_BYTES = 256 << 10, /* of blocks in one answer */
+};
+#define QUERY_SUFFIX_NONE UINT64_MAX /* `after` of a question for the figures alone */
+
+struct link;
+
+enum query_kind { QUERY_CHECKSUM, QUERY_SUFFIX };
+
+struct query_checksum {
+    uint64_t cursor;
+    uint64_t checksum;
+    uint64_t objects;
+    uint64_t version; /* what it speaks for, unless busy */
+    uint64_t damaged, damaged_offset;
+    bool primary;
+    bool busy;    /* the shard is being written: ask again */
+    bool missing; /* committed versions never arrived here, and are being fetched: busy, too */
+};
+
+struct query_suffix {
+    /* the question */
+    uint32_t epoch;
+    uint64_t asked_commit, after, cursor;
+    /* the answer */
+    uint64_t commit, dense, next_cursor;
+    uint32_t count;
+    struct query_block {
+        uint64_t offset; /* in the map */
+        uint32_t bytes;
+    } blocks[QUERY_SUFFIX_BLOCKS];
+};
+
+struct query {
+    enum query_kind kind;
+    uint16_t shard;
+    /* control's */
+    struct link *link; /* of the asker; NULL when it has gone */
+    uint32_t tag;
+    bool returned;
+    /* the owner's, then control's again */
+    bool answered;
+    struct shard_state *state; /* NULL: the shard is not here */
+    int error;                 /* the answer is none */
+    struct {
+        struct query *next, *prev;
+    } place; /* among the owner's */
+    union {
+        struct query_checksum checksum;
+        struct query_suffix suffix;
+    };
+};
+
+/* Those that an owner has to answer, one after another. */
+struct queries {
+    struct query *first, *last;
+};
+
+/* query_begin: the owner takes `query` on; `state` is NULL when the shard is not here. */
+void query_begin(struct queries *queries, struct query *query, struct shard_state *state);
+
+/* query_step: a bounded step of an answer; true when it is there. */
+bool query_step(struct query *query, const struct pm *pm, const struct entry_format *format);
+
+void queries_drop(struct queries *queries);
+
+#endif
