@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "common/reactor/reactor.h"
-#include "server/common.h"
 #include "server/command.h"
+#include "server/common.h"
 
 struct digest;
 

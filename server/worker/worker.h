@@ -8,8 +8,8 @@
 
 #include "common/fabric/fabric.h"
 #include "common/reactor/reactor.h"
-#include "server/common.h"
 #include "server/command.h"
+#include "server/common.h"
 #include "server/store/store.h"
 
 struct worker;
