@@ -387,7 +387,7 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                            .workers = from->workers,
                            .block_limit = from->block_limit,
                            .data_cluster = from->data_cluster,
-                           .doubtful = from->doubtful,
+                           .possibly_incomplete = from->possibly_incomplete,
                            .named = from->named,
                            .formatted = from->formatted,
                            .registration_epoch = from->registration_epoch};

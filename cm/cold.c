@@ -1,7 +1,7 @@
 /* cold.c - which replicas count after a cold start, and who leads.
  *
  * Invariants of what it makes:
- *  D1 A server that brings no data is a replica of nothing; a doubtful one is a replica of no shard
+ *  D1 A server that brings no data is a replica of nothing; a possibly incomplete one is a replica of no shard
  *     that a whole one holds. Not before anybody can have written: what a server brings is all there
  *     is then.
  *  D2 Nobody is a replica of a shard who was not a full one before.
@@ -14,7 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-enum quality { EMPTY, DOUBTFUL, WHOLE };
+enum quality { EMPTY, INCOMPLETE, WHOLE };
 
 struct work {
     struct cluster_config *config;
@@ -28,7 +28,7 @@ static enum quality quality_of(const struct cm_join *join)
 {
     if (join->data_cluster == 0)
         return EMPTY;
-    return join->doubtful ? DOUBTFUL : WHOLE;
+    return join->possibly_incomplete ? INCOMPLETE : WHOLE;
 }
 
 static uint32_t position(const struct work *work, uint32_t server)
@@ -65,7 +65,7 @@ static int keep_replicas(struct work *work, struct shard *shard)
     if (best == EMPTY)
         return report_nowhere(work, shard);
 
-    shard->doubtful = shard->doubtful || best == DOUBTFUL;
+    shard->possibly_incomplete = shard->possibly_incomplete || best == INCOMPLETE;
     shard->primary = shard->backup_count = shard->filling_count = 0;
     memset(shard->backups, 0, sizeof shard->backups);
     memset(shard->filling, 0, sizeof shard->filling);

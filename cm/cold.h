@@ -12,8 +12,8 @@
  * member i, to the one that is proposed:
  *  - the term is one more, every member has its new incarnation, address and workers;
  *  - every shard's epoch is one more. Its full replicas are those of `old` whose server brings whole
- *    data; if there is none, those whose server brings doubtful data, and then the shard is marked
- *    `doubtful` (for good: what is lost stays lost). While nothing was ever written (cluster_is_unwritten)
+ *    data; if there is none, those whose server brings possibly incomplete data, and then the shard is marked
+ *    `possibly_incomplete` (for good: what is lost stays lost). While nothing was ever written (cluster_is_unwritten)
  *    all are whole, also those that were not formatted before they ended. A replica that was filling is
  *    none any more;
  *  - the primary stays if it is among them; else it is the one of them that leads fewest shards. The

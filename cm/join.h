@@ -20,7 +20,7 @@ struct cm_join {
     char fabric[CM_MAX_WORD_BYTES + 1];
     char durability[CM_MAX_WORD_BYTES + 1];
     uint64_t data_cluster;       /* the cluster whose data its PM holds; 0: it holds none */
-    bool doubtful;               /* that data may lack acknowledged writes */
+    bool possibly_incomplete;    /* that data may lack acknowledged writes */
     bool named;                  /* a configuration has named this very process before */
     bool formatted;              /* it serves: its PM is formatted, durably */
     uint64_t registration_epoch; /* the last that it was told before it sent this; 0: none */

@@ -3,11 +3,11 @@
 
 #include <stdio.h>
 
-static uint32_t count_doubtful(const struct cluster_config *config, uint32_t *first)
+static uint32_t count_incomplete(const struct cluster_config *config, uint32_t *first)
 {
     uint32_t count = 0;
     for (uint32_t i = config ? config->shard_count : 0; i > 0; i--) {
-        if (!config->shards[i - 1].doubtful)
+        if (!config->shards[i - 1].possibly_incomplete)
             continue;
         *first = config->shards[i - 1].id;
         count++;
@@ -19,8 +19,8 @@ bool loss_of_certainty(const struct cluster_config *before, const struct cluster
                        char *out, size_t bytes)
 {
     uint32_t first = 0, unused;
-    uint32_t count = count_doubtful(after, &first);
-    if (count <= count_doubtful(before, &unused))
+    uint32_t count = count_incomplete(after, &first);
+    if (count <= count_incomplete(before, &unused))
         return false;
     snprintf(out, bytes,
              "possible loss: %u shards, the first of them %u, were started from data that may lack "

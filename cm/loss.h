@@ -9,7 +9,7 @@
 
 /* True if there is something to tell; the sentence stands in `out` then. `before` NULL: nothing was known. */
 
-/* Shards that `after` marks doubtful, and `before` did not. */
+/* Shards that `after` marks possibly incomplete, and `before` did not. */
 bool loss_of_certainty(const struct cluster_config *before, const struct cluster_config *after,
                        char *out, size_t bytes);
 

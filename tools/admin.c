@@ -111,13 +111,14 @@ void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, i
 static int send_call(const struct admin_call *call, struct fabric_conn *conn)
 {
     Rowan__GetStatus status = ROWAN__GET_STATUS__INIT;
-    Rowan__GetDigest digest = ROWAN__GET_DIGEST__INIT;
+    Rowan__GetChecksum digest = ROWAN__GET_CHECKSUM__INIT;
 
     if (call->shard == ADMIN_STATUS)
         return control_message_send(conn, call->tag,
                                     &CONTROL_MESSAGE(GET_STATUS, get_status, &status));
     digest.shard = (uint32_t)call->shard;
-    return control_message_send(conn, call->tag, &CONTROL_MESSAGE(GET_DIGEST, get_digest, &digest));
+    return control_message_send(conn, call->tag,
+                                &CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &digest));
 }
 
 void admin_call_free(struct admin_call *call)

@@ -41,7 +41,8 @@ struct shard {
     uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* full ones */
     uint32_t filling_count;
     uint32_t filling[CLUSTER_MAX_REPLICAS - 1]; /* receive writes, are no replicas yet */
-    bool doubtful; /* acknowledged writes may be missing: no replica was sure at a cold start */
+    bool
+        possibly_incomplete; /* acknowledged writes may be missing: no replica was sure at a cold start */
 };
 
 struct cluster_config {

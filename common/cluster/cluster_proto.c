@@ -65,7 +65,7 @@ static void part_shard(struct config_part *part, const struct shard *shard)
     part->shard.n_backups = shard->backup_count;
     part->shard.filling = (uint32_t *)(uintptr_t)shard->filling;
     part->shard.n_filling = shard->filling_count;
-    part->shard.doubtful = shard->doubtful;
+    part->shard.possibly_incomplete = shard->possibly_incomplete;
     part->shards[0] = &part->shard;
     part->configuration.shards = part->shards;
     part->configuration.n_shards = 1;
@@ -135,7 +135,7 @@ static int decode_shard(const Rowan__Shard *from, struct shard *shard)
     shard->worker = from->worker;
     shard->backup_count = (uint32_t)from->n_backups;
     shard->filling_count = (uint32_t)from->n_filling;
-    shard->doubtful = from->doubtful;
+    shard->possibly_incomplete = from->possibly_incomplete;
     for (size_t i = 0; i < from->n_backups; i++)
         shard->backups[i] = from->backups[i];
     for (size_t i = 0; i < from->n_filling; i++)

@@ -34,7 +34,7 @@ static void join(struct control *control)
     body.block_limit = caps->block_limit;
     body.fabric = (char *)(uintptr_t)caps->backend;
     body.data_cluster = control->data.cluster;
-    body.doubtful = control->data.doubtful;
+    body.possibly_incomplete = control->data.possibly_incomplete;
     body.named = control->config || control->coming;
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;

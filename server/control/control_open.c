@@ -8,7 +8,7 @@
  *     a run that had all data of the one before.
  *  3. No peer is admitted before the zone is open, and every digest role has its shards before it
  *     sees the first segment: no entry can land for a shard that nobody here knows (design, H16).
- *  4. A run on doubtful data says so in its record until all its shards were united, so that a crash
+ *  4. A run on possibly incomplete data says so in its record until all its shards were reconciled, so that a crash
  *     before that leaves the doubt.
  *
  *  (first configuration) --> FORMAT --\
@@ -47,7 +47,7 @@ int control_open_look(struct control *control)
         return error;
     data->had_run = true;
     data->rebooted = memcmp(run.boot_id, control->options.boot_id, sizeof run.boot_id) != 0;
-    data->doubtful = store_run_is_doubtful(&run, control->options.boot_id);
+    data->possibly_incomplete = store_run_is_incomplete(&run, control->options.boot_id);
     return 0;
 }
 
@@ -98,7 +98,8 @@ static void start_recovery(struct control *control)
                                                 .had_data = control->data.cluster != 0,
                                                 .had_run = control->data.had_run,
                                                 .rebooted = control->data.rebooted,
-                                                .doubtful = control->data.doubtful};
+                                                .possibly_incomplete =
+                                                    control->data.possibly_incomplete};
         error = recover_create(&options, &control->recover, why, sizeof why);
     }
     control->opening = OPENING_RECOVER;
@@ -130,7 +131,7 @@ static int write_run(struct control *control)
     struct pm *pm = control->common->pm;
     struct store_run run = {.incarnation = control->common->incarnation,
                             .durability = pm->durability,
-                            .doubtful = control->data.doubtful};
+                            .possibly_incomplete = control->data.possibly_incomplete};
     struct store_run last;
     bool weaker =
         pm->durability != PM_FENCE && store_read_run(pm, &last) == 0 && last.durability == PM_FENCE;
@@ -170,7 +171,7 @@ static void look_at_doubt(struct control *control, uint64_t *wake_ns)
             *wake_ns = control->now_ns + SETTLE_LOOK_NS;
         return;
     }
-    control->data.doubtful = false;
+    control->data.possibly_incomplete = false;
     int error = write_run(control); /* not waited for: lost, the doubt only stays */
     if (error)
         server_fail(control->common, error, "the run record cannot be written");
@@ -221,7 +222,7 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
     bool busy = false;
     switch (control->opening) {
     case OPENING_NOTHING:
-        if (control->data.doubtful && control->zone)
+        if (control->data.possibly_incomplete && control->zone)
             look_at_doubt(control, wake_ns);
         return false;
     case OPENING_FORMAT:

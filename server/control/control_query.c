@@ -54,7 +54,7 @@ static int ask(struct control *control, struct link *link, uint32_t tag, const s
 }
 
 static int ask_checksum(struct control *control, struct link *link, uint32_t tag,
-                        const Rowan__GetDigest *question)
+                        const Rowan__GetChecksum *question)
 {
     const struct shard *row = find_row(control, question->shard);
     if (!row)
@@ -64,7 +64,7 @@ static int ask_checksum(struct control *control, struct link *link, uint32_t tag
 
 /* Every error of it is ROWAN_EAGAIN: the worker asks again. */
 static int ask_suffix(struct control *control, struct link *link, uint32_t tag,
-                      const Rowan__GetTail *question)
+                      const Rowan__GetSuffix *question)
 {
     const struct shard *row = link->peer ? find_row(control, question->shard) : NULL;
     if (!row || row->epoch != question->epoch || row->primary == control->common->server)
@@ -91,10 +91,10 @@ void control_query_ask(struct control *control, struct link *link, uint32_t tag,
                        const Rowan__ControlMessage *message)
 {
     int error = ROWAN_EUNSUPPORTED;
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL)
-        error = ask_suffix(control, link, tag, message->get_tail);
-    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST)
-        error = ask_checksum(control, link, tag, message->get_digest);
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX)
+        error = ask_suffix(control, link, tag, message->get_suffix);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM)
+        error = ask_checksum(control, link, tag, message->get_checksum);
     if (error)
         control_query_refuse(control, link, tag, error);
 }
@@ -135,7 +135,7 @@ static int send_suffix(const struct control *control, const struct query *query)
 {
     const struct query_suffix *suffix = &query->suffix;
     ProtobufCBinaryData blocks[QUERY_SUFFIX_BLOCKS];
-    Rowan__TailIs body = ROWAN__TAIL_IS__INIT;
+    Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
     for (uint32_t i = 0; i < suffix->count; i++) {
         blocks[i].len = suffix->blocks[i].bytes;
         blocks[i].data = (uint8_t *)(uintptr_t)pm_at(control->common->pm, suffix->blocks[i].offset);
@@ -143,12 +143,12 @@ static int send_suffix(const struct control *control, const struct query *query)
     body.shard = query->shard;
     body.epoch = suffix->epoch;
     body.commit = suffix->commit;
-    body.dense = suffix->dense;
+    body.prefix = suffix->prefix;
     body.cursor = suffix->next_cursor;
     body.n_blocks = suffix->count;
     body.blocks = blocks;
     return control_message_send(query->link->conn, query->tag,
-                                &CONTROL_MESSAGE(TAIL_IS, tail_is, &body));
+                                &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body));
 }
 
 enum { SHOWN_KEY_BYTES = 64 };
@@ -173,7 +173,7 @@ static int send_checksum(const struct control *control, const struct query *quer
 {
     const struct query_checksum *checksum = &query->checksum;
     char key[SHOWN_KEY_BYTES + 1];
-    Rowan__DigestIs body = ROWAN__DIGEST_IS__INIT;
+    Rowan__ChecksumIs body = ROWAN__CHECKSUM_IS__INIT;
     body.shard = query->shard;
     body.server = control->common->server;
     body.primary = checksum->primary;
@@ -189,7 +189,7 @@ static int send_checksum(const struct control *control, const struct query *quer
         body.damaged_key = key;
     }
     return control_message_send(query->link->conn, query->tag,
-                                &CONTROL_MESSAGE(DIGEST_IS, digest_is, &body));
+                                &CONTROL_MESSAGE(CHECKSUM_IS, checksum_is, &body));
 }
 
 static int send_answer(const struct control *control, const struct query *query)

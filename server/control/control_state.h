@@ -40,10 +40,10 @@ struct link {
 
 /* What the PM held when the server started. */
 struct control_data {
-    uint64_t cluster; /* 0: it was never formatted */
-    bool had_run;     /* a run came to its record */
-    bool rebooted;    /* the host was restarted since */
-    bool doubtful;    /* it may lack acknowledged writes; until all shards are united */
+    uint64_t cluster;         /* 0: it was never formatted */
+    bool had_run;             /* a run came to its record */
+    bool rebooted;            /* the host was restarted since */
+    bool possibly_incomplete; /* it may lack acknowledged writes; until all shards are reconciled */
 };
 
 enum control_opening { OPENING_NOTHING, OPENING_FORMAT, OPENING_RECOVER, OPENING_RUN };

@@ -83,9 +83,9 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     uint64_t first, last;
     if (!apply_commit(shard, version))
         return;
-    tail_clear(&shard->tail); /* the union of this epoch is over */
+    suffix_clear(&shard->suffix); /* the log reconciliation of this epoch is over */
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
-        !dense_hole(&shard->dense, version, &first, &last))
+        !prefix_hole(&shard->prefix, version, &first, &last))
         return;
     atomic_store_explicit(&shard->missing, true, memory_order_relaxed);
     shard->asked_last = shard->sought = 0;
@@ -132,7 +132,7 @@ static uint64_t next_question_ns(struct digest *digest)
         struct shard_state *shard = *link;
         uint64_t first, last;
         uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-        if (!dense_hole(&shard->dense, commit, &first, &last)) {
+        if (!prefix_hole(&shard->prefix, commit, &first, &last)) {
             atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
             *link = shard->next_missing;
             continue;
@@ -151,7 +151,7 @@ static bool ask_for_missing(struct digest *digest)
     bool any = false;
     for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing) {
         uint64_t first, last;
-        if (!dense_hole(&shard->dense, shard->sought, &first, &last) ||
+        if (!prefix_hole(&shard->prefix, shard->sought, &first, &last) ||
             (first <= shard->asked_last && digest->now_ns < shard->ask_ns))
             continue;
         const struct command command = {

@@ -155,7 +155,7 @@ static void look_up(const struct digest *digest, struct digest_block *blocks, un
     }
 }
 
-/* For the fault site: does anybody notice the loss of the block? Of earlier epochs only unions bring entries, and no
+/* For the fault site: does anybody notice the loss of the block? Of earlier epochs only a reconciliation brings entries, and no
  * commit version says which. */
 static bool is_missed(const struct digest_block *block)
 {

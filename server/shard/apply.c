@@ -36,7 +36,7 @@ int apply_entry(struct shard_state *shard, const struct apply_entry *entry, stru
     int record = 0;
     if (shard->primary)
         record = records_add(&shard->records, entry->client_id, entry->operation, entry->version);
-    dense_add(&shard->dense, entry->version);
+    prefix_add(&shard->prefix, entry->version);
     if (entry->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
         atomic_store_explicit(&shard->version, entry->version, memory_order_relaxed);
     if (did)
@@ -50,7 +50,7 @@ bool apply_commit(struct shard_state *shard, uint64_t version)
     if (version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
         return false;
     atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
-    dense_settle(&shard->dense, version_epoch(version));
+    prefix_settle(&shard->prefix, version_epoch(version));
     return true;
 }
 

@@ -65,7 +65,7 @@ static bool checksum_step(struct query_checksum *query, const struct shard_state
     uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
     query->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
     /* A version behind a hole was digested: what belongs into the hole is on its way. */
-    bool hole = !shard->primary && shard->dense.count > 0;
+    bool hole = !shard->primary && shard->prefix.count > 0;
     query->busy = version != query->version || shard->first_in_flight || query->missing || hole ||
                   atomic_load_explicit(&shard->recovering, memory_order_relaxed);
     return !more || query->busy;
@@ -80,7 +80,7 @@ static uint64_t cursor_of(uint32_t item, uint32_t block)
 
 /* Adds the entry's blocks from `block` on. False when the answer is full; some may have been added. */
 static bool add_blocks(struct query *query, const struct pm *pm, const struct entry_format *format,
-                       const struct tail_item *item, uint32_t position, uint32_t block,
+                       const struct suffix_item *item, uint32_t position, uint32_t block,
                        uint32_t *bytes)
 {
     struct query_suffix *suffix = &query->suffix;
@@ -107,18 +107,18 @@ static bool add_blocks(struct query *query, const struct pm *pm, const struct en
     return true;
 }
 
-static void add_entries(struct query *query, const struct tail *tail, const struct pm *pm,
+static void add_entries(struct query *query, const struct suffix *suffix, const struct pm *pm,
                         const struct entry_format *format)
 {
     const uint64_t cursor = query->suffix.cursor;
-    uint32_t item = tail_find(tail, query->suffix.after), block = 0, bytes = 0;
+    uint32_t item = suffix_find(suffix, query->suffix.after), block = 0, bytes = 0;
     if (cursor) {
         uint64_t first = (cursor - 1) >> 16;
-        item = first < tail->count ? (uint32_t)first : tail->count;
+        item = first < suffix->count ? (uint32_t)first : suffix->count;
         block = (uint32_t)((cursor - 1) & 0xffff);
     }
-    for (; item < tail->count; item++, block = 0) {
-        if (!add_blocks(query, pm, format, &tail->items[item], item, block, &bytes))
+    for (; item < suffix->count; item++, block = 0) {
+        if (!add_blocks(query, pm, format, &suffix->items[item], item, block, &bytes))
             return;
     }
 }
@@ -132,12 +132,12 @@ static void answer_suffix(struct query *query, struct shard_state *shard, const 
         query->error = ROWAN_EAGAIN;
         return;
     }
-    dense_settle(&shard->dense, version_epoch(suffix->asked_commit));
+    prefix_settle(&shard->prefix, version_epoch(suffix->asked_commit));
     suffix->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-    suffix->dense = shard->dense.upto;
+    suffix->prefix = shard->prefix.upto;
     /* Once its epoch has a commit version the shard is reconciled, and the suffix is gone. */
-    if (suffix->after != QUERY_SUFFIX_NONE && shard->tail.sorted)
-        add_entries(query, &shard->tail, pm, format);
+    if (suffix->after != QUERY_SUFFIX_NONE && shard->suffix.sorted)
+        add_entries(query, &shard->suffix, pm, format);
 }
 
 /* --- both --- */

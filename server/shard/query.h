@@ -46,7 +46,7 @@ struct query_suffix {
     uint32_t epoch;
     uint64_t asked_commit, after, cursor;
     /* the answer */
-    uint64_t commit, dense, next_cursor;
+    uint64_t commit, prefix, next_cursor;
     uint32_t count;
     struct query_block {
         uint64_t offset; /* in the map */

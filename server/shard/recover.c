@@ -8,9 +8,9 @@
  *      start, and no digest role, has copied it; nor this one, when it lies there twice.
  *  R3  The other segments come in order of allocation: entries of one primary then come in the
  *      order of their versions, and a commit version after all that it covers.
- *  R4  What is at or below both a shard's commit version and its dense prefix leaves its tail: every
- *      replica has it. Not if the data are doubtful: then each replica may lack something else, and
- *      all of it is united, for 16 B of memory an entry.
+ *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix: every
+ *      replica has it. Not if the data are possibly incomplete: then each replica may lack something else, and
+ *      all of it is reconciled, for 16 B of memory an entry.
  *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
  *
  *      WIPE --> SCAN --> SETTLE --> FENCE --> done
@@ -36,9 +36,9 @@ enum recover_phase { RECOVER_WIPE, RECOVER_SCAN, RECOVER_SETTLE, RECOVER_FENCE, 
 
 struct recover_shard {
     struct shard_state *state;
-    struct tail copies; /* joined entries in digest logs; sorted once those are scanned */
+    struct suffix copies; /* joined entries in digest logs; sorted once those are scanned */
     uint32_t counted; /* of them: in the contiguous prefix, in order, though it keeps few ranges */
-    struct tail
+    struct suffix
         made; /* those that this start has copied: what was sent again lies there twice; few */
 };
 
@@ -57,7 +57,7 @@ struct recover {
     bool in_segment;
     bool blocks_seen; /* in the current segment */
     bool digest_logs; /* being scanned */
-    bool doubtful;
+    bool possibly_incomplete;
     struct entry_scan scan;
     struct join join;
     struct log log; /* of joined entries */
@@ -104,8 +104,8 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     recover->shard_count++;
     recover->by_id[row->id] = shard;
     shard->state->first_epoch = first;
-    shard->state->doubtful = recover->doubtful;
-    dense_init(&shard->state->dense, version_make(first, 0));
+    shard->state->possibly_incomplete = recover->possibly_incomplete;
+    prefix_init(&shard->state->prefix, version_make(first, 0));
     atomic_init(&shard->state->commit, version_make(first, 0));
     atomic_init(&shard->state->recovering, shard->state->primary && row->epoch > 1);
     return 0;
@@ -163,17 +163,17 @@ static int find_places(struct recover *recover)
 
 static void drop_settled(const struct recover *recover, struct shard_state *shard)
 {
-    if (recover->doubtful)
+    if (recover->possibly_incomplete)
         return;
     uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-    tail_drop(&shard->tail, commit < shard->dense.upto ? commit : shard->dense.upto);
+    suffix_drop(&shard->suffix, commit < shard->prefix.upto ? commit : shard->prefix.upto);
 }
 
 /* Of the copies below `version`: entries whose blocks lie nowhere any more fill no holes otherwise. */
 static void count_copies(struct recover_shard *of, uint64_t version)
 {
     while (of->counted < of->copies.count && of->copies.items[of->counted].version < version)
-        dense_add(&of->state->dense, of->copies.items[of->counted++].version);
+        prefix_add(&of->state->prefix, of->copies.items[of->counted++].version);
 }
 
 /* The checked, contiguous entry at `offset` in the map. */
@@ -188,9 +188,9 @@ static int take_entry(struct recover *recover, struct recover_shard *of,
         count_copies(of, header->version);
     int error = apply_entry(of->state, &entry, &did);
     if (!error)
-        error = tail_add(&of->state->tail, header->version, offset);
+        error = suffix_add(&of->state->suffix, header->version, offset);
     if (!error && recover->digest_logs)
-        error = tail_add(&of->copies, header->version, offset);
+        error = suffix_add(&of->copies, header->version, offset);
     if (error || did.record == ROWAN_ENOMEM)
         return error ? error : did.record;
     recover->records_lost += did.record == ROWAN_EBUSY; /* told at the end */
@@ -204,7 +204,7 @@ static uint64_t find_copy(const struct recover *recover, const struct recover_sh
 {
     if (recover->digest_logs)
         return 0;
-    uint32_t at = tail_find(&shard->copies, version - 1);
+    uint32_t at = suffix_find(&shard->copies, version - 1);
     if (at < shard->copies.count && shard->copies.items[at].version == version)
         return shard->copies.items[at].offset;
     at = 0;
@@ -223,7 +223,7 @@ static int take_joined(struct recover *recover, struct recover_shard *shard,
     } else if (offset == 0) {
         error = join_copy(entry, &recover->common->format, header, &recover->log, &offset);
         if (!error)
-            error = tail_add(&shard->made, header->version, offset);
+            error = suffix_add(&shard->made, header->version, offset);
         recover->counts.copied += !error;
     }
     if (!error)
@@ -312,7 +312,7 @@ static void enter_segment(struct recover *recover)
     if (recover->digest_logs && store_meta(store, segment).owner != OWNER_DIGEST) {
         recover->digest_logs = false;
         for (uint32_t i = 0; i < recover->shard_count; i++)
-            tail_sort(&recover->shards[i].copies);
+            suffix_sort(&recover->shards[i].copies);
     }
     entry_scan_init(&recover->scan, &recover->common->format,
                     pm_at(recover->common->pm, store_segment_offset(store, segment)),
@@ -381,12 +381,12 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
 {
     struct shard_state *shard = of->state;
     if (!of->copies.sorted)
-        tail_sort(&of->copies);
+        suffix_sort(&of->copies);
     count_copies(of, UINT64_MAX);
-    tail_clear(&of->copies);
-    tail_clear(&of->made);
+    suffix_clear(&of->copies);
+    suffix_clear(&of->made);
     drop_settled(recover, shard);
-    tail_sort(&shard->tail);
+    suffix_sort(&shard->suffix);
 }
 
 /* Rows of shards that are held, and none of others: what those left here is dead (H15). */
@@ -474,7 +474,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!recover)
         return ROWAN_ENOMEM;
     recover->common = options->common;
-    recover->doubtful = options->doubtful;
+    recover->possibly_incomplete = options->possibly_incomplete;
     recover->shards = calloc(options->config->shard_count, sizeof *recover->shards);
     recover->by_id = calloc(STORE_SHARD_IDS, sizeof(struct recover_shard *));
     int error = recover->shards && recover->by_id ? 0 : ROWAN_ENOMEM;
@@ -514,8 +514,8 @@ void recover_destroy(struct recover *recover)
     if (!recover)
         return;
     for (uint32_t i = 0; i < recover->shard_count; i++) {
-        tail_clear(&recover->shards[i].copies);
-        tail_clear(&recover->shards[i].made);
+        suffix_clear(&recover->shards[i].copies);
+        suffix_clear(&recover->shards[i].made);
         shard_state_destroy(recover->shards[i].state);
     }
     join_fini(&recover->join);

@@ -21,7 +21,7 @@ struct recover_options {
     bool had_data;                       /* the store was there when the server started */
     bool had_run;                        /* and has a run record */
     bool rebooted;                       /* the host was restarted since that run */
-    bool doubtful;                       /* see store.h */
+    bool possibly_incomplete;            /* see store.h */
 };
 
 struct recover_counts {

@@ -15,7 +15,7 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     shard->primary = description->primary == server;
     shard->epoch = description->epoch;
     shard->first_epoch = 1;
-    dense_init(&shard->dense, version_make(1, 0));
+    prefix_init(&shard->prefix, version_make(1, 0));
     atomic_init(&shard->commit, version_make(1, 0));
     int error = index_create(pm, format, &shard->index);
     if (error) {
@@ -31,7 +31,7 @@ void shard_state_destroy(struct shard_state *shard)
     if (!shard)
         return;
     records_fini(&shard->records);
-    tail_clear(&shard->tail);
+    suffix_clear(&shard->suffix);
     index_destroy(shard->index);
     free(shard);
 }

@@ -8,9 +8,9 @@
 
 #include "common/cluster/cluster.h"
 #include "server/index/index.h"
-#include "server/shard/dense.h"
+#include "server/shard/prefix.h"
 #include "server/shard/records.h"
-#include "server/shard/tail.h"
+#include "server/shard/suffix.h"
 
 struct write_op;
 
@@ -30,9 +30,9 @@ struct shard_state {
                                    the epoch's first (epoch, 0) at least */
     _Atomic bool recovering; /* primary: log reconciliation is not done, nothing is served */
     _Atomic uint64_t lost;   /* primary: committed versions that its reconciliation found nowhere */
-    _Atomic bool missing;    /* backup: a committed version never arrived (dense.h) */
-    struct dense dense;      /* backup; and both while PM is scanned at a start */
-    struct tail tail;        /* what the start's scan found above the commit version */
+    _Atomic bool missing;    /* backup: a committed version never arrived (prefix.h) */
+    struct prefix prefix;    /* backup; and both while PM is scanned at a start */
+    struct suffix suffix;    /* what the start's scan found above the commit version */
     struct records records;  /* primary: completed operations whose answer may be asked again */
 
     /* Primary only. */
@@ -43,7 +43,8 @@ struct shard_state {
     bool active;                                       /* linked into the worker's active list */
     struct shard_state *next_active;
     struct shard_state *next_reconcile; /* in the worker's list of those to be reconciled */
-    bool doubtful;      /* each replica may lack anything: reconciliation leaves nothing out */
+    bool
+        possibly_incomplete; /* each replica may lack anything: reconciliation leaves nothing out */
     bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_state *next_commit;

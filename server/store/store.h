@@ -5,7 +5,7 @@
  *            segment bytes (4), shard ids (4), offset of the replica table (8), of the segments
  *            (8), zeros, CRC32C (4)
  *   1024     run record, slot 0, 64: sequence (8), incarnation (8), boot id (16), durability (4),
- *            doubtful (4), zeros, CRC32C (4)
+ *            possibly incomplete (4), zeros, CRC32C (4)
  *   1536     run record, slot 1
  *   4096     segment meta table: one 8-byte word a segment
  *   ...      replica table: one 16-byte row a shard id (65536 of them), 4096-aligned
@@ -62,8 +62,9 @@ struct store_run {
     uint64_t incarnation;
     uint8_t boot_id[STORE_BOOT_ID_BYTES]; /* of the host */
     enum pm_durability durability;
-    bool doubtful; /* it began on data that may have lacked acknowledged writes, and has not yet
-                      united it with the other replicas' */
+    bool
+        possibly_incomplete; /* it began on data that may have lacked acknowledged writes, and has not yet
+                      reconciled it with the other replicas' */
 };
 
 enum replica_state { REPLICA_NONE = 0, REPLICA_FILLING = 1, REPLICA_FULL = 2 };
@@ -112,9 +113,10 @@ void store_why(const struct pm *pm, int error, char *sentence, size_t room);
  * ROWAN_ENOTFOUND (formatted, but no run came to its record: it holds no data), EDAMAGED. */
 int store_read_run(const struct pm *pm, struct store_run *out);
 
-/* store_run_is_doubtful: may the data that this run left lack writes that it acknowledged? So it is
+/* store_run_is_incomplete: may the data that this run left lack writes that it acknowledged? So it is
  * if the host has been restarted since, by its boot id now, and the run's fences promised less. */
-bool store_run_is_doubtful(const struct store_run *run, const uint8_t boot_id[STORE_BOOT_ID_BYTES]);
+bool store_run_is_incomplete(const struct store_run *run,
+                             const uint8_t boot_id[STORE_BOOT_ID_BYTES]);
 
 /* store_run_write: this run's record becomes the last; its `sequence` is filled in. Stored, not
  * fenced: the run may begin when a fence started after this call is done. Errors: ROWAN_EDAMAGED. */

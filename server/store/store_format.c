@@ -216,7 +216,7 @@ static bool run_is_valid(const struct run_slot *slot, uint64_t parity)
 {
     return slot->checksum == crc32c(0, slot, offsetof(struct run_slot, checksum)) &&
            slot->sequence != 0 && slot->sequence % 2 == parity && slot->durability <= PM_NONE &&
-           slot->doubtful <= 1;
+           slot->possibly_incomplete <= 1;
 }
 
 static bool run_is_zero(const struct run_slot *slot)
@@ -240,15 +240,16 @@ int store_read_run(const struct pm *pm, struct store_run *out)
     *out = (struct store_run){.sequence = last->sequence,
                               .incarnation = last->incarnation,
                               .durability = (enum pm_durability)last->durability,
-                              .doubtful = last->doubtful};
+                              .possibly_incomplete = last->possibly_incomplete};
     memcpy(out->boot_id, last->boot_id, sizeof(out->boot_id));
     return 0;
 }
 
-bool store_run_is_doubtful(const struct store_run *run, const uint8_t boot_id[STORE_BOOT_ID_BYTES])
+bool store_run_is_incomplete(const struct store_run *run,
+                             const uint8_t boot_id[STORE_BOOT_ID_BYTES])
 {
-    return run->doubtful || (run->durability != PM_FENCE &&
-                             memcmp(run->boot_id, boot_id, sizeof(run->boot_id)) != 0);
+    return run->possibly_incomplete || (run->durability != PM_FENCE &&
+                                        memcmp(run->boot_id, boot_id, sizeof(run->boot_id)) != 0);
 }
 
 int store_run_write(struct pm *pm, struct store_run *run)
@@ -261,7 +262,7 @@ int store_run_write(struct pm *pm, struct store_run *run)
     struct run_slot slot = {.sequence = run->sequence,
                             .incarnation = run->incarnation,
                             .durability = (uint32_t)run->durability,
-                            .doubtful = run->doubtful};
+                            .possibly_incomplete = run->possibly_incomplete};
     memcpy(slot.boot_id, run->boot_id, sizeof(slot.boot_id));
     slot.checksum = crc32c(0, &slot, offsetof(struct run_slot, checksum));
     pm_store(pm, run_offset(run->sequence), &slot, sizeof(slot));

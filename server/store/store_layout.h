@@ -45,8 +45,8 @@ struct run_slot {
     uint64_t sequence; /* 1 or more */
     uint64_t incarnation;
     uint8_t boot_id[STORE_BOOT_ID_BYTES];
-    uint32_t durability; /* enum pm_durability */
-    uint32_t doubtful;   /* 0 or 1 */
+    uint32_t durability;          /* enum pm_durability */
+    uint32_t possibly_incomplete; /* 0 or 1 */
     uint8_t zero[20];
     uint32_t checksum; /* CRC32C of all before it */
 };

@@ -11,10 +11,10 @@
  *  U4  When a connection breaks, that backup's part of the step starts again. What was taken in
  *      stays: the same entry twice does no harm.
  *  U5  A crash leaves the epoch without a commit version: the next cold start does all of it again.
- *  U6  If the data are doubtful, then those of all replicas are (cm/cold.c), and `from` is 0: what a
+ *  U6  If the data are possibly incomplete, then those of all replicas are (cm/cold.c), and `from` is 0: what a
  *      commit version says of lower epochs was true once, and may not be true any more.
  *
- *  FIGURES --(all commit versions)--> DENSE --(all dense prefixes)--> TAILS --(one backup after the
+ *  FIGURES --(all commit versions)--> PREFIXES --(all contiguous prefixes)--> SUFFIXES --(one backup after the
  *  other)--> SPREAD --(landed everywhere)--> served
  */
 #include "server/worker/worker_reconcile.h"
@@ -40,24 +40,24 @@ enum {
 #define RECONCILE_ROOM_RETRY_NS NS_PER_MS
 #define RECONCILE_SPACE_NS      NS_PER_S /* no memory or no segment: it may become free */
 
-enum reconcile_step { RECONCILE_FIGURES, RECONCILE_DENSE, RECONCILE_TAILS, RECONCILE_SPREAD };
+enum reconcile_step { RECONCILE_FIGURES, RECONCILE_PREFIXES, RECONCILE_SUFFIXES, RECONCILE_SPREAD };
 
 /* One backup's part. */
 struct part {
     bool asked, done; /* in this step */
     uint64_t retry_ns;
-    uint64_t cursor; /* TAILS */
+    uint64_t cursor; /* SUFFIXES */
 
-    /* TAILS: the entry whose blocks are coming. */
+    /* SUFFIXES: the entry whose blocks are coming. */
     bool coming, skipped; /* skipped: it is here already */
     struct entry_header header;
     uint32_t next_block;
     uint64_t start, offset; /* of the entry, of its next block */
 
-    struct tail has; /* versions of its entries above `from`; their places are not told */
+    struct suffix has; /* versions of its entries above `from`; their places are not told */
 
     /* SPREAD */
-    uint32_t next;  /* position in the tail */
+    uint32_t next;  /* position in the suffix */
     uint64_t batch; /* the last in which something was added; 0: none */
 };
 
@@ -67,7 +67,7 @@ struct reconciliation {
     uint64_t commit, from;
     uint64_t local_batch; /* the last in which something was stored here */
     uint32_t taken;       /* entries that were not here */
-    struct tail extra;    /* those of the current backup */
+    struct suffix extra;  /* those of the current backup */
     struct part parts[CLUSTER_MAX_REPLICAS - 1];
 };
 
@@ -113,24 +113,24 @@ static void start_waiting(struct reconciliations *all)
 static void ask(const struct reconciliation *it, struct part *part, const struct worker_peer *peer,
                 uint64_t now_ns)
 {
-    Rowan__GetTail body = ROWAN__GET_TAIL__INIT;
+    Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
     body.shard = it->shard->id;
     body.epoch = it->shard->epoch;
     body.commit = it->commit;
-    body.after = it->step == RECONCILE_TAILS ? it->from : QUERY_SUFFIX_NONE;
+    body.after = it->step == RECONCILE_SUFFIXES ? it->from : QUERY_SUFFIX_NONE;
     body.cursor = part->cursor;
     /* Without room, or memory of the fabric's, it is asked again; a break comes as an event. */
     part->asked = control_message_send(peer->conn, it->shard->id,
-                                       &CONTROL_MESSAGE(GET_TAIL, get_tail, &body)) == 0;
+                                       &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body)) == 0;
     part->retry_ns = now_ns + RECONCILE_ROOM_RETRY_NS;
 }
 
 /* --- taking entries in --- */
 
-static bool is_in(const struct tail *tail, uint64_t version)
+static bool is_in(const struct suffix *suffix, uint64_t version)
 {
-    uint32_t at = tail_find(tail, version - 1);
-    return at < tail->count && tail->items[at].version == version;
+    uint32_t at = suffix_find(suffix, version - 1);
+    return at < suffix->count && suffix->items[at].version == version;
 }
 
 /* All blocks of an entry that was not here lie in the t-log. Errors: ROWAN_ENOMEM. */
@@ -143,7 +143,7 @@ static int take_entry(struct worker *worker, struct reconciliation *it, const st
     struct applied did;
     int error = apply_entry(shard, &entry, &did);
     if (!error)
-        error = tail_add(&it->extra, header->version, part->start);
+        error = suffix_add(&it->extra, header->version, part->start);
     if (error)
         return error;
     if (did.record)
@@ -161,7 +161,7 @@ static int begin_entry(struct worker *worker, const struct reconciliation *it, s
     const struct entry_format *format = &worker->common->format;
     part->header = *header;
     part->next_block = 0;
-    part->skipped = is_in(&it->shard->tail, header->version);
+    part->skipped = is_in(&it->shard->suffix, header->version);
     part->coming = true;
     if (part->skipped)
         return 0;
@@ -216,30 +216,30 @@ static int take_block(struct worker *worker, struct reconciliation *it, struct p
         return 0;
     part->coming = false;
     error = part->skipped ? 0 : take_entry(worker, it, part);
-    return error ? error : tail_add(&part->has, header.version, 0);
+    return error ? error : suffix_add(&part->has, header.version, 0);
 }
 
-/* What came of the current backup is a part of the tail. Errors: ROWAN_ENOMEM. */
+/* What came of the current backup is a part of the suffix. Errors: ROWAN_ENOMEM. */
 static int merge(struct reconciliation *it)
 {
-    return it->extra.count ? tail_merge(&it->shard->tail, &it->extra) : 0;
+    return it->extra.count ? suffix_merge(&it->shard->suffix, &it->extra) : 0;
 }
 
 static void restart_part(struct reconciliation *it, struct part *part)
 {
     /* Without memory for the merge what was taken in is taken again, beside itself. */
-    if (it->step == RECONCILE_TAILS && merge(it))
-        tail_clear(&it->extra);
-    if (it->step == RECONCILE_TAILS && !part->done)
-        tail_clear(&part->has);
+    if (it->step == RECONCILE_SUFFIXES && merge(it))
+        suffix_clear(&it->extra);
+    if (it->step == RECONCILE_SUFFIXES && !part->done)
+        suffix_clear(&part->has);
     part->asked = part->coming = false;
     part->cursor = 0;
     part->batch = 0;
-    part->next = tail_find(&it->shard->tail, it->from);
+    part->next = suffix_find(&it->shard->suffix, it->from);
 }
 
 static void take_blocks(struct worker *worker, struct reconciliation *it, struct part *part,
-                        const Rowan__TailIs *answer, const struct worker_peer *peer,
+                        const Rowan__SuffixIs *answer, const struct worker_peer *peer,
                         uint64_t now_ns)
 {
     int error = 0;
@@ -257,7 +257,7 @@ static void take_blocks(struct worker *worker, struct reconciliation *it, struct
     part->cursor = answer->cursor;
     part->done = answer->cursor == 0;
     if (part->done)
-        tail_sort(&part->has);
+        suffix_sort(&part->has);
 }
 
 /* --- answers --- */
@@ -283,16 +283,16 @@ static struct part *find_part(const struct worker *worker, struct reconciliation
 }
 
 static void take_answer(struct worker *worker, struct reconciliation *it, struct part *part,
-                        const Rowan__TailIs *answer, const struct worker_peer *peer,
+                        const Rowan__SuffixIs *answer, const struct worker_peer *peer,
                         uint64_t now_ns)
 {
     if (it->step == RECONCILE_FIGURES) {
         if (answer->commit > it->commit)
             it->commit = answer->commit;
         part->done = true;
-    } else if (it->step == RECONCILE_DENSE) {
-        if (answer->dense < it->from)
-            it->from = answer->dense;
+    } else if (it->step == RECONCILE_PREFIXES) {
+        if (answer->prefix < it->from)
+            it->from = answer->prefix;
         part->done = true;
     } else {
         take_blocks(worker, it, part, answer, peer, now_ns);
@@ -308,8 +308,8 @@ void worker_reconcile_message(struct worker *worker, const struct worker_peer *p
         return;
     part->asked = false;
     part->retry_ns = now_ns;
-    const Rowan__TailIs *answer =
-        message->body_case == ROWAN__CONTROL_MESSAGE__BODY_TAIL_IS ? message->tail_is : NULL;
+    const Rowan__SuffixIs *answer =
+        message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SUFFIX_IS ? message->suffix_is : NULL;
     if (answer && answer->shard == it->shard->id && answer->epoch == it->shard->epoch &&
         version_epoch(answer->commit) < it->shard->epoch)
         take_answer(worker, it, part, answer, peer, now_ns);
@@ -345,9 +345,9 @@ static void report_losses(struct worker *worker, const struct reconciliation *it
     uint64_t next = version_make(version_epoch(it->commit), 1), lost = 0;
     if (next <= it->from)
         next = it->from + 1;
-    for (uint32_t i = tail_find(&shard->tail, next - 1); next <= it->commit; i++) {
-        uint64_t found = i < shard->tail.count && shard->tail.items[i].version <= it->commit
-                             ? shard->tail.items[i].version
+    for (uint32_t i = suffix_find(&shard->suffix, next - 1); next <= it->commit; i++) {
+        uint64_t found = i < shard->suffix.count && shard->suffix.items[i].version <= it->commit
+                             ? shard->suffix.items[i].version
                              : it->commit + 1;
         if (found > next) {
             log_event(LOG_ERROR, "versions_lost", "worker=%u shard=%u first=%lx last=%lx",
@@ -363,16 +363,16 @@ static void enter_step(struct worker *worker, struct reconciliation *it, enum re
 {
     struct shard_state *shard = it->shard;
     it->step = step;
-    if (step == RECONCILE_DENSE) {
-        dense_settle(&shard->dense, version_epoch(it->commit));
-        it->from = it->commit < shard->dense.upto ? it->commit : shard->dense.upto;
-        if (shard->doubtful) /* U6 */
+    if (step == RECONCILE_PREFIXES) {
+        prefix_settle(&shard->prefix, version_epoch(it->commit));
+        it->from = it->commit < shard->prefix.upto ? it->commit : shard->prefix.upto;
+        if (shard->possibly_incomplete) /* U6 */
             it->from = 0;
-    } else if (step == RECONCILE_TAILS && it->from < shard->tail.above) {
+    } else if (step == RECONCILE_SUFFIXES && it->from < shard->suffix.above) {
         /* A backup lacks what all replicas had; what others still name of it can be given to it. */
         log_event(LOG_ERROR, "replica_damaged", "worker=%u shard=%u after=%lx before=%lx",
-                  worker->number, shard->id, it->from, shard->tail.above + 1);
-        shard->tail.above = it->from;
+                  worker->number, shard->id, it->from, shard->suffix.above + 1);
+        shard->suffix.above = it->from;
     } else if (step == RECONCILE_SPREAD) {
         report_losses(worker, it);
     }
@@ -382,7 +382,7 @@ static void enter_step(struct worker *worker, struct reconciliation *it, enum re
     }
 }
 
-/* One question at a time to each backup; in TAILS to one backup after the other, so that what two of
+/* One question at a time to each backup; in SUFFIXES to one backup after the other, so that what two of
  * them have is taken once. */
 static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t now_ns,
                     uint64_t *wake_ns)
@@ -399,7 +399,7 @@ static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t n
         }
         if (!part->asked && peer->connected && part->retry_ns < *wake_ns)
             *wake_ns = part->retry_ns;
-        if (it->step == RECONCILE_TAILS)
+        if (it->step == RECONCILE_SUFFIXES)
             break;
     }
     return any;
@@ -410,11 +410,11 @@ static bool spread_to(struct worker *worker, const struct reconciliation *it, st
                       struct worker_peer *peer)
 {
     const struct entry_format *format = &worker->common->format;
-    const struct tail *tail = &it->shard->tail;
+    const struct suffix *suffix = &it->shard->suffix;
     uint32_t leave = fabric_caps(worker->common->fabric)->max_batch_blocks / 4, sent = 0;
-    while (part->next < tail->count && sent < RECONCILE_BYTES_PER_POLL &&
+    while (part->next < suffix->count && sent < RECONCILE_BYTES_PER_POLL &&
            (sent == 0 || !FAULT(SHORT_BATCH))) {
-        const struct tail_item *item = &tail->items[part->next];
+        const struct suffix_item *item = &suffix->items[part->next];
         if (is_in(&part->has, item->version)) {
             part->next++;
             continue;
@@ -458,16 +458,16 @@ static bool spread(struct worker *worker, struct reconciliation *it)
         if (part->done || !peer->connected)
             continue;
         any |= spread_to(worker, it, part, peer);
-        part->done = has_landed(part, peer, it->shard->tail.count);
+        part->done = has_landed(part, peer, it->shard->suffix.count);
     }
     return any;
 }
 
 static void clear(struct reconciliation *it)
 {
-    tail_clear(&it->extra);
+    suffix_clear(&it->extra);
     for (uint32_t i = 0; i < CLUSTER_MAX_REPLICAS - 1; i++)
-        tail_clear(&it->parts[i].has);
+        suffix_clear(&it->parts[i].has);
 }
 
 static void finish(struct worker *worker, struct reconciliation *it, uint64_t now_ns)
@@ -476,9 +476,9 @@ static void finish(struct worker *worker, struct reconciliation *it, uint64_t no
     log_event(LOG_INFO, "reconciled",
               "worker=%u shard=%u epoch=%u commit=%lx from=%lx entries=%u taken=%u lost=%lu",
               worker->number, shard->id, shard->epoch, it->commit, it->from,
-              shard->tail.count - tail_find(&shard->tail, it->from), it->taken,
+              shard->suffix.count - suffix_find(&shard->suffix, it->from), it->taken,
               atomic_load_explicit(&shard->lost, memory_order_relaxed));
-    tail_clear(&shard->tail);
+    suffix_clear(&shard->suffix);
     clear(it);
     atomic_store_explicit(&shard->recovering, false, memory_order_relaxed);
     worker_client_recall(worker, shard, now_ns); /* those of the records taken in */

@@ -82,7 +82,7 @@ def check(cluster, replicas=3):
     tap.contains(said, f"{RECORDS + 19} objects")
     for shard in cluster.shards():
         tap.equal(len(shard["backups"]), replicas - 1, shard)
-        tap.equal((shard["recovering"], shard["doubtful"]), (False, False))
+        tap.equal((shard["recovering"], shard["possibly_incomplete"]), (False, False))
 
 
 def epochs(cluster):

@@ -120,7 +120,7 @@ def controls():
     write('control', 'get_configuration', control(2, number(1, 3)))
     write('control', 'configuration_is', control(4, blob(1, configuration(True))))
     write('control', 'waiting', control(4, blob(2, bytes([2, 3]))))
-    write('control', 'get_digest', control(7, number(1, 5)))
+    write('control', 'get_checksum', control(7, number(1, 5)))
     write('control', 'failure', control(11, number(1, 14) + blob(2, b'not a member')))
 
 

@@ -17,8 +17,8 @@ GET, PUT, PUT_IF, DELETE, REPLY, CONTROL = 1, 2, 3, 4, 16, 32
 # Bodies of a ControlMessage: numbers of its fields, and those of their number and text fields.
 BODIES = {
     "join": 1, "get_configuration": 2, "new_client_id": 3, "configuration_is": 4, "client_id_is": 5,
-    "get_status": 6, "get_digest": 7, "server_status": 8, "digest_is": 9, "space_is": 10,
-    "failure": 11, "get_tail": 12, "tail_is": 13, "fetch": 14,
+    "get_status": 6, "get_checksum": 7, "server_status": 8, "checksum_is": 9, "space_is": 10,
+    "failure": 11, "get_suffix": 12, "suffix_is": 13, "fetch": 14,
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 /* Commit versions (design, section 4; hazard H9): when a primary stores one, every version up to it is on all
- * replicas. The first one of an epoch also says that the union is over: of earlier epochs no entry is on some
- * replicas only. A replica that believes a wrong one leaves entries out of a union, long after.
+ * replicas. The first one of an epoch also says that the reconciliation is over: of earlier epochs no entry is on some
+ * replicas only. A replica that believes a wrong one leaves entries out of a reconciliation, long after.
  */
 #include <stdio.h>
 
@@ -30,7 +30,8 @@ static bool settle(struct checks *checks, struct checks_entry *entry, uint64_t c
         checks, "C6", entry->key, header->shard,
         of_this_epoch
             ? "version %lx of shard %u is not on all replicas, and %lx is told to be committed"
-            : "version %lx of shard %u is on some replicas only, and the union of %lx is over",
+            : "version %lx of shard %u is on some replicas only, and the reconciliation of %lx is "
+              "over",
         header->version, header->shard, commit);
     return true;
 }

@@ -66,13 +66,13 @@ static void take_answer(struct asker *asker, const struct fabric_event *event)
     struct answer *answer = &asker->answers[(uintptr_t)event->conn->user];
     if (tag == asker->round) {
         answer->come = true;
-        answer->failed = message->body_case != ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS;
+        answer->failed = message->body_case != ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS;
         if (!answer->failed) {
-            answer->busy = message->digest_is->busy;
-            answer->digest = message->digest_is->digest;
-            answer->objects = message->digest_is->objects;
-            answer->version = message->digest_is->version;
-            answer->damaged = message->digest_is->damaged;
+            answer->busy = message->checksum_is->busy;
+            answer->digest = message->checksum_is->digest;
+            answer->objects = message->checksum_is->objects;
+            answer->version = message->checksum_is->version;
+            answer->damaged = message->checksum_is->damaged;
         }
     }
     control_free(message);
@@ -110,11 +110,11 @@ static void step_all(struct asker *asker)
 
 static void ask(struct asker *asker, uint32_t server, uint16_t shard)
 {
-    Rowan__GetDigest body = ROWAN__GET_DIGEST__INIT;
+    Rowan__GetChecksum body = ROWAN__GET_CHECKSUM__INIT;
     body.shard = shard;
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
-    message.get_digest = &body;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM;
+    message.get_checksum = &body;
     uint8_t buffer[REQUEST_ROOM];
     size_t bytes = control_encode(asker->round, &message, buffer, sizeof buffer);
     ASSERT(bytes > 0);

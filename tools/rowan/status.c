@@ -116,12 +116,12 @@ static uint32_t count_recovering(const struct view *view)
     return count;
 }
 
-static uint32_t count_doubtful(const struct view *view)
+static uint32_t count_incomplete(const struct view *view)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < view->config->shard_count; i++)
-        count += view->config->shards[i].doubtful;
+        count += view->config->shards[i].possibly_incomplete;
     return count;
 }
 
@@ -167,10 +167,11 @@ static int print_status_json(const struct view *view)
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(
             servers, server_json(&config->members[i], &view->calls[i], status_of(view, i)));
-    return json_print(json_pack(
-        "{s:s, s:I, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term", (json_int_t)config->term,
-        "replicas", (int)config->replicas, "shards", (int)config->shard_count, "recovering",
-        (int)view->recovering, "doubtful", (int)count_doubtful(view), "servers", servers));
+    return json_print(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term",
+                                (json_int_t)config->term, "replicas", (int)config->replicas,
+                                "shards", (int)config->shard_count, "recovering",
+                                (int)view->recovering, "possibly_incomplete",
+                                (int)count_incomplete(view), "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -209,10 +210,10 @@ static void print_status(const struct view *view)
     printf("\nA segment has 4 MiB. Objects: index items of all replicas that the server holds, "
            "deleted "
            "keys included.\n");
-    if (count_doubtful(view) > 0)
+    if (count_incomplete(view) > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
                "rowan shards marks them.\n",
-               count_doubtful(view));
+               count_incomplete(view));
 }
 
 int command_status(const struct rowan_settings *settings, const char *cm)
@@ -297,7 +298,7 @@ static void print_shards(const struct view *view)
         }
         printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %-10s  %s%s\n", shard->id, slots,
                shard->epoch, primary, backups, filling, objects, commit, missing,
-               state_of(view, shard), shard->doubtful ? ", possible loss" : "");
+               state_of(view, shard), shard->possibly_incomplete ? ", possible loss" : "");
     }
     printf(
         "\nCommit: every version up to it, written EPOCH.NUMBER, is on all replicas. Missing at: "
@@ -316,15 +317,15 @@ static int print_shards_json(const struct view *view)
         uint32_t lacking[CLUSTER_MAX_REPLICAS], count = missing_at(view, shard, lacking);
 
         json_array_append_new(
-            array,
-            json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "shard",
-                      shard->id, "first_slot", shard->first_slot, "last_slot", shard->last_slot,
-                      "epoch", (int)shard->epoch, "primary", (int)shard->primary, "worker",
-                      (int)shard->worker, "backups",
-                      servers_json(shard->backups, shard->backup_count), "filling",
-                      servers_json(shard->filling, shard->filling_count), "objects", objects,
-                      "commit", commit, "missing_at", servers_json(lacking, count), "recovering",
-                      is_recovering(view, shard), "doubtful", shard->doubtful));
+            array, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:b}",
+                             "shard", shard->id, "first_slot", shard->first_slot, "last_slot",
+                             shard->last_slot, "epoch", (int)shard->epoch, "primary",
+                             (int)shard->primary, "worker", (int)shard->worker, "backups",
+                             servers_json(shard->backups, shard->backup_count), "filling",
+                             servers_json(shard->filling, shard->filling_count), "objects", objects,
+                             "commit", commit, "missing_at", servers_json(lacking, count),
+                             "recovering", is_recovering(view, shard), "possibly_incomplete",
+                             shard->possibly_incomplete));
     }
     return json_print(
         json_pack("{s:I, s:o}", "term", (json_int_t)view->config->term, "shards", array));

@@ -65,9 +65,9 @@ static uint32_t server_of(const struct shard_check *check, uint32_t replica)
     return replica == 0 ? check->shard->primary : check->shard->backups[replica - 1];
 }
 
-static const Rowan__DigestIs *digest_of(const struct shard_check *check, uint32_t replica)
+static const Rowan__ChecksumIs *digest_of(const struct shard_check *check, uint32_t replica)
 {
-    return check->calls[replica].reply->digest_is;
+    return check->calls[replica].reply->checksum_is;
 }
 
 /* --- problems --- */
@@ -88,7 +88,7 @@ static void report(struct verify *verify, const struct shard_check *check, uint3
 
 static void report_damage(struct verify *verify, const struct shard_check *check, uint32_t replica)
 {
-    const Rowan__DigestIs *digest = digest_of(check, replica);
+    const Rowan__ChecksumIs *digest = digest_of(check, replica);
     char sentence[256], key[DAMAGED_KEY_SHOWN + 8] = "";
 
     if (digest->damaged_key[0]) /* empty: the damage is in the entry's header */
@@ -111,7 +111,7 @@ static void report_unsettled(struct verify *verify, const struct shard_check *ch
         report(verify, check, replica, "unanswered", error_sentence(call->error));
         return;
     }
-    const Rowan__DigestIs *digest = digest_of(check, replica);
+    const Rowan__ChecksumIs *digest = digest_of(check, replica);
 
     if (digest->missing) {
         report(verify, check, replica, "missing",
@@ -131,7 +131,7 @@ static void report_unsettled(struct verify *verify, const struct shard_check *ch
 static void report_difference(struct verify *verify, const struct shard_check *check,
                               uint32_t replica, uint32_t reference)
 {
-    const Rowan__DigestIs *digest = digest_of(check, replica);
+    const Rowan__ChecksumIs *digest = digest_of(check, replica);
     char sentence[256];
 
     snprintf(sentence, sizeof sentence,
@@ -177,8 +177,8 @@ static bool round_settled(struct shard_check *check)
     for (uint32_t i = 0; i < check->replicas; i++) {
         struct admin_call *call = &check->calls[i];
 
-        if (!call->error && (call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS ||
-                             call->reply->digest_is->shard != check->shard->id))
+        if (!call->error && (call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS ||
+                             call->reply->checksum_is->shard != check->shard->id))
             call->error = ROWAN_EFORMAT;
         if (call->error || digest_of(check, i)->busy ||
             digest_of(check, i)->version != digest_of(check, 0)->version)
@@ -194,7 +194,7 @@ static void judge_round(struct verify *verify, struct shard_check *check)
     while (reference + 1 < check->replicas && digest_of(check, reference)->damaged)
         reference++;
     for (uint32_t i = 0; i < check->replicas; i++) {
-        const Rowan__DigestIs *digest = digest_of(check, i);
+        const Rowan__ChecksumIs *digest = digest_of(check, i);
 
         if (digest->damaged)
             report_damage(verify, check, i);

@@ -49,7 +49,7 @@ static struct cluster_config *example(void)
          .backups = {1},
          .filling_count = 1,
          .filling = {4},
-         .doubtful = true},
+         .possibly_incomplete = true},
         {.id = 500,
          .first_slot = 101,
          .last_slot = SLOT_COUNT - 1,
@@ -266,7 +266,7 @@ static struct cluster_config *largest(void)
         shard->epoch = (1 << 24) - 1;
         shard->primary = config->members[0].server;
         shard->worker = CLUSTER_MAX_WORKERS - 1;
-        shard->doubtful = true;
+        shard->possibly_incomplete = true;
         shard->backup_count = shard->filling_count = CLUSTER_MAX_REPLICAS - 1;
         for (uint32_t j = 0; j < CLUSTER_MAX_REPLICAS - 1; j++) {
             shard->backups[j] = config->members[1 + j].server;

@@ -217,13 +217,13 @@ static void send_new_id(struct peer *peer, uint32_t tag)
 
 /* A process of the server, numbered by `round`, and the data that it brings. */
 static void send_rejoin(struct peer *peer, uint32_t tag, uint32_t server, char *fabric_name,
-                        uint32_t round, uint64_t data_cluster, bool doubtful)
+                        uint32_t round, uint64_t data_cluster, bool possibly_incomplete)
 {
     Rowan__Join join = ROWAN__JOIN__INIT;
     join.server = server;
     join.incarnation = 1000 + 100 * round + server;
     join.data_cluster = data_cluster;
-    join.doubtful = doubtful;
+    join.possibly_incomplete = possibly_incomplete;
     join.formatted = round == 0 && data_cluster != 0;
     join.registration_epoch = peer->registration_epoch;
     join.workers = 2;
@@ -410,7 +410,7 @@ TEST(servers_that_all_come_back_start_the_cluster_again)
     assert_int_equal(config->term, 3);
     assert_int_equal(cluster_member(config, 1)->incarnation, 1101);
     assert_int_equal(config->shards[0].epoch, 2);
-    assert_true(config->shards[0].doubtful);
+    assert_true(config->shards[0].possibly_incomplete);
     assert_false(config->has_secret);
     cluster_release(config);
 }

@@ -30,7 +30,7 @@ TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
     joins[0].data_cluster = 0;
-    joins[1].doubtful = true;
+    joins[1].possibly_incomplete = true;
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     assert_int_equal(world_stored()->member_count, SERVERS);
@@ -39,7 +39,7 @@ TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
         assert_int_equal(shard->primary, 3);
         assert_int_equal(shard->backup_count, 0);
         assert_int_equal(shard->worker, i % 2); /* of two */
-        assert_false(shard->doubtful);
+        assert_false(shard->possibly_incomplete);
     }
     assert_int_equal(world_warnings(world, "possible_loss"), 0);
     const char *dropped = world_warning(world, "replicas_dropped");
@@ -75,22 +75,22 @@ TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
                      0); /* and world.c saw who is a replica */
 }
 
-TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good)
+TEST(a_shard_of_incomplete_replicas_only_is_started_and_marked_for_good)
 {
     struct world *world = world_of_two_replicas();
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
-    joins[0].doubtful = joins[1].doubtful = true;
+    joins[0].possibly_incomplete = joins[1].possibly_incomplete = true;
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     uint32_t marked = 0, first = UINT32_MAX;
     for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
         const struct shard *shard = &world_stored()->shards[i];
         bool has_third = shard->primary == 3 || shard_has_backup(shard, 3);
-        assert_int_equal(shard->doubtful, !has_third);
+        assert_int_equal(shard->possibly_incomplete, !has_third);
         assert_int_equal(shard->backup_count, has_third ? 0 : 1);
-        marked += shard->doubtful;
-        if (shard->doubtful && first == UINT32_MAX)
+        marked += shard->possibly_incomplete;
+        if (shard->possibly_incomplete && first == UINT32_MAX)
             first = shard->id;
     }
     assert_int_equal(marked, 2);
@@ -104,7 +104,7 @@ TEST(a_shard_of_doubtful_replicas_only_is_started_and_marked_for_good)
     world_settle(world);
     uint32_t still = 0;
     for (uint32_t i = 0; i < world_stored()->shard_count; i++)
-        still += world_stored()->shards[i].doubtful;
+        still += world_stored()->shards[i].possibly_incomplete;
     assert_int_equal(still, marked);
     assert_int_equal(world_warnings(world, "possible_loss"), 1);
 }
@@ -180,7 +180,7 @@ static void assert_nothing_was_lost(uint64_t term)
     for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
         assert_int_equal(world_stored()->shards[i].backup_count, SERVERS - 1);
         assert_int_equal(world_stored()->shards[i].epoch, term);
-        assert_false(world_stored()->shards[i].doubtful);
+        assert_false(world_stored()->shards[i].possibly_incomplete);
     }
 }
 
@@ -208,7 +208,7 @@ TEST(nothing_is_in_doubt_and_no_lost_pm_counts_before_there_was_a_client)
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
     joins[0].data_cluster = 0; /* it was formatted, and is lost */
-    joins[1].doubtful = true;
+    joins[1].possibly_incomplete = true;
     world_restart_all(world, SERVERS, joins);
     world_settle(world);
     assert_nothing_was_lost(2);

@@ -66,7 +66,7 @@ static void start_server(struct run *run, uint32_t server)
     join->incarnation = run->incarnations[server];
     if (run->has_data[server])
         join->data_cluster = run->store.history[run->store.version]->cluster;
-    join->doubtful = join->data_cluster != 0 && chance(run, 20);
+    join->possibly_incomplete = join->data_cluster != 0 && chance(run, 20);
 }
 
 /* Its connections to all managers end with the process. */

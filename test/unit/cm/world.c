@@ -3,7 +3,7 @@
  *  - the secret goes only to a connection whose Join named a member's incarnation;
  *  - a client id is given once, out of what is reserved in the store, and to one who asked;
  *  - a cold start replaces no process that runs, raises every epoch, and counts exactly the replicas
- *    that brought whole data, or, of a shard without one, the doubtful ones; or, before the first client id
+ *    that brought whole data, or, of a shard without one, the possibly incomplete ones; or, before the first client id
  *    is reserved, all;
  *  - the first client ids are reserved when every member has said that its PM is formatted;
  *  - one request to the store is under way; what is proposed obeys the rules and follows from what
@@ -60,7 +60,7 @@ static const struct cm_join *report_of(const struct world_store *store,
     return NULL;
 }
 
-/* 0: no data, 1: doubtful, 2: whole. Nothing was lost of a cluster in which nothing was written. */
+/* 0: no data, 1: possibly incomplete, 2: whole. Nothing was lost of a cluster in which nothing was written. */
 static int quality(const struct world_store *store, const struct cluster_config *config,
                    uint32_t server)
 {
@@ -70,7 +70,7 @@ static int quality(const struct world_store *store, const struct cluster_config 
     if (report->data_cluster == 0)
         return 0;
     assert_int_equal(report->data_cluster, config->cluster);
-    return report->doubtful ? 1 : 2;
+    return report->possibly_incomplete ? 1 : 2;
 }
 
 static bool holds(const struct shard *shard, uint32_t server)
@@ -92,7 +92,7 @@ static void check_cold_shard(const struct world_store *store, const struct clust
             best = quality(store, config, server);
     }
     assert_true(best > 0);
-    assert_int_equal(after->doubtful, before->doubtful || best == 1);
+    assert_int_equal(after->possibly_incomplete, before->possibly_incomplete || best == 1);
     for (uint32_t i = 0; i < config->member_count; i++) {
         uint32_t server = config->members[i].server;
         bool counts = holds(before, server) && quality(store, config, server) == best;

@@ -130,12 +130,12 @@ struct landing_said landing_ask(struct landing *landing)
     Rowan__ControlMessage status = ROWAN__CONTROL_MESSAGE__INIT,
                           walk = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__GetStatus get = ROWAN__GET_STATUS__INIT;
-    Rowan__GetDigest digest = ROWAN__GET_DIGEST__INIT;
+    Rowan__GetChecksum digest = ROWAN__GET_CHECKSUM__INIT;
 
     status.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS;
     status.get_status = &get;
-    walk.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
-    walk.get_digest = &digest;
+    walk.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM;
+    walk.get_checksum = &digest;
     digest.shard = STAGE_BACKED;
     landing_tell(landing->tool, &status);
     landing_tell(landing->tool, &walk);
@@ -148,9 +148,9 @@ struct landing_said landing_ask(struct landing *landing)
         if (sent->conn != landing->tool)
             continue;
         assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
-        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_DIGEST_IS) {
-            said.busy = message->digest_is->busy;
-            assert_int_equal(said.missing, message->digest_is->missing);
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS) {
+            said.busy = message->checksum_is->busy;
+            assert_int_equal(said.missing, message->checksum_is->missing);
         }
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS) {
             said.full = message->server_status->full;

@@ -87,7 +87,7 @@ TEST(a_scan_brings_records_in_any_order_and_twice)
     assert_int_equal(records_add(records, 7, 12, 212), 0);
     assert_int_equal(records_add(records, 7, 10, 210), 0);
     assert_int_equal(records_add(records, 7, 12, 212), 0);
-    /* An entry that a union left out, of an attempt before: the later one counts. */
+    /* An entry that a reconciliation left out, of an attempt before: the later one counts. */
     assert_int_equal(records_add(records, 7, 12, 112), 0);
     assert_int_equal(records_add(records, 7, 11, 211), 0);
     assert_int_equal(records_count(records), 3);

@@ -20,7 +20,7 @@ struct image {
     struct recover_options options;
     struct recover *recover;
     uint64_t segment;
-    uint32_t tail; /* of it */
+    uint32_t suffix; /* of it */
     uint8_t value[40000];
 };
 
@@ -98,7 +98,7 @@ static int close_image(void **state)
 static void begin_segment(struct image *image, enum segment_owner owner)
 {
     assert_int_equal(store_allocate(image->store, owner, 0, &image->segment), 0);
-    image->tail = 0;
+    image->suffix = 0;
 }
 
 struct entry {
@@ -131,10 +131,10 @@ static uint64_t write_block(struct image *image, const struct entry *entry, uint
     header.block = (uint16_t)block;
     uint32_t count =
         entry_encode_block(&image->common.format, &header, entry->key, image->value, bytes);
-    uint64_t offset = store_segment_offset(image->store, image->segment) + image->tail;
-    assert_true(image->tail + count <= STORE_SEGMENT_BYTES);
+    uint64_t offset = store_segment_offset(image->store, image->segment) + image->suffix;
+    assert_true(image->suffix + count <= STORE_SEGMENT_BYTES);
     pm_store(image->common.pm, offset, bytes, count);
-    image->tail += count;
+    image->suffix += count;
     return offset;
 }
 
@@ -164,9 +164,9 @@ static void write_commit(struct image *image, uint16_t shard, uint64_t version, 
                                         .value_bytes =
                                             commit_encode(&row, 1, &low, client != 0, value)};
     uint32_t count = entry_encode_block(&image->common.format, &header, NULL, value, bytes);
-    pm_store(image->common.pm, store_segment_offset(image->store, image->segment) + image->tail,
+    pm_store(image->common.pm, store_segment_offset(image->store, image->segment) + image->suffix,
              bytes, count);
-    image->tail += count;
+    image->suffix += count;
 }
 
 static uint64_t v(uint64_t counter)
@@ -205,9 +205,9 @@ static uint64_t find(const struct shard_state *shard, const char *key)
 
 static void assert_tail(const struct shard_state *shard, const uint64_t *versions, uint32_t count)
 {
-    assert_int_equal(shard->tail.count, count);
+    assert_int_equal(shard->suffix.count, count);
     for (uint32_t i = 0; i < count; i++)
-        assert_true(shard->tail.items[i].version == versions[i]);
+        assert_true(shard->suffix.items[i].version == versions[i]);
 }
 
 TEST(what_was_written_is_found)
@@ -237,18 +237,18 @@ TEST(garbage_holes_and_torn_blocks_hide_nothing_behind_them)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
-    image->tail = 640;
+    image->suffix = 640;
     uint64_t first = write_put(image, BACKED, v(1), "behind-a-hole");
     memset(image->heap->pm.base + first + 128, 0xa5, 1000);
-    image->tail += 1024;
+    image->suffix += 1024;
     uint64_t torn = write_put(image, BACKED, v(2), "torn");
     image->heap->pm.base[torn + 40] ^= 1;
     uint64_t last = write_put(image, BACKED, v(3), "behind-garbage");
-    image->tail = STORE_SEGMENT_BYTES - 128;
+    image->suffix = STORE_SEGMENT_BYTES - 128;
     uint64_t at_the_end = write_entry(
         image,
         &(struct entry){.shard = BACKED, .version = v(4), .key = "at-the-end", .value_bytes = 80});
-    assert_int_equal(image->tail, STORE_SEGMENT_BYTES);
+    assert_int_equal(image->suffix, STORE_SEGMENT_BYTES);
     recover(image);
     struct shard_state *shard = recover_take(image->recover, BACKED);
     assert_true(find(shard, "behind-a-hole") == first);
@@ -257,7 +257,7 @@ TEST(garbage_holes_and_torn_blocks_hide_nothing_behind_them)
     assert_true(find(shard, "at-the-end") == at_the_end);
     assert_true(recover_counts(image->recover).entries == 3);
     assert_tail(shard, (const uint64_t[]){v(1), v(3), v(4)}, 3);
-    assert_true(shard->dense.upto == version_make(FIRST, 0));
+    assert_true(shard->prefix.upto == version_make(FIRST, 0));
     shard_state_destroy(shard);
 }
 
@@ -300,7 +300,7 @@ TEST(dead_and_strange_entries_are_passed_over)
 
 /* --- commit versions --- */
 
-TEST(a_commit_version_shortens_the_tail)
+TEST(a_commit_version_shortens_the_suffix)
 {
     struct image *image = *state;
     char key[16];
@@ -316,12 +316,12 @@ TEST(a_commit_version_shortens_the_tail)
     recover(image);
     struct shard_state *shard = recover_take(image->recover, BACKED);
     assert_int_equal(index_items(shard->index), 9);
-    assert_true(atomic_load(&shard->commit) == v(6) && shard->dense.upto == v(9));
+    assert_true(atomic_load(&shard->commit) == v(6) && shard->prefix.upto == v(9));
     assert_tail(shard, (const uint64_t[]){v(7), v(8), v(9)}, 3);
     shard_state_destroy(shard);
 }
 
-TEST(what_lies_behind_a_hole_stays_in_the_tail)
+TEST(what_lies_behind_a_hole_stays_in_the_suffix)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
@@ -332,19 +332,19 @@ TEST(what_lies_behind_a_hole_stays_in_the_tail)
     write_commit(image, BACKED, v(4), 0, 0);
     recover(image);
     struct shard_state *shard = recover_take(image->recover, BACKED);
-    assert_true(atomic_load(&shard->commit) == v(4) && shard->dense.upto == v(1));
+    assert_true(atomic_load(&shard->commit) == v(4) && shard->prefix.upto == v(1));
     assert_tail(shard, (const uint64_t[]){v(3), v(4)}, 2);
     shard_state_destroy(shard);
 }
 
-TEST(doubtful_data_stay_in_the_tail)
+TEST(incomplete_data_stay_in_the_suffix)
 {
     struct image *image = *state;
     begin_segment(image, OWNER_BACKUP_LOG);
     write_put(image, BACKED, v(1), "a");
     write_put(image, BACKED, v(2), "b");
     write_commit(image, BACKED, v(2), 0, 0);
-    image->options.doubtful = true;
+    image->options.possibly_incomplete = true;
     recover(image);
     struct shard_state *shard = recover_take(image->recover, BACKED);
     assert_true(atomic_load(&shard->commit) == v(2));
@@ -416,10 +416,10 @@ TEST(parted_blocks_are_joined_once)
         struct shard_state *shard = recover_take(image->recover, BACKED);
         assert_true(counts.copied == (start == 0 ? 2 : 0));
         assert_true(store_segments_owned(image->store, OWNER_DIGEST) == 1);
-        assert_true(shard->dense.upto == version_make(FIRST, 0));
+        assert_true(shard->prefix.upto == version_make(FIRST, 0));
         assert_tail(shard, (const uint64_t[]){v(1), v(2)}, 2);
         for (unsigned i = 0; i < 2; i++) {
-            uint64_t offset = shard->tail.items[i].offset;
+            uint64_t offset = shard->suffix.items[i].offset;
             assert_true(find(shard, i ? "two" : "one") == offset);
             assert_int_equal(entry_verify(&image->common.format, pm_at(image->common.pm, offset),
                                           STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES, NULL),
@@ -448,7 +448,7 @@ TEST(a_torn_copy_of_an_entry_hides_no_whole_one)
     begin_segment(image, OWNER_DIGEST);
     for (uint32_t i = 0; i < header_of(image, &one).blocks; i++) {
         if (i == 3)
-            image->tail += LIMIT;
+            image->suffix += LIMIT;
         else
             write_block(image, &one, i);
     }
@@ -471,7 +471,7 @@ TEST(a_long_entry_that_lacks_a_block_is_none)
     recover(image);
     struct shard_state *shard = recover_take(image->recover, LED);
     assert_int_equal(index_items(shard->index), 0);
-    assert_int_equal(shard->tail.count, 0);
+    assert_int_equal(shard->suffix.count, 0);
     shard_state_destroy(shard);
 }
 
@@ -556,7 +556,7 @@ TEST(a_new_cluster_has_nothing_to_unite)
     struct shard_state *shard = recover_take(image->recover, LED);
     assert_false(atomic_load(&shard->recovering));
     assert_true(atomic_load(&shard->commit) == version_make(1, 0) &&
-                shard->dense.upto == version_make(1, 0));
+                shard->prefix.upto == version_make(1, 0));
     assert_int_equal(store_replica(image->store, LED).first_epoch, 1);
     shard_state_destroy(shard);
 }

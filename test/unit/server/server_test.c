@@ -303,11 +303,11 @@ TEST(a_server_ends_in_the_middle_of_a_digest)
 
     for (uint32_t shard = 0; shard < 4; shard++) {
         Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
-        Rowan__GetDigest get = ROWAN__GET_DIGEST__INIT;
+        Rowan__GetChecksum get = ROWAN__GET_CHECKSUM__INIT;
 
         get.shard = shard;
-        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_DIGEST;
-        message.get_digest = &get;
+        message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM;
+        message.get_checksum = &get;
         tell(tool, &message, shard);
         if (shard == 1) { /* at its owner, not walked to the end */
             control.poll(control.role, stage->now_ns, &wake_ns);

@@ -58,18 +58,18 @@ static void let_unions_end(struct stage *stage)
     while ((sent = puppet_take(stage->fabric))) {
         Rowan__ControlMessage *message;
         Rowan__ControlMessage reply = ROWAN__CONTROL_MESSAGE__INIT;
-        Rowan__TailIs body = ROWAN__TAIL_IS__INIT;
+        Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
         uint8_t bytes[256];
         uint32_t tag;
 
         if (sent->conn != stage->peer || control_decode(sent->data, sent->bytes, &tag, &message))
             continue;
-        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL) {
-            body.shard = message->get_tail->shard;
-            body.epoch = message->get_tail->epoch;
-            body.commit = body.dense = message->get_tail->commit;
-            reply.body_case = ROWAN__CONTROL_MESSAGE__BODY_TAIL_IS;
-            reply.tail_is = &body;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX) {
+            body.shard = message->get_suffix->shard;
+            body.epoch = message->get_suffix->epoch;
+            body.commit = body.prefix = message->get_suffix->commit;
+            reply.body_case = ROWAN__CONTROL_MESSAGE__BODY_SUFFIX_IS;
+            reply.suffix_is = &body;
             puppet_message(stage->peer, bytes,
                            (uint32_t)control_encode(tag, &reply, bytes, sizeof bytes), NULL, 0,
                            NULL, 0);
@@ -84,7 +84,7 @@ TEST(an_empty_pm_is_reported_so_and_written_for_a_configuration_only)
     struct stage *stage = *state;
     Rowan__Join report = last_report(stage);
 
-    assert_true(report.data_cluster == 0 && !report.doubtful);
+    assert_true(report.data_cluster == 0 && !report.possibly_incomplete);
     assert_true(atomic_load(&stage->heap->stores) == 0);
     stage_begin(stage);
     assert_true(last_run(stage).sequence == 1 && last_run(stage).incarnation == 100);
@@ -98,7 +98,8 @@ TEST(a_restart_reports_its_data_and_writes_nothing_before_it_is_named)
     stage_restart(stage);
     Rowan__Join report = last_report(stage);
 
-    assert_true(report.data_cluster == 77 && report.incarnation == 200 && !report.doubtful);
+    assert_true(report.data_cluster == 77 && report.incarnation == 200 &&
+                !report.possibly_incomplete);
     uint64_t stores = atomic_load(&stage->heap->stores);
 
     stage_run(stage);
@@ -290,12 +291,12 @@ TEST(any_other_refusal_ends_the_server)
 }
 
 /* Whoever asks waits for the answer, so it is not lost for want of room. */
-TEST(a_question_for_a_tail_is_refused_when_there_is_room)
+TEST(a_question_for_a_suffix_is_refused_when_there_is_room)
 {
     struct stage *stage = *state;
     const struct fabric_identity peer = {
         .cluster = 77, .id = 2, .incarnation = 101, .kind = FABRIC_SERVER};
-    Rowan__GetTail body = ROWAN__GET_TAIL__INIT;
+    Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     uint8_t bytes[128];
 
@@ -307,8 +308,8 @@ TEST(a_question_for_a_tail_is_refused_when_there_is_room)
     link->room = 0;
     body.shard = STAGE_BACKED;
     body.epoch = 2; /* not yet */
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL;
-    message.get_tail = &body;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX;
+    message.get_suffix = &body;
     for (uint32_t tag = 3; tag < 6; tag++)
         puppet_message(link, bytes, (uint32_t)control_encode(tag, &message, bytes, sizeof bytes),
                        NULL, 0, NULL, 0);
@@ -333,27 +334,27 @@ TEST(a_question_for_a_tail_is_refused_when_there_is_room)
 }
 
 /* The stage's PM promises no fences. */
-TEST(a_reboot_makes_data_doubtful_until_all_is_united)
+TEST(a_reboot_makes_data_incomplete_until_all_is_united)
 {
     struct stage *stage = *state;
 
     stage_begin(stage);
     stage->boot++;
     stage_restart(stage);
-    assert_true(last_report(stage).doubtful);
+    assert_true(last_report(stage).possibly_incomplete);
     stage_begin(stage);
-    assert_true(last_run(stage).incarnation == 200 && last_run(stage).doubtful);
-    /* It ends before the union does: no reboot, but the doubt is still there. */
+    assert_true(last_run(stage).incarnation == 200 && last_run(stage).possibly_incomplete);
+    /* It ends before the log reconciliation does: no reboot, but the doubt is still there. */
     stage_restart(stage);
-    assert_true(last_report(stage).doubtful);
+    assert_true(last_report(stage).possibly_incomplete);
     stage_begin(stage);
     let_unions_end(stage);
     for (unsigned i = 0; i < 20; i++) {
         stage->now_ns += 100 * NS_PER_MS;
         stage_run(stage);
     }
-    /* Shard 3 is led by the backup, which has not said that its union is over. */
-    assert_true(last_run(stage).doubtful);
+    /* Shard 3 is led by the backup, which has not said that its log reconciliation is over. */
+    assert_true(last_run(stage).possibly_incomplete);
 }
 
 TEST(the_doubt_ends_with_the_unions)
@@ -367,15 +368,15 @@ TEST(the_doubt_ends_with_the_unions)
     stage->boot++;
     stage_restart(stage);
     stage_begin(stage);
-    assert_true(last_run(stage).doubtful);
+    assert_true(last_run(stage).possibly_incomplete);
     let_unions_end(stage);
     for (unsigned i = 0; i < 20; i++) {
         stage->now_ns += 100 * NS_PER_MS;
         stage_run(stage);
     }
-    assert_true(last_run(stage).incarnation == 200 && !last_run(stage).doubtful);
+    assert_true(last_run(stage).incarnation == 200 && !last_run(stage).possibly_incomplete);
     stage_restart(stage);
-    assert_false(last_report(stage).doubtful);
+    assert_false(last_report(stage).possibly_incomplete);
 }
 
 TEST(the_data_of_another_cluster_end_the_server)

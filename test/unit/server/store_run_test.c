@@ -40,7 +40,7 @@ TEST(a_run_record_has_these_bytes)
 {
     struct heap_pm *heap = formatted();
     struct store_run run = run_of(UINT64_C(0x1122334455667788), PM_ASYNC), got;
-    run.doubtful = true;
+    run.possibly_incomplete = true;
     assert_int_equal(store_run_write(&heap->pm, &run), 0);
     assert_true(run.sequence == 1);
     static const uint8_t head[60] = {
@@ -48,7 +48,7 @@ TEST(a_run_record_has_these_bytes)
         0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* incarnation */
         0xb0, 0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb6, 0xb7, /* boot id */
         0xb8, 0xb9, 0xba, 0xbb, 0xbc, 0xbd, 0xbe, 0xbf, /* */
-        1,    0,    0,    0,    1,    0,    0,    0,    /* async, doubtful */
+        1,    0,    0,    0,    1,    0,    0,    0,    /* async, possibly incomplete */
     };
     const uint8_t *slot = heap->pm.base + RUN_OFFSET + RUN_STRIDE;
     assert_memory_equal(slot, head, sizeof(head));
@@ -115,19 +115,19 @@ TEST(two_damaged_run_records_are_no_empty_store)
     heap_pm_destroy(heap);
 }
 
-TEST(a_run_that_did_not_fence_is_doubtful_after_a_reboot)
+TEST(a_run_that_did_not_fence_is_incomplete_after_a_reboot)
 {
     static const enum pm_durability all[] = {PM_FENCE, PM_ASYNC, PM_NONE};
     for (unsigned i = 0; i < 3; i++) {
         struct store_run run = run_of(1, all[i]);
         uint8_t boot_id[STORE_BOOT_ID_BYTES];
         memcpy(boot_id, run.boot_id, sizeof(boot_id));
-        assert_false(store_run_is_doubtful(&run, boot_id));
+        assert_false(store_run_is_incomplete(&run, boot_id));
         boot_id[15] ^= 1;
-        assert_int_equal(store_run_is_doubtful(&run, boot_id), all[i] != PM_FENCE);
-        run.doubtful = true; /* a doubt stays until it was removed */
+        assert_int_equal(store_run_is_incomplete(&run, boot_id), all[i] != PM_FENCE);
+        run.possibly_incomplete = true; /* a doubt stays until it was removed */
         memcpy(boot_id, run.boot_id, sizeof(boot_id));
-        assert_true(store_run_is_doubtful(&run, boot_id));
+        assert_true(store_run_is_incomplete(&run, boot_id));
     }
 }
 

@@ -402,8 +402,8 @@ TEST(defects_that_another_role_may_heal_are_found)
     struct sim_cluster_options slow_fences = with_slow_fences();
     find_mutant(MUTANT_LAST_SKIPPED, 0);
     find_mutant(MUTANT_COMMIT_HIGHEST, 0);
-    find_mutant_in(&slow_fences, MUTANT_UNION_DROPS, CHECKS_STAGE_FAULTS);
-    find_mutant(MUTANT_UNION_HASTY, CHECKS_STAGE_FAULTS);
+    find_mutant_in(&slow_fences, MUTANT_RECONCILE_DROPS, CHECKS_STAGE_FAULTS);
+    find_mutant(MUTANT_RECONCILE_HASTY, CHECKS_STAGE_FAULTS);
 }
 
 TEST(operations_that_are_done_twice_are_found)

@@ -14,7 +14,7 @@ enum { SEEDS = 40, MOST_ENDS = 3, KEYS = 12, SERVERS = 3, REPLICAS = 2 };
 
 struct reached {
     uint32_t ends, formatted[SERVERS + 1]; /* ends, by how many PMs were formatted then */
-    uint32_t doubtful;                     /* ends that leave doubt, before there were clients */
+    uint32_t possibly_incomplete;          /* ends that leave doubt, before there were clients */
 };
 
 static uint64_t stored_version(const struct sim_cluster *cluster)
@@ -118,7 +118,7 @@ static void run_seed(uint64_t seed, struct reached *reached)
         run_into_start(cluster, &random);
         reached->ends++;
         reached->formatted[count_formatted(cluster)]++;
-        reached->doubtful += is_unwritten(cluster) && options.durability == PM_NONE;
+        reached->possibly_incomplete += is_unwritten(cluster) && options.durability == PM_NONE;
         whole &= is_unwritten(cluster) || options.durability == PM_FENCE;
         sim_cluster_crash(cluster);
         sim_cluster_restart(cluster, random_below(&random, 2));
@@ -153,9 +153,9 @@ TEST(a_cluster_that_ends_in_its_first_start_starts_again)
     print_message("# %u ends, with no PM formatted %u, with 1 %u, with 2 %u, with all %u; %u that "
                   "leave doubt\n",
                   reached.ends, reached.formatted[0], reached.formatted[1], reached.formatted[2],
-                  reached.formatted[3], reached.doubtful);
+                  reached.formatted[3], reached.possibly_incomplete);
     for (uint32_t i = 0; !seeds && i <= SERVERS; i++)
-        assert_true(reached.formatted[i] > 0 && reached.doubtful > 0);
+        assert_true(reached.formatted[i] > 0 && reached.possibly_incomplete > 0);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* A server that starts again on its PM, and unites the replicas of the shards it leads. The test plays
+/* A server that starts again on its PM, and reconciles the replicas of the shards it leads. The test plays
  * the CM, the backup (server 2) and a client. */
 #define TEST_FIXTURE open_stage, stage_teardown
 
@@ -38,7 +38,7 @@ static const char *key_of(uint32_t number)
 
 struct question {
     uint32_t tag;
-    Rowan__GetTail body;
+    Rowan__GetSuffix body;
 };
 
 /* The next question of the server; false if there is none. */
@@ -52,10 +52,10 @@ static bool next_question(struct stage *stage, struct question *question)
         if (sent->conn != stage->peer ||
             control_decode(sent->data, sent->bytes, &question->tag, &message))
             continue;
-        bool found = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_TAIL;
+        bool found = message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX;
 
         if (found)
-            question->body = *message->get_tail;
+            question->body = *message->get_suffix;
         control_free(message);
         if (found)
             return true;
@@ -92,22 +92,22 @@ struct blocks {
 };
 
 static void answer(struct stage *stage, const struct question *question, uint64_t commit,
-                   uint64_t dense, const struct blocks *blocks, uint64_t cursor)
+                   uint64_t prefix, const struct blocks *blocks, uint64_t cursor)
 {
-    Rowan__TailIs body = ROWAN__TAIL_IS__INIT;
+    Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
 
     body.shard = question->body.shard;
     body.epoch = question->body.epoch;
     body.commit = commit;
-    body.dense = dense;
+    body.prefix = prefix;
     body.cursor = cursor;
     if (blocks) {
         body.n_blocks = blocks->count;
         body.blocks = (ProtobufCBinaryData *)(uintptr_t)blocks->data;
     }
-    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_TAIL_IS;
-    message.tail_is = &body;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SUFFIX_IS;
+    message.suffix_is = &body;
     send_to_worker(stage, question->tag, &message);
 }
 
@@ -136,7 +136,7 @@ static void add_entry(struct stage *stage, struct blocks *blocks, uint64_t versi
     }
 }
 
-/* The next question about shard 0; the other shards' unions come to their end. */
+/* The next question about shard 0; the reconciliations of the other shards end. */
 static struct question of_shard_0(struct stage *stage)
 {
     struct question question;
@@ -149,15 +149,15 @@ static struct question of_shard_0(struct stage *stage)
     }
 }
 
-/* Answers until shard 0 asks for its tail. */
-static struct question up_to_tails(struct stage *stage, uint64_t commit, uint64_t dense)
+/* Answers until shard 0 asks for its suffix. */
+static struct question up_to_tails(struct stage *stage, uint64_t commit, uint64_t prefix)
 {
     for (;;) {
         struct question question = of_shard_0(stage);
 
         if (question.body.after != UINT64_MAX)
             return question;
-        answer(stage, &question, commit, dense, NULL, 0);
+        answer(stage, &question, commit, prefix, NULL, 0);
     }
 }
 
@@ -228,7 +228,7 @@ TEST(a_shard_is_busy_until_its_union_has_landed)
     assert_true(reply.version == version_make(1, 1));
 }
 
-TEST(the_highest_commit_version_and_the_lowest_dense_prefix_count)
+TEST(the_highest_commit_version_and_the_lowest_prefix_prefix_count)
 {
     struct stage *stage = *state;
 
@@ -331,7 +331,7 @@ TEST(a_question_that_finds_no_room_is_asked_again)
 }
 
 /* Half of a long entry has come when the connection breaks. */
-TEST(a_break_in_the_midst_of_a_tail_starts_it_again)
+TEST(a_break_in_the_midst_of_a_suffix_starts_it_again)
 {
     struct stage *stage = *state;
     struct blocks *all = calloc(1, sizeof *all), *half = calloc(1, sizeof *half);
@@ -393,7 +393,7 @@ TEST(a_break_while_the_union_lands_sends_it_again)
 }
 
 /* The host has lost what it liked, also of an epoch that was settled since. */
-TEST(of_doubtful_data_everything_is_united)
+TEST(of_incomplete_data_everything_is_united)
 {
     struct stage *stage = *state;
     struct blocks *blocks = calloc(1, sizeof *blocks);

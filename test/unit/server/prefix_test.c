@@ -1,0 +1,228 @@
+/* The versions that arrived, through prefix.h: by hand, and against a model that remembers each. */
+#include "common/base/random.h"
+#include "common/entry/entry.h"
+#include "server/shard/prefix.h"
+#include "test/lib/unit.h"
+
+static uint64_t v(uint32_t epoch, uint64_t counter)
+{
+    return version_make(epoch, counter);
+}
+
+static void assert_hole(const struct prefix *prefix, uint64_t commit, uint64_t first, uint64_t last)
+{
+    uint64_t found_first, found_last;
+    assert_true(prefix_hole(prefix, commit, &found_first, &found_last));
+    assert_int_equal(found_first, first);
+    assert_int_equal(found_last, last);
+}
+
+static void assert_no_hole(const struct prefix *prefix, uint64_t commit)
+{
+    uint64_t first, last;
+    assert_false(prefix_hole(prefix, commit, &first, &last));
+}
+
+TEST(versions_in_order_make_a_prefix_without_a_hole)
+{
+    struct prefix prefix;
+    prefix_init(&prefix, v(1, 0));
+    assert_no_hole(&prefix, v(1, 0));
+    for (uint64_t i = 1; i <= 1000; i++)
+        prefix_add(&prefix, v(1, i));
+    assert_int_equal(prefix.upto, v(1, 1000));
+    assert_int_equal(prefix.count, 0);
+    assert_no_hole(&prefix, v(1, 1000));
+    assert_hole(&prefix, v(1, 1001), v(1, 1001), v(1, 1001));
+}
+
+TEST(the_first_hole_ends_before_what_arrived_or_at_the_commit_version)
+{
+    struct prefix prefix;
+    prefix_init(&prefix, v(1, 0));
+    prefix_add(&prefix, v(1, 1));
+    prefix_add(&prefix, v(1, 5));
+    prefix_add(&prefix, v(1, 9));
+    assert_no_hole(&prefix, v(1, 1));
+    assert_hole(&prefix, v(1, 2), v(1, 2), v(1, 2));
+    assert_hole(&prefix, v(1, 4), v(1, 2), v(1, 4));
+    assert_hole(&prefix, v(1, 9), v(1, 2), v(1, 4));
+    for (uint64_t i = 2; i <= 4; i++)
+        prefix_add(&prefix, v(1, i));
+    assert_hole(&prefix, v(1, 9), v(1, 6), v(1, 8));
+}
+
+TEST(a_version_may_come_twice_and_late)
+{
+    struct prefix prefix;
+    prefix_init(&prefix, v(1, 0));
+    static const uint64_t order[] = {3, 3, 1, 3, 1, 2, 2, 1, 3};
+    for (unsigned i = 0; i < sizeof order / sizeof order[0]; i++)
+        prefix_add(&prefix, v(1, order[i]));
+    assert_int_equal(prefix.upto, v(1, 3));
+    assert_int_equal(prefix.count, 0);
+}
+
+TEST(an_epoch_is_entered_only_when_the_one_before_is_settled)
+{
+    struct prefix prefix;
+    prefix_init(&prefix, v(1, 0));
+    prefix_add(&prefix, v(1, 1));
+    prefix_add(&prefix, v(1, 7));
+    prefix_add(&prefix, v(2, 1));
+    prefix_add(&prefix, v(2, 2));
+    assert_int_equal(prefix.upto, v(1, 1));
+    prefix_settle(&prefix, 2);
+    assert_int_equal(prefix.upto, v(2, 2));
+    assert_int_equal(prefix.count, 0);
+    assert_no_hole(&prefix, v(2, 2));
+}
+
+TEST(settling_an_earlier_epoch_changes_nothing)
+{
+    struct prefix prefix;
+    prefix_init(&prefix, v(3, 0));
+    prefix_add(&prefix, v(3, 1));
+    prefix_add(&prefix, v(3, 4));
+    struct prefix before = prefix;
+    prefix_settle(&prefix, 3);
+    prefix_settle(&prefix, 2);
+    prefix_settle(&prefix, 0);
+    assert_memory_equal(&prefix, &before, sizeof prefix);
+}
+
+TEST(the_last_version_of_an_epoch_does_not_touch_the_next)
+{
+    struct prefix prefix;
+    uint64_t end = (UINT64_C(1) << VERSION_COUNTER_BITS) - 1;
+    prefix_init(&prefix, v(1, end - 1));
+    prefix_add(&prefix, v(1, end));
+    prefix_add(&prefix, v(2, 0));
+    assert_int_equal(prefix.upto, v(1, end));
+    assert_int_equal(prefix.count, 0);
+    prefix_add(&prefix, UINT64_MAX);
+    prefix_add(&prefix, UINT64_MAX);
+    assert_int_equal(prefix.count, 1);
+}
+
+TEST(with_too_many_ranges_the_highest_is_forgotten_and_asked_for_again)
+{
+    struct prefix prefix;
+    prefix_init(&prefix, v(1, 0));
+    for (uint64_t i = 1; i <= 2 * PREFIX_RANGES; i++)
+        prefix_add(&prefix, v(1, 2 * i));
+    assert_int_equal(prefix.count, PREFIX_RANGES);
+    prefix_add(&prefix, v(1, 5)); /* 4 to 6: room for one again */
+    prefix_add(&prefix, v(1, 2 * PREFIX_RANGES + 20));
+    assert_int_equal(prefix.count, PREFIX_RANGES);
+    prefix_add(&prefix, v(1, 9)); /* makes room, and the next insertion in front pushes one out */
+    prefix_add(&prefix, v(1, 2 * PREFIX_RANGES + 40));
+    for (uint64_t i = 1; i < 2 * PREFIX_RANGES; i++)
+        prefix_add(&prefix, v(1, i));
+    assert_hole(&prefix, v(1, 4 * PREFIX_RANGES), prefix.upto + 1, prefix.ranges[0].first - 1);
+    assert_true(prefix.upto >= v(1, 2 * PREFIX_RANGES - 1));
+}
+
+/* --- against a model --- */
+
+enum { MODEL_EPOCHS = 4, MODEL_COUNTERS = 96 };
+
+struct model {
+    bool arrived[MODEL_EPOCHS][MODEL_COUNTERS + 1];
+    uint32_t settled; /* epochs below it */
+};
+
+/* The prefix as the model has it: in the highest settled epoch, up to its first gap. */
+static uint64_t model_upto(const struct model *model)
+{
+    uint64_t counter = 0;
+    while (counter < MODEL_COUNTERS && model->arrived[model->settled][counter + 1])
+        counter++;
+    return v(model->settled, counter);
+}
+
+static bool model_has(const struct model *model, uint64_t version)
+{
+    return version_epoch(version) < model->settled ||
+           model->arrived[version_epoch(version)][version_counter(version)];
+}
+
+/* What the tracker claims has arrived or is settled; when nothing was ever forgotten, what it knows
+ * is the model's prefix exactly. */
+static void compare(const struct prefix *prefix, const struct model *model, bool forgot)
+{
+    uint64_t upto = model_upto(model);
+    assert_true(prefix->upto <= upto);
+    if (!forgot)
+        assert_int_equal(prefix->upto, upto);
+    assert_true(prefix->count <= PREFIX_RANGES);
+    uint64_t end = prefix->upto;
+    for (uint32_t i = 0; i < prefix->count; i++) {
+        const struct prefix_range *range = &prefix->ranges[i];
+        assert_true(range->first > end + 1 && range->last >= range->first);
+        assert_int_equal(version_epoch(range->first), version_epoch(range->last));
+        for (uint64_t version = range->first; version <= range->last; version++)
+            assert_true(model_has(model, version));
+        end = range->last;
+    }
+    for (uint64_t counter = 0; counter <= MODEL_COUNTERS; counter++) {
+        uint64_t first, last, commit = v(model->settled, counter);
+        if (!prefix_hole(prefix, commit, &first, &last)) {
+            assert_true(commit <= upto);
+            continue;
+        }
+        assert_int_equal(first, prefix->upto + 1);
+        assert_true(last >= first && last <= commit);
+        if (forgot)
+            continue;
+        for (uint64_t version = first; version <= last; version++)
+            assert_false(model_has(model, version));
+        assert_true(last == commit || model_has(model, last + 1));
+    }
+}
+
+/* Versions arrive out of order within a window, often twice. */
+static void random_run(uint64_t seed, uint64_t window)
+{
+    struct random random;
+    random_init(&random, seed);
+    struct prefix prefix;
+    struct model model = {.settled = 0};
+    bool forgot = false;
+    prefix_init(&prefix, v(0, 0));
+    for (unsigned step = 0; step < 600; step++) {
+        uint64_t dice = random_below(&random, 200);
+        if (dice == 0 && model.settled + 1 < MODEL_EPOCHS) {
+            prefix_settle(&prefix, ++model.settled);
+        } else if (dice == 1) {
+            prefix_settle(&prefix, (uint32_t)random_below(&random, model.settled + 1));
+        } else {
+            uint32_t epoch = model.settled;
+            uint64_t base = version_counter(model_upto(&model));
+            if (dice < 10 && epoch + 1 < MODEL_EPOCHS)
+                epoch++, base = 0;
+            uint64_t counter = base + random_below(&random, window);
+            if (counter > MODEL_COUNTERS)
+                counter = MODEL_COUNTERS;
+            forgot |= prefix.count == PREFIX_RANGES;
+            if (counter > 0)
+                model.arrived[epoch][counter] = true;
+            prefix_add(&prefix, v(epoch, counter));
+        }
+        compare(&prefix, &model, forgot);
+    }
+    /* Whatever was forgotten: coming again, it closes every hole. */
+    for (uint64_t counter = 1; counter <= MODEL_COUNTERS; counter++)
+        prefix_add(&prefix, v(model.settled, counter));
+    assert_int_equal(prefix.upto, v(model.settled, MODEL_COUNTERS));
+}
+
+TEST(random_arrivals_agree_with_a_model_that_remembers_each)
+{
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        print_message("# seed %lu\n", (unsigned long)seed);
+        random_run(seed, seed % 3 == 0 ? 80 : seed % 3 == 1 ? 20 : 4);
+    }
+}
+
+UNIT_MAIN(NULL, NULL)
