@@ -144,46 +144,6 @@ static int begin(void **state)
 
 /* --- shapes --- */
 
-TEST(power_losses_cost_nothing_with_any_number_of_replicas)
-{
-    for (uint32_t replicas = 1; replicas <= 3; replicas++)
-        survive(100 + replicas, 256 << 10,
-                &(struct sim_cluster_options){.servers = 3,
-                                              .replicas = replicas,
-                                              .clients = 2,
-                                              .shards = 12,
-                                              .max_delay_ns = 50 * NS_PER_US,
-                                              .fence_ns = 100 * NS_PER_US},
-                &(struct sim_workload_options){.operations = 2000});
-    assert_true(tally.crashes >= 6 && tally.loss.old > 0);
-}
-
-TEST(power_losses_cost_nothing_of_values_in_many_blocks)
-{
-    static const uint32_t limits[] = {256, 1024, 4096};
-    for (uint32_t i = 0; i < 3; i++)
-        survive(110 + i, 128 << 10,
-                &(struct sim_cluster_options){.block_limit = limits[i],
-                                              .workers = 2,
-                                              .digests = 2,
-                                              .clients = 2,
-                                              .shards = 12,
-                                              .max_delay_ns = 20 * NS_PER_US,
-                                              .fence_ns = 200 * NS_PER_US},
-                &(struct sim_workload_options){.operations = 600, .max_value_bytes = 20000});
-    assert_true(tally.crashes >= 6 && tally.loss.old > 0);
-}
-
-TEST(power_losses_cost_nothing_of_one_server)
-{
-    for (uint64_t seed = 120; seed < 126; seed++)
-        survive(seed, 64 << 10,
-                &(struct sim_cluster_options){
-                    .servers = 1, .workers = 2, .shards = 8, .fence_ns = 50 * NS_PER_US},
-                &(struct sim_workload_options){.operations = 3000});
-    assert_true(tally.crashes >= 3 && tally.loss.old > 0);
-}
-
 /* A draw that is a statement: compilers evaluate the members of one initializer in any order. */
 static uint32_t draw(struct random *random, uint32_t bound)
 {
