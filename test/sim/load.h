@@ -29,7 +29,6 @@ struct load_options {
         long_in; /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
     uint32_t forged_in;                    /* one value in so many imitates entries; 0: none */
     uint32_t gets, puts, put_ifs, deletes; /* weights */
-    bool may_fill;                         /* PM may be full: ROWAN_EFULL is no failure */
 };
 
 struct load;

@@ -1,5 +1,5 @@
 /* The checkers: each finds what was broken for it, and nothing in a run in which nothing was. */
-#include "client/rowan.h"
+#define TEST_FIXTURE checks_stage_set_up, checks_stage_tear_down
 
 #include "checks_stage.h"
 #include "common/base/error.h"
@@ -25,9 +25,8 @@ static void lose_one_block(const char *node)
 
 /* --- nothing is broken --- */
 
-TEST(a_run_without_a_defect_passes)
+TEST_WITH(a_run_without_a_defect_passes, NULL, NULL)
 {
-    struct checks_stage stage;
     checks_stage_open(&stage, 1, NULL);
     checks_stage_run(&stage, CHECKS_STAGE_FAULTS);
     checks_leftovers(stage.checks);
@@ -43,35 +42,24 @@ TEST(a_run_without_a_defect_passes)
 
 TEST(two_entries_with_one_version_are_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 2, NULL);
-    checks_stage_run(&stage, 0);
     struct checks_stage_entry entry = checks_stage_last_entry(&stage);
     entry.header.operation += 1;
-    checks_stage_store(&stage, 2, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    checks_stage_store_whole(&stage, 2, &entry);
     checks_stage_expect(&stage, "C9");
-    checks_stage_close(&stage);
 }
 
 TEST(a_client_that_is_served_twice_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 3, NULL);
-    checks_stage_run(&stage, 0);
     struct checks_stage_entry entry = checks_stage_last_entry(&stage);
     entry.header.version += 1000;
-    checks_stage_store(&stage, 1, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    checks_stage_store_whole(&stage, 1, &entry);
     checks_stage_expect(&stage, "once");
-    checks_stage_close(&stage);
 }
 
 /* A cut takes the last commit versions of a shard with it, and they are never told again. */
 TEST(a_backup_that_was_not_told_is_found)
 {
-    struct checks_stage stage;
     struct checks_lag lag;
-    checks_stage_open(&stage, 27, NULL);
-    checks_stage_run(&stage, 0);
     assert_true(checks_commits_agree(stage.checks, &lag));
     const struct shard *shard = &stage.checks->config->shards[2];
     struct control *control =
@@ -93,18 +81,12 @@ TEST(a_backup_that_was_not_told_is_found)
     atomic_fetch_sub(&control->shards[2]->commit, 1);
     lose_one_block(stage.cluster->servers[shard->backups[1] - 1].process.name);
     assert_true(checks_commits_agree(stage.checks, &lag));
-    checks_stage_close(&stage);
 }
 
 TEST(a_block_may_land_in_pieces)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 4, NULL);
-    checks_stage_run(&stage, 0);
     uint64_t blocks = checks_counts(stage.checks).blocks;
-    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
-    entry.header.version += 1000;
-    entry.header.client_id = 0;
+    struct checks_stage_entry entry = checks_stage_new_entry(&stage);
     for (uint32_t at = 0; at < 128; at += 8)
         checks_stage_store(&stage, 1, &entry, at, 8);
     assert_int_equal(checks_counts(stage.checks).blocks, blocks + 1);
@@ -118,17 +100,13 @@ TEST(a_block_may_land_in_pieces)
     checks_stage_store(&stage, 1, &entry, 0, 128);
     assert_int_equal(checks_counts(stage.checks).blocks, blocks + 2);
     checks_stage_expect(&stage, NULL);
-    checks_stage_close(&stage);
 }
 
 /* The first piece is all of it, as it lands in zeros. */
 TEST(the_last_zeros_of_a_block_may_come_later)
 {
     static const uint8_t zeros[64];
-    struct checks_stage stage;
     uint8_t block[128];
-    checks_stage_open(&stage, 24, NULL);
-    checks_stage_run(&stage, 0);
     struct entry_header header = checks_stage_last_entry(&stage).header;
     header.version += 1000;
     header.client_id = 0;
@@ -145,100 +123,68 @@ TEST(the_last_zeros_of_a_block_may_come_later)
     /* But over more than it, they are a wipe. */
     pm_store(pm, at + 64, (const uint8_t[128]){0}, 128);
     checks_stage_expect(&stage, "C4");
-    checks_stage_close(&stage);
 }
 
 /* --- segments --- */
 
 TEST(a_store_over_a_block_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 5, NULL);
-    checks_stage_run(&stage, 0);
     struct checks_stage_entry entry = checks_stage_last_entry(&stage);
     pm_store(&stage.cluster->servers[entry.server - 1].pm->pm, entry.offset + 64, "\7", 1);
     checks_stage_expect(&stage, "C4");
-    checks_stage_close(&stage);
 }
 
 TEST(a_store_into_a_free_segment_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 6, NULL);
-    checks_stage_run(&stage, 0);
     struct checks_stage_entry entry = checks_stage_last_entry(&stage);
     entry.header.version += 1000;
     stage.hole_state = SEGMENT_FREE;
-    checks_stage_store(&stage, 1, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    checks_stage_store_whole(&stage, 1, &entry);
     checks_stage_expect(&stage, "C4");
-    checks_stage_close(&stage);
 }
 
 TEST(a_store_in_the_middle_of_nothing_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 7, NULL);
-    checks_stage_run(&stage, 0);
     struct checks_stage_entry entry = checks_stage_last_entry(&stage);
     stage.hole += 24;
     checks_stage_store(&stage, 1, &entry, 0, 40);
     checks_stage_expect(&stage, "C4");
-    checks_stage_close(&stage);
 }
 
 TEST(zeros_over_a_log_are_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 8, NULL);
-    checks_stage_run(&stage, 0);
     stage.hole = 0;
     uint64_t offset = checks_stage_hole(&stage, 1);
     pm_zero(&stage.cluster->servers[0].pm->pm, offset, STORE_SEGMENT_BYTES);
     checks_stage_expect(&stage, "C4");
-    checks_stage_close(&stage);
 }
 
 TEST(a_segment_that_is_committed_too_early_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 9, NULL);
-    checks_stage_run(&stage, 0);
-    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
-    entry.header.version += 1000;
-    entry.header.client_id = 0;
-    checks_stage_store(&stage, 1, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+    struct checks_stage_entry entry = checks_stage_new_entry(&stage);
+    checks_stage_store_whole(&stage, 1, &entry);
     uint64_t segment = (checks_stage_hole(&stage, 1) - stage.checks->servers[0].segment_offset) /
                        STORE_SEGMENT_BYTES;
     uint8_t word = SEGMENT_COMMITTED;
     pm_store(&stage.cluster->servers[0].pm->pm, META_OFFSET + segment * META_BYTES, &word, 1);
     checks_stage_rounds(&stage, 20000);
     checks_stage_expect(&stage, "C6");
-    checks_stage_close(&stage);
 }
 
 /* --- acknowledged writes --- */
 
 TEST(a_write_that_nobody_stored_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 10, NULL);
-    checks_stage_run(&stage, 0);
     checks_acknowledged(stage.checks, 0, version_make(1, 100000));
     checks_stage_expect(&stage, "C2");
-    checks_stage_close(&stage);
 }
 
 TEST(a_write_that_one_replica_lacks_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 11, NULL);
-    checks_stage_run(&stage, 0);
-    struct checks_stage_entry entry = checks_stage_last_entry(&stage);
-    entry.header.version += 1000;
-    entry.header.client_id = 0;
+    struct checks_stage_entry entry = checks_stage_new_entry(&stage);
     for (uint32_t server = 1; server <= 3; server++) {
         checks_stage_expect(&stage, NULL);
-        checks_stage_store(&stage, server, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+        checks_stage_store_whole(&stage, server, &entry);
     }
     checks_stage_fence(&stage);
     checks_acknowledged(stage.checks, entry.key, entry.header.version);
@@ -246,20 +192,16 @@ TEST(a_write_that_one_replica_lacks_is_found)
     entry.header.version++;
     stage.hole += 1024;
     for (uint32_t server = 1; server <= 2; server++)
-        checks_stage_store(&stage, server, &entry, 0, ENTRY_MAX_BLOCK_LIMIT);
+        checks_stage_store_whole(&stage, server, &entry);
     checks_stage_fence(&stage);
     checks_seen(stage.checks, entry.key, entry.header.version);
     checks_stage_expect(&stage, "C2");
-    checks_stage_close(&stage);
 }
 
 /* --- what servers show, who serves --- */
 
 TEST(an_index_that_goes_back_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 14, NULL);
-    checks_stage_run(&stage, 0);
     checks_stage_rounds(&stage, 2000);
     checks_stage_expect(&stage, NULL);
     sim_fault_mutant(MUTANT_ORDER_IGNORED);
@@ -267,12 +209,10 @@ TEST(an_index_that_goes_back_is_found)
     sim_fault_mutant(MUTANT_COUNT);
     checks_stage_rounds(&stage, 2000);
     checks_stage_expect(&stage, "C3");
-    checks_stage_close(&stage);
 }
 
-TEST(two_servers_of_one_shard_are_found)
+TEST_WITH(two_servers_of_one_shard_are_found, NULL, NULL)
 {
-    struct checks_stage stage;
     checks_stage_open(&stage, 15, NULL);
     const struct shard *shard = &sim_cluster_config(stage.cluster)->shards[0];
     struct worker *of = checks_stage_worker(&stage, shard->primary);
@@ -287,9 +227,8 @@ TEST(two_servers_of_one_shard_are_found)
     checks_stage_close(&stage);
 }
 
-TEST(a_term_that_was_not_stored_is_found)
+TEST_WITH(a_term_that_was_not_stored_is_found, NULL, NULL)
 {
-    struct checks_stage stage;
     checks_stage_open(&stage, 16, NULL);
     struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
     struct cluster_config *old = control->config, *new = cluster_copy(old);
@@ -302,9 +241,8 @@ TEST(a_term_that_was_not_stored_is_found)
     checks_stage_close(&stage);
 }
 
-TEST(a_server_that_ends_is_found)
+TEST_WITH(a_server_that_ends_is_found, NULL, NULL)
 {
-    struct checks_stage stage;
     checks_stage_open(&stage, 17, NULL);
     struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
     server_fail(control->common, ROWAN_ENOMEM, "it has had enough");
@@ -319,9 +257,8 @@ TEST(a_server_that_ends_is_found)
     checks_stage_close(&stage);
 }
 
-TEST(a_log_that_tells_of_damage_is_heard)
+TEST_WITH(a_log_that_tells_of_damage_is_heard, NULL, NULL)
 {
-    struct checks_stage stage;
     checks_stage_open(&stage, 18, NULL);
     log_event(LOG_INFO, "recovered", "shards=1 strange=0 zeroed=3");
     log_event(LOG_INFO, "fine", "shard=1");
@@ -340,9 +277,8 @@ TEST(a_log_that_tells_of_damage_is_heard)
     checks_stage_close(&stage);
 }
 
-TEST(a_client_id_that_is_given_twice_is_found)
+TEST_WITH(a_client_id_that_is_given_twice_is_found, NULL, NULL)
 {
-    struct checks_stage stage;
     checks_stage_open(&stage, 29, NULL);
     checks_stage_rounds(&stage, 10);
     checks_stage_expect(&stage, NULL);
@@ -359,7 +295,6 @@ static void find_mutant_in(const struct sim_cluster_options *shape, enum mutant 
                            unsigned faults)
 {
     for (uint64_t seed = 1; seed <= 160; seed++) {
-        struct checks_stage stage;
         checks_stage_open(&stage, seed, shape);
         sim_fault_mutant(mutant);
         checks_stage_run(&stage, faults);
@@ -388,7 +323,7 @@ static struct sim_cluster_options with_slow_fences(void)
     return shape;
 }
 
-TEST(defects_of_acknowledgements_are_found)
+TEST_WITH(defects_of_acknowledgements_are_found, NULL, NULL)
 {
     find_mutant(MUTANT_REPLY_EARLY, 0);
     struct sim_cluster_options slow_fences = with_slow_fences();
@@ -397,7 +332,7 @@ TEST(defects_of_acknowledgements_are_found)
     find_mutant(MUTANT_INDEX_EARLY, 0);
 }
 
-TEST(defects_that_another_role_may_heal_are_found)
+TEST_WITH(defects_that_another_role_may_heal_are_found, NULL, NULL)
 {
     struct sim_cluster_options slow_fences = with_slow_fences();
     find_mutant(MUTANT_LAST_SKIPPED, 0);
@@ -406,13 +341,13 @@ TEST(defects_that_another_role_may_heal_are_found)
     find_mutant(MUTANT_RECONCILE_HASTY, CHECKS_STAGE_FAULTS);
 }
 
-TEST(operations_that_are_done_twice_are_found)
+TEST_WITH(operations_that_are_done_twice_are_found, NULL, NULL)
 {
     find_mutant(MUTANT_RETRY_TWICE, CHECKS_STAGE_FAULTS);
     find_mutant(MUTANT_RECORDS_DROPPED, CHECKS_STAGE_FAULTS);
 }
 
-TEST(entries_that_each_start_copies_again_are_found)
+TEST_WITH(entries_that_each_start_copies_again_are_found, NULL, NULL)
 {
     find_mutant(MUTANT_COPIES_FORGOTTEN, CHECKS_STAGE_FAULTS);
 }
@@ -430,7 +365,6 @@ static void lose_blocks(uint64_t seed)
  * they are missed where the site fired, and by no other server, nor by the process that starts there next. */
 static void lose_block_of_server_2(bool elsewhere)
 {
-    struct checks_stage stage;
     checks_stage_open(&stage, 23, NULL);
     lose_one_block("server-2");
     log_event(LOG_WARN, "versions_missing", "shard=3 first=%lx", 7ul);
@@ -450,15 +384,14 @@ static void lose_block_of_server_2(bool elsewhere)
     checks_stage_close(&stage);
 }
 
-TEST(a_block_lost_before_the_faults_end_is_excused_after)
+TEST_WITH(a_block_lost_before_the_faults_end_is_excused_after, NULL, NULL)
 {
     lose_block_of_server_2(true);
     lose_block_of_server_2(false);
 }
 
-TEST(an_older_entry_that_comes_again_does_no_harm)
+TEST_WITH(an_older_entry_that_comes_again_does_no_harm, NULL, NULL)
 {
-    struct checks_stage stage;
     checks_stage_open(&stage, 21, NULL);
     lose_blocks(21);
     checks_stage_run(&stage, 0);
@@ -476,9 +409,8 @@ TEST(an_older_entry_that_comes_again_does_no_harm)
     checks_stage_close(&stage);
 }
 
-TEST(a_version_that_nobody_fetches_is_found)
+TEST_WITH(a_version_that_nobody_fetches_is_found, NULL, NULL)
 {
-    struct checks_stage stage;
     sim_fault_mutant(MUTANT_FETCH_SKIPPED);
     checks_stage_open(&stage, 22, NULL);
     lose_blocks(22);
@@ -490,7 +422,7 @@ TEST(a_version_that_nobody_fetches_is_found)
 }
 
 /* A sender stands still in the middle of a store, into space that its owner takes away from it meanwhile. */
-TEST(a_segment_that_is_not_quiet_is_not_used_again)
+TEST_WITH(a_segment_that_is_not_quiet_is_not_used_again, NULL, NULL)
 {
     struct sim_cluster_options shape = CHECKS_STAGE_SHAPE;
     shape.one_sided = true;

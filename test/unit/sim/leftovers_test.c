@@ -1,5 +1,5 @@
 /* When all is quiet nothing may be left over: each thing that somebody keeps for ever is found. */
-#include "client/rowan.h"
+#define TEST_FIXTURE checks_stage_set_up, checks_stage_tear_down
 
 #include "checks_stage.h"
 #include "server/control/control_state.h"
@@ -10,9 +10,6 @@
 
 TEST(what_is_left_over_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 19, NULL);
-    checks_stage_run(&stage, 0);
     checks_leftovers(stage.checks);
     checks_stage_expect(&stage, NULL);
     struct worker *worker = checks_stage_worker(&stage, 2);
@@ -20,12 +17,10 @@ TEST(what_is_left_over_is_found)
     checks_leftovers(stage.checks);
     worker->in_flight.bytes -= 64;
     checks_stage_expect(&stage, "leftovers");
-    checks_stage_close(&stage);
 }
 
-TEST(a_message_that_nobody_releases_is_found)
+TEST_WITH(a_message_that_nobody_releases_is_found, NULL, NULL)
 {
-    struct checks_stage stage;
     struct sim_item item = {.next = NULL};
     checks_stage_open(&stage, 25, NULL);
     checks_stage_run(&stage, 0);
@@ -42,7 +37,6 @@ static void find_left_over(enum mutant mutant, unsigned faults, const char *why)
 {
     bool found = false;
     for (uint64_t seed = 26; !found && seed < 46; seed++) {
-        struct checks_stage stage;
         checks_stage_open(&stage, seed, NULL);
         sim_fault_mutant(mutant);
         checks_stage_run(&stage, faults);
@@ -57,21 +51,18 @@ static void find_left_over(enum mutant mutant, unsigned faults, const char *why)
     assert_true(found);
 }
 
-TEST(records_that_are_kept_for_ever_are_found)
+TEST_WITH(records_that_are_kept_for_ever_are_found, NULL, NULL)
 {
     find_left_over(MUTANT_RECORDS_KEPT, 0, "completion records");
 }
 
-TEST(a_client_that_is_forgotten_while_it_is_connected_is_found)
+TEST_WITH(a_client_that_is_forgotten_while_it_is_connected_is_found, NULL, NULL)
 {
     find_left_over(MUTANT_SEAT_LEFT, CHECKS_STAGE_FAULTS, "is connected, and not known");
 }
 
 TEST(a_client_that_has_ended_is_forgotten)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 28, NULL);
-    checks_stage_run(&stage, 0);
     struct worker *worker = checks_stage_worker(&stage, 2);
     uint32_t id = sim_client_id(&stage.cluster->clients[0]);
     uint64_t ended_ns = stage.cluster->clock.now_ns;
@@ -87,14 +78,10 @@ TEST(a_client_that_has_ended_is_forgotten)
         const struct shard_state *shard = worker->shards[worker->config->shards[i].id];
         assert_true(!shard || records_clients(&shard->records) < stage.cluster->options.clients);
     }
-    checks_stage_close(&stage);
 }
 
 TEST(a_segment_that_nobody_gives_back_is_found)
 {
-    struct checks_stage stage;
-    checks_stage_open(&stage, 20, NULL);
-    checks_stage_run(&stage, 0);
     uint64_t segment;
     struct control *control = server_poller(stage.cluster->servers[1].server, 0).role;
     assert_int_equal(store_allocate(control->common->store, OWNER_BACKUP_LOG, 0, &segment), 0);
@@ -104,7 +91,6 @@ TEST(a_segment_that_nobody_gives_back_is_found)
     store_transition(control->common->store, segment, SEGMENT_USED);
     checks_leftovers(stage.checks);
     checks_stage_expect(&stage, "leftovers");
-    checks_stage_close(&stage);
 }
 
 UNIT_MAIN(NULL, NULL)

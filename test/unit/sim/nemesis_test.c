@@ -1,235 +1,87 @@
 /* The nemesis: every fault it knows comes and goes, within the promise, and after the last one the cluster works. */
-#include "test/sim/nemesis.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
-
-#include <xxhash.h>
-
+#include "checks_stage.h"
 #include "common/base/error.h"
 #include "test/lib/unit.h"
 #include "test/sim/digests.h"
-#include "test/sim/journal.h"
 #include "test/sim/sim_log.h"
 
-#define ANSWER_NS (60 * NS_PER_S)
-#define POST_NS   (20 * NS_PER_MS)
+enum { SERVERS = 3, CLIENTS = 2 };
 
-enum { CLIENTS = 2, KEYS = 16, DEPTH = 4 };
+static const struct load_options LOAD = {.operations = 1000000,
+                                         .keys = 40,
+                                         .hot_keys = 4,
+                                         .depth = 4,
+                                         .mean_pause_ns = 10 * NS_PER_MS,
+                                         .max_value_bytes = 1000,
+                                         .long_in = 20,
+                                         .gets = 20,
+                                         .puts = 60};
 
-struct operation;
+static uint64_t first_incarnations; /* their sum */
 
-static FILE *told; /* what the journal says goes there too; NULL: nowhere */
-
-/* Clients that put ever higher numbers, each to keys of its own. */
-struct writer {
-    uint64_t asked[KEYS], answered[KEYS]; /* numbers */
-    struct operation *busy[KEYS];
-    uint64_t lost
-        [KEYS]; /* the first number whose session ended; 0: none. It may still be done, at any time */
-    uint64_t number;
-    uint32_t ended; /* sessions */
-};
-
-struct stage {
-    struct journal *journal;
-    struct sim_cluster *cluster;
-    struct nemesis *nemesis;
-    struct writer writers[CLIENTS];
-    uint32_t outstanding;
-    uint64_t good, unknown;
-    uint64_t post_ns; /* when clients post next */
-    bool starts;      /* servers were seen to be down */
-};
-
-struct operation {
-    struct stage *stage;
-    uint32_t client, key;
-    uint64_t number;
-};
-
-static void done(const struct rowan_completion *completion)
+static uint64_t sum_incarnations(void)
 {
-    struct operation *operation = completion->context;
-    struct stage *stage = operation->stage;
-    struct writer *writer = &stage->writers[operation->client];
-    stage->outstanding--;
-    stage->good += completion->status == 0;
-    stage->unknown += completion->status != 0;
-    writer->busy[operation->key] = NULL;
-    if (completion->status == 0)
-        writer->answered[operation->key] = operation->number;
-    free(operation);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < SERVERS; i++)
+        sum += stage.cluster->servers[i].incarnation;
+    return sum;
 }
 
-static void post(struct stage *stage, uint32_t client, uint32_t key)
-{
-    struct writer *writer = &stage->writers[client];
-    struct operation *operation = malloc(sizeof *operation);
-    assert_non_null(operation);
-    *operation = (struct operation){stage, client, key, ++writer->number};
-    writer->asked[key] = operation->number;
-    char name[16];
-    const struct session_request request = {
-        .type = MESSAGE_PUT,
-        .key = name,
-        .key_bytes = (size_t)snprintf(name, sizeof name, "%u/%u", client, key),
-        .value = &operation->number,
-        .value_bytes = sizeof operation->number,
-        .callback = done,
-        .context = operation};
-    if (session_post(stage->cluster->clients[client].session, &request)) {
-        writer->asked[key] = writer->answered[key];
-        free(operation);
-        return;
-    }
-    writer->busy[key] = operation;
-    stage->outstanding++;
-}
-
-/* To keys of which no put is under way. */
-static void post_some(struct stage *stage, uint32_t client)
-{
-    for (uint32_t i = 0; i < DEPTH; i++) {
-        uint32_t key = (uint32_t)(stage->writers[client].number * 5 + i) % KEYS;
-        if (!stage->writers[client].busy[key])
-            post(stage, client, key);
-    }
-}
-
-/* Its session has ended: nobody hears of what was outstanding. */
-static void give_up(struct stage *stage, struct writer *writer)
-{
-    for (uint32_t key = 0; key < KEYS; key++) {
-        if (!writer->busy[key])
-            continue;
-        if (!writer->lost[key])
-            writer->lost[key] = writer->busy[key]->number;
-        free(writer->busy[key]);
-        writer->busy[key] = NULL;
-        stage->outstanding--;
-        stage->unknown++;
-    }
-}
-
-static void step(struct stage *stage, bool posts)
-{
-    struct sim_cluster *cluster = stage->cluster;
-    nemesis_step(stage->nemesis);
-    for (uint32_t i = 0; i < CLIENTS; i++) {
-        if (stage->writers[i].ended != cluster->clients[i].ended)
-            give_up(stage, &stage->writers[i]);
-        stage->writers[i].ended = cluster->clients[i].ended;
-    }
-    if (posts && cluster->clock.now_ns >= stage->post_ns) {
-        for (uint32_t client = 0; client < CLIENTS; client++)
-            post_some(stage, client);
-        stage->post_ns = cluster->clock.now_ns + POST_NS;
-    }
-    uint64_t until_ns = nemesis_next_ns(stage->nemesis);
-    cluster->until_ns = posts && stage->post_ns < until_ns ? stage->post_ns : until_ns;
-    sim_cluster_step(cluster);
-    for (uint32_t i = 0; i < cluster->options.servers; i++) {
-        const struct server *server = cluster->servers[i].server;
-        stage->starts |= !server;
-        if (server && server_error(server))
-            fail_msg("server %u ended: %s", i + 1, server_why(server));
-    }
-    if (cluster->cm && cm_error(cluster->cm))
-        fail_msg("the CM ended: %s", error_name(cm_error(cluster->cm)));
-    cluster->until_ns = WAKE_NEVER;
-}
-
-static void open_stage(struct stage *stage, const struct sim_cluster_options *shape,
+static void open_stage(uint64_t seed, enum pm_durability durability,
                        const struct nemesis_options *faults)
 {
-    struct sim_cluster_options options = *shape;
-    *stage = (struct stage){.journal = journal_create(NULL, getenv("SIM_LOG") ? stdout : told)};
-    sim_log_journal(stage->journal);
-    fabric_segment_bytes = 64 << 10;
-    options.clients = CLIENTS;
-    options.journal = stage->journal;
-    options.pm_bytes = 48 << 20;
-    options.shards = 6;
-    options.timeout_ns = 2 * NS_PER_S;
-    options.max_delay_ns = 200 * NS_PER_US;
-    options.fence_ns = 100 * NS_PER_US;
-    options.silence_ns = 300 * NS_PER_MS;
-    options.drift_ppm = 10000;
-    options.registry =
-        (struct sim_registry_options){.max_delay_ns = 2 * NS_PER_MS, .session_ns = NS_PER_S};
-    stage->cluster = sim_cluster_create(&options);
-    stage->nemesis = nemesis_create(stage->cluster, faults);
+    const struct sim_cluster_options shape = {
+        .servers = SERVERS,
+        .clients = CLIENTS,
+        .shards = 6,
+        .block_limit = 1024,
+        .durability = durability,
+        .pm_bytes = 48 << 20,
+        .timeout_ns = 2 * NS_PER_S,
+        .max_delay_ns = 200 * NS_PER_US,
+        .fence_ns = 100 * NS_PER_US,
+        .silence_ns = 300 * NS_PER_MS,
+        .drift_ppm = 10000,
+        .registry = {.max_delay_ns = 2 * NS_PER_MS, .session_ns = NS_PER_S}};
+    checks_stage_open_load(&stage, seed, 64 << 10, &shape, &LOAD);
+    checks_stage_add_checks(&stage);
+    sim_log_journal(stage.journal);
+    stage.nemesis = nemesis_create(stage.cluster, faults);
+    first_incarnations = sum_incarnations();
 }
 
-static void close_stage(struct stage *stage)
+static void close_stage(void)
 {
-    nemesis_destroy(stage->nemesis);
-    sim_cluster_destroy(stage->cluster);
     sim_log_journal(NULL);
-    journal_destroy(stage->journal);
+    checks_stage_close(&stage);
 }
 
-/* Every key of every client holds what was acknowledged last, or something newer that was asked for. */
-static void check_keys(struct stage *stage)
+static void heal(void)
 {
-    for (uint32_t client = 0; client < CLIENTS; client++) {
-        for (uint32_t key = 0; key < KEYS; key++) {
-            const struct writer *writer = &stage->writers[client];
-            char name[16];
-            size_t bytes = 0;
-            uint64_t number = 0;
-            int name_bytes = snprintf(name, sizeof name, "%u/%u", client, key);
-            int error = sim_get(stage->cluster, 0, name, (size_t)name_bytes, &number, sizeof number,
-                                &bytes, NULL);
-            if (error == ROWAN_ENOTFOUND)
-                number = 0;
-            else
-                assert_int_equal(error, 0);
-            uint64_t least = writer->answered[key];
-            if (writer->lost[key] && writer->lost[key] < least)
-                least = writer->lost[key];
-            assert_in_range(number, least, writer->asked[key]);
-        }
-    }
-}
-
-static void run_faults(struct stage *stage, uint64_t ns)
-{
-    uint64_t end_ns = stage->cluster->clock.now_ns + ns;
-    while (stage->cluster->clock.now_ns < end_ns)
-        step(stage, true);
-}
-
-static void heal(struct stage *stage)
-{
-    struct sim_cluster *cluster = stage->cluster;
-    nemesis_heal(stage->nemesis);
-    assert_true(nemesis_next_ns(stage->nemesis) == WAKE_NEVER);
+    struct sim_cluster *cluster = stage.cluster;
+    load_stop(stage.load);
+    nemesis_heal(stage.nemesis);
+    assert_true(nemesis_next_ns(stage.nemesis) == WAKE_NEVER);
     for (uint32_t i = 0; i < sim_cluster_processes(cluster); i++) {
         assert_false(sim_cluster_process(cluster, i)->stopped);
         assert_int_equal(sim_cluster_process(cluster, i)->slow_ns, 0);
     }
     assert_non_null(cluster->cm);
     assert_null(cluster->rival.cm);
-    uint64_t end_ns = cluster->clock.now_ns + ANSWER_NS;
-    while (stage->outstanding > 0 && cluster->clock.now_ns < end_ns)
-        step(stage, false);
-    assert_int_equal(stage->outstanding, 0);
+    checks_stage_settle(&stage);
 }
 
-/* After the last fault: puts work, what was acknowledged is there, replicas agree. */
-static void work_on(struct stage *stage)
+/* After the last fault: writes work, what was acknowledged is there, replicas agree. */
+static void work_on(void)
 {
-    struct sim_cluster *cluster = stage->cluster;
-    int error = -1;
-    uint64_t number = 0, end_ns = cluster->clock.now_ns + ANSWER_NS;
-    while (error && cluster->clock.now_ns < end_ns)
-        error = sim_put(cluster, 0, "after", 5, &number, sizeof number, NULL);
-    assert_int_equal(error, 0);
-    check_keys(stage);
     struct sim_digests digests;
-    if (!sim_digests_agree(cluster, 30 * NS_PER_S, NULL, NULL, &digests))
+    load_write_shards(stage.load);
+    checks_stage_settle(&stage);
+    load_read_all(stage.load);
+    checks_stage_settle(&stage);
+    checks_stage_expect(&stage, NULL);
+    if (!sim_digests_agree(stage.cluster, 30 * NS_PER_S, NULL, NULL, &digests))
         fail_msg("%s", digests.why);
-    for (uint32_t i = 0; i < cluster->options.servers; i++)
-        assert_int_equal(server_error(cluster->servers[i].server), 0);
 }
 
 static struct nemesis_options all_faults(uint64_t seed)
@@ -248,114 +100,55 @@ static struct nemesis_options all_faults(uint64_t seed)
 TEST(each_fault_comes_and_goes_and_leaves_a_cluster_that_works)
 {
     for (unsigned fault = 0; fault < NEMESIS_FAULTS; fault++) {
-        struct stage stage;
         struct nemesis_options options = all_faults(fault);
         memset(options.weights, 0, sizeof options.weights);
         options.weights[fault] = 1;
-        open_stage(&stage, &(struct sim_cluster_options){.seed = 100 + fault}, &options);
-        run_faults(&stage, 6 * NS_PER_S);
+        open_stage(100 + fault, PM_FENCE, &options);
+        checks_stage_run_for(&stage, 12 * NS_PER_S);
+        checks_stage_expect(&stage, NULL);
         struct nemesis_counts counts = nemesis_counts(stage.nemesis);
         assert_true(counts.injected[fault] >= 3);
         assert_int_equal(counts.faults, counts.injected[fault]);
         bool kills_servers = fault == NEMESIS_KILL_ALL || fault == NEMESIS_KILL_ONE;
-        assert_int_equal(stage.starts, kills_servers);
+        assert_int_equal(sum_incarnations() != first_incarnations, kills_servers);
         assert_int_equal(counts.crashes > 0,
                          kills_servers || fault == NEMESIS_KILL_CM || fault == NEMESIS_KILL_CLIENT);
         assert_int_equal(counts.partitions > 0,
                          fault == NEMESIS_PART_ONE_WAY || fault == NEMESIS_PART_BOTH_WAYS);
-        heal(&stage);
-        work_on(&stage);
-        print_message("# %s: %lu times, %lu puts, %lu not done\n",
-                      nemesis_name((enum nemesis_fault)fault), counts.injected[fault], stage.good,
-                      stage.unknown);
-        assert_true(stage.good > 50);
-        close_stage(&stage);
+        heal();
+        work_on();
+        print_message("# %s: %lu times, %lu operations\n", nemesis_name((enum nemesis_fault)fault),
+                      counts.injected[fault], load_posted(stage.load));
+        assert_true(checks_counts(stage.checks).acknowledged > 50);
+        close_stage();
     }
-}
-
-TEST(all_faults_together_lose_nothing)
-{
-    uint64_t from = 1, to = 3;
-    const char *seeds = getenv("SIM_SEEDS");
-    if (seeds)
-        assert_int_equal(sscanf(seeds, "%lu:%lu", &from, &to), 2);
-    struct nemesis_counts sum = {0};
-    for (uint64_t seed = from; seed <= to; seed++) {
-        struct stage stage;
-        struct nemesis_options options = all_faults(seed);
-        print_message("# seed %lu\n", seed);
-        open_stage(&stage,
-                   &(struct sim_cluster_options){.seed = seed,
-                                                 .servers = 3 + (uint32_t)(seed % 3),
-                                                 .one_sided = seed % 2,
-                                                 .workers = 1 + seed % 2},
-                   &options);
-        run_faults(&stage, 20 * NS_PER_S);
-        struct nemesis_counts counts = nemesis_counts(stage.nemesis);
-        sum.crashes += counts.crashes;
-        sum.power_losses += counts.power_losses;
-        sum.lost_words += counts.lost_words;
-        heal(&stage);
-        work_on(&stage);
-        close_stage(&stage);
-    }
-    assert_true(sum.crashes > 0 && sum.power_losses > 0 && sum.lost_words > 0);
 }
 
 TEST(no_host_loses_power_where_writes_are_not_behind_fences)
 {
-    struct stage stage;
     struct nemesis_options options = all_faults(3);
     options.power_loss_in = 1;
-    open_stage(&stage, &(struct sim_cluster_options){.seed = 3, .durability = PM_NONE}, &options);
-    run_faults(&stage, 20 * NS_PER_S);
+    open_stage(3, PM_NONE, &options);
+    checks_stage_run_for(&stage, 20 * NS_PER_S);
+    checks_stage_expect(&stage, NULL);
     assert_true(nemesis_counts(stage.nemesis).crashes > 0);
     assert_int_equal(nemesis_counts(stage.nemesis).power_losses, 0);
-    heal(&stage);
-    work_on(&stage);
-    close_stage(&stage);
+    heal();
+    work_on();
+    close_stage();
 }
 
-static uint64_t hash_of_run(uint64_t seed)
+/* Of all that were parted; no two were so twice. */
+static uint32_t count_pairs(void)
 {
-    struct stage stage;
-    struct nemesis_options options = all_faults(seed);
-    open_stage(&stage, &(struct sim_cluster_options){.seed = seed}, &options);
-    run_faults(&stage, 5 * NS_PER_S);
-    heal(&stage);
-    const uint64_t words[] = {journal_hash(stage.journal),
-                              sim_network_trace(stage.cluster->network),
-                              stage.cluster->clock.now_ns, stage.cluster->rounds, stage.good};
-    close_stage(&stage);
-    return XXH3_64bits(words, sizeof words);
-}
-
-TEST(after_the_last_fault_each_pair_of_processes_can_be_parted_once)
-{
-    enum { SERVERS = 3, PAIRS = SERVERS * (SERVERS - 1) / 2 + SERVERS * CLIENTS };
-    const uint64_t span_ns = 10 * NS_PER_MS;
-    struct stage stage;
-    struct nemesis_options none = all_faults(1);
+    static const char words[] = "loses its connections with ";
     char *lines = NULL;
     size_t bytes = 0;
-    memset(none.weights, 0, sizeof none.weights);
-    told = open_memstream(&lines, &bytes);
-    open_stage(&stage, &(struct sim_cluster_options){.seed = 5, .servers = SERVERS}, &none);
-    run_faults(&stage, NS_PER_S);
-    heal(&stage);
-    const uint64_t from_ns = stage.cluster->clock.now_ns;
-    uint64_t next_ns, last_ns = 0;
-    nemesis_cut_each(stage.nemesis, span_ns);
-    while ((next_ns = nemesis_next_ns(stage.nemesis)) != WAKE_NEVER) {
-        last_ns = next_ns;
-        step(&stage, true);
-    }
-    assert_in_range(last_ns - from_ns, span_ns / 2, span_ns);
-    fflush(told);
-    uint32_t cuts = 0;
-    for (const char *at = lines; (at = strstr(at, "loses its connections with ")); at++) {
-        cuts++;
-        /* The same two are not parted again. */
+    uint32_t pairs = 0;
+    FILE *out = open_memstream(&lines, &bytes);
+    journal_tell(stage.journal, JOURNAL_NO_KEY, JOURNAL_NO_SHARD, 1000, out);
+    fclose(out);
+    for (const char *at = lines; (at = strstr(at, words)); at++, pairs++) {
         const char *node = at - 1;
         while (node > lines && node[-1] != '\n')
             node--;
@@ -364,23 +157,31 @@ TEST(after_the_last_fault_each_pair_of_processes_can_be_parted_once)
         snprintf(pair, sizeof pair, "%.*s", (int)(strchr(at, '\n') - node), node);
         assert_null(strstr(at + 1, pair));
     }
-    assert_int_equal(cuts, PAIRS);
-    heal(&stage);
-    work_on(&stage);
-    assert_int_equal(stage.unknown, 0);
-    assert_int_equal(nemesis_counts(stage.nemesis).faults, 0);
-    close_stage(&stage);
-    fclose(told);
-    told = NULL;
     free(lines);
+    return pairs;
 }
 
-TEST(equal_seeds_give_equal_faults)
+TEST(after_the_last_fault_each_pair_of_processes_can_be_parted_once)
 {
-    uint64_t hash = hash_of_run(9);
-    print_message("# hash %016lx\n", hash);
-    assert_true(hash == hash_of_run(9));
-    assert_false(hash == hash_of_run(10));
+    enum { PAIRS = SERVERS * (SERVERS - 1) / 2 + SERVERS * CLIENTS };
+    const uint64_t span_ns = 10 * NS_PER_MS;
+    const struct nemesis_options none = {.mean_pause_ns = NS_PER_S};
+    open_stage(5, PM_FENCE, &none);
+    checks_stage_run_for(&stage, NS_PER_S);
+    const uint64_t from_ns = stage.cluster->clock.now_ns;
+    uint64_t next_ns, last_ns = 0;
+    nemesis_heal(stage.nemesis);
+    nemesis_cut_each(stage.nemesis, span_ns);
+    while ((next_ns = nemesis_next_ns(stage.nemesis)) != WAKE_NEVER) {
+        last_ns = next_ns;
+        checks_stage_step(&stage);
+    }
+    assert_in_range(last_ns - from_ns, span_ns / 2, span_ns);
+    assert_int_equal(count_pairs(), PAIRS);
+    heal();
+    work_on();
+    assert_int_equal(nemesis_counts(stage.nemesis).faults, 0);
+    close_stage();
 }
 
 UNIT_MAIN(NULL, NULL)
