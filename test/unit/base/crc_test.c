@@ -66,23 +66,6 @@ TEST(crc16_is_that_of_its_definition_at_every_length_and_place)
     }
 }
 
-/* Each byte value in each place of a word, and all bits at once. */
-TEST(crc16_of_words_with_one_byte_set_is_right)
-{
-    uint8_t word[8];
-
-    for (int place = 0; place < 8; place++) {
-        for (int value = 0; value < 256; value++) {
-            memset(word, 0, sizeof word);
-            word[place] = (uint8_t)value;
-            assert_int_equal(crc16_xmodem(word, 8), crc16_by_bits(word, 8));
-            assert_int_equal(crc16_xmodem_by_table(word, 8), crc16_by_bits(word, 8));
-        }
-    }
-    memset(word, 0xff, sizeof word);
-    assert_int_equal(crc16_xmodem(word, 8), crc16_by_bits(word, 8));
-}
-
 /* Short ones go another way than long ones. */
 TEST(a_head_and_its_rest_give_the_checksum_of_both)
 {

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 
 #include "common/base/assert.h"
-#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "test/lib/unit.h"
 
@@ -119,19 +118,6 @@ TEST(a_failed_assert_names_itself_and_aborts)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     assert_caught("error assert_failed place=.*log_test\\.c:[0-9]+ expression=\"child != 0\"\n$");
-}
-
-TEST_WITH(the_system_clock_does_not_go_back, NULL, NULL)
-{
-    uint64_t before_ns = clock_now_ns(clock_system());
-
-    assert_true(before_ns > 0);
-    for (unsigned i = 0; i < 10000; i++) {
-        uint64_t now_ns = clock_now_ns(clock_system());
-
-        assert_true(now_ns >= before_ns);
-        before_ns = now_ns;
-    }
 }
 
 UNIT_MAIN(NULL, NULL)

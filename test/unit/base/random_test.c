@@ -35,23 +35,6 @@ TEST(seed_is_spread_by_splitmix64)
     assert_memory_equal(random.s, golden, sizeof(golden));
 }
 
-TEST(one_seed_gives_one_sequence)
-{
-    struct random a, b, other;
-    unsigned equal_to_other = 0;
-
-    random_init(&a, 42);
-    random_init(&b, 42);
-    random_init(&other, 43);
-    for (unsigned i = 0; i < 100; i++) {
-        uint64_t drawn = random_u64(&a);
-
-        assert_true(drawn == random_u64(&b));
-        equal_to_other += drawn == random_u64(&other);
-    }
-    assert_int_equal(equal_to_other, 0);
-}
-
 TEST(numbers_below_a_bound_are_spread_evenly)
 {
     enum { BOUND = 10, DRAWS = 100000 };

@@ -215,16 +215,15 @@ static void send_new_id(struct peer *peer, uint32_t tag)
     send_message(peer, tag, &message);
 }
 
-/* A process of the server, numbered by `round`, and the data that it brings. */
-static void send_rejoin(struct peer *peer, uint32_t tag, uint32_t server, char *fabric_name,
-                        uint32_t round, uint64_t data_cluster, bool possibly_incomplete)
+/* Of a server whose PM holds nothing yet, or, formatted, the data of this cluster. */
+static void send_join_of(struct peer *peer, uint32_t tag, uint32_t server, char *fabric_name,
+                         uint64_t data_cluster)
 {
     Rowan__Join join = ROWAN__JOIN__INIT;
     join.server = server;
-    join.incarnation = 1000 + 100 * round + server;
+    join.incarnation = 1000 + server;
     join.data_cluster = data_cluster;
-    join.possibly_incomplete = possibly_incomplete;
-    join.formatted = round == 0 && data_cluster != 0;
+    join.formatted = data_cluster != 0;
     join.registration_epoch = peer->registration_epoch;
     join.workers = 2;
     join.address = (char[]){"shm:/run/somewhere"};
@@ -235,9 +234,9 @@ static void send_rejoin(struct peer *peer, uint32_t tag, uint32_t server, char *
     send_message(peer, tag, &message);
 }
 
-static void send_join(struct peer *peer, uint32_t tag, uint32_t server, char *fabric_name)
+static void send_join(struct peer *peer, uint32_t tag, uint32_t server)
 {
-    send_rejoin(peer, tag, server, fabric_name, 0, 0, false);
+    send_join_of(peer, tag, server, (char[]){"shm"}, 0);
 }
 
 /* Polls until one more answer has come. */
@@ -269,21 +268,21 @@ static struct cluster_config *configuration_of(const struct peer *peer, uint32_t
 static void make_cluster(void)
 {
     connect_now(&peers[0], FABRIC_SERVER);
-    send_join(&peers[0], 11, 1, (char[]){"shm"});
+    send_join(&peers[0], 11, 1);
     await_answer(&peers[0]);
     connect_now(&peers[1], FABRIC_SERVER);
-    send_join(&peers[1], 12, 2, (char[]){"shm"});
+    send_join(&peers[1], 12, 2);
     await_answer(&peers[1]);
     for (uint32_t i = 0; i < 2; i++) { /* they are told that both have come, and still there */
-        send_join(&peers[0], 11, 1, (char[]){"shm"});
+        send_join(&peers[0], 11, 1);
         await_answer(&peers[0]);
     }
-    send_join(&peers[1], 12, 2, (char[]){"shm"});
+    send_join(&peers[1], 12, 2);
     await_answer(&peers[1]);
     assert_true(
         WAIT_FOR((poll_some(~0u), peers[0].answer_count == 4 && peers[1].answer_count == 3)));
     for (uint32_t i = 0; i < 2; i++) { /* they have formatted their PM */
-        send_rejoin(&peers[i], 13, i + 1, (char[]){"shm"}, 0, 77, false);
+        send_join_of(&peers[i], 13, i + 1, (char[]){"shm"}, 77);
         await_answer(&peers[i]);
     }
 }
@@ -301,7 +300,7 @@ static void have_a_client(void)
 TEST(servers_join_and_get_the_configuration_with_the_secret)
 {
     connect_now(&peers[0], FABRIC_SERVER);
-    send_join(&peers[0], 11, 1, (char[]){"shm"});
+    send_join(&peers[0], 11, 1);
     await_answer(&peers[0]);
     const Rowan__ConfigurationIs *is = peers[0].answer->configuration_is;
     assert_int_equal(peers[0].tag, 11);
@@ -311,15 +310,15 @@ TEST(servers_join_and_get_the_configuration_with_the_secret)
     assert_null(cm_config(manager));
 
     connect_now(&peers[1], FABRIC_SERVER);
-    send_join(&peers[1], 12, 2, (char[]){"shm"});
+    send_join(&peers[1], 12, 2);
     await_answer(&peers[1]);
     assert_null(cm_config(manager));
-    send_join(&peers[1], 12, 2, (char[]){"shm"});
+    send_join(&peers[1], 12, 2);
     await_answer(&peers[1]);
-    send_join(&peers[0], 13, 1, (char[]){"shm"}); /* it is told that both have come */
+    send_join(&peers[0], 13, 1); /* it is told that both have come */
     await_answer(&peers[0]);
     assert_null(cm_config(manager));
-    send_join(&peers[0], 14, 1, (char[]){"shm"}); /* and still there */
+    send_join(&peers[0], 14, 1); /* and still there */
     assert_true(WAIT_FOR((poll_some(~0u), peers[0].answer_count == 4)));
     struct cluster_config *config = configuration_of(&peers[0], 0);
     assert_int_equal(config->term, 1);
@@ -360,7 +359,7 @@ TEST(a_manager_that_restarts_goes_on)
     stop_manager();
     start_manager();
     connect_now(&peers[0], FABRIC_SERVER);
-    send_join(&peers[0], 21, 1, (char[]){"shm"});
+    send_join(&peers[0], 21, 1);
     await_answer(&peers[0]);
     struct cluster_config *config = configuration_of(&peers[0], 21);
     assert_int_equal(config->term, 2);
@@ -369,50 +368,6 @@ TEST(a_manager_that_restarts_goes_on)
     send_new_id(&peers[2], 22);
     await_answer(&peers[2]);
     assert_int_equal(peers[2].answer->client_id_is->client_id, 1 + CM_CLIENT_ID_BLOCK);
-}
-
-TEST(servers_that_all_come_back_start_the_cluster_again)
-{
-    make_cluster();
-    have_a_client();
-    for (int i = 0; i < 2; i++)
-        drop_peer(&peers[i]);
-    connect_now(&peers[0], FABRIC_SERVER);
-    send_rejoin(&peers[0], 31, 1, (char[]){"shm"}, 1, 78, true);
-    await_answer(&peers[0]);
-    assert_failure(&peers[0], 31, ROWAN_EREFUSED);
-    assert_non_null(strstr(peers[0].answer->failure->detail, "cluster 000000000000004e"));
-    send_rejoin(&peers[0], 32, 1, (char[]){"shm"}, 1, 77, true);
-    await_answer(&peers[0]);
-    assert_int_equal(peers[0].answer->configuration_is->configuration.len, 0);
-
-    connect_now(&peers[2], FABRIC_CLIENT);
-    send_get(&peers[2], 33, 0);
-    await_answer(&peers[2]);
-    struct cluster_config *config = configuration_of(&peers[2], 33);
-    assert_int_equal(config->term, 2);
-    cluster_release(config);
-    assert_int_equal(peers[2].answer->configuration_is->n_waiting_for, 1);
-    assert_int_equal(peers[2].answer->configuration_is->waiting_for[0], 2);
-
-    connect_now(&peers[1], FABRIC_SERVER);
-    send_rejoin(&peers[1], 34, 2, (char[]){"shm"}, 1, 77, true);
-    await_answer(&peers[1]);
-    send_rejoin(&peers[1], 34, 2, (char[]){"shm"}, 1, 77, true);
-    await_answer(&peers[1]);
-    send_rejoin(&peers[0], 35, 1, (char[]){"shm"}, 1, 77,
-                true); /* it is told that both have come */
-    await_answer(&peers[0]);
-    send_rejoin(&peers[0], 36, 1, (char[]){"shm"}, 1, 77, true); /* and still there */
-    await_answer(&peers[2]);                                     /* it asked: it is told */
-    config = configuration_of(&peers[2], 0);
-    assert_int_equal(peers[2].answer->configuration_is->n_waiting_for, 0);
-    assert_int_equal(config->term, 3);
-    assert_int_equal(cluster_member(config, 1)->incarnation, 1101);
-    assert_int_equal(config->shards[0].epoch, 2);
-    assert_true(config->shards[0].possibly_incomplete);
-    assert_false(config->has_secret);
-    cluster_release(config);
 }
 
 TEST(a_peer_of_another_cluster_is_not_let_in)
@@ -440,10 +395,10 @@ TEST(bad_requests_are_answered_and_cost_nobody_else_anything)
     await_answer(&peers[2]);
     assert_failure(&peers[2], 31, ROWAN_EUNSUPPORTED);
 
-    send_join(&peers[2], 32, 1, (char[]){"shm"});
+    send_join(&peers[2], 32, 1);
     await_answer(&peers[2]);
     assert_failure(&peers[2], 32, ROWAN_EREFUSED);
-    send_join(&peers[0], 33, 1, (char[]){"a name that is longer than any fabric's"});
+    send_join_of(&peers[0], 33, 1, (char[]){"a name that is longer than any fabric's"}, 0);
     await_answer(&peers[0]);
     assert_failure(&peers[0], 33, ROWAN_EINVALID);
     send_get(&peers[0], 34, 0);

@@ -304,16 +304,6 @@ TEST(one_that_waits_is_refused_when_a_cluster_appears_that_it_does_not_fit)
     world_destroy(follower);
 }
 
-TEST(servers_that_return_must_fit_each_other)
-{
-    struct world *world = world_cluster(world_store, SERVERS);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
-    snprintf(joins[1].durability, sizeof joins[1].durability, "none");
-    world_restart_all(world, SERVERS, joins);
-    assert_failure(world_last(world, 2), ROWAN_EREFUSED, "server 2 has durability none");
-}
-
 TEST(two_processes_with_one_number_do_not_both_wait)
 {
     struct world *world = world_cluster(world_store, SERVERS);

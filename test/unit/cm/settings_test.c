@@ -45,23 +45,4 @@ TEST(mistakes_get_a_sentence_and_change_nothing)
     }
 }
 
-TEST(the_table_reads_a_file)
-{
-    static const char text[] = "[rowan-cm]\naddress = shm:/a/b\ncoord-dir = /c\n"
-                               "cluster-servers = 1,2,3\nshards = 1K\nlog-level = debug\n";
-    struct cm_settings settings = {0};
-    struct config_rest rest = {0};
-    char why[200] = "";
-    assert_int_equal(config_parse_ini(&cm_settings_spec, text, sizeof text - 1, &settings, &rest,
-                                      why, sizeof why),
-                     ROWAN_OK);
-    assert_string_equal(settings.address, "shm:/a/b");
-    assert_string_equal(settings.coord_dir, "/c");
-    assert_string_equal(settings.servers, "1,2,3");
-    assert_int_equal(settings.replicas, 3);
-    assert_int_equal(settings.shards, 1024);
-    assert_int_equal(settings.log_level, 3);
-    config_free(&rest);
-}
-
 UNIT_MAIN(NULL, NULL)

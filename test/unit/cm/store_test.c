@@ -200,30 +200,6 @@ TEST(a_first_configuration_that_failed_is_tried_again_in_the_next_round)
     assert_non_null(cm_state_config(world->state));
 }
 
-TEST(a_restarted_manager_goes_on_and_reuses_no_id)
-{
-    struct world *world = world_cluster(world_store, 3);
-    world_new_id(world, 50, 3);
-    world_settle(world);
-    world_destroy(world);
-
-    struct cm_state_options options = world_options(3, 3, 0);
-    options.cluster = 12345; /* new dice, not used */
-    world = world_create(world_store, &options);
-    assert_false(cm_state_knows(world->state));
-    world_settle(world);
-    assert_true(cm_state_knows(world->state));
-    assert_int_equal(cm_state_config(world->state)->cluster, 77);
-    world_new_id(world, 50, 3);
-    assert_null(world_last(world, 50)); /* does not lead yet */
-    world_lead(world, true);
-    world_settle(world);
-    assert_int_equal(world_last(world, 50)->client_id, 1 + CM_CLIENT_ID_BLOCK);
-    struct cm_join join = world_join_of(2);
-    world_join(world, 2, 8, &join);
-    assert_configuration(world_last(world, 2), 8, 3, true);
-}
-
 TEST(only_a_leader_decides)
 {
     struct cm_state_options options = world_options(2, 2, 0);
