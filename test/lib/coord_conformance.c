@@ -1,9 +1,11 @@
 /* coord_conformance.c - see coord_conformance.h. A read may be a little old, so a case that wants to see another
  * handle's write reads until it does. */
+#define TEST_FIXTURE open_owners, close_owners
+
 #include "test/lib/coord_conformance.h"
 
 #include "common/base/error.h"
-#include "test/lib/asserts.h"
+#include "test/lib/unit.h"
 
 #define DEADLINE_NS (60 * NS_PER_S)
 
@@ -135,18 +137,16 @@ static int cas(struct owner *owner, uint64_t expected, const char *text)
 
 /* --- the value --- */
 
-static void what_was_never_written_has_version_0(void **state)
+TEST(what_was_never_written_has_version_0)
 {
-    (void)state;
     alice->version = 99;
     read_value(alice);
     assert_int_equal(alice->version, 0);
     assert_int_equal(alice->bytes, 0);
 }
 
-static void a_value_goes_up_one_version_with_each_compare_and_set(void **state)
+TEST(a_value_goes_up_one_version_with_each_compare_and_set)
 {
-    (void)state;
     assert_int_equal(cas(alice, 0, "first"), 0);
     assert_int_equal(alice->version, 1);
     assert_int_equal(cas(bob, 1, ""), 0);
@@ -159,9 +159,8 @@ static void a_value_goes_up_one_version_with_each_compare_and_set(void **state)
     assert_memory_equal(bob->value, "third", 5);
 }
 
-static void a_value_outlives_its_handles(void **state)
+TEST(a_value_outlives_its_handles)
 {
-    (void)state;
     assert_int_equal(cas(alice, 0, "kept"), 0);
     for (int i = 0; i < OWNERS; i++)
         close_owner(&owners[i]);
@@ -170,10 +169,9 @@ static void a_value_outlives_its_handles(void **state)
     assert_memory_equal(bob->value, "kept", 4);
 }
 
-static void a_compare_and_set_of_another_version_changes_nothing(void **state)
+TEST(a_compare_and_set_of_another_version_changes_nothing)
 {
     const uint64_t wrong[] = {0, 1, 3, UINT64_MAX};
-    (void)state;
     assert_int_equal(cas(alice, 1, "too early"), ROWAN_EVERSION);
     assert_int_equal(cas(alice, 0, "one"), 0);
     assert_int_equal(cas(alice, 1, "two"), 0);
@@ -184,9 +182,8 @@ static void a_compare_and_set_of_another_version_changes_nothing(void **state)
     assert_memory_equal(bob->value, "two", 3);
 }
 
-static void what_a_handle_stored_it_reads(void **state)
+TEST(what_a_handle_stored_it_reads)
 {
-    (void)state;
     for (uint64_t version = 0; version < 20; version++) {
         assert_int_equal(cas(alice, version, "mine"), 0);
         read_value(alice);
@@ -194,9 +191,8 @@ static void what_a_handle_stored_it_reads(void **state)
     }
 }
 
-static void what_a_handle_has_read_it_never_reads_older(void **state)
+TEST(what_a_handle_has_read_it_never_reads_older)
 {
-    (void)state;
     uint64_t seen = 0;
     for (uint64_t version = 0; version < 20; version++) {
         assert_int_equal(cas(alice, version, "newer"), 0);
@@ -206,10 +202,9 @@ static void what_a_handle_has_read_it_never_reads_older(void **state)
     }
 }
 
-static void the_largest_value_fits_and_a_larger_one_is_refused(void **state)
+TEST(the_largest_value_fits_and_a_larger_one_is_refused)
 {
     static uint8_t value[COORD_MAX_VALUE_BYTES + 1];
-    (void)state;
     for (size_t i = 0; i < sizeof value; i++)
         value[i] = (uint8_t)(i * 7 + i / 255);
     assert_int_equal(coord_cas(alice->coord, 0, value, sizeof value, on_cas, alice),
@@ -222,9 +217,8 @@ static void the_largest_value_fits_and_a_larger_one_is_refused(void **state)
     assert_memory_equal(bob->value, value, COORD_MAX_VALUE_BYTES);
 }
 
-static void one_operation_of_each_kind_may_be_outstanding(void **state)
+TEST(one_operation_of_each_kind_may_be_outstanding)
 {
-    (void)state;
     for (int round = 0; round < 2; round++) {
         assert_int_equal(coord_read(alice->coord, on_read, alice), 0);
         assert_int_equal(coord_read(alice->coord, on_read, alice), ROWAN_EAGAIN);
@@ -240,9 +234,8 @@ static void one_operation_of_each_kind_may_be_outstanding(void **state)
     assert_int_equal(coord_elect(alice->coord, on_leader, alice), ROWAN_EAGAIN);
 }
 
-static void close_drops_what_is_outstanding(void **state)
+TEST(close_drops_what_is_outstanding)
 {
-    (void)state;
     assert_int_equal(coord_read(alice->coord, on_read, alice), 0);
     assert_int_equal(coord_cas(alice->coord, 0, "x", 1, on_cas, alice), 0);
     assert_int_equal(coord_watch(alice->coord, on_change, alice), 0);
@@ -253,11 +246,10 @@ static void close_drops_what_is_outstanding(void **state)
 }
 
 /* Each raises the number in the value by one, however often others are first. */
-static void racing_compare_and_sets_lose_no_update(void **state)
+TEST(racing_compare_and_sets_lose_no_update)
 {
     enum { GOAL = 50 };
     unsigned raised[OWNERS] = {0}, reads[OWNERS] = {0}, stores[OWNERS] = {0}, number = 0;
-    (void)state;
     for (int i = 0; i < OWNERS; i++)
         assert_int_equal(coord_read(owners[i].coord, on_read, &owners[i]), 0);
     uint64_t end_ns = poll_owners() + DEADLINE_NS;
@@ -289,9 +281,8 @@ static void racing_compare_and_sets_lose_no_update(void **state)
 
 /* --- watches --- */
 
-static void a_watch_fires_once_after_another_handles_compare_and_set(void **state)
+TEST(a_watch_fires_once_after_another_handles_compare_and_set)
 {
-    (void)state;
     read_value(alice);
     assert_int_equal(coord_watch(alice->coord, on_change, alice), 0);
     let_pass(200 * NS_PER_MS);
@@ -305,9 +296,8 @@ static void a_watch_fires_once_after_another_handles_compare_and_set(void **stat
     wait_for(&alice->changes, 2);
 }
 
-static void a_change_between_read_and_watch_is_not_missed(void **state)
+TEST(a_change_between_read_and_watch_is_not_missed)
 {
-    (void)state;
     assert_int_equal(cas(bob, 0, "one"), 0);
     read_until(alice, 1);
     assert_int_equal(cas(bob, 1, "two"), 0);
@@ -315,9 +305,8 @@ static void a_change_between_read_and_watch_is_not_missed(void **state)
     wait_for(&alice->changes, 1);
 }
 
-static void who_watches_and_reads_again_sees_the_last_value(void **state)
+TEST(who_watches_and_reads_again_sees_the_last_value)
 {
-    (void)state;
     assert_int_equal(coord_watch(alice->coord, on_change, alice), 0);
     unsigned seen = 0;
     for (uint64_t version = 0; version < 20; version++) {
@@ -341,9 +330,8 @@ static void who_watches_and_reads_again_sees_the_last_value(void **state)
 
 /* --- the leader --- */
 
-static void one_leads_and_the_next_when_it_closes(void **state)
+TEST(one_leads_and_the_next_when_it_closes)
 {
-    (void)state;
     for (int i = 0; i < OWNERS; i++) {
         assert_int_equal(coord_elect(owners[i].coord, on_leader, &owners[i]), 0);
         if (i == 0)
@@ -363,34 +351,14 @@ static void one_leads_and_the_next_when_it_closes(void **state)
     assert_int_equal(alice->losses + bob->losses + carol->losses, 0);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_owners, close_owners)
-
-static const struct CMUnitTest cases[] = {
-    CASE(what_was_never_written_has_version_0),
-    CASE(a_value_goes_up_one_version_with_each_compare_and_set),
-    CASE(a_value_outlives_its_handles),
-    CASE(a_compare_and_set_of_another_version_changes_nothing),
-    CASE(what_a_handle_stored_it_reads),
-    CASE(what_a_handle_has_read_it_never_reads_older),
-    CASE(the_largest_value_fits_and_a_larger_one_is_refused),
-    CASE(one_operation_of_each_kind_may_be_outstanding),
-    CASE(close_drops_what_is_outstanding),
-    CASE(racing_compare_and_sets_lose_no_update),
-    CASE(a_watch_fires_once_after_another_handles_compare_and_set),
-    CASE(a_change_between_read_and_watch_is_not_missed),
-    CASE(who_watches_and_reads_again_sees_the_last_value),
-    CASE(one_leads_and_the_next_when_it_closes),
-};
-
-enum { CASES = sizeof cases / sizeof cases[0], MAX_BACKENDS = 32 };
-
 int coord_conformance_run(const char *group, const struct coord_backend *backends, unsigned count)
 {
-    struct CMUnitTest all[MAX_BACKENDS * CASES];
-    assert_true(count <= MAX_BACKENDS);
-    for (unsigned i = 0; i < count * CASES; i++) {
-        all[i] = cases[i % CASES];
-        all[i].initial_state = (void *)(uintptr_t)&backends[i / CASES];
-    }
-    return _cmocka_run_group_tests(group, all, count * CASES, NULL, NULL);
+    const size_t cases = unit_list(unit_cases, NULL, NULL);
+    struct CMUnitTest *all = calloc(count * cases, sizeof *all);
+    assert_non_null(all);
+    for (unsigned i = 0; i < count; i++)
+        unit_list(unit_cases, (void *)(uintptr_t)&backends[i], all + i * cases);
+    int failed = _cmocka_run_group_tests(group, all, count * cases, NULL, NULL);
+    free(all);
+    return failed;
 }

@@ -1,17 +1,13 @@
 /* fabric_conformance.c - the rules of fabric.h, one case or more for each. A case's name begins
  * with its rule. Those of the landing zone (F6 to F9) are in fabric_conformance_zone.c,
  * those of bulk writes (F10) in fabric_conformance_bulk.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+#define TEST_FIXTURE open_three, close_three
 
-#include <cmocka.h>
-
+#include "test/lib/fabric_conformance.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "test/lib/fabric_conformance.h"
+#include "test/lib/unit.h"
 
 enum { PM_BYTES = CONFORMANCE_PM_BYTES };
 
@@ -46,12 +42,11 @@ static void send_bytes(struct fabric_conn *conn, const void *data, uint32_t byte
 
 /* --- connections --- */
 
-static void both_ends_learn_who_the_other_is(void **state)
+TEST(both_ends_learn_who_the_other_is)
 {
     struct fabric_conn *active, *passive;
     const struct fabric_event *event;
 
-    (void)state;
     world_connect(&world, 1, 0, 42, &active, &passive);
     event = side_event(&world.sides[1], FABRIC_CONNECTED, 0);
     assert_int_equal(event->context, 42);
@@ -94,12 +89,18 @@ static void check_refusal(int error)
     assert_int_equal(world.sides[1].event_count, 1);
 }
 
-WORLD_CASE(a_refused_peer_learns_why, check_refusal(ROWAN_EREFUSED))
+TEST(a_refused_peer_learns_why)
+{
+    check_refusal(ROWAN_EREFUSED);
+}
 
 /* The code by which the inside of a backend may say that nothing has come yet. */
-WORLD_CASE(a_peer_refused_for_now_learns_it_too, check_refusal(ROWAN_EAGAIN))
+TEST(a_peer_refused_for_now_learns_it_too)
+{
+    check_refusal(ROWAN_EAGAIN);
+}
 
-static void the_highest_layout_of_messages_that_both_speak_is_the_connection_s(void **state)
+TEST(the_highest_layout_of_messages_that_both_speak_is_the_connection_s)
 {
     static const struct {
         struct version_range theirs, ours;
@@ -111,7 +112,6 @@ static void the_highest_layout_of_messages_that_both_speak_is_the_connection_s(v
     struct fabric_identity accepting = acceptor->identity, connecting = connector->identity;
     unsigned open = 0;
 
-    (void)state;
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fabric_conn *active, *passive;
 
@@ -135,11 +135,10 @@ static void the_highest_layout_of_messages_that_both_speak_is_the_connection_s(v
     }
 }
 
-static void connecting_to_nobody_ends_in_closed(void **state)
+TEST(connecting_to_nobody_ends_in_closed)
 {
     struct fabric_conn *conn;
 
-    (void)state;
     assert_int_equal(
         fabric_connect(world.sides[1].endpoint, backend->address(backend->context, 0), 5, 3, &conn),
         0);
@@ -148,11 +147,10 @@ static void connecting_to_nobody_ends_in_closed(void **state)
     assert_int_equal(side_event(&world.sides[1], FABRIC_CLOSED, 0)->context, 3);
 }
 
-static void nothing_comes_after_fabric_conn_close(void **state)
+TEST(nothing_comes_after_fabric_conn_close)
 {
     struct fabric_conn *active, *passive;
 
-    (void)state;
     world_connect(&world, 1, 0, 0, &active, &passive);
     send_bytes(passive, "abc", 3);
     fabric_flush(world.sides[0].endpoint);
@@ -163,13 +161,12 @@ static void nothing_comes_after_fabric_conn_close(void **state)
 }
 
 /* What a role may do that closes a connection while it works off a batch of events. */
-static void a_closed_connection_may_be_looked_at_until_the_next_poll(void **state)
+TEST(a_closed_connection_may_be_looked_at_until_the_next_poll)
 {
     struct fabric_conn *active, *passive;
     struct fabric_event batch[4];
     unsigned count = 0;
 
-    (void)state;
     world_connect(&world, 1, 0, 0, &active, &passive);
     send_bytes(active, "abc", 3);
     send_bytes(active, "abc", 3);
@@ -192,7 +189,7 @@ static void a_closed_connection_may_be_looked_at_until_the_next_poll(void **stat
 
 /* --- F1, F2 --- */
 
-static void f1_messages_arrive_in_the_order_they_were_sent(void **state)
+TEST(f1_messages_arrive_in_the_order_they_were_sent)
 {
     static const uint32_t sizes[] = {8,     100,    4096, 65536,
                                      65537, 300000, 16,   FABRIC_MAX_MESSAGE_BYTES};
@@ -201,7 +198,6 @@ static void f1_messages_arrive_in_the_order_they_were_sent(void **state)
     uint8_t *data = malloc(FABRIC_MAX_MESSAGE_BYTES);
     uint32_t got = 0;
 
-    (void)state;
     world_connect(&world, 1, 0, 0, &active, &passive);
     for (uint32_t sent = 0; got < COUNT;) {
         const uint32_t bytes = sizes[sent % 8];
@@ -228,7 +224,7 @@ static void f1_messages_arrive_in_the_order_they_were_sent(void **state)
     free(data);
 }
 
-static void f1_f2_f6_blocks_of_many_senders_land_one_after_another(void **state)
+TEST(f1_f2_f6_blocks_of_many_senders_land_one_after_another)
 {
     enum { BATCHES = 60, PER_BATCH = 40 };
     struct fabric_conn *conns[3], *passive;
@@ -236,7 +232,6 @@ static void f1_f2_f6_blocks_of_many_senders_land_one_after_another(void **state)
     const uint32_t limit = world.sides[0].caps.block_limit / 64;
     struct random random;
 
-    (void)state;
     random_init(&random, 1);
     side_open_zone(&world, 0, 4, 4);
     for (unsigned s = 1; s < 3; s++) {
@@ -271,12 +266,11 @@ static void f1_f2_f6_blocks_of_many_senders_land_one_after_another(void **state)
     assert_int_equal(next[2], BATCHES * PER_BATCH);
 }
 
-static void f2_what_landed_is_there_and_was_not_before(void **state)
+TEST(f2_what_landed_is_there_and_was_not_before)
 {
     struct fabric_conn *conn, *passive;
     uint32_t next[SIDE_MAX] = {0};
 
-    (void)state;
     side_open_zone(&world, 0, 2, 2);
     world_connect(&world, 1, 0, 0, &conn, &passive);
     for (uint32_t i = 0; i < 200; i++) {
@@ -295,13 +289,12 @@ static void f2_what_landed_is_there_and_was_not_before(void **state)
 
 /* --- F3 --- */
 
-static void f3_closed_is_the_last_event_and_what_waited_never_lands(void **state)
+TEST(f3_closed_is_the_last_event_and_what_waited_never_lands)
 {
     struct fabric_conn *conn, *passive;
     const struct fabric_iov iov = {.data = "x", .bytes = 1};
     uint32_t count;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 0);
     world_connect(&world, 1, 0, 11, &conn, &passive);
     assert_int_equal(world_add_block(&world, 1, conn, 0, 0, 64), 0);
@@ -329,13 +322,12 @@ static void f3_closed_is_the_last_event_and_what_waited_never_lands(void **state
 
 /* --- F4 --- */
 
-static void f4_messages_are_copied_when_they_are_sent(void **state)
+TEST(f4_messages_are_copied_when_they_are_sent)
 {
     enum { COUNT = 40, PIECE = 30000, MOST = 34 }; /* to 1 MiB: far beyond any ring */
     static uint8_t bytes[MOST * PIECE];
     struct fabric_conn *active, *passive;
 
-    (void)state;
     world_connect(&world, 1, 0, 0, &active, &passive);
     for (uint32_t i = 0; i < COUNT; i++) {
         const uint32_t pieces = 1 + i % MOST;
@@ -358,7 +350,7 @@ static void f4_messages_are_copied_when_they_are_sent(void **state)
     }
 }
 
-static void f4_unregistered_memory_and_bad_sizes_are_refused(void **state)
+TEST(f4_unregistered_memory_and_bad_sizes_are_refused)
 {
     struct fabric_conn *conn, *passive;
     struct pm *pm = world.sides[1].pm;
@@ -366,7 +358,6 @@ static void f4_unregistered_memory_and_bad_sizes_are_refused(void **state)
     const struct fabric_iov large = {.data = pm_at(pm, 0), .bytes = FABRIC_MAX_MESSAGE_BYTES + 1};
     const uint32_t limit = fabric_caps(world.sides[1].fabric)->block_limit;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 1);
     world_connect(&world, 1, 0, 0, &conn, &passive);
     assert_int_equal(fabric_rowan_add(conn, strange, 64), ROWAN_EINVALID);
@@ -447,20 +438,27 @@ static void f5_held_messages_stop_the_sender_and_keep_their_bytes(uint32_t bytes
     assert_true(fill_with_messages(active, bytes, sent, 1) > 0);
 }
 
-WORLD_CASE(f5_f9_held_small_messages_stop_the_sender,
-           f5_held_messages_stop_the_sender_and_keep_their_bytes(100))
-WORLD_CASE(f5_f9_held_middle_messages_stop_the_sender,
-           f5_held_messages_stop_the_sender_and_keep_their_bytes(20000))
-WORLD_CASE(f5_f9_held_large_messages_stop_the_sender,
-           f5_held_messages_stop_the_sender_and_keep_their_bytes(700000))
+TEST(f5_f9_held_small_messages_stop_the_sender)
+{
+    f5_held_messages_stop_the_sender_and_keep_their_bytes(100);
+}
 
-static void messages_of_every_size_keep_their_bytes(void **state)
+TEST(f5_f9_held_middle_messages_stop_the_sender)
+{
+    f5_held_messages_stop_the_sender_and_keep_their_bytes(20000);
+}
+
+TEST(f5_f9_held_large_messages_stop_the_sender)
+{
+    f5_held_messages_stop_the_sender_and_keep_their_bytes(700000);
+}
+
+TEST(messages_of_every_size_keep_their_bytes)
 {
     struct fabric_conn *active, *passive;
     uint8_t *data = malloc(FABRIC_MAX_MESSAGE_BYTES);
     uint32_t sizes[128], count = 0;
 
-    (void)state;
     for (uint32_t bytes = 0; bytes < 18; bytes++)
         sizes[count++] = bytes;
     for (uint32_t power = 32; power <= FABRIC_MAX_MESSAGE_BYTES; power *= 2) {
@@ -486,39 +484,16 @@ static void messages_of_every_size_keep_their_bytes(void **state)
     free(data);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_three, close_three)
-
-static const struct CMUnitTest cases[] = {
-    CASE(both_ends_learn_who_the_other_is),
-    CASE(a_refused_peer_learns_why),
-    CASE(a_peer_refused_for_now_learns_it_too),
-    CASE(the_highest_layout_of_messages_that_both_speak_is_the_connection_s),
-    CASE(connecting_to_nobody_ends_in_closed),
-    CASE(nothing_comes_after_fabric_conn_close),
-    CASE(a_closed_connection_may_be_looked_at_until_the_next_poll),
-    CASE(f1_messages_arrive_in_the_order_they_were_sent),
-    CASE(f1_f2_f6_blocks_of_many_senders_land_one_after_another),
-    CASE(f2_what_landed_is_there_and_was_not_before),
-    CASE(f3_closed_is_the_last_event_and_what_waited_never_lands),
-    CASE(f4_messages_are_copied_when_they_are_sent),
-    CASE(f4_unregistered_memory_and_bad_sizes_are_refused),
-    CASE(f5_f9_held_small_messages_stop_the_sender),
-    CASE(f5_f9_held_middle_messages_stop_the_sender),
-    CASE(f5_f9_held_large_messages_stop_the_sender),
-    CASE(messages_of_every_size_keep_their_bytes),
-};
-
-enum { CASES = sizeof cases / sizeof cases[0] };
-
 int fabric_conformance_run(const char *group, const struct fabric_backend *under_test)
 {
-    struct CMUnitTest all[CASES + CONFORMANCE_ZONE_CASES + CONFORMANCE_BULK_CASES];
+    const struct unit_case *lists[] = {unit_cases, conformance_zone_cases(),
+                                       conformance_bulk_cases()};
+    struct CMUnitTest all[64];
+    size_t count = 0;
 
-    memcpy(all, cases, sizeof cases);
-    memcpy(all + CASES, conformance_zone_cases, sizeof conformance_zone_cases);
-    memcpy(all + CASES + CONFORMANCE_ZONE_CASES, conformance_bulk_cases,
-           sizeof conformance_bulk_cases);
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        all[i].initial_state = (void *)(uintptr_t)under_test;
-    return _cmocka_run_group_tests(group, all, sizeof all / sizeof all[0], NULL, NULL);
+    for (int i = 0; i < 3; i++) {
+        assert_true(count + unit_list(lists[i], NULL, NULL) <= 64);
+        count += unit_list(lists[i], (void *)(uintptr_t)under_test, all + count);
+    }
+    return _cmocka_run_group_tests(group, all, count, NULL, NULL);
 }

@@ -13,11 +13,12 @@
 int fabric_conformance_run(const char *group, const struct fabric_backend *backend);
 
 /* For the files of cases: three sides, new for each case. */
-enum { CONFORMANCE_PM_BYTES = 32 << 20, CONFORMANCE_ZONE_CASES = 10, CONFORMANCE_BULK_CASES = 13 };
+enum { CONFORMANCE_PM_BYTES = 32 << 20 };
+struct unit_case; /* unit.h */
 extern struct world world;
 int open_three(void **state);
 int close_three(void **state);
-extern const struct CMUnitTest conformance_zone_cases[CONFORMANCE_ZONE_CASES];
-extern const struct CMUnitTest conformance_bulk_cases[CONFORMANCE_BULK_CASES];
+const struct unit_case *conformance_zone_cases(void);
+const struct unit_case *conformance_bulk_cases(void);
 
 #endif

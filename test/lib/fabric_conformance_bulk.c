@@ -1,14 +1,10 @@
 /* fabric_conformance_bulk.c - bulk writes, F10. Side 0 grants, sides 1 and 2 write. And F4 of all services at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_three, close_three
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "test/lib/fabric_conformance.h"
+#include "test/lib/unit.h"
 
 enum {
     MEGABYTE = 1 << 20,
@@ -75,13 +71,12 @@ static uint32_t revoked(void)
     return side_count(&world.sides[0], FABRIC_REVOKED);
 }
 
-static void f10_what_is_written_is_there_and_nothing_else_is(void **state)
+TEST(f10_what_is_written_is_there_and_nothing_else_is)
 {
     static const uint32_t sizes[] = {64, 4096, 65536, 128, MEGABYTE};
     struct link link;
     uint64_t at = 0;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 2);
     link = link_granted(1, PLACE, 5);
     for (uint32_t i = 0; i < 5; i++) {
@@ -100,11 +95,10 @@ static void f10_what_is_written_is_there_and_nothing_else_is(void **state)
     assert_int_equal(revoked(), 0);
 }
 
-static void f10_the_largest_write_arrives(void **state)
+TEST(f10_the_largest_write_arrives)
 {
     struct link link;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 2);
     link = link_make(1);
     assert_int_equal(fabric_grant(link.owner, PLACE, FABRIC_MAX_WRITE_BYTES, 0, &link.grant), 0);
@@ -113,12 +107,11 @@ static void f10_the_largest_write_arrives(void **state)
     assert_true(is_written(PLACE, FABRIC_MAX_WRITE_BYTES, 1));
 }
 
-static void f9_f10_a_full_queue_of_writes_says_again_and_changes_nothing(void **state)
+TEST(f9_f10_a_full_queue_of_writes_says_again_and_changes_nothing)
 {
     struct link link;
     uint32_t added = 0;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 2);
     link = link_granted(1, PLACE, 0);
     for (unsigned round = 0; round < 3; round++) {
@@ -155,7 +148,7 @@ static void expect_end(void)
     assert_int_equal(written(1), 0);
 }
 
-static void f10_a_write_outside_of_its_grant_ends_the_connection(void **state)
+TEST(f10_a_write_outside_of_its_grant_ends_the_connection)
 {
     static const uint64_t places[] = {GRANTED, GRANTED - 64, UINT64_C(1) << 62, UINT64_MAX - 63,
                                       CONFORMANCE_PM_BYTES};
@@ -178,11 +171,10 @@ static void f10_a_write_outside_of_its_grant_ends_the_connection(void **state)
     }
 }
 
-static void f10_a_grant_that_nobody_gave_ends_the_connection(void **state)
+TEST(f10_a_grant_that_nobody_gave_ends_the_connection)
 {
     struct link link;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 2);
     link = link_granted(1, PLACE, 0);
     link.grant.words[0] ^= 1;
@@ -191,11 +183,10 @@ static void f10_a_grant_that_nobody_gave_ends_the_connection(void **state)
     assert_true(is_untouched(0, CONFORMANCE_PM_BYTES));
 }
 
-static void f10_a_write_after_revoke_ends_the_connection(void **state)
+TEST(f10_a_write_after_revoke_ends_the_connection)
 {
     struct link link;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 2);
     link = link_granted(1, PLACE, 77);
     assert_int_equal(write_seed(1, &link, 0, 4096, 1), 0);
@@ -214,12 +205,11 @@ static void f10_a_write_after_revoke_ends_the_connection(void **state)
 }
 
 /* Whatever part of it had come: nothing comes after REVOKED. */
-static void f10_nothing_is_written_after_revoked(void **state)
+TEST(f10_nothing_is_written_after_revoked)
 {
     struct link link;
     static uint8_t seen[GRANTED];
 
-    (void)state;
     for (unsigned polls = 0; polls < 24; polls += 1 + polls / 4) {
         if (polls > 0)
             open_three(state);
@@ -239,7 +229,7 @@ static void f10_nothing_is_written_after_revoked(void **state)
     }
 }
 
-static void f10_the_end_of_a_connection_revokes_its_grants(void **state)
+TEST(f10_the_end_of_a_connection_revokes_its_grants)
 {
     enum { BY_OWNER, BY_WRITER, ENDPOINT, WAYS };
 
@@ -276,13 +266,12 @@ static void f10_the_end_of_a_connection_revokes_its_grants(void **state)
     }
 }
 
-static void f10_bulk_writes_blocks_and_messages_go_at_once(void **state)
+TEST(f10_bulk_writes_blocks_and_messages_go_at_once)
 {
     enum { COUNT = 60 };
     uint32_t next[SIDE_MAX] = {0}, added[3] = {0}, told[3] = {0};
     struct link links[3];
 
-    (void)state;
     side_open_zone(&world, 0, 3, 3);
     for (unsigned s = 1; s < 3; s++)
         links[s] = link_granted(s, PLACE + s * GRANTED, s);
@@ -324,14 +313,13 @@ static void f10_bulk_writes_blocks_and_messages_go_at_once(void **state)
     assert_int_equal(world_walk_zone(&world, 0, 3, next), 2 * COUNT);
 }
 
-static void f8_f10_neither_a_dry_zone_nor_held_messages_hold_up_bulk_writes(void **state)
+TEST(f8_f10_neither_a_dry_zone_nor_held_messages_hold_up_bulk_writes)
 {
     static const uint8_t zeros[20000];
     const struct fabric_iov iov = {.data = zeros, .bytes = sizeof zeros};
     struct link link;
     uint32_t sent = 0;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 0);
     link = link_granted(1, PLACE, 0);
     for (uint32_t i = 0; i < 100; i++)
@@ -355,13 +343,12 @@ static void f8_f10_neither_a_dry_zone_nor_held_messages_hold_up_bulk_writes(void
     world_wait(&world, 1, FABRIC_LANDED, 1);
 }
 
-static void grants_that_cannot_be_are_refused(void **state)
+TEST(grants_that_cannot_be_are_refused)
 {
     struct fabric_grant grants[FABRIC_MAX_GRANTS + 1];
     struct fabric_conn *active, *passive;
     struct link link;
 
-    (void)state;
     world_connect(&world, 1, 0, 0, &active, &passive); /* before there is a zone */
     assert_int_equal(fabric_grant(passive, PLACE, 64, 0, grants), ROWAN_EINVALID);
     side_open_zone(&world, 0, 2, 0);
@@ -387,13 +374,12 @@ static void grants_that_cannot_be_are_refused(void **state)
     assert_int_equal(side_count(&world.sides[2], FABRIC_CLOSED), 0);
 }
 
-static void writes_that_cannot_be_are_refused(void **state)
+TEST(writes_that_cannot_be_are_refused)
 {
     _Alignas(64) static uint8_t strange[64];
     struct pm *pm = world.sides[1].pm;
     struct link link;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 0);
     link = link_granted(1, PLACE, 0);
     assert_int_equal(fabric_write(link.writer, &link.grant, 0, strange, 64, 0), ROWAN_EINVALID);
@@ -461,7 +447,7 @@ static void nothing_changed_comes(void)
     assert_null(memchr(pm_at(pm, GRANTED_AT), CHANGED, GIVEN));
 }
 
-static void f4_what_comes_of_a_closed_connection_is_what_was_given(void **state)
+TEST(f4_what_comes_of_a_closed_connection_is_what_was_given)
 {
     enum { MOST_POLLS = 6 };
     static uint8_t changed[GIVEN];
@@ -488,20 +474,7 @@ static void f4_what_comes_of_a_closed_connection_is_what_was_given(void **state)
     }
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_three, close_three)
-
-const struct CMUnitTest conformance_bulk_cases[CONFORMANCE_BULK_CASES] = {
-    CASE(f10_what_is_written_is_there_and_nothing_else_is),
-    CASE(f10_the_largest_write_arrives),
-    CASE(f9_f10_a_full_queue_of_writes_says_again_and_changes_nothing),
-    CASE(f10_a_write_outside_of_its_grant_ends_the_connection),
-    CASE(f10_a_grant_that_nobody_gave_ends_the_connection),
-    CASE(f10_a_write_after_revoke_ends_the_connection),
-    CASE(f10_nothing_is_written_after_revoked),
-    CASE(f10_the_end_of_a_connection_revokes_its_grants),
-    CASE(f10_bulk_writes_blocks_and_messages_go_at_once),
-    CASE(f8_f10_neither_a_dry_zone_nor_held_messages_hold_up_bulk_writes),
-    CASE(grants_that_cannot_be_are_refused),
-    CASE(writes_that_cannot_be_are_refused),
-    CASE(f4_what_comes_of_a_closed_connection_is_what_was_given),
-};
+const struct unit_case *conformance_bulk_cases(void)
+{
+    return unit_cases;
+}

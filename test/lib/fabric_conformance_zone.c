@@ -1,13 +1,9 @@
 /* fabric_conformance_zone.c - the rules of the landing zone, F6 to F9. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE open_three, close_three
 
 #include "common/base/error.h"
 #include "test/lib/fabric_conformance.h"
+#include "test/lib/unit.h"
 
 enum { KB = 1 << 10, MEGABYTE = 1 << 20, SEGMENT = FABRIC_SEGMENT_BYTES };
 
@@ -75,14 +71,13 @@ static void flow_post_until(struct flow *flow, uint32_t blocks)
 
 /* Where every block takes a slot of the same size there is no end that it could cross: the segment is full
  * then. */
-static void f6_a_block_never_crosses_the_end_of_a_segment(void **state)
+TEST(f6_a_block_never_crosses_the_end_of_a_segment)
 {
     const uint32_t bytes = (largest_block() - largest_block() / 16) & ~63u;
     const uint32_t fit = side_fit(&world.sides[0], bytes);
     uint32_t next[SIDE_MAX] = {0};
     struct flow flow;
 
-    (void)state;
     assert_true(SEGMENT % side_slot(&world.sides[0], bytes) != 0 ||
                 world.sides[0].caps.landing_stride > FABRIC_STRIDE);
     side_open_zone(&world, 0, 4, 4);
@@ -93,13 +88,12 @@ static void f6_a_block_never_crosses_the_end_of_a_segment(void **state)
     assert_int_equal(world_walk_zone(&world, 0, 3, (uint32_t[SIDE_MAX]){0}), 3 * fit);
 }
 
-static void f6_a_block_may_end_where_the_segment_ends(void **state)
+TEST(f6_a_block_may_end_where_the_segment_ends)
 {
     const uint32_t fit = SEGMENT / largest_power();
     uint32_t next[SIDE_MAX] = {0};
     struct flow flow;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 2);
     flow = flow_open(1, largest_power());
     flow_post_until(&flow, fit + 1);
@@ -108,13 +102,12 @@ static void f6_a_block_may_end_where_the_segment_ends(void **state)
     assert_int_equal(world_walk_segment(&world, 0, 1, next), 1);
 }
 
-static void f6_what_lies_between_blocks_stays_zero(void **state)
+TEST(f6_what_lies_between_blocks_stays_zero)
 {
     const uint32_t limit = largest_block() / 64;
     struct flow flow;
     uint32_t slots = 0, blocks = 0;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 2);
     flow = flow_open(1, 64);
     for (; slots < 2 * MEGABYTE; blocks++) {
@@ -127,7 +120,7 @@ static void f6_what_lies_between_blocks_stays_zero(void **state)
 }
 
 /* The last block of a segment may seal it, or the first that goes into the next. */
-static void f7_segments_are_sealed_in_order_and_whole(void **state)
+TEST(f7_segments_are_sealed_in_order_and_whole)
 {
     const uint32_t bytes = largest_power() < 4 * KB ? largest_power() : 4 * KB;
     const uint32_t fit = side_fit(&world.sides[0], bytes);
@@ -135,7 +128,6 @@ static void f7_segments_are_sealed_in_order_and_whole(void **state)
     struct flow flows[3];
     uint32_t next[SIDE_MAX] = {0}, sealed = 0, walked;
 
-    (void)state;
     side_open_zone(&world, 0, 8, segments + 1);
     for (unsigned s = 1; s < 3; s++)
         flows[s] = flow_open(s, bytes);
@@ -165,7 +157,7 @@ static void f7_segments_are_sealed_in_order_and_whole(void **state)
 }
 
 /* Each round fills what is left of the oldest segment, looks at its bytes, wipes and posts it. */
-static void f7_a_quiet_segment_may_be_posted_again_and_again(void **state)
+TEST(f7_a_quiet_segment_may_be_posted_again_and_again)
 {
     enum { DEPTH = 2 };
     const uint32_t bytes = largest_power() < 32 * KB ? largest_power() : 32 * KB;
@@ -175,7 +167,6 @@ static void f7_a_quiet_segment_may_be_posted_again_and_again(void **state)
     struct side *owner = &world.sides[0];
     struct flow flow;
 
-    (void)state;
     side_open_zone(&world, 0, DEPTH, DEPTH);
     flow = flow_open(1, bytes);
     for (uint32_t round = 0; round < rounds; round++) {
@@ -196,13 +187,12 @@ static void f7_a_quiet_segment_may_be_posted_again_and_again(void **state)
     }
 }
 
-static void f8_a_dry_zone_delays_and_fails_nothing(void **state)
+TEST(f8_a_dry_zone_delays_and_fails_nothing)
 {
     const struct fabric_iov iov = {.data = "hello", .bytes = 5};
     struct fabric_conn *passive;
     struct flow flow;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 0);
     flow = flow_open(1, 128);
     passive = side_event(&world.sides[0], FABRIC_ACCEPTED, 0)->conn;
@@ -222,7 +212,7 @@ static void f8_a_dry_zone_delays_and_fails_nothing(void **state)
 }
 
 /* Segments that are posted one by one while one batch goes into them. */
-static void f8_a_zone_that_runs_dry_in_a_batch_takes_the_rest_later(void **state)
+TEST(f8_a_zone_that_runs_dry_in_a_batch_takes_the_rest_later)
 {
     enum { COUNT = 200 };
     const uint32_t bytes = (largest_block() - largest_block() / 16) & ~63u;
@@ -230,7 +220,6 @@ static void f8_a_zone_that_runs_dry_in_a_batch_takes_the_rest_later(void **state
     const uint64_t place = 20 * MEGABYTE; /* flow_post fills what is below */
     struct flow flow;
 
-    (void)state;
     side_open_zone(&world, 0, 4, 1);
     flow = flow_open(1, bytes);
     assert_true(place + COUNT * bytes <= world.sides[1].pm->bytes);
@@ -253,13 +242,12 @@ static void f8_a_zone_that_runs_dry_in_a_batch_takes_the_rest_later(void **state
     assert_int_equal(world_walk_zone(&world, 0, 4, (uint32_t[SIDE_MAX]){0}), flow.blocks);
 }
 
-static void f9_a_full_send_queue_says_again_and_changes_nothing(void **state)
+TEST(f9_a_full_send_queue_says_again_and_changes_nothing)
 {
     struct fabric_conn *conn, *passive;
     const uint32_t max = fabric_caps(world.sides[1].fabric)->max_batch_blocks;
     uint32_t added = 0, batches = 0;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 0);
     world_connect(&world, 1, 0, 0, &conn, &passive);
     assert_int_equal(fabric_rowan_room(conn), max);
@@ -283,13 +271,12 @@ static void f9_a_full_send_queue_says_again_and_changes_nothing(void **state)
     assert_int_equal(fabric_rowan_room(conn), max);
 }
 
-static void f9_batches_are_bounded_too(void **state)
+TEST(f9_batches_are_bounded_too)
 {
     struct fabric_conn *conn, *passive;
     const uint32_t max = fabric_caps(world.sides[1].fabric)->max_batch_blocks;
     uint32_t batches = 0;
 
-    (void)state;
     side_open_zone(&world, 0, 2, 0);
     world_connect(&world, 1, 0, 0, &conn, &passive);
     while (fabric_rowan_room(conn) > 0) { /* a batch each */
@@ -306,12 +293,11 @@ static void f9_batches_are_bounded_too(void **state)
     assert_int_equal(world_walk_zone(&world, 0, 2, (uint32_t[SIDE_MAX]){0}), batches);
 }
 
-static void a_zone_takes_depth_segments_inside_its_memory(void **state)
+TEST(a_zone_takes_depth_segments_inside_its_memory)
 {
     struct side *side = &world.sides[0];
     struct fabric_zone *zone;
 
-    (void)state;
     assert_int_equal(fabric_zone_open(side->endpoint, side->pm, 1, &zone), ROWAN_EINVALID);
     assert_int_equal(fabric_zone_open(side->endpoint, side->pm, 1025, &zone), ROWAN_EINVALID);
     side_open_zone(&world, 0, 3, 2);
@@ -322,17 +308,7 @@ static void a_zone_takes_depth_segments_inside_its_memory(void **state)
     assert_int_equal(fabric_zone_post(side->zone, 12 * MEGABYTE, 2), ROWAN_EAGAIN);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, open_three, close_three)
-
-const struct CMUnitTest conformance_zone_cases[CONFORMANCE_ZONE_CASES] = {
-    CASE(f6_a_block_never_crosses_the_end_of_a_segment),
-    CASE(f6_a_block_may_end_where_the_segment_ends),
-    CASE(f6_what_lies_between_blocks_stays_zero),
-    CASE(f7_segments_are_sealed_in_order_and_whole),
-    CASE(f7_a_quiet_segment_may_be_posted_again_and_again),
-    CASE(f8_a_dry_zone_delays_and_fails_nothing),
-    CASE(f8_a_zone_that_runs_dry_in_a_batch_takes_the_rest_later),
-    CASE(f9_a_full_send_queue_says_again_and_changes_nothing),
-    CASE(f9_batches_are_bounded_too),
-    CASE(a_zone_takes_depth_segments_inside_its_memory),
-};
+const struct unit_case *conformance_zone_cases(void)
+{
+    return unit_cases;
+}

@@ -1,13 +1,7 @@
 /* fabric_world.c - see fabric_world.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "common/base/clock.h"
 #include "test/lib/fabric_world.h"
+#include "common/base/clock.h"
+#include "test/lib/asserts.h"
 
 enum { POLL_EVENTS = 64, BLOCK_MARK = 0x426c6f00 };
 

@@ -47,17 +47,26 @@ static inline void unit_add(struct unit_case *added)
 
 #define TEST(name) TEST_WITH(name, TEST_FIXTURE)
 
-static inline int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
+/* Copies the cases into `out`, each with that state at first; NULL: only counts them. */
+static inline size_t unit_list(const struct unit_case *at, void *state, struct CMUnitTest *out)
 {
     size_t count = 0;
-    for (const struct unit_case *at = unit_cases; at; at = at->next)
-        count++;
+    for (; at; at = at->next, count++) {
+        if (!out)
+            continue;
+        out[count] = at->test;
+        out[count].initial_state = state;
+    }
+    return count;
+}
+
+static inline int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    size_t count = unit_list(unit_cases, NULL, NULL);
     struct CMUnitTest *tests = calloc(count + 1, sizeof *tests);
     if (!tests)
         return 1;
-    count = 0;
-    for (const struct unit_case *at = unit_cases; at; at = at->next)
-        tests[count++] = at->test;
+    unit_list(unit_cases, NULL, tests);
     int failed =
         _cmocka_run_group_tests(program_invocation_short_name, tests, count, setup, teardown);
     free(tests);

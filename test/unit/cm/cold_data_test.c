@@ -8,10 +8,10 @@
 
 enum { SERVERS = 3 };
 
-/* Stores a configuration in which every shard has a backup on the next server only. It had clients. */
-static struct world *world_of_two_replicas(void)
+/* A cluster that had clients. With two replicas every shard has a backup on the next server only. */
+static struct world *world_with_clients(uint32_t replicas, uint32_t shards)
 {
-    struct cm_state_options options = world_options(SERVERS, 2, 6);
+    struct cm_state_options options = world_options(SERVERS, replicas, shards);
     struct world *world = world_create(world_store, &options);
     world_settle(world);
     world_lead(world, true);
@@ -57,15 +57,11 @@ TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
 
 TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
 {
-    struct world *world = world_of_two_replicas();
-    struct cluster_config *next = cluster_copy(cm_state_config(world->state));
-    next->term++;
-    next->next_client_id += CM_CLIENT_ID_BLOCK;
+    struct world *world = world_with_clients(2, 6);
+    struct cluster_config *next = world_next(world);
     assert_int_equal(next->shards[0].backups[0], 2);
     next->shards[0].filling[next->shards[0].filling_count++] = 3;
-    world_store->history[++world_store->version] = next;
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
+    world_change(world, next);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
     world_restart_all(world, SERVERS, joins);
@@ -77,7 +73,7 @@ TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
 
 TEST(a_shard_of_incomplete_replicas_only_is_started_and_marked_for_good)
 {
-    struct world *world = world_of_two_replicas();
+    struct world *world = world_with_clients(2, 6);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
     joins[0].possibly_incomplete = joins[1].possibly_incomplete = true;
@@ -111,15 +107,7 @@ TEST(a_shard_of_incomplete_replicas_only_is_started_and_marked_for_good)
 
 TEST(leadership_moves_to_the_replica_that_leads_fewest)
 {
-    struct cm_state_options options = world_options(SERVERS, 3, 12);
-    struct world *world = world_create(world_store, &options);
-    world_settle(world);
-    world_lead(world, true);
-    world_settle(world);
-    world_join_all(world, SERVERS);
-    world_settle(world);
-    world_format_all(world, SERVERS);
-    world_have_clients(world);
+    struct world *world = world_with_clients(3, 12);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
     joins[2].data_cluster = 0;
@@ -140,7 +128,7 @@ TEST(leadership_moves_to_the_replica_that_leads_fewest)
 
 TEST(a_shard_that_nobody_brings_stops_the_manager)
 {
-    struct world *world = world_of_two_replicas();
+    struct world *world = world_with_clients(2, 6);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
     joins[1].data_cluster = joins[2].data_cluster = 0;
@@ -155,13 +143,9 @@ TEST(a_shard_that_nobody_brings_stops_the_manager)
 TEST(a_shard_without_epochs_left_stops_the_manager)
 {
     struct world *world = world_cluster(world_store, SERVERS);
-    struct cluster_config *last = cluster_copy(cm_state_config(world->state));
-    last->term++;
-    last->next_client_id += CM_CLIENT_ID_BLOCK;
+    struct cluster_config *last = world_next(world);
     last->shards[5].epoch = CLUSTER_MAX_EPOCH;
-    world_store->history[++world_store->version] = last;
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
+    world_change(world, last);
     struct cm_join joins[SERVERS];
     world_rejoin_all(world, SERVERS, 1, joins);
     world_restart_all(world, SERVERS, joins);

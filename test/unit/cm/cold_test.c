@@ -331,12 +331,8 @@ TEST(a_server_whose_place_went_with_its_old_connection_may_report_again)
     world_join(world, 12, 7, &join);
     world_join(world, 2, 6, &join);
     world_close(world, 2);
-    struct cluster_config *next = cluster_copy(cm_state_config(world->state));
-    next->term++;
-    next->next_client_id += CM_CLIENT_ID_BLOCK;
-    world_store->history[++world_store->version] = next;
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
+    struct cluster_config *next = world_next(world);
+    world_change(world, next);
     assert_configuration(world_last(world, 12), 7, 0, false); /* not refused */
     world_join(world, 12, 8, &join);
     assert_configuration(world_last(world, 12), 8, 0, false);
@@ -350,12 +346,8 @@ TEST(a_change_by_another_manager_keeps_those_that_wait)
     world_rejoin_all(world, SERVERS, 1, joins);
     world_close_all(world, SERVERS);
     world_join(world, 1, 6, &joins[0]);
-    struct cluster_config *next = cluster_copy(cm_state_config(world->state));
-    next->term++;
-    next->next_client_id += CM_CLIENT_ID_BLOCK;
-    world_store->history[++world_store->version] = next;
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
+    struct cluster_config *next = world_next(world);
+    world_change(world, next);
     assert_configuration(world_last(world, 1), 6, 0, false); /* nothing since */
     for (uint32_t server = 2; server <= SERVERS; server++) {
         world_join(world, server, 7, &joins[server - 1]);

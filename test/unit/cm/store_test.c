@@ -82,9 +82,7 @@ TEST(ids_end_before_they_wrap)
     struct cluster_config *last = cluster_copy(cm_state_config(world->state));
     last->term++;
     last->next_client_id = UINT32_MAX - CM_CLIENT_ID_BLOCK + 1;
-    world_store->history[++world_store->version] = last;
-    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    world_settle(world);
+    world_change(world, last);
     world_lead(world, false); /* gives up the block it has */
     world_lead(world, true);
     world_settle(world);

@@ -144,16 +144,6 @@ static void check_next(struct world_store *store, const struct cluster_config *b
                         after->shard_count * sizeof after->shards[0]);
 }
 
-static void put(struct world_store *store, const struct cluster_config *config)
-{
-    assert_true(store->version < WORLD_HISTORY);
-    struct cluster_config *copy = cluster_copy(config);
-    assert_int_equal(cluster_finish(copy), ROWAN_OK);
-    if (store->history[store->version])
-        check_next(store, store->history[store->version], copy);
-    store->history[++store->version] = copy;
-}
-
 struct cm_state_options world_options(uint32_t servers, uint32_t replicas, uint32_t shards)
 {
     struct cm_state_options options = {
@@ -335,7 +325,12 @@ void world_answer_store(struct world *world, enum world_outcome outcome)
     struct cm_event event = {.kind = CM_EVENT_STORED, .error = ROWAN_EVERSION};
     bool arrives = outcome == WORLD_OK || outcome == WORLD_UNKNOWN_WON;
     if (arrives && world->expected_version == world->store->version) {
-        put(world->store, proposal);
+        struct world_store *store = world->store;
+        assert_true(store->version < WORLD_HISTORY);
+        assert_int_equal(cluster_finish(proposal), ROWAN_OK);
+        if (store->history[store->version])
+            check_next(store, store->history[store->version], proposal);
+        store->history[++store->version] = cluster_hold(proposal);
         event.error = ROWAN_OK;
         event.version = world->store->version;
     }
@@ -355,6 +350,21 @@ void world_settle(struct world *world)
         else
             world_answer_store(world, WORLD_OK);
     }
+}
+
+struct cluster_config *world_next(const struct world *world)
+{
+    struct cluster_config *next = cluster_copy(cm_state_config(world->state));
+    next->term++;
+    next->next_client_id += CM_CLIENT_ID_BLOCK;
+    return next;
+}
+
+void world_change(struct world *world, struct cluster_config *next)
+{
+    world->store->history[++world->store->version] = next;
+    world_step(world, &(struct cm_event){.kind = CM_EVENT_CHANGED});
+    world_settle(world);
 }
 
 void world_open(struct world *world, uint32_t connection)
@@ -455,22 +465,16 @@ void world_join_once(struct world *world, uint32_t connection, uint32_t tag,
                                          .join = &peer->join});
 }
 
-static void repeat_joins_once(struct world *world)
+void world_repeat_joins(struct world *world)
 {
     const uint32_t connections = sizeof world->connections / sizeof world->connections[0];
     world->repeating = true;
-    for (uint32_t i = 0; i < connections; i++) {
-        const struct world_connection *peer = &world->connections[i];
+    for (uint32_t i = 0; i < 2 * connections; i++) {
+        const struct world_connection *peer = &world->connections[i % connections];
         if (peer->open && peer->waits && !world->stopped)
-            world_join_once(world, i, peer->join_tag, &peer->join);
+            world_join_once(world, i % connections, peer->join_tag, &peer->join);
     }
     world->repeating = false;
-}
-
-void world_repeat_joins(struct world *world)
-{
-    for (int i = 0; i < 2; i++)
-        repeat_joins_once(world);
 }
 
 void world_join(struct world *world, uint32_t connection, uint32_t tag, const struct cm_join *join)

@@ -111,6 +111,11 @@ void world_answer_store(struct world *world, enum world_outcome outcome);
 /* Answers, all going well, until nothing is under way. */
 void world_settle(struct world *world);
 
+/* A change that another manager might store: ids are reserved, and what a test adds. It is the store's then, and the
+ * world has heard of it, and settled. */
+struct cluster_config *world_next(const struct world *world);
+void world_change(struct world *world, struct cluster_config *next);
+
 /* A request on a connection that is not open opens it. */
 void world_open(struct world *world, uint32_t connection);
 void world_close(struct world *world, uint32_t connection);

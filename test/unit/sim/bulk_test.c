@@ -1,15 +1,5 @@
 /* What the simulated network may do to bulk writes: cuts, torn writes, writers that stand still or die. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "test/lib/unit.h"
 #include "test/unit/sim/network_world.h"
 
 enum { A, B, SEEDS = 200, COUNT = 8, BYTES = 1024, PLACE = 7 * NW_SEGMENT };
@@ -90,10 +80,8 @@ static void cut_writes(bool one_sided)
     assert_true(torn_count > SEEDS / 16);
 }
 
-static void
-of_writes_on_their_way_at_a_cut_a_first_part_arrives_and_the_last_may_be_torn(void **state)
+TEST(of_writes_on_their_way_at_a_cut_a_first_part_arrives_and_the_last_may_be_torn)
 {
-    (void)state;
     cut_writes(false);
     cut_writes(true);
 }
@@ -116,9 +104,8 @@ static void nothing_arrives_after_revoked(bool one_sided)
     assert_true(part > 0);
 }
 
-static void nothing_arrives_after_a_grant_is_revoked(void **state)
+TEST(nothing_arrives_after_a_grant_is_revoked)
 {
-    (void)state;
     nothing_arrives_after_revoked(false);
     nothing_arrives_after_revoked(true);
 }
@@ -148,26 +135,14 @@ static void a_writer_who_stands_still_keeps_what_he_stores_into(bool dies)
     assert_true(waited > SEEDS / 16 && waited < SEEDS);
 }
 
-static void revoked_waits_for_a_writer_who_stands_still(void **state)
+TEST(revoked_waits_for_a_writer_who_stands_still)
 {
-    (void)state;
     a_writer_who_stands_still_keeps_what_he_stores_into(false);
 }
 
-static void revoked_does_not_wait_for_the_dead(void **state)
+TEST(revoked_does_not_wait_for_the_dead)
 {
-    (void)state;
     a_writer_who_stands_still_keeps_what_he_stores_into(true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            of_writes_on_their_way_at_a_cut_a_first_part_arrives_and_the_last_may_be_torn),
-        cmocka_unit_test(nothing_arrives_after_a_grant_is_revoked),
-        cmocka_unit_test(revoked_waits_for_a_writer_who_stands_still),
-        cmocka_unit_test(revoked_does_not_wait_for_the_dead),
-    };
-    return cmocka_run_group_tests_name("sim_bulk", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

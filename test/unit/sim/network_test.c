@@ -1,16 +1,6 @@
 /* What the simulated network may do to a connection and to the landing zone behind it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "common/base/error.h"
+#include "test/lib/unit.h"
 #include "test/unit/sim/network_world.h"
 
 enum { A, B, C, SEEDS = 200, COUNT = 8, FIRST = 1 };
@@ -43,10 +33,9 @@ static void both(void (*test)(bool one_sided))
 
 /* --- breaks --- */
 
-static void each_side_of_a_cut_connection_hears_of_it_at_its_own_time(void **state)
+TEST(each_side_of_a_cut_connection_hears_of_it_at_its_own_time)
 {
     uint32_t first[2] = {0}, far = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         open_pair((struct sim_network_options){.seed = seed});
         sim_network_break(world.network, nw_address(A), nw_address(B));
@@ -61,10 +50,9 @@ static void each_side_of_a_cut_connection_hears_of_it_at_its_own_time(void **sta
     assert_true(first[0] > SEEDS / 4 && first[1] > SEEDS / 4 && far > 0);
 }
 
-static void who_has_not_heard_of_a_cut_may_send_and_nothing_of_it_arrives(void **state)
+TEST(who_has_not_heard_of_a_cut_may_send_and_nothing_of_it_arrives)
 {
     uint32_t tried = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         open_pair((struct sim_network_options){.seed = seed});
         sim_network_break(world.network, nw_address(A), nw_address(B));
@@ -83,10 +71,9 @@ static void who_has_not_heard_of_a_cut_may_send_and_nothing_of_it_arrives(void *
     assert_true(tried > SEEDS / 2);
 }
 
-static void of_what_was_on_its_way_at_a_cut_a_first_part_arrives(void **state)
+TEST(of_what_was_on_its_way_at_a_cut_a_first_part_arrives)
 {
     uint32_t arrived[COUNT + 1] = {0};
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         open_pair((struct sim_network_options){.seed = seed});
         for (uint8_t i = 0; i < COUNT; i++)
@@ -131,10 +118,8 @@ static void cut_blocks(bool one_sided)
     assert_true(torn > SEEDS / 8);
 }
 
-static void
-of_blocks_on_their_way_at_a_cut_a_first_part_lands_and_the_last_may_be_torn(void **state)
+TEST(of_blocks_on_their_way_at_a_cut_a_first_part_lands_and_the_last_may_be_torn)
 {
-    (void)state;
     both(cut_blocks);
 }
 
@@ -158,16 +143,14 @@ static void torn_space(bool one_sided)
     assert_true(torn > 0);
 }
 
-static void the_space_of_a_torn_block_stays_taken(void **state)
+TEST(the_space_of_a_torn_block_stays_taken)
 {
-    (void)state;
     both(torn_space);
 }
 
-static void blocks_land_after_their_sender_gave_the_connection_up(void **state)
+TEST(blocks_land_after_their_sender_gave_the_connection_up)
 {
     uint32_t late = 0, seen = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         open_pair((struct sim_network_options){.seed = seed});
         nw_send_blocks(&world, B, active, FIRST, COUNT);
@@ -197,9 +180,8 @@ static void nothing_lands_after_the_end_was_heard(bool one_sided)
     }
 }
 
-static void nothing_lands_after_the_receiver_heard_of_the_end(void **state)
+TEST(nothing_lands_after_the_receiver_heard_of_the_end)
 {
-    (void)state;
     both(nothing_lands_after_the_end_was_heard);
 }
 
@@ -218,18 +200,16 @@ static void nothing_more_lands_when_the_receiver_has_closed(bool one_sided)
     }
 }
 
-static void what_had_not_begun_never_lands_when_the_receiver_closes(void **state)
+TEST(what_had_not_begun_never_lands_when_the_receiver_closes)
 {
-    (void)state;
     both(nothing_more_lands_when_the_receiver_has_closed);
 }
 
 /* --- paths --- */
 
-static void what_is_sent_over_a_blocked_path_is_late_and_in_order(void **state)
+TEST(what_is_sent_over_a_blocked_path_is_late_and_in_order)
 {
     struct fabric_conn *other, *end;
-    (void)state;
     open_pair((struct sim_network_options){0});
     nw_connect(&world, C, A, &other, &end);
     sim_network_block(world.network, nw_address(B), nw_address(A), true);
@@ -254,9 +234,8 @@ static void what_is_sent_over_a_blocked_path_is_late_and_in_order(void **state)
     nw_close(&world);
 }
 
-static void a_path_is_blocked_in_one_direction_only(void **state)
+TEST(a_path_is_blocked_in_one_direction_only)
 {
-    (void)state;
     open_pair((struct sim_network_options){0});
     sim_network_block(world.network, nw_address(A), nw_address(B), true);
     nw_send(&world, B, active, 1);
@@ -268,9 +247,8 @@ static void a_path_is_blocked_in_one_direction_only(void **state)
     nw_close(&world);
 }
 
-static void a_connection_over_a_path_blocked_for_too_long_breaks(void **state)
+TEST(a_connection_over_a_path_blocked_for_too_long_breaks)
 {
-    (void)state;
     open_pair((struct sim_network_options){.silence_ns = 50 * NS_PER_MS});
     const uint64_t began_ns = world.clock.now_ns;
     sim_network_block(world.network, nw_address(A), nw_address(B), true);
@@ -284,9 +262,8 @@ static void a_connection_over_a_path_blocked_for_too_long_breaks(void **state)
 }
 
 /* The word that the other side has closed is held up too. */
-static void a_side_that_cannot_be_told_of_the_end_hears_of_it_by_silence(void **state)
+TEST(a_side_that_cannot_be_told_of_the_end_hears_of_it_by_silence)
 {
-    (void)state;
     open_pair((struct sim_network_options){.silence_ns = 50 * NS_PER_MS});
     sim_network_block(world.network, nw_address(B), nw_address(A), true);
     fabric_conn_close(active);
@@ -297,9 +274,8 @@ static void a_side_that_cannot_be_told_of_the_end_hears_of_it_by_silence(void **
     nw_close(&world);
 }
 
-static void no_connection_is_made_over_a_blocked_path(void **state)
+TEST(no_connection_is_made_over_a_blocked_path)
 {
-    (void)state;
     for (int direction = 0; direction < 2; direction++) {
         struct fabric_conn *conn;
         nw_open(&world, (struct sim_network_options){.silence_ns = 50 * NS_PER_MS});
@@ -318,9 +294,8 @@ static void no_connection_is_made_over_a_blocked_path(void **state)
     }
 }
 
-static void what_is_stalled_arrives_no_sooner(void **state)
+TEST(what_is_stalled_arrives_no_sooner)
 {
-    (void)state;
     open_pair((struct sim_network_options){0});
     const uint64_t until_ns = world.clock.now_ns + 20 * NS_PER_MS;
     nw_send(&world, B, active, 1);
@@ -339,9 +314,8 @@ static void what_is_stalled_arrives_no_sooner(void **state)
     nw_close(&world);
 }
 
-static void healing_ends_blocks_and_stalls(void **state)
+TEST(healing_ends_blocks_and_stalls)
 {
-    (void)state;
     open_pair((struct sim_network_options){0});
     sim_network_block(world.network, nw_address(B), nw_address(A), true);
     sim_network_stall(world.network, nw_address(A), nw_address(B), NS_PER_S);
@@ -356,10 +330,9 @@ static void healing_ends_blocks_and_stalls(void **state)
     nw_close(&world);
 }
 
-static void a_connection_to_who_is_stopped_is_given_up_after_the_handshake_time(void **state)
+TEST(a_connection_to_who_is_stopped_is_given_up_after_the_handshake_time)
 {
     struct fabric_conn *conn;
-    (void)state;
     nw_open(&world, (struct sim_network_options){0});
     world.processes[A].stopped = true;
     fabric_connect(world.processes[B].endpoint, nw_address(A), 0, 7, &conn);
@@ -370,27 +343,4 @@ static void a_connection_to_who_is_stopped_is_given_up_after_the_handshake_time(
     nw_close(&world);
 }
 
-#define TEST(function) cmocka_unit_test(function)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_side_of_a_cut_connection_hears_of_it_at_its_own_time),
-        TEST(who_has_not_heard_of_a_cut_may_send_and_nothing_of_it_arrives),
-        TEST(of_what_was_on_its_way_at_a_cut_a_first_part_arrives),
-        TEST(of_blocks_on_their_way_at_a_cut_a_first_part_lands_and_the_last_may_be_torn),
-        TEST(the_space_of_a_torn_block_stays_taken),
-        TEST(blocks_land_after_their_sender_gave_the_connection_up),
-        TEST(nothing_lands_after_the_receiver_heard_of_the_end),
-        TEST(what_had_not_begun_never_lands_when_the_receiver_closes),
-        TEST(what_is_sent_over_a_blocked_path_is_late_and_in_order),
-        TEST(a_path_is_blocked_in_one_direction_only),
-        TEST(a_connection_over_a_path_blocked_for_too_long_breaks),
-        TEST(a_side_that_cannot_be_told_of_the_end_hears_of_it_by_silence),
-        TEST(no_connection_is_made_over_a_blocked_path),
-        TEST(what_is_stalled_arrives_no_sooner),
-        TEST(healing_ends_blocks_and_stalls),
-        TEST(a_connection_to_who_is_stopped_is_given_up_after_the_handshake_time),
-    };
-    return cmocka_run_group_tests_name("network", tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -1,16 +1,6 @@
 /* Three processes on a simulated network. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "test/unit/sim/network_world.h"
+#include "test/lib/asserts.h"
 
 enum { SOURCE = NW_SEGMENTS * NW_SEGMENT, PM_BYTES = SOURCE + 256 * NW_BLOCK };
 

@@ -1,12 +1,6 @@
 #include "stage.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "test/lib/asserts.h"
 #include "test/sim/digests.h"
 
 #define SETTLE_NS (5 * NS_PER_S)
