@@ -445,5 +445,4 @@ def ports_that_are_taken_again_and_again_fail_the_start_with_the_address():
     tap.equal(os.listdir(place), ["log"])
 
 
-if __name__ == "__main__":
-    sys.exit(tap.main())
+sys.exit(tap.main())

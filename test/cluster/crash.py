@@ -116,5 +116,4 @@ def killed_clusters_without_durability_come_back_whole_on_tcp():
     survives("tcp", "none")
 
 
-if __name__ == "__main__":
-    sys.exit(tap.main())
+sys.exit(tap.main())

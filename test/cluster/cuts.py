@@ -84,5 +84,4 @@ def cuts_during_load_lose_and_double_nothing_on_tcp():
     nothing_is_lost_nor_doubled("tcp")
 
 
-if __name__ == "__main__":
-    sys.exit(tap.main())
+sys.exit(tap.main())

@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import sys
 import tempfile
 
 from harness import program, run, scratch, tap
@@ -365,4 +366,4 @@ def a_word_that_is_no_setting_is_usage():
     tap.contains(done.err, "all|shm|tcp|verbs")
 
 
-tap.main()
+sys.exit(tap.main())

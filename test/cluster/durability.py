@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Each durability setting serves, and is shown beside the figures."""
+"""Clusters that fence, or sync behind; again.py has those that do neither."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ import sys
 from harness import DIVISOR, Cluster, scratch, tap
 
 RECORDS = 20_000 // DIVISOR
+SMALL = ("--pm-bytes", "128M", "--landing-segments", "4")
 
 
 def file_system(path):
@@ -25,27 +26,17 @@ def need_a_disk():
         tap.skip("the clone lies on tmpfs, which syncs nothing: durability is none there")
 
 
-def serves_and_says(durability):
+@tap.case
+def a_cluster_that_syncs_behind_serves_and_says_so():
     need_a_disk()
-    cluster = Cluster(durability, "--pm-bytes", "128M", "--landing-segments", "4",
-                      "--durability", durability)  # fmt: skip
+    cluster = Cluster("async", *SMALL, "--durability", "async")
     found = cluster.ycsb("load", RECORDS)
-    tap.equal(found["durability"], durability)
+    tap.equal(found["durability"], "async")
     cluster.ycsb("a", RECORDS, "--operations", RECORDS)
     tap.equal(cluster.ok("--json", "verify", seconds=300).json()["objects"], RECORDS)
     for server in cluster.ok("--json", "status").json()["servers"]:
-        tap.equal(server["durability"], durability)
+        tap.equal(server["durability"], "async")
     cluster.stop()
-
-
-@tap.case
-def a_cluster_that_fences_serves_and_says_so():
-    serves_and_says("fence")
-
-
-@tap.case
-def a_cluster_that_syncs_behind_serves_and_says_so():
-    serves_and_says("async")
 
 
 def syncs_of(cluster):
@@ -62,8 +53,7 @@ def syncs_per_write(cluster, depth, writes):
 @tap.case
 def writes_that_are_under_way_together_share_their_syncs():
     need_a_disk()
-    cluster = Cluster("shared", "--pm-bytes", "128M", "--landing-segments", "4",
-                      "--durability", "fence")  # fmt: skip
+    cluster = Cluster("shared", *SMALL, "--durability", "fence")
     alone = syncs_per_write(cluster, 1, max(200 // DIVISOR, 50))
     together = syncs_per_write(cluster, 64, max(6400 // DIVISOR, 1000))
     print(f"# {alone:.2f} syncs a write at depth 1, {together:.3f} at depth 64", flush=True)
@@ -72,14 +62,4 @@ def writes_that_are_under_way_together_share_their_syncs():
     cluster.stop()
 
 
-@tap.case
-def without_durability_nothing_is_synced():
-    cluster = Cluster("none", "--pm-bytes", "128M", "--landing-segments", "4",
-                      "--durability", "none")  # fmt: skip
-    cluster.ycsb("load", 1000 // DIVISOR)
-    tap.equal(syncs_of(cluster), 0)
-    cluster.stop()
-
-
-if __name__ == "__main__":
-    sys.exit(tap.main())
+sys.exit(tap.main())

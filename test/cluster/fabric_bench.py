@@ -253,5 +253,4 @@ def before():
     OTHERS.update(glob.glob(LEFT_OVER))
 
 
-if __name__ == "__main__":
-    sys.exit(tap.main(before))
+sys.exit(tap.main(before))

@@ -308,37 +308,24 @@ def a_killed_server_is_shown_and_stop_still_cleans_up():
     tap.check(not os.path.exists(os.path.join(cluster.directory, "run")))
 
 
-def interrupt_a_start(place, again):
-    """Ends a start by SIGTERM as soon as a process of it is on record; `again` is done then."""
+@tap.case
+def a_start_that_is_interrupted_again_and_again_still_cleans_up():
+    """From when a process of it is on record."""
+    place = os.path.join(scratch(), "impatient")
     child = subprocess.Popen(
-        [os.path.join(SOURCE, "tools", "rowan-local"), "start", "--dir", place,
-         "--pm-bytes", "64M", "--landing-segments", "4"],
+        [os.path.join(SOURCE, "tools", "rowan-local"), "start", "--dir", place, *SMALL],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(),
     )  # fmt: skip
     tap.wait_until(lambda: os.path.exists(os.path.join(place, "run", "processes.json"))
                    or child.poll() is not None, 20, "a process started")  # fmt: skip
     child.terminate()
-    again(child)
+    while child.poll() is None:
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.001)  # not to keep it from its work
     _, err = child.communicate(timeout=60)
     tap.equal(child.returncode, 1, err)
     tap.equal(os.listdir(place), ["log"])
     tap.equal(processes_naming(place), [])
 
 
-@tap.case
-def an_interrupted_start_leaves_no_process():
-    interrupt_a_start(os.path.join(scratch(), "interrupted"), lambda child: None)
-
-
-@tap.case
-def a_start_that_is_interrupted_again_and_again_still_cleans_up():
-    def again(child):
-        while child.poll() is None:
-            child.send_signal(signal.SIGINT)
-            time.sleep(0.001)  # not to keep it from its work
-
-    interrupt_a_start(os.path.join(scratch(), "impatient"), again)
-
-
-if __name__ == "__main__":
-    sys.exit(tap.main(before))
+sys.exit(tap.main(before))

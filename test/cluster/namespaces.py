@@ -213,5 +213,4 @@ def all_processes_end_cleanly():
     tap.equal(cluster.end(), {name: 0 for name in cluster.children}, cluster.logs())
 
 
-if __name__ == "__main__":
-    sys.exit(tap.main(before, after))
+sys.exit(tap.main(before, after))

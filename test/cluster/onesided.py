@@ -149,5 +149,4 @@ def the_clusters_stop_cleanly():
     tight.stop()
 
 
-if __name__ == "__main__":
-    sys.exit(tap.main(before))
+sys.exit(tap.main(before))

@@ -107,5 +107,4 @@ def the_cluster_is_equal_and_stops_cleanly():
     cluster.stop()
 
 
-if __name__ == "__main__":
-    sys.exit(tap.main(before))
+sys.exit(tap.main(before))

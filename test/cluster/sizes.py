@@ -56,5 +56,4 @@ def the_cluster_stops_cleanly():
     cluster.stop()
 
 
-if __name__ == "__main__":
-    sys.exit(tap.main(before))
+sys.exit(tap.main(before))

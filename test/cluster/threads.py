@@ -71,5 +71,4 @@ for _fabric in ("shm", "tcp"):
         _run.__name__ = f"{_case.__name__}_on_{_fabric}"
         tap.case(_run)
 
-if __name__ == "__main__":
-    sys.exit(tap.main(before))
+sys.exit(tap.main(before))

@@ -157,5 +157,4 @@ def a_run_that_hangs_is_ended_and_is_a_result():
     tap.contains(result.out, 'seed 1 FAILED: crash, found by "hang"')
 
 
-if __name__ == "__main__":
-    raise SystemExit(tap.main())
+raise SystemExit(tap.main())

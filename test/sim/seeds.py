@@ -44,5 +44,4 @@ def nothing_that_is_injected_was_left_out():
         tap.check(done.number(what) > 0, what)
 
 
-if __name__ == "__main__":
-    raise SystemExit(tap.main(before=run))
+raise SystemExit(tap.main(before=run))
