@@ -332,5 +332,12 @@ static void push(struct conn *conn)
 
 void endpoint_flush(struct fabric_endpoint *base)
 {
-    conn_list_visit((struct endpoint *)base, LIST_DIRTY, push);
+    struct endpoint *endpoint = (struct endpoint *)base;
+
+    conn_list_visit(endpoint, LIST_DIRTY, push);
+    if (!endpoint->backend->flush)
+        return;
+    endpoint->backend->flush(endpoint);
+    if (endpoint->armed && !endpoint->polling) /* what was sent may need a sooner poll */
+        set_timer(endpoint);
 }

@@ -25,7 +25,9 @@ enum conn_state {
     CONN_CONNECTING, /* active: the peer is being reached */
     CONN_GREETING,   /* active: hello sent, no welcome yet */
     CONN_EXPECTING,  /* passive: no hello yet; the owner does not know of it */
-    CONN_JOINING,    /* tcp: the same once more for the socket for blocks */
+    CONN_RESOLVING,  /* verbs: the hello is heard, the way to the peer is being found */
+    CONN_JOINING, /* tcp: the same once more for the socket for blocks; verbs: "ready" is awaited */
+    CONN_REFUSING, /* verbs, passive: said why not; the end is awaited */
     CONN_OPEN,
     CONN_BREAKING, /* no more sends; CLOSED comes when what had arrived is delivered */
     CONN_DEAD,     /* CLOSED is delivered or fabric_conn_close was called */
@@ -84,13 +86,15 @@ struct conn_backend {
     bool (*is_drained)(const struct conn *conn);
 
     void (*push)(struct conn *conn); /* of an open one: hands over what waits */
+    void (*flush)(
+        struct endpoint *endpoint);  /* behind these: what they gathered; NULL: nothing to do */
     void (*stop)(struct conn *conn); /* 2; `state` is BREAKING, then DEAD: may come twice */
 
     /* Gives back what nobody needs any more; false: not all yet, the next poll asks again. NULL: all at once. */
     bool (*release)(struct conn *conn);
     void (*destroy)(struct conn *conn);
 
-    /* grants.h; NULL: nothing to do. give: what the peer must know beyond `words`; an error of fabric_grant. take_back:
+    /* grants.h; NULL: nothing to do. give: what the peer must know beyond `words`, or another key in both; an error of fabric_grant. take_back:
      * whether nothing can be written any more; asked at each poll until then. revoked: by its owner. */
     int (*give)(struct conn *conn, struct grant *grant, struct fabric_grant *words);
     bool (*take_back)(struct endpoint *endpoint, struct grant *grant);
