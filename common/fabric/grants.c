@@ -52,10 +52,14 @@ int grants_give(struct fabric_conn *base, uint64_t offset, uint64_t bytes, uint6
 struct grant *grants_find(const struct conn *conn, uint64_t key)
 {
     struct grants *grants = conn_endpoint(conn)->grants;
-    struct grant *grant = grants ? &grants->all[grants_index(key)] : NULL;
 
-    return grant && grant->state == GRANT_LIVE && grant->conn == conn && grant->key == key ? grant
-                                                                                           : NULL;
+    for (uint32_t i = 0; grants && i < FABRIC_MAX_GRANTS; i++) {
+        struct grant *grant = &grants->all[i];
+
+        if (grant->state == GRANT_LIVE && grant->conn == conn && grant->key == key)
+            return grant;
+    }
+    return NULL;
 }
 
 void grants_over(struct endpoint *endpoint, struct grant *grant)

@@ -1,7 +1,8 @@
 /* grants.h - what backends share of bulk writes at the one who granted them (F10): a table of grants, and the checks
  * before one is given. What a grant is to the peer, and how it is taken back, is the backend's own.
  *
- * 1. A key names a place in the table and how often that was used: no other grant of the table ever has it.
+ * 1. A key names a place in the table and how often that was used: no other grant of the table ever has it. A backend
+ *    whose device makes the keys takes that one instead (`give`).
  * 2. LIVE until it is revoked or its connection ends; REVOKED is told only when nothing can be written any more.
  *
  *   FREE -- grants_give --> LIVE -- taken back --> OVER -- REVOKED --> FREE
