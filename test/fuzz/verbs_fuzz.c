@@ -37,9 +37,9 @@ static bool is_resolving(void)
     for (enum fuzz_side side = OWNER; side < FUZZ_SIDES && fuzz.endpoints[side]; side++) {
         const struct verbs_endpoint *endpoint = (struct verbs_endpoint *)fuzz.endpoints[side];
 
-        for (const struct verbs_conn *it = endpoint->lists[VLIST_HANDSHAKE].first; it;
-             it = it->links[VLIST_HANDSHAKE].next)
-            if (it->state == VCONN_RESOLVING)
+        for (const struct verbs_conn *it = endpoint->base.lists[LIST_HANDSHAKE].first; it;
+             it = it->links[LIST_HANDSHAKE].next)
+            if (it->state == CONN_RESOLVING)
                 return true;
     }
     return false;
@@ -137,9 +137,9 @@ static void feed(bool is_whole, const uint8_t *data, size_t size)
     fuzz_ask_good();
     fabric_conn_close(bad_conn);
     bad_conn = NULL;
-    for (unsigned i = 0; endpoint->counts[VLIST_ALL] > 1 && i < FUZZ_POLLS; i++)
+    for (unsigned i = 0; endpoint->base.counts[LIST_ALL] > 1 && i < FUZZ_POLLS; i++)
         fuzz_poll();
-    ASSERT(endpoint->counts[VLIST_ALL] == 1 && endpoint->counts[VLIST_PARTIAL] == 0);
+    ASSERT(endpoint->base.counts[LIST_ALL] == 1 && endpoint->base.counts[LIST_PARTIAL] == 0);
     ASSERT(endpoint->packets->in_place == 0);
 }
 

@@ -46,16 +46,15 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "common/fabric/fabric.h"
+#include "common/fabric/grants.h"
 #include "common/fabric/verbs/verbs_device.h"
 #include "common/fabric/verbs/verbs_hello.h"
+#include "common/fabric/window.h"
 
 enum {
-    VERBS_MAX_REGIONS = 16,
     VERBS_MAX_CONNS = 16384, /* of an endpoint */
 
-    VERBS_BLOCKS = 8192, /* of one connection's queue: a value of 1 MiB has 4687 of 256 B */
-    VERBS_MARKS = 1024,  /* batches there */
+    VERBS_BLOCKS = 8192, /* of one connection's window: a value of 1 MiB has 4687 of 256 B */
 
     VERBS_JOBS = 256,  /* address handles that the endpoints of a fabric wait for */
     VERBS_SILENT = 64, /* addresses that are known for not answering */
@@ -71,7 +70,6 @@ enum {
 struct verbs_conn;
 struct verbs_rc;
 struct verbs_zone;
-struct verbs_grants;
 
 /* --- work requests ---
  *
@@ -103,13 +101,6 @@ static inline uint32_t verbs_work_number(uint64_t wr_id)
 
 /* --- process --- */
 
-struct verbs_region {
-    struct pm *pm;
-    const uint8_t *base;
-    uint64_t bytes;
-    struct ibv_mr *mr; /* local access only: nobody else gets its key */
-};
-
 /* An address handle that is wanted (verbs_resolve.c). */
 struct verbs_job {
     struct verbs_job *next;
@@ -137,8 +128,8 @@ struct verbs_fabric {
     struct fabric_verbs_options options;
     struct verbs_device *device;
     struct fabric *control; /* tcp: sets connections up */
-    uint32_t region_count;
-    struct verbs_region regions[VERBS_MAX_REGIONS];
+    struct regions regions;
+    struct ibv_mr *mrs[REGIONS_MAX]; /* local access only: nobody else gets their keys */
 
     /* What devices say outside of completion queues, for the endpoints' threads (verbs_async.c). */
     pthread_mutex_t async_mutex;
@@ -152,46 +143,28 @@ struct verbs_fabric {
 /* --- endpoints --- */
 
 enum verbs_list_kind {
-    VLIST_ALL,
-    VLIST_HANDSHAKE, /* not open yet */
-    VLIST_ACTIVE,    /* has work that no completion will announce again */
-    VLIST_DIRTY,     /* has something to hand over */
-    VLIST_TIMED,     /* packets wait for an acknowledgement, or one is owed */
-    VLIST_DRAINING,  /* a message is acknowledged, but the device may still read it */
-    VLIST_PARTIAL,   /* half a message is there; the longest without progress first */
-    VLIST_BEGUN,     /* likewise, and the peer may send the rest; the first to be overdue first */
-    VLIST_WAITING,   /* found no memory for what came */
-    VLIST_DEAD,
-    VLIST_COUNT,
-};
-
-struct verbs_link {
-    struct verbs_conn *next, *prev;
-};
-
-struct verbs_list {
-    struct verbs_conn *first, *last;
+    LIST_TIMED = LIST_OWN, /* packets wait for an acknowledgement, or one is owed */
+    LIST_DRAINING,         /* a message is acknowledged, but the device may still read it */
+    LIST_PARTIAL,          /* half a message is there; the longest without progress first */
+    LIST_BEGUN,   /* likewise, and the peer may send the rest; the first to be overdue first */
+    LIST_WAITING, /* found no memory for what came */
+    VERBS_LISTS,
 };
 
 struct verbs_endpoint {
-    struct fabric_endpoint base;
+    struct endpoint base;
     struct verbs_fabric *fabric;
     struct verbs_device *device;
-    uint32_t index;
     struct fabric_endpoint *control; /* of fabric->control, with the same index */
     struct event_source control_source;
     struct verbs_endpoint *next_endpoint; /* of the fabric */
-    int epoll_fd; /* what a reactor sleeps on: control, channel, device, timer, wake */
-    int timer_fd;
     int wake_fd; /* another endpoint's thread heard something of the device */
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
-    bool armed;
-    bool timer_on; /* was set in this sleep */
-    bool closing;
-    bool more_completions; /* the last look at the queue did not see all */
-    bool more_control;     /* likewise tcp */
-    uint64_t now_ns;
+    uint32_t cq_free;       /* see verbs_cq_reserve */
+    bool more_completions;  /* the last look at the queue did not see all */
+    bool more_control;      /* likewise tcp */
+    bool kept_grant;        /* the device refused to deregister one: said once */
     uint64_t control_ns;    /* when tcp was last polled */
     uint64_t checked_ns;    /* when deadlines were looked at */
     uint64_t failures_seen; /* of the fabric's failures */
@@ -201,80 +174,51 @@ struct verbs_endpoint {
     struct verbs_messages *messages; /* memory that messages lie in */
 
     struct verbs_conn **conns; /* by number; verbs_conn.c */
-    uint32_t conn_room;
+    uint32_t conn_capacity;
     uint32_t next_number; /* where to look for one that is not in use */
-    uint32_t counts[VLIST_COUNT];
-    struct verbs_list lists[VLIST_COUNT];
     _Atomic bool has_resolved;
     struct verbs_job *resolved; /* address handles that were made; under the resolver's lock */
 
     struct verbs_zone *zone;
-    struct verbs_grants *grants; /* NULL: none was given yet */
-    uint32_t zone_count;         /* opened so far */
-    uint32_t cq_room;            /* see verbs_cq_reserve */
+    uint32_t zone_count; /* opened so far */
 
     /* The device says that half of the zone's slots are used; set by whoever hears it (verbs_async.c). */
     _Atomic bool limit_reached;
 };
 
 /* An overrun ends a completion queue for good, and a queue pair in error completes all that it holds, so
- * whoever creates a queue that completes here takes its places first. verbs_fabric.c sets `cq_room` to the
+ * whoever creates a queue that completes here takes its places first. verbs_fabric.c sets `cq_free` to the
  * size of the queue less what datagrams need. The completions of a destroyed queue pair may still lie there
  * when its places are given back: they are polled before the next one has shaken hands. Errors:
  * ROWAN_ETOOMANY. */
 static inline int verbs_cq_reserve(struct verbs_endpoint *endpoint, uint32_t places)
 {
-    if (places > endpoint->cq_room)
+    if (places > endpoint->cq_free)
         return ROWAN_ETOOMANY;
-    endpoint->cq_room -= places;
+    endpoint->cq_free -= places;
     return 0;
 }
 static inline void verbs_cq_release(struct verbs_endpoint *endpoint, uint32_t places)
 {
-    endpoint->cq_room += places;
+    endpoint->cq_free += places;
 }
 
 /* --- connections --- */
 
-enum verbs_conn_state {
-    VCONN_DIALLING,  /* active: tcp connects */
-    VCONN_GREETING,  /* active: hello sent; passive: hello awaited */
-    VCONN_RESOLVING, /* hello heard; the way to the peer is looked for (verbs_resolve.c) */
-    VCONN_READYING,  /* passive: answered, waits for "ready" or the first datagram */
-    VCONN_REFUSING,  /* passive: said why not; waits for the end */
-    VCONN_OPEN,
-    VCONN_BREAKING, /* CLOSED will come */
-    VCONN_DEAD,     /* freed by the next poll */
-};
-
+/* CONN_CONNECTING: tcp connects. CONN_EXPECTING, CONN_GREETING: a hello is awaited. CONN_RESOLVING: it was heard; the
+ * way to the peer is looked for (verbs_resolve.c). CONN_JOINING, passive: answered; "ready" or the first datagram is
+ * awaited. CONN_REFUSING, passive: said why not; the end is awaited. */
 struct verbs_conn {
-    struct fabric_conn base;
+    struct conn base;
     struct verbs_endpoint *endpoint;
-    enum verbs_conn_state state;
-    bool active;
-    bool was_open;
-    bool announced;
     bool was_readied; /* passive: "ready" has come */
-    int error;
-    uint32_t number; /* in endpoint->conns; with `token` in every packet to us */
+    uint32_t number;  /* in endpoint->conns; with `token` in every packet to us */
     uint32_t token;
-    uint32_t listed;
-    uint64_t context;
-    uint64_t since_ns;
-    struct fabric_identity peer;
     struct fabric_conn *control; /* tcp; NULL: gone */
     struct verbs_hello theirs;
-
     struct verbs_stream *stream; /* messages; from the hello on */
     struct verbs_rc *rc;         /* NULL: not between servers */
-
-    struct verbs_link links[VLIST_COUNT];
 };
-
-static inline bool verbs_is_listed(const struct verbs_conn *conn, enum verbs_list_kind list)
-{
-    return conn->listed & UINT32_C(1) << list;
-}
 
 /* --- verbs_memory.c --- */
 
@@ -284,21 +228,9 @@ int verbs_register(struct fabric *fabric, struct pm *pm);
 /* Before the fabric's device is closed, when no endpoint is left. */
 void verbs_unregister_all(struct verbs_fabric *fabric);
 
-/* The region that all of [data, data + bytes) lies in, NULL: none. */
-const struct verbs_region *verbs_region_of(const struct verbs_fabric *fabric, const void *data,
-                                           uint64_t bytes);
-const struct verbs_region *verbs_region_of_pm(const struct verbs_fabric *fabric,
-                                              const struct pm *pm);
-
 /* --- verbs_fabric.c, verbs_poll.c --- */
 extern const struct fabric_ops verbs_ops;
-unsigned verbs_poll(struct fabric_endpoint *endpoint, uint64_t now_ns, struct fabric_event *events,
-                    unsigned max);
-void verbs_flush(struct fabric_endpoint *endpoint);
-void verbs_conn_close(struct fabric_conn *conn);
-
-/* While asleep: sets the timer for what must go on although nothing completes. */
-void verbs_timer_set(struct verbs_endpoint *endpoint);
+extern const struct conn_backend verbs_backend;
 
 /* --- verbs_packet.c: the rest of it is in verbs_stream.h --- */
 
@@ -327,11 +259,10 @@ int verbs_connect_admit(void *context, const struct fabric_identity *peer);
 /* Polls tcp: the next steps of handshakes, and the ends of connections. */
 void verbs_connect_poll(struct verbs_endpoint *endpoint);
 
-/* A datagram of the peer: it is ready. */
-void verbs_connect_ready(struct verbs_conn *conn);
-void verbs_connect_check(struct verbs_endpoint *endpoint); /* ends those that took too long */
+/* The handshake is done: the peer said so, or sent its first datagram. */
+void verbs_connect_opened(struct verbs_conn *conn);
 
-/* The address handle of a connection in VCONN_RESOLVING; NULL: nobody answers to that address. */
+/* The address handle of a connection in CONN_RESOLVING; NULL: nobody answers to that address. */
 void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah);
 
 /* --- verbs_resolve.c --- */
@@ -358,21 +289,14 @@ void verbs_resolve_leave(struct verbs_endpoint *endpoint);
 
 /* --- verbs_conn.c --- */
 
+/* Errors: ROWAN_ENOMEM ETOOMANY. */
 int verbs_conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs_conn **out);
-void verbs_list_add(struct verbs_conn *conn, enum verbs_list_kind list); /* at the end */
-void verbs_list_remove(struct verbs_conn *conn, enum verbs_list_kind list);
-struct verbs_conn *verbs_list_take(struct verbs_endpoint *endpoint, enum verbs_list_kind list);
+void verbs_conn_stop(struct conn *conn);
+bool verbs_conn_release(struct conn *conn); /* when the device reads nothing of it any more */
+void verbs_conn_destroy(struct conn *conn);
 
 /* The connection with that number; NULL: there is none. */
 struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t number);
-
-/* Ends it: its queue pair is destroyed at once, so that nothing of it lands or is read any more; CLOSED
- * with `error` will come. What was in flight is unknown. */
-void verbs_conn_break(struct verbs_conn *conn, int error);
-
-/* Ends it silently, or after CLOSED. Freed by a later verbs_conn_reap, when the device reads nothing of it. */
-void verbs_conn_end(struct verbs_conn *conn);
-void verbs_conn_reap(struct verbs_endpoint *endpoint);
 
 /* --- verbs_rc.c, verbs_rowan.c: Rowan sends and bulk writes ---
  *
@@ -389,43 +313,25 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours);
  * Errors: ROWAN_EFORMAT EUNSUPPORTED EIO. */
 int verbs_rc_connect(struct verbs_conn *conn);
 
-/* Destroys the queue pair: when it returns, nothing of this connection lands. Revokes its grants. */
+/* Destroys the queue pair: when it returns, nothing of this connection lands or is written. */
 void verbs_rc_close(struct verbs_conn *conn);
 
 /* A completion of VERBS_WORK_RC with the number of this connection; one of a former queue pair is passed
  * over, an error breaks the connection. */
 void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc);
 
-/* Of connections on VLIST_ACTIVE, each poll: sends on what waited for room, and gives LANDED and WRITTEN
- * events. verbs_rc_has_events: it has not given all. */
-unsigned verbs_rc_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max);
-bool verbs_rc_has_events(const struct verbs_conn *conn);
-
-/* Hands over what waits; called by flush for connections on VLIST_DIRTY. May break the connection. */
+/* Of an open connection: hands over what waits. May break the connection. */
 void verbs_rc_push(struct verbs_conn *conn);
 
 /* An asynchronous event says that the queue pair with that number (qp_num) is in error: breaks the
  * connection that it is of; false: it is of none. */
 bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number);
 
-uint32_t verbs_rowan_room(const struct fabric_conn *conn);
 int verbs_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
-int verbs_rowan_post(struct fabric_conn *conn, uint64_t context);
-int verbs_write(struct fabric_conn *conn, const struct fabric_grant *grant, uint64_t at,
-                const void *data, uint32_t bytes, uint64_t context);
 
 /* --- verbs_grant.c --- */
-
-/* REVOKED events; each poll of an endpoint. The endpoint's grants end with it: verbs_grants_destroy, when
- * all its connections are closed. */
-unsigned verbs_grants_poll(struct verbs_endpoint *endpoint, struct fabric_event *events,
-                           unsigned max);
-bool verbs_grants_has_events(const struct verbs_endpoint *endpoint);
-void verbs_grants_destroy(struct verbs_endpoint *endpoint);
-
-int verbs_grant(struct fabric_conn *conn, uint64_t offset, uint64_t bytes, uint64_t context,
-                struct fabric_grant *out);
-void verbs_revoke(struct fabric_conn *conn, const struct fabric_grant *grant);
+int verbs_give(struct conn *conn, struct grant *grant, struct fabric_grant *words);
+bool verbs_take_back(struct endpoint *endpoint, struct grant *grant);
 
 /* --- verbs_zone.c --- */
 int verbs_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,

@@ -48,25 +48,18 @@ static int say_hello(struct verbs_conn *conn, const struct verbs_rc_hello *rc)
 static int open_rc(struct verbs_conn *conn, struct verbs_rc_hello *ours)
 {
     *ours = (struct verbs_rc_hello){0};
-    if (conn->endpoint->base.error)
-        return conn->endpoint->base.error;
-    if (conn->peer.kind != FABRIC_SERVER || conn->endpoint->base.identity.kind != FABRIC_SERVER)
+    if (conn->endpoint->base.base.error)
+        return conn->endpoint->base.base.error;
+    if (conn->base.peer.kind != FABRIC_SERVER ||
+        conn->endpoint->base.base.identity.kind != FABRIC_SERVER)
         return 0;
     return verbs_rc_open(conn, ours);
 }
 
-static void opened(struct verbs_conn *conn)
+void verbs_connect_opened(struct verbs_conn *conn)
 {
-    conn->state = VCONN_OPEN;
-    conn->was_open = true;
-    conn->stream->progress_ns = conn->endpoint->now_ns;
-    verbs_list_remove(conn, VLIST_HANDSHAKE);
-    verbs_list_add(conn, VLIST_ACTIVE);
-}
-
-void verbs_connect_ready(struct verbs_conn *conn)
-{
-    opened(conn);
+    conn->stream->progress_ns = conn->endpoint->base.now_ns;
+    conn_opened(&conn->base);
 }
 
 /* --- active --- */
@@ -87,15 +80,15 @@ int verbs_connect(struct fabric_endpoint *base, const char *address, uint32_t in
     error = verbs_conn_create(endpoint, true, &conn);
     if (error)
         return error;
-    conn->context = context;
+    conn->base.context = context;
     fabric_endpoint_identity(endpoint->control, &base->identity);
     error = fabric_connect(endpoint->control, control, index, 0, &conn->control);
     if (error) {
-        verbs_conn_end(conn);
+        conn_end(&conn->base);
         return error;
     }
     conn->control->user = conn;
-    *out = &conn->base;
+    *out = &conn->base.base;
     return 0;
 }
 
@@ -104,15 +97,15 @@ static void dialled(struct verbs_conn *conn, const struct fabric_event *event)
     struct verbs_rc_hello ours;
     int error;
 
-    conn->peer = event->peer;
-    conn->base.layout = event->conn->layout;
-    conn->state = VCONN_GREETING;
-    conn->since_ns = conn->endpoint->now_ns; /* 1 */
+    conn->base.peer = event->peer;
+    conn->base.base.layout = event->conn->layout;
+    conn->base.state = CONN_GREETING;
+    conn->base.since_ns = conn->endpoint->base.now_ns; /* 1 */
     error = open_rc(conn, &ours);
     if (!error)
         error = say_hello(conn, &ours);
     if (error)
-        verbs_conn_break(conn, error);
+        conn_break(&conn->base, error, true);
 }
 
 static int finish(struct verbs_conn *conn)
@@ -123,7 +116,7 @@ static int finish(struct verbs_conn *conn)
     if (!error)
         error = send_message(conn, &ready);
     if (!error)
-        opened(conn);
+        verbs_connect_opened(conn);
     return error;
 }
 
@@ -131,7 +124,7 @@ static int finish(struct verbs_conn *conn)
 static int resolve(struct verbs_conn *conn, const struct verbs_hello *hello)
 {
     conn->theirs = *hello;
-    conn->state = VCONN_RESOLVING;
+    conn->base.state = CONN_RESOLVING;
     return verbs_resolve(conn);
 }
 
@@ -139,13 +132,13 @@ static void hear_active(struct verbs_conn *conn, const struct verbs_hello *hello
 {
     int error = ROWAN_EFORMAT;
 
-    if (conn->state == VCONN_GREETING && hello->kind == VERBS_REFUSAL) {
+    if (conn->base.state == CONN_GREETING && hello->kind == VERBS_REFUSAL) {
         error = hello->error;
-    } else if (conn->state == VCONN_GREETING && hello->kind == VERBS_HELLO) {
+    } else if (conn->base.state == CONN_GREETING && hello->kind == VERBS_HELLO) {
         error = resolve(conn, hello);
     }
     if (error)
-        verbs_conn_break(conn, error);
+        conn_break(&conn->base, error, true);
 }
 
 /* --- passive --- */
@@ -154,11 +147,11 @@ int verbs_connect_admit(void *context, const struct fabric_identity *peer)
 {
     const struct verbs_endpoint *endpoint = context;
 
-    if (endpoint->base.error)
-        return endpoint->base.error;
-    if (endpoint->counts[VLIST_ALL] >= VERBS_MAX_CONNS)
+    if (endpoint->base.base.error)
+        return endpoint->base.base.error;
+    if (endpoint->base.counts[LIST_ALL] >= VERBS_MAX_CONNS)
         return ROWAN_ETOOMANY;
-    return fabric_admit_peer(&endpoint->base, peer);
+    return fabric_admit_peer(&endpoint->base.base, peer);
 }
 
 static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event *event)
@@ -169,9 +162,9 @@ static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event 
         fabric_conn_close(event->conn);
         return;
     }
-    conn->peer = event->peer;
-    conn->base.layout = event->conn->layout;
-    conn->since_ns = endpoint->now_ns;
+    conn->base.peer = event->peer;
+    conn->base.base.layout = event->conn->layout;
+    conn->base.since_ns = endpoint->base.now_ns;
     conn->control = event->conn;
     conn->control->user = conn;
 }
@@ -193,30 +186,30 @@ static void refuse(struct verbs_conn *conn, int error)
 {
     const struct verbs_hello refusal = {.kind = VERBS_REFUSAL, .error = error};
 
-    log_event(LOG_WARN, "verbs_refused_peer", "endpoint=%u peer=%u error=%s", conn->endpoint->index,
-              conn->peer.id, error_name(error));
+    log_event(LOG_WARN, "verbs_refused_peer", "endpoint=%u peer=%u error=%s",
+              conn->endpoint->base.index, conn->base.peer.id, error_name(error));
     verbs_rc_close(conn);
-    conn->base.has_zone = false;
-    conn->state = VCONN_REFUSING;
+    conn->base.base.has_zone = false;
+    conn->base.state = CONN_REFUSING;
     if (send_message(conn, &refusal))
-        verbs_conn_end(conn);
+        conn_end(&conn->base);
 }
 
 static void hear_passive(struct verbs_conn *conn, const struct verbs_hello *hello)
 {
     int error;
 
-    if (conn->state == VCONN_GREETING && hello->kind == VERBS_HELLO) {
+    if (conn->base.state == CONN_EXPECTING && hello->kind == VERBS_HELLO) {
         error = resolve(conn, hello);
         if (error)
             refuse(conn, error);
     } else if (hello->kind == VERBS_READY && !conn->was_readied &&
-               (conn->state == VCONN_READYING || conn->state == VCONN_OPEN)) {
+               (conn->base.state == CONN_JOINING || conn->base.state == CONN_OPEN)) {
         conn->was_readied = true;
-        if (conn->state == VCONN_READYING)
-            opened(conn);
+        if (conn->base.state == CONN_JOINING)
+            verbs_connect_opened(conn);
     } else {
-        verbs_conn_break(conn, ROWAN_EFORMAT);
+        conn_break(&conn->base, ROWAN_EFORMAT, true);
     }
 }
 
@@ -226,13 +219,13 @@ void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah)
     int error = ah ? verbs_stream_open(conn, ah) : ROWAN_EUNREACHABLE;
 
     if (!error)
-        error = conn->active ? finish(conn) : answer(conn);
-    if (error && conn->active)
-        verbs_conn_break(conn, error);
+        error = conn->base.active ? finish(conn) : answer(conn);
+    if (error && conn->base.active)
+        conn_break(&conn->base, error, true);
     else if (error)
         refuse(conn, error);
-    else if (!conn->active)
-        conn->state = VCONN_READYING;
+    else if (!conn->base.active)
+        conn->base.state = CONN_JOINING;
 }
 
 /* --- tcp --- */
@@ -245,9 +238,9 @@ static void hear(struct verbs_conn *conn, const struct fabric_event *event)
     fabric_message_release(event->conn, event->message);
     if (error) {
         log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u handshake=1",
-                  conn->endpoint->index, conn->peer.id);
-        verbs_conn_break(conn, error);
-    } else if (conn->active) {
+                  conn->endpoint->base.index, conn->base.peer.id);
+        conn_break(&conn->base, error, true);
+    } else if (conn->base.active) {
         hear_active(conn, &hello);
     } else {
         hear_passive(conn, &hello);
@@ -258,9 +251,9 @@ static void hear(struct verbs_conn *conn, const struct fabric_event *event)
 static void ended(struct verbs_conn *conn, int error)
 {
     conn->control = NULL;
-    if ((conn->state == VCONN_GREETING || conn->state == VCONN_RESOLVING) && error == ROWAN_ECLOSED)
+    if (conn->base.state < CONN_JOINING && error == ROWAN_ECLOSED)
         error = ROWAN_EUNREACHABLE;
-    verbs_conn_break(conn, error);
+    conn_break(&conn->base, error, true);
 }
 
 static void take_event(struct verbs_endpoint *endpoint, const struct fabric_event *event)
@@ -284,24 +277,12 @@ void verbs_connect_poll(struct verbs_endpoint *endpoint)
     struct fabric_event events[CONTROL_EVENTS];
     unsigned count;
 
-    endpoint->control_ns = endpoint->now_ns;
-    fabric_endpoint_identity(endpoint->control, &endpoint->base.identity);
-    count = fabric_poll(endpoint->control, endpoint->now_ns, events, CONTROL_EVENTS);
+    endpoint->control_ns = endpoint->base.now_ns;
+    fabric_endpoint_identity(endpoint->control, &endpoint->base.base.identity);
+    count = fabric_poll(endpoint->control, endpoint->base.now_ns, events, CONTROL_EVENTS);
     endpoint->more_control = count == CONTROL_EVENTS;
     for (unsigned i = 0; i < count; i++)
         take_event(endpoint, &events[i]);
     if (count > 0)
         fabric_flush(endpoint->control);
-}
-
-void verbs_connect_check(struct verbs_endpoint *endpoint)
-{
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_HANDSHAKE].first, *next; conn;
-         conn = next) {
-        next = conn->links[VLIST_HANDSHAKE].next;
-        if (conn->state == VCONN_DIALLING) /* tcp counts */
-            continue;
-        if (endpoint->now_ns - conn->since_ns > VERBS_HANDSHAKE_NS) /* 1 */
-            verbs_conn_break(conn, ROWAN_EUNREACHABLE);
-    }
 }

@@ -4,11 +4,8 @@
  *
  * 1. A fabric does not change after its endpoints are open, but for the notes of verbs_async.c; so endpoints
  *    on different threads share it without a lock.
- * 2. Armed, the completion queue notifies once; the poll behind the arming looks once more, and nobody takes
- *    the notice away before the endpoint is awake again. A zone with a queue of its own decides in that poll whether
- *    it is armed (verbs_slots.c, 7 to 10).
- * 3. The completion queue has room for all that can complete: datagrams have their places from the start,
- *    whoever makes another queue that completes here takes his from `cq_room`.
+ * 2. The completion queue has a place for all that can complete: datagrams have theirs from the start,
+ *    whoever makes another queue that completes here takes his from `cq_free`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,10 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
-#include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
@@ -141,29 +135,10 @@ static void verbs_close(struct fabric *base)
 
 static int watch(struct verbs_endpoint *endpoint, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-
-    return epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? ROWAN_EIO : 0;
+    return endpoint_watch(&endpoint->base, fd, EPOLLIN, 0);
 }
 
-static int open_descriptors(struct verbs_endpoint *endpoint)
-{
-    int error;
-
-    endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    endpoint->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (endpoint->epoll_fd < 0 || endpoint->timer_fd < 0 || endpoint->wake_fd < 0)
-        return ROWAN_EIO;
-    error = watch(endpoint, endpoint->timer_fd);
-    if (!error)
-        error = watch(endpoint, endpoint->wake_fd);
-    if (!error)
-        error = watch(endpoint, endpoint->device->context->async_fd);
-    return error;
-}
-
-/* 3 */
+/* 2 */
 static int open_completions(struct verbs_endpoint *endpoint)
 {
     const struct verbs_device *device = endpoint->device;
@@ -183,26 +158,20 @@ static int open_completions(struct verbs_endpoint *endpoint)
     endpoint->cq = ibv_create_cq(device->context, places, endpoint, endpoint->channel, 0);
     if (!endpoint->cq)
         return verbs_refused("completion_queue", errno);
-    endpoint->cq_room = (uint32_t)places - datagrams;
+    endpoint->cq_free = (uint32_t)places - datagrams;
     return watch(endpoint, endpoint->channel->fd);
 }
 
 static int open_endpoint_control(struct verbs_endpoint *endpoint)
 {
     int error =
-        fabric_endpoint_open(endpoint->fabric->control, endpoint->index, &endpoint->control);
+        fabric_endpoint_open(endpoint->fabric->control, endpoint->base.index, &endpoint->control);
 
     if (error)
         return error;
     fabric_endpoint_admit(endpoint->control, verbs_connect_admit, endpoint);
     fabric_endpoint_source(endpoint->control, &endpoint->control_source);
     return watch(endpoint, endpoint->control_source.fd);
-}
-
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        close(fd);
 }
 
 static void endpoint_free(struct verbs_endpoint *endpoint)
@@ -215,8 +184,7 @@ static void endpoint_free(struct verbs_endpoint *endpoint)
         ibv_destroy_comp_channel(endpoint->channel);
     fabric_endpoint_close(endpoint->control);
     close_fd(endpoint->wake_fd);
-    close_fd(endpoint->timer_fd);
-    close_fd(endpoint->epoll_fd);
+    endpoint_fini(&endpoint->base);
     free(endpoint->conns);
     free(endpoint);
 }
@@ -229,14 +197,16 @@ static int verbs_endpoint_open(struct fabric *base, uint32_t index, struct fabri
 
     if (!endpoint)
         return ROWAN_ENOMEM;
-    endpoint->base.ops = base->ops;
     endpoint->fabric = (struct verbs_fabric *)base;
     endpoint->device = endpoint->fabric->device;
-    endpoint->index = index;
-    endpoint->epoll_fd = endpoint->timer_fd = endpoint->wake_fd = -1;
     random_entropy(&seed, sizeof seed);
     random_init(&endpoint->random, seed);
-    error = open_descriptors(endpoint);
+    endpoint->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    error = endpoint_init(&endpoint->base, base, &endpoint->fabric->regions, index, &verbs_backend);
+    if (!error)
+        error = watch(endpoint, endpoint->wake_fd); /* -1: EIO */
+    if (!error)
+        error = watch(endpoint, endpoint->device->context->async_fd);
     if (!error)
         error = open_completions(endpoint);
     if (!error)
@@ -250,7 +220,7 @@ static int verbs_endpoint_open(struct fabric *base, uint32_t index, struct fabri
         return error;
     }
     verbs_async_join(endpoint);
-    *out = &endpoint->base;
+    *out = &endpoint->base.base;
     return 0;
 }
 
@@ -258,66 +228,13 @@ static void verbs_endpoint_close(struct fabric_endpoint *base)
 {
     struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
 
-    endpoint->closing = true;
     verbs_async_leave(endpoint);
     verbs_resolve_leave(endpoint);
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first; conn;
-         conn = conn->links[VLIST_ALL].next)
-        verbs_conn_end(conn);
+    verbs_packets_stop(endpoint); /* so that nothing of a connection is read any more */
+    endpoint_end(&endpoint->base);
     if (endpoint->zone)
         verbs_zone_close((struct fabric_zone *)endpoint->zone);
-    verbs_grants_destroy(endpoint);
-    verbs_packets_stop(endpoint);
-    verbs_conn_reap(endpoint);
-    ASSERT(!endpoint->lists[VLIST_ALL].first);
     endpoint_free(endpoint);
-}
-
-/* --- sleep --- */
-
-static void endpoint_arm(void *context)
-{
-    struct verbs_endpoint *endpoint = context;
-    eventfd_t heard;
-
-    endpoint->armed = true;
-    eventfd_read(endpoint->wake_fd,
-                 &heard); /* whatever it was, the poll behind the arming looks at it */
-    endpoint->control_source.arm(endpoint->control_source.context);
-    if (!endpoint->base.error && ibv_req_notify_cq(endpoint->cq, 0) != 0) /* 2 */
-        endpoint->more_completions = true; /* then the timer looks for us */
-    verbs_timer_set(endpoint);
-}
-
-static void endpoint_disarm(void *context)
-{
-    static const struct itimerspec never;
-    struct verbs_endpoint *endpoint = context;
-    struct ibv_cq *cq;
-    eventfd_t woken;
-    void *cq_context;
-
-    endpoint->armed = false;
-    endpoint->control_source.disarm(endpoint->control_source.context);
-    while (ibv_get_cq_event(endpoint->channel, &cq, &cq_context) == 0)
-        ibv_ack_cq_events(cq, 1);
-    eventfd_read(endpoint->wake_fd, &woken);
-    if (endpoint->timer_on) {
-        timerfd_settime(endpoint->timer_fd, 0, &never, NULL); /* takes an expiry back, too */
-        endpoint->timer_on = false;
-    }
-    endpoint->checked_ns = 0; /* the next poll looks at everything */
-    endpoint->control_ns = 0;
-}
-
-static void verbs_endpoint_source(struct fabric_endpoint *base, struct event_source *out)
-{
-    struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
-
-    *out = (struct event_source){.fd = endpoint->epoll_fd,
-                                 .arm = endpoint_arm,
-                                 .disarm = endpoint_disarm,
-                                 .context = endpoint};
 }
 
 const struct fabric_ops verbs_ops = {
@@ -325,19 +242,19 @@ const struct fabric_ops verbs_ops = {
     .register_memory = verbs_register,
     .endpoint_open = verbs_endpoint_open,
     .endpoint_close = verbs_endpoint_close,
-    .endpoint_source = verbs_endpoint_source,
-    .poll = verbs_poll,
+    .endpoint_source = endpoint_source,
+    .poll = endpoint_poll,
     .connect = verbs_connect,
-    .conn_close = verbs_conn_close,
+    .conn_close = conn_close,
     .send = verbs_send,
     .message_release = verbs_message_release,
-    .rowan_room = verbs_rowan_room,
+    .rowan_room = window_rowan_room,
     .rowan_add = verbs_rowan_add,
-    .rowan_post = verbs_rowan_post,
-    .flush = verbs_flush,
+    .rowan_post = window_rowan_post,
+    .flush = endpoint_flush,
     .zone_open = verbs_zone_open,
     .zone_post = verbs_zone_post,
-    .grant = verbs_grant,
-    .revoke = verbs_revoke,
-    .write = verbs_write,
+    .grant = grants_give,
+    .revoke = grants_revoke,
+    .write = window_bulk_write,
 };

@@ -3,7 +3,7 @@
  * it releases them.
  *
  * 1. Every whole message is on its connection's list of held ones, given out or not.
- * 2. Memory is for all connections of the endpoint: who finds none waits on VLIST_WAITING and is asked again
+ * 2. Memory is for all connections of the endpoint: who finds none waits on LIST_WAITING and is asked again
  *    when a slab is released, or after a while where it was the system that gave none. A peer that makes no progress for STREAM_STALLED_NS with half a message is
  *    closed while others wait.
  * 3. A message is whole STREAM_MESSAGE_NS after it was begun, whatever progress it makes, or its connection is
@@ -41,7 +41,7 @@ static void queue_message(struct verbs_conn *conn, struct verbs_held *held, cons
     else
         stream->inbox_first = held;
     stream->inbox_last = held;
-    verbs_list_add(conn, VLIST_ACTIVE);
+    conn_list_add(&conn->base, LIST_ACTIVE);
 }
 
 static enum inbox_result take_whole(struct verbs_conn *conn, const struct packet_head *head,
@@ -66,8 +66,8 @@ static enum inbox_result take_whole(struct verbs_conn *conn, const struct packet
 /* 3: from now on the peer may send the rest. */
 static void begin(struct verbs_conn *conn)
 {
-    conn->stream->begun_ns = conn->endpoint->now_ns;
-    verbs_list_add(conn, VLIST_BEGUN);
+    conn->stream->begun_ns = conn->endpoint->base.now_ns;
+    conn_list_add(&conn->base, LIST_BEGUN);
 }
 
 static enum inbox_result take_first(struct verbs_conn *conn, const struct packet_head *head,
@@ -84,8 +84,8 @@ static enum inbox_result take_first(struct verbs_conn *conn, const struct packet
     memcpy(stream->partial->data, data, head->bytes);
     stream->got = head->bytes;
     stream->need = head->message_bytes;
-    stream->grown_ns = conn->endpoint->now_ns;
-    verbs_list_add(conn, VLIST_PARTIAL);
+    stream->grown_ns = conn->endpoint->base.now_ns;
+    conn_list_add(&conn->base, LIST_PARTIAL);
     if (!verbs_inbox_is_full(stream))
         begin(conn);
     return INBOX_COPIED;
@@ -103,13 +103,13 @@ static enum inbox_result take_more(struct verbs_conn *conn, const struct packet_
         return INBOX_GARBAGE;
     memcpy(stream->partial->data + stream->got, data, head->bytes);
     stream->got += head->bytes;
-    stream->grown_ns = conn->endpoint->now_ns;
-    verbs_list_remove(conn, VLIST_PARTIAL);
+    stream->grown_ns = conn->endpoint->base.now_ns;
+    conn_list_remove(&conn->base, LIST_PARTIAL);
     if (!is_last) {
-        verbs_list_add(conn, VLIST_PARTIAL);
+        conn_list_add(&conn->base, LIST_PARTIAL);
         return INBOX_COPIED;
     }
-    verbs_list_remove(conn, VLIST_BEGUN);
+    conn_list_remove(&conn->base, LIST_BEGUN);
     queue_message(conn, &stream->partial->held, stream->partial->data, stream->need);
     stream->partial = NULL;
     return INBOX_COPIED;
@@ -172,11 +172,9 @@ unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, 
             stream->inbox_last = NULL;
         events[count] = (struct fabric_event){.kind = FABRIC_MESSAGE,
                                               .bytes = held->bytes,
-                                              .conn = &conn->base,
-                                              .context = conn->context,
+                                              .conn = &conn->base.base,
                                               .data = held->data,
-                                              .message = (uintptr_t)held,
-                                              .peer = conn->peer};
+                                              .message = (uintptr_t)held};
     }
     return count;
 }
@@ -184,8 +182,7 @@ unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, 
 /* 2 */
 static void wake_waiting(struct verbs_endpoint *endpoint)
 {
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_WAITING].first, *next; conn; conn = next) {
-        next = conn->links[VLIST_WAITING].next;
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_WAITING)) {
         verbs_stream_opened(conn);
     }
 }
@@ -214,11 +211,11 @@ void verbs_message_release(struct fabric_conn *base, uint64_t message)
 {
     struct verbs_conn *conn = (struct verbs_conn *)base;
 
-    if (conn->state == VCONN_DEAD) /* all are released together */
+    if (conn->base.state == CONN_DEAD) /* all are released together */
         return;
     release_held(conn, (struct verbs_held *)(uintptr_t)message);
-    if (conn->stream->partial && conn->state == VCONN_OPEN && !verbs_is_listed(conn, VLIST_BEGUN) &&
-        !verbs_inbox_is_full(conn->stream))
+    if (conn->stream->partial && conn->base.state == CONN_OPEN &&
+        !conn_is_listed(&conn->base, LIST_BEGUN) && !verbs_inbox_is_full(conn->stream))
         begin(conn);
     wake_waiting(conn->endpoint);
     verbs_stream_opened(conn);
@@ -244,9 +241,9 @@ void verbs_inbox_fini(struct verbs_conn *conn)
 
 static void close_for(struct verbs_conn *conn, const char *event)
 {
-    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->index,
-              conn->peer.id, conn->stream->got, conn->stream->need);
-    verbs_conn_break(conn, ROWAN_ECLOSED);
+    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->base.index,
+              conn->base.peer.id, conn->stream->got, conn->stream->need);
+    conn_break(&conn->base, ROWAN_ECLOSED, true);
 }
 
 /* 3 */
@@ -254,17 +251,17 @@ static void close_overdue(struct verbs_endpoint *endpoint)
 {
     struct verbs_conn *conn;
 
-    while ((conn = endpoint->lists[VLIST_BEGUN].first) &&
-           endpoint->now_ns - conn->stream->begun_ns >= STREAM_MESSAGE_NS)
+    while ((conn = (struct verbs_conn *)endpoint->base.lists[LIST_BEGUN].first) &&
+           endpoint->base.now_ns - conn->stream->begun_ns >= STREAM_MESSAGE_NS)
         close_for(conn, "message_overdue");
 }
 
 void verbs_inbox_check(struct verbs_endpoint *endpoint)
 {
-    struct verbs_conn *stalled = endpoint->lists[VLIST_PARTIAL].first;
+    struct verbs_conn *stalled = (struct verbs_conn *)endpoint->base.lists[LIST_PARTIAL].first;
 
-    if (endpoint->lists[VLIST_WAITING].first && stalled &&
-        endpoint->now_ns - stalled->stream->grown_ns >= STREAM_STALLED_NS)
+    if (endpoint->base.lists[LIST_WAITING].first && stalled &&
+        endpoint->base.now_ns - stalled->stream->grown_ns >= STREAM_STALLED_NS)
         close_for(stalled, "connection_stalled");
     close_overdue(endpoint);
     if (verbs_slabs_may_ask(&endpoint->messages->in)) /* 2 */
@@ -273,7 +270,8 @@ void verbs_inbox_check(struct verbs_endpoint *endpoint)
 
 uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint)
 {
-    const struct verbs_conn *conn = endpoint->lists[VLIST_BEGUN].first;
+    const struct verbs_conn *conn =
+        (const struct verbs_conn *)endpoint->base.lists[LIST_BEGUN].first;
 
     return conn ? conn->stream->begun_ns + STREAM_MESSAGE_NS : UINT64_MAX;
 }

@@ -15,7 +15,6 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/fabric/regions.h"
 #include "common/fabric/verbs/verbs.h"
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
@@ -98,12 +97,13 @@ static int register_pm(struct verbs_device *device, const struct pm *pm, struct 
 int verbs_register(struct fabric *base, struct pm *pm)
 {
     struct verbs_fabric *fabric = (struct verbs_fabric *)base;
+    struct regions *regions = &fabric->regions;
     struct verbs_obstacle obstacle = {0};
     struct ibv_mr *mr = NULL;
     int error;
 
     base->why[0] = '\0';
-    if (fabric->region_count == VERBS_MAX_REGIONS)
+    if (regions->count == REGIONS_MAX)
         return ROWAN_ETOOMANY;
     if (strcmp(pm->backend, "file") == 0 && pm->durability != PM_NONE) {
         verbs_obstacle_durability(pm_durability_name(pm->durability), &obstacle);
@@ -116,36 +116,16 @@ int verbs_register(struct fabric *base, struct pm *pm)
                  obstacle.mend);
         return error;
     }
-    fabric->regions[fabric->region_count++] =
-        (struct verbs_region){.pm = pm, .base = pm->base, .bytes = pm->bytes, .mr = mr};
+    fabric->mrs[regions->count] = mr;
+    regions_add(regions, pm);
+    regions->all[regions->count - 1].key = mr->lkey;
     return 0;
 }
 
 void verbs_unregister_all(struct verbs_fabric *fabric)
 {
-    while (fabric->region_count > 0)
-        ibv_dereg_mr(fabric->regions[--fabric->region_count].mr);
-}
-
-const struct verbs_region *verbs_region_of(const struct verbs_fabric *fabric, const void *data,
-                                           uint64_t bytes)
-{
-    for (uint32_t i = 0; i < fabric->region_count; i++) {
-        const struct verbs_region *region = &fabric->regions[i];
-
-        if (region_holds(region->base, region->bytes, data, bytes))
-            return region;
-    }
-    return NULL;
-}
-
-const struct verbs_region *verbs_region_of_pm(const struct verbs_fabric *fabric,
-                                              const struct pm *pm)
-{
-    for (uint32_t i = 0; i < fabric->region_count; i++)
-        if (fabric->regions[i].pm == pm)
-            return &fabric->regions[i];
-    return NULL;
+    while (fabric->regions.count > 0)
+        ibv_dereg_mr(fabric->mrs[--fabric->regions.count]);
 }
 
 /* --- buffers of the backend --- */

@@ -19,7 +19,7 @@ int verbs_messages_open(struct verbs_endpoint *endpoint)
     if (!messages)
         return ROWAN_ENOMEM;
     messages->out.device = messages->in.device = endpoint->device;
-    messages->out.now_ns = messages->in.now_ns = &endpoint->now_ns;
+    messages->out.now_ns = messages->in.now_ns = &endpoint->base.now_ns;
     endpoint->messages = messages;
     return 0;
 }
@@ -75,21 +75,16 @@ int verbs_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned 
 {
     struct verbs_conn *conn = (struct verbs_conn *)base;
     struct verbs_slab *message;
-    uint64_t bytes = 0;
+    uint32_t bytes;
     uint8_t *to;
+    const int error = window_check_message(&conn->base, iov, count, &bytes);
 
-    if (conn->state != VCONN_OPEN)
-        return ROWAN_ECLOSED;
-    if (count > FABRIC_MAX_IOV)
-        return ROWAN_EINVALID;
-    for (unsigned i = 0; i < count; i++)
-        bytes += iov[i].bytes;
-    if (bytes > FABRIC_MAX_MESSAGE_BYTES)
-        return ROWAN_EINVALID;
-    message = take_slab(conn, (uint32_t)bytes);
+    if (error)
+        return error;
+    message = take_slab(conn, bytes);
     if (!message)
         return ROWAN_EAGAIN;
-    message->bytes = (uint32_t)bytes;
+    message->bytes = bytes;
     to = message->data;
     for (unsigned i = 0; i < count; to += iov[i++].bytes) {
         if (iov[i].bytes > 0)
@@ -130,9 +125,9 @@ void verbs_message_done(struct verbs_conn *conn)
            stream->first->last_post <= conn->endpoint->packets->completed) /* 1 */
         free_first(conn);
     if (stream->first && is_acked(conn, stream->first))
-        verbs_list_add(conn, VLIST_DRAINING);
+        conn_list_add(&conn->base, LIST_DRAINING);
     else
-        verbs_list_remove(conn, VLIST_DRAINING);
+        conn_list_remove(&conn->base, LIST_DRAINING);
 }
 
 void verbs_message_fini(struct verbs_conn *conn)
@@ -169,17 +164,16 @@ void verbs_message_check(struct verbs_endpoint *endpoint)
 
     if (!is_wanted(slabs))
         return;
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_TIMED].first; conn;
-         conn = conn->links[VLIST_TIMED].next) {
-        if (endpoint->now_ns - conn->stream->progress_ns >= STREAM_UNREAD_NS &&
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_TIMED)) {
+        if (endpoint->base.now_ns - conn->stream->progress_ns >= STREAM_UNREAD_NS &&
             (!longest || conn->stream->progress_ns < longest->stream->progress_ns) &&
             has_wanted(slabs, conn->stream))
             longest = conn;
     }
     memset(slabs->wanted, 0, sizeof slabs->wanted);
-    if (!longest || endpoint->counts[VLIST_TIMED] == 1) /* nobody else waits */
+    if (!longest || endpoint->base.counts[LIST_TIMED] == 1) /* nobody else waits */
         return;
-    log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->index,
-              longest->peer.id);
-    verbs_conn_break(longest, ROWAN_ETOOMANY);
+    log_event(LOG_WARN, "peer_does_not_read", "endpoint=%u peer=%u", endpoint->base.index,
+              longest->base.peer.id);
+    conn_break(&longest->base, ROWAN_ETOOMANY, true);
 }

@@ -157,9 +157,7 @@ static void fail_queue(struct verbs_zone *zone)
     log_event(LOG_ERROR, "mlx5_queue_failed",
               "advice=\"restart the server; --verbs-receive shared\"");
     zone->failed = true;
-    for (struct verbs_conn *conn = zone->endpoint->lists[VLIST_ALL].first, *next; conn;
-         conn = next) {
-        next = conn->links[VLIST_ALL].next;
+    for (CONN_EACH(verbs_conn, conn, &zone->endpoint->base, LIST_ALL)) {
         if (conn->rc && conn->rc->zone == zone)
             verbs_rc_failed(zone->endpoint, conn->rc->qp_number);
     }
@@ -211,8 +209,7 @@ static void post(struct verbs_zone *zone)
     if (mlx5->handed == zone->posted)
         return;
     for (; mlx5->handed < zone->posted; mlx5->handed++)
-        mlx5_queue_post(mlx5->queue, (uintptr_t)segment_at(zone, mlx5->handed),
-                        zone->region->mr->lkey);
+        mlx5_queue_post(mlx5->queue, (uintptr_t)segment_at(zone, mlx5->handed), zone->region->key);
     mlx5_queue_ring(mlx5->queue);
 }
 

@@ -164,9 +164,8 @@ void verbs_packets_close(struct verbs_endpoint *endpoint)
 
 static void break_all(struct verbs_endpoint *endpoint, int error)
 {
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first, *next; conn; conn = next) {
-        next = conn->links[VLIST_ALL].next;
-        verbs_conn_break(conn, error);
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_ALL)) {
+        conn_break(&conn->base, error, true);
     }
 }
 
@@ -178,21 +177,21 @@ void verbs_packets_fail(struct verbs_endpoint *endpoint, const char *reason)
         return;
     packets->failed = true;
     packets->chained = 0;
-    log_event(LOG_ERROR, "verbs_datagrams_failed", "endpoint=%u reason=\"%s\"", endpoint->index,
-              reason);
+    log_event(LOG_ERROR, "verbs_datagrams_failed", "endpoint=%u reason=\"%s\"",
+              endpoint->base.index, reason);
     break_all(endpoint, ROWAN_ECLOSED);
 }
 
 /* 5 */
 void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason)
 {
-    if (endpoint->base.error)
+    if (endpoint->base.base.error)
         return;
-    endpoint->base.error = ROWAN_EIO;
+    endpoint->base.base.error = ROWAN_EIO;
     log_event(LOG_ERROR, "verbs_failed",
               "endpoint=%u what=\"the RDMA device %s has failed: %s\" mend=\"rdma link; dmesg "
               "| tail; when the device works again, start this process anew\"",
-              endpoint->index, ibv_get_device_name(endpoint->device->context->device), reason);
+              endpoint->base.index, ibv_get_device_name(endpoint->device->context->device), reason);
     verbs_packets_stop(endpoint);
     break_all(endpoint, ROWAN_EIO);
 }
@@ -203,7 +202,7 @@ void verbs_packets_renew(struct verbs_endpoint *endpoint)
     struct verbs_packets *packets = endpoint->packets;
     struct ibv_qp *former = packets->qp;
 
-    if (endpoint->base.error) /* 5 */
+    if (endpoint->base.base.error) /* 5 */
         return;
     if (create_pair(endpoint) != 0) {
         packets->qp = former;
@@ -337,9 +336,9 @@ static struct verbs_conn *find_conn(struct verbs_endpoint *endpoint, const struc
     if (!conn || !conn->stream || conn->token != head->token ||
         conn->theirs.ud_number != wc->src_qp)
         return NULL;
-    if (conn->state == VCONN_READYING)
-        verbs_connect_ready(conn);
-    return conn->state == VCONN_OPEN ? conn : NULL;
+    if (conn->base.state == CONN_JOINING)
+        verbs_connect_opened(conn);
+    return conn->base.state == CONN_OPEN ? conn : NULL;
 }
 
 /* True: the buffer is kept. */

@@ -84,10 +84,10 @@ int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int ac
 static int make_write_pair(struct verbs_conn *conn)
 {
     struct ibv_qp_init_attr init = {
-        .cap = {.max_send_wr = conn->active ? VERBS_RC_WRITE_QUEUE : 1, .max_recv_wr = 1}};
+        .cap = {.max_send_wr = conn->base.active ? VERBS_RC_WRITE_QUEUE : 1, .max_recv_wr = 1}};
 
     return make_pair(conn, &init,
-                     conn->active ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+                     conn->base.active ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
                      &conn->rc->write_qp);
 }
 
@@ -112,6 +112,7 @@ static int open_passive(struct verbs_conn *conn)
     if (error)
         return error;
     conn->rc->zone = zone;
+    conn->base.may_be_granted = true;
     zone->member_count++;
     return 0;
 }
@@ -143,14 +144,14 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
 
     ASSERT(!conn->rc);
     *ours = (struct verbs_rc_hello){0};
-    if (!conn->active && !conn->endpoint->zone)
+    if (!conn->base.active && !conn->endpoint->zone)
         return 0;
     conn->rc = calloc(1, sizeof *conn->rc);
     if (!conn->rc)
         return ROWAN_ENOMEM;
     random_entropy(&conn->rc->psn, sizeof conn->rc->psn); /* packets of a former life do not fit */
     conn->rc->psn &= NUMBER_24_BITS;
-    error = conn->active ? open_active(conn) : open_passive(conn);
+    error = conn->base.active ? open_active(conn) : open_passive(conn);
     if (!error)
         error = make_write_pair(conn);
     if (error) {
@@ -173,13 +174,13 @@ static int check_hello(const struct verbs_conn *conn)
         theirs->write_number > NUMBER_24_BITS || theirs->psn > NUMBER_24_BITS)
         return ROWAN_EFORMAT;
     /* A message longer than a packet could stay half received for ever. */
-    if (!conn->active && conn->theirs.mtu < slot) {
+    if (!conn->base.active && conn->theirs.mtu < slot) {
         log_event(LOG_ERROR, "verbs_packet_limit",
                   "ours=%u theirs=%u advice=\"give all servers the same MTU\"", slot,
                   conn->theirs.mtu);
         return ROWAN_EUNSUPPORTED;
     }
-    if (!conn->active)
+    if (!conn->base.active)
         return 0;
     if (!theirs->has_zone || theirs->reads == 0 || theirs->reads > MAX_READS ||
         theirs->timeout < VERBS_LEAST_TIMEOUT || theirs->timeout > VERBS_MOST_TIMEOUT)
@@ -234,12 +235,12 @@ static uint32_t reads_in_flight(const struct verbs_conn *conn)
 /* Blocks are tried as long as the zone's owner waits for them; no segment waits for bulk writes. */
 static uint8_t timeout_of(const struct verbs_conn *conn, const struct ibv_qp *qp)
 {
-    return conn->active && qp == conn->rc->qp ? conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
+    return conn->base.active && qp == conn->rc->qp ? conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
 }
 
 static int to_rts(struct verbs_conn *conn, struct ibv_qp *qp)
 {
-    const uint32_t reads = conn->active ? reads_in_flight(conn) : 1;
+    const uint32_t reads = conn->base.active ? reads_in_flight(conn) : 1;
 
     return verbs_pair_rts(qp, conn->rc->psn, timeout_of(conn, qp), reads) == 0 ? 0 : ROWAN_EIO;
 }
@@ -248,10 +249,10 @@ int verbs_rc_connect(struct verbs_conn *conn)
 {
     int error;
 
-    conn->base.has_zone = false;
+    conn->base.base.has_zone = false;
     if (!conn->rc)
         return 0;
-    if (conn->active && conn->theirs.rc.qp_number == 0) {
+    if (conn->base.active && conn->theirs.rc.qp_number == 0) {
         verbs_rc_close(conn);
         return 0;
     }
@@ -266,9 +267,9 @@ int verbs_rc_connect(struct verbs_conn *conn)
         error = to_rts(conn, conn->rc->write_qp);
     if (error)
         return error;
-    if (conn->active) {
+    if (conn->base.active) {
         verbs_sender_start(conn, reads_in_flight(conn));
-        conn->base.has_zone = true;
+        conn->base.base.has_zone = true;
     }
     return 0;
 }
@@ -288,11 +289,11 @@ void verbs_rc_close(struct verbs_conn *conn)
         rc->zone->ops->detach(rc->zone, conn);
         rc->zone->member_count--;
     }
-    verbs_grants_end(conn);
     verbs_cq_release(conn->endpoint, rc->places);
     verbs_sender_destroy(rc->sender);
     free(rc);
     conn->rc = NULL; /* 2 */
+    conn->base.window = NULL;
 }
 
 void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc)
@@ -301,7 +302,7 @@ void verbs_rc_break(struct verbs_conn *conn, const struct ibv_wc *wc)
               "connection=%u queue_pair=%u work=%u status=\"%s\" vendor=%u", conn->number,
               wc->qp_num, verbs_work_number(wc->wr_id), ibv_wc_status_str(wc->status),
               wc->vendor_err);
-    verbs_conn_break(conn, ROWAN_ECLOSED);
+    conn_break(&conn->base, ROWAN_ECLOSED, true);
 }
 
 static bool is_of(const struct verbs_rc *rc, uint32_t qp_number)
@@ -311,8 +312,7 @@ static bool is_of(const struct verbs_rc *rc, uint32_t qp_number)
 
 struct verbs_conn *verbs_rc_of_number(struct verbs_endpoint *endpoint, uint32_t qp_number)
 {
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first; conn;
-         conn = conn->links[VLIST_ALL].next) {
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_ALL)) {
         if (conn->rc && is_of(conn->rc, qp_number))
             return conn;
     }
@@ -327,7 +327,7 @@ bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
         return false;
     log_event(LOG_WARN, "verbs_broken", "connection=%u queue_pair=%u reason=asynchronous_event",
               conn->number, qp_number);
-    verbs_conn_break(conn, ROWAN_ECLOSED);
+    conn_break(&conn->base, ROWAN_ECLOSED, true);
     return true;
 }
 
@@ -355,5 +355,5 @@ void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
         break;
     }
     if (!is_sound)
-        verbs_conn_break(conn, ROWAN_EFORMAT);
+        conn_break(&conn->base, ROWAN_EFORMAT, true);
 }

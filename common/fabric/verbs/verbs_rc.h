@@ -86,9 +86,4 @@ void verbs_sender_start(struct verbs_conn *conn, uint32_t reads);
  * none. */
 bool verbs_sender_fenced(struct verbs_conn *conn, bool of_writes);
 
-/* --- verbs_grant.c --- */
-
-/* Takes back all that the connection's peer was granted. */
-void verbs_grants_end(struct verbs_conn *conn);
-
 #endif

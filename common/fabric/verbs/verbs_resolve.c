@@ -249,7 +249,7 @@ static void hand_over(struct verbs_endpoint *endpoint, const struct verbs_job *j
 {
     struct verbs_conn *conn = verbs_conn_of(endpoint, job->number);
 
-    if (conn && conn->token == job->token && conn->state == VCONN_RESOLVING)
+    if (conn && conn->token == job->token && conn->base.state == CONN_RESOLVING)
         verbs_connect_resolved(conn, job->ah);
     else if (job->ah)
         ibv_destroy_ah(job->ah);

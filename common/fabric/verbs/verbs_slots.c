@@ -108,7 +108,7 @@ static struct ibv_sge slot_sge(struct verbs_zone *zone, uint64_t place)
 {
     return (struct ibv_sge){.addr = (uintptr_t)(zone->pm->base + slot_offset(zone, place)),
                             .length = zone->endpoint->device->slot_bytes,
-                            .lkey = zone->region->mr->lkey};
+                            .lkey = zone->region->key};
 }
 
 /* --- open and close --- */
@@ -316,8 +316,7 @@ static void shared_poll(struct verbs_zone *zone)
 /* Whether a queue pair lives that existed when the oldest segment became late. */
 static bool lives_one_of_then(const struct verbs_zone *zone, const struct shared *shared)
 {
-    for (const struct verbs_conn *conn = zone->endpoint->lists[VLIST_ALL].first; conn;
-         conn = conn->links[VLIST_ALL].next) {
+    for (CONN_EACH(verbs_conn, conn, &zone->endpoint->base, LIST_ALL)) {
         if (conn->rc && conn->rc->zone == zone && conn->rc->member < shared->late_attached)
             return true;
     }

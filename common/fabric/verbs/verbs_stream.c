@@ -42,11 +42,6 @@ int verbs_stream_open(struct verbs_conn *conn, struct ibv_ah *ah)
     return 0;
 }
 
-bool verbs_stream_is_drained(const struct verbs_conn *conn)
-{
-    return !conn->stream || conn->stream->last_post <= conn->endpoint->packets->completed;
-}
-
 void verbs_stream_close(struct verbs_conn *conn)
 {
     if (!conn->stream)
@@ -93,17 +88,17 @@ static void set_timer(struct verbs_conn *conn)
     struct verbs_stream *stream = conn->stream;
 
     if (stream->timer_ns == 0) { /* 3: we begin to wait */
-        stream->heard_ns = conn->endpoint->now_ns;
+        stream->heard_ns = conn->endpoint->base.now_ns;
         stream->unheard = 0;
-        stream->timer_ns = conn->endpoint->now_ns + stream->rto_ns;
+        stream->timer_ns = conn->endpoint->base.now_ns + stream->rto_ns;
     }
-    verbs_list_add(conn, VLIST_TIMED);
+    conn_list_add(&conn->base, LIST_TIMED);
 }
 
 void verbs_stream_added(struct verbs_conn *conn)
 {
     set_timer(conn);
-    verbs_list_add(conn, VLIST_DIRTY);
+    conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 /* Datagram `number`, which lies in `message`. */
@@ -146,7 +141,7 @@ static void send_next(struct verbs_conn *conn)
         if (!stream->is_timed) { /* only of what was sent once (Karn) */
             stream->is_timed = true;
             stream->timed_sequence = number;
-            stream->timed_ns = conn->endpoint->now_ns;
+            stream->timed_ns = conn->endpoint->base.now_ns;
         }
     }
     send_data(conn, message, number, flags);
@@ -194,12 +189,12 @@ void verbs_stream_push(struct verbs_conn *conn)
         send_next(conn);
     if (is_bare_due(stream) && verbs_packet_room(conn->endpoint))
         send_bare(conn);
-    if (conn->state != VCONN_OPEN)
+    if (conn->base.state != CONN_OPEN)
         return;
     if (is_bare_due(stream) || has_data(stream))
-        verbs_list_add(conn, VLIST_ACTIVE); /* the send queue is full: the next poll goes on */
+        conn_list_add(&conn->base, LIST_ACTIVE); /* the send queue is full: the next poll goes on */
     if (stream->owed > 0 || stream->timer_ns != 0)
-        verbs_list_add(conn, VLIST_TIMED);
+        conn_list_add(&conn->base, LIST_TIMED);
 }
 
 /* --- acknowledgements --- */
@@ -216,7 +211,7 @@ static void go_back(struct verbs_conn *conn)
     stream->again = 0;
     stream->is_timed = false;
     stream->went_back = true;
-    verbs_list_add(conn, VLIST_DIRTY);
+    conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 /* RFC 6298, 2. */
@@ -259,7 +254,7 @@ static void count_arrival(struct verbs_stream *stream, uint32_t number)
 static void advance(struct verbs_conn *conn, uint32_t acked)
 {
     struct verbs_stream *stream = conn->stream;
-    const uint64_t now_ns = conn->endpoint->now_ns;
+    const uint64_t now_ns = conn->endpoint->base.now_ns;
     const uint32_t by = acked - stream->acked;
 
     for (uint32_t number = stream->acked; number != acked; number++)
@@ -303,7 +298,7 @@ static void find_lost(struct verbs_conn *conn)
             stream->is_timed = false;
     }
     if (stream->again)
-        verbs_list_add(conn, VLIST_DIRTY);
+        conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 static void take_early(struct verbs_conn *conn, uint64_t early)
@@ -349,7 +344,7 @@ static bool take_answer(struct verbs_conn *conn, const struct packet_head *head)
     if (is_behind(head->limit, stream->limit))
         stream->limit = head->limit;
     if (has_data(stream))
-        verbs_list_add(conn, VLIST_DIRTY);
+        conn_list_add(&conn->base, LIST_DIRTY);
     return true;
 }
 
@@ -360,18 +355,19 @@ static void owe(struct verbs_conn *conn, bool at_once)
     struct verbs_stream *stream = conn->stream;
 
     if (stream->owed++ == 0)
-        stream->owed_ns = conn->endpoint->now_ns;
+        stream->owed_ns = conn->endpoint->base.now_ns;
     stream->answers |= at_once;
     if (is_bare_due(stream))
-        verbs_list_add(conn, VLIST_DIRTY);
-    verbs_list_add(conn, VLIST_TIMED);
+        conn_list_add(&conn->base, LIST_DIRTY);
+    conn_list_add(&conn->base, LIST_TIMED);
 }
 
 static void garbage(struct verbs_conn *conn, const struct packet_head *head)
 {
     log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u sequence=%u expected=%u",
-              conn->endpoint->index, conn->peer.id, head->sequence, conn->stream->expected);
-    verbs_conn_break(conn, ROWAN_EFORMAT);
+              conn->endpoint->base.index, conn->base.peer.id, head->sequence,
+              conn->stream->expected);
+    conn_break(&conn->base, ROWAN_EFORMAT, true);
 }
 
 /* What became of datagram `expected`. False: nothing more is taken. */
@@ -385,7 +381,7 @@ static bool was_taken(struct verbs_conn *conn, const struct packet_head *head,
         return false;
     }
     if (result == INBOX_NO_MEMORY) { /* 2; verbs_stream_opened asks for it */
-        verbs_list_add(conn, VLIST_WAITING);
+        conn_list_add(&conn->base, LIST_WAITING);
         owe(conn, true);
         return false;
     }
@@ -416,7 +412,7 @@ bool verbs_stream_input(struct verbs_conn *conn, const struct packet_head *head,
 {
     struct verbs_stream *stream = conn->stream;
 
-    stream->heard_ns = conn->endpoint->now_ns;
+    stream->heard_ns = conn->endpoint->base.now_ns;
     stream->unheard = 0;
     if ((head->flags & ~PACKET_FLAGS) || head->zero != 0 || !take_answer(conn, head)) {
         garbage(conn, head);
@@ -447,16 +443,16 @@ void verbs_stream_opened(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
 
-    if (conn->state != VCONN_OPEN)
+    if (conn->base.state != CONN_OPEN)
         return;
-    if (verbs_is_listed(conn, VLIST_WAITING)) {
-        verbs_list_remove(conn, VLIST_WAITING);
+    if (conn_is_listed(&conn->base, LIST_WAITING)) {
+        conn_list_remove(&conn->base, LIST_WAITING);
         stream->dropped = stream->answers = true;
     }
     if (stream->is_shut && !verbs_inbox_is_full(stream))
         stream->answers = true;
     if (stream->answers)
-        verbs_list_add(conn, VLIST_DIRTY);
+        conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 /* --- time --- */
@@ -465,12 +461,12 @@ void verbs_stream_opened(struct verbs_conn *conn)
 static void timer_ran_out(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
-    const uint64_t now_ns = conn->endpoint->now_ns;
+    const uint64_t now_ns = conn->endpoint->base.now_ns;
 
     if (stream->unheard++ >= STREAM_TRIES && now_ns - stream->heard_ns >= STREAM_SILENT_NS) {
-        log_event(LOG_WARN, "peer_is_silent", "endpoint=%u peer=%u", conn->endpoint->index,
-                  conn->peer.id);
-        verbs_conn_break(conn, ROWAN_ECLOSED);
+        log_event(LOG_WARN, "peer_is_silent", "endpoint=%u peer=%u", conn->endpoint->base.index,
+                  conn->base.peer.id);
+        conn_break(&conn->base, ROWAN_ECLOSED, true);
         return;
     }
     stream->rto_ns =
@@ -486,29 +482,25 @@ static void timer_ran_out(struct verbs_conn *conn)
     } else {
         stream->probes = true;
     }
-    verbs_list_add(conn, VLIST_DIRTY);
+    conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 void verbs_stream_check(struct verbs_endpoint *endpoint)
 {
-    const uint64_t now_ns = endpoint->now_ns;
+    const uint64_t now_ns = endpoint->base.now_ns;
 
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_TIMED].first, *next; conn; conn = next) {
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_TIMED)) {
         struct verbs_stream *stream = conn->stream;
-
-        next = conn->links[VLIST_TIMED].next;
         if (stream->owed > 0 && now_ns - stream->owed_ns >= STREAM_OWED_NS) {
             stream->answers = true;
-            verbs_list_add(conn, VLIST_DIRTY);
+            conn_list_add(&conn->base, LIST_DIRTY);
         }
         if (stream->timer_ns != 0 && now_ns >= stream->timer_ns)
             timer_ran_out(conn);
-        if (conn->state != VCONN_OPEN || (stream->owed == 0 && stream->timer_ns == 0))
-            verbs_list_remove(conn, VLIST_TIMED);
+        if (conn->base.state != CONN_OPEN || (stream->owed == 0 && stream->timer_ns == 0))
+            conn_list_remove(&conn->base, LIST_TIMED);
     }
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_DRAINING].first, *next; conn;
-         conn = next) {
-        next = conn->links[VLIST_DRAINING].next;
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_DRAINING)) {
         verbs_message_done(conn);
     }
 }
@@ -517,8 +509,7 @@ uint64_t verbs_stream_wake_ns(const struct verbs_endpoint *endpoint)
 {
     uint64_t wake_ns = UINT64_MAX;
 
-    for (const struct verbs_conn *conn = endpoint->lists[VLIST_TIMED].first; conn;
-         conn = conn->links[VLIST_TIMED].next) {
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_TIMED)) {
         const struct verbs_stream *stream = conn->stream;
         const uint64_t owed_ns = stream->owed_ns + STREAM_OWED_NS;
 

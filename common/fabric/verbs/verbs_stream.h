@@ -243,9 +243,6 @@ void verbs_packet_give(struct verbs_endpoint *endpoint, struct verbs_held *held)
 /* With what conn->theirs says; takes `ah`, whether it fails or not. Errors: ROWAN_ENOMEM. */
 int verbs_stream_open(struct verbs_conn *conn, struct ibv_ah *ah);
 
-/* False: the device still reads something of it. */
-bool verbs_stream_is_drained(const struct verbs_conn *conn);
-
 void verbs_stream_close(struct verbs_conn *conn);
 
 /* A datagram of the peer, checked so far: the payload of head->bytes lies at `data`. True: it lies there as

@@ -63,7 +63,7 @@ int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
 {
     struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
     const struct verbs_device *device = endpoint->device;
-    const struct verbs_region *region = verbs_region_of_pm(endpoint->fabric, pm);
+    const struct region *region = regions_find(&endpoint->fabric->regions, pm->base, pm->bytes);
     struct verbs_zone *zone;
     int error;
 
@@ -92,6 +92,7 @@ int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
     }
     warn_of_software(zone);
     endpoint->zone = zone;
+    endpoint->base.zone_pm = pm;
     *out = &zone->base;
     return 0;
 }
@@ -101,13 +102,14 @@ void verbs_zone_close(struct fabric_zone *base)
     struct verbs_zone *zone = (struct verbs_zone *)base;
     struct verbs_endpoint *endpoint = zone->endpoint;
 
-    for (struct verbs_conn *conn = endpoint->lists[VLIST_ALL].first, *next; conn; conn = next) {
-        next = conn->links[VLIST_ALL].next;
+    for (CONN_EACH(verbs_conn, conn, &endpoint->base, LIST_ALL)) {
         if (conn->rc && conn->rc->zone == zone)
-            verbs_conn_break(conn, ROWAN_ECLOSED); /* 2 */
+            conn_break(&conn->base, ROWAN_ECLOSED, true); /* 2 */
     }
     ASSERT(zone->member_count == 0);
-    verbs_grants_destroy(endpoint); /* no event comes after this call */
+    grants_events(&endpoint->base, NULL, 0); /* what the device would not take back, once more */
+    grants_close(&endpoint->base);
+    endpoint->base.zone_pm = NULL;
     endpoint->zone = NULL;
     zone->ops->close(zone);
     zone_free(zone);
@@ -145,7 +147,7 @@ unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric
     zone->wake_ns = UINT64_MAX;
     if (zone->ops->poll)
         zone->ops->poll(zone);
-    if (zone->endpoint->base.error)
+    if (zone->endpoint->base.base.error)
         return 0;
     if (zone->unfenced) {
         pm_fence_start(zone->pm);
@@ -161,7 +163,7 @@ unsigned verbs_zone_poll(struct verbs_zone *zone, uint64_t now_ns, struct fabric
     if (count == max)
         verbs_zone_wake_at(zone, now_ns); /* there may be more */
     zone->ops->post(zone);
-    if (zone->endpoint->armed && zone->ops->sleep)
+    if (zone->endpoint->base.armed && zone->ops->sleep)
         zone->ops->sleep(zone);
     return count;
 }

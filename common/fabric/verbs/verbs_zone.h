@@ -20,8 +20,8 @@ struct verbs_zone {
     const struct verbs_receive_ops *ops;
     void *receive; /* of `ops` */
     struct pm *pm;
-    const struct verbs_region *region; /* that pm lies in */
-    uint32_t number;                   /* of the endpoint's zones, from 1: tells late completions */
+    const struct region *region; /* that pm lies in */
+    uint32_t number;             /* of the endpoint's zones, from 1: tells late completions */
     uint32_t depth;
     uint32_t member_count; /* connections that can send into the zone */
     uint64_t posted, sealed;

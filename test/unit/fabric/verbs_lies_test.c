@@ -124,7 +124,7 @@ static uint64_t timer_ns(const struct verbs_endpoint *endpoint)
 {
     struct itimerspec left;
 
-    assert_int_equal(timerfd_gettime(endpoint->timer_fd, &left), 0);
+    assert_int_equal(timerfd_gettime(endpoint->base.timer_fd, &left), 0);
     return (uint64_t)left.it_value.tv_sec * NS_PER_S + (uint64_t)left.it_value.tv_nsec;
 }
 
@@ -137,11 +137,11 @@ TEST(a_message_that_was_acknowledged_first_keeps_the_timer_running)
     struct event_source source;
 
     assert_int_equal(fabric_send(active, NULL, 0), 0);
-    fabric_flush(&endpoint->base);
+    fabric_flush(&endpoint->base.base);
     conn->stream->first->last_post = endpoint->packets->posted + 1; /* sent again a moment ago */
-    while (!verbs_is_listed(conn, VLIST_DRAINING))
+    while (!conn_is_listed(&conn->base, LIST_DRAINING))
         world_poll(&world);
-    fabric_endpoint_source(&endpoint->base, &source);
+    fabric_endpoint_source(&endpoint->base.base, &source);
     source.arm(source.context);
     side_poll(&world, 0);
     assert_in_range(timer_ns(endpoint), 1, VERBS_CHECK_NS);
@@ -160,13 +160,13 @@ TEST(what_is_sent_while_armed_sets_an_earlier_timer)
     const struct itimerspec later = {.it_value = {.tv_sec = 1000}};
     struct event_source source;
 
-    fabric_endpoint_source(&endpoint->base, &source);
+    fabric_endpoint_source(&endpoint->base.base, &source);
     source.arm(source.context);
     side_poll(&world, 0);
-    assert_int_equal(timerfd_settime(endpoint->timer_fd, 0, &later, NULL), 0);
-    endpoint->timer_on = true;
+    assert_int_equal(timerfd_settime(endpoint->base.timer_fd, 0, &later, NULL), 0);
+    endpoint->base.timer_on = true;
     assert_int_equal(fabric_send(active, NULL, 0), 0);
-    fabric_flush(&endpoint->base);
+    fabric_flush(&endpoint->base.base);
     assert_in_range(timer_ns(endpoint), 1, NS_PER_S);
     source.disarm(source.context);
 }

@@ -73,8 +73,6 @@ static void poll_receiver(void)
 /* A datagram of side 1, which is not polled any more: only this comes of it. */
 static void datagram(unsigned flags, uint32_t bytes, uint32_t message_bytes)
 {
-    const struct verbs_region *region =
-        verbs_region_of_pm(endpoint_of(1)->fabric, world.sides[1].pm);
     const struct packet_head head = {.connection = near->theirs.connection,
                                      .token = near->theirs.token,
                                      .sequence = sequence++,
@@ -83,7 +81,8 @@ static void datagram(unsigned flags, uint32_t bytes, uint32_t message_bytes)
                                      .bytes = (uint16_t)bytes,
                                      .message_bytes = message_bytes};
 
-    verbs_packet_add(near, &head, pm_at(world.sides[1].pm, 0), bytes, region->mr->lkey);
+    verbs_packet_add(near, &head, pm_at(world.sides[1].pm, 0), bytes,
+                     endpoint_of(1)->fabric->regions.all[0].key);
     verbs_packets_push(near->endpoint);
 }
 
@@ -231,15 +230,15 @@ TEST(who_found_no_memory_is_asked_again_after_a_pause)
 {
     assert_int_equal(send_large(), 0);
     soft_verbs_lock_limit("soft1", 1);
-    for (unsigned i = 0; !verbs_is_listed(far, VLIST_WAITING); i++) {
+    for (unsigned i = 0; !conn_is_listed(&far->base, LIST_WAITING); i++) {
         assert_true(i < 10000);
         world_poll(&world);
     }
     poll_receiver();
-    assert_true(verbs_is_listed(far, VLIST_WAITING));
+    assert_true(conn_is_listed(&far->base, LIST_WAITING));
     clock_ns += STREAM_REFUSED_NS;
     poll_receiver();
-    assert_false(verbs_is_listed(far, VLIST_WAITING));
+    assert_false(conn_is_listed(&far->base, LIST_WAITING));
 }
 
 /* --- a device that has failed --- */

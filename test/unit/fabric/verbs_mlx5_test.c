@@ -1,14 +1,7 @@
 /* verbs_mlx5_test.c - the landing zone on a multi-packet queue, with firmware and NIC played here: the
  * commands that come, what happens when each is refused, and packets written to where the queue's own bytes
  * point, as a NIC reads them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#define TEST_FIXTURE setup, NULL
 
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_mlx5.h"
@@ -16,36 +9,34 @@
 #include "common/fabric/verbs/verbs_rc.h"
 #include "mlx5_firmware.h"
 #include "test/lib/heap_pm.h"
-
-/* --- what verbs_mlx5.c calls in other files of the backend --- */
-
-static uint32_t broken[4];
-static unsigned broken_count;
-static uint64_t written_back[64];
-static unsigned written_back_count;
-
-bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
-{
-    (void)endpoint;
-    broken[broken_count++] = qp_number;
-    return true;
-}
-
-void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes)
-{
-    (void)zone;
-    assert_int_equal(bytes, FABRIC_SEGMENT_BYTES);
-    written_back[written_back_count++ % 64] = offset;
-}
+#include "test/lib/unit.h"
 
 /* --- a zone without the rest of the backend --- */
 
+static uint32_t broken[4];
+static unsigned broken_count;
+static uint64_t written_back[4];
+static unsigned written_back_count;
 static struct heap_pm *heap;
+static struct pm_ops heap_ops; /* and one more */
 static struct verbs_device device;
 static struct verbs_endpoint endpoint;
-static struct ibv_mr mr = {.lkey = KEY};
-static struct verbs_region region = {.mr = &mr};
+static const struct region region = {.key = KEY};
 static struct verbs_zone *zone;
+
+static void count_stop(struct conn *conn)
+{
+    broken[broken_count++] = ((struct verbs_conn *)conn)->rc->qp_number;
+}
+
+static const struct conn_backend backend = {.stop = count_stop};
+
+static void count_flush(struct pm *pm, uint64_t offset, size_t bytes)
+{
+    (void)pm;
+    assert_int_equal(bytes, FABRIC_SEGMENT_BYTES);
+    written_back[written_back_count++] = offset;
+}
 
 static int setup(void **state)
 {
@@ -54,13 +45,16 @@ static int setup(void **state)
     firmware_reset();
     broken_count = written_back_count = 0;
     device = (struct verbs_device){.port = 1, .is_ethernet = true};
-    endpoint = (struct verbs_endpoint){.device = &device};
+    endpoint = (struct verbs_endpoint){.device = &device, .base.backend = &backend};
     return 0;
 }
 
 static void make_zone(uint32_t depth)
 {
     heap = heap_pm_create((uint64_t)(depth + 1) * FABRIC_SEGMENT_BYTES);
+    heap_ops = *heap->pm.ops;
+    heap_ops.flush = count_flush;
+    heap->pm.ops = &heap_ops;
     zone = calloc(1, sizeof *zone + depth * sizeof zone->segments[0]);
     assert_non_null(zone);
     zone->endpoint = &endpoint;
@@ -161,7 +155,7 @@ static const struct call *nth_command(unsigned nth)
     return NULL;
 }
 
-static void a_zone_of_many_segments_has_one_element_for_each(void **state)
+TEST(a_zone_of_many_segments_has_one_element_for_each)
 {
     const struct mlx5_queue_layout layout = {.pd = PD,
                                              .umem = UMEM,
@@ -171,7 +165,6 @@ static void a_zone_of_many_segments_has_one_element_for_each(void **state)
                                              .log_strides = 16,
                                              .log_stride_bytes = 6};
     uint8_t expected[MLX5_CREATE_XRQ_IN_BYTES];
-    (void)state;
     open_zone(64, 128);
     mlx5_encode_create_xrq(&layout, expected);
     assert_int_equal(firmware.calls[0].kind, CALL_MAP);
@@ -187,9 +180,8 @@ static void a_zone_of_many_segments_has_one_element_for_each(void **state)
     close_zone();
 }
 
-static void a_zone_of_few_segments_has_a_queue_of_more_than_32_elements_too(void **state)
+TEST(a_zone_of_few_segments_has_a_queue_of_more_than_32_elements_too)
 {
-    (void)state;
     for (uint32_t depth = 2; depth <= 40; depth++) {
         setup(NULL);
         open_zone(depth, 64);
@@ -201,9 +193,8 @@ static void a_zone_of_few_segments_has_a_queue_of_more_than_32_elements_too(void
     }
 }
 
-static void a_plain_queue_is_tried_when_tag_matching_is_refused(void **state)
+TEST(a_plain_queue_is_tried_when_tag_matching_is_refused)
 {
-    (void)state;
     firmware.refused_opcode = MLX5_CMD_OP_CREATE_XRQ;
     open_zone(64, 128);
     assert_int_equal(nth_command(0)->opcode, MLX5_CMD_OP_CREATE_XRQ);
@@ -212,12 +203,11 @@ static void a_plain_queue_is_tried_when_tag_matching_is_refused(void **state)
     close_zone();
 }
 
-static void a_device_without_either_queue_is_told_so(void **state)
+TEST(a_device_without_either_queue_is_told_so)
 {
     struct mlx5_numbers poor = numbers;
     struct mlx5_queue *queue;
     const char *reason = NULL;
-    (void)state;
     poor.capabilities.has_tag_matching = false;
     poor.capabilities.log_plain_queues = 0;
     assert_int_equal(mlx5_queue_open(&firmware.channel, &poor, 32, 4 << 20, 1, &queue, &reason),
@@ -226,10 +216,9 @@ static void a_device_without_either_queue_is_told_so(void **state)
     assert_int_equal(firmware.maps, 0);
 }
 
-static void each_refusal_in_turn_leaves_nothing_behind(void **state)
+TEST(each_refusal_in_turn_leaves_nothing_behind)
 {
     struct mlx5_numbers only_tags = numbers;
-    (void)state;
     only_tags.capabilities.log_plain_queues = 0;
     for (int in_answer = 0; in_answer < 2; in_answer++) {
         unsigned refused = 1;
@@ -261,7 +250,7 @@ static void each_refusal_in_turn_leaves_nothing_behind(void **state)
     }
 }
 
-static void a_connection_is_made_and_ended_with_these_commands(void **state)
+TEST(a_connection_is_made_and_ended_with_these_commands)
 {
     static const struct {
         enum call_kind kind;
@@ -295,7 +284,6 @@ static void a_connection_is_made_and_ended_with_these_commands(void **state)
     const struct mlx5_sending sending = {0x123456, .ack_timeout = VERBS_RC_SEGMENTS_TIMEOUT,
                                          VERBS_RC_RETRIES, .rnr_retries = 7};
     uint8_t in[MLX5_MODIFY_QP_IN_BYTES];
-    (void)state;
     open_zone(64, 128);
     struct verbs_conn *conn = attach();
     assert_int_equal(zone->ops->attach(zone, conn), 0);
@@ -322,12 +310,11 @@ static void a_connection_is_made_and_ended_with_these_commands(void **state)
     drop_conn(conn);
 }
 
-static void as_many_senders_as_a_zone_takes_have_memory_of_their_own(void **state)
+TEST(as_many_senders_as_a_zone_takes_have_memory_of_their_own)
 {
     struct mlx5_pair *pairs[3], *more;
     struct mlx5_queue *queue;
     const char *reason;
-    (void)state;
     assert_int_equal(mlx5_queue_open(&firmware.channel, &numbers, 33, 4 << 20, 3, &queue, &reason),
                      0);
     for (int i = 0; i < 3; i++)
@@ -350,10 +337,9 @@ static void as_many_senders_as_a_zone_takes_have_memory_of_their_own(void **stat
 
 /* --- segments --- */
 
-static void blocks_land_one_behind_the_other_in_the_order_of_the_posts(void **state)
+TEST(blocks_land_one_behind_the_other_in_the_order_of_the_posts)
 {
     uint8_t block[64];
-    (void)state;
     open_zone(3, 64);
     post_segment(2);
     post_segment(0);
@@ -371,10 +357,9 @@ static void blocks_land_one_behind_the_other_in_the_order_of_the_posts(void **st
     close_zone();
 }
 
-static void a_dry_zone_refuses_packets_and_takes_them_when_a_segment_comes(void **state)
+TEST(a_dry_zone_refuses_packets_and_takes_them_when_a_segment_comes)
 {
     uint8_t block[64];
-    (void)state;
     open_zone(64, 128);
     write_block(block, 7);
     assert_false(nic_receive(block, 64));
@@ -388,12 +373,10 @@ static void a_dry_zone_refuses_packets_and_takes_them_when_a_segment_comes(void 
     close_zone();
 }
 
-static void
-a_segment_is_sealed_when_the_next_one_has_begun_and_no_sender_tries_any_more(void **state)
+TEST(a_segment_is_sealed_when_the_next_one_has_begun_and_no_sender_tries_any_more)
 {
     const uint64_t now = 5000000000;
     uint8_t block[64];
-    (void)state;
     open_zone(64, 128);
     zone->member_count = 1;
     post_segment(0);
@@ -410,19 +393,18 @@ a_segment_is_sealed_when_the_next_one_has_begun_and_no_sender_tries_any_more(voi
     assert_int_equal(poll_zone(closed), 0);
     assert_int_equal(poll_zone(closed + VERBS_RC_SEGMENTS_GIVES_UP_NS), 0);
     assert_true(zone->wake_ns <= closed + VERBS_RC_SEGMENTS_GIVES_UP_NS + 1);
+    zone->writes_back = true;
     assert_int_equal(poll_zone(closed + VERBS_RC_SEGMENTS_GIVES_UP_NS + 1), 1);
     assert_int_equal(poll_zone(closed + 1000 * VERBS_RC_SEGMENTS_GIVES_UP_NS),
                      0); /* the second is open */
-    assert_int_equal(written_back[0], 0);
-    assert_int_equal(written_back_count, 1);
+    assert_true(written_back_count > 0 && written_back[0] == 0);
     close_zone();
 }
 
-static void the_quiet_times_of_segments_run_together(void **state)
+TEST(the_quiet_times_of_segments_run_together)
 {
     uint8_t block[64];
     uint64_t now = 5000000000;
-    (void)state;
     open_zone(64, 128);
     for (uint32_t i = 0; i < 10; i++)
         post_segment(i);
@@ -441,11 +423,10 @@ static void the_quiet_times_of_segments_run_together(void **state)
     close_zone();
 }
 
-static void segments_go_round_the_ring_and_the_counter_for_ever(void **state)
+TEST(segments_go_round_the_ring_and_the_counter_for_ever)
 {
     uint8_t block[64], nothing[64] = {0};
     uint64_t now = 5000000000;
-    (void)state;
     open_zone(2, 64);
     post_segment(0);
     post_segment(1);
@@ -470,47 +451,34 @@ static void segments_go_round_the_ring_and_the_counter_for_ever(void **state)
 
 /* --- faults --- */
 
-static void a_failed_queue_pair_breaks_its_connection(void **state)
+TEST(what_fails_breaks_its_connections_and_a_queue_that_failed_takes_no_more)
 {
-    (void)state;
+    struct verbs_conn *conns[4];
     open_zone(64, 128);
-    zone->member_count = 1;
-    post_segment(0);
-    firmware.failures[firmware.failure_count++] = 0x777;
-    firmware.failures[firmware.failure_count++] = 0x778;
-    poll_zone(7000000000);
-    assert_int_equal(broken_count, 2);
-    assert_int_equal(broken[0] + broken[1], 0x777 + 0x778);
-    close_zone();
-}
-
-static void a_failed_queue_breaks_all_its_connections_and_takes_no_more(void **state)
-{
-    struct verbs_conn *conns[3];
-    (void)state;
-    open_zone(64, 128);
-    for (int i = 0; i < 3; i++) {
+    zone->member_count = 3;
+    for (uint32_t i = 0; i < 4; i++) {
         conns[i] = attach();
-        conns[i]->rc->qp_number = 0x900 + (uint32_t)i;
-        conns[i]->rc->zone = i == 2 ? NULL : zone; /* the last one is of no zone */
-        conns[i]->links[VLIST_ALL].next = i > 0 ? conns[i - 1] : NULL;
+        conn_init(&conns[i]->base, &endpoint.base, false);
+        conns[i]->rc->qp_number = 0x900 + i;
+        conns[i]->rc->zone = i == 3 ? NULL : zone;
     }
-    endpoint.lists[VLIST_ALL].first = conns[2];
-    zone->member_count = 2;
-    post_segment(0);
-    firmware.failures[firmware.failure_count++] = MLX5_QUEUE_FAILED;
+    firmware.failures[firmware.failure_count++] = 0x901;
+    firmware.failures[firmware.failure_count++] = 0x977; /* closed since */
     poll_zone(7000000000);
-    assert_int_equal(broken_count, 2);
-    assert_int_equal(broken[0] + broken[1], 0x900 + 0x901);
+    assert_int_equal(broken_count, 1);
+    assert_int_equal(broken[0], 0x901);
+    firmware.failures[firmware.failure_count++] = MLX5_QUEUE_FAILED;
+    poll_zone(8000000000);
+    assert_int_equal(broken_count, 3);
+    assert_int_equal(broken[1] + broken[2], 0x900 + 0x902);
     assert_int_equal(zone->ops->attach(zone, conns[0]), ROWAN_EUNSUPPORTED);
     close_zone();
-    for (int i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 4; i++)
         drop_conn(conns[i]);
 }
 
-static void a_zone_with_senders_is_looked_at_though_nobody_wakes_it(void **state)
+TEST(a_zone_with_senders_is_looked_at_though_nobody_wakes_it)
 {
-    (void)state;
     open_zone(64, 128);
     post_segment(0);
     poll_zone(7000000000);
@@ -521,9 +489,8 @@ static void a_zone_with_senders_is_looked_at_though_nobody_wakes_it(void **state
     close_zone();
 }
 
-static void memory_that_syncs_behind_is_told_of_the_open_segment(void **state)
+TEST(memory_that_syncs_behind_is_told_of_the_open_segment)
 {
-    (void)state;
     open_zone(64, 128);
     post_segment(0);
     poll_zone(7000000000);
@@ -535,7 +502,7 @@ static void memory_that_syncs_behind_is_told_of_the_open_segment(void **state)
     close_zone();
 }
 
-static void another_device_than_an_mlx5_is_told_so(void **state)
+TEST(another_device_than_an_mlx5_is_told_so)
 {
     /* libmlx5 asks the device behind the context for its driver; a device of nobody's is none of its. */
     static struct {
@@ -545,33 +512,9 @@ static void another_device_than_an_mlx5_is_told_so(void **state)
     struct ibv_context context = {.device = &nobody.device};
     struct verbs_device device_of_nobody = {.context = &context};
     const char *reason = NULL;
-    (void)state;
     assert_int_equal(verbs_mlx5_probe(&device_of_nobody, &reason), ROWAN_EUNSUPPORTED);
     assert_non_null(strstr(reason, "no mlx5 device"));
     assert_null(verbs_mlx5_open(&nobody.device));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(name) cmocka_unit_test_setup(name, setup)
-        CASE(a_zone_of_many_segments_has_one_element_for_each),
-        CASE(a_zone_of_few_segments_has_a_queue_of_more_than_32_elements_too),
-        CASE(a_plain_queue_is_tried_when_tag_matching_is_refused),
-        CASE(a_device_without_either_queue_is_told_so),
-        CASE(each_refusal_in_turn_leaves_nothing_behind),
-        CASE(a_connection_is_made_and_ended_with_these_commands),
-        CASE(as_many_senders_as_a_zone_takes_have_memory_of_their_own),
-        CASE(blocks_land_one_behind_the_other_in_the_order_of_the_posts),
-        CASE(a_dry_zone_refuses_packets_and_takes_them_when_a_segment_comes),
-        CASE(a_segment_is_sealed_when_the_next_one_has_begun_and_no_sender_tries_any_more),
-        CASE(the_quiet_times_of_segments_run_together),
-        CASE(segments_go_round_the_ring_and_the_counter_for_ever),
-        CASE(a_failed_queue_pair_breaks_its_connection),
-        CASE(a_failed_queue_breaks_all_its_connections_and_takes_no_more),
-        CASE(a_zone_with_senders_is_looked_at_though_nobody_wakes_it),
-        CASE(memory_that_syncs_behind_is_told_of_the_open_segment),
-        CASE(another_device_than_an_mlx5_is_told_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

@@ -196,7 +196,7 @@ TEST(what_a_connection_that_ended_wanted_is_taken_back)
         world_poll(&world);
     for (unsigned i = 0; i < 2; i++)
         fabric_conn_close(conns[i]);
-    while (((struct verbs_endpoint *)world.sides[0].endpoint)->counts[VLIST_HANDSHAKE] > 0)
+    while (((struct endpoint *)world.sides[0].endpoint)->counts[LIST_HANDSHAKE] > 0)
         world_poll(&world);
     assert_int_equal(waiting(0), 0);
     assert_int_equal(soft_verbs_held_ahs(), 1);

@@ -2,57 +2,26 @@
  * (verbs_slots.c, notes 5 to 10): nothing for a block in the midst of others. No reactor runs: a case arms the
  * endpoint's event source as a reactor would, lets others act, and looks whether the descriptor is readable. Time is
  * the test's own; what timer a sleeper has set is read from it and then put off, so the host's time decides nothing. */
+#define TEST_FIXTURE setup, close_landing
+
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <sys/timerfd.h>
 
-#include <cmocka.h>
-
-#include "common/base/error.h"
-#include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
-#include "test/lib/soft_verbs.h"
-#include "test/unit/fabric/verbs_world.h"
+#include "test/lib/unit.h"
+#include "test/unit/fabric/verbs_landing.h"
 
-enum { OWNER, SENDER, OTHER, SIDES };
-enum {
-    PM_BYTES = 20 << 20,
-    SLOT = 1024,
-    SLOTS = FABRIC_SEGMENT_BYTES / SLOT,
-    QUEUE = 4096, /* slots in the device */
-    BLOCK = 128,
-    SOURCES = 4096, /* blocks in a sender's PM */
-    DEPTH = 4,
-};
+enum { QUEUE = 4096 /* slots in the device */ };
 #define LULL_NS (50 * NS_PER_MS)
 
-static struct verbs_host host;
-static struct world world;
-static uint64_t now_ns;
-static struct fabric_conn *conn, *passive;
 static uint32_t sent;     /* blocks of SENDER */
 static uint64_t timer_ns; /* what was left of the sleeper's timer when it was put off */
 
-static uint64_t tick(void *context)
-{
-    (void)context;
-    return now_ns += NS_PER_US;
-}
-
 static void open_all(uint32_t posted, bool purges)
 {
-    soft_verbs_configure(&(struct soft_config){.seed = 1, .purges_completions = purges});
-    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, SLOT);
-    host.backend.now_ns = tick;
-    now_ns = NS_PER_S;
     sent = 0;
-    world_open(&world, &host.backend, SIDES, PM_BYTES);
-    side_open_zone(&world, OWNER, DEPTH, posted);
-    world_connect(&world, SENDER, OWNER, 0, &conn, &passive);
+    open_landing(DEPTH, posted, purges);
     world_poll_times(&world, 20000); /* until nothing more is said of the handshake */
 }
 
@@ -68,20 +37,6 @@ static int setup_scarce(void **state)
     (void)state;
     open_all(1, false);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    world_close(&world);
-    verbs_host_fini(&host);
-    soft_verbs_configure(NULL);
-    return 0;
-}
-
-static struct verbs_endpoint *owner(void)
-{
-    return (struct verbs_endpoint *)world.sides[OWNER].endpoint;
 }
 
 static struct event_source source(void)
@@ -108,48 +63,26 @@ static void wake_up(void)
  * no timer runs. */
 static uint64_t fall_asleep(void)
 {
-    struct verbs_endpoint *endpoint = owner();
+    struct verbs_endpoint *endpoint = endpoint_of(OWNER);
     struct itimerspec left, later = {.it_value = {.tv_sec = 100000}};
 
     source().arm(source().context);
     side_poll(&world, OWNER);
     timer_ns = UINT64_MAX;
-    if (!endpoint->timer_on)
+    if (!endpoint->base.timer_on)
         return UINT64_MAX;
-    assert_int_equal(timerfd_gettime(endpoint->timer_fd, &left), 0);
-    assert_int_equal(timerfd_settime(endpoint->timer_fd, 0, &later, NULL), 0);
+    assert_int_equal(timerfd_gettime(endpoint->base.timer_fd, &left), 0);
+    assert_int_equal(timerfd_settime(endpoint->base.timer_fd, 0, &later, NULL), 0);
     timer_ns = (uint64_t)left.it_value.tv_sec * NS_PER_S + (uint64_t)left.it_value.tv_nsec;
     return verbs_zone_wait_ns(endpoint->zone) == UINT64_MAX ? 0
                                                             : verbs_zone_wait_ns(endpoint->zone);
 }
 
-/* One block of SENDER; nobody but SENDER is polled. */
-static void post_block(void)
-{
-    int error;
-
-    do {
-        error =
-            world_add_block(&world, SENDER, conn, (uint64_t)(sent % SOURCES) * SLOT, sent, BLOCK);
-        if (error)
-            side_poll(&world, SENDER);
-    } while (error == ROWAN_EAGAIN);
-    assert_int_equal(error, 0);
-    assert_int_equal(fabric_rowan_post(conn, sent++), 0);
-}
-
 /* Lands `count` blocks of SENDER while the owner does nothing. */
 static void land(uint32_t count)
 {
-    struct side *side = &world.sides[SENDER];
-    const uint32_t landed = side_count(side, FABRIC_LANDED);
-
-    for (uint32_t i = 0; i < count; i++)
-        post_block();
-    for (uint32_t i = 0; side_count(side, FABRIC_LANDED) < landed + count; i++) {
-        assert_true(i < 10000000);
-        side_poll(&world, SENDER);
-    }
+    land_blocks(SENDER, conn, sent, sent + count, false);
+    sent += count;
 }
 
 /* Asleep in the midst of landings. */
@@ -162,9 +95,8 @@ static void fall_asleep_under_load(void)
 
 /* --- a landing --- */
 
-static void a_landing_in_the_midst_of_others_wakes_nobody(void **state)
+TEST(a_landing_in_the_midst_of_others_wakes_nobody)
 {
-    (void)state;
     fall_asleep_under_load();
     assert_false(is_woken());
     land(1);
@@ -179,9 +111,8 @@ static void a_landing_in_the_midst_of_others_wakes_nobody(void **state)
     wake_up();
 }
 
-static void the_first_landing_after_a_lull_wakes(void **state)
+TEST(the_first_landing_after_a_lull_wakes)
 {
-    (void)state;
     assert_int_equal(fall_asleep(), UINT64_MAX);
     assert_false(is_woken());
     land(1);
@@ -191,9 +122,8 @@ static void the_first_landing_after_a_lull_wakes(void **state)
     assert_false(is_woken());
 }
 
-static void a_landing_that_the_last_poll_saw_is_none_after_a_lull(void **state)
+TEST(a_landing_that_the_last_poll_saw_is_none_after_a_lull)
 {
-    (void)state;
     land(1);
     assert_in_range(fall_asleep(), 1, LULL_NS);
     wake_up();
@@ -210,11 +140,10 @@ static int land_and_arm(struct ibv_cq *cq, int solicited_only)
     return arm_queue(cq, solicited_only);
 }
 
-static void what_lands_before_the_arming_is_found_behind_it(void **state)
+TEST(what_lands_before_the_arming_is_found_behind_it)
 {
-    struct ibv_context_ops *ops = &owner()->device->context->ops;
+    struct ibv_context_ops *ops = &endpoint_of(OWNER)->device->context->ops;
 
-    (void)state;
     arm_queue = ops->req_notify_cq;
     ops->req_notify_cq = land_and_arm;
     queues_armed = 0;
@@ -226,9 +155,8 @@ static void what_lands_before_the_arming_is_found_behind_it(void **state)
 
 /* --- the device's word --- */
 
-static void half_of_the_slots_used_up_wakes_each_time(void **state)
+TEST(half_of_the_slots_used_up_wakes_each_time)
 {
-    (void)state;
     fall_asleep_under_load();
     for (unsigned round = 0; round < 4; round++) {
         land(QUEUE / 2 - 100);
@@ -243,17 +171,16 @@ static void half_of_the_slots_used_up_wakes_each_time(void **state)
     assert_true(sent > SLOTS);
 }
 
-static void whoever_hears_the_device_wakes_the_zones_owner(void **state)
+TEST(whoever_hears_the_device_wakes_the_zones_owner)
 {
     struct fabric_endpoint *second;
     struct fabric_event event;
 
-    (void)state;
     assert_int_equal(fabric_endpoint_open(world.sides[OWNER].fabric, 1, &second), 0);
     fall_asleep_under_load();
     land(QUEUE / 2 + 100);
     assert_int_equal(fabric_poll(second, tick(NULL), &event, 1), 0);
-    assert_true(atomic_load(&owner()->limit_reached));
+    assert_true(atomic_load(&endpoint_of(OWNER)->limit_reached));
     assert_true(is_woken());
     wake_up();
     assert_false(is_woken());
@@ -261,9 +188,8 @@ static void whoever_hears_the_device_wakes_the_zones_owner(void **state)
 }
 
 /* The owner heard of it itself while it was awake: the sleep after that is no shorter. */
-static void what_an_awake_owner_has_heard_ends_no_sleep(void **state)
+TEST(what_an_awake_owner_has_heard_ends_no_sleep)
 {
-    (void)state;
     fall_asleep_under_load();
     wake_up();
     side_poll(&world, OWNER);
@@ -282,11 +208,10 @@ static void what_an_awake_owner_has_heard_ends_no_sleep(void **state)
 
 /* --- time --- */
 
-static void a_sleeper_looks_after_a_while_though_nobody_tells_it(void **state)
+TEST(a_sleeper_looks_after_a_while_though_nobody_tells_it)
 {
     struct pollfd wait = {.events = POLLIN};
 
-    (void)state;
     land(1);
     side_poll(&world, OWNER);
     source().arm(source().context);
@@ -296,9 +221,8 @@ static void a_sleeper_looks_after_a_while_though_nobody_tells_it(void **state)
     wake_up();
 }
 
-static void an_idle_owner_sleeps_for_ever(void **state)
+TEST(an_idle_owner_sleeps_for_ever)
 {
-    (void)state;
     fall_asleep_under_load();
     wake_up();
     now_ns += LULL_NS;
@@ -309,20 +233,18 @@ static void an_idle_owner_sleeps_for_ever(void **state)
     wake_up();
 }
 
-static void nothing_is_looked_for_without_senders(void **state)
+TEST(nothing_is_looked_for_without_senders)
 {
-    (void)state;
     fall_asleep_under_load();
     wake_up();
     fabric_conn_close(passive);
     fall_asleep();
-    assert_int_equal(verbs_zone_wait_ns(owner()->zone), UINT64_MAX);
+    assert_int_equal(verbs_zone_wait_ns(endpoint_of(OWNER)->zone), UINT64_MAX);
     wake_up();
 }
 
-static void who_saw_a_part_of_what_landed_looks_again_at_once(void **state)
+TEST(who_saw_a_part_of_what_landed_looks_again_at_once)
 {
-    (void)state;
     land(QUEUE / 2);
     assert_int_equal(fall_asleep(), 0);
     wake_up();
@@ -339,9 +261,8 @@ static void use_up_all_but(uint32_t slots)
     }
 }
 
-static void each_landing_wakes_when_few_slots_are_left(void **state)
+TEST_WITH(each_landing_wakes_when_few_slots_are_left, setup_scarce, close_landing)
 {
-    (void)state;
     use_up_all_but(100);
     for (unsigned i = 0; i < 3; i++) {
         land(1);
@@ -355,9 +276,8 @@ static void each_landing_wakes_when_few_slots_are_left(void **state)
 }
 
 /* The limit that suited few slots would be told much too late for many. */
-static void more_slots_raise_the_limit_again(void **state)
+TEST_WITH(more_slots_raise_the_limit_again, setup_scarce, close_landing)
 {
-    (void)state;
     use_up_all_but(300);
     fall_asleep_under_load();
     wake_up();
@@ -371,13 +291,12 @@ static void more_slots_raise_the_limit_again(void **state)
 }
 
 /* All slots are with the device: the halves shrink, and the last slot is seen at once. */
-static void the_last_slot_of_a_zone_that_runs_dry_is_seen_without_time(void **state)
+TEST_WITH(the_last_slot_of_a_zone_that_runs_dry_is_seen_without_time, setup_scarce, close_landing)
 {
     struct side *side = &world.sides[OWNER];
     bool asleep = false;
     uint32_t wakes = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < SLOTS; i++) {
         land(1);
         if (asleep && is_woken()) {
@@ -396,9 +315,8 @@ static void the_last_slot_of_a_zone_that_runs_dry_is_seen_without_time(void **st
     wake_up();
 }
 
-static void each_landing_wakes_when_the_device_tells_of_no_limit(void **state)
+TEST(each_landing_wakes_when_the_device_tells_of_no_limit)
 {
-    (void)state;
     land(1);
     side_poll(&world, OWNER);
     soft_verbs_fail_call(1, EOPNOTSUPP);
@@ -415,9 +333,8 @@ static void each_landing_wakes_when_the_device_tells_of_no_limit(void **state)
     wake_up();
 }
 
-static void a_queue_pair_that_fails_wakes(void **state)
+TEST(a_queue_pair_that_fails_wakes)
 {
-    (void)state;
     fall_asleep_under_load();
     assert_true(soft_verbs_break_qp(((struct verbs_conn *)passive)->rc->qp_number));
     assert_true(is_woken());
@@ -550,50 +467,20 @@ static void sleep_in_a_storm(uint64_t seed, uint32_t break_of)
                   storm->told, storm->breaks);
     assert_true(storm->sleeps > SEALED);
     assert_true(break_of == 0 || storm->breaks > 3);
-    soft_verbs_faults(NULL);
     free(storm);
-    teardown(NULL);
+    close_landing(NULL);
 }
 
-static void nothing_is_lost_by_who_sleeps_at_random(void **state)
+TEST_WITH(nothing_is_lost_by_who_sleeps_at_random, NULL, NULL)
 {
-    (void)state;
     sleep_in_a_storm(1, 0);
     sleep_in_a_storm(2, 0);
 }
 
-static void nothing_is_lost_though_queue_pairs_take_completions_along(void **state)
+TEST_WITH(nothing_is_lost_though_queue_pairs_take_completions_along, NULL, NULL)
 {
-    (void)state;
     sleep_in_a_storm(3, 300);
     sleep_in_a_storm(4, 300);
 }
 
-#define CASE(function)   cmocka_unit_test_setup_teardown(function, setup, teardown)
-#define SCARCE(function) cmocka_unit_test_setup_teardown(function, setup_scarce, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest cases[] = {
-        CASE(a_landing_in_the_midst_of_others_wakes_nobody),
-        CASE(the_first_landing_after_a_lull_wakes),
-        CASE(a_landing_that_the_last_poll_saw_is_none_after_a_lull),
-        CASE(what_lands_before_the_arming_is_found_behind_it),
-        CASE(half_of_the_slots_used_up_wakes_each_time),
-        CASE(whoever_hears_the_device_wakes_the_zones_owner),
-        CASE(what_an_awake_owner_has_heard_ends_no_sleep),
-        CASE(a_sleeper_looks_after_a_while_though_nobody_tells_it),
-        CASE(an_idle_owner_sleeps_for_ever),
-        CASE(nothing_is_looked_for_without_senders),
-        CASE(who_saw_a_part_of_what_landed_looks_again_at_once),
-        SCARCE(each_landing_wakes_when_few_slots_are_left),
-        SCARCE(more_slots_raise_the_limit_again),
-        SCARCE(the_last_slot_of_a_zone_that_runs_dry_is_seen_without_time),
-        CASE(each_landing_wakes_when_the_device_tells_of_no_limit),
-        CASE(a_queue_pair_that_fails_wakes),
-        cmocka_unit_test(nothing_is_lost_by_who_sleeps_at_random),
-        cmocka_unit_test(nothing_is_lost_though_queue_pairs_take_completions_along),
-    };
-
-    return cmocka_run_group_tests_name("verbs_sleep", cases, NULL, NULL);
-}
+UNIT_MAIN(NULL, NULL)

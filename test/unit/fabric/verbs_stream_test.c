@@ -352,9 +352,9 @@ TEST(idle_connections_cost_a_poll_nothing)
         const struct verbs_endpoint *endpoint =
             (const struct verbs_endpoint *)world.sides[side].endpoint;
 
-        assert_int_equal(endpoint->counts[VLIST_ALL], IDLE + 1);
-        for (unsigned kind = VLIST_ALL + 1; kind < VLIST_COUNT; kind++)
-            assert_int_equal(endpoint->counts[kind], 0);
+        assert_int_equal(endpoint->base.counts[LIST_ALL], IDLE + 1);
+        for (unsigned kind = LIST_ALL + 1; kind < VERBS_LISTS; kind++)
+            assert_int_equal(endpoint->base.counts[kind], 0);
         assert_true(verbs_stream_wake_ns(endpoint) == UINT64_MAX);
     }
 }
