@@ -20,7 +20,7 @@
     X(PM, "PM", 2, 2)                                                                              \
     X(SHM, "shm", 3, 3)                                                                            \
     X(TCP, "tcp", 2, 2)                                                                            \
-    X(VERBS, "verbs", 1, 1)
+    X(VERBS, "verbs", 2, 2)
 
 #define VERSION_ENUMERATORS(name, text, lowest, highest)                                           \
     VERSION_##name##_LOWEST = (lowest), VERSION_##name##_HIGHEST = (highest),

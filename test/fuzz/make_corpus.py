@@ -165,15 +165,13 @@ def streams():
 
 def verbs():
     def hello(kind, error=0, queue=0x1234, zone=1, timeout=16):
-        head = struct.pack('<IHH', 0x4f4c4856, 1, kind)
-        if kind == 2:
-            return head + bytes(120)
-        if kind == 3:
-            return head + bytes(40) + struct.pack('<i', error) + bytes(76)
-        rc = struct.pack('<IIIIIQIII', queue, 0x654321, zone, 256, 16, 0x7f0000001000, 77, 0x1235, timeout)
+        head = struct.pack('<8sIIIi', b'VRBRWAN1', 2, 2, kind, error)
+        if kind != 1:
+            return head + bytes(104)
+        rc = struct.pack('<QIIIIIIII', 0x7f0000001000, 77, queue, 0x1235, 0x654321, zone, 256, 16, timeout)
         return (head + bytes(10) + b'\xff\xff\x0a\x01\x01\x01' +
-                struct.pack('<HHIIIIII', 0, 0, 1024, 17, 0x111, 3, 0x5eed, 0) +
-                (rc if queue else bytes(40)) + bytes(36))
+                struct.pack('<IIIIII', 0, 1024, 17, 0x111, 3, 0x5eed) +
+                (rc if queue else bytes(40)) + bytes(24))
 
     def short(flags, sequence, message=0, payload=0, odd=0, acked=0, limit=64):
         return struct.pack('<BBBBHHB', flags, sequence, acked, limit, message, payload, odd)

@@ -21,10 +21,8 @@ enum { CONTROL_EVENTS = 64, ADDRESS_BYTES = 256 };
 
 static int send_message(struct verbs_conn *conn, const struct verbs_hello *hello)
 {
-    uint8_t bytes[VERBS_HELLO_BYTES];
-    const struct fabric_iov piece = {.data = bytes, .bytes = sizeof bytes};
+    const struct fabric_iov piece = {.data = hello, .bytes = sizeof *hello};
 
-    verbs_hello_encode(hello, bytes);
     return fabric_send(conn->control, &piece, 1);
 }
 
@@ -32,15 +30,15 @@ static int say_hello(struct verbs_conn *conn, const struct verbs_rc_hello *rc)
 {
     const struct verbs_device *device = conn->endpoint->device;
     const struct verbs_packets *packets = conn->endpoint->packets;
-    struct verbs_hello hello = {.kind = VERBS_HELLO,
-                                .lid = device->is_ethernet ? 0 : device->port_attributes.lid,
-                                .mtu = device->mtu_bytes,
-                                .ud_number = packets->qp->qp_num,
-                                .ud_key = packets->key,
-                                .connection = conn->number,
-                                .token = conn->token,
-                                .rc = *rc};
+    struct verbs_hello hello = verbs_hello_make(VERBS_HELLO);
 
+    hello.lid = device->is_ethernet ? 0 : device->port_attributes.lid;
+    hello.mtu = device->mtu_bytes;
+    hello.ud_number = packets->qp->qp_num;
+    hello.ud_key = packets->key;
+    hello.connection = conn->number;
+    hello.token = conn->token;
+    hello.rc = *rc;
     memcpy(hello.gid, device->gid.raw, sizeof hello.gid);
     return send_message(conn, &hello);
 }
@@ -110,7 +108,7 @@ static void dialled(struct verbs_conn *conn, const struct fabric_event *event)
 
 static int finish(struct verbs_conn *conn)
 {
-    const struct verbs_hello ready = {.kind = VERBS_READY};
+    const struct verbs_hello ready = verbs_hello_make(VERBS_READY);
     int error = verbs_rc_connect(conn);
 
     if (!error)
@@ -184,8 +182,9 @@ static int answer(struct verbs_conn *conn)
 /* 4 */
 static void refuse(struct verbs_conn *conn, int error)
 {
-    const struct verbs_hello refusal = {.kind = VERBS_REFUSAL, .error = error};
+    struct verbs_hello refusal = verbs_hello_make(VERBS_REFUSAL);
 
+    refusal.error = error;
     log_event(LOG_WARN, "verbs_refused_peer", "endpoint=%u peer=%u error=%s",
               conn->endpoint->base.index, conn->base.peer.id, error_name(error));
     verbs_rc_close(conn);
@@ -233,10 +232,14 @@ void verbs_connect_resolved(struct verbs_conn *conn, struct ibv_ah *ah)
 static void hear(struct verbs_conn *conn, const struct fabric_event *event)
 {
     struct verbs_hello hello;
-    const int error = verbs_hello_decode(event->data, event->bytes, &hello);
+    const int error = verbs_hello_read(event->data, event->bytes, &hello, &conn->base.layout);
 
     fabric_message_release(event->conn, event->message);
-    if (error) {
+    if (error == ROWAN_EINCOMPATIBLE && conn->base.state == CONN_EXPECTING) {
+        refuse(conn, error);
+    } else if (error == ROWAN_EINCOMPATIBLE) {
+        conn_break(&conn->base, error, true);
+    } else if (error) {
         log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u handshake=1",
                   conn->endpoint->base.index, conn->base.peer.id);
         conn_break(&conn->base, error, true);

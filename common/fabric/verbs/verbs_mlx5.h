@@ -24,7 +24,7 @@ int verbs_mlx5_probe(struct verbs_device *device, const char **reason);
  * for the header of tag matching: the first byte is the operation, 0 for "no tag"; with any other it would
  * look for a tag, or start a transfer of its own. And the receiver learns from a word that is not 0 that
  * something lies there. Blocks of entries are so (common/entry/entry.h). A sender knows from the hello whether
- * its peer receives so (verbs_rc_hello.whole_segments), and refuses other blocks on such connections. */
+ * its peer receives so (verbs_rc_hello.zone), and refuses other blocks on such connections. */
 static inline bool verbs_mlx5_may_land(const void *block)
 {
     uint64_t word;

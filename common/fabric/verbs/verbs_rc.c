@@ -129,8 +129,7 @@ static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours
                                     .reads = 1};
     if (!zone)
         return;
-    ours->has_zone = true;
-    ours->whole_segments = zone->ops->whole_segments;
+    ours->zone = zone->ops->whole_segments ? VERBS_ZONE_OF_SEGMENTS : VERBS_ZONE_OF_SLOTS;
     ours->timeout = zone->ops->whole_segments ? VERBS_RC_SEGMENTS_TIMEOUT : VERBS_RC_TIMEOUT;
     ours->block_limit = conn->endpoint->fabric->base.caps.block_limit;
     ours->reads = verbs_at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom);
@@ -182,7 +181,7 @@ static int check_hello(const struct verbs_conn *conn)
     }
     if (!conn->base.active)
         return 0;
-    if (!theirs->has_zone || theirs->reads == 0 || theirs->reads > MAX_READS ||
+    if (theirs->zone == VERBS_NO_ZONE || theirs->reads == 0 || theirs->reads > MAX_READS ||
         theirs->timeout < VERBS_LEAST_TIMEOUT || theirs->timeout > VERBS_MOST_TIMEOUT)
         return ROWAN_EFORMAT;
     if (theirs->block_limit < limit) { /* the block limit is one constant of a cluster */
@@ -196,7 +195,7 @@ static int check_hello(const struct verbs_conn *conn)
 
 void verbs_rc_address(const struct verbs_conn *conn, struct ibv_ah_attr *out)
 {
-    verbs_address(conn->endpoint->device, conn->theirs.gid, conn->theirs.lid, out);
+    verbs_address(conn->endpoint->device, conn->theirs.gid, (uint16_t)conn->theirs.lid, out);
 }
 
 /* `qp`: rc->qp (NULL where that is an object of the way to receive) or rc->write_qp. */
@@ -235,7 +234,8 @@ static uint32_t reads_in_flight(const struct verbs_conn *conn)
 /* Blocks are tried as long as the zone's owner waits for them; no segment waits for bulk writes. */
 static uint8_t timeout_of(const struct verbs_conn *conn, const struct ibv_qp *qp)
 {
-    return conn->base.active && qp == conn->rc->qp ? conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
+    return conn->base.active && qp == conn->rc->qp ? (uint8_t)conn->theirs.rc.timeout
+                                                   : VERBS_RC_TIMEOUT;
 }
 
 static int to_rts(struct verbs_conn *conn, struct ibv_qp *qp)

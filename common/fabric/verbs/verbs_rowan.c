@@ -93,7 +93,8 @@ int verbs_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes)
     const struct verbs_conn *conn = (const struct verbs_conn *)base;
 
     /* Only for such a peer the block is read: it lies in PM, past the caches. */
-    if (conn->theirs.rc.whole_segments && bytes >= FABRIC_STRIDE && !verbs_mlx5_may_land(block))
+    if (conn->theirs.rc.zone == VERBS_ZONE_OF_SEGMENTS && bytes >= FABRIC_STRIDE &&
+        !verbs_mlx5_may_land(block))
         return conn->base.state == CONN_OPEN ? ROWAN_EINVALID : ROWAN_ECLOSED;
     return window_rowan_add(base, block, bytes);
 }

@@ -3,146 +3,138 @@
 #include "common/fabric/verbs/verbs_hello.h"
 #include "test/lib/unit.h"
 
-static const uint8_t golden[VERBS_HELLO_BYTES] = {
-    0x56, 0x48, 0x4c, 0x4f, 0x01, 0x00, 0x01, 0x00, /* "VHLO", layout 1, hello */
+static const uint8_t golden[sizeof(struct verbs_hello)] = {
+    'V',  'R',  'B',  'R',  'W',  'A',  'N',  '1',  /* */
+    0x02, 0,    0,    0,    0x02, 0,    0,    0,    /* lowest and highest layout */
+    0x01, 0,    0,    0,    0,    0,    0,    0,    /* hello, no error */
     0,    0,    0,    0,    0,    0,    0,    0,    /* GID ::ffff:10.1.1.2 */
     0,    0,    0xff, 0xff, 10,   1,    1,    2,    /* */
     0x34, 0x12, 0,    0,    0x00, 0x04, 0,    0,    /* LID, MTU 1024 */
     0x56, 0x34, 0x12, 0,    0x11, 0x22, 0x33, 0x44, /* datagrams: queue pair, key */
     0xff, 0x3f, 0,    0,    0xef, 0xbe, 0xad, 0xde, /* connection 16383, token */
-    0,    0,    0,    0,    0x03, 0x02, 0x01, 0,    /* no error; RC: queue pair */
-    0x06, 0x05, 0x04, 0,    0x02, 0,    0,    0,    /* PSN, a zone of whole segments */
-    0x00, 0x01, 0,    0,    0x10, 0,    0,    0,    /* blocks of 256 B, 16 reads */
-    0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* the fence's address */
-    0xdd, 0xcc, 0xbb, 0xaa, 0x09, 0x08, 0x07, 0,    /* and key; the queue pair for writes */
-    0x0c, 0,    0,    0,                            /* the timeout; zeros to the end */
+    0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* RC: the fence's address */
+    0xdd, 0xcc, 0xbb, 0xaa, 0x03, 0x02, 0x01, 0,    /* and key; the queue pair for blocks */
+    0x09, 0x08, 0x07, 0,    0x06, 0x05, 0x04, 0,    /* and that for writes; PSN */
+    0x02, 0,    0,    0,    0x00, 0x01, 0,    0,    /* a zone of whole segments, blocks of 256 B */
+    0x10, 0,    0,    0,    0x0c, 0,    0,    0,    /* 16 reads; the timeout; zeros to the end */
 };
 
-static const struct verbs_hello sound = {
-    .kind = VERBS_HELLO,
-    .gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 1, 2},
-    .lid = 0x1234,
-    .mtu = 1024,
-    .ud_number = 0x123456,
-    .ud_key = 0x44332211,
-    .connection = 16383,
-    .token = 0xdeadbeef,
-    .rc = {.qp_number = 0x010203,
-           .write_number = 0x070809,
-           .psn = 0x040506,
-           .has_zone = true,
-           .whole_segments = true,
-           .timeout = 12,
-           .block_limit = 256,
-           .reads = 16,
-           .fence_address = UINT64_C(0x0102030405060708),
-           .fence_key = 0xaabbccdd},
-};
-
-TEST(a_hello_has_these_bytes)
+static struct verbs_hello make(enum verbs_hello_kind kind, int error)
 {
-    uint8_t bytes[VERBS_HELLO_BYTES];
+    struct verbs_hello hello = verbs_hello_make(kind);
 
-    memset(bytes, 0xee, sizeof bytes);
-    verbs_hello_encode(&sound, bytes);
-    assert_memory_equal(bytes, golden, sizeof golden);
+    hello.error = error;
+    if (kind != VERBS_HELLO)
+        return hello;
+    memcpy(hello.gid, (const uint8_t[16]){[10] = 0xff, 0xff, 10, 1, 1, 2}, 16);
+    hello.lid = 0x1234;
+    hello.mtu = 1024;
+    hello.ud_number = 0x123456;
+    hello.ud_key = 0x44332211;
+    hello.connection = 16383;
+    hello.token = 0xdeadbeef;
+    hello.rc = (struct verbs_rc_hello){.qp_number = 0x010203,
+                                       .write_number = 0x070809,
+                                       .psn = 0x040506,
+                                       .zone = VERBS_ZONE_OF_SEGMENTS,
+                                       .timeout = 12,
+                                       .block_limit = 256,
+                                       .reads = 16,
+                                       .fence_address = UINT64_C(0x0102030405060708),
+                                       .fence_key = 0xaabbccdd};
+    return hello;
 }
 
-TEST(a_hello_is_read_back)
+TEST(a_hello_has_these_bytes_and_is_read_back)
 {
-    struct verbs_hello hello;
+    const struct verbs_hello hello = make(VERBS_HELLO, 0);
+    struct verbs_hello found;
+    uint32_t layout = 0;
 
-    assert_int_equal(verbs_hello_decode(golden, sizeof golden, &hello), 0);
-    assert_int_equal(hello.kind, VERBS_HELLO);
-    assert_memory_equal(hello.gid, sound.gid, sizeof sound.gid);
-    assert_int_equal(hello.lid, sound.lid);
-    assert_int_equal(hello.mtu, sound.mtu);
-    assert_int_equal(hello.ud_number, sound.ud_number);
-    assert_int_equal(hello.ud_key, sound.ud_key);
-    assert_int_equal(hello.connection, sound.connection);
-    assert_int_equal(hello.token, sound.token);
-    assert_int_equal(hello.rc.qp_number, sound.rc.qp_number);
-    assert_int_equal(hello.rc.psn, sound.rc.psn);
-    assert_int_equal(hello.rc.write_number, sound.rc.write_number);
-    assert_true(hello.rc.has_zone && hello.rc.whole_segments);
-    assert_int_equal(hello.rc.timeout, sound.rc.timeout);
-    assert_int_equal(hello.rc.block_limit, sound.rc.block_limit);
-    assert_int_equal(hello.rc.reads, sound.rc.reads);
-    assert_int_equal(hello.rc.fence_address, sound.rc.fence_address);
-    assert_int_equal(hello.rc.fence_key, sound.rc.fence_key);
+    assert_memory_equal(&hello, golden, sizeof golden);
+    assert_int_equal(verbs_hello_read(golden, sizeof golden, &found, &layout), 0);
+    assert_memory_equal(&found, golden, sizeof golden);
+    assert_int_equal(layout, 2);
 }
 
-static void refused(uint32_t at, uint32_t value, unsigned bytes)
+/* The hello with `bytes` (4 at most) of `value` at `at`. */
+static void read_as(int expected, const void *from, uint32_t at, uint32_t value, unsigned bytes)
 {
-    uint8_t bad[VERBS_HELLO_BYTES];
+    uint8_t bad[sizeof golden];
     struct verbs_hello hello = {.mtu = 77};
+    uint32_t layout = 88;
 
-    memcpy(bad, golden, sizeof bad);
+    memcpy(bad, from, sizeof bad);
     memcpy(bad + at, &value, bytes);
-    assert_int_equal(verbs_hello_decode(bad, sizeof bad, &hello), ROWAN_EFORMAT);
-    assert_int_equal(hello.mtu, 77);
+    assert_int_equal(verbs_hello_read(bad, sizeof bad, &hello, &layout), expected);
+    assert_true(expected == 0 || (hello.mtu == 77 && layout == 88));
 }
 
 TEST(what_no_peer_says_is_refused)
 {
-    struct verbs_hello hello;
+    static const struct {
+        uint32_t at, value;
+    } rows[] = {
+        {0, 0x42524257},           /* magic */
+        {16, 0},          {16, 4}, /* kind */
+        {20, UINT32_MAX},          /* an error in a hello */
+        {40, 1 << 16},             /* LID */
+        {44, 0},          {44, 128},
+        {44, 1500},       {44, 8192},    /* MTU */
+        {48, 0},          {48, 1 << 24}, /* queue pairs have 24 bits */
+        {56, 16384},                     /* connection */
+        {76, 1 << 24},    {76, 0},       /* no queue pair, yet all else of it */
+        {80, 1 << 24},    {84, 1 << 24},
+        {88, 3},          {88, 0}, /* kind of zone; no zone, yet a timeout */
+        {96, 256},                 /* reads */
+        {100, 0},         {100, 9},
+        {100, 19},        {100, 256 + 12}, /* timeout */
+    };
 
-    assert_int_equal(verbs_hello_decode(golden, sizeof golden - 1, &hello), ROWAN_EFORMAT);
-    assert_int_equal(verbs_hello_decode(golden, 0, &hello), ROWAN_EFORMAT);
-    refused(0, 0x4f4c4857, 4); /* magic */
-    refused(4, 2, 2);          /* layout */
-    refused(6, 0, 2);          /* kind */
-    refused(6, 4, 2);
-    refused(26, 1, 2); /* a hole */
-    refused(28, 0, 4); /* MTU */
-    refused(28, 128, 4);
-    refused(28, 1500, 4);
-    refused(28, 8192, 4);
-    refused(32, 0, 4); /* queue pairs have 24 bits */
-    refused(32, 1 << 24, 4);
-    refused(40, 16384, 4); /* connection */
-    refused(48, 1, 4);     /* an error in a hello */
-    refused(52, 1 << 24, 4);
-    refused(52, 0, 4);       /* no queue pair, yet all else of it */
-    refused(56, 1 << 24, 4); /* PSN */
-    refused(60, 3, 4);       /* kind of zone */
-    refused(60, 0, 4);       /* no zone, yet a timeout */
-    refused(68, 256, 4);     /* reads */
-    refused(84, 1 << 24, 4);
-    refused(88, 0, 4); /* timeout */
-    refused(88, 9, 4);
-    refused(88, 19, 4);
-    refused(88, 256 + 12, 4);
-    for (uint32_t at = 92; at < VERBS_HELLO_BYTES; at++)
-        refused(at, 1, 1);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        read_as(ROWAN_EFORMAT, golden, rows[i].at, rows[i].value, 4);
+    for (uint32_t at = 104; at < sizeof golden; at++)
+        read_as(ROWAN_EFORMAT, golden, at, 1, 1);
 }
 
 TEST(ready_and_refusal_say_nothing_else)
 {
-    uint8_t bytes[VERBS_HELLO_BYTES];
-    struct verbs_hello said = sound, hello;
+    static const struct {
+        enum verbs_hello_kind kind;
+        int said, expected;
+    } rows[] = {
+        {VERBS_READY, 0, 0},
+        {VERBS_READY, ROWAN_ETOOMANY, ROWAN_EFORMAT},
+        {VERBS_REFUSAL, ROWAN_ETOOMANY, 0},
+        {VERBS_REFUSAL, 0, ROWAN_EFORMAT}, /* without a reason */
+        {VERBS_REFUSAL, 5, ROWAN_EFORMAT},
+        {VERBS_REFUSAL, -1001, ROWAN_EFORMAT},
+    };
 
-    said.kind = VERBS_READY;
-    verbs_hello_encode(&said, bytes);
-    assert_int_equal(verbs_hello_decode(bytes, sizeof bytes, &hello), 0);
-    assert_int_equal(hello.kind, VERBS_READY);
-    bytes[30] = 1;
-    assert_int_equal(verbs_hello_decode(bytes, sizeof bytes, &hello), ROWAN_EFORMAT);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct verbs_hello said = make(rows[i].kind, rows[i].said);
 
-    said.kind = VERBS_REFUSAL;
-    said.error = ROWAN_ETOOMANY;
-    verbs_hello_encode(&said, bytes);
-    assert_int_equal(verbs_hello_decode(bytes, sizeof bytes, &hello), 0);
-    assert_int_equal(hello.kind, VERBS_REFUSAL);
-    assert_int_equal(hello.error, ROWAN_ETOOMANY);
-    bytes[100] = 1;
-    assert_int_equal(verbs_hello_decode(bytes, sizeof bytes, &hello), ROWAN_EFORMAT);
-    said.error = 0; /* a refusal without a reason */
-    verbs_hello_encode(&said, bytes);
-    assert_int_equal(verbs_hello_decode(bytes, sizeof bytes, &hello), ROWAN_EFORMAT);
-    said.error = 5;
-    verbs_hello_encode(&said, bytes);
-    assert_int_equal(verbs_hello_decode(bytes, sizeof bytes, &hello), ROWAN_EFORMAT);
+        read_as(rows[i].expected, &said, 20, (uint32_t)rows[i].said, 4);
+        for (uint32_t at = 24; at < sizeof said; at += 4)
+            read_as(ROWAN_EFORMAT, &said, at, 1, 4);
+    }
+}
+
+/* Whatever another version has behind the layouts, and however much of it. */
+TEST(layouts_decide_before_anything_else_is_looked_at)
+{
+    uint8_t bytes[200] = {0};
+    struct verbs_hello hello;
+    uint32_t layout = 0;
+
+    memcpy(bytes, golden, 16);
+    for (size_t count = 0; count < sizeof bytes; count++)
+        assert_int_equal(verbs_hello_read(bytes, count, &hello, &layout), ROWAN_EFORMAT);
+    bytes[8] = bytes[12] = 3; /* newer */
+    for (size_t count = 16; count <= sizeof bytes; count += 92)
+        assert_int_equal(verbs_hello_read(bytes, count, &hello, &layout), ROWAN_EINCOMPATIBLE);
+    read_as(0, golden, 12, 9, 4); /* 2 to 9 */
+    read_as(ROWAN_EINCOMPATIBLE, golden, 12, 1, 4);
 }
 
 UNIT_MAIN(NULL, NULL)

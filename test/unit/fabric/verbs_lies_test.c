@@ -49,6 +49,38 @@ static void expect_refused(void)
     assert_int_equal(fabric_send(active, NULL, 0), ROWAN_ECLOSED);
 }
 
+/* A peer of another version: its tcp is ours, its hello is not. Both are told why they cannot talk. */
+TEST(a_hello_of_other_layouts_is_answered_with_the_reason)
+{
+    struct verbs_hello hello = verbs_hello_make(VERBS_HELLO), answer;
+    const struct fabric_iov piece = {&hello, sizeof hello};
+    struct verbs_endpoint *peer = ((struct verbs_conn *)active)->endpoint;
+    struct fabric_conn *control;
+    const uint64_t end_ns = verbs_host_now_ns(&host) + 60 * NS_PER_S;
+    struct fabric_event event;
+    char address[64];
+
+    hello.layouts = (struct greeting_layouts){VERSION_VERBS_HIGHEST + 1, VERSION_VERBS_HIGHEST + 2};
+    snprintf(address, sizeof address, "tcp%s", strchr(verbs_host_address(&host, 1), ':'));
+    assert_int_equal(fabric_connect(peer->control, address, 0, 0, &control), 0);
+    for (event.kind = FABRIC_ACCEPTED; event.kind != FABRIC_MESSAGE;) {
+        assert_true(verbs_host_now_ns(&host) < end_ns);
+        side_poll(&world, 1);
+        if (fabric_poll(peer->control, verbs_host_now_ns(&host), &event, 1) == 0)
+            event.kind = FABRIC_ACCEPTED;
+        if (event.kind == FABRIC_CONNECTED)
+            assert_int_equal(fabric_send(control, &piece, 1), 0);
+        assert_int_not_equal(event.kind, FABRIC_CLOSED);
+        fabric_flush(peer->control);
+    }
+    memcpy(&answer, event.data, sizeof answer);
+    assert_int_equal(answer.kind, VERBS_REFUSAL);
+    assert_int_equal(answer.error, ROWAN_EINCOMPATIBLE);
+    assert_int_equal(answer.layouts.highest, VERSION_VERBS_HIGHEST);
+    fabric_conn_close(control);
+    assert_int_equal(side_count(&world.sides[1], FABRIC_ACCEPTED), 1);
+}
+
 /* Half of all numbers away from what was sent: neither behind it nor before it. */
 TEST(an_acknowledgement_from_the_other_end_of_the_circle_is_garbage)
 {

@@ -121,7 +121,8 @@ TEST(a_block_that_a_tag_matching_queue_would_misread_is_refused_there_and_only_t
     struct verbs_conn *strict = connect_strict();
     struct pm *pm = world.sides[SENDER].pm;
 
-    assert_true(strict->theirs.rc.whole_segments && !near->theirs.rc.whole_segments);
+    assert_true(strict->theirs.rc.zone == VERBS_ZONE_OF_SEGMENTS &&
+                near->theirs.rc.zone == VERBS_ZONE_OF_SLOTS);
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         pm_store(pm, 0, &rows[i].word, 8);
         assert_int_equal(fabric_rowan_add(&strict->base.base, pm_at(pm, 0), 64), rows[i].error);
@@ -252,7 +253,7 @@ TEST(a_hello_of_nonsense_is_refused)
     bad[0].qp_number = 1 << 24;
     bad[1].psn = 1 << 24;
     bad[2].reads = 0;
-    bad[3].has_zone = false;
+    bad[3].zone = VERBS_NO_ZONE;
     bad[4].timeout = 0;
     bad[5].timeout = 19;
     bad[6].reads = 256;
