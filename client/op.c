@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "proto/message.h"
 
 enum { TAG_INDEX_BITS = 17, TAG_GENERATION_MASK = (1 << (32 - TAG_INDEX_BITS)) - 1 };
 
@@ -17,7 +16,7 @@ _Static_assert(OP_MAX_DEPTH < 1 << TAG_INDEX_BITS, "the reserved slot has an ind
 
 bool op_is_write(const struct op *op)
 {
-    return op->type != MESSAGE_GET;
+    return op->request->type != MESSAGE_GET;
 }
 
 void op_list_push(struct op_list *list, struct op *op)
@@ -50,15 +49,21 @@ void op_list_remove(struct op *op)
         list->tail = op->prev;
     list->count--;
     op->list = NULL;
-    op->next = op->prev = NULL;
 }
 
 struct op *op_list_pop(struct op_list *list)
 {
     struct op *op = list->head;
 
-    if (op)
-        op_list_remove(op);
+    if (!op)
+        return NULL;
+    list->head = op->next;
+    if (list->head)
+        list->head->prev = NULL;
+    else
+        list->tail = NULL;
+    list->count--;
+    op->list = NULL;
     return op;
 }
 
@@ -84,7 +89,7 @@ int op_table_init(struct op_table *table, uint32_t depth)
 void op_table_fini(struct op_table *table)
 {
     for (uint32_t i = 0; table->ops && i <= table->depth; i++)
-        free(table->ops[i].long_key);
+        free(table->ops[i].long_request);
     free(table->ops);
     table->ops = NULL;
 }
@@ -108,18 +113,22 @@ int op_table_take(struct op_table *table, const void *key, size_t key_bytes, boo
     if (!op)
         return ROWAN_EAGAIN;
     ASSERT(op->state == OP_FREE && !op->list);
-    if (key_bytes > OP_INLINE_KEY_BYTES && !op->long_key) {
-        op->long_key = malloc(ROWAN_MAX_KEY_BYTES);
-        if (!op->long_key)
+    op->request = &op->short_request;
+    if (key_bytes > OP_INLINE_KEY_BYTES) {
+        if (!op->long_request)
+            op->long_request = malloc(sizeof *op->long_request + ROWAN_MAX_KEY_BYTES);
+        if (!op->long_request)
             return ROWAN_ENOMEM;
+        op->request = op->long_request;
     }
     if (!op->reserved)
         table->free = op->next;
-    op->next = NULL;
-    op->key_bytes = (uint16_t)key_bytes;
-    memcpy(key_bytes > OP_INLINE_KEY_BYTES ? op->long_key : op->short_key, key, key_bytes);
     op->state = OP_QUEUED;
     op->generation++;
+    op->request->tag =
+        (op->generation & (uint32_t)TAG_GENERATION_MASK) << TAG_INDEX_BITS | op->index;
+    op->request->key_bytes = (uint16_t)key_bytes;
+    memcpy(op->request + 1, key, key_bytes);
     op->pauses = 0;
     op->unknown = false;
     op->link = NULL;
@@ -162,11 +171,6 @@ void op_table_give(struct op_table *table, struct op *op)
     table->free = op;
 }
 
-uint32_t op_tag(const struct op *op)
-{
-    return (op->generation & (uint32_t)TAG_GENERATION_MASK) << TAG_INDEX_BITS | op->index;
-}
-
 struct op *op_table_find(struct op_table *table, uint32_t tag)
 {
     uint32_t index = tag & ((1u << TAG_INDEX_BITS) - 1);
@@ -174,5 +178,5 @@ struct op *op_table_find(struct op_table *table, uint32_t tag)
     if (index > table->depth)
         return NULL;
     struct op *op = &table->ops[index];
-    return op->state != OP_FREE && op_tag(op) == tag ? op : NULL;
+    return op->state != OP_FREE && op->request->tag == tag ? op : NULL;
 }

@@ -1,6 +1,7 @@
 /* op.h - a session's operations: one table of `depth` slots, made once, and lists through it.
  *
- * A slot is taken by a post and given back when its completion was handed over. Nothing here
+ * A slot is taken by a post and given back when its completion was handed over. It holds the request as it goes
+ * over the wire, the key right behind its head, so that sending again copies nothing together. Nothing here
  * allocates, but a slot that meets its first key of more than OP_INLINE_KEY_BYTES gets a buffer for
  * long keys and keeps it.
  */
@@ -12,6 +13,7 @@
 #include <stdint.h>
 
 #include "client/rowan.h"
+#include "proto/message.h"
 
 enum { OP_INLINE_KEY_BYTES = 64, OP_MAX_DEPTH = 65536 };
 
@@ -28,17 +30,14 @@ struct op_list;
 
 struct op {
     enum op_state state;
-    uint8_t type;        /* enum message_type */
-    bool unknown;        /* a connection broke on which it was sent: it may have taken effect */
-    bool reserved;       /* in the slot that asynchronous posts cannot take */
-    uint8_t pauses;      /* how often in a row a server said "later" */
+    uint32_t index;      /* of the slot in the table */
     uint16_t generation; /* of the slot's use, so that a late answer meets nobody */
     uint16_t slot;       /* of the key */
-    uint16_t key_bytes;
-    uint32_t index; /* of the slot in the table */
-    uint32_t client_id;
-    uint32_t operation;
-    uint32_t epoch;    /* of the shard, as last sent */
+    uint8_t pauses;      /* how often in a row a server said "later" */
+    bool unknown;        /* a connection broke on which it was sent: it may have taken effect */
+    bool reserved;       /* in the slot that asynchronous posts cannot take */
+    struct message_request
+        *request;      /* the key lies behind it; shard and epoch are as last routed */
     struct link *link; /* as last queued or sent; NULL while unrouted */
     struct op *next;   /* in `list`, or in the free list */
     struct op *prev;   /* in `list` */
@@ -47,20 +46,19 @@ struct op {
     uint64_t deadline_ns;     /* 0: not polled since it was posted */
     uint64_t resume_ns;       /* PAUSED: when to go on */
     const void *value;        /* put: of the caller */
-    uint32_t value_bytes;     /* put */
     void *room;               /* get: of the caller */
     size_t room_bytes;        /* get */
-    uint64_t expected;        /* conditional put */
     rowan_callback callback;
     struct rowan_completion completion;
-    uint8_t *long_key;
+    struct message_request
+        *long_request; /* with room for the longest key; NULL until first needed */
+    struct message_request short_request;
     uint8_t short_key[OP_INLINE_KEY_BYTES];
 };
 
-static inline const uint8_t *op_key(const struct op *op)
-{
-    return op->key_bytes > OP_INLINE_KEY_BYTES ? op->long_key : op->short_key;
-}
+_Static_assert(offsetof(struct op, short_key) ==
+                   offsetof(struct op, short_request) + sizeof(struct message_request),
+               "the key lies behind the request's head");
 
 /* True if the operation changes something, so that sending it twice is not the same as once. */
 bool op_is_write(const struct op *op);
@@ -90,8 +88,9 @@ struct op_table {
 int op_table_init(struct op_table *table, uint32_t depth);
 void op_table_fini(struct op_table *table);
 
-/* A slot holding a copy of the key, at the young end of the age list, QUEUED. `reserved` may take
- * the slot beyond `depth`, of which there is one, for an operation that the caller waits for.
+/* A slot holding a copy of the key, at the young end of the age list, QUEUED; in the request's head only tag and
+ * key_bytes are set. `reserved` may take the slot beyond `depth`, of which there is one, for an operation that the
+ * caller waits for.
  * Errors: ROWAN_EAGAIN, ROWAN_ENOMEM (a long key). */
 int op_table_take(struct op_table *table, const void *key, size_t key_bytes, bool reserved,
                   struct op **out);
@@ -102,9 +101,7 @@ void op_table_retire(struct op_table *table, struct op *op);
 /* The slot is free again. The operation was retired and is in no list. */
 void op_table_give(struct op_table *table, struct op *op);
 
-/* The number a message carries for the operation, and the way back: NULL if the slot was given to
- * another since. */
-uint32_t op_tag(const struct op *op);
+/* From the request's tag back to the operation; NULL if the slot was given to another since. */
 struct op *op_table_find(struct op_table *table, uint32_t tag);
 
 #endif

@@ -15,7 +15,11 @@
 
 void session_route(struct session *session, struct op *op)
 {
+    const struct shard *shard = router_shard(&session->router, op->slot);
+
     op->state = OP_QUEUED;
+    op->request->shard = shard->id;
+    op->request->epoch = shard->epoch;
     op->link = router_link(&session->router, op->slot);
     op_list_push(&op->link->queue, op);
 }
@@ -36,7 +40,7 @@ static void redirect_op(struct session *session, struct op *op, uint64_t term)
 {
     const struct shard *shard = router_shard(&session->router, op->slot);
 
-    if (router_link(&session->router, op->slot) != op->link || shard->epoch != op->epoch) {
+    if (router_link(&session->router, op->slot) != op->link || shard->epoch != op->request->epoch) {
         session_route(session, op); /* a newer configuration came meanwhile */
         return;
     }

@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/error.h"
 
 enum { EVENTS_PER_BATCH = 64, BATCHES_PER_POLL = 4 };
 
@@ -136,18 +137,23 @@ static int check_request(const struct session_request *request)
     return 0;
 }
 
-/* S4: is there a number for another operation? */
+/* S4: is there a number for another operation? Yes, for those below `numbers_end`: the oldest operation, and with it
+ * the bound, only moves on. */
 static int check_numbers(struct session *session)
 {
-    const struct op *oldest = session->table.oldest;
+    const uint64_t oldest =
+        session->table.oldest ? session->table.oldest->request->operation : session->next_operation;
+    const uint32_t wanting = session->operations_per_id - session->operations_per_id / 8;
 
-    if (session->next_operation >= session->operations_per_id - session->operations_per_id / 8 &&
-        !session->cm.client_id)
-        cm_link_want_id(&session->cm);
-    if (session->next_operation >= session->operations_per_id)
+    if (!session_ready(session))
         return ROWAN_EAGAIN;
-    return oldest && session->next_operation - oldest->operation >= session->span ? ROWAN_EAGAIN
-                                                                                  : 0;
+    if (session->next_operation >= wanting && !session->cm.client_id)
+        cm_link_want_id(&session->cm);
+    if (session->next_operation >= session->operations_per_id ||
+        session->next_operation >= oldest + session->span)
+        return ROWAN_EAGAIN;
+    session->numbers_end = oldest + session->span < wanting ? oldest + session->span : wanting;
+    return 0;
 }
 
 int session_post(struct session *session, const struct session_request *request)
@@ -157,26 +163,23 @@ int session_post(struct session *session, const struct session_request *request)
 
     if (!error)
         error = fabric_endpoint_error(session->endpoint);
+    if (!error && session->next_operation >= session->numbers_end)
+        error = check_numbers(session);
+    if (!error)
+        error = op_table_take(&session->table, request->key, request->key_bytes, request->reserved,
+                              &op);
     if (error)
         return error;
-    if (!session_ready(session))
-        return ROWAN_EAGAIN;
-    error = check_numbers(session);
-    if (error)
-        return error;
-    error =
-        op_table_take(&session->table, request->key, request->key_bytes, request->reserved, &op);
-    if (error)
-        return error;
-    op->type = (uint8_t)request->type;
+    op->request->type = (uint8_t)request->type;
+    op->request->zero = 0;
+    op->request->client_id = session->client_id;
+    op->request->operation = session->next_operation++;
+    op->request->value_bytes = (uint32_t)request->value_bytes;
+    op->request->expected = request->expected;
     op->slot = slot_of_key(request->key, (uint32_t)request->key_bytes);
-    op->client_id = session->client_id;
-    op->operation = session->next_operation++;
     op->value = request->value;
-    op->value_bytes = (uint32_t)request->value_bytes;
     op->room = request->room;
     op->room_bytes = request->room_bytes;
-    op->expected = request->expected;
     op->callback = request->callback;
     op->completion = (struct rowan_completion){.context = request->context, .value = request->room};
     if (!session->undated)
@@ -191,7 +194,8 @@ void session_complete(struct session *session, struct op *op, int status)
     ASSERT(op->deadline_ns != 0); /* S1: `undated` does not point to it */
     if (op->state == OP_SENT)
         session_settle(op);
-    op_list_remove(op);
+    else
+        op_list_remove(op);
     op_table_retire(&session->table, op);
     session->completed++;
     op->completion.status = status;
@@ -221,32 +225,20 @@ bool session_next(struct session *session, struct rowan_completion *out)
 
 /* --- send --- */
 
-static int send_op(struct session *session, struct link *link, struct op *op)
+static int send_op(const struct session *session, struct link *link, struct op *op)
 {
-    const struct shard *shard = router_shard(&session->router, op->slot);
-    struct message_request header = {
-        .type = op->type,
-        .layout = (uint8_t)link->peer.conn->layout,
-        .shard = shard->id,
-        .epoch = shard->epoch,
-        .client_id = op->client_id,
-        .operation = op->operation,
-        .lowest_unanswered = session->table.oldest->operation, /* S1, S4 */
-        .key_bytes = op->key_bytes,
-        .value_bytes = op->value_bytes,
-        .tag = op_tag(op),
-        .expected = op->expected,
+    struct message_request *request = op->request;
+
+    request->layout = (uint8_t)link->peer.conn->layout;
+    request->lowest_unanswered = session->table.oldest->request->operation; /* S1, S4 */
+    const struct fabric_iov iov[2] = {
+        {.data = request, .bytes = (uint32_t)sizeof *request + request->key_bytes},
+        {.data = op->value, .bytes = request->value_bytes},
     };
-    struct fabric_iov iov[3] = {
-        {.data = &header, .bytes = sizeof header},
-        {.data = op_key(op), .bytes = op->key_bytes},
-        {.data = op->value, .bytes = op->value_bytes},
-    };
-    int error = fabric_send(link->peer.conn, iov, op->value_bytes ? 3 : 2);
+    int error = fabric_send(link->peer.conn, iov, request->value_bytes ? 2 : 1);
 
     if (error)
         return error;
-    op->epoch = shard->epoch;
     op->state = OP_SENT;
     link->owed++;
     return 0;
@@ -263,11 +255,11 @@ static bool is_held(const struct link *link, uint64_t now_ns)
 static bool send_queue(struct session *session, struct link *link, uint64_t now_ns,
                        uint64_t *wake_ns)
 {
-    struct op *op = link->queue.head;
+    struct op *op;
     bool sent = false;
 
     link->stalled = false;
-    if (!op)
+    if (!link->queue.head)
         return false;
     if (is_held(link, now_ns)) {
         if (link->answered_ns + SILENCE_NS < *wake_ns)
@@ -275,8 +267,7 @@ static bool send_queue(struct session *session, struct link *link, uint64_t now_
         return false;
     }
     peer_want(&link->peer, now_ns, wake_ns);
-    while (op && link->peer.state == PEER_UP) {
-        struct op *next = op->next;
+    while ((op = link->queue.head) && link->peer.state == PEER_UP) {
         int error = send_op(session, link, op);
 
         if (error == ROWAN_EAGAIN) {
@@ -287,9 +278,8 @@ static bool send_queue(struct session *session, struct link *link, uint64_t now_
             link->peer.error = error;
             break;
         }
-        op_list_remove(op);
+        op_list_pop(&link->queue);
         sent = true;
-        op = next;
     }
     link->urgent &= op != NULL;
     return sent;
@@ -319,7 +309,7 @@ static bool take_reply(struct session *session, struct link *link, const void *d
     const uint8_t *value;
 
     if (!message_parse_reply(data, bytes, &reply, &value) || reply.status > 0 ||
-        reply.status < ROWAN_EADDRESS)
+        reply.status < (int)ERROR_LOWEST)
         return false;
     peer_answered(&link->peer);
     link->answered_ns = session->now_ns;
@@ -327,14 +317,15 @@ static bool take_reply(struct session *session, struct link *link, const void *d
         cm_link_want_config(&session->cm);
     struct op *op = op_table_find(&session->table, reply.tag);
 
-    if (!op || op->state != OP_SENT || op->operation != reply.operation || op->link != link)
+    if (!op || op->state != OP_SENT || op->request->operation != reply.operation ||
+        op->link != link)
         return true; /* it was given up meanwhile */
     op->completion.version = reply.version;
     if (session_retry(session, op, reply.status, reply.term))
         return true;
     int status = reply.status;
 
-    if (op->type == MESSAGE_GET && status == 0) {
+    if (op->request->type == MESSAGE_GET && status == 0) {
         op->completion.value_bytes = reply.value_bytes;
         if (reply.value_bytes > op->room_bytes)
             status = ROWAN_EBUFFER;
@@ -438,6 +429,7 @@ static bool take_id(struct session *session)
     session->client_id = session->cm.client_id;
     session->cm.client_id = 0;
     session->next_operation = 1;
+    session->numbers_end = 0;
     /* A connection is that of the client id in its handshake. */
     for (uint32_t i = 0; i < session->router.link_count; i++)
         peer_close(&session->router.links[i]->peer);

@@ -26,6 +26,7 @@ struct session {
     uint32_t client_id; /* 0: none yet */
     uint32_t next_operation;
     uint32_t operations_per_id, span;
+    uint64_t numbers_end; /* operations below may be posted without a look; 0: not known */
     bool polling;
     bool any_broken; /* some peer is `broken` */
 };

@@ -56,6 +56,11 @@ enum rowan_error { ROWAN_OK = 0, ERROR_TABLE(ERROR_ENUMERATOR) };
 #undef ERROR_ENUMERATOR
 #endif
 
+/* The lowest code: the numbers go from 1 up without a gap. */
+#define ERROR_COUNT(name, number, sentence) -1
+enum { ERROR_LOWEST = 0 ERROR_TABLE(ERROR_COUNT) };
+#undef ERROR_COUNT
+
 /* error_sentence: what a person reads for `error`; "done" for 0; never NULL, static storage. */
 const char *error_sentence(int error);
 

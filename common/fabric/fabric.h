@@ -97,9 +97,9 @@ struct fabric_iov {
 enum fabric_event_kind {
     FABRIC_CONNECTED, /* an active connection is usable; `context` as given to fabric_connect */
     FABRIC_ACCEPTED,  /* a passive one is usable; `peer` tells who */
-    FABRIC_CLOSED,  /* broken, refused or closed by the peer; `error` says which; the connection is
+    FABRIC_CLOSED, /* broken, refused or closed by the peer; `error` says which; the connection is
                        gone when the next fabric_poll is called. Not after fabric_close */
-    FABRIC_MESSAGE, /* a message came: `data`, `bytes`, `message` */
+    FABRIC_MESSAGE, /* a message came: `data`, `bytes`, `message` and `conn`; the event says no more */
     FABRIC_LANDED,  /* F2: `context` */
     FABRIC_SEALED,  /* F7: `context` as given to fabric_zone_post; `quiet` */
     FABRIC_QUIET,   /* F7: for a segment whose SEALED event was not quiet yet */

@@ -116,6 +116,7 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     struct shm_out *out = &conn->out;
     const uint64_t need = RECORD_HEADER + padded(bytes);
     const uint64_t rest = to_end(out);
+    const struct fabric_iov *const end = iov + count;
     uint8_t *to;
 
     if (!has_room(conn, rest < need ? rest + need : need))
@@ -123,10 +124,10 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     if (rest < need)
         write_pad(out);
     to = payload(out);
-    for (unsigned i = 0; i < count; i++) {
-        if (iov[i].bytes > 0) /* a piece without bytes may have no address */
-            memcpy(to, iov[i].data, iov[i].bytes);
-        to += iov[i].bytes;
+    for (; iov < end; iov++) {
+        if (iov->bytes > 0) /* a piece without bytes may have no address */
+            memcpy(to, iov->data, iov->bytes);
+        to += iov->bytes;
     }
     finish_record(conn, bytes, RECORD_WHOLE);
     return 0;
@@ -269,25 +270,26 @@ bool out_is_idle(const struct shm_conn *conn)
 
 /* --- receiving --- */
 
-static void move_head(struct shm_conn *conn)
+/* Over what is released. */
+static inline void move_head(struct shm_conn *conn)
 {
     struct shm_in *in = &conn->in;
-    const uint64_t head = in->head;
+    uint64_t at = in->fifo_head, moved = 0;
+    uint32_t record;
 
-    while (in->fifo_head != in->fifo_tail) {
-        const uint32_t record = in->fifo[in->fifo_head % SHM_FIFO];
-
-        if (!(record & RECORD_RELEASED))
-            break;
-        in->head += record & ~RECORD_RELEASED;
-        in->fifo_head++;
+    while (at != in->fifo_tail && (record = in->fifo[at % SHM_FIFO]) & RECORD_RELEASED) {
+        moved += record - RECORD_RELEASED;
+        at++;
     }
-    if (in->head != head)
-        conn_list_add(&conn->base, LIST_DIRTY);
+    if (moved == 0)
+        return;
+    in->head += moved;
+    in->fifo_head = at;
+    conn_list_add(&conn->base, LIST_DIRTY);
 }
 
 /* Moves the cursor over a record and notes it until it is released. */
-static void take_record(struct shm_in *in, uint32_t payload_bytes, uint32_t released)
+static inline void take_record(struct shm_in *in, uint32_t payload_bytes, uint32_t released)
 {
     const uint32_t record = RECORD_HEADER + padded(payload_bytes);
 
@@ -394,33 +396,17 @@ static enum look take_first(struct shm_conn *conn, const uint8_t *data, uint32_t
     return take_fragment(conn, data + sizeof total, bytes - (uint32_t)sizeof total, event);
 }
 
-/* One record; `avail` bytes lie between cursor and tail. */
-static enum look take_next(struct shm_conn *conn, uint64_t avail, struct fabric_event *event)
+/* A record that is no whole message; `bytes` of it lie at `place`. */
+static enum look take_other(struct shm_conn *conn, uint64_t kind, const uint8_t *place,
+                            uint32_t bytes, struct fabric_event *event)
 {
     struct shm_in *in = &conn->in;
-    const uint64_t at = in->cursor & (in->bytes - 1);
-    const uint8_t *place = in->data + at;
-    const uint64_t header = *(const volatile uint64_t *)(const void *)place;
-    const uint32_t bytes = (uint32_t)header;
     enum look look;
 
-    if (in->fifo_tail - in->fifo_head == SHM_FIFO)
-        return LOOK_NOTHING;
-    if (bytes > in->bytes || RECORD_HEADER + (uint64_t)padded(bytes) > avail ||
-        RECORD_HEADER + (uint64_t)padded(bytes) > in->bytes - at)
-        return LOOK_NONSENSE;
-    switch (header >> 32) {
+    switch (kind) {
     case RECORD_PAD:
         take_record(in, bytes, RECORD_RELEASED);
         return LOOK_PART;
-    case RECORD_WHOLE:
-        if (in->buffer || bytes > SHM_SMALL_BYTES)
-            return LOOK_NONSENSE;
-        event->data = place + RECORD_HEADER;
-        event->bytes = bytes;
-        event->message = in->fifo_tail << NAME_SHIFT | 1;
-        take_record(in, bytes, 0);
-        return LOOK_MESSAGE;
     case RECORD_FIRST:
         look = take_first(conn, place + RECORD_HEADER, bytes, event);
         break;
@@ -436,6 +422,31 @@ static enum look take_next(struct shm_conn *conn, uint64_t avail, struct fabric_
     return look;
 }
 
+/* One record; `avail` bytes lie between cursor and tail, at most the ring's. */
+static inline enum look take_next(struct shm_conn *conn, uint64_t avail, struct fabric_event *event)
+{
+    struct shm_in *in = &conn->in;
+    const uint64_t at = in->cursor & (in->bytes - 1);
+    const uint8_t *place = in->data + at;
+    const uint64_t header = *(const volatile uint64_t *)(const void *)place;
+    const uint32_t bytes = (uint32_t)header;
+    const uint64_t record = RECORD_HEADER + (((uint64_t)bytes + 7) & ~UINT64_C(7));
+
+    if (in->fifo_tail - in->fifo_head == SHM_FIFO)
+        return LOOK_NOTHING;
+    if (record > avail || record > in->bytes - at)
+        return LOOK_NONSENSE;
+    if (header >> 32 != RECORD_WHOLE)
+        return take_other(conn, header >> 32, place, bytes, event);
+    if (in->buffer || bytes > SHM_SMALL_BYTES)
+        return LOOK_NONSENSE;
+    event->data = place + RECORD_HEADER;
+    event->bytes = bytes;
+    event->message = in->fifo_tail << NAME_SHIFT | 1;
+    take_record(in, bytes, 0);
+    return LOOK_MESSAGE;
+}
+
 unsigned in_poll(struct shm_conn *conn, struct fabric_event *events, unsigned max)
 {
     struct shm_in *in = &conn->in;
@@ -446,14 +457,12 @@ unsigned in_poll(struct shm_conn *conn, struct fabric_event *events, unsigned ma
     if (tail - in->published > in->bytes || tail - in->published < in->cursor - in->published ||
         tail % 8 != 0)
         look = LOOK_NONSENSE;
-    while (count < max && in->cursor != tail && look != LOOK_NOTHING && look != LOOK_NONSENSE) {
-        struct fabric_event *event = &events[count];
-
-        *event = (struct fabric_event){
-            .kind = FABRIC_MESSAGE, .conn = &conn->base.base, .context = conn->base.context};
-        look = take_next(conn, tail - in->cursor, event);
-        if (look == LOOK_MESSAGE)
-            count++;
+    while (count < max && in->cursor != tail && (look == LOOK_PART || look == LOOK_MESSAGE)) {
+        events->kind = FABRIC_MESSAGE;
+        events->conn = &conn->base.base;
+        look = take_next(conn, tail - in->cursor, events);
+        events += look == LOOK_MESSAGE;
+        count += look == LOOK_MESSAGE;
     }
     move_head(conn);
     if (look == LOOK_NONSENSE) {
@@ -484,8 +493,16 @@ void shm_message_release(struct fabric_conn *base, uint64_t message)
         return;
     }
     message >>= NAME_SHIFT;
-    ASSERT(message - in->fifo_head < in->fifo_tail - in->fifo_head);
-    ASSERT(!(in->fifo[message % SHM_FIFO] & RECORD_RELEASED));
-    in->fifo[message % SHM_FIFO] |= RECORD_RELEASED;
-    move_head(conn);
+    uint32_t *record = &in->fifo[message % SHM_FIFO];
+
+    ASSERT(message - in->fifo_head < in->fifo_tail - in->fifo_head && !(*record & RECORD_RELEASED));
+    if (message != in->fifo_head) {
+        *record |= RECORD_RELEASED;
+        return;
+    }
+    in->head += *record;
+    in->fifo_head++;
+    conn_list_add(&conn->base, LIST_DIRTY);
+    if (in->fifo_head != in->fifo_tail)
+        move_head(conn);
 }

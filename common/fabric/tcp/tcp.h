@@ -21,6 +21,7 @@
 #include <netinet/in.h>
 #include <sys/uio.h>
 
+#include "common/base/assert.h"
 #include "common/base/random.h"
 #include "common/fabric/grants.h"
 #include "common/fabric/tcp/tcp_wire.h"
@@ -49,9 +50,8 @@ enum {
     TCP_HELD_BYTES = 512 << 10, /* and their bytes; one more message may go beyond */
 
     TCP_OUT_BYTES = 32 << 10, /* copied bytes that wait on one connection */
-    TCP_OUT_PIECES = 128,
-    TCP_OUTS = 1024,        /* connections with something to send */
-    TCP_OUTS_BLOCKED = 960, /* and of these, whose peers do not read */
+    TCP_OUTS = 1024,          /* connections with something to send */
+    TCP_OUTS_BLOCKED = 960,   /* and of these, whose peers do not read */
     TCP_OUTS_KEPT = 16,
 
     TCP_BOUNCE_BYTES = 16 << 10,  /* tcp_landing.c */
@@ -151,8 +151,6 @@ struct tcp_endpoint {
 
 /* --- connections --- */
 
-enum { MESSAGE_NONE = UINT32_MAX };
-
 /* Messages in. Bytes that were read lie in a chunk, from `at` to `end`; a message that the end of a
  * read has cut is put together in `buffer`. */
 struct tcp_in {
@@ -165,7 +163,7 @@ struct tcp_in {
     uint64_t number;      /* of the next message */
     uint64_t progress_ns; /* when the cut message last grew */
     uint64_t begun_ns;    /* since when the peer may send the rest of it */
-    uint32_t held_first;  /* messages with the owner, linked */
+    struct held *held;    /* messages with the owner */
     uint32_t held_count;
     uint64_t held_bytes;
     bool stopped; /* the owner holds too much: nothing is read */
@@ -279,7 +277,17 @@ ssize_t tcp_write(int fd, const struct iovec *iov, unsigned count);
 
 /* NULL: the endpoint's share of memory is used up. One reference is the caller's. */
 struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind);
-void slab_unref(struct tcp_endpoint *endpoint, struct tcp_slab *slab);
+void slab_unused(struct tcp_endpoint *endpoint, struct tcp_slab *slab);
+
+static inline void slab_unref(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
+{
+    ASSERT(slab->refs > 0);
+    if (--slab->refs == 0)
+        slab_unused(endpoint, slab);
+}
+
+/* The slab that `data` lies in; it lies in one. */
+struct tcp_slab *slab_of(const struct tcp_endpoint *endpoint, const void *data);
 
 /* The chunk to read into, with TCP_READ_ROOM or more left; no reference. NULL: no memory. */
 struct tcp_slab *slab_chunk(struct tcp_endpoint *endpoint);

@@ -15,7 +15,6 @@ int tcp_conn_create(struct tcp_endpoint *endpoint, bool active, struct tcp_conn 
         return ROWAN_ENOMEM;
     conn->endpoint = endpoint;
     conn->messages.fd = conn->blocks.fd = conn->bulk.fd = -1;
-    conn->in.held_first = MESSAGE_NONE;
     conn_init(&conn->base, &endpoint->base, active);
     if (!active)
         conn_list_add(&conn->base, LIST_HALF_OPEN);

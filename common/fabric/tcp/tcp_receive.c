@@ -24,30 +24,25 @@
 
 /* In the place of a head, while the owner has the message. */
 struct held {
-    uint32_t bytes;
-    uint32_t next, prev; /* MESSAGE_NONE: none */
-    uint32_t zero;
+    struct held *next, *prev;
 };
 
 static_assert(sizeof(struct held) == sizeof(struct tcp_message_head), "it takes a head's place");
+static_assert(_Alignof(struct held) == 8, "a head lies at a multiple of 8");
 static_assert(TCP_CHUNK_BYTES / 8 == 1 << 15 && TCP_SLABS < 1 << 16, "a place has 31 bits");
 
-static uint32_t place_pack(const struct tcp_slab *slab, uint32_t at)
+/* What the owner knows a message by: its bytes, and its place, which is a slab and an eighth of the offset there. */
+static uint64_t message_pack(const struct tcp_slab *slab, uint32_t at, uint32_t bytes)
 {
-    return slab->id << 15 | at / 8;
+    return (uint64_t)bytes << 32 | (slab->id << 15 | at / 8);
 }
 
-static struct tcp_slab *place_slab(struct tcp_endpoint *endpoint, uint32_t place)
+static struct tcp_slab *message_slab(const struct tcp_endpoint *endpoint, uint64_t message)
 {
-    ASSERT(place >> 15 < TCP_SLABS && endpoint->slabs.by_id[place >> 15]);
-    return endpoint->slabs.by_id[place >> 15];
-}
+    const uint32_t id = (uint32_t)message >> 15;
 
-static struct held *place_held(struct tcp_endpoint *endpoint, uint32_t place)
-{
-    struct tcp_slab *slab = place_slab(endpoint, place);
-
-    return (struct held *)(void *)(slab->data + (size_t)(place & 0x7fff) * 8);
+    ASSERT(id < TCP_SLABS && endpoint->slabs.by_id[id]);
+    return endpoint->slabs.by_id[id];
 }
 
 /* --- deliver and release --- */
@@ -62,24 +57,22 @@ static void deliver(struct tcp_conn *conn, struct tcp_slab *slab, uint32_t at, u
                     struct fabric_event *event)
 {
     struct tcp_in *in = &conn->in;
-    const uint32_t place = place_pack(slab, at);
-    struct held *held = place_held(conn->endpoint, place);
+    struct held *held = (struct held *)(void *)(slab->data + at);
 
-    *held = (struct held){.bytes = bytes, .next = in->held_first, .prev = MESSAGE_NONE};
-    if (in->held_first != MESSAGE_NONE)
-        place_held(conn->endpoint, in->held_first)->prev = place;
-    in->held_first = place;
+    held->prev = NULL;
+    held->next = in->held;
+    if (in->held)
+        in->held->prev = held;
+    in->held = held;
     in->held_count++;
     in->held_bytes += bytes;
     in->stopped = holds_too_much(in);
     in->number++;
-    *event = (struct fabric_event){.kind = FABRIC_MESSAGE,
-                                   .bytes = bytes,
-                                   .conn = &conn->base.base,
-                                   .context = conn->base.context,
-                                   .data = slab->data + at + sizeof(struct tcp_message_head),
-                                   .message = (uint64_t)place + 1,
-                                   .peer = conn->base.peer};
+    event->kind = FABRIC_MESSAGE;
+    event->conn = &conn->base.base;
+    event->bytes = bytes;
+    event->data = held + 1;
+    event->message = message_pack(slab, at, bytes);
 }
 
 void tcp_message_release(struct fabric_conn *base, uint64_t message)
@@ -87,22 +80,23 @@ void tcp_message_release(struct fabric_conn *base, uint64_t message)
     struct tcp_conn *conn = (struct tcp_conn *)base;
     struct tcp_endpoint *endpoint = conn->endpoint;
     struct tcp_in *in = &conn->in;
-    const uint32_t place = (uint32_t)(message - 1);
-    const struct held *held;
 
     if (conn->base.state == CONN_DEAD) /* all are released together */
         return;
-    held = place_held(endpoint, place);
-    if (held->prev != MESSAGE_NONE)
-        place_held(endpoint, held->prev)->next = held->next;
+    struct tcp_slab *slab = message_slab(endpoint, message);
+    const struct held *held =
+        (const struct held *)(const void *)(slab->data + (size_t)(message & 0x7fff) * 8);
+
+    if (held->prev)
+        held->prev->next = held->next;
     else
-        in->held_first = held->next;
-    if (held->next != MESSAGE_NONE)
-        place_held(endpoint, held->next)->prev = held->prev;
-    ASSERT(in->held_count > 0 && in->held_bytes >= held->bytes);
+        in->held = held->next;
+    if (held->next)
+        held->next->prev = held->prev;
+    ASSERT(in->held_count > 0 && in->held_bytes >= message >> 32);
     in->held_count--;
-    in->held_bytes -= held->bytes;
-    slab_unref(endpoint, place_slab(endpoint, place));
+    in->held_bytes -= message >> 32;
+    slab_unref(endpoint, slab);
     if (in->stopped && !holds_too_much(in)) {
         in->stopped = false;
         conn_list_add(&conn->base, LIST_ACTIVE);
@@ -337,10 +331,10 @@ void tcp_in_fini(struct tcp_conn *conn)
     if (in->buffer)
         slab_unref(conn->endpoint, in->buffer);
     in->buffer = NULL;
-    while (in->held_first != MESSAGE_NONE) {
-        const uint32_t place = in->held_first;
+    while (in->held) {
+        struct tcp_slab *slab = slab_of(conn->endpoint, in->held);
 
-        in->held_first = place_held(conn->endpoint, place)->next;
-        slab_unref(conn->endpoint, place_slab(conn->endpoint, place));
+        in->held = in->held->next; /* before its slab is free */
+        slab_unref(conn->endpoint, slab);
     }
 }

@@ -1,8 +1,8 @@
 /* tcp_send.c - messages out. What a role sends between two flushes is gathered in a buffer that the
  * connection has only while it is needed, and handed over with one call.
  *
- * 1. Pieces leave in the order they were added; the buffer is empty again, and only then its space
- *    used anew, when all have left. sent <= added, in bytes since the connection has the buffer.
+ * 1. Bytes leave in the order they were added; the buffer's space is used anew when all have left.
+ *    sent <= added, in bytes since it was empty.
  * 2. A connection whose peer does not read is blocked: it keeps its buffer and answers EAGAIN. At most
  *    TCP_OUTS_BLOCKED are: one more closes the one that has been blocked longest, so that others find
  *    a buffer.
@@ -20,12 +20,9 @@
 
 struct tcp_out {
     struct tcp_out *next_free;
-    uint64_t added, sent;
-    uint32_t first, count; /* pieces */
-    uint32_t used;         /* bytes of `data` */
-    struct tcp_slab *slab; /* 3, or NULL */
+    uint32_t added, sent;
+    struct tcp_slab *slab; /* 3: it is there what waits; or NULL */
     uint64_t progress_ns;  /* when the peer last took something of it */
-    struct iovec pieces[TCP_OUT_PIECES];
     uint8_t data[TCP_OUT_BYTES];
 };
 
@@ -50,7 +47,6 @@ static struct tcp_out *out_of(struct tcp_conn *conn)
         endpoint->out_count++;
     }
     out->added = out->sent = 0;
-    out->first = out->count = out->used = 0;
     out->slab = NULL;
     conn->out = out;
     return out;
@@ -109,22 +105,11 @@ static void account_sent(struct tcp_conn *conn, size_t bytes)
 {
     struct tcp_out *out = conn->out;
 
-    out->sent += bytes;
+    out->sent += (uint32_t)bytes;
     out->progress_ns = conn->endpoint->base.now_ns;
-    while (bytes > 0) {
-        struct iovec *piece = &out->pieces[out->first];
-
-        if (bytes < piece->iov_len) {
-            piece->iov_base = (uint8_t *)piece->iov_base + bytes;
-            piece->iov_len -= bytes;
-            break;
-        }
-        bytes -= piece->iov_len;
-        out->first++;
-    }
     if (is_empty(out)) { /* 1 */
         drop_slab(conn);
-        out->first = out->count = out->used = 0;
+        out->added = out->sent = 0;
     }
 }
 
@@ -174,13 +159,13 @@ void tcp_out_push(struct tcp_conn *conn)
     struct tcp_out *out = conn->out;
 
     while (conn->base.state == CONN_OPEN && conn->messages.writable && out && !is_empty(out)) {
-        const uint64_t asked = out->added - out->sent;
-        const ssize_t sent =
-            tcp_write(conn->messages.fd, out->pieces + out->first, out->count - out->first);
+        const uint32_t asked = out->added - out->sent;
+        const struct iovec piece = {(out->slab ? out->slab->data : out->data) + out->sent, asked};
+        const ssize_t sent = tcp_write(conn->messages.fd, &piece, 1);
 
         if (sent > 0) {
             account_sent(conn, (size_t)sent);
-            if ((uint64_t)sent < asked)
+            if ((size_t)sent < asked)
                 set_blocked(conn);
         } else if (sent == ROWAN_EAGAIN) {
             set_blocked(conn);
@@ -197,57 +182,43 @@ void tcp_out_push(struct tcp_conn *conn)
 
 /* --- add --- */
 
-static void add_piece(struct tcp_out *out, const void *data, uint32_t bytes)
-{
-    struct iovec *last = out->count > out->first ? &out->pieces[out->count - 1] : NULL;
-
-    if (bytes == 0)
-        return;
-    out->added += bytes;
-    if (last && (const uint8_t *)last->iov_base + last->iov_len == data) {
-        last->iov_len += bytes;
-        return;
-    }
-    ASSERT(out->count < TCP_OUT_PIECES);
-    out->pieces[out->count++] = (struct iovec){(void *)(uintptr_t)data, bytes};
-}
-
 /* Writes the message, with head and padding, to `to`. */
 static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
                     uint32_t bytes, uint8_t *to)
 {
     const struct tcp_message_head head = {
-        .magic = TCP_MESSAGE_MAGIC, .bytes = bytes, .number = conn->out_number};
+        .magic = TCP_MESSAGE_MAGIC, .bytes = bytes, .number = conn->out_number++};
+    const struct fabric_iov *const end = iov + count;
 
+    memset(to + message_wire_bytes(bytes) - 8, 0, 8); /* before the message, which has most of it */
     memcpy(to, &head, sizeof head);
     to += sizeof head;
-    for (unsigned i = 0; i < count; i++) {
-        if (iov[i].bytes > 0)
-            memcpy(to, iov[i].data, iov[i].bytes);
-        to += iov[i].bytes;
+    for (; iov < end; iov++) {
+        if (iov->bytes > 0)
+            memcpy(to, iov->data, iov->bytes);
+        to += iov->bytes;
     }
-    memset(to, 0, pad_to_8(bytes) - bytes);
-}
-
-static void message_added(struct tcp_conn *conn)
-{
-    conn->out_number++;
     conn_list_add(&conn->base, LIST_DIRTY);
 }
 
-static int add_message(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
-                       uint32_t bytes)
+/* Whether `wire` bytes find a place behind what waits. */
+static bool fits(const struct tcp_out *out, uint32_t wire)
+{
+    return wire <= TCP_OUT_BYTES - out->added && !out->slab;
+}
+
+/* One that the buffer, if the connection has any, has no place for. */
+static int add_unfit(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
+                     uint32_t bytes)
 {
     const uint32_t wire = message_wire_bytes(bytes);
     struct tcp_out *out = out_of(conn);
 
     if (!out)
         return ROWAN_EAGAIN;
-    if (wire <= TCP_OUT_BYTES - out->used && out->count < TCP_OUT_PIECES && !out->slab) {
-        lay_out(conn, iov, count, bytes, out->data + out->used);
-        add_piece(out, out->data + out->used, wire);
-        out->used += wire;
-        message_added(conn);
+    if (fits(out, wire)) {
+        lay_out(conn, iov, count, bytes, out->data + out->added);
+        out->added += wire;
         return 0;
     }
     if (wire <= TCP_OUT_BYTES || !is_empty(out))
@@ -257,26 +228,37 @@ static int add_message(struct tcp_conn *conn, const struct fabric_iov *iov, unsi
         return ROWAN_EAGAIN;
     out->progress_ns = conn->endpoint->base.now_ns;
     lay_out(conn, iov, count, bytes, out->slab->data);
-    add_piece(out, out->slab->data, wire);
-    message_added(conn);
+    out->added = wire;
     return 0;
+}
+
+static int send_unfit(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
+                      uint32_t bytes)
+{
+    int error = add_unfit(conn, iov, count, bytes);
+
+    if (error == ROWAN_EAGAIN && conn->out && conn->messages.writable && !is_empty(conn->out)) {
+        tcp_out_push(conn);
+        error = conn->base.state != CONN_OPEN ? ROWAN_ECLOSED : add_unfit(conn, iov, count, bytes);
+    }
+    if (error)
+        give_back(conn);
+    return error;
 }
 
 int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
 {
     struct tcp_conn *conn = (struct tcp_conn *)base;
-    uint32_t bytes;
+    struct tcp_out *out = conn->out;
+    uint32_t bytes, wire;
     int error = window_check_message(&conn->base, iov, count, &bytes);
 
     if (error)
         return error;
-    error = add_message(conn, iov, count, bytes);
-    if (error == ROWAN_EAGAIN && conn->out && conn->messages.writable && !is_empty(conn->out)) {
-        tcp_out_push(conn);
-        error =
-            conn->base.state != CONN_OPEN ? ROWAN_ECLOSED : add_message(conn, iov, count, bytes);
-    }
-    if (error)
-        give_back(conn);
-    return error;
+    wire = message_wire_bytes(bytes);
+    if (!out || !fits(out, wire))
+        return send_unfit(conn, iov, count, bytes);
+    lay_out(conn, iov, count, bytes, out->data + out->added);
+    out->added += wire;
+    return 0;
 }

@@ -74,19 +74,28 @@ static void slab_free(struct tcp_slabs *slabs, struct tcp_slab *slab)
     slabs->free_count[slab->kind]++;
 }
 
-void slab_unref(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
+void slab_unused(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
 {
     struct tcp_conn *conn;
 
-    ASSERT(slab->refs > 0);
-    if (--slab->refs > 0)
-        return;
     if (slab == endpoint->slabs.chunk)
         slab->used = 0;
     else
         slab_free(&endpoint->slabs, slab);
     while ((conn = (struct tcp_conn *)conn_list_take(&endpoint->base, LIST_NO_MEMORY)))
         conn_list_add(&conn->base, LIST_ACTIVE);
+}
+
+struct tcp_slab *slab_of(const struct tcp_endpoint *endpoint, const void *data)
+{
+    for (uint32_t id = 0; id < TCP_SLABS; id++) {
+        struct tcp_slab *slab = endpoint->slabs.by_id[id];
+
+        if (slab && (uintptr_t)data - (uintptr_t)slab->data < kinds[slab->kind].bytes)
+            return slab;
+    }
+    ASSERT(!"in a slab");
+    return NULL;
 }
 
 struct tcp_slab *slab_chunk(struct tcp_endpoint *endpoint)
