@@ -1,12 +1,11 @@
 /* crc.c - CRC32C by isa-l, whose crc32_iscsi leaves both inversions to the caller. CRC16 by table, or
- * eight bytes at a time by Barrett's reduction (see crc16_word). */
+ * 16 bytes at a time by carry-less multiplication (see crc16_by_blocks). */
 #include "common/base/crc.h"
 
 #include <isa-l/crc.h>
 #include <string.h>
 #if defined(__x86_64__)
-#include <nmmintrin.h>
-#include <wmmintrin.h>
+#include <immintrin.h>
 #endif
 
 uint32_t crc32c(uint32_t seed, const void *data, size_t bytes)
@@ -24,42 +23,6 @@ uint32_t crc32c(uint32_t seed, const void *data, size_t bytes)
         bytes -= now_bytes;
     }
     return ~crc;
-}
-
-#if defined(__x86_64__)
-
-/* 32 B at a time, by the processor's own instruction for this polynomial. */
-__attribute__((target("sse4.2"))) static inline uint64_t
-crc32c_by_words(uint64_t crc, const uint8_t *at, size_t bytes)
-{
-    for (const uint8_t *end = at + bytes; at != end; at += 32) {
-        uint64_t a, b, c, d; /* not an array: that would be copied first */
-        memcpy(&a, at, 8);
-        memcpy(&b, at + 8, 8);
-        memcpy(&c, at + 16, 8);
-        memcpy(&d, at + 24, 8);
-        crc = _mm_crc32_u64(_mm_crc32_u64(crc, a), b);
-        crc = _mm_crc32_u64(_mm_crc32_u64(crc, c), d);
-    }
-    return crc;
-}
-
-__attribute__((target("sse4.2"))) static uint32_t
-crc32c_short(uint32_t seed, const uint8_t *head, const uint8_t *rest, size_t rest_bytes)
-{
-    return ~(uint32_t)crc32c_by_words(crc32c_by_words(~seed, head, 32), rest, rest_bytes);
-}
-
-#endif
-
-uint32_t crc32c_headed(uint32_t seed, const void *head, const void *rest, size_t rest_bytes)
-{
-#if defined(__x86_64__)
-    /* isa-l is faster where there is enough to fold. */
-    if (rest_bytes <= 512 && rest_bytes % 32 == 0 && __builtin_cpu_supports("sse4.2"))
-        return crc32c_short(seed, head, rest, rest_bytes);
-#endif
-    return crc32c(crc32c(seed, head, 32), rest, rest_bytes);
 }
 
 /* --- CRC16 --- */
@@ -137,26 +100,61 @@ static uint64_t load_bytes(const uint8_t *at, size_t bytes)
 }
 
 /* Zeros in front change nothing when the initial value is 0, so the odd bytes come first. */
-__attribute__((target("pclmul"))) static uint16_t crc16_by_words(const uint8_t *at, size_t bytes)
+static inline __attribute__((target("pclmul"))) uint64_t crc16_by_words(const uint8_t *at,
+                                                                        size_t bytes)
 {
     const size_t odd = bytes % 8;
     const uint8_t *end = at + bytes;
     uint64_t crc = 0;
 
-    if (odd > 0 && bytes > 8)
-        crc = crc16_word(load_big_endian(at) >> (64 - 8 * odd));
-    else if (odd > 0)
+    if (odd > 0)
         crc = crc16_word(load_bytes(at, odd));
     for (at += odd; at != end; at += 8)
         crc = crc16_word(load_big_endian(at) ^ crc << 48);
-    return (uint16_t)crc;
+    return crc;
+}
+
+/* x^n mod P for the n of its name. */
+#define CRC16_X64  0xb861
+#define CRC16_X128 0xaefc
+#define CRC16_X192 0x650b
+
+/* The same, by 16 B: all that was read so far stays below x^128 and is worth the same mod P, its upper word times
+ * x^192 mod P and its lower word times x^128 mod P being added to the next 16 B. In the end x^64 mod P brings the
+ * upper word down, and again what that leaves above x^64. */
+static __attribute__((target("pclmul,ssse3"))) uint16_t crc16_by_blocks(const uint8_t *at,
+                                                                        size_t bytes)
+{
+    const __m128i swap = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m128i fold = _mm_set_epi64x(CRC16_X192, CRC16_X128);
+    const __m128i down = _mm_set_epi64x(0, CRC16_X64);
+    const uint8_t *end = at + bytes;
+    const size_t odd = bytes % 16;
+    __m128i sum = _mm_setzero_si128();
+
+    if (odd > 0) {
+        const unsigned __int128 first =
+            ((unsigned __int128)load_big_endian(at) << 64 | load_big_endian(at + 8)) >>
+            (128 - 8 * odd);
+        sum = _mm_set_epi64x((long long)(uint64_t)(first >> 64), (long long)(uint64_t)first);
+    }
+    for (at += odd; at != end; at += 16) {
+        const __m128i block =
+            _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)at), swap);
+        sum = _mm_xor_si128(block, _mm_xor_si128(_mm_clmulepi64_si128(sum, fold, 0x11),
+                                                 _mm_clmulepi64_si128(sum, fold, 0x00)));
+    }
+    const __m128i once = _mm_clmulepi64_si128(sum, down, 0x01);
+    const __m128i twice = _mm_clmulepi64_si128(once, down, 0x01);
+    sum = _mm_xor_si128(sum, _mm_xor_si128(once, twice));
+    return (uint16_t)crc16_word((uint64_t)_mm_cvtsi128_si64(sum));
 }
 
 uint16_t crc16_xmodem(const void *data, size_t bytes)
 {
-    if (!__builtin_cpu_supports("pclmul"))
+    if (!__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("ssse3"))
         return crc16_xmodem_by_table(data, bytes);
-    return crc16_by_words(data, bytes);
+    return bytes < 16 ? (uint16_t)crc16_by_words(data, bytes) : crc16_by_blocks(data, bytes);
 }
 
 #else

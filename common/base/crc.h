@@ -4,15 +4,12 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* The CRC32C of `bytes` bytes continued from `seed` (0 for the plain CRC32C): the usual
  * pre- and post-inversion is applied, so crc32c(0, "123456789", 9) is 0xe3069283, and
  * crc32c(crc32c(0, a), b) is the CRC32C of a followed by b. */
 uint32_t crc32c(uint32_t seed, const void *data, size_t bytes);
-
-/* The same of the 32 B at `head` and then of `rest`, a multiple of 32 B: of a block whose header was copied.
- * One call, and no more than the checksum where it is short, as most are. */
-uint32_t crc32c_headed(uint32_t seed, const void *head, const void *rest, size_t rest_bytes);
 
 /* CRC16/XMODEM: polynomial 0x1021, initial value 0, nothing reflected; of "123456789" 0x31c3. By
  * carry-less multiplication where the processor has it. */
@@ -20,5 +17,57 @@ uint16_t crc16_xmodem(const void *data, size_t bytes);
 
 /* The same on any processor, for those without, and for a test that runs on one with it. */
 uint16_t crc16_xmodem_by_table(const void *data, size_t bytes);
+
+/* --- the CRC32C of short blocks --- */
+
+#if defined(__x86_64__)
+
+/* Is there an instruction for this polynomial? */
+static inline int crc32c_has_instruction(void)
+{
+    return __builtin_cpu_supports("sse4.2");
+}
+
+/* Only where there is; a multiple of 32 B. As assembly it goes inline into code for any x86-64. */
+static inline uint64_t crc32c_by_words(uint64_t crc, const uint8_t *at, size_t bytes)
+{
+    for (const uint8_t *end = at + bytes; at != end; at += 32) {
+        uint64_t a, b, c, d; /* not an array: that would be copied first */
+        memcpy(&a, at, 8);
+        memcpy(&b, at + 8, 8);
+        memcpy(&c, at + 16, 8);
+        memcpy(&d, at + 24, 8);
+        __asm__("crc32q %1, %0" : "+r"(crc) : "rm"(a));
+        __asm__("crc32q %1, %0" : "+r"(crc) : "rm"(b));
+        __asm__("crc32q %1, %0" : "+r"(crc) : "rm"(c));
+        __asm__("crc32q %1, %0" : "+r"(crc) : "rm"(d));
+    }
+    return crc;
+}
+
+#else
+
+static inline int crc32c_has_instruction(void)
+{
+    return 0;
+}
+
+static inline uint64_t crc32c_by_words(uint64_t crc, const uint8_t *at, size_t bytes)
+{
+    return ~crc32c(~(uint32_t)crc, at, bytes);
+}
+
+#endif
+
+/* crc32c of the 32 B at `head` and then of `rest`, a multiple of 32 B: of a block whose header was copied. No more
+ * than the checksum where it is short, as most are. */
+static inline uint32_t crc32c_headed(uint32_t seed, const void *head, const void *rest,
+                                     size_t rest_bytes)
+{
+    /* isa-l is faster where there is enough to fold. */
+    if (rest_bytes > 512 || rest_bytes % 32 != 0 || !crc32c_has_instruction())
+        return crc32c(crc32c(seed, head, 32), rest, rest_bytes);
+    return ~(uint32_t)crc32c_by_words(crc32c_by_words(~seed, head, 32), rest, rest_bytes);
+}
 
 #endif

@@ -29,9 +29,7 @@
 #include "common/base/error.h"
 
 enum {
-    TYPE_MASK = 0x0f, /* of byte 1; the high four bits are flags */
-    KEY_BITS = 11,
-    KEY_MASK = (1 << KEY_BITS) - 1,
+    TYPE_MASK = 0x0f,           /* of byte 1; the high four bits are flags */
     SCAN_HOLE_BYTES = 64 << 10, /* read in vain in one call */
 };
 
@@ -52,15 +50,16 @@ _Static_assert(offsetof(struct raw_header, type) == 1, "entry layout");
 _Static_assert(offsetof(struct raw_header, shard) == 2, "entry layout");
 _Static_assert(offsetof(struct raw_header, checksum) == 4, "entry layout");
 _Static_assert(offsetof(struct raw_header, version) == 8, "entry layout");
-_Static_assert(offsetof(struct raw_header, lengths) == 16, "entry layout");
-_Static_assert(offsetof(struct raw_header, blocks) == 20, "entry layout");
+_Static_assert(offsetof(struct raw_header, lengths) == ENTRY_LENGTHS_AT, "entry layout");
+_Static_assert(offsetof(struct raw_header, blocks) == ENTRY_BLOCKS_AT, "entry layout");
 _Static_assert(offsetof(struct raw_header, client_id) == 24, "entry layout");
 _Static_assert(offsetof(struct raw_header, operation) == 28, "entry layout");
 _Static_assert(ENTRY_PUT + 1 == ENTRY_DELETE && ENTRY_DELETE + 1 == ENTRY_COMMIT_VERSIONS &&
                    ENTRY_COMMIT_VERSIONS + 1 == ENTRY_PAD,
                "types that may be met lie together");
-_Static_assert((int)ENTRY_MAX_KEY_BYTES <= (int)KEY_MASK, "a key's length fits its field");
-_Static_assert(ENTRY_MAX_VALUE_BYTES >> (32 - KEY_BITS) == 0, "a value's length fits its field");
+_Static_assert((int)ENTRY_MAX_KEY_BYTES <= (int)ENTRY_KEY_MASK, "a key's length fits its field");
+_Static_assert(ENTRY_MAX_VALUE_BYTES >> (32 - ENTRY_KEY_BITS) == 0,
+               "a value's length fits its field");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a big-endian host needs byte swaps here");
 
@@ -72,7 +71,7 @@ static struct raw_header header_pack(const struct entry_header *header)
         .type = (uint8_t)header->type,
         .shard = header->shard,
         .version = header->version,
-        .lengths = header->value_bytes << KEY_BITS | header->key_bytes,
+        .lengths = header->value_bytes << ENTRY_KEY_BITS | header->key_bytes,
         .blocks = (uint32_t)header->blocks << 16 | header->block,
         .client_id = header->client_id,
         .operation = header->operation,
@@ -85,8 +84,8 @@ static struct entry_header header_unpack(const struct raw_header *raw)
         .type = (enum entry_type)(raw->type & TYPE_MASK),
         .shard = raw->shard,
         .version = raw->version,
-        .key_bytes = (uint16_t)(raw->lengths & KEY_MASK),
-        .value_bytes = raw->lengths >> KEY_BITS,
+        .key_bytes = (uint16_t)(raw->lengths & ENTRY_KEY_MASK),
+        .value_bytes = raw->lengths >> ENTRY_KEY_BITS,
         .block = (uint16_t)(raw->blocks & 0xffff),
         .blocks = (uint16_t)(raw->blocks >> 16),
         .client_id = raw->client_id,
@@ -98,9 +97,9 @@ static struct entry_header header_unpack(const struct raw_header *raw)
  * are none. A pad has no key: all its bytes are its value. */
 static bool raw_sound(const struct raw_header *raw)
 {
-    const uint32_t key_bytes = raw->lengths & KEY_MASK;
+    const uint32_t key_bytes = raw->lengths & ENTRY_KEY_MASK;
     if (raw->zero != 0 || raw->type < ENTRY_PUT || raw->type > ENTRY_PAD ||
-        key_bytes > ENTRY_MAX_KEY_BYTES || raw->lengths >> KEY_BITS > ENTRY_MAX_VALUE_BYTES ||
+        key_bytes > ENTRY_MAX_KEY_BYTES || raw->lengths >> ENTRY_KEY_BITS > ENTRY_MAX_VALUE_BYTES ||
         (raw->blocks & 0xffff) >= raw->blocks >> 16)
         return false;
     if (raw->type == ENTRY_PUT || raw->type == ENTRY_DELETE)
@@ -117,22 +116,21 @@ static uint32_t checksum_stored(uint32_t crc)
 /* --- encode --- */
 
 /* Copies bytes [from, from + bytes) of the payload, key then value. */
-static void payload_copy(uint8_t *out, const struct entry_header *header, const uint8_t *key,
-                         const uint8_t *value, uint32_t from, uint32_t bytes)
+static inline void payload_copy(uint8_t *out, const struct entry_header *header, const uint8_t *key,
+                                const uint8_t *value, uint32_t from, uint32_t bytes)
 {
-    if (from < header->key_bytes) {
-        uint32_t part = header->key_bytes - from < bytes ? header->key_bytes - from : bytes;
+    const uint32_t key_bytes = header->key_bytes;
+    uint32_t part = 0;
+    if (from < key_bytes) {
+        part = key_bytes - from < bytes ? key_bytes - from : bytes;
         memcpy(out, key + from, part);
-        out += part;
-        from += part;
-        bytes -= part;
     }
-    if (bytes == 0)
+    if (part == bytes)
         return;
     if (value != NULL)
-        memcpy(out, value + (from - header->key_bytes), bytes);
+        memcpy(out + part, value + (from + part - key_bytes), bytes - part);
     else
-        memset(out, 0, bytes);
+        memset(out + part, 0, bytes - part);
 }
 
 uint32_t entry_encode_block(const struct entry_format *format, const struct entry_header *header,
@@ -165,30 +163,43 @@ uint32_t entry_encode_block(const struct entry_format *format, const struct entr
 
 /* --- decode --- */
 
+/* The bytes of the block with that sound header, or 0 if its block count contradicts the sizes. */
+static inline uint32_t raw_block_bytes(const struct entry_format *format,
+                                       const struct raw_header *raw)
+{
+    const uint32_t key_bytes = raw->lengths & ENTRY_KEY_MASK;
+    const uint32_t value_bytes = raw->lengths >> ENTRY_KEY_BITS;
+    if (raw->blocks == ENTRY_ONE_BLOCK) {
+        const uint32_t bytes = ENTRY_HEADER_BYTES + key_bytes + value_bytes;
+        return bytes <= format->block_limit ? entry_padded(bytes) : 0;
+    }
+    if (raw->blocks >> 16 != entry_blocks(format, key_bytes, value_bytes))
+        return 0;
+    return entry_block_bytes(format, key_bytes, value_bytes, raw->blocks & 0xffff);
+}
+
 /* entry_decode, which also tells how many bytes it read to know. */
-static int block_check(const struct entry_format *format, const void *at, size_t room,
-                       struct entry_header *header, uint32_t *bytes, uint32_t *looked)
+static inline int block_check(const struct entry_format *format, const void *at, size_t room,
+                              struct entry_header *header, uint32_t *bytes, uint32_t *looked)
 {
     *looked = ENTRY_ALIGN;
     struct raw_header raw;
     uint64_t first_word;
-    if (room < sizeof(first_word))
-        return ROWAN_EDAMAGED;
-    memcpy(&first_word, at, sizeof(first_word));
-    if (first_word == 0)
-        return ROWAN_EFORMAT;
-    if (room < ENTRY_ALIGN)
-        return ROWAN_EDAMAGED;
+    if (room < ENTRY_ALIGN) {
+        if (room < sizeof(first_word))
+            return ROWAN_EDAMAGED;
+        memcpy(&first_word, at, sizeof(first_word));
+        return first_word == 0 ? ROWAN_EFORMAT : ROWAN_EDAMAGED;
+    }
 
     /* Somebody may store there still: what is checked must be what was copied, so the compiler may not read it again. */
     memcpy(&raw, at, sizeof(raw));
     __asm__ volatile("" : "+m"(raw));
-    struct entry_header found = header_unpack(&raw);
-    if (!raw_sound(&raw) ||
-        found.blocks != entry_blocks(format, found.key_bytes, found.value_bytes))
-        return ROWAN_EDAMAGED;
-    uint32_t size = entry_block_bytes(format, found.key_bytes, found.value_bytes, found.block);
-    if (size > room)
+    memcpy(&first_word, &raw, sizeof(first_word));
+    if (first_word == 0)
+        return ROWAN_EFORMAT;
+    const uint32_t size = raw_sound(&raw) ? raw_block_bytes(format, &raw) : 0;
+    if (size == 0 || size > room)
         return ROWAN_EDAMAGED;
 
     *looked = size;
@@ -198,7 +209,7 @@ static int block_check(const struct entry_format *format, const void *at, size_t
         crc32c_headed(format->seed, &raw, (const uint8_t *)at + sizeof(raw), size - sizeof(raw));
     if (checksum != checksum_stored(crc))
         return ROWAN_EDAMAGED;
-    *header = found;
+    *header = header_unpack(&raw);
     *bytes = size;
     return 0;
 }
@@ -251,26 +262,32 @@ static bool same_entry(const struct entry_header *a, const struct entry_header *
            a->client_id == b->client_id && a->operation == b->operation;
 }
 
+/* The blocks behind the first one, `bytes` long. */
+static bool rest_is_whole(const struct entry_format *format, const void *at, size_t room,
+                          const struct entry_header *first, uint32_t bytes)
+{
+    for (uint32_t i = 1; i < first->blocks; i++) {
+        struct entry_header next;
+        uint32_t size;
+        /* A hole where a later block belongs is damage: the entry was begun. */
+        if (entry_decode(format, (const uint8_t *)at + bytes, room - bytes, &next, &size) ||
+            next.block != i || !same_entry(first, &next))
+            return false;
+        bytes += size;
+    }
+    return true;
+}
+
 int entry_verify(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header)
 {
     struct entry_header first;
-    uint32_t size;
-    int error = entry_decode(format, at, room, &first, &size);
+    uint32_t bytes, looked;
+    int error = block_check(format, at, room, &first, &bytes, &looked);
     if (error != 0)
         return error;
-    if (first.block != 0)
+    if (first.block != 0 || (first.blocks > 1 && !rest_is_whole(format, at, room, &first, bytes)))
         return ROWAN_EDAMAGED;
-
-    uint32_t total = size;
-    for (uint32_t i = 1; i < first.blocks; i++) {
-        struct entry_header next;
-        error = entry_decode(format, (const uint8_t *)at + total, room - total, &next, &size);
-        /* A hole where a later block belongs is damage: the entry was begun. */
-        if (error != 0 || next.block != i || !same_entry(&first, &next))
-            return ROWAN_EDAMAGED;
-        total += size;
-    }
     if (header != NULL)
         *header = first;
     return 0;
@@ -293,13 +310,9 @@ static struct entry_piece payload_piece(const struct entry_format *format, const
                                 bytes};
 }
 
-bool entry_key_equals(const struct entry_format *format, const void *at, const void *key,
-                      uint32_t key_bytes)
+bool entry_key_parts_equal(const struct entry_format *format, const void *at, const void *key,
+                           uint32_t key_bytes)
 {
-    struct raw_header raw;
-    memcpy(&raw, at, sizeof(raw));
-    if ((raw.lengths & KEY_MASK) != key_bytes || !raw_sound(&raw) || (raw.blocks & 0xffff) != 0)
-        return false;
     for (uint32_t from = 0; from < key_bytes;) {
         struct entry_piece piece = payload_piece(format, at, from, key_bytes);
         if (memcmp(piece.data, (const uint8_t *)key + from, piece.bytes) != 0)

@@ -40,6 +40,13 @@ enum {
     ENTRY_MAX_VALUE_BYTES = 1 << 20,
     ENTRY_MIN_BLOCK_LIMIT = 256,
     ENTRY_MAX_BLOCK_LIMIT = 65536,
+
+    /* Of the layout above, for what is inline here. */
+    ENTRY_LENGTHS_AT = 16,
+    ENTRY_BLOCKS_AT = 20,
+    ENTRY_KEY_BITS = 11,
+    ENTRY_KEY_MASK = (1 << ENTRY_KEY_BITS) - 1,
+    ENTRY_ONE_BLOCK = 1 << 16,
 };
 
 enum entry_type {
@@ -178,13 +185,30 @@ struct entry_piece {
 
 enum { ENTRY_KEY_PIECES = 6 }; /* a 1024 B key in blocks of ENTRY_MIN_BLOCK_LIMIT */
 
-/* True if the entry at `at` has exactly this key; false too if the header was damaged since. */
-bool entry_key_equals(const struct entry_format *format, const void *at, const void *key,
-                      uint32_t key_bytes);
-
 /* Copies the key out of the entry; returns its bytes, or 0 if the header was damaged since it was
  * checked. `out` has ENTRY_MAX_KEY_BYTES. */
 uint32_t entry_key(const struct entry_format *format, const void *at, void *out);
+
+/* True if the entry at `at` has exactly this key; false too if the header was damaged since. */
+bool entry_key_parts_equal(const struct entry_format *format, const void *at, const void *key,
+                           uint32_t key_bytes);
+static inline bool entry_key_equals(const struct entry_format *format, const void *at,
+                                    const void *key, uint32_t key_bytes)
+{
+    uint16_t head;
+    uint32_t lengths;
+    uint16_t block;
+    memcpy(&head, at, sizeof head);
+    memcpy(&lengths, (const uint8_t *)at + ENTRY_LENGTHS_AT, sizeof lengths);
+    memcpy(&block, (const uint8_t *)at + ENTRY_BLOCKS_AT, sizeof block);
+    if ((lengths & ENTRY_KEY_MASK) != key_bytes ||
+        lengths >> ENTRY_KEY_BITS > ENTRY_MAX_VALUE_BYTES || block != 0 ||
+        (head != ENTRY_PUT << 8 && head != ENTRY_DELETE << 8))
+        return false;
+    if (key_bytes > entry_block_capacity(format))
+        return entry_key_parts_equal(format, at, key, key_bytes);
+    return memcmp((const uint8_t *)at + ENTRY_HEADER_BYTES, key, key_bytes) == 0;
+}
 
 /* The key of the contiguous entry at `at`, whose header was checked (of it the key's length counts): where
  * it lies if it is whole in the first block, else put together in `room` (ENTRY_MAX_KEY_BYTES). */
@@ -197,6 +221,13 @@ static inline const uint8_t *entry_key_in_place(const struct entry_format *forma
     return header->key_bytes <= entry_block_capacity(format)
                ? (const uint8_t *)at + ENTRY_HEADER_BYTES
                : entry_key_parts(format, header->key_bytes, at, room);
+}
+
+/* The value of an entry of one block, with that header. */
+static inline const uint8_t *entry_value_in_place(const struct entry_header *header, const void *at)
+{
+    ASSERT_COSTLY(header->blocks == 1);
+    return (const uint8_t *)at + ENTRY_HEADER_BYTES + header->key_bytes;
 }
 
 /* The value as pieces, in order, straight in the entry with this header. Returns their number, at most

@@ -26,6 +26,10 @@ static unsigned gather_value(struct worker *worker, const struct entry_header *h
 {
     const struct entry_format *format = &worker->common->format;
     const void *at = pm_at(worker->common->pm, offset);
+    if (header->blocks == 1) {
+        iov[0] = (struct fabric_iov){entry_value_in_place(header, at), header->value_bytes};
+        return 1;
+    }
     struct entry_piece pieces[REPLY_MAX_PIECES];
     unsigned count = entry_value_pieces(format, header, at, 0, pieces, REPLY_MAX_PIECES);
     if (count < REPLY_MAX_PIECES) {
