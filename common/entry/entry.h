@@ -127,12 +127,20 @@ static inline uint32_t entry_block_bytes(const struct entry_format *format, uint
                         last * entry_block_capacity(format));
 }
 
-/* Bytes of the whole entry, all blocks with headers and padding. */
+/* Bytes of the whole entry, all blocks with headers and padding; entry_size tells its blocks as well. */
+static inline uint32_t entry_size(const struct entry_format *format, uint32_t key_bytes,
+                                  uint32_t value_bytes, uint32_t *blocks)
+{
+    const uint32_t last = entry_blocks(format, key_bytes, value_bytes) - 1;
+    *blocks = last + 1;
+    return last * format->block_limit + entry_padded(ENTRY_HEADER_BYTES + key_bytes + value_bytes -
+                                                     last * entry_block_capacity(format));
+}
 static inline uint32_t entry_bytes(const struct entry_format *format, uint32_t key_bytes,
                                    uint32_t value_bytes)
 {
-    const uint32_t last = entry_blocks(format, key_bytes, value_bytes) - 1;
-    return last * format->block_limit + entry_block_bytes(format, key_bytes, value_bytes, last);
+    uint32_t blocks;
+    return entry_size(format, key_bytes, value_bytes, &blocks);
 }
 
 /* --- encode --- */

@@ -200,6 +200,7 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
                  &(struct apply_entry){.version = header->version,
                                        .offset = offset,
                                        .hash = block->hash,
+                                       .hint = block->hint,
                                        .key = block->key,
                                        .key_bytes = header->key_bytes});
 }

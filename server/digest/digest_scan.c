@@ -147,11 +147,12 @@ static void look_up(const struct digest *digest, struct digest_block *blocks, un
             continue;
         block->key = digest->scan.base + block->offset + ENTRY_HEADER_BYTES;
         block->hash = index_hash(block->key, block->header.key_bytes);
-        index_prefetch(block->shard->index, block->hash);
+        block->bucket = index_prefetch(block->shard->index, block->hash);
     }
     for (unsigned i = 0; i < count; i++) {
-        if (blocks[i].key)
-            index_prefetch_entry(blocks[i].shard->index, blocks[i].hash);
+        struct digest_block *block = &blocks[i];
+        if (block->key)
+            block->hint = index_prefetch_entry(block->shard->index, block->bucket, block->hash);
     }
 }
 

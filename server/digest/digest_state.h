@@ -48,10 +48,12 @@ struct digest {
 /* A whole block, and what the stages of a scan have found out about it. */
 struct digest_block {
     struct entry_header header;
-    uint32_t offset;           /* in the segment */
-    struct shard_state *shard; /* if it is of an entry that this role applies; else NULL */
-    const uint8_t *key;        /* if `shard`, and the entry is this one block */
-    uint64_t hash;             /* of that */
+    uint32_t offset;                   /* in the segment */
+    struct shard_state *shard;         /* if it is of an entry that this role applies; else NULL */
+    const uint8_t *key;                /* if `shard`, and the entry is this one block */
+    uint64_t hash;                     /* of that */
+    const struct index_bucket *bucket; /* likewise: index_prefetch */
+    struct index_hint hint;            /* likewise: index_prefetch_entry */
 };
 
 /* --- digest.c --- */

@@ -229,26 +229,48 @@ static struct index_bucket *bucket_at_step(const struct index *index, uint64_t h
     return index_table_bucket(&index->table, hash_bucket(hash, step_buckets(step)));
 }
 
-void index_prefetch(const struct index *index, uint64_t hash)
-{
-    uint64_t step = atomic_load_explicit(&index->step, memory_order_acquire);
-    __builtin_prefetch(bucket_at_step(index, hash, step));
-}
-
-uint64_t index_prefetch_entry(const struct index *index, uint64_t hash)
+const struct index_bucket *index_prefetch(const struct index *index, uint64_t hash)
 {
     uint64_t step = atomic_load_explicit(&index->step, memory_order_acquire);
     const struct index_bucket *bucket = bucket_at_step(index, hash, step);
+    __builtin_prefetch(bucket);
+    return bucket;
+}
+
+struct index_hint index_prefetch_entry(const struct index *index, const struct index_bucket *bucket,
+                                       uint64_t hash)
+{
     for (unsigned i = 0; i < INDEX_BUCKET_ITEMS; i++) {
         uint64_t item = item_load(bucket, i);
         if (item_has_tag(item, hash)) {
             const char *entry = pm_at(index->pm, item_offset(item));
             __builtin_prefetch(entry);
             __builtin_prefetch(entry + ENTRY_ALIGN); /* most keys end in the second line */
-            return item_offset(item);
+            return (struct index_hint){.place = (_Atomic uint64_t *)(uintptr_t)&bucket->items[i]};
         }
     }
-    return 0;
+    return (struct index_hint){0};
+}
+
+/* The item at the hinted place if it is the key's, else 0. A place outlives its bucket's stay in a chain (T1), but an
+ * item in it is always one of a key that is in the index, and outside a split the only one (I2, I3). */
+static inline uint64_t item_hinted(const struct index *index, struct index_hint hint, uint64_t hash,
+                                   const void *key, uint32_t key_bytes)
+{
+    if (!hint.place)
+        return 0;
+    uint64_t item = atomic_load_explicit(hint.place, memory_order_acquire);
+    return item_has_tag(item, hash) && item_has_key(index, item, key, key_bytes) ? item : 0;
+}
+
+bool index_confirm(const struct index *index, struct index_hint *hint, uint64_t hash,
+                   const void *key, uint32_t key_bytes)
+{
+    uint64_t step = atomic_load_explicit(&index->step, memory_order_acquire);
+    if (!item_hinted(index, *hint, hash, key, key_bytes))
+        return false;
+    hint->step = step;
+    return true;
 }
 
 static bool item_is_damaged(const struct index *index, uint64_t item)
@@ -292,12 +314,11 @@ uint64_t index_find(const struct index *index, uint64_t hash, const void *key, u
     }
 }
 
-uint64_t index_find_hinted(const struct index *index, uint64_t hint, uint64_t hash, const void *key,
-                           uint32_t key_bytes)
+uint64_t index_find_hinted(const struct index *index, struct index_hint hint, uint64_t hash,
+                           const void *key, uint32_t key_bytes)
 {
-    if (hint && entry_key_equals(index->format, pm_at(index->pm, hint), key, key_bytes))
-        return hint;
-    return index_find(index, hash, key, key_bytes);
+    uint64_t item = item_hinted(index, hint, hash, key, key_bytes);
+    return item ? item_offset(item) : index_find(index, hash, key, key_bytes);
 }
 
 static void chain_visit(const struct index *index, const struct index_bucket *bucket,
@@ -534,10 +555,9 @@ static struct chain_look chain_look(const struct index *index, struct index_buck
     return look;
 }
 
-static int item_replace(struct index *index, _Atomic uint64_t *place, uint64_t version,
-                        uint64_t offset, uint64_t *previous)
+static inline int item_replace(struct index *index, _Atomic uint64_t *place, uint64_t item,
+                               uint64_t version, uint64_t offset, uint64_t *previous)
 {
-    uint64_t item = atomic_load_explicit(place, memory_order_acquire);
     if (entry_version(pm_at(index->pm, item_offset(item))) >= version)
         return INDEX_OLDER;
     /* Only a swap can come between, and it keeps key and version. */
@@ -573,15 +593,10 @@ int index_update(struct index *index, uint64_t hash, const void *key, uint32_t k
     uint64_t number = hash_bucket(hash, buckets);
     struct index_bucket *bucket = index_table_bucket(&index->table, number);
     *previous = 0;
-    /* Most updates are of a key whose item is in the first bucket. */
-    for (unsigned i = 0; i < INDEX_BUCKET_ITEMS; i++) {
-        uint64_t item = item_load(bucket, i);
-        if (item_has_tag(item, hash) && item_has_key(index, item, key, key_bytes))
-            return item_replace(index, &bucket->items[i], version, offset, previous);
-    }
     struct chain_look look = chain_look(index, bucket, hash, key, key_bytes);
     if (look.found)
-        return item_replace(index, &look.bucket->items[look.place], version, offset, previous);
+        return item_replace(index, &look.bucket->items[look.place],
+                            item_load(look.bucket, look.place), version, offset, previous);
 
     int error = item_insert(index, &look, item_make(hash, offset, bucket_level(number, buckets)));
     if (error)
@@ -595,4 +610,18 @@ int index_update(struct index *index, uint64_t hash, const void *key, uint32_t k
         buckets++;
     }
     return INDEX_INSERTED;
+}
+
+/* A key stays at its place as long as no split begins (I3). */
+int index_update_hinted(struct index *index, struct index_hint hint, uint64_t hash, const void *key,
+                        uint32_t key_bytes, uint64_t version, uint64_t offset, uint64_t *previous)
+{
+    uint64_t item = hint.step == atomic_load_explicit(&index->step, memory_order_relaxed)
+                        ? atomic_load_explicit(hint.place, memory_order_acquire)
+                        : item_hinted(index, hint, hash, key, key_bytes);
+    if (!item)
+        return index_update(index, hash, key, key_bytes, version, offset, previous);
+    ASSERT(offset_is_valid(offset));
+    *previous = 0;
+    return item_replace(index, hint.place, item, version, offset, previous);
 }

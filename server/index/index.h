@@ -14,6 +14,7 @@
 #ifndef SERVER_INDEX_H
 #define SERVER_INDEX_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,7 @@
 #include "common/pm/pm.h"
 
 struct index;
+struct index_bucket;
 
 /* The hash every caller passes: XXH3_64bits of the whole key. */
 uint64_t index_hash(const void *key, uint32_t key_bytes);
@@ -31,20 +33,32 @@ int index_create(const struct pm *pm, const struct entry_format *format, struct 
 /* No reader may be left. NULL is fine. */
 void index_destroy(struct index *index);
 
-/* index_prefetch: the bucket; index_prefetch_entry: what the bucket's matching item points to, which it
- * returns as a hint for index_find_hinted (0: none). For walking a batch in stages, so that cache misses
- * overlap. Any thread. */
-void index_prefetch(const struct index *index, uint64_t hash);
-uint64_t index_prefetch_entry(const struct index *index, uint64_t hash);
+/* Where a key's item may be, as one stage of a walk through a batch tells the next. It never makes an answer wrong,
+ * however old it is: the item there is looked at anew. */
+struct index_hint {
+    _Atomic uint64_t *place; /* of the item; NULL: nothing is known */
+    uint64_t step; /* of the index, when the key was found there; 0: it was not looked at */
+};
+
+/* So that cache misses of a batch overlap. index_prefetch: the key's bucket; index_prefetch_entry: what the item
+ * points to that may be the key's, where the bucket has one. Any thread. */
+const struct index_bucket *index_prefetch(const struct index *index, uint64_t hash);
+struct index_hint index_prefetch_entry(const struct index *index, const struct index_bucket *bucket,
+                                       uint64_t hash);
 
 /* index_find: the offset of the key's entry (a put or a tombstone), or 0. Any thread. Where there is
  * none, but a damaged entry that may have been the key's, it is that one's: a caller that checks the
  * checksum says "damaged" and not "not found". */
 uint64_t index_find(const struct index *index, uint64_t hash, const void *key, uint32_t key_bytes);
 
-/* The same, given the hint of an index_prefetch_entry of this poll, as of which the answer is then true. */
-uint64_t index_find_hinted(const struct index *index, uint64_t hint, uint64_t hash, const void *key,
-                           uint32_t key_bytes);
+/* The same, given a hint. */
+uint64_t index_find_hinted(const struct index *index, struct index_hint hint, uint64_t hash,
+                           const void *key, uint32_t key_bytes);
+
+/* index_confirm: is the key in the index, and the hint good? Then the owner's index_update_hinted need not compare
+ * the key again, unless the index grows meanwhile. Any thread. */
+bool index_confirm(const struct index *index, struct index_hint *hint, uint64_t hash,
+                   const void *key, uint32_t key_bytes);
 
 enum index_update { INDEX_INSERTED, INDEX_REPLACED, INDEX_OLDER };
 
@@ -54,6 +68,10 @@ enum index_update { INDEX_INSERTED, INDEX_REPLACED, INDEX_OLDER };
  * changed. On return the entry is visible to every reader. */
 int index_update(struct index *index, uint64_t hash, const void *key, uint32_t key_bytes,
                  uint64_t version, uint64_t offset, uint64_t *previous);
+
+/* The same, given a hint. */
+int index_update_hinted(struct index *index, struct index_hint hint, uint64_t hash, const void *key,
+                        uint32_t key_bytes, uint64_t version, uint64_t offset, uint64_t *previous);
 
 /* index_swap: replaces `old_offset` by `new_offset`, an entry of the same key and version, if it is
  * still there. Returns 1 if it was replaced, 0 if it was no longer there, ROWAN_EAGAIN if the owner

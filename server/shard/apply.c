@@ -29,8 +29,8 @@ struct apply_entry apply_describe(const struct pm *pm, const struct entry_format
 int apply_entry(struct shard_state *shard, const struct apply_entry *entry, struct applied *did)
 {
     uint64_t previous;
-    int result = index_update(shard->index, entry->hash, entry->key, entry->key_bytes,
-                              entry->version, entry->offset, &previous);
+    int result = index_update_hinted(shard->index, entry->hint, entry->hash, entry->key,
+                                     entry->key_bytes, entry->version, entry->offset, &previous);
     if (result < 0)
         return result; /* A2 */
     int record = 0;

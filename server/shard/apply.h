@@ -15,8 +15,9 @@
 /* A put or a delete, and what was found out about it on the way. */
 struct apply_entry {
     uint64_t version;
-    uint64_t offset; /* in the map */
-    uint64_t hash;   /* index_hash of the key */
+    uint64_t offset;        /* in the map */
+    uint64_t hash;          /* index_hash of the key */
+    struct index_hint hint; /* of that */
     const uint8_t *key;
     uint32_t key_bytes;
     uint32_t client_id, operation; /* 0: nobody asks for it again */

@@ -2,8 +2,8 @@
  *
  *  1. Buckets 0 to `buckets` - 1 exist. A hash goes to its low bits under 2 mask + 1, or, where that
  *     bucket does not exist yet, under mask. So a split of one bucket makes exactly the next one.
- *  2. There are as many buckets as items, unless memory failed, and at most twice as many. One item
- *     more makes one bucket more at most, one item less two fewer.
+ *  2. There are as many buckets as items, unless memory failed, and at most twice as many, but not less than a
+ *     leaf of them. One item more makes one bucket more at most, one item less two fewer.
  *  3. A chunk is in one of the two lists; at most one chunk is kept that is empty, so that a table
  *     that swings around a full chunk does not allocate each time.
  */
@@ -177,8 +177,8 @@ struct records_item *records_table_take(struct records_table *table, uint32_t cl
     if (!table->buckets) {
         if (!table->leaf_count && !leaf_add(table))
             return NULL;
-        table->buckets = 1;
-        table->mask = 0;
+        table->buckets = RECORDS_LEAF_BUCKETS;
+        table->mask = RECORDS_LEAF_BUCKETS - 1;
     }
     if (!table->with_room && !chunk_add(table))
         return NULL;
@@ -209,7 +209,8 @@ void records_table_give(struct records_table *table, struct records_item *item)
     }
     *link = item->next;
     table->count--;
-    for (int i = 0; i < 2 && table->buckets > 1 && table->count < table->buckets / 2; i++)
+    for (int i = 0;
+         i < 2 && table->buckets > RECORDS_LEAF_BUCKETS && table->count < table->buckets / 2; i++)
         bucket_merge(table);
     struct records_chunk *chunk =
         (struct records_chunk *)((uintptr_t)item & ~(uintptr_t)(RECORDS_CHUNK_ALIGN - 1));

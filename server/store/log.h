@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/assert.h"
+#include "common/base/fault.h"
 #include "common/entry/entry.h"
 #include "server/store/store.h"
 
@@ -15,6 +17,7 @@ struct log {
     uint32_t owner_number;
     bool open;         /* there is a current segment */
     uint64_t segment;  /* the current one */
+    uint64_t start;    /* its offset in the map */
     uint32_t tail;     /* bytes of it that are given away */
     uint64_t segments; /* taken since the start */
 };
@@ -25,7 +28,19 @@ void log_init(struct log *log, struct store *store, enum segment_owner owner,
 /* log_reserve: `bytes` (a multiple of 64, at most a segment) that lie in one segment; their place
  * in the map goes to *offset. They are zeros until the caller stores there. What an old segment has
  * left stays zero, and that segment becomes USED. Errors: ROWAN_EFULL, and nothing changed. */
-int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset);
+int log_reserve_segment(struct log *log);
+static inline int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset)
+{
+    ASSERT(bytes > 0 && bytes % ENTRY_ALIGN == 0 && bytes <= STORE_SEGMENT_BYTES);
+    if (!log->open || log->tail + bytes > STORE_SEGMENT_BYTES || FAULT(EARLY_ROLL)) {
+        int error = log_reserve_segment(log);
+        if (error)
+            return error;
+    }
+    *offset = log->start + log->tail;
+    log->tail += bytes;
+    return 0;
+}
 
 /* What can be reserved without a new segment. */
 static inline uint32_t log_room(const struct log *log)

@@ -35,7 +35,8 @@
 static void resolve(struct worker *worker, struct request *request)
 {
     request->shard = NULL;
-    request->hint = 0;
+    request->bucket = NULL;
+    request->hint = (struct index_hint){0};
     request->status = worker_find_shard(worker, &request->header, &request->shard);
 }
 
@@ -58,7 +59,7 @@ static void client_message(struct worker *worker, struct client_link *client,
     request->hash = index_hash(request->key, request->header.key_bytes);
     resolve(worker, request);
     if (request->shard)
-        index_prefetch(request->shard->index, request->hash);
+        request->bucket = index_prefetch(request->shard->index, request->hash);
 }
 
 static void peer_message(struct worker *worker, struct worker_peer *peer,
@@ -124,7 +125,7 @@ static void handle_event(struct worker *worker, const struct fabric_event *event
 /* --- requests --- */
 
 /* False if the client has no room for the reply: the request is to be kept. */
-static bool serve(struct worker *worker, const struct request *request)
+static bool serve(struct worker *worker, struct request *request)
 {
     const struct message_request *header = &request->header;
     int status = request->refused ? ROWAN_EBUSY : request->status;
@@ -139,7 +140,7 @@ static bool serve(struct worker *worker, const struct request *request)
 }
 
 /* The same, but behind what the client has already found no room for in this poll. */
-static bool serve_in_turn(struct worker *worker, const struct request *request)
+static bool serve_in_turn(struct worker *worker, struct request *request)
 {
     struct client_link *client = request->client;
     if (client->blocked_batch == worker->batch)
@@ -166,8 +167,9 @@ static void serve_arrived(struct worker *worker)
 {
     for (uint32_t i = 0; i < worker->taken_count; i++) {
         struct request *request = &worker->taken[i];
-        if (request->shard)
-            request->hint = index_prefetch_entry(request->shard->index, request->hash);
+        if (request->bucket)
+            request->hint =
+                index_prefetch_entry(request->shard->index, request->bucket, request->hash);
     }
     for (uint32_t i = 0; i < worker->taken_count; i++) {
         struct request *request = &worker->taken[i];

@@ -148,7 +148,8 @@ struct request {
     int status;
     bool refused; /* its message is released, all that is left to do is to answer ROWAN_EBUSY */
     uint64_t hash;
-    uint64_t hint; /* for index_find_hinted; 0: none */
+    const struct index_bucket *bucket; /* index_prefetch; NULL: not looked at */
+    struct index_hint hint;
     uint64_t message;
     const uint8_t *key, *value;
     struct message_request header;

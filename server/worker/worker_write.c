@@ -80,8 +80,7 @@ static int admit(struct worker *worker, const struct shard_state *shard, struct 
     if (error)
         return error;
     const struct entry_format *format = &worker->common->format;
-    op->blocks = entry_blocks(format, request->key_bytes, request->value_bytes);
-    op->bytes = entry_bytes(format, request->key_bytes, request->value_bytes);
+    op->bytes = entry_size(format, request->key_bytes, request->value_bytes, &op->blocks);
     return check_queues(worker, shard, load_of(op));
 }
 
@@ -220,6 +219,7 @@ static void start(struct worker *worker, struct write_op *op, struct shard_state
 /* The op waits; it keeps the request's message. */
 static void hold(struct write_op *op, const struct request *request)
 {
+    op->hint = (struct index_hint){0};
     op->message = request->message;
     op->request = request->header;
     op->key = request->key;
@@ -317,13 +317,15 @@ static void keep_waiting(struct worker *worker, struct write_op *op, const struc
     hold(op, request);
 }
 
-bool worker_write(struct worker *worker, const struct request *request)
+bool worker_write(struct worker *worker, struct request *request)
 {
     struct client_link *client = request->client;
     bool held = false;
-    int error = worker_check_slot(worker, request);
-    if (error)
-        return refuse(worker, request, error, 0);
+    /* A key that is in the index passed worker_check_slot when it got there. */
+    if (!index_confirm(request->shard->index, &request->hint, request->hash, request->key,
+                       request->header.key_bytes) &&
+        worker_check_slot(worker, request))
+        return refuse(worker, request, ROWAN_ENOTMINE, 0);
     /* Else a cold start could take this server for one that nobody has written to (cm/cold.h). Who has an id asks
      * again: the configuration that reserved it is on its way here, if it is not made up. */
     if (cluster_is_unwritten(worker->config))
@@ -341,6 +343,7 @@ bool worker_write(struct worker *worker, const struct request *request)
     worker_count(request->header.type == MESSAGE_DELETE ? &worker->counts.deletes
                                                         : &worker->counts.puts);
     op->conditional = request->header.type != MESSAGE_PUT;
+    op->hint = request->hint;
     op->client_id = request->header.client_id;
     op->operation = request->header.operation;
     op->tag = request->header.tag;
@@ -398,8 +401,9 @@ static bool complete(struct worker *worker, struct write_op *op)
     const struct entry_header header = {.key_bytes = op->key_bytes};
     const uint8_t *key = entry_key_in_place(&worker->common->format, &header,
                                             pm_at(worker->common->pm, op->offset), worker->key);
-    if (FAULT(NO_MEMORY) || index_update(shard->index, op->hash, key, op->key_bytes, op->version,
-                                         op->offset, &previous) < 0) {
+    if (FAULT(NO_MEMORY) ||
+        index_update_hinted(shard->index, op->hint, op->hash, key, op->key_bytes, op->version,
+                            op->offset, &previous) < 0) {
         worker->stuck = true;
         return false;
     }
@@ -414,7 +418,8 @@ static bool complete(struct worker *worker, struct write_op *op)
     uint64_t hash = op->hash;
     record(worker, op);
     finish(worker, op, 0, op->version);
-    start_waiting(worker, hash);
+    if (write_op_has_others(&worker->ops, hash))
+        start_waiting(worker, hash);
     return true;
 }
 

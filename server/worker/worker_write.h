@@ -7,7 +7,7 @@
 
 /* Takes in a put, conditional put or delete, and the message with it. False if the client has no
  * room for the refusal: then nothing happened and the message stays the caller's. */
-bool worker_write(struct worker *worker, const struct request *request);
+bool worker_write(struct worker *worker, struct request *request);
 
 /* Posts what the poll stored and added, completes what has landed. True if anything moved; lowers
  * *wake_ns while a local fence is under way. */

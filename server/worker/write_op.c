@@ -73,7 +73,11 @@ struct write_op *write_op_open(struct write_table *table, uint64_t hash, struct 
     if (!op)
         return NULL;
     table->free = op->bucket_next;
-    *op = (struct write_op){.state = WRITE_OP_WAITING, .hash = hash};
+    /* What the states to come have, they set (write_op.h). */
+    op->state = WRITE_OP_WAITING;
+    op->hash = hash;
+    op->bucket_next = NULL;
+    op->client_previous = NULL;
     link_client(op, client);
     uint32_t bucket = (uint32_t)(hash % WRITE_OP_BUCKETS);
     if (table->last[bucket])

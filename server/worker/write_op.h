@@ -25,8 +25,9 @@ struct client_link;
 
 struct write_op {
     enum write_op_state state;
-    bool conditional; /* judged when no write of its key is in flight: PUT_IF and DELETE */
-    uint64_t hash;    /* of the key */
+    bool conditional;       /* judged when no write of its key is in flight: PUT_IF and DELETE */
+    uint64_t hash;          /* of the key */
+    struct index_hint hint; /* of the key */
     struct write_op *bucket_next; /* same bucket, in order of arrival */
 
     /* Who asked. `client` is NULL when its connection has gone. */
@@ -102,6 +103,12 @@ void write_op_take_over(struct write_op *op, struct client_link *client, uint32_
 /* write_op_may_start: may this write be judged and sent now? A conditional one only if no other write of
  * its key is in flight, and none at all while an earlier one waits. */
 bool write_op_may_start(const struct write_table *table, const struct write_op *op);
+
+/* Is there any write in the table whose key may have this hash? */
+static inline bool write_op_has_others(const struct write_table *table, uint64_t hash)
+{
+    return table->first[hash % WRITE_OP_BUCKETS] != NULL;
+}
 
 /* write_op_next_waiting: the first waiting write of the key, or NULL. */
 struct write_op *write_op_next_waiting(const struct write_table *table, uint64_t hash);
