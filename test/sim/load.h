@@ -1,7 +1,7 @@
 /* load.h - the clients of a run: random operations of all kinds, by all sessions, recorded in a history.
  *
- * Unlike workload.h it knows no right answer: several clients may have operations on one key under way, and
- * outcomes may be unknown. Few keys are hot, many are cold. Values have any length from 0 B to several blocks;
+ * It knows no right answer: several clients may have operations on one key under way, and outcomes may be
+ * unknown. Few keys are hot, many are cold. Values have any length from 0 B to several blocks;
  * those of 8 B and more begin with a number of their own. Some values imitate entries of other keys, with checksums as
  * somebody could make them who does not know the cluster's secret (hazard H6).
  *
@@ -29,6 +29,7 @@ struct load_options {
         long_in; /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
     uint32_t forged_in;                    /* one value in so many imitates entries; 0: none */
     uint32_t gets, puts, put_ifs, deletes; /* weights */
+    bool may_fill;                         /* PM may be full: ROWAN_EFULL is no failure */
 };
 
 struct load;

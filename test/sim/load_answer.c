@@ -84,7 +84,8 @@ static bool gave_up_early(const struct load_slot *slot, int status)
 /* There is PM for all that a run writes, so it can only be that a segment was refused. */
 static bool is_falsely_full(const struct load_slot *slot, int status)
 {
-    return status == ROWAN_EFULL && sim_fault_count(FAULT_NO_SEGMENT) == slot->no_segment;
+    return status == ROWAN_EFULL && !slot->load->options.may_fill &&
+           sim_fault_count(FAULT_NO_SEGMENT) == slot->no_segment;
 }
 
 /* What is wrong with the answer by itself; NULL: nothing. */

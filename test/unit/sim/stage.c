@@ -18,18 +18,6 @@ void stage_finish(struct sim_cluster *cluster, uint64_t objects)
     sim_cluster_destroy(cluster);
 }
 
-struct sim_workload_result stage_work(struct sim_cluster *cluster,
-                                      const struct sim_workload_options *options)
-{
-    struct sim_workload_result result;
-    sim_workload_run(cluster, options, &result);
-    if (!result.right)
-        print_error("%s\n", result.why);
-    assert_true(result.right);
-    stage_finish(cluster, result.objects);
-    return result;
-}
-
 void stage_key(const struct sim_cluster *cluster, uint32_t server, uint32_t number, char *key)
 {
     const struct cluster_config *config = sim_cluster_config(cluster);

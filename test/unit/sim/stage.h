@@ -3,14 +3,9 @@
 #define SIM_STAGE_H
 
 #include "test/sim/cluster.h"
-#include "test/sim/workload.h"
 
 /* All replicas agree, and hold so many objects; then the cluster is destroyed. */
 void stage_finish(struct sim_cluster *cluster, uint64_t objects);
-
-/* A workload without a wrong answer, then stage_finish. */
-struct sim_workload_result stage_work(struct sim_cluster *cluster,
-                                      const struct sim_workload_options *options);
 
 /* The number-th key whose shard `server` leads; a string in `key`, which has 24 bytes. */
 void stage_key(const struct sim_cluster *cluster, uint32_t server, uint32_t number, char *key);
