@@ -21,13 +21,13 @@ TEST(what_is_left_over_is_found)
 
 TEST_WITH(a_message_that_nobody_releases_is_found, NULL, NULL)
 {
-    struct sim_item item = {.next = NULL};
+    struct sim_item item = {.at_ns = 0};
     checks_stage_open(&stage, 25, NULL);
     checks_stage_run(&stage, 0);
     struct sim_conn *conn = (struct sim_conn *)checks_stage_worker(&stage, 2)->clients->conn;
-    conn->unreleased = &item;
+    LIST_APPEND(&conn->unreleased, &item, link);
     checks_leftovers(stage.checks);
-    conn->unreleased = NULL;
+    LIST_REMOVE(&conn->unreleased, &item, link);
     checks_stage_expect(&stage, "leftovers");
     assert_non_null(strstr(stage.failure.why, "released, the first by sim:server-2"));
     checks_stage_close(&stage);

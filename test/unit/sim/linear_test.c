@@ -6,66 +6,27 @@
 #include "test/lib/unit.h"
 
 /* Operations, called and answered at these times. */
-#define GET(from, to, what, seen)                                                                  \
+#define OP(what, how, from, to, ...)                                                               \
     {                                                                                              \
-        .kind = HISTORY_GET, .outcome = HISTORY_DONE, .called = from, .answered = to,              \
-        .value = what, .version = seen                                                             \
+        .kind = HISTORY_##what, .outcome = HISTORY_##how, .called = from, .answered = to,          \
+        __VA_ARGS__                                                                                \
     }
-#define GET_ABSENT(from, to)                                                                       \
-    {                                                                                              \
-        .kind = HISTORY_GET, .outcome = HISTORY_ABSENT, .called = from, .answered = to             \
-    }
-#define PUT(from, to, what, gave)                                                                  \
-    {                                                                                              \
-        .kind = HISTORY_PUT, .outcome = HISTORY_DONE, .called = from, .answered = to,              \
-        .value = what, .version = gave                                                             \
-    }
-#define PUT_UNKNOWN(from, to, what)                                                                \
-    {                                                                                              \
-        .kind = HISTORY_PUT, .outcome = HISTORY_UNKNOWN, .called = from, .answered = to,           \
-        .value = what                                                                              \
-    }
-#define PUT_OPEN(from, what)                                                                       \
-    {                                                                                              \
-        .kind = HISTORY_PUT, .outcome = HISTORY_OPEN, .called = from, .value = what                \
-    }
-#define PUT_REJECTED(from, to, what)                                                               \
-    {                                                                                              \
-        .kind = HISTORY_PUT, .outcome = HISTORY_REJECTED, .called = from, .answered = to,          \
-        .value = what                                                                              \
-    }
+#define GET(from, to, what, seen)    OP(GET, DONE, from, to, .value = what, .version = seen)
+#define GET_ABSENT(from, to)         OP(GET, ABSENT, from, to)
+#define PUT(from, to, what, gave)    OP(PUT, DONE, from, to, .value = what, .version = gave)
+#define PUT_UNKNOWN(from, to, what)  OP(PUT, UNKNOWN, from, to, .value = what)
+#define PUT_OPEN(from, what)         OP(PUT, OPEN, from, 0, .value = what)
+#define PUT_REJECTED(from, to, what) OP(PUT, REJECTED, from, to, .value = what)
 #define PUT_IF(from, to, wants, what, gave)                                                        \
-    {                                                                                              \
-        .kind = HISTORY_PUT_IF, .outcome = HISTORY_DONE, .called = from, .answered = to,           \
-        .expected = wants, .value = what, .version = gave                                          \
-    }
+    OP(PUT_IF, DONE, from, to, .expected = wants, .value = what, .version = gave)
 #define PUT_IF_MISSED(from, to, wants, what, seen)                                                 \
-    {                                                                                              \
-        .kind = HISTORY_PUT_IF, .outcome = HISTORY_MISMATCH, .called = from, .answered = to,       \
-        .expected = wants, .value = what, .version = seen                                          \
-    }
+    OP(PUT_IF, MISMATCH, from, to, .expected = wants, .value = what, .version = seen)
 #define PUT_IF_UNKNOWN(from, to, wants, what)                                                      \
-    {                                                                                              \
-        .kind = HISTORY_PUT_IF, .outcome = HISTORY_UNKNOWN, .called = from, .answered = to,        \
-        .expected = wants, .value = what                                                           \
-    }
-#define DELETE(from, to)                                                                           \
-    {                                                                                              \
-        .kind = HISTORY_DELETE, .outcome = HISTORY_DONE, .called = from, .answered = to            \
-    }
-#define DELETE_TOLD(from, to, gave)                                                                \
-    {                                                                                              \
-        .kind = HISTORY_DELETE, .outcome = HISTORY_DONE, .called = from, .answered = to,           \
-        .version = gave                                                                            \
-    }
-#define DELETE_ABSENT(from, to)                                                                    \
-    {                                                                                              \
-        .kind = HISTORY_DELETE, .outcome = HISTORY_ABSENT, .called = from, .answered = to          \
-    }
-#define DELETE_UNKNOWN(from, to)                                                                   \
-    {                                                                                              \
-        .kind = HISTORY_DELETE, .outcome = HISTORY_UNKNOWN, .called = from, .answered = to         \
-    }
+    OP(PUT_IF, UNKNOWN, from, to, .expected = wants, .value = what)
+#define DELETE(from, to)            OP(DELETE, DONE, from, to)
+#define DELETE_TOLD(from, to, gave) OP(DELETE, DONE, from, to, .version = gave)
+#define DELETE_ABSENT(from, to)     OP(DELETE, ABSENT, from, to)
+#define DELETE_UNKNOWN(from, to)    OP(DELETE, UNKNOWN, from, to)
 
 /* The verdict; both searches agree, and a NO has a reason. */
 static bool check(const struct history_op *ops, size_t count, const char *why)

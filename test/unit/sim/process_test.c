@@ -129,22 +129,6 @@ TEST(clocks_differ_by_no_more_than_they_may)
     sim_cluster_destroy(cluster);
 }
 
-TEST(the_clock_jumps_no_further_than_it_may)
-{
-    struct sim_cluster *cluster = create(&(struct sim_cluster_options){0});
-    sim_cluster_run_for(cluster, 2 * NS_PER_S); /* now all is idle: jumps are long */
-    uint64_t now_ns = cluster->clock.now_ns;
-    cluster->until_ns = now_ns + 7;
-    while (sim_cluster_step(cluster))
-        ;
-    assert_int_equal(cluster->clock.now_ns, now_ns + 7);
-    while (sim_cluster_step(cluster)) /* passed: no bound any more, and never back */
-        ;
-    assert_true(cluster->clock.now_ns > now_ns + 7);
-    cluster->until_ns = WAKE_NEVER;
-    sim_cluster_destroy(cluster);
-}
-
 /* --- stopped, slow, late --- */
 
 TEST(a_stopped_primary_answers_when_it_goes_on)
@@ -158,21 +142,6 @@ TEST(a_stopped_primary_answers_when_it_goes_on)
     sim_cluster_stop(cluster, primary, false);
     assert_int_equal(put(cluster, "key", "3"), 0);
     assert_is(cluster, "key", "3");
-    sim_cluster_destroy(cluster);
-}
-
-TEST(a_stopped_client_posts_nothing)
-{
-    struct sim_cluster *cluster = create(&(struct sim_cluster_options){.clients = 2});
-    sim_cluster_stop(cluster, &cluster->clients[1].process, true);
-    uint64_t before = session_completed(cluster->clients[1].session);
-    const struct session_request request = {.type = MESSAGE_DELETE, .key = "key", .key_bytes = 3};
-    assert_int_equal(session_post(cluster->clients[1].session, &request), 0);
-    sim_cluster_run_for(cluster, NS_PER_S);
-    assert_int_equal(session_completed(cluster->clients[1].session), before);
-    sim_cluster_stop(cluster, &cluster->clients[1].process, false);
-    sim_cluster_run_for(cluster, NS_PER_S);
-    assert_int_equal(session_completed(cluster->clients[1].session), before + 1);
     sim_cluster_destroy(cluster);
 }
 
