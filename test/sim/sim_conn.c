@@ -19,23 +19,17 @@
 
 /* --- queues --- */
 
-static void queue_push(struct sim_queue *queue, struct sim_item *item)
-{
-    item->next = NULL;
-    if (queue->last)
-        queue->last->next = item;
-    else
-        queue->first = item;
-    queue->last = item;
-}
-
 static struct sim_item *queue_pop(struct sim_queue *queue)
 {
     struct sim_item *item = queue->first;
-    queue->first = item->next;
-    if (!queue->first)
-        queue->last = NULL;
+    LIST_REMOVE(queue, item, link);
     return item;
+}
+
+static void queue_free(struct sim_queue *queue)
+{
+    while (queue->first)
+        free(queue_pop(queue));
 }
 
 static struct sim_item *item_create(enum fabric_event_kind kind, size_t bytes)
@@ -72,12 +66,7 @@ struct sim_conn *sim_conn_create(struct sim_endpoint *endpoint, uint64_t context
     conn->context = context;
     conn->closes_ns = WAKE_NEVER;
     conn->number = ++endpoint->fabric->network->conns;
-    conn->previous = endpoint->last_conn;
-    if (endpoint->last_conn)
-        endpoint->last_conn->next = conn;
-    else
-        endpoint->conns = conn;
-    endpoint->last_conn = conn;
+    LIST_APPEND(&endpoint->conns, conn, link);
     return conn;
 }
 
@@ -90,23 +79,10 @@ void sim_conn_free(struct sim_conn *conn)
         link = &(*link)->next_dirty;
     if (conn->dirty)
         *link = conn->next_dirty;
-    if (conn->previous)
-        conn->previous->next = conn->next;
-    else
-        endpoint->conns = conn->next;
-    if (conn->next)
-        conn->next->previous = conn->previous;
-    else
-        endpoint->last_conn = conn->previous;
-    while (conn->incoming.first)
-        free(queue_pop(&conn->incoming));
-    while (conn->outgoing.first)
-        free(queue_pop(&conn->outgoing));
-    while (conn->unreleased) {
-        struct sim_item *item = conn->unreleased;
-        conn->unreleased = item->next;
-        free(item);
-    }
+    LIST_REMOVE(&endpoint->conns, conn, link);
+    queue_free(&conn->incoming);
+    queue_free(&conn->outgoing);
+    queue_free(&conn->unreleased);
     free(conn->blocks);
     free(conn->bulk);
     free(conn);
@@ -208,7 +184,7 @@ static uint64_t arrival_ns(struct sim_conn *to)
 static void arrive(struct sim_conn *conn, struct sim_item *item)
 {
     item->at_ns = arrival_ns(conn);
-    queue_push(&conn->incoming, item);
+    LIST_APPEND(&conn->incoming, item, link);
     sim_conn_wake(conn);
 }
 
@@ -235,7 +211,7 @@ static void cut_incoming(struct sim_conn *conn)
 {
     struct sim_queue old = conn->incoming;
     uint64_t count = 0;
-    for (const struct sim_item *item = old.first; item; item = item->next)
+    for (const struct sim_item *item = old.first; item; item = item->link.next)
         count++;
     uint64_t keep = random_below(&sim_network_of(conn)->random, count + 1);
     /* An owner must know a connection before it hears of its end. */
@@ -246,7 +222,7 @@ static void cut_incoming(struct sim_conn *conn)
         struct sim_item *item = queue_pop(&old);
         if (keep > 0) {
             keep--;
-            queue_push(&conn->incoming, item);
+            LIST_APPEND(&conn->incoming, item, link);
         } else {
             drop(conn, item);
         }
@@ -356,12 +332,7 @@ int sim_connect(struct fabric_endpoint *head, const char *address, uint32_t inde
     conn->connect_at_ns = conn->connect_ns + sim_network_delay(network);
     sim_alarm(network, conn->connect_at_ns);
     sim_alarm(network, conn->connect_ns + SIM_HANDSHAKE_NS);
-    conn->previous_connecting = network->last_connecting;
-    if (network->last_connecting)
-        network->last_connecting->next_connecting = conn;
-    else
-        network->connecting = conn;
-    network->last_connecting = conn;
+    LIST_APPEND(&network->connecting, conn, connecting);
     network->progress++;
     *out = &conn->head;
     return 0;
@@ -369,15 +340,7 @@ int sim_connect(struct fabric_endpoint *head, const char *address, uint32_t inde
 
 void sim_conn_answered(struct sim_conn *conn)
 {
-    struct sim_network *network = sim_network_of(conn);
-    if (conn->previous_connecting)
-        conn->previous_connecting->next_connecting = conn->next_connecting;
-    else
-        network->connecting = conn->next_connecting;
-    if (conn->next_connecting)
-        conn->next_connecting->previous_connecting = conn->previous_connecting;
-    else
-        network->last_connecting = conn->previous_connecting;
+    LIST_REMOVE(&sim_network_of(conn)->connecting, conn, connecting);
     conn->state = CONN_BROKEN;
 }
 
@@ -414,7 +377,7 @@ int sim_send(struct fabric_conn *head, const struct fabric_iov *iov, unsigned co
     struct sim_item *item = item_create(FABRIC_MESSAGE, bytes);
     item->event.bytes = (uint32_t)bytes;
     copy_pieces(item->data, iov, count);
-    queue_push(&conn->outgoing, item);
+    LIST_APPEND(&conn->outgoing, item, link);
     sim_conn_dirty(conn);
     return 0;
 }
@@ -434,11 +397,7 @@ static void hand_out_message(struct sim_conn *conn, struct sim_item *item)
 {
     item->event.data = item->data;
     item->event.message = (uint64_t)(uintptr_t)item;
-    item->previous = NULL;
-    item->next = conn->unreleased;
-    if (conn->unreleased)
-        conn->unreleased->previous = item;
-    conn->unreleased = item;
+    LIST_APPEND(&conn->unreleased, item, link);
 }
 
 static bool hand_out_close(struct sim_conn *conn, struct fabric_event *event)
@@ -484,16 +443,11 @@ bool sim_conn_next(struct sim_conn *conn, struct fabric_event *event)
 void sim_message_release(struct fabric_conn *head, uint64_t message)
 {
     struct sim_conn *conn = (struct sim_conn *)head;
-    struct sim_item *item = conn->unreleased;
+    struct sim_item *item = conn->unreleased.first;
     while (item && item != (struct sim_item *)(uintptr_t)message)
-        item = item->next;
+        item = item->link.next;
     ASSERT(item); /* released twice, or of another connection */
-    if (item->previous)
-        item->previous->next = item->next;
-    else
-        conn->unreleased = item->next;
-    if (item->next)
-        item->next->previous = item->previous;
+    LIST_REMOVE(&conn->unreleased, item, link);
     if (conn->peer) {
         conn->peer->endpoint->room |= conn->peer->refused;
         conn->peer->refused = false;

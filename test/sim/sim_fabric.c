@@ -77,7 +77,7 @@ struct sim_network_counts sim_network_counts(const struct sim_network *network)
 static uint32_t unreleased_of(const struct sim_conn *conn)
 {
     uint32_t count = 0;
-    for (const struct sim_item *item = conn->unreleased; item; item = item->next)
+    for (const struct sim_item *item = conn->unreleased.first; item; item = item->link.next)
         count++;
     return count;
 }
@@ -86,8 +86,8 @@ static uint32_t unreleased_of(const struct sim_conn *conn)
 struct sim_network_held sim_network_held(const struct sim_network *network)
 {
     struct sim_network_held held = {.who = NULL};
-    for (const struct sim_endpoint *at = network->endpoints; at; at = at->next) {
-        for (const struct sim_conn *conn = at->conns; conn; conn = conn->next) {
+    for (const struct sim_endpoint *at = network->endpoints.first; at; at = at->link.next) {
+        for (const struct sim_conn *conn = at->conns.first; conn; conn = conn->link.next) {
             uint64_t before = held.unreleased + held.waiting;
             held.unreleased += conn->over ? 0 : unreleased_of(conn);
             if (conn->peer)
@@ -102,9 +102,9 @@ struct sim_network_held sim_network_held(const struct sim_network *network)
 static struct sim_endpoint *find_endpoint(const struct sim_network *network, uint32_t host,
                                           uint32_t index)
 {
-    struct sim_endpoint *at = network->endpoints;
+    struct sim_endpoint *at = network->endpoints.first;
     while (at && (at->index != index || at->fabric->host != host))
-        at = at->next;
+        at = at->link.next;
     return at;
 }
 
@@ -150,8 +150,7 @@ static void shake_hand(struct sim_endpoint *endpoint, struct sim_conn *conn)
     }
     if (blocked || sim_path_at(network, from, conn->remote, conn->connect_at_ns) > now_ns)
         return;
-    if (sim_path_is_parted(network, from, conn->remote) ||
-        !find_endpoint(network, conn->remote, conn->to_index)) {
+    if (!find_endpoint(network, conn->remote, conn->to_index)) {
         if (conn->endpoint == endpoint)
             sim_conn_refuse(conn, ROWAN_EUNREACHABLE);
     } else if (conn->to_index == endpoint->index && conn->remote == endpoint->fabric->host) {
@@ -162,8 +161,8 @@ static void shake_hand(struct sim_endpoint *endpoint, struct sim_conn *conn)
 static void shake_hands(struct sim_endpoint *endpoint)
 {
     struct sim_conn *next;
-    for (struct sim_conn *conn = endpoint->fabric->network->connecting; conn; conn = next) {
-        next = conn->next_connecting;
+    for (struct sim_conn *conn = endpoint->fabric->network->connecting.first; conn; conn = next) {
+        next = conn->connecting.next;
         if (conn->endpoint == endpoint || conn->remote == endpoint->fabric->host)
             shake_hand(endpoint, conn);
     }
@@ -237,7 +236,8 @@ static uint64_t due_ns(const struct sim_endpoint *endpoint)
 static bool has_handshake(const struct sim_endpoint *endpoint)
 {
     const struct sim_network *network = endpoint->fabric->network;
-    for (const struct sim_conn *conn = network->connecting; conn; conn = conn->next_connecting) {
+    for (const struct sim_conn *conn = network->connecting.first; conn;
+         conn = conn->connecting.next) {
         if ((conn->endpoint == endpoint ||
              (conn->remote == endpoint->fabric->host && conn->to_index == endpoint->index)) &&
             conn->connect_at_ns <= sim_network_now(network))
@@ -274,7 +274,7 @@ static unsigned fabric_sim_poll(struct fabric_endpoint *head, uint64_t now_ns,
     endpoint->room = false;
     if (network->silence_at_ns <= sim_network_now(network))
         sim_network_silence(network);
-    if (network->connecting)
+    if (network->connecting.first)
         shake_hands(endpoint);
     if (endpoint->due_ns > sim_network_now(network))
         return 0;
@@ -327,12 +327,7 @@ static int fabric_sim_endpoint_open(struct fabric *head, uint32_t index,
     endpoint->head.ops = head->ops;
     endpoint->fabric = fabric;
     endpoint->index = index;
-    endpoint->previous = network->last_endpoint;
-    if (network->last_endpoint)
-        network->last_endpoint->next = endpoint;
-    else
-        network->endpoints = endpoint;
-    network->last_endpoint = endpoint;
+    LIST_APPEND(&network->endpoints, endpoint, link);
     fabric->endpoint_count++;
     *out = &endpoint->head;
     return 0;
@@ -343,24 +338,17 @@ static void fabric_sim_endpoint_close(struct fabric_endpoint *head)
     struct sim_endpoint *endpoint = (struct sim_endpoint *)head;
     struct sim_network *network = endpoint->fabric->network;
     if (endpoint->zone && random_below(&network->random, 2)) {
-        for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
+        for (struct sim_conn *conn = endpoint->conns.first; conn; conn = conn->link.next)
             sim_rowan_arrive(conn);
     }
     /* The list of busy ones may hold any of them until the last is closed. */
-    for (struct sim_conn *conn = endpoint->conns; conn; conn = conn->next)
+    for (struct sim_conn *conn = endpoint->conns.first; conn; conn = conn->link.next)
         sim_conn_close(&conn->head);
-    while (endpoint->conns)
-        sim_conn_free(endpoint->conns);
+    while (endpoint->conns.first)
+        sim_conn_free(endpoint->conns.first);
     if (endpoint->zone)
         sim_zone_close((struct fabric_zone *)endpoint->zone);
-    if (endpoint->previous)
-        endpoint->previous->next = endpoint->next;
-    else
-        network->endpoints = endpoint->next;
-    if (endpoint->next)
-        endpoint->next->previous = endpoint->previous;
-    else
-        network->last_endpoint = endpoint->previous;
+    LIST_REMOVE(&network->endpoints, endpoint, link);
     endpoint->fabric->endpoint_count--;
     free(endpoint);
 }

@@ -72,8 +72,6 @@ void sim_network_stop(struct sim_network *network, const char *address, bool sto
 void sim_network_heal(struct sim_network *network);
 
 /* Cuts them, and lets no new one be made until joined again. One pair at a time. */
-void sim_network_part(struct sim_network *network, const char *a, const char *b);
-void sim_network_join(struct sim_network *network);
 
 /* Would a reactor that sleeps on the endpoint wake now? */
 bool sim_fabric_has_work(const struct fabric_endpoint *endpoint);

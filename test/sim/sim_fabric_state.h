@@ -15,6 +15,7 @@
 #ifndef SIM_FABRIC_STATE_H
 #define SIM_FABRIC_STATE_H
 
+#include "common/base/list.h"
 #include "common/base/random.h"
 #include "test/sim/journal.h"
 #include "test/sim/sim_fabric.h"
@@ -50,22 +51,29 @@ struct sim_alarms {
     uint32_t count, room;
 };
 
+struct sim_conn_list {
+    struct sim_conn *first, *last;
+};
+
+struct sim_conn_link {
+    struct sim_conn *next, *prev;
+};
+
 struct sim_network {
     struct sim_network_options options;
     struct random random;
     struct sim_network_counts counts;
     uint64_t trace, progress;
     struct sim_fabric *fabrics;
-    struct sim_endpoint *endpoints, *last_endpoint;
-    struct sim_conn *connecting; /* state CONN_CONNECTING, oldest first */
-    struct sim_conn *last_connecting;
-    uint32_t opened; /* fabrics, since the beginning */
-    uint64_t conns;  /* likewise */
-    uint64_t grants; /* likewise */
+    struct {
+        struct sim_endpoint *first, *last;
+    } endpoints;
+    struct sim_conn_list connecting; /* state CONN_CONNECTING, oldest first */
+    uint32_t opened;                 /* fabrics, since the beginning */
+    uint64_t conns;                  /* likewise */
+    uint64_t grants;                 /* likewise */
     struct sim_alarms *alarms;
     uint64_t silence_at_ns; /* the next path falls silent; WAKE_NEVER */
-    bool parted;
-    uint32_t parted_hosts[2];
     uint32_t host_count;
     struct sim_host hosts[SIM_MAX_HOSTS];
     struct sim_path paths[SIM_MAX_HOSTS][SIM_MAX_HOSTS]; /* from, to */
@@ -87,8 +95,9 @@ struct sim_fabric {
 struct sim_item {
     struct fabric_event event;
     uint64_t at_ns; /* arrives */
-    struct sim_item *next;
-    struct sim_item *previous; /* in the list of unreleased messages */
+    struct {
+        struct sim_item *next, *prev;
+    } link; /* of one queue */
     _Alignas(8) uint8_t data[];
 };
 
@@ -116,10 +125,12 @@ struct sim_lander {
     uint64_t since_ns;
     uint64_t resume_ns; /* he pauses inside a block until then */
     const uint8_t *data;
-    uint32_t bytes, stored;             /* of the block at hand */
-    uint32_t limit;                     /* bytes of it that are ever stored */
-    struct sim_lander *next, *previous; /* of the zone */
-    uint32_t fabric;                    /* number of the sender's; for the trace */
+    uint32_t bytes, stored; /* of the block at hand */
+    uint32_t limit;         /* bytes of it that are ever stored */
+    struct {
+        struct sim_lander *next, *prev;
+    } link;          /* of the zone */
+    uint32_t fabric; /* number of the sender's; for the trace */
     uint64_t conn_number;
 };
 
@@ -148,8 +159,8 @@ struct sim_conn {
     bool over; /* closed, or its CLOSED event was handed out: freed by the next poll */
     uint64_t number;
     uint64_t context;
-    uint32_t remote;                  /* host of the peer */
-    struct sim_conn *next, *previous; /* of the endpoint */
+    uint32_t remote;           /* host of the peer */
+    struct sim_conn_link link; /* of the endpoint */
 
     bool listed; /* among those of the endpoint with something to do */
     struct sim_conn *next_busy;
@@ -163,7 +174,7 @@ struct sim_conn {
 
     struct sim_queue incoming; /* for the owner */
     struct sim_queue outgoing; /* sent, not flushed */
-    struct sim_item *unreleased;
+    struct sim_queue unreleased;
     uint64_t message_bytes; /* of these: */
     bool refused;           /* a send, since a message was released */
     uint32_t messages;      /* in `outgoing`, in the peer's `incoming`, or unreleased there */
@@ -184,7 +195,7 @@ struct sim_conn {
     bool takes; /* we have a zone for the peer, and were connected to: it may be granted memory */
 
     /* CONNECTING: to whom, as whom, and when that is heard. */
-    struct sim_conn *next_connecting, *previous_connecting;
+    struct sim_conn_link connecting;
     uint32_t to_index;
     struct fabric_identity identity;
     uint64_t connect_ns, connect_at_ns;
@@ -210,7 +221,9 @@ struct sim_zone {
     struct sim_posted *posted; /* a ring: [reported, sealed) to report, [sealed, count) to fill */
     uint64_t reported, sealed, count;
     uint32_t tail; /* bytes used of the segment at `sealed` */
-    struct sim_lander *landers;
+    struct {
+        struct sim_lander *first, *last;
+    } landers;
     struct sim_unquiet *unquiet; /* oldest first */
     uint64_t last_conn;          /* number of that whose block landed last; 0: none */
     bool last_in_batch;          /* and it was not the last of its batch */
@@ -219,11 +232,12 @@ struct sim_zone {
 struct sim_endpoint {
     struct fabric_endpoint head; /* first */
     struct sim_fabric *fabric;
-    struct sim_endpoint *next, *previous; /* of the network */
+    struct {
+        struct sim_endpoint *next, *prev;
+    } link; /* of the network */
     uint32_t index;
-    uint64_t due_ns;        /* 1 */
-    struct sim_conn *conns; /* oldest first */
-    struct sim_conn *last_conn;
+    uint64_t due_ns;            /* 1 */
+    struct sim_conn_list conns; /* oldest first */
     struct sim_conn *busy, *last_busy;
     struct sim_conn *dirty;
     struct sim_zone *zone;
@@ -267,9 +281,6 @@ static inline uint64_t sim_path_at(const struct sim_network *network, uint32_t f
         return WAKE_NEVER;
     return at_ns < path->hold_ns ? path->hold_ns : at_ns;
 }
-
-/* sim_network_part: no handshake gets through. */
-bool sim_path_is_parted(const struct sim_network *network, uint32_t a, uint32_t b);
 
 /* Breaks what was blocked for too long. */
 void sim_network_silence(struct sim_network *network);

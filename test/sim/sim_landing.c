@@ -68,8 +68,8 @@ static void wake_zone(struct sim_zone *zone)
 void sim_zone_close(struct fabric_zone *head)
 {
     struct sim_zone *zone = (struct sim_zone *)head;
-    while (zone->landers) {
-        struct sim_lander *lander = zone->landers;
+    while (zone->landers.first) {
+        struct sim_lander *lander = zone->landers.first;
         uint32_t left = lander->limit - lander->stored;
         sim_lander_store(lander, (uint32_t)random_below(&network_of(zone)->random, left + 1));
         sim_lander_end(lander);
@@ -115,7 +115,7 @@ static uint64_t void_ns(const struct sim_zone *zone)
 
 static void void_landers(struct sim_zone *zone, struct sim_posted *slot)
 {
-    for (struct sim_lander *lander = zone->landers; lander; lander = lander->next) {
+    for (struct sim_lander *lander = zone->landers.first; lander; lander = lander->link.next) {
         if (lander->segment != zone->reported || lander->is_void || lander->ends_with_conn)
             continue;
         lander->is_void = true;
@@ -151,9 +151,9 @@ void sim_zone_awake(struct sim_zone *zone)
 
 static bool has_lander(const struct sim_zone *zone, uint64_t segment)
 {
-    const struct sim_lander *lander = zone->landers;
+    const struct sim_lander *lander = zone->landers.first;
     while (lander && lander->segment != segment)
-        lander = lander->next;
+        lander = lander->link.next;
     return lander;
 }
 
@@ -251,11 +251,7 @@ static void begin_lander(struct sim_zone *zone, struct sim_lander *lander, uint3
     lander->since_ns = sim_network_now(network_of(zone));
     lander->resume_ns = 0;
     lander->bytes = lander->stored = lander->limit = 0;
-    lander->previous = NULL;
-    lander->next = zone->landers;
-    if (lander->next)
-        lander->next->previous = lander;
-    zone->landers = lander;
+    LIST_APPEND(&zone->landers, lander, link);
     slot->open++;
 }
 
@@ -282,12 +278,14 @@ void sim_lander_moved(struct sim_lander *lander)
 {
     if (!lander->zone)
         return;
-    if (lander->previous)
-        lander->previous->next = lander;
+    if (lander->link.prev)
+        lander->link.prev->link.next = lander;
     else
-        lander->zone->landers = lander;
-    if (lander->next)
-        lander->next->previous = lander;
+        lander->zone->landers.first = lander;
+    if (lander->link.next)
+        lander->link.next->link.prev = lander;
+    else
+        lander->zone->landers.last = lander;
 }
 
 /* --- stores --- */
@@ -394,12 +392,7 @@ void sim_lander_end(struct sim_lander *lander)
         return;
     if (lander->stored > 0 && lander->stored < lander->bytes)
         tell_torn(lander);
-    if (lander->previous)
-        lander->previous->next = lander->next;
-    else
-        zone->landers = lander->next;
-    if (lander->next)
-        lander->next->previous = lander->previous;
+    LIST_REMOVE(&zone->landers, lander, link);
     if (!lander->is_void) {
         slot_of(zone, lander->segment)->open--;
         if (lander->at < lander->end && network_of(zone)->options.one_sided &&

@@ -64,27 +64,20 @@ uint32_t sim_host(struct sim_network *network, const char *address)
     return network->host_count++;
 }
 
-bool sim_path_is_parted(const struct sim_network *network, uint32_t a, uint32_t b)
-{
-    const uint32_t *parted = network->parted_hosts;
-    return network->parted &&
-           ((parted[0] == a && parted[1] == b) || (parted[0] == b && parted[1] == a));
-}
-
 /* What was held up may go on. */
 static void wake_all(struct sim_network *network)
 {
-    for (struct sim_endpoint *at = network->endpoints; at; at = at->next)
+    for (struct sim_endpoint *at = network->endpoints.first; at; at = at->link.next)
         at->due_ns = 0;
     network->progress++;
 }
 
 static void break_all(struct sim_network *network, uint32_t a, uint32_t b)
 {
-    for (struct sim_endpoint *at = network->endpoints; at; at = at->next) {
+    for (struct sim_endpoint *at = network->endpoints.first; at; at = at->link.next) {
         if (at->fabric->host != a)
             continue;
-        for (struct sim_conn *conn = at->conns; conn; conn = conn->next) {
+        for (struct sim_conn *conn = at->conns.first; conn; conn = conn->link.next) {
             if (conn->remote == b)
                 sim_conn_break(conn);
         }
@@ -99,28 +92,14 @@ void sim_network_break(struct sim_network *network, const char *a, const char *b
 bool sim_network_sends(struct sim_network *network, const char *from, const char *to)
 {
     uint32_t a = sim_host(network, from), b = sim_host(network, to);
-    for (const struct sim_endpoint *at = network->endpoints; at; at = at->next) {
-        for (const struct sim_conn *conn = at->fabric->host == a ? at->conns : NULL; conn;
-             conn = conn->next) {
+    for (const struct sim_endpoint *at = network->endpoints.first; at; at = at->link.next) {
+        for (const struct sim_conn *conn = at->fabric->host == a ? at->conns.first : NULL; conn;
+             conn = conn->link.next) {
             if (conn->remote == b && conn->block_landed < conn->block_flushed)
                 return true;
         }
     }
     return false;
-}
-
-void sim_network_part(struct sim_network *network, const char *a, const char *b)
-{
-    network->parted = true;
-    network->parted_hosts[0] = sim_host(network, a);
-    network->parted_hosts[1] = sim_host(network, b);
-    sim_network_break(network, a, b);
-}
-
-void sim_network_join(struct sim_network *network)
-{
-    network->parted = false;
-    wake_all(network);
 }
 
 static void find_next_silence(struct sim_network *network)
@@ -209,11 +188,11 @@ void sim_network_stop(struct sim_network *network, const char *address, bool sto
     if (network->hosts[host].stopped == stopped)
         return;
     network->hosts[host].stopped = stopped;
-    for (struct sim_endpoint *at = network->endpoints; at; at = at->next) {
+    for (struct sim_endpoint *at = network->endpoints.first; at; at = at->link.next) {
         if (at->fabric->host != host)
             continue;
         at->due_ns = 0;
-        for (struct sim_conn *conn = at->conns; stopped && conn; conn = conn->next) {
+        for (struct sim_conn *conn = at->conns.first; stopped && conn; conn = conn->link.next) {
             sim_rowan_stop(conn);
             sim_bulk_stop(conn);
         }
