@@ -57,25 +57,6 @@ TEST(whoever_asks_meanwhile_is_told_what_is_missing)
     assert_configuration(world_last(world, 2), 7, 1, false);
 }
 
-TEST(a_server_that_leaves_while_it_waits_is_waited_for_again)
-{
-    struct world *world = world_cluster(world_store, SERVERS);
-    struct cm_join joins[SERVERS];
-    world_rejoin_all(world, SERVERS, 1, joins);
-    world_close_all(world, SERVERS);
-    for (uint32_t server = 1; server <= 2; server++) {
-        world_join(world, server, 40, &joins[server - 1]);
-    }
-    world_close(world, 1);
-    world_join(world, 3, 40, &joins[2]);
-    assert_false(world->storing);
-    assert_int_equal(world_last(world, 3)->waiting_count, 1);
-    struct cm_join next = world_rejoin_of(world, 1, 2);
-    world_join(world, 1, 41, &next);
-    world_settle(world);
-    assert_int_equal(cluster_member(world_stored(), 1)->incarnation, next.incarnation);
-}
-
 TEST(a_server_that_waits_may_say_so_again_and_again)
 {
     struct world *world = world_cluster(world_store, SERVERS);
@@ -174,21 +155,6 @@ TEST(a_server_that_was_replaced_is_refused_for_good)
     world_close_all(world, SERVERS);
     world_join_once(world, 10, 7, &old); /* and is not waited for, either */
     assert_failure(world_last(world, 10), ROWAN_EREFUSED, "another process");
-}
-
-TEST(a_manager_that_restarts_alone_gets_its_servers_back)
-{
-    struct world *world = world_cluster(world_store, SERVERS);
-    world_destroy(world);
-    world = world_empty(world_store, SERVERS);
-    for (uint32_t server = 1; server <= SERVERS; server++) {
-        struct cm_join join = world_join_of(server);
-        join.data_cluster = 77; /* which it holds by now */
-        world_join(world, server, 6, &join);
-        assert_configuration(world_last(world, server), 6, 1, true);
-    }
-    assert_int_equal(world_store->version, 1);
-    assert_int_equal(world_store->cold_starts, 0);
 }
 
 TEST(a_member_that_comes_while_its_successor_is_being_stored_is_replaced)

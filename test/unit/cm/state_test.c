@@ -91,18 +91,6 @@ TEST(a_server_that_is_not_listed_is_refused)
     assert_failure(world_last(world, 10), ROWAN_EREFUSED, "not among the servers");
 }
 
-TEST(a_server_that_restarted_is_refused)
-{
-    struct world *world = world_cluster(world_store, 3);
-    struct cm_join join = world_join_of(2);
-    join.incarnation++;
-    world_close(world, 2);
-    world_join(world, 2, 6, &join);
-    assert_failure(world_last(world, 2), ROWAN_EAGAIN, "cannot return");
-    world_get(world, 2, 7, 0); /* it may look, without the secret */
-    assert_configuration(world_last(world, 2), 7, 1, false);
-}
-
 TEST(a_server_that_reconnects_gets_the_configuration_again)
 {
     struct world *world = world_cluster(world_store, 3);

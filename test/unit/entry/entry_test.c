@@ -431,15 +431,6 @@ TEST(an_entry_is_refused_when_its_blocks_are_not_its_own_in_order)
     assert_int_equal(entry_verify(&format, area, bytes, NULL), 0);
 }
 
-TEST(another_seed_admits_nothing)
-{
-    struct entry_format format = {1, 256}, other = {2, 256};
-    struct entry_header header;
-    uint32_t bytes = encode_random(&format, &header, 10, 20);
-    assert_int_equal(entry_verify(&format, area, bytes, NULL), 0);
-    assert_int_equal(entry_verify(&other, area, bytes, NULL), ROWAN_EDAMAGED);
-}
-
 TEST(versions_are_ordered_by_epoch_then_counter)
 {
     uint64_t version = version_make(0xabcdef, 0x123456789a);

@@ -180,54 +180,6 @@ TEST(a_backup_that_fills_up_takes_in_what_is_on_the_way)
         fill_a_backup(segments * FABRIC_SEGMENT_BYTES);
 }
 
-/* --- clients that do not behave --- */
-
-TEST(garbage_closes_its_own_connection_only)
-{
-    struct sim_cluster *cluster = sim_cluster_create(&(struct sim_cluster_options){0});
-    struct stage_stranger stranger;
-    char key[24];
-    stage_key(cluster, 1, 0, key);
-    assert_int_equal(sim_put(cluster, 0, key, strlen(key), "value", 5, NULL), 0);
-    stage_stranger_open(&stranger, cluster, 1, 0);
-    uint64_t connected = sim_network_counts(cluster->network).connected;
-    stage_stranger_send(&stranger, "this is no request", 18);
-    for (int round = 0; round < 1000 && stranger.conn; round++)
-        stage_stranger_step(&stranger);
-    assert_null(stranger.conn);
-    assert_got(cluster, 0, key, "value");
-    assert_int_equal(sim_network_counts(cluster->network).connected, connected);
-    stage_stranger_close(&stranger);
-    stage_finish(cluster, 1);
-}
-
-TEST(a_client_that_does_not_read_harms_nobody)
-{
-    struct sim_cluster *cluster =
-        sim_cluster_create(&(struct sim_cluster_options){.max_messages = 16});
-    struct stage_stranger stranger;
-    char key[24];
-    stage_key(cluster, 1, 0, key);
-    assert_int_equal(sim_put(cluster, 0, key, strlen(key), "value", 5, NULL), 0);
-    stage_stranger_open(&stranger, cluster, 1, 0);
-    for (int i = 0; i < 16; i++) {
-        stage_stranger_send_get(&stranger, key);
-        stage_stranger_step(&stranger);
-    }
-    for (int i = 0; i < 16; i++)
-        stage_stranger_step(&stranger);
-    assert_int_equal(stranger.messages, 16);
-    for (int i = 0; i < 16; i++)
-        stage_stranger_send_get(&stranger, key);
-    for (int i = 0; i < 100; i++)
-        stage_stranger_step(&stranger);
-    assert_int_equal(stranger.messages, 16);
-    assert_got(cluster, 0, key, "value");
-    assert_int_equal(sim_put(cluster, 0, key, strlen(key), "newer", 5, NULL), 0);
-    stage_stranger_close(&stranger);
-    stage_finish(cluster, 1);
-}
-
 int main(void)
 {
     log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);

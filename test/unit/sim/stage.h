@@ -25,25 +25,4 @@ void stage_post_put(struct sim_cluster *cluster, uint32_t client, const char *ke
 /* Rounds until nothing is outstanding, 5 s of simulated time at most. */
 void stage_settle(struct sim_cluster *cluster, const struct stage_answers *answers);
 
-/* --- a client that does not know how to behave --- */
-
-struct stage_stranger {
-    struct sim_cluster *cluster;
-    struct fabric *fabric;
-    struct fabric_endpoint *endpoint;
-    struct fabric_conn *conn; /* NULL: closed */
-    bool connected;
-    uint32_t messages; /* received, not released */
-};
-
-/* Connected to an endpoint of that server. */
-void stage_stranger_open(struct stage_stranger *stranger, struct sim_cluster *cluster,
-                         uint32_t server, uint32_t endpoint);
-void stage_stranger_close(struct stage_stranger *stranger);
-void stage_stranger_send(struct stage_stranger *stranger, const void *data, uint32_t bytes);
-/* A well-formed get of a key. */
-void stage_stranger_send_get(struct stage_stranger *stranger, const char *key);
-/* One round of the cluster, and what has come for the stranger. */
-void stage_stranger_step(struct stage_stranger *stranger);
-
 #endif

@@ -61,31 +61,4 @@ TEST(each_fault_and_site_is_in_some_runs_and_not_in_others)
         assert_in_range(sites[i], SEEDS / 10, SEEDS * 9 / 10);
 }
 
-static char *told(uint64_t seed)
-{
-    struct swarm swarm;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
-    swarm_draw(seed, &swarm);
-    swarm_tell(&swarm, out);
-    fclose(out);
-    return text;
-}
-
-TEST(equal_seeds_draw_equal_runs)
-{
-    for (uint64_t seed = 0; seed < 50; seed++) {
-        char *one = told(seed), *again = told(seed), *other = told(seed + 1);
-        assert_string_equal(one, again);
-        assert_string_not_equal(one, other);
-        assert_non_null(strchr(one, '\n'));
-        assert_true(strchr(one, '\n')[1] == '\0');
-        free(one);
-        free(again);
-        free(other);
-    }
-}
-
 UNIT_MAIN(NULL, NULL)
