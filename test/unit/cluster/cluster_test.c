@@ -1,4 +1,6 @@
 /* cluster_test.c - the rules of a configuration, each broken once; its protobuf form. */
+#define TEST_FIXTURE set_up, tear_down
+
 #include "common/base/crc.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
@@ -61,10 +63,28 @@ static struct cluster_config *example(void)
     return config;
 }
 
+static struct cluster_config *config; /* the example, and its bytes with the secret */
+static uint8_t bytes[1000];
+static size_t count;
+
+static int set_up(void **state)
+{
+    (void)state;
+    config = example();
+    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    count = cluster_encode(config, true, bytes, sizeof bytes);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    cluster_release(config);
+    return 0;
+}
+
 TEST(a_right_configuration_is_found_by_slot_server_and_id)
 {
-    struct cluster_config *config = example();
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
 
     assert_int_equal(cluster_shard_of_slot(config, 0)->id, 7);
     assert_int_equal(cluster_shard_of_slot(config, 99)->id, 7);
@@ -89,7 +109,6 @@ TEST(a_right_configuration_is_found_by_slot_server_and_id)
     assert_true(shard_has_backup(&config->shards[0], 9));
     assert_false(shard_has_backup(&config->shards[0], 1));
     assert_false(shard_has_backup(&config->shards[1], 4)); /* it is filling */
-    cluster_release(config);
 }
 
 /* The example with one rule broken. */
@@ -145,11 +164,11 @@ TEST(a_configuration_with_any_rule_broken_is_refused)
 
 TEST(a_configuration_without_shards_is_refused)
 {
-    struct cluster_config *config = cluster_create(0, 0);
-    config->term = config->cluster = config->replicas = 1;
-    config->block_limit = 64;
-    assert_int_equal(cluster_finish(config), ROWAN_EFORMAT);
-    cluster_release(config);
+    struct cluster_config *made = cluster_create(0, 0);
+    made->term = made->cluster = made->replicas = 1;
+    made->block_limit = 64;
+    assert_int_equal(cluster_finish(made), ROWAN_EFORMAT);
+    cluster_release(made);
 }
 
 TEST(counts_above_the_limits_are_refused)
@@ -179,10 +198,7 @@ static void assert_same(const struct cluster_config *a, const struct cluster_con
 
 TEST(what_is_encoded_decodes_to_the_same)
 {
-    struct cluster_config *config = example(), *decoded;
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
-    uint8_t bytes[1000];
-    size_t count = cluster_encode(config, true, bytes, sizeof bytes);
+    struct cluster_config *decoded;
     assert_true(count > 0);
     assert_int_equal(count, cluster_encoded_bytes(config, true));
     assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
@@ -192,15 +208,12 @@ TEST(what_is_encoded_decodes_to_the_same)
     assert_ptr_equal(cluster_shard(decoded, 3), &decoded->shards[1]);
     assert_int_equal(cluster_seed(decoded), crc32c(0, config->secret, CLUSTER_SECRET_BYTES));
     cluster_release(decoded);
-    cluster_release(config);
 }
 
 TEST(clients_do_not_get_the_secret)
 {
-    struct cluster_config *config = example(), *decoded;
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
-    uint8_t bytes[1000];
-    size_t count = cluster_encode(config, false, bytes, sizeof bytes);
+    struct cluster_config *decoded;
+    count = cluster_encode(config, false, bytes, sizeof bytes);
     assert_int_equal(count, cluster_encoded_bytes(config, false));
     assert_int_equal(count, cluster_encoded_bytes(config, true) - 18);
     assert_null(memmem(bytes, count, config->secret, CLUSTER_SECRET_BYTES));
@@ -208,33 +221,29 @@ TEST(clients_do_not_get_the_secret)
     assert_same(config, decoded);
     assert_false(decoded->has_secret);
     cluster_release(decoded);
-    cluster_release(config);
 }
 
 TEST(encoding_into_too_little_room_writes_nothing)
 {
-    struct cluster_config *config = example();
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
-    uint8_t bytes[1000], untouched[1000];
+    uint8_t untouched[1000];
     memset(bytes, 0xa5, sizeof bytes);
     memset(untouched, 0xa5, sizeof untouched);
-    size_t count = cluster_encoded_bytes(config, true);
+    count = cluster_encoded_bytes(config, true);
     assert_int_equal(cluster_encode(config, true, bytes, count - 1), 0);
     assert_memory_equal(bytes, untouched, sizeof bytes);
     assert_int_equal(cluster_encode(config, true, bytes, count), count);
-    cluster_release(config);
 }
 
 TEST(a_copy_lives_on_when_the_original_is_gone)
 {
-    struct cluster_config *config = example(), *keep = example();
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
+    struct cluster_config *made = example(), *keep = example();
+    assert_int_equal(cluster_finish(made), ROWAN_OK);
     assert_int_equal(cluster_finish(keep), ROWAN_OK);
-    struct cluster_config *copy = cluster_copy(config);
-    assert_ptr_equal(cluster_hold(config), config);
-    cluster_release(config);
-    assert_int_equal(config->term, 12); /* one reference is left */
-    cluster_release(config);
+    struct cluster_config *copy = cluster_copy(made);
+    assert_ptr_equal(cluster_hold(made), made);
+    cluster_release(made);
+    assert_int_equal(made->term, 12); /* one reference is left */
+    cluster_release(made);
     assert_same(copy, keep);
     assert_ptr_equal(cluster_shard(copy, 3), &copy->shards[1]);
     cluster_release(copy);
@@ -245,59 +254,55 @@ TEST(a_copy_lives_on_when_the_original_is_gone)
 /* Every field as long on the wire as its limit allows. */
 static struct cluster_config *largest(void)
 {
-    struct cluster_config *config = cluster_create(CLUSTER_MAX_MEMBERS, CLUSTER_MAX_SHARDS);
-    assert_non_null(config);
-    config->term = config->cluster = UINT64_MAX;
-    config->block_limit = UINT32_MAX - 63;
-    config->replicas = CLUSTER_MAX_REPLICAS;
-    config->has_secret = true;
-    config->next_client_id = UINT32_MAX;
+    struct cluster_config *made = cluster_create(CLUSTER_MAX_MEMBERS, CLUSTER_MAX_SHARDS);
+    assert_non_null(made);
+    made->term = made->cluster = UINT64_MAX;
+    made->block_limit = UINT32_MAX - 63;
+    made->replicas = CLUSTER_MAX_REPLICAS;
+    made->has_secret = true;
+    made->next_client_id = UINT32_MAX;
     for (uint32_t i = 0; i < CLUSTER_MAX_MEMBERS; i++) {
-        struct member *member = &config->members[i];
+        struct member *member = &made->members[i];
         member->server = CLUSTER_MAX_SERVER - CLUSTER_MAX_MEMBERS + 1 + i;
         member->incarnation = UINT64_MAX;
         member->workers = CLUSTER_MAX_WORKERS;
         memset(member->address, 'a', CLUSTER_MAX_ADDRESS_BYTES);
     }
     for (uint32_t i = 0; i < CLUSTER_MAX_SHARDS; i++) {
-        struct shard *shard = &config->shards[i];
+        struct shard *shard = &made->shards[i];
         shard->id = (uint16_t)(UINT16_MAX - i);
         shard->first_slot = shard->last_slot = (uint16_t)i;
         shard->epoch = (1 << 24) - 1;
-        shard->primary = config->members[0].server;
+        shard->primary = made->members[0].server;
         shard->worker = CLUSTER_MAX_WORKERS - 1;
         shard->possibly_incomplete = true;
         shard->backup_count = shard->filling_count = CLUSTER_MAX_REPLICAS - 1;
         for (uint32_t j = 0; j < CLUSTER_MAX_REPLICAS - 1; j++) {
-            shard->backups[j] = config->members[1 + j].server;
-            shard->filling[j] = config->members[20 + j].server;
+            shard->backups[j] = made->members[1 + j].server;
+            shard->filling[j] = made->members[20 + j].server;
         }
     }
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
-    return config;
+    assert_int_equal(cluster_finish(made), ROWAN_OK);
+    return made;
 }
 
 TEST(the_largest_configuration_fits_the_coordination_service)
 {
-    struct cluster_config *config = largest(), *decoded;
-    uint8_t *bytes = malloc(ROOM);
-    size_t count = cluster_encode(config, true, bytes, ROOM);
-    print_message("# largest configuration: %zu bytes of %d\n", count, COORD_MAX_VALUE_BYTES);
-    assert_true(count > 0 && count <= COORD_MAX_VALUE_BYTES);
-    assert_int_equal(cluster_decode(bytes, count, &decoded), ROWAN_OK);
-    assert_same(config, decoded);
+    struct cluster_config *made = largest(), *decoded;
+    uint8_t *data = malloc(ROOM);
+    size_t made_bytes = cluster_encode(made, true, data, ROOM);
+    print_message("# largest configuration: %zu bytes of %d\n", made_bytes, COORD_MAX_VALUE_BYTES);
+    assert_true(made_bytes > 0 && made_bytes <= COORD_MAX_VALUE_BYTES);
+    assert_int_equal(cluster_decode(data, made_bytes, &decoded), ROWAN_OK);
+    assert_same(made, decoded);
     cluster_release(decoded);
-    cluster_release(config);
-    free(bytes);
+    cluster_release(made);
+    free(data);
 }
 
 /* Cut anywhere: its last shard is missing or broken then. */
 TEST(a_cut_configuration_is_refused)
 {
-    struct cluster_config *config = example();
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
-    uint8_t bytes[1000];
-    size_t count = cluster_encode(config, true, bytes, sizeof bytes);
     for (size_t cut = 0; cut < count; cut++) {
         struct cluster_config *decoded = NULL;
         uint8_t *exact = malloc(cut > 0 ? cut : 1); /* for the sanitizer to see an overrun */
@@ -306,15 +311,11 @@ TEST(a_cut_configuration_is_refused)
         assert_null(decoded);
         free(exact);
     }
-    cluster_release(config);
 }
 
 TEST(garbage_is_refused_or_obeys_the_rules)
 {
-    struct cluster_config *config = example();
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
-    uint8_t bytes[1000], damaged[1000];
-    size_t count = cluster_encode(config, true, bytes, sizeof bytes);
+    uint8_t damaged[1000];
     struct random random;
     random_init(&random, 1);
     for (int i = 0; i < 20000; i++) {
@@ -329,28 +330,21 @@ TEST(garbage_is_refused_or_obeys_the_rules)
         assert_int_equal(cluster_finish(decoded), ROWAN_OK);
         cluster_release(decoded);
     }
-    cluster_release(config);
 }
 
 TEST(a_secret_of_another_length_is_refused)
 {
-    struct cluster_config *config = example(), *decoded = NULL;
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
-    uint8_t bytes[1000];
-    size_t count = cluster_encode(config, false, bytes, sizeof bytes);
+    struct cluster_config *decoded = NULL;
+    count = cluster_encode(config, false, bytes, sizeof bytes);
     static const uint8_t short_secret[] = {0x2a, 0x02, 1, 2}; /* field 5, 2 bytes */
     memcpy(bytes + count, short_secret, sizeof short_secret);
     assert_int_equal(cluster_decode(bytes, count + sizeof short_secret, &decoded), ROWAN_EFORMAT);
-    cluster_release(config);
 }
 
 /* Field 9: the last one that stands there counts. */
 TEST(a_configuration_of_another_format_is_not_called_damaged)
 {
-    struct cluster_config *config = example(), *decoded = NULL;
-    assert_int_equal(cluster_finish(config), ROWAN_OK);
-    uint8_t bytes[1000];
-    size_t count = cluster_encode(config, true, bytes, sizeof bytes);
+    struct cluster_config *decoded = NULL;
     for (uint8_t format = 0; format <= 2; format++) {
         memcpy(bytes + count, (const uint8_t[]){0x48, format}, 2);
         int error = format > 1 ? ROWAN_EINCOMPATIBLE : ROWAN_OK; /* 0: as if it were not there */
@@ -358,7 +352,6 @@ TEST(a_configuration_of_another_format_is_not_called_damaged)
         if (!error)
             cluster_release(decoded);
     }
-    cluster_release(config);
 }
 
 UNIT_MAIN(NULL, NULL)

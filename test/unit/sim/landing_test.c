@@ -128,42 +128,44 @@ TEST(segments_are_sealed_early_if_asked_for)
 
 /* --- senders that stand still --- */
 
-/* B is stopped in the middle of a store, and the segment is closed; false if this seed has it stop elsewhere. */
-static bool stop_in_a_store(uint64_t seed)
+/* The next seed with which B is stopped in the middle of a store, and the segment is closed; the world of the last one
+ * is closed before. False: there is none, and enough were tried. */
+static bool next_stop_in_a_store(uint64_t *seed)
 {
-    open_one_sided(seed);
-    nw_send_blocks(&world, B, active, FIRST, COUNT);
-    stop(B, true);
-    fill();
-    nw_run(&world, VOID_NS / 2);
-    assert_int_equal(counts().voided, 0);
-    if (nw_count(&world, A, FABRIC_SEALED) == 0)
-        return true;
-    nw_close(&world);
+    static uint32_t tried;
+    if (*seed == 0)
+        tried = 0;
+    else
+        nw_close(&world);
+    while (++*seed <= SEEDS) {
+        open_one_sided(*seed);
+        nw_send_blocks(&world, B, active, FIRST, COUNT);
+        stop(B, true);
+        fill();
+        nw_run(&world, VOID_NS / 2);
+        assert_int_equal(counts().voided, 0);
+        if (nw_count(&world, A, FABRIC_SEALED) == 0) {
+            tried++;
+            return true;
+        }
+        nw_close(&world);
+    }
+    assert_true(tried > SEEDS / 4);
     return false;
 }
 
 TEST(the_claim_of_a_stopped_sender_is_void_after_a_while)
 {
-    uint32_t tried = 0;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        if (!stop_in_a_store(seed))
-            continue;
+    for (uint64_t seed = 0; next_stop_in_a_store(&seed);) {
         nw_run(&world, 2 * VOID_NS);
         assert_int_equal(counts().voided, 1);
         assert_true(nw_count(&world, A, FABRIC_SEALED) > 0);
-        tried++;
-        nw_close(&world);
     }
-    assert_true(tried > SEEDS / 4);
 }
 
 TEST(a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed)
 {
-    uint32_t tried = 0;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        if (!stop_in_a_store(seed))
-            continue;
+    for (uint64_t seed = 0; next_stop_in_a_store(&seed);) {
         nw_run(&world, NS_PER_S);
         const struct nw_process *a = &world.processes[A];
         uint32_t unquiet = 0, segment = 0;
@@ -183,18 +185,12 @@ TEST(a_segment_with_a_void_claim_is_quiet_when_its_sender_has_noticed)
         assert_int_equal(nw_count(&world, A, FABRIC_CLOSED), 1);
         assert_int_equal(nw_count(&world, B, FABRIC_CLOSED), 1);
         assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 0);
-        tried++;
-        nw_close(&world);
     }
-    assert_true(tried > 0);
 }
 
 TEST(who_goes_on_finishes_his_stray_store)
 {
-    uint32_t tried = 0;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        if (!stop_in_a_store(seed))
-            continue;
+    for (uint64_t seed = 0; next_stop_in_a_store(&seed);) {
         nw_run(&world, NS_PER_S);
         assert_int_equal(counts().stray, 0);
         uint64_t stores = world.processes[A].pm->stores;
@@ -202,10 +198,7 @@ TEST(who_goes_on_finishes_his_stray_store)
         nw_run(&world, 100 * NW_DELAY_NS);
         assert_true(counts().stray > 0);
         assert_int_equal(world.processes[A].pm->stores, stores + counts().stray);
-        tried++;
-        nw_close(&world);
     }
-    assert_true(tried > 0);
 }
 
 /* Segments are closed behind a claim of a stopped sender sometimes, so that nothing else lies there. */
@@ -227,10 +220,7 @@ TEST(the_claim_of_a_stopped_sender_may_be_all_there_is_in_a_segment)
 
 TEST(a_sender_that_goes_on_in_time_loses_nothing)
 {
-    uint32_t tried = 0;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        if (!stop_in_a_store(seed))
-            continue;
+    for (uint64_t seed = 0; next_stop_in_a_store(&seed);) {
         stop(B, false);
         nw_run(&world, 20 * NW_DELAY_NS);
         assert_int_equal(nw_count(&world, B, FABRIC_LANDED), 1);
@@ -238,18 +228,13 @@ TEST(a_sender_that_goes_on_in_time_loses_nothing)
         nw_run(&world, NS_PER_S);
         assert_int_equal(counts().voided, 0);
         assert_int_equal(counts().unquiet, 0);
-        tried++;
-        nw_close(&world);
     }
-    assert_true(tried > 0);
 }
 
 TEST(the_claim_of_a_killed_sender_is_void_and_its_segment_quiet)
 {
     uint32_t tried = 0, torn = 0, more = 0;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        if (!stop_in_a_store(seed))
-            continue;
+    for (uint64_t seed = 0; next_stop_in_a_store(&seed);) {
         uint64_t stores = world.processes[A].pm->stores;
         nw_kill(&world, B);
         assert_true(world.processes[A].pm->stores <= stores + 1);
@@ -260,7 +245,6 @@ TEST(the_claim_of_a_killed_sender_is_void_and_its_segment_quiet)
         assert_int_equal(counts().unquiet, 0);
         tried += counts().voided == 1;
         torn += counts().torn == 1;
-        nw_close(&world);
     }
     assert_true(tried > 0 && torn > 0 && more > 0);
 }
@@ -268,9 +252,7 @@ TEST(the_claim_of_a_killed_sender_is_void_and_its_segment_quiet)
 TEST(a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it)
 {
     uint32_t stray = 0, tried = 0;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        if (!stop_in_a_store(seed))
-            continue;
+    for (uint64_t seed = 0; next_stop_in_a_store(&seed);) {
         sim_network_break(world.network, nw_address(A), nw_address(B));
         nw_run(&world, NS_PER_S);
         assert_int_equal(nw_count(&world, A, FABRIC_CLOSED), 1);
@@ -281,7 +263,6 @@ TEST(a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it)
         assert_int_equal(nw_count(&world, B, FABRIC_CLOSED), 1);
         stray += counts().stray > 0;
         tried++;
-        nw_close(&world);
     }
     assert_int_equal(stray, tried);
 }
@@ -290,9 +271,7 @@ TEST(a_sender_that_was_cut_off_in_a_store_finishes_or_tears_it)
 TEST(a_store_ends_when_the_zone_does)
 {
     uint32_t more = 0, tried = 0;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        if (!stop_in_a_store(seed))
-            continue;
+    for (uint64_t seed = 0; next_stop_in_a_store(&seed);) {
         uint64_t stores = world.processes[A].pm->stores;
         nw_kill(&world, A);
         more += world.processes[A].pm->stores > stores;
@@ -302,7 +281,6 @@ TEST(a_store_ends_when_the_zone_does)
         assert_int_equal(world.processes[A].pm->stores, stores);
         assert_int_equal(nw_count(&world, B, FABRIC_CLOSED), 1);
         tried++;
-        nw_close(&world);
     }
     assert_true(more > 0 && more <= tried);
 }
