@@ -125,8 +125,8 @@ static void look_at_worker(struct leftovers *left, uint32_t server, const struct
     expect(left, worker->ops.used == 0, "server %u: %u writes are in the table", server,
            worker->ops.used);
     expect(left, worker->replying_count == 0 && worker->held_count == 0 && worker->taken_count == 0,
-           "server %u: %u answers and %u requests wait for room", server, worker->replying_count,
-           worker->held_count);
+           "server %u: %u answers and %u requests wait for free space", server,
+           worker->replying_count, worker->held_count);
     expect(left,
            worker->in_flight.ops == 0 && worker->in_flight.blocks == 0 &&
                worker->in_flight.bytes == 0,

@@ -1,4 +1,4 @@
-"""Runs rowan-sim for the tests of this room.
+"""Runs rowan-sim for the tests of this folder.
 
 Set by meson: ROWAN_SIM (the program), ROWAN_SIM_SLOW (the same without optimisation; empty: there is
 none), ROWAN_SIM_DIVISOR (numbers are divided by it in sanitized builds).

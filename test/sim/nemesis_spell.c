@@ -141,7 +141,7 @@ static void spell_end(struct nemesis *nemesis, const struct spell *spell)
         what = "has no late role any more";
         break;
     case NEMESIS_COORD_PART:
-        sim_coord_part(cluster->coord, false);
+        sim_coord_partition(cluster->coord, false);
         what = "reaches the coordination service again";
         break;
     case NEMESIS_COORD_LOSES:
@@ -340,7 +340,7 @@ static bool begin_coord(struct nemesis *nemesis, enum nemesis_fault fault)
     struct spell *spell = spell_begin(nemesis, fault);
     spell->process = cm;
     if (fault == NEMESIS_COORD_PART)
-        sim_coord_part(cluster->coord, true);
+        sim_coord_partition(cluster->coord, true);
     else
         sim_registry_lose_replies(cluster->registry, 1 + (uint32_t)nemesis_below(nemesis, 4));
     journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, cluster->cm_process.name,

@@ -266,18 +266,18 @@ static void give_cas_up(struct sim_coord *coord, uint64_t now_ns)
     coord->cas_letter = NULL;
 }
 
-void sim_coord_part(struct coord *head, bool parted)
+void sim_coord_partition(struct coord *head, bool partitioned)
 {
     struct sim_coord *coord = (struct sim_coord *)head;
     struct sim_registry *registry = coord->registry;
     uint64_t now_ns = sim_registry_now_ns(registry);
-    if (parted == coord->parted)
+    if (partitioned == coord->partitioned)
         return;
     sim_registry_advance(registry, now_ns);
-    coord->parted = parted;
+    coord->partitioned = partitioned;
     coord->expiry_ns = 0;
     bool cas_waits = coord->cas.asked && coord->cas.sent;
-    if (parted) {
+    if (partitioned) {
         lose_connection(coord);
         sim_registry_cut(registry, coord->session);
         if (cas_waits && !coord->cas_lost)
@@ -330,7 +330,7 @@ bool sim_coord_has_work(const struct coord *head)
     sim_registry_advance(coord->registry, now_ns);
     if (coord->cas_lost && coord->cas_unknown_ns <= now_ns)
         return true;
-    if (coord->parted)
+    if (coord->partitioned)
         return asks(&coord->cas);
     const bool ended = coord->session->ended; /* what comes until it hears of that, it hears */
     return (ended && coord->expiry_ns <= now_ns) ||
@@ -346,7 +346,7 @@ static enum poll_result sim_poll(struct coord *head, uint64_t process_ns, uint64
     bool busy = false;
     (void)process_ns; /* the service lives by the registry's clock */
     (void)wake_ns;    /* sim_registry_next_ns */
-    if (coord->parted) {
+    if (coord->partitioned) {
         give_cas_up(coord, now_ns);
     } else {
         busy = keep_session(coord, now_ns);

@@ -44,7 +44,7 @@ void sim_registry_destroy(struct sim_registry *registry);
 struct coord *sim_coord_open(struct sim_registry *registry);
 
 /* The service does not hear of this handle, nor the handle of the service, until it is joined again. */
-void sim_coord_part(struct coord *coord, bool parted);
+void sim_coord_partition(struct coord *coord, bool partitioned);
 
 /* The service ends the handle's session now; its owner hears of it when it next hears of the service. */
 void sim_coord_expire(struct coord *coord);

@@ -61,7 +61,7 @@ struct sim_coord {
     struct sim_registry *registry;
     struct sim_coord *next;
     struct sim_session *session;
-    bool parted;
+    bool partitioned;
     uint32_t connection;    /* rises when one is lost: letters of older ones are void */
     uint64_t known_version; /* that the owner was last told */
     bool leads;             /* as the owner was told */

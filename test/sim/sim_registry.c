@@ -63,7 +63,7 @@ static void reply(struct sim_registry *registry, struct sim_session *session, ui
                   struct sim_letter *letter)
 {
     struct sim_coord *owner = session->owner;
-    if (!owner || owner->parted || owner->connection != letter->connection) {
+    if (!owner || owner->partitioned || owner->connection != letter->connection) {
         registry->counts.lost_effects +=
             owner && letter->kind == SIM_LETTER_STORED && !letter->error;
         sim_letter_destroy(letter);
@@ -346,7 +346,7 @@ uint64_t sim_registry_next_ns(const struct sim_registry *registry)
         consider(&next_ns, now_ns, registry->letters->due_ns);
     for (const struct sim_session *at = registry->sessions; at; at = at->next) {
         consider(&next_ns, now_ns, end_ns(registry, at));
-        if (beat_ns && at->owner && !at->owner->parted)
+        if (beat_ns && at->owner && !at->owner->partitioned)
             consider(&next_ns, now_ns, at->heard_ns + beat_ns);
     }
     for (const struct sim_coord *at = registry->handles; at; at = at->next) {

@@ -286,22 +286,22 @@ TEST(an_unknown_compare_and_set_may_win_after_it_was_answered)
     close_world();
 }
 
-/* --- parted handles --- */
+/* --- partitioned handles --- */
 
-TEST(a_parted_handle_changes_nothing_and_is_told_unknown)
+TEST(a_partitioned_handle_changes_nothing_and_is_told_unknown)
 {
     open_world(9, SESSION_NS, 0);
     assert_int_equal(cas(&alice, 0), 0);
-    sim_coord_part(alice.coord, true);
+    sim_coord_partition(alice.coord, true);
     assert_int_equal(cas(&alice, 1), ROWAN_EUNKNOWN);
     assert_int_equal(stored(), 1);
     assert_int_equal(sim_registry_counts(registry).lost_writes, 1);
-    sim_coord_part(alice.coord, false);
+    sim_coord_partition(alice.coord, false);
     assert_int_equal(cas(&alice, 1), 0);
     close_world();
 }
 
-TEST(what_is_under_way_when_a_handle_is_parted_may_arrive)
+TEST(what_is_under_way_when_a_handle_is_partitioned_may_arrive)
 {
     unsigned arrived = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
@@ -309,7 +309,7 @@ TEST(what_is_under_way_when_a_handle_is_parted_may_arrive)
         ask_cas(&alice, 0);
         tick();
         assert_int_equal(alice.stores, 0);
-        sim_coord_part(alice.coord, true);
+        sim_coord_partition(alice.coord, true);
         run_until(&alice.stores, 1);
         assert_int_equal(alice.error, ROWAN_EUNKNOWN);
         struct sim_registry_counts counts = sim_registry_counts(registry);
@@ -321,7 +321,7 @@ TEST(what_is_under_way_when_a_handle_is_parted_may_arrive)
     assert_true(arrived > SEEDS / 4 && arrived < SEEDS * 3 / 4);
 }
 
-TEST(a_read_and_a_watch_outlast_a_parting)
+TEST(a_read_and_a_watch_outlast_a_partition)
 {
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         open_world(seed, SESSION_NS, 0);
@@ -329,11 +329,11 @@ TEST(a_read_and_a_watch_outlast_a_parting)
         watch(&alice);
         run_for(seed * NS_PER_MS / 2);
         unsigned reads = alice.reads;
-        sim_coord_part(alice.coord, true);
+        sim_coord_partition(alice.coord, true);
         assert_int_equal(cas(&bob, 0), 0);
         run_for(seed % 2 ? 2 * SESSION_NS : 2 * DELAY_NS);
         assert_int_equal(alice.reads + alice.changes, reads);
-        sim_coord_part(alice.coord, false);
+        sim_coord_partition(alice.coord, false);
         run_until(&alice.changes, 1);
         if (!reads)
             run_until(&alice.reads, 1);
@@ -344,18 +344,18 @@ TEST(a_read_and_a_watch_outlast_a_parting)
 
 /* --- sessions --- */
 
-TEST(a_parted_leader_believes_it_leads_until_it_is_joined)
+TEST(a_partitioned_leader_believes_it_leads_until_it_is_joined)
 {
     open_world(10, SESSION_NS, 0);
     elect(&alice);
     run_for(3 * DELAY_NS);
     elect(&bob);
-    sim_coord_part(alice.coord, true);
+    sim_coord_partition(alice.coord, true);
     run_for(SESSION_NS / 2);
     assert_false(bob.leads);
     run_for(SESSION_NS);
     assert_true(alice.leads && bob.leads);
-    sim_coord_part(alice.coord, false);
+    sim_coord_partition(alice.coord, false);
     run_for(3 * DELAY_NS);
     assert_false(alice.leads);
     assert_int_equal(sim_registry_counts(registry).expired, 1);

@@ -1,4 +1,4 @@
-/* fair_test.c - what one stopped backup holds up leaves room for writes that it does not back (H14).
+/* fair_test.c - what one stopped backup holds up leaves free space for writes that it does not back (H14).
  */
 #define TEST_FIXTURE open_cluster, NULL
 

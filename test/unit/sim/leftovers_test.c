@@ -58,7 +58,7 @@ TEST_WITH(records_that_are_kept_for_ever_are_found, NULL, NULL)
 
 TEST_WITH(a_client_that_is_forgotten_while_it_is_connected_is_found, NULL, NULL)
 {
-    find_left_over(MUTANT_SEAT_LEFT, CHECKS_STAGE_FAULTS, "is connected, and not known");
+    find_left_over(MUTANT_CLIENT_LEFT, CHECKS_STAGE_FAULTS, "is connected, and not known");
 }
 
 TEST(a_client_that_has_ended_is_forgotten)

@@ -138,7 +138,7 @@ TEST(no_host_loses_power_where_writes_are_not_behind_fences)
     close_stage();
 }
 
-/* Of all that were parted; no two were so twice. */
+/* Of all that were partitioned; no two were so twice. */
 static uint32_t count_pairs(void)
 {
     static const char words[] = "loses its connections with ";
@@ -161,7 +161,7 @@ static uint32_t count_pairs(void)
     return pairs;
 }
 
-TEST(after_the_last_fault_each_pair_of_processes_can_be_parted_once)
+TEST(after_the_last_fault_each_pair_of_processes_can_be_partitioned_once)
 {
     enum { PAIRS = SERVERS * (SERVERS - 1) / 2 + SERVERS * CLIENTS };
     const uint64_t span_ns = 10 * NS_PER_MS;
