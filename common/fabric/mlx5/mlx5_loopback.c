@@ -22,7 +22,6 @@
 enum {
     SLOTS = 16, /* packets of a sender in flight */
     SENDER_PSN = 0x123456,
-    FENCE_BYTES = 4096,
     SINK_AT = MLX5_PROOF_SENDERS * SLOTS, /* in slots: behind those of packets */
 };
 
@@ -37,8 +36,6 @@ struct sender {
 struct mlx5_loopback {
     struct mlx5_proof_sender base;
     struct verbs_device *device;
-    uint64_t fence_address;
-    uint32_t fence_key;
     uint32_t reads; /* in flight of a sender */
     uint64_t end_ns;
     struct verbs_buffer buffer;
@@ -103,6 +100,7 @@ static int loopback_send(struct mlx5_proof_sender *base, unsigned which, const v
                          uint32_t bytes)
 {
     struct mlx5_loopback *loopback = loopback_of(base);
+    const struct verbs_buffer *fence = &loopback->device->fence;
     struct sender *sender = &loopback->senders[which];
     while (sender->sent - sender->back == SLOTS) { /* 1 */
         int error = take_one(loopback);
@@ -120,7 +118,7 @@ static int loopback_send(struct mlx5_proof_sender *base, unsigned which, const v
                                .num_sge = 1,
                                .opcode = IBV_WR_RDMA_READ,
                                .send_flags = IBV_SEND_SIGNALED,
-                               .wr.rdma = {loopback->fence_address, loopback->fence_key}};
+                               .wr.rdma = {(uintptr_t)fence->data, fence->mr->rkey}};
     struct ibv_send_wr send = {
         .wr_id = which, .next = &read, .sg_list = &pieces[0], .num_sge = 1, .opcode = IBV_WR_SEND};
     struct ibv_send_wr *bad;
@@ -158,8 +156,8 @@ static int make_sender(struct mlx5_loopback *loopback, unsigned which)
     return verbs_pair_init(qp, loopback->device->port, 0) == 0 ? 0 : ROWAN_EUNSUPPORTED;
 }
 
-int mlx5_loopback_open(struct verbs_device *device, uint64_t fence_address, uint32_t fence_key,
-                       uint64_t limit_ns, struct mlx5_loopback **out, const char **reason)
+int mlx5_loopback_open(struct verbs_device *device, uint64_t limit_ns, struct mlx5_loopback **out,
+                       const char **reason)
 {
     struct mlx5_loopback *loopback = calloc(1, sizeof *loopback);
     struct verbs_obstacle obstacle = {0};
@@ -171,8 +169,6 @@ int mlx5_loopback_open(struct verbs_device *device, uint64_t fence_address, uint
     loopback->base.send = loopback_send;
     loopback->base.wait = loopback_wait;
     loopback->device = device;
-    loopback->fence_address = fence_address;
-    loopback->fence_key = fence_key;
     const struct ibv_device_attr *limits = &device->attributes.orig_attr;
     loopback->reads = verbs_at_most(verbs_at_most(VERBS_RC_READS, limits->max_qp_rd_atom),
                                     limits->max_qp_init_rd_atom);
@@ -181,7 +177,7 @@ int mlx5_loopback_open(struct verbs_device *device, uint64_t fence_address, uint
 
     *reason = "the self-test's packets have no memory: is locked memory limited (ulimit -l)?";
     int error = verbs_buffer_try(device, (uint64_t)(SINK_AT + 1) * loopback->slot_bytes,
-                                 &loopback->buffer, &obstacle);
+                                 IBV_ACCESS_LOCAL_WRITE, &loopback->buffer, &obstacle);
     if (error)
         goto failed;
     *reason = "the device refused the completion queue of the self-test";
@@ -226,8 +222,7 @@ struct mlx5_proof_sender *mlx5_loopback_sender(struct mlx5_loopback *loopback)
 
 struct probe {
     struct mlx5_devx *devx;
-    struct verbs_buffer memory; /* elements, and a page that is read */
-    struct ibv_mr *fence_mr;
+    struct verbs_buffer memory; /* elements */
     struct mlx5_loopback *loopback;
 };
 
@@ -239,22 +234,14 @@ static int open_probe(struct verbs_device *device, struct probe *probe, const ch
         return error;
     *reason = "the self-test's memory, 12 MiB, could not be registered: is locked memory limited "
               "(ulimit -l)?";
-    error = verbs_buffer_try(device, MLX5_PROOF_BYTES + FENCE_BYTES, &probe->memory, &obstacle);
-    if (error)
-        return error;
-    uint8_t *fence = probe->memory.data + MLX5_PROOF_BYTES;
-    probe->fence_mr = ibv_reg_mr(device->pd, fence, FENCE_BYTES, IBV_ACCESS_REMOTE_READ);
-    if (!probe->fence_mr)
-        return ROWAN_ENOMEM;
-    return mlx5_loopback_open(device, (uintptr_t)fence, probe->fence_mr->rkey, LIMIT_NS,
-                              &probe->loopback, reason);
+    error = verbs_buffer_try(device, MLX5_PROOF_BYTES, IBV_ACCESS_LOCAL_WRITE, &probe->memory,
+                             &obstacle);
+    return error ? error : mlx5_loopback_open(device, LIMIT_NS, &probe->loopback, reason);
 }
 
 static void close_probe(struct probe *probe)
 {
     mlx5_loopback_close(probe->loopback);
-    if (probe->fence_mr)
-        ibv_dereg_mr(probe->fence_mr);
     verbs_buffer_close(&probe->memory);
     mlx5_devx_close(probe->devx);
 }

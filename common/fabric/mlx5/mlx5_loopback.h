@@ -8,10 +8,10 @@
 
 struct mlx5_loopback;
 
-/* `fence_address` and `fence_key`: of the byte that is read behind each packet. After `limit_ns` nothing is waited
- * for any more. Errors: ROWAN_ENOMEM EUNSUPPORTED, and in *reason a static sentence. */
-int mlx5_loopback_open(struct verbs_device *device, uint64_t fence_address, uint32_t fence_key,
-                       uint64_t limit_ns, struct mlx5_loopback **out, const char **reason);
+/* After `limit_ns` nothing is waited for any more. Errors: ROWAN_ENOMEM EUNSUPPORTED, and in *reason a static
+ * sentence. */
+int mlx5_loopback_open(struct verbs_device *device, uint64_t limit_ns, struct mlx5_loopback **out,
+                       const char **reason);
 
 /* NULL is fine. */
 void mlx5_loopback_close(struct mlx5_loopback *loopback);

@@ -47,7 +47,8 @@ static int open_sink(struct verbs_device *device, struct verbs_obstacle *why)
 {
     if (open_sink_on_device(device))
         return 0;
-    int error = verbs_buffer_try(device, VERBS_SINK_BYTES, &device->sink, why);
+    int error =
+        verbs_buffer_try(device, VERBS_SINK_BYTES, IBV_ACCESS_LOCAL_WRITE, &device->sink, why);
 
     if (error)
         return error;
@@ -56,13 +57,14 @@ static int open_sink(struct verbs_device *device, struct verbs_obstacle *why)
     return 0;
 }
 
-static void close_sink(struct verbs_device *device)
+static void close_buffers(struct verbs_device *device)
 {
     if (device->dm) {
         ibv_dereg_mr(device->sink_mr);
         ibv_free_dm(device->dm);
     }
     verbs_buffer_close(&device->sink);
+    verbs_buffer_close(&device->fence);
 }
 
 /* --- open, close --- */
@@ -81,7 +83,10 @@ static int fill(const char *host, const struct fabric_verbs_options *options,
                                errno ? errno : ENOMEM, why);
         return why->error;
     }
-    error = verbs_probe(options, device, why);
+    error =
+        verbs_buffer_try(device, VERBS_FENCE_BYTES, IBV_ACCESS_REMOTE_READ, &device->fence, why);
+    if (!error)
+        error = verbs_probe(options, device, why);
     return error ? error : open_sink(device, why);
 }
 
@@ -129,7 +134,7 @@ void verbs_device_close(struct verbs_device *device)
 {
     if (!device)
         return;
-    close_sink(device);
+    close_buffers(device);
     if (device->pd)
         ibv_dealloc_pd(device->pd);
     if (device->context)

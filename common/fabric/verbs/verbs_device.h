@@ -12,14 +12,14 @@
 #include "common/fabric/fabric.h"
 #include "common/fabric/verbs/verbs_check.h"
 
-enum { VERBS_SINK_BYTES = 64, VERBS_SLOT_BYTES = 256 };
+enum { VERBS_SINK_BYTES = 64, VERBS_FENCE_BYTES = 64, VERBS_SLOT_BYTES = 256 };
 
 /* Memory of the backend itself: zeros, pinned, of huge pages where there are some. */
 struct verbs_buffer {
     uint8_t *data;
     uint64_t bytes;
     uint64_t mapped_bytes;
-    struct ibv_mr *mr; /* local access */
+    struct ibv_mr *mr;
 };
 
 /* How the device was found. */
@@ -49,6 +49,10 @@ struct verbs_device {
     struct verbs_buffer sink; /* the host memory */
     struct ibv_mr *sink_mr;
     uint64_t sink_address; /* as a work request wants it */
+
+    /* Whose first byte peers read behind what must be durable; they may read it and nothing else of this process. In
+     * host memory: to read from the NIC's own would push nothing out of it. */
+    struct verbs_buffer fence;
 };
 
 /* verbs_device_open: `host` is the IPv4 or IPv6 address of this process in text, or NULL. Chooses device,
@@ -93,9 +97,9 @@ int verbs_probe(const struct fabric_verbs_options *options, struct verbs_device 
 /* Errors: ROWAN_ENOMEM EPERMISSION EUNSUPPORTED, with a line in the log that says what mends it. */
 int verbs_buffer_open(struct verbs_device *device, uint64_t bytes, struct verbs_buffer *out);
 
-/* The same without a word in the log. */
-int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, struct verbs_buffer *out,
-                     struct verbs_obstacle *why);
+/* The same without a word in the log. `access`: IBV_ACCESS_..., of verbs_buffer_open local. */
+int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, unsigned access,
+                     struct verbs_buffer *out, struct verbs_obstacle *why);
 
 /* All zeros is fine. */
 void verbs_buffer_close(struct verbs_buffer *buffer);

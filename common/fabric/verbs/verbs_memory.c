@@ -47,15 +47,12 @@ static enum verbs_memory_kind kind_of(const struct pm *pm)
 /* --- PM --- */
 
 static struct ibv_mr *register_range(struct verbs_device *device, void *base, uint64_t bytes,
-                                     bool on_demand, int *system_error)
+                                     unsigned access, int *system_error)
 {
     struct ibv_mr *mr;
 
     errno = 0;
-    if (on_demand)
-        mr = ibv_reg_mr(device->pd, base, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
-    else
-        mr = ibv_reg_mr(device->pd, base, bytes, IBV_ACCESS_LOCAL_WRITE);
+    mr = ibv_reg_mr(device->pd, base, bytes, access);
     *system_error = mr ? 0 : errno ? errno : EINVAL;
     return mr;
 }
@@ -78,10 +75,12 @@ static int register_pm(struct verbs_device *device, const struct pm *pm, struct 
     const enum verbs_memory_kind kind = kind_of(pm);
     const bool may_demand = device->has_odp && device->receive != FABRIC_RECEIVE_MULTI_PACKET;
     int failed;
-    struct ibv_mr *mr = register_range(device, pm->base, pm->bytes, false, &failed);
+    struct ibv_mr *mr =
+        register_range(device, pm->base, pm->bytes, IBV_ACCESS_LOCAL_WRITE, &failed);
 
     if (!mr && kind == VERBS_MEMORY_FSDAX && may_demand)
-        mr = register_range(device, pm->base, pm->bytes, true, &failed);
+        mr = register_range(device, pm->base, pm->bytes,
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &failed);
     if (!mr) {
         if (!is_limit(failed, pm->bytes, why))
             verbs_obstacle_register(device_name(device), kind, device->receive, device->has_odp,
@@ -159,8 +158,8 @@ static int map_buffer(uint64_t bytes, struct verbs_buffer *out)
     return out->data ? 0 : ROWAN_ENOMEM;
 }
 
-int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, struct verbs_buffer *out,
-                     struct verbs_obstacle *why)
+int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, unsigned access,
+                     struct verbs_buffer *out, struct verbs_obstacle *why)
 {
     struct verbs_buffer buffer = {.bytes = bytes};
     int failed;
@@ -169,7 +168,7 @@ int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, struct verbs_b
         verbs_obstacle_refused(device_name(device), "memory for buffers", ENOMEM, why);
         return why->error;
     }
-    buffer.mr = register_range(device, buffer.data, buffer.mapped_bytes, false, &failed);
+    buffer.mr = register_range(device, buffer.data, buffer.mapped_bytes, access, &failed);
     if (!buffer.mr) {
         munmap(buffer.data, buffer.mapped_bytes);
         if (!is_limit(failed, buffer.mapped_bytes, why))
@@ -184,7 +183,7 @@ int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, struct verbs_b
 int verbs_buffer_open(struct verbs_device *device, uint64_t bytes, struct verbs_buffer *out)
 {
     struct verbs_obstacle obstacle = {0};
-    int error = verbs_buffer_try(device, bytes, out, &obstacle);
+    int error = verbs_buffer_try(device, bytes, IBV_ACCESS_LOCAL_WRITE, out, &obstacle);
 
     if (error)
         verbs_obstacle_log(&obstacle);

@@ -133,8 +133,8 @@ static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours
     ours->timeout = zone->ops->whole_segments ? VERBS_RC_SEGMENTS_TIMEOUT : VERBS_RC_TIMEOUT;
     ours->block_limit = conn->endpoint->fabric->base.caps.block_limit;
     ours->reads = verbs_at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom);
-    ours->fence_address = (uintptr_t)zone->fence_page;
-    ours->fence_key = zone->fence_mr->rkey;
+    ours->fence_address = (uintptr_t)device->fence.data;
+    ours->fence_key = device->fence.mr->rkey;
 }
 
 int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)

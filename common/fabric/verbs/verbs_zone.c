@@ -5,45 +5,17 @@
  *    can write to it any more: so it is quiet at once.
  * 2. What a member of the zone may write to is gone before the zone is: closing it breaks their connections.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_zone.h"
 
-enum { ZONE_MIN_DEPTH = 2, ZONE_MAX_DEPTH = 1024, FENCE_PAGE_BYTES = 4096 };
+enum { ZONE_MIN_DEPTH = 2, ZONE_MAX_DEPTH = 1024 };
 
 /* The vendor that rxe gives as its own (RXE_VENDOR_ID of the kernel). */
 enum { VENDOR_SOFTWARE = 0xffffff };
-
-/* A page of host memory: to read from the NIC's own memory would push nothing out of it. Peers may read that
- * page and nothing else of this process. */
-static int make_fence_page(struct verbs_zone *zone)
-{
-    zone->fence_page = aligned_alloc(FENCE_PAGE_BYTES, FENCE_PAGE_BYTES);
-    if (!zone->fence_page)
-        return ROWAN_ENOMEM;
-    memset(zone->fence_page, 0, FENCE_PAGE_BYTES);
-    zone->fence_mr = ibv_reg_mr(zone->endpoint->device->pd, zone->fence_page, FENCE_PAGE_BYTES,
-                                IBV_ACCESS_REMOTE_READ);
-    if (zone->fence_mr)
-        return 0;
-    log_event(LOG_ERROR, "verbs_fence_page", "reason=\"%s\"", strerror(errno));
-    return ROWAN_ENOMEM;
-}
-
-static void zone_free(struct verbs_zone *zone)
-{
-    if (zone->fence_mr &&
-        ibv_dereg_mr(zone->fence_mr) != 0) /* never freed under the device's hands */
-        log_event(LOG_ERROR, "verbs_fence_page", "reason=\"%s\"", strerror(errno));
-    else
-        free(zone->fence_page);
-    free(zone);
-}
 
 /* See verbs_zone_landed. */
 static void warn_of_software(const struct verbs_zone *zone)
@@ -83,11 +55,9 @@ int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
     zone->wake_ns = UINT64_MAX;
     zone->writes_back =
         device->attributes.orig_attr.vendor_id == VENDOR_SOFTWARE || pm->durability == PM_ASYNC;
-    error = make_fence_page(zone);
-    if (!error)
-        error = zone->ops->open(zone);
+    error = zone->ops->open(zone);
     if (error) {
-        zone_free(zone);
+        free(zone);
         return error;
     }
     warn_of_software(zone);
@@ -112,7 +82,7 @@ void verbs_zone_close(struct fabric_zone *base)
     endpoint->base.zone_pm = NULL;
     endpoint->zone = NULL;
     zone->ops->close(zone);
-    zone_free(zone);
+    free(zone);
 }
 
 int verbs_zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)

@@ -30,8 +30,6 @@ struct verbs_zone {
     bool unfenced;    /* something was written back since the last fence */
     uint64_t now_ns;  /* of the last poll */
     uint64_t wake_ns; /* when it must be polled again; each poll sets it anew; UINT64_MAX: never */
-    uint8_t *fence_page;
-    struct ibv_mr *fence_mr; /* whose first byte peers read behind what must be durable */
     struct verbs_segment segments[];
 };
 

@@ -9,11 +9,10 @@
 #include "test/lib/soft_verbs.h"
 #include "test/lib/unit.h"
 
-enum { PACKETS = 200, SLOT = 1024, PEER_PSN = 0x70605, PAGE = 4096 };
+enum { PACKETS = 200, SLOT = 1024, PEER_PSN = 0x70605 };
 
 static struct verbs_device *device;
-static struct verbs_buffer buffer; /* slots, then a page that is read */
-static struct ibv_mr *fence_mr;
+static struct verbs_buffer buffer; /* slots */
 static struct ibv_srq *srq;
 static struct ibv_cq *cq;
 static struct ibv_qp *peers[MLX5_PROOF_SENDERS];
@@ -71,16 +70,12 @@ static void open_all(uint64_t limit_ns, uint32_t slots)
     const char *reason = NULL;
     log_set_level(LOG_ERROR);
     assert_int_equal(verbs_device_open("10.1.1.1", &options, &device), 0);
-    assert_int_equal(verbs_buffer_open(device, PACKETS * SLOT + PAGE, &buffer), 0);
-    fence_mr = ibv_reg_mr(device->pd, buffer.data + PACKETS * SLOT, PAGE, IBV_ACCESS_REMOTE_READ);
-    assert_non_null(fence_mr);
+    assert_int_equal(verbs_buffer_open(device, PACKETS * SLOT, &buffer), 0);
     srq = ibv_create_srq(device->pd, &init);
     cq = ibv_create_cq(device->context, 2 * PACKETS, NULL, NULL, 0);
     assert_true(srq && cq);
     post_slots(slots);
-    assert_int_equal(mlx5_loopback_open(device, (uintptr_t)buffer.data + PACKETS * SLOT,
-                                        fence_mr->rkey, limit_ns, &loopback, &reason),
-                     0);
+    assert_int_equal(mlx5_loopback_open(device, limit_ns, &loopback, &reason), 0);
     assert_int_not_equal(mlx5_loopback_sender(loopback)->numbers[0],
                          mlx5_loopback_sender(loopback)->numbers[1]);
     for (unsigned which = 0; which < MLX5_PROOF_SENDERS; which++) {
@@ -99,7 +94,6 @@ static int close_all(void **state)
         assert_int_equal(ibv_destroy_qp(peers[which]), 0);
     assert_int_equal(ibv_destroy_srq(srq), 0);
     assert_int_equal(ibv_destroy_cq(cq), 0);
-    assert_int_equal(ibv_dereg_mr(fence_mr), 0);
     verbs_buffer_close(&buffer);
     verbs_device_close(device);
     soft_verbs_stats(&stats);
@@ -178,7 +172,7 @@ TEST(each_call_of_the_device_that_fails_leaves_nothing_behind)
         struct mlx5_loopback *second;
         const char *reason = NULL;
         soft_verbs_fail_call(nth, 12);
-        int error = mlx5_loopback_open(device, 0, 0, 1, &second, &reason);
+        int error = mlx5_loopback_open(device, 1, &second, &reason);
         soft_verbs_fail_call(0, 0);
         done = error == 0;
         if (done)
