@@ -59,7 +59,7 @@ enum {
     VERBS_JOBS = 256,  /* address handles that the endpoints of a fabric wait for */
     VERBS_SILENT = 64, /* addresses that are known for not answering */
 
-    VERBS_FAILURES = 64, /* of queue pairs, that an endpoint may not have heard of yet */
+    VERBS_FAILURES = 16, /* of queue pairs, that an endpoint may not have heard of yet */
 };
 
 /* Times, all compared with the now_ns of polls. */
@@ -134,8 +134,6 @@ struct verbs_fabric {
     /* What devices say outside of completion queues, for the endpoints' threads (verbs_async.c). */
     pthread_mutex_t async_mutex;
     struct verbs_endpoint *endpoints; /* linked by next_endpoint */
-    uint32_t failures[VERBS_FAILURES];
-    _Atomic uint64_t failure_count; /* so far; number n lies in failures[n % VERBS_FAILURES] */
     struct verbs_resolver resolver;
     _Atomic(const char *) fatal; /* why the device is of no use any more; NULL: it is */
 };
@@ -161,14 +159,13 @@ struct verbs_endpoint {
     int wake_fd; /* another endpoint's thread heard something of the device */
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
-    uint32_t cq_free;       /* see verbs_cq_reserve */
-    bool more_completions;  /* the last look at the queue did not see all */
-    bool more_control;      /* likewise tcp */
-    bool kept_grant;        /* the device refused to deregister one: said once */
-    uint64_t control_ns;    /* when tcp was last polled */
-    uint64_t checked_ns;    /* when deadlines were looked at */
-    uint64_t failures_seen; /* of the fabric's failures */
-    struct random random;   /* for tokens */
+    uint32_t cq_free;      /* see verbs_cq_reserve */
+    bool more_completions; /* the last look at the queue did not see all */
+    bool more_control;     /* likewise tcp */
+    bool kept_grant;       /* the device refused to deregister one: said once */
+    uint64_t control_ns;   /* when tcp was last polled */
+    uint64_t checked_ns;   /* when deadlines were looked at */
+    struct random random;  /* for tokens */
 
     struct verbs_packets *packets;   /* the UD queue pair and its buffers */
     struct verbs_messages *messages; /* memory that messages lie in */
@@ -181,6 +178,11 @@ struct verbs_endpoint {
 
     struct verbs_zone *zone;
     uint32_t zone_count; /* opened so far */
+
+    /* Queue pairs of which the device says that they have failed; under the fabric's async_mutex. */
+    uint32_t failed[VERBS_FAILURES];
+    uint32_t failed_count; /* more than have a place: all of the endpoint's */
+    _Atomic bool has_failures;
 
     /* The device says that half of the zone's slots are used; set by whoever hears it (verbs_async.c). */
     _Atomic bool limit_reached;

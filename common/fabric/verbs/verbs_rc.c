@@ -46,6 +46,7 @@ static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int
     if (error)
         return error;
     init->qp_type = IBV_QPT_RC;
+    init->qp_context = endpoint;
     init->send_cq = endpoint->cq;
     if (!init->recv_cq) /* a zone's own (verbs_slots.c) */
         init->recv_cq = endpoint->cq;
