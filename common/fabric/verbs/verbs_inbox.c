@@ -29,18 +29,13 @@ static void queue_message(struct verbs_conn *conn, struct verbs_held *held, cons
 {
     struct verbs_stream *stream = conn->stream;
 
-    *held =
-        (struct verbs_held){.next = stream->held, .slab = held->slab, .data = data, .bytes = bytes};
-    if (stream->held)
-        stream->held->prev = held;
-    stream->held = held;
+    held->data = data;
+    held->bytes = bytes;
+    LIST_APPEND(&stream->held, held, link);
     stream->held_count++;
     stream->held_bytes += bytes;
-    if (stream->inbox_last)
-        stream->inbox_last->next_inbox = held;
-    else
-        stream->inbox_first = held;
-    stream->inbox_last = held;
+    if (!stream->inbox)
+        stream->inbox = held;
     conn_list_add(&conn->base, LIST_ACTIVE);
 }
 
@@ -164,12 +159,10 @@ unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, 
     struct verbs_stream *stream = conn->stream;
     unsigned count = 0;
 
-    for (; count < max && stream->inbox_first; count++) {
-        struct verbs_held *held = stream->inbox_first;
+    for (; count < max && stream->inbox; count++) {
+        const struct verbs_held *held = stream->inbox;
 
-        stream->inbox_first = held->next_inbox;
-        if (!stream->inbox_first)
-            stream->inbox_last = NULL;
+        stream->inbox = held->link.next;
         events[count] = (struct fabric_event){.kind = FABRIC_MESSAGE,
                                               .bytes = held->bytes,
                                               .conn = &conn->base.base,
@@ -192,12 +185,7 @@ static void release_held(struct verbs_conn *conn, struct verbs_held *held)
     struct verbs_endpoint *endpoint = conn->endpoint;
     struct verbs_stream *stream = conn->stream;
 
-    if (held->prev)
-        held->prev->next = held->next;
-    else
-        stream->held = held->next;
-    if (held->next)
-        held->next->prev = held->prev;
+    LIST_REMOVE(&stream->held, held, link);
     ASSERT(stream->held_count > 0 && stream->held_bytes >= held->bytes);
     stream->held_count--;
     stream->held_bytes -= held->bytes;
@@ -225,14 +213,14 @@ void verbs_inbox_fini(struct verbs_conn *conn)
 {
     struct verbs_stream *stream = conn->stream;
 
-    while (stream->held)
-        release_held(conn, stream->held);
+    stream->inbox = NULL;
+    while (stream->held.first)
+        release_held(conn, stream->held.first);
     for (; stream->early; stream->early &= stream->early - 1) {
         const uint32_t number = stream->expected + (uint32_t)__builtin_ctzll(stream->early);
 
         verbs_packet_give(conn->endpoint, stream->places[number % STREAM_WINDOW]);
     }
-    stream->inbox_first = stream->inbox_last = NULL;
     if (stream->partial)
         verbs_slab_give(&conn->endpoint->messages->in, stream->partial);
     stream->partial = NULL;

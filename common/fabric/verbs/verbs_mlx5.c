@@ -27,7 +27,6 @@
 #include "common/base/log.h"
 #include "common/fabric/mlx5/mlx5_devx.h"
 #include "common/fabric/verbs/verbs_mlx5.h"
-#include "common/fabric/verbs/verbs_mlx5_zone.h"
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_zone.h"
 

@@ -95,7 +95,7 @@ static unsigned step(struct endpoint *base, struct fabric_event *events, unsigne
 
 static bool is_drained(const struct conn *conn)
 {
-    return !((const struct verbs_conn *)conn)->stream->inbox_first;
+    return !((const struct verbs_conn *)conn)->stream->inbox;
 }
 
 static unsigned move(struct conn *base, struct fabric_event *events, unsigned max)

@@ -91,8 +91,9 @@ enum verbs_slab_kind { VSLAB_SMALL, VSLAB_MIDDLE, VSLAB_LARGE, VSLAB_HUGE, VSLAB
 
 /* A message that has come: in a receive buffer or in a slab. */
 struct verbs_held {
-    struct verbs_held *next, *prev; /* of the connection's */
-    struct verbs_held *next_inbox;
+    struct {
+        struct verbs_held *next, *prev;
+    } link;
     struct verbs_slab *slab; /* NULL: it lies in the ring */
     const uint8_t *data;
     uint32_t bytes;
@@ -183,8 +184,10 @@ struct verbs_stream {
     uint32_t got, need;
     uint64_t grown_ns;
     uint64_t begun_ns; /* since when the peer may send the rest of it */
-    struct verbs_held *held;
-    struct verbs_held *inbox_first, *inbox_last; /* of the held ones, not given out yet */
+    struct {
+        struct verbs_held *first, *last;
+    } held;
+    struct verbs_held *inbox; /* from here on they are not given out yet; NULL: all are */
     uint32_t held_count;
     uint64_t held_bytes;
 };

@@ -5,8 +5,8 @@
 
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_mlx5.h"
-#include "common/fabric/verbs/verbs_mlx5_zone.h"
 #include "common/fabric/verbs/verbs_rc.h"
+#include "common/fabric/verbs/verbs_zone.h"
 #include "mlx5_firmware.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/unit.h"
