@@ -11,8 +11,9 @@ enum { TRIED_WORK_REQUESTS = 16 };
 
 /* --- queue pairs --- */
 
-static struct ibv_qp *create_pair(const struct verbs_device *device, struct ibv_cq *cq,
-                                  enum ibv_qp_type type, uint32_t inline_bytes, struct ibv_srq *srq)
+/* 0, or the errno. */
+static int try_pair(const struct verbs_device *device, struct ibv_cq *cq, enum ibv_qp_type type,
+                    uint32_t inline_bytes, struct ibv_srq *srq)
 {
     struct ibv_qp_init_attr attributes = {
         .send_cq = cq,
@@ -25,17 +26,10 @@ static struct ibv_qp *create_pair(const struct verbs_device *device, struct ibv_
                 .max_recv_sge = srq ? 0 : 1,
                 .max_inline_data = inline_bytes},
     };
+    struct ibv_qp *pair;
 
-    return ibv_create_qp(device->pd, &attributes);
-}
-
-/* 0, or the errno. */
-static int try_pair(const struct verbs_device *device, struct ibv_cq *cq, enum ibv_qp_type type,
-                    uint32_t inline_bytes, struct ibv_srq *srq)
-{
     errno = 0;
-    struct ibv_qp *pair = create_pair(device, cq, type, inline_bytes, srq);
-
+    pair = ibv_create_qp(device->pd, &attributes);
     if (!pair)
         return errno ? errno : EINVAL;
     ibv_destroy_qp(pair);

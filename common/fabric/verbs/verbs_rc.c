@@ -16,7 +16,7 @@
 #include "common/fabric/verbs/verbs_pair.h"
 #include "common/fabric/verbs/verbs_zone.h"
 
-enum { SEND_QUEUE = 256, NUMBER_24_BITS = 0xffffff, MAX_READS = 255 };
+enum { SEND_QUEUE = 256, NUMBER_24_BITS = 0xffffff };
 
 /* --- making it --- */
 
@@ -164,14 +164,14 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
 
 /* --- connecting --- */
 
+/* What is sound (verbs_hello.c) and yet cannot be. */
 static int check_hello(const struct verbs_conn *conn)
 {
     const struct verbs_rc_hello *theirs = &conn->theirs.rc;
     const uint32_t limit = conn->endpoint->fabric->base.caps.block_limit;
     const uint32_t slot = conn->endpoint->device->slot_bytes;
 
-    if (theirs->qp_number == 0 || theirs->qp_number > NUMBER_24_BITS || theirs->write_number == 0 ||
-        theirs->write_number > NUMBER_24_BITS || theirs->psn > NUMBER_24_BITS)
+    if (theirs->qp_number == 0 || (conn->base.active && theirs->zone == VERBS_NO_ZONE))
         return ROWAN_EFORMAT;
     /* A message longer than a packet could stay half received for ever. */
     if (!conn->base.active && conn->theirs.mtu < slot) {
@@ -180,12 +180,7 @@ static int check_hello(const struct verbs_conn *conn)
                   conn->theirs.mtu);
         return ROWAN_EUNSUPPORTED;
     }
-    if (!conn->base.active)
-        return 0;
-    if (theirs->zone == VERBS_NO_ZONE || theirs->reads == 0 || theirs->reads > MAX_READS ||
-        theirs->timeout < VERBS_LEAST_TIMEOUT || theirs->timeout > VERBS_MOST_TIMEOUT)
-        return ROWAN_EFORMAT;
-    if (theirs->block_limit < limit) { /* the block limit is one constant of a cluster */
+    if (conn->base.active && theirs->block_limit < limit) { /* one constant of a cluster */
         log_event(LOG_ERROR, "verbs_block_limit",
                   "ours=%u theirs=%u advice=\"give all servers the same slot_bytes and MTU\"",
                   limit, theirs->block_limit);
@@ -199,30 +194,6 @@ void verbs_rc_address(const struct verbs_conn *conn, struct ibv_ah_attr *out)
     verbs_address(conn->endpoint->device, conn->theirs.gid, (uint16_t)conn->theirs.lid, out);
 }
 
-/* `qp`: rc->qp (NULL where that is an object of the way to receive) or rc->write_qp. */
-static int to_rtr(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t peer_number)
-{
-    const struct verbs_device *device = conn->endpoint->device;
-    struct verbs_rc *rc = conn->rc;
-    const uint32_t mtu =
-        conn->theirs.mtu < device->mtu_bytes ? conn->theirs.mtu : device->mtu_bytes;
-    struct ibv_qp_attr attributes = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = mtu_code(mtu),
-        .dest_qp_num = peer_number,
-        .rq_psn = conn->theirs.rc.psn,
-        .max_dest_rd_atomic =
-            (uint8_t)(rc->zone ? verbs_at_most(VERBS_RC_READS,
-                                               device->attributes.orig_attr.max_qp_rd_atom)
-                               : 1),
-        .min_rnr_timer = VERBS_RC_RNR_TIMER};
-
-    verbs_rc_address(conn, &attributes.ah_attr);
-    if (qp == rc->qp && rc->zone && rc->zone->ops->connect)
-        return rc->zone->ops->connect(rc->zone, conn, &attributes);
-    return verbs_pair_rtr(qp, &attributes) == 0 ? 0 : ROWAN_EIO;
-}
-
 /* How many of our reads may be in flight: as many as both devices can. */
 static uint32_t reads_in_flight(const struct verbs_conn *conn)
 {
@@ -232,18 +203,34 @@ static uint32_t reads_in_flight(const struct verbs_conn *conn)
     return conn->theirs.rc.reads < ours ? conn->theirs.rc.reads : ours;
 }
 
-/* Blocks are tried as long as the zone's owner waits for them; no segment waits for bulk writes. */
-static uint8_t timeout_of(const struct verbs_conn *conn, const struct ibv_qp *qp)
+/* To RTS. `qp`: rc->qp (NULL where that is an object of the way to receive) or rc->write_qp. */
+static int connect_pair(struct verbs_conn *conn, struct ibv_qp *qp, uint32_t peer_number)
 {
-    return conn->base.active && qp == conn->rc->qp ? (uint8_t)conn->theirs.rc.timeout
-                                                   : VERBS_RC_TIMEOUT;
-}
+    const struct verbs_device *device = conn->endpoint->device;
+    struct verbs_rc *rc = conn->rc;
+    const bool active = conn->base.active;
+    const uint32_t mtu =
+        conn->theirs.mtu < device->mtu_bytes ? conn->theirs.mtu : device->mtu_bytes;
+    const int reads_answered = active ? 1 : device->attributes.orig_attr.max_qp_rd_atom;
+    /* Blocks are tried as long as the zone's owner waits for them; no segment waits for bulk writes. */
+    const uint8_t timeout =
+        active && qp == rc->qp ? (uint8_t)conn->theirs.rc.timeout : VERBS_RC_TIMEOUT;
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTR,
+                                     .path_mtu = mtu_code(mtu),
+                                     .dest_qp_num = peer_number,
+                                     .rq_psn = conn->theirs.rc.psn,
+                                     .max_dest_rd_atomic =
+                                         (uint8_t)verbs_at_most(VERBS_RC_READS, reads_answered),
+                                     .min_rnr_timer = VERBS_RC_RNR_TIMER};
+    int error;
 
-static int to_rts(struct verbs_conn *conn, struct ibv_qp *qp)
-{
-    const uint32_t reads = conn->base.active ? reads_in_flight(conn) : 1;
-
-    return verbs_pair_rts(qp, conn->rc->psn, timeout_of(conn, qp), reads) == 0 ? 0 : ROWAN_EIO;
+    verbs_rc_address(conn, &attributes.ah_attr);
+    if (qp == rc->qp && rc->zone && rc->zone->ops->connect)
+        return rc->zone->ops->connect(rc->zone, conn, &attributes);
+    error = verbs_pair_rtr(qp, &attributes);
+    if (!error)
+        error = verbs_pair_rts(qp, rc->psn, timeout, active ? reads_in_flight(conn) : 1);
+    return error ? ROWAN_EIO : 0;
 }
 
 int verbs_rc_connect(struct verbs_conn *conn)
@@ -259,20 +246,14 @@ int verbs_rc_connect(struct verbs_conn *conn)
     }
     error = check_hello(conn);
     if (!error)
-        error = to_rtr(conn, conn->rc->qp, conn->theirs.rc.qp_number);
-    if (!error && conn->rc->qp)
-        error = to_rts(conn, conn->rc->qp);
+        error = connect_pair(conn, conn->rc->qp, conn->theirs.rc.qp_number);
     if (!error)
-        error = to_rtr(conn, conn->rc->write_qp, conn->theirs.rc.write_number);
-    if (!error)
-        error = to_rts(conn, conn->rc->write_qp);
-    if (error)
-        return error;
-    if (conn->base.active) {
+        error = connect_pair(conn, conn->rc->write_qp, conn->theirs.rc.write_number);
+    if (!error && conn->base.active) {
         verbs_sender_start(conn, reads_in_flight(conn));
         conn->base.base.has_zone = true;
     }
-    return 0;
+    return error;
 }
 
 /* --- its end --- */

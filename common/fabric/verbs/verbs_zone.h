@@ -45,9 +45,8 @@ struct verbs_receive_ops {
     /* attach: creates the passive end of a connection in INIT, with its receives where they belong, and sets
      * conn->rc->qp_number; what it makes is in conn->rc->qp, or in conn->rc->receive if it is no ibv_qp.
      * Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED.
-     * connect: to RTR, at which a responder may stay, with those attributes (as for ibv_modify_qp; the mask
-     * is IBV_QP_STATE AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER); NULL: conn->rc->qp is an
-     * ibv_qp, and verbs_rc.c brings it to RTS itself. Errors: ROWAN_EIO.
+     * connect: to RTS, with those attributes of RTR (verbs_pair_rtr); NULL: conn->rc->qp is an ibv_qp, which
+     * verbs_rc.c moves itself. Errors: ROWAN_EIO.
      * detach: nothing lands over this connection when it returns. conn->rc->qp, if there was one, has been
      * destroyed before; an object of its own is destroyed here. Not called if attach failed. */
     int (*attach)(struct verbs_zone *zone, struct verbs_conn *conn);

@@ -79,16 +79,16 @@ TEST(what_no_peer_says_is_refused)
         {16, 0},          {16, 4}, /* kind */
         {20, UINT32_MAX},          /* an error in a hello */
         {40, 1 << 16},             /* LID */
-        {44, 0},          {44, 128},
-        {44, 1500},       {44, 8192},    /* MTU */
+        {44, 0},          {44, 128},     {44, 1500},
+        {44, 8192},                      /* MTU */
         {48, 0},          {48, 1 << 24}, /* queue pairs have 24 bits */
         {56, 16384},                     /* connection */
         {76, 1 << 24},    {76, 0},       /* no queue pair, yet all else of it */
-        {80, 1 << 24},    {84, 1 << 24},
-        {88, 3},          {88, 0}, /* kind of zone; no zone, yet a timeout */
-        {96, 256},                 /* reads */
-        {100, 0},         {100, 9},
-        {100, 19},        {100, 256 + 12}, /* timeout */
+        {80, 1 << 24},    {84, 1 << 24}, {88, 3},
+        {88, 0},                                    /* kind of zone; no zone, yet a timeout */
+        {80, 0},          {96, 0},       {96, 256}, /* reads */
+        {100, 0},         {100, 9},      {100, 19},
+        {100, 256 + 12}, /* timeout */
     };
 
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++)
