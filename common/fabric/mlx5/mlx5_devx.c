@@ -37,7 +37,6 @@ static const struct {
 
 struct mlx5_devx {
     struct mlx5_channel channel;
-    struct mlx5_numbers numbers;
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_cq_ex *ring;
@@ -162,7 +161,7 @@ static int resolve(struct mlx5_channel *channel, const struct ibv_ah_attr *to,
 static int query(struct mlx5_devx *devx, const char **reason)
 {
     uint8_t in[MLX5_QUERY_HCA_CAP_IN_BYTES], out[MLX5_QUERY_HCA_CAP_OUT_BYTES] = {0};
-    struct mlx5_capabilities *can = &devx->numbers.capabilities;
+    struct mlx5_capabilities *can = &devx->channel.numbers.capabilities;
     mlx5_encode_query(in);
     *reason = "the firmware does not tell what it can (QUERY_HCA_CAP): was the device opened with "
               "DevX?";
@@ -200,8 +199,8 @@ static int open_ring(struct mlx5_devx *devx, const char **reason)
     *reason = "libmlx5 does not tell the numbers of its objects";
     if (mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ | MLX5DV_OBJ_PD))
         return ROWAN_EUNSUPPORTED;
-    devx->numbers.cq = cq.cqn;
-    devx->numbers.pd = pd.pdn;
+    devx->channel.numbers.cq = cq.cqn;
+    devx->channel.numbers.pd = pd.pdn;
     return 0;
 }
 
@@ -214,7 +213,7 @@ static int open_uar(struct mlx5_devx *devx, const char **reason)
         devx->uar = mlx5dv_devx_alloc_uar(devx->context, MLX5DV_UAR_ALLOC_TYPE_BF);
     if (!devx->uar)
         return ROWAN_EUNSUPPORTED;
-    devx->numbers.uar = devx->uar->page_id;
+    devx->channel.numbers.uar = devx->uar->page_id;
     return 0;
 }
 
@@ -231,7 +230,7 @@ static int open_events(struct mlx5_devx *devx, const char **reason)
     return 0;
 }
 
-int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_devx **out,
+int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_channel **out,
                    const char **reason)
 {
     *reason = "it is no mlx5 device (a ConnectX)";
@@ -260,15 +259,17 @@ int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_d
     if (!error)
         error = open_events(devx, reason);
     if (error) {
-        mlx5_devx_close(devx);
+        mlx5_devx_close(&devx->channel);
         return error;
     }
-    *out = devx;
+    *out = &devx->channel;
     return 0;
 }
 
-void mlx5_devx_close(struct mlx5_devx *devx)
+void mlx5_devx_close(struct mlx5_channel *channel)
 {
+    struct mlx5_devx *devx = channel ? devx_of(channel) : NULL;
+
     if (!devx)
         return;
     if (devx->events)
@@ -278,14 +279,4 @@ void mlx5_devx_close(struct mlx5_devx *devx)
     if (devx->ring)
         ibv_destroy_cq(ibv_cq_ex_to_cq(devx->ring));
     free(devx);
-}
-
-struct mlx5_channel *mlx5_devx_channel(struct mlx5_devx *devx)
-{
-    return &devx->channel;
-}
-
-const struct mlx5_numbers *mlx5_devx_numbers(const struct mlx5_devx *devx)
-{
-    return &devx->numbers;
 }

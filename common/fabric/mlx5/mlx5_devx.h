@@ -5,17 +5,12 @@
 
 #include "common/fabric/mlx5/mlx5_queue.h"
 
-struct mlx5_devx;
-
 /* `context` is open with DevX (verbs_mlx5_open). Errors: ROWAN_ENOMEM EUNSUPPORTED; *reason is then a static
  * sentence. */
-int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_devx **out,
+int mlx5_devx_open(struct ibv_context *context, struct ibv_pd *pd, struct mlx5_channel **out,
                    const char **reason);
 
 /* All objects are destroyed. NULL is fine. */
-void mlx5_devx_close(struct mlx5_devx *devx);
-
-struct mlx5_channel *mlx5_devx_channel(struct mlx5_devx *devx);
-const struct mlx5_numbers *mlx5_devx_numbers(const struct mlx5_devx *devx);
+void mlx5_devx_close(struct mlx5_channel *channel);
 
 #endif

@@ -221,7 +221,7 @@ struct mlx5_proof_sender *mlx5_loopback_sender(struct mlx5_loopback *loopback)
 /* --- the probe --- */
 
 struct probe {
-    struct mlx5_devx *devx;
+    struct mlx5_channel *channel;
     struct verbs_buffer memory; /* elements */
     struct mlx5_loopback *loopback;
 };
@@ -229,7 +229,7 @@ struct probe {
 static int open_probe(struct verbs_device *device, struct probe *probe, const char **reason)
 {
     struct verbs_obstacle obstacle = {0};
-    int error = mlx5_devx_open(device->context, device->pd, &probe->devx, reason);
+    int error = mlx5_devx_open(device->context, device->pd, &probe->channel, reason);
     if (error)
         return error;
     *reason = "the self-test's memory, 12 MiB, could not be registered: is locked memory limited "
@@ -243,16 +243,14 @@ static void close_probe(struct probe *probe)
 {
     mlx5_loopback_close(probe->loopback);
     verbs_buffer_close(&probe->memory);
-    mlx5_devx_close(probe->devx);
+    mlx5_devx_close(probe->channel);
 }
 
 static int run_probe(const struct verbs_device *device, struct probe *probe, const char **reason)
 {
-    struct mlx5_channel *channel = mlx5_devx_channel(probe->devx);
     struct ibv_ah_attr self;
     struct mlx5_proof proof = {
-        .channel = channel,
-        .numbers = mlx5_devx_numbers(probe->devx),
+        .channel = probe->channel,
         .sender = mlx5_loopback_sender(probe->loopback),
         .peer = {.mtu = (uint8_t)device->port_attributes.active_mtu,
                  .log_reads = mlx5_log2_below(probe->loopback->reads),
@@ -263,7 +261,7 @@ static int run_probe(const struct verbs_device *device, struct probe *probe, con
     };
     own_address(device, &self);
     *reason = "the port's own address cannot be resolved for the self-test";
-    if (mlx5_path_to(channel, &self, device->is_ethernet, &proof.peer.path))
+    if (mlx5_path_to(probe->channel, &self, device->is_ethernet, &proof.peer.path))
         return ROWAN_EUNSUPPORTED;
     return mlx5_proof_run(&proof, reason);
 }

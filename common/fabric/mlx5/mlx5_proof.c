@@ -250,8 +250,8 @@ int mlx5_proof_run(const struct mlx5_proof *proof, const char **reason)
     struct mlx5_pair *pairs[MLX5_PROOF_SENDERS] = {NULL};
     struct mlx5_queue *queue;
     const char *why;
-    int error = mlx5_queue_open(proof->channel, proof->numbers, MLX5_PROOF_ELEMENTS, ELEMENT,
-                                MLX5_PROOF_SENDERS, &queue, &why);
+    int error = mlx5_queue_open(proof->channel, MLX5_PROOF_ELEMENTS, ELEMENT, MLX5_PROOF_SENDERS,
+                                &queue, &why);
     if (!error) {
         error = run_on(proof, queue, pairs, &why);
         log_event(LOG_INFO, "mlx5_self_test", "queue=%s senders=%u mtu=%u result=\"%s\"",

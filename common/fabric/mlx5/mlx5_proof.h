@@ -36,7 +36,6 @@ struct mlx5_proof_sender {
 
 struct mlx5_proof {
     struct mlx5_channel *channel;
-    const struct mlx5_numbers *numbers;
     struct mlx5_proof_sender *sender;
     struct mlx5_peer
         peer; /* the senders, as the receiving pairs see them; `qp` and `psn` are filled here */

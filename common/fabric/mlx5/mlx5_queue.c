@@ -37,7 +37,6 @@ struct mlx5_pair {
 
 struct mlx5_queue {
     struct mlx5_channel *channel;
-    struct mlx5_numbers numbers;
     enum mlx5_queue_kind kind;
     void *object;
     uint32_t number;
@@ -104,10 +103,10 @@ static int create_object(struct mlx5_queue *queue, const void *in, size_t in_byt
 static int create(struct mlx5_queue *queue, enum mlx5_queue_kind kind)
 {
     struct mlx5_queue_layout layout = {
-        .pd = queue->numbers.pd,
+        .pd = queue->channel->numbers.pd,
         .umem = queue->umem,
         .counter = {queue->umem, queue->records_at},
-        .cq = queue->numbers.cq,
+        .cq = queue->channel->numbers.cq,
         .log_elements = log2_of(queue->elements),
         .log_strides = log2_of(queue->element_bytes / MLX5_STRIDE_BYTES),
         .log_stride_bytes = log2_of(MLX5_STRIDE_BYTES),
@@ -140,7 +139,7 @@ static int create(struct mlx5_queue *queue, enum mlx5_queue_kind kind)
 
 static int create_first_that_works(struct mlx5_queue *queue, const char **reason)
 {
-    const struct mlx5_capabilities *can = &queue->numbers.capabilities;
+    const struct mlx5_capabilities *can = &queue->channel->numbers.capabilities;
     *reason = "the device has neither tag-matching queues nor plain ones for multi-packet elements "
               "(tag_matching, log_max_rmp)";
     int error = ROWAN_EUNSUPPORTED;
@@ -159,9 +158,8 @@ static int create_first_that_works(struct mlx5_queue *queue, const char **reason
     return error;
 }
 
-int mlx5_queue_open(struct mlx5_channel *channel, const struct mlx5_numbers *numbers,
-                    uint32_t elements, uint32_t element_bytes, uint32_t pairs,
-                    struct mlx5_queue **out, const char **reason)
+int mlx5_queue_open(struct mlx5_channel *channel, uint32_t elements, uint32_t element_bytes,
+                    uint32_t pairs, struct mlx5_queue **out, const char **reason)
 {
     ASSERT(elements < MLX5_MAX_ELEMENTS && element_bytes >= MLX5_MIN_ELEMENT_BYTES &&
            element_bytes <= MLX5_MAX_ELEMENT_BYTES);
@@ -170,7 +168,6 @@ int mlx5_queue_open(struct mlx5_channel *channel, const struct mlx5_numbers *num
     if (!queue)
         return ROWAN_ENOMEM;
     queue->channel = channel;
-    queue->numbers = *numbers;
     queue->pair_room = pairs;
     queue->element_bytes = element_bytes;
     queue->elements = MLX5_MIN_ELEMENTS;
@@ -231,10 +228,10 @@ void mlx5_queue_ring(struct mlx5_queue *queue)
     *record = mlx5_counter_word((uint16_t)queue->posted);
 }
 
-void mlx5_queue_return(struct mlx5_queue *queue, uint32_t count)
+void mlx5_queue_return(struct mlx5_queue *queue)
 {
-    ASSERT(count <= queue->posted - queue->returned);
-    queue->returned += count;
+    ASSERT(queue->returned < queue->posted);
+    queue->returned++;
 }
 
 /* --- queue pairs --- */
@@ -268,9 +265,9 @@ static int create_pair(struct mlx5_pair *pair, size_t index)
 {
     struct mlx5_queue *queue = pair->queue;
     struct mlx5_pair_layout layout = {
-        .pd = queue->numbers.pd,
-        .uar = queue->numbers.uar,
-        .cq = queue->numbers.cq,
+        .pd = queue->channel->numbers.pd,
+        .uar = queue->channel->numbers.uar,
+        .cq = queue->channel->numbers.cq,
         .queue = queue->number,
         .sends = {queue->umem, queue->sends_at + index * PAGE_BYTES},
         .counter = {queue->umem, queue->records_at + (1 + index) * RECORD_BYTES},

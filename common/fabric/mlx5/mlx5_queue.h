@@ -17,8 +17,16 @@ enum mlx5_watched { MLX5_WATCH_PAIR, MLX5_WATCH_TAG_MATCHING, MLX5_WATCH_PLAIN }
 
 #define MLX5_QUEUE_FAILED UINT64_MAX /* the cookie of a queue; those of pairs are their numbers */
 
+/* What exists before the queue. */
+struct mlx5_numbers {
+    uint32_t pd, cq, uar;
+    struct mlx5_capabilities capabilities;
+};
+
 /* The way to the device. `object` is the channel's own handle of what was created. */
 struct mlx5_channel {
+    struct mlx5_numbers numbers;
+
     /* Runs a command: with object NULL a general one, with *object NULL one that creates, and sets it, else
      * one that changes *object. 0, or ROWAN_EUNSUPPORTED with the firmware's answer in `out`, if it gave one. */
     int (*execute)(struct mlx5_channel *channel, void **object, const void *in, size_t in_bytes,
@@ -40,12 +48,6 @@ struct mlx5_channel {
                    struct mlx5_path *path);
 };
 
-/* What exists before the queue. */
-struct mlx5_numbers {
-    uint32_t pd, cq, uar;
-    struct mlx5_capabilities capabilities;
-};
-
 enum mlx5_queue_kind {
     MLX5_TAG_MATCHING, /* XRQ: reads the first 16 bytes of a message (verbs_mlx5.c) */
     MLX5_PLAIN,        /* RMP; that a pair under RC may use one with strides is unproven */
@@ -65,9 +67,8 @@ struct mlx5_pair;
 /* mlx5_queue_open: a queue for at least `elements` (fewer than MLX5_MAX_ELEMENTS) of `element_bytes`, a
  * power of two, and up to `pairs` queue pairs. Takes the first kind that the capabilities name and the
  * device creates. Errors: ROWAN_ENOMEM EUNSUPPORTED; *reason is then a static sentence. */
-int mlx5_queue_open(struct mlx5_channel *channel, const struct mlx5_numbers *numbers,
-                    uint32_t elements, uint32_t element_bytes, uint32_t pairs,
-                    struct mlx5_queue **out, const char **reason);
+int mlx5_queue_open(struct mlx5_channel *channel, uint32_t elements, uint32_t element_bytes,
+                    uint32_t pairs, struct mlx5_queue **out, const char **reason);
 
 /* All pairs are closed. NULL is fine. */
 void mlx5_queue_close(struct mlx5_queue *queue);
@@ -78,8 +79,8 @@ enum mlx5_queue_kind mlx5_queue_kind(const struct mlx5_queue *queue);
 void mlx5_queue_post(struct mlx5_queue *queue, uint64_t address, uint32_t key);
 void mlx5_queue_ring(struct mlx5_queue *queue);
 
-/* The device is done with the `count` oldest elements. */
-void mlx5_queue_return(struct mlx5_queue *queue, uint32_t count);
+/* The device is done with the oldest element. */
+void mlx5_queue_return(struct mlx5_queue *queue);
 
 /* mlx5_pair_open: a queue pair in INIT that receives into the queue; its number is the cookie of its
  * failures. Errors: ROWAN_ETOOMANY ENOMEM EUNSUPPORTED. */

@@ -36,8 +36,8 @@ enum {
 };
 
 struct mlx5_zone {
-    struct mlx5_devx *devx; /* NULL in a test that plays the firmware */
     struct mlx5_channel *channel;
+    bool owns_channel; /* not in a test that plays the firmware */
     struct mlx5_queue *queue;
     uint64_t handed, open,
         returned; /* numbers of segments: next to hand over, being filled, next back */
@@ -52,16 +52,15 @@ static struct mlx5_zone *mlx5_of(const struct verbs_zone *zone)
 
 /* --- open and close --- */
 
-int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel,
-                         const struct mlx5_numbers *numbers)
+int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel)
 {
     struct mlx5_zone *mlx5 = calloc(1, sizeof *mlx5 + zone->depth * sizeof mlx5->closed_ns[0]);
     if (!mlx5)
         return ROWAN_ENOMEM;
     mlx5->channel = channel;
     const char *reason;
-    int error = mlx5_queue_open(channel, numbers, zone->depth, FABRIC_SEGMENT_BYTES,
-                                FABRIC_MAX_ZONE_SENDERS, &mlx5->queue, &reason);
+    int error = mlx5_queue_open(channel, zone->depth, FABRIC_SEGMENT_BYTES, FABRIC_MAX_ZONE_SENDERS,
+                                &mlx5->queue, &reason);
     if (error) {
         log_event(LOG_WARN, "mlx5_zone_refused", "reason=\"%s\"", reason);
         free(mlx5);
@@ -81,17 +80,17 @@ static int open_zone(struct verbs_zone *zone)
 {
     struct verbs_device *device = zone->endpoint->device;
     const char *reason;
-    struct mlx5_devx *devx;
-    int error = mlx5_devx_open(device->context, device->pd, &devx, &reason);
+    struct mlx5_channel *channel;
+    int error = mlx5_devx_open(device->context, device->pd, &channel, &reason);
     if (error) {
         log_event(LOG_WARN, "mlx5_zone_refused", "reason=\"%s\"", reason);
         return error;
     }
-    error = verbs_mlx5_zone_open(zone, mlx5_devx_channel(devx), mlx5_devx_numbers(devx));
+    error = verbs_mlx5_zone_open(zone, channel);
     if (error)
-        mlx5_devx_close(devx);
+        mlx5_devx_close(channel);
     else
-        mlx5_of(zone)->devx = devx;
+        mlx5_of(zone)->owns_channel = true;
     return error;
 }
 
@@ -99,7 +98,8 @@ static void close_zone(struct verbs_zone *zone)
 {
     struct mlx5_zone *mlx5 = mlx5_of(zone);
     mlx5_queue_close(mlx5->queue);
-    mlx5_devx_close(mlx5->devx);
+    if (mlx5->owns_channel)
+        mlx5_devx_close(mlx5->channel);
     free(mlx5);
     zone->receive = NULL;
 }
@@ -204,7 +204,7 @@ static void post(struct verbs_zone *zone)
     struct mlx5_zone *mlx5 = mlx5_of(zone);
     look_for_failures(zone);
     for (; mlx5->returned < zone->sealed; mlx5->returned++)
-        mlx5_queue_return(mlx5->queue, 1);
+        mlx5_queue_return(mlx5->queue);
     if (mlx5->handed == zone->posted)
         return;
     for (; mlx5->handed < zone->posted; mlx5->handed++)

@@ -71,9 +71,7 @@ struct verbs_receive_ops {
 
 /* verbs_mlx5.c: what verbs_receive_multi_packet.open does when it has a channel, which must outlive the zone. */
 struct mlx5_channel;
-struct mlx5_numbers;
-int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel,
-                         const struct mlx5_numbers *numbers);
+int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel);
 
 static inline struct verbs_segment *verbs_segment(struct verbs_zone *zone, uint64_t number)
 {

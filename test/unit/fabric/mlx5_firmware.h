@@ -244,7 +244,8 @@ static void nic_fill_element(void)
 
 static void firmware_reset(void)
 {
-    firmware = (struct firmware){.channel = {.execute = fake_execute,
+    firmware = (struct firmware){.channel = {.numbers = numbers,
+                                             .execute = fake_execute,
                                              .destroy = fake_destroy,
                                              .map = fake_map,
                                              .unmap = fake_unmap,

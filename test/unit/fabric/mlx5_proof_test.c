@@ -175,7 +175,6 @@ static int run(uint32_t mtu_bytes, const char **reason)
 {
     const struct mlx5_proof proof = {
         .channel = &firmware.channel,
-        .numbers = &numbers,
         .sender = &player.base,
         .peer = {.path = {.port = 2, .is_ethernet = true, .udp_port = 0xc000, .gid = {[15] = 9}},
                  .mtu = (uint8_t)(1 + __builtin_ctz(mtu_bytes / 256)),

@@ -76,7 +76,7 @@ static void drop_zone(void)
 static void open_zone(uint32_t depth, uint32_t elements)
 {
     make_zone(depth);
-    assert_int_equal(verbs_mlx5_zone_open(zone, &firmware.channel, &numbers), 0);
+    assert_int_equal(verbs_mlx5_zone_open(zone, &firmware.channel), 0);
     nic = (struct nic){.elements = elements};
 }
 
@@ -205,12 +205,11 @@ TEST(a_plain_queue_is_tried_when_tag_matching_is_refused)
 
 TEST(a_device_without_either_queue_is_told_so)
 {
-    struct mlx5_numbers poor = numbers;
     struct mlx5_queue *queue;
     const char *reason = NULL;
-    poor.capabilities.has_tag_matching = false;
-    poor.capabilities.log_plain_queues = 0;
-    assert_int_equal(mlx5_queue_open(&firmware.channel, &poor, 32, 4 << 20, 1, &queue, &reason),
+    firmware.channel.numbers.capabilities.has_tag_matching = false;
+    firmware.channel.numbers.capabilities.log_plain_queues = 0;
+    assert_int_equal(mlx5_queue_open(&firmware.channel, 32, 4 << 20, 1, &queue, &reason),
                      ROWAN_EUNSUPPORTED);
     assert_non_null(strstr(reason, "tag_matching"));
     assert_int_equal(firmware.maps, 0);
@@ -218,17 +217,16 @@ TEST(a_device_without_either_queue_is_told_so)
 
 TEST(each_refusal_in_turn_leaves_nothing_behind)
 {
-    struct mlx5_numbers only_tags = numbers;
-    only_tags.capabilities.log_plain_queues = 0;
     for (int in_answer = 0; in_answer < 2; in_answer++) {
         unsigned refused = 1;
         for (bool done = false; !done; refused++) {
             struct verbs_conn *conn = attach();
             setup(NULL);
+            firmware.channel.numbers.capabilities.log_plain_queues = 0;
             firmware.refused_step = refused;
             firmware.refuses_in_answer = in_answer;
             make_zone(4);
-            int error = verbs_mlx5_zone_open(zone, &firmware.channel, &only_tags);
+            int error = verbs_mlx5_zone_open(zone, &firmware.channel);
             if (!error) {
                 error = zone->ops->attach(zone, conn);
                 if (!error) {
@@ -315,8 +313,7 @@ TEST(as_many_senders_as_a_zone_takes_have_memory_of_their_own)
     struct mlx5_pair *pairs[3], *more;
     struct mlx5_queue *queue;
     const char *reason;
-    assert_int_equal(mlx5_queue_open(&firmware.channel, &numbers, 33, 4 << 20, 3, &queue, &reason),
-                     0);
+    assert_int_equal(mlx5_queue_open(&firmware.channel, 33, 4 << 20, 3, &queue, &reason), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(mlx5_pair_open(queue, 1, &pairs[i]), 0);
     assert_int_equal(mlx5_pair_open(queue, 1, &more), ROWAN_ETOOMANY);
