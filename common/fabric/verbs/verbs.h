@@ -305,9 +305,8 @@ struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t
  * A connection between servers has two RC queue pairs, for blocks and for bulk writes, if the endpoint that was
  * connected to has a landing zone: the active side sends, the passive one receives. All calls are the endpoint's. */
 
-/* verbs_rc_open: makes the queue pair, in INIT, and fills our part of the hello; on a passive side without
- * zone it makes none, and the part is all 0. Between servers only. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED
- * EPERMISSION. */
+/* verbs_rc_open: makes the queue pairs, in INIT, and fills our part of the hello; but between servers, and on a passive
+ * side with a zone, it makes none, and the part is all 0. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED EPERMISSION EIO. */
 int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours);
 
 /* verbs_rc_connect: to RTS with what conn->theirs says; checked. Sets conn->base.has_zone. When the passive

@@ -43,17 +43,6 @@ static int say_hello(struct verbs_conn *conn, const struct verbs_rc_hello *rc)
     return send_message(conn, &hello);
 }
 
-static int open_rc(struct verbs_conn *conn, struct verbs_rc_hello *ours)
-{
-    *ours = (struct verbs_rc_hello){0};
-    if (conn->endpoint->base.base.error)
-        return conn->endpoint->base.base.error;
-    if (conn->base.peer.kind != FABRIC_SERVER ||
-        conn->endpoint->base.base.identity.kind != FABRIC_SERVER)
-        return 0;
-    return verbs_rc_open(conn, ours);
-}
-
 void verbs_connect_opened(struct verbs_conn *conn)
 {
     conn->stream->progress_ns = conn->endpoint->base.now_ns;
@@ -99,7 +88,7 @@ static void dialled(struct verbs_conn *conn, const struct fabric_event *event)
     conn->base.base.layout = event->conn->layout;
     conn->base.state = CONN_GREETING;
     conn->base.since_ns = conn->endpoint->base.now_ns; /* 1 */
-    error = open_rc(conn, &ours);
+    error = verbs_rc_open(conn, &ours);
     if (!error)
         error = say_hello(conn, &ours);
     if (error)
@@ -170,7 +159,7 @@ static void accepted(struct verbs_endpoint *endpoint, const struct fabric_event 
 static int answer(struct verbs_conn *conn)
 {
     struct verbs_rc_hello ours;
-    int error = open_rc(conn, &ours);
+    int error = verbs_rc_open(conn, &ours);
 
     if (!error)
         error = verbs_rc_connect(conn);

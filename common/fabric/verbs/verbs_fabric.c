@@ -24,11 +24,10 @@ enum { CQ_PLACES = 65536, HOST_BYTES = 128, ADDRESS_BYTES = 256 };
 /* --- fabric --- */
 
 /* The host of "verbs:HOST:PORT", as verbs_device_open wants it. */
-static int take_host(const char *address, char host[HOST_BYTES])
+static int find_host(const char *address, char host[HOST_BYTES])
 {
     const char *from = address + strlen("verbs:");
     const char *end = strrchr(from, ':');
-    size_t bytes;
 
     if (!end)
         return ROWAN_EINVALID;
@@ -36,13 +35,10 @@ static int take_host(const char *address, char host[HOST_BYTES])
         from++;
         end--;
     }
-    bytes = (size_t)(end - from);
-    if (bytes >= HOST_BYTES)
+    if (snprintf(host, HOST_BYTES, "%.*s", (int)(end - from), from) >= HOST_BYTES)
         return ROWAN_EINVALID;
-    memcpy(host, from, bytes);
-    host[bytes] = 0;
     if (strcmp(host, "localhost") == 0)
-        memcpy(host, "127.0.0.1", sizeof "127.0.0.1");
+        strcpy(host, "127.0.0.1");
     return 0;
 }
 
@@ -82,7 +78,7 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
 
     if (address && strncmp(address, "verbs:", strlen("verbs:")) != 0)
         return ROWAN_EINVALID;
-    error = address ? take_host(address, host) : 0;
+    error = address ? find_host(address, host) : 0;
     if (error)
         return error;
     fabric = calloc(1, sizeof *fabric);

@@ -20,19 +20,13 @@ static void dispatch(struct verbs_endpoint *endpoint, const struct ibv_wc *wc)
 {
     struct verbs_conn *conn;
 
-    switch (verbs_work_kind(wc->wr_id)) {
-    case VERBS_WORK_UD_SEND:
-    case VERBS_WORK_UD_RECEIVE:
+    if (verbs_work_kind(wc->wr_id) != VERBS_WORK_RC) {
         verbs_packet_completion(endpoint, wc);
-        break;
-    case VERBS_WORK_RC:
-        conn = verbs_conn_of(endpoint, verbs_work_connection(wc->wr_id));
-        if (conn)
-            verbs_rc_completion(conn, wc);
-        break;
-    case VERBS_WORK_LANDING: /* never in this queue */
-        break;
+        return;
     }
+    conn = verbs_conn_of(endpoint, verbs_work_connection(wc->wr_id));
+    if (conn)
+        verbs_rc_completion(conn, wc);
 }
 
 static void poll_completions(struct verbs_endpoint *endpoint)

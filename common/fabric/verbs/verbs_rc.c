@@ -140,11 +140,15 @@ static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours
 
 int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
 {
+    const struct fabric_endpoint *own = &conn->endpoint->base.base;
     int error;
 
     ASSERT(!conn->rc);
     *ours = (struct verbs_rc_hello){0};
-    if (!conn->base.active && !conn->endpoint->zone)
+    if (own->error)
+        return own->error;
+    if (conn->base.peer.kind != FABRIC_SERVER || own->identity.kind != FABRIC_SERVER ||
+        (!conn->base.active && !conn->endpoint->zone))
         return 0;
     conn->rc = calloc(1, sizeof *conn->rc);
     if (!conn->rc)
@@ -317,25 +321,14 @@ bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
 
 void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
 {
+    const uint32_t work = verbs_work_number(wc->wr_id);
     struct verbs_rc *rc = conn->rc;
-    bool is_sound = true;
 
     if (!rc || !is_of(rc, wc->qp_num)) /* 2 */
         return;
-    if (wc->status != IBV_WC_SUCCESS) {
+    if (wc->status != IBV_WC_SUCCESS)
         verbs_rc_break(conn, wc);
-        return;
-    }
-    switch (verbs_work_number(wc->wr_id)) {
-    case VERBS_RC_FENCE:
-        is_sound = rc->sender && verbs_sender_fenced(conn, false);
-        break;
-    case VERBS_RC_WRITE_FENCE:
-        is_sound = rc->sender && verbs_sender_fenced(conn, true);
-        break;
-    default:
-        break;
-    }
-    if (!is_sound)
+    else if (work != VERBS_RC_UNSIGNALLED &&
+             (!rc->sender || !verbs_sender_fenced(conn, work == VERBS_RC_WRITE_FENCE)))
         conn_break(&conn->base, ROWAN_EFORMAT, true);
 }
