@@ -52,7 +52,7 @@ static void open_all(void)
     fuzz_open_owner("verbs");
     fuzz_open_peer("verbs", GOOD);
     fuzz_open_peer("verbs", BAD);
-    payload = verbs_slab_take(&((struct verbs_endpoint *)fuzz.endpoints[BAD])->messages->out, 4096);
+    payload = verbs_slab_get(&((struct verbs_endpoint *)fuzz.endpoints[BAD])->messages->out, 4096);
     ASSERT(payload);
     fuzz_connect(GOOD, &fuzz.conn);
 }
@@ -65,7 +65,7 @@ static void send_packet(struct packet_head *head, uint32_t bytes)
     const uint32_t most = sender->stream->payload;
     const uint32_t sent = bytes < most ? bytes : most;
 
-    while (!verbs_packet_room(sender->endpoint)) {
+    while (!verbs_packet_fits(sender->endpoint)) {
         fuzz.bad_is_silent = false;
         fuzz_poll();
     }

@@ -77,7 +77,7 @@ static int loopback_connect(struct mlx5_proof_sender *base, unsigned which, uint
 }
 
 /* Takes one completion. Errors: ROWAN_EIO ETIMEDOUT. */
-static int take_one(struct mlx5_loopback *loopback)
+static int poll_one(struct mlx5_loopback *loopback)
 {
     struct ibv_wc wc;
     int count;
@@ -103,7 +103,7 @@ static int loopback_send(struct mlx5_proof_sender *base, unsigned which, const v
     const struct verbs_buffer *fence = &loopback->device->fence;
     struct sender *sender = &loopback->senders[which];
     while (sender->sent - sender->back == SLOTS) { /* 1 */
-        int error = take_one(loopback);
+        int error = poll_one(loopback);
         if (error)
             return error;
     }
@@ -134,7 +134,7 @@ static int loopback_wait(struct mlx5_proof_sender *base)
     for (unsigned i = 0; i < MLX5_PROOF_SENDERS; i++) {
         struct sender *sender = &loopback->senders[i];
         while (!error && sender->sent > sender->back)
-            error = take_one(loopback);
+            error = poll_one(loopback);
     }
     return error;
 }
@@ -156,8 +156,8 @@ static int make_sender(struct mlx5_loopback *loopback, unsigned which)
     return verbs_pair_init(qp, loopback->device->port, 0) == 0 ? 0 : ROWAN_EUNSUPPORTED;
 }
 
-int mlx5_loopback_open(struct verbs_device *device, uint64_t limit_ns, struct mlx5_loopback **out,
-                       const char **reason)
+int mlx5_loopback_open(struct verbs_device *device, uint64_t limit_ns,
+                       struct mlx5_proof_sender **out, const char **reason)
 {
     struct mlx5_loopback *loopback = calloc(1, sizeof *loopback);
     struct verbs_obstacle obstacle = {0};
@@ -191,17 +191,19 @@ int mlx5_loopback_open(struct verbs_device *device, uint64_t limit_ns, struct ml
         if (error)
             goto failed;
     }
-    *out = loopback;
+    *out = &loopback->base;
     return 0;
 
 failed:
-    mlx5_loopback_close(loopback);
+    mlx5_loopback_close(&loopback->base);
     return error;
 }
 
-void mlx5_loopback_close(struct mlx5_loopback *loopback)
+void mlx5_loopback_close(struct mlx5_proof_sender *sender)
 {
-    if (!loopback)
+    struct mlx5_loopback *loopback = loopback_of(sender);
+
+    if (!sender)
         return;
     for (unsigned which = 0; which < MLX5_PROOF_SENDERS; which++) {
         if (loopback->senders[which].qp)
@@ -213,17 +215,12 @@ void mlx5_loopback_close(struct mlx5_loopback *loopback)
     free(loopback);
 }
 
-struct mlx5_proof_sender *mlx5_loopback_sender(struct mlx5_loopback *loopback)
-{
-    return &loopback->base;
-}
-
 /* --- the probe --- */
 
 struct probe {
     struct mlx5_channel *channel;
     struct verbs_buffer memory; /* elements */
-    struct mlx5_loopback *loopback;
+    struct mlx5_proof_sender *sender;
 };
 
 static int open_probe(struct verbs_device *device, struct probe *probe, const char **reason)
@@ -236,12 +233,12 @@ static int open_probe(struct verbs_device *device, struct probe *probe, const ch
               "(ulimit -l)?";
     error = verbs_buffer_try(device, MLX5_PROOF_BYTES, IBV_ACCESS_LOCAL_WRITE, &probe->memory,
                              &obstacle);
-    return error ? error : mlx5_loopback_open(device, LIMIT_NS, &probe->loopback, reason);
+    return error ? error : mlx5_loopback_open(device, LIMIT_NS, &probe->sender, reason);
 }
 
 static void close_probe(struct probe *probe)
 {
-    mlx5_loopback_close(probe->loopback);
+    mlx5_loopback_close(probe->sender);
     verbs_buffer_close(&probe->memory);
     mlx5_devx_close(probe->channel);
 }
@@ -251,9 +248,9 @@ static int run_probe(const struct verbs_device *device, struct probe *probe, con
     struct ibv_ah_attr self;
     struct mlx5_proof proof = {
         .channel = probe->channel,
-        .sender = mlx5_loopback_sender(probe->loopback),
+        .sender = probe->sender,
         .peer = {.mtu = (uint8_t)device->port_attributes.active_mtu,
-                 .log_reads = mlx5_log2_below(probe->loopback->reads),
+                 .log_reads = mlx5_log2_below(loopback_of(probe->sender)->reads),
                  .rnr_timer = VERBS_RC_RNR_TIMER},
         .mtu_bytes = device->mtu_bytes,
         .memory = probe->memory.data,

@@ -6,16 +6,12 @@
 #include "common/fabric/mlx5/mlx5_proof.h"
 #include "common/fabric/verbs/verbs_device.h"
 
-struct mlx5_loopback;
-
 /* After `limit_ns` nothing is waited for any more. Errors: ROWAN_ENOMEM EUNSUPPORTED, and in *reason a static
  * sentence. */
-int mlx5_loopback_open(struct verbs_device *device, uint64_t limit_ns, struct mlx5_loopback **out,
-                       const char **reason);
+int mlx5_loopback_open(struct verbs_device *device, uint64_t limit_ns,
+                       struct mlx5_proof_sender **out, const char **reason);
 
 /* NULL is fine. */
-void mlx5_loopback_close(struct mlx5_loopback *loopback);
-
-struct mlx5_proof_sender *mlx5_loopback_sender(struct mlx5_loopback *loopback);
+void mlx5_loopback_close(struct mlx5_proof_sender *sender);
 
 #endif

@@ -125,9 +125,9 @@ static bool is_zero(const uint8_t *bytes, size_t count)
     return count == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0);
 }
 
-/* The packet at `at`, of which `room` bytes may be looked at; its size, or 0 and why it is none that may lie here. */
-static uint32_t look_at(const struct plan *plan, const uint8_t *at, uint32_t room,
-                        uint32_t next[MLX5_PROOF_SENDERS], const char **reason)
+/* The packet at `at`, of which `left` bytes may be read; its size, or 0 and why it is none that may lie here. */
+static uint32_t check_packet(const struct plan *plan, const uint8_t *at, uint32_t left,
+                             uint32_t next[MLX5_PROOF_SENDERS], const char **reason)
 {
     uint8_t packet[MAX_MTU];
     struct head head;
@@ -145,7 +145,7 @@ static uint32_t look_at(const struct plan *plan, const uint8_t *at, uint32_t roo
         return 0;
     uint32_t bytes = size_of(plan, which, head.number);
     *reason = "the self-test found a packet across the end of an element";
-    if (bytes > room)
+    if (bytes > left)
         return 0;
     *reason = "the self-test found a packet whose bytes are not those that were sent";
     write_packet(plan, which, head.number, packet);
@@ -179,7 +179,7 @@ static const char *find_fault(const struct plan *plan)
             element++;
             at = 0;
         }
-        uint32_t bytes = look_at(plan, place, ELEMENT - at, next, &reason);
+        uint32_t bytes = check_packet(plan, place, ELEMENT - at, next, &reason);
         if (bytes == 0)
             return reason;
         if (bytes <= skipped)

@@ -50,7 +50,7 @@ struct mlx5_queue {
     uint32_t elements, element_bytes;
     uint64_t posted, returned;
 
-    uint32_t pair_room;
+    uint32_t pair_places;
     struct mlx5_pair pairs[];
 };
 
@@ -71,8 +71,8 @@ static int map_memory(struct mlx5_queue *queue)
 {
     queue->records_at = whole_pages((size_t)queue->elements * MLX5_ELEMENT_BYTES);
     queue->sends_at =
-        queue->records_at + whole_pages((size_t)(1 + queue->pair_room) * RECORD_BYTES);
-    queue->memory_bytes = queue->sends_at + (size_t)queue->pair_room * PAGE_BYTES;
+        queue->records_at + whole_pages((size_t)(1 + queue->pair_places) * RECORD_BYTES);
+    queue->memory_bytes = queue->sends_at + (size_t)queue->pair_places * PAGE_BYTES;
     queue->memory = aligned_alloc(PAGE_BYTES, queue->memory_bytes);
     if (!queue->memory)
         return ROWAN_ENOMEM;
@@ -168,7 +168,7 @@ int mlx5_queue_open(struct mlx5_channel *channel, uint32_t elements, uint32_t el
     if (!queue)
         return ROWAN_ENOMEM;
     queue->channel = channel;
-    queue->pair_room = pairs;
+    queue->pair_places = pairs;
     queue->element_bytes = element_bytes;
     queue->elements = MLX5_MIN_ELEMENTS;
     while (queue->elements <= elements) /* I1: one more than may be posted */
@@ -197,7 +197,7 @@ void mlx5_queue_close(struct mlx5_queue *queue)
 {
     if (!queue)
         return;
-    for (uint32_t i = 0; i < queue->pair_room; i++)
+    for (uint32_t i = 0; i < queue->pair_places; i++)
         ASSERT(!queue->pairs[i].is_used); /* I3 */
     queue->channel->destroy(queue->channel, queue->object);
     queue->channel->unmap(queue->channel, queue->umem_handle);
@@ -238,7 +238,7 @@ void mlx5_queue_return(struct mlx5_queue *queue)
 
 static struct mlx5_pair *unused_pair(struct mlx5_queue *queue)
 {
-    for (uint32_t i = 0; i < queue->pair_room; i++) {
+    for (uint32_t i = 0; i < queue->pair_places; i++) {
         if (!queue->pairs[i].is_used)
             return &queue->pairs[i];
     }

@@ -1,33 +1,23 @@
 /* verbs.h - what the files of the verbs backend share; nobody else includes it but its tests.
  *
- *   verbs_device.c   the device: open, close, the line in the log
- *   verbs_choose.c   which one, which port and GID
- *   verbs_probe.c    what it can
- *   verbs_check.c    what stands in the way, in sentences, and what mends it
+ *   verbs_device.c   the device: open, close, the line in the log; verbs_choose.c: which one, which port and GID;
+ *                    verbs_probe.c: what it can; verbs_check.c: what stands in the way, in sentences
  *   verbs_memory.c   registered memory and its keys; buffers of the backend itself
- *   verbs_fabric.c   fabric and endpoints: open, close, sleep
- *   verbs_poll.c     poll and flush: completions, which connection has work, the order of the steps
- *   verbs_conn.c     a connection's life, and the lists it is on
- *   verbs_connect.c  the handshake, over an endpoint of the tcp backend
+ *   verbs_fabric.c   fabric and endpoints: open, close
+ *   verbs_poll.c     the steps of a poll and of a flush; sleep
+ *   verbs_conn.c     a connection's memory and number
+ *   verbs_connect.c  the handshake, over an endpoint of the tcp backend; verbs_hello.c: its bytes
  *   verbs_resolve.c  address handles, on a thread: the kernel may take a second for one
- *   verbs_hello.c    the bytes of that handshake: encode, decode
  *   verbs_async.c    what a device says outside of its completion queues
  *   verbs_packet.c   datagrams (UD): their queue pair, the receive ring, the bytes of their heads
  *   verbs_stream.c   a connection's datagrams: windows, acknowledgements, sending again
- *   verbs_message.c  messages out: cut into datagrams, kept until acknowledged
- *   verbs_inbox.c    messages in: put together, held, released
- *   verbs_slab.c     memory that messages lie in; verbs_stream.h is between these five
- *   verbs_rc.c       a connection's reliable queue pair (RC); verbs_rc.h is between it, verbs_rowan.c
- *                    and the ways to receive
- *   verbs_pair.h     the moves of a queue pair, of whatever kind
+ *   verbs_message.c  messages out; verbs_inbox.c: messages in; verbs_slab.c: their memory (verbs_stream.h)
+ *   verbs_rc.c       a connection's reliable queue pairs (RC); verbs_pair.h: the moves of a queue pair
  *   verbs_rowan.c    Rowan sends and bulk writes: the sender's side
  *   verbs_grant.c    the receiver's side of bulk writes: keys
- *   verbs_zone.c     the landing zone: segments in order, sealing; verbs_zone.h is between it and the
- *                    two ways to receive:
+ *   verbs_zone.c     the landing zone: segments in order, sealing; and the two ways to receive:
  *   verbs_slots.c      slots in a shared receive queue
- *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX
- *   mlx5_queue.c       that queue and its queue pairs; mlx5_devx.c: the way to a real device
- *   mlx5_layout.h, mlx5_command.c   the bytes that DevX wants; mlx5/README.md tells of all this
+ *   verbs_mlx5.c       whole segments in a multi-packet shared receive queue, through DevX (../mlx5)
  *
  * A process has one fabric with one device, protection domain and registration for all endpoints. An
  * endpoint has one completion queue for all its queue pairs, one UD queue pair for the messages of all its
@@ -159,7 +149,11 @@ struct verbs_endpoint {
     int wake_fd; /* another endpoint's thread heard something of the device */
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
-    uint32_t cq_free;      /* see verbs_cq_reserve */
+
+    /* Places that no queue has yet. An overrun ends a completion queue for good, and a queue pair in error completes
+     * all that it holds, so whoever creates one takes its places first. Completions of a destroyed queue pair may still
+     * lie there when its places are given back: they are polled before the next one has shaken hands. */
+    uint32_t cq_free;
     bool more_completions; /* the last look at the queue did not see all */
     bool more_control;     /* likewise tcp */
     bool kept_grant;       /* the device refused to deregister one: said once */
@@ -187,23 +181,6 @@ struct verbs_endpoint {
     /* The device says that half of the zone's slots are used; set by whoever hears it (verbs_async.c). */
     _Atomic bool limit_reached;
 };
-
-/* An overrun ends a completion queue for good, and a queue pair in error completes all that it holds, so
- * whoever creates a queue that completes here takes its places first. verbs_fabric.c sets `cq_free` to the
- * size of the queue less what datagrams need. The completions of a destroyed queue pair may still lie there
- * when its places are given back: they are polled before the next one has shaken hands. Errors:
- * ROWAN_ETOOMANY. */
-static inline int verbs_cq_reserve(struct verbs_endpoint *endpoint, uint32_t places)
-{
-    if (places > endpoint->cq_free)
-        return ROWAN_ETOOMANY;
-    endpoint->cq_free -= places;
-    return 0;
-}
-static inline void verbs_cq_release(struct verbs_endpoint *endpoint, uint32_t places)
-{
-    endpoint->cq_free += places;
-}
 
 /* --- connections --- */
 
@@ -276,12 +253,12 @@ int verbs_resolver_init(struct verbs_fabric *fabric);
 void verbs_resolver_fini(struct verbs_fabric *fabric);
 
 /* With the lock; shown for tests. What is worked on next; NULL: nothing waits. Whether an address has answered. */
-struct verbs_job *verbs_resolver_take(struct verbs_resolver *resolver);
+struct verbs_job *verbs_resolver_next(struct verbs_resolver *resolver);
 void verbs_resolver_remember(struct verbs_resolver *resolver, const union ibv_gid *gid,
                              bool answers);
 
 /* Wants an address handle with what conn->theirs says: verbs_connect_resolved will be called by a poll, unless
- * verbs_resolve_forget is first. Errors: ROWAN_ETOOMANY (too many are wanted already) ENOMEM (no thread can be started). */
+ * verbs_resolve_forget is first. Errors: ROWAN_ETOOMANY (too many are wanted already) ENOMEM. */
 int verbs_resolve(struct verbs_conn *conn);
 void verbs_resolve_forget(struct verbs_conn *conn);
 void verbs_resolve_poll(struct verbs_endpoint *endpoint);
@@ -305,8 +282,8 @@ struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t
  * A connection between servers has two RC queue pairs, for blocks and for bulk writes, if the endpoint that was
  * connected to has a landing zone: the active side sends, the passive one receives. All calls are the endpoint's. */
 
-/* verbs_rc_open: makes the queue pairs, in INIT, and fills our part of the hello; but between servers, and on a passive
- * side with a zone, it makes none, and the part is all 0. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED EPERMISSION EIO. */
+/* verbs_rc_open: makes the queue pairs, in INIT, and fills our part of the hello. It makes none, and the part is
+ * all 0, unless both are servers and a passive side has a zone. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED EIO. */
 int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours);
 
 /* verbs_rc_connect: to RTS with what conn->theirs says; checked. Sets conn->base.has_zone. When the passive
@@ -324,10 +301,8 @@ void verbs_rc_completion(struct verbs_conn *conn, const struct ibv_wc *wc);
 /* Of an open connection: hands over what waits. May break the connection. */
 void verbs_rc_push(struct verbs_conn *conn);
 
-/* An asynchronous event says that the queue pair with that number (qp_num) is in error: breaks the
- * connection that it is of; false: it is of none. */
-bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number);
-
+/* An asynchronous event says that the queue pair with that number (qp_num) is in error. */
+void verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number);
 int verbs_rowan_add(struct fabric_conn *conn, const void *block, uint32_t bytes);
 
 /* --- verbs_grant.c --- */

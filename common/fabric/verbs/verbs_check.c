@@ -199,7 +199,8 @@ void verbs_obstacle_refused(const char *device, const char *thing, int system_er
 /* --- locked memory --- */
 
 /* The first line of `root`/proc/self/`file` that begins with `name`; what is behind it. */
-static bool read_proc(const char *root, const char *file, const char *name, char *out, size_t room)
+static bool read_proc(const char *root, const char *file, const char *name, char *out,
+                      size_t out_bytes)
 {
     char path[PATH_MAX], line[256];
     const size_t length = strlen(name);
@@ -214,7 +215,7 @@ static bool read_proc(const char *root, const char *file, const char *name, char
     while (!found && fgets(line, sizeof line, stream)) {
         found = strncmp(line, name, length) == 0;
         if (found)
-            snprintf(out, room, "%s", line + length + strspn(line + length, " \t"));
+            snprintf(out, out_bytes, "%s", line + length + strspn(line + length, " \t"));
     }
     fclose(stream);
     return found;

@@ -136,7 +136,7 @@ static void name_of_netdev(uint32_t index, char out[IFNAMSIZ])
         out[0] = '\0';
 }
 
-static void take_gid(struct verbs_device *device, const struct ibv_gid_entry *entry)
+static void use_gid(struct verbs_device *device, const struct ibv_gid_entry *entry)
 {
     device->gid_index = (int)entry->gid_index;
     device->gid = entry->gid;
@@ -157,18 +157,18 @@ static void netdev_of_port(const struct ibv_gid_entry *entries, size_t count, un
 /* What is nearest to a usable device is likeliest what the user means. */
 enum step { STEP_TRANSPORT = 1, STEP_OPEN, STEP_PORT, STEP_GID };
 
-static void tell_furthest(const struct verbs_obstacle *met, struct verbs_obstacle *why)
+static void keep_furthest(const struct verbs_obstacle *met, struct verbs_obstacle *why)
 {
     if (met->error && (!why->error || met->step > why->step))
         *why = *met;
 }
 
 /* Looks at one port; `device` is filled if it can be used. */
-static enum rank look_at_port(struct verbs_device *device, uint8_t port,
-                              const struct ibv_gid_entry *entries, size_t count,
-                              const struct wish *wish, struct verbs_obstacle *why)
+static enum rank try_port(struct verbs_device *device, uint8_t port,
+                          const struct ibv_gid_entry *entries, size_t count,
+                          const struct wish *wish, struct verbs_obstacle *why)
 {
-    const char *name = ibv_get_device_name(device->context->device);
+    const char *name = verbs_device_name(device);
     struct ibv_port_attr attributes;
     struct ibv_gid_entry entry;
     char netdev[IFNAMSIZ];
@@ -196,7 +196,7 @@ static enum rank look_at_port(struct verbs_device *device, uint8_t port,
     device->port_attributes = attributes;
     device->is_ethernet = is_ethernet;
     device->mtu_bytes = UINT32_C(128) << attributes.active_mtu; /* IBV_MTU_256 is 1 */
-    take_gid(device, &entry);
+    use_gid(device, &entry);
     return rank;
 }
 
@@ -205,13 +205,12 @@ static enum rank look_at_port(struct verbs_device *device, uint8_t port,
 static enum rank best_port(struct verbs_device *device, const struct wish *wish,
                            struct verbs_obstacle *why)
 {
-    struct verbs_device looked = *device;
+    struct verbs_device tried = *device;
     enum rank best = RANK_NONE;
     struct ibv_gid_entry *entries = calloc(MAX_GIDS, sizeof *entries);
 
     if (!entries) {
-        verbs_obstacle_refused(ibv_get_device_name(device->context->device), "a table of GIDs",
-                               ENOMEM, why);
+        verbs_obstacle_refused(verbs_device_name(device), "a table of GIDs", ENOMEM, why);
         return RANK_NONE;
     }
     const ssize_t found = ibv_query_gid_table(device->context, entries, MAX_GIDS, 0);
@@ -220,21 +219,21 @@ static enum rank best_port(struct verbs_device *device, const struct wish *wish,
 
     for (unsigned port = 1; port <= device->attributes.orig_attr.phys_port_cnt; port++) {
         struct verbs_obstacle met = {0};
-        const enum rank rank = look_at_port(&looked, (uint8_t)port, entries, count, wish, &met);
+        const enum rank rank = try_port(&tried, (uint8_t)port, entries, count, wish, &met);
 
-        tell_furthest(&met, why);
+        keep_furthest(&met, why);
         if (rank < best) {
             best = rank;
-            *device = looked;
+            *device = tried;
         }
     }
     free(entries);
     return best;
 }
 
-/* Opens it and finds its best port; of several obstacles the first is told. RANK_NONE: it is closed again, and `why` says why not. */
-static enum rank look_at_device(struct ibv_device *found, const struct wish *wish,
-                                struct verbs_device *device, struct verbs_obstacle *why)
+/* Opens it and finds its best port. RANK_NONE: it is closed again, and `why` says why not. */
+static enum rank try_device(struct ibv_device *found, const struct wish *wish,
+                            struct verbs_device *device, struct verbs_obstacle *why)
 {
     const char *name = ibv_get_device_name(found);
 
@@ -291,23 +290,23 @@ static enum rank best_device(struct ibv_device **list, const struct wish *wish,
     bool was_there = false;
 
     for (unsigned i = 0; list[i]; i++) {
-        struct verbs_device looked;
+        struct verbs_device tried;
 
         if (wish->device && strcmp(ibv_get_device_name(list[i]), wish->device) != 0)
             continue;
         was_there = true;
         struct verbs_obstacle met = {0};
-        const enum rank rank = look_at_device(list[i], wish, &looked, &met);
+        const enum rank rank = try_device(list[i], wish, &tried, &met);
 
-        tell_furthest(&met, why);
+        keep_furthest(&met, why);
         /* Among devices only the address decides; else the first is as good as any. */
         if (rank < best && (best == RANK_NONE || rank <= RANK_ADDRESS_V1)) {
             if (device->context)
                 ibv_close_device(device->context);
-            *device = looked;
+            *device = tried;
             best = rank;
-        } else if (looked.context) {
-            ibv_close_device(looked.context);
+        } else if (tried.context) {
+            ibv_close_device(tried.context);
         }
     }
     if (!was_there)

@@ -248,7 +248,7 @@ static void ended(struct verbs_conn *conn, int error)
     conn_break(&conn->base, error, true);
 }
 
-static void take_event(struct verbs_endpoint *endpoint, const struct fabric_event *event)
+static void handle_event(struct verbs_endpoint *endpoint, const struct fabric_event *event)
 {
     struct verbs_conn *conn = event->conn ? event->conn->user : NULL;
 
@@ -274,7 +274,7 @@ void verbs_connect_poll(struct verbs_endpoint *endpoint)
     count = fabric_poll(endpoint->control, endpoint->base.now_ns, events, CONTROL_EVENTS);
     endpoint->more_control = count == CONTROL_EVENTS;
     for (unsigned i = 0; i < count; i++)
-        take_event(endpoint, &events[i]);
+        handle_event(endpoint, &events[i]);
     if (count > 0)
         fabric_flush(endpoint->control);
 }

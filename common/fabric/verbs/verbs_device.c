@@ -1,13 +1,11 @@
 /* verbs_device.c - opens the RDMA device of a process, once: chosen (verbs_choose.c), probed
  * (verbs_probe.c), and told of in one line of the log.
  *
- * ibv_fork_init is not called. What it protects against is a fork while device memory is pinned: the first
- * process that writes to a private page gets a copy, and the device keeps the old one. Memory that this
- * backend registers is mapped shared, so there is nothing to copy; the providers' own queues are private, but
- * since Linux 5.12 pinned pages are copied for the child at the fork (ibv_is_fork_initialized answers
- * IBV_FORK_UNNEEDED). On an older kernel a process must not fork while it has a verbs fabric open, and none
- * of ours does. In return registering gives no madvise for each range (MADV_DONTFORK on persistent memory
- * would take it from a child that may rightly use it), and huge pages need no extra look.
+ * ibv_fork_init is not called. It protects against a fork while private memory is pinned: the first process that writes
+ * to a page gets a copy, and the device keeps the old one. Memory that this backend registers is mapped shared; the
+ * providers' own queues are private, but since Linux 5.12 pinned pages are copied for the child (IBV_FORK_UNNEEDED). On
+ * an older kernel a process must not fork while it has a verbs fabric open, and none of ours does. So registering gives
+ * no madvise for each range (MADV_DONTFORK would take persistent memory from a child that may use it).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -79,7 +77,7 @@ static int fill(const char *host, const struct fabric_verbs_options *options,
     errno = 0;
     device->pd = ibv_alloc_pd(device->context);
     if (!device->pd) {
-        verbs_obstacle_refused(ibv_get_device_name(device->context->device), "a protection domain",
+        verbs_obstacle_refused(verbs_device_name(device), "a protection domain",
                                errno ? errno : ENOMEM, why);
         return why->error;
     }
@@ -144,38 +142,33 @@ void verbs_device_close(struct verbs_device *device)
 
 /* --- the line --- */
 
-static const char *chosen_by_name(enum verbs_chosen_by chosen_by)
-{
-    static const char *const names[] = {
-        [VERBS_BY_NAME] = "name", [VERBS_BY_ADDRESS] = "address", [VERBS_BY_ORDER] = "order"};
+static const char *const chosen_by_names[] = {
+    [VERBS_BY_NAME] = "name", [VERBS_BY_ADDRESS] = "address", [VERBS_BY_ORDER] = "order"};
 
-    return names[chosen_by];
-}
-
-static void memlock_name(char *out, size_t room)
+static void memlock_name(char *out, size_t out_bytes)
 {
     struct verbs_locked_memory memory;
 
     if (verbs_read_locked_memory("", &memory))
-        snprintf(out, room, "unknown");
+        snprintf(out, out_bytes, "unknown");
     else if (memory.is_exempt || memory.limit_bytes == UINT64_MAX)
-        snprintf(out, room, "unlimited");
+        snprintf(out, out_bytes, "unlimited");
     else
-        snprintf(out, room, "%" PRIu64, memory.limit_bytes);
+        snprintf(out, out_bytes, "%" PRIu64, memory.limit_bytes);
 }
 
-void verbs_device_describe(const struct verbs_device *device, char *out, size_t room)
+void verbs_device_describe(const struct verbs_device *device, char *out, size_t out_bytes)
 {
     char gid[INET6_ADDRSTRLEN] = "?", memlock[32];
 
     inet_ntop(AF_INET6, device->gid.raw, gid, sizeof gid);
     memlock_name(memlock, sizeof memlock);
-    snprintf(out, room,
+    snprintf(out, out_bytes,
              "device=%s chosen_by=%s port=%u netdev=%s gid_index=%d gid=%s gid_type=%s mtu=%u "
              "receive=%s reason=\"%s\" slot_bytes=%u inline_bytes=%u odp=%s "
              "device_memory=%s memlock_bytes=%s firmware=\"%.60s\"",
-             ibv_get_device_name(device->context->device), chosen_by_name(device->chosen_by),
-             (unsigned)device->port, *device->netdev ? device->netdev : "-", device->gid_index, gid,
+             verbs_device_name(device), chosen_by_names[device->chosen_by], (unsigned)device->port,
+             *device->netdev ? device->netdev : "-", device->gid_index, gid,
              verbs_gid_type_name(device->is_ethernet, device->gid_type, &device->gid),
              (unsigned)device->mtu_bytes, verbs_receive_name(device->receive),
              device->receive_reason, (unsigned)device->slot_bytes,

@@ -55,6 +55,11 @@ struct verbs_device {
     struct verbs_buffer fence;
 };
 
+static inline const char *verbs_device_name(const struct verbs_device *device)
+{
+    return ibv_get_device_name(device->context->device);
+}
+
 /* verbs_device_open: `host` is the IPv4 or IPv6 address of this process in text, or NULL. Chooses device,
  * port and GID, and the way to receive by a probe; logs all of it in one line (event verbs_device).
  * Errors: as fabric_open_verbs; the log has an obstacle then (event verbs_obstacle). */
@@ -66,7 +71,7 @@ int verbs_device_try(const char *host, const struct fabric_verbs_options *option
                      struct verbs_device **out, struct verbs_obstacle *why);
 
 /* What was chosen, as key=value pairs in one line. */
-void verbs_device_describe(const struct verbs_device *device, char *out, size_t room);
+void verbs_device_describe(const struct verbs_device *device, char *out, size_t out_bytes);
 
 /* All that was made of its domain is gone already. NULL is fine. */
 void verbs_device_close(struct verbs_device *device);

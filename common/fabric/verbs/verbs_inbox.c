@@ -3,12 +3,12 @@
  * it releases them.
  *
  * 1. Every whole message is on its connection's list of held ones, given out or not.
- * 2. Memory is for all connections of the endpoint: who finds none waits on LIST_WAITING and is asked again
- *    when a slab is released, or after a while where it was the system that gave none. A peer that makes no progress for STREAM_STALLED_NS with half a message is
- *    closed while others wait.
+ * 2. Memory is for all connections of the endpoint: who finds none waits on LIST_WAITING and is asked again when a slab
+ *    is released, or after a while where the system gave none. A peer that makes no progress for STREAM_STALLED_NS with
+ *    half a message is closed while others wait.
  * 3. A message is whole STREAM_MESSAGE_NS after it was begun, whatever progress it makes, or its connection is
  *    closed: a peer that drips would keep its memory for ever. While the owner holds so much that the peer may not
- *    send, no time counts; it begins anew when there is room. (A message that is begun has its memory.)
+ *    send, no time counts; it begins anew when the peer may send. (A message that is begun has its memory.)
  * 4. A datagram that came before its turn lies in the ring, in places[number % STREAM_WINDOW], while its bit
  *    of `early` is set; such buffers are counted with those of held messages.
  */
@@ -39,8 +39,8 @@ static void queue_message(struct verbs_conn *conn, struct verbs_held *held, cons
     conn_list_add(&conn->base, LIST_ACTIVE);
 }
 
-static enum inbox_result take_whole(struct verbs_conn *conn, const struct packet_head *head,
-                                    const uint8_t *data, struct verbs_held *in_place)
+static enum inbox_result store_whole(struct verbs_conn *conn, const struct packet_head *head,
+                                     const uint8_t *data, struct verbs_held *in_place)
 {
     struct verbs_slab *slab;
 
@@ -50,7 +50,7 @@ static enum inbox_result take_whole(struct verbs_conn *conn, const struct packet
         queue_message(conn, in_place, data, head->bytes);
         return INBOX_IN_PLACE;
     }
-    slab = verbs_slab_take(&conn->endpoint->messages->in, head->bytes);
+    slab = verbs_slab_get(&conn->endpoint->messages->in, head->bytes);
     if (!slab)
         return INBOX_NO_MEMORY;
     memcpy(slab->data, data, head->bytes);
@@ -65,15 +65,15 @@ static void begin(struct verbs_conn *conn)
     conn_list_add(&conn->base, LIST_BEGUN);
 }
 
-static enum inbox_result take_first(struct verbs_conn *conn, const struct packet_head *head,
-                                    const uint8_t *data)
+static enum inbox_result store_first(struct verbs_conn *conn, const struct packet_head *head,
+                                     const uint8_t *data)
 {
     struct verbs_stream *stream = conn->stream;
 
     if (head->message_bytes > FABRIC_MAX_MESSAGE_BYTES || head->bytes == 0 ||
         head->bytes >= head->message_bytes)
         return INBOX_GARBAGE;
-    stream->partial = verbs_slab_take(&conn->endpoint->messages->in, head->message_bytes);
+    stream->partial = verbs_slab_get(&conn->endpoint->messages->in, head->message_bytes);
     if (!stream->partial)
         return INBOX_NO_MEMORY;
     memcpy(stream->partial->data, data, head->bytes);
@@ -86,8 +86,8 @@ static enum inbox_result take_first(struct verbs_conn *conn, const struct packet
     return INBOX_COPIED;
 }
 
-static enum inbox_result take_more(struct verbs_conn *conn, const struct packet_head *head,
-                                   const uint8_t *data)
+static enum inbox_result store_more(struct verbs_conn *conn, const struct packet_head *head,
+                                    const uint8_t *data)
 {
     struct verbs_stream *stream = conn->stream;
     const uint32_t rest = stream->need - stream->got;
@@ -110,17 +110,17 @@ static enum inbox_result take_more(struct verbs_conn *conn, const struct packet_
     return INBOX_COPIED;
 }
 
-enum inbox_result verbs_inbox_take(struct verbs_conn *conn, const struct packet_head *head,
-                                   const uint8_t *data, struct verbs_held *in_place)
+enum inbox_result verbs_inbox_store(struct verbs_conn *conn, const struct packet_head *head,
+                                    const uint8_t *data, struct verbs_held *in_place)
 {
     const bool is_first = head->flags & PACKET_FIRST;
 
     if (is_first == (conn->stream->partial != NULL))
         return INBOX_GARBAGE;
     if (!is_first)
-        return take_more(conn, head, data);
-    return head->flags & PACKET_LAST ? take_whole(conn, head, data, in_place)
-                                     : take_first(conn, head, data);
+        return store_more(conn, head, data);
+    return head->flags & PACKET_LAST ? store_whole(conn, head, data, in_place)
+                                     : store_first(conn, head, data);
 }
 
 /* --- before their turn --- */
@@ -137,7 +137,7 @@ void verbs_inbox_keep(struct verbs_conn *conn, uint32_t sequence, const uint8_t 
     stream->early |= UINT64_C(1) << ahead; /* 4 */
 }
 
-enum inbox_result verbs_inbox_take_kept(struct verbs_conn *conn, struct packet_head *head)
+enum inbox_result verbs_inbox_store_kept(struct verbs_conn *conn, struct packet_head *head)
 {
     struct verbs_stream *stream = conn->stream;
     struct verbs_held *place = stream->places[stream->expected % STREAM_WINDOW];
@@ -146,7 +146,7 @@ enum inbox_result verbs_inbox_take_kept(struct verbs_conn *conn, struct packet_h
     ASSERT(stream->early & 1);
     stream->early &= ~UINT64_C(1);
     memcpy(head, place->data - sizeof *head, sizeof *head);
-    result = verbs_inbox_take(conn, head, place->data, place);
+    result = verbs_inbox_store(conn, head, place->data, place);
     if (result != INBOX_IN_PLACE)
         verbs_packet_give(conn->endpoint, place);
     return result;

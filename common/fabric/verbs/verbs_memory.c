@@ -19,11 +19,6 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
-static const char *device_name(const struct verbs_device *device)
-{
-    return ibv_get_device_name(device->context->device);
-}
-
 /* --- what lies beneath a PM --- */
 
 static enum verbs_memory_kind kind_of(const struct pm *pm)
@@ -83,12 +78,13 @@ static int register_pm(struct verbs_device *device, const struct pm *pm, struct 
                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &failed);
     if (!mr) {
         if (!is_limit(failed, pm->bytes, why))
-            verbs_obstacle_register(device_name(device), kind, device->receive, device->has_odp,
-                                    failed, why);
+            verbs_obstacle_register(verbs_device_name(device), kind, device->receive,
+                                    device->has_odp, failed, why);
         return why->error;
     }
     log_event(LOG_INFO, "verbs_registered", "kind=%s bytes=%llu device=%s",
-              verbs_memory_kind_name(kind), (unsigned long long)pm->bytes, device_name(device));
+              verbs_memory_kind_name(kind), (unsigned long long)pm->bytes,
+              verbs_device_name(device));
     *out = mr;
     return 0;
 }
@@ -165,14 +161,14 @@ int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, unsigned acces
     int failed;
 
     if (map_buffer(bytes, &buffer)) {
-        verbs_obstacle_refused(device_name(device), "memory for buffers", ENOMEM, why);
+        verbs_obstacle_refused(verbs_device_name(device), "memory for buffers", ENOMEM, why);
         return why->error;
     }
     buffer.mr = register_range(device, buffer.data, buffer.mapped_bytes, access, &failed);
     if (!buffer.mr) {
         munmap(buffer.data, buffer.mapped_bytes);
         if (!is_limit(failed, buffer.mapped_bytes, why))
-            verbs_obstacle_register(device_name(device), VERBS_MEMORY_PLAIN, device->receive,
+            verbs_obstacle_register(verbs_device_name(device), VERBS_MEMORY_PLAIN, device->receive,
                                     device->has_odp, failed, why);
         return why->error;
     }

@@ -39,7 +39,7 @@ void verbs_messages_close(struct verbs_endpoint *endpoint)
 /* --- send --- */
 
 /* NULL: too much of the connection's, or of all, is not acknowledged yet. */
-static struct verbs_slab *take_slab(struct verbs_conn *conn, uint32_t bytes)
+static struct verbs_slab *find_slab(struct verbs_conn *conn, uint32_t bytes)
 {
     struct verbs_messages *messages = conn->endpoint->messages;
     const struct verbs_stream *stream = conn->stream;
@@ -47,7 +47,7 @@ static struct verbs_slab *take_slab(struct verbs_conn *conn, uint32_t bytes)
 
     if (stream->out_count >= most || stream->out_bytes >= MESSAGE_BYTES)
         return NULL;
-    return verbs_slab_take(&messages->out, bytes);
+    return verbs_slab_get(&messages->out, bytes);
 }
 
 static void append(struct verbs_conn *conn, struct verbs_slab *message)
@@ -81,7 +81,7 @@ int verbs_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned 
 
     if (error)
         return error;
-    message = take_slab(conn, bytes);
+    message = find_slab(conn, bytes);
     if (!message)
         return ROWAN_EAGAIN;
     message->bytes = bytes;

@@ -41,14 +41,9 @@ struct mlx5_zone {
     struct mlx5_queue *queue;
     uint64_t handed, open,
         returned; /* numbers of segments: next to hand over, being filled, next back */
-    uint64_t looked_ns;
+    uint64_t polled_ns;
     uint64_t closed_ns[]; /* of segment s at s % depth; s in [sealed, open) */
 };
-
-static struct mlx5_zone *mlx5_of(const struct verbs_zone *zone)
-{
-    return zone->receive;
-}
 
 /* --- open and close --- */
 
@@ -87,16 +82,18 @@ static int open_zone(struct verbs_zone *zone)
         return error;
     }
     error = verbs_mlx5_zone_open(zone, channel);
-    if (error)
+    if (error) {
         mlx5_devx_close(channel);
-    else
-        mlx5_of(zone)->owns_channel = true;
-    return error;
+        return error;
+    }
+    struct mlx5_zone *mlx5 = zone->receive;
+    mlx5->owns_channel = true;
+    return 0;
 }
 
 static void close_zone(struct verbs_zone *zone)
 {
-    struct mlx5_zone *mlx5 = mlx5_of(zone);
+    struct mlx5_zone *mlx5 = zone->receive;
     mlx5_queue_close(mlx5->queue);
     if (mlx5->owns_channel)
         mlx5_devx_close(mlx5->channel);
@@ -108,10 +105,11 @@ static void close_zone(struct verbs_zone *zone)
 
 static int attach(struct verbs_zone *zone, struct verbs_conn *conn)
 {
+    const struct mlx5_zone *mlx5 = zone->receive;
     struct mlx5_pair *pair;
     if (zone->failed)
         return ROWAN_EUNSUPPORTED;
-    int error = mlx5_pair_open(mlx5_of(zone)->queue, zone->endpoint->device->port, &pair);
+    int error = mlx5_pair_open(mlx5->queue, zone->endpoint->device->port, &pair);
     if (error)
         return error;
     conn->rc->receive = pair;
@@ -136,8 +134,8 @@ static int connect_pair(struct verbs_zone *zone, struct verbs_conn *conn,
         .retries = VERBS_RC_RETRIES,
         .rnr_retries = VERBS_RC_RNR_FOR_EVER,
     };
-    struct mlx5_channel *channel = mlx5_of(zone)->channel;
-    if (mlx5_path_to(channel, &attributes->ah_attr, zone->endpoint->device->is_ethernet,
+    const struct mlx5_zone *mlx5 = zone->receive;
+    if (mlx5_path_to(mlx5->channel, &attributes->ah_attr, zone->endpoint->device->is_ethernet,
                      &peer.path))
         return ROWAN_EIO;
     return mlx5_pair_connect(conn->rc->receive, &peer, &sending);
@@ -164,16 +162,15 @@ static void fail_queue(struct verbs_zone *zone)
 
 static void break_failed(struct verbs_zone *zone)
 {
-    struct mlx5_zone *mlx5 = mlx5_of(zone);
+    struct mlx5_zone *mlx5 = zone->receive;
     uint64_t number;
     while (mlx5->channel->failure(mlx5->channel, &number)) {
         if (number == MLX5_QUEUE_FAILED) {
             fail_queue(zone);
-            continue;
+        } else {
+            log_event(LOG_WARN, "mlx5_pair_failed", "qp=0x%x", (unsigned)number);
+            verbs_rc_failed(zone->endpoint, (uint32_t)number);
         }
-        log_event(LOG_WARN, "mlx5_pair_failed", "qp=0x%x", (unsigned)number);
-        /* False: it was closed after the event. */
-        verbs_rc_failed(zone->endpoint, (uint32_t)number);
     }
 }
 
@@ -185,24 +182,24 @@ static const void *segment_at(struct verbs_zone *zone, uint64_t number)
 }
 
 /* What no completion tells; a system call, so not in each poll. */
-static void look_for_failures(struct verbs_zone *zone)
+static void poll_failures(struct verbs_zone *zone)
 {
-    struct mlx5_zone *mlx5 = mlx5_of(zone);
-    if (zone->now_ns - mlx5->looked_ns >= LOOK_EVERY_NS) {
-        mlx5->looked_ns = zone->now_ns;
+    struct mlx5_zone *mlx5 = zone->receive;
+    if (zone->now_ns - mlx5->polled_ns >= LOOK_EVERY_NS) {
+        mlx5->polled_ns = zone->now_ns;
         break_failed(zone);
         /* Somebody must say to PM that syncs behind that there is something to sync. */
         if (zone->writes_back && mlx5->open < mlx5->handed)
             verbs_zone_landed(zone, verbs_segment(zone, mlx5->open)->offset, FABRIC_SEGMENT_BYTES);
     }
     if (zone->member_count)
-        verbs_zone_wake_at(zone, mlx5->looked_ns + LOOK_EVERY_NS);
+        verbs_zone_wake_at(zone, mlx5->polled_ns + LOOK_EVERY_NS);
 }
 
 static void post(struct verbs_zone *zone)
 {
-    struct mlx5_zone *mlx5 = mlx5_of(zone);
-    look_for_failures(zone);
+    struct mlx5_zone *mlx5 = zone->receive;
+    poll_failures(zone);
     for (; mlx5->returned < zone->sealed; mlx5->returned++)
         mlx5_queue_return(mlx5->queue);
     if (mlx5->handed == zone->posted)
@@ -220,7 +217,7 @@ static bool is_begun(struct verbs_zone *zone, uint64_t number)
 
 static bool is_sealed(struct verbs_zone *zone)
 {
-    struct mlx5_zone *mlx5 = mlx5_of(zone);
+    struct mlx5_zone *mlx5 = zone->receive;
     /* All that were closed since the last look, not only the oldest: their times run together. */
     while (mlx5->open + 1 < mlx5->handed && is_begun(zone, mlx5->open + 1)) { /* Z2 */
         mlx5->closed_ns[mlx5->open % zone->depth] = zone->now_ns;

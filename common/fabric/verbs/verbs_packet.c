@@ -191,7 +191,7 @@ void verbs_endpoint_fail(struct verbs_endpoint *endpoint, const char *reason)
     log_event(LOG_ERROR, "verbs_failed",
               "endpoint=%u what=\"the RDMA device %s has failed: %s\" mend=\"rdma link; dmesg "
               "| tail; when the device works again, start this process anew\"",
-              endpoint->base.index, ibv_get_device_name(endpoint->device->context->device), reason);
+              endpoint->base.index, verbs_device_name(endpoint->device), reason);
     verbs_packets_stop(endpoint);
     break_all(endpoint, ROWAN_EIO);
 }
@@ -220,7 +220,7 @@ void verbs_packets_renew(struct verbs_endpoint *endpoint)
 
 /* --- out --- */
 
-bool verbs_packet_room(const struct verbs_endpoint *endpoint)
+bool verbs_packet_fits(const struct verbs_endpoint *endpoint)
 {
     const struct verbs_packets *packets = endpoint->packets;
 
@@ -255,7 +255,7 @@ void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head, c
     struct ibv_send_wr *wr = &packets->chain[packets->chained];
     struct ibv_sge *pieces = packets->pieces[packets->chained];
 
-    ASSERT(verbs_packet_room(endpoint));
+    ASSERT(verbs_packet_fits(endpoint));
     *ours = *head;
     pieces[0] = (struct ibv_sge){
         .addr = (uintptr_t)ours, .length = sizeof *ours, .lkey = packets->heads.mr->lkey};

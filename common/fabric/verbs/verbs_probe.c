@@ -51,8 +51,7 @@ static int find_inline(struct verbs_device *device, struct ibv_cq *cq, struct ve
             return 0;
         }
     }
-    verbs_obstacle_refused(ibv_get_device_name(device->context->device), "a queue pair", failed,
-                           why);
+    verbs_obstacle_refused(verbs_device_name(device), "a queue pair", failed, why);
     return why->error;
 }
 
@@ -84,7 +83,7 @@ static bool can_shared(const struct verbs_device *device, struct ibv_cq *cq, con
 static int find_receive(enum fabric_receive asked, struct verbs_device *device, struct ibv_cq *cq,
                         struct verbs_obstacle *why)
 {
-    const char *name = ibv_get_device_name(device->context->device);
+    const char *name = verbs_device_name(device);
     const char *lacking = NULL;
 
     device->receive = FABRIC_RECEIVE_MULTI_PACKET;
@@ -136,7 +135,7 @@ int verbs_probe(const struct fabric_verbs_options *options, struct verbs_device 
     struct ibv_cq *cq = ibv_create_cq(device->context, TRIED_WORK_REQUESTS, NULL, NULL, 0);
 
     if (!cq) {
-        verbs_obstacle_refused(ibv_get_device_name(device->context->device), "a completion queue",
+        verbs_obstacle_refused(verbs_device_name(device), "a completion queue",
                                errno ? errno : ENOMEM, why);
         return why->error;
     }

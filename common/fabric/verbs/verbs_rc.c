@@ -41,10 +41,11 @@ static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int
     struct verbs_endpoint *endpoint = conn->endpoint;
     struct ibv_qp *qp;
     const uint32_t places = init->cap.max_send_wr + (init->srq ? 0 : init->cap.max_recv_wr);
-    int error = verbs_cq_reserve(endpoint, places); /* 1 */
+    int error;
 
-    if (error)
-        return error;
+    if (places > endpoint->cq_free)
+        return ROWAN_ETOOMANY;
+    endpoint->cq_free -= places; /* 1 */
     init->qp_type = IBV_QPT_RC;
     init->qp_context = endpoint;
     init->send_cq = endpoint->cq;
@@ -69,7 +70,7 @@ static int make_pair(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int
 destroy:
     ibv_destroy_qp(qp);
 release:
-    verbs_cq_release(endpoint, places);
+    endpoint->cq_free += places;
     return error;
 }
 
@@ -275,7 +276,7 @@ void verbs_rc_close(struct verbs_conn *conn)
         rc->zone->ops->detach(rc->zone, conn);
         rc->zone->member_count--;
     }
-    verbs_cq_release(conn->endpoint, rc->places);
+    conn->endpoint->cq_free += rc->places;
     verbs_sender_destroy(rc->sender);
     free(rc);
     conn->rc = NULL; /* 2 */
@@ -305,16 +306,15 @@ struct verbs_conn *verbs_rc_of_number(struct verbs_endpoint *endpoint, uint32_t 
     return NULL;
 }
 
-bool verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
+void verbs_rc_failed(struct verbs_endpoint *endpoint, uint32_t qp_number)
 {
     struct verbs_conn *conn = verbs_rc_of_number(endpoint, qp_number);
 
-    if (!conn)
-        return false;
+    if (!conn) /* it was closed since */
+        return;
     log_event(LOG_WARN, "verbs_broken", "connection=%u queue_pair=%u reason=asynchronous_event",
               conn->number, qp_number);
     conn_break(&conn->base, ROWAN_ECLOSED, true);
-    return true;
 }
 
 /* --- completions --- */

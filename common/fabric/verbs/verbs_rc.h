@@ -20,14 +20,12 @@ enum {
 
 /* How long a sender goes on trying. IB specification 1.4, 9.7.6.1.3: without an answer it sends again after
  * a time T between t and 4 t, t = 4.096 us * 2^timeout, `retry_cnt` times: it gives up between 7 t and 28 t
- * after the last answer: with a timeout of 16 between 1.9 s and 7.5 s, with 12 between 0.12 s and 0.47 s. A
- * receiver that has no receive answers RNR, which is tried for ever (rnr_retry 7; F8). Of answers that do not
- * come rxe takes 7 for "for ever", too, and a sender would never learn that its peer's queue pair failed: so 6.
+ * after the last answer: with a timeout of 16 between 1.9 s and 7.5 s, with 12 between 0.12 s and 0.47 s. RNR (no
+ * receive) is tried for ever (rnr_retry 7; F8). rxe takes 7 for "for ever" with lost answers, too: so 6.
  *
- * The receiver says in its hello which timeout it wants, for it waits that long before a segment is sealed:
- * always where nobody polls (verbs_mlx5.c), else only when a completion was lost (verbs_slots.c). Some devices
- * take no time T below one of their own (ConnectX-2: 500 ms, as the RAMCloud wiki tells): then a sender tries for
- * longer. A multi-packet queue bears that (verbs_mlx5.c Z3), and with 16 the bound has room for it. */
+ * The receiver says in its hello which timeout it wants, for it waits that long before a segment is sealed: always
+ * where nobody polls (verbs_mlx5.c), else only when a completion was lost (verbs_slots.c). Some devices take no T below
+ * one of their own (ConnectX-2: 500 ms, says the RAMCloud wiki); a multi-packet queue bears that (verbs_mlx5.c Z3). */
 enum {
     VERBS_RC_TIMEOUT = 16,
     VERBS_RC_SEGMENTS_TIMEOUT = 12, /* into a multi-packet queue */
@@ -58,7 +56,7 @@ struct verbs_rc {
 
 /* verbs_rc_make: the queue pair in INIT, in rc->qp, with rc->qp_number; takes its places in the completion
  * queue. `init` names the queues' sizes, the shared receive queue and where its receives complete (NULL: with
- * the endpoint's other queues); the rest is filled here. `access`: what the peer may do. Errors: ROWAN_ENOMEM ETOOMANY EUNSUPPORTED. */
+ * the endpoint's other queues). `access`: what the peer may do. Errors: as of verbs_rc_open. */
 int verbs_rc_make(struct verbs_conn *conn, struct ibv_qp_init_attr *init, int access);
 
 /* Says in the log that the device refused to make `what`, and why. ROWAN_ENOMEM or EUNSUPPORTED. */

@@ -1,18 +1,15 @@
 /* verbs_resolve.c - address handles, made on a thread of the fabric's own: the kernel may take a second for one.
  *
- * Of a RoCE address handle the kernel resolves the destination's MAC itself (drivers/infiniband/core/verbs.c:
- * rdma_create_user_ah, ib_resolve_eth_dmac; core/addr.c: rdma_addr_find_l2_eth_by_grh asks rdma_resolve_ip for an
- * answer within 1000 ms and waits for its completion). Where the neighbour is known the answer comes at once
- * (dst_fetch_ha: NUD_VALID); where nobody answers the call takes that second and fails. A connected queue pair that
- * a program moves to RTR goes the same way (_ib_modify_qp). That is done by the endpoint itself, after the handle
- * to the same address was made, when the neighbour is known.
+ * The kernel resolves the MAC of a RoCE address handle's destination itself (rdma_create_user_ah, ib_resolve_eth_dmac,
+ * rdma_addr_find_l2_eth_by_grh: up to 1000 ms). Where the neighbour is known the answer comes at once; where nobody
+ * answers the call takes that second and fails. A queue pair that is moved to RTR goes the same way: that the
+ * endpoint does itself, after the handle to the same address was made, when the neighbour is known.
  *
  * 1. A job is free, waits, is worked on, or is done; the first three lists are the fabric's, the last one its
  *    endpoint's. It names its connection by number and token, and the connection may be gone when it is done.
- * 2. At most VERBS_JOBS wait: then connections are refused. What waits for a connection that ends is taken back, so
- *    that peers who cannot be reached keep nobody waiting for longer than their handshakes last.
- *    What waits for an address that nobody answered to lately comes behind all others: a host that is gone, and dialled
- *    again and again, costs the others a second each time at most, not its whole queue.
+ * 2. At most VERBS_JOBS wait: then connections are refused. What waits for a connection that ends is taken back. An
+ *    address that nobody answered to lately comes behind all others: a host that is gone, and dialled again and again,
+ *    costs the others a second each time at most.
  * 3. An endpoint that closes leaves the job that is being worked on to the thread, which destroys what it made.
  * 4. The thread starts with the first job, and ends with the fabric.
  */
@@ -73,7 +70,7 @@ void verbs_resolver_remember(struct verbs_resolver *resolver, const union ibv_gi
 }
 
 /* 2 */
-struct verbs_job *verbs_resolver_take(struct verbs_resolver *resolver)
+struct verbs_job *verbs_resolver_next(struct verbs_resolver *resolver)
 {
     struct verbs_job **link = &resolver->first, *job;
 
@@ -94,7 +91,7 @@ static void *work(void *context)
 
     pthread_mutex_lock(&resolver->mutex);
     while (!resolver->ends) {
-        struct verbs_job *job = verbs_resolver_take(resolver);
+        struct verbs_job *job = verbs_resolver_next(resolver);
 
         if (!job) {
             pthread_cond_wait(&resolver->wanted, &resolver->mutex);
@@ -231,7 +228,7 @@ void verbs_resolve_forget(struct verbs_conn *conn)
     pthread_mutex_unlock(&resolver->mutex);
 }
 
-static struct verbs_job *take_done(struct verbs_endpoint *endpoint)
+static struct verbs_job *collect_done(struct verbs_endpoint *endpoint)
 {
     struct verbs_resolver *resolver = &endpoint->fabric->resolver;
     struct verbs_job *jobs;
@@ -276,7 +273,7 @@ void verbs_resolve_poll(struct verbs_endpoint *endpoint)
 
     if (!atomic_load_explicit(&endpoint->has_resolved, memory_order_acquire))
         return;
-    jobs = take_done(endpoint);
+    jobs = collect_done(endpoint);
     for (struct verbs_job *job = jobs; job; job = job->next)
         hand_over(endpoint, job);
     give_back(endpoint, jobs);
@@ -293,7 +290,7 @@ void verbs_resolve_leave(struct verbs_endpoint *endpoint)
     if (resolver->working && resolver->working->endpoint == endpoint)
         resolver->working->endpoint = NULL; /* 3 */
     pthread_mutex_unlock(&resolver->mutex);
-    jobs = take_done(endpoint);
+    jobs = collect_done(endpoint);
     for (struct verbs_job *job = jobs; job; job = job->next)
         if (job->ah)
             ibv_destroy_ah(job->ah);

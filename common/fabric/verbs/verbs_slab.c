@@ -72,7 +72,7 @@ static bool grow(struct verbs_slabs *slabs, enum verbs_slab_kind kind)
     return true;
 }
 
-struct verbs_slab *verbs_slab_take(struct verbs_slabs *slabs, uint32_t bytes)
+struct verbs_slab *verbs_slab_get(struct verbs_slabs *slabs, uint32_t bytes)
 {
     unsigned kind = VSLAB_SMALL;
     struct verbs_slab *slab;

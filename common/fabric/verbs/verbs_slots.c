@@ -24,20 +24,17 @@
  *    seen: twice as much.
  * 6. `in_queue` is what the device has; more when completions were swept away (3), and for a while less by what landed
  *    between a look and a refusal. While it may be more, slots are handed over until the device refuses (ENOMEM): then
- *    it has exactly `depth`, as many as it said it takes. Only behind a look that saw all (5).
- * 7. Asleep, the completion queue is not armed while something keeps landing. The device tells when half of the slots
- *    that it had are used up (SRQ limit, once; verbs_async.c): then there are as many again to hand over, and senders
- *    have the other half meanwhile. That half is of `in_queue`: where that is too low (6) the word comes later by as
- *    much. Where no slot is left to be handed over the halves shrink, down to 9; the oldest segment is sealed in one of
- *    these looks.
- * 8. And LULL_NS after the last completion that was seen, there is a look: for devices that forget to tell, for what is
- *    to be written back (verbs_zone_landed), for receives that failed without another word. In most cases the pair's
- *    failure is known from an event of the device or the end of its tcp connection before that.
+ *    it has exactly `depth`. Only behind a look that saw all (5).
+ * 7. Asleep, the completion queue is not armed while something keeps landing. The device tells when half of `in_queue`
+ *    is used up (SRQ limit, once; verbs_async.c): then there are as many slots to hand over, and senders have the other
+ *    half meanwhile. Where no slot is left to be handed over the halves shrink, down to 9.
+ * 8. LULL_NS after the last completion that was seen there is a look: for devices that forget to tell, for what is
+ *    to be written back (verbs_zone_landed), for receives that failed without another word.
  * 9. The completion queue is armed, and the next landing wakes, when that look found nothing: so an idle zone costs
- *    nothing, and 8 goes on from the landing. Also when the device has fewer than FEW_SLOTS, which may be used up
- *    before a sleeper comes round, and when it tells of no limit.
- * 10. Behind the arming, of either kind, there is another look; when it finds that what was armed for has come already,
- *    the endpoint is polled again at once. So no landing is slept over for longer than these rules say.
+ *    nothing. Also when the device has fewer than FEW_SLOTS, which may be used up before a sleeper comes round, and
+ *    when it tells of no limit.
+ * 10. Behind the arming, of either kind, there is another look; when what was armed for has come already the endpoint
+ *    is polled again at once.
  * A segment that is late (3) waits for seconds, or for the end of connections; it needs no sooner look than 8.
  */
 #include <errno.h>
@@ -91,24 +88,12 @@ static uint32_t slots_per_segment(const struct verbs_zone *zone)
     return FABRIC_SEGMENT_BYTES / zone->endpoint->device->slot_bytes;
 }
 
-static uint64_t slots_posted(const struct verbs_zone *zone)
-{
-    return zone->posted * slots_per_segment(zone);
-}
-
 static uint64_t slot_offset(struct verbs_zone *zone, uint64_t place)
 {
     const uint32_t slots = slots_per_segment(zone);
 
     return verbs_segment(zone, place / slots)->offset +
            place % slots * zone->endpoint->device->slot_bytes;
-}
-
-static struct ibv_sge slot_sge(struct verbs_zone *zone, uint64_t place)
-{
-    return (struct ibv_sge){.addr = (uintptr_t)(zone->pm->base + slot_offset(zone, place)),
-                            .length = zone->endpoint->device->slot_bytes,
-                            .lkey = zone->region->key};
 }
 
 /* --- open and close --- */
@@ -201,7 +186,9 @@ static uint32_t hand_over(struct verbs_zone *zone, struct shared *shared, uint32
         const uint32_t number =
             (uint32_t)(place / per_segment) << 16 | (uint32_t)(place % per_segment); /* 4 */
 
-        slots[i] = slot_sge(zone, place);
+        slots[i] = (struct ibv_sge){.addr = (uintptr_t)pm_at(zone->pm, slot_offset(zone, place)),
+                                    .length = zone->endpoint->device->slot_bytes,
+                                    .lkey = zone->region->key};
         requests[i] =
             (struct ibv_recv_wr){.wr_id = verbs_work(VERBS_WORK_LANDING, zone->number, number),
                                  .next = i + 1 < count ? &requests[i + 1] : NULL,
@@ -228,7 +215,7 @@ static uint32_t hand_over(struct verbs_zone *zone, struct shared *shared, uint32
 }
 
 /* A few slots are not worth a call, unless the queue is almost empty. */
-static bool has_room(const struct shared *shared)
+static bool is_worth_a_call(const struct shared *shared)
 {
     return shared->depth - shared->in_queue >= BATCH || shared->in_queue < BATCH;
 }
@@ -236,20 +223,20 @@ static bool has_room(const struct shared *shared)
 static void shared_post(struct verbs_zone *zone)
 {
     struct shared *shared = zone->receive;
-    uint32_t room = shared->depth - shared->in_queue;
+    uint32_t left = shared->depth - shared->in_queue;
 
     if (shared->has_lost && shared->saw_all)
-        room = shared->depth; /* 6 */
-    else if (!has_room(shared))
+        left = shared->depth; /* 6 */
+    else if (!is_worth_a_call(shared))
         return;
-    while (room > 0) {
-        const uint64_t waiting = slots_posted(zone) - shared->handed;
-        uint32_t count = room < CHAIN ? room : CHAIN;
+    while (left > 0) {
+        const uint64_t waiting = zone->posted * slots_per_segment(zone) - shared->handed;
+        uint32_t count = left < CHAIN ? left : CHAIN;
 
         count = waiting < count ? (uint32_t)waiting : count;
         if (count == 0 || hand_over(zone, shared, count) < count)
             return;
-        room -= count;
+        left -= count;
     }
 }
 
@@ -266,7 +253,8 @@ static void count_completion(struct verbs_zone *zone, struct shared *shared,
         shared->reached = number;
 }
 
-static void take_completion(struct verbs_zone *zone, struct shared *shared, const struct ibv_wc *wc)
+static void handle_completion(struct verbs_zone *zone, struct shared *shared,
+                              const struct ibv_wc *wc)
 {
     const uint32_t number = verbs_work_number(wc->wr_id);
     const uint64_t segment = zone->sealed + (uint16_t)((number >> 16) - (uint32_t)zone->sealed);
@@ -299,7 +287,7 @@ static void shared_poll(struct verbs_zone *zone)
             found = 0;
         }
         for (int i = 0; i < found; i++)
-            take_completion(zone, shared, &completions[i]);
+            handle_completion(zone, shared, &completions[i]);
         total += found;
     }
     shared->found = total > 0;

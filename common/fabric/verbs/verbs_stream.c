@@ -8,7 +8,7 @@
  *    holds too much (F5); a grant is never taken back. What it has no memory for it drops, and asks for
  *    again when there is some. What comes early it keeps, if the ring has buffers to spare.
  * 3. While something waits to be acknowledged or sent, the timer runs: what was sent goes again; if nothing
- *    could be sent, we ask whether there is room. A peer that leaves all of that unanswered for
+ *    could be sent, we ask whether more may be. A peer that leaves all of that unanswered for
  *    STREAM_SILENT_NS, and STREAM_TRIES times, is gone. One that answers may keep its window shut for ever.
  * 4. A receiver acknowledges with its own data, after half a window, when asked, when something is wrong,
  *    or after STREAM_OWED_NS.
@@ -152,7 +152,7 @@ static void send_lost(struct verbs_conn *conn)
     struct verbs_stream *stream = conn->stream;
     struct verbs_slab *message = stream->first;
 
-    while (stream->again && verbs_packet_room(conn->endpoint)) {
+    while (stream->again && verbs_packet_fits(conn->endpoint)) {
         const uint32_t number = stream->acked + (uint32_t)__builtin_ctzll(stream->again);
 
         stream->again &= stream->again - 1;
@@ -185,9 +185,9 @@ void verbs_stream_push(struct verbs_conn *conn)
     struct verbs_stream *stream = conn->stream;
 
     send_lost(conn);
-    while (!stream->again && has_data(stream) && verbs_packet_room(conn->endpoint))
+    while (!stream->again && has_data(stream) && verbs_packet_fits(conn->endpoint))
         send_next(conn);
-    if (is_bare_due(stream) && verbs_packet_room(conn->endpoint))
+    if (is_bare_due(stream) && verbs_packet_fits(conn->endpoint))
         send_bare(conn);
     if (conn->base.state != CONN_OPEN)
         return;
@@ -301,7 +301,7 @@ static void find_lost(struct verbs_conn *conn)
         conn_list_add(&conn->base, LIST_DIRTY);
 }
 
-static void take_early(struct verbs_conn *conn, uint64_t early)
+static void handle_early(struct verbs_conn *conn, uint64_t early)
 {
     struct verbs_stream *stream = conn->stream;
 
@@ -327,7 +327,7 @@ static bool is_sound_answer(const struct verbs_stream *stream, const struct pack
 }
 
 /* False: nonsense. */
-static bool take_answer(struct verbs_conn *conn, const struct packet_head *head)
+static bool handle_answer(struct verbs_conn *conn, const struct packet_head *head)
 {
     struct verbs_stream *stream = conn->stream;
 
@@ -336,7 +336,7 @@ static bool take_answer(struct verbs_conn *conn, const struct packet_head *head)
     if (!is_behind(stream->acked, head->acked)) {
         if (head->acked != stream->acked)
             advance(conn, head->acked);
-        take_early(conn, head->early);
+        handle_early(conn, head->early);
         if ((head->flags & PACKET_AGAIN) && !stream->went_back &&
             stream->acked != stream->send_next)
             go_back(conn);
@@ -371,8 +371,8 @@ static void garbage(struct verbs_conn *conn, const struct packet_head *head)
 }
 
 /* What became of datagram `expected`. False: nothing more is taken. */
-static bool was_taken(struct verbs_conn *conn, const struct packet_head *head,
-                      enum inbox_result result)
+static bool was_stored(struct verbs_conn *conn, const struct packet_head *head,
+                       enum inbox_result result)
 {
     struct verbs_stream *stream = conn->stream;
 
@@ -391,18 +391,18 @@ static bool was_taken(struct verbs_conn *conn, const struct packet_head *head,
 }
 
 /* It, and those behind it that came early. True: it lies where it is as a held message. */
-static bool take_next(struct verbs_conn *conn, const struct packet_head *head, const uint8_t *data,
-                      struct verbs_held *in_place)
+static bool store_next(struct verbs_conn *conn, const struct packet_head *head, const uint8_t *data,
+                       struct verbs_held *in_place)
 {
     struct verbs_stream *stream = conn->stream;
     const bool was_late = stream->early != 0;
-    const enum inbox_result result = verbs_inbox_take(conn, head, data, in_place);
+    const enum inbox_result result = verbs_inbox_store(conn, head, data, in_place);
     struct packet_head kept;
 
-    if (!was_taken(conn, head, result))
+    if (!was_stored(conn, head, result))
         return false;
     owe(conn, was_late || (head->flags & PACKET_ASK));
-    while ((stream->early & 1) && was_taken(conn, &kept, verbs_inbox_take_kept(conn, &kept)))
+    while ((stream->early & 1) && was_stored(conn, &kept, verbs_inbox_store_kept(conn, &kept)))
         ;
     return result == INBOX_IN_PLACE;
 }
@@ -414,7 +414,7 @@ bool verbs_stream_input(struct verbs_conn *conn, const struct packet_head *head,
 
     stream->heard_ns = conn->endpoint->base.now_ns;
     stream->unheard = 0;
-    if ((head->flags & ~PACKET_FLAGS) || head->zero != 0 || !take_answer(conn, head)) {
+    if ((head->flags & ~PACKET_FLAGS) || head->zero != 0 || !handle_answer(conn, head)) {
         garbage(conn, head);
         return false;
     }
@@ -430,7 +430,7 @@ bool verbs_stream_input(struct verbs_conn *conn, const struct packet_head *head,
         return false;
     }
     if (head->sequence == stream->expected)
-        return take_next(conn, head, data, in_place);
+        return store_next(conn, head, data, in_place);
     owe(conn, true);
     if (!in_place || !is_behind(head->sequence, stream->expected) ||
         stream->early >> (head->sequence - stream->expected) & 1)

@@ -2,8 +2,8 @@
  * and verbs_slab.c share it.
  *
  * A connection's datagrams with data are numbered. The receiver keeps those that come early in their receive
- * buffers, answers with the number that it expects next, which behind it have arrived, and up to which it has
- * room. The sender sends again what is missing though later ones have arrived, and all when nothing is heard.
+ * buffers, answers with the number that it expects next, which behind it have arrived, and up to which it takes
+ * any. The sender sends again what is missing though later ones have arrived, and all when nothing is heard.
  */
 #ifndef FABRIC_VERBS_STREAM_H
 #define FABRIC_VERBS_STREAM_H
@@ -127,7 +127,7 @@ struct verbs_slabs {
 };
 
 /* NULL: the share of memory is used up, the system gives none, or `bytes` is more than a message has. */
-struct verbs_slab *verbs_slab_take(struct verbs_slabs *slabs, uint32_t bytes);
+struct verbs_slab *verbs_slab_get(struct verbs_slabs *slabs, uint32_t bytes);
 void verbs_slab_give(struct verbs_slabs *slabs, struct verbs_slab *slab);
 
 /* True, once: memory was refused so long ago that it is worth asking for again. */
@@ -161,7 +161,7 @@ struct verbs_stream {
     uint32_t posts;                /* datagrams with data so far, those sent again counted again */
     uint32_t newest;               /* the latest post that has arrived */
     uint32_t order[STREAM_WINDOW]; /* of number % STREAM_WINDOW: which post was its last */
-    bool probes;                   /* asks whether there is room */
+    bool probes;                   /* asks whether more may be sent */
     uint64_t rto_ns, srtt_ns, rttvar_ns;
     uint64_t timer_ns; /* when to send again; 0: nothing waits */
     uint64_t heard_ns; /* of the peer; or when we began to wait */
@@ -224,11 +224,10 @@ void verbs_packets_close(struct verbs_endpoint *endpoint);
 /* Places of the completion queue that datagrams take. */
 uint32_t verbs_packets_places(const struct verbs_device *device);
 
-/* Puts a datagram into the chain, with `bytes` of payload, which head->bytes says too; there is room
- * (verbs_packet_room). Sets stream->last_post. */
+/* Puts a datagram into the chain, with head->bytes of payload; verbs_packet_fits. Sets stream->last_post. */
 void verbs_packet_add(struct verbs_conn *conn, const struct packet_head *head, const uint8_t *data,
                       uint32_t bytes, uint32_t key);
-bool verbs_packet_room(const struct verbs_endpoint *endpoint);
+bool verbs_packet_fits(const struct verbs_endpoint *endpoint);
 
 /* Hands the chain, and the receive buffers that are free again, to the device. */
 void verbs_packets_push(struct verbs_endpoint *endpoint);
@@ -280,8 +279,8 @@ void verbs_message_check(struct verbs_endpoint *endpoint);
 enum inbox_result { INBOX_COPIED, INBOX_IN_PLACE, INBOX_NO_MEMORY, INBOX_GARBAGE };
 
 /* The next datagram in order. */
-enum inbox_result verbs_inbox_take(struct verbs_conn *conn, const struct packet_head *head,
-                                   const uint8_t *data, struct verbs_held *in_place);
+enum inbox_result verbs_inbox_store(struct verbs_conn *conn, const struct packet_head *head,
+                                    const uint8_t *data, struct verbs_held *in_place);
 bool verbs_inbox_is_full(const struct verbs_stream *stream); /* the owner holds too much */
 
 /* Keeps a datagram that comes before its turn, where it lies; there is none of that number yet. */
@@ -289,7 +288,7 @@ void verbs_inbox_keep(struct verbs_conn *conn, uint32_t sequence, const uint8_t 
                       struct verbs_held *in_place);
 
 /* The next datagram in order, which was kept (bit 0 of stream->early) and is not any more. */
-enum inbox_result verbs_inbox_take_kept(struct verbs_conn *conn, struct packet_head *head);
+enum inbox_result verbs_inbox_store_kept(struct verbs_conn *conn, struct packet_head *head);
 unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max);
 void verbs_inbox_fini(struct verbs_conn *conn);
 void verbs_inbox_check(struct verbs_endpoint *endpoint); /* closes who stalls, or takes too long */

@@ -27,7 +27,7 @@ static void warn_of_software(const struct verbs_zone *zone)
         log_event(LOG_WARN, "verbs_software_device",
                   "device=%s what=\"the processor copies what lands, so a power cut may take what "
                   "was acknowledged\" advice=\"an RDMA NIC, or tcp\"",
-                  ibv_get_device_name(device->context->device));
+                  verbs_device_name(device));
 }
 
 int verbs_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,

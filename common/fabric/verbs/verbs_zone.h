@@ -80,14 +80,11 @@ static inline struct verbs_segment *verbs_segment(struct verbs_zone *zone, uint6
 
 /* A receive has brought `bytes` to `offset` of the PM, as a completion says. What holds then:
  *
- * - On a NIC, DDIO off (rowan-doctor looks): the sender's read behind the block has pushed it out of the
- *   NIC and the PCIe bridges before the sender heard of it (LANDED, F2): it is durable, and nothing is to be
- *   done here. With eADR the caches are durable, too.
- * - On a software NIC (rxe) the processor copied it; the read pushes nothing, and a power cut may take what
- *   LANDED has promised. Writing it back here makes that a matter of time, not of chance: of the next poll, and
- *   when the owner sleeps of the next look at what landed (verbs_slots.c, 8: 50 ms). Nothing waits for it, so
- *   nobody is woken for it. Its use is tests.
- * - On PM that syncs behind (PM_ASYNC) somebody must say that there is something to sync: as soon as that. */
+ * - On a NIC, DDIO off (rowan-doctor looks): the sender's read behind the block has pushed it out of the NIC and the
+ *   PCIe bridges before LANDED (F2): nothing is to be done. With eADR the caches are durable, too.
+ * - On a software NIC (rxe) the processor copied it; the read pushes nothing, and a power cut may take what LANDED has
+ *   promised. It is written back in the next look at what landed (asleep: verbs_slots.c, 8). Its use is tests.
+ * - On PM that syncs behind (PM_ASYNC) somebody must say that there is something to sync. */
 void verbs_zone_landed(struct verbs_zone *zone, uint64_t offset, uint32_t bytes);
 
 /* The zone wants to be polled at `at_ns`, though nothing happens. */

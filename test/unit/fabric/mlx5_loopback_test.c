@@ -16,7 +16,7 @@ static struct verbs_buffer buffer; /* slots */
 static struct ibv_srq *srq;
 static struct ibv_cq *cq;
 static struct ibv_qp *peers[MLX5_PROOF_SENDERS];
-static struct mlx5_loopback *loopback;
+static struct mlx5_proof_sender *sender;
 
 static void make_peer(unsigned which)
 {
@@ -36,8 +36,8 @@ static void make_peer(unsigned which)
         0);
     attributes = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
                                       .path_mtu = IBV_MTU_1024,
-                                      .dest_qp_num = mlx5_loopback_sender(loopback)->numbers[which],
-                                      .rq_psn = mlx5_loopback_sender(loopback)->psn,
+                                      .dest_qp_num = sender->numbers[which],
+                                      .rq_psn = sender->psn,
                                       .max_dest_rd_atomic = 16,
                                       .min_rnr_timer = 4,
                                       .ah_attr = {.is_global = 1,
@@ -75,11 +75,9 @@ static void open_all(uint64_t limit_ns, uint32_t slots)
     cq = ibv_create_cq(device->context, 2 * PACKETS, NULL, NULL, 0);
     assert_true(srq && cq);
     post_slots(slots);
-    assert_int_equal(mlx5_loopback_open(device, limit_ns, &loopback, &reason), 0);
-    assert_int_not_equal(mlx5_loopback_sender(loopback)->numbers[0],
-                         mlx5_loopback_sender(loopback)->numbers[1]);
+    assert_int_equal(mlx5_loopback_open(device, limit_ns, &sender, &reason), 0);
+    assert_int_not_equal(sender->numbers[0], sender->numbers[1]);
     for (unsigned which = 0; which < MLX5_PROOF_SENDERS; which++) {
-        struct mlx5_proof_sender *sender = mlx5_loopback_sender(loopback);
         make_peer(which);
         assert_int_equal(sender->connect(sender, which, peers[which]->qp_num, PEER_PSN), 0);
     }
@@ -89,7 +87,7 @@ static int close_all(void **state)
 {
     struct soft_stats stats;
     (void)state;
-    mlx5_loopback_close(loopback);
+    mlx5_loopback_close(sender);
     for (unsigned which = 0; which < MLX5_PROOF_SENDERS; which++)
         assert_int_equal(ibv_destroy_qp(peers[which]), 0);
     assert_int_equal(ibv_destroy_srq(srq), 0);
@@ -117,7 +115,6 @@ static void fill(uint8_t *packet, uint32_t number)
 
 static int send_some(uint32_t count)
 {
-    struct mlx5_proof_sender *sender = mlx5_loopback_sender(loopback);
     uint8_t packet[SLOT];
     for (uint32_t i = 0; i < count; i++) {
         fill(packet, i);
@@ -154,10 +151,8 @@ TEST(who_has_no_receive_is_not_waited_for_for_ever)
 
 TEST(a_queue_pair_that_fails_is_an_error)
 {
-    struct mlx5_proof_sender *sender;
     uint8_t packet[SLOT] = {0};
     open_all(60 * UINT64_C(1000000000), PACKETS);
-    sender = mlx5_loopback_sender(loopback);
     for (unsigned i = 0; i < 8; i++) /* each completes, send and READ */
         assert_int_equal(sender->send(sender, 1, packet, 64), 0);
     assert_true(soft_verbs_break_qp(peers[1]->qp_num));
@@ -169,7 +164,7 @@ TEST(each_call_of_the_device_that_fails_leaves_nothing_behind)
     bool done = false;
     open_all(1, 0);
     for (uint32_t nth = 1; !done; nth++) {
-        struct mlx5_loopback *second;
+        struct mlx5_proof_sender *second;
         const char *reason = NULL;
         soft_verbs_fail_call(nth, 12);
         int error = mlx5_loopback_open(device, 1, &second, &reason);

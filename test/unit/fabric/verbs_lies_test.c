@@ -102,7 +102,7 @@ TEST(an_acknowledgement_of_what_was_not_sent_is_garbage)
 static void forge_data(struct packet_head head, uint32_t ahead)
 {
     struct verbs_conn *liar = (struct verbs_conn *)passive;
-    struct verbs_slab *slab = verbs_slab_take(&liar->endpoint->messages->out, head.bytes + 1);
+    struct verbs_slab *slab = verbs_slab_get(&liar->endpoint->messages->out, head.bytes + 1);
 
     head.flags |= PACKET_DATA;
     head.connection = liar->theirs.connection;

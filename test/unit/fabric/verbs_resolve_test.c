@@ -236,8 +236,8 @@ TEST(who_sleeps_is_woken_when_the_address_is_there)
 static void assert_order(struct verbs_resolver *resolver, const uint32_t *numbers, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        assert_int_equal(verbs_resolver_take(resolver)->number, numbers[i]);
-    assert_null(verbs_resolver_take(resolver));
+        assert_int_equal(verbs_resolver_next(resolver)->number, numbers[i]);
+    assert_null(verbs_resolver_next(resolver));
 }
 
 static void wait_in(struct verbs_resolver *resolver, const uint8_t *hosts, uint32_t count)
