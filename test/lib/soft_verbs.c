@@ -225,3 +225,13 @@ void soft_verbs_stats(struct soft_stats *out)
     *out = soft.stats;
     soft_unlock();
 }
+
+bool soft_verbs_is_empty(void)
+{
+    struct soft_stats stats;
+
+    soft_verbs_stats(&stats);
+    return stats.contexts + stats.pds + stats.mrs + stats.cqs + stats.channels + stats.qps +
+               stats.srqs + stats.ahs + stats.dms ==
+           0;
+}

@@ -122,4 +122,7 @@ struct soft_stats {
 
 void soft_verbs_stats(struct soft_stats *out);
 
+/* All that was made is gone. */
+bool soft_verbs_is_empty(void);
+
 #endif

@@ -40,13 +40,4 @@ static inline struct verbs_device *open_for(const char *host,
     return device;
 }
 
-static inline void assert_nothing_left(void)
-{
-    struct soft_stats stats;
-
-    soft_verbs_stats(&stats);
-    assert_int_equal(stats.contexts + stats.pds + stats.mrs + stats.cqs + stats.channels, 0);
-    assert_int_equal(stats.qps + stats.srqs + stats.ahs + stats.dms, 0);
-}
-
 #endif

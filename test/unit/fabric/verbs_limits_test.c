@@ -1,60 +1,22 @@
 /* verbs_limits_test.c - what is bounded in the verbs backend: the time of a message, how often memory is asked for
  * in vain; and what happens when the device itself has failed. Time goes on as the test wants it. */
-#define TEST_FIXTURE open_pair, close_pair
+#define TEST_FIXTURE open_limits, close_ends
 
 #include <poll.h>
 
-#include "common/base/error.h"
-#include "common/fabric/verbs/verbs_rc.h"
-#include "common/fabric/verbs/verbs_stream.h"
-#include "test/lib/soft_verbs.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/verbs_world.h"
+#include "test/unit/fabric/verbs_ends.h"
 
-enum { PM_BYTES = 16 << 20, MESSAGE = 100000 };
+enum { MESSAGE = 100000 };
 
 #define MOST_S (STREAM_MESSAGE_NS / NS_PER_S)
 
-static struct verbs_host host;
-static struct world world;
-static struct fabric_conn *active, *passive;
-static struct verbs_conn *near, *far; /* the same two */
-static uint64_t clock_ns;
 static uint32_t sequence; /* of the next datagram that is made by hand */
 
-static uint64_t ticking_ns(void *context)
+static int open_limits(void **state)
 {
-    (void)context;
-    return clock_ns += NS_PER_US;
-}
-
-static int open_pair(void **state)
-{
-    (void)state;
-    soft_verbs_configure(&(struct soft_config){.seed = 1});
-    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
-    host.backend.now_ns = ticking_ns;
-    clock_ns = NS_PER_S;
     sequence = 0;
-    world_open(&world, &host.backend, 2, PM_BYTES);
-    world_connect(&world, 1, 0, 0, &active, &passive);
-    near = (struct verbs_conn *)active;
-    far = (struct verbs_conn *)passive;
-    world_poll_times(&world, 10);
-    return 0;
-}
-
-static int close_pair(void **state)
-{
-    (void)state;
-    world_close(&world);
-    verbs_host_fini(&host);
-    return 0;
-}
-
-static struct verbs_endpoint *endpoint_of(unsigned side)
-{
-    return (struct verbs_endpoint *)world.sides[side].endpoint;
+    return open_ends(state);
 }
 
 static uint32_t closed(unsigned side)
@@ -299,7 +261,7 @@ TEST(endpoints_of_a_device_that_says_so_have_failed)
 
     for (unsigned i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (i > 0)
-            open_pair(state);
+            open_limits(state);
         soft_verbs_device_event("soft1", events[i]);
         clock_ns += VERBS_CHECK_NS;
         side_poll(&world, 1);
@@ -310,7 +272,7 @@ TEST(endpoints_of_a_device_that_says_so_have_failed)
         side_poll(&world, 0);
         assert_int_equal(fabric_endpoint_error(world.sides[0].endpoint), ROWAN_EIO);
         if (i + 1 < sizeof events / sizeof events[0])
-            close_pair(state);
+            close_ends(state);
     }
 }
 

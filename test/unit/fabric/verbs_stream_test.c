@@ -1,63 +1,18 @@
 /* verbs_stream_test.c - messages over datagrams, where the network loses what the test wants lost and time goes
  * on as the test wants it. */
-#define TEST_FIXTURE open_pair, close_pair
+#define TEST_FIXTURE open_stream, close_ends
 
-#include "common/base/error.h"
-#include "common/fabric/verbs/verbs_rc.h"
-#include "common/fabric/verbs/verbs_stream.h"
-#include "test/lib/soft_verbs.h"
 #include "test/lib/unit.h"
-#include "test/unit/fabric/verbs_world.h"
+#include "test/unit/fabric/verbs_ends.h"
 
-enum { PM_BYTES = 16 << 20, MANY_POLLS = 2000 };
+enum { MANY_POLLS = 2000 };
 
-static struct verbs_host host;
-static struct world world;
-static struct fabric_conn *active, *passive;
-static struct verbs_conn *near, *far; /* the same two */
-static uint64_t clock_ns, tick_ns;    /* each look at the clock moves it on */
-static uint32_t checked;              /* messages at side 0 */
+static uint32_t checked; /* messages at side 0 */
 
-static uint64_t ticking_ns(void *context)
+static int open_stream(void **state)
 {
-    (void)context;
-    return clock_ns += tick_ns;
-}
-
-static void open_world(void)
-{
-    soft_verbs_configure(&(struct soft_config){.seed = 1});
-    verbs_host_init(&host, FABRIC_RECEIVE_SHARED, 0);
-    host.backend.now_ns = ticking_ns;
-    clock_ns = NS_PER_S;
-    tick_ns = 1000;
     checked = 0;
-    world_open(&world, &host.backend, 2, PM_BYTES);
-}
-
-static void connect_pair(void)
-{
-    world_connect(&world, 1, 0, 0, &active, &passive);
-    near = (struct verbs_conn *)active;
-    far = (struct verbs_conn *)passive;
-    world_poll_times(&world, 10);
-}
-
-static int open_pair(void **state)
-{
-    (void)state;
-    open_world();
-    connect_pair();
-    return 0;
-}
-
-static int close_pair(void **state)
-{
-    (void)state;
-    soft_verbs_faults(NULL);
-    world_close(&world);
-    verbs_host_fini(&host);
-    return 0;
+    return open_ends(state);
 }
 
 static void lose(uint32_t of_1000)
@@ -289,7 +244,7 @@ TEST(datagrams_of_an_earlier_connection_of_that_number_are_dropped)
         assert_true(i < 1000);
         fabric_conn_close(active);
         world_wait(&world, 0, FABRIC_CLOSED, i);
-        connect_pair();
+        connect_ends();
     }
     assert_int_equal(near->theirs.connection, number);
     inject(token, 0);
@@ -316,7 +271,7 @@ static void break_datagrams_of(unsigned side)
     check_messages(false); /* they are the first ones, each once */
     messages = checked;
     assert_true(messages < 60);
-    connect_pair();
+    connect_ends();
     for (uint32_t i = messages; i < 60; i++) {
         send_one(i, 3000);
         world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
@@ -342,7 +297,7 @@ TEST(idle_connections_cost_a_poll_nothing)
     enum { IDLE = 64 };
 
     for (unsigned i = 0; i < IDLE; i++) {
-        connect_pair();
+        connect_ends();
         send_one(checked, 100);
         world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
         check_messages(true);
