@@ -25,8 +25,7 @@ struct blog_segment {
     struct blog_segment *_Atomic next; /* the one posted after it */
 
     /* The control role's. */
-    bool quiet;   /* nobody can store into it any more */
-    bool settled; /* given back, or found to hold something */
+    bool quiet; /* nobody can store into it any more */
     struct blog_segment *next_leaving;
 };
 
@@ -68,8 +67,8 @@ bool command_pop(struct inbox *inbox, struct command *command);
 /* command_drain: frees what is left in an inbox, at the end. */
 void command_drain(struct inbox *inbox);
 
-/* command_answer: a bounded step of the first query, which goes back when it is answered (and there is
- * space for it), and else behind the others. True if there was one. */
+/* command_answer: a bounded step of the first query. It goes back to control when it is answered and
+ * `outbox` has space, else behind the other queries. True if there was one. */
 bool command_answer(struct queries *queries, struct inbox *outbox, const struct pm *pm,
                     const struct entry_format *format);
 

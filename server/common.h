@@ -10,7 +10,7 @@
 #include "server/store/store.h"
 
 /* The first four are fixed at creation; `store` and `format` before the first shard is handed out
- * (the note that carries it makes them visible to the other roles). */
+ * (the command that carries it makes them visible to the other roles). */
 struct server_common {
     uint32_t server;
     uint64_t incarnation;

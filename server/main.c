@@ -20,8 +20,7 @@
 
 enum {
     MAX_REACTORS = 128,
-    PEERS_WAIT_MS =
-        5000, /* a running peer closes its map as soon as it sees that its server is gone */
+    PEERS_WAIT_MS = 5000, /* a peer closes its map of our PM soon after its server has gone */
 };
 
 struct settings {
@@ -144,7 +143,7 @@ static int check_pm(const struct settings *settings, const struct pm *pm, bool m
     return 0;
 }
 
-/* A file that is not there is made. Says what is wrong. */
+/* Makes a file that is not there. Prints what is wrong. */
 static int open_pm(const struct settings *settings, struct pm **out, bool *made)
 {
     struct pm_open_options options = {.path = settings->pm,
@@ -177,8 +176,8 @@ static int open_pm(const struct settings *settings, struct pm **out, bool *made)
     return 0;
 }
 
-/* A file that this start made and never came to use, because the server was refused, is of no use to
- * anybody. The map is still locked: nobody else can have begun to use it. */
+/* Removes a file that this start made and did not use, because the server was refused. The map is
+ * still locked: nobody else can have begun to use it. */
 static void close_pm(const struct settings *settings, struct pm *pm, bool made)
 {
     struct store_identity identity;

@@ -25,9 +25,10 @@ struct server_options {
 
 struct server;
 
-/* server_create: `fabric` and `pm` (all zeros, or with this server's data; registered with the fabric) are borrowed and
- * outlive the server. Nothing happens until the roles are polled. Errors: ROWAN_ENOMEM EINVALID,
- * those of fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: what the PM holds (store_why). */
+/* server_create: `fabric` and `pm` (all zeros, or with this server's data; registered with the
+ * fabric) are borrowed and outlive the server. Nothing happens until the roles are polled. Errors:
+ * ROWAN_ENOMEM EINVALID, those of fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: what the PM
+ * holds (store_why). */
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
                   struct server **out);
 

@@ -14,8 +14,8 @@
 
 /* --- links --- */
 
-/* Peers must be members, by incarnation: a deposed or restarted one is refused. Others only must
- * not belong to another cluster. */
+/* A server must be a member with its incarnation: a deposed or restarted one is refused. Others must
+ * only not belong to another cluster. */
 static int admit(void *context, const struct fabric_identity *peer)
 {
     struct control *control = context;
@@ -58,7 +58,7 @@ static void link_closed(struct control *control, struct link *link)
 static void link_ended(struct control *control, struct link *link)
 {
     if (link->peer && control->zone)
-        control_zone_doubt(control);
+        control_zone_check_medium(control);
     link_closed(control, link);
 }
 
@@ -70,8 +70,8 @@ int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *m
     return error;
 }
 
-/* Garbage ends its connection, so that there is one line in the log for it, and not one a message.
- * Further events of this batch find nobody. */
+/* Garbage ends its connection, so that the log gets one line for it, and not one a message. Further
+ * events of this batch find `user` NULL. */
 static void link_refuse(struct control *control, struct link *link, int error)
 {
     struct fabric_conn *conn = link->conn;
@@ -102,7 +102,7 @@ static void link_message(struct control *control, const struct fabric_event *eve
 
 /* --- the role --- */
 
-static void take_event(struct control *control, const struct fabric_event *event)
+static void dispatch_event(struct control *control, const struct fabric_event *event)
 {
     if (event->kind == FABRIC_SEALED)
         control_zone_sealed(control, (struct blog_segment *)(uintptr_t)event->context,
@@ -114,16 +114,16 @@ static void take_event(struct control *control, const struct fabric_event *event
     else if (event->kind == FABRIC_ACCEPTED)
         link_accepted(control, event);
     else if (!event->conn->user)
-        return; /* refused for want of room */
+        return; /* link_accepted or link_refuse has closed it */
     else if (event->kind == FABRIC_CLOSED)
         link_ended(control, event->conn->user);
     else if (event->kind == FABRIC_MESSAGE)
         link_message(control, event);
 }
 
-/* Asks the worker that leads the shard, on the connection it sends entries on: the newest, if an
- * older one is not known to be broken yet. Without one nobody is asked; the digest role tries again. */
-static void ask_for(struct control *control, const struct command_fetch *fetch)
+/* Asks the worker that leads the shard, on the newest connection that it sends entries on: an older
+ * one may be broken without our knowing. Without any nobody is asked; the digest role tries again. */
+static void send_fetch(struct control *control, const struct command_fetch *fetch)
 {
     const struct shard *row = cluster_shard(control->config, fetch->shard);
     struct link *link = control->links.last;
@@ -146,7 +146,7 @@ static bool execute_commands(struct control *control, struct inbox *outbox)
     bool any = false;
     while (command_pop(outbox, &command)) {
         if (command.kind == COMMAND_FETCH) {
-            ask_for(control, &command.fetch);
+            send_fetch(control, &command.fetch);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
             command.query->returned = true;
@@ -170,7 +170,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         fabric_poll(control->endpoint, now_ns, events, FAULT(SHORT_BATCH) ? 1 : CONTROL_EVENTS);
     server_watch(control->common, control->endpoint);
     for (unsigned i = 0; i < count; i++)
-        take_event(control, &events[i]);
+        dispatch_event(control, &events[i]);
 
     busy |= count > 0;
     for (uint32_t i = 0; i < control->options.workers; i++)
@@ -199,7 +199,7 @@ int control_create(struct server_common *common, const struct control_options *o
     int error = control->cm && control->address ? 0 : ROWAN_ENOMEM;
     if (error)
         goto fail;
-    error = control_open_look(control);
+    error = control_open_read(control);
     if (error)
         goto fail;
     error = fabric_endpoint_open(common->fabric, options->workers, &control->endpoint);

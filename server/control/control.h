@@ -1,6 +1,6 @@
 /* control.h - the control role of a server: keeps the landing zone supplied with segments, holds
- * the configuration and hands it to the other roles, talks to the CM, answers status and digest
- * requests, tells the peers when this server's PM is full. A poller.
+ * the configuration and hands it to the other roles, talks to the CM, answers questions about status
+ * and shards, tells the peers when this server's PM is full. A poller.
  */
 #ifndef SERVER_CONTROL_H
 #define SERVER_CONTROL_H

@@ -1,8 +1,8 @@
 /* The CM and the configuration: joins, asks, applies what comes, hands it to the other roles. What
- * the first configuration sets going is in control_open.c.
+ * the first configuration starts is in control_open.c.
  *
- * In this version a shard keeps its primary, backups and epoch for good; a configuration that says
- * otherwise ends the server with a sentence, as serving on would be wrong.
+ * In this version a shard keeps its primary, backups and epoch for good. A configuration that says
+ * otherwise ends the server with a sentence, because serving on would be wrong.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void send_to_cm(struct control *control, uint32_t tag, const Rowan__Contr
         log_event(LOG_WARN, "cm_send_failed", "error=%s", error_name(error));
 }
 
-/* Reports for duty; the connection is asked for later configurations at the same time. */
+/* Reports for duty. From then on the CM also sends later configurations on this connection. */
 static void join(struct control *control)
 {
     const struct fabric_caps *caps = fabric_caps(control->common->fabric);
@@ -44,7 +44,7 @@ static void join(struct control *control)
     control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
 }
 
-/* There is something new to tell: what answers an earlier report does not end the repetition. */
+/* There is something new to report: the answer to an earlier report does not end the repetition. */
 static void report_anew(struct control *control)
 {
     control->joined = false;
@@ -58,7 +58,8 @@ void control_config_report(struct control *control)
     control->join_again_ns = control->now_ns;
 }
 
-/* The report may have found no room, or the CM no memory; and it waits for others to report again (cm/state.c, S8). */
+/* A report may have been dropped, here or at the CM, for want of memory. And the CM waits until all
+ * servers have reported in the current registration epoch (cm/state.c, S8). */
 static void repeat_join(struct control *control, uint64_t *wake_ns)
 {
     if (!control->cm_connected || control->joined)
@@ -69,7 +70,8 @@ static void repeat_join(struct control *control, uint64_t *wake_ns)
         *wake_ns = control->join_again_ns;
 }
 
-/* Tried ten times a second: told once, until there is a connection or another reason. */
+/* Connecting is tried ten times a second: a reason is logged once, until there is another one or a
+ * connection. */
 static void log_trouble(struct control *control, const char *event, int error)
 {
     if (control->cm_error != error)
@@ -137,8 +139,8 @@ static bool keeps_shards(const struct cluster_config *old, const struct cluster_
     return true;
 }
 
-/* While the first one is being prepared for, a newer one takes its place. */
-static void take_next(struct control *control, struct cluster_config *config)
+/* A later configuration. While the server is opening it takes the place of the first one. */
+static void replace_config(struct control *control, struct cluster_config *config)
 {
     struct cluster_config **current = control->config ? &control->config : &control->coming;
     if (!keeps_shards(*current, config)) {
@@ -154,7 +156,7 @@ static void take_next(struct control *control, struct cluster_config *config)
         server_fail(control->common, error, "the configuration could not be handed on");
 }
 
-static void apply(struct control *control, struct cluster_config *config)
+static void apply_config(struct control *control, struct cluster_config *config)
 {
     const struct member *self = cluster_member(config, control->common->server);
     bool valid = config->has_secret && self && self->incarnation == control->common->incarnation &&
@@ -168,7 +170,7 @@ static void apply(struct control *control, struct cluster_config *config)
     log_event(LOG_INFO, "configuration", "term=%lu members=%u shards=%u", config->term,
               config->member_count, config->shard_count);
     if (known)
-        take_next(control, config);
+        replace_config(control, config);
     else
         control_open_start(control, config);
 }
@@ -181,10 +183,10 @@ void control_config_poll(struct control *control, uint64_t *wake_ns)
 
 /* --- events of the connection to the CM --- */
 
-/* What the CM says no to for now is asked again: it may know of connections whose process has ended, ours of our
- * last run among them. Not by who had a configuration: another process has taken its place, and it would go on
- * answering from what it has. */
-static void take_failure(struct control *control, const Rowan__Failure *failure)
+/* After ROWAN_EAGAIN the server reports again: the CM may still count connections whose process has ended,
+ * such as that of our last run. A server that had a configuration ends instead: another process has taken
+ * its place, and this one would go on answering from old data. */
+static void apply_failure(struct control *control, const Rowan__Failure *failure)
 {
     int error = failure->error < 0 ? failure->error : ROWAN_EREFUSED;
     if (error == ROWAN_EAGAIN && (control->config || control->coming))
@@ -200,8 +202,8 @@ static void take_failure(struct control *control, const Rowan__Failure *failure)
     snprintf(control->put_off, sizeof control->put_off, "%s", failure->detail);
 }
 
-/* A new one is carried back at once: all wait for it. */
-static void take_registration_epoch(struct control *control, uint64_t epoch)
+/* A new one is reported back at once: all servers wait for that. */
+static void apply_registration_epoch(struct control *control, uint64_t epoch)
 {
     if (epoch == control->registration_epoch)
         return;
@@ -209,12 +211,12 @@ static void take_registration_epoch(struct control *control, uint64_t epoch)
     control->join_again_ns = control->now_ns;
 }
 
-static void take_configuration(struct control *control, uint32_t tag,
-                               const Rowan__ConfigurationIs *is)
+static void apply_configuration_is(struct control *control, uint32_t tag,
+                                   const Rowan__ConfigurationIs *is)
 {
     struct cluster_config *config;
     if (is->configuration.len == 0) {
-        take_registration_epoch(control, is->registration_epoch);
+        apply_registration_epoch(control, is->registration_epoch);
         return;
     }
     control->joined |= tag >= control->new_tag;
@@ -222,7 +224,7 @@ static void take_configuration(struct control *control, uint32_t tag,
     if (error)
         log_event(LOG_WARN, "configuration_damaged", "error=%s", error_name(error));
     else
-        apply(control, config);
+        apply_config(control, config);
 }
 
 static void cm_message(struct control *control, const struct fabric_event *event)
@@ -236,9 +238,9 @@ static void cm_message(struct control *control, const struct fabric_event *event
         return;
     }
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE)
-        take_failure(control, message->failure);
+        apply_failure(control, message->failure);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_CONFIGURATION_IS)
-        take_configuration(control, tag, message->configuration_is);
+        apply_configuration_is(control, tag, message->configuration_is);
     control_free(message);
 }
 

@@ -1,10 +1,10 @@
 /* Segments of the backup log that all digest roles have left. One in which something landed is only
- * forgotten; one in which nothing did, because whoever claimed its space has failed, is free again.
+ * forgotten; one in which nothing did, because the sender that claimed its space was gone, is free again.
  *
  *  L1 A segment is neither forgotten nor used again before it is quiet: until then the fabric may
  *     still name it, and somebody may store into it (F7; design, section 3).
- *  L2 Only a segment of zeros is used again: then there is nothing to zero (store.c, "Reuse"). What no
- *     digest role could read is not nothing: it may be damaged, and acknowledged.
+ *  L2 Only a segment of zeros is used again: then there is nothing to zero (store.c, "Reuse"). Bytes that
+ *     no digest role could read may be damaged entries that were acknowledged.
  */
 #include <stdlib.h>
 
@@ -31,16 +31,14 @@ bool control_leave_poll(struct control *control)
     struct blog_segment **link = &control->leaving;
     while (*link) {
         struct blog_segment *segment = *link;
-        if (!segment->settled && segment->quiet) {
-            give_back(control->common->store, segment->segment);
-            segment->settled = any = true;
-        }
-        if (segment->settled && segment->quiet) { /* L1 */
-            *link = segment->next_leaving;
-            free(segment);
-        } else {
+        if (!segment->quiet) { /* L1 */
             link = &segment->next_leaving;
+            continue;
         }
+        give_back(control->common->store, segment->segment);
+        *link = segment->next_leaving;
+        free(segment);
+        any = true;
     }
     return any;
 }

@@ -1,15 +1,15 @@
-/* From the first configuration to serving: formats or opens the store, has it scanned (recover.c),
- * writes the run record, hands the shards to their owners, opens the landing zone.
+/* From the first configuration to serving: formats or opens the store, scans it (recover.c), writes
+ * the run record, hands the shards to their owners, opens the landing zone.
  *
  *  1. Nothing is written before a configuration names this incarnation: until then another process
  *     may be the server that the cluster knows.
- *  2. The run record is written when all that the scan found, and the replica rows, are durable, and
- *     is durable itself before the zone is opened or anything new is written. So a record tells of
- *     a run that had all data of the one before.
+ *  2. The run record is written when all that the scan found, and the replica rows, are durable. It
+ *     is durable before the zone is opened or anything new is written. So a run that has a record had
+ *     all data of the one before.
  *  3. No peer is admitted before the zone is open, and every digest role has its shards before it
  *     sees the first segment: no entry can land for a shard that nobody here knows (design, H16).
- *  4. A run on possibly incomplete data says so in its record until all its shards were reconciled, so that a crash
- *     before that leaves the doubt.
+ *  4. A run on possibly incomplete data says so in its record until all its shards are reconciled, so
+ *     that a run after a crash knows it, too.
  *
  *  (first configuration) --> FORMAT --\
  *                       \-------------> RECOVER --> RUN --> (serving)
@@ -22,11 +22,11 @@
 #include "common/base/log.h"
 #include "server/control/control_state.h"
 
-#define SETTLE_LOOK_NS (100 * NS_PER_MS)
+#define RECONCILED_CHECK_NS (100 * NS_PER_MS)
 
 /* --- what is there --- */
 
-int control_open_look(struct control *control)
+int control_open_read(struct control *control)
 {
     const struct pm *pm = control->common->pm;
     struct control_data *data = &control->data;
@@ -61,8 +61,8 @@ static void fail(struct control *control, int error, const char *why)
     server_fail(control->common, error, why);
 }
 
-/* Blocks that this server can encode, and its fabric can send; those of the largest entry in one batch, or it
- * would never find room. */
+/* This server must be able to encode such blocks and its fabric to send them, all blocks of the largest
+ * entry in one batch. */
 static int check_block_limit(const struct control *control, const struct cluster_config *config)
 {
     const struct fabric_caps *caps = fabric_caps(control->common->fabric);
@@ -137,7 +137,7 @@ static int write_run(struct control *control)
         pm->durability != PM_FENCE && store_read_run(pm, &last) == 0 && last.durability == PM_FENCE;
     memcpy(run.boot_id, control->options.boot_id, sizeof run.boot_id);
     int error = store_run_write(pm, &run);
-    /* A power loss must not find the record of a run that fenced beside the data of this one. */
+    /* After a power loss the record of a run that fenced must not stand beside data of this one. */
     control->run_ticket = weaker ? pm_sync_start(pm) : pm_fence_start(pm);
     control->run_synced = weaker;
     return error;
@@ -151,7 +151,7 @@ static void start_run(struct control *control)
         fail(control, error, "the run record cannot be written");
 }
 
-static bool is_settled(const struct control *control)
+static bool is_reconciled(const struct control *control)
 {
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         struct shard_state *shard = control->shards[i];
@@ -164,15 +164,16 @@ static bool is_settled(const struct control *control)
 }
 
 /* Invariant 4. */
-static void look_at_doubt(struct control *control, uint64_t *wake_ns)
+static void record_reconciliation(struct control *control, uint64_t *wake_ns)
 {
-    if (!is_settled(control)) {
-        if (control->now_ns + SETTLE_LOOK_NS < *wake_ns)
-            *wake_ns = control->now_ns + SETTLE_LOOK_NS;
+    if (!is_reconciled(control)) {
+        if (control->now_ns + RECONCILED_CHECK_NS < *wake_ns)
+            *wake_ns = control->now_ns + RECONCILED_CHECK_NS;
         return;
     }
     control->data.possibly_incomplete = false;
-    int error = write_run(control); /* not waited for: lost, the doubt only stays */
+    int error =
+        write_run(control); /* nobody waits for it: if it is lost, the next run reconciles */
     if (error)
         server_fail(control->common, error, "the run record cannot be written");
 }
@@ -223,7 +224,7 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
     switch (control->opening) {
     case OPENING_NOTHING:
         if (control->data.possibly_incomplete && control->zone)
-            look_at_doubt(control, wake_ns);
+            record_reconciliation(control, wake_ns);
         return false;
     case OPENING_FORMAT:
         done = store_format_poll(&control->format);
@@ -245,7 +246,7 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
     if (done == ROWAN_EIO)
         fail(control, done, SYNC_FAILED);
     else if (done < 0)
-        fail(control, done, "the data of the last run could not be taken in");
+        fail(control, done, "the data of the last run could not be recovered");
     return done == 1 || busy;
 }
 

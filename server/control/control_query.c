@@ -1,6 +1,6 @@
-/* The control role's part in queries (query.h): takes a question from its connection to the shard's owner, and
- * the answer back. Answers and refusals that find no space wait: a worker that reconciles has one question for a
- * shard, and waits for its answer. */
+/* The control role's part in queries (query.h): hands a question from its connection to the shard's owner, and
+ * sends the answer back. What cannot be sent now is kept: a worker that reconciles asks one question about a
+ * shard at a time, and waits for its answer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,13 +153,13 @@ static int send_suffix(const struct control *control, const struct query *query)
 
 enum { SHOWN_KEY_BYTES = 64 };
 
-/* The key of a damaged entry, as far as its header still tells and a terminal can show it. */
+/* The key of a damaged entry, as far as its header can be read and a terminal can print it. */
 static void show_key(const struct server_common *common, uint64_t offset,
                      char shown[SHOWN_KEY_BYTES + 1])
 {
     uint8_t key[ENTRY_MAX_KEY_BYTES];
     uint32_t bytes = 0;
-    /* The lengths may be what was hit: nothing is read beyond the map for them. */
+    /* The lengths themselves may be damaged: nothing beyond the map is read. */
     if (common->pm->bytes - offset >= 2 * ENTRY_MAX_KEY_BYTES)
         bytes = entry_key(&common->format, pm_at(common->pm, offset), key);
     if (bytes > SHOWN_KEY_BYTES)

@@ -1,7 +1,4 @@
-/* control_state.h - the inside of the control role, shared by control.c (the role and its
- * connections), control_zone.c and control_leave.c (the backup log),
- * control_config.c (the CM and the configuration),
- * control_open.c (the start), control_status.c and control_query.c (questions about shards). */
+/* control_state.h - the inside of the control role, shared by the files of this module (README.md). */
 #ifndef SERVER_CONTROL_STATE_H
 #define SERVER_CONTROL_STATE_H
 
@@ -15,7 +12,7 @@ enum {
     CONTROL_EVENTS = 64,
     CONTROL_MAX_LINKS = 4096,
     CONTROL_MAX_QUERIES = 128,
-    CONTROL_MAX_REFUSALS = 32, /* of a link; a worker asks for fewer shards at a time */
+    CONTROL_MAX_REFUSALS = 32, /* unsent, of a link; a worker asks for fewer shards at a time */
 };
 
 #define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)
@@ -26,9 +23,9 @@ struct link {
     struct fabric_conn *conn;
     bool peer;               /* of a server: to be told about space */
     uint32_t server, worker; /* whose, if it is a peer's */
-    bool told;               /* the peer knows whether our PM is full */
-    bool told_full;          /* what it was told */
-    uint32_t refusal_count;  /* questions that will be told so when there is space to send */
+    bool space_sent;         /* the peer was told whether our PM is full */
+    bool sent_full;          /* what it was told */
+    uint32_t refusal_count; /* questions to be answered with an error when there is space to send */
     struct refusal {
         uint32_t tag;
         int error;
@@ -41,9 +38,9 @@ struct link {
 /* What the PM held when the server started. */
 struct control_data {
     uint64_t cluster;         /* 0: it was never formatted */
-    bool had_run;             /* a run came to its record */
+    bool had_run;             /* a run wrote its record */
     bool rebooted;            /* the host was restarted since */
-    bool possibly_incomplete; /* it may lack acknowledged writes; until all shards are reconciled */
+    bool possibly_incomplete; /* it may lack acknowledged writes; reset when all is reconciled */
 };
 
 enum control_opening { OPENING_NOTHING, OPENING_FORMAT, OPENING_RECOVER, OPENING_RUN };
@@ -61,14 +58,14 @@ struct control {
     struct fabric_conn *cm_conn; /* NULL: not connected and not trying */
     bool cm_connected;
     bool joined;       /* the CM has answered the newest report with a configuration */
-    uint32_t join_tag; /* of the last Join; 0: none, as in what nobody asked for */
-    uint32_t new_tag;  /* of the first Join by this connection that says all there is to tell */
+    uint32_t join_tag; /* of the last Join; 0: none. What nobody asked for has tag 0, too */
+    uint32_t new_tag;  /* of the first Join on this connection that reports the present state */
     uint64_t registration_epoch; /* the last that the CM told on this connection; 0: none */
     uint64_t join_again_ns;
     uint64_t cm_retry_ns;
     int cm_error;                  /* the last that was logged; 0: none since it was connected */
-    char put_off[256];             /* why, as the CM said last */
-    struct cluster_config *config; /* NULL: none yet */
+    char put_off[256];             /* why the CM put the last Join off */
+    struct cluster_config *config; /* in force; NULL: none yet */
     struct cluster_config *coming; /* the first one, while the server is opening */
 
     /* control_open.c */
@@ -89,7 +86,7 @@ struct control {
     uint32_t prepared_count;
     struct pm_ticket prepared_ticket;
     struct blog_segment *leaving; /* digested; control_leave.c */
-    bool medium_doubted;          /* `medium_ticket` will tell whether a sync has failed */
+    bool medium_checking;         /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 
     struct {
@@ -97,33 +94,33 @@ struct control {
     } links;
     uint32_t link_count;
     uint32_t refusal_count; /* of all links */
-    /* With the shards' owners, who free what never comes back, or returned; NULL: free. */
+    /* With the shards' owners, who free those that they do not return, or returned; NULL: free. */
     struct query *queries[CONTROL_MAX_QUERIES];
 };
 
 /* --- control.c --- */
 
-/* Sends a control message; one that finds no room is dropped, with a line in the log. Errors: those
- * of fabric_send, ROWAN_ENOMEM. */
+/* Sends a control message; one that cannot be sent now is dropped, with a line in the log. Errors:
+ * those of fabric_send, ROWAN_ENOMEM. */
 int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* --- control_zone.c --- */
 
 int control_zone_open(struct control *control);
 void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet);
-/* Posts, frees what is digested, tells the peers about space. True if anything moved. */
+/* Posts, frees what is digested, tells the peers about space. True if it did anything. */
 bool control_zone_poll(struct control *control, uint64_t *wake_ns);
 
-/* A peer's connection has ended: perhaps because a sync of our file, which peers sync themselves on
- * shm, has failed. Then the server ends. */
-void control_zone_doubt(struct control *control);
+/* A peer's connection has ended, perhaps because a sync of our file failed, which peers sync
+ * themselves on shm. Syncs it, too; the server ends if that fails. */
+void control_zone_check_medium(struct control *control);
 void control_zone_close(struct control *control);
 
 /* --- control_leave.c --- */
 
 /* All digest roles have left the segment. */
 void control_leave(struct control *control, struct blog_segment *segment);
-/* Frees what is quiet, gives back what is empty. True if anything moved. */
+/* Forgets what is quiet, and frees the segments of it that are empty. True if it did anything. */
 bool control_leave_poll(struct control *control);
 void control_leave_close(struct control *control);
 
@@ -131,7 +128,7 @@ void control_leave_close(struct control *control);
 
 void control_config_poll(struct control *control, uint64_t *wake_ns);
 void control_config_event(struct control *control, const struct fabric_event *event);
-/* The PM is formatted and the run recorded: the CM is told, for it waits for that before the first client. */
+/* Tells the CM that the PM is formatted and the run recorded; it gives out no client id before. */
 void control_config_report(struct control *control);
 /* The configuration in force, to all workers. */
 int control_config_hand_out(struct control *control);
@@ -140,7 +137,7 @@ int control_config_hand_out(struct control *control);
 
 /* Reads whose data the PM holds. Errors: those of store_read_identity and store_read_run;
  * ROWAN_ECLUSTER: another server's. */
-int control_open_look(struct control *control);
+int control_open_read(struct control *control);
 /* The first configuration, whose reference is taken over. */
 void control_open_start(struct control *control, struct cluster_config *config);
 /* One step. True if it did something, or has more to do at once. */
@@ -153,7 +150,7 @@ void control_status_send(struct control *control, struct link *link, uint32_t ta
 
 /* --- control_query.c --- */
 
-/* A question about a shard, or what this build does not know: answered later, or refused. */
+/* A question about a shard, or a message that this build does not know: answered later, or refused. */
 void control_query_ask(struct control *control, struct link *link, uint32_t tag,
                        const Rowan__ControlMessage *message);
 /* A failure is sent as soon as there is space. */

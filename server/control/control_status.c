@@ -59,7 +59,8 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
 
 void control_status_send(struct control *control, struct link *link, uint32_t tag)
 {
-    /* Nobody wakes them for what lands: who asks again sees what they had not looked at yet. */
+    /* Nothing wakes digest roles when an entry lands. Woken now, they have scanned it when the next
+     * question comes. */
     for (uint32_t i = 0; i < control->options.digests; i++)
         inbox_wake(digest_inbox(control->digests[i]));
     Rowan__ServerStatus status;

@@ -5,12 +5,12 @@
  *  1. store_allocate stores its meta word: USING, owner backup log.
  *  2. A fence makes that durable; only then is the segment posted, so nothing lands in a segment
  *     that a restart would take for free.
- *  3. Sealed: the meta word becomes USED. Lost in a crash, it is found again by a scan.
+ *  3. Sealed: the meta word becomes USED. If a crash loses that, the start's scan does it (recover.c).
  *
  * Full (design, H13). Peers stop sending when they are told that this server is full. Until the
- * word has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
- * flight and once admitted since. So "full" is said while the space that takes is still free: where blocks
- * land in slots, more than their bytes; where each sender has slots of its own, also those that stay empty.
+ * message has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
+ * flight and once admitted since. So "full" is said while there is still free space for that. Where
+ * blocks land in slots it is more than their bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +22,13 @@
 #include "server/control/control_state.h"
 #include "server/worker/worker_state.h"
 
-/* How soon to try again to post as many segments as there should be. */
+/* How soon to try again to allocate what the zone lacks. */
 #define PREPARE_RETRY_NS (100 * NS_PER_MS)
 
 /* --- geometry --- */
 
-/* Bytes of landing zone that one sender's WORKER_MAX_IN_FLIGHT_BYTES take at most: each block may leave all but
- * 64 B of its last stride unused, and there are never more blocks than one connection takes. */
+/* Bytes of landing zone that one sender's WORKER_MAX_IN_FLIGHT_BYTES use at most: each block may leave
+ * all but 64 B of its last stride unused, and max_batch_blocks of one connection can be in flight. */
 static uint64_t most_landing(const struct fabric_caps *caps)
 {
     uint64_t blocks = WORKER_MAX_IN_FLIGHT_BYTES / FABRIC_STRIDE;
@@ -50,7 +50,7 @@ static uint64_t reserve(const struct control *control)
            control->options.digests + 1;
 }
 
-/* How many of `segments` segments are posted at a time: fewer than asked for on a small PM. */
+/* How many segments are posted at a time, where the PM has `segments`: on a small PM fewer than asked for. */
 static uint32_t depth_for(const struct control *control, uint64_t segments)
 {
     uint64_t quarter = segments / 4 < 2 ? 2 : segments / 4;
@@ -170,16 +170,16 @@ static bool leave_digested(struct control *control)
 
 /* --- space --- */
 
-static void tell_space(struct control *control, bool full)
+static void send_space(struct control *control, bool full)
 {
     for (struct link *link = control->links.first; link; link = link->place.next) {
-        if (!link->peer || (link->told && link->told_full == full))
+        if (!link->peer || (link->space_sent && link->sent_full == full))
             continue;
         Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
         space.full = full;
         const Rowan__ControlMessage message = CONTROL_MESSAGE(SPACE_IS, space_is, &space);
-        link->told = control_send(link, 0, &message) == 0; /* if not: at the next poll */
-        link->told_full = full;
+        link->space_sent = control_send(link, 0, &message) == 0; /* if not: at the next poll */
+        link->sent_full = full;
     }
 }
 
@@ -188,31 +188,31 @@ static void check_space(struct control *control)
     struct server_common *common = control->common;
     bool full = store_segments_free(common->store) < reserve(control);
     if (full != atomic_load_explicit(&common->full, memory_order_relaxed)) {
-        log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_room",
+        log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",
                   "segments=%lu free=%lu", store_segments(common->store),
                   store_segments_free(common->store));
         atomic_store_explicit(&common->full, full, memory_order_relaxed);
     }
-    tell_space(control, full);
+    send_space(control, full);
 }
 
 /* --- the medium --- */
 
-/* The kernel reports a failed sync once to each who syncs the file: a peer that met one closes its
- * connection, which says nothing of it, and our own next sync fails as well. */
-void control_zone_doubt(struct control *control)
+/* The kernel reports a failed sync once to each process that syncs the file. A peer that got the report
+ * closes its connection without saying why; our own next sync fails as well. */
+void control_zone_check_medium(struct control *control)
 {
     control->medium_ticket = pm_fence_start(control->common->pm);
-    control->medium_doubted = true;
+    control->medium_checking = true;
 }
 
-static void check_medium(struct control *control)
+static void poll_medium(struct control *control)
 {
     int done = pm_fence_done(control->common->pm, control->medium_ticket);
     if (done < 0)
         server_fail(control->common, done, SYNC_FAILED);
     if (done == 1)
-        control->medium_doubted = false;
+        control->medium_checking = false;
 }
 
 bool control_zone_poll(struct control *control, uint64_t *wake_ns)
@@ -227,8 +227,8 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns)
     if (control->posted + control->prepared_count < control->depth &&
         control->now_ns + PREPARE_RETRY_NS < *wake_ns)
         *wake_ns = control->now_ns + PREPARE_RETRY_NS;
-    if (control->medium_doubted)
-        check_medium(control);
+    if (control->medium_checking)
+        poll_medium(control);
     check_space(control);
     return any;
 }

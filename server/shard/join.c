@@ -49,7 +49,7 @@ struct join_entry *join_add(struct join *join, const struct entry_header *header
     struct join_entry *entry = find(join, header);
     if (entry->offsets[header->block] == 0)
         entry->found++;
-    /* A block that came again replaces the older one: the newer copies lie closer together. */
+    /* The newest copy of each block: those of one sending lie closest together. */
     entry->offsets[header->block] = offset;
     return entry->found == entry->blocks ? entry : NULL;
 }
@@ -68,16 +68,16 @@ void join_restart(struct join *join, const struct entry_header *header)
 }
 
 const uint8_t *join_key(const struct join_entry *entry, const struct entry_format *format,
-                        const struct entry_header *header, const struct pm *pm, uint8_t *room)
+                        const struct entry_header *header, const struct pm *pm, uint8_t *buffer)
 {
     const uint32_t capacity = format->block_limit - ENTRY_HEADER_BYTES;
     const uint32_t bytes = header->key_bytes;
     if (bytes <= capacity)
         return pm_at(pm, entry->offsets[0] + ENTRY_HEADER_BYTES);
     for (uint32_t block = 0, from = 0; from < bytes; block++, from += capacity)
-        memcpy(room + from, pm_at(pm, entry->offsets[block] + ENTRY_HEADER_BYTES),
+        memcpy(buffer + from, pm_at(pm, entry->offsets[block] + ENTRY_HEADER_BYTES),
                bytes - from < capacity ? bytes - from : capacity);
-    return room;
+    return buffer;
 }
 
 bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,

@@ -1,12 +1,12 @@
 /* join.h - the blocks of long entries that a digest role has seen and not yet joined.
  *
- * An entry larger than the block limit lands as blocks, which other senders' blocks may part.
- * Blocks of one connection land in order (F1), so at any moment at most one entry a sender is
- * incomplete for good reason; others are left-overs of connections that broke, and were sent again
- * whole, or were met again behind a gap (digest_scan.c). The table has room for twice the senders of a landing zone;
- * when it is full the oldest goes, which by that argument is a left-over. If it is none, its version is missing and,
- * if it is of the present epoch, fetched from its primary (digest.c, D4). One of an earlier epoch, which a
- * reconciliation has sent, is not asked for: the next start takes it from its blocks.
+ * An entry larger than the block limit lands as blocks, with other senders' blocks between them.
+ * Blocks of one connection land in order (F1), so at most one entry of each sender is still landing.
+ * Other incomplete entries are left over: of connections that broke, whose entries were sent again
+ * whole, or of a second scan behind a gap (digest_scan.c). The table holds twice as many entries as a
+ * landing zone has senders, and when it is full the oldest goes: most likely a left-over. If it was
+ * none, its version is missing. In the present epoch it is fetched from the primary (digest.c, D4);
+ * in an earlier one, where a reconciliation sent it, the next start joins its blocks.
  */
 #ifndef SERVER_JOIN_H
 #define SERVER_JOIN_H
@@ -47,12 +47,12 @@ void join_remove(struct join_entry *entry);
 /* Forgets the blocks of that entry that were seen so far. */
 void join_restart(struct join *join, const struct entry_header *header);
 
-/* Of an entry whose blocks are all there; `header` is that of one of them. join_key: where the key lies if it is whole
- * in the first block, else put together in `room` (ENTRY_MAX_KEY_BYTES). join_is_contiguous: do
- * they lie one behind the other in one segment? join_copy: copies them so into `log`; stored, not
- * fenced. Errors: ROWAN_EFULL. */
+/* Of an entry whose blocks are all there; `header` is that of one of them. join_key: the key, in place
+ * if it is whole in the first block, else copied to `buffer` (ENTRY_MAX_KEY_BYTES).
+ * join_is_contiguous: do the blocks lie one behind the other in one segment? join_copy: copies them
+ * so into `log`; stored, not fenced. Errors: ROWAN_EFULL. */
 const uint8_t *join_key(const struct join_entry *entry, const struct entry_format *format,
-                        const struct entry_header *header, const struct pm *pm, uint8_t *room);
+                        const struct entry_header *header, const struct pm *pm, uint8_t *buffer);
 bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
                         const struct entry_header *header);
 int join_copy(const struct join_entry *entry, const struct entry_format *format,

@@ -1,6 +1,4 @@
-/* The versions of one shard that arrived: a prefix, and ranges behind it.
- *
- * Invariants:
+/* Invariants:
  *  N1  Every range is of one epoch, and no range has the counter 0: nothing with that counter ever
  *      arrives. So ranges never touch across epochs, and the prefix enters an epoch by prefix_settle
  *      alone.
@@ -26,7 +24,7 @@ static void remove_ranges(struct prefix *prefix, uint32_t at, uint32_t count)
     prefix->count -= count;
 }
 
-/* The prefix takes in the range that touches it, if there is one (N2). */
+/* Joins the range that touches the prefix to it, if there is one (N2). */
 static void extend(struct prefix *prefix)
 {
     if (prefix->count && prefix->ranges[0].first == prefix->upto + 1) {
@@ -35,7 +33,7 @@ static void extend(struct prefix *prefix)
     }
 }
 
-/* A range of its own for `version`, in front of range `at`; beyond PREFIX_RANGES the highest goes. */
+/* A range of its own for `version`, in front of range `at`; if there are too many the highest goes. */
 static void insert(struct prefix *prefix, uint32_t at, uint64_t version)
 {
     if (prefix->count == PREFIX_RANGES) {
@@ -58,7 +56,7 @@ void prefix_add(struct prefix *prefix, uint64_t version)
         extend(prefix);
         return;
     }
-    /* The first range that does not lie wholly below `version`, from behind: it is mostly the last. */
+    /* The first range that does not lie wholly below `version`; searched from the end, as most are new. */
     uint32_t at = prefix->count;
     while (at > 0 && prefix->ranges[at - 1].last >= version)
         at--;

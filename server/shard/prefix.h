@@ -1,5 +1,5 @@
-/* prefix.h - which versions of one shard a replica has, as a prefix without holes and a few ranges
- * behind it.
+/* prefix.h - which versions of one shard have arrived at a replica: a prefix without holes and a few
+ * ranges behind it.
  *
  * The counter restarts in each epoch at 1 and is contiguous (design, section 5), so within an epoch a
  * hole is a version that did not arrive (yet). The step from one epoch to the next leaves no hole:
@@ -36,8 +36,8 @@ void prefix_add(struct prefix *prefix, uint64_t version);
 /* Everything of epochs below `epoch` is settled. Lower epochs than before change nothing. */
 void prefix_settle(struct prefix *prefix, uint32_t epoch);
 
-/* Is a version missing that is at or below `commit`? Then the first hole: *first to *last,
- * inclusive, *last at most `commit`. `commit`'s epoch was settled before. */
+/* True if a version at or below `commit` is missing; then *first to *last, inclusive, is the first
+ * hole up to `commit`. `commit`'s epoch was settled before. */
 bool prefix_hole(const struct prefix *prefix, uint64_t commit, uint64_t *first, uint64_t *last);
 
 #endif

@@ -1,6 +1,6 @@
-/* The answers of a shard's owner. A cursor into the uncommitted suffix is the position in the sorted suffix
- * (32 bits), then that of the block (16 bits), plus one; the suffix does not change while the shard's epoch is
- * reconciled.
+/* The answers of a shard's owner. A cursor into the uncommitted suffix is the position of an entry in the
+ * sorted suffix (32 bits) and of a block in that entry (16 bits), plus one. The suffix does not change while
+ * the shard's epoch is reconciled.
  */
 #include "server/shard/query.h"
 
@@ -16,7 +16,7 @@ enum { CHECKSUM_BUCKETS_PER_STEP = 32 };
 
 /* --- the checksum of what is live --- */
 
-struct walk {
+struct checksum_walk {
     struct query_checksum *query;
     const struct pm *pm;
     const struct entry_format *format;
@@ -25,7 +25,7 @@ struct walk {
 /* The sum over live objects does not depend on the order in which an index holds them. */
 static void visit_item(void *context, uint64_t offset)
 {
-    struct walk *walk = context;
+    struct checksum_walk *walk = context;
     struct query_checksum *query = walk->query;
     const uint8_t *at = pm_at(walk->pm, offset);
     uint64_t segment_end = (offset / STORE_SEGMENT_BYTES + 1) * STORE_SEGMENT_BYTES;
@@ -55,16 +55,16 @@ static void visit_item(void *context, uint64_t offset)
     query->objects++;
 }
 
-/* True when the walk is over, or pointless because the shard is being written. */
+/* True when the walk has ended, or is pointless because the shard is being written. */
 static bool checksum_step(struct query_checksum *query, const struct shard_state *shard,
                           const struct pm *pm, const struct entry_format *format)
 {
-    struct walk walk = {.query = query, .pm = pm, .format = format};
+    struct checksum_walk walk = {.query = query, .pm = pm, .format = format};
     bool more =
         index_walk(shard->index, &query->cursor, CHECKSUM_BUCKETS_PER_STEP, visit_item, &walk);
     uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
     query->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
-    /* A version behind a hole was digested: what belongs into the hole is on its way. */
+    /* A version behind a hole was digested: those in the hole are still to come. */
     bool hole = !shard->primary && shard->prefix.count > 0;
     query->busy = version != query->version || shard->first_in_flight || query->missing || hole ||
                   atomic_load_explicit(&shard->recovering, memory_order_relaxed);
@@ -78,7 +78,7 @@ static uint64_t cursor_of(uint32_t item, uint32_t block)
     return ((uint64_t)item << 16 | block) + 1;
 }
 
-/* Adds the entry's blocks from `block` on. False when the answer is full; some may have been added. */
+/* Adds the entry's blocks from `block` on, as many as the answer holds. False when it is full. */
 static bool add_blocks(struct query *query, const struct pm *pm, const struct entry_format *format,
                        const struct suffix_item *item, uint32_t position, uint32_t block,
                        uint32_t *bytes)

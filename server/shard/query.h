@@ -34,7 +34,7 @@ struct query_checksum {
     uint64_t cursor;
     uint64_t checksum;
     uint64_t objects;
-    uint64_t version; /* what it speaks for, unless busy */
+    uint64_t version; /* of the shard that was summed, unless busy */
     uint64_t damaged, damaged_offset;
     bool primary;
     bool busy;    /* the shard is being written: ask again */
@@ -64,7 +64,7 @@ struct query {
     /* the owner's, then control's again */
     bool answered;
     struct shard_state *state; /* NULL: the shard is not here */
-    int error;                 /* the answer is none */
+    int error;                 /* there is no answer because of it */
     struct {
         struct query *next, *prev;
     } place; /* among the owner's */
@@ -79,7 +79,7 @@ struct queries {
     struct query *first, *last;
 };
 
-/* query_begin: the owner takes `query` on; `state` is NULL when the shard is not here. */
+/* query_begin: queues `query` with the owner; `state` is NULL when the shard is not here. */
 void query_begin(struct queries *queries, struct query *query, struct shard_state *state);
 
 /* query_step: a bounded step of an answer; true when it is there. */

@@ -4,13 +4,12 @@
  *  1. An operation has an item from records_look (version 0: no effect known) or records_add on, so
  *     that a completion needs no memory.
  *  2. Items leave at the head of their client's list, when the head is below the client's lowest
- *     unanswered number. What lies below it behind a higher head is never looked at any more: the
- *     verdict is STALE.
- *  3. A client that has gone has no items; it stays until a walk has told so, or until the room is
- *     needed.
- *  4. What is told of it then is the number after the highest that was seen, not "all of them": that
- *     is true wherever it is read. The client may be gone from here alone, and be waiting elsewhere
- *     for the answer to a later operation.
+ *     unanswered number. An item below it behind a higher head is not used any more: the verdict is
+ *     STALE.
+ *  3. A client that has gone has no items. It stays until records_changed has reported it, or until
+ *     its place is needed.
+ *  4. Its lowest number is then reported as the number after the highest that was seen, not as "all":
+ *     the client may be gone from this shard only, and wait elsewhere for a later operation.
  */
 #include "server/shard/records.h"
 
@@ -18,6 +17,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/list.h"
 #include "server/shard/records_table.h"
 
 struct record {
@@ -31,17 +31,22 @@ struct records_client {
     struct records_item item; /* its operation is 0 */
     struct record *oldest, *youngest;
     uint32_t lowest, highest; /* unanswered; seen */
-    bool changed;             /* `lowest`, since the last walk: in the list of such */
+    bool changed;             /* `lowest` has, since the last walk: it is in the list `changed` */
     bool gone;                /* implies `changed` */
-    struct records_client *next_changed, *previous_changed;
+    struct {
+        struct records_client *next, *prev;
+    } place; /* in the list `changed` */
 };
 _Static_assert(sizeof(struct records_client) == 64, "the memory that the header promises");
 
 struct records_inside {
     struct records_table clients, records;
-    struct records_client *changed;
-    struct records_client *last; /* found: requests of one client come in batches; or NULL */
-    uint64_t count;              /* records with a version */
+    struct {
+        struct records_client *first, *last;
+    } changed;
+    struct records_client
+        *recent;    /* the last one used, as requests of a client come in batches; or NULL */
+    uint64_t count; /* records with a version */
     uint32_t gone;
 };
 
@@ -67,7 +72,7 @@ void records_fini(struct records *records)
     records->inside = NULL;
 }
 
-/* Client 0 is nobody; the highest number is never reached (client/session.c). */
+/* Client 0 is nobody; no client uses the highest number (client/session.c). */
 static bool is_number(uint32_t client, uint32_t operation)
 {
     return client != 0 && operation != 0 && operation != UINT32_MAX;
@@ -80,21 +85,12 @@ static void mark_changed(struct records_inside *inside, struct records_client *c
     if (client->changed)
         return;
     client->changed = true;
-    client->previous_changed = NULL;
-    client->next_changed = inside->changed;
-    if (inside->changed)
-        inside->changed->previous_changed = client;
-    inside->changed = client;
+    LIST_APPEND(&inside->changed, client, place);
 }
 
 static void unmark_changed(struct records_inside *inside, struct records_client *client)
 {
-    if (client->previous_changed)
-        client->previous_changed->next_changed = client->next_changed;
-    else
-        inside->changed = client->next_changed;
-    if (client->next_changed)
-        client->next_changed->previous_changed = client->previous_changed;
+    LIST_REMOVE(&inside->changed, client, place);
     client->changed = false;
 }
 
@@ -103,8 +99,8 @@ static void drop_gone(struct records_inside *inside, struct records_client *clie
     ASSERT(client->gone && !client->oldest);
     unmark_changed(inside, client);
     inside->gone--;
-    if (inside->last == client)
-        inside->last = NULL;
+    if (inside->recent == client)
+        inside->recent = NULL;
     records_table_give(&inside->clients, &client->item);
 }
 
@@ -114,11 +110,12 @@ static struct records_client *find_client(const struct records_inside *inside, u
 }
 
 /* Invariant 3. */
-static void make_room_for_client(struct records_inside *inside)
+static void drop_all_gone(struct records_inside *inside)
 {
     struct records_client *next;
-    for (struct records_client *client = inside->changed; client && inside->gone; client = next) {
-        next = client->next_changed;
+    for (struct records_client *client = inside->changed.first; client && inside->gone;
+         client = next) {
+        next = client->place.next;
         if (client->gone)
             drop_gone(inside, client);
     }
@@ -126,12 +123,12 @@ static void make_room_for_client(struct records_inside *inside)
 
 static int open_client(struct records_inside *inside, uint32_t number, struct records_client **out)
 {
-    struct records_client *client = inside->last;
+    struct records_client *client = inside->recent;
     if (!client || client->item.client != number)
         client = find_client(inside, number);
     if (!client) {
         if (inside->clients.count >= RECORDS_MAX_CLIENTS)
-            make_room_for_client(inside);
+            drop_all_gone(inside);
         if (inside->clients.count >= RECORDS_MAX_CLIENTS)
             return ROWAN_EBUSY;
         client = (struct records_client *)records_table_take(&inside->clients, number, 0);
@@ -143,7 +140,7 @@ static int open_client(struct records_inside *inside, uint32_t number, struct re
         client->lowest = client->highest = 0;
         inside->gone--;
     }
-    inside->last = client;
+    inside->recent = client;
     *out = client;
     return 0;
 }
@@ -254,7 +251,8 @@ int records_add(struct records *records, uint32_t client_number, uint32_t operat
 }
 
 /* The client, with its lowest number raised; NULL: it is not known, or has gone. */
-static struct records_client *pass(struct records_inside *inside, uint32_t number, uint32_t lowest)
+static struct records_client *find_and_raise(struct records_inside *inside, uint32_t number,
+                                             uint32_t lowest)
 {
     struct records_client *client = inside ? find_client(inside, number) : NULL;
     if (!client || client->gone)
@@ -263,7 +261,7 @@ static struct records_client *pass(struct records_inside *inside, uint32_t numbe
     return client;
 }
 
-static void leave(struct records_inside *inside, struct records_client *client)
+static void mark_gone(struct records_inside *inside, struct records_client *client)
 {
     ASSERT(!client->oldest);
     mark_changed(inside, client);
@@ -273,16 +271,16 @@ static void leave(struct records_inside *inside, struct records_client *client)
 
 void records_lowest(struct records *records, uint32_t client_number, uint32_t lowest)
 {
-    struct records_client *client = pass(records->inside, client_number, lowest);
+    struct records_client *client = find_and_raise(records->inside, client_number, lowest);
     if (client && lowest == UINT32_MAX)
-        leave(records->inside, client);
+        mark_gone(records->inside, client);
 }
 
 void records_found_lowest(struct records *records, uint32_t client_number, uint32_t lowest)
 {
-    struct records_client *client = pass(records->inside, client_number, lowest);
+    struct records_client *client = find_and_raise(records->inside, client_number, lowest);
     if (client && !client->oldest)
-        leave(records->inside, client);
+        mark_gone(records->inside, client);
 }
 
 /* --- walks and figures --- */
@@ -317,7 +315,7 @@ void records_changed(struct records *records, records_visit *visit, void *contex
 {
     struct records_inside *inside = records->inside;
     struct records_client *client;
-    while (inside && (client = inside->changed)) {
+    while (inside && (client = inside->changed.first)) {
         visit(context, client->item.client, client->gone ? client->highest + 1 : client->lowest);
         if (client->gone)
             drop_gone(inside, client);

@@ -7,9 +7,9 @@
  *
  * MEMORY. 32 B for each operation between its first arrival and its client's lowest unanswered
  * number, whether it took effect or not; 64 B for each client; 8 B of hash table for each of both;
- * taken and given back in chunks of 1 to 4 KiB, never per operation. Empty: 0. At most RECORDS_MAX and
- * RECORDS_MAX_CLIENTS of them, 50 MiB in all. An operation that came behind one with a higher
- * number is held as long as that one.
+ * allocated and freed in chunks of 1 to 4 KiB, never per operation. Empty: 0. At most RECORDS_MAX and
+ * RECORDS_MAX_CLIENTS of them, 50 MiB in all. An operation that arrived after one with a higher
+ * number is kept as long as that one.
  *
  * Pure; one thread.
  */
@@ -41,7 +41,7 @@ enum records_verdict {
 };
 
 /* records_look: a request of `client` with its number and its lowest unanswered number arrives.
- * Notes the number as seen, and forgets the client's records below `lowest`. Errors (negative):
+ * Marks the number as seen, and forgets the client's records below `lowest`. Errors (negative):
  * ROWAN_EBUSY (RECORDS_MAX), ROWAN_ENOMEM. After FRESH or AGAIN a records_add of this operation
  * cannot fail. `client` is not 0; 0 < operation < UINT32_MAX; lowest <= operation. */
 int records_look(struct records *records, uint32_t client, uint32_t operation, uint32_t lowest,
@@ -57,23 +57,23 @@ int records_add(struct records *records, uint32_t client, uint32_t operation, ui
  * it comes back, it is as new. */
 void records_lowest(struct records *records, uint32_t client, uint32_t lowest);
 
-/* The same from a scan: such a number was found in the log. A client of which nothing is left counts
- * as gone, so that those of long ago take no room; later entries may bring it back. */
+/* The same from a scan: such a number was found in the log. A client without records counts as gone,
+ * so that those of long ago use no memory; later entries may bring it back. */
 void records_found_lowest(struct records *records, uint32_t client, uint32_t lowest);
 
 /* The highest number seen of the client; 0: none. */
 uint32_t records_highest(const struct records *records, uint32_t client);
 
-/* How many operations are held that took effect; how many clients are known; the bytes of all. */
+/* How many operations are kept that took effect; how many clients are known; the bytes of all. */
 uint64_t records_count(const struct records *records);
 uint32_t records_clients(const struct records *records);
 uint64_t records_bytes(const struct records *records);
 
 typedef void records_visit(void *context, uint32_t client, uint32_t lowest);
 
-/* Calls `visit` for each client with its lowest unanswered number, if that changed since the last
- * walk; for commit versions (entry/commit.h), which carry them on. Of one that has gone it is the
- * number after the highest seen. */
+/* Calls `visit` for each client whose lowest unanswered number has changed since the last call. Commit
+ * versions (entry/commit.h) carry the numbers to the backups. Of a client that has gone it is the number
+ * after the highest seen. */
 void records_changed(struct records *records, records_visit *visit, void *context);
 
 /* Calls `visit` for each client that is known and has not gone. */

@@ -1,11 +1,11 @@
 /* Linear hashing over leaves of buckets, and items in aligned chunks.
  *
- *  1. Buckets 0 to `buckets` - 1 exist. A hash goes to its low bits under 2 mask + 1, or, where that
- *     bucket does not exist yet, under mask. So a split of one bucket makes exactly the next one.
+ *  1. Buckets 0 to `buckets` - 1 exist. A hash belongs to the bucket of its low bits (mask 2 mask + 1)
+ *     or, where that does not exist yet, of one bit less (mask). So a split makes exactly the next bucket.
  *  2. There are as many buckets as items, unless memory failed, and at most twice as many, but not less than a
- *     leaf of them. One item more makes one bucket more at most, one item less two fewer.
- *  3. A chunk is in one of the two lists; at most one chunk is kept that is empty, so that a table
- *     that swings around a full chunk does not allocate each time.
+ *     leaf of them. Adding an item adds at most one bucket, removing one removes at most two.
+ *  3. A chunk is in one of the two lists. At most one empty chunk is kept, so that a table that swings
+ *     around a full chunk does not allocate each time.
  */
 #include "server/shard/records_table.h"
 
@@ -13,9 +13,12 @@
 #include <stdlib.h>
 
 #include "common/base/assert.h"
+#include "common/base/list.h"
 
 struct records_chunk {
-    struct records_chunk *next, *previous;
+    struct {
+        struct records_chunk *next, *prev;
+    } place;
     struct records_item *free;
     uint32_t used;
 };
@@ -26,19 +29,19 @@ void records_table_init(struct records_table *table, uint32_t item_bytes)
     *table = (struct records_table){.item_bytes = item_bytes};
 }
 
-static void free_chunks(struct records_chunk *chunk)
+static void free_chunks(struct records_chunks *chunks)
 {
-    while (chunk) {
-        struct records_chunk *next = chunk->next;
+    struct records_chunk *chunk;
+    while ((chunk = chunks->first)) {
+        chunks->first = chunk->place.next;
         free(chunk);
-        chunk = next;
     }
 }
 
 void records_table_fini(struct records_table *table)
 {
-    free_chunks(table->with_room);
-    free_chunks(table->full);
+    free_chunks(&table->with_free);
+    free_chunks(&table->full);
     for (uint32_t i = 0; i < table->leaf_count; i++)
         free(table->leaves[i]);
     free(table->leaves);
@@ -49,7 +52,7 @@ uint64_t records_table_bytes(const struct records_table *table)
 {
     return (uint64_t)table->chunks * RECORDS_CHUNK_BYTES +
            table->leaf_count * sizeof(struct records_leaf) +
-           table->leaf_room * sizeof(struct records_leaf *);
+           table->leaf_capacity * sizeof(struct records_leaf *);
 }
 
 /* --- chunks --- */
@@ -57,25 +60,6 @@ uint64_t records_table_bytes(const struct records_table *table)
 static uint32_t items_of_chunk(const struct records_table *table)
 {
     return (RECORDS_CHUNK_BYTES - RECORDS_CHUNK_HEAD_BYTES) / table->item_bytes;
-}
-
-static void chunk_link(struct records_chunk **list, struct records_chunk *chunk)
-{
-    chunk->previous = NULL;
-    chunk->next = *list;
-    if (*list)
-        (*list)->previous = chunk;
-    *list = chunk;
-}
-
-static void chunk_unlink(struct records_chunk **list, struct records_chunk *chunk)
-{
-    if (chunk->previous)
-        chunk->previous->next = chunk->next;
-    else
-        *list = chunk->next;
-    if (chunk->next)
-        chunk->next->previous = chunk->previous;
 }
 
 static bool chunk_add(struct records_table *table)
@@ -91,7 +75,7 @@ static bool chunk_add(struct records_table *table)
         item->next = chunk->free;
         chunk->free = item;
     }
-    chunk_link(&table->with_room, chunk);
+    LIST_APPEND(&table->with_free, chunk, place);
     table->chunks++;
     return true;
 }
@@ -100,13 +84,13 @@ static bool chunk_add(struct records_table *table)
 
 static bool leaf_add(struct records_table *table)
 {
-    if (table->leaf_count == table->leaf_room) {
-        uint32_t room = table->leaf_room ? 2 * table->leaf_room : 1;
-        struct records_leaf **leaves = realloc(table->leaves, room * sizeof *leaves);
+    if (table->leaf_count == table->leaf_capacity) {
+        uint32_t capacity = table->leaf_capacity ? 2 * table->leaf_capacity : 1;
+        struct records_leaf **leaves = realloc(table->leaves, capacity * sizeof *leaves);
         if (!leaves)
             return false;
         table->leaves = leaves;
-        table->leaf_room = room;
+        table->leaf_capacity = capacity;
     }
     struct records_leaf *leaf = calloc(1, sizeof *leaf);
     if (!leaf)
@@ -118,17 +102,18 @@ static bool leaf_add(struct records_table *table)
 static void leaf_drop(struct records_table *table)
 {
     free(table->leaves[--table->leaf_count]);
-    if (table->leaf_count >= table->leaf_room / 4)
+    if (table->leaf_count >= table->leaf_capacity / 4)
         return;
-    struct records_leaf **leaves = realloc(table->leaves, table->leaf_room / 2 * sizeof *leaves);
+    struct records_leaf **leaves =
+        realloc(table->leaves, table->leaf_capacity / 2 * sizeof *leaves);
     if (!leaves)
         return;
     table->leaves = leaves;
-    table->leaf_room /= 2;
+    table->leaf_capacity /= 2;
 }
 
-/* Makes the next bucket, out of the one its items were in so far. Without memory the chains only
- * get longer. */
+/* Makes the next bucket and moves its items there, from the one they were in so far. Without memory
+ * nothing happens: chains only get longer. */
 static void bucket_split(struct records_table *table)
 {
     uint32_t fresh = table->buckets;
@@ -164,7 +149,7 @@ static void bucket_merge(struct records_table *table)
     *end = *records_bucket_at(table, last);
     *records_bucket_at(table, last) = NULL;
     table->buckets--;
-    /* One leaf more than needed stays, for a table that swings around a leaf's end. */
+    /* One spare leaf stays, for a table that swings around a leaf's end. */
     if (table->buckets + RECORDS_LEAF_BUCKETS <= (table->leaf_count - 1) * RECORDS_LEAF_BUCKETS)
         leaf_drop(table);
 }
@@ -180,15 +165,15 @@ struct records_item *records_table_take(struct records_table *table, uint32_t cl
         table->buckets = RECORDS_LEAF_BUCKETS;
         table->mask = RECORDS_LEAF_BUCKETS - 1;
     }
-    if (!table->with_room && !chunk_add(table))
+    if (!table->with_free.first && !chunk_add(table))
         return NULL;
-    struct records_chunk *chunk = table->with_room;
+    struct records_chunk *chunk = table->with_free.first;
     struct records_item *item = chunk->free;
     chunk->free = item->next;
     chunk->used++;
     if (!chunk->free) {
-        chunk_unlink(&table->with_room, chunk);
-        chunk_link(&table->full, chunk);
+        LIST_REMOVE(&table->with_free, chunk, place);
+        LIST_APPEND(&table->full, chunk, place);
     }
     item->client = client;
     item->operation = operation;
@@ -215,14 +200,14 @@ void records_table_give(struct records_table *table, struct records_item *item)
     struct records_chunk *chunk =
         (struct records_chunk *)((uintptr_t)item & ~(uintptr_t)(RECORDS_CHUNK_ALIGN - 1));
     if (!chunk->free) {
-        chunk_unlink(&table->full, chunk);
-        chunk_link(&table->with_room, chunk);
+        LIST_REMOVE(&table->full, chunk, place);
+        LIST_APPEND(&table->with_free, chunk, place);
     }
     item->next = chunk->free;
     chunk->free = item;
-    /* An empty chunk goes, unless it is the only one with room. */
-    if (--chunk->used == 0 && (table->with_room != chunk || chunk->next)) {
-        chunk_unlink(&table->with_room, chunk);
+    /* An empty chunk goes, unless it is the only one with a free item. */
+    if (--chunk->used == 0 && table->with_free.first != table->with_free.last) {
+        LIST_REMOVE(&table->with_free, chunk, place);
         free(chunk);
         table->chunks--;
     }

@@ -1,10 +1,10 @@
-/* records_table.h - the memory of completion records and of clients: items of one size in chunks, and a hash table
- * through them that grows and shrinks by one bucket at a time (Litwin, Linear hashing, VLDB 1980),
- * so that no operation ever pays for all.
+/* records_table.h - the memory of completion records and of clients: items of one size in chunks, and a
+ * hash table of them. The table grows and shrinks by one bucket at a time (Litwin, Linear hashing, VLDB
+ * 1980), so that no operation pays for resizing it all.
  *
- * An item starts with its links and its key, (client, operation). Operations of a client follow one
- * another, and so do client ids, so the hash keeps neighbours together: they share cache lines.
- * One thread. Used by records.c and clients.c.
+ * An item starts with its link and its key, (client, operation). Operations of a client follow one
+ * another, and so do client ids, so the hash puts neighbours into the same cache lines. One thread.
+ * Used by records.c and clients.c.
  */
 #ifndef SERVER_RECORDS_TABLE_H
 #define SERVER_RECORDS_TABLE_H
@@ -35,9 +35,10 @@ struct records_table {
     uint32_t count;         /* items */
     uint32_t buckets, mask; /* mask + 1 <= buckets <= 2 (mask + 1), powers of two but `buckets` */
     struct records_leaf **leaves;
-    uint32_t leaf_count, leaf_room;
-    struct records_chunk *with_room; /* chunks that have a free item */
-    struct records_chunk *full;
+    uint32_t leaf_count, leaf_capacity;
+    struct records_chunks {
+        struct records_chunk *first, *last;
+    } with_free, full; /* chunks that have a free item, and those that have none */
     uint32_t chunks;
 };
 
@@ -45,7 +46,7 @@ struct records_table {
 void records_table_init(struct records_table *table, uint32_t item_bytes);
 void records_table_fini(struct records_table *table);
 
-/* A new item with this key, what is behind it undefined; there was none. NULL: no memory. */
+/* A new item with this key, which no item has; the bytes behind the key are undefined. NULL: no memory. */
 struct records_item *records_table_take(struct records_table *table, uint32_t client,
                                         uint32_t operation);
 void records_table_give(struct records_table *table, struct records_item *item);

@@ -4,13 +4,13 @@
  *  R1  Only a checksum admits a block (design, H6). An entry counts from the replica row's first
  *      epoch up to the last epoch that is over, and only for a shard that this server holds: no
  *      other bytes come back (H15), and none of an epoch that is still to be handed out (C9).
- *  R2  Digest logs are scanned first. So an entry whose blocks lie apart is copied only if no earlier
- *      start, and no digest role, has copied it; nor this one, when it lies there twice.
+ *  R2  Digest logs are scanned first. So an entry whose blocks lie apart is copied only if neither a
+ *      digest role nor a start has copied it before, this start included.
  *  R3  The other segments come in order of allocation: entries of one primary then come in the
  *      order of their versions, and a commit version after all that it covers.
- *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix: every
- *      replica has it. Not if the data are possibly incomplete: then each replica may lack something else, and
- *      all of it is reconciled, for 16 B of memory an entry.
+ *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix:
+ *      every replica has it. Not if the data are possibly incomplete: then each replica may lack
+ *      something else, and every entry is reconciled, at 16 B of memory each.
  *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
  *
  *      WIPE --> SCAN --> SETTLE --> FENCE --> done
@@ -37,9 +37,8 @@ enum recover_phase { RECOVER_WIPE, RECOVER_SCAN, RECOVER_SETTLE, RECOVER_FENCE, 
 struct recover_shard {
     struct shard_state *state;
     struct suffix copies; /* joined entries in digest logs; sorted once those are scanned */
-    uint32_t counted; /* of them: in the contiguous prefix, in order, though it keeps few ranges */
-    struct suffix
-        made; /* those that this start has copied: what was sent again lies there twice; few */
+    uint32_t counted;     /* of `copies`, how many were added to the prefix, in order */
+    struct suffix made;   /* copied by this start; few, not sorted */
 };
 
 struct recover {
@@ -74,8 +73,8 @@ static bool is_held(const struct shard *row, uint32_t server)
     return row->primary == server || shard_has_backup(row, server);
 }
 
-/* The replica row that the shard has, or is to have. A store that never ran acknowledged nothing, nor did any in
- * a cluster that no client has come to. */
+/* Of the replica row that the shard has, or is to have. A row may be missing only if nothing can have been
+ * acknowledged: the store never ran, or the cluster has given out no client id. */
 static int first_epoch(const struct recover_options *options, const struct shard *row,
                        uint32_t *epoch)
 {
@@ -112,7 +111,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
 }
 
 static int add_shards(struct recover *recover, const struct recover_options *options, char *why,
-                      size_t room)
+                      size_t why_bytes)
 {
     const struct cluster_config *config = options->config;
     for (uint32_t i = 0; i < config->shard_count; i++) {
@@ -121,10 +120,10 @@ static int add_shards(struct recover *recover, const struct recover_options *opt
             continue;
         int error = add_shard(recover, options, row);
         if (error == ROWAN_EDAMAGED)
-            snprintf(why, room, "the PM should hold a replica of shard %u, and does not name it",
+            snprintf(why, why_bytes, "the PM should hold a replica of shard %u, and does not",
                      row->id);
         else if (error)
-            snprintf(why, room, "shard %u could not be opened", row->id);
+            snprintf(why, why_bytes, "shard %u could not be opened", row->id);
         if (error)
             return error;
     }
@@ -159,7 +158,7 @@ static int find_places(struct recover *recover)
     return 0;
 }
 
-/* --- taking what is found --- */
+/* --- applying what is found --- */
 
 static void drop_settled(const struct recover *recover, struct shard_state *shard)
 {
@@ -169,7 +168,8 @@ static void drop_settled(const struct recover *recover, struct shard_state *shar
     suffix_drop(&shard->suffix, commit < shard->prefix.upto ? commit : shard->prefix.upto);
 }
 
-/* Of the copies below `version`: entries whose blocks lie nowhere any more fill no holes otherwise. */
+/* Adds copies below `version` to the prefix: their blocks may be nowhere else any more. In order of
+ * version, because the prefix keeps few ranges. */
 static void count_copies(struct recover_shard *of, uint64_t version)
 {
     while (of->counted < of->copies.count && of->copies.items[of->counted].version < version)
@@ -177,8 +177,8 @@ static void count_copies(struct recover_shard *of, uint64_t version)
 }
 
 /* The checked, contiguous entry at `offset` in the map. */
-static int take_entry(struct recover *recover, struct recover_shard *of,
-                      const struct entry_header *header, uint64_t offset)
+static int recover_entry(struct recover *recover, struct recover_shard *of,
+                         const struct entry_header *header, uint64_t offset)
 {
     const struct server_common *common = recover->common;
     const struct apply_entry entry =
@@ -193,7 +193,7 @@ static int take_entry(struct recover *recover, struct recover_shard *of,
         error = suffix_add(&of->copies, header->version, offset);
     if (error || did.record == ROWAN_ENOMEM)
         return error ? error : did.record;
-    recover->records_lost += did.record == ROWAN_EBUSY; /* told at the end */
+    recover->records_lost += did.record == ROWAN_EBUSY;
     recover->counts.entries++;
     return 0;
 }
@@ -213,8 +213,8 @@ static uint64_t find_copy(const struct recover *recover, const struct recover_sh
     return at < shard->made.count ? shard->made.items[at].offset : 0;
 }
 
-static int take_joined(struct recover *recover, struct recover_shard *shard,
-                       const struct entry_header *header, struct join_entry *entry)
+static int recover_joined(struct recover *recover, struct recover_shard *shard,
+                          const struct entry_header *header, struct join_entry *entry)
 {
     uint64_t offset = find_copy(recover, shard, header->version);
     int error = 0;
@@ -227,13 +227,14 @@ static int take_joined(struct recover *recover, struct recover_shard *shard,
         recover->counts.copied += !error;
     }
     if (!error)
-        error = take_entry(recover, shard, header, offset);
+        error = recover_entry(recover, shard, header, offset);
     if (!error)
         join_remove(entry);
     return error;
 }
 
-static int take_object(struct recover *recover, const struct entry_header *header, uint64_t offset)
+static int recover_object(struct recover *recover, const struct entry_header *header,
+                          uint64_t offset)
 {
     struct recover_shard *shard = recover->by_id[header->shard];
     uint32_t epoch = version_epoch(header->version);
@@ -246,15 +247,15 @@ static int take_object(struct recover *recover, const struct entry_header *heade
         return 0;
     }
     if (header->blocks == 1)
-        return take_entry(recover, shard, header, offset);
-    /* R2: a copy lies in one piece, so the blocks in front of it are of a torn one. */
+        return recover_entry(recover, shard, header, offset);
+    /* R2: a copy lies in one piece, so blocks seen before its first one are of a torn copy. */
     if (recover->digest_logs && header->block == 0)
         join_restart(&recover->join, header);
     struct join_entry *entry = join_add(&recover->join, header, offset);
-    return entry ? take_joined(recover, shard, header, entry) : 0;
+    return entry ? recover_joined(recover, shard, header, entry) : 0;
 }
 
-static void take_commit(struct recover *recover, const struct commit_shard *row)
+static void recover_commit(struct recover *recover, const struct commit_shard *row)
 {
     struct recover_shard *found = recover->by_id[row->shard];
     uint32_t epoch = version_epoch(row->version);
@@ -266,7 +267,7 @@ static void take_commit(struct recover *recover, const struct commit_shard *row)
 
 /* The lowest unanswered number of a client is one for all shards, also if another worker or server
  * wrote it. */
-static void take_lowest(struct recover *recover, const struct commit_client *row)
+static void recover_client(struct recover *recover, const struct commit_client *row)
 {
     for (uint32_t i = 0; i < recover->shard_count; i++) {
         struct shard_state *shard = recover->shards[i].state;
@@ -275,8 +276,8 @@ static void take_lowest(struct recover *recover, const struct commit_client *row
     }
 }
 
-static void take_commits(struct recover *recover, const struct entry_header *header,
-                         uint64_t offset)
+static void recover_commits(struct recover *recover, const struct entry_header *header,
+                            uint64_t offset)
 {
     struct commit_value value;
     if (apply_decode_commits(header, pm_at(recover->common->pm, offset), &value)) {
@@ -285,21 +286,22 @@ static void take_commits(struct recover *recover, const struct entry_header *hea
     }
     for (uint32_t i = 0; i < value.shards; i++) {
         const struct commit_shard row = commit_shard_at(&value, i);
-        take_commit(recover, &row);
+        recover_commit(recover, &row);
     }
     for (uint32_t i = 0; i < value.clients; i++) {
         const struct commit_client row = commit_client_at(&value, i);
-        take_lowest(recover, &row);
+        recover_client(recover, &row);
     }
 }
 
-static int take_block(struct recover *recover, const struct entry_header *header, uint64_t offset)
+static int recover_block(struct recover *recover, const struct entry_header *header,
+                         uint64_t offset)
 {
     recover->blocks_seen = true;
     if (header->type == ENTRY_PUT || header->type == ENTRY_DELETE)
-        return take_object(recover, header, offset);
+        return recover_object(recover, header, offset);
     if (header->type == ENTRY_COMMIT_VERSIONS)
-        take_commits(recover, header, offset);
+        recover_commits(recover, header, offset);
     return 0;
 }
 
@@ -321,7 +323,7 @@ static void enter_segment(struct recover *recover)
     recover->blocks_seen = false;
 }
 
-/* The segment is scanned. One in which nothing landed is as free as before it was posted. */
+/* The segment is scanned. One in which nothing landed becomes free. */
 static void leave_segment(struct recover *recover)
 {
     struct store *store = recover->common->store;
@@ -337,7 +339,7 @@ static void leave_segment(struct recover *recover)
     }
 }
 
-/* One block, or a stretch of holes, of the current segment. */
+/* Scans one block, or a stretch of holes, of the current segment. */
 static int scan_step(struct recover *recover)
 {
     const struct store *store = recover->common->store;
@@ -345,9 +347,9 @@ static int scan_step(struct recover *recover)
     uint32_t offset, bytes;
     switch (entry_scan_next(&recover->scan, false, &header, &offset, &bytes)) {
     case ENTRY_SCAN_BLOCK:
-        return take_block(recover, &header,
-                          store_segment_offset(store, recover->places[recover->place].segment) +
-                              offset);
+        return recover_block(recover, &header,
+                             store_segment_offset(store, recover->places[recover->place].segment) +
+                                 offset);
     case ENTRY_SCAN_STOPPED:
         return 0;
     case ENTRY_SCAN_END:
@@ -359,16 +361,16 @@ static int scan_step(struct recover *recover)
 
 static int scan_some(struct recover *recover)
 {
-    uint32_t looked = 0;
-    while (looked < RECOVER_STEP_BYTES && recover->place < recover->place_count &&
-           (looked == 0 || !FAULT(SHORT_BATCH))) {
+    uint32_t scanned = 0;
+    while (scanned < RECOVER_STEP_BYTES && recover->place < recover->place_count &&
+           (scanned == 0 || !FAULT(SHORT_BATCH))) {
         if (!recover->in_segment)
             enter_segment(recover);
         uint32_t before = recover->scan.position;
         int error = scan_step(recover);
         if (error)
             return error;
-        looked += recover->in_segment ? recover->scan.position - before : STORE_SEGMENT_BYTES;
+        scanned += recover->in_segment ? recover->scan.position - before : STORE_SEGMENT_BYTES;
     }
     if (recover->place == recover->place_count)
         recover->phase = RECOVER_SETTLE;
@@ -389,7 +391,7 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     suffix_sort(&shard->suffix);
 }
 
-/* Rows of shards that are held, and none of others: what those left here is dead (H15). */
+/* Shards that are held get a row; others lose theirs: what they left here is dead (H15). */
 static void set_rows(struct recover *recover)
 {
     struct store *store = recover->common->store;
@@ -467,10 +469,10 @@ int recover_poll(struct recover *recover, bool *busy)
 }
 
 int recover_create(const struct recover_options *options, struct recover **out, char *why,
-                   size_t room)
+                   size_t why_bytes)
 {
     struct recover *recover = calloc(1, sizeof *recover);
-    snprintf(why, room, "the data could not be read");
+    snprintf(why, why_bytes, "the data could not be read");
     if (!recover)
         return ROWAN_ENOMEM;
     recover->common = options->common;
@@ -483,7 +485,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!error)
         error = find_places(recover);
     if (!error)
-        error = add_shards(recover, options, why, room);
+        error = add_shards(recover, options, why, why_bytes);
     if (error) {
         recover_destroy(recover);
         return error;

@@ -28,9 +28,9 @@ struct recover_counts {
     uint64_t segments;    /* scanned */
     uint64_t zeroed;      /* segments that were not free, or not zeros as they should */
     uint64_t released;    /* segments in which nothing had landed */
-    uint64_t entries;     /* taken, repeats included */
+    uint64_t entries;     /* applied, repeats included */
     uint64_t passed_over; /* whole blocks of shards, or epochs of shards, that are not held */
-    uint64_t strange;     /* whole blocks of an epoch that is not over yet: never taken */
+    uint64_t strange;     /* whole blocks of an epoch that is not over yet: never applied */
     uint64_t copied;      /* entries whose blocks lay apart */
 };
 
@@ -38,16 +38,16 @@ struct recover;
 
 /* Errors: ROWAN_ENOMEM; EDAMAGED: a shard's data should be here and is not, `why` says it. */
 int recover_create(const struct recover_options *options, struct recover **out, char *why,
-                   size_t room);
+                   size_t why_bytes);
 
-/* recover_poll: one step. 1: done. All data found is in the shards' states, what the store says
- * about segments and replicas is durable; nobody may have been let in before. 0: more to do, at
+/* recover_poll: one step. 1: done. All data found is in the shards' states, and the states of
+ * segments and the replica rows are durable. No peer may have been admitted before. 0: more to do, at
  * once if *busy, else when a fence is done. Errors: ROWAN_ENOMEM EFULL (no segment to join the
  * blocks of a long entry in) EIO. */
 int recover_poll(struct recover *recover, bool *busy);
 
-/* recover_take: the state of a shard, once it is done: the caller's from now on. NULL: not held.
- * A shard that this server leads, of an epoch above 1, is `recovering`: log reconciliation comes first. */
+/* recover_take: the state of a shard, once recovery is done: the caller's from now on. NULL: not held.
+ * A shard that this server leads, of an epoch above 1, is `recovering`: it is to be reconciled first. */
 struct shard_state *recover_take(struct recover *recover, uint16_t shard);
 
 struct recover_counts recover_counts(const struct recover *recover);

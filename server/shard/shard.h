@@ -51,7 +51,7 @@ struct shard_state {
 
     /* Backup only: what is asked for while `missing`. */
     struct shard_state *next_missing;
-    uint64_t sought; /* up to this version it may be asked: where else it may be was looked at */
+    uint64_t sought; /* missing versions up to it may be asked for: they are not in our segments */
     uint64_t asked_first, asked_last; /* versions, of the last question */
     uint64_t ask_ns, ask_after_ns;    /* when again, and how long after that */
 };

@@ -1,5 +1,5 @@
-/* The suffix of one shard: an array that doubles, sorted once. Dropping only raises a bound; what lies
- * below it is squeezed out when the array is full, and by the sort. */
+/* An array that doubles, sorted once. suffix_drop only raises a bound; items below it are removed when
+ * the array is full, and by the sort. */
 #include "server/shard/suffix.h"
 
 #include <stdlib.h>
@@ -20,21 +20,28 @@ static void squeeze(struct suffix *suffix)
     suffix->count = kept;
 }
 
-/* Room for one more. It grows unless half of it was won back, so that a squeeze is paid for by as many
- * additions as it looks at items. */
-static int make_room(struct suffix *suffix)
+/* The array must hold `count` items. */
+static int set_capacity(struct suffix *suffix, uint64_t count)
+{
+    struct suffix_item *items =
+        count <= UINT32_MAX ? realloc(suffix->items, count * sizeof *items) : NULL;
+    if (!items)
+        return ROWAN_ENOMEM;
+    suffix->items = items;
+    suffix->capacity = (uint32_t)count;
+    return 0;
+}
+
+/* For one item more. Doubles unless squeezing freed half, so that as many additions follow a squeeze as
+ * it reads items. */
+static int grow(struct suffix *suffix)
 {
     squeeze(suffix);
-    if (suffix->count < suffix->room && suffix->count <= suffix->room / 2)
+    if (suffix->count < suffix->capacity && suffix->count <= suffix->capacity / 2)
         return 0;
-    uint64_t room = suffix->room ? (uint64_t)suffix->room * 2 : SUFFIX_FIRST_ITEMS;
-    struct suffix_item *items =
-        room <= UINT32_MAX ? realloc(suffix->items, room * sizeof *items) : NULL;
-    if (!items)
-        return suffix->count < suffix->room ? 0 : ROWAN_ENOMEM;
-    suffix->items = items;
-    suffix->room = (uint32_t)room;
-    return 0;
+    int error = set_capacity(suffix, suffix->capacity ? (uint64_t)suffix->capacity * 2
+                                                      : SUFFIX_FIRST_ITEMS);
+    return suffix->count < suffix->capacity ? 0 : error;
 }
 
 int suffix_add(struct suffix *suffix, uint64_t version, uint64_t offset)
@@ -42,8 +49,8 @@ int suffix_add(struct suffix *suffix, uint64_t version, uint64_t offset)
     ASSERT(!suffix->sorted);
     if (version <= suffix->above)
         return 0;
-    if (suffix->count == suffix->room) {
-        int error = make_room(suffix);
+    if (suffix->count == suffix->capacity) {
+        int error = grow(suffix);
         if (error)
             return error;
     }
@@ -80,18 +87,13 @@ void suffix_sort(struct suffix *suffix)
 
 int suffix_merge(struct suffix *suffix, struct suffix *more)
 {
-    uint64_t room = (uint64_t)suffix->count + more->count;
-    if (room > suffix->room) {
-        struct suffix_item *items =
-            room <= UINT32_MAX ? realloc(suffix->items, room * sizeof *items) : NULL;
-        if (!items)
-            return ROWAN_ENOMEM;
-        suffix->items = items;
-        suffix->room = (uint32_t)room;
-    }
+    uint64_t count = (uint64_t)suffix->count + more->count;
+    int error = count > suffix->capacity ? set_capacity(suffix, count) : 0;
+    if (error)
+        return error;
     if (more->count)
         memcpy(suffix->items + suffix->count, more->items, more->count * sizeof *more->items);
-    suffix->count = (uint32_t)room;
+    suffix->count = (uint32_t)count;
     suffix_clear(more);
     suffix_sort(suffix);
     return 0;

@@ -1,8 +1,8 @@
-/* suffix.h - where the entries of one shard lie that a start's scan found above what is known to be
- * on all replicas: what log reconciliation is about.
+/* suffix.h - the uncommitted suffix of one shard: where the entries lie that a start's scan found and
+ * that are not known to be on all replicas. Log reconciliation reads it.
  *
  * Kept from the scan until the shard's epoch has its first commit version. 16 B an entry; commit
- * versions met during the scan keep it short (about what 15 ms of writes are).
+ * versions found by the scan keep it short (about the writes of 15 ms).
  */
 #ifndef SERVER_SUFFIX_H
 #define SERVER_SUFFIX_H
@@ -17,7 +17,7 @@ struct suffix_item {
 
 struct suffix {
     struct suffix_item *items;
-    uint32_t count, room;
+    uint32_t count, capacity;
     uint64_t above; /* items at or below it are not needed; some may still be in `items` */
     bool sorted;    /* suffix_sort was called */
 };
@@ -31,13 +31,13 @@ void suffix_drop(struct suffix *suffix, uint64_t version);
 /* Sorts by version and drops repeats of a version. After it, suffix_add is a mistake until suffix_clear. */
 void suffix_sort(struct suffix *suffix);
 
-/* suffix_merge: `more`'s items become `suffix`'s, which is sorted then; `more` is empty. Errors:
- * ROWAN_ENOMEM, and nothing changed. */
+/* suffix_merge: moves `more`'s items to `suffix` and sorts it. Errors: ROWAN_ENOMEM, and nothing
+ * changed. */
 int suffix_merge(struct suffix *suffix, struct suffix *more);
 
 /* The position of the first item above `version` in a sorted suffix; `count` if there is none. */
 uint32_t suffix_find(const struct suffix *suffix, uint64_t version);
 
-void suffix_clear(struct suffix *suffix); /* and gives the memory back */
+void suffix_clear(struct suffix *suffix); /* and frees the memory */
 
 #endif

@@ -1,5 +1,5 @@
-/* An append log: the tail of one segment after another. It keeps no durable state of its own: at a
- * start the entries' checksums tell where each segment ends. */
+/* An append log: fills one segment after another. It keeps no durable state of its own: at a start
+ * the entries' checksums tell where each segment ends. */
 #include "server/store/log.h"
 
 void log_init(struct log *log, struct store *store, enum segment_owner owner, uint32_t owner_number)

@@ -18,16 +18,17 @@ struct log {
     bool open;         /* there is a current segment */
     uint64_t segment;  /* the current one */
     uint64_t start;    /* its offset in the map */
-    uint32_t tail;     /* bytes of it that are given away */
-    uint64_t segments; /* taken since the start */
+    uint32_t tail;     /* bytes of it that are reserved */
+    uint64_t segments; /* allocated since the start */
 };
 
 void log_init(struct log *log, struct store *store, enum segment_owner owner,
               uint32_t owner_number);
 
 /* log_reserve: `bytes` (a multiple of 64, at most a segment) that lie in one segment; their place
- * in the map goes to *offset. They are zeros until the caller stores there. What an old segment has
- * left stays zero, and that segment becomes USED. Errors: ROWAN_EFULL, and nothing changed. */
+ * in the map goes to *offset. They are zeros until the caller stores there. When a new segment is
+ * needed, the rest of the old one stays zero and the old one becomes USED. Errors: ROWAN_EFULL, and nothing
+ * changed. */
 int log_reserve_segment(struct log *log);
 static inline int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset)
 {

@@ -1,5 +1,5 @@
 /* A server's PM: what each segment is used for, which shards have replicas here.
- * The tables are read once, at open; from then on their DRAM mirror is asked and PM only written.
+ * The segment table is read once, at open; from then on reads use its DRAM mirror and PM is only written.
  *
  * Invariants:
  *  S1 A segment's word in PM is the mirror's, or becomes so in a pm_store that the thread which
@@ -15,8 +15,8 @@
  *   1. Compare-and-set the mirror, with a new allocation number: decides between threads.
  *   2. Store the word. COMMITS, by the fence that also makes the first entry durable. A crash of
  *      the host before that fence may leave the word FREE though bytes of entries landed. Nothing in
- *      them was acknowledged, but the segment is not zeros: who opens a store after a crash of the
- *      host zeroes what it takes for landing again.
+ *      them was acknowledged, but the segment is not zeros: so a start after a crash of the host
+ *      also zeroes FREE segments that hold bytes (wipe.h, `check_free`).
  *  Full, committed (USING -> USED -> COMMITTED)
  *   1. Store the word. COMMITS. Lost in a crash, the segment is digested once more; no harm.
  *  Reuse (any -> DIRTY -> FREE)
@@ -248,7 +248,7 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
     }
     uint64_t word = meta_pack(&meta);
     if (state == SEGMENT_FREE) {
-        /* Another thread may take it from the moment the mirror says so. */
+        /* Another thread may allocate it from the moment the mirror says so. */
         meta_write(store, segment, word);
         atomic_fetch_add_explicit(&store->segments_free, 1, memory_order_relaxed); /* S2 */
     }
@@ -312,8 +312,7 @@ struct replica_row store_replica(const struct store *store, uint16_t shard)
     struct row bytes;
     memcpy(&bytes, pm_at(store->pm, row_offset(store, shard)), sizeof(bytes));
     uint32_t low = (uint32_t)bytes.word;
-    /* Nearly all are so: a start asks for each. */
-    if ((low & 0xff) == REPLICA_NONE)
+    if ((low & 0xff) == REPLICA_NONE) /* nearly all rows, and a start reads all */
         return (struct replica_row){.state = REPLICA_NONE};
     struct replica_row row = {.state = (enum replica_state)(low & 0xff),
                               .first_epoch = low >> 8,

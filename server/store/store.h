@@ -55,16 +55,15 @@ struct store_identity {
     uint32_t server;
 };
 
-/* A run of a server on this PM: written when the run has found all data of the one before and a
- * configuration has named its incarnation, and before anything else of it is. */
+/* A run of a server on this PM. Written when a configuration has named the run's incarnation and the
+ * run has scanned all data of the one before; nothing else of the run is written earlier. */
 struct store_run {
     uint64_t sequence; /* 1 or more; the highest is the last run's */
     uint64_t incarnation;
     uint8_t boot_id[STORE_BOOT_ID_BYTES]; /* of the host */
     enum pm_durability durability;
-    bool
-        possibly_incomplete; /* it began on data that may have lacked acknowledged writes, and has not yet
-                      reconciled it with the other replicas' */
+    bool possibly_incomplete; /* it began on data that may lack acknowledged writes, and has not yet
+                                 reconciled it with the other replicas' */
 };
 
 enum replica_state { REPLICA_NONE = 0, REPLICA_FILLING = 1, REPLICA_FULL = 2 };
@@ -80,7 +79,7 @@ struct store;
 /* store_segments_in: how many segments fit a map of `pm_bytes`; 0 if not even one. */
 uint64_t store_segments_in(uint64_t pm_bytes);
 
-/* Formatting takes two fences, so a role does it in steps. */
+/* Formatting needs two fences, so a role does it in steps. */
 struct store_format {
     struct pm *pm;
     struct pm_ticket ticket;
@@ -95,26 +94,26 @@ int store_format_start(struct pm *pm, const struct store_identity *identity,
 /* store_format_poll: 1 when the store is there and durable, 0 not yet, ROWAN_EIO. */
 int store_format_poll(struct store_format *format);
 
-/* store_format: the whole of it, waiting for the fences; not for roles. Errors: those of both. */
+/* store_format: both steps, waiting for the fences; not for roles. Errors: those of both. */
 int store_format(struct pm *pm, const struct store_identity *identity);
 
 /* store_read_identity: whose store is this? Checks magic, format version, checksum and geometry.
  * Errors: ROWAN_ENOTFOUND (all zeros: never formatted), EFORMAT, EDAMAGED. */
 int store_read_identity(const struct pm *pm, struct store_identity *out);
 
-/* store_is_blank: of a map that was never formatted: is everything behind the superblock zero, as a new
- * file's bytes are and a device's need not be? Reads all of it: for start-up. */
+/* store_is_blank: is everything behind the superblock of a map that was never formatted zero? So it is
+ * in a new file; on a device it need not be. Reads all of it: for start-up. */
 bool store_is_blank(const struct pm *pm);
 
 /* store_why: the sentence that tells an operator why store_read_identity answered `error`. */
-void store_why(const struct pm *pm, int error, char *sentence, size_t room);
+void store_why(const struct pm *pm, int error, char *why, size_t why_bytes);
 
-/* store_read_run: the last run, of a map that store_read_identity was content with. Errors:
- * ROWAN_ENOTFOUND (formatted, but no run came to its record: it holds no data), EDAMAGED. */
+/* store_read_run: the last run, of a map for which store_read_identity answered 0. Errors:
+ * ROWAN_ENOTFOUND (formatted, but no run wrote its record: it holds no data), EDAMAGED. */
 int store_read_run(const struct pm *pm, struct store_run *out);
 
-/* store_run_is_incomplete: may the data that this run left lack writes that it acknowledged? So it is
- * if the host has been restarted since, by its boot id now, and the run's fences promised less. */
+/* store_run_is_incomplete: may the data that this run left lack writes that it acknowledged? Yes if
+ * it was incomplete before, or if the run did not fence and the host's boot id is another one now. */
 bool store_run_is_incomplete(const struct store_run *run,
                              const uint8_t boot_id[STORE_BOOT_ID_BYTES]);
 
@@ -136,18 +135,18 @@ uint64_t store_segments_owned(const struct store *store, enum segment_owner owne
 uint64_t store_segment_offset(const struct store *store, uint64_t segment);
 uint64_t store_segment_of(const struct store *store, uint64_t offset);
 
-/* store_allocate: takes a free segment, which becomes USING. Its meta is stored but not fenced: it
- * is durable by the first fence that makes an entry in it durable. Never blocks; any thread.
+/* store_allocate: makes a free segment USING. Its meta is stored but not fenced: the first fence
+ * that makes an entry in it durable makes it durable, too. Never blocks; any thread.
  * Errors: ROWAN_EFULL. */
 int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner_number,
                    uint64_t *segment);
 
-/* store_transition: FREE<-DIRTY, USING->USED, USED->COMMITTED, USING->COMMITTED, and any->DIRTY;
- * another one is a mistake of the program. The segment's owner only. */
+/* store_transition: DIRTY->FREE, USING->USED, USED->COMMITTED, USING->COMMITTED, and any->DIRTY;
+ * any other is a mistake of the programmer. The segment's owner only. */
 void store_transition(struct store *store, uint64_t segment, enum segment_state state);
 struct segment_meta store_meta(const struct store *store, uint64_t segment);
 
-/* store_segment_is_zero: reads `bytes` of a segment from `from`. */
+/* store_segment_is_zero: are `bytes` of a segment from `from` all zero? Reads them. */
 bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,
                            uint32_t bytes);
 

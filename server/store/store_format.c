@@ -91,7 +91,7 @@ static int superblock_check(const struct superblock *block, uint64_t pm_bytes)
     return 0;
 }
 
-/* A lost superblock over a table in use is no empty map. */
+/* If they are not, a missing superblock is a lost one, and the map is not empty. */
 static bool metas_are_zero(const struct pm *pm)
 {
     uint64_t segments = store_segments_in(pm->bytes);
@@ -109,7 +109,7 @@ bool store_is_blank(const struct pm *pm)
         return false;
     const uint8_t *first = pm_at(pm, META_OFFSET);
     uint64_t bytes = pm->bytes - META_OFFSET;
-    /* The first word is zero, and each other byte is as the one a word before it. */
+    /* The first word is zero, and each byte behind it equals the one a word before it. */
     return *(const uint64_t *)first == 0 &&
            memcmp(first, first + sizeof(uint64_t), bytes - sizeof(uint64_t)) == 0;
 }
@@ -178,26 +178,26 @@ int store_read_identity(const struct pm *pm, struct store_identity *out)
     return 0;
 }
 
-void store_why(const struct pm *pm, int error, char *sentence, size_t room)
+void store_why(const struct pm *pm, int error, char *why, size_t why_bytes)
 {
     struct superblock block = {.magic = 0};
     char known[24];
     if (pm->bytes >= HEAD_BYTES)
         memcpy(&block, pm_at(pm, 0), sizeof(block));
     if (error == ROWAN_EDAMAGED)
-        snprintf(sentence, room, "its superblock is damaged: what it held cannot be told any more");
+        snprintf(why, why_bytes, "its superblock is damaged: nobody can tell what it held");
     else if (error == ROWAN_EFORMAT && block.magic != STORE_MAGIC)
-        snprintf(sentence, room, "it holds something else than a Rowan-KV server's data");
+        snprintf(why, why_bytes, "it holds something else than a Rowan-KV server's data");
     else if (error == ROWAN_EFORMAT && !format_is_read(&block))
-        snprintf(sentence, room, "made by %s version: its format is %u, this version reads %s",
+        snprintf(why, why_bytes, "made by %s version: its format is %u, this version reads %s",
                  block.format_version > VERSION_PM_HIGHEST ? "a newer" : "an older",
                  block.format_version, version_text(VERSION_RANGE(PM), known, sizeof known));
     else if (error == ROWAN_EFORMAT)
-        snprintf(sentence, room,
-                 "%lu MiB of it are too few: it was made with %lu segments of 4 MiB and its tables",
+        snprintf(why, why_bytes,
+                 "%lu MiB are too few: it was made with %lu segments of 4 MiB and their tables",
                  pm->bytes >> 20, block.segments);
     else
-        snprintf(sentence, room, "%s", error_sentence(error));
+        snprintf(why, why_bytes, "%s", error_sentence(error));
 }
 
 /* --- runs --- */
@@ -234,7 +234,7 @@ int store_read_run(const struct pm *pm, struct store_run *out)
             (!last || slots[parity].sequence > last->sequence))
             last = &slots[parity];
     }
-    /* The first record goes to slot 1: torn there, over an empty slot 0, it never was. */
+    /* The first record goes to slot 1. If slot 0 is empty and slot 1 torn, no run was recorded. */
     if (!last)
         return run_is_zero(&slots[0]) ? ROWAN_ENOTFOUND : ROWAN_EDAMAGED;
     *out = (struct store_run){.sequence = last->sequence,

@@ -1,5 +1,5 @@
 /* store_layout.h - the bytes of a server's PM, shared by store.c (segments and replicas) and
- * store_format.c (whose it is, and its last run). store.h draws the whole. Little-endian. */
+ * store_format.c (whose it is, and its last run). store.h shows where each part lies. Little-endian. */
 #ifndef SERVER_STORE_LAYOUT_H
 #define SERVER_STORE_LAYOUT_H
 
@@ -40,7 +40,7 @@ _Static_assert(offsetof(struct superblock, cluster) == 16, "superblock");
 _Static_assert(offsetof(struct superblock, segment_offset) == 48, "superblock");
 _Static_assert(offsetof(struct superblock, checksum) == SUPERBLOCK_BYTES - 4, "superblock");
 
-/* A slot for a run record: that of an even sequence is the first. */
+/* A run record. One with an even sequence lies in slot 0, one with an odd sequence in slot 1. */
 struct run_slot {
     uint64_t sequence; /* 1 or more */
     uint64_t incarnation;

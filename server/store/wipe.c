@@ -19,15 +19,15 @@ static void zero_some(struct wipe *wipe)
 {
     struct store *store = wipe->store;
     enum segment_state state = store_meta(store, wipe->segment).state;
-    bool looks = state == SEGMENT_DIRTY || (state == SEGMENT_FREE && wipe->check_free);
-    if (looks && !store_segment_is_zero(store, wipe->segment, wipe->position, WIPE_STEP_BYTES)) {
+    bool checked = state == SEGMENT_DIRTY || (state == SEGMENT_FREE && wipe->check_free);
+    if (checked && !store_segment_is_zero(store, wipe->segment, wipe->position, WIPE_STEP_BYTES)) {
         if (state == SEGMENT_FREE)
             store_transition(store, wipe->segment, SEGMENT_DIRTY);
         pm_zero(store_pm(store), store_segment_offset(store, wipe->segment) + wipe->position,
                 WIPE_STEP_BYTES);
         wipe->held_bytes = true;
     }
-    wipe->position = looks ? wipe->position + WIPE_STEP_BYTES : STORE_SEGMENT_BYTES;
+    wipe->position = checked ? wipe->position + WIPE_STEP_BYTES : STORE_SEGMENT_BYTES;
     if (wipe->position == STORE_SEGMENT_BYTES) {
         wipe->zeroed += wipe->held_bytes;
         wipe->held_bytes = false;

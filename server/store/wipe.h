@@ -23,10 +23,10 @@ struct wipe {
     struct pm_ticket ticket;
 };
 
-/* Nobody else makes a segment DIRTY, or takes one if `check_free`, until it is done. */
+/* Until it is done nobody else makes a segment DIRTY or, with `check_free`, allocates one. */
 void wipe_init(struct wipe *wipe, struct store *store, bool check_free);
 
-/* One step, of at most 1 MiB looked at and zeroed. 1: done, all are FREE; 0: more; ROWAN_EIO. */
+/* One step: reads, and zeroes if needed, at most 1 MiB. 1: done, all are FREE; 0: more; ROWAN_EIO. */
 int wipe_poll(struct wipe *wipe);
 
 #endif
