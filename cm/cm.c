@@ -3,7 +3,7 @@
  *
  * Invariants:
  *  A1 The state is stepped only from cm_poll, never inside a callback of the coordination service:
- *     callbacks note their answer, cm_poll carries the notes over.
+ *     callbacks keep their answer, cm_poll hands it to the state.
  *  A2 The fabric is not polled before the stored value was read once, so that every peer's cluster
  *     id is judged against the true one.
  *  A3 A connection that we give up is closed only after the batch of events it may be in.
@@ -21,7 +21,7 @@
 
 enum { BATCH_EVENTS = 64 };
 
-#define RETRY_NS (1 * NS_PER_MS) /* until the next look whether a peer made room */
+#define RETRY_NS (1 * NS_PER_MS) /* until what could not be sent is tried again */
 
 struct cm_peer {
     struct fabric_conn *conn; /* NULL: the place is free */
@@ -30,11 +30,11 @@ struct cm_peer {
     struct outbox outbox;
 };
 
-/* A1. */
-struct notes {
+/* Of the coordination service, not yet handed to the state (A1). */
+struct answers {
     bool read, stored, changed, leader_changed;
     int read_error, stored_error;
-    struct cluster_config *config; /* read; NULL: none; ours until carried over */
+    struct cluster_config *config; /* read; NULL: none; ours until handed over */
     uint64_t read_version, stored_version;
     bool leader;
 };
@@ -48,7 +48,7 @@ struct cm {
     void *failed_context;
     int error;
     bool started;
-    struct notes notes;
+    struct answers answers;
 
     struct outgoing *shared[2]; /* the configuration of shared_term, without and with secret */
     uint64_t shared_term;
@@ -61,38 +61,38 @@ struct cm {
     uint32_t stray_count;
 };
 
-/* --- notes of the coordination service --- */
+/* --- answers of the coordination service --- */
 
-static void note_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
+static void keep_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
 {
     struct cm *cm = context;
-    cm->notes.read = true;
-    cm->notes.read_version = version;
-    cm->notes.config = NULL;
-    cm->notes.read_error = error;
+    cm->answers.read = true;
+    cm->answers.read_version = version;
+    cm->answers.config = NULL;
+    cm->answers.read_error = error;
     if (!error && version > 0)
-        cm->notes.read_error = cluster_decode(value, bytes, &cm->notes.config);
+        cm->answers.read_error = cluster_decode(value, bytes, &cm->answers.config);
 }
 
-static void note_stored(void *context, int error, uint64_t version)
+static void keep_stored(void *context, int error, uint64_t version)
 {
     struct cm *cm = context;
-    cm->notes.stored = true;
-    cm->notes.stored_error = error;
-    cm->notes.stored_version = version;
+    cm->answers.stored = true;
+    cm->answers.stored_error = error;
+    cm->answers.stored_version = version;
 }
 
-static void note_changed(void *context)
+static void keep_changed(void *context)
 {
     struct cm *cm = context;
-    cm->notes.changed = true;
+    cm->answers.changed = true;
 }
 
-static void note_leader(void *context, bool leader)
+static void keep_leader(void *context, bool leader)
 {
     struct cm *cm = context;
-    cm->notes.leader_changed = true;
-    cm->notes.leader = leader;
+    cm->answers.leader_changed = true;
+    cm->answers.leader = leader;
 }
 
 /* --- actions --- */
@@ -116,7 +116,7 @@ static void give_up(struct cm *cm, struct cm_peer *peer, const char *reason)
     cm->given_up_count++;
 }
 
-/* A peer that closed is told nothing more; its CLOSED event is on the way. */
+/* A peer that closed is sent nothing more; its CLOSED event is on the way. */
 static void post(struct cm *cm, uint32_t connection, struct outgoing *outgoing, uint32_t tag,
                  bool push)
 {
@@ -144,7 +144,7 @@ static void post_own(struct cm *cm, uint32_t connection, struct outgoing *outgoi
 static void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int error,
                          const char *detail)
 {
-    /* Who may try again does so ten times a second, and says so itself. */
+    /* After ROWAN_EAGAIN the peer asks ten times a second, and logs the reason itself. */
     log_event(error == ROWAN_EAGAIN ? LOG_DEBUG : LOG_INFO, "refused",
               "place=%u error=%s detail=\"%s\"", connection, error_name(error), detail);
     post_own(cm, connection, outgoing_failure(error, detail), tag);
@@ -184,12 +184,12 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
     post(cm, action->connection, *outgoing, action->tag, action->tag == 0);
 }
 
-/* A request that could not even start is noted as its answer. */
+/* The error of a request that could not start is kept as its answer. */
 static void read_stored(struct cm *cm)
 {
-    int error = coord_read(cm->coord, note_read, cm);
+    int error = coord_read(cm->coord, keep_read, cm);
     if (error)
-        note_read(cm, error, NULL, 0, 0);
+        keep_read(cm, error, NULL, 0, 0);
 }
 
 static void store(struct cm *cm, const struct cm_action *action)
@@ -199,11 +199,11 @@ static void store(struct cm *cm, const struct cm_action *action)
     int error = ROWAN_ENOMEM;
     if (encoded) {
         cluster_encode(action->config, true, encoded, bytes);
-        error = coord_cas(cm->coord, action->expected_version, encoded, bytes, note_stored, cm);
+        error = coord_cas(cm->coord, action->expected_version, encoded, bytes, keep_stored, cm);
         free(encoded);
     }
     if (error)
-        note_stored(cm, error, 0);
+        keep_stored(cm, error, 0);
 }
 
 static void carry_out(struct cm *cm, const struct cm_output *output, const struct cm_action *action)
@@ -251,22 +251,22 @@ static void step(struct cm *cm, const struct cm_event *event)
         carry_out(cm, output, &output->actions[i]);
 }
 
-/* --- carrying notes over --- */
+/* --- answers as events --- */
 
 static bool step_read(struct cm *cm)
 {
-    if (!cm->notes.read)
+    if (!cm->answers.read)
         return false;
-    cm->notes.read = false;
-    struct cluster_config *config = cm->notes.config;
-    cm->notes.config = NULL;
-    if (cm->notes.read_error == ROWAN_EFORMAT)
+    cm->answers.read = false;
+    struct cluster_config *config = cm->answers.config;
+    cm->answers.config = NULL;
+    if (cm->answers.read_error == ROWAN_EFORMAT)
         fail(cm, ROWAN_EFORMAT, "the stored configuration is damaged");
-    else if (cm->notes.read_error == ROWAN_EINCOMPATIBLE)
+    else if (cm->answers.read_error == ROWAN_EINCOMPATIBLE)
         fail(cm, ROWAN_EINCOMPATIBLE, "the stored configuration cannot be read");
     step(cm, &(struct cm_event){.kind = CM_EVENT_READ,
-                                .error = cm->notes.read_error,
-                                .version = cm->notes.read_version,
+                                .error = cm->answers.read_error,
+                                .version = cm->answers.read_version,
                                 .config = config});
     cluster_release(config);
     return true;
@@ -274,25 +274,25 @@ static bool step_read(struct cm *cm)
 
 static bool step_stored(struct cm *cm)
 {
-    if (!cm->notes.stored)
+    if (!cm->answers.stored)
         return false;
-    cm->notes.stored = false;
-    if (cm->notes.stored_error)
+    cm->answers.stored = false;
+    if (cm->answers.stored_error)
         log_event(LOG_WARN, "configuration_not_stored", "error=%s reason=\"%s\"",
-                  error_name(cm->notes.stored_error), error_sentence(cm->notes.stored_error));
+                  error_name(cm->answers.stored_error), error_sentence(cm->answers.stored_error));
     step(cm, &(struct cm_event){.kind = CM_EVENT_STORED,
-                                .error = cm->notes.stored_error,
-                                .version = cm->notes.stored_version});
+                                .error = cm->answers.stored_error,
+                                .version = cm->answers.stored_version});
     return true;
 }
 
-/* A watch fires once: it is set again before the value is read, so that no change goes unseen. */
+/* A watch fires once: it is set again before the value is read, so that no change is missed. */
 static bool step_changed(struct cm *cm)
 {
-    if (!cm->notes.changed)
+    if (!cm->answers.changed)
         return false;
-    cm->notes.changed = false;
-    int error = coord_watch(cm->coord, note_changed, cm);
+    cm->answers.changed = false;
+    int error = coord_watch(cm->coord, keep_changed, cm);
     if (error)
         fail(cm, error, "the stored configuration cannot be watched");
     step(cm, &(struct cm_event){.kind = CM_EVENT_CHANGED});
@@ -301,11 +301,11 @@ static bool step_changed(struct cm *cm)
 
 static bool step_leader(struct cm *cm)
 {
-    if (!cm->notes.leader_changed)
+    if (!cm->answers.leader_changed)
         return false;
-    cm->notes.leader_changed = false;
-    log_event(LOG_INFO, "leadership", "leads=%s", cm->notes.leader ? "yes" : "no");
-    step(cm, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = cm->notes.leader});
+    cm->answers.leader_changed = false;
+    log_event(LOG_INFO, "leadership", "leads=%s", cm->answers.leader ? "yes" : "no");
+    step(cm, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = cm->answers.leader});
     return true;
 }
 
@@ -341,7 +341,7 @@ static void on_accepted(struct cm *cm, const struct fabric_event *event)
     step(cm, &(struct cm_event){.kind = CM_EVENT_OPENED, .connection = place});
 }
 
-/* Its connection is gone, or about to be closed by the caller. */
+/* Its connection has ended, or the caller closes it next. */
 static void free_place(struct cm *cm, struct cm_peer *peer)
 {
     if (peer->given_up)
@@ -367,10 +367,10 @@ static void on_closed(struct cm *cm, struct fabric_conn *conn)
 }
 
 /* A text that is too long becomes empty, and so is refused with the rest of the report. */
-static void copy_text(char *to, size_t room, const char *from)
+static void copy_text(char *to, size_t to_bytes, const char *from)
 {
     size_t bytes = strlen(from);
-    if (bytes >= room)
+    if (bytes >= to_bytes)
         bytes = 0;
     memcpy(to, from, bytes);
     to[bytes] = '\0';
@@ -444,13 +444,13 @@ static void on_fabric_event(struct cm *cm, const struct fabric_event *event)
     case FABRIC_CLOSED:
         on_closed(cm, event->conn);
         break;
-    default: /* the CM connects to nobody, signals nothing and has no landing zone */
+    default: /* the CM connects to nobody and has no landing zone */
         break;
     }
 }
 
-/* A3: the batch is over. What a close makes us send may give up another; its turn comes with the
- * next poll. */
+/* A3: the batch is over. Closing one may send messages, which may give up another one: that is closed
+ * here if it follows, else in the next poll. */
 static void close_given_up(struct cm *cm)
 {
     for (uint32_t i = 0; i < cm->stray_count; i++)
@@ -466,7 +466,7 @@ static void close_given_up(struct cm *cm)
     }
 }
 
-/* True if something still waits for room. */
+/* True if something still waits to be sent. */
 static bool flush_outboxes(struct cm *cm)
 {
     bool waits = false;
@@ -528,8 +528,8 @@ enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     bool busy = poll_coord(cm, now_ns, wake_ns);
     if (!cm->error && cm_state_knows(cm->state)) /* A2 */
         busy = poll_fabric(cm, now_ns, wake_ns) || busy;
-    /* A request that failed at once has left its answer behind. */
-    return busy || cm->notes.read || cm->notes.stored ? POLL_BUSY : POLL_IDLE;
+    /* A request that failed at once has its answer already. */
+    return busy || cm->answers.read || cm->answers.stored ? POLL_BUSY : POLL_IDLE;
 }
 
 int cm_create(const struct cm_options *options, struct cm **out)
@@ -551,9 +551,9 @@ int cm_create(const struct cm_options *options, struct cm **out)
         goto fail_endpoint;
     fabric_endpoint_identity(cm->endpoint, &cm->identity);
     fabric_endpoint_admit(cm->endpoint, admit, cm);
-    error = coord_watch(cm->coord, note_changed, cm);
+    error = coord_watch(cm->coord, keep_changed, cm);
     if (!error)
-        error = coord_elect(cm->coord, note_leader, cm);
+        error = coord_elect(cm->coord, keep_leader, cm);
     if (error)
         goto fail_coord;
     *out = cm;
@@ -575,7 +575,7 @@ void cm_destroy(struct cm *cm)
     for (uint32_t i = 0; i < cm->peer_limit; i++)
         outbox_clear(&cm->peers[i].outbox);
     drop_shared(cm);
-    cluster_release(cm->notes.config);
+    cluster_release(cm->answers.config);
     fabric_endpoint_close(cm->endpoint);
     cm_state_destroy(cm->state);
     free(cm);

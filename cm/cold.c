@@ -1,10 +1,10 @@
 /* cold.c - which replicas count after a cold start, and who leads.
  *
  * Invariants of what it makes:
- *  D1 A server that brings no data is a replica of nothing; a possibly incomplete one is a replica of no shard
- *     that a whole one holds. Not before anybody can have written: what a server brings is all there
- *     is then.
- *  D2 Nobody is a replica of a shard who was not a full one before.
+ *  D1 A server that brings no data is a replica of nothing. One whose data may be incomplete is a
+ *     replica of no shard that a server with whole data holds. While nobody can have written, all data
+ *     is whole.
+ *  D2 Only full replicas of a shard are replicas of it afterwards.
  */
 #include "cm/cold.h"
 
@@ -36,7 +36,7 @@ static uint32_t position(const struct work *work, uint32_t server)
     return (uint32_t)(cluster_member(work->config, server) - work->config->members);
 }
 
-/* The sentence for a shard that nobody brings: names its servers. */
+/* Writes the sentence for a shard that nobody brings, with the names of its servers. */
 static int report_nowhere(const struct work *work, const struct shard *shard)
 {
     char servers[CLUSTER_MAX_REPLICAS * 8] = "";
@@ -50,8 +50,8 @@ static int report_nowhere(const struct work *work, const struct shard *shard)
     return ROWAN_ENOTFOUND;
 }
 
-/* Leaves the replicas that count (D1, D2). A primary that does not is 0 for now: all that count
- * stand among the backups then. */
+/* Leaves the replicas that count (D1, D2). If the primary does not, it is 0 for now, and all that count
+ * are among the backups. */
 static int keep_replicas(struct work *work, struct shard *shard)
 {
     uint32_t servers[CLUSTER_MAX_REPLICAS] = {shard->primary};

@@ -12,10 +12,9 @@
  * member i, to the one that is proposed:
  *  - the term is one more, every member has its new incarnation, address and workers;
  *  - every shard's epoch is one more. Its full replicas are those of `old` whose server brings whole
- *    data; if there is none, those whose server brings possibly incomplete data, and then the shard is marked
- *    `possibly_incomplete` (for good: what is lost stays lost). While nothing was ever written (cluster_is_unwritten)
- *    all are whole, also those that were not formatted before they ended. A replica that was filling is
- *    none any more;
+ *    data. If there is none, they are those whose server brings possibly incomplete data, and the shard
+ *    is marked `possibly_incomplete` for good. While nothing was ever written (cluster_is_unwritten)
+ *    all data is whole, even of a server that was never formatted. A filling replica is dropped;
  *  - the primary stays if it is among them; else it is the one of them that leads fewest shards. The
  *    shards of a server go round its workers;
  *  - all else stays, also the block limit, which every server's must reach, and the ids reserved.

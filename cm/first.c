@@ -1,8 +1,7 @@
 /* first.c - balance of the first configuration, by counting.
  *
- * Invariants of what it makes: between any two members the count of shards led differs by at most
- * one, the count of shards backed by at most one; between two workers of a member the count of
- * shards owned differs by at most one.
+ * Invariants of what it makes: any two members lead numbers of shards that differ by at most one, and
+ * back numbers that differ by at most one; so do the numbers that two workers of a member own.
  */
 #include "cm/first.h"
 
@@ -24,8 +23,8 @@ static uint32_t shard_count_of(const struct first_wish *wish, const struct membe
     return each * member_count;
 }
 
-/* The member with fewest shards to back that holds nothing of `shard` yet; of equals the one that
- * comes first round the circle from `start`. */
+/* The member that backs fewest shards and is no replica of `shard` yet; of equals the first from
+ * `start` on, round the circle. */
 static uint32_t least_burdened(const struct shard *shard, const struct member *members,
                                uint32_t member_count, uint32_t start, const uint32_t *burden)
 {
@@ -41,7 +40,7 @@ static uint32_t least_burdened(const struct shard *shard, const struct member *m
     return best;
 }
 
-/* Gives one shard that `from` backs to `to`; false if `to` holds something of all of them. */
+/* Gives one shard that `from` backs to `to`; false if `to` is a replica of all of them. */
 static bool move_backup(struct cluster_config *config, uint32_t from, uint32_t to)
 {
     for (uint32_t i = 0; i < config->shard_count; i++) {
@@ -58,8 +57,8 @@ static bool move_backup(struct cluster_config *config, uint32_t from, uint32_t t
     return false;
 }
 
-/* The last shard's primary may be the very member that lacks a backup: then the counts end two
- * apart, and a move or two makes them level. Each move narrows the gap, so this ends. */
+/* The member that backs fewest may be the last shard's primary, which cannot back it. Then the counts
+ * end two apart, and a move or two makes them level. Each move narrows the gap, so this ends. */
 static void level_backups(struct cluster_config *config, uint32_t *burden)
 {
     for (;;) {

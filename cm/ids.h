@@ -1,5 +1,5 @@
-/* ids.h - client ids: who wants one, and which are ours to give. A part of the state (state.h), as
- * pure as it is; state.c reserves the blocks. */
+/* ids.h - client ids: which connections want one, and which ids this manager may give. A pure part of
+ * the state (state.h); state.c reserves the blocks. */
 #ifndef CM_IDS_H
 #define CM_IDS_H
 
@@ -14,30 +14,30 @@ enum {
 struct ids {
     uint32_t next, end; /* ours: next up to below end */
     uint32_t wanting;   /* connections */
-    uint32_t cursor;    /* the connection to look at first, so that all get their turn */
+    uint32_t cursor;    /* the connection to serve first, so that all get their turn */
     struct {
         bool wants;
         uint32_t tag; /* of its request */
     } places[CM_MAX_CONNECTIONS];
 };
 
-/* All zeros is a good start: nobody wants one, none is ours. */
+/* All zeros: nobody wants one, none is ours. */
 
 /* At most one request a connection: ids_wants must be false. */
 void ids_want(struct ids *ids, uint32_t connection, uint32_t tag);
 bool ids_wants(const struct ids *ids, uint32_t connection);
 
-/* The connection is gone; it may have wanted none. */
+/* The connection has ended; it may have wanted none. */
 void ids_forget(struct ids *ids, uint32_t connection);
 
-/* Ours from now on; what was left of an earlier block is given up. ids_grant(ids, 0, 0) gives up
- * all. */
+/* Ids from `first` to below `end` are ours from now on; those left of an earlier block are given up.
+ * ids_grant(ids, 0, 0) gives up all. */
 void ids_grant(struct ids *ids, uint32_t first, uint32_t end);
 
-/* Takes the next one that waits, in turn; false if nobody waits. */
+/* Removes the next request, in turn; false if nobody waits. */
 bool ids_turn(struct ids *ids, uint32_t *connection, uint32_t *tag);
 
-/* Like ids_turn, with an id for it, that is never given again; false also if none is ours. */
+/* Like ids_turn, with an id that is never given again; false also if none is ours. */
 bool ids_give(struct ids *ids, uint32_t *connection, uint32_t *tag, uint32_t *id);
 
 #endif

@@ -6,9 +6,9 @@
 
 enum { BLOCK_STRIDE = 64 };
 
-static bool text_is_right(const char *text, size_t room)
+static bool text_is_right(const char *text, size_t capacity)
 {
-    if (text[0] == '\0' || !memchr(text, '\0', room))
+    if (text[0] == '\0' || !memchr(text, '\0', capacity))
         return false;
     for (; *text != '\0'; text++) {
         if ((unsigned char)*text < 0x20 || *text == 0x7f)

@@ -10,7 +10,7 @@
 
 enum { CM_MAX_WORD_BYTES = 15 /* of the name of a fabric or durability */ };
 
-/* Strings end with a NUL; nothing else is promised of a report until join_is_right said so. */
+/* Strings end with a NUL; all else is unchecked before join_is_right. */
 struct cm_join {
     uint32_t server;
     uint64_t incarnation;
@@ -29,7 +29,7 @@ struct cm_join {
 /* Every number in range, no text empty or with control characters. */
 bool join_is_right(const struct cm_join *join);
 
-/* What a configuration says of the server that reported so. */
+/* The member of a configuration that this report describes. */
 struct member join_member(const struct cm_join *join);
 
 /* True if both servers can be in one cluster: same fabric, same durability. If not, a sentence

@@ -1,5 +1,5 @@
 /* outbox.c - a ring of messages in front of fabric_send. Messages leave in the order they were
- * posted; only news is replaced in its place. */
+ * posted; a replaced one keeps its place. */
 #include "cm/outbox.h"
 
 #include "common/base/error.h"

@@ -1,5 +1,5 @@
-/* outbox.h - what one connection is still to be sent, when the fabric has no room just now.
- * Bounded: a peer that asks and does not read fills only its own. */
+/* outbox.h - messages of one connection that the fabric cannot send just now. Bounded: a peer that asks
+ * and does not read fills only its own. */
 #ifndef CM_OUTBOX_H
 #define CM_OUTBOX_H
 
@@ -23,7 +23,7 @@ struct outbox {
 };
 
 /* outbox_post: sends the outgoing, or keeps it (with a reference of its own) until outbox_flush.
- * `push`: news that nobody asked for; it takes the place of older news that still waits.
+ * `push`: a message that nobody asked for; it replaces an older such message that still waits.
  * Errors: ROWAN_EBUSY (the outbox is full), ROWAN_ECLOSED and ROWAN_EINVALID of fabric_send. */
 int outbox_post(struct outbox *outbox, struct fabric_conn *conn, struct outgoing *outgoing,
                 uint32_t tag, bool push);

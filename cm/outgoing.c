@@ -17,12 +17,13 @@ struct outgoing {
 
 static struct outgoing *outgoing_create(const Rowan__ControlMessage *message)
 {
-    size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
-    struct outgoing *outgoing = malloc(sizeof *outgoing + room);
+    size_t bytes =
+        sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
+    struct outgoing *outgoing = malloc(sizeof *outgoing + bytes);
     if (!outgoing)
         return NULL;
     outgoing->references = 1;
-    outgoing->byte_count = (uint32_t)control_encode(0, message, outgoing->bytes, room);
+    outgoing->byte_count = (uint32_t)control_encode(0, message, outgoing->bytes, bytes);
     ASSERT(outgoing->byte_count > 0); /* nothing we send comes near CONTROL_MAX_BYTES */
     return outgoing;
 }

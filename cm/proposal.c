@@ -1,5 +1,5 @@
-/* proposal.c - see proposal.h. A cold start reserves a block of client ids, so that the first clients
- * after it cost no second change; not before the first client of all has come (cold.h). */
+/* proposal.c - see proposal.h. A cold start also reserves a block of client ids, so that the first
+ * clients after it need no second change; but not while no client ever had one. */
 #include "cm/proposal.h"
 
 #include <stdio.h>

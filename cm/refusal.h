@@ -5,31 +5,30 @@
 #include "cm/registrations.h"
 #include "cm/state.h"
 
-/* The configuration names another incarnation, and there is none to wait for: this process serves an older one, or was
- * about to. */
+/* The process was named by an earlier configuration; the one in force names another incarnation. */
 extern const char refusal_replaced[];
 
-/* The next two may be so for a moment only, because a connection tells of the end of its process late. Who is
- * refused for them with ROWAN_EAGAIN reports again.
+/* The next two may be true for a moment only, because a connection may outlive its process. A server that
+ * is refused with ROWAN_EAGAIN reports again.
  *
- * While other servers keep running there is no cold start to wait for. */
+ * Other servers keep running, so there is no cold start to wait for. */
 extern const char refusal_restarted[];
 
 /* Another process with this number waits. */
 extern const char refusal_taken[];
 
-/* ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. A server that brings no data to a cluster with data is not put off: it is
- * no process of the cluster that came back too early, and would wait until all others stop, to take the place and the
- * replicas of the one that has the data. `config`: in force; NULL: none. */
+/* ROWAN_EAGAIN or, for good, ROWAN_EREFUSED. A server that brings no data to a cluster with data is refused
+ * for good: otherwise it would wait until the others stop, and take the place of the server that has the
+ * data. `config`: in force; NULL: none. */
 int refusal_error(const char *why, const struct cluster_config *config, bool has_data);
 
-/* What a report is judged by. */
+/* A report, and what it is compared with. */
 struct refusal_case {
     const struct cm_state_options *options;
     const struct cluster_config *config; /* in force; NULL: none */
     const struct registrations *registrations;
-    uint32_t here;       /* members that are here by their incarnation in force */
-    uint32_t connection; /* that the report came by */
+    uint32_t here;       /* members that are connected with their incarnation in force */
+    uint32_t connection; /* of the report */
     const struct cm_join *join;
 };
 
@@ -40,8 +39,8 @@ bool refusal_is_member(const struct cluster_config *config, uint32_t server, uin
  * replica of anything is the cold start's business. */
 const char *refusal_unfit(const struct cluster_config *config, const struct cm_join *join);
 
-/* NULL: it may join, as a member if refusal_is_member, else to wait. A sentence with figures in it
- * stands in `detail`. */
+/* NULL: it may join, as a member if refusal_is_member, else to wait. `detail` is the buffer of a
+ * sentence with figures in it. */
 const char *refusal_of(const struct refusal_case *of, char *detail, size_t detail_bytes);
 
 #endif

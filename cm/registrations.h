@@ -1,5 +1,5 @@
 /* registrations.h - the servers that have registered and wait for a configuration that names them. A
- * part of the state (state.h), as pure as it is. */
+ * pure part of the state (state.h). */
 #ifndef CM_REGISTRATIONS_H
 #define CM_REGISTRATIONS_H
 
@@ -26,9 +26,8 @@ const struct registration *registrations_find(const struct registrations *regist
 void registrations_add(struct registrations *registrations, uint32_t connection,
                        const struct cm_join *join);
 
-/* Does every server's last report carry this epoch? A server learns of the epoch after the last
- * server has come, so it sent that report later still. A server that ended before sends none,
- * however late its older reports are read. */
+/* Does every server's last report carry this epoch? Then each was sent after the epoch began, which is
+ * when the last server came or later. A server that ended before cannot have sent one. */
 bool registrations_are_current(const struct registrations *registrations);
 
 /* A new epoch: no report so far is current. */

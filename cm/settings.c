@@ -44,7 +44,7 @@ static int compare_servers(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* One number of the list from *text on, which is moved behind it. */
+/* Reads one number of the list at *text, and moves *text behind it. */
 static bool parse_server(const char **text, uint32_t *server)
 {
     *text += strspn(*text, " ");

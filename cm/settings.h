@@ -1,5 +1,5 @@
-/* settings.h - the settings of rowan-cm: what a person may write, and the sentence for each mistake
- * that a range check of one value cannot see. */
+/* settings.h - the settings of rowan-cm, and the sentence for each mistake that a range check of one
+ * value cannot find. */
 #ifndef CM_SETTINGS_H
 #define CM_SETTINGS_H
 
@@ -19,7 +19,7 @@ struct cm_settings {
     uint64_t shards;
     uint64_t spin_us;
     uint64_t log_level;          /* enum log_level */
-    struct verbs_settings verbs; /* what concerns a landing zone is 0: there is none */
+    struct verbs_settings verbs; /* those of a landing zone are 0: the CM has none */
 };
 
 /* For config_parse into a struct cm_settings. */

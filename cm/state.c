@@ -6,21 +6,22 @@
  *     compare-and-set that put it there answered 0 (C7 of the design). Only what is in force is
  *     sent.
  *  S2 Terms in force rise; the cluster's id never changes.
- *  S3 A client id is given only out of a block that a compare-and-set of this very leader reserved
- *     with the answer 0. After any other answer the block is given up, even if a later read shows it
- *     stored: another leader may have stored the very same bytes and be giving those ids out.
+ *  S3 A client id is given only out of a block that a compare-and-set of this leader, answered 0, reserved.
+ *     After any other answer the block is given up, even if a later read shows it stored: another leader
+ *     may have stored the same bytes and be giving those ids out.
  *  S4 One READ or STORE is under way at a time.
  *  S5 The secret goes only to a connection whose Join named a member's incarnation.
- *  S6 The registrations have no member's incarnation in force, and nobody but those that the configuration in
- *     force lists, or, without one, the options.
+ *  S6 Registrations are of servers that the configuration in force lists (without one, the options), and
+ *     never of an incarnation in force.
  *  S7 A cold start is proposed only when every member is registered and no member is here: a server
  *     that kept running is never replaced.
- *  S8 A start is proposed only when every registered server has reported in this registration epoch: after the last
- *     of them came, after this manager began to lead, and after a start could not be stored. Who died before that cannot have,
- *     though its connection may not tell so yet, and though older reports of it may still be read: a configuration
- *     that named it beside living ones would wait for it for ever.
- *  S9 The first client ids of all are reserved only when every member has said that its PM is formatted (a superblock
- *     may not be fenced yet). So a server without data, once there are clients, has lost what it had.
+ *  S8 A start is proposed only when every registered server has reported in this registration epoch, which
+ *     began after the last of them came, after this manager began to lead, and after any start that could
+ *     not be stored. A server that died before that epoch has not reported in it, though its connection may
+ *     still be open and older reports of it may still be read. A configuration that named it beside living
+ *     ones would wait for it for ever.
+ *  S9 The first client ids of the cluster are reserved only when every member has reported that its PM is
+ *     durably formatted. So a server without data, once there are clients, has lost what it had.
  *
  *                     CM_EVENT_STORED: 0 (in force), or another error
  *            +---------------------------------------------------------------+
@@ -46,13 +47,13 @@
 
 struct connection {
     bool open;
-    bool subscribed;      /* asked for the configuration: hears of later ones */
+    bool subscribed;      /* asked for the configuration: is sent later ones */
     bool member;          /* its Join named an incarnation that is in force */
     bool has_data;        /* its last Join says so */
     uint32_t server;      /* that joined by it, a member or registered; 0: none */
     uint32_t join_tag;    /* of its last Join */
     uint64_t incarnation; /* of that server */
-    uint64_t told_term;   /* of the newest configuration sent to it, or known to it */
+    uint64_t known_term;  /* of the newest configuration sent to it, or known to it */
 };
 
 /* A step sends a connection at most a reply, a refusal, an id and a configuration. */
@@ -140,7 +141,7 @@ bool cm_state_leads(const struct cm_state *state)
 
 /* --- actions --- */
 
-static struct cm_action *act(struct cm_state *state, enum cm_action_kind kind)
+static struct cm_action *add_action(struct cm_state *state, enum cm_action_kind kind)
 {
     ASSERT(state->output.count < MAX_ACTIONS);
     struct cm_action *action = &state->actions[state->output.count++];
@@ -152,7 +153,7 @@ static struct cm_action *answer(struct cm_state *state, enum cm_action_kind kind
                                 uint32_t connection, uint32_t tag)
 {
     ASSERT(state->connections[connection].open);
-    struct cm_action *action = act(state, kind);
+    struct cm_action *action = add_action(state, kind);
     action->connection = connection;
     action->tag = tag;
     return action;
@@ -168,14 +169,14 @@ static void refuse(struct cm_state *state, uint32_t connection, uint32_t tag, in
 
 static void stop(struct cm_state *state, int error, const char *detail)
 {
-    struct cm_action *action = act(state, CM_ACTION_STOP);
+    struct cm_action *action = add_action(state, CM_ACTION_STOP);
     action->error = error;
     action->detail = detail;
     state->stopped = true;
 }
 
-/* Sends what is in force, or the news that nothing is. */
-static void tell(struct cm_state *state, uint32_t connection, uint32_t tag)
+/* Sends the configuration in force, or the answer that there is none. */
+static void send_configuration(struct cm_state *state, uint32_t connection, uint32_t tag)
 {
     struct connection *peer = &state->connections[connection];
     struct cm_action *action = answer(state, CM_ACTION_CONFIGURATION, connection, tag);
@@ -183,7 +184,7 @@ static void tell(struct cm_state *state, uint32_t connection, uint32_t tag)
     if (!state->config)
         return;
     action->with_secret = peer->member; /* S5 */
-    peer->told_term = state->config->term;
+    peer->known_term = state->config->term;
 }
 
 /* --- client ids --- */
@@ -213,7 +214,7 @@ static void dismiss(struct cm_state *state, uint32_t connection, const char *det
            detail);
 }
 
-/* After a change of what is in force: who is a member now, who waits on (S6), who is neither. */
+/* After a change of what is in force: a server is a member now, waits on (S6), or is dismissed. */
 static void sort_servers(struct cm_state *state)
 {
     state->here = 0;
@@ -230,7 +231,8 @@ static void sort_servers(struct cm_state *state)
             registrations_remove(&state->registered, i);
             continue;
         }
-        if (!waits && !was_member) { /* its place went with another connection: it reports again */
+        if (!waits &&
+            !was_member) { /* another connection took its registration: it reports again */
             peer->server = 0;
             continue;
         }
@@ -242,7 +244,7 @@ static void sort_servers(struct cm_state *state)
 
 static void warn(struct cm_state *state, const char *event, const char *detail)
 {
-    struct cm_action *action = act(state, CM_ACTION_WARN);
+    struct cm_action *action = add_action(state, CM_ACTION_WARN);
     action->event = event;
     action->detail = detail;
 }
@@ -268,7 +270,7 @@ static void install(struct cm_state *state, struct cluster_config *config, uint6
     sort_servers(state);
 }
 
-/* What the coordination service holds becomes what is in force, unless it is known already. */
+/* The stored configuration becomes the one in force, unless it is already. */
 static void adopt(struct cm_state *state, struct cluster_config *config, uint64_t version)
 {
     state->knows = true;
@@ -299,7 +301,7 @@ static void store(struct cm_state *state, const struct proposal *proposal)
     ASSERT(!state->storing && !state->reading && !state->proposal.config); /* S4 */
     state->proposal = *proposal;
     state->storing = true;
-    struct cm_action *action = act(state, CM_ACTION_STORE);
+    struct cm_action *action = add_action(state, CM_ACTION_STORE);
     action->config = proposal->config;
     action->expected_version = state->version;
 }
@@ -316,7 +318,7 @@ static bool awaits_start(const struct cm_state *state)
 }
 
 /* S9. By position of the member; the list of members never changes. */
-static void note_holder(struct cm_state *state, const struct cm_join *join)
+static void set_holder(struct cm_state *state, const struct cm_join *join)
 {
     if (!state->config || !join->formatted)
         return;
@@ -349,8 +351,8 @@ static void propose_block(struct cm_state *state)
         fail_ids(state, error, "the configuration manager is out of memory");
 }
 
-/* S7: a member is here, so there is no cold start to wait for. Not while one is being stored: it
- * was right when it was proposed, and its outcome decides who is a member. */
+/* S7: a member is here, so there is no cold start to wait for. Not called while one is being stored: its
+ * outcome decides who is a member. */
 static void dismiss_waiting(struct cm_state *state)
 {
     for (uint32_t i = 0; state->registered.count > 0 && i < state->connection_limit; i++) {
@@ -360,7 +362,7 @@ static void dismiss_waiting(struct cm_state *state)
     }
 }
 
-/* After every event: gives what can be given, then starts what has to be started. */
+/* After every event: gives ids, sends a new configuration, then reads or proposes what is due. */
 static void advance(struct cm_state *state)
 {
     if (state->stopped)
@@ -369,8 +371,8 @@ static void advance(struct cm_state *state)
     for (uint32_t i = 0; state->config && i < state->connection_limit; i++) {
         const struct connection *peer = &state->connections[i];
         if (peer->open && (peer->member || peer->subscribed) &&
-            peer->told_term < state->config->term)
-            tell(state, i, 0);
+            peer->known_term < state->config->term)
+            send_configuration(state, i, 0);
     }
 
     if (state->here > 0 && !state->storing)
@@ -381,7 +383,7 @@ static void advance(struct cm_state *state)
     if (state->must_read) {
         state->must_read = false;
         state->reading = true;
-        act(state, CM_ACTION_READ);
+        add_action(state, CM_ACTION_READ);
     } else if (!state->leads) {
         return;
     } else if (awaits_start(state) && absent(state, missing) == 0 &&
@@ -395,7 +397,7 @@ static void advance(struct cm_state *state)
 
 /* --- events --- */
 
-/* A failed read is tried again at the next event, not at once: the reason may last. */
+/* A read that failed is tried again at the next event, because the reason may last. */
 static bool on_read(struct cm_state *state, const struct cm_event *event)
 {
     ASSERT(state->reading);
@@ -454,7 +456,6 @@ static void on_opened(struct cm_state *state, uint32_t connection)
         state->connection_limit = connection + 1;
 }
 
-/* A server that waited is waited for again. */
 static void on_closed(struct cm_state *state, uint32_t connection)
 {
     struct connection *peer = &state->connections[connection];
@@ -492,7 +493,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
         return;
     }
 
-    note_holder(state, join);
+    set_holder(state, join);
     peer->server = join->server;
     peer->incarnation = join->incarnation;
     peer->join_tag = event->tag;
@@ -501,7 +502,7 @@ static void on_join(struct cm_state *state, const struct cm_event *event)
     peer->member = refusal_is_member(state->config, join->server, join->incarnation);
     state->here += peer->member;
     if (peer->member) {
-        tell(state, event->connection, event->tag);
+        send_configuration(state, event->connection, event->tag);
     } else {
         registrations_add(&state->registered, event->connection, join);
         answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
@@ -513,15 +514,15 @@ static void on_get_configuration(struct cm_state *state, const struct cm_event *
     struct connection *peer = &state->connections[event->connection];
     peer->subscribed = true;
     if (state->config && state->config->term > event->known_term) {
-        tell(state, event->connection, event->tag);
+        send_configuration(state, event->connection, event->tag);
         return;
     }
-    if (event->known_term > peer->told_term)
-        peer->told_term = event->known_term;
+    if (event->known_term > peer->known_term)
+        peer->known_term = event->known_term;
     answer(state, CM_ACTION_CONFIGURATION, event->connection, event->tag);
 }
 
-/* Who asks for an id again has waited for a while: the operator is told why, once for each configuration. */
+/* A client that asks again has waited for a while: the reason is logged, once for each configuration. */
 static void put_off(struct cm_state *state, uint32_t connection, uint32_t tag)
 {
     const char *why = "the connection has asked for a client id already and has no answer yet";
@@ -545,7 +546,7 @@ static void on_new_client_id(struct cm_state *state, const struct cm_event *even
     ids_want(&state->ids, event->connection, event->tag);
 }
 
-/* Handles the event; false: nothing may be started because of it. */
+/* False: the event must not start anything (see advance). */
 static bool handle(struct cm_state *state, const struct cm_event *event)
 {
     switch (event->kind) {

@@ -1,6 +1,6 @@
 /* state.h - what the configuration manager decides: a pure function (state, event) -> (state,
- * actions). No clock, no randomness, no input or output; the only memory it takes after
- * state creation is that of a new configuration.
+ * actions). No clock, no randomness, no input or output. After cm_state_create it allocates nothing but
+ * new configurations.
  *
  * The owner feeds every event in the order it happened and carries out every action in the order
  * given, before the next event. One READ or STORE is under way at a time; its answer comes back as
@@ -22,7 +22,7 @@ enum {
 
 struct cm_state;
 
-/* What the operator and `main` give. The state copies it. */
+/* From the operator and `main`. The state copies it. */
 struct cm_state_options {
     uint32_t server_count;                 /* 1 to CLUSTER_MAX_MEMBERS */
     uint32_t servers[CLUSTER_MAX_MEMBERS]; /* each 1 to CLUSTER_MAX_SERVER, rising */
@@ -92,7 +92,7 @@ struct cm_output {
     uint32_t waiting_count; /* servers that have not joined, while there is no configuration, or
                                a cold start is awaited */
     const uint32_t *waiting_for;
-    uint64_t registration_epoch; /* for a server that waits to carry back with its next Join */
+    uint64_t registration_epoch; /* a server that waits sends it back with its next Join */
 };
 
 /* Errors: ROWAN_EINVALID (options out of range), ROWAN_ENOMEM. */
@@ -104,8 +104,8 @@ const struct cm_output *cm_state_step(struct cm_state *state, const struct cm_ev
 /* The configuration in force: one that is known to be stored. NULL: none. */
 struct cluster_config *cm_state_config(const struct cm_state *state);
 
-/* True once the stored value has been read: from then on the cluster's id is known if it has one.
- * Before it the owner lets nobody in, since it could not tell a stranger. */
+/* True once the stored value has been read: from then on the cluster's id is known if it has one. The
+ * owner accepts no connection before, because it could not compare clusters. */
 bool cm_state_knows(const struct cm_state *state);
 
 bool cm_state_leads(const struct cm_state *state);
