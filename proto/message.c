@@ -1,14 +1,12 @@
-/* message.c - checks the data-plane messages before anybody believes them.
- *
- * A message comes from the network and may hold anything: every length is held against the bytes
- * that arrived, a message is exactly as long as its header says, and reserved fields are zero, so
- * that they can mean something one day.
+/* message.c - checks the data-plane messages, whose bytes come from the network and may be anything:
+ * every length fits the bytes that arrived, a message is exactly as long as its header says, and
+ * reserved fields are zero, so that they can get a meaning later.
  */
 #include "proto/message.h"
 
 #include <string.h>
 
-/* Of all three kinds the second byte. */
+/* `layout` is the second byte of all three kinds. */
 static bool layout_is_read(uint8_t layout)
 {
     return layout >= MESSAGE_LAYOUT_LOWEST && layout <= MESSAGE_LAYOUT;

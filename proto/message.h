@@ -1,7 +1,7 @@
 /* message.h - the data-plane messages: fixed little-endian structs in front of key and value.
  *
  * One fabric message is one request or one reply. The layouts are the wire format: static asserts
- * hold their offsets, golden bytes in the tests hold their content.
+ * check their offsets, golden bytes in the tests their content.
  *
  * Lengths are checked by message_parse_*, which every receiver calls first.
  */

@@ -22,9 +22,10 @@ static inline uint64_t clock_now_ns(struct clock *clock)
 /* The host's clock (CLOCK_BOOTTIME). Static; any thread. */
 struct clock *clock_system(void);
 
-/* clock_boot_id: the number that the kernel drew when this host booted: the same for every process
- * until the next boot, and never again after it (/proc/sys/kernel/random/boot_id, random(4)). What
- * was in memory only is lost where it changed. Main functions, at start. Errors: ROWAN_EIO. */
+/* clock_boot_id: the number that the kernel drew when this host booted
+ * (/proc/sys/kernel/random/boot_id, random(4)). It is the same for every process until the next boot,
+ * and never comes again. Where it has changed, what was in memory only is lost. Main functions, at
+ * start. Errors: ROWAN_EIO. */
 int clock_boot_id(uint8_t out[16]);
 
 /* The same from its text, 32 digits with dashes, and a newline at most behind them. */

@@ -51,7 +51,7 @@ struct parse {
     bool saw_other_section;
 };
 
-/* Every mistake ends here; the first one is told. Returns false. */
+/* Keeps the sentence of the first mistake. Returns false. */
 __attribute__((format(printf, 2, 3))) static bool fail(struct parse *parse, const char *format, ...)
 {
     va_list arguments;
@@ -66,7 +66,7 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct parse *parse, cons
     va_end(arguments);
     for (char *at = parse->why; *at != '\0'; at++) {
         if (iscntrl((unsigned char)*at))
-            *at = '?'; /* what a file holds must not drive a terminal */
+            *at = '?'; /* bytes of a file must not control a terminal */
     }
     return false;
 }
@@ -94,9 +94,9 @@ static const char *keep_text(struct parse *parse, const char *text)
     return kept->text;
 }
 
-/* Takes what a person gave for `key`; `place` stands before its name in the sentence. */
-static bool take_value(struct parse *parse, const struct config_key *key, const char *place,
-                       const char *text)
+/* Sets `key` to `text`; `place` stands before its name in the sentence of a mistake. */
+static bool set_value(struct parse *parse, const struct config_key *key, const char *place,
+                      const char *text)
 {
     struct setting *setting = &parse->settings[key - parse->spec->keys];
     union config_value value;
@@ -170,7 +170,7 @@ static bool check_required(struct parse *parse)
     return true;
 }
 
-/* Hands the settings to the caller, and with them the memory of their strings (G1). */
+/* Gives the settings and the memory of their strings to the caller (G1). */
 static void give_out(struct parse *parse, void *out, struct config_rest *rest)
 {
     for (unsigned i = 0; i < parse->spec->key_count; i++) {
@@ -198,8 +198,8 @@ static void note_section(struct parse *parse, const char *line)
         parse->saw_own_section = true;
 }
 
-/* Like fgets, for inih; but indentation is dropped, because inih would take an indented key for
- * the continuation of the one before, and a line that does not fit ends the reading. */
+/* Like fgets, for inih. But indentation is dropped, because inih would read an indented key as the
+ * continuation of the one before; and a line that does not fit ends the reading. */
 static char *read_ini_line(char *line, int line_bytes, void *stream)
 {
     struct parse *parse = stream;
@@ -231,7 +231,7 @@ static char *read_ini_line(char *line, int line_bytes, void *stream)
 }
 
 /* inih's handler: 1 is right, 0 a mistake. */
-static int take_ini_value(void *user, const char *section, const char *name, const char *value)
+static int apply_ini_value(void *user, const char *section, const char *name, const char *value)
 {
     struct parse *parse = user;
     const struct config_key *key;
@@ -254,16 +254,16 @@ static int take_ini_value(void *user, const char *section, const char *name, con
         return fail(parse, "line %d: %s is given twice", parse->line, key->name);
     setting->in_file = true;
     snprintf(place, sizeof(place), "line %d: ", parse->line);
-    return take_value(parse, key, place, value);
+    return set_value(parse, key, place, value);
 }
 
-static bool take_ini(struct parse *parse, const char *text, size_t text_bytes)
+static bool apply_ini(struct parse *parse, const char *text, size_t text_bytes)
 {
     int wrong_line;
 
     parse->text = text;
     parse->text_bytes = text_bytes;
-    wrong_line = ini_parse_stream(read_ini_line, parse, take_ini_value, parse);
+    wrong_line = ini_parse_stream(read_ini_line, parse, apply_ini_value, parse);
     if (wrong_line < 0)
         return fail(parse, "%s", error_sentence(ROWAN_ENOMEM));
     if (wrong_line > 0 && (!parse->failed || wrong_line < parse->line)) {
@@ -282,7 +282,7 @@ int config_parse_ini(const struct config_spec *spec, const char *text, size_t by
     struct parse parse;
     int result = ROWAN_ECONFIG;
 
-    if (parse_init(&parse, spec, why, why_bytes) && take_ini(&parse, text, bytes) &&
+    if (parse_init(&parse, spec, why, why_bytes) && apply_ini(&parse, text, bytes) &&
         check_required(&parse)) {
         give_out(&parse, out, rest);
         result = 0;
@@ -324,7 +324,7 @@ failed:
     return false;
 }
 
-static bool take_file(struct parse *parse, const char *path)
+static bool apply_file(struct parse *parse, const char *path)
 {
     char sentence[WHY_BYTES];
     char *why = parse->why;
@@ -337,7 +337,7 @@ static bool take_file(struct parse *parse, const char *path)
         return false;
     parse->why = sentence;
     parse->why_bytes = sizeof(sentence);
-    right = take_ini(parse, text, text_bytes);
+    right = apply_ini(parse, text, text_bytes);
     parse->why = why;
     parse->why_bytes = why_bytes;
     free(text);
@@ -370,7 +370,7 @@ static const char *option_value(const struct parse *parse, const struct config_k
     return next;
 }
 
-static bool take_option(struct parse *parse, int argc, char **argv, int *index)
+static bool apply_option(struct parse *parse, int argc, char **argv, int *index)
 {
     const char *option = argv[*index];
     const char *name = option + 2;
@@ -390,12 +390,12 @@ static bool take_option(struct parse *parse, int argc, char **argv, int *index)
         return fail(parse, "%s needs a value", option);
     if (is_config)
         return true; /* read before everything else */
-    return take_value(parse, key, "--", value);
+    return set_value(parse, key, "--", value);
 }
 
-/* Options are taken, the other words gathered in `words`. */
-static bool take_arguments(struct parse *parse, int argc, char **argv, char **words,
-                           int *word_count)
+/* Applies options and gathers the other words in `words`. */
+static bool apply_arguments(struct parse *parse, int argc, char **argv, char **words,
+                            int *word_count)
 {
     bool options_ended = false;
 
@@ -403,7 +403,7 @@ static bool take_arguments(struct parse *parse, int argc, char **argv, char **wo
         if (!options_ended && strcmp(argv[i], "--") == 0)
             options_ended = true;
         else if (!options_ended && argv[i][0] == '-' && argv[i][1] != '\0') {
-            if (!take_option(parse, argc, argv, &i))
+            if (!apply_option(parse, argc, argv, &i))
                 return false;
         } else if (parse->spec->positional == NULL)
             return fail(parse, "\"%.60s\" is not expected here; options begin with --", argv[i]);
@@ -500,8 +500,8 @@ enum config_outcome config_parse(const struct config_spec *spec, int argc, char 
     if (words == NULL)
         right = fail(&parse, "%s", error_sentence(ROWAN_ENOMEM));
     right = right && find_config_path(&parse, argc, argv, &path) &&
-            (path == NULL || take_file(&parse, path)) &&
-            take_arguments(&parse, argc, argv, words, &word_count) && check_required(&parse);
+            (path == NULL || apply_file(&parse, path)) &&
+            apply_arguments(&parse, argc, argv, words, &word_count) && check_required(&parse);
     if (right) {
         give_out(&parse, out, rest);
         rest->argc = word_count;

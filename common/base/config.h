@@ -1,7 +1,7 @@
 /* config.h - settings from an INI file and the command line: every key of the file can be given as
  * `--key value` (or `--key=value`), which wins. The file's section is the program's name.
  *
- * A program describes its settings in a table; parsing, range checks, the sentence for each mistake
+ * A program describes its settings in a table. Parsing, range checks, the sentence for each mistake,
  * `--help` (with units and defaults) and `--version` come from it.
  */
 #ifndef BASE_CONFIG_H
@@ -60,15 +60,14 @@ enum config_outcome config_parse(const struct config_spec *spec, int argc, char 
                                  struct config_rest *rest);
 void config_free(struct config_rest *rest);
 
-/* config_parse_ini: the part a fuzzer drives: `text` of `bytes` bytes as the INI file. Returns 0 or
- * ROWAN_ECONFIG with a sentence in `why`. */
+/* config_parse_ini: `text` of `bytes` bytes is the INI file; for fuzzers. Returns 0 or ROWAN_ECONFIG
+ * with a sentence in `why`. */
 int config_parse_ini(const struct config_spec *spec, const char *text, size_t bytes, void *out,
                      struct config_rest *rest, char *why, size_t why_bytes);
 
-/* config_read_cm: the CM's address, as the file `cm` of a rowan-local directory holds it. Reads a
- * file. Errors: ROWAN_ENOTFOUND (no such file), ROWAN_EFORMAT (empty, or over `room` bytes), else
- * what the system said. */
-int config_read_cm(const char *directory, char *out, size_t room);
+/* config_read_cm: reads the CM's address from the file `cm` of a rowan-local directory. Errors:
+ * ROWAN_ENOTFOUND (no such file), ROWAN_EFORMAT (empty, or over `out_bytes`), else what the system said. */
+int config_read_cm(const char *directory, char *out, size_t out_bytes);
 
 /* "12", "64K", "2G" to a number. Errors: ROWAN_EINVALID. */
 int config_parse_u64(const char *text, uint64_t *out);

@@ -10,7 +10,7 @@
 #include "common/base/config.h"
 #include "common/base/error.h"
 
-int config_read_cm(const char *directory, char *out, size_t room)
+int config_read_cm(const char *directory, char *out, size_t out_bytes)
 {
     char path[PATH_MAX];
     char text[PATH_MAX];
@@ -31,7 +31,7 @@ int config_read_cm(const char *directory, char *out, size_t room)
     text[got] = 0;
     size_t bytes = strcspn(text, "\r\n");
 
-    if (bytes == 0 || bytes >= room)
+    if (bytes == 0 || bytes >= out_bytes)
         return ROWAN_EFORMAT;
     memcpy(out, text, bytes);
     out[bytes] = 0;

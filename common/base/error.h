@@ -38,7 +38,7 @@
     X(ROWAN_EIO, 20, "a file or a device failed; see the log for the system's reason")             \
     X(ROWAN_EINUSE, 21, "the file or address is in use by another process")                        \
     X(ROWAN_EEXISTS, 22, "it exists already")                                                      \
-    X(ROWAN_EAGAIN, 23, "no room just now; try again after polling")                               \
+    X(ROWAN_EAGAIN, 23, "not possible just now; try again after polling")                          \
     X(ROWAN_ECONFIG, 24, "the configuration has a key or value that is not allowed")               \
     X(ROWAN_EUNSUPPORTED, 25, "this build or host does not support it")                            \
     X(ROWAN_ETOOMANY, 26, "a fixed limit is reached")                                              \

@@ -1,11 +1,11 @@
 /* fault.h - fault sites, for the simulator (test/sim).
  *
- * A fault site makes something happen often that is rare in life and that the code around it must stand at
- * any time: a batch of one, memory that is refused, a role that comes late.
+ * A fault site makes something happen often that is rare otherwise, and that the code around it must be
+ * ready for at any time: a batch of one, an allocation that fails, a role that is late.
  *
  * They exist only where ROWAN_SIM is defined, in the simulator's own build of the modules. In what
  * ships each is the constant false: no code, no data, no symbol (test/checks/no_fault_sites.py).
- * Which sites fire, and when, the seed decides; nothing here is random by itself.
+ * The simulator's seed decides which sites fire, and when.
  */
 #ifndef BASE_FAULT_H
 #define BASE_FAULT_H
@@ -14,9 +14,9 @@
 
 /* X(NAME, "what happens") */
 #define FAULT_SITES(X)                                                                             \
-    X(SHORT_BATCH, "a role takes few events or steps in one poll")                                 \
+    X(SHORT_BATCH, "a role handles few events or steps in one poll")                               \
     X(LATE_ROLE, "a role does nothing in this poll")                                               \
-    X(EARLY_ROLL, "a log goes on to a new segment before the old one is full")                     \
+    X(EARLY_ROLL, "a log starts a new segment before the old one is full")                         \
     X(NO_SEGMENT, "a free segment is refused")                                                     \
     X(NO_MEMORY, "an allocation is refused")                                                       \
     X(NO_ROOM, "a table or queue says that it is full")                                            \

@@ -1,5 +1,5 @@
 /* histogram.c - log-linear buckets. Values below 64 have a bucket each; above, every power of two
- * is parted into 64 buckets of equal width, so a bucket is at most 1/64 of its lower bound wide.
+ * is divided into 64 buckets of equal width, so a bucket is at most 1/64 of its lower bound wide.
  */
 #include "common/base/histogram.h"
 

@@ -1,17 +1,17 @@
 /* list.h - doubly linked lists through links that lie in the items: nothing is allocated, and an item can be on as
  * many lists as it has links.
  *
- * A list is any struct with the members `first` and `last`, all 0 at start, a link any with `next` and `prev`; these
- * point to items. `link` names the link's member in the item, as in LIST_APPEND(&lists[i], item, links[i]): macros,
- * so that pointers keep their type and the place of the link is known at compile time. Arguments are evaluated more
- * than once. Whether an item is on a list its owner knows.
+ * A list is any struct with the members `first` and `last`, both NULL at start; a link is any struct with `next` and
+ * `prev`. All four point to items. `link` names the link's member in the item, as in LIST_APPEND(&lists[i], item,
+ * links[i]). These are macros so that pointers keep their type. Arguments are evaluated more than once. Only its
+ * owner knows whether an item is on a list.
  */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
 #include <stddef.h>
 
-/* At the end. It is not on the list. */
+/* Adds an item that is not on the list at its end. */
 #define LIST_APPEND(list, item, link)                                                              \
     do {                                                                                           \
         (item)->link.next = NULL;                                                                  \
@@ -23,7 +23,7 @@
         (list)->last = (item);                                                                     \
     } while (0)
 
-/* It is on the list. Its link keeps what it said: a walk goes on from it. */
+/* Removes an item that is on the list. Its own link is unchanged, so that a loop can go on from it. */
 #define LIST_REMOVE(list, item, link)                                                              \
     do {                                                                                           \
         if ((item)->link.prev)                                                                     \

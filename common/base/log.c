@@ -48,34 +48,34 @@ static const char *level_word(enum log_level level)
     }
 }
 
-/* How much of a buffer of `room` bytes snprintf filled when it answered `answer`. */
-static size_t printed_bytes(int answer, size_t room)
+/* How much of a buffer of `capacity` bytes snprintf filled when it returned `result`. */
+static size_t printed_bytes(int result, size_t capacity)
 {
-    if (answer < 0)
+    if (result < 0)
         return 0;
-    return (size_t)answer < room ? (size_t)answer : room - 1;
+    return (size_t)result < capacity ? (size_t)result : capacity - 1;
 }
 
-static size_t write_head(char *line, size_t room, enum log_level level, const char *event)
+static size_t write_head(char *line, size_t capacity, enum log_level level, const char *event)
 {
     struct timespec now;
     struct tm utc;
     char node[NODE_BYTES];
-    int answer;
+    int result;
 
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     pthread_mutex_lock(&node_lock);
     memcpy(node, node_name, sizeof(node));
     pthread_mutex_unlock(&node_lock);
-    answer = snprintf(line, room, "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ %s %s%s%s",
+    result = snprintf(line, capacity, "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ %s %s%s%s",
                       utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
                       utc.tm_sec, now.tv_nsec / 1000, level_word(level), event,
                       node[0] != '\0' ? " node=" : "", node);
-    return printed_bytes(answer, room);
+    return printed_bytes(result, capacity);
 }
 
-/* Where standard error itself fails there is nobody left to tell, so the line is dropped. */
+/* If standard error itself fails the line is dropped. */
 static void write_line(const char *line, size_t bytes)
 {
     while (bytes > 0) {
@@ -93,19 +93,19 @@ static void write_line(const char *line, size_t bytes)
 void log_event(enum log_level level, const char *event, const char *keys, ...)
 {
     char line[LINE_BYTES];
-    const size_t room = sizeof(line) - 1; /* the last byte is for the newline */
+    const size_t capacity = sizeof(line) - 1; /* the last byte is for the newline */
     int errno_before = errno;
     size_t bytes;
     va_list arguments;
 
     if ((int)level > atomic_load_explicit(&log_level_now, memory_order_relaxed))
         return;
-    bytes = write_head(line, room, level, event);
-    if (keys[0] != '\0' && bytes + 1 < room) {
+    bytes = write_head(line, capacity, level, event);
+    if (keys[0] != '\0' && bytes + 1 < capacity) {
         line[bytes++] = ' ';
         va_start(arguments, keys);
-        bytes +=
-            printed_bytes(vsnprintf(line + bytes, room - bytes, keys, arguments), room - bytes);
+        bytes += printed_bytes(vsnprintf(line + bytes, capacity - bytes, keys, arguments),
+                               capacity - bytes);
         va_end(arguments);
     }
     for (size_t i = 0; i < bytes; i++) {

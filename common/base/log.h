@@ -12,7 +12,7 @@ void log_set_level(enum log_level level);
 void log_set_node(const char *node);
 
 /* log_event(LOG_INFO, "segment_sealed", "shard=%u", 3u): `keys` is a printf format of key=value
- * pairs parted by blanks, "" for none. */
+ * pairs with blanks between them, "" for none. */
 void log_event(enum log_level level, const char *event, const char *keys, ...)
     __attribute__((format(printf, 3, 4)));
 

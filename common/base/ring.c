@@ -1,8 +1,8 @@
 /* ring.c - a bounded queue of pointers between two threads.
  *
  * R1 tail - head, modulo 2^32, is the number of items: from 0 to the capacity.
- * R2 A slot belongs to the producer when outside [head, tail), to the consumer inside. The release
- *    store of tail hands it over, that of head hands it back.
+ * R2 A slot outside [head, tail) belongs to the producer, one inside to the consumer. A release store
+ *    of tail hands it to the consumer, one of head hands it back.
  */
 #include "common/base/ring.h"
 

@@ -1,8 +1,8 @@
 /* version.h - the formats that programs exchange or leave behind, each with the lowest and the highest
  * number that this version reads. It writes the highest that both sides understand.
  *
- * `highest` rises with each change that an older version cannot read, `lowest` when this version
- * stops to read what older ones wrote.
+ * `highest` rises with each change that an older version cannot read, `lowest` when this version stops
+ * reading what older ones wrote.
  */
 #ifndef BASE_VERSION_H
 #define BASE_VERSION_H

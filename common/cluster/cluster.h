@@ -42,7 +42,7 @@ struct shard {
     uint32_t filling_count;
     uint32_t filling[CLUSTER_MAX_REPLICAS - 1]; /* receive writes, are no replicas yet */
     bool
-        possibly_incomplete; /* acknowledged writes may be missing: no replica was sure at a cold start */
+        possibly_incomplete; /* acknowledged writes may be missing: at a cold start no replica was whole */
 };
 
 struct cluster_config {
@@ -61,9 +61,9 @@ struct cluster_config {
     _Atomic uint32_t references;
 };
 
-/* The first client id of a cluster. While it is the next one, nobody has been given any, so nothing has ever been
- * written: servers take no write from who has none before (server/worker/worker_write.c). Once it is not, every member
- * has formatted its PM (cm/proposal.h). */
+/* The first client id of a cluster. While it is the next one, no client has an id, so nothing was ever written: servers
+ * refuse writes without one (server/worker/worker_write.c). Afterwards every member has formatted its PM
+ * (cm/proposal.h). */
 enum { CLUSTER_FIRST_CLIENT_ID = 1 };
 
 static inline bool cluster_is_unwritten(const struct cluster_config *config)
@@ -101,11 +101,11 @@ bool shard_has_backup(const struct shard *shard, uint32_t server);
 /* The seed of entry checksums, from the secret. */
 uint32_t cluster_seed(const struct cluster_config *config);
 
-/* Protobuf. encode returns the bytes, or 0 if they exceed `room`; `with_secret` false leaves the
+/* Protobuf. encode returns the bytes, or 0 if they exceed `capacity`; `with_secret` false leaves the
  * secret out. It allocates nothing, and equal configurations give equal bytes. decode checks
  * everything (cluster_finish included). Errors: ROWAN_EFORMAT EINCOMPATIBLE ENOMEM. */
 size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out,
-                      size_t room);
+                      size_t capacity);
 size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secret);
 int cluster_decode(const void *bytes, size_t count, struct cluster_config **out);
 

@@ -1,9 +1,8 @@
 /* cluster_proto.c - a configuration as protobuf, in and out.
  *
- * Encoding allocates nothing: serialised messages that stand one behind another are one message
- * with their fields merged (protobuf encoding guide, "Last One Wins": repeated fields are
- * concatenated). So the scalars, each member and each shard are packed as a Configuration of their
- * own that has nothing else in it.
+ * Encoding allocates nothing: serialised messages one behind another are one message with their fields
+ * merged (protobuf encoding guide, "Last One Wins": repeated fields are concatenated). So the scalars,
+ * each member and each shard are packed as a Configuration with nothing else in it.
  */
 #include "common/cluster/cluster.h"
 
@@ -15,7 +14,7 @@
 #include "common/cluster/unpack.h"
 #include "control.pb-c.h"
 
-/* A Configuration with room for the one part it carries. */
+/* A Configuration and the memory of the one part in it. */
 struct config_part {
     Rowan__Configuration configuration;
     Rowan__Member member, *members[1];
@@ -94,9 +93,10 @@ size_t cluster_encoded_bytes(const struct cluster_config *config, bool with_secr
     return bytes;
 }
 
-size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out, size_t room)
+size_t cluster_encode(const struct cluster_config *config, bool with_secret, void *out,
+                      size_t capacity)
 {
-    if (cluster_encoded_bytes(config, with_secret) > room)
+    if (cluster_encoded_bytes(config, with_secret) > capacity)
         return 0;
 
     struct config_part part;

@@ -10,11 +10,12 @@
 
 enum { SMALL_BYTES = 512 }; /* most messages, which need no memory of their own */
 
-size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *out, size_t room)
+size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *out,
+                      size_t capacity)
 {
     struct message_control header = {.type = MESSAGE_CONTROL, .layout = MESSAGE_LAYOUT, .tag = tag};
     size_t payload_bytes = rowan__control_message__get_packed_size(message);
-    size_t limit = room < CONTROL_MAX_BYTES ? room : CONTROL_MAX_BYTES;
+    size_t limit = capacity < CONTROL_MAX_BYTES ? capacity : CONTROL_MAX_BYTES;
     if (limit < sizeof header || payload_bytes > limit - sizeof header)
         return 0;
 
@@ -29,10 +30,10 @@ int control_message_send(struct fabric_conn *conn, uint32_t tag,
     uint8_t small[SMALL_BYTES], *large = NULL, *buffer = small;
     size_t bytes = control_encode(tag, message, small, sizeof small);
     if (!bytes) {
-        const size_t room =
+        const size_t needed =
             sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
-        buffer = large = malloc(room);
-        bytes = large ? control_encode(tag, message, large, room) : 0;
+        buffer = large = malloc(needed);
+        bytes = large ? control_encode(tag, message, large, needed) : 0;
     }
     int error = ROWAN_ENOMEM;
     if (bytes) {

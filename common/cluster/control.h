@@ -12,13 +12,14 @@
 #include "common/fabric/fabric.h"
 #include "control.pb-c.h"
 
-/* The largest control message that is encoded or decoded: what a ConfigurationIs with the largest
- * configuration needs, with room to spare. */
+/* The largest control message that is encoded or decoded: more than a ConfigurationIs with the largest
+ * configuration needs. */
 enum { CONTROL_MAX_BYTES = 1 << 20 };
 
 /* control_encode: writes header and message to `out`. Returns the bytes written, or 0 if they
- * exceed `room` or CONTROL_MAX_BYTES (then `out` is unchanged). */
-size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *out, size_t room);
+ * exceed `capacity` or CONTROL_MAX_BYTES (then `out` is unchanged). */
+size_t control_encode(uint32_t tag, const Rowan__ControlMessage *message, void *out,
+                      size_t capacity);
 
 /* control_decode: *out is the caller's, for control_free; it does not point into `message`. A body
  * of a kind that this build does not know decodes with body_case

@@ -1,14 +1,14 @@
-/* unpack.c - an allocator for protobuf-c that counts. Each block carries its size in front, so that
- * what protobuf-c frees on the way (its tables of scanned fields) is given back to the budget. */
+/* unpack.c - an allocator for protobuf-c that counts. Each block has its size in front, so that what
+ * protobuf-c frees meanwhile (its tables of scanned fields) is added to the budget again. */
 #include "common/cluster/unpack.h"
 
 #include <stdlib.h>
 
 #include "common/base/error.h"
 
-/* What an honest message costs: a status of many idle shards has 6 bytes for each, which become 64
- * in memory, and up to 80 more in protobuf-c's tables, which grow by doubling; that is 24 bytes for
- * one. The constant pays for the head of any message. */
+/* The most that a valid message costs: a status of many idle shards has 6 bytes for each, which become
+ * 64 in memory and up to 80 in protobuf-c's tables, which grow by doubling; that is 24 bytes for one.
+ * The constant is for the head of any message. */
 enum { BYTES_PER_BYTE = 32, BYTES_AT_LEAST = 64 << 10 };
 
 struct budget {

@@ -8,8 +8,8 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-/* *out is the caller's, for unpack_free. Errors: ROWAN_EFORMAT (malformed, or more memory than a
- * message of that size has a right to), ROWAN_ENOMEM. */
+/* *out is the caller's, for unpack_free. Errors: ROWAN_EFORMAT (malformed, or it needs more memory than
+ * a message of that size may), ROWAN_ENOMEM. */
 int unpack_message(const ProtobufCMessageDescriptor *descriptor, const void *bytes, size_t count,
                    ProtobufCMessage **out);
 

@@ -4,8 +4,8 @@
  * the owner's thread. An answer ROWAN_EUNKNOWN to a compare-and-set means it may have won, or may win
  * yet: read again, go on from what is there, and let versions decide.
  *
- * A read may be a little old: never older than what this handle answered or fired for before, nor
- * than what was stored when it opened, or when it won the leadership that it holds.
+ * A read may be a little old, but never older than what this handle answered or fired for before, what
+ * was stored when it was opened, or what was stored when it won the leadership that it has.
  *
  * Backends: file (one directory: a lock, a value written to a new file, synced, renamed, the
  * directory synced; one machine), in a later part zookeeper, and in test/sim one in memory.
@@ -19,7 +19,7 @@
 
 #include "common/reactor/reactor.h"
 
-enum { COORD_MAX_VALUE_BYTES = 1000000 }; /* what a znode holds, with room for its header */
+enum { COORD_MAX_VALUE_BYTES = 1000000 }; /* a znode's limit, less some bytes for its header */
 
 struct coord;
 
@@ -78,9 +78,8 @@ static inline int coord_cas(struct coord *coord, uint64_t expected_version, cons
     return coord->ops->cas(coord, expected_version, value, bytes, done, context);
 }
 
-/* Fires too if the value changed before, after the last version that this handle answered: read and
- * watch may come in either order, and a watch without any read fires as soon as there is a value.
- */
+/* Also fires if the value changed since the last version that this handle answered: read and watch may
+ * come in either order, and a watch without any read fires as soon as there is a value. */
 static inline int coord_watch(struct coord *coord, coord_changed *changed, void *context)
 {
     return coord->ops->watch(coord, changed, context);

@@ -1,11 +1,11 @@
-/* coord_file.c - the coordination seam on one directory of one machine. What blocks (coord_store.c)
- * runs on an offload thread; the owner posts it, asks whether it is done, and answers, all in
- * coord_poll.
+/* coord_file.c - the coordination seam on one directory of one machine. Functions that block
+ * (coord_store.c) run on an offload thread. The owner posts them, sees that they are done, and answers,
+ * all in coord_poll.
  *
  * 1. While an operation is running its result and its buffer belong to the helper, else to the
  *    owner. Operations are posted at the end of a poll only, so that a callback that asks again
  *    does not overwrite the value it was shown.
- * 2. A watch fires when the stored version is not the one that this handle last told its owner when
+ * 2. A watch fires when the stored version differs from the last one that this handle had answered when
  *    the watch was set. So no change between a read and a watch is missed, in either order.
  * 3. The helper never waits for another process: a stopped one must not hold up coord_close.
  *
@@ -40,7 +40,7 @@ struct coord_file {
     struct coord_store store; /* the helper's */
     struct offload *offload;
     struct reactor *reactor;
-    uint64_t known_version; /* that the owner was last told; 0: none */
+    uint64_t known_version; /* the last one that was answered; 0: none */
 
     struct {
         struct coord_op op;
@@ -110,8 +110,8 @@ static void run_inspect(void *argument)
         file->inspect.lead_error = coord_store_lead(&file->store);
 }
 
-/* Owner: was asked; the next poll posts it. */
-static void ask(struct coord_file *file, struct coord_op *op)
+/* The next poll posts it. */
+static void request(struct coord_file *file, struct coord_op *op)
 {
     op->state = OP_WAITING;
     op->due_ns = 0;
@@ -127,7 +127,7 @@ static int file_read(struct coord *coord, coord_read_done *done, void *context)
         return ROWAN_EAGAIN;
     file->read.done = done;
     file->read.context = context;
-    ask(file, &file->read.op);
+    request(file, &file->read.op);
     return 0;
 }
 
@@ -146,7 +146,7 @@ static int file_cas(struct coord *coord, uint64_t expected_version, const void *
     file->cas.bytes = bytes;
     if (bytes > 0)
         memcpy(file->cas.image + sizeof(struct coord_header), value, bytes);
-    ask(file, &file->cas.op);
+    request(file, &file->cas.op);
     return 0;
 }
 

@@ -13,10 +13,10 @@
  *   5. sync the directory       <- and for a crash of the host
  *   6. unlock
  *
- * 1. Nobody learns of a value that a crash could take back: a writer that died between 4 and 5
- *    leaves one that is visible only, so a reader syncs the directory before it answers.
- * 2. A lock counts only while its file still has its name: one who removed and remade the file
- * would hold another lock.
+ * 1. Nobody is answered a value that a crash could take back: a writer that died between 4 and 5 leaves
+ *    one that is visible but not durable, so a reader syncs the directory before it answers.
+ * 2. A lock counts only while its file still has its name: a file removed and made again is another
+ *    lock.
  */
 #include "common/coord/coord_store.h"
 
@@ -69,7 +69,7 @@ static int open_lock(struct coord_store *store, struct coord_lock *lock)
     return lock->fd < 0 ? -1 : 0;
 }
 
-static bool still_has_its_name(const struct coord_store *store, const struct coord_lock *lock)
+static bool lock_has_its_name(const struct coord_store *store, const struct coord_lock *lock)
 {
     struct stat ours, named;
 
@@ -91,7 +91,7 @@ static int take_lock(struct coord_store *store, struct coord_lock *lock)
             return errno == EAGAIN || errno == EACCES ? ROWAN_EAGAIN : step_failed("lock");
         lock->held = true;
     }
-    if (!still_has_its_name(store, lock)) {
+    if (!lock_has_its_name(store, lock)) {
         close_lock(lock);
         return ROWAN_EAGAIN;
     }
@@ -186,8 +186,8 @@ static int check_header(const struct coord_header *header)
     return 0;
 }
 
-/* Reads up to `room` bytes of the file; *have is 0 when there is none. Checks the header only. */
-static int load_image(struct coord_store *store, uint8_t *image, size_t room, size_t *have,
+/* Reads up to `bytes` of the file; *have is 0 when there is none. Checks the header only. */
+static int load_image(struct coord_store *store, uint8_t *image, size_t bytes, size_t *have,
                       struct coord_header *header)
 {
     int fd = openat(store->directory_fd, "value", O_RDONLY | O_CLOEXEC);
@@ -197,7 +197,7 @@ static int load_image(struct coord_store *store, uint8_t *image, size_t room, si
     memset(header, 0, sizeof(*header));
     if (fd < 0)
         return errno == ENOENT ? 0 : step_failed("open value");
-    got = read_whole(fd, image, room);
+    got = read_whole(fd, image, bytes);
     close(fd);
     if (got < 0)
         return step_failed("read value");
@@ -212,7 +212,7 @@ int coord_store_read(struct coord_store *store, uint8_t *image, size_t *bytes, u
 {
     struct coord_header header;
     size_t have;
-    /* One byte more than the largest image, so that a file that goes on is seen. */
+    /* One byte more than the largest image, so that a longer file is noticed. */
     int error = load_image(store, image, COORD_IMAGE_BYTES + 1, &have, &header);
 
     if (error)

@@ -40,22 +40,20 @@ int coord_store_open(struct coord_store *store, const char *directory);
 /* Gives up what is held. */
 void coord_store_close(struct coord_store *store);
 
-/* Reads `image` (COORD_IMAGE_BYTES + 1 of room): header and value. What it found is durable on
- * return. *version is 0 and *bytes too when there is no value. Errors: ROWAN_EFORMAT
- * EINCOMPATIBLE EIO. */
+/* Reads header and value into `image` (COORD_IMAGE_BYTES + 1). What it found is durable on return.
+ * *version and *bytes are 0 when there is no value. Errors: ROWAN_EFORMAT EINCOMPATIBLE EIO. */
 int coord_store_read(struct coord_store *store, uint8_t *image, size_t *bytes, uint64_t *version);
 
-/* The version alone, without looking at the value. Errors as above. */
+/* The version alone; the value is not read. Errors as above. */
 int coord_store_peek(struct coord_store *store, uint64_t *version);
 
-/* Replaces the value by the `bytes` that lie behind the room for a header in `image` if its version
- * is `expected`; durable under version expected + 1 on return. Errors: ROWAN_EAGAIN (another
- * process is in one), EVERSION, EFORMAT, ENOSPACE, EIO: nothing changed; EUNKNOWN: visible, perhaps
- * not durable. */
+/* If the value's version is `expected`, replaces it by the `bytes` in `image` behind the space for a
+ * header; durable with version expected + 1 on return. Errors: ROWAN_EAGAIN (another process is in
+ * one), EVERSION, EFORMAT, ENOSPACE, EIO: nothing changed; EUNKNOWN: visible, perhaps not durable. */
 int coord_store_cas(struct coord_store *store, uint64_t expected, uint8_t *image, size_t bytes);
 
-/* Tries to take or confirm leadership. Errors: ROWAN_EAGAIN (another leads, or the lock file was
- * replaced under us), EIO. */
+/* Wins or confirms leadership. Errors: ROWAN_EAGAIN (another leads, or the lock file was replaced),
+ * EIO. */
 int coord_store_lead(struct coord_store *store);
 
 #endif

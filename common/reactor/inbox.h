@@ -1,4 +1,4 @@
-/* inbox.h - a bounded queue of pointers into a role, and the way to wake the thread that polls it.
+/* inbox.h - a bounded queue of pointers into a role; a push wakes the thread that polls the role.
  * One producer role, one consumer role, on the same thread or on two. */
 #ifndef REACTOR_INBOX_H
 #define REACTOR_INBOX_H

@@ -1,5 +1,5 @@
-/* Arm, poll once more, sleep, disarm: work that arrived before the arming is met by the poll, work
- * that arrives after it makes the fd readable. */
+/* Arm, poll once more, sleep, disarm: the poll finds work that arrived before the arming, and work that
+ * arrives after it makes the fd readable. */
 #include "common/reactor/wait.h"
 
 #include <errno.h>

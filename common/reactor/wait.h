@@ -7,9 +7,9 @@
 
 #include "common/reactor/reactor.h"
 
-/* How often a thread that found nothing to do gives its core to others, and looks again, before it sleeps.
- * On a host with more threads than cores the work it waits for is often that of a thread that has no
- * core, and a sleep costs both a system call or more. */
+/* How often a thread without work yields its core, and polls again, before it sleeps. With more threads
+ * than cores it often waits for a thread that has no core, and a sleep costs both a system call or
+ * more. */
 enum { WAIT_YIELDS = 1 };
 
 /* Gives the core to another thread that wants it. */
@@ -17,13 +17,13 @@ void wait_yield(void);
 
 /* event_source_wait: arms the source, polls the role once more, and if that was idle sleeps until
  * the source has work, the role's own wake time, or `until_ns` of `clock` (WAKE_NEVER: no limit);
- * then disarms. May return early: the caller looks at its condition and comes back. The poll behind
- * the arming is what makes sure that no wake-up is lost, and that poll may be what the caller waits
- * for, so a BUSY one ends the call. Errors: ROWAN_EIO. */
+ * then disarms. May return early: the caller checks its condition and comes back. The poll after the
+ * arming makes sure that no wake-up is lost. What the caller waits for may happen in that poll, so a
+ * BUSY one ends the call. Errors: ROWAN_EIO. */
 int event_source_wait(const struct event_source *source, struct clock *clock, poll_function *poll,
                       void *role, uint64_t until_ns);
 
-/* A source, and the role that what it tells of is for. */
+/* A source, and the role whose work it announces. */
 struct waiter {
     const struct event_source *source;
     poll_function *poll;

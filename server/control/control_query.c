@@ -177,7 +177,7 @@ static int send_checksum(const struct control *control, const struct query *quer
     body.shard = query->shard;
     body.server = control->common->server;
     body.primary = checksum->primary;
-    body.digest = checksum->checksum;
+    body.checksum = checksum->checksum;
     body.objects = checksum->objects;
     body.version = checksum->version;
     body.busy = checksum->busy;

@@ -69,7 +69,7 @@ static void take_answer(struct asker *asker, const struct fabric_event *event)
         answer->failed = message->body_case != ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS;
         if (!answer->failed) {
             answer->busy = message->checksum_is->busy;
-            answer->digest = message->checksum_is->digest;
+            answer->digest = message->checksum_is->checksum;
             answer->objects = message->checksum_is->objects;
             answer->version = message->checksum_is->version;
             answer->damaged = message->checksum_is->damaged;

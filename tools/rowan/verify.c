@@ -137,9 +137,9 @@ static void report_difference(struct verify *verify, const struct shard_check *c
     snprintf(sentence, sizeof sentence,
              "differs from server %u: %llu objects, digest %016llx, against %llu, %016llx",
              server_of(check, reference), (unsigned long long)digest->objects,
-             (unsigned long long)digest->digest,
+             (unsigned long long)digest->checksum,
              (unsigned long long)digest_of(check, reference)->objects,
-             (unsigned long long)digest_of(check, reference)->digest);
+             (unsigned long long)digest_of(check, reference)->checksum);
     report(verify, check, replica, "different", sentence);
 }
 
@@ -198,7 +198,7 @@ static void judge_round(struct verify *verify, struct shard_check *check)
 
         if (digest->damaged)
             report_damage(verify, check, i);
-        else if (digest->digest != digest_of(check, reference)->digest ||
+        else if (digest->checksum != digest_of(check, reference)->checksum ||
                  digest->objects != digest_of(check, reference)->objects)
             report_difference(verify, check, i, reference);
     }
