@@ -1,8 +1,7 @@
 /* Connections of a tool: one to the CM (the client's cm_link), one to each server's control
- * endpoint, which has the number behind the workers'. Driven by admin_wait on the tool's thread.
+ * endpoint, which has the number after the workers'. Driven by admin_wait on the tool's thread.
  *
- * A call goes posted -> sent -> done. It ends early when the connection cannot be made or breaks: a
- * person who asks wants to be told, not to wait.
+ * A call goes posted -> sent -> done. It ends early when the connection cannot be made or breaks.
  */
 #include "tools/admin.h"
 
@@ -13,6 +12,7 @@
 #include "client/cm_link.h"
 #include "common/base/config.h"
 #include "common/base/error.h"
+#include "common/base/list.h"
 #include "common/reactor/wait.h"
 
 enum { EVENTS = 32 };
@@ -32,21 +32,24 @@ struct admin {
     struct cluster_config *config;
     struct server_link *links[CLUSTER_MAX_MEMBERS * 2]; /* those of older incarnations too */
     uint32_t link_count;
-    struct admin_call *calls; /* not done */
+    struct {
+        struct admin_call *first, *last;
+    } calls; /* not done */
     uint32_t next_tag;
     uint64_t ended; /* calls, so far */
 };
 
-static int find_cm(const char *cm, const char *dir, char *out, size_t room)
+static int find_cm(const char *cm, const char *dir, char *out, size_t out_bytes)
 {
     if (!*cm)
-        return config_read_cm(*dir ? dir : ".", out, room);
-    return snprintf(out, room, "%s", cm) < (int)room ? 0 : ROWAN_EINVALID;
+        return config_read_cm(*dir ? dir : ".", out, out_bytes);
+    return snprintf(out, out_bytes, "%s", cm) < (int)out_bytes ? 0 : ROWAN_EINVALID;
 }
 
-bool admin_find_cm(const char *program, const char *cm, const char *dir, char *out, size_t room)
+bool admin_find_cm(const char *program, const char *cm, const char *dir, char *out,
+                   size_t out_bytes)
 {
-    int error = find_cm(cm, dir, out, room);
+    int error = find_cm(cm, dir, out, out_bytes);
 
     if (error && error != ROWAN_ENOTFOUND)
         fprintf(stderr, "%s: address of the CM: %s\n", program, error_sentence(error));
@@ -87,11 +90,7 @@ uint64_t admin_now_ns(const struct admin *admin)
 
 static void end_call(struct admin *admin, struct admin_call *call, int error)
 {
-    struct admin_call **at = &admin->calls;
-
-    while (*at != call)
-        at = &(*at)->next;
-    *at = call->next;
+    LIST_REMOVE(&admin->calls, call, place);
     call->error = error;
     call->done = true;
     admin->ended++;
@@ -103,22 +102,21 @@ void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, i
     *call = (struct admin_call){.server = server,
                                 .tag = ++admin->next_tag,
                                 .deadline_ns = admin_now_ns(admin) + timeout_ns,
-                                .next = admin->calls,
                                 .shard = shard};
-    admin->calls = call;
+    LIST_APPEND(&admin->calls, call, place);
 }
 
 static int send_call(const struct admin_call *call, struct fabric_conn *conn)
 {
     Rowan__GetStatus status = ROWAN__GET_STATUS__INIT;
-    Rowan__GetChecksum digest = ROWAN__GET_CHECKSUM__INIT;
+    Rowan__GetChecksum checksum = ROWAN__GET_CHECKSUM__INIT;
 
     if (call->shard == ADMIN_STATUS)
         return control_message_send(conn, call->tag,
                                     &CONTROL_MESSAGE(GET_STATUS, get_status, &status));
-    digest.shard = (uint32_t)call->shard;
+    checksum.shard = (uint32_t)call->shard;
     return control_message_send(conn, call->tag,
-                                &CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &digest));
+                                &CONTROL_MESSAGE(GET_CHECKSUM, get_checksum, &checksum));
 }
 
 void admin_call_free(struct admin_call *call)
@@ -151,8 +149,8 @@ static struct server_link *find_link(struct admin *admin, uint32_t server)
     return link;
 }
 
-/* Moves one call on. */
-static void push_call(struct admin *admin, struct admin_call *call, uint64_t now_ns,
+/* Connects, sends, or ends the call if its time is over. */
+static void step_call(struct admin *admin, struct admin_call *call, uint64_t now_ns,
                       uint64_t *wake_ns)
 {
     struct server_link *link = find_link(admin, call->server);
@@ -179,17 +177,17 @@ static void push_call(struct admin *admin, struct admin_call *call, uint64_t now
     call->sent = error == 0;
 }
 
-static void take_answer(struct admin *admin, uint32_t server, const struct fabric_event *event)
+static void apply_reply(struct admin *admin, uint32_t server, const struct fabric_event *event)
 {
     Rowan__ControlMessage *reply;
     uint32_t tag;
     int error = control_decode(event->data, event->bytes, &tag, &reply);
-    struct admin_call *call = admin->calls;
+    struct admin_call *call = admin->calls.first;
 
     if (error)
-        return; /* the call it was for ends by its timeout */
+        return; /* its call ends by the timeout */
     while (call && !(call->tag == tag && call->server == server))
-        call = call->next;
+        call = call->place.next;
     if (!call) {
         control_free(reply);
     } else if (reply->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE) {
@@ -205,10 +203,7 @@ static void take_answer(struct admin *admin, uint32_t server, const struct fabri
 
 static void fail_calls(struct admin *admin, uint32_t server, int error)
 {
-    struct admin_call *next;
-
-    for (struct admin_call *call = admin->calls; call; call = next) {
-        next = call->next;
+    for (struct admin_call *call = admin->calls.first; call; call = call->place.next) {
         if (call->server == server)
             end_call(admin, call, error);
     }
@@ -216,7 +211,7 @@ static void fail_calls(struct admin *admin, uint32_t server, int error)
 
 /* --- events --- */
 
-static void take_event(struct admin *admin, const struct fabric_event *event, uint64_t now_ns)
+static void dispatch_event(struct admin *admin, const struct fabric_event *event, uint64_t now_ns)
 {
     struct peer *peer = event->conn->user;
     struct server_link *link =
@@ -239,7 +234,7 @@ static void take_event(struct admin *admin, const struct fabric_event *event, ui
         if (is_cm)
             cm_link_message(&admin->cm, event->data, event->bytes);
         else
-            take_answer(admin, link->server, event);
+            apply_reply(admin, link->server, event);
         fabric_message_release(event->conn, event->message);
         break;
     default:
@@ -247,7 +242,7 @@ static void take_event(struct admin *admin, const struct fabric_event *event, ui
     }
 }
 
-static void take_config(struct admin *admin)
+static void apply_config(struct admin *admin)
 {
     struct cluster_config *fresh = admin->cm.fresh;
 
@@ -266,21 +261,18 @@ static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_n
     struct admin *admin = role;
     struct fabric_event events[EVENTS];
     unsigned count = fabric_poll(admin->endpoint, now_ns, events, EVENTS);
-    struct admin_call *next;
     uint64_t ended = admin->ended;
 
     for (unsigned i = 0; i < count; i++)
-        take_event(admin, &events[i], now_ns);
+        dispatch_event(admin, &events[i], now_ns);
     if (admin->cm.peer.broken) {
         fabric_conn_close(admin->cm.peer.conn);
         peer_closed(&admin->cm.peer, ROWAN_EFORMAT, now_ns);
     }
-    take_config(admin);
+    apply_config(admin);
     cm_link_poll(&admin->cm, admin->config ? admin->config->term : 0, now_ns, wake_ns);
-    for (struct admin_call *call = admin->calls; call; call = next) {
-        next = call->next;
-        push_call(admin, call, now_ns, wake_ns);
-    }
+    for (struct admin_call *call = admin->calls.first; call; call = call->place.next)
+        step_call(admin, call, now_ns, wake_ns);
     fabric_flush(admin->endpoint);
     return count || admin->ended != ended ? POLL_BUSY : POLL_IDLE;
 }
@@ -299,7 +291,7 @@ int admin_wait(struct admin *admin, uint64_t until_ns)
 
 /* --- open and close --- */
 
-/* Nobody listens, or one of another version. Not: a connection that broke, which is made again. */
+/* True if nobody listens, or a peer of another version. A connection that broke is made again. */
 static bool is_in_vain(const struct peer *cm)
 {
     return cm->state == PEER_DOWN &&
@@ -398,7 +390,7 @@ int admin_status(struct admin *admin, uint64_t timeout_ns, struct cluster_config
     }
     for (uint32_t i = 0; i < held->member_count; i++)
         admin_post(admin, &made[i], held->members[i].server, ADMIN_STATUS, timeout_ns);
-    while (admin->calls && !error)
+    while (admin->calls.first && !error)
         error = admin_wait(admin, WAKE_NEVER);
     for (uint32_t i = 0; i < held->member_count; i++) {
         if (made[i].done && !made[i].error &&
@@ -406,8 +398,8 @@ int admin_status(struct admin *admin, uint64_t timeout_ns, struct cluster_config
             made[i].error = ROWAN_EFORMAT;
     }
     if (error) {
-        while (admin->calls)
-            end_call(admin, admin->calls, error);
+        while (admin->calls.first)
+            end_call(admin, admin->calls.first, error);
         for (uint32_t i = 0; i < held->member_count; i++)
             admin_call_free(&made[i]);
         free(made);

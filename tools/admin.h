@@ -1,5 +1,5 @@
-/* admin.h - what tools ask the CM and the servers' control endpoints: the configuration, status,
- * digests. One thread; calls run side by side. */
+/* admin.h - questions to the CM and the servers' control endpoints: configuration, status, checksums.
+ * One thread; calls run side by side. */
 #ifndef TOOLS_ADMIN_H
 #define TOOLS_ADMIN_H
 
@@ -12,9 +12,10 @@
 
 struct admin;
 
-/* admin_find_cm: the CM's address: `cm` itself if not empty, else what `dir` holds, else what the
- * current directory holds. False: a sentence stands on standard error. */
-bool admin_find_cm(const char *program, const char *cm, const char *dir, char *out, size_t room);
+/* admin_find_cm: the CM's address: `cm` itself if not empty, else from the file `cm` in `dir` or, if that is
+ * empty, in the current directory. False: a sentence was printed on standard error. */
+bool admin_find_cm(const char *program, const char *cm, const char *dir, char *out,
+                   size_t out_bytes);
 
 /* Servers that a cluster waits for before it serves. */
 struct admin_missing {
@@ -22,10 +23,9 @@ struct admin_missing {
     uint32_t servers[CLUSTER_MAX_MEMBERS];
 };
 
-/* admin_open: connects to the CM and fetches the configuration. Errors: ROWAN_EUNREACHABLE
- * (at once where nobody listens), EINCOMPATIBLE (at once), EAGAIN (at once: servers are missing that must be started first;
- * `missing`, if not NULL, says which), ETIMEDOUT (there is no configuration yet), EINVALID,
- * EUNSUPPORTED, ENOMEM, EIO. */
+/* admin_open: connects to the CM and fetches the configuration. Errors: at once ROWAN_EUNREACHABLE
+ * (nobody listens), EINCOMPATIBLE, EAGAIN (servers must be started first; `missing`, if not NULL, says
+ * which); ETIMEDOUT (there is no configuration yet), EINVALID, EUNSUPPORTED, ENOMEM, EIO. */
 int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing);
 
@@ -36,7 +36,7 @@ void admin_print_open(const char *program, const char *command, const char *cm_a
 /* NULL is fine. Outstanding calls are forgotten. */
 void admin_close(struct admin *admin);
 
-/* The newest configuration that the CM told of; valid until the next admin_wait. */
+/* The newest configuration that the CM has sent; valid until the next admin_wait. */
 const struct cluster_config *admin_config(const struct admin *admin);
 
 uint64_t admin_now_ns(const struct admin *admin);
@@ -47,7 +47,9 @@ struct admin_call {
     bool done;
     int error;                    /* when done: 0, or why there is no reply */
     Rowan__ControlMessage *reply; /* when done without error; freed by admin_call_free */
-    struct admin_call *next;
+    struct {
+        struct admin_call *next, *prev;
+    } place;
     uint64_t deadline_ns;
     uint32_t tag;
     bool sent;
@@ -56,18 +58,18 @@ struct admin_call {
 
 enum { ADMIN_STATUS = -1 };
 
-/* admin_post: asks for the digest of `shard`, or for ADMIN_STATUS. A server that cannot be reached
- * ends the call at once, with the reason; a Failure in answer is an error too. */
+/* admin_post: asks for the checksum of `shard`, or for ADMIN_STATUS. If the server cannot be reached the
+ * call ends at once, with the reason; a Failure as answer is an error, too. */
 void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, int32_t shard,
                 uint64_t timeout_ns);
 
-/* admin_wait: polls, or sleeps until something moves or `until_ns`. Errors: ROWAN_EIO. */
+/* admin_wait: polls; if nothing happened, sleeps until something does or `until_ns`. Errors: ROWAN_EIO. */
 int admin_wait(struct admin *admin, uint64_t until_ns);
 
 void admin_call_free(struct admin_call *call);
 
-/* GetStatus to every member at once; calls[i] belongs to member i of the configuration, which it
- * pins: the caller releases *config and frees the calls. Errors: ROWAN_ENOMEM, EIO. */
+/* GetStatus to every member at once; calls[i] belongs to member i of *config. The caller releases
+ * *config and frees the calls. Errors: ROWAN_ENOMEM, EIO. */
 int admin_status(struct admin *admin, uint64_t timeout_ns, struct cluster_config **config,
                  struct admin_call **calls);
 

@@ -15,11 +15,11 @@ static bool has_flag(const char *flags, const char *name)
 }
 
 /* The first "flags" line; "" if there is none. */
-static void read_flags(const struct doctor *doctor, char *out, size_t room)
+static void read_flags(const struct doctor *doctor, char *out, size_t out_bytes)
 {
     FILE *file = host_open(doctor, "/proc/cpuinfo");
 
-    while (file && fgets(out, (int)room, file)) {
+    while (file && fgets(out, (int)out_bytes, file)) {
         if (strncmp(out, "flags", 5) == 0) {
             fclose(file);
             return;

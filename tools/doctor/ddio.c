@@ -1,5 +1,5 @@
-/* ddio.c - whether what a NIC writes stops in the CPU's cache, where a power failure drops it. No file of the
- * kernel tells; so this says where it can be looked at, and how, on which platform.
+/* ddio.c - whether what a NIC writes stays in the CPU's cache, where a power failure drops it. No file of the
+ * kernel tells, so this says how to find out on which platform.
  *
  * Skylake and Cascade Lake (family 6, model 85): register perfctrlsts_0 at 0x180 of the root port that the
  * NIC hangs on; DDIO is off there when bit 7 (use_allocating_flow_wr) is 0 and bit 3 (nosnoopopwren) is 1.
@@ -51,7 +51,8 @@ static bool caches_survive(const struct doctor *doctor)
 }
 
 /* "0000:3a:00.0" of /sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0. False: no device of a PCI bus. */
-static bool find_root_port(const struct doctor *doctor, const char *device, char *out, size_t room)
+static bool find_root_port(const struct doctor *doctor, const char *device, char *out,
+                           size_t out_bytes)
 {
     char path[PATH_MAX], bus[64], slot[64];
 
@@ -59,7 +60,7 @@ static bool find_root_port(const struct doctor *doctor, const char *device, char
         sscanf(path, "/sys/devices/%63[^/]/%63[^/]/", bus, slot) != 2 ||
         strncmp(bus, "pci", 3) != 0)
         return false;
-    snprintf(out, room, "%s", slot);
+    snprintf(out, out_bytes, "%s", slot);
     return true;
 }
 

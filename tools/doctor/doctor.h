@@ -1,6 +1,6 @@
-/* doctor.h - what the files of rowan-doctor share. A check reads facts of the host and says one thing about
- * them. All facts that are files are read below `root`, so that a test can make up a host; what takes a
- * system call (opening a device) is left out when the root is not the host's own. */
+/* doctor.h - what the files of rowan-doctor share. A check reads facts of the host and reports one thing.
+ * All files are read below `root`, so that a test can make up a host. If the root is not the host's own,
+ * checks that need a system call (opening a device) are left out. */
 #ifndef TOOLS_DOCTOR_H
 #define TOOLS_DOCTOR_H
 
@@ -55,7 +55,7 @@ struct check *doctor_say(struct doctor *doctor, enum verdict verdict, unsigned b
     __attribute__((format(printf, 5, 6)));
 void check_mend(struct check *check, const char *mend, ...) __attribute__((format(printf, 2, 3)));
 
-/* The fabrics, of those asked for, that nothing stands in the way of. */
+/* The fabrics, of those asked for, that no check blocks. */
 unsigned doctor_fit(const struct doctor *doctor);
 
 /* On standard output. Errors: ROWAN_EIO ENOMEM. */
@@ -72,7 +72,7 @@ struct host_names {
 bool host_is_real(const struct doctor *doctor);
 
 /* The first line of a file, without its end. False: it cannot be read. */
-bool host_read(const struct doctor *doctor, char *out, size_t room, const char *path, ...)
+bool host_read(const struct doctor *doctor, char *out, size_t out_bytes, const char *path, ...)
     __attribute__((format(printf, 4, 5)));
 bool host_number(const struct doctor *doctor, int64_t *out, const char *path, ...)
     __attribute__((format(printf, 3, 4)));

@@ -24,13 +24,13 @@ static bool path_of(const struct doctor *doctor, char out[PATH_MAX], const char 
     return more >= 0 && more < PATH_MAX - length;
 }
 
-static bool read_line(const char *path, char *out, size_t room)
+static bool read_line(const char *path, char *out, size_t out_bytes)
 {
     FILE *file = fopen(path, "re");
 
     if (!file)
         return false;
-    const bool done = fgets(out, (int)room, file) != NULL;
+    const bool done = fgets(out, (int)out_bytes, file) != NULL;
 
     fclose(file);
     if (done)
@@ -38,7 +38,7 @@ static bool read_line(const char *path, char *out, size_t room)
     return done;
 }
 
-bool host_read(const struct doctor *doctor, char *out, size_t room, const char *path, ...)
+bool host_read(const struct doctor *doctor, char *out, size_t out_bytes, const char *path, ...)
 {
     char full[PATH_MAX];
     va_list args;
@@ -47,7 +47,7 @@ bool host_read(const struct doctor *doctor, char *out, size_t room, const char *
     const bool fits = path_of(doctor, full, path, args);
 
     va_end(args);
-    return fits && read_line(full, out, room);
+    return fits && read_line(full, out, out_bytes);
 }
 
 bool host_number(const struct doctor *doctor, int64_t *out, const char *path, ...)

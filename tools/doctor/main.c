@@ -19,13 +19,13 @@ struct doctor_settings {
 
 static const struct config_key keys[] = {
     {"fabric", CONFIG_CHOICE, FIELD(fabric), "all", 0, 0, "all|shm|tcp|verbs",
-     "for which fabric the host must be fit; all: says for each, and one is enough"},
+     "for which fabric the host must be fit; all: each is checked, and one is enough"},
     {"device", CONFIG_STRING, FIELD(device), "", 0, 0, NULL,
-     "RDMA device to look at (mlx5_0); without it all"},
+     "RDMA device to check (mlx5_0); without it all"},
     {"pm-bytes", CONFIG_U64, FIELD(pm_bytes), "1G", 0, UINT64_MAX / 2, NULL,
      "memory that a server will register, in bytes"},
     {"port", CONFIG_U64, FIELD(port), "0", 0, 65535, NULL,
-     "first TCP port of the server; 0: look at the ranges only"},
+     "first TCP port of the server; 0: check the ranges only"},
     {"ports", CONFIG_U64, FIELD(ports), "16", 1, 65535, NULL,
      "how many TCP ports from there on: one for each worker, one for control"},
     {"root", CONFIG_STRING, FIELD(root), "", 0, 0, NULL,
@@ -36,7 +36,7 @@ static const struct config_key keys[] = {
 static const struct config_spec spec = {
     .program = "rowan-doctor",
     .release = ROWAN_RELEASE,
-    .summary = "Looks whether this host is fit for Rowan-KV: ok, wrong, missing or unknown for "
+    .summary = "Checks whether this host is fit for Rowan-KV: ok, wrong, missing or unknown for "
                "each thing that\n"
                "matters, and the command that mends it. Run it as the user, and with the limits, "
                "of the server.\n"
@@ -53,7 +53,7 @@ static int examine(const struct doctor_settings *settings)
         fprintf(stderr, "rowan-doctor: %s\n", error_sentence(ROWAN_ENOMEM));
         return EXIT_UNFIT;
     }
-    log_set_level(LOG_ERROR); /* what a probe notes is told in the checks */
+    log_set_level(LOG_ERROR); /* the checks report what a probe would log */
     doctor->root = settings->root;
     doctor->asked = settings->fabric ? 1u << (settings->fabric - 1) : ON_ALL;
     doctor->pm_bytes = settings->pm_bytes;

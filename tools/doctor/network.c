@@ -101,8 +101,8 @@ static void check_asked_ports(struct doctor *doctor, const struct ports *ports)
                first, last);
 }
 
-/* No ports were named: is there room for any? */
-static void check_room(struct doctor *doctor, const struct ports *ports)
+/* No ports were named: are enough outside of the kernel's range? */
+static void check_range(struct doctor *doctor, const struct ports *ports)
 {
     const uint64_t below = ports->low > FIRST_FREE_PORT ? ports->low - FIRST_FREE_PORT : 0;
     const uint64_t above = ports->high < LAST_PORT ? LAST_PORT - ports->high : 0;
@@ -110,7 +110,7 @@ static void check_room(struct doctor *doctor, const struct ports *ports)
     if (below + above >= doctor->ports) {
         doctor_say(doctor, VERDICT_OK, 0, "ports",
                    "choose them outside of %" PRIu64 " to %" PRIu64
-                   ", the kernel's own range (--port N looks at yours)",
+                   ", the kernel's own range (--port N checks yours)",
                    ports->low, ports->high);
         return;
     }
@@ -133,5 +133,5 @@ void check_network(struct doctor *doctor)
     else if (doctor->port)
         check_asked_ports(doctor, &ports);
     else
-        check_room(doctor, &ports);
+        check_range(doctor, &ports);
 }

@@ -1,5 +1,5 @@
-/* pm.c - persistent memory: what the kernel's nd and dax buses and the table of mounts say of it. Shm and tcp
- * run on any file; verbs needs memory that a NIC can pin, which of persistent memory is devdax only. */
+/* pm.c - persistent memory, by the kernel's nd and dax buses and the table of mounts. Shm and tcp run on any
+ * file; verbs needs memory that a NIC can pin, and the only such persistent memory is devdax. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,7 +172,7 @@ static void check_mounts(struct doctor *doctor, struct found *found)
 
 /* --- all of it --- */
 
-/* Where the caches are inside it, neither flushes nor DDIO matter. */
+/* If the caches survive a power failure, neither flushes nor DDIO matter. */
 static void check_domains(struct doctor *doctor)
 {
     struct host_names names;

@@ -1,6 +1,6 @@
-/* rdma.c - RDMA devices: what sysfs says of them, and then, on this very host, what opening them the way the
- * verbs backend does says. The choice of a GID and all sentences are the backend's own. A device that cannot
- * be used stands in the way only if no other can. */
+/* rdma.c - RDMA devices: first by sysfs, then by opening each as the verbs backend does. The choice of a GID
+ * and all sentences are the backend's own. A device that cannot be used blocks verbs only if no other can be
+ * used. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 #define CLASS  "/sys/class/infiniband"
 #define UVERBS "/sys/class/infiniband_verbs"
 
-enum { MAX_LOOKED_DEVICES = 8, MAX_LOOKED_PORTS = 4 };
+enum { MAX_CHECKED_DEVICES = 8, MAX_LOOKED_PORTS = 4 };
 
 struct port {
     const char *device;
@@ -97,8 +97,8 @@ static const char *netdev_of(const struct port *port)
 
 /* --- checks of a port --- */
 
-/* Where the device cannot be asked: what RoCE makes of the network device's MTU, its own headers (96 bytes
- * at most) taken off, as the kernel reckons. */
+/* Where the device cannot be asked: the MTU that RoCE gets from the network device's, less its own headers (at
+ * most 96 bytes), as the kernel computes it. */
 static void check_mtu_of_netdev(struct doctor *doctor, const char *check_name, const char *netdev)
 {
     struct verbs_obstacle obstacle = {0};
@@ -154,7 +154,8 @@ static bool check_port(struct doctor *doctor, const struct port *port)
 /* --- the device itself --- */
 
 /* The file under /dev/infiniband. False: there is none. */
-static bool find_uverbs(const struct doctor *doctor, const char *device, char *out, size_t room)
+static bool find_uverbs(const struct doctor *doctor, const char *device, char *out,
+                        size_t out_bytes)
 {
     struct host_names names;
     char owner[128];
@@ -163,7 +164,7 @@ static bool find_uverbs(const struct doctor *doctor, const char *device, char *o
     for (uint32_t i = 0; i < names.count; i++) {
         if (host_read(doctor, owner, sizeof owner, UVERBS "/%s/ibdev", names.names[i]) &&
             strcmp(owner, device) == 0) {
-            snprintf(out, room, "%.40s", names.names[i]);
+            snprintf(out, out_bytes, "%.40s", names.names[i]);
             return true;
         }
     }
@@ -192,7 +193,8 @@ static bool check_access(struct doctor *doctor, const char *device)
     return true;
 }
 
-static void tell_opened(struct doctor *doctor, const struct verbs_device *device, const char *name)
+static void report_opened(struct doctor *doctor, const struct verbs_device *device,
+                          const char *name)
 {
     struct verbs_obstacle obstacle = {0};
     char check_name[64];
@@ -257,7 +259,7 @@ static bool check_open(struct doctor *doctor, const char *device)
     }
     verbs_device_describe(opened, line, sizeof line);
     doctor_say(doctor, VERDICT_OK, 0, name, "%s", line);
-    tell_opened(doctor, opened, device);
+    report_opened(doctor, opened, device);
     const bool enough = check_limits(doctor, opened, device);
 
     doctor->has_odp |= opened->has_odp && opened->receive != FABRIC_RECEIVE_MULTI_PACKET;
@@ -312,19 +314,19 @@ void check_rdma(struct doctor *doctor)
 {
     const uint32_t first = doctor->count;
     struct host_names names;
-    uint32_t looked = 0;
+    uint32_t checked = 0;
     bool usable = false;
 
     if (!(doctor->asked & ON_VERBS))
         return;
     host_list(doctor, CLASS, "", &names);
-    for (uint32_t i = 0; i < names.count && looked < MAX_LOOKED_DEVICES; i++) {
+    for (uint32_t i = 0; i < names.count && checked < MAX_CHECKED_DEVICES; i++) {
         if (*doctor->device && strcmp(names.names[i], doctor->device) != 0)
             continue;
-        looked++;
+        checked++;
         usable |= check_device(doctor, names.names[i]);
     }
-    if (!looked)
+    if (!checked)
         check_none(doctor);
     for (uint32_t i = first; usable && i < doctor->count; i++)
         doctor->checks[i].blocks = 0;

@@ -1,4 +1,4 @@
-/* report.c - the checks that were made, and how they are told. */
+/* report.c - keeps the checks, and prints them. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -93,7 +93,7 @@ static json_t *check_json(const struct check *check)
     for (unsigned i = 0; i < FABRICS; i++)
         if (check->blocks & 1u << i)
             json_array_append_new(blocks, json_string(fabric_names[i]));
-    /* Names and lines of the host may be no UTF-8: jansson refuses those, and "?" is told instead. */
+    /* Names and lines of the host may be no UTF-8: jansson refuses those, and "?" is printed instead. */
     json_t *detail = json_string(check->detail);
     json_t *mend = json_string(check->mend);
 

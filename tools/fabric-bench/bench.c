@@ -56,7 +56,7 @@ static int open_memory(struct bench *bench, struct side *side)
     error = place_open(settings->pm, bytes, (enum pm_durability)settings->durability,
                        settings->overwrite, &side->pm, &side->made);
     if (error == ROWAN_EEXISTS)
-        fprintf(stderr, "rowan-fabric-bench: %s holds something; --overwrite destroys it\n",
+        fprintf(stderr, "rowan-fabric-bench: %s holds data; --overwrite destroys it\n",
                 settings->pm);
     else if (error == ROWAN_EFORMAT)
         fprintf(stderr,
@@ -92,7 +92,7 @@ static int open_side(struct bench *bench, const char *address, struct side *side
     return error ? failed(address, error) : EXIT_DONE;
 }
 
-/* What --pm names is left as it was found: gone, or zeros at its beginning. */
+/* The file or device of --pm is left as it was found: removed, or zeros at its beginning. */
 static void close_side(struct bench *bench, struct side *side)
 {
     receiver_close(side->receiver);
@@ -221,8 +221,7 @@ static int run_one(struct bench *bench, struct senders *senders, const char *add
     return EXIT_DONE;
 }
 
-/* The run of number `number`, of all that were asked for; modes first, then bytes, then senders. False: there
- * are no more. */
+/* Run `number` of all that were asked for; modes first, then bytes, then senders. False: no more. */
 static bool plan_run(const struct bench *bench, uint32_t number, struct crew_options *out)
 {
     const struct bench_settings *settings = bench->settings;
@@ -246,7 +245,7 @@ static bool plan_run(const struct bench *bench, uint32_t number, struct crew_opt
     return true;
 }
 
-/* One mode was named: what it cannot do is a mistake, and told before anything runs. */
+/* One mode was named: a run that cannot be made is a mistake, and reported before any run. */
 static int check_plan(const struct bench *bench, const struct fabric *fabric)
 {
     struct crew_options run;

@@ -29,7 +29,7 @@ struct bench {
     const atomic_bool *stop; /* by a signal */
 };
 
-/* Each returns the program's exit code, and has said what was wrong. */
+/* Each prints what is wrong and returns the program's exit code. */
 int bench_serve(struct bench *bench);
 int bench_connect(struct bench *bench, const char *address);
 int bench_local(struct bench *bench);

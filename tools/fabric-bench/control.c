@@ -23,7 +23,7 @@ struct bench_control {
     struct wire_facts facts;
 };
 
-static void take_message(struct bench_control *control, const struct fabric_event *event)
+static void handle_message(struct bench_control *control, const struct fabric_event *event)
 {
     struct wire_facts facts;
 
@@ -51,7 +51,7 @@ static enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake
         if (events[i].kind == FABRIC_CONNECTED)
             control->connected = true;
         else if (events[i].kind == FABRIC_MESSAGE)
-            take_message(control, &events[i]);
+            handle_message(control, &events[i]);
         else if (events[i].kind == FABRIC_CLOSED)
             control->error = events[i].error ? events[i].error : ROWAN_ECLOSED;
     }

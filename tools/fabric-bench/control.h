@@ -1,4 +1,4 @@
-/* control.h - asks a receiver how it stands: over a connection of its own, by a thread that waits. */
+/* control.h - asks a receiver for its figures, over a connection of its own; the calling thread waits. */
 #ifndef FABRIC_BENCH_CONTROL_H
 #define FABRIC_BENCH_CONTROL_H
 

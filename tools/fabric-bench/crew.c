@@ -24,7 +24,7 @@ enum { EVENTS = 64, CONNECTING = 32 /* at a time, of a thread */ };
 enum phase { PHASE_CONNECT, PHASE_WARM_UP, PHASE_MEASURE, PHASE_DRAIN };
 
 #define PATIENCE_NS (10 * NS_PER_S)
-#define LOOK_NS     (50 * NS_PER_MS)
+#define CHECK_NS    (50 * NS_PER_MS)
 #define RETRY_NS    NS_PER_MS
 
 struct bench_crew {
@@ -116,8 +116,8 @@ static int ask_grant(struct bench_lane *lane)
     return fabric_send(lane->conn, &iov, 1);
 }
 
-static int take_grant(struct bench_worker *worker, struct bench_lane *lane,
-                      const struct fabric_event *event)
+static int apply_grant(struct bench_worker *worker, struct bench_lane *lane,
+                       const struct fabric_event *event)
 {
     struct wire_grant reply;
 
@@ -172,14 +172,14 @@ static int complete(struct bench_worker *worker, struct bench_lane *lane, uint64
     return worker->seen == PHASE_DRAIN ? 0 : refill(worker, lane, now_ns);
 }
 
-static int take_message(struct bench_worker *worker, struct bench_lane *lane,
-                        const struct fabric_event *event, uint64_t now_ns)
+static int handle_message(struct bench_worker *worker, struct bench_lane *lane,
+                          const struct fabric_event *event, uint64_t now_ns)
 {
     const uint32_t bytes = event->bytes;
     int error;
 
     if (lane->state == LANE_ASKING) {
-        error = take_grant(worker, lane, event);
+        error = apply_grant(worker, lane, event);
         fabric_message_release(event->conn, event->message);
         return error;
     }
@@ -189,8 +189,8 @@ static int take_message(struct bench_worker *worker, struct bench_lane *lane,
     return complete(worker, lane, lane->done, now_ns);
 }
 
-static int take_event(struct bench_worker *worker, const struct fabric_event *event,
-                      uint64_t now_ns)
+static int handle_event(struct bench_worker *worker, const struct fabric_event *event,
+                        uint64_t now_ns)
 {
     struct bench_lane *lane = event->conn->user;
 
@@ -200,7 +200,7 @@ static int take_event(struct bench_worker *worker, const struct fabric_event *ev
     case FABRIC_CLOSED:
         return event->error ? event->error : ROWAN_ECLOSED;
     case FABRIC_MESSAGE:
-        return take_message(worker, lane, event, now_ns);
+        return handle_message(worker, lane, event, now_ns);
     case FABRIC_LANDED:
     case FABRIC_WRITTEN:
         return complete(worker, lane, event->context, now_ns);
@@ -229,8 +229,8 @@ static int fill_starved(struct bench_worker *worker, uint64_t now_ns)
     return error;
 }
 
-/* What a change of phase asks for; `seen` is what this thread acts on. */
-static int see_phase(struct bench_worker *worker, uint64_t now_ns)
+/* Does what a new phase needs; `seen` is the phase that this thread is in. */
+static int enter_phase(struct bench_worker *worker, uint64_t now_ns)
 {
     const enum phase phase =
         (enum phase)atomic_load_explicit(&worker->crew->phase, memory_order_acquire);
@@ -262,11 +262,11 @@ static enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_
     if (count > 0)
         now_ns = now();
     if (!error)
-        error = see_phase(worker, now_ns);
+        error = enter_phase(worker, now_ns);
     if (!error && worker->starved > 0 && worker->seen != PHASE_DRAIN)
         error = fill_starved(worker, now_ns);
     for (unsigned i = 0; i < count && !error; i++)
-        error = take_event(worker, &worker->events[i], now_ns);
+        error = handle_event(worker, &worker->events[i], now_ns);
     if (!error && worker->seen == PHASE_CONNECT)
         error = open_lanes(worker);
     fabric_flush(worker->endpoint);
@@ -286,31 +286,31 @@ static bool is_drained(const struct bench_worker *worker)
     return true;
 }
 
-static void tell_ready(struct bench_worker *worker, bool *told)
+static void report_ready(struct bench_worker *worker, bool *reported)
 {
     struct bench_crew *crew = worker->crew;
 
-    if (*told || worker->ready < worker->lane_count)
+    if (*reported || worker->ready < worker->lane_count)
         return;
-    *told = true;
+    *reported = true;
     pthread_mutex_lock(&crew->lock);
     crew->ready++;
     pthread_cond_broadcast(&crew->changed);
     pthread_mutex_unlock(&crew->lock);
 }
 
-/* A thread that waits for the others, or drains, may be idle for long; it fails when what it waits for
- * does not come. */
-static bool is_late(const struct bench_worker *worker, bool told, uint64_t now_ns)
+/* Nothing has completed for PATIENCE_NS, and the thread does not only wait for the others to connect. */
+static bool is_late(const struct bench_worker *worker, bool reported, uint64_t now_ns)
 {
-    return now_ns > worker->progress_ns + PATIENCE_NS && !(worker->seen == PHASE_CONNECT && told);
+    return now_ns > worker->progress_ns + PATIENCE_NS &&
+           !(worker->seen == PHASE_CONNECT && reported);
 }
 
 static void loop(struct bench_worker *worker)
 {
     struct clock *clock = clock_system();
     uint64_t busy_ns = now();
-    bool told = false;
+    bool reported = false;
 
     worker->progress_ns = busy_ns;
     while (!worker->error && !(worker->seen == PHASE_DRAIN && is_drained(worker))) {
@@ -320,14 +320,14 @@ static void loop(struct bench_worker *worker)
             busy_ns = now_ns;
         } else if (now_ns - busy_ns >= worker->options->spin_ns || worker->seen == PHASE_CONNECT) {
             int error =
-                event_source_wait(&worker->source, clock, worker_poll, worker, now_ns + LOOK_NS);
+                event_source_wait(&worker->source, clock, worker_poll, worker, now_ns + CHECK_NS);
 
             if (!worker->error)
                 worker->error = error;
             busy_ns = clock_now_ns(clock);
         }
-        tell_ready(worker, &told);
-        if (!worker->error && is_late(worker, told, now_ns))
+        report_ready(worker, &reported);
+        if (!worker->error && is_late(worker, reported, now_ns))
             worker->error = ROWAN_ETIMEDOUT;
     }
 }
@@ -370,7 +370,7 @@ static int wait_crew(struct bench_crew *crew, uint32_t ready, uint64_t until_ns)
 
     pthread_mutex_lock(&crew->lock);
     while (!error && crew->ready < ready && now() < until_ns) {
-        const uint64_t left_ns = until_ns - now() < LOOK_NS ? until_ns - now() : LOOK_NS;
+        const uint64_t left_ns = until_ns - now() < CHECK_NS ? until_ns - now() : CHECK_NS;
         struct timespec until;
 
         clock_gettime(CLOCK_MONOTONIC, &until);
@@ -401,7 +401,7 @@ struct moment {
     struct wire_facts receiver;
 };
 
-static int take_moment(const struct crew_options *options, struct bench_crew *crew,
+static int read_moment(const struct crew_options *options, struct bench_crew *crew,
                        enum phase phase, const struct bench_worker *workers, struct moment *out)
 {
     out->operations = sum_operations(workers, options->threads);
@@ -448,11 +448,11 @@ static int time_run(const struct crew_options *options, struct bench_crew *crew,
     atomic_store_explicit(&crew->phase, PHASE_WARM_UP, memory_order_release);
     error = wait_crew(crew, UINT32_MAX, now() + options->warm_up_ns);
     if (!error)
-        error = take_moment(options, crew, PHASE_MEASURE, workers, &first);
+        error = read_moment(options, crew, PHASE_MEASURE, workers, &first);
     if (!error)
         error = wait_crew(crew, UINT32_MAX, now() + options->run_ns);
     if (!error)
-        error = take_moment(options, crew, PHASE_DRAIN, workers, &last);
+        error = read_moment(options, crew, PHASE_DRAIN, workers, &last);
     if (!error)
         subtract(&first, &last, out);
     return error;
@@ -460,7 +460,7 @@ static int time_run(const struct crew_options *options, struct bench_crew *crew,
 
 /* --- all of it --- */
 
-/* Those of one thread. Returns the first one's number. */
+/* Lanes of one thread. Returns the first one's number. */
 static uint32_t init_lanes(const struct crew_options *options, struct bench_lane *lanes,
                            uint64_t *starts_ns, uint32_t thread)
 {

@@ -29,13 +29,13 @@ struct crew_result {
     uint64_t operations, run_ns;
     uint64_t full;                                            /* ROWAN_EAGAIN answers to senders */
     uint64_t sender_user_ns, sender_system_ns, sender_cpu_ns; /* all sending threads */
-    uint64_t receiver_operations; /* those between the receiver's two answers */
+    uint64_t receiver_operations; /* between the receiver's two answers */
     struct wire_facts receiver;   /* differences, but for the words */
     struct histogram latency_ns;  /* of MODE_ROWAN: of batches */
 };
 
 /* crew_run: connects, warms up, measures, drains, closes. `out` is valid on success. Errors: ROWAN_ETIMEDOUT (no
- * operation completed for 10 s), EFORMAT (another than the oldest completed), ENOSPACE (the receiver's area for
+ * operation completed for 10 s), EFORMAT (operations completed out of order), ENOSPACE (the receiver's area for
  * writes is too small), ENOMEM, EUNKNOWN (stopped by a signal), and those of the fabric. */
 int crew_run(const struct crew_options *options, struct crew_result *out);
 

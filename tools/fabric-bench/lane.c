@@ -1,5 +1,5 @@
-/* lane.c - posts and completes. An operation's time begins when it is posted, before the flush that hands
- * it over, so what it waits for the rest of its thread's work counts. */
+/* lane.c - posts and completes. An operation's time begins when it is posted, so it includes the wait for
+ * the flush at the end of its thread's turn. */
 #include "tools/fabric-bench/lane.h"
 
 #include "common/base/error.h"

@@ -27,7 +27,7 @@ struct bench_lane {
     struct fabric_conn *conn;
     enum bench_mode mode;
     enum lane_state state;
-    bool starved; /* the fabric had no room */
+    bool starved; /* the fabric answered ROWAN_EAGAIN */
     uint32_t bytes, batch, depth;
     uint32_t added;        /* blocks of the batch that is being made */
     uint64_t posted, done; /* operations (of MODE_ROWAN: batches) */
@@ -40,14 +40,15 @@ struct bench_lane {
     uint64_t *starts_ns;   /* when the outstanding ones were posted */
 };
 
-/* How much a lane asks leave to write into. */
+/* How many bytes a lane asks a grant for. */
 uint64_t lane_grant_bytes(const struct bench_lane *lane);
 
-/* lane_fill: posts as many as `depth` allows, as of `now_ns`. Errors: what the fabric said, but for
- * ROWAN_EAGAIN, which makes it starved. */
+/* lane_fill: posts as many as `depth` allows, at `now_ns`. Errors: those of the fabric, except
+ * ROWAN_EAGAIN, which makes the lane starved. */
 int lane_fill(struct bench_lane *lane, uint64_t now_ns);
 
-/* lane_complete: the oldest one is done; when it was posted. Errors: ROWAN_EFORMAT: another was. */
+/* lane_complete: operation `number`, the oldest, is done; *start_ns: when it was posted. Errors:
+ * ROWAN_EFORMAT: it is not the oldest. */
 int lane_complete(struct bench_lane *lane, uint64_t number, uint64_t *start_ns);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "common/base/error.h"
 
-enum { LOOK_BYTES = 4096 }; /* a file whose beginning is zeros holds nothing */
+enum { CHECKED_BYTES = 4096 }; /* a file that begins with so many zeros counts as empty */
 
 int place_make(struct place *place)
 {
@@ -53,9 +53,9 @@ int place_memory(const struct place *place, const char *name, uint64_t bytes, st
     return error;
 }
 
-static bool holds_something(const struct pm *pm)
+static bool holds_data(const struct pm *pm)
 {
-    for (uint64_t i = 0; i < LOOK_BYTES; i++) {
+    for (uint64_t i = 0; i < CHECKED_BYTES; i++) {
         if (pm->base[i])
             return true;
     }
@@ -74,7 +74,7 @@ int place_open(const char *path, uint64_t bytes, enum pm_durability durability, 
 
     if (error)
         return error;
-    if (is_there && holds_something(pm) && !overwrite) {
+    if (is_there && holds_data(pm) && !overwrite) {
         pm_close(pm);
         return ROWAN_EEXISTS;
     }

@@ -15,11 +15,11 @@ struct place {
 int place_make(struct place *place);
 void place_remove(struct place *place);
 
-/* place_memory: memory of the run, unlinked at once: nothing can be left over. Errors: those of pm_open. */
+/* place_memory: memory of the run, in a file that is unlinked at once. Errors: those of pm_open. */
 int place_memory(const struct place *place, const char *name, uint64_t bytes, struct pm **out);
 
-/* place_open: `bytes` of a file or device that a user named; made where it is not there (`made`: so it may be
- * removed again). Errors: those of pm_open, ROWAN_EEXISTS: it holds something, and `overwrite` is not set. */
+/* place_open: `bytes` of a file or device that a user named. A file that is not there is made; *made tells the
+ * caller to remove it. Errors: those of pm_open, ROWAN_EEXISTS: it holds data, and `overwrite` is not set. */
 int place_open(const char *path, uint64_t bytes, enum pm_durability durability, bool overwrite,
                struct pm **out, bool *made);
 

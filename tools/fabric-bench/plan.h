@@ -1,4 +1,4 @@
-/* plan.h - what a user asked for, checked: which runs, with which limits. */
+/* plan.h - which runs a user asked for, checked against the limits of fabric and receiver. */
 #ifndef FABRIC_BENCH_PLAN_H
 #define FABRIC_BENCH_PLAN_H
 

@@ -1,11 +1,11 @@
 /* receiver.c - the side that is written to. Everything runs in receiver_poll, on one thread.
  *
- * A sealed segment is zeroed, fenced and posted again at once; the CPU time of that is counted apart
- * (`zeroing_ns`), because a store spends it elsewhere: in its cleaner, once for each segment, whichever
- * fabric filled it. What remains is what receiving costs.
+ * A sealed segment is zeroed, fenced and posted again at once. The CPU time of that is counted apart
+ * (`zeroing_ns`), because a store spends it in its cleaner, once for each segment, whichever fabric
+ * filled it. What remains is the cost of receiving.
  *
- * 1. A segment is posted, or waits for QUIET, or for the fence behind its zeros (`zeroed`).
- * 2. A message is released when its echo was taken; until then it waits in `echoes`, in the order of arrival.
+ * 1. A segment is posted, or waits for QUIET, or for the fence after zeroing (`zeroed`).
+ * 2. A message is released when its echo was sent; until then it waits in `echoes`, in the order of arrival.
  */
 #include "tools/fabric-bench/receiver.h"
 
@@ -22,12 +22,12 @@
 
 enum { EVENTS = 256, LINKS = 1024 };
 
-#define LOOK_NS  (50 * NS_PER_MS)
+#define CHECK_NS (50 * NS_PER_MS)
 #define RETRY_NS NS_PER_MS
 
 struct bench_link {
     enum wire_role role;   /* 0: free */
-    uint64_t blocked_pass; /* the pass over `echoes` that found no room here */
+    uint64_t blocked_pass; /* the pass over `echoes` in which this connection could not send */
 };
 
 struct echo {
@@ -56,7 +56,7 @@ struct receiver {
     uint64_t echo_pass;
     struct echo *echoes;
 
-    uint64_t write_offset; /* what of the area for grants is given away */
+    uint64_t write_offset; /* bytes of the area for grants that are granted */
     uint32_t grants;       /* live ones */
     uint64_t data_connections, segments_sealed, sleeps, busy_polls, zeroing_ns;
     struct bench_link links[LINKS];
@@ -118,11 +118,12 @@ static bool send_echo(const struct echo *echo)
 
     if (fabric_send(echo->conn, &iov, 1) == ROWAN_EAGAIN)
         return false;
-    fabric_message_release(echo->conn, echo->message); /* a closed one tells by its event */
+    fabric_message_release(echo->conn,
+                           echo->message); /* the end of a closed one comes as an event */
     return true;
 }
 
-/* Goes once over all that wait; the order of each connection is kept. */
+/* Tries each echo that waits once; the order of each connection is kept. */
 static bool send_echoes(struct receiver *receiver)
 {
     const uint32_t count = receiver->echo_count;
@@ -155,7 +156,7 @@ static void forget_echoes(struct receiver *receiver, const struct fabric_conn *c
     }
 }
 
-static void gone(struct receiver *receiver, struct fabric_conn *conn)
+static void forget_conn(struct receiver *receiver, struct fabric_conn *conn)
 {
     struct bench_link *link = conn->user;
 
@@ -167,14 +168,14 @@ static void gone(struct receiver *receiver, struct fabric_conn *conn)
     conn->user = NULL;
 }
 
-/* Ends the connection of a peer that says what it may not. */
-static void drop(struct receiver *receiver, struct fabric_conn *conn)
+/* Ends the connection of a peer that breaks the protocol. */
+static void drop_conn(struct receiver *receiver, struct fabric_conn *conn)
 {
-    gone(receiver, conn);
+    forget_conn(receiver, conn);
     fabric_conn_close(conn);
 }
 
-static void take_echo(struct receiver *receiver, const struct fabric_event *event)
+static void queue_echo(struct receiver *receiver, const struct fabric_event *event)
 {
     struct echo echo = {
         .conn = event->conn, .message = event->message, .data = event->data, .bytes = event->bytes};
@@ -182,7 +183,7 @@ static void take_echo(struct receiver *receiver, const struct fabric_event *even
     if (receiver->echo_count == 0 && send_echo(&echo))
         return;
     if (receiver->echo_count == RECEIVER_MAX_ECHOES) {
-        drop(receiver, event->conn);
+        drop_conn(receiver, event->conn);
         return;
     }
     receiver->echoes[(receiver->echo_head + receiver->echo_count++) % RECEIVER_MAX_ECHOES] = echo;
@@ -195,10 +196,10 @@ static void answer(struct receiver *receiver, const struct fabric_event *event, 
 
     fabric_message_release(event->conn, event->message);
     if (fabric_send(event->conn, &iov, 1) == ROWAN_EAGAIN)
-        drop(receiver, event->conn); /* asks more than it reads */
+        drop_conn(receiver, event->conn); /* asks more than it reads */
 }
 
-static void tell_facts(struct receiver *receiver, const struct fabric_event *event)
+static void send_facts(struct receiver *receiver, const struct fabric_event *event)
 {
     struct wire_ask ask;
     struct rusage usage;
@@ -227,7 +228,7 @@ static void tell_facts(struct receiver *receiver, const struct fabric_event *eve
     return;
 
 nonsense:
-    drop(receiver, event->conn);
+    drop_conn(receiver, event->conn);
 }
 
 static void give_grant(struct receiver *receiver, const struct fabric_event *event)
@@ -239,7 +240,7 @@ static void give_grant(struct receiver *receiver, const struct fabric_event *eve
     if (event->bytes == sizeof ask)
         memcpy(&ask, event->data, sizeof ask);
     if (event->bytes != sizeof ask || ask.magic != WIRE_MAGIC) {
-        drop(receiver, event->conn);
+        drop_conn(receiver, event->conn);
         return;
     }
     if (receiver->grants == 0)
@@ -276,31 +277,31 @@ static void accepted(struct receiver *receiver, const struct fabric_event *event
     receiver->data_connections += role != WIRE_CONTROL;
 }
 
-static void take_message(struct receiver *receiver, const struct fabric_event *event)
+static void handle_message(struct receiver *receiver, const struct fabric_event *event)
 {
     const struct bench_link *link = event->conn->user;
 
     if (!link) /* dropped in this batch of events */
         return;
     if (link->role == WIRE_ECHO)
-        take_echo(receiver, event);
+        queue_echo(receiver, event);
     else if (link->role == WIRE_CONTROL)
-        tell_facts(receiver, event);
+        send_facts(receiver, event);
     else
         give_grant(receiver, event);
 }
 
-static void take_event(struct receiver *receiver, const struct fabric_event *event)
+static void handle_event(struct receiver *receiver, const struct fabric_event *event)
 {
     switch (event->kind) {
     case FABRIC_ACCEPTED:
         accepted(receiver, event);
         break;
     case FABRIC_CLOSED:
-        gone(receiver, event->conn);
+        forget_conn(receiver, event->conn);
         break;
     case FABRIC_MESSAGE:
-        take_message(receiver, event);
+        handle_message(receiver, event);
         break;
     case FABRIC_SEALED:
         receiver->segments_sealed++;
@@ -331,7 +332,7 @@ static enum poll_result receiver_poll(void *role, uint64_t now_ns, uint64_t *wak
     bool echoed = false;
 
     for (unsigned i = 0; i < count; i++)
-        take_event(receiver, &receiver->events[i]);
+        handle_event(receiver, &receiver->events[i]);
     if (receiver->echo_count > 0)
         echoed = send_echoes(receiver);
     turn->error = post_zeroed(receiver);
@@ -357,8 +358,8 @@ int receiver_run(struct receiver *receiver, const atomic_bool *stop)
             busy_ns = now_ns;
         } else if (now_ns - busy_ns >= receiver->options.spin_ns) {
             receiver->sleeps++;
-            int error =
-                event_source_wait(&receiver->source, clock, receiver_poll, &turn, now_ns + LOOK_NS);
+            int error = event_source_wait(&receiver->source, clock, receiver_poll, &turn,
+                                          now_ns + CHECK_NS);
 
             if (!turn.error)
                 turn.error = error;

@@ -1,5 +1,5 @@
-/* receiver.h - the side that is written to: one endpoint with a landing zone, on one thread. It keeps the
- * zone fed, echoes messages, gives grants, and answers how much CPU time it took. */
+/* receiver.h - the side that is written to: one endpoint with a landing zone, on one thread. It supplies the
+ * zone with segments, echoes messages, gives grants, and answers how much CPU time it has spent. */
 #ifndef FABRIC_BENCH_RECEIVER_H
 #define FABRIC_BENCH_RECEIVER_H
 
@@ -25,7 +25,7 @@ struct receiver_options {
 /* Errors: ROWAN_ENOMEM, and those of opening an endpoint and a zone. */
 int receiver_open(const struct receiver_options *options, struct receiver **out);
 
-/* Runs on the calling thread until `stop` is set (a sleeping one looks every 50 ms, and after a signal).
+/* Runs on the calling thread until `stop` is set, which it checks every 50 ms and after a signal.
  * Errors: ROWAN_EIO. */
 int receiver_run(struct receiver *receiver, const atomic_bool *stop);
 

@@ -63,8 +63,7 @@ static double per(uint64_t ns, uint64_t operations)
     return operations ? (double)ns / (double)operations : 0;
 }
 
-/* What is left of `part` of a CPU time when zeroing is taken off it. pm_zero enters the kernel for page
- * faults alone, so it is the user's part. */
+/* The user part of a CPU time without zeroing: pm_zero enters the kernel for page faults only. */
 static uint64_t without(uint64_t part_ns, uint64_t zeroing_ns)
 {
     return part_ns > zeroing_ns ? part_ns - zeroing_ns : 0;

@@ -1,6 +1,6 @@
-/* wire.h - what the sending and the receiving side tell each other, in messages of the fabric itself. Both
- * are little-endian machines of one kind; `magic` names the version. What a connection is for is
- * the `role` of its handshake.
+/* wire.h - the messages between the sending and the receiving side, over the fabric itself. Both are
+ * little-endian machines of one kind; `magic` names the version. The `role` of a connection's handshake
+ * says what the connection is for.
  */
 #ifndef FABRIC_BENCH_WIRE_H
 #define FABRIC_BENCH_WIRE_H
@@ -23,11 +23,11 @@ struct wire_ask {
     uint64_t number;
 };
 
-/* How the receiver stands. All counted since it started, by its own thread. */
+/* Figures of the receiver's thread, counted since it started. */
 struct wire_facts {
     uint64_t magic;
     uint64_t number;
-    uint64_t user_ns, system_ns; /* CPU time as the kernel parts it */
+    uint64_t user_ns, system_ns; /* CPU time as the kernel divides it */
     uint64_t cpu_ns;             /* all of it, exact */
     uint64_t zeroing_ns;         /* part of cpu_ns: for zeroing sealed segments */
     uint64_t segments;           /* sealed */

@@ -22,7 +22,7 @@ from . import memory, ports, process, settings
 from .failure import Failure
 
 START_SECONDS = 120
-SCAN_BYTES_A_SECOND = 128 << 20  # a start on data takes its time on a slow disk
+SCAN_BYTES_A_SECOND = 128 << 20  # of a start on data on a slow disk
 STOP_SECONDS = 15
 MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
 LARGEST_SERVER = 64
@@ -217,7 +217,7 @@ def choose_addresses(options):
 
 
 class Starter:
-    """Starts processes one by one, and can take all of it back."""
+    """Starts processes one by one, and can undo all of it."""
 
     def __init__(self, options, programs, announce):
         self.options = options
@@ -371,7 +371,7 @@ class Starter:
             self.children = {}
             self.processes = []
 
-    def take_back(self):
+    def undo(self):
         """Ends what was started and removes what was made; logs stay, and data of an earlier run."""
         with process.Uninterrupted():
             self.end()
@@ -400,9 +400,9 @@ def start(options, programs, announce):
             starter = Starter(options, programs, announce)
             try:
                 starter.run()
-                process.end_interrupts()  # what serves is not taken back
+                process.end_interrupts()  # a cluster that serves is not undone
             except BaseException:
-                starter.take_back()
+                starter.undo()
                 raise
     except BaseException:
         if made and not os.listdir(options.directory):

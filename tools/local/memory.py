@@ -1,4 +1,4 @@
-"""Where the servers' persistent memory lies, and whether there is room: files, or parts of one file or device."""
+"""Where the servers' persistent memory lies, and whether there is space: files, or parts of one file or device."""
 
 import os
 import shutil

@@ -29,7 +29,7 @@ class Process:
         fields = stat_fields(self.pid)
         if not fields or int(fields[19]) != self.start:
             return "ended"
-        # The first thread may have ended before the others, which still hold what they hold.
+        # The first thread may have ended before the others, which still have files and sockets open.
         if fields[0] in "ZX" and int(fields[17]) <= 1:
             return "ended"
         return "stopped" if fields[0] == "T" else "running"
@@ -56,7 +56,7 @@ def start_time(pid):
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM: what was begun is taken back."""
+    """Ctrl-C or SIGTERM: what was begun is undone."""
 
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -154,7 +154,7 @@ class Handle:
             self.fd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             return
-        if not process.alive():  # looked at after the descriptor is held: it cannot change hands
+        if not process.alive():  # checked with the descriptor open: the id cannot be another process's
             self.close()
 
     def close(self):

@@ -26,7 +26,7 @@ DEFAULTS = {
     "digests": None,
     "reactors": None,
     "landing_segments": None,
-    "port": 0,  # over tcp and verbs: the CM's in the last run, where its clients look for it again
+    "port": 0,  # over tcp and verbs: the CM's in the last run, where its clients connect again
     "verbs_device": None,  # found by the programs themselves
     "verbs_receive": None,
 }

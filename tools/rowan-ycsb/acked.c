@@ -1,5 +1,5 @@
-/* Reads and writes the file of acknowledged writes: a header, then records. A record that the end
- * of a killed process cut is ignored. */
+/* Reads and writes the file of acknowledged writes: a header, then records. A last record that is not
+ * whole, because the process was killed, is ignored. */
 #include "tools/rowan-ycsb/acked.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static int write_all(int fd, const void *data, size_t bytes)
     return 0;
 }
 
-/* An empty file gets a header; another one's is checked, and its cut record removed. */
+/* Writes the header of an empty file; else checks it, and removes a last record that is not whole. */
 static int prepare_file(int fd, const char *profile)
 {
     struct acked_header header = {.layout = ACKED_LAYOUT};
@@ -128,7 +128,8 @@ static int grow(struct acked_table *table, uint64_t record)
     return 0;
 }
 
-static int take_records(struct acked_table *table, const struct acked_record *records, size_t count)
+static int apply_records(struct acked_table *table, const struct acked_record *records,
+                         size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const struct acked_record *one = &records[i];
@@ -155,7 +156,7 @@ static int load_records(FILE *file, struct acked_table *table)
     if (fseek(file, sizeof(struct acked_header), SEEK_SET) != 0)
         return ROWAN_EIO;
     while (!error && (got = fread(records, sizeof *records, READ_RECORDS, file)) > 0)
-        error = take_records(table, records, got);
+        error = apply_records(table, records, got);
     if (!error && ferror(file))
         error = ROWAN_EIO;
     return error;

@@ -13,10 +13,9 @@ struct acked_record {
     uint64_t seed; /* of the value */
 };
 
-/* acked_open: creates the file, or goes on behind what a former run of the same profile left; a
- * record cut by that run's end is removed. *fd may be used by several threads.
- * Errors: ROWAN_EINVALID (another profile's), ROWAN_EFORMAT (no such file of ours), or what the
- * system said. */
+/* acked_open: creates the file, or appends to that of an earlier run of the same profile; a last record
+ * that is not whole is removed. *fd may be used by several threads. Errors: ROWAN_EINVALID (another
+ * profile's), ROWAN_EFORMAT (not such a file), or what the system said. */
 int acked_open(const char *path, const char *profile, int *fd);
 
 /* Appends with one system call, so that records of several threads do not mix. */

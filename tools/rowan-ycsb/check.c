@@ -132,16 +132,17 @@ static int checker_open(struct checker *checker, const struct check_options *opt
     error = profile_create(checker->table.profile, &checker->profile);
     if (error)
         return error;
-    uint32_t room = checker->profile->max_value_bytes + 1;
+    uint32_t value_bytes = checker->profile->max_value_bytes + 1;
 
     checker->slots = calloc(options->depth, sizeof *checker->slots);
-    checker->values = calloc(options->depth, room);
-    checker->expected = malloc(room);
+    checker->values = calloc(options->depth, value_bytes);
+    checker->expected = malloc(value_bytes);
     if (!checker->slots || !checker->values || !checker->expected)
         return ROWAN_ENOMEM;
     for (uint32_t i = 0; i < options->depth; i++) {
-        checker->slots[i] = (struct ycsb_slot){
-            .checker = checker, .value = checker->values + (size_t)i * room, .next = checker->idle};
+        checker->slots[i] = (struct ycsb_slot){.checker = checker,
+                                               .value = checker->values + (size_t)i * value_bytes,
+                                               .next = checker->idle};
         checker->idle = &checker->slots[i];
     }
     rowan_options_init(&rowan_options);

@@ -1,13 +1,12 @@
 /* The life of operations: drawn, posted into a slot, completed, counted.
  *
  * A closed loop posts into a slot as soon as it is idle, and its latencies count from the clock read
- * before the post. The callback does so: then the poll that brought an answer sends what follows it.
- * Paced, operation n of a lane is meant to start n intervals after the lane's start, and its latency
- * counts from then, however late a slot was free for it: a server that stalls is charged for what could
- * not be asked meanwhile.
+ * before the post. The callback of a completion posts, so that the same poll sends the next operation.
+ * Paced, operation n of a lane is meant to start n intervals after the lane's start. Its latency counts
+ * from then, however late a slot was idle for it, so it includes the time for which a server stalled.
  *
- * An acknowledged write is counted only after its record went to the file's buffer, and the buffer
- * goes to the file every ACKED_FLUSH_NS or ACKED_RECORDS records.
+ * An acknowledged write is counted only after its record was added to the buffer. The buffer is written
+ * to the file every ACKED_FLUSH_NS or ACKED_RECORDS records.
  */
 #include "tools/rowan-ycsb/lane.h"
 
@@ -128,7 +127,7 @@ int lane_flush_acked(struct ycsb_lane *lane, uint64_t now_ns)
     return error;
 }
 
-static int note_acked(struct ycsb_lane *lane, const struct ycsb_slot *slot, uint64_t now_ns)
+static int keep_acked(struct ycsb_lane *lane, const struct ycsb_slot *slot, uint64_t now_ns)
 {
     if (!lane->acked || slot->kind != RUN_PUT || slot->status)
         return 0;
@@ -157,7 +156,7 @@ static void settle(struct ycsb_lane *lane, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < lane->done_count; i++) {
         struct ycsb_slot *slot = lane->done[i];
-        int error = note_acked(lane, slot, now_ns);
+        int error = keep_acked(lane, slot, now_ns);
 
         if (error)
             lane->error = error;
@@ -189,7 +188,7 @@ static uint64_t part(uint64_t whole, uint32_t index, uint32_t parts)
 int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_t index)
 {
     uint64_t work = options->load ? options->records : options->operations;
-    uint32_t room = (options->profile->max_value_bytes + 63) & ~UINT32_C(63);
+    uint32_t value_bytes = (options->profile->max_value_bytes + 63) & ~UINT32_C(63);
 
     if (options->load && options->operations && options->operations < work)
         work = options->operations;
@@ -203,7 +202,7 @@ int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_
         lane->interval_ns = 1e9 * options->connections / options->rate;
     random_init(&lane->random, workload_mix(lane->salt, 0));
     lane->slots = calloc(options->depth, sizeof *lane->slots);
-    lane->values = calloc(options->depth, room ? room : 1);
+    lane->values = calloc(options->depth, value_bytes ? value_bytes : 1);
     lane->idle = calloc(options->depth, sizeof(struct ycsb_slot *));
     lane->done = calloc(options->depth, sizeof(struct ycsb_slot *));
     if (options->acked_fd >= 0)
@@ -212,7 +211,8 @@ int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_
         (options->acked_fd >= 0 && !lane->acked))
         return ROWAN_ENOMEM;
     for (uint32_t i = 0; i < options->depth; i++) {
-        lane->slots[i] = (struct ycsb_slot){.lane = lane, .value = lane->values + (size_t)i * room};
+        lane->slots[i] =
+            (struct ycsb_slot){.lane = lane, .value = lane->values + (size_t)i * value_bytes};
         lane->idle[lane->idle_count++] = &lane->slots[i];
     }
     return 0;
@@ -243,7 +243,7 @@ int lane_open(struct ycsb_lane *lane)
 
 void lane_start(struct ycsb_lane *lane, uint32_t index, uint64_t now_ns)
 {
-    /* The lanes' operations lie evenly between each other. */
+    /* The lanes' operations start at even intervals. */
     if (lane->interval_ns > 0)
         lane->next_ns =
             (double)now_ns + lane->interval_ns * index / (double)lane->options->connections;

@@ -31,7 +31,7 @@ struct ycsb_lane {
     struct ycsb_slot **done; /* completed by the last poll */
     uint32_t done_count;
     uint32_t settled;           /* counted since lane_settle last said how many */
-    int error;                  /* what writing the acked file met */
+    int error;                  /* of writing the acked file */
     uint64_t next_record, left; /* load: the next one; how many operations may still begin */
     uint64_t salt, writes;      /* value seeds */
     uint64_t put_below;         /* of 2^32 */
@@ -56,8 +56,8 @@ void lane_start(struct ycsb_lane *lane, uint32_t index, uint64_t now_ns);
 /* Posts into idle slots what is due. */
 void lane_fill(struct ycsb_lane *lane, uint64_t now_ns);
 
-/* Counts what completed, and keeps acknowledged writes. Returns how many, or what writing the acked file
- * met. */
+/* Counts what completed, and keeps acknowledged writes. Returns how many, or the error of writing the
+ * acked file. */
 int lane_settle(struct ycsb_lane *lane, uint64_t now_ns);
 
 /* Nothing is outstanding and nothing may begin. */

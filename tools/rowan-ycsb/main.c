@@ -1,4 +1,4 @@
-/* rowan-ycsb: puts load on a cluster and tells how it took it. */
+/* rowan-ycsb: puts load on a cluster and reports throughput, latencies and errors. */
 #include "client/rowan.h"
 
 #include <stdbool.h>
@@ -46,7 +46,8 @@ static const struct {
 
 static const struct config_key keys[] = {
     TEXT("cm", cm, "address of the configuration manager"),
-    TEXT("dir", dir, "or directory of a rowan-local cluster; without both: the current directory"),
+    TEXT("dir", dir,
+         "or the directory of a rowan-local cluster; without both: the current directory"),
     TEXT("workload", workload,
          "load (each record once), a (50 % writes), b (5 % writes) or c (reads); required"),
     {.name = "profile",
@@ -54,11 +55,11 @@ static const struct config_key keys[] = {
      .offset = offsetof(struct ycsb_settings, profile),
      .fallback = "zippydb",
      .help = "sizes of objects: zippydb, up2x, udb, or fixed:N (keys of 16 bytes, values of N)"},
-    NUMBER("records", records, 1, WORKLOAD_MAX_RECORDS, "1000000", "how many there are"),
+    NUMBER("records", records, 1, WORKLOAD_MAX_RECORDS, "1000000", "number of objects"),
     TEXT("seconds", seconds, "how long to run (a, b, c)"),
     NUMBER("operations", operations, 0, UINT64_MAX, "0",
            "or how many operations to run; 0: as long as --seconds says (load: all records)"),
-    NUMBER("threads", threads, 1, RUN_MAX_THREADS, "1", "that post and poll"),
+    NUMBER("threads", threads, 1, RUN_MAX_THREADS, "1", "threads that post and poll"),
     NUMBER("connections", connections, 0, RUN_MAX_CONNECTIONS, "0",
            "sessions, spread over the threads; 0: one for each thread"),
     NUMBER("depth", depth, 1, 65536, "64", "operations outstanding in each connection"),
@@ -71,13 +72,13 @@ static const struct config_key keys[] = {
      .offset = offsetof(struct ycsb_settings, distribution),
      .fallback = "zipfian",
      .choices = "zipfian|uniform",
-     .help = "of records over operations (a, b, c); zipfian: scrambled, 0.99"},
-    NUMBER("seed", seed, 0, UINT64_MAX, "1", "of all that is random"),
+     .help = "how operations choose records (a, b, c); zipfian: scrambled, 0.99"},
+    NUMBER("seed", seed, 0, UINT64_MAX, "1", "seed of all that is random"),
     TEXT("acked", acked,
          "append every acknowledged write to this file, for `check`; it is in the file 10 ms after "
          "its acknowledgement at the latest, also if this process is killed then"),
     NUMBER("timeout-ms", timeout_ms, 1, ROWAN_MAX_TIMEOUT_MS, "10000",
-           "of each operation, in milliseconds"),
+           "timeout of each operation, in milliseconds"),
     NUMBER("spin-us", spin_us, 0, 1000000, "0",
            "how long an idle thread polls before it sleeps, in microseconds"),
     {.name = "json",
@@ -123,8 +124,8 @@ static bool parse_seconds(const char *text, uint64_t *run_ns)
     return true;
 }
 
-/* Fills what follows from the workload's name and its length. EXIT_DONE: all is well. */
-static int take_workload(const struct ycsb_settings *settings, struct run_options *options)
+/* Sets the options that follow from the workload's name and length. EXIT_DONE: no mistake. */
+static int apply_workload(const struct ycsb_settings *settings, struct run_options *options)
 {
     size_t i = 0;
 
@@ -172,9 +173,9 @@ static int run(const struct run_options *options, bool json)
     return code;
 }
 
-static bool find_cm(const struct ycsb_settings *settings, char *cm, size_t room)
+static bool find_cm(const struct ycsb_settings *settings, char *cm, size_t cm_bytes)
 {
-    return admin_find_cm("rowan-ycsb", settings->cm, settings->dir, cm, room);
+    return admin_find_cm("rowan-ycsb", settings->cm, settings->dir, cm, cm_bytes);
 }
 
 static int run_acked(const struct ycsb_settings *settings, struct run_options *options)
@@ -206,7 +207,7 @@ static int command_run(const struct ycsb_settings *settings)
                                   .acked_fd = -1};
     struct profile *profile;
     struct zipf zipf;
-    int code = take_workload(settings, &options);
+    int code = apply_workload(settings, &options);
 
     if (code != EXIT_DONE)
         return code;

@@ -24,13 +24,13 @@ static const char *const kinds[RUN_KINDS] = {"put", "get"};
 
 /* --- the cluster --- */
 
-/* The first server's word, or "mixed" if another's differs. */
-static void note(char *out, size_t room, const char *word)
+/* `out` becomes the first server's word, or "mixed" if another's differs. */
+static void merge_word(char *out, size_t out_bytes, const char *word)
 {
     if (!*out)
-        snprintf(out, room, "%s", word);
+        snprintf(out, out_bytes, "%s", word);
     else if (strcmp(out, word) != 0)
-        snprintf(out, room, "mixed");
+        snprintf(out, out_bytes, "mixed");
 }
 
 int report_cluster_get(const char *cm, struct report_cluster *out)
@@ -51,9 +51,9 @@ int report_cluster_get(const char *cm, struct report_cluster *out)
     found.shards = config->shard_count;
     for (uint32_t i = 0; i < config->member_count; i++) {
         if (!calls[i].error) {
-            note(found.fabric, sizeof found.fabric, calls[i].reply->server_status->fabric);
-            note(found.durability, sizeof found.durability,
-                 calls[i].reply->server_status->durability);
+            merge_word(found.fabric, sizeof found.fabric, calls[i].reply->server_status->fabric);
+            merge_word(found.durability, sizeof found.durability,
+                       calls[i].reply->server_status->durability);
         }
         admin_call_free(&calls[i]);
     }

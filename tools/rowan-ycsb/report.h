@@ -7,15 +7,15 @@
 
 #include "tools/rowan-ycsb/runner.h"
 
-/* What the figures must not be read without. */
+/* The cluster's properties, which are printed beside the figures. */
 struct report_cluster {
     char fabric[16];
     char durability[16];
     uint32_t servers, replicas, shards;
 };
 
-/* report_cluster_get: asks the cluster. Errors: those of admin_open; ROWAN_EUNREACHABLE when no
- * server tells its status. */
+/* report_cluster_get: asks the cluster. Errors: those of admin_open; ROWAN_EUNREACHABLE when no server
+ * answers. */
 int report_cluster_get(const char *cm, struct report_cluster *out);
 
 /* Prints to standard output. Errors: ROWAN_EIO, ROWAN_ENOMEM. */

@@ -146,7 +146,7 @@ static void loop(struct ycsb_worker *worker)
 
     for (uint32_t i = 0; i < worker->lane_count; i++)
         lane_start(&worker->lanes[i], worker->first + i, now_ns);
-    prctl(PR_SET_TIMERSLACK, 1); /* a paced operation is not to wait for the timer's leisure */
+    prctl(PR_SET_TIMERSLACK, 1); /* ns: else the kernel may delay paced operations by 50 us */
     do {
         int moved = turn(worker, &now_ns);
 
@@ -168,7 +168,7 @@ static void open_sessions(struct ycsb_worker *worker)
     }
 }
 
-/* Tells that the sessions are open (or could not be), and waits for the start. False: do not run. */
+/* Reports that the sessions are open (or could not be), and waits for the start. False: do not run. */
 static bool wait_start(struct ycsb_worker *worker)
 {
     struct ycsb_crew *crew = worker->crew;
@@ -223,7 +223,7 @@ static void show(const struct run_options *options, struct ycsb_worker *workers,
     *before_ns = run_ns;
 }
 
-/* Waits for all threads, holding the crew's lock but while it sleeps. */
+/* Waits for all threads; has the crew's lock except while it sleeps. */
 static void supervise(const struct run_options *options, struct ycsb_worker *workers,
                       struct ycsb_crew *crew)
 {

@@ -20,7 +20,7 @@ struct run_options {
     const struct profile *profile;
     const struct zipf *zipf; /* NULL: uniform */
     bool load;               /* each record once, in order */
-    double puts;             /* part of the operations that write */
+    double puts;             /* fraction of the operations that write */
     uint64_t records;
     uint64_t operations; /* 0: as many as the time allows */
     uint64_t run_ns;     /* 0: as long as the operations take */
@@ -45,8 +45,8 @@ struct run_result {
  * met; or what writing the acked file met, then the run was cut short. */
 int runner_run(const struct run_options *options, struct run_result *out);
 
-/* A line that is drawn over itself on a terminal, and now and then elsewhere. True when it is time.
- */
+/* The progress line: overwritten in place on a terminal, else printed now and then. progress_due: true
+ * when it is time for one. */
 struct progress {
     uint64_t next_ns;
     bool live;

@@ -48,7 +48,7 @@ static double fill_sizes(uint32_t *table, double centre, double deviation, uint3
     return sum / WORKLOAD_SIZES;
 }
 
-/* What is cut off at `least` raises the mean; the centre is moved until it is as it should be. */
+/* Cutting sizes off at `least` raises the mean; the centre is moved until the mean is right again. */
 static void fit_sizes(uint32_t *table, const struct sizes *sizes, uint32_t least)
 {
     double low = sizes->mean - 2 * sizes->deviation, high = sizes->mean + sizes->deviation;

@@ -1,5 +1,5 @@
-/* workload.h - what the load generator writes: keys and values that follow from numbers alone, so
- * that any thread, and a later `check`, makes the same ones again. */
+/* workload.h - keys and values of the load: computed from numbers alone, so that any thread, and a later
+ * `check`, computes the same ones. */
 #ifndef YCSB_WORKLOAD_H
 #define YCSB_WORKLOAD_H
 
@@ -31,7 +31,7 @@ struct profile {
 int profile_create(const char *name, struct profile **out);
 void profile_destroy(struct profile *profile);
 
-/* The key of a record: text, unique, WORKLOAD_MAX_KEY_BYTES of room. Returns its bytes. */
+/* The key of a record: text, unique, at most WORKLOAD_MAX_KEY_BYTES. Returns its bytes. */
 uint32_t workload_key(const struct profile *profile, uint64_t record, char *out);
 
 /* The value that write number `seed` gave the record. */

@@ -1,6 +1,5 @@
-/* Zipfian numbers. One pow a draw; the sum that the method needs is taken term by term for the
- * first ranks and by the Euler-Maclaurin formula behind them, so that a billion records cost no
- * seconds. */
+/* Zipfian numbers. One pow a draw. The sum that the method needs is added term by term for the first
+ * ranks and by the Euler-Maclaurin formula for the rest, so that a billion records cost no seconds. */
 #include "tools/rowan-ycsb/zipf.h"
 
 #include <math.h>

@@ -14,9 +14,8 @@
 
 enum { OPEN_TIMEOUT_MS = 5000, TIMEOUT_MS = 10000 };
 
-/* A session tries again and again until its time is over; a person wants to be told at once that
- * nobody is there, or who is missing. */
-static int knock(const char *cm, const char *what, uint64_t timeout_ns)
+/* A session tries until its time is over. This says at once that nobody is there, or who is missing. */
+static int check_cluster(const char *cm, const char *what, uint64_t timeout_ns)
 {
     struct admin_missing missing;
     struct admin *admin;
@@ -40,7 +39,7 @@ static int open_session(const struct rowan_settings *settings, const char *cm, c
     options.timeout_ms = settings->timeout_ms ? (uint32_t)settings->timeout_ms : TIMEOUT_MS;
     options.open_timeout_ms =
         options.timeout_ms < OPEN_TIMEOUT_MS ? options.timeout_ms : OPEN_TIMEOUT_MS;
-    int error = knock(cm, what, options.open_timeout_ms * NS_PER_MS);
+    int error = check_cluster(cm, what, options.open_timeout_ms * NS_PER_MS);
 
     if (error)
         return error;
@@ -94,7 +93,7 @@ static int print_outcome(const char *key, int error, uint64_t version, const cha
     return ROWAN_EIO;
 }
 
-/* Says how it went, and returns the exit code. */
+/* Prints the outcome, and returns the exit code. */
 static int finish(const struct rowan_settings *settings, const char *what, const char *key,
                   int error, uint64_t version)
 {
@@ -139,7 +138,7 @@ int command_get(const struct rowan_settings *settings, const char *cm, const cha
     return code;
 }
 
-/* Reads up to one byte more than a value may have, so that a longer one is seen. */
+/* Reads up to one byte more than a value may have, so that a longer one is noticed. */
 static int read_stream(FILE *stream, char *value, size_t *bytes)
 {
     *bytes = fread(value, 1, ROWAN_MAX_VALUE_BYTES + 1, stream);

@@ -19,7 +19,7 @@ static const struct config_key keys[] = {
      .type = CONFIG_STRING,
      .offset = offsetof(struct rowan_settings, dir),
      .fallback = "",
-     .help = "or directory of a rowan-local cluster; without both: the current directory"},
+     .help = "or the directory of a rowan-local cluster; without both: the current directory"},
     {.name = "value-file",
      .type = CONFIG_STRING,
      .offset = offsetof(struct rowan_settings, value_file),
@@ -30,9 +30,8 @@ static const struct config_key keys[] = {
      .offset = offsetof(struct rowan_settings, timeout_ms),
      .fallback = "0",
      .max = 3600 * 1000,
-     .help =
-         "how long to try, in milliseconds; 0: 10000, verify 30000 for each shard; get, put and "
-         "del 60000 at most"},
+     .help = "how long to try, in milliseconds, verify each shard; 0: 10000, verify 30000; at most "
+             "60000 for get, put and del"},
     {.name = "json",
      .type = CONFIG_BOOL,
      .offset = offsetof(struct rowan_settings, json),
@@ -72,7 +71,7 @@ static int usage(const char *sentence)
     return EXIT_USAGE;
 }
 
-/* How many words the command takes, itself included; 0: there is no such command. */
+/* How many words the command has, itself included; 0: there is no such command. */
 static int words_of(const struct rowan_settings *settings, const char *command)
 {
     if (strcmp(command, "put") == 0)

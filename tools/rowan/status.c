@@ -73,7 +73,7 @@ static uint32_t count_silent(const struct view *view)
     return silent;
 }
 
-/* What the server says of a shard that it holds; NULL: it does not answer. */
+/* The server's status of a shard that it holds; NULL: it does not answer. */
 static const Rowan__ShardStatus *replica_of(const struct view *view, const struct shard *shard,
                                             uint32_t server)
 {
@@ -106,7 +106,7 @@ static const char *state_of(const struct view *view, const struct shard *shard)
     return is_recovering(view, shard) ? "recovering" : "serves";
 }
 
-/* Shards that are not served: their primary is at work on them, or not yet, or does not answer. */
+/* Shards that are not served: their primary is recovering them, or does not answer. */
 static uint32_t count_recovering(const struct view *view)
 {
     uint32_t count = 0;
@@ -257,19 +257,19 @@ static uint32_t missing_at(const struct view *view, const struct shard *shard,
 }
 
 /* As EPOCH.COUNTER. */
-static void show_version(uint64_t version, char *out, size_t room)
+static void show_version(uint64_t version, char *out, size_t out_bytes)
 {
-    snprintf(out, room, "%u.%llu", version_epoch(version),
+    snprintf(out, out_bytes, "%u.%llu", version_epoch(version),
              (unsigned long long)version_counter(version));
 }
 
-static void join_servers(const uint32_t *servers, uint32_t count, char *out, size_t room)
+static void join_servers(const uint32_t *servers, uint32_t count, char *out, size_t out_bytes)
 {
     size_t at = 0;
 
-    snprintf(out, room, "-");
-    for (uint32_t i = 0; i < count && at < room; i++)
-        at += (size_t)snprintf(out + at, room - at, "%s%u", i ? "," : "", servers[i]);
+    snprintf(out, out_bytes, "-");
+    for (uint32_t i = 0; i < count && at < out_bytes; i++)
+        at += (size_t)snprintf(out + at, out_bytes - at, "%s%u", i ? "," : "", servers[i]);
 }
 
 static void print_shards(const struct view *view)

@@ -1,13 +1,12 @@
-/* verify: compares the digests of all replicas of every shard.
+/* verify: compares the checksums of all replicas of every shard.
  *
- * A shard is asked for in rounds: one digest from the primary and each full backup. A round counts
- * when none was `busy` and all speak of the same version; otherwise writes were under way, or a
- * backup has not digested up to the primary, or fetches what it never got, and the next round begins
- * after a pause. At most
- * MAX_DIGESTS walks run at a time, because each reads a whole shard.
+ * A shard is asked for in rounds: one checksum from the primary and each full backup. A round counts
+ * when none was `busy` and all are of the same version. Otherwise writes were under way, or a backup
+ * has not digested up to the primary, or fetches versions that never arrived; the next round begins
+ * after a pause. At most MAX_WALKS walks run at a time, because each reads a whole shard.
  *
- * A server that cannot be reached, or was silent for a whole timeout, is not asked again: it would
- * cost every shard that time.
+ * A server that cannot be reached, or did not answer for a whole timeout, is not asked again: each of
+ * its shards would wait that long.
  *
  *   WAITING --start_round--> ASKED --all answered--> JUDGED
  *      ^                       |
@@ -24,7 +23,7 @@
 #include "tools/rowan/rowan.h"
 
 enum {
-    MAX_DIGESTS = 4,
+    MAX_WALKS = 4,
     TIMEOUT_MS = 30000,
     OPEN_TIMEOUT_MS = 5000,
     DAMAGED_KEY_SHOWN = 80,
@@ -54,7 +53,7 @@ struct verify {
     uint64_t timeout_ns;              /* of each answer; no round of a shard begins later */
     uint64_t next_line_ns;
     uint32_t judged;
-    uint32_t walks; /* digests under way */
+    uint32_t walks; /* under way */
     uint64_t objects;
     uint32_t problems;
     json_t *list; /* of problems; NULL without --json */
@@ -65,7 +64,7 @@ static uint32_t server_of(const struct shard_check *check, uint32_t replica)
     return replica == 0 ? check->shard->primary : check->shard->backups[replica - 1];
 }
 
-static const Rowan__ChecksumIs *digest_of(const struct shard_check *check, uint32_t replica)
+static const Rowan__ChecksumIs *checksum_of(const struct shard_check *check, uint32_t replica)
 {
     return check->calls[replica].reply->checksum_is;
 }
@@ -88,15 +87,15 @@ static void report(struct verify *verify, const struct shard_check *check, uint3
 
 static void report_damage(struct verify *verify, const struct shard_check *check, uint32_t replica)
 {
-    const Rowan__ChecksumIs *digest = digest_of(check, replica);
+    const Rowan__ChecksumIs *found = checksum_of(check, replica);
     char sentence[256], key[DAMAGED_KEY_SHOWN + 8] = "";
 
-    if (digest->damaged_key[0]) /* empty: the damage is in the entry's header */
-        snprintf(key, sizeof key, " key \"%.*s\"", DAMAGED_KEY_SHOWN, digest->damaged_key);
+    if (found->damaged_key[0]) /* empty: the damage is in the entry's header */
+        snprintf(key, sizeof key, " key \"%.*s\"", DAMAGED_KEY_SHOWN, found->damaged_key);
     snprintf(sentence, sizeof sentence,
              "%llu damaged object%s, first%s at offset %llu of its PM file",
-             (unsigned long long)digest->damaged, digest->damaged == 1 ? "" : "s", key,
-             (unsigned long long)digest->damaged_offset);
+             (unsigned long long)found->damaged, found->damaged == 1 ? "" : "s", key,
+             (unsigned long long)found->damaged_offset);
     report(verify, check, replica, "damaged", sentence);
 }
 
@@ -111,19 +110,19 @@ static void report_unsettled(struct verify *verify, const struct shard_check *ch
         report(verify, check, replica, "unanswered", error_sentence(call->error));
         return;
     }
-    const Rowan__ChecksumIs *digest = digest_of(check, replica);
+    const Rowan__ChecksumIs *found = checksum_of(check, replica);
 
-    if (digest->missing) {
+    if (found->missing) {
         report(verify, check, replica, "missing",
                "never got some versions that are committed, and is still fetching them from the "
                "primary");
-    } else if (digest->busy) {
+    } else if (found->busy) {
         report(verify, check, replica, "busy",
                "writes were under way all the time; verify when they have stopped");
-    } else if (!check->calls[0].error && digest->version != digest_of(check, 0)->version) {
+    } else if (!check->calls[0].error && found->version != checksum_of(check, 0)->version) {
         snprintf(sentence, sizeof sentence, "digested up to version %llx, the primary wrote %llx",
-                 (unsigned long long)digest->version,
-                 (unsigned long long)digest_of(check, 0)->version);
+                 (unsigned long long)found->version,
+                 (unsigned long long)checksum_of(check, 0)->version);
         report(verify, check, replica, "behind", sentence);
     }
 }
@@ -131,15 +130,15 @@ static void report_unsettled(struct verify *verify, const struct shard_check *ch
 static void report_difference(struct verify *verify, const struct shard_check *check,
                               uint32_t replica, uint32_t reference)
 {
-    const Rowan__ChecksumIs *digest = digest_of(check, replica);
+    const Rowan__ChecksumIs *found = checksum_of(check, replica);
     char sentence[256];
 
     snprintf(sentence, sizeof sentence,
-             "differs from server %u: %llu objects, digest %016llx, against %llu, %016llx",
-             server_of(check, reference), (unsigned long long)digest->objects,
-             (unsigned long long)digest->checksum,
-             (unsigned long long)digest_of(check, reference)->objects,
-             (unsigned long long)digest_of(check, reference)->checksum);
+             "differs from server %u: %llu objects, checksum %016llx, against %llu, %016llx",
+             server_of(check, reference), (unsigned long long)found->objects,
+             (unsigned long long)found->checksum,
+             (unsigned long long)checksum_of(check, reference)->objects,
+             (unsigned long long)checksum_of(check, reference)->checksum);
     report(verify, check, replica, "different", sentence);
 }
 
@@ -180,8 +179,8 @@ static bool round_settled(struct shard_check *check)
         if (!call->error && (call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_CHECKSUM_IS ||
                              call->reply->checksum_is->shard != check->shard->id))
             call->error = ROWAN_EFORMAT;
-        if (call->error || digest_of(check, i)->busy ||
-            digest_of(check, i)->version != digest_of(check, 0)->version)
+        if (call->error || checksum_of(check, i)->busy ||
+            checksum_of(check, i)->version != checksum_of(check, 0)->version)
             return false;
     }
     return true;
@@ -191,28 +190,28 @@ static void judge_round(struct verify *verify, struct shard_check *check)
 {
     uint32_t reference = 0;
 
-    while (reference + 1 < check->replicas && digest_of(check, reference)->damaged)
+    while (reference + 1 < check->replicas && checksum_of(check, reference)->damaged)
         reference++;
     for (uint32_t i = 0; i < check->replicas; i++) {
-        const Rowan__ChecksumIs *digest = digest_of(check, i);
+        const Rowan__ChecksumIs *found = checksum_of(check, i);
 
-        if (digest->damaged)
+        if (found->damaged)
             report_damage(verify, check, i);
-        else if (digest->checksum != digest_of(check, reference)->checksum ||
-                 digest->objects != digest_of(check, reference)->objects)
+        else if (found->checksum != checksum_of(check, reference)->checksum ||
+                 found->objects != checksum_of(check, reference)->objects)
             report_difference(verify, check, i, reference);
     }
-    verify->objects += digest_of(check, reference)->objects;
+    verify->objects += checksum_of(check, reference)->objects;
 }
 
-/* True if the server answers, though not what was asked for. */
+/* An error that the server itself answered: it may be asked again. */
 static bool is_passing(int error)
 {
     return error == ROWAN_EBUSY || error == ROWAN_ENOTMINE || error == ROWAN_ENOMEM;
 }
 
 /* Remembers the servers that gave no answer. True if there is one. */
-static bool note_lost(struct verify *verify, const struct shard_check *check)
+static bool mark_lost(struct verify *verify, const struct shard_check *check)
 {
     bool any = false;
 
@@ -230,7 +229,7 @@ static bool note_lost(struct verify *verify, const struct shard_check *check)
 static void end_round(struct verify *verify, struct shard_check *check, uint64_t now_ns)
 {
     bool settled = round_settled(check);
-    bool last = note_lost(verify, check) || now_ns + ROUND_PAUSE_NS >= check->deadline_ns;
+    bool last = mark_lost(verify, check) || now_ns + ROUND_PAUSE_NS >= check->deadline_ns;
 
     verify->walks -= check->replicas;
     if (settled) {
@@ -248,7 +247,7 @@ static void end_round(struct verify *verify, struct shard_check *check, uint64_t
 
 /* --- all shards --- */
 
-/* Returns when something can be done next at the latest. */
+/* Returns until when to wait for events, at most. */
 static uint64_t step(struct verify *verify, uint64_t now_ns)
 {
     uint64_t until_ns = now_ns + NS_PER_S;
@@ -264,7 +263,7 @@ static uint64_t step(struct verify *verify, uint64_t now_ns)
             until_ns = check->next_round_ns < until_ns ? check->next_round_ns : until_ns;
             continue;
         }
-        if (verify->walks == 0 || verify->walks + check->replicas <= MAX_DIGESTS)
+        if (verify->walks == 0 || verify->walks + check->replicas <= MAX_WALKS)
             start_round(verify, check, now_ns);
     }
     return until_ns;
