@@ -121,11 +121,10 @@ static void drop_all_gone(struct records_inside *inside)
     }
 }
 
-static int open_client(struct records_inside *inside, uint32_t number, struct records_client **out)
+static int find_or_open_client(struct records_inside *inside, uint32_t number,
+                               struct records_client **out)
 {
-    struct records_client *client = inside->recent;
-    if (!client || client->item.client != number)
-        client = find_client(inside, number);
+    struct records_client *client = find_client(inside, number);
     if (!client) {
         if (inside->clients.count >= RECORDS_MAX_CLIENTS)
             drop_all_gone(inside);
@@ -142,6 +141,16 @@ static int open_client(struct records_inside *inside, uint32_t number, struct re
     }
     inside->recent = client;
     *out = client;
+    return 0;
+}
+
+static inline int open_client(struct records_inside *inside, uint32_t number,
+                              struct records_client **out)
+{
+    struct records_client *recent = inside->recent;
+    if (!recent || recent->item.client != number || recent->gone)
+        return find_or_open_client(inside, number, out);
+    *out = recent;
     return 0;
 }
 

@@ -60,23 +60,43 @@ enum { WORKER_LARGE_BYTES = 16 << 10 };
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
 #define WORKER_MEMORY_NS     (10 * NS_PER_MS) /* before an index without memory is tried again */
 
-/* Entries. */
+/* How much entries are: operations (the low 20 bits), blocks (20) and bytes (24), in one word, so that they are added
+ * and compared together. No load is half of what its parts hold; only of a worker's all the bytes may overflow, which
+ * nobody reads. */
 struct load {
-    uint32_t ops, blocks, bytes;
+    uint64_t parts;
 };
+
+enum { LOAD_BLOCKS_SHIFT = 20, LOAD_BYTES_SHIFT = 40 };
+#define LOAD_COUNTS ((UINT64_C(1) << LOAD_BYTES_SHIFT) - 1)
+#define LOAD_HALVES (UINT64_C(1) << 63 | UINT64_C(1) << 39 | UINT64_C(1) << 19)
+
+static inline struct load load_make(uint32_t ops, uint32_t blocks, uint32_t bytes)
+{
+    return (struct load){ops | (uint64_t)blocks << LOAD_BLOCKS_SHIFT |
+                         (uint64_t)bytes << LOAD_BYTES_SHIFT};
+}
 
 static inline void load_add(struct load *load, struct load more)
 {
-    load->ops += more.ops;
-    load->blocks += more.blocks;
-    load->bytes += more.bytes;
+    load->parts += more.parts;
 }
 
 static inline void load_subtract(struct load *load, struct load less)
 {
-    load->ops -= less.ops;
-    load->blocks -= less.blocks;
-    load->bytes -= less.bytes;
+    load->parts -= less.parts;
+}
+
+/* The same without its bytes. */
+static inline struct load load_counts(struct load load)
+{
+    return (struct load){load.parts & LOAD_COUNTS};
+}
+
+/* Is each part of `load` at most that of `most`? */
+static inline bool load_fits(struct load load, struct load most)
+{
+    return (((most.parts | LOAD_HALVES) - load.parts) & LOAD_HALVES) == LOAD_HALVES;
 }
 
 struct peer_batch {

@@ -45,24 +45,21 @@ static int check_space(struct worker *worker, const struct shard_state *shard)
 /* What a backup that takes nothing holds up must leave room for writes that it does not back. So no
  * backup may be owed more than the worker has left: one that is stopped gets half, two a third each,
  * and so on (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). */
-static bool has_share(const struct worker *worker, const struct worker_peer *peer, struct load more)
-{
-    const uint32_t most_blocks = fabric_caps(worker->common->fabric)->max_batch_blocks;
-    return peer->owed.bytes + more.bytes <= WORKER_MAX_IN_FLIGHT_BYTES &&
-           peer->owed.blocks + more.blocks <= most_blocks - worker->in_flight.blocks &&
-           peer->owed.ops + more.ops <= WRITE_OP_TABLE_SIZE - worker->in_flight.ops;
-}
-
-static int check_queues(struct worker *worker, const struct shard_state *shard, struct load more)
+static int check_queues(const struct worker *worker, const struct shard_state *shard,
+                        struct load more, uint32_t blocks)
 {
     /* All of it may have to be sent again at once, over one connection. */
-    if (worker->in_flight.blocks + more.blocks >
-        fabric_caps(worker->common->fabric)->max_batch_blocks)
+    struct load left =
+        load_make(WRITE_OP_TABLE_SIZE, fabric_caps(worker->common->fabric)->max_batch_blocks,
+                  WORKER_MAX_IN_FLIGHT_BYTES);
+    load_subtract(&left, load_counts(worker->in_flight));
+    if (!load_fits(more, left))
         return ROWAN_EBUSY;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
         const struct worker_peer *peer = &worker->peers[shard->backups[i]];
-        if (!has_share(worker, peer, more) ||
-            (peer->connected && fabric_rowan_room(peer->conn) < more.blocks))
+        struct load owed = peer->owed;
+        load_add(&owed, more);
+        if (!load_fits(owed, left) || (peer->connected && fabric_rowan_room(peer->conn) < blocks))
             return ROWAN_EBUSY;
     }
     return 0;
@@ -70,7 +67,7 @@ static int check_queues(struct worker *worker, const struct shard_state *shard, 
 
 static struct load load_of(const struct write_op *op)
 {
-    return (struct load){.ops = 1, .blocks = op->blocks, .bytes = op->bytes};
+    return load_make(1, op->blocks, op->bytes);
 }
 
 static int admit(struct worker *worker, const struct shard_state *shard, struct write_op *op,
@@ -81,7 +78,7 @@ static int admit(struct worker *worker, const struct shard_state *shard, struct 
         return error;
     const struct entry_format *format = &worker->common->format;
     op->bytes = entry_size(format, request->key_bytes, request->value_bytes, &op->blocks);
-    return check_queues(worker, shard, load_of(op));
+    return check_queues(worker, shard, load_of(op), op->blocks);
 }
 
 /* --- judging --- */
