@@ -34,11 +34,12 @@
 /* Errors: ROWAN_ENOMEM. */
 static int apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
 {
-    int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : apply_entry(shard, entry, NULL);
+    struct applied did;
+    int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : apply_entry(shard, entry, &did);
     if (error)
         return error;
     uint64_t entries = atomic_load_explicit(&digest->entries, memory_order_relaxed);
-    atomic_store_explicit(&digest->entries, entries + 1, memory_order_relaxed);
+    atomic_store_explicit(&digest->entries, entries + did.is_new, memory_order_relaxed);
     return 0;
 }
 
@@ -193,6 +194,9 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
     if (!block->shard)
         return 0;
     if (header->blocks > 1) {
+        /* Met again: it would wait in the table for blocks that are not met. */
+        if (prefix_has(&block->shard->prefix, header->version))
+            return 0;
         struct join_entry *joined = join_add(&digest->join, header, offset);
         return joined ? apply_joined(digest, block->shard, header, joined) : 0;
     }

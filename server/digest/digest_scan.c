@@ -23,13 +23,21 @@
 enum {
     DIGEST_BATCH = 16, /* blocks that go through the stages together */
     DIGEST_BATCHES_PER_POLL = 4,
-    DIGEST_LOOKS_AHEAD = 64, /* entry_scan_next at most, to get over one gap */
+    DIGEST_LOOKS_AHEAD =
+        64, /* entry_scan_next at most, in one step of the search for what is behind a gap */
 };
 
 /* From the first gap, without a question. */
 #define DIGEST_AGAIN_MIN_NS (64 * NS_PER_MS)
 #define DIGEST_AGAIN_NEW_NS NS_PER_S /* at most, once there is one gap more */
 #define DIGEST_AGAIN_MAX_NS (32 * NS_PER_S)
+
+/* The scan goes on, from wherever it stands. */
+static void stop_waiting(struct digest *digest)
+{
+    digest->wait_ns = 0;
+    digest->ahead = 0;
+}
 
 /* --- segments --- */
 
@@ -38,7 +46,7 @@ void digest_enter(struct digest *digest, struct blog_segment *segment)
     digest->current = segment;
     digest->gap = DIGEST_NOWHERE;
     digest->reached = 0;
-    digest->wait_ns = 0;
+    stop_waiting(digest);
     entry_scan_init(&digest->scan, &digest->common->format,
                     pm_at(digest->common->pm, segment->offset), STORE_SEGMENT_BYTES, 0);
     entry_scan_stride(&digest->scan, fabric_caps(digest->common->fabric)->landing_stride);
@@ -66,7 +74,7 @@ void digest_scan_again(struct digest *digest)
         digest->reached = digest->scan.position;
     digest->scan.position = digest->gap;
     digest->gap = DIGEST_NOWHERE;
-    digest->wait_ns = 0;
+    stop_waiting(digest);
     digest->again_ns = digest->now_ns;
     if (digest->again_after_ns < DIGEST_AGAIN_MAX_NS)
         digest->again_after_ns *= 2;
@@ -93,7 +101,8 @@ static bool is_waited_for(struct digest *digest)
     return digest->now_ns - digest->wait_ns >= DIGEST_PATIENCE_NS;
 }
 
-/* The scan of the open segment stands in front of what is not whole. True if it has stepped over that. */
+/* The scan of the open segment stands in front of what is not whole. False if there is nothing to do but wait; the
+ * search for the next whole block goes on where it ended the last time. */
 static bool step_over(struct digest *digest)
 {
     const uint32_t position = digest->scan.position;
@@ -103,10 +112,16 @@ static bool step_over(struct digest *digest)
     uint32_t offset, bytes;
     if (!is_waited_for(digest))
         return false;
+    if (digest->ahead > position)
+        ahead.position = digest->ahead;
     for (unsigned i = 0; i < DIGEST_LOOKS_AHEAD && result == ENTRY_SCAN_STOPPED; i++)
         result = entry_scan_next(&ahead, false, &header, &offset, &bytes);
-    if (result != ENTRY_SCAN_BLOCK) { /* nothing has landed behind it */
+    digest->ahead = ahead.position;
+    if (result == ENTRY_SCAN_STOPPED)
+        return true;
+    if (result == ENTRY_SCAN_END) { /* nothing has landed behind it */
         digest->reached = position;
+        stop_waiting(digest);
         digest->wait_ns = digest->now_ns;
         return false;
     }
@@ -115,7 +130,7 @@ static bool step_over(struct digest *digest)
     if (digest->gap == DIGEST_NOWHERE)
         digest->gap = position;
     digest->scan.position = offset;
-    digest->wait_ns = 0;
+    stop_waiting(digest);
     return true;
 }
 
@@ -190,7 +205,7 @@ static bool scan_step(struct digest *digest)
     digest->stuck = false;
     const unsigned count = find_blocks(digest, sealed, blocks, &end);
     if (count > 0) {
-        digest->wait_ns = 0;
+        stop_waiting(digest);
         look_up(digest, blocks, count);
         return apply_blocks(digest, blocks, count);
     }

@@ -37,6 +37,7 @@ struct digest {
     uint32_t reached;             /* gaps in front of it have been waited for */
     uint64_t
         wait_ns; /* since when the scan waits in front of a place that is not whole; 0: it does not */
+    uint32_t ahead; /* how far what is behind that place was searched for a whole block; 0: not */
     uint64_t again_ns;       /* when it went back to the first gap last, or met that */
     uint64_t again_after_ns; /* how long after that it does without a question */
 

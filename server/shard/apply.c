@@ -36,12 +36,14 @@ int apply_entry(struct shard_state *shard, const struct apply_entry *entry, stru
     int record = 0;
     if (shard->primary)
         record = records_add(&shard->records, entry->client_id, entry->operation, entry->version);
-    prefix_add(&shard->prefix, entry->version);
+    const bool arrived = prefix_add(&shard->prefix, entry->version);
     if (entry->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
         atomic_store_explicit(&shard->version, entry->version, memory_order_relaxed);
     if (did)
-        *did = (struct applied){
-            .newest = result != INDEX_OLDER, .previous = previous, .record = record};
+        *did = (struct applied){.newest = result != INDEX_OLDER,
+                                .is_new = arrived || result != INDEX_OLDER,
+                                .previous = previous,
+                                .record = record};
     return 0;
 }
 

@@ -27,6 +27,7 @@ struct apply_entry {
 struct applied {
     bool
         newest; /* readers see this entry now; else one of the key with this or a higher version was there */
+    bool is_new;       /* it was not applied before, as far as the prefix and the index know */
     uint64_t previous; /* offset of the entry that this one replaced in the index; 0: none */
     int record;        /* ROWAN_EBUSY, ROWAN_ENOMEM: the completion record found no room */
 };

@@ -47,10 +47,12 @@ struct join_entry *join_add(struct join *join, const struct entry_header *header
 {
     ASSERT(header->version != 0 && header->blocks <= join->max_blocks);
     struct join_entry *entry = find(join, header);
-    if (entry->offsets[header->block] == 0)
-        entry->found++;
-    /* The newest copy of each block: those of one sending lie closest together. */
-    entry->offsets[header->block] = offset;
+    /* A block that came again replaces the older one: the newer copies lie closer together. But not in an entry that
+     * could not be applied, and may have been copied for it. */
+    if (entry->found < entry->blocks) {
+        entry->found = (uint16_t)(entry->found + (entry->offsets[header->block] == 0));
+        entry->offsets[header->block] = offset;
+    }
     return entry->found == entry->blocks ? entry : NULL;
 }
 
@@ -93,7 +95,7 @@ bool join_is_contiguous(const struct join_entry *entry, const struct entry_forma
            entry->offsets[entry->blocks - 1] / STORE_SEGMENT_BYTES;
 }
 
-int join_copy(const struct join_entry *entry, const struct entry_format *format,
+int join_copy(struct join_entry *entry, const struct entry_format *format,
               const struct entry_header *header, struct log *log, uint64_t *offset)
 {
     struct pm *pm = store_pm(log->store);
@@ -105,6 +107,7 @@ int join_copy(const struct join_entry *entry, const struct entry_format *format,
     for (uint32_t block = 0; block < entry->blocks; block++) {
         uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
         pm_store(pm, to, pm_at(pm, entry->offsets[block]), bytes);
+        entry->offsets[block] = to;
         to += bytes;
     }
     return 0;

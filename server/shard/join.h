@@ -3,10 +3,11 @@
  * An entry larger than the block limit lands as blocks, with other senders' blocks between them.
  * Blocks of one connection land in order (F1), so at most one entry of each sender is still landing.
  * Other incomplete entries are left over: of connections that broke, whose entries were sent again
- * whole, or of a second scan behind a gap (digest_scan.c). The table holds twice as many entries as a
- * landing zone has senders, and when it is full the oldest goes: most likely a left-over. If it was
- * none, its version is missing. In the present epoch it is fetched from the primary (digest.c, D4);
- * in an earlier one, where a reconciliation sent it, the next start joins its blocks.
+ * whole, or, of earlier epochs, of a second scan behind a gap (digest_scan.c; of the present one it is
+ * known what was applied). The table holds twice as many entries as a landing zone has senders, and when
+ * it is full the oldest goes: most likely a left-over. If it was none, its version is missing. In the
+ * present epoch it is fetched from the primary (digest.c, D4); in an earlier one, where a reconciliation
+ * sent it, the next start joins its blocks.
  */
 #ifndef SERVER_JOIN_H
 #define SERVER_JOIN_H
@@ -50,12 +51,12 @@ void join_restart(struct join *join, const struct entry_header *header);
 /* Of an entry whose blocks are all there; `header` is that of one of them. join_key: the key, in place
  * if it is whole in the first block, else copied to `buffer` (ENTRY_MAX_KEY_BYTES).
  * join_is_contiguous: do the blocks lie one behind the other in one segment? join_copy: copies them
- * so into `log`; stored, not fenced. Errors: ROWAN_EFULL. */
+ * so into `log`, where the entry has its blocks from then on; stored, not fenced. Errors: ROWAN_EFULL. */
 const uint8_t *join_key(const struct join_entry *entry, const struct entry_format *format,
                         const struct entry_header *header, const struct pm *pm, uint8_t *buffer);
 bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
                         const struct entry_header *header);
-int join_copy(const struct join_entry *entry, const struct entry_format *format,
+int join_copy(struct join_entry *entry, const struct entry_format *format,
               const struct entry_header *header, struct log *log, uint64_t *offset);
 
 #endif

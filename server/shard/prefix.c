@@ -34,34 +34,39 @@ static void extend(struct prefix *prefix)
 }
 
 /* A range of its own for `version`, in front of range `at`; if there are too many the highest goes. */
-static void insert(struct prefix *prefix, uint32_t at, uint64_t version)
+static bool insert(struct prefix *prefix, uint32_t at, uint64_t version)
 {
     if (prefix->count == PREFIX_RANGES) {
         if (at == PREFIX_RANGES)
-            return;
+            return false;
         prefix->count--;
     }
     memmove(&prefix->ranges[at + 1], &prefix->ranges[at],
             (prefix->count - at) * sizeof prefix->ranges[0]);
     prefix->ranges[at] = (struct prefix_range){version, version};
     prefix->count++;
+    return true;
 }
 
-void prefix_add(struct prefix *prefix, uint64_t version)
+/* The first range that does not lie wholly below `version`; searched from the end, as most are new. */
+static uint32_t find_range(const struct prefix *prefix, uint64_t version)
 {
-    if (version <= prefix->upto || version_counter(version) == 0) /* N1 */
-        return;
-    if (version == prefix->upto + 1) {
-        prefix->upto = version;
-        extend(prefix);
-        return;
-    }
-    /* The first range that does not lie wholly below `version`; searched from the end, as most are new. */
     uint32_t at = prefix->count;
     while (at > 0 && prefix->ranges[at - 1].last >= version)
         at--;
-    if (at < prefix->count && prefix->ranges[at].first <= version)
-        return;
+    return at;
+}
+
+static bool in_range(const struct prefix *prefix, uint32_t at, uint64_t version)
+{
+    return at < prefix->count && prefix->ranges[at].first <= version;
+}
+
+static bool add_behind(struct prefix *prefix, uint64_t version)
+{
+    const uint32_t at = find_range(prefix, version);
+    if (in_range(prefix, at, version))
+        return false;
     bool below = at > 0 && prefix->ranges[at - 1].last + 1 == version;
     bool above = at < prefix->count && prefix->ranges[at].first == version + 1;
     if (below && above) {
@@ -72,8 +77,27 @@ void prefix_add(struct prefix *prefix, uint64_t version)
     } else if (above) {
         prefix->ranges[at].first = version;
     } else {
-        insert(prefix, at, version);
+        return insert(prefix, at, version);
     }
+    return true;
+}
+
+bool prefix_add(struct prefix *prefix, uint64_t version)
+{
+    if (version <= prefix->upto || version_counter(version) == 0) /* N1 */
+        return false;
+    if (version != prefix->upto + 1)
+        return add_behind(prefix, version);
+    prefix->upto = version;
+    extend(prefix);
+    return true;
+}
+
+bool prefix_has(const struct prefix *prefix, uint64_t version)
+{
+    if (version <= prefix->upto)
+        return version_epoch(version) == version_epoch(prefix->upto);
+    return in_range(prefix, find_range(prefix, version), version);
 }
 
 void prefix_settle(struct prefix *prefix, uint32_t epoch)

@@ -30,8 +30,12 @@ struct prefix {
 /* All versions up to `upto` are there: version_make(epoch, 0) at the start of an epoch. */
 void prefix_init(struct prefix *prefix, uint64_t upto);
 
-/* A whole entry with this version has arrived. Twice does no harm. */
-void prefix_add(struct prefix *prefix, uint64_t version);
+/* A whole entry with this version has arrived. Twice does no harm. False: nothing changed, as it arrived before, or
+ * its epoch is settled, or it is forgotten at once. */
+bool prefix_add(struct prefix *prefix, uint64_t version);
+
+/* Has it arrived for certain? Of a settled epoch nobody knows. */
+bool prefix_has(const struct prefix *prefix, uint64_t version);
 
 /* Everything of epochs below `epoch` is settled. Lower epochs than before change nothing. */
 void prefix_settle(struct prefix *prefix, uint32_t epoch);

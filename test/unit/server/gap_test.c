@@ -265,6 +265,25 @@ TEST(entries_in_slots_are_digested_as_they_come)
     assert_int_equal(landing_ask(&landing).version, version_make(1, 42));
 }
 
+/* Each stride of a gap claims to be a block of 48 KiB. */
+TEST(a_gap_that_lies_hides_nothing_behind_it)
+{
+    enum { GAP = 64 << 10 };
+    static _Alignas(64) uint8_t block[ENTRY_MAX_BLOCK_LIMIT], value[48 << 10];
+    struct landing landing = landing_begin(*state);
+    const struct entry_format format = stage_format(*state);
+    const struct entry_header header = {
+        .type = ENTRY_PUT, .key_bytes = 1, .value_bytes = sizeof value, .blocks = 1};
+
+    entry_encode_block(&format, &header, "k", value, block);
+    for (uint32_t at = 0; at < GAP; at += ENTRY_ALIGN)
+        pm_store(&landing.stage->heap->pm, landing.offset + at, block, ENTRY_HEADER_BYTES);
+    landing.offset += GAP;
+    landing_put(&landing, 1);
+    stage_pass(*state, 200 * NS_PER_MS);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 1));
+}
+
 /* --- long entries --- */
 
 /* A value of 1 MiB, with another entry between its first block and its second: it is copied to be in one piece. */
@@ -315,6 +334,24 @@ TEST(a_long_entry_that_is_met_again_is_not_copied_again)
     }
     assert_all_is_here(landing);
     assert_int_equal(landing_ask(landing).segments_free, after);
+}
+
+/* Its version says that it is newer, but it is not said of which key. */
+TEST(a_damaged_entry_supersedes_no_long_one)
+{
+    struct landing landing = landing_begin(*state);
+    const uint64_t offset = landing_put(&landing, 1), version = version_make(1, 9);
+
+    stage_run(*state);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 1));
+    damage(&landing, offset);
+    pm_store(&landing.stage->heap->pm, offset + 8, &version, sizeof version);
+    const uint64_t before = landing_ask(&landing).segments_free;
+
+    land_parted(&landing, version_make(1, 2));
+    stage_run(*state);
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 2));
+    assert_int_equal(landing_ask(&landing).segments_free, before - 1); /* it was copied */
 }
 
 /* All of an epoch is settled when the next has its first commit version; not all that it had is here. */

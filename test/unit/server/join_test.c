@@ -73,4 +73,16 @@ TEST(a_full_table_gives_up_the_oldest_entry)
     assert_null(add(join, 0, 1, 1, 2));
 }
 
+/* It waits for memory, and its last block is met again. */
+TEST(an_entry_that_was_copied_stays_so_when_a_block_comes_again)
+{
+    struct join *join = *state;
+    add(join, 3, 10, 0, 2);
+    struct join_entry *entry = add(join, 3, 10, 1, 2);
+    entry->offsets[0] = 1 << 20;
+    entry->offsets[1] = (1 << 20) + 4096;
+    assert_ptr_equal(add(join, 3, 10, 1, 2), entry);
+    assert_int_equal(entry->offsets[1], (1 << 20) + 4096);
+}
+
 UNIT_MAIN(NULL, NULL)

@@ -205,9 +205,11 @@ static void random_run(uint64_t seed, uint64_t window)
             if (counter > MODEL_COUNTERS)
                 counter = MODEL_COUNTERS;
             forgot |= prefix.count == PREFIX_RANGES;
+            const bool had = prefix_has(&prefix, v(epoch, counter));
+            assert_true(!had || counter == 0 || model.arrived[epoch][counter]);
             if (counter > 0)
                 model.arrived[epoch][counter] = true;
-            prefix_add(&prefix, v(epoch, counter));
+            assert_false(prefix_add(&prefix, v(epoch, counter)) && had);
         }
         compare(&prefix, &model, forgot);
     }
