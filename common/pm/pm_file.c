@@ -122,6 +122,8 @@ static void file_close(struct pm *pm)
 static void file_store(struct pm *pm, uint64_t offset, const void *source, size_t bytes)
 {
     ASSERT(offset <= pm->bytes && bytes <= pm->bytes - offset);
+    if (bytes > 0)
+        pm_populate_store(&((struct pm_file *)pm)->populate, offset, bytes);
     if (is_one_word(offset, bytes))
         store_word(pm->base + offset, source);
     else
@@ -221,8 +223,10 @@ int pm_file_create(const struct pm_map *map, enum pm_durability durability, stru
         if (error)
             goto fail;
     }
-    if (map->in_memory)
+    if (map->in_memory && map->lock_fd >= 0)
         pm_populate_start(&file->populate, map->base, map->bytes);
+    else if (map->in_memory)
+        pm_populate_windows(&file->populate, map->base, map->bytes);
     *out = &file->pm;
     return 0;
 

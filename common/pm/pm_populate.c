@@ -1,37 +1,60 @@
-/* The thread of pm_populate.h: in steps, so that a close need not wait for long. */
+/* The thread of pm_populate.h works in steps, so that a close need not wait for long. */
 #include "common/pm/pm_populate.h"
 
-#include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "common/pm/pm_thread.h"
 
 enum { STEP_BYTES = 4 << 20 };
 
+/* At most `most` bytes from `at` on. False: the kernel cannot. */
+static bool populate_some(const struct pm_populate *populate, uint64_t at, uint64_t most)
+{
+    const uint64_t left = populate->bytes - at;
+
+    return madvise(populate->base + at, left < most ? left : most, MADV_POPULATE_WRITE) == 0;
+}
+
 static void *populate_run(void *argument)
 {
     struct pm_populate *populate = argument;
 
     for (uint64_t at = 0; at < populate->bytes; at += STEP_BYTES) {
-        const uint64_t left = populate->bytes - at;
-
         if (atomic_load_explicit(&populate->stop, memory_order_relaxed) ||
-            madvise(populate->base + at, left < STEP_BYTES ? left : STEP_BYTES,
-                    MADV_POPULATE_WRITE) < 0)
+            !populate_some(populate, at, STEP_BYTES))
             break;
     }
     return NULL;
 }
 
-void pm_populate_start(struct pm_populate *populate, void *base, uint64_t bytes)
+void pm_populate_start(struct pm_populate *populate, uint8_t *base, uint64_t bytes)
 {
     populate->base = base;
     populate->bytes = bytes;
     populate->running = !pm_thread_start(&populate->thread, "pm-populate", populate_run, populate);
 }
 
+void pm_populate_windows(struct pm_populate *populate, uint8_t *base, uint64_t bytes)
+{
+    populate->base = base;
+    populate->bytes = bytes;
+    populate->entered = calloc((bytes >> PM_WINDOW_SHIFT) + 1, sizeof *populate->entered);
+}
+
+/* Each window once, also if the kernel cannot. */
+void pm_populate_enter(struct pm_populate *populate, uint64_t first, uint64_t last)
+{
+    for (uint64_t window = first; window <= last; window++) {
+        if (!atomic_exchange_explicit(&populate->entered[window], 1, memory_order_relaxed))
+            (void)populate_some(populate, window << PM_WINDOW_SHIFT, 1 << PM_WINDOW_SHIFT);
+    }
+}
+
 void pm_populate_stop(struct pm_populate *populate)
 {
+    free(populate->entered);
+    populate->entered = NULL;
     if (!populate->running)
         return;
     atomic_store_explicit(&populate->stop, true, memory_order_relaxed);
