@@ -77,7 +77,7 @@ TEST(a_suffix_that_is_dropped_from_stays_small)
         if (version > 100)
             suffix_drop(&suffix, version - 100);
     }
-    assert_true(suffix.room <= 512);
+    assert_true(suffix.capacity <= 512);
     suffix_sort(&suffix);
     assert_int_equal(suffix.count, 100);
     assert_true(suffix.items[0].version == 999901 && suffix.items[99].version == 1000000);

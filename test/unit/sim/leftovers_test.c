@@ -13,9 +13,9 @@ TEST(what_is_left_over_is_found)
     checks_leftovers(stage.checks);
     checks_stage_expect(&stage, NULL);
     struct worker *worker = checks_stage_worker(&stage, 2);
-    worker->in_flight.bytes += 64;
+    worker->in_flight.parts += 64;
     checks_leftovers(stage.checks);
-    worker->in_flight.bytes -= 64;
+    worker->in_flight.parts -= 64;
     checks_stage_expect(&stage, "leftovers");
 }
 
