@@ -35,12 +35,10 @@ static void take(enum fuzz_side side, const struct fabric_event *event)
 static bool is_resolving(void)
 {
     for (enum fuzz_side side = OWNER; side < FUZZ_SIDES && fuzz.endpoints[side]; side++) {
-        const struct verbs_endpoint *endpoint = (struct verbs_endpoint *)fuzz.endpoints[side];
-
-        for (const struct verbs_conn *it = endpoint->base.lists[LIST_HANDSHAKE].first; it;
-             it = it->links[LIST_HANDSHAKE].next)
+        for (CONN_EACH(conn, it, (struct endpoint *)fuzz.endpoints[side], LIST_HANDSHAKE)) {
             if (it->state == CONN_RESOLVING)
                 return true;
+        }
     }
     return false;
 }
