@@ -234,32 +234,29 @@ static void close_for(struct verbs_conn *conn, const char *event)
     conn_break(&conn->base, ROWAN_ECLOSED, true);
 }
 
-/* 3 */
-static void close_overdue(struct verbs_endpoint *endpoint)
+static struct verbs_conn *first_of(const struct verbs_endpoint *endpoint, enum verbs_list_kind list)
 {
-    struct verbs_conn *conn;
-
-    while ((conn = (struct verbs_conn *)endpoint->base.lists[LIST_BEGUN].first) &&
-           endpoint->base.now_ns - conn->stream->begun_ns >= STREAM_MESSAGE_NS)
-        close_for(conn, "message_overdue");
+    return (struct verbs_conn *)endpoint->base.lists[list].first;
 }
 
 void verbs_inbox_check(struct verbs_endpoint *endpoint)
 {
-    struct verbs_conn *stalled = (struct verbs_conn *)endpoint->base.lists[LIST_PARTIAL].first;
+    const uint64_t now_ns = endpoint->base.now_ns;
+    struct verbs_conn *conn = first_of(endpoint, LIST_PARTIAL);
 
-    if (endpoint->base.lists[LIST_WAITING].first && stalled &&
-        endpoint->base.now_ns - stalled->stream->grown_ns >= STREAM_STALLED_NS)
-        close_for(stalled, "connection_stalled");
-    close_overdue(endpoint);
+    if (first_of(endpoint, LIST_WAITING) && conn &&
+        now_ns - conn->stream->grown_ns >= STREAM_STALLED_NS)
+        close_for(conn, "connection_stalled");
+    while ((conn = first_of(endpoint, LIST_BEGUN)) &&
+           now_ns - conn->stream->begun_ns >= STREAM_MESSAGE_NS) /* 3 */
+        close_for(conn, "message_overdue");
     if (verbs_slabs_may_ask(&endpoint->messages->in)) /* 2 */
         wake_waiting(endpoint);
 }
 
 uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint)
 {
-    const struct verbs_conn *conn =
-        (const struct verbs_conn *)endpoint->base.lists[LIST_BEGUN].first;
+    const struct verbs_conn *conn = first_of(endpoint, LIST_BEGUN);
 
     return conn ? conn->stream->begun_ns + STREAM_MESSAGE_NS : UINT64_MAX;
 }

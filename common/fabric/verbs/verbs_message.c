@@ -150,11 +150,8 @@ static bool has_wanted(const struct verbs_slabs *slabs, const struct verbs_strea
 
 static bool is_wanted(const struct verbs_slabs *slabs)
 {
-    bool wanted = false;
-
-    for (unsigned kind = 0; kind < VSLAB_KINDS; kind++)
-        wanted |= slabs->wanted[kind];
-    return wanted;
+    return slabs->wanted[VSLAB_SMALL] || slabs->wanted[VSLAB_MIDDLE] ||
+           slabs->wanted[VSLAB_LARGE] || slabs->wanted[VSLAB_HUGE];
 }
 
 void verbs_message_check(struct verbs_endpoint *endpoint)

@@ -53,14 +53,10 @@ struct verbs_sender {
 int verbs_sender_create(struct verbs_conn *conn, uint32_t send_queue)
 {
     struct verbs_sender *sender = calloc(1, sizeof *sender);
-    int error;
 
-    if (!sender)
-        return ROWAN_ENOMEM;
-    error = window_init(&sender->window, VERBS_BLOCKS);
-    if (error) {
+    if (!sender || window_init(&sender->window, VERBS_BLOCKS) != 0) {
         free(sender);
-        return error;
+        return ROWAN_ENOMEM;
     }
     sender->block_lane.queue = send_queue;
     sender->write_lane.queue = VERBS_RC_WRITE_QUEUE;
