@@ -97,23 +97,6 @@ TEST(a_fence_takes_between_half_and_all_of_its_time_and_none_overtakes_another)
     assert_in_range(longest, FENCE_NS * 99 / 100, FENCE_NS);
 }
 
-TEST(a_fenced_store_survives_any_power_loss)
-{
-    for (uint64_t seed = 1; seed <= LOSSES; seed++) {
-        store_word(seed * WORD, seed);
-        pm_zero(&sim->pm, MAP_BYTES / 2, 4096);
-        finish_fence();
-        assert_true(sim_pm_is_durable(sim, 0, MAP_BYTES));
-        struct sim_pm_loss loss = lose_power(seed);
-        assert_int_equal(loss.stores, 0);
-        assert_int_equal(loss.old, 0);
-        for (uint64_t i = 1; i <= seed; i++)
-            assert_int_equal(word_at(i * WORD), i);
-        pm_store(&sim->pm, MAP_BYTES / 2, sim->pm.base, 4096);
-        finish_fence();
-    }
-}
-
 TEST(a_fence_covers_no_store_made_after_its_start)
 {
     uint64_t lost = 0;
@@ -303,26 +286,6 @@ TEST(stores_that_overlap_in_part_of_a_word_leave_one_of_its_values)
     assert_true(between >= 10);
 }
 
-TEST(a_zeroing_can_be_lost_as_a_store_can)
-{
-    enum { BYTES = 4096 };
-    uint8_t ones[BYTES];
-    uint64_t kept = 0, lost = 0;
-    memset(ones, 1, sizeof ones);
-    for (uint64_t seed = 1; seed <= LOSSES; seed++) {
-        pm_store(&sim->pm, 0, ones, BYTES);
-        finish_fence();
-        pm_zero(&sim->pm, 0, BYTES);
-        lose_power(seed);
-        for (uint64_t i = 0; i < BYTES; i += WORD) {
-            assert_true(word_at(i) == 0 || memcmp(sim->pm.base + i, ones, WORD) == 0);
-            kept += word_at(i) == 0;
-            lost += word_at(i) != 0;
-        }
-    }
-    assert_true(kept > BYTES && lost > BYTES);
-}
-
 TEST(a_loss_can_take_one_store_all_but_one_or_the_last_ones)
 {
     enum { STORES = 12 };
@@ -426,41 +389,6 @@ TEST(a_fence_is_lost_only_with_what_it_was_to_cover)
 }
 
 /* --- observers --- */
-
-struct told {
-    uint64_t calls;
-    uint64_t offset;
-    size_t bytes;
-    uint8_t data[64];
-};
-
-static void note(void *context, uint64_t offset, const uint8_t *data, size_t bytes)
-{
-    struct told *told = context;
-    assert_true(bytes <= sizeof told->data);
-    told->calls++;
-    told->offset = offset;
-    told->bytes = bytes;
-    memcpy(told->data, data, bytes);
-}
-
-TEST(the_observer_is_told_of_every_store_after_it_was_made)
-{
-    struct told told = {0};
-    sim->stored = note;
-    sim->stored_context = &told;
-    pm_store(&sim->pm, 24, "hello", 5);
-    assert_int_equal(told.calls, 1);
-    assert_int_equal(told.offset, 24);
-    assert_int_equal(told.bytes, 5);
-    assert_memory_equal(told.data, "hello", 5);
-    pm_zero(&sim->pm, 25, 2);
-    assert_int_equal(told.calls, 2);
-    assert_int_equal(told.offset, 25);
-    assert_int_equal(told.bytes, 2);
-    assert_memory_equal(told.data, "\0\0", 2);
-    assert_int_equal(sim->stores, 2);
-}
 
 struct mirror {
     uint8_t bytes[MAP_BYTES];

@@ -205,28 +205,6 @@ TEST(a_server_that_returns_alone_waits_for_the_end_of_the_others)
     sim_cluster_destroy(cluster);
 }
 
-TEST(a_cluster_serves_on_without_its_cm_and_finds_the_next)
-{
-    struct sim_cluster *cluster =
-        create(&(struct sim_cluster_options){.max_delay_ns = 100 * NS_PER_US});
-    assert_int_equal(put(cluster, "key", "1"), 0);
-    sim_cluster_kill_cm(cluster);
-    assert_null(sim_cluster_config(cluster));
-    assert_false(sim_cluster_is_down(cluster));
-    assert_int_equal(put(cluster, "key", "2"), 0);
-    sim_cluster_run_for(cluster, NS_PER_S);
-    sim_cluster_start_cm(cluster);
-    sim_cluster_run_for(cluster, NS_PER_S);
-    assert_non_null(sim_cluster_config(cluster));
-    sim_cluster_kill_server(cluster, 1, NULL);
-    sim_cluster_kill_server(cluster, 2, NULL);
-    sim_cluster_kill_server(cluster, 3, NULL);
-    sim_cluster_run_for(cluster, 10 * NS_PER_MS);
-    start_all(cluster);
-    assert_is(cluster, "key", "2");
-    sim_cluster_destroy(cluster);
-}
-
 TEST(a_rival_leads_only_while_the_cm_does_not)
 {
     struct sim_cluster *cluster = create(&(struct sim_cluster_options){

@@ -1,5 +1,5 @@
 /* Put, get and delete through the whole system in one thread: every role, no socket, no clock of
- * the host. What random operations find is in workload_test.c. */
+ * the host. Random operations are those of rowan-sim and of shapes_test.c. */
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
 #include "common/base/error.h"
@@ -8,40 +8,7 @@
 
 enum { MIB = 1 << 20 };
 
-static void assert_got(struct sim_cluster *cluster, uint32_t client, const char *key,
-                       const char *value)
-{
-    char got[64];
-    size_t bytes;
-    assert_int_equal(sim_get(cluster, client, key, strlen(key), got, sizeof got, &bytes, NULL), 0);
-    assert_int_equal(bytes, strlen(value));
-    assert_memory_equal(got, value, bytes);
-}
-
-static void assert_missing(struct sim_cluster *cluster, uint32_t client, const char *key)
-{
-    char got[64];
-    assert_int_equal(sim_get(cluster, client, key, strlen(key), got, sizeof got, NULL, NULL),
-                     ROWAN_ENOTFOUND);
-}
-
-/* --- single operations --- */
-
-TEST(what_was_put_is_got_until_it_is_deleted)
-{
-    struct sim_cluster *cluster = sim_cluster_create(&(struct sim_cluster_options){.clients = 2});
-    uint64_t version, got;
-    assert_missing(cluster, 0, "key");
-    assert_int_equal(sim_put(cluster, 0, "key", 3, "value", 5, &version), 0);
-    assert_got(cluster, 0, "key", "value");
-    assert_got(cluster, 1, "key", "value");
-    assert_int_equal(sim_get(cluster, 0, "key", 3, NULL, 0, NULL, &got), ROWAN_EBUFFER);
-    assert_true(version > 0 && version == got);
-    assert_int_equal(sim_del(cluster, 1, "key", 3), 0);
-    assert_missing(cluster, 0, "key");
-    assert_int_equal(sim_del(cluster, 0, "key", 3), ROWAN_ENOTFOUND);
-    stage_finish(cluster, 0);
-}
+/* --- sizes --- */
 
 static void round_trip(struct sim_cluster *cluster, uint32_t key_bytes, uint32_t value_bytes)
 {
