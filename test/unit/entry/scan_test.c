@@ -208,16 +208,6 @@ TEST(entries_between_garbage_are_found_and_nothing_else)
         assert_found(i, i, i * 65536 + i * 64);
 }
 
-TEST(duplicates_are_yielded_each_at_its_place)
-{
-    for (uint32_t i = 0; i < 3; i++)
-        put_at(&format, region + i * 64, 8, "a", 1);
-    scan_all(0, 4096);
-    assert_int_equal(found_count, 3);
-    for (uint32_t i = 0; i < 3; i++)
-        assert_found(i, 8, i * 64);
-}
-
 /* A value that holds a whole entry, placed so that it begins at a 64 B boundary of the region. */
 static uint32_t put_with_entry_inside(const struct entry_format *inner_format, uint8_t *at)
 {

@@ -2,7 +2,6 @@
  * would. */
 #include "stage.h"
 
-#include "common/base/log.h"
 #include "common/entry/commit.h"
 #include "common/entry/entry.h"
 #include "test/lib/unit.h"
@@ -164,8 +163,4 @@ TEST(two_hundred_shards_of_a_server_are_spread_in_few_entries)
     many_shards_change_at_once(256, 20);
 }
 
-int main(void)
-{
-    log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+STAGE_MAIN

@@ -2,7 +2,6 @@
  */
 #define TEST_FIXTURE open_cluster, NULL
 
-#include "common/base/log.h"
 #include "stage.h"
 #include "test/lib/unit.h"
 
@@ -87,7 +86,7 @@ static void finish(const struct stage_answers *answers)
     stage_finish(cluster, (keys_used < 500 ? keys_used : 500) + 20);
 }
 
-TEST(large_writes_to_a_stopped_backup_leave_room_for_others)
+TEST(large_writes_to_a_stopped_backup_leave_space_for_others)
 {
     struct stage_answers answers = {0};
 
@@ -98,7 +97,7 @@ TEST(large_writes_to_a_stopped_backup_leave_room_for_others)
     finish(&answers);
 }
 
-TEST(many_writes_to_a_stopped_backup_leave_room_for_others)
+TEST(many_writes_to_a_stopped_backup_leave_space_for_others)
 {
     struct stage_answers answers = {0};
 
@@ -110,8 +109,4 @@ TEST(many_writes_to_a_stopped_backup_leave_room_for_others)
     finish(&answers);
 }
 
-int main(void)
-{
-    log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+STAGE_MAIN

@@ -4,7 +4,6 @@
  * before every PM is formatted. */
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
-#include "common/base/log.h"
 #include "server/store/store.h"
 #include "test/lib/unit.h"
 
@@ -158,9 +157,4 @@ TEST(a_cluster_that_ends_in_its_first_start_starts_again)
         assert_true(reached.formatted[i] > 0 && reached.possibly_incomplete > 0);
 }
 
-int main(void)
-{
-    if (!getenv("SIM_LOG"))
-        log_set_level(LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+STAGE_MAIN

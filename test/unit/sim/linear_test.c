@@ -63,21 +63,6 @@ TEST(a_history_of_nothing_is_good)
     GOOD(GET_ABSENT(1, 2), DELETE_ABSENT(3, 4), PUT_IF_MISSED(5, 6, 9, 0xa, 0));
 }
 
-TEST(one_client_reads_what_it_wrote)
-{
-    GOOD(GET_ABSENT(1, 2), PUT(3, 4, 0xa, 1), GET(5, 6, 0xa, 1), PUT_IF(7, 8, 1, 0xb, 2),
-         GET(9, 10, 0xb, 2), DELETE(11, 12), GET_ABSENT(13, 14), PUT_IF(15, 16, 0, 0xc, 4));
-}
-
-TEST(operations_side_by_side_may_take_effect_in_any_order)
-{
-    GOOD(PUT(1, 10, 0xa, 2), PUT(2, 9, 0xb, 1), GET(3, 4, 0xb, 1), GET(5, 6, 0xa, 2));
-    GOOD(PUT(1, 2, 0xa, 1), PUT(3, 8, 0xb, 2), GET(4, 5, 0xb, 2), GET(6, 7, 0xb, 2));
-    GOOD(PUT(1, 2, 0xa, 1), PUT(3, 8, 0xb, 2), GET(4, 5, 0xa, 1), GET(6, 7, 0xa, 1));
-    GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 8), GET_ABSENT(4, 5), PUT(6, 7, 0xb, 3), GET(9, 10, 0xb, 3));
-    GOOD(PUT(1, 2, 0xa, 1), DELETE(3, 8), GET(4, 5, 0xa, 1), PUT(6, 7, 0xb, 2), GET_ABSENT(9, 10));
-}
-
 TEST(a_lost_update_is_found)
 {
     BAD("two conditional puts took effect on one version", PUT(1, 2, 0xa, 1),

@@ -3,7 +3,6 @@
 #include "stage.h" /* first: it brings client/rowan.h, which common/base/error.h wants to see */
 
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "test/lib/unit.h"
 
 enum { MIB = 1 << 20 };
@@ -147,8 +146,4 @@ TEST(a_backup_that_fills_up_takes_in_what_is_on_the_way)
         fill_a_backup(segments * FABRIC_SEGMENT_BYTES);
 }
 
-int main(void)
-{
-    log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);
-    return unit_run(NULL, NULL);
-}
+STAGE_MAIN

@@ -2,6 +2,7 @@
 #ifndef SIM_STAGE_H
 #define SIM_STAGE_H
 
+#include "common/base/log.h"
 #include "test/sim/cluster.h"
 
 /* All replicas agree, and hold so many objects; then the cluster is destroyed. */
@@ -24,5 +25,13 @@ void stage_post_put(struct sim_cluster *cluster, uint32_t client, const char *ke
 
 /* Rounds until nothing is outstanding, 5 s of simulated time at most. */
 void stage_settle(struct sim_cluster *cluster, const struct stage_answers *answers);
+
+/* All cases; what the cluster logs is seen where SIM_LOG is set. */
+#define STAGE_MAIN                                                                                 \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        log_set_level(getenv("SIM_LOG") ? LOG_DEBUG : LOG_ERROR);                                  \
+        return unit_run(NULL, NULL);                                                               \
+    }
 
 #endif
