@@ -1,11 +1,7 @@
 """Builds everything and runs every test. Started by test/run-all, which installs what is missing.
 
-Six builds: gcc and clang, each plain, with ASan + UBSan, and with TSan. gcc plain runs everything,
-clang ASan + UBSan everything but the benches, the mutants and the virtual machine, clang TSan the
-threaded tests. Of gcc with sanitizers only the programs and the simulator are compiled, of clang TSan what
-its tests need, of clang plain only the simulator. Each stage prints its minutes beside its budget. Long
-output goes to build/logs/.
-The last line is "N passed, N failed, N skipped", counted in test cases.
+README.md says what each of the six builds is for. Each stage prints its minutes beside its budget. Long output
+goes to build/logs/. The last line is "N passed, N failed, N skipped", counted in test cases.
 """
 
 import argparse
@@ -53,7 +49,7 @@ PROGRAMS = (
     SIMULATOR,
 )
 
-# Of these tests the comments of the TAP are results: tables, figures.
+# The TAP comments of these tests are results: tables, figures.
 SHOWN = ("sim_seeds", "sim_mutants", "vm", "instructions")
 
 
@@ -63,7 +59,7 @@ class Count:
         self.broken = []  # stages that did not do their work
 
     def broke(self, stage):
-        """A stage that did not do its work counts as one failure, so that the last line says it."""
+        """A stage that did not do its work counts as one failure in the last line."""
         self.broken.append(stage)
         self.failed += 1
 
@@ -173,7 +169,7 @@ def count_tap(text):
     for match in re.finditer(r"^(not )?ok\b *\d* *-? *(.*)$", text, re.MULTILINE):
         bad, name = match.group(1), match.group(2).strip()
         skip = re.search(r"# *SKIP\S*\s*(.*)$", name, re.IGNORECASE)
-        if skip:  # cmocka says "not ok" to these, with the name behind the mark
+        if skip:  # cmocka prints "not ok" for these, with the name after the mark
             skipped.append(name[: skip.start()].strip(" -") + ": " + (skip.group(1) or "?"))
         elif bad:
             failed.append(name)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The house rules that a program can look up: what the top of the tree holds, a README in each module, the
-licence, the format, the length of files and functions, nothing left to do later. Usage: house.py SOURCE_ROOT
+"""House rules: the top level, a README in each module, the licence, the format, the length of files and functions,
+nothing left to do later. Usage: house.py SOURCE_ROOT
 """
 
 import os
@@ -36,7 +36,7 @@ def modules(root):
 
 
 def strays(paths):
-    """What of these paths lies in the top level and does not belong there."""
+    """The names in the top level that do not belong there."""
     tops = {path.split("/", 1)[0] for path in paths}
     return sorted(top for top in tops if top not in TOP_LEVEL and not top.startswith("."))
 

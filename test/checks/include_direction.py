@@ -19,8 +19,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import sources
 import tap
 
-# A module, and the modules it may include besides itself. A module's name is the longest prefix here.
-# client/rowan.h is the public header and stands for itself.
+# A module, and the modules it may include besides itself. A file belongs to the module whose name is the longest
+# prefix of its path.
 COMMON = {
     "common/base": {"proto"},
     "common/entry": {"common/base"},
@@ -53,7 +53,7 @@ ALLOWED = {
     "tools": BELOW | {"client", "server", "cm"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-# A file of a worker, of these names, includes the headers of those in front of it only.
+# Of these files in server/worker each includes only headers of those before it.
 WORKER_LAYERS = ["state", "reply", "read", "peer", "commit", "write", "client", "fetch", "reconcile"]
 WORKER_FILE = re.compile(r"server/worker/worker(?:_(\w+))?\.[ch]$")
 GENERATED = {"control.pb-c.h": "proto", "proto/control.pb-c.h": "proto", "release.h": "common/base"}

@@ -22,8 +22,8 @@ def symbols(path):
 
 
 def shipped(source_root, build_root):
-    """(source path from the top, object path) of what has been built for the programs that ship: not
-    what tests are made of, nor the simulator's own build of the modules."""
+    """(source path from the top, object path) of what was built for the programs that ship: nothing of the tests or of
+    the simulator's own build of the modules."""
     with open(os.path.join(build_root, "compile_commands.json"), encoding="utf-8") as file:
         commands = json.load(file)
     found = []

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 """Only the seams, tools and files with a main function call the operating system (design, section 2).
 
-Looked up in the objects of a build, not in the source: every symbol that an object needs and that
-no object of ours defines must be one of the plain functions listed here, or belong to a library
-that its module may use. A function that is on no list is reported, so nothing slips by as new.
+Read from the objects of a build, not from the source: every symbol that an object needs and that no object of
+ours defines must be one of the plain functions listed here. Any other function is reported.
 
 Usage: os_calls.py SOURCE_ROOT BUILD_ROOT
 """
@@ -49,7 +48,7 @@ setjmp longjmp _setjmp __sigsetjmp
 XXH* crc32_* protobuf_c_* json_* ini_*
 """.split()
 
-# Unlike what their names suggest, these reach outside.
+# These match a pattern above, but call the operating system.
 NOT_PLAIN = "memfd_create json_load_file json_load_callback json_loadf* json_dump_file json_dumpf* \
 ini_parse ini_parse_file json_dumpfd".split()
 
@@ -69,7 +68,7 @@ def is_plain(name):
 
 
 def violations(pairs):
-    """`pairs` of (source, object). What is found, one line each."""
+    """Of `pairs` of (source, object), one line each."""
     ours, needs = set(), []
     for source, path in pairs:
         defined, needed = objects.symbols(path)
@@ -88,7 +87,7 @@ def violations(pairs):
 def only_the_seams_call_the_operating_system():
     pairs = [pair for pair in objects.shipped(ROOT, BUILD)]
     tap.check(pairs, "no objects in", BUILD)
-    # What protoc-c made is the module's own, but lies in the build directory.
+    # Objects of the code that protoc-c makes, which is in the build directory.
     generated = [
         os.path.join(folder, name)
         for folder, _, names in os.walk(os.path.join(BUILD, "proto"))

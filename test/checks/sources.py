@@ -1,8 +1,8 @@
-"""Which files are ours: what the checks look at."""
+"""Our files, which the checks read."""
 
 import os
 
-# Not source: what a build, a checkout or a cluster leaves.
+# Not source: left by a build, a checkout or a cluster.
 PASSED_OVER = {"build", "rowan-data", "__pycache__", "subprojects"}
 
 

@@ -1,4 +1,4 @@
-/* cluster_fuzz.c - cluster_decode on arbitrary bytes: what it takes obeys the rules, and encodes to
+/* cluster_fuzz.c - cluster_decode on arbitrary bytes: what it accepts obeys the rules, and encodes to
  * something that decodes to the same. */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* control_fuzz.c - control_decode on arbitrary bytes: what it takes, it can encode again.
+/* control_fuzz.c - control_decode on arbitrary bytes: what it accepts, it can encode again.
  *
- * Whether that decodes is left open: protobuf-c takes an unknown field of number 0 when its tag is
- * padded to two bytes, writes the tag in one, and does not take that.
+ * That need not decode: protobuf-c accepts an unknown field of number 0 when its tag is padded to two
+ * bytes, writes the tag in one, and does not accept that.
  * Inputs that do not start with a right header get one, so that the fuzzer's time goes to protobuf.
  */
 #include <stddef.h>
@@ -21,11 +21,12 @@ static void check(const uint8_t *data, size_t size)
     Rowan__ControlMessage *message, *again;
     if (control_decode(data, size, &tag, &message))
         return;
-    size_t room = sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
-    uint8_t *encoded = malloc(room);
+    size_t bytes =
+        sizeof(struct message_control) + rowan__control_message__get_packed_size(message);
+    uint8_t *encoded = malloc(bytes);
     ASSERT(encoded);
-    ASSERT(control_encode(tag, message, encoded, room) == room);
-    if (control_decode(encoded, room, &tag_again, &again) == 0) {
+    ASSERT(control_encode(tag, message, encoded, bytes) == bytes);
+    if (control_decode(encoded, bytes, &tag_again, &again) == 0) {
         ASSERT(tag_again == tag && again->body_case == message->body_case);
         control_free(again);
     }

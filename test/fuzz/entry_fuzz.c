@@ -15,8 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MAX_REGION_BYTES = 1 << 18, PIECES = 4 };
 
-/* The size of the block that a header claims, by the table in entry.h; 0 if its lengths are such
- * that none is to be had. Not entry.c's arithmetic: that is what is being tested. */
+/* The size of the block that a header claims, by the table in entry.h; 0 if its lengths are out of range.
+ * Not by entry.c's arithmetic, which is tested here. */
 static uint64_t claimed_bytes(const struct entry_format *format, const uint8_t *at)
 {
     uint32_t lengths, blocks;
@@ -49,7 +49,7 @@ static void seal_all(const struct entry_format *format, uint8_t *region, size_t 
 }
 
 /* The views of a whole entry lie inside it, add up, and give the same entry when encoded again. */
-static void check_entry(const struct entry_format *format, const uint8_t *at, uint32_t room,
+static void check_entry(const struct entry_format *format, const uint8_t *at, uint32_t region_bytes,
                         const struct entry_header *verified)
 {
     static uint8_t value[ENTRY_MAX_VALUE_BYTES];
@@ -58,7 +58,7 @@ static void check_entry(const struct entry_format *format, const uint8_t *at, ui
     entry_peek(at, &header);
     ASSERT(header.version == verified->version && header.blocks == verified->blocks);
     const uint32_t bytes = entry_bytes(format, header.key_bytes, header.value_bytes);
-    ASSERT(bytes <= room);
+    ASSERT(bytes <= region_bytes);
 
     uint8_t key[ENTRY_MAX_KEY_BYTES];
     ASSERT(entry_key(format, at, key) == header.key_bytes);
@@ -127,8 +127,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool sealed = data[0] & 4;
     bool stop_at_hole = data[0] & 8;
     size--;
-    /* Just as long as the bytes, for the address sanitizer; only a multiple of its alignment may be
-     * asked of aligned_alloc, so the region ends at the end of what it returns. */
+    /* The region ends where the allocation ends, for the address sanitizer; aligned_alloc wants a
+     * multiple of the alignment. */
     size -= size % ENTRY_ALIGN;
     uint8_t *region = aligned_alloc(ENTRY_ALIGN, size > 0 ? size : ENTRY_ALIGN);
     if (region == NULL)

@@ -1,5 +1,6 @@
-/* fabric_fuzz.h - an endpoint that a fuzzer feeds, and a peer of it that is served as ever, over a real backend in
- * one thread. The fuzzer makes a third peer, or none, and sees all events after the common part of them.
+/* fabric_fuzz.h - an endpoint that a fuzzer feeds, and a good peer that must still be served, over a real
+ * backend in one thread. The fuzzer may make a third peer. Its `handle` gets all events after the common
+ * part.
  */
 #ifndef TEST_FABRIC_FUZZ_H
 #define TEST_FABRIC_FUZZ_H
@@ -25,11 +26,12 @@ static struct {
     bool bad_is_silent; /* it is not polled */
     uint32_t answered;  /* questions of the good one */
     uint32_t connected[FUZZ_SIDES];
-    bool (*is_waiting)(void); /* for another thread: time stands still for it. NULL: never */
-    void (*take)(enum fuzz_side side, const struct fabric_event *event); /* the fuzzer's part */
+    bool (*is_waiting)(
+        void); /* for another thread: the clock stands still meanwhile. NULL: never */
+    void (*handle)(enum fuzz_side side, const struct fabric_event *event); /* the fuzzer's part */
 } fuzz;
 
-static inline void fuzz_take(enum fuzz_side side, const struct fabric_event *event)
+static inline void fuzz_handle_event(enum fuzz_side side, const struct fabric_event *event)
 {
     static const struct fabric_iov answer = {.data = "answer", .bytes = 6};
 
@@ -43,7 +45,7 @@ static inline void fuzz_take(enum fuzz_side side, const struct fabric_event *eve
             ASSERT(fabric_send(event->conn, &answer, 1) <= 0);
         fabric_message_release(event->conn, event->message);
     }
-    fuzz.take(side, event);
+    fuzz.handle(side, event);
 }
 
 static inline void fuzz_poll_sides(void)
@@ -55,7 +57,7 @@ static inline void fuzz_poll_sides(void)
         const unsigned count = fabric_poll(fuzz.endpoints[side], fuzz.now_ns, events, 8);
 
         for (unsigned i = 0; i < count; i++)
-            fuzz_take(side, &events[i]);
+            fuzz_handle_event(side, &events[i]);
         fabric_flush(fuzz.endpoints[side]);
     }
 }

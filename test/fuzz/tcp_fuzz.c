@@ -25,7 +25,7 @@ static struct sockaddr_in address;
 static uint32_t accepted, revoked;
 static struct fabric_conn *raw; /* accepted last */
 
-static void take(enum fuzz_side side, const struct fabric_event *event)
+static void handle_event(enum fuzz_side side, const struct fabric_event *event)
 {
     (void)side;
     switch (event->kind) {
@@ -47,7 +47,7 @@ static void take(enum fuzz_side side, const struct fabric_event *event)
 
 static void open_all(void)
 {
-    fuzz.take = take;
+    fuzz.handle = handle_event;
     fuzz_open_owner("tcp");
     address = ((struct tcp_fabric *)fuzz.fabrics[OWNER])->address.v4;
     pm = heap_pm_create((uint64_t)(SEGMENTS + 1) * FABRIC_SEGMENT_BYTES);
@@ -108,7 +108,7 @@ static void send_frame_head(int fd, const uint8_t **data, size_t *size)
 }
 
 /* Length and place of a write, up to 4 MiB. */
-static void take_head(struct tcp_write_head *head, const uint8_t **data, size_t *size)
+static void read_head(struct tcp_write_head *head, const uint8_t **data, size_t *size)
 {
     if (*size < 4)
         return;
@@ -118,8 +118,7 @@ static void take_head(struct tcp_write_head *head, const uint8_t **data, size_t 
     *size -= 4;
 }
 
-/* A socket for bulk writes, and something that is granted; the head of a write under it, too, or (NULL) nothing
- * yet. */
+/* Opens a socket for bulk writes with a grant. `head`: sends the head of a write under it, too, or NULL. */
 static int open_bulk(struct tcp_write_head *head, uint64_t token, uint64_t *offset)
 {
     struct tcp_greeting welcome;
@@ -168,7 +167,7 @@ static void feed(enum what what, uint8_t seed, const uint8_t *data, size_t size)
 
         blocks = greet(GREETING_BLOCKS, token, &welcome);
         if (what == HEADS)
-            take_head(&head, &data, &size);
+            read_head(&head, &data, &size);
         if (what >= BULK)
             bulk = open_bulk(what >= WRITES ? &head : NULL, token, &offset);
         if (what == FRAMES)

@@ -1,7 +1,7 @@
 /* verbs_fuzz.c - what a peer of the verbs fabric sends: the bytes of the handshake, and datagrams with any
- * head and any length, over a network made of software. A message to the peer is on its way meanwhile, of which
- * it acknowledges what the input says. After each input the endpoint has forgotten that peer, and another one
- * is served as ever.
+ * head and any length, over a network made of software. Meanwhile a message to the peer is outstanding, of
+ * which it acknowledges what the input says. After each input the endpoint has forgotten that peer, and
+ * another one is still served.
  *
  *   byte 0     what follows: a hello; datagrams in short form; datagrams with whole heads
  *   the rest   short form: flags, sequence, acked, limit, message bytes (2), payload bytes (2), odd (each 1 B
@@ -18,7 +18,7 @@ static struct fabric_conn *bad_conn;
 static struct verbs_slab *payload;
 static uint32_t accepted; /* connections of the bad one */
 
-static void take(enum fuzz_side side, const struct fabric_event *event)
+static void handle_event(enum fuzz_side side, const struct fabric_event *event)
 {
     static const uint8_t zeros[5000]; /* some datagrams */
     static const struct fabric_iov message = {.data = zeros, .bytes = sizeof zeros};
@@ -45,7 +45,7 @@ static bool is_resolving(void)
 
 static void open_all(void)
 {
-    fuzz.take = take;
+    fuzz.handle = handle_event;
     fuzz.is_waiting = is_resolving;
     fuzz_open_owner("verbs");
     fuzz_open_peer("verbs", GOOD);

@@ -13,8 +13,8 @@ COMMON = ("--durability", "fence", "--landing-segments", "4")
 
 
 class Cluster:
-    """`bench`: whose present machine it is in. `options`: of rowan-local start, the first time. What is given
-    to the clients of its load is small: the machine is slow."""
+    """`bench`: it is in its present machine. `options`: of the first rowan-local start. Loads are small, because the
+    machine is slow."""
 
     def __init__(self, bench, name, *options):
         self.bench = bench
@@ -83,11 +83,11 @@ class Cluster:
         self.ok("kill", "-9", *pids)
         self.ok("sh", "-c", 'for p in "$@"; do while [ -e /proc/$p ]; do usleep 10000; done; done', "sh", *pids)
 
-    # --- writes of which we know here, whatever becomes of the machine, that they were acknowledged ---
+    # --- acknowledged writes, recorded here, so that they outlive the machine ---
 
     def start_load(self, records, seed, seconds=600, timeout_ms=5000):
-        """A load for this long, or as long as the machine lives. Its record of acknowledged writes comes here while
-        it runs, so that a loss of power does not take it."""
+        """A load for this long, or as long as the machine lives. Its record of acknowledged writes is sent here while
+        it runs, so that a loss of power does not lose it."""
         fifo = f"/tmp/acked-{os.path.basename(self.directory)}"
         self.ok("sh", "-c", 'rm -f "$1" && mkfifo "$1"', "sh", fifo)
         self.heard = b""
@@ -105,7 +105,7 @@ class Cluster:
         return max(0, len(self.heard) - HEADER_BYTES) // RECORD_BYTES
 
     def end_load(self):
-        """The power has failed, or the load has ended: what was heard is added to what is known."""
+        """The power has failed, or the load has ended: adds the acknowledged writes to the known ones."""
         tap.check(self.heard_writes() > 0, "no write was acknowledged")
         whole = HEADER_BYTES + self.heard_writes() * RECORD_BYTES
         self.acked += self.heard[HEADER_BYTES if self.acked else 0 : whole]

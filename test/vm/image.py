@@ -1,6 +1,6 @@
-"""What the machine boots from: an initial file system in memory, which holds busybox and the modules that
-find the disk, and the disk, which holds a build's programs, the tree's tools and tests, python, and the
-libraries of all these. The disk is only read, so machines may share it."""
+"""What the machine boots from: an initial file system in memory, with busybox and the modules for the disk, and the
+disk, with a build's programs, the tree's tools and tests, python, and the libraries of all these. The disk is only
+read, so machines may share it."""
 
 import contextlib
 import fcntl
@@ -90,7 +90,7 @@ def libraries_of(paths):
 
 
 class Content:
-    """{place inside: file here}, to be copied as it is then."""
+    """{place inside: file here}; copied when the disk is made."""
 
     def __init__(self, linux, build, more):
         self.files = {}
@@ -164,7 +164,7 @@ class Content:
             self.files[os.path.join("/lib/modules", name)] = os.path.join(self.linux.modules, name)
 
     def fingerprint(self):
-        """Of everything that goes in: changes when the disk must be made anew."""
+        """Of all files on the disk: changes when the disk must be made again."""
         digest = hashlib.sha256(json.dumps([FILES, FOLDERS, self.names]).encode())
         for inside, path in sorted(self.files.items()):
             about = os.stat(path)
@@ -191,7 +191,7 @@ class Content:
         write(os.path.join(folder, "etc/modules"), "\n".join(later) + "\n")
         for applet in kernel.command(["busybox", "--list"]).split():
             path = os.path.join(folder, "usr/bin", applet)
-            if not any(os.path.lexists(os.path.join(folder, "usr", room, applet)) for room in ("bin", "sbin")):
+            if not any(os.path.lexists(os.path.join(folder, "usr", place, applet)) for place in ("bin", "sbin")):
                 os.symlink("busybox", path)
 
 

@@ -19,7 +19,7 @@ LATER = [
     "crc32_generic", "dummy", "rdma_rxe", "ib_uverbs", "rdma_ucm",  # SoftRoCE; rxe does not ask for crc32
     "veth", "overlay", "loop",
 ]  # fmt: skip
-# Asked for by the kernel under names that are no file's, or not asked for at all.
+# The kernel asks for these by names that are no file's, or not at all.
 EXTRA = ["crc32_pclmul", "crc32c_intel"]
 
 

@@ -1,7 +1,7 @@
 """The machine itself: an emulator process with two devices of persistent memory, whose files outlive it.
 
-Commands go in and results come out over a virtio port (inside/agent); what the kernel says goes to a file.
-The power is cut by SIGKILL of the emulator. A machine does not outlive who started it."""
+Commands go in and results come out over a virtio port (inside/agent); the kernel's messages go to a file. The power is
+cut by SIGKILL of the emulator. A machine does not outlive the process that started it."""
 
 import base64
 import ctypes
@@ -25,7 +25,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Died(Exception):
-    """The machine ended though nobody told it to."""
+    """The machine ended by itself."""
 
 
 class Late(Exception):
@@ -78,8 +78,8 @@ class Job:
 
 
 class Memory:
-    """The files behind the machine's persistent memory. They keep their bytes when the machine ends, however
-    it ends, as real PM does; but they do not lose what was never flushed, as real PM might."""
+    """The files behind the machine's persistent memory. They keep their bytes however the machine ends. Unlike real
+    PM they never lose what was not flushed."""
 
     def __init__(self, folder, mib=(768, 768)):
         os.makedirs(folder, exist_ok=True)
@@ -101,13 +101,13 @@ class Memory:
 
 
 def die_with_parent():
-    """Between fork and exec of the emulator: it gets SIGKILL when we end, however that is."""
+    """Between fork and exec of the emulator: it gets SIGKILL when we end in any way."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Machine:
-    """`source`: an image.Image; `memory`: a Memory. `console`: a file for what the kernel says; None: our own
-    terminal. Returns when commands can be run."""
+    """`source`: an image.Image; `memory`: a Memory. `console`: a file for the kernel's messages; None: our terminal.
+    Returns when commands can be run."""
 
     def __init__(self, source, memory, console, cpus=2):
         self.console = console
@@ -125,8 +125,8 @@ class Machine:
             "-display", "none", "-nodefaults", "-no-user-config", "-no-reboot", *serial,
             "-kernel", source.kernel, "-initrd", source.initial,
             "-append", "console=ttyS0 quiet panic=1 random.trust_cpu=on mitigations=off "
-            "tsc=reliable "  # the emulator's is; the kernel cannot tell, and others are a thousand times slower
-            "no_timer_check",  # a busy host gives the timer's test at boot too few ticks, and the kernel stands still
+            "tsc=reliable "  # the emulator's is, which the kernel cannot know; other clocks are 1000 times slower
+            "no_timer_check",  # on a busy host the timer's test at boot gets too few ticks, and the boot hangs
             "-drive", f"if=virtio,format=raw,readonly=on,file={source.disk}",
             "-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
             "-chardev", f"socket,id=commands,fd={theirs.fileno()}",
@@ -149,7 +149,7 @@ class Machine:
             self.cut()
             raise
 
-    # --- what the machine says ---
+    # --- messages from the machine ---
 
     def read(self):
         buffer = b""
@@ -161,12 +161,12 @@ class Machine:
             with self.changed:
                 *lines, buffer = (buffer + data).split(b"\n")
                 for line in lines:
-                    self.take(json.loads(line))
+                    self.handle(json.loads(line))
                 self.changed.notify_all()
             if not data:
                 return
 
-    def take(self, message):
+    def handle(self, message):
         if "ready" in message:
             self.ready = message["ready"]
             return
@@ -206,7 +206,7 @@ class Machine:
         with open(self.console, encoding="utf-8", errors="replace") as file:
             return file.read()
 
-    # --- what it is told ---
+    # --- messages to it ---
 
     def send(self, message):
         self.socket.sendall(json.dumps(message).encode() + b"\n")
@@ -228,11 +228,11 @@ class Machine:
         try:
             return job.result(seconds)
         except Late as late:
-            job.signal(signal.SIGKILL)  # it would slow down what comes after it
+            job.signal(signal.SIGKILL)  # else it would slow down the next command
             raise Late(f"{' '.join(map(str, command))}: {late}") from None
 
     def power_off(self, seconds=30):
-        """What has been written is on the disks; then the machine ends."""
+        """Syncs what has been written; then the machine ends."""
         if self.child.poll() is None:
             self.socket.shutdown(socket.SHUT_WR)
             try:

@@ -1,10 +1,9 @@
 /* qp_errors.c - breaks a process's queue pairs from inside, as a link or a device would. Preloaded
- * (LD_PRELOAD) into programs that know nothing of it.
+ * (LD_PRELOAD) into unchanged programs.
  *
  * It keeps a list of the queue pairs that the process has made. Each SIGUSR2 moves one of those that can
- * send into the error state, the next one in turn, and appends a line "qp=NUMBER type=rc|ud" to
- * the file that QP_ERRORS_LOG names, with ".PID" behind it; "none" if there is none. So who sent the signal
- * can wait until it has happened.
+ * send into the error state, the next one in turn. Then it appends a line to the file $QP_ERRORS_LOG.PID:
+ * "qp=NUMBER type=rc|ud", or "none" if there is none. So the sender of the signal can wait for it.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -59,7 +58,7 @@ int ibv_destroy_qp(struct ibv_qp *pair)
 }
 
 /* With the lock, so that nobody destroys it meanwhile. */
-static int break_one(char *line, size_t room)
+static int break_one(char *line, size_t line_bytes)
 {
     for (unsigned tries = 0; tries < pair_count; tries++) {
         struct ibv_qp *pair = pairs[turn++ % pair_count];
@@ -69,10 +68,10 @@ static int break_one(char *line, size_t room)
             continue;
         if (ibv_modify_qp(pair, &attributes, IBV_QP_STATE))
             continue;
-        return snprintf(line, room, "qp=%u type=%s\n", pair->qp_num,
+        return snprintf(line, line_bytes, "qp=%u type=%s\n", pair->qp_num,
                         made.qp_type == IBV_QPT_RC ? "rc" : "ud");
     }
-    return snprintf(line, room, "none\n");
+    return snprintf(line, line_bytes, "none\n");
 }
 
 static void *serve(void *unused)
