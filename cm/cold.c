@@ -139,7 +139,7 @@ static int make(struct work *work)
         find_primary(work, &config->shards[i]);
     place_on_workers(work);
     error = cluster_finish(config);
-    ASSERT(!error); /* `old` was right, and join_is_right looked at each report */
+    ASSERT(!error); /* `old` was right, and join_is_right checked each report */
     return ROWAN_OK;
 }
 

@@ -251,9 +251,9 @@ static void warn(struct cm_state *state, const char *event, const char *detail)
 
 static void warn_of_loss(struct cm_state *state, const struct cluster_config *before)
 {
-    char *doubt = state->warnings[0], *dropped = state->warnings[1];
-    if (loss_of_certainty(before, state->config, doubt, CM_MAX_DETAIL_BYTES + 1))
-        warn(state, "possible_loss", doubt);
+    char *uncertain = state->warnings[0], *dropped = state->warnings[1];
+    if (loss_of_certainty(before, state->config, uncertain, CM_MAX_DETAIL_BYTES + 1))
+        warn(state, "possible_loss", uncertain);
     if (loss_of_replicas(before, state->config, dropped, CM_MAX_DETAIL_BYTES + 1))
         warn(state, "replicas_dropped", dropped);
 }

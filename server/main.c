@@ -39,11 +39,11 @@ static const struct config_key keys[] = {
      "fabric address of this process (shm:/directory/name, or tcp:HOST:PORT or verbs:HOST:PORT, "
      "where each worker and one more listen on a port of their own, from PORT on)"},
     {"pm", CONFIG_STRING, FIELD(pm), NULL, 0, 0, NULL,
-     "file or DAX device that holds the data; a file that is not there is made"},
+     "file or DAX device for the data; a file that is not there is made"},
     {"pm-offset", CONFIG_U64, FIELD(pm_offset), "0", 0, UINT64_C(1) << 46, NULL,
      "bytes of the file or device before this server's part; a multiple of 4096"},
     {"pm-bytes", CONFIG_U64, FIELD(pm_bytes), "4G", 32 << 20, UINT64_C(1) << 46, NULL,
-     "bytes of it, all reserved at start"},
+     "bytes of this server's part, all reserved at start"},
     {"workers", CONFIG_U64, FIELD(workers), "1", 1, CLUSTER_MAX_WORKERS, NULL, "worker roles"},
     {"digests", CONFIG_U64, FIELD(digests), "1", 1, SERVER_MAX_DIGESTS, NULL, "digest roles"},
     {"reactors", CONFIG_U64, FIELD(reactors), "1", 1, MAX_REACTORS, NULL,
@@ -57,7 +57,7 @@ static const struct config_key keys[] = {
      "what an acknowledged write has survived: power loss | power loss after a moment | the "
      "process"},
     {"log-level", CONFIG_CHOICE, FIELD(log_level), "info", 0, 0, "error|warn|info|debug",
-     "how much to say on standard error"},
+     "least important lines to log on standard error"},
     VERBS_DEVICE_KEYS(FIELD(verbs)),
     VERBS_ZONE_KEYS(FIELD(verbs)),
 };

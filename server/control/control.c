@@ -32,7 +32,8 @@ static int admit(void *context, const struct fabric_identity *peer)
 
 static void link_accepted(struct control *control, const struct fabric_event *event)
 {
-    struct link *link = control->link_count < CONTROL_MAX_LINKS ? calloc(1, sizeof *link) : NULL;
+    struct control_link *link =
+        control->link_count < CONTROL_MAX_LINKS ? calloc(1, sizeof *link) : NULL;
     if (!link) {
         log_event(LOG_WARN, "link_refused", "links=%u", control->link_count);
         fabric_conn_close(event->conn);
@@ -47,7 +48,7 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
     event->conn->user = link;
 }
 
-static void link_closed(struct control *control, struct link *link)
+static void link_closed(struct control *control, struct control_link *link)
 {
     control_query_forget(control, link);
     LIST_REMOVE(&control->links, link, place);
@@ -55,14 +56,14 @@ static void link_closed(struct control *control, struct link *link)
     free(link);
 }
 
-static void link_ended(struct control *control, struct link *link)
+static void link_ended(struct control *control, struct control_link *link)
 {
     if (link->peer && control->zone)
         control_zone_check_medium(control);
     link_closed(control, link);
 }
 
-int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message)
+int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMessage *message)
 {
     int error = control_message_send(link->conn, tag, message);
     if (error && error != ROWAN_ECLOSED)
@@ -72,7 +73,7 @@ int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *m
 
 /* Garbage ends its connection, so that the log gets one line for it, and not one a message. Further
  * events of this batch find `user` NULL. */
-static void link_refuse(struct control *control, struct link *link, int error)
+static void link_refuse(struct control *control, struct control_link *link, int error)
 {
     struct fabric_conn *conn = link->conn;
 
@@ -84,7 +85,7 @@ static void link_refuse(struct control *control, struct link *link, int error)
 
 static void link_message(struct control *control, const struct fabric_event *event)
 {
-    struct link *link = event->conn->user;
+    struct control_link *link = event->conn->user;
     Rowan__ControlMessage *message;
     uint32_t tag;
     int error = control_decode(event->data, event->bytes, &tag, &message);
@@ -126,7 +127,7 @@ static void dispatch_event(struct control *control, const struct fabric_event *e
 static void send_fetch(struct control *control, const struct command_fetch *fetch)
 {
     const struct shard *row = cluster_shard(control->config, fetch->shard);
-    struct link *link = control->links.last;
+    struct control_link *link = control->links.last;
     while (link &&
            !(link->peer && row && link->server == row->primary && link->worker == row->worker))
         link = link->place.prev;

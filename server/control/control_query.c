@@ -40,8 +40,8 @@ static int hand_over(struct control *control, const struct shard *row, struct qu
     return error;
 }
 
-static int ask(struct control *control, struct link *link, uint32_t tag, const struct shard *row,
-               const struct query *question)
+static int ask(struct control *control, struct control_link *link, uint32_t tag,
+               const struct shard *row, const struct query *question)
 {
     struct query *query = malloc(sizeof *query);
     if (!query)
@@ -53,7 +53,7 @@ static int ask(struct control *control, struct link *link, uint32_t tag, const s
     return hand_over(control, row, query);
 }
 
-static int ask_checksum(struct control *control, struct link *link, uint32_t tag,
+static int ask_checksum(struct control *control, struct control_link *link, uint32_t tag,
                         const Rowan__GetChecksum *question)
 {
     const struct shard *row = find_row(control, question->shard);
@@ -63,7 +63,7 @@ static int ask_checksum(struct control *control, struct link *link, uint32_t tag
 }
 
 /* Every error of it is ROWAN_EAGAIN: the worker asks again. */
-static int ask_suffix(struct control *control, struct link *link, uint32_t tag,
+static int ask_suffix(struct control *control, struct control_link *link, uint32_t tag,
                       const Rowan__GetSuffix *question)
 {
     const struct shard *row = link->peer ? find_row(control, question->shard) : NULL;
@@ -77,7 +77,8 @@ static int ask_suffix(struct control *control, struct link *link, uint32_t tag,
     return ask(control, link, tag, row, &query) ? ROWAN_EAGAIN : 0;
 }
 
-void control_query_refuse(struct control *control, struct link *link, uint32_t tag, int error)
+void control_query_refuse(struct control *control, struct control_link *link, uint32_t tag,
+                          int error)
 {
     if (link->refusal_count == CONTROL_MAX_REFUSALS) {
         log_event(LOG_WARN, "answer_dropped", "error=%s", error_name(error));
@@ -87,7 +88,7 @@ void control_query_refuse(struct control *control, struct link *link, uint32_t t
     control->refusal_count++;
 }
 
-void control_query_ask(struct control *control, struct link *link, uint32_t tag,
+void control_query_ask(struct control *control, struct control_link *link, uint32_t tag,
                        const Rowan__ControlMessage *message)
 {
     int error = ROWAN_EUNSUPPORTED;
@@ -106,7 +107,7 @@ static bool waits_for_space(int error)
     return error == ROWAN_EAGAIN || error == ROWAN_ENOMEM;
 }
 
-static int send_failure(const struct link *link, uint32_t tag, int error)
+static int send_failure(const struct control_link *link, uint32_t tag, int error)
 {
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
     failure.error = error;
@@ -117,7 +118,7 @@ static int send_failure(const struct link *link, uint32_t tag, int error)
 static bool send_refusals(struct control *control)
 {
     bool any = false;
-    for (struct link *link = control->links.first; link && control->refusal_count;
+    for (struct control_link *link = control->links.first; link && control->refusal_count;
          link = link->place.next) {
         while (link->refusal_count) {
             const struct refusal *refusal = &link->refusals[link->refusal_count - 1];
@@ -222,7 +223,7 @@ bool control_query_poll(struct control *control, uint64_t *wake_ns)
     return any;
 }
 
-void control_query_forget(struct control *control, struct link *link)
+void control_query_forget(struct control *control, struct control_link *link)
 {
     control->refusal_count -= link->refusal_count;
     link->refusal_count = 0;

@@ -19,7 +19,7 @@ enum {
 #define CONTROL_JOIN_AGAIN_NS (100 * NS_PER_MS)
 
 /* A passive connection: a peer's worker, a client, a tool. */
-struct link {
+struct control_link {
     struct fabric_conn *conn;
     bool peer;               /* of a server: to be told about space */
     uint32_t server, worker; /* whose, if it is a peer's */
@@ -31,7 +31,7 @@ struct link {
         int error;
     } refusals[CONTROL_MAX_REFUSALS];
     struct {
-        struct link *next, *prev;
+        struct control_link *next, *prev;
     } place;
 };
 
@@ -90,7 +90,7 @@ struct control {
     struct pm_ticket medium_ticket;
 
     struct {
-        struct link *first, *last; /* by age */
+        struct control_link *first, *last; /* by age */
     } links;
     uint32_t link_count;
     uint32_t refusal_count; /* of all links */
@@ -102,7 +102,7 @@ struct control {
 
 /* Sends a control message; one that cannot be sent now is dropped, with a line in the log. Errors:
  * those of fabric_send, ROWAN_ENOMEM. */
-int control_send(struct link *link, uint32_t tag, const Rowan__ControlMessage *message);
+int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
 /* --- control_zone.c --- */
 
@@ -146,18 +146,19 @@ void control_open_close(struct control *control);
 
 /* --- control_status.c --- */
 
-void control_status_send(struct control *control, struct link *link, uint32_t tag);
+void control_status_send(struct control *control, struct control_link *link, uint32_t tag);
 
 /* --- control_query.c --- */
 
 /* A question about a shard, or a message that this build does not know: answered later, or refused. */
-void control_query_ask(struct control *control, struct link *link, uint32_t tag,
+void control_query_ask(struct control *control, struct control_link *link, uint32_t tag,
                        const Rowan__ControlMessage *message);
 /* A failure is sent as soon as there is space. */
-void control_query_refuse(struct control *control, struct link *link, uint32_t tag, int error);
+void control_query_refuse(struct control *control, struct control_link *link, uint32_t tag,
+                          int error);
 /* Sends answers; lowers *wake_ns while one finds no space. True if one went. */
 bool control_query_poll(struct control *control, uint64_t *wake_ns);
-void control_query_forget(struct control *control, struct link *link);
+void control_query_forget(struct control *control, struct control_link *link);
 void control_query_close(struct control *control);
 
 #endif

@@ -57,7 +57,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     fill_counts(control, status);
 }
 
-void control_status_send(struct control *control, struct link *link, uint32_t tag)
+void control_status_send(struct control *control, struct control_link *link, uint32_t tag)
 {
     /* Nothing wakes digest roles when an entry lands. Woken now, they have scanned it when the next
      * question comes. */

@@ -172,7 +172,7 @@ static bool leave_digested(struct control *control)
 
 static void send_space(struct control *control, bool full)
 {
-    for (struct link *link = control->links.first; link; link = link->place.next) {
+    for (struct control_link *link = control->links.first; link; link = link->place.next) {
         if (!link->peer || (link->space_sent && link->sent_full == full))
             continue;
         Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;

@@ -26,7 +26,7 @@ enum {
 };
 #define QUERY_SUFFIX_NONE UINT64_MAX /* `after` of a question for the figures alone */
 
-struct link;
+struct control_link;
 
 enum query_kind { QUERY_CHECKSUM, QUERY_SUFFIX };
 
@@ -58,7 +58,7 @@ struct query {
     enum query_kind kind;
     uint16_t shard;
     /* control's */
-    struct link *link; /* of the asker; NULL when it has gone */
+    struct control_link *link; /* of the asker; NULL when it has gone */
     uint32_t tag;
     bool returned;
     /* the owner's, then control's again */

@@ -96,7 +96,7 @@ static void look_at_control_links(struct leftovers *left, uint32_t server,
 {
     const struct sim_cluster_options *options = &left->checks->cluster->options;
     uint32_t links = 0, most = (options->servers - 1) * options->workers;
-    for (const struct link *link = control->links.first; link; link = link->place.next)
+    for (const struct control_link *link = control->links.first; link; link = link->place.next)
         links++;
     expect(left, links == control->link_count && links <= most,
            "server %u: its control role has %u connections and counts %u, of %u workers", server,

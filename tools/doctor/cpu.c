@@ -97,8 +97,8 @@ static void check_clock(struct doctor *doctor)
     }
     host_read(doctor, available, sizeof available, "%s/available_clocksource", folder);
     struct check *check = doctor_say(doctor, VERDICT_WRONG, 0, "clock",
-                                     "clock source %s: each look at the clock is a slow system "
-                                     "call, and every poll looks",
+                                     "clock source %s: each reading of the clock is a slow system "
+                                     "call, and every poll reads it",
                                      clock);
 
     if (strstr(available, "tsc"))

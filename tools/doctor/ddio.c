@@ -113,7 +113,7 @@ void check_ddio(struct doctor *doctor)
     host_list(doctor, CLASS, "", &names);
     if (names.count == 0) {
         doctor_say(doctor, VERDICT_UNKNOWN, 0, "ddio",
-                   "there is no RDMA device whose root port could be looked at");
+                   "there is no RDMA device whose root port could be checked");
         return;
     }
     if (caches_survive(doctor)) {

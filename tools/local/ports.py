@@ -1,9 +1,9 @@
 """Free ports of this machine for a cluster over tcp or verbs.
 
-The ranges lie outside of those that the kernel gives to connections (ip_local_port_range), so that
-no connection takes a port between our test and the server's bind. Two clusters that start at the
-same moment draw different ranges at random, mostly; if not, a server says that its address is in
-use, and the start draws again.
+They are outside of the range that the kernel gives to connections (ip_local_port_range), so that no
+connection takes a port between our test and the server's bind. Ports are drawn at random: if two
+clusters that start at the same moment draw the same, a server finds its address in use, and the
+start draws again.
 """
 
 import random

@@ -186,8 +186,8 @@ def end_all(processes, seconds):
     those that had to be killed."""
     handles = [Handle(process) for process in processes]
     for handle in handles:
-        # A stopped process would not see SIGTERM. To others SIGCONT does harm: it undoes the
-        # stop by which a leak sanitizer looks at its process at exit, and that waits for ever.
+        # A stopped process would not get SIGTERM. To others SIGCONT does harm: at exit a leak sanitizer
+        # stops its process to read it, and would wait for ever after SIGCONT.
         stopped = handle.process.state() == "stopped"
         handle.send(signal.SIGTERM)
         if stopped:

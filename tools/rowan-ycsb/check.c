@@ -20,24 +20,24 @@ static const char *const verdicts[VERDICTS] = {"right", "newer",     "missing",
 
 struct checker;
 
-struct ycsb_slot {
+struct check_slot {
     struct checker *checker;
     uint64_t record;
     uint8_t *value;
-    struct ycsb_slot *next;
+    struct check_slot *next;
 };
 
 struct checker {
     struct acked_table table;
     struct profile *profile;
     struct rowan *rowan;
-    struct ycsb_slot *slots, *idle;
+    struct check_slot *slots, *idle;
     uint8_t *values, *expected;
     uint64_t found[VERDICTS];
     uint64_t shown;
 };
 
-static enum verdict judge(struct checker *checker, const struct ycsb_slot *slot,
+static enum verdict judge(struct checker *checker, const struct check_slot *slot,
                           const struct rowan_completion *completion)
 {
     uint64_t acked = checker->table.versions[slot->record];
@@ -61,7 +61,7 @@ static enum verdict judge(struct checker *checker, const struct ycsb_slot *slot,
 
 static void on_completion(const struct rowan_completion *completion)
 {
-    struct ycsb_slot *slot = completion->context;
+    struct check_slot *slot = completion->context;
     struct checker *checker = slot->checker;
     enum verdict verdict = judge(checker, slot, completion);
 
@@ -77,7 +77,7 @@ static void on_completion(const struct rowan_completion *completion)
 
 static int post(struct checker *checker, uint64_t record)
 {
-    struct ycsb_slot *slot = checker->idle;
+    struct check_slot *slot = checker->idle;
     char key[WORKLOAD_MAX_KEY_BYTES];
 
     slot->record = record;
@@ -140,9 +140,9 @@ static int checker_open(struct checker *checker, const struct check_options *opt
     if (!checker->slots || !checker->values || !checker->expected)
         return ROWAN_ENOMEM;
     for (uint32_t i = 0; i < options->depth; i++) {
-        checker->slots[i] = (struct ycsb_slot){.checker = checker,
-                                               .value = checker->values + (size_t)i * value_bytes,
-                                               .next = checker->idle};
+        checker->slots[i] = (struct check_slot){.checker = checker,
+                                                .value = checker->values + (size_t)i * value_bytes,
+                                                .next = checker->idle};
         checker->idle = &checker->slots[i];
     }
     rowan_options_init(&rowan_options);
