@@ -30,8 +30,7 @@ static struct outgoing *outgoing_create(const Rowan__ControlMessage *message)
 
 static struct outgoing *outgoing_configuration_is(Rowan__ConfigurationIs *is)
 {
-    const Rowan__ControlMessage message = CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, is);
-    return outgoing_create(&message);
+    return outgoing_create(&CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, is));
 }
 
 struct outgoing *outgoing_configuration(const struct cluster_config *config, bool with_secret,
@@ -65,8 +64,7 @@ struct outgoing *outgoing_client_id(uint32_t client_id)
 {
     Rowan__ClientIdIs is = ROWAN__CLIENT_ID_IS__INIT;
     is.client_id = client_id;
-    const Rowan__ControlMessage message = CONTROL_MESSAGE(CLIENT_ID_IS, client_id_is, &is);
-    return outgoing_create(&message);
+    return outgoing_create(&CONTROL_MESSAGE(CLIENT_ID_IS, client_id_is, &is));
 }
 
 struct outgoing *outgoing_failure(int error, const char *detail)
@@ -74,8 +72,7 @@ struct outgoing *outgoing_failure(int error, const char *detail)
     Rowan__Failure failure = ROWAN__FAILURE__INIT;
     failure.error = error;
     failure.detail = (char *)(uintptr_t)detail;
-    const Rowan__ControlMessage message = CONTROL_MESSAGE(FAILURE, failure, &failure);
-    return outgoing_create(&message);
+    return outgoing_create(&CONTROL_MESSAGE(FAILURE, failure, &failure));
 }
 
 struct outgoing *outgoing_hold(struct outgoing *outgoing)

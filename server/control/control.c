@@ -137,8 +137,7 @@ static void send_fetch(struct control *control, const struct command_fetch *fetc
     body.shard = fetch->shard;
     body.first = fetch->first;
     body.last = fetch->last;
-    const Rowan__ControlMessage message = CONTROL_MESSAGE(FETCH, fetch, &body);
-    control_send(link, 0, &message);
+    control_send(link, 0, &CONTROL_MESSAGE(FETCH, fetch, &body));
 }
 
 static bool execute_commands(struct control *control, struct inbox *outbox)

@@ -39,8 +39,7 @@ static void join(struct control *control)
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
     body.durability = (char *)(uintptr_t)pm_durability_name(control->common->pm->durability);
-    const Rowan__ControlMessage message = CONTROL_MESSAGE(JOIN, join, &body);
-    send_to_cm(control, ++control->join_tag, &message);
+    send_to_cm(control, ++control->join_tag, &CONTROL_MESSAGE(JOIN, join, &body));
     control->join_again_ns = control->now_ns + CONTROL_JOIN_AGAIN_NS;
 }
 

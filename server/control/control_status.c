@@ -76,9 +76,7 @@ void control_status_send(struct control *control, struct control_link *link, uin
             fill_shard_status(control->shards[i], &rows[status.n_shards++]);
         }
         status.shards = pointers;
-        const Rowan__ControlMessage message =
-            CONTROL_MESSAGE(SERVER_STATUS, server_status, &status);
-        control_send(link, tag, &message);
+        control_send(link, tag, &CONTROL_MESSAGE(SERVER_STATUS, server_status, &status));
     } else {
         control_query_refuse(control, link, tag, ROWAN_ENOMEM);
     }

@@ -177,8 +177,8 @@ static void send_space(struct control *control, bool full)
             continue;
         Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
         space.full = full;
-        const Rowan__ControlMessage message = CONTROL_MESSAGE(SPACE_IS, space_is, &space);
-        link->space_sent = control_send(link, 0, &message) == 0; /* if not: at the next poll */
+        /* If it cannot be sent: at the next poll. */
+        link->space_sent = control_send(link, 0, &CONTROL_MESSAGE(SPACE_IS, space_is, &space)) == 0;
         link->sent_full = full;
     }
 }
