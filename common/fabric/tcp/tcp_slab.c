@@ -86,16 +86,20 @@ void slab_unused(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
         conn_list_add(&conn->base, LIST_ACTIVE);
 }
 
+static bool lies_in(const struct tcp_slab *slab, const void *data)
+{
+    return slab && (uintptr_t)data - (uintptr_t)slab->data < kinds[slab->kind].bytes;
+}
+
 struct tcp_slab *slab_of(const struct tcp_endpoint *endpoint, const void *data)
 {
-    for (uint32_t id = 0; id < TCP_SLABS; id++) {
-        struct tcp_slab *slab = endpoint->slabs.by_id[id];
+    uint32_t id = 0;
 
-        if (slab && (uintptr_t)data - (uintptr_t)slab->data < kinds[slab->kind].bytes)
-            return slab;
+    while (!lies_in(endpoint->slabs.by_id[id], data)) {
+        id++;
+        ASSERT(id < TCP_SLABS);
     }
-    ASSERT(!"in a slab");
-    return NULL;
+    return endpoint->slabs.by_id[id];
 }
 
 struct tcp_slab *slab_chunk(struct tcp_endpoint *endpoint)
