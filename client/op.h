@@ -36,6 +36,7 @@ struct op {
     uint8_t pauses;      /* how often in a row a server said "later" */
     bool unknown;        /* a connection broke on which it was sent: it may have taken effect */
     bool reserved;       /* in the slot that asynchronous posts cannot take */
+    bool urgent;         /* somebody waits for it: it is not held back */
     struct message_request
         *request;      /* the key lies behind it; shard and epoch are as last routed */
     struct link *link; /* as last queued or sent; NULL while unrouted */

@@ -21,6 +21,7 @@ void session_route(struct session *session, struct op *op)
     op->request->shard = shard->id;
     op->request->epoch = shard->epoch;
     op->link = router_link(&session->router, op->slot);
+    op->link->urgent |= op->urgent;
     op_list_push(&op->link->queue, op);
 }
 

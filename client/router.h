@@ -11,11 +11,11 @@ struct link {
     uint32_t server;
     uint64_t incarnation;
     struct op_list queue;
-    uint32_t owed;        /* answers: its operations that are SENT */
-    uint64_t answered_ns; /* when the last one came */
-    bool urgent;          /* the queue is not held back */
-    bool stalled;         /* the peer has no room: try again */
-    bool used;            /* by the configuration that is being adopted */
+    uint32_t owed;         /* answers: its operations that are SENT */
+    uint32_t silent_polls; /* that held the queue back, since it last answered */
+    bool urgent;           /* one of the queue is: it is not held back */
+    bool stalled;          /* the peer has no room: try again */
+    bool used;             /* by the configuration that is being adopted */
 };
 
 struct router {

@@ -59,6 +59,8 @@ static int advance(struct rowan *rowan, uint64_t until_ns)
         wait_yield();
         return 0;
     }
+    if (session_release(rowan->session))
+        return 0;
     rowan->idle_since_ns = 0;
     rowan->yields = 0;
     return event_source_wait(&rowan->source, rowan->clock, session_poll, rowan->session, until_ns);
@@ -270,6 +272,16 @@ static bool poll_each(struct rowan *const *sessions, size_t count, uint64_t now_
     return busy;
 }
 
+/* True if one of them held something back. */
+static bool release_each(struct rowan *const *sessions, size_t count)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < count; i++)
+        any |= session_release(sessions[i]->session);
+    return any;
+}
+
 int rowan_wait_any(struct rowan *const *sessions, size_t count, int64_t timeout_us)
 {
     struct waiter waiters[ROWAN_MAX_WAIT];
@@ -293,9 +305,10 @@ int rowan_wait_any(struct rowan *const *sessions, size_t count, int64_t timeout_
             return 0;
         if (now_ns - start_ns < sessions[0]->spin_ns)
             continue;
-        if (yields++ == WAIT_YIELDS)
+        if (yields++ < WAIT_YIELDS)
+            wait_yield();
+        else if (!release_each(sessions, count))
             return event_sources_wait(waiters, count, clock, until_ns);
-        wait_yield();
     }
     return 0;
 }

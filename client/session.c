@@ -12,8 +12,9 @@
  *    remember of them is bounded.
  * S5 A link owes an answer for each operation that is SENT on it. While it owes more than twice what is queued for
  *    it, the queue is held back: a busy server gets larger batches, and a depth below 4 knows nothing of it. Each answer
- *    brings the end nearer: it makes the debt smaller, or its callback the queue longer. A caller who waits, the end
- *    of the connection, and SILENCE_NS without any answer end it at once.
+ *    brings the end nearer: it makes the debt smaller, or its callback the queue longer. What is owed may be slow, and
+ *    must not delay the rest: PATIENCE polls without an answer of the link end it, whatever the others bring, and so
+ *    does a caller who is about to sleep (session_release), one who waits for an operation, the end of the connection.
  *
  *                    +------------- EBUSY, pause over --------------+
  *                    v                                              |
@@ -29,11 +30,9 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-enum { EVENTS_PER_BATCH = 64, BATCHES_PER_POLL = 4 };
+enum { EVENTS_PER_BATCH = 64, BATCHES_PER_POLL = 4, PATIENCE = 32 /* S5 */ };
 
 #define STALLED_RETRY_NS (1 * NS_PER_MS)
-/* S5: what is owed may be stuck, and must not delay the rest for longer. */
-#define SILENCE_NS (1 * NS_PER_MS)
 
 /* A new id is asked for well before the numbers of the old one run out. */
 #define OPERATIONS_PER_ID UINT32_C(4000000000)
@@ -118,6 +117,12 @@ uint32_t session_waiting(const struct session *session)
     return session->waiting;
 }
 
+bool session_release(struct session *session)
+{
+    session->released = session->holding;
+    return session->released;
+}
+
 bool session_polling(const struct session *session)
 {
     return session->polling;
@@ -184,8 +189,8 @@ int session_post(struct session *session, const struct session_request *request)
     op->completion = (struct rowan_completion){.context = request->context, .value = request->room};
     if (!session->undated)
         session->undated = op;
+    op->urgent = request->reserved;
     session_route(session, op);
-    op->link->urgent |= request->reserved;
     return 0;
 }
 
@@ -245,10 +250,10 @@ static int send_op(const struct session *session, struct link *link, struct op *
 }
 
 /* S5 */
-static bool is_held(const struct link *link, uint64_t now_ns)
+static bool is_held(const struct session *session, const struct link *link)
 {
-    return link->owed > 2 * link->queue.count && !link->urgent &&
-           now_ns < link->answered_ns + SILENCE_NS;
+    return link->owed > 2 * link->queue.count && link->silent_polls < PATIENCE && !link->urgent &&
+           !session->released;
 }
 
 /* Sends what waits for one link. True if something was sent. */
@@ -261,9 +266,9 @@ static bool send_queue(struct session *session, struct link *link, uint64_t now_
     link->stalled = false;
     if (!link->queue.head)
         return false;
-    if (is_held(link, now_ns)) {
-        if (link->answered_ns + SILENCE_NS < *wake_ns)
-            *wake_ns = link->answered_ns + SILENCE_NS;
+    if (is_held(session, link)) {
+        link->silent_polls++;
+        session->holding = true;
         return false;
     }
     peer_want(&link->peer, now_ns, wake_ns);
@@ -289,12 +294,14 @@ static bool send_all(struct session *session, uint64_t now_ns, uint64_t *wake_ns
 {
     bool sent = false, stalled = false;
 
+    session->holding = false;
     for (uint32_t i = 0; i < session->router.link_count; i++) {
         struct link *link = session->router.links[i];
 
         sent |= send_queue(session, link, now_ns, wake_ns);
         stalled |= link->stalled;
     }
+    session->released = false;
     if (stalled && now_ns + STALLED_RETRY_NS < *wake_ns)
         *wake_ns = now_ns + STALLED_RETRY_NS;
     return sent;
@@ -312,7 +319,7 @@ static bool take_reply(struct session *session, struct link *link, const void *d
         reply.status < (int)ERROR_LOWEST)
         return false;
     peer_answered(&link->peer);
-    link->answered_ns = session->now_ns;
+    link->silent_polls = 0;
     if (reply.term > session->router.config->term)
         cm_link_want_config(&session->cm);
     struct op *op = op_table_find(&session->table, reply.tag);

@@ -42,6 +42,9 @@ void session_destroy(struct session *session);
  * is posted for a server that owes more than twice as many answers, and gives them: so batches grow. */
 enum poll_result session_poll(void *session, uint64_t now_ns, uint64_t *wake_ns);
 
+/* The caller is about to sleep: the next poll holds nothing back. True: something was, so poll first. */
+bool session_release(struct session *session);
+
 /* True once there is a client id and a configuration: operations may be posted. */
 bool session_ready(const struct session *session);
 

@@ -28,6 +28,8 @@ struct session {
     uint32_t operations_per_id, span;
     uint64_t numbers_end; /* operations below may be posted without a look; 0: not known */
     bool polling;
+    bool holding;    /* the last poll held something back (S5) */
+    bool released;   /* the next one does not: session_release */
     bool any_broken; /* some peer is `broken` */
 };
 

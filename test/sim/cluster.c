@@ -131,6 +131,15 @@ static void create_server(struct sim_cluster *cluster, uint32_t number)
     sim_cluster_start_server(cluster, number);
 }
 
+static enum poll_result poll_client(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    enum poll_result result = session_poll(role, now_ns, wake_ns);
+
+    /* As rowan.c does it before a sleep. */
+    return result == POLL_IDLE && session_release(role) ? session_poll(role, now_ns, wake_ns)
+                                                        : result;
+}
+
 static void create_client(struct sim_cluster *cluster, struct sim_client *client,
                           const char *cm_address)
 {
@@ -148,7 +157,7 @@ static void create_client(struct sim_cluster *cluster, struct sim_client *client
     struct event_source source;
     fabric_endpoint_source(client->endpoint, &source);
     reactor_add_source(&client->reactor, &source);
-    reactor_add_poller(&client->reactor, &(struct poller){"client", session_poll, client->session});
+    reactor_add_poller(&client->reactor, &(struct poller){"client", poll_client, client->session});
 }
 
 static void close_client(struct sim_client *client)

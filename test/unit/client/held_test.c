@@ -3,9 +3,12 @@
 #include "session_fixture.h"
 #include "test/lib/unit.h"
 
+enum { PATIENCE = 32 }; /* as in session.c */
+
 /* Eight operations of one server: it owes the answers of seven, and an eighth is posted, not sent. */
 static void hold_one(struct request *requests)
 {
+    completions = 0;
     stage_close(&stage);
     stage_open(&stage, 8, 0);
     for (int i = 0; i < 8; i++)
@@ -13,7 +16,6 @@ static void hold_one(struct request *requests)
     stage_run(&stage);
     for (int i = 0; i < 8; i++)
         requests[i] = stage_request(&stage);
-    stage.now_ns += NS_PER_S;
     answer(&requests[7], 0, 1, 5);
     submit(MESSAGE_PUT, "k", note);
     assert_true(stage_quiet(&stage));
@@ -40,6 +42,29 @@ TEST(a_server_that_owes_less_is_sent_everything_at_once)
         sent(MESSAGE_PUT, "k");
 }
 
+static void post_urgent(void)
+{
+    const struct session_request request = {
+        .type = MESSAGE_GET, .key = "k", .key_bytes = 1, .callback = note, .reserved = true};
+
+    assert_int_equal(session_post(stage.session, &request), 0);
+    stage_run(&stage);
+}
+
+TEST(an_operation_that_somebody_waits_for_is_not_held_back_when_it_is_sent_again)
+{
+    struct request requests[8], urgent;
+
+    hold_one(requests);
+    post_urgent();
+    assert_int_equal(stage_request(&stage).head.operation, 9);
+    urgent = stage_request(&stage);
+    answer(&urgent, ROWAN_EBUSY, 0, 5);
+    assert_true(stage_quiet(&stage));
+    stage_run_after(&stage, NS_PER_MS);
+    assert_int_equal(stage_request(&stage).head.operation, 10);
+}
+
 static void release_by_a_lost_connection(struct request *requests)
 {
     fake_close(requests[0].conn, ROWAN_ECLOSED);
@@ -57,35 +82,45 @@ static void release_by_rejections(struct request *requests)
 
 static void release_by_a_caller_who_waits(struct request *requests)
 {
-    struct session_request request = {
-        .type = MESSAGE_GET, .key = "k", .key_bytes = 1, .callback = note, .reserved = true};
-
     (void)requests;
-    assert_int_equal(session_post(stage.session, &request), 0);
+    post_urgent();
 }
 
-static void release_by_silence(struct request *requests)
+static void release_by_a_caller_who_is_about_to_sleep(struct request *requests)
 {
     (void)requests;
-    assert_int_equal(stage.wake_ns, stage.now_ns + NS_PER_MS);
-    stage_run_after(&stage, NS_PER_MS - 1);
+    stage_run_after(&stage, NS_PER_S); /* no time does it */
     assert_true(stage_quiet(&stage));
-    stage_run_after(&stage, 1);
+    assert_true(session_release(stage.session));
+    stage_run(&stage);
+    assert_false(session_release(stage.session));
+}
+
+/* As where other servers keep the caller busy. */
+static void release_by_polls_without_an_answer(struct request *requests)
+{
+    for (int i = 0; i < PATIENCE - 2; i++)
+        stage_run(&stage);
+    assert_true(stage_quiet(&stage));
+    answer(&requests[0], 0, 1, 5);
+    for (int i = 0; i < PATIENCE - 2; i++)
+        stage_run(&stage);
+    assert_true(stage_quiet(&stage));
+    for (int i = 0; i < 3; i++)
+        stage_run(&stage);
 }
 
 TEST(what_is_held_back_is_released)
 {
     void (*const releases[])(struct request * requests) = {
-        release_by_a_lost_connection,
-        release_by_rejections,
-        release_by_a_caller_who_waits,
-        release_by_silence,
+        release_by_a_lost_connection,       release_by_rejections,
+        release_by_a_caller_who_waits,      release_by_a_caller_who_is_about_to_sleep,
+        release_by_polls_without_an_answer,
     };
 
     for (size_t i = 0; i < sizeof releases / sizeof releases[0]; i++) {
         struct request requests[8];
 
-        completions = 0;
         hold_one(requests);
         releases[i](requests);
         stage_run(&stage);
