@@ -14,12 +14,12 @@ enum { TAG_INDEX_BITS = 17, TAG_GENERATION_MASK = (1 << (32 - TAG_INDEX_BITS)) -
 
 _Static_assert(OP_MAX_DEPTH < 1 << TAG_INDEX_BITS, "the reserved slot has an index too");
 
-bool op_is_write(const struct op *op)
+bool op_is_write(const struct client_op *op)
 {
     return op->request->type != MESSAGE_GET;
 }
 
-void op_list_push(struct op_list *list, struct op *op)
+void op_list_push(struct op_list *list, struct client_op *op)
 {
     ASSERT(!op->list);
     op->list = list;
@@ -33,7 +33,7 @@ void op_list_push(struct op_list *list, struct op *op)
     list->count++;
 }
 
-void op_list_remove(struct op *op)
+void op_list_remove(struct client_op *op)
 {
     struct op_list *list = op->list;
 
@@ -51,9 +51,9 @@ void op_list_remove(struct op *op)
     op->list = NULL;
 }
 
-struct op *op_list_pop(struct op_list *list)
+struct client_op *op_list_pop(struct op_list *list)
 {
-    struct op *op = list->head;
+    struct client_op *op = list->head;
 
     if (!op)
         return NULL;
@@ -70,7 +70,7 @@ struct op *op_list_pop(struct op_list *list)
 int op_table_init(struct op_table *table, uint32_t depth)
 {
     ASSERT(depth > 0 && depth <= OP_MAX_DEPTH);
-    struct op *ops = calloc((size_t)depth + 1, sizeof *ops);
+    struct client_op *ops = calloc((size_t)depth + 1, sizeof *ops);
 
     if (!ops)
         return ROWAN_ENOMEM;
@@ -94,9 +94,9 @@ void op_table_fini(struct op_table *table)
     table->ops = NULL;
 }
 
-static struct op *take_slot(struct op_table *table, bool reserved)
+static struct client_op *take_slot(struct op_table *table, bool reserved)
 {
-    struct op *op = table->free;
+    struct client_op *op = table->free;
 
     if (op)
         return op;
@@ -105,9 +105,9 @@ static struct op *take_slot(struct op_table *table, bool reserved)
 }
 
 int op_table_take(struct op_table *table, const void *key, size_t key_bytes, bool reserved,
-                  struct op **out)
+                  struct client_op **out)
 {
-    struct op *op = take_slot(table, reserved);
+    struct client_op *op = take_slot(table, reserved);
 
     ASSERT(key_bytes > 0 && key_bytes <= ROWAN_MAX_KEY_BYTES);
     if (!op)
@@ -145,7 +145,7 @@ int op_table_take(struct op_table *table, const void *key, size_t key_bytes, boo
     return 0;
 }
 
-void op_table_retire(struct op_table *table, struct op *op)
+void op_table_retire(struct op_table *table, struct client_op *op)
 {
     ASSERT(op->state != OP_FREE && op->state != OP_DONE);
     if (op->older)
@@ -161,7 +161,7 @@ void op_table_retire(struct op_table *table, struct op *op)
     table->outstanding--;
 }
 
-void op_table_give(struct op_table *table, struct op *op)
+void op_table_give(struct op_table *table, struct client_op *op)
 {
     ASSERT(op->state == OP_DONE && !op->list);
     op->state = OP_FREE;
@@ -171,12 +171,12 @@ void op_table_give(struct op_table *table, struct op *op)
     table->free = op;
 }
 
-struct op *op_table_find(struct op_table *table, uint32_t tag)
+struct client_op *op_table_find(struct op_table *table, uint32_t tag)
 {
     uint32_t index = tag & ((1u << TAG_INDEX_BITS) - 1);
 
     if (index > table->depth)
         return NULL;
-    struct op *op = &table->ops[index];
+    struct client_op *op = &table->ops[index];
     return op->state != OP_FREE && op->request->tag == tag ? op : NULL;
 }

@@ -25,10 +25,10 @@ enum op_state {
     OP_DONE,   /* completed; the completion waits in the session's `done` */
 };
 
-struct link;
+struct worker_link;
 struct op_list;
 
-struct op {
+struct client_op {
     enum op_state state;
     uint32_t index;      /* of the slot in the table */
     uint16_t generation; /* of the slot's use, so that a late answer meets nobody */
@@ -38,17 +38,17 @@ struct op {
     bool reserved;       /* in the slot that asynchronous posts cannot take */
     bool urgent;         /* somebody waits for it: it is not held back */
     struct message_request
-        *request;      /* the key lies behind it; shard and epoch are as last routed */
-    struct link *link; /* as last queued or sent; NULL while unrouted */
-    struct op *next;   /* in `list`, or in the free list */
-    struct op *prev;   /* in `list` */
+        *request;             /* the key lies behind it; shard and epoch are as last routed */
+    struct worker_link *link; /* as last queued or sent; NULL while unrouted */
+    struct client_op *next;   /* in `list`, or in the free list */
+    struct client_op *prev;   /* in `list` */
     struct op_list *list;
-    struct op *older, *newer; /* in the age list: every operation that is not completed */
-    uint64_t deadline_ns;     /* 0: not polled since it was posted */
-    uint64_t resume_ns;       /* PAUSED: when to go on */
-    const void *value;        /* put: of the caller */
-    void *room;               /* get: of the caller */
-    size_t room_bytes;        /* get */
+    struct client_op *older, *newer; /* in the age list: every operation that is not completed */
+    uint64_t deadline_ns;            /* 0: not polled since it was posted */
+    uint64_t resume_ns;              /* PAUSED: when to go on */
+    const void *value;               /* put: of the caller */
+    void *room;                      /* get: of the caller */
+    size_t room_bytes;               /* get */
     rowan_callback callback;
     struct rowan_completion completion;
     struct message_request
@@ -57,32 +57,32 @@ struct op {
     uint8_t short_key[OP_INLINE_KEY_BYTES];
 };
 
-_Static_assert(offsetof(struct op, short_key) ==
-                   offsetof(struct op, short_request) + sizeof(struct message_request),
+_Static_assert(offsetof(struct client_op, short_key) ==
+                   offsetof(struct client_op, short_request) + sizeof(struct message_request),
                "the key lies behind the request's head");
 
 /* True if the operation changes something, so that sending it twice is not the same as once. */
-bool op_is_write(const struct op *op);
+bool op_is_write(const struct client_op *op);
 
 /* --- queues: an operation is in one at most --- */
 
 struct op_list {
-    struct op *head, *tail;
+    struct client_op *head, *tail;
     uint32_t count;
 };
 
-void op_list_push(struct op_list *list, struct op *op);
-struct op *op_list_pop(struct op_list *list); /* NULL when empty */
-void op_list_remove(struct op *op);           /* from the list it is in, if any */
+void op_list_push(struct op_list *list, struct client_op *op);
+struct client_op *op_list_pop(struct op_list *list); /* NULL when empty */
+void op_list_remove(struct client_op *op);           /* from the list it is in, if any */
 
 /* --- the table --- */
 
 struct op_table {
-    struct op *ops; /* depth, and behind them the reserved one */
+    struct client_op *ops; /* depth, and behind them the reserved one */
     uint32_t depth;
     uint32_t outstanding; /* in the age list */
-    struct op *free;
-    struct op *oldest, *newest; /* the age list, in the order of posting */
+    struct client_op *free;
+    struct client_op *oldest, *newest; /* the age list, in the order of posting */
 };
 
 /* Errors: ROWAN_ENOMEM. */
@@ -94,15 +94,15 @@ void op_table_fini(struct op_table *table);
  * caller waits for.
  * Errors: ROWAN_EAGAIN, ROWAN_ENOMEM (a long key). */
 int op_table_take(struct op_table *table, const void *key, size_t key_bytes, bool reserved,
-                  struct op **out);
+                  struct client_op **out);
 
 /* The operation leaves the age list: it is completed, and no answer to it is expected any more. */
-void op_table_retire(struct op_table *table, struct op *op);
+void op_table_retire(struct op_table *table, struct client_op *op);
 
 /* The slot is free again. The operation was retired and is in no list. */
-void op_table_give(struct op_table *table, struct op *op);
+void op_table_give(struct op_table *table, struct client_op *op);
 
 /* From the request's tag back to the operation; NULL if the slot was given to another since. */
-struct op *op_table_find(struct op_table *table, uint32_t tag);
+struct client_op *op_table_find(struct op_table *table, uint32_t tag);
 
 #endif

@@ -13,7 +13,7 @@
 
 #define ADOPT_AGAIN_NS (100 * NS_PER_MS)
 
-void session_route(struct session *session, struct op *op)
+void session_route(struct session *session, struct client_op *op)
 {
     const struct shard *shard = router_shard(&session->router, op->slot);
 
@@ -26,7 +26,7 @@ void session_route(struct session *session, struct op *op)
 }
 
 /* The server said "later". */
-static void pause_op(struct session *session, struct op *op)
+static void pause_op(struct session *session, struct client_op *op)
 {
     unsigned level = op->pauses < SESSION_PAUSES ? op->pauses : SESSION_PAUSES - 1;
 
@@ -37,7 +37,7 @@ static void pause_op(struct session *session, struct op *op)
 }
 
 /* The server says that our routing is not its own. */
-static void redirect_op(struct session *session, struct op *op, uint64_t term)
+static void redirect_op(struct session *session, struct client_op *op, uint64_t term)
 {
     const struct shard *shard = router_shard(&session->router, op->slot);
 
@@ -55,7 +55,7 @@ static void redirect_op(struct session *session, struct op *op, uint64_t term)
     pause_op(session, op);
 }
 
-bool session_retry(struct session *session, struct op *op, int status, uint64_t term)
+bool session_retry(struct session *session, struct client_op *op, int status, uint64_t term)
 {
     switch (status) {
     case ROWAN_EEPOCH:
@@ -73,9 +73,9 @@ bool session_retry(struct session *session, struct op *op, int status, uint64_t 
 }
 
 /* R2. The operations that were sent on the link and wait for its answer are to be sent again. */
-static void lose_ops(struct session *session, const struct link *link)
+static void lose_ops(struct session *session, const struct worker_link *link)
 {
-    for (struct op *op = session->table.oldest; op; op = op->newer) {
+    for (struct client_op *op = session->table.oldest; op; op = op->newer) {
         if (op->state != OP_SENT || op->link != link)
             continue;
         session_settle(op);
@@ -86,9 +86,9 @@ static void lose_ops(struct session *session, const struct link *link)
 
 /* R3. Queues what waits to be sent, at `link` or (NULL) anywhere, by the present routing, oldest
  * first. */
-static void route_again(struct session *session, const struct link *link)
+static void route_again(struct session *session, const struct worker_link *link)
 {
-    for (struct op *op = session->table.oldest; op; op = op->newer) {
+    for (struct client_op *op = session->table.oldest; op; op = op->newer) {
         if (op->state == OP_QUEUED && (!link || op->link == link)) {
             op_list_remove(op);
             session_route(session, op);
@@ -96,7 +96,7 @@ static void route_again(struct session *session, const struct link *link)
     }
 }
 
-void session_lost(struct session *session, struct link *link)
+void session_lost(struct session *session, struct worker_link *link)
 {
     lose_ops(session, link);
     route_again(session, link);
@@ -130,7 +130,7 @@ void session_adopt(struct session *session, uint64_t *wake_ns)
 void session_resume(struct session *session, uint64_t *wake_ns)
 {
     for (unsigned level = 0; level < SESSION_PAUSES; level++) {
-        struct op *op;
+        struct client_op *op;
 
         while ((op = session->pauses[level].head) && op->resume_ns <= session->now_ns) {
             op_list_remove(op);

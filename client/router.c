@@ -25,18 +25,18 @@ void router_drop(struct router *router, uint32_t count)
 {
     ASSERT(count <= router->link_count);
     while (count-- > 0) {
-        struct link *link = router->links[--router->link_count];
+        struct worker_link *link = router->links[--router->link_count];
 
         peer_close(&link->peer);
         free(link);
     }
 }
 
-static struct link *find_link(struct link **links, uint32_t count, const struct member *member,
-                              uint32_t worker)
+static struct worker_link *find_link(struct worker_link **links, uint32_t count,
+                                     const struct member *member, uint32_t worker)
 {
     for (uint32_t i = 0; i < count; i++) {
-        struct link *link = links[i];
+        struct worker_link *link = links[i];
 
         if (link->server == member->server && link->incarnation == member->incarnation &&
             link->peer.index == worker && strcmp(link->peer.address, member->address) == 0)
@@ -45,10 +45,10 @@ static struct link *find_link(struct link **links, uint32_t count, const struct 
     return NULL;
 }
 
-static struct link *make_link(struct fabric_endpoint *endpoint, const struct member *member,
-                              uint32_t worker)
+static struct worker_link *make_link(struct fabric_endpoint *endpoint, const struct member *member,
+                                     uint32_t worker)
 {
-    struct link *link = calloc(1, sizeof *link);
+    struct worker_link *link = calloc(1, sizeof *link);
 
     if (!link)
         return NULL;
@@ -60,12 +60,12 @@ static struct link *make_link(struct fabric_endpoint *endpoint, const struct mem
 
 /* Fills `of_shard`, adding the links that are missing. */
 static int route_shards(struct router *router, const struct cluster_config *config,
-                        struct link **links, uint32_t *count, struct link **of_shard)
+                        struct worker_link **links, uint32_t *count, struct worker_link **of_shard)
 {
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *shard = &config->shards[i];
         const struct member *member = cluster_member(config, shard->primary);
-        struct link *link = find_link(links, *count, member, shard->worker);
+        struct worker_link *link = find_link(links, *count, member, shard->worker);
 
         if (!link) {
             link = make_link(router->endpoint, member, shard->worker);
@@ -80,13 +80,13 @@ static int route_shards(struct router *router, const struct cluster_config *conf
 }
 
 /* The used ones first; returns how many are not used. */
-static uint32_t part_links(struct link **links, uint32_t count)
+static uint32_t part_links(struct worker_link **links, uint32_t count)
 {
     uint32_t used = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         if (links[i]->used) {
-            struct link *link = links[i];
+            struct worker_link *link = links[i];
 
             links[i] = links[used];
             links[used++] = link;
@@ -98,8 +98,9 @@ static uint32_t part_links(struct link **links, uint32_t count)
 int router_adopt(struct router *router, struct cluster_config *config, uint32_t *obsolete)
 {
     uint32_t count = router->link_count;
-    struct link **links = calloc((size_t)count + config->shard_count, sizeof(struct link *));
-    struct link **of_shard = calloc(config->shard_count, sizeof(struct link *));
+    struct worker_link **links =
+        calloc((size_t)count + config->shard_count, sizeof(struct worker_link *));
+    struct worker_link **of_shard = calloc(config->shard_count, sizeof(struct worker_link *));
 
     if (!links || !of_shard)
         goto no_memory;

@@ -6,7 +6,7 @@
 #include "client/peer.h"
 
 /* A worker of a server, and the operations that wait to be sent to it. */
-struct link {
+struct worker_link {
     struct peer peer;
     uint32_t server;
     uint64_t incarnation;
@@ -21,9 +21,9 @@ struct link {
 struct router {
     struct fabric_endpoint *endpoint;
     struct cluster_config *config; /* NULL: none yet */
-    struct link **links;
+    struct worker_link **links;
     uint32_t link_count;
-    struct link **of_shard; /* by the shard's position in the configuration */
+    struct worker_link **of_shard; /* by the shard's position in the configuration */
 };
 
 void router_init(struct router *router, struct fabric_endpoint *endpoint);
@@ -43,7 +43,7 @@ static inline const struct shard *router_shard(const struct router *router, uint
     return cluster_shard_of_slot(router->config, slot);
 }
 
-static inline struct link *router_link(const struct router *router, uint16_t slot)
+static inline struct worker_link *router_link(const struct router *router, uint16_t slot)
 {
     return router->of_shard[router->config->shard_of_slot[slot]];
 }

@@ -163,7 +163,7 @@ static int check_numbers(struct session *session)
 
 int session_post(struct session *session, const struct session_request *request)
 {
-    struct op *op;
+    struct client_op *op;
     int error = check_request(request);
 
     if (!error)
@@ -194,7 +194,7 @@ int session_post(struct session *session, const struct session_request *request)
     return 0;
 }
 
-void session_complete(struct session *session, struct op *op, int status)
+void session_complete(struct session *session, struct client_op *op, int status)
 {
     ASSERT(op->deadline_ns != 0); /* S1: `undated` does not point to it */
     if (op->state == OP_SENT)
@@ -218,7 +218,7 @@ void session_complete(struct session *session, struct op *op, int status)
 
 bool session_next(struct session *session, struct rowan_completion *out)
 {
-    struct op *op = op_list_pop(&session->done);
+    struct client_op *op = op_list_pop(&session->done);
 
     if (!op)
         return false;
@@ -230,7 +230,7 @@ bool session_next(struct session *session, struct rowan_completion *out)
 
 /* --- send --- */
 
-static int send_op(const struct session *session, struct link *link, struct op *op)
+static int send_op(const struct session *session, struct worker_link *link, struct client_op *op)
 {
     struct message_request *request = op->request;
 
@@ -250,17 +250,17 @@ static int send_op(const struct session *session, struct link *link, struct op *
 }
 
 /* S5 */
-static bool is_held(const struct session *session, const struct link *link)
+static bool is_held(const struct session *session, const struct worker_link *link)
 {
     return link->owed > 2 * link->queue.count && link->silent_polls < PATIENCE && !link->urgent &&
            !session->released;
 }
 
 /* Sends what waits for one link. True if something was sent. */
-static bool send_queue(struct session *session, struct link *link, uint64_t now_ns,
+static bool send_queue(struct session *session, struct worker_link *link, uint64_t now_ns,
                        uint64_t *wake_ns)
 {
-    struct op *op;
+    struct client_op *op;
     bool sent = false;
 
     link->stalled = false;
@@ -296,7 +296,7 @@ static bool send_all(struct session *session, uint64_t now_ns, uint64_t *wake_ns
 
     session->holding = false;
     for (uint32_t i = 0; i < session->router.link_count; i++) {
-        struct link *link = session->router.links[i];
+        struct worker_link *link = session->router.links[i];
 
         sent |= send_queue(session, link, now_ns, wake_ns);
         stalled |= link->stalled;
@@ -310,7 +310,8 @@ static bool send_all(struct session *session, uint64_t now_ns, uint64_t *wake_ns
 /* --- events --- */
 
 /* False: not an answer that a Rowan-KV server gives. */
-static bool take_reply(struct session *session, struct link *link, const void *data, uint32_t bytes)
+static bool take_reply(struct session *session, struct worker_link *link, const void *data,
+                       uint32_t bytes)
 {
     struct message_reply reply;
     const uint8_t *value;
@@ -322,7 +323,7 @@ static bool take_reply(struct session *session, struct link *link, const void *d
     link->silent_polls = 0;
     if (reply.term > session->router.config->term)
         cm_link_want_config(&session->cm);
-    struct op *op = op_table_find(&session->table, reply.tag);
+    struct client_op *op = op_table_find(&session->table, reply.tag);
 
     if (!op || op->state != OP_SENT || op->request->operation != reply.operation ||
         op->link != link)
@@ -396,7 +397,7 @@ static void close_broken(struct session *session)
         peer_closed(&session->cm.peer, error, session->now_ns);
     }
     for (uint32_t i = 0; i < session->router.link_count; i++) {
-        struct link *link = session->router.links[i];
+        struct worker_link *link = session->router.links[i];
 
         if (!link->peer.broken)
             continue;
@@ -464,7 +465,7 @@ static bool take_cm(struct session *session, uint64_t *wake_ns)
 
 static void date_posts(struct session *session)
 {
-    for (struct op *op = session->undated; op; op = op->newer)
+    for (struct client_op *op = session->undated; op; op = op->newer)
         op->deadline_ns = session->now_ns + session->timeout_ns;
     session->undated = NULL;
 }
@@ -474,7 +475,7 @@ static void expire(struct session *session, uint64_t *wake_ns)
 {
     const int failed = fabric_endpoint_error(session->endpoint);
     const int unanswered = failed ? failed : ROWAN_ETIMEDOUT;
-    struct op *op;
+    struct client_op *op;
 
     while ((op = session->table.oldest) &&
            (failed || (op->deadline_ns && op->deadline_ns <= session->now_ns)))

@@ -19,7 +19,7 @@ struct session {
     struct op_list pauses[SESSION_PAUSES]; /* each in the order of resume_ns */
     struct op_list done;                   /* completed without callback */
     uint32_t waiting;                      /* in `done` */
-    struct op *undated;                    /* the oldest that has no deadline yet */
+    struct client_op *undated;             /* the oldest that has no deadline yet */
     uint64_t timeout_ns;
     uint64_t now_ns; /* of the poll */
     uint64_t completed;
@@ -33,31 +33,31 @@ struct session {
     bool any_broken; /* some peer is `broken` */
 };
 
-static inline struct link *session_link(struct peer *peer)
+static inline struct worker_link *session_link(struct peer *peer)
 {
-    return (struct link *)((char *)peer - offsetof(struct link, peer));
+    return (struct worker_link *)((char *)peer - offsetof(struct worker_link, peer));
 }
 
 /* A sent operation's answer is not awaited any more. */
-static inline void session_settle(struct op *op)
+static inline void session_settle(struct client_op *op)
 {
     ASSERT(op->state == OP_SENT && op->link->owed > 0);
     op->link->owed--;
 }
 
 /* session.c: ends an operation; the callback runs inside. */
-void session_complete(struct session *session, struct op *op, int status);
+void session_complete(struct session *session, struct client_op *op, int status);
 
 /* --- retry.c --- */
 
 /* Puts an operation that is in no queue into that of the link which serves its key. */
-void session_route(struct session *session, struct op *op);
+void session_route(struct session *session, struct client_op *op);
 
 /* After an answer: true if it was a rejection that is dealt with here, by sending it again. */
-bool session_retry(struct session *session, struct op *op, int status, uint64_t term);
+bool session_retry(struct session *session, struct client_op *op, int status, uint64_t term);
 
 /* The connection is gone: the operations that were sent on it are queued again. */
-void session_lost(struct session *session, struct link *link);
+void session_lost(struct session *session, struct worker_link *link);
 
 /* Routes by the configuration that the CM link brought. */
 void session_adopt(struct session *session, uint64_t *wake_ns);
