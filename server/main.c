@@ -33,7 +33,8 @@ struct settings {
 
 #define FIELD(name) offsetof(struct settings, name)
 static const struct config_key keys[] = {
-    {"server", CONFIG_U64, FIELD(server), NULL, 1, 65535, NULL, "this server's number"},
+    {"server", CONFIG_U64, FIELD(server), NULL, 1, CLUSTER_MAX_SERVER, NULL,
+     "this server's number"},
     {"cm", CONFIG_STRING, FIELD(cm), NULL, 0, 0, NULL, "fabric address of the CM"},
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
      "fabric address of this process (shm:/directory/name, or tcp:HOST:PORT or verbs:HOST:PORT, "
