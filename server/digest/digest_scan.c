@@ -117,9 +117,9 @@ static bool step_over(struct digest *digest)
     for (unsigned i = 0; i < DIGEST_LOOKS_AHEAD && result == ENTRY_SCAN_STOPPED; i++)
         result = entry_scan_next(&ahead, false, &header, &offset, &bytes);
     digest->ahead = ahead.position;
-    if (result == ENTRY_SCAN_STOPPED)
+    if (result == ENTRY_SCAN_STOPPED && ahead.position < ahead.bytes)
         return true;
-    if (result == ENTRY_SCAN_END) { /* nothing has landed behind it */
+    if (result != ENTRY_SCAN_BLOCK) { /* nothing has landed behind it */
         digest->reached = position;
         stop_waiting(digest);
         digest->wait_ns = digest->now_ns;
