@@ -122,12 +122,31 @@ static void file_close(struct pm *pm)
 static void file_store(struct pm *pm, uint64_t offset, const void *source, size_t bytes)
 {
     ASSERT(offset <= pm->bytes && bytes <= pm->bytes - offset);
-    if (bytes > 0)
-        pm_populate_store(&((struct pm_file *)pm)->populate, offset, bytes);
     if (is_one_word(offset, bytes))
         store_word(pm->base + offset, source);
     else
         memcpy(pm->base + offset, source, bytes);
+}
+
+/* Apart, so that a store within a window saves no registers. */
+static __attribute__((noinline, cold)) void enter_and_store(struct pm *pm, uint64_t offset,
+                                                            const void *source, size_t bytes)
+{
+    struct pm_file *file = (struct pm_file *)pm;
+
+    ASSERT(offset <= pm->bytes && bytes <= pm->bytes - offset);
+    if (bytes > 0)
+        pm_populate_enter(&file->populate, offset, bytes);
+    file_store(pm, offset, source, bytes);
+}
+
+static void window_store(struct pm *pm, uint64_t offset, const void *source, size_t bytes)
+{
+    ASSERT(offset <= pm->bytes && bytes <= pm->bytes - offset);
+    if (bytes > 0 && pm_populate_entered(&((struct pm_file *)pm)->populate, offset, bytes))
+        file_store(pm, offset, source, bytes);
+    else
+        enter_and_store(pm, offset, source, bytes);
 }
 
 static void file_zero(struct pm *pm, uint64_t offset, size_t bytes)
@@ -198,6 +217,16 @@ static const struct pm_ops file_ops = {.close = file_close,
                                        .sync_done = file_sync_done,
                                        .sync_count = file_sync_count};
 
+/* Of a map whose windows are entered. */
+static const struct pm_ops window_ops = {.close = file_close,
+                                         .store = window_store,
+                                         .zero = file_zero,
+                                         .fence_start = file_fence_start,
+                                         .fence_done = file_fence_done,
+                                         .sync_start = file_sync_start,
+                                         .sync_done = file_sync_done,
+                                         .sync_count = file_sync_count};
+
 int pm_file_create(const struct pm_map *map, enum pm_durability durability, struct reactor *reactor,
                    struct pm **out)
 {
@@ -225,8 +254,8 @@ int pm_file_create(const struct pm_map *map, enum pm_durability durability, stru
     }
     if (map->in_memory && map->lock_fd >= 0)
         pm_populate_start(&file->populate, map->base, map->bytes);
-    else if (map->in_memory)
-        pm_populate_windows(&file->populate, map->base, map->bytes);
+    else if (map->in_memory && pm_populate_windows(&file->populate, map->base, map->bytes))
+        file->pm.ops = &window_ops;
     *out = &file->pm;
     return 0;
 
@@ -241,7 +270,7 @@ void pm_file_set_sync(struct pm *pm, pm_file_sync *sync)
 {
     struct pm_file *file = (struct pm_file *)pm;
 
-    ASSERT(pm->ops == &file_ops);
+    ASSERT(pm->ops == &file_ops || pm->ops == &window_ops);
     pthread_mutex_lock(&file->mutex); /* the helper reads it after it has held the mutex */
     ASSERT(file->asked == 0);
     file->sync = sync;

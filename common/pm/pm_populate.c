@@ -35,17 +35,20 @@ void pm_populate_start(struct pm_populate *populate, uint8_t *base, uint64_t byt
     populate->running = !pm_thread_start(&populate->thread, "pm-populate", populate_run, populate);
 }
 
-void pm_populate_windows(struct pm_populate *populate, uint8_t *base, uint64_t bytes)
+bool pm_populate_windows(struct pm_populate *populate, uint8_t *base, uint64_t bytes)
 {
     populate->base = base;
     populate->bytes = bytes;
     populate->entered = calloc((bytes >> PM_WINDOW_SHIFT) + 1, sizeof *populate->entered);
+    return populate->entered;
 }
 
 /* Each window once, also if the kernel cannot. */
-void pm_populate_enter(struct pm_populate *populate, uint64_t first, uint64_t last)
+void pm_populate_enter(struct pm_populate *populate, uint64_t offset, size_t bytes)
 {
-    for (uint64_t window = first; window <= last; window++) {
+    const uint64_t last = (offset + bytes - 1) >> PM_WINDOW_SHIFT;
+
+    for (uint64_t window = offset >> PM_WINDOW_SHIFT; window <= last; window++) {
         if (!atomic_exchange_explicit(&populate->entered[window], 1, memory_order_relaxed))
             (void)populate_some(populate, window << PM_WINDOW_SHIFT, 1 << PM_WINDOW_SHIFT);
     }

@@ -24,26 +24,27 @@ struct pm_populate {
     pthread_t thread;
     bool running;
     _Atomic bool stop;
-    _Atomic uint8_t *entered; /* for each window; NULL: no windows */
+    _Atomic uint8_t *entered; /* for each window */
 };
 
 /* Starts the thread. Does nothing where there is no thread to be had, or the kernel (before 5.14) cannot: then
  * stores fault as ever. */
 void pm_populate_start(struct pm_populate *populate, uint8_t *base, uint64_t bytes);
 
-/* From now on stores enter windows. Does nothing without memory. */
-void pm_populate_windows(struct pm_populate *populate, uint8_t *base, uint64_t bytes);
+/* From now on stores enter windows; false: no memory for that. */
+bool pm_populate_windows(struct pm_populate *populate, uint8_t *base, uint64_t bytes);
 
 /* Waits for one step at most. Before the map is unmapped; fine where nothing was started. */
 void pm_populate_stop(struct pm_populate *populate);
 
-/* Before a store of `bytes` (not 0) at `offset`. Any thread. */
-void pm_populate_enter(struct pm_populate *populate, uint64_t first, uint64_t last);
-static inline void pm_populate_store(struct pm_populate *populate, uint64_t offset, size_t bytes)
+/* Was the window entered in which a store of `bytes` (not 0) at `offset` ends? If not, pm_populate_enter comes before
+ * the store: for all its windows. Any thread. */
+static inline bool pm_populate_entered(const struct pm_populate *populate, uint64_t offset,
+                                       size_t bytes)
 {
     const uint64_t last = (offset + bytes - 1) >> PM_WINDOW_SHIFT;
-    if (populate->entered && !atomic_load_explicit(&populate->entered[last], memory_order_relaxed))
-        pm_populate_enter(populate, offset >> PM_WINDOW_SHIFT, last);
+    return atomic_load_explicit(&populate->entered[last], memory_order_relaxed);
 }
+void pm_populate_enter(struct pm_populate *populate, uint64_t offset, size_t bytes);
 
 #endif
