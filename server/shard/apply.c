@@ -26,25 +26,9 @@ struct apply_entry apply_describe(const struct pm *pm, const struct entry_format
                                 .operation = header->operation};
 }
 
-int apply_entry(struct shard_state *shard, const struct apply_entry *entry, struct applied *did)
+int apply_record(struct shard_state *shard, const struct apply_entry *entry)
 {
-    uint64_t previous;
-    int result = index_update_hinted(shard->index, entry->hint, entry->hash, entry->key,
-                                     entry->key_bytes, entry->version, entry->offset, &previous);
-    if (result < 0)
-        return result; /* A2 */
-    int record = 0;
-    if (shard->primary)
-        record = records_add(&shard->records, entry->client_id, entry->operation, entry->version);
-    const bool arrived = prefix_add(&shard->prefix, entry->version);
-    if (entry->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
-        atomic_store_explicit(&shard->version, entry->version, memory_order_relaxed);
-    if (did)
-        *did = (struct applied){.newest = result != INDEX_OLDER,
-                                .is_new = arrived || result != INDEX_OLDER,
-                                .previous = previous,
-                                .record = record};
-    return 0;
+    return records_add(&shard->records, entry->client_id, entry->operation, entry->version);
 }
 
 bool apply_commit(struct shard_state *shard, uint64_t version)

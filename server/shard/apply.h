@@ -37,9 +37,30 @@ struct applied {
 struct apply_entry apply_describe(const struct pm *pm, const struct entry_format *format,
                                   const struct entry_header *header, uint64_t offset, void *room);
 
+/* The completion record of an entry, at a primary. Errors: as records_add. */
+int apply_record(struct shard_state *shard, const struct apply_entry *entry);
+
 /* apply_entry: on return the entry is part of the replica. The same one again changes nothing. `did` may be NULL if
  * the replica keeps no completion records. Errors: ROWAN_ENOMEM (the index), and nothing changed. */
-int apply_entry(struct shard_state *shard, const struct apply_entry *entry, struct applied *did);
+static inline int apply_entry(struct shard_state *shard, const struct apply_entry *entry,
+                              struct applied *did)
+{
+    uint64_t previous;
+    int result = index_update_hinted(shard->index, entry->hint, entry->hash, entry->key,
+                                     entry->key_bytes, entry->version, entry->offset, &previous);
+    if (result < 0)
+        return result; /* A2 */
+    const int record = shard->primary ? apply_record(shard, entry) : 0;
+    const bool arrived = prefix_add(&shard->prefix, entry->version);
+    if (entry->version > atomic_load_explicit(&shard->version, memory_order_relaxed))
+        atomic_store_explicit(&shard->version, entry->version, memory_order_relaxed);
+    if (did)
+        *did = (struct applied){.newest = result != INDEX_OLDER,
+                                .is_new = arrived || result != INDEX_OLDER,
+                                .previous = previous,
+                                .record = record};
+    return 0;
+}
 
 /* apply_commit: the commit version `version` of the shard was met; true if it is higher than all before. */
 bool apply_commit(struct shard_state *shard, uint64_t version);
