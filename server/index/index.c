@@ -43,6 +43,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "server/index/index_step.h"
 #include "server/index/index_table.h"
 
 enum {
@@ -76,46 +77,6 @@ struct index {
 uint64_t index_hash(const void *key, uint32_t key_bytes)
 {
     return XXH3_64bits(key, key_bytes);
-}
-
-/* --- which bucket --- */
-
-static uint64_t power_below(uint64_t buckets)
-{
-    return UINT64_C(1) << (63 - __builtin_clzll(buckets));
-}
-
-static uint64_t step_buckets(uint64_t step)
-{
-    return (step + 1) >> 1; /* I4 */
-}
-
-static uint64_t hash_bucket(uint64_t hash, uint64_t buckets)
-{
-    uint64_t power = power_below(buckets);
-    uint64_t number = hash & (2 * power - 1);
-    return number < buckets ? number : number - power;
-}
-
-static unsigned bucket_level(uint64_t number, uint64_t buckets)
-{
-    uint64_t power = power_below(buckets);
-    unsigned level = (unsigned)__builtin_ctzll(power);
-    return number >= power || number + power < buckets ? level + 1 : level;
-}
-
-/* Did a split that was going on at step `before`, or began until step `after`, have bucket `number`
- * as its source? The targets of that bucket are number + p for each power of two p above it. */
-static bool bucket_was_split(uint64_t number, uint64_t before, uint64_t after)
-{
-    if (before == after)
-        return false;
-    uint64_t first = before >> 1, last = (after - 1) >> 1; /* targets of the splits between */
-    uint64_t power = power_below(first);
-    uint64_t target = number + power;
-    if (number >= power || target < first)
-        target = number + 2 * power;
-    return target <= last;
 }
 
 /* --- items --- */
