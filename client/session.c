@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/copy.h"
 #include "common/base/error.h"
 
 enum { EVENTS_PER_BATCH = 64, BATCHES_PER_POLL = 4, PATIENCE = 32 /* S5 */ };
@@ -338,7 +339,7 @@ static bool take_reply(struct session *session, struct worker_link *link, const 
         if (reply.value_bytes > op->room_bytes)
             status = ROWAN_EBUFFER;
         else if (reply.value_bytes)
-            memcpy(op->room, value, reply.value_bytes);
+            copy_short(op->room, value, reply.value_bytes);
     }
     session_complete(session, op, status);
     return true;

@@ -2,16 +2,37 @@
  * specification. */
 #include "common/cluster/slot.h"
 
+#include <stdbool.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "common/base/crc.h"
+
+/* May there be a hash tag? No call for the many keys without one. */
+static inline bool may_have_tag(const uint8_t *bytes, size_t count)
+{
+#if defined(__SSE2__)
+    if (count >= 16) {
+        const __m128i open = _mm_set1_epi8('{');
+        __m128i found = _mm_cmpeq_epi8(_mm_loadu_si128((const void *)(bytes + count - 16)), open);
+        for (size_t at = 0; at + 16 < count; at += 16)
+            found = _mm_or_si128(found,
+                                 _mm_cmpeq_epi8(_mm_loadu_si128((const void *)(bytes + at)), open));
+        return _mm_movemask_epi8(found) != 0;
+    }
+#endif
+    return memchr(bytes, '{', count) != NULL;
+}
 
 uint16_t slot_of_key(const void *key, uint32_t key_bytes)
 {
     const uint8_t *bytes = key;
     size_t count = key_bytes;
 
-    const uint8_t *open = count > 0 ? memchr(bytes, '{', count) : NULL;
+    const uint8_t *open =
+        count > 0 && may_have_tag(bytes, count) ? memchr(bytes, '{', count) : NULL;
     if (open) {
         const uint8_t *tag = open + 1;
         size_t left = count - (size_t)(tag - bytes);

@@ -178,9 +178,9 @@ static inline uint32_t raw_block_bytes(const struct entry_format *format,
     return entry_block_bytes(format, key_bytes, value_bytes, raw->blocks & 0xffff);
 }
 
-/* entry_decode, which also tells how many bytes it read to know. */
-static inline int block_check(const struct entry_format *format, const void *at, size_t room,
-                              struct entry_header *header, uint32_t *bytes, uint32_t *looked)
+/* The checked header of the block at `at`, its bytes, and how many were read to know. */
+static inline int raw_check(const struct entry_format *format, const void *at, size_t room,
+                            struct raw_header *out, uint32_t *bytes, uint32_t *looked)
 {
     *looked = ENTRY_ALIGN;
     struct raw_header raw;
@@ -209,9 +209,20 @@ static inline int block_check(const struct entry_format *format, const void *at,
         crc32c_headed(format->seed, &raw, (const uint8_t *)at + sizeof(raw), size - sizeof(raw));
     if (checksum != checksum_stored(crc))
         return ROWAN_EDAMAGED;
-    *header = header_unpack(&raw);
+    *out = raw;
     *bytes = size;
     return 0;
+}
+
+/* entry_decode, which also tells how many bytes it read to know. */
+static inline int block_check(const struct entry_format *format, const void *at, size_t room,
+                              struct entry_header *header, uint32_t *bytes, uint32_t *looked)
+{
+    struct raw_header raw;
+    int error = raw_check(format, at, room, &raw, bytes, looked);
+    if (!error)
+        *header = header_unpack(&raw);
+    return error;
 }
 
 int entry_decode(const struct entry_format *format, const void *at, size_t room,
@@ -281,15 +292,18 @@ static bool rest_is_whole(const struct entry_format *format, const void *at, siz
 int entry_verify(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header)
 {
-    struct entry_header first;
+    struct raw_header raw;
     uint32_t bytes, looked;
-    int error = block_check(format, at, room, &first, &bytes, &looked);
+    int error = raw_check(format, at, room, &raw, &bytes, &looked);
     if (error != 0)
         return error;
-    if (first.block != 0 || (first.blocks > 1 && !rest_is_whole(format, at, room, &first, bytes)))
-        return ROWAN_EDAMAGED;
+    if (raw.blocks != ENTRY_ONE_BLOCK) {
+        const struct entry_header first = header_unpack(&raw);
+        if (first.block != 0 || !rest_is_whole(format, at, room, &first, bytes))
+            return ROWAN_EDAMAGED;
+    }
     if (header != NULL)
-        *header = first;
+        *header = header_unpack(&raw);
     return 0;
 }
 

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/copy.h"
 #include "common/base/error.h"
 #include "common/fabric/shm/shm.h"
 
@@ -125,8 +126,7 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
         write_pad(out);
     to = payload(out);
     for (; iov < end; iov++) {
-        if (iov->bytes > 0) /* a piece without bytes may have no address */
-            memcpy(to, iov->data, iov->bytes);
+        copy_short(to, iov->data, iov->bytes);
         to += iov->bytes;
     }
     finish_record(conn, bytes, RECORD_WHOLE);
@@ -271,7 +271,7 @@ bool out_is_idle(const struct shm_conn *conn)
 /* --- receiving --- */
 
 /* Over what is released. */
-static inline void move_head(struct shm_conn *conn)
+static __attribute__((noinline)) void move_head(struct shm_conn *conn)
 {
     struct shm_in *in = &conn->in;
     uint64_t at = in->fifo_head, moved = 0;
@@ -477,6 +477,16 @@ bool in_is_empty(const struct shm_conn *conn)
     return atomic_load_explicit(&conn->in.ring->tail, memory_order_acquire) == conn->in.cursor;
 }
 
+static __attribute__((noinline)) void release_buffer(struct shm_conn *conn, uint64_t message)
+{
+    const uint64_t index = message - BUFFER_MESSAGE;
+
+    ASSERT(index < SHM_BUFFERS && conn->endpoint->buffers[index].owner == conn &&
+           conn->endpoint->buffers[index].delivered);
+    conn->endpoint->buffers[index].owner = NULL;
+}
+
+/* What is rare lies in functions of its own, so that the rest saves no registers. */
 void shm_message_release(struct fabric_conn *base, uint64_t message)
 {
     struct shm_conn *conn = (struct shm_conn *)base;
@@ -485,24 +495,22 @@ void shm_message_release(struct fabric_conn *base, uint64_t message)
     if (conn->base.state == CONN_DEAD)
         return;
     if (message & BUFFER_MESSAGE) {
-        const uint64_t index = message - BUFFER_MESSAGE;
-
-        ASSERT(index < SHM_BUFFERS && conn->endpoint->buffers[index].owner == conn &&
-               conn->endpoint->buffers[index].delivered);
-        conn->endpoint->buffers[index].owner = NULL;
+        release_buffer(conn, message);
         return;
     }
     message >>= NAME_SHIFT;
     uint32_t *record = &in->fifo[message % SHM_FIFO];
+    const uint64_t first = in->fifo_head;
 
-    ASSERT(message - in->fifo_head < in->fifo_tail - in->fifo_head && !(*record & RECORD_RELEASED));
-    if (message != in->fifo_head) {
+    ASSERT(message - first < in->fifo_tail - first && !(*record & RECORD_RELEASED));
+    if (message != first) {
         *record |= RECORD_RELEASED;
         return;
     }
     in->head += *record;
-    in->fifo_head++;
-    conn_list_add(&conn->base, LIST_DIRTY);
-    if (in->fifo_head != in->fifo_tail)
+    in->fifo_head = first + 1;
+    if (first + 1 != in->fifo_tail && in->fifo[(first + 1) % SHM_FIFO] & RECORD_RELEASED)
         move_head(conn);
+    else
+        conn_list_add(&conn->base, LIST_DIRTY);
 }
