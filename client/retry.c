@@ -127,14 +127,17 @@ void session_adopt(struct session *session, uint64_t *wake_ns)
     router_drop(&session->router, obsolete);
 }
 
-void session_resume(struct session *session, uint64_t *wake_ns)
+bool session_resume(struct session *session, uint64_t *wake_ns)
 {
+    bool any = false;
+
     for (unsigned level = 0; level < SESSION_PAUSES; level++) {
         struct client_op *op;
 
         while ((op = session->pauses[level].head) && op->resume_ns <= session->now_ns) {
             op_list_remove(op);
             session_route(session, op);
+            any = true;
         }
         if (op && op->resume_ns < *wake_ns)
             *wake_ns = op->resume_ns;
@@ -142,4 +145,5 @@ void session_resume(struct session *session, uint64_t *wake_ns)
     /* A newer configuration exists, and the CM had not got it when we asked. */
     if (session->unrouted.head)
         cm_link_want_config(&session->cm);
+    return any;
 }

@@ -14,7 +14,8 @@
  *    it, the queue is held back: a busy server gets larger batches, and a depth below 4 knows nothing of it. Each answer
  *    brings the end nearer: it makes the debt smaller, or its callback the queue longer. What is owed may be slow, and
  *    must not delay the rest: PATIENCE polls without an answer of the link end it, whatever the others bring, and so
- *    does a caller who is about to sleep (session_release), one who waits for an operation, the end of the connection.
+ *    do a caller who is about to sleep (session_release), one who polls so seldom that the oldest in the queue is over
+ *    HELD_NS old, one who waits for an operation, and the end of the connection.
  *
  *                    +------------- EBUSY, pause over --------------+
  *                    v                                              |
@@ -32,6 +33,7 @@
 #include "common/base/error.h"
 
 enum { EVENTS_PER_BATCH = 64, BATCHES_PER_POLL = 4, PATIENCE = 32 /* S5 */ };
+#define HELD_NS (10 * NS_PER_MS) /* S5 */
 
 #define STALLED_RETRY_NS (1 * NS_PER_MS)
 
@@ -253,8 +255,10 @@ static int send_op(const struct session *session, struct worker_link *link, stru
 /* S5 */
 static bool is_held(const struct session *session, const struct worker_link *link)
 {
-    return link->owed > 2 * link->queue.count && link->silent_polls < PATIENCE && !link->urgent &&
-           !session->released;
+    const uint64_t dated_ns = link->queue.head->deadline_ns - session->timeout_ns;
+
+    return session->now_ns - dated_ns < HELD_NS && link->owed > 2 * link->queue.count &&
+           link->silent_polls < PATIENCE && !link->urgent && !session->released;
 }
 
 /* Sends what waits for one link. True if something was sent. */
@@ -502,7 +506,7 @@ enum poll_result session_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     expire(session, wake_ns);
     /* What callbacks of expired operations posted has no date yet. */
     date_posts(session);
-    session_resume(session, wake_ns);
+    busy |= session_resume(session, wake_ns);
     busy |= cm_link_poll(&session->cm, session->router.config ? session->router.config->term : 0,
                          now_ns, wake_ns);
     busy |= send_all(session, now_ns, wake_ns);

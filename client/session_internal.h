@@ -63,6 +63,6 @@ void session_lost(struct session *session, struct worker_link *link);
 void session_adopt(struct session *session, uint64_t *wake_ns);
 
 /* Operations whose pause is over are queued again. */
-void session_resume(struct session *session, uint64_t *wake_ns);
+bool session_resume(struct session *session, uint64_t *wake_ns);
 
 #endif

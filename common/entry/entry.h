@@ -197,7 +197,7 @@ enum { ENTRY_KEY_PIECES = 6 }; /* a 1024 B key in blocks of ENTRY_MIN_BLOCK_LIMI
  * checked. `out` has ENTRY_MAX_KEY_BYTES. */
 uint32_t entry_key(const struct entry_format *format, const void *at, void *out);
 
-/* True if the entry at `at` has exactly this key; false too if the header was damaged since. */
+/* True if the entry at `at` is a put or a delete of exactly this key; false too if the header was damaged since. */
 bool entry_key_parts_equal(const struct entry_format *format, const void *at, const void *key,
                            uint32_t key_bytes);
 static inline bool entry_key_equals(const struct entry_format *format, const void *at,

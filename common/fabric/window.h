@@ -71,14 +71,13 @@ static inline bool window_range_fits(uint64_t offset, uint64_t bytes, uint64_t s
 static inline int window_check_message(const struct conn *conn, const struct fabric_iov *iov,
                                        unsigned count, uint32_t *bytes)
 {
-    const struct fabric_iov *const end = iov + count;
     uint64_t total = 0;
 
     if (conn->state != CONN_OPEN)
         return ROWAN_ECLOSED;
     if (count > FABRIC_MAX_IOV)
         return ROWAN_EINVALID;
-    for (; iov < end; iov++)
+    for (; count > 0; count--, iov++) /* none may have no address */
         total += iov->bytes;
     if (total > FABRIC_MAX_MESSAGE_BYTES)
         return ROWAN_EINVALID;

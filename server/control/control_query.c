@@ -27,11 +27,13 @@ static int hand_over(struct control *control, const struct shard *row, struct qu
     struct inbox *inbox = primary
                               ? worker_inbox(control->workers[row->worker])
                               : digest_inbox(control->digests[row->id % control->options.digests]);
-    uint32_t slot = 0;
-    while (slot < CONTROL_MAX_QUERIES && control->queries[slot])
+    const uint32_t end =
+        query->kind == QUERY_CHECKSUM ? CONTROL_MAX_CHECKSUMS : CONTROL_MAX_QUERIES;
+    uint32_t slot = query->kind == QUERY_CHECKSUM ? 0 : CONTROL_MAX_CHECKSUMS;
+    while (slot < end && control->queries[slot])
         slot++;
     int error = ROWAN_EBUSY;
-    if (slot < CONTROL_MAX_QUERIES)
+    if (slot < end)
         error = command_push(inbox, &(struct command){.kind = COMMAND_QUERY, .query = query});
     if (error)
         free(query);

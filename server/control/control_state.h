@@ -12,6 +12,8 @@ enum {
     CONTROL_EVENTS = 64,
     CONTROL_MAX_LINKS = 4096,
     CONTROL_MAX_QUERIES = 128,
+    CONTROL_MAX_CHECKSUMS =
+        64, /* of them: who does not read its answers must not hold up a reconciliation */
     CONTROL_MAX_REFUSALS = 32, /* unsent, of a link; a worker asks for fewer shards at a time */
 };
 

@@ -60,9 +60,10 @@ enum { WORKER_LARGE_BYTES = 16 << 10 };
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
 #define WORKER_MEMORY_NS     (10 * NS_PER_MS) /* before an index without memory is tried again */
 
-/* How much entries are: operations (the low 20 bits), blocks (20) and bytes (24), in one word, so that they are added
- * and compared together. No load is half of what its parts hold; only of a worker's all the bytes may overflow, which
- * nobody reads. */
+/* How much entries are: operations (the low 20 bits), blocks (20) and bytes (24, in units of ENTRY_ALIGN), in one
+ * word, so that they are added and compared together. No load is half of what its parts hold: a peer that was away is
+ * owed some 4 MiB for each other backup at most, far from 512 MiB. Only the bytes of all that a worker has in flight
+ * may overflow; nobody reads them. */
 struct load {
     uint64_t parts;
 };
@@ -74,7 +75,7 @@ enum { LOAD_BLOCKS_SHIFT = 20, LOAD_BYTES_SHIFT = 40 };
 static inline struct load load_make(uint32_t ops, uint32_t blocks, uint32_t bytes)
 {
     return (struct load){ops | (uint64_t)blocks << LOAD_BLOCKS_SHIFT |
-                         (uint64_t)bytes << LOAD_BYTES_SHIFT};
+                         (uint64_t)(bytes / ENTRY_ALIGN) << LOAD_BYTES_SHIFT};
 }
 
 static inline void load_add(struct load *load, struct load more)

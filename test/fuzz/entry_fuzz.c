@@ -62,7 +62,8 @@ static void check_entry(const struct entry_format *format, const uint8_t *at, ui
 
     uint8_t key[ENTRY_MAX_KEY_BYTES];
     ASSERT(entry_key(format, at, key) == header.key_bytes);
-    ASSERT(entry_key_equals(format, at, key, header.key_bytes));
+    ASSERT(entry_key_equals(format, at, key, header.key_bytes) ==
+           (header.type == ENTRY_PUT || header.type == ENTRY_DELETE));
 
     struct entry_piece pieces[PIECES];
     uint32_t taken = 0;

@@ -117,7 +117,6 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     struct shm_out *out = &conn->out;
     const uint64_t need = RECORD_HEADER + padded(bytes);
     const uint64_t rest = to_end(out);
-    const struct fabric_iov *const end = iov + count;
     uint8_t *to;
 
     if (!has_room(conn, rest < need ? rest + need : need))
@@ -125,7 +124,7 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     if (rest < need)
         write_pad(out);
     to = payload(out);
-    for (; iov < end; iov++) {
+    for (; count > 0; count--, iov++) {
         copy_short(to, iov->data, iov->bytes);
         to += iov->bytes;
     }

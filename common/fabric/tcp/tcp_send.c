@@ -188,12 +188,11 @@ static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigne
 {
     const struct tcp_message_head head = {
         .magic = TCP_MESSAGE_MAGIC, .bytes = bytes, .number = conn->out_number++};
-    const struct fabric_iov *const end = iov + count;
 
     memset(to + message_wire_bytes(bytes) - 8, 0, 8); /* before the message, which has most of it */
     memcpy(to, &head, sizeof head);
     to += sizeof head;
-    for (; iov < end; iov++) {
+    for (; count > 0; count--, iov++) {
         if (iov->bytes > 0)
             memcpy(to, iov->data, iov->bytes);
         to += iov->bytes;

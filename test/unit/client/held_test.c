@@ -89,11 +89,17 @@ static void release_by_a_caller_who_waits(struct request *requests)
 static void release_by_a_caller_who_is_about_to_sleep(struct request *requests)
 {
     (void)requests;
-    stage_run_after(&stage, NS_PER_S); /* no time does it */
+    stage_run_after(&stage, 9 * NS_PER_MS);
     assert_true(stage_quiet(&stage));
     assert_true(session_release(stage.session));
     stage_run(&stage);
     assert_false(session_release(stage.session));
+}
+
+static void release_by_a_caller_who_polls_seldom(struct request *requests)
+{
+    (void)requests;
+    stage_run_after(&stage, 10 * NS_PER_MS);
 }
 
 /* As where other servers keep the caller busy. */
@@ -115,7 +121,7 @@ TEST(what_is_held_back_is_released)
     void (*const releases[])(struct request * requests) = {
         release_by_a_lost_connection,       release_by_rejections,
         release_by_a_caller_who_waits,      release_by_a_caller_who_is_about_to_sleep,
-        release_by_polls_without_an_answer,
+        release_by_polls_without_an_answer, release_by_a_caller_who_polls_seldom,
     };
 
     for (size_t i = 0; i < sizeof releases / sizeof releases[0]; i++) {
