@@ -3,6 +3,7 @@
 #ifndef BASE_COPY_H
 #define BASE_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,14 +23,17 @@ static inline void copy_ends(uint8_t *out, const uint8_t *in, size_t bytes, size
     memcpy(out + bytes - at - sizeof last, &last, sizeof last);
 }
 
-/* They do not overlap; of nothing `from` may have no address. */
-static inline void copy_short(void *to, const void *from, size_t bytes)
+enum { COPY_LEAST = 16, COPY_MOST = 128 };
+
+/* Whether copy_inline takes it. */
+static inline bool copy_is_inline(size_t bytes)
 {
-    if (bytes - 16 > 112) {
-        if (bytes > 0)
-            memcpy(to, from, bytes);
-        return;
-    }
+    return bytes - COPY_LEAST <= COPY_MOST - COPY_LEAST;
+}
+
+/* Without a call; COPY_LEAST to COPY_MOST bytes, which do not overlap. */
+static inline void copy_inline(void *to, const void *from, size_t bytes)
+{
     copy_ends(to, from, bytes, 0);
     if (bytes > 32)
         copy_ends(to, from, bytes, 16);
@@ -37,6 +41,15 @@ static inline void copy_short(void *to, const void *from, size_t bytes)
         copy_ends(to, from, bytes, 32);
         copy_ends(to, from, bytes, 48);
     }
+}
+
+/* They do not overlap; of nothing `from` may have no address. */
+static inline void copy_short(void *to, const void *from, size_t bytes)
+{
+    if (copy_is_inline(bytes))
+        copy_inline(to, from, bytes);
+    else if (bytes > 0)
+        memcpy(to, from, bytes);
 }
 
 #endif

@@ -59,15 +59,26 @@ static inline uint64_t crc32c_by_words(uint64_t crc, const uint8_t *at, size_t b
 
 #endif
 
-/* crc32c of the 32 B at `head` and then of `rest`, a multiple of 32 B: of a block whose header was copied. No more
- * than the checksum where it is short, as most are. */
+/* Whether crc32c_short takes so many bytes; isa-l is faster where there is enough to fold. */
+static inline int crc32c_is_short(size_t bytes)
+{
+    return bytes <= 512 && bytes % 32 == 0 && crc32c_has_instruction();
+}
+
+/* crc32c of the 32 B at `head` and then of `rest`: of a block whose header was copied. Calls nothing. */
+static inline uint32_t crc32c_short(uint32_t seed, const void *head, const void *rest,
+                                    size_t rest_bytes)
+{
+    return ~(uint32_t)crc32c_by_words(crc32c_by_words(~seed, head, 32), rest, rest_bytes);
+}
+
+/* The same of any number of bytes. */
 static inline uint32_t crc32c_headed(uint32_t seed, const void *head, const void *rest,
                                      size_t rest_bytes)
 {
-    /* isa-l is faster where there is enough to fold. */
-    if (rest_bytes > 512 || rest_bytes % 32 != 0 || !crc32c_has_instruction())
-        return crc32c(crc32c(seed, head, 32), rest, rest_bytes);
-    return ~(uint32_t)crc32c_by_words(crc32c_by_words(~seed, head, 32), rest, rest_bytes);
+    if (crc32c_is_short(rest_bytes))
+        return crc32c_short(seed, head, rest, rest_bytes);
+    return crc32c(crc32c(seed, head, 32), rest, rest_bytes);
 }
 
 #endif

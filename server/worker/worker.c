@@ -35,8 +35,6 @@
 static void resolve(struct worker *worker, struct request *request)
 {
     request->shard = NULL;
-    request->bucket = NULL;
-    request->hint = (struct index_hint){0};
     request->status = worker_find_shard(worker, &request->header, &request->shard);
 }
 
@@ -58,8 +56,7 @@ static void client_message(struct worker *worker, struct client_link *client,
     request->refused = false;
     request->hash = index_hash(request->key, request->header.key_bytes);
     resolve(worker, request);
-    if (request->shard)
-        request->bucket = index_prefetch(request->shard->index, request->hash);
+    request->bucket = request->shard ? index_prefetch(request->shard->index, request->hash) : NULL;
 }
 
 static void peer_message(struct worker *worker, struct worker_peer *peer,
@@ -203,8 +200,10 @@ static bool serve_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns
         struct request *request = &worker->held[i];
         struct client_link *client = request->client;
         bool tries = may_try(worker, client, &all);
-        if (tries)
+        if (tries) {
             resolve(worker, request);
+            request->hint = (struct index_hint){0};
+        }
         if (tries && serve_in_turn(worker, request)) {
             client->held--;
             continue;

@@ -350,6 +350,34 @@ TEST(f4_messages_are_copied_when_they_are_sent)
     }
 }
 
+TEST(f4_short_pieces_of_every_length_go_one_behind_the_other)
+{
+    enum { BYTES = 160 };
+    struct fabric_conn *active, *passive;
+    uint8_t bytes[BYTES];
+
+    world_connect(&world, 1, 0, 0, &active, &passive);
+    for (uint32_t cut = 0; cut <= BYTES; cut++) {
+        const struct fabric_iov iov[2] = {{.data = bytes, .bytes = cut},
+                                          {.data = bytes + cut, .bytes = BYTES - cut}};
+
+        pattern_fill(bytes, BYTES, cut);
+        for (unsigned pieces = 1; pieces <= 2; pieces++) { /* both before a flush */
+            while (fabric_send(active, iov, pieces) == ROWAN_EAGAIN)
+                world_poll(&world);
+        }
+        world_wait(&world, 0, FABRIC_MESSAGE, 2 * cut + 2);
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct fabric_event *event =
+                side_event(&world.sides[0], FABRIC_MESSAGE, 2 * cut + i);
+
+            assert_int_equal(event->bytes, i == 0 ? cut : BYTES);
+            assert_true(pattern_is(event->data, event->bytes, cut));
+            fabric_message_release(passive, event->message);
+        }
+    }
+}
+
 TEST(f4_unregistered_memory_and_bad_sizes_are_refused)
 {
     struct fabric_conn *conn, *passive;

@@ -227,7 +227,7 @@ void shm_message_release(struct fabric_conn *conn, uint64_t message);
 /* Makes written records visible. True: the peer has to be told. */
 bool out_publish(struct shm_conn *conn);
 
-/* Moves a large message on and delivers SENT events. */
+/* Moves a large message on. */
 void out_poll(struct shm_conn *conn);
 bool out_is_idle(const struct shm_conn *conn);
 

@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/copy.h"
 #include "common/base/error.h"
 #include "common/fabric/shm/shm.h"
 
@@ -83,30 +82,34 @@ static uint64_t to_end(const struct shm_out *out)
     return out->bytes - (out->tail & (out->bytes - 1));
 }
 
-static void write_header(struct shm_out *out, uint32_t bytes, enum record_kind kind)
+/* Where the record at the tail lies. */
+static uint8_t *record_at_tail(const struct shm_out *out)
 {
-    uint64_t *header = (uint64_t *)(void *)(out->data + (out->tail & (out->bytes - 1)));
+    return out->data + (out->tail & (out->bytes - 1));
+}
 
-    *header = (uint64_t)kind << 32 | bytes;
+static void write_header(uint8_t *record, uint32_t bytes, enum record_kind kind)
+{
+    *(uint64_t *)(void *)record = (uint64_t)kind << 32 | bytes;
 }
 
 static void write_pad(struct shm_out *out)
 {
     uint64_t rest = to_end(out);
 
-    write_header(out, (uint32_t)rest - RECORD_HEADER, RECORD_PAD);
+    write_header(record_at_tail(out), (uint32_t)rest - RECORD_HEADER, RECORD_PAD);
     out->tail += rest;
 }
 
 /* Where the payload of the record at the tail goes. */
 static uint8_t *payload(const struct shm_out *out)
 {
-    return out->data + (out->tail & (out->bytes - 1)) + RECORD_HEADER;
+    return record_at_tail(out) + RECORD_HEADER;
 }
 
 static void finish_record(struct shm_conn *conn, uint32_t bytes, enum record_kind kind)
 {
-    write_header(&conn->out, bytes, kind);
+    write_header(record_at_tail(&conn->out), bytes, kind);
     conn->out.tail += RECORD_HEADER + padded(bytes);
     conn_list_add(&conn->base, LIST_DIRTY);
 }
@@ -125,7 +128,8 @@ static int send_whole(struct shm_conn *conn, const struct fabric_iov *iov, unsig
         write_pad(out);
     to = payload(out);
     for (; count > 0; count--, iov++) {
-        copy_short(to, iov->data, iov->bytes);
+        if (iov->bytes > 0)
+            memcpy(to, iov->data, iov->bytes);
         to += iov->bytes;
     }
     finish_record(conn, bytes, RECORD_WHOLE);
@@ -225,9 +229,10 @@ static int send_large(struct shm_conn *conn, const struct fabric_iov *iov, unsig
     return 0;
 }
 
-int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
+/* Any message. */
+static __attribute__((noinline)) int send_any(struct shm_conn *conn, const struct fabric_iov *iov,
+                                              unsigned count)
 {
-    struct shm_conn *conn = (struct shm_conn *)base;
     uint32_t bytes;
     const int error = window_check_message(&conn->base, iov, count, &bytes);
 
@@ -237,6 +242,33 @@ int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned co
         return ROWAN_EAGAIN;
     return bytes > SHM_SMALL_BYTES ? send_large(conn, iov, count, bytes)
                                    : send_whole(conn, iov, count, bytes);
+}
+
+static __attribute__((noinline)) int sent_first(struct shm_conn *conn)
+{
+    conn_list_append(&conn->base, LIST_DIRTY);
+    return 0;
+}
+
+/* Short messages that find their place at once, as most do. */
+int shm_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
+{
+    struct shm_conn *conn = (struct shm_conn *)base;
+    struct shm_out *out = &conn->out;
+    const uint64_t tail = out->tail, at = tail & (out->bytes - 1);
+    uint8_t *const record = out->data + at;
+    uint32_t bytes;
+
+    if (conn->base.state != CONN_OPEN || out->large || !window_is_short(iov, count, &bytes))
+        return send_any(conn, iov, count);
+    const uint64_t need = RECORD_HEADER + padded(bytes);
+
+    if (out->bytes - at < need || room_by(out) < need)
+        return send_any(conn, iov, count);
+    out->tail = tail + need;
+    write_header(record, bytes, RECORD_WHOLE);
+    window_copy_short(record + RECORD_HEADER, iov, count);
+    return conn_is_listed(&conn->base, LIST_DIRTY) ? 0 : sent_first(conn);
 }
 
 bool out_publish(struct shm_conn *conn)

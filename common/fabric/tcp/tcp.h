@@ -44,10 +44,11 @@ enum {
     TCP_SLABS = TCP_CHUNKS + TCP_MIDDLES + TCP_LARGES,
     TCP_SLABS_KEPT = 4, /* free ones of each kind that are not given back */
 
-    TCP_READ_ROOM = 16 << 10,   /* least room for a read of messages */
-    TCP_READ_BYTES = 64 << 10,  /* most that one read of messages takes */
-    TCP_HELD = 4096,            /* messages of one connection that its owner may hold */
-    TCP_HELD_BYTES = 512 << 10, /* and their bytes; one more message may go beyond */
+    TCP_READ_ROOM = 16 << 10,  /* least room for a read of messages */
+    TCP_READ_BYTES = 64 << 10, /* most that one read of messages takes */
+    TCP_HELD_BYTES =
+        512
+        << 10, /* of messages of one connection that its owner may hold; one more may go beyond */
 
     TCP_OUT_BYTES = 32 << 10, /* copied bytes that wait on one connection */
     TCP_OUTS = 1024,          /* connections with something to send */
@@ -164,7 +165,6 @@ struct tcp_in {
     uint64_t progress_ns; /* when the cut message last grew */
     uint64_t begun_ns;    /* since when the peer may send the rest of it */
     struct held *held;    /* messages with the owner */
-    uint32_t held_count;
     uint64_t held_bytes;
     bool stopped; /* the owner holds too much: nothing is read */
 };

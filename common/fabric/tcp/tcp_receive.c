@@ -7,8 +7,8 @@
  *    of a gathered read, so that what follows begins with a head again.
  * 2. A delivered message is linked to its connection through its head, whose bytes nobody needs any
  *    more. A slab has one reference for each, and one for what is unread in it.
- * 3. While the owner holds TCP_HELD messages or TCP_HELD_BYTES of a connection, nothing more is taken
- *    or read: the peer's window closes (F5).
+ * 3. While the owner holds TCP_HELD_BYTES of a connection, with heads and padding, nothing more is taken or read: the
+ *    peer's window closes (F5).
  * 4. Who finds no memory waits on LIST_NO_MEMORY with what it has read; each slab that becomes free wakes
  *    all who wait. A peer that makes no progress for TCP_STALL_NS with half a message is closed then.
  * 5. A message that was cut is whole TCP_MESSAGE_NS later, whatever progress it makes, or its connection is closed:
@@ -24,17 +24,19 @@
 
 /* In the place of a head, while the owner has the message. */
 struct held {
-    struct held *next, *prev;
+    struct held *next;
+    struct held **link; /* what points to this one */
 };
 
 static_assert(sizeof(struct held) == sizeof(struct tcp_message_head), "it takes a head's place");
 static_assert(_Alignof(struct held) == 8, "a head lies at a multiple of 8");
 static_assert(TCP_CHUNK_BYTES / 8 == 1 << 15 && TCP_SLABS < 1 << 16, "a place has 31 bits");
 
-/* What the owner knows a message by: its bytes, and its place, which is a slab and an eighth of the offset there. */
-static uint64_t message_pack(const struct tcp_slab *slab, uint32_t at, uint32_t bytes)
+/* What the owner knows a message by: its bytes with head and padding, and its place, which is a slab and an eighth of
+ * the offset there. */
+static uint32_t message_place(const struct tcp_slab *slab, uint32_t at)
 {
-    return (uint64_t)bytes << 32 | (slab->id << 15 | at / 8);
+    return slab->id << 15 | at / 8;
 }
 
 static struct tcp_slab *message_slab(const struct tcp_endpoint *endpoint, uint64_t message)
@@ -49,58 +51,63 @@ static struct tcp_slab *message_slab(const struct tcp_endpoint *endpoint, uint64
 
 static bool holds_too_much(const struct tcp_in *in)
 {
-    return in->held_count >= TCP_HELD || in->held_bytes >= TCP_HELD_BYTES;
+    return in->held_bytes >= TCP_HELD_BYTES;
 }
 
-/* The reference for the message is the caller's gift. */
-static void deliver(struct tcp_conn *conn, struct tcp_slab *slab, uint32_t at, uint32_t bytes,
-                    struct fabric_event *event)
+/* The reference for the message is the caller's gift; it also says when the owner holds too much. */
+static inline void deliver(struct tcp_conn *conn, uint8_t *data, uint32_t place, uint32_t bytes,
+                           struct fabric_event *event)
 {
     struct tcp_in *in = &conn->in;
-    struct held *held = (struct held *)(void *)(slab->data + at);
+    struct held *held = (struct held *)(void *)data;
+    const uint32_t wire_bytes = message_wire_bytes(bytes);
 
-    held->prev = NULL;
+    held->link = &in->held;
     held->next = in->held;
     if (in->held)
-        in->held->prev = held;
+        in->held->link = &held->next;
     in->held = held;
-    in->held_count++;
-    in->held_bytes += bytes;
-    in->stopped = holds_too_much(in);
+    in->held_bytes += wire_bytes;
     in->number++;
     event->kind = FABRIC_MESSAGE;
     event->conn = &conn->base.base;
     event->bytes = bytes;
     event->data = held + 1;
-    event->message = message_pack(slab, at, bytes);
+    event->message = (uint64_t)wire_bytes << 32 | place;
 }
 
-void tcp_message_release(struct fabric_conn *base, uint64_t message)
+/* The slab has lost a reference of a connection that goes on with what it holds now. */
+static __attribute__((noinline)) void released(struct tcp_conn *conn, struct tcp_slab *slab)
 {
-    struct tcp_conn *conn = (struct tcp_conn *)base;
-    struct tcp_endpoint *endpoint = conn->endpoint;
     struct tcp_in *in = &conn->in;
 
-    if (conn->base.state == CONN_DEAD) /* all are released together */
-        return;
-    struct tcp_slab *slab = message_slab(endpoint, message);
-    const struct held *held =
-        (const struct held *)(const void *)(slab->data + (size_t)(message & 0x7fff) * 8);
-
-    if (held->prev)
-        held->prev->next = held->next;
-    else
-        in->held = held->next;
-    if (held->next)
-        held->next->prev = held->prev;
-    ASSERT(in->held_count > 0 && in->held_bytes >= message >> 32);
-    in->held_count--;
-    in->held_bytes -= message >> 32;
-    slab_unref(endpoint, slab);
+    if (slab->refs == 0)
+        slab_unused(conn->endpoint, slab);
     if (in->stopped && !holds_too_much(in)) {
         in->stopped = false;
         conn_list_add(&conn->base, LIST_ACTIVE);
     }
+}
+
+/* What is rare lies in a function of its own, so that the rest saves no registers. */
+void tcp_message_release(struct fabric_conn *base, uint64_t message)
+{
+    struct tcp_conn *conn = (struct tcp_conn *)base;
+    struct tcp_in *in = &conn->in;
+
+    if (conn->base.state == CONN_DEAD) /* all are released together */
+        return;
+    struct tcp_slab *slab = message_slab(conn->endpoint, message);
+    const struct held *held =
+        (const struct held *)(const void *)(slab->data + (size_t)(message & 0x7fff) * 8);
+
+    *held->link = held->next;
+    if (held->next)
+        held->next->link = held->link;
+    ASSERT(in->held_bytes >= message >> 32 && slab->refs > 0);
+    in->held_bytes -= message >> 32;
+    if (--slab->refs == 0 || in->stopped)
+        released(conn, slab);
 }
 
 /* --- what was read --- */
@@ -133,7 +140,8 @@ static void take_buffer(struct tcp_conn *conn, struct fabric_event *event)
     memcpy(&head, slab->data, sizeof head);
     in->buffer = NULL;
     conn_list_remove(&conn->base, LIST_PARTIAL);
-    deliver(conn, slab, 0, head.bytes, event);
+    deliver(conn, slab->data, message_place(slab, 0), head.bytes, event);
+    in->stopped = holds_too_much(in);
 }
 
 /* 5: from now on the peer may send the rest. */
@@ -161,43 +169,70 @@ static bool keep_cut(struct tcp_conn *conn, uint32_t bytes)
     return true;
 }
 
-/* The next message of what is unread: 1, or 0: none is whole. */
-static unsigned take_unread(struct tcp_conn *conn, struct fabric_event *event)
+/* What begins at `at` of the chunk. */
+enum unread { UNREAD_WHOLE, UNREAD_CUT_HEAD, UNREAD_CUT, UNREAD_GARBAGE };
+
+static inline enum unread look_at_unread(const struct tcp_in *in, uint32_t *bytes)
 {
-    struct tcp_in *in = &conn->in;
     const uint32_t left = in->end - in->at;
     struct tcp_message_head head;
-    uint32_t bytes;
 
-    if (left < sizeof head) {
-        memcpy(in->head, in->chunk->data + in->at, left);
-        in->head_got = left;
-        drop_unread(conn);
-        return 0;
-    }
+    if (left < sizeof head)
+        return UNREAD_CUT_HEAD;
     memcpy(&head, in->chunk->data + in->at, sizeof head);
+    *bytes = head.bytes;
     if (head.magic != TCP_MESSAGE_MAGIC || head.bytes > FABRIC_MAX_MESSAGE_BYTES ||
-        head.number != in->number) {
+        head.number != in->number)
+        return UNREAD_GARBAGE;
+    return message_wire_bytes(head.bytes) <= left ? UNREAD_WHOLE : UNREAD_CUT;
+}
+
+/* What is not whole: keeps it, or ends the connection. */
+static void take_rest(struct tcp_conn *conn, enum unread what, uint32_t bytes)
+{
+    struct tcp_in *in = &conn->in;
+
+    if (what == UNREAD_CUT_HEAD) {
+        in->head_got = in->end - in->at;
+        memcpy(in->head, in->chunk->data + in->at, in->head_got);
+        drop_unread(conn);
+    } else if (what == UNREAD_GARBAGE) {
         log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u message=%llu",
                   conn->endpoint->base.index, conn->base.peer.id, (unsigned long long)in->number);
         drop_unread(conn);
         conn_break(&conn->base, ROWAN_EFORMAT, false);
-        return 0;
-    }
-    bytes = message_wire_bytes(head.bytes);
-    if (bytes <= left) {
-        in->chunk->refs++;
-        deliver(conn, in->chunk, in->at, head.bytes, event);
-        in->at += bytes;
-        if (in->at == in->end)
-            drop_unread(conn);
-        return 1;
-    }
-    if (conn->base.state != CONN_OPEN) /* its rest will never come */
+    } else if (conn->base.state != CONN_OPEN) { /* its rest will never come */
         drop_unread(conn);
-    else if (!keep_cut(conn, bytes))
+    } else if (!keep_cut(conn, message_wire_bytes(bytes))) {
         conn_list_add(&conn->base, LIST_NO_MEMORY); /* 4 */
-    return 0;
+    }
+}
+
+/* What is unread in the chunk. Not inline: its loop needs all registers. */
+static __attribute__((noinline)) unsigned take_unread(struct tcp_conn *conn,
+                                                      struct fabric_event *events, unsigned max)
+{
+    struct tcp_in *in = &conn->in;
+    struct tcp_slab *chunk = in->chunk;
+    const uint32_t first = message_place(chunk, 0);
+    enum unread what = UNREAD_WHOLE;
+    unsigned count = 0;
+    uint32_t bytes = 0;
+
+    for (; count < max && !holds_too_much(in) && in->at != in->end; count++) {
+        what = look_at_unread(in, &bytes);
+        if (what != UNREAD_WHOLE)
+            break;
+        deliver(conn, chunk->data + in->at, first + in->at / 8, bytes, &events[count]);
+        in->at += message_wire_bytes(bytes);
+    }
+    chunk->refs += count;
+    in->stopped = holds_too_much(in);
+    if (in->at == in->end)
+        drop_unread(conn);
+    else if (what != UNREAD_WHOLE)
+        take_rest(conn, what, bytes);
+    return count;
 }
 
 static unsigned take_messages(struct tcp_conn *conn, struct fabric_event *events, unsigned max)
@@ -205,14 +240,12 @@ static unsigned take_messages(struct tcp_conn *conn, struct fabric_event *events
     struct tcp_in *in = &conn->in;
     unsigned count = 0;
 
-    while (count < max && !in->stopped && !conn_is_listed(&conn->base, LIST_NO_MEMORY)) {
-        if (is_whole(in))
-            take_buffer(conn, &events[count++]);
-        else if (in->chunk && take_unread(conn, &events[count]))
-            count++;
-        else if (!in->chunk)
-            break;
-    }
+    if (max == 0 || in->stopped || conn_is_listed(&conn->base, LIST_NO_MEMORY))
+        return 0;
+    if (is_whole(in))
+        take_buffer(conn, &events[count++]);
+    if (in->chunk)
+        count += take_unread(conn, events + count, max - count);
     return count;
 }
 

@@ -182,16 +182,22 @@ void tcp_out_push(struct tcp_conn *conn)
 
 /* --- add --- */
 
-/* Writes the message, with head and padding, to `to`. */
-static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
-                    uint32_t bytes, uint8_t *to)
+/* Begins a message with its head; returns where the rest goes. */
+static inline uint8_t *begin_message(struct tcp_conn *conn, uint32_t bytes, uint8_t *to)
 {
     const struct tcp_message_head head = {
         .magic = TCP_MESSAGE_MAGIC, .bytes = bytes, .number = conn->out_number++};
 
     memset(to + message_wire_bytes(bytes) - 8, 0, 8); /* before the message, which has most of it */
     memcpy(to, &head, sizeof head);
-    to += sizeof head;
+    return to + sizeof head;
+}
+
+/* Writes the message, with head and padding, to `to`. */
+static void lay_out(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
+                    uint32_t bytes, uint8_t *to)
+{
+    to = begin_message(conn, bytes, to);
     for (; count > 0; count--, iov++) {
         if (iov->bytes > 0)
             memcpy(to, iov->data, iov->bytes);
@@ -206,9 +212,8 @@ static bool fits(const struct tcp_out *out, uint32_t wire)
     return wire <= TCP_OUT_BYTES - out->added && !out->slab;
 }
 
-/* One that the buffer, if the connection has any, has no place for. */
-static int add_unfit(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
-                     uint32_t bytes)
+/* To the buffer, which the connection may not have yet, or to a slab. */
+static int add(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count, uint32_t bytes)
 {
     const uint32_t wire = message_wire_bytes(bytes);
     struct tcp_out *out = out_of(conn);
@@ -231,33 +236,39 @@ static int add_unfit(struct tcp_conn *conn, const struct fabric_iov *iov, unsign
     return 0;
 }
 
-static int send_unfit(struct tcp_conn *conn, const struct fabric_iov *iov, unsigned count,
-                      uint32_t bytes)
+/* Any message. */
+static __attribute__((noinline)) int send_any(struct tcp_conn *conn, const struct fabric_iov *iov,
+                                              unsigned count)
 {
-    int error = add_unfit(conn, iov, count, bytes);
+    uint32_t bytes;
+    int error = window_check_message(&conn->base, iov, count, &bytes);
 
+    if (error)
+        return error;
+    error = add(conn, iov, count, bytes);
     if (error == ROWAN_EAGAIN && conn->out && conn->messages.writable && !is_empty(conn->out)) {
         tcp_out_push(conn);
-        error = conn->base.state != CONN_OPEN ? ROWAN_ECLOSED : add_unfit(conn, iov, count, bytes);
+        error = conn->base.state != CONN_OPEN ? ROWAN_ECLOSED : add(conn, iov, count, bytes);
     }
     if (error)
         give_back(conn);
     return error;
 }
 
+/* Short messages that find their place behind another, as most do: its connection is on LIST_DIRTY already. */
 int tcp_send(struct fabric_conn *base, const struct fabric_iov *iov, unsigned count)
 {
     struct tcp_conn *conn = (struct tcp_conn *)base;
     struct tcp_out *out = conn->out;
     uint32_t bytes, wire;
-    int error = window_check_message(&conn->base, iov, count, &bytes);
 
-    if (error)
-        return error;
+    if (conn->base.state != CONN_OPEN || !conn_is_listed(&conn->base, LIST_DIRTY) || !out ||
+        !window_is_short(iov, count, &bytes))
+        return send_any(conn, iov, count);
     wire = message_wire_bytes(bytes);
-    if (!out || !fits(out, wire))
-        return send_unfit(conn, iov, count, bytes);
-    lay_out(conn, iov, count, bytes, out->data + out->added);
+    if (!fits(out, wire))
+        return send_any(conn, iov, count);
+    window_copy_short(begin_message(conn, bytes, out->data + out->added), iov, count);
     out->added += wire;
     return 0;
 }
