@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/list.h"
 
 enum { TAG_INDEX_BITS = 17, TAG_GENERATION_MASK = (1 << (32 - TAG_INDEX_BITS)) - 1 };
 
@@ -23,47 +24,29 @@ void op_list_push(struct op_list *list, struct client_op *op)
 {
     ASSERT(!op->list);
     op->list = list;
-    op->next = NULL;
-    op->prev = list->tail;
-    if (list->tail)
-        list->tail->next = op;
-    else
-        list->head = op;
-    list->tail = op;
+    LIST_APPEND(list, op, queued);
     list->count++;
+}
+
+static void drop(struct op_list *list, struct client_op *op)
+{
+    LIST_REMOVE(list, op, queued);
+    list->count--;
+    op->list = NULL;
 }
 
 void op_list_remove(struct client_op *op)
 {
-    struct op_list *list = op->list;
-
-    if (!list)
-        return;
-    if (op->prev)
-        op->prev->next = op->next;
-    else
-        list->head = op->next;
-    if (op->next)
-        op->next->prev = op->prev;
-    else
-        list->tail = op->prev;
-    list->count--;
-    op->list = NULL;
+    if (op->list)
+        drop(op->list, op);
 }
 
 struct client_op *op_list_pop(struct op_list *list)
 {
-    struct client_op *op = list->head;
+    struct client_op *op = list->first;
 
-    if (!op)
-        return NULL;
-    list->head = op->next;
-    if (list->head)
-        list->head->prev = NULL;
-    else
-        list->tail = NULL;
-    list->count--;
-    op->list = NULL;
+    if (op)
+        drop(list, op);
     return op;
 }
 
@@ -79,7 +62,7 @@ int op_table_init(struct op_table *table, uint32_t depth)
         ops[i].index = i;
         ops[i].reserved = i == depth;
         if (!ops[i].reserved) {
-            ops[i].next = table->free;
+            ops[i].queued.next = table->free;
             table->free = &ops[i];
         }
     }
@@ -122,7 +105,7 @@ int op_table_take(struct op_table *table, const void *key, size_t key_bytes, boo
         op->request = op->long_request;
     }
     if (!op->reserved)
-        table->free = op->next;
+        table->free = op->queued.next;
     op->state = OP_QUEUED;
     op->generation++;
     op->request->tag =
@@ -133,14 +116,8 @@ int op_table_take(struct op_table *table, const void *key, size_t key_bytes, boo
     op->unknown = false;
     op->link = NULL;
     op->deadline_ns = 0;
-    op->newer = NULL;
-    op->older = table->newest;
-    if (table->newest)
-        table->newest->newer = op;
-    else
-        table->oldest = op;
-    table->newest = op;
-    table->outstanding++;
+    LIST_APPEND(&table->age, op, aged);
+    table->age.count++;
     *out = op;
     return 0;
 }
@@ -148,17 +125,9 @@ int op_table_take(struct op_table *table, const void *key, size_t key_bytes, boo
 void op_table_retire(struct op_table *table, struct client_op *op)
 {
     ASSERT(op->state != OP_FREE && op->state != OP_DONE);
-    if (op->older)
-        op->older->newer = op->newer;
-    else
-        table->oldest = op->newer;
-    if (op->newer)
-        op->newer->older = op->older;
-    else
-        table->newest = op->older;
-    op->older = op->newer = NULL;
+    LIST_REMOVE(&table->age, op, aged);
+    table->age.count--;
     op->state = OP_DONE;
-    table->outstanding--;
 }
 
 void op_table_give(struct op_table *table, struct client_op *op)
@@ -167,7 +136,7 @@ void op_table_give(struct op_table *table, struct client_op *op)
     op->state = OP_FREE;
     if (op->reserved)
         return;
-    op->next = table->free;
+    op->queued.next = table->free;
     table->free = op;
 }
 

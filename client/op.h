@@ -28,6 +28,10 @@ enum op_state {
 struct worker_link;
 struct op_list;
 
+struct op_link {
+    struct client_op *next, *prev;
+};
+
 struct client_op {
     enum op_state state;
     uint32_t index;      /* of the slot in the table */
@@ -40,15 +44,14 @@ struct client_op {
     struct message_request
         *request;             /* the key lies behind it; shard and epoch are as last routed */
     struct worker_link *link; /* as last queued or sent; NULL while unrouted */
-    struct client_op *next;   /* in `list`, or in the free list */
-    struct client_op *prev;   /* in `list` */
-    struct op_list *list;
-    struct client_op *older, *newer; /* in the age list: every operation that is not completed */
-    uint64_t deadline_ns;            /* 0: not polled since it was posted */
-    uint64_t resume_ns;              /* PAUSED: when to go on */
-    const void *value;               /* put: of the caller */
-    void *room;                      /* get: of the caller */
-    size_t room_bytes;               /* get */
+    struct op_list *list;     /* the queue it is in; NULL: in none */
+    struct op_link queued;    /* in `list`; `next` also in the free list */
+    struct op_link aged;      /* in the age list: every operation that is not completed */
+    uint64_t deadline_ns;     /* 0: not polled since it was posted */
+    uint64_t resume_ns;       /* PAUSED: when to go on */
+    const void *value;        /* put: of the caller */
+    void *room;               /* get: of the caller */
+    size_t room_bytes;        /* get */
     rowan_callback callback;
     struct rowan_completion completion;
     struct message_request
@@ -67,7 +70,7 @@ bool op_is_write(const struct client_op *op);
 /* --- queues: an operation is in one at most --- */
 
 struct op_list {
-    struct client_op *head, *tail;
+    struct client_op *first, *last;
     uint32_t count;
 };
 
@@ -80,9 +83,8 @@ void op_list_remove(struct client_op *op);           /* from the list it is in, 
 struct op_table {
     struct client_op *ops; /* depth, and behind them the reserved one */
     uint32_t depth;
-    uint32_t outstanding; /* in the age list */
     struct client_op *free;
-    struct client_op *oldest, *newest; /* the age list, in the order of posting */
+    struct op_list age; /* what is outstanding, in the order of posting */
 };
 
 /* Errors: ROWAN_ENOMEM. */

@@ -75,7 +75,7 @@ bool session_retry(struct session *session, struct client_op *op, int status, ui
 /* R2. The operations that were sent on the link and wait for its answer are to be sent again. */
 static void lose_ops(struct session *session, const struct worker_link *link)
 {
-    for (struct client_op *op = session->table.oldest; op; op = op->newer) {
+    for (struct client_op *op = session->table.age.first; op; op = op->aged.next) {
         if (op->state != OP_SENT || op->link != link)
             continue;
         session_settle(op);
@@ -88,7 +88,7 @@ static void lose_ops(struct session *session, const struct worker_link *link)
  * first. */
 static void route_again(struct session *session, const struct worker_link *link)
 {
-    for (struct client_op *op = session->table.oldest; op; op = op->newer) {
+    for (struct client_op *op = session->table.age.first; op; op = op->aged.next) {
         if (op->state == OP_QUEUED && (!link || op->link == link)) {
             op_list_remove(op);
             session_route(session, op);
@@ -123,7 +123,7 @@ void session_adopt(struct session *session, uint64_t *wake_ns)
         lose_ops(session, session->router.links[session->router.link_count - 1 - i]);
     route_again(session, NULL);
     for (uint32_t i = 0; i < obsolete; i++)
-        ASSERT(!session->router.links[session->router.link_count - 1 - i]->queue.head);
+        ASSERT(!session->router.links[session->router.link_count - 1 - i]->queue.first);
     router_drop(&session->router, obsolete);
 }
 
@@ -134,7 +134,7 @@ bool session_resume(struct session *session, uint64_t *wake_ns)
     for (unsigned level = 0; level < SESSION_PAUSES; level++) {
         struct client_op *op;
 
-        while ((op = session->pauses[level].head) && op->resume_ns <= session->now_ns) {
+        while ((op = session->pauses[level].first) && op->resume_ns <= session->now_ns) {
             op_list_remove(op);
             session_route(session, op);
             any = true;
@@ -143,7 +143,7 @@ bool session_resume(struct session *session, uint64_t *wake_ns)
             *wake_ns = op->resume_ns;
     }
     /* A newer configuration exists, and the CM had not got it when we asked. */
-    if (session->unrouted.head)
+    if (session->unrouted.first)
         cm_link_want_config(&session->cm);
     return any;
 }

@@ -107,7 +107,7 @@ const struct cluster_config *session_config(const struct session *session)
 
 uint32_t session_outstanding(const struct session *session)
 {
-    return session->table.outstanding;
+    return session->table.age.count;
 }
 
 uint64_t session_completed(const struct session *session)
@@ -149,8 +149,8 @@ static int check_request(const struct session_request *request)
  * the bound, only moves on. */
 static int check_numbers(struct session *session)
 {
-    const uint64_t oldest =
-        session->table.oldest ? session->table.oldest->request->operation : session->next_operation;
+    const uint64_t oldest = session->table.age.first ? session->table.age.first->request->operation
+                                                     : session->next_operation;
     const uint32_t wanting = session->operations_per_id - session->operations_per_id / 8;
 
     if (!session_ready(session))
@@ -238,7 +238,7 @@ static int send_op(const struct session *session, struct worker_link *link, stru
     struct message_request *request = op->request;
 
     request->layout = (uint8_t)link->peer.conn->layout;
-    request->lowest_unanswered = session->table.oldest->request->operation; /* S1, S4 */
+    request->lowest_unanswered = session->table.age.first->request->operation; /* S1, S4 */
     const struct fabric_iov iov[2] = {
         {.data = request, .bytes = (uint32_t)sizeof *request + request->key_bytes},
         {.data = op->value, .bytes = request->value_bytes},
@@ -255,7 +255,7 @@ static int send_op(const struct session *session, struct worker_link *link, stru
 /* S5 */
 static bool is_held(const struct session *session, const struct worker_link *link)
 {
-    const uint64_t dated_ns = link->queue.head->deadline_ns - session->timeout_ns;
+    const uint64_t dated_ns = link->queue.first->deadline_ns - session->timeout_ns;
 
     return session->now_ns - dated_ns < HELD_NS && link->owed > 2 * link->queue.count &&
            link->silent_polls < PATIENCE && !link->urgent && !session->released;
@@ -269,7 +269,7 @@ static bool send_queue(struct session *session, struct worker_link *link, uint64
     bool sent = false;
 
     link->stalled = false;
-    if (!link->queue.head)
+    if (!link->queue.first)
         return false;
     if (is_held(session, link)) {
         link->silent_polls++;
@@ -277,7 +277,7 @@ static bool send_queue(struct session *session, struct worker_link *link, uint64
         return false;
     }
     peer_want(&link->peer, now_ns, wake_ns);
-    while ((op = link->queue.head) && link->peer.state == PEER_UP) {
+    while ((op = link->queue.first) && link->peer.state == PEER_UP) {
         int error = send_op(session, link, op);
 
         if (error == ROWAN_EAGAIN) {
@@ -437,7 +437,7 @@ static bool take_id(struct session *session)
 {
     bool used_up = session->next_operation >= session->operations_per_id;
 
-    if (!session->cm.client_id || session->table.outstanding || (session->client_id && !used_up))
+    if (!session->cm.client_id || session->table.age.count || (session->client_id && !used_up))
         return false;
     session->client_id = session->cm.client_id;
     session->cm.client_id = 0;
@@ -470,7 +470,7 @@ static bool take_cm(struct session *session, uint64_t *wake_ns)
 
 static void date_posts(struct session *session)
 {
-    for (struct client_op *op = session->undated; op; op = op->newer)
+    for (struct client_op *op = session->undated; op; op = op->aged.next)
         op->deadline_ns = session->now_ns + session->timeout_ns;
     session->undated = NULL;
 }
@@ -482,7 +482,7 @@ static void expire(struct session *session, uint64_t *wake_ns)
     const int unanswered = failed ? failed : ROWAN_ETIMEDOUT;
     struct client_op *op;
 
-    while ((op = session->table.oldest) &&
+    while ((op = session->table.age.first) &&
            (failed || (op->deadline_ns && op->deadline_ns <= session->now_ns)))
         session_complete(session, op,
                          op_is_write(op) && (op->unknown || op->state == OP_SENT) ? ROWAN_EUNKNOWN
