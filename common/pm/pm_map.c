@@ -251,22 +251,22 @@ int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
     if (!options->create) {
         error = settle_bytes(map.lock_fd, options->path, options->offset, &map.bytes);
         if (error)
-            goto fail_close;
+            goto fail;
     }
     error =
         pm_lock_own(map.lock_fd, options->path, options->offset, map.bytes, options->peers_wait_ms);
     if (error)
-        goto fail_close;
+        goto fail;
     error = prepare_file(map.lock_fd, options, map.bytes);
     if (error)
-        goto fail_remove;
+        goto fail;
     error = find_in_memory(map.lock_fd, options->path, &map.in_memory);
     if (error)
-        goto fail_remove;
+        goto fail;
     map.fd = open_again(map.lock_fd);
     if (map.fd < 0) {
         error = step_failed("open again through /proc", options->path, errno);
-        goto fail_remove;
+        goto fail;
     }
     error = pm_lock_admit(map.lock_fd, map.fd, options->path, options->offset, map.bytes);
     if (error)
@@ -279,10 +279,9 @@ int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
 
 fail_close_again:
     close(map.fd);
-fail_remove:
+fail:
     if (options->create)
         unlink(options->path);
-fail_close:
     close(map.lock_fd);
     return error;
 }

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 #include "test/unit/pm/pm_fixture.h"
 
@@ -278,6 +279,9 @@ TEST(a_peers_memory_must_be_as_large_as_it_said)
 
     assert_int_equal(pm_open_peer(fd, 0, MAP_BYTES, PM_FENCE, NULL, &peer), 0);
     assert_int_equal(peer->durability, PM_NONE);
+    pm_store(peer, MAP_BYTES - 8, "the peer", 8);
+    pm_store(peer, MAP_BYTES - 4, "ends", 4);
+    assert_memory_equal(pm_at(peer, MAP_BYTES - 8), "the ends", 8);
     pm_close(peer);
 }
 
@@ -287,6 +291,63 @@ TEST(durabilities_have_the_names_of_the_setting)
     assert_string_equal(pm_durability_name(PM_ASYNC), "async");
     assert_string_equal(pm_durability_name(PM_NONE), "none");
     pm_close(NULL);
+}
+
+/* Makes a map and a peer's of it, stores and fences; `opened` of them were had. */
+static int use_maps(enum pm_durability durability, unsigned *opened)
+{
+    struct pm_open_options options = options_of("swept", 1);
+    struct pm *pm, *peer;
+    int error, fd;
+
+    *opened = 0;
+    options.durability = durability;
+    error = pm_open(&options, &pm);
+    if (error)
+        return error;
+    *opened = 1;
+    pm_store(pm, 0, "swept", 5);
+    error = pm_fence_wait(pm);
+    fd = dup(pm->fd);
+    if (!error)
+        error = pm_open_peer(fd, PAGE, MAP_BYTES - PAGE, durability, NULL, &peer);
+    if (error) {
+        close(fd);
+    } else {
+        *opened = 2;
+        pm_store(peer, 0, "swept", 5);
+        error = pm_fence_wait(peer);
+        pm_close(peer);
+    }
+    pm_close(pm);
+    return error;
+}
+
+TEST(whatever_call_fails_is_an_error_and_leaves_neither_a_file_nor_a_lock)
+{
+    for (enum pm_durability durability = PM_FENCE; durability <= PM_NONE; durability++) {
+        bool more = true;
+
+        for (uint32_t nth = 1; more; nth++) {
+            unsigned opened;
+
+            fail_call(nth);
+            int error = use_maps(durability, &opened);
+
+            more = fail_stop();
+            assert_true(more || !error);
+            assert_int_equal(exists("swept"), opened > 0);
+            if (opened) {
+                struct pm_open_options options = options_of("swept", 0);
+                struct pm *pm;
+
+                assert_int_equal(pm_open(&options, &pm), 0);
+                assert_memory_equal(pm->base, "swept", 5);
+                pm_close(pm);
+                unlink(options.path);
+            }
+        }
+    }
 }
 
 UNIT_MAIN(NULL, NULL)
