@@ -2,6 +2,7 @@
  * disk left, and of other processes. What every backend must do: coord_file_test.c. */
 #include "common/base/crc.h"
 #include "common/coord/coord_store.h"
+#include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 #include "test/unit/coord/coord_fixture.h"
 
@@ -147,6 +148,46 @@ TEST(close_does_not_wait_for_another_process)
     coord_close(alice.coord);
     assert_false(alice.answered);
     close(lock_fd);
+}
+
+/* Opens, stores "new" over "old", and watches and stands meanwhile. The answer to the compare-and-set. */
+static int store_new(void)
+{
+    int error = coord_open_file(dir.path, NULL, &alice.coord);
+
+    if (error)
+        return error;
+    assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
+    assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
+    error = read_value(&alice);
+    if (!error)
+        error = cas_value(&alice, 1, "new", 3);
+    coord_close(alice.coord);
+    return error;
+}
+
+TEST(whatever_call_fails_the_value_is_the_old_one_or_the_new_one_as_was_answered)
+{
+    bool more = true;
+
+    for (uint32_t nth = 1; more; nth++) {
+        open_owner(&alice);
+        assert_int_equal(cas_value(&alice, 0, "old", 3), 0);
+        coord_close(alice.coord);
+        fail_call(nth);
+        int error = store_new();
+
+        more = fail_stop();
+        assert_true(more || !error);
+        open_owner(&alice);
+        assert_int_equal(read_value(&alice), 0);
+        if (error != ROWAN_EUNKNOWN)
+            assert_int_equal(alice.version, error ? 1 : 2);
+        assert_memory_equal(alice.value, alice.version == 1 ? "old" : "new", 3);
+        coord_close(alice.coord);
+        assert_int_not_equal(access(temp_dir_at(&dir, "value.new"), F_OK), 0);
+        assert_int_equal(unlink(temp_dir_at(&dir, "value")), 0);
+    }
 }
 
 UNIT_MAIN(NULL, NULL)
