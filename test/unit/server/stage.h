@@ -42,8 +42,13 @@ enum { STAGE_BLOCK_LIMIT = 65536 };
 int stage_setup(void **state);
 int stage_teardown(void **state);
 
-/* The end of the server, and the next one on the same PM, up to its report to the CM. The
- * configuration that will come is that of a cold start: all epochs are higher by one. */
+/* The end of the server. The configuration that will come is that of a cold start: all epochs are higher by one. */
+void stage_end(struct stage *stage);
+
+/* The next server on the same PM, up to its report to the CM. What server_create answers. */
+int stage_try(struct stage *stage, uint32_t block_limit);
+
+/* Both; the server must start. */
 void stage_restart(struct stage *stage);
 
 /* The configuration comes, and the peer is connected. */

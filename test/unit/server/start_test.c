@@ -6,6 +6,7 @@
 #include "common/cluster/control.h"
 #include "server/store/store.h"
 #include "stage.h"
+#include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 
 enum { LIMIT = 1024 };
@@ -431,6 +432,47 @@ TEST(a_pm_that_is_not_this_servers_is_refused_at_once)
                      ROWAN_EFORMAT);
     assert_null(other);
     puppet_destroy(fabric);
+}
+
+/* From its creation to a put and a get of a client. */
+static int serve_for_a_while(struct stage *stage)
+{
+    int error = stage_try(stage, LIMIT);
+
+    if (error)
+        return error;
+    stage_begin(stage);
+    let_unions_end(stage);
+    if (stage->fabric->zone_is_open) {
+        struct puppet_conn *client = stage_client(stage);
+
+        stage_put(stage, client, stage_key_of(0));
+        stage_land_all(stage);
+        stage_get(stage, client, stage_key_of(0));
+        stage_land_all(stage);
+    }
+    return server_error(stage->server);
+}
+
+TEST(whatever_memory_is_missing_is_an_error_and_the_next_start_serves)
+{
+    struct stage *stage = *state;
+    bool more = true;
+
+    stage_begin(stage);
+    for (uint32_t nth = 1; more; nth++) {
+        stage_end(stage);
+        fail_call(nth);
+        int error = serve_for_a_while(stage);
+
+        more = fail_stop();
+        assert_int_equal(error, more && error ? ROWAN_ENOMEM : 0);
+    }
+    struct message_reply got = {0};
+
+    while (!stage_is_quiet(stage))
+        got = stage_reply(stage);
+    assert_int_equal(got.value_bytes, 5);
 }
 
 int main(void)
