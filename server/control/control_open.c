@@ -53,10 +53,9 @@ int control_open_read(struct control *control)
 
 /* --- opening --- */
 
+/* `coming` stays: a configuration that follows does not begin anew. */
 static void fail(struct control *control, int error, const char *why)
 {
-    cluster_release(control->coming);
-    control->coming = NULL;
     control->opening = OPENING_NOTHING;
     server_fail(control->common, error, why);
 }

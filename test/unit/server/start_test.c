@@ -446,9 +446,11 @@ static int serve_for_a_while(struct stage *stage)
     if (stage->fabric->zone_is_open) {
         struct puppet_conn *client = stage_client(stage);
 
-        stage_put(stage, client, stage_key_of(0));
+        if (puppet_lives(stage->fabric, STAGE_WORKER, client))
+            stage_put(stage, client, stage_key_of(0));
         stage_land_all(stage);
-        stage_get(stage, client, stage_key_of(0));
+        if (puppet_lives(stage->fabric, STAGE_WORKER, client))
+            stage_get(stage, client, stage_key_of(0));
         stage_land_all(stage);
     }
     return server_error(stage->server);
