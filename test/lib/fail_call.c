@@ -68,12 +68,21 @@ WRAP(int, fdatasync, EIO, -1, (int fd), fd)
 WRAP(int, ftruncate64, EIO, -1, (int fd, off64_t bytes), fd, bytes)
 WRAP(int, renameat, EIO, -1, (int from, const char *old, int to, const char *fresh), from, old, to,
      fresh)
-WRAP(ssize_t, read, EIO, -1, (int fd, void *to, size_t bytes), fd, to, bytes)
-WRAP(ssize_t, write, ENOSPC, -1, (int fd, const void *from, size_t bytes), fd, from, bytes)
+
+/* The 8 bytes of an eventfd can always be read or written. */
+WRAP(ssize_t, read, EIO, bytes == 8 ? __real_read(fd, to, bytes) : -1,
+     (int fd, void *to, size_t bytes), fd, to, bytes)
+WRAP(ssize_t, write, ENOSPC, bytes == 8 ? __real_write(fd, from, bytes) : -1,
+     (int fd, const void *from, size_t bytes), fd, from, bytes)
+
 WRAP(int, memfd_create, EMFILE, -1, (const char *name, unsigned flags), name, flags)
 WRAP(int, epoll_create1, EMFILE, -1, (int flags), flags)
 WRAP(int, epoll_ctl, ENOMEM, -1, (int epoll, int what, int fd, struct epoll_event *event), epoll,
      what, fd, event)
+WRAP(int, epoll_pwait2, ENOSYS, -1,
+     (int epoll, struct epoll_event *events, int most, const struct timespec *timeout,
+      const sigset_t *mask),
+     epoll, events, most, timeout, mask)
 WRAP(int, eventfd, EMFILE, -1, (unsigned first, int flags), first, flags)
 WRAP(int, socket, EMFILE, -1, (int domain, int kind, int protocol), domain, kind, protocol)
 WRAP(int, bind, EACCES, -1, (int fd, const struct sockaddr *address, socklen_t bytes), fd, address,

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/cluster/control.h"
+#include "test/lib/fail_call.h"
 #include "test/lib/temp_dir.h"
 #include "test/lib/unit.h"
 #include "test/lib/wait.h"
@@ -54,7 +55,7 @@ static int open_watched(struct fabric *of, uint32_t index, struct fabric_endpoin
     return error;
 }
 
-static void start_manager(void)
+static void open_seams(void)
 {
     char address[300];
     snprintf(address, sizeof address, "shm:%s/cm", dir.path);
@@ -64,6 +65,10 @@ static void start_manager(void)
     watched_ops.endpoint_open = open_watched;
     fabric->ops = &watched_ops;
     assert_int_equal(coord_open_file(temp_dir_at(&dir, "coord"), NULL, &coord), ROWAN_OK);
+}
+
+static int create_manager(void)
+{
     struct cm_options options = {.state = {.server_count = 2,
                                            .servers = {1, 2},
                                            .replicas = 2,
@@ -73,7 +78,13 @@ static void start_manager(void)
                                  .coord = coord,
                                  .incarnation = 5,
                                  .failed = on_failed};
-    assert_int_equal(cm_create(&options, &manager), ROWAN_OK);
+    return cm_create(&options, &manager);
+}
+
+static void start_manager(void)
+{
+    open_seams();
+    assert_int_equal(create_manager(), ROWAN_OK);
 }
 
 static void stop_manager(void)
@@ -445,6 +456,23 @@ TEST(a_damaged_configuration_stops_the_manager)
     assert_int_equal(failed_error, ROWAN_EFORMAT);
     uint64_t wake_ns = WAKE_NEVER;
     assert_int_equal(cm_poll(manager, 1, &wake_ns), POLL_IDLE);
+}
+
+TEST(whatever_call_fails_a_manager_that_cannot_start_leaves_its_place_to_the_next)
+{
+    bool more = true;
+    stop_manager();
+    for (uint32_t nth = 1; more; nth++) {
+        open_seams();
+        manager = NULL;
+        fail_call(nth);
+        int error = create_manager();
+        more = fail_stop();
+        assert_true(more || !error);
+        if (more)
+            stop_manager();
+    }
+    connect_now(&peers[0], FABRIC_CLIENT);
 }
 
 TEST(a_network_device_that_failed_stops_the_manager)

@@ -9,6 +9,7 @@
 #include "common/reactor/inbox.h"
 #include "common/reactor/reactor.h"
 #include "common/reactor/wait.h"
+#include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
 #include "test/lib/wait.h"
 
@@ -204,6 +205,30 @@ TEST(the_earliest_deadline_ends_the_sleep_and_no_poll_is_wasted)
     /* Two polls a sleep, one sleep a deadline; a spinning loop would have thousands. */
     assert_in_range(timer.polls, 20, 200);
     reactor_destroy(timer.reactor);
+}
+
+TEST(whatever_call_fails_a_reactor_says_so_or_keeps_its_deadlines)
+{
+    const struct reactor_options options = {"swept", clock_system(), 0, 0};
+    bool more = true;
+
+    for (uint32_t nth = 1; more; nth++) {
+        struct timer timer = {.left = 2};
+        const struct poller poller = {"timer", poll_timer, &timer};
+
+        fail_call(nth);
+        int error = reactor_create(&options, &timer.reactor);
+        if (!error)
+            error = reactor_add_poller(timer.reactor, &poller);
+        if (!error)
+            error = reactor_start(timer.reactor);
+        if (!error)
+            reactor_join(timer.reactor);
+        more = fail_stop();
+        reactor_destroy(timer.reactor);
+        assert_true(more || !error);
+        assert_int_equal(timer.left, error ? 2 : 0);
+    }
 }
 
 static enum poll_result poll_counting(void *role, uint64_t now_ns, uint64_t *wake_ns)
