@@ -14,6 +14,7 @@
 #include "common/base/error.h"
 #include "common/base/list.h"
 #include "common/reactor/wait.h"
+#include "tools/tool.h"
 
 enum { EVENTS = 32 };
 
@@ -24,7 +25,6 @@ struct server_link {
 };
 
 struct admin {
-    struct clock *clock;
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct event_source source;
@@ -46,44 +46,27 @@ static int find_cm(const char *cm, const char *dir, char *out, size_t out_bytes)
     return snprintf(out, out_bytes, "%s", cm) < (int)out_bytes ? 0 : ROWAN_EINVALID;
 }
 
-bool admin_find_cm(const char *program, const char *cm, const char *dir, char *out,
-                   size_t out_bytes)
+bool admin_find_cm(const char *cm, const char *dir, char *out, size_t out_bytes)
 {
     int error = find_cm(cm, dir, out, out_bytes);
-
     if (error && error != ROWAN_ENOTFOUND)
-        fprintf(stderr, "%s: address of the CM: %s\n", program, error_sentence(error));
+        tool_failed("address of the CM", error);
     else if (error && *dir)
-        fprintf(stderr, "%s: %s is no directory of a cluster: it has no file cm\n", program, dir);
+        tool_say("%s is no directory of a cluster: it has no file cm", dir);
     else if (error)
-        fprintf(stderr,
-                "%s: which cluster? This directory has no file cm: give --dir or --cm, or change "
-                "into the cluster's directory\n",
-                program);
+        tool_say("which cluster? This directory has no file cm: give --dir or --cm, or change into "
+                 "the cluster's directory");
     return error == 0;
 }
 
-void admin_print_open(const char *program, const char *command, const char *cm_address, int error,
-                      const struct admin_missing *missing)
-{
-    if (error != ROWAN_EAGAIN) {
-        fprintf(stderr, "%s: %s: %s: %s\n", program, command, cm_address, error_sentence(error));
-        return;
-    }
-    fprintf(stderr, "%s: %s: the cluster does not serve: it waits for server", program, command);
-    for (uint32_t i = 0; i < missing->count; i++)
-        fprintf(stderr, "%s%u", i ? ", " : " ", missing->servers[i]);
-    fprintf(stderr, " to be started\n");
-}
-
-const struct cluster_config *admin_config(const struct admin *admin)
+struct cluster_config *admin_config(const struct admin *admin)
 {
     return admin->config;
 }
 
-uint64_t admin_now_ns(const struct admin *admin)
+static uint64_t clock_ns(void)
 {
-    return clock_now_ns(admin->clock);
+    return clock_now_ns(clock_system());
 }
 
 /* --- calls --- */
@@ -101,7 +84,7 @@ void admin_post(struct admin *admin, struct admin_call *call, uint32_t server, i
 {
     *call = (struct admin_call){.server = server,
                                 .tag = ++admin->next_tag,
-                                .deadline_ns = admin_now_ns(admin) + timeout_ns,
+                                .deadline_ns = clock_ns() + timeout_ns,
                                 .shard = shard};
     LIST_APPEND(&admin->calls, call, place);
 }
@@ -284,9 +267,9 @@ int admin_wait(struct admin *admin, uint64_t until_ns)
 
     if (failed)
         return failed;
-    if (admin_poll(admin, admin_now_ns(admin), &wake_ns) == POLL_BUSY)
+    if (admin_poll(admin, clock_ns(), &wake_ns) == POLL_BUSY)
         return 0;
-    return event_source_wait(&admin->source, admin->clock, admin_poll, admin, until_ns);
+    return event_source_wait(&admin->source, clock_system(), admin_poll, admin, until_ns);
 }
 
 /* --- open and close --- */
@@ -300,7 +283,7 @@ static bool is_in_vain(const struct peer *cm)
 
 static int wait_config(struct admin *admin, uint64_t timeout_ns)
 {
-    uint64_t until_ns = admin_now_ns(admin) + timeout_ns;
+    uint64_t until_ns = clock_ns() + timeout_ns;
 
     while (!admin->config || admin->cm.waiting_count > 0) {
         int error = admin_wait(admin, until_ns);
@@ -311,7 +294,7 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
             return admin->cm.peer.error;
         if (admin->cm.waiting_count > 0)
             return ROWAN_EAGAIN;
-        if (!admin->config && admin_now_ns(admin) >= until_ns)
+        if (!admin->config && clock_ns() >= until_ns)
             return admin->cm.peer.state == PEER_UP ? ROWAN_ETIMEDOUT : ROWAN_EUNREACHABLE;
     }
     return 0;
@@ -320,50 +303,37 @@ static int wait_config(struct admin *admin, uint64_t timeout_ns)
 int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing)
 {
-    struct admin *admin;
-    int error;
-
     if (strlen(cm_address) > CLUSTER_MAX_ADDRESS_BYTES)
         return ROWAN_EINVALID;
-    admin = calloc(1, sizeof *admin);
+    struct admin *admin = calloc(1, sizeof *admin);
     if (!admin)
         return ROWAN_ENOMEM;
-    admin->clock = clock_system();
-    error = fabric_open(cm_address, NULL, &admin->fabric);
+    int error = fabric_open(cm_address, NULL, &admin->fabric);
+    if (!error)
+        error = fabric_endpoint_open(admin->fabric, 0, &admin->endpoint);
     if (error)
-        goto no_fabric;
-    error = fabric_endpoint_open(admin->fabric, 0, &admin->endpoint);
-    if (error)
-        goto no_endpoint;
+        goto fail;
     fabric_endpoint_source(admin->endpoint, &admin->source);
     fabric_endpoint_identity(admin->endpoint, &(struct fabric_identity){.kind = FABRIC_CLIENT});
     cm_link_init(&admin->cm, admin->endpoint, cm_address);
     admin->cm.wants_id = false;
     error = wait_config(admin, timeout_ns);
     if (error)
-        goto no_config;
+        goto fail;
     *out = admin;
     return 0;
 
-no_config:
+fail:
     if (missing) {
         missing->count = admin->cm.waiting_count;
         memcpy(missing->servers, admin->cm.waiting_for, sizeof missing->servers);
     }
-    cm_link_fini(&admin->cm);
-    cluster_release(admin->config);
-    fabric_endpoint_close(admin->endpoint);
-no_endpoint:
-    fabric_close(admin->fabric);
-no_fabric:
-    free(admin);
+    admin_close(admin);
     return error;
 }
 
 void admin_close(struct admin *admin)
 {
-    if (!admin)
-        return;
     for (uint32_t i = 0; i < admin->link_count; i++) {
         peer_close(&admin->links[i]->peer);
         free(admin->links[i]);
@@ -377,36 +347,35 @@ void admin_close(struct admin *admin)
 
 /* --- status of all --- */
 
-int admin_status(struct admin *admin, uint64_t timeout_ns, struct cluster_config **config,
-                 struct admin_call **calls)
+int admin_status_get(struct admin *admin, uint64_t timeout_ns, struct admin_status *out)
 {
-    struct cluster_config *held = cluster_hold(admin->config);
-    struct admin_call *made = calloc(held->member_count, sizeof *made);
-    int error = 0;
-
-    if (!made) {
-        cluster_release(held);
-        return ROWAN_ENOMEM;
-    }
-    for (uint32_t i = 0; i < held->member_count; i++)
-        admin_post(admin, &made[i], held->members[i].server, ADMIN_STATUS, timeout_ns);
+    struct cluster_config *config = admin->config;
+    struct admin_status status = {.config = cluster_hold(config),
+                                  .calls = calloc(config->member_count, sizeof *status.calls)};
+    int error = status.calls ? 0 : ROWAN_ENOMEM;
+    for (uint32_t i = 0; i < config->member_count && !error; i++)
+        admin_post(admin, &status.calls[i], config->members[i].server, ADMIN_STATUS, timeout_ns);
     while (admin->calls.first && !error)
         error = admin_wait(admin, WAKE_NEVER);
-    for (uint32_t i = 0; i < held->member_count; i++) {
-        if (made[i].done && !made[i].error &&
-            made[i].reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS)
-            made[i].error = ROWAN_EFORMAT;
-    }
+    while (admin->calls.first)
+        end_call(admin, admin->calls.first, error);
     if (error) {
-        while (admin->calls.first)
-            end_call(admin, admin->calls.first, error);
-        for (uint32_t i = 0; i < held->member_count; i++)
-            admin_call_free(&made[i]);
-        free(made);
-        cluster_release(held);
+        admin_status_free(&status);
         return error;
     }
-    *config = held;
-    *calls = made;
+    for (uint32_t i = 0; i < status.config->member_count; i++) {
+        struct admin_call *call = &status.calls[i];
+        if (!call->error && call->reply->body_case != ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS)
+            call->error = ROWAN_EFORMAT;
+    }
+    *out = status;
     return 0;
+}
+
+void admin_status_free(struct admin_status *status)
+{
+    for (uint32_t i = 0; status->calls && i < status->config->member_count; i++)
+        admin_call_free(&status->calls[i]);
+    free(status->calls);
+    cluster_release(status->config);
 }

@@ -14,8 +14,7 @@ struct admin;
 
 /* admin_find_cm: the CM's address: `cm` itself if not empty, else from the file `cm` in `dir` or, if that is
  * empty, in the current directory. False: a sentence was printed on standard error. */
-bool admin_find_cm(const char *program, const char *cm, const char *dir, char *out,
-                   size_t out_bytes);
+bool admin_find_cm(const char *cm, const char *dir, char *out, size_t out_bytes);
 
 /* Servers that a cluster waits for before it serves. */
 struct admin_missing {
@@ -29,17 +28,11 @@ struct admin_missing {
 int admin_open(const char *cm_address, uint64_t timeout_ns, struct admin **out,
                struct admin_missing *missing);
 
-/* The sentence for an error of admin_open, on standard error. */
-void admin_print_open(const char *program, const char *command, const char *cm_address, int error,
-                      const struct admin_missing *missing);
-
-/* NULL is fine. Outstanding calls are forgotten. */
+/* Outstanding calls are forgotten. */
 void admin_close(struct admin *admin);
 
 /* The newest configuration that the CM has sent; valid until the next admin_wait. */
-const struct cluster_config *admin_config(const struct admin *admin);
-
-uint64_t admin_now_ns(const struct admin *admin);
+struct cluster_config *admin_config(const struct admin *admin);
 
 /* A question to a server's control endpoint. The owner keeps it in place until `done`. */
 struct admin_call {
@@ -68,9 +61,14 @@ int admin_wait(struct admin *admin, uint64_t until_ns);
 
 void admin_call_free(struct admin_call *call);
 
-/* GetStatus to every member at once; calls[i] belongs to member i of *config. The caller releases
- * *config and frees the calls. Errors: ROWAN_ENOMEM, EIO. */
-int admin_status(struct admin *admin, uint64_t timeout_ns, struct cluster_config **config,
-                 struct admin_call **calls);
+/* What every server says of itself: calls[i] is that to member i. */
+struct admin_status {
+    struct cluster_config *config;
+    struct admin_call *calls;
+};
+
+/* GetStatus to every member at once. Errors: ROWAN_ENOMEM, EIO. */
+int admin_status_get(struct admin *admin, uint64_t timeout_ns, struct admin_status *out);
+void admin_status_free(struct admin_status *status);
 
 #endif

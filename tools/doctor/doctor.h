@@ -20,7 +20,6 @@ enum verdict {
 /* Fabrics, as bits. */
 enum { ON_SHM = 1, ON_TCP = 2, ON_VERBS = 4, ON_ALL = 7, FABRICS = 3 };
 
-enum { EXIT_FIT = 0, EXIT_UNFIT = 1, EXIT_USAGE = 2 };
 enum { MAX_CHECKS = 256, TEXT_BYTES = 640, MAX_NAMES = 64 };
 
 struct check {

@@ -1,12 +1,11 @@
 /* rowan-doctor: is this host fit, and if not, what exactly to do. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "release.h"
 #include "tools/doctor/doctor.h"
+#include "tools/tool.h"
 
 struct doctor_settings {
     uint64_t fabric; /* 0 all, else the fabric's bit number + 1 */
@@ -45,14 +44,14 @@ static const struct config_spec spec = {
     .key_count = sizeof keys / sizeof keys[0],
 };
 
-static int examine(const struct doctor_settings *settings)
+static int examine(void *of, int argc, char **argv)
 {
+    const struct doctor_settings *settings = of;
     struct doctor *doctor = calloc(1, sizeof *doctor);
-
-    if (!doctor) {
-        fprintf(stderr, "rowan-doctor: %s\n", error_sentence(ROWAN_ENOMEM));
-        return EXIT_UNFIT;
-    }
+    (void)argc;
+    (void)argv;
+    if (!doctor)
+        return tool_failed("memory", ROWAN_ENOMEM);
     log_set_level(LOG_ERROR); /* the checks report what a probe would log */
     doctor->root = settings->root;
     doctor->asked = settings->fabric ? 1u << (settings->fabric - 1) : ON_ALL;
@@ -69,27 +68,14 @@ static int examine(const struct doctor_settings *settings)
     check_ddio(doctor);
     const int error = settings->json ? report_json(doctor) : report_text(doctor);
     const bool fit = doctor_fit(doctor) != 0;
-
     free(doctor);
     if (error)
-        fprintf(stderr, "rowan-doctor: %s\n", error_sentence(error));
-    return fit && !error ? EXIT_FIT : EXIT_UNFIT;
+        return tool_failed("standard output", error);
+    return fit ? EXIT_DONE : EXIT_FAILED;
 }
 
 int main(int argc, char **argv)
 {
     struct doctor_settings settings;
-    struct config_rest rest;
-    enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
-
-    if (outcome != CONFIG_OK)
-        return outcome == CONFIG_HELP ? EXIT_FIT : EXIT_USAGE;
-    int code = examine(&settings);
-
-    config_free(&rest);
-    if (fflush(stdout) != 0 && code == EXIT_FIT) {
-        fprintf(stderr, "rowan-doctor: %s\n", error_sentence(ROWAN_EIO));
-        code = EXIT_UNFIT;
-    }
-    return code;
+    return tool_main(&spec, argc, argv, &settings, examine);
 }

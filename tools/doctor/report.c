@@ -5,7 +5,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "tools/doctor/doctor.h"
-#include "tools/json_print.h"
+#include "tools/tool.h"
 
 static const char *const fabric_names[FABRICS] = {"shm", "tcp", "verbs"};
 static const char *const verdict_names[] = {[VERDICT_OK] = "ok",
@@ -112,5 +112,5 @@ int report_json(const struct doctor *doctor)
             json_object_set_new(fabrics, fabric_names[i], json_boolean(fit & 1u << i));
     for (uint32_t i = 0; i < doctor->count; i++)
         json_array_append_new(checks, check_json(&doctor->checks[i]));
-    return json_print(json_pack("{s:o, s:o}", "fits", fabrics, "checks", checks));
+    return tool_print_json(json_pack("{s:o, s:o}", "fits", fabrics, "checks", checks));
 }

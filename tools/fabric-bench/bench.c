@@ -14,14 +14,22 @@
 #include "common/base/error.h"
 #include "tools/fabric-bench/receiver.h"
 #include "tools/fabric-bench/report.h"
+#include "tools/tool.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, ADDRESS_BYTES = 128 };
+enum { ADDRESS_BYTES = 128 };
 enum { SOURCE_BYTES = 1 << 20 /* of a thread: what it sends is in its core's cache */ };
 
-static int failed(const char *what, int error)
+/* Opens the fabric of one side, and registers its memory. */
+static int open_fabric(const struct bench *bench, const char *address, struct pm *pm,
+                       struct fabric **out)
 {
-    fprintf(stderr, "rowan-fabric-bench: %s: %s\n", what, error_sentence(error));
-    return EXIT_FAILED;
+    int error = fabric_open_with(bench->scheme, address, &bench->verbs, out);
+    if (error)
+        return tool_failed(address ? address : bench->scheme, error);
+    error = fabric_register(*out, pm);
+    if (error && *fabric_why(*out))
+        return tool_say("%s", fabric_why(*out));
+    return error ? tool_failed(bench->scheme, error) : EXIT_DONE;
 }
 
 /* --- the receiver --- */
@@ -35,14 +43,6 @@ struct side {
     atomic_bool stop;
 };
 
-static int refused(const struct fabric *fabric, int error)
-{
-    if (!*fabric_why(fabric))
-        return failed(fabric_caps(fabric)->backend, error);
-    fprintf(stderr, "rowan-fabric-bench: %s\n", fabric_why(fabric));
-    return EXIT_FAILED;
-}
-
 static int open_memory(struct bench *bench, struct side *side)
 {
     const struct bench_settings *settings = bench->settings;
@@ -51,45 +51,34 @@ static int open_memory(struct bench *bench, struct side *side)
 
     if (!*settings->pm) {
         error = place_memory(&bench->place, "zone", bytes, &side->pm);
-        return error ? failed("/dev/shm", error) : EXIT_DONE;
+        return error ? tool_failed("/dev/shm", error) : EXIT_DONE;
     }
     error = place_open(settings->pm, bytes, (enum pm_durability)settings->durability,
                        settings->overwrite, &side->pm, &side->made);
     if (error == ROWAN_EEXISTS)
-        fprintf(stderr, "rowan-fabric-bench: %s holds data; --overwrite destroys it\n",
-                settings->pm);
-    else if (error == ROWAN_EFORMAT)
-        fprintf(stderr,
-                "rowan-fabric-bench: %s is too small: %" PRIu64 " --segments and 64 MiB for bulk "
-                "writes take %" PRIu64 " bytes\n",
-                settings->pm, settings->segments, bytes);
-    else if (error)
-        return failed(settings->pm, error);
-    return error ? EXIT_FAILED : EXIT_DONE;
+        return tool_say("%s holds data; --overwrite destroys it", settings->pm);
+    if (error == ROWAN_EFORMAT)
+        return tool_say("%s is too small: %" PRIu64 " --segments and 64 MiB for bulk writes take "
+                        "%" PRIu64 " bytes",
+                        settings->pm, settings->segments, bytes);
+    return error ? tool_failed(settings->pm, error) : EXIT_DONE;
 }
 
 static int open_side(struct bench *bench, const char *address, struct side *side)
 {
     const struct bench_settings *settings = bench->settings;
     int code = open_memory(bench, side);
-
+    if (code == EXIT_DONE)
+        code = open_fabric(bench, address, side->pm, &side->fabric);
     if (code != EXIT_DONE)
         return code;
-    int error = fabric_open_with(bench->scheme, address, &bench->verbs, &side->fabric);
-
-    if (!error) {
-        error = fabric_register(side->fabric, side->pm);
-        if (error)
-            return refused(side->fabric, error);
-    }
-    if (!error)
-        error = receiver_open(
-            &(struct receiver_options){.fabric = side->fabric,
-                                       .pm = side->pm,
-                                       .segments = (uint32_t)settings->segments,
-                                       .spin_ns = settings->receiver_spin_us * NS_PER_US},
-            &side->receiver);
-    return error ? failed(address, error) : EXIT_DONE;
+    int error =
+        receiver_open(&(struct receiver_options){.fabric = side->fabric,
+                                                 .pm = side->pm,
+                                                 .segments = (uint32_t)settings->segments,
+                                                 .spin_ns = settings->receiver_spin_us * NS_PER_US},
+                      &side->receiver);
+    return error ? tool_failed(address, error) : EXIT_DONE;
 }
 
 /* The file or device of --pm is left as it was found: removed, or zeros at its beginning. */
@@ -112,12 +101,11 @@ int bench_serve(struct bench *bench)
     int code = open_side(bench, bench->settings->address, &side);
 
     if (code == EXIT_DONE) {
-        fprintf(stderr, "rowan-fabric-bench: receives at %s until a signal\n",
-                bench->settings->address);
+        tool_say("receives at %s until a signal", bench->settings->address);
         int error = receiver_run(side.receiver, bench->stop);
 
         if (error)
-            code = failed(bench->settings->address, error);
+            code = tool_failed(bench->settings->address, error);
     }
     close_side(bench, &side);
     return code;
@@ -156,20 +144,14 @@ static int open_senders(struct bench *bench, struct senders *senders)
     }
     senders->result = malloc(sizeof *senders->result);
     if (!senders->result)
-        return failed("memory", ROWAN_ENOMEM);
+        return tool_failed("memory", ROWAN_ENOMEM);
     int error = place_memory(&bench->place, "source", bench->threads * senders->source_bytes,
                              &senders->source);
 
     if (error)
-        return failed("/dev/shm", error);
+        return tool_failed("/dev/shm", error);
     fill_source(senders->source);
-    error = fabric_open_with(bench->scheme, NULL, &bench->verbs, &senders->fabric);
-    if (!error) {
-        error = fabric_register(senders->fabric, senders->source);
-        if (error)
-            return refused(senders->fabric, error);
-    }
-    return error ? failed(bench->scheme, error) : EXIT_DONE;
+    return open_fabric(bench, NULL, senders->source, &senders->fabric);
 }
 
 static void close_senders(struct senders *senders)
@@ -181,40 +163,38 @@ static void close_senders(struct senders *senders)
     free(senders->result);
 }
 
+/* Says which run it is, and what there is to say of it. */
+static int say_run(const struct crew_options *run, const char *separator, const char *sentence)
+{
+    return tool_say("%s, %u bytes, senders %u%s%s", report_mode(run->mode), run->bytes,
+                    run->senders, separator, sentence);
+}
+
 static int run_failed(const struct crew_options *run, int error)
 {
-    fprintf(stderr, "rowan-fabric-bench: %s, %u bytes, senders %u: ", report_mode(run->mode),
-            run->bytes, run->senders);
     if (error == ROWAN_EUNKNOWN)
-        fprintf(stderr, "stopped by a signal\n");
-    else if (error == ROWAN_ETIMEDOUT)
-        fprintf(stderr, "nothing completed for 10 s\n");
-    else
-        fprintf(stderr, "%s\n", error_sentence(error));
-    return EXIT_FAILED;
+        return say_run(run, ": ", "stopped by a signal");
+    return say_run(run, ": ",
+                   error == ROWAN_ETIMEDOUT ? "nothing completed for 10 s" : error_sentence(error));
 }
 
 static int run_one(struct bench *bench, struct senders *senders, const char *address,
                    struct crew_options *run)
 {
-    const char *refusal =
-        plan_refusal(run->mode, run->bytes, run->senders, run->depth, run->batch, senders->fabric);
-
+    const char *refusal = plan_refusal(run, senders->fabric);
+    if (refusal) {
+        report_skipped(senders->report, run, refusal);
+        return EXIT_DONE;
+    }
     run->fabric = senders->fabric;
     run->address = address;
     run->control = senders->control;
     run->source = senders->source->base;
     run->source_bytes = senders->source_bytes;
     run->stop = bench->stop;
-    if (refusal) {
-        report_skipped(senders->report, run, refusal);
-        return EXIT_DONE;
-    }
     if (bench->settings->json)
-        fprintf(stderr, "rowan-fabric-bench: %s, %u bytes, senders %u\n", report_mode(run->mode),
-                run->bytes, run->senders);
+        say_run(run, "", "");
     int error = crew_run(run, senders->result);
-
     if (error)
         return run_failed(run, error);
     report_run(senders->report, run, senders->result);
@@ -251,12 +231,9 @@ static int check_plan(const struct bench *bench, const struct fabric *fabric)
     struct crew_options run;
 
     for (uint32_t i = 0; bench->settings->mode != MODE_COUNT && plan_run(bench, i, &run); i++) {
-        const char *refusal =
-            plan_refusal(run.mode, run.bytes, run.senders, run.depth, run.batch, fabric);
-
+        const char *refusal = plan_refusal(&run, fabric);
         if (refusal) {
-            fprintf(stderr, "rowan-fabric-bench: %s, %u bytes, senders %u: %s\n",
-                    report_mode(run.mode), run.bytes, run.senders, refusal);
+            say_run(&run, ": ", refusal);
             return EXIT_USAGE;
         }
     }
@@ -273,7 +250,7 @@ static int run_all(struct bench *bench, struct senders *senders, const char *add
     if (!error)
         error = control_ask(senders->control, &facts);
     if (error)
-        return failed(address, error);
+        return tool_failed(address, error);
     senders->setup = (struct report_setup){.caps = fabric_caps(senders->fabric),
                                            .address = address,
                                            .depth = (uint32_t)bench->settings->depth,
@@ -284,7 +261,7 @@ static int run_all(struct bench *bench, struct senders *senders, const char *add
                                            .json = bench->settings->json};
     error = report_begin(&senders->setup, &senders->report);
     if (error)
-        return failed("report", error);
+        return tool_failed("report", error);
     report_memory(senders->report, &facts);
     for (uint32_t i = 0; code == EXIT_DONE && plan_run(bench, i, &run); i++)
         code = run_one(bench, senders, address, &run);
@@ -292,7 +269,7 @@ static int run_all(struct bench *bench, struct senders *senders, const char *add
         return code;
     error = report_end(senders->report);
     senders->report = NULL;
-    return error ? failed("report", error) : EXIT_DONE;
+    return error ? tool_failed("report", error) : EXIT_DONE;
 }
 
 int bench_connect(struct bench *bench, const char *address)
@@ -310,43 +287,36 @@ int bench_connect(struct bench *bench, const char *address)
 
 /* --- both --- */
 
-/* A port that was free just now. */
-static int free_port(uint16_t *out)
+/* A port that was free just now; 0: none. */
+static uint16_t free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
     socklen_t bytes = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int error = fd < 0 ? ROWAN_EIO : 0;
-
-    if (!error && (bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
-                   getsockname(fd, (struct sockaddr *)&address, &bytes) != 0))
-        error = ROWAN_EIO;
-    if (fd >= 0)
-        close(fd);
-    if (!error)
-        *out = ntohs(address.sin_port);
-    return error;
+    if (fd < 0)
+        return 0;
+    if (bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
+        address.sin_port = 0;
+    close(fd);
+    return ntohs(address.sin_port);
 }
 
 static int choose_address(const struct bench *bench, char out[ADDRESS_BYTES])
 {
-    uint16_t port;
-
+    int length;
     if (*bench->settings->address) {
-        if (strlen(bench->settings->address) >= ADDRESS_BYTES)
-            return ROWAN_EINVALID;
-        strcpy(out, bench->settings->address);
+        length = snprintf(out, ADDRESS_BYTES, "%s", bench->settings->address);
     } else if (strcmp(bench->scheme, "shm") == 0) {
-        snprintf(out, ADDRESS_BYTES, "shm:%s/receiver", bench->place.directory);
+        length = snprintf(out, ADDRESS_BYTES, "shm:%s/receiver", bench->place.directory);
     } else {
-        int error = free_port(&port);
-
-        if (error)
-            return error;
-        snprintf(out, ADDRESS_BYTES, "%s:127.0.0.1:%u", bench->scheme, port);
+        const uint16_t port = free_port();
+        if (!port)
+            return ROWAN_EIO;
+        length = snprintf(out, ADDRESS_BYTES, "%s:127.0.0.1:%u", bench->scheme, port);
     }
-    return 0;
+    return length < ADDRESS_BYTES ? 0 : ROWAN_EINVALID;
 }
 
 static void *run_receiver(void *argument)
@@ -365,17 +335,17 @@ int bench_local(struct bench *bench)
     int error = choose_address(bench, address);
 
     if (error)
-        return failed("address", error);
+        return tool_failed("address", error);
     int code = open_side(bench, address, &side);
 
     if (code == EXIT_DONE && pthread_create(&thread, NULL, run_receiver, &side) != 0)
-        code = failed("thread", ROWAN_ENOMEM);
+        code = tool_failed("thread", ROWAN_ENOMEM);
     else if (code == EXIT_DONE) {
         code = bench_connect(bench, address);
         atomic_store_explicit(&side.stop, true, memory_order_release);
         pthread_join(thread, NULL);
         if (side.error)
-            code = failed("receiver", side.error);
+            code = tool_failed("receiver", side.error);
     }
     close_side(bench, &side);
     return code;

@@ -33,45 +33,43 @@ int plan_list(const char *text, uint64_t most, struct plan_list *out)
     return 0;
 }
 
-static const char *refuse_rowan(uint64_t bytes, uint64_t senders, uint64_t batch,
-                                const struct fabric_caps *caps)
+static const char *refuse_rowan(const struct crew_options *run, const struct fabric_caps *caps)
 {
-    if (bytes % FABRIC_STRIDE != 0)
+    if (run->bytes % FABRIC_STRIDE != 0)
         return "blocks have a multiple of 64 bytes";
-    if (bytes > caps->block_limit)
+    if (run->bytes > caps->block_limit)
         return "a block has at most the fabric's block limit of bytes";
-    if (senders > FABRIC_MAX_ZONE_SENDERS)
+    if (run->senders > FABRIC_MAX_ZONE_SENDERS)
         return "a landing zone has at most 256 senders";
-    if (batch > caps->max_batch_blocks)
+    if (run->batch > caps->max_batch_blocks)
         return "--batch is more than a connection of this fabric takes";
     return NULL;
 }
 
-static const char *refuse_write(uint64_t bytes, uint64_t senders, const struct fabric *fabric)
+static const char *refuse_write(const struct crew_options *run, const struct fabric *fabric)
 {
-    const struct bench_lane lane = {.bytes = (uint32_t)bytes};
+    const struct bench_lane lane = {.bytes = run->bytes};
 
     if (!fabric->ops->write || !fabric->ops->grant)
         return "this fabric cannot do bulk writes";
-    if (bytes % FABRIC_STRIDE != 0 || bytes > FABRIC_MAX_WRITE_BYTES)
+    if (run->bytes % FABRIC_STRIDE != 0 || run->bytes > FABRIC_MAX_WRITE_BYTES)
         return "bulk writes have a multiple of 64 bytes, at most 4M";
-    if (senders > FABRIC_MAX_GRANTS)
+    if (run->senders > FABRIC_MAX_GRANTS)
         return "an endpoint gives at most 64 grants, one for each sender";
-    if (lane_grant_bytes(&lane) * senders > RECEIVER_WRITE_BYTES)
+    if (lane_grant_bytes(&lane) * run->senders > RECEIVER_WRITE_BYTES)
         return "the receiver grants 64M at most: fewer senders or bytes";
     return NULL;
 }
 
-const char *plan_refusal(enum bench_mode mode, uint64_t bytes, uint64_t senders, uint64_t depth,
-                         uint64_t batch, const struct fabric *fabric)
+const char *plan_refusal(const struct crew_options *run, const struct fabric *fabric)
 {
-    if (mode == MODE_ROWAN)
-        return refuse_rowan(bytes, senders, batch, &fabric->caps);
-    if (mode == MODE_WRITE)
-        return refuse_write(bytes, senders, fabric);
-    if (bytes > FABRIC_MAX_MESSAGE_BYTES)
+    if (run->mode == MODE_ROWAN)
+        return refuse_rowan(run, &fabric->caps);
+    if (run->mode == MODE_WRITE)
+        return refuse_write(run, fabric);
+    if (run->bytes > FABRIC_MAX_MESSAGE_BYTES)
         return "a message has at most 1052672 bytes";
-    if (senders * depth > RECEIVER_MAX_ECHOES)
+    if ((uint64_t)run->senders * run->depth > RECEIVER_MAX_ECHOES)
         return "at most 65536 messages may be outstanding: fewer senders or a smaller --depth";
     return NULL;
 }

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/fabric-bench/lane.h"
+#include "tools/fabric-bench/crew.h"
 
 enum { PLAN_MAX_LIST = 16 };
 
@@ -18,9 +18,7 @@ struct plan_list {
 /* plan_list: "64,128" or "4K". Errors: ROWAN_EINVALID (no numbers from 1 to `most`, or too many). */
 int plan_list(const char *text, uint64_t most, struct plan_list *out);
 
-/* plan_refusal: why a run cannot be made on a backend, or NULL. `caps` and `ops` are those of the sending
- * side. */
-const char *plan_refusal(enum bench_mode mode, uint64_t bytes, uint64_t senders, uint64_t depth,
-                         uint64_t batch, const struct fabric *fabric);
+/* plan_refusal: why a run cannot be made on the fabric of the sending side, or NULL. */
+const char *plan_refusal(const struct crew_options *run, const struct fabric *fabric);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/base/error.h"
-#include "tools/json_print.h"
+#include "tools/tool.h"
 
 enum { QUANTILES = 4 };
 
@@ -204,7 +204,7 @@ void report_skipped(struct report *report, const struct crew_options *run, const
 static int print_json(const struct report *report)
 {
     const struct report_setup *setup = report->setup;
-    return json_print(
+    return tool_print_json(
         json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:f, s:i, s:i, s:O, s:O}", "fabric",
                   setup->caps->backend, "address", setup->address, "memory", report->memory.memory,
                   "durability", report->memory.durability, "remote", setup->remote, "depth",

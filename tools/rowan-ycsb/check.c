@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "tools/json_print.h"
 #include "tools/rowan-ycsb/acked.h"
 #include "tools/rowan-ycsb/check.h"
-#include "tools/rowan-ycsb/runner.h"
+#include "tools/tool.h"
 
 enum { SHOWN = 10 };
 
@@ -126,7 +125,7 @@ static int checker_open(struct checker *checker, const struct check_options *opt
     int error = acked_load(options->path, &checker->table);
 
     if (error) {
-        fprintf(stderr, "rowan-ycsb: %s: %s\n", options->path, rowan_error_sentence(error));
+        tool_failed(options->path, error);
         return error;
     }
     error = profile_create(checker->table.profile, &checker->profile);
@@ -151,7 +150,7 @@ static int checker_open(struct checker *checker, const struct check_options *opt
     rowan_options.timeout_ms = options->timeout_ms;
     error = rowan_open(&rowan_options, &checker->rowan);
     if (error)
-        fprintf(stderr, "rowan-ycsb: %s: %s\n", options->cm, rowan_error_sentence(error));
+        tool_failed(options->cm, error);
     return error;
 }
 
@@ -180,7 +179,7 @@ static int print_found(const struct checker *checker, bool json)
 
     for (int i = 0; i < VERDICTS; i++)
         json_object_set_new(object, verdicts[i], json_integer((json_int_t)checker->found[i]));
-    return json_print(object);
+    return tool_print_json(object);
 }
 
 int check_run(const struct check_options *options)
@@ -193,7 +192,7 @@ int check_run(const struct check_options *options)
         if (!error)
             error = print_found(&checker, options->json);
         if (error)
-            fprintf(stderr, "rowan-ycsb: check: %s\n", rowan_error_sentence(error));
+            tool_failed("check", error);
     }
     bool right = !error && checker.found[RIGHT] + checker.found[NEWER] == checker.table.records;
 

@@ -1,22 +1,19 @@
 /* rowan-ycsb: puts load on a cluster and reports throughput, latencies and errors. */
 #include "client/rowan.h"
 
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/base/config.h"
 #include "common/base/error.h"
 #include "release.h"
 #include "tools/admin.h"
 #include "tools/rowan-ycsb/acked.h"
 #include "tools/rowan-ycsb/check.h"
 #include "tools/rowan-ycsb/report.h"
+#include "tools/tool.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, MAX_SECONDS = 1000000 };
+enum { MAX_SECONDS = 1000000 };
 
 struct ycsb_settings {
     const char *cm, *dir, *workload, *profile, *seconds, *acked;
@@ -33,59 +30,41 @@ static const struct {
     bool load;
 } workloads[] = {{"load", 1, true}, {"a", 0.5, false}, {"b", 0.05, false}, {"c", 0, false}};
 
-#define TEXT(key, field, words)                                                                    \
-    {                                                                                              \
-        .name = key, .type = CONFIG_STRING, .offset = offsetof(struct ycsb_settings, field),       \
-        .fallback = "", .help = words                                                              \
-    }
-#define NUMBER(key, field, least, most, preset, words)                                             \
-    {                                                                                              \
-        .name = key, .type = CONFIG_U64, .offset = offsetof(struct ycsb_settings, field),          \
-        .fallback = preset, .min = least, .max = most, .help = words                               \
-    }
+#define FIELD(name) offsetof(struct ycsb_settings, name)
 
 static const struct config_key keys[] = {
-    TEXT("cm", cm, "address of the configuration manager"),
-    TEXT("dir", dir,
-         "or the directory of a rowan-local cluster; without both: the current directory"),
-    TEXT("workload", workload,
-         "load (each record once), a (50 % writes), b (5 % writes) or c (reads); required"),
-    {.name = "profile",
-     .type = CONFIG_STRING,
-     .offset = offsetof(struct ycsb_settings, profile),
-     .fallback = "zippydb",
-     .help = "sizes of objects: zippydb, up2x, udb, or fixed:N (keys of 16 bytes, values of N)"},
-    NUMBER("records", records, 1, WORKLOAD_MAX_RECORDS, "1000000", "number of objects"),
-    TEXT("seconds", seconds, "how long to run (a, b, c)"),
-    NUMBER("operations", operations, 0, UINT64_MAX, "0",
-           "or how many operations to run; 0: as long as --seconds says (load: all records)"),
-    NUMBER("threads", threads, 1, RUN_MAX_THREADS, "1", "threads that post and poll"),
-    NUMBER("connections", connections, 0, RUN_MAX_CONNECTIONS, "0",
-           "sessions, spread over the threads; 0: one for each thread"),
-    NUMBER("depth", depth, 1, 65536, "64", "operations outstanding in each connection"),
-    NUMBER(
-        "rate", rate, 0, 1000000000, "0",
-        "operations a second, at even intervals; latencies then count from when an operation was "
-        "meant to start; 0: as many as --depth allows"),
-    {.name = "distribution",
-     .type = CONFIG_CHOICE,
-     .offset = offsetof(struct ycsb_settings, distribution),
-     .fallback = "zipfian",
-     .choices = "zipfian|uniform",
-     .help = "how operations choose records (a, b, c); zipfian: scrambled, 0.99"},
-    NUMBER("seed", seed, 0, UINT64_MAX, "1", "seed of all that is random"),
-    TEXT("acked", acked,
-         "append every acknowledged write to this file, for `check`; it is in the file 10 ms after "
-         "its acknowledgement at the latest, also if this process is killed then"),
-    NUMBER("timeout-ms", timeout_ms, 1, ROWAN_MAX_TIMEOUT_MS, "10000",
-           "timeout of each operation, in milliseconds"),
-    NUMBER("spin-us", spin_us, 0, 1000000, "0",
-           "how long an idle thread polls before it sleeps, in microseconds"),
-    {.name = "json",
-     .type = CONFIG_BOOL,
-     .offset = offsetof(struct ycsb_settings, json),
-     .fallback = "no",
-     .help = "print one JSON object and nothing else"},
+    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL, "address of the configuration manager"},
+    {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
+     "or the directory of a rowan-local cluster; without both: the current directory"},
+    {"workload", CONFIG_STRING, FIELD(workload), "", 0, 0, NULL,
+     "load (each record once), a (50 % writes), b (5 % writes) or c (reads); required"},
+    {"profile", CONFIG_STRING, FIELD(profile), "zippydb", 0, 0, NULL,
+     "sizes of objects: zippydb, up2x, udb, or fixed:N (keys of 16 bytes, values of N)"},
+    {"records", CONFIG_U64, FIELD(records), "1000000", 1, WORKLOAD_MAX_RECORDS, NULL,
+     "number of objects"},
+    {"seconds", CONFIG_STRING, FIELD(seconds), "", 0, 0, NULL, "how long to run (a, b, c)"},
+    {"operations", CONFIG_U64, FIELD(operations), "0", 0, UINT64_MAX, NULL,
+     "or how many operations to run; 0: as long as --seconds says (load: all records)"},
+    {"threads", CONFIG_U64, FIELD(threads), "1", 1, RUN_MAX_THREADS, NULL,
+     "threads that post and poll"},
+    {"connections", CONFIG_U64, FIELD(connections), "0", 0, RUN_MAX_CONNECTIONS, NULL,
+     "sessions, spread over the threads; 0: one for each thread"},
+    {"depth", CONFIG_U64, FIELD(depth), "64", 1, 65536, NULL,
+     "operations outstanding in each connection"},
+    {"rate", CONFIG_U64, FIELD(rate), "0", 0, 1000000000, NULL,
+     "operations a second, at even intervals; latencies then count from when an operation was "
+     "meant to start; 0: as many as --depth allows"},
+    {"distribution", CONFIG_CHOICE, FIELD(distribution), "zipfian", 0, 0, "zipfian|uniform",
+     "how operations choose records (a, b, c); zipfian: scrambled, 0.99"},
+    {"seed", CONFIG_U64, FIELD(seed), "1", 0, UINT64_MAX, NULL, "seed of all that is random"},
+    {"acked", CONFIG_STRING, FIELD(acked), "", 0, 0, NULL,
+     "append every acknowledged write to this file, for `check`; it is in the file 10 ms after "
+     "its acknowledgement at the latest, also if this process is killed then"},
+    {"timeout-ms", CONFIG_U64, FIELD(timeout_ms), "10000", 1, ROWAN_MAX_TIMEOUT_MS, NULL,
+     "timeout of each operation, in milliseconds"},
+    {"spin-us", CONFIG_U64, FIELD(spin_us), "0", 0, 1000000, NULL,
+     "how long an idle thread polls before it sleeps, in microseconds"},
+    {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };
 
 static const struct config_spec spec = {
@@ -101,29 +80,6 @@ static const struct config_spec spec = {
     .key_count = sizeof keys / sizeof keys[0],
 };
 
-static int usage(const char *sentence)
-{
-    fprintf(stderr, "rowan-ycsb: %s; see rowan-ycsb --help\n", sentence);
-    return EXIT_USAGE;
-}
-
-static int failed(const char *what, int error)
-{
-    fprintf(stderr, "rowan-ycsb: %s: %s\n", what, error_sentence(error));
-    return EXIT_FAILED;
-}
-
-static bool parse_seconds(const char *text, uint64_t *run_ns)
-{
-    char *end;
-    double seconds = strtod(text, &end);
-
-    if (!*text || *end || !(seconds > 0) || seconds > MAX_SECONDS)
-        return false;
-    *run_ns = (uint64_t)(seconds * 1e9);
-    return true;
-}
-
 /* Sets the options that follow from the workload's name and length. EXIT_DONE: no mistake. */
 static int apply_workload(const struct ycsb_settings *settings, struct run_options *options)
 {
@@ -133,7 +89,7 @@ static int apply_workload(const struct ycsb_settings *settings, struct run_optio
            strcmp(workloads[i].name, settings->workload) != 0)
         i++;
     if (i == sizeof workloads / sizeof workloads[0])
-        return usage("--workload is load, a, b or c");
+        return tool_usage("--workload is load, a, b or c");
     options->name = workloads[i].name;
     options->puts = workloads[i].puts;
     options->load = workloads[i].load;
@@ -141,15 +97,17 @@ static int apply_workload(const struct ycsb_settings *settings, struct run_optio
     if (options->connections == 0)
         options->connections = options->threads;
     if (options->connections < options->threads)
-        return usage("--connections is at least --threads");
+        return tool_usage("--connections is at least --threads");
     if (options->connections > (uint64_t)options->threads * RUN_MAX_LANES)
-        return usage("a thread has at most 256 --connections: give more --threads");
-    if (*settings->seconds && !parse_seconds(settings->seconds, &options->run_ns))
-        return usage("--seconds is a number above 0");
+        return tool_usage("a thread has at most 256 --connections: give more --threads");
+    double seconds = 0;
+    if (*settings->seconds && !tool_parse_number(settings->seconds, 1e-9, MAX_SECONDS, &seconds))
+        return tool_usage("--seconds is a number above 0");
+    options->run_ns = (uint64_t)(seconds * 1e9);
     if (*settings->seconds && settings->operations)
-        return usage("give --seconds or --operations, not both");
+        return tool_usage("give --seconds or --operations, not both");
     if (!options->load && !*settings->seconds && !settings->operations)
-        return usage("workloads a, b and c need --seconds or --operations");
+        return tool_usage("workloads a, b and c need --seconds or --operations");
     return EXIT_DONE;
 }
 
@@ -159,23 +117,18 @@ static int run(const struct run_options *options, bool json)
     int error = report_cluster_get(options->cm, &cluster);
 
     if (error)
-        return failed(options->cm, error);
+        return tool_failed(options->cm, error);
     struct run_result *result = malloc(sizeof *result);
 
     if (!result)
-        return failed("run", ROWAN_ENOMEM);
+        return tool_failed("run", ROWAN_ENOMEM);
     error = runner_run(options, result);
     if (!error)
         error = report_print(options, &cluster, result, json);
-    int code = error ? failed("run", error) : result->errors ? EXIT_FAILED : EXIT_DONE;
+    int code = error ? tool_failed("run", error) : result->errors ? EXIT_FAILED : EXIT_DONE;
 
     free(result);
     return code;
-}
-
-static bool find_cm(const struct ycsb_settings *settings, char *cm, size_t cm_bytes)
-{
-    return admin_find_cm("rowan-ycsb", settings->cm, settings->dir, cm, cm_bytes);
 }
 
 static int run_acked(const struct ycsb_settings *settings, struct run_options *options)
@@ -185,8 +138,8 @@ static int run_acked(const struct ycsb_settings *settings, struct run_options *o
     if (*settings->acked)
         error = acked_open(settings->acked, options->profile->name, &options->acked_fd);
     if (error == ROWAN_EINVALID)
-        return usage("the --acked file records writes of another profile");
-    code = error ? failed(settings->acked, error) : run(options, settings->json);
+        return tool_usage("the --acked file records writes of another profile");
+    code = error ? tool_failed(settings->acked, error) : run(options, settings->json);
     if (options->acked_fd >= 0)
         close(options->acked_fd);
     return code;
@@ -214,30 +167,31 @@ static int command_run(const struct ycsb_settings *settings)
     int error = profile_create(settings->profile, &profile);
 
     if (error == ROWAN_EINVALID)
-        return usage("--profile is zippydb, up2x, udb or fixed:N with N up to 1048576");
+        return tool_usage("--profile is zippydb, up2x, udb or fixed:N with N up to 1048576");
     if (error)
-        return failed("profile", error);
+        return tool_failed("profile", error);
     options.profile = profile;
     if (settings->distribution == ZIPFIAN && !options.load) {
         zipf_init(&zipf, settings->records, ZIPF_THETA);
         options.zipf = &zipf;
     }
-    code = find_cm(settings, cm, sizeof cm) ? run_acked(settings, &options) : EXIT_FAILED;
+    code = admin_find_cm(settings->cm, settings->dir, cm, sizeof cm) ? run_acked(settings, &options)
+                                                                     : EXIT_FAILED;
     profile_destroy(profile);
     return code;
 }
 
-static int dispatch(const struct ycsb_settings *settings, int argc, char **argv)
+static int begin(void *of, int argc, char **argv)
 {
+    const struct ycsb_settings *settings = of;
     char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
-
     if (argc > 0 && (argc != 2 || strcmp(argv[0], "check") != 0))
-        return usage("besides options only `check FILE` may stand here");
+        return tool_usage("besides options only `check FILE` may stand here");
     if (argc == 0 && !*settings->workload)
-        return usage("--workload is missing");
+        return tool_usage("--workload is missing");
     if (argc == 0)
         return command_run(settings);
-    if (!find_cm(settings, cm, sizeof cm))
+    if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))
         return EXIT_FAILED;
     return check_run(&(struct check_options){.cm = cm,
                                              .path = argv[1],
@@ -249,15 +203,5 @@ static int dispatch(const struct ycsb_settings *settings, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct ycsb_settings settings;
-    struct config_rest rest;
-    enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
-
-    if (outcome != CONFIG_OK)
-        return outcome == CONFIG_HELP ? EXIT_DONE : EXIT_USAGE;
-    int code = dispatch(&settings, rest.argc, rest.argv);
-
-    if (fflush(stdout) != 0 && code == EXIT_DONE)
-        code = failed("standard output", ROWAN_EIO);
-    config_free(&rest);
-    return code;
+    return tool_main(&spec, argc, argv, &settings, begin);
 }

@@ -2,13 +2,12 @@
 #include "tools/rowan-ycsb/report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "tools/admin.h"
-#include "tools/json_print.h"
+#include "tools/tool.h"
 
 enum { ASK_TIMEOUT_MS = 10000, QUANTILES = 5 };
 
@@ -36,36 +35,31 @@ static void merge_word(char *out, size_t out_bytes, const char *word)
 int report_cluster_get(const char *cm, struct report_cluster *out)
 {
     struct report_cluster found = {0};
-    struct cluster_config *config;
-    struct admin_call *calls;
+    struct admin_status status;
     struct admin *admin;
     int error = admin_open(cm, ASK_TIMEOUT_MS * NS_PER_MS, &admin, NULL);
 
     if (error)
         return error;
-    error = admin_status(admin, ASK_TIMEOUT_MS * NS_PER_MS, &config, &calls);
-    if (error)
-        goto no_status;
-    found.servers = config->member_count;
-    found.replicas = config->replicas;
-    found.shards = config->shard_count;
-    for (uint32_t i = 0; i < config->member_count; i++) {
-        if (!calls[i].error) {
-            merge_word(found.fabric, sizeof found.fabric, calls[i].reply->server_status->fabric);
-            merge_word(found.durability, sizeof found.durability,
-                       calls[i].reply->server_status->durability);
-        }
-        admin_call_free(&calls[i]);
-    }
-    free(calls);
-    cluster_release(config);
-    if (*found.fabric)
-        *out = found;
-    else
-        error = ROWAN_EUNREACHABLE;
-no_status:
+    error = admin_status_get(admin, ASK_TIMEOUT_MS * NS_PER_MS, &status);
     admin_close(admin);
-    return error;
+    if (error)
+        return error;
+    found.servers = status.config->member_count;
+    found.replicas = status.config->replicas;
+    found.shards = status.config->shard_count;
+    for (uint32_t i = 0; i < found.servers; i++) {
+        if (status.calls[i].error)
+            continue;
+        const Rowan__ServerStatus *server = status.calls[i].reply->server_status;
+        merge_word(found.fabric, sizeof found.fabric, server->fabric);
+        merge_word(found.durability, sizeof found.durability, server->durability);
+    }
+    admin_status_free(&status);
+    if (!*found.fabric)
+        return ROWAN_EUNREACHABLE;
+    *out = found;
+    return 0;
 }
 
 /* --- figures --- */
@@ -132,7 +126,7 @@ static int print_json(const struct run_options *options, const struct report_clu
         if (result->latencies[kind].count)
             json_object_set_new(object, kinds[kind], kind_json(&result->latencies[kind]));
     }
-    return json_print(object);
+    return tool_print_json(object);
 }
 
 static void print_kind(const char *name, const struct histogram *histogram)

@@ -6,23 +6,18 @@
  * the time from its turn's clock read to the next poll that sends.
  */
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include "client/rowan.h"
 #include "common/base/clock.h"
 #include "tools/rowan-ycsb/lane.h"
 #include "tools/rowan-ycsb/runner.h"
+#include "tools/tool.h"
 
 enum { WAIT_US = 100000, ACKED_WAIT_US = 5000 };
-
-#define LIVE_LINE_NS   (1 * NS_PER_S)
-#define SPARSE_LINE_NS (10 * NS_PER_S)
 
 _Static_assert(RUN_MAX_LANES == ROWAN_MAX_WAIT, "a thread waits for all its lanes");
 
@@ -47,41 +42,6 @@ struct ycsb_crew {
     bool started, aborted;
     uint64_t start_ns, stop_ns; /* stop_ns 0: when the operations are done */
 };
-
-/* --- progress --- */
-
-void progress_init(struct progress *progress, uint64_t now_ns)
-{
-    progress->live = isatty(STDERR_FILENO);
-    progress->next_ns = now_ns + (progress->live ? LIVE_LINE_NS : SPARSE_LINE_NS);
-}
-
-bool progress_due(struct progress *progress, uint64_t now_ns)
-{
-    if (now_ns < progress->next_ns)
-        return false;
-    progress->next_ns = now_ns + (progress->live ? LIVE_LINE_NS : SPARSE_LINE_NS);
-    return true;
-}
-
-void progress_line(const struct progress *progress, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    if (progress->live)
-        fputs("\r\x1b[K", stderr);
-    vfprintf(stderr, format, arguments);
-    if (!progress->live)
-        fputc('\n', stderr);
-    va_end(arguments);
-}
-
-void progress_end(const struct progress *progress)
-{
-    if (progress->live)
-        fputs("\r\x1b[K", stderr);
-}
 
 /* --- the loop --- */
 

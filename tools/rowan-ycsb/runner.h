@@ -45,16 +45,4 @@ struct run_result {
  * met; or what writing the acked file met, then the run was cut short. */
 int runner_run(const struct run_options *options, struct run_result *out);
 
-/* The progress line: overwritten in place on a terminal, else printed now and then. progress_due: true
- * when it is time for one. */
-struct progress {
-    uint64_t next_ns;
-    bool live;
-};
-void progress_init(struct progress *progress, uint64_t now_ns);
-bool progress_due(struct progress *progress, uint64_t now_ns);
-void progress_line(const struct progress *progress, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void progress_end(const struct progress *progress);
-
 #endif

@@ -8,44 +8,33 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "tools/json_print.h"
+#include "common/base/error.h"
 #include "tools/rowan/rowan.h"
 
-enum { OPEN_TIMEOUT_MS = 5000, TIMEOUT_MS = 10000 };
+static int failed(const char *command, const char *key, int error)
+{
+    return tool_say("%s: \"%s\": %s", command, key, error_sentence(error));
+}
 
-/* A session tries until its time is over. This says at once that nobody is there, or who is missing. */
-static int check_cluster(const char *cm, const char *what, uint64_t timeout_ns)
+/* A session tries until its time is over. command_connect says at once that nobody is there, or who is missing. */
+static int open_session(const struct rowan_settings *settings, const char *command,
+                        struct rowan **out)
 {
     struct admin_missing missing;
     struct admin *admin;
-    int error = admin_open(cm, timeout_ns, &admin, &missing);
-
-    if (error)
-        admin_print_open("rowan", what, cm, error, &missing);
-    else
-        admin_close(admin);
-    return error;
-}
-
-static int open_session(const struct rowan_settings *settings, const char *cm, const char *what,
-                        struct rowan **out)
-{
-    struct rowan_options options;
-
-    rowan_options_init(&options);
-    options.cm = cm;
-    options.depth = 1;
-    options.timeout_ms = settings->timeout_ms ? (uint32_t)settings->timeout_ms : TIMEOUT_MS;
-    options.open_timeout_ms =
-        options.timeout_ms < OPEN_TIMEOUT_MS ? options.timeout_ms : OPEN_TIMEOUT_MS;
-    int error = check_cluster(cm, what, options.open_timeout_ms * NS_PER_MS);
-
+    int error = command_connect(settings, command, &admin, &missing);
     if (error)
         return error;
+    admin_close(admin);
+    struct rowan_options options;
+    rowan_options_init(&options);
+    options.cm = settings->cm;
+    options.depth = 1;
+    options.timeout_ms = (uint32_t)settings->timeout_ms;
+    options.open_timeout_ms = (uint32_t)command_open_ms(settings);
     error = rowan_open(&options, out);
     if (error)
-        fprintf(stderr, "rowan: %s: %s\n", cm, rowan_error_sentence(error));
+        tool_failed(settings->cm, error);
     return error;
 }
 
@@ -81,25 +70,15 @@ static int print_outcome(const char *key, int error, uint64_t version, const cha
 {
     json_t *object = json_object();
     int bad = set_bytes(object, "key", key, strlen(key)) |
-              json_object_set_new(object, "status", json_string(rowan_error_name(error)));
-
+              json_object_set_new(object, "status", json_string(error_name(error)));
     if (version)
         bad |= json_object_set_new(object, "version", json_integer((json_int_t)version));
     if (value)
         bad |= set_bytes(object, "value", value, value_bytes);
     if (!bad)
-        return json_print(object);
+        return tool_print_json(object);
     json_decref(object);
     return ROWAN_EIO;
-}
-
-/* Prints the outcome, and returns the exit code. */
-static int finish(const struct rowan_settings *settings, const char *what, const char *key,
-                  int error, uint64_t version)
-{
-    if (settings->json && print_outcome(key, error, version, NULL, 0))
-        error = ROWAN_EIO;
-    return error ? command_failed(what, key, error) : EXIT_DONE;
 }
 
 static int print_value(const char *value, size_t bytes)
@@ -110,99 +89,85 @@ static int print_value(const char *value, size_t bytes)
     return 0;
 }
 
-int command_get(const struct rowan_settings *settings, const char *cm, const char *key)
+/* Prints the outcome, and returns the exit code. `value` is NULL where the command has none. */
+static int finish(const struct rowan_settings *settings, char **words, int error, uint64_t version,
+                  const char *value, size_t bytes)
+{
+    if (settings->json && print_outcome(words[1], error, version, value, bytes))
+        error = ROWAN_EIO;
+    else if (!settings->json && value)
+        error = print_value(value, bytes);
+    return error ? failed(words[0], words[1], error) : EXIT_DONE;
+}
+
+int command_get(const struct rowan_settings *settings, char **words)
 {
     struct rowan *rowan;
-    size_t bytes;
     char *value = malloc(ROWAN_MAX_VALUE_BYTES);
-
+    int code = EXIT_FAILED;
     if (!value)
-        return command_failed("get", key, ROWAN_ENOMEM);
-    if (open_session(settings, cm, "get", &rowan)) {
-        free(value);
-        return EXIT_FAILED;
+        return failed("get", words[1], ROWAN_ENOMEM);
+    if (!open_session(settings, "get", &rowan)) {
+        size_t bytes = 0;
+        uint64_t version = 0;
+        int error = rowan_get(rowan, words[1], strlen(words[1]), value, ROWAN_MAX_VALUE_BYTES,
+                              &bytes, &version);
+        code = error ? finish(settings, words, error, 0, NULL, 0)
+                     : finish(settings, words, 0, version, value, bytes);
+        rowan_close(rowan);
     }
-    uint64_t version;
-    int error = rowan_get(rowan, key, strlen(key), value, ROWAN_MAX_VALUE_BYTES, &bytes, &version);
-    int code;
-
-    if (error)
-        code = finish(settings, "get", key, error, 0);
-    else if (settings->json ? print_outcome(key, 0, version, value, bytes)
-                            : print_value(value, bytes))
-        code = command_failed("get", key, ROWAN_EIO);
-    else
-        code = EXIT_DONE;
-    rowan_close(rowan);
     free(value);
     return code;
 }
 
-/* Reads up to one byte more than a value may have, so that a longer one is noticed. */
-static int read_stream(FILE *stream, char *value, size_t *bytes)
-{
-    *bytes = fread(value, 1, ROWAN_MAX_VALUE_BYTES + 1, stream);
-    if (ferror(stream))
-        return ROWAN_EIO;
-    return *bytes > ROWAN_MAX_VALUE_BYTES ? ROWAN_EVALUESIZE : 0;
-}
-
+/* From that file, NULL: standard input. Reads up to one byte more than a value may have, so that a longer one is
+ * noticed. */
 static int read_value(const char *path, char *value, size_t *bytes)
 {
     FILE *stream = path ? fopen(path, "rb") : stdin;
-
     if (!stream) {
         perror(path);
         return ROWAN_EIO;
     }
-    int error = read_stream(stream, value, bytes);
-
+    *bytes = fread(value, 1, ROWAN_MAX_VALUE_BYTES + 1, stream);
+    int error = ferror(stream) ? ROWAN_EIO : *bytes > ROWAN_MAX_VALUE_BYTES ? ROWAN_EVALUESIZE : 0;
     if (path)
         fclose(stream);
     return error;
 }
 
-static int put_value(const struct rowan_settings *settings, const char *cm, const char *key,
-                     const char *value, size_t bytes)
+static int put_value(const struct rowan_settings *settings, char **words, const char *value,
+                     size_t bytes)
 {
     struct rowan *rowan;
-
-    if (open_session(settings, cm, "put", &rowan))
+    if (open_session(settings, "put", &rowan))
         return EXIT_FAILED;
     uint64_t version = 0;
-    int error = rowan_put(rowan, key, strlen(key), value, bytes, &version);
-
+    int error = rowan_put(rowan, words[1], strlen(words[1]), value, bytes, &version);
     rowan_close(rowan);
-    return finish(settings, "put", key, error, error ? 0 : version);
+    return finish(settings, words, error, error ? 0 : version, NULL, 0);
 }
 
-int command_put(const struct rowan_settings *settings, const char *cm, const char *key,
-                const char *value)
+/* Without a third word the value is in value_file; a third word "-": on standard input. */
+int command_put(const struct rowan_settings *settings, char **words)
 {
+    if (words[2] && strcmp(words[2], "-") != 0)
+        return put_value(settings, words, words[2], strlen(words[2]));
     size_t bytes;
-
-    if (value && strcmp(value, "-") != 0)
-        return put_value(settings, cm, key, value, strlen(value));
     char *buffer = malloc(ROWAN_MAX_VALUE_BYTES + 1);
-
-    if (!buffer)
-        return command_failed("put", key, ROWAN_ENOMEM);
-    int error = read_value(value ? NULL : settings->value_file, buffer, &bytes);
-    int code =
-        error ? command_failed("put", key, error) : put_value(settings, cm, key, buffer, bytes);
-
+    int error =
+        buffer ? read_value(words[2] ? NULL : settings->value_file, buffer, &bytes) : ROWAN_ENOMEM;
+    int code = error ? failed("put", words[1], error) : put_value(settings, words, buffer, bytes);
     free(buffer);
     return code;
 }
 
-int command_del(const struct rowan_settings *settings, const char *cm, const char *key)
+int command_del(const struct rowan_settings *settings, char **words)
 {
     struct rowan *rowan;
-
-    if (open_session(settings, cm, "del", &rowan))
+    if (open_session(settings, "del", &rowan))
         return EXIT_FAILED;
-    int error = rowan_del(rowan, key, strlen(key));
-
+    int error = rowan_del(rowan, words[1], strlen(words[1]));
     rowan_close(rowan);
-    return finish(settings, "del", key, error, 0);
+    return finish(settings, words, error, 0, NULL, 0);
 }

@@ -4,39 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/config.h"
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "release.h"
 #include "tools/rowan/rowan.h"
 
+enum { OPEN_TIMEOUT_MS = 5000 };
+
+#define FIELD(name) offsetof(struct rowan_settings, name)
+
 static const struct config_key keys[] = {
-    {.name = "cm",
-     .type = CONFIG_STRING,
-     .offset = offsetof(struct rowan_settings, cm),
-     .fallback = "",
-     .help = "address of the configuration manager"},
-    {.name = "dir",
-     .type = CONFIG_STRING,
-     .offset = offsetof(struct rowan_settings, dir),
-     .fallback = "",
-     .help = "or the directory of a rowan-local cluster; without both: the current directory"},
-    {.name = "value-file",
-     .type = CONFIG_STRING,
-     .offset = offsetof(struct rowan_settings, value_file),
-     .fallback = "",
-     .help = "put: file that holds the value"},
-    {.name = "timeout-ms",
-     .type = CONFIG_U64,
-     .offset = offsetof(struct rowan_settings, timeout_ms),
-     .fallback = "0",
-     .max = 3600 * 1000,
-     .help = "how long to try, in milliseconds, verify each shard; 0: 10000, verify 30000; at most "
-             "60000 for get, put and del"},
-    {.name = "json",
-     .type = CONFIG_BOOL,
-     .offset = offsetof(struct rowan_settings, json),
-     .fallback = "no",
-     .help = "print one JSON object and nothing else"},
+    {"cm", CONFIG_STRING, FIELD(cm), "", 0, 0, NULL, "address of the configuration manager"},
+    {"dir", CONFIG_STRING, FIELD(dir), "", 0, 0, NULL,
+     "or the directory of a rowan-local cluster; without both: the current directory"},
+    {"value-file", CONFIG_STRING, FIELD(value_file), "", 0, 0, NULL,
+     "put: file that holds the value"},
+    {"timeout-ms", CONFIG_U64, FIELD(timeout_ms), "0", 0, 3600 * 1000, NULL,
+     "how long to try, in milliseconds, verify each shard; 0: 10000, verify 30000; at most 60000 "
+     "for get, put and del"},
+    {"json", CONFIG_BOOL, FIELD(json), "no", 0, 0, NULL, "print one JSON object and nothing else"},
 };
 
 static const struct config_spec spec = {
@@ -56,82 +42,70 @@ static const struct config_spec spec = {
     .key_count = sizeof keys / sizeof keys[0],
 };
 
-int command_failed(const char *command, const char *subject, int error)
+struct command {
+    const char *name;
+    int words; /* itself included */
+    uint64_t timeout_ms;
+    command_function *run;
+};
+
+static const struct command commands[] = {
+    {"get", 2, 10000, command_get},       {"put", 3, 10000, command_put},
+    {"del", 2, 10000, command_del},       {"status", 1, 10000, command_status},
+    {"shards", 1, 10000, command_shards}, {"verify", 1, 30000, command_verify},
+};
+
+uint64_t command_open_ms(const struct rowan_settings *settings)
 {
-    if (subject)
-        fprintf(stderr, "rowan: %s: \"%s\": %s\n", command, subject, error_sentence(error));
-    else
-        fprintf(stderr, "rowan: %s: %s\n", command, error_sentence(error));
-    return EXIT_FAILED;
+    return settings->timeout_ms < OPEN_TIMEOUT_MS ? settings->timeout_ms : OPEN_TIMEOUT_MS;
 }
 
-static int usage(const char *sentence)
+int command_connect(const struct rowan_settings *settings, const char *command, struct admin **out,
+                    struct admin_missing *missing)
 {
-    fprintf(stderr, "rowan: %s; see rowan --help\n", sentence);
-    return EXIT_USAGE;
+    *missing = (struct admin_missing){0};
+    int error = admin_open(settings->cm, command_open_ms(settings) * NS_PER_MS, out, missing);
+    if (error && error != ROWAN_EAGAIN)
+        tool_say("%s: %s: %s", command, settings->cm, error_sentence(error));
+    if (error != ROWAN_EAGAIN)
+        return error;
+    char servers[CLUSTER_MAX_MEMBERS * 8] = "";
+    size_t at = 0;
+    for (uint32_t i = 0; i < missing->count; i++)
+        at += (size_t)snprintf(servers + at, sizeof servers - at, "%s%u", i ? ", " : "",
+                               missing->servers[i]);
+    tool_say("%s: the cluster does not serve: it waits for server %s to be started", command,
+             servers);
+    return error;
 }
 
-/* How many words the command has, itself included; 0: there is no such command. */
-static int words_of(const struct rowan_settings *settings, const char *command)
+static int run(void *of, int argc, char **argv)
 {
-    if (strcmp(command, "put") == 0)
-        return *settings->value_file ? 2 : 3;
-    if (strcmp(command, "get") == 0 || strcmp(command, "del") == 0)
-        return 2;
-    if (strcmp(command, "status") == 0 || strcmp(command, "shards") == 0 ||
-        strcmp(command, "verify") == 0)
-        return 1;
-    return 0;
-}
-
-static int dispatch(const struct rowan_settings *settings, const char *cm, int argc, char **argv)
-{
-    switch (argv[0][0]) {
-    case 'g':
-        return command_get(settings, cm, argv[1]);
-    case 'p':
-        return command_put(settings, cm, argv[1], argc > 2 ? argv[2] : NULL);
-    case 'd':
-        return command_del(settings, cm, argv[1]);
-    case 'v':
-        return command_verify(settings, cm);
-    default:
-        return strcmp(argv[0], "status") == 0 ? command_status(settings, cm)
-                                              : command_shards(settings, cm);
-    }
-}
-
-static int run(const struct rowan_settings *settings, int argc, char **argv)
-{
+    struct rowan_settings *settings = of;
     char cm[CLUSTER_MAX_ADDRESS_BYTES + 1];
-
+    size_t i = 0;
     if (argc == 0)
-        return usage("a command is missing");
-    int words = words_of(settings, argv[0]);
-
-    if (words == 0)
-        return usage("there is no such command");
+        return tool_usage("a command is missing");
+    while (i < sizeof commands / sizeof commands[0] && strcmp(commands[i].name, argv[0]) != 0)
+        i++;
+    if (i == sizeof commands / sizeof commands[0])
+        return tool_usage("there is no such command");
+    const struct command *command = &commands[i];
+    int words = command->run == command_put && *settings->value_file ? 2 : command->words;
     if (argc != words)
-        return usage(argc < words ? "a key or value is missing" : "too many words");
+        return tool_usage(argc < words ? "a key or value is missing" : "too many words");
     if (words > 1 && settings->timeout_ms > ROWAN_MAX_TIMEOUT_MS)
-        return usage("--timeout-ms: at most 60000 for get, put and del");
-    if (!admin_find_cm("rowan", settings->cm, settings->dir, cm, sizeof cm))
+        return tool_usage("--timeout-ms: at most 60000 for get, put and del");
+    if (settings->timeout_ms == 0)
+        settings->timeout_ms = command->timeout_ms;
+    if (!admin_find_cm(settings->cm, settings->dir, cm, sizeof cm))
         return EXIT_FAILED;
-    return dispatch(settings, cm, argc, argv);
+    settings->cm = cm;
+    return command->run(settings, argv);
 }
 
 int main(int argc, char **argv)
 {
     struct rowan_settings settings;
-    struct config_rest rest;
-    enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);
-
-    if (outcome != CONFIG_OK)
-        return outcome == CONFIG_HELP ? EXIT_DONE : EXIT_USAGE;
-    int code = run(&settings, rest.argc, rest.argv);
-
-    config_free(&rest);
-    if (fflush(stdout) != 0 && code == EXIT_DONE)
-        code = command_failed(argv[0], NULL, ROWAN_EIO);
-    return code;
+    return tool_main(&spec, argc, argv, &settings, run);
 }

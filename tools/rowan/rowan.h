@@ -1,36 +1,30 @@
-/* rowan.h - the commands of `rowan`. Each returns the program's exit code. */
+/* rowan.h - the commands of `rowan`. */
 #ifndef TOOLS_ROWAN_ROWAN_H
 #define TOOLS_ROWAN_ROWAN_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "tools/admin.h"
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+#include "tools/tool.h"
 
 struct rowan_settings {
     const char *cm;
     const char *dir;
     const char *value_file; /* "": the value is on the command line */
-    uint64_t timeout_ms;    /* 0: the command's own default */
+    uint64_t timeout_ms;    /* never 0 when a command gets it */
     bool json;
 };
 
-/* "rowan: get: "k": not found" on standard error; returns EXIT_FAILED. `subject` may be NULL. */
-int command_failed(const char *command, const char *subject, int error);
+/* A command, whose name is words[0]. Returns the program's exit code. */
+typedef int command_function(const struct rowan_settings *settings, char **words);
 
-/* data.c */
-int command_get(const struct rowan_settings *settings, const char *cm, const char *key);
-int command_put(const struct rowan_settings *settings, const char *cm, const char *key,
-                const char *value); /* NULL: from value_file; "-": from standard input */
-int command_del(const struct rowan_settings *settings, const char *cm, const char *key);
+command_function command_get, command_put, command_del; /* data.c */
+command_function command_status, command_shards;        /* status.c */
+command_function command_verify;                        /* verify.c */
 
-/* status.c */
-int command_status(const struct rowan_settings *settings, const char *cm);
-int command_shards(const struct rowan_settings *settings, const char *cm);
+/* How long to try to reach the cluster, at most. */
+uint64_t command_open_ms(const struct rowan_settings *settings);
 
-/* verify.c */
-int command_verify(const struct rowan_settings *settings, const char *cm);
+/* admin_open; an error is told. `missing` has the servers that a cluster waits for. */
+int command_connect(const struct rowan_settings *settings, const char *command, struct admin **out,
+                    struct admin_missing *missing);
 
 #endif

@@ -15,23 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
-#include "tools/json_print.h"
 #include "tools/rowan/rowan.h"
 
-enum {
-    MAX_WALKS = 4,
-    TIMEOUT_MS = 30000,
-    OPEN_TIMEOUT_MS = 5000,
-    DAMAGED_KEY_SHOWN = 80,
-};
+enum { MAX_WALKS = 4, DAMAGED_KEY_SHOWN = 80 };
 
 #define ROUND_PAUSE_NS (50 * NS_PER_MS)
-#define LIVE_LINE_NS   (200 * NS_PER_MS)
-#define SPARSE_LINE_NS (10 * NS_PER_S)
 
 enum check_state { CHECK_WAITING, CHECK_ASKED, CHECK_JUDGED };
 
@@ -51,7 +42,6 @@ struct verify {
     struct shard_check *checks;
     int lost[CLUSTER_MAX_SERVER + 1]; /* why that server is not asked any more; 0: it is */
     uint64_t timeout_ns;              /* of each answer; no round of a shard begins later */
-    uint64_t next_line_ns;
     uint32_t judged;
     uint32_t walks; /* under way */
     uint64_t objects;
@@ -269,35 +259,21 @@ static uint64_t step(struct verify *verify, uint64_t now_ns)
     return until_ns;
 }
 
-static void show_progress(struct verify *verify, uint64_t now_ns)
-{
-    bool live = isatty(STDERR_FILENO);
-
-    if (now_ns < verify->next_line_ns)
-        return;
-    bool first = verify->next_line_ns == 0;
-
-    verify->next_line_ns = now_ns + (live ? LIVE_LINE_NS : SPARSE_LINE_NS);
-    if (first)
-        return;
-    fprintf(stderr, "%sverify: %u of %u shards, %llu objects%s", live ? "\r" : "", verify->judged,
-            verify->config->shard_count, (unsigned long long)verify->objects, live ? "" : "\n");
-}
-
 static int run_checks(struct verify *verify)
 {
+    struct progress progress;
     int error = 0;
-
+    progress_init(&progress, clock_now_ns(clock_system()));
     while (!error && verify->judged < verify->config->shard_count) {
-        uint64_t now_ns = admin_now_ns(verify->admin);
+        uint64_t now_ns = clock_now_ns(clock_system());
         uint64_t until_ns = step(verify, now_ns);
-
-        show_progress(verify, now_ns);
+        if (progress_due(&progress, now_ns))
+            progress_line(&progress, "verify: %u of %u shards, %llu objects", verify->judged,
+                          verify->config->shard_count, (unsigned long long)verify->objects);
         if (verify->judged < verify->config->shard_count)
             error = admin_wait(verify->admin, until_ns);
     }
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%60s\r", "");
+    progress_end(&progress);
     return error;
 }
 
@@ -340,7 +316,7 @@ static int print_outcome(struct verify *verify)
                                    (int)least, "replicas_most", (int)most, "objects",
                                    (json_int_t)verify->objects, "problems", verify->list);
 
-        return json_print(object);
+        return tool_print_json(object);
     }
     printf("verify: %u shards, %s replicas each, %llu objects compared: ",
            verify->config->shard_count, replicas, (unsigned long long)verify->objects);
@@ -351,21 +327,16 @@ static int print_outcome(struct verify *verify)
     return 0;
 }
 
-int command_verify(const struct rowan_settings *settings, const char *cm)
+int command_verify(const struct rowan_settings *settings, char **words)
 {
     static struct verify verify;
-    uint64_t timeout_ms = settings->timeout_ms ? settings->timeout_ms : TIMEOUT_MS;
-    uint64_t open_ms = timeout_ms < OPEN_TIMEOUT_MS ? timeout_ms : OPEN_TIMEOUT_MS;
-    struct admin_missing missing = {0};
-    int error = admin_open(cm, open_ms * NS_PER_MS, &verify.admin, &missing);
-
-    if (error) {
-        admin_print_open("rowan", "verify", cm, error, &missing);
+    struct admin_missing missing;
+    int error = command_connect(settings, words[0], &verify.admin, &missing);
+    if (error)
         return EXIT_FAILED;
-    }
     verify.list = settings->json ? json_array() : NULL;
-    verify.config = cluster_hold((struct cluster_config *)(uintptr_t)admin_config(verify.admin));
-    verify.timeout_ns = timeout_ms * NS_PER_MS;
+    verify.config = cluster_hold(admin_config(verify.admin));
+    verify.timeout_ns = settings->timeout_ms * NS_PER_MS;
     error = prepare(&verify);
     if (!error)
         error = run_checks(&verify);
@@ -376,6 +347,6 @@ int command_verify(const struct rowan_settings *settings, const char *cm)
     admin_close(verify.admin);
     json_decref(verify.list);
     if (error)
-        return command_failed("verify", cm, error);
+        return tool_say("verify: \"%s\": %s", settings->cm, error_sentence(error));
     return verify.problems ? EXIT_FAILED : EXIT_DONE;
 }

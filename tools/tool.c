@@ -1,0 +1,104 @@
+/* tool.c - begin, end and messages of the C programs. */
+#include "tools/tool.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/error.h"
+
+#define LIVE_LINE_NS   (1 * NS_PER_S)
+#define SPARSE_LINE_NS (10 * NS_PER_S)
+
+static const char *program;
+
+int tool_main(const struct config_spec *spec, int argc, char **argv, void *settings, tool_run *run)
+{
+    struct config_rest rest;
+    enum config_outcome outcome = config_parse(spec, argc, argv, settings, &rest);
+    if (outcome != CONFIG_OK)
+        return outcome == CONFIG_HELP ? EXIT_DONE : EXIT_USAGE;
+    program = spec->program;
+    int code = run(settings, rest.argc, rest.argv);
+    config_free(&rest);
+    if (fflush(stdout) != 0 && code == EXIT_DONE)
+        code = tool_failed("standard output", ROWAN_EIO);
+    return code;
+}
+
+int tool_usage(const char *sentence)
+{
+    tool_say("%s; see %s --help", sentence, program);
+    return EXIT_USAGE;
+}
+
+int tool_failed(const char *what, int error)
+{
+    return tool_say("%s: %s", what, error_sentence(error));
+}
+
+int tool_say(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "%s: ", program);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    return EXIT_FAILED;
+}
+
+bool tool_parse_number(const char *text, double least, double most, double *out)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (!*text || *end || !(value >= least && value <= most))
+        return false;
+    *out = value;
+    return true;
+}
+
+int tool_print_json(json_t *object)
+{
+    if (!object)
+        return ROWAN_ENOMEM;
+    const int failed = json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0 ||
+                       putchar('\n') == EOF;
+    json_decref(object);
+    return failed ? ROWAN_EIO : 0;
+}
+
+/* --- progress --- */
+
+void progress_init(struct progress *progress, uint64_t now_ns)
+{
+    progress->live = isatty(STDERR_FILENO);
+    progress->next_ns = now_ns + (progress->live ? LIVE_LINE_NS : SPARSE_LINE_NS);
+}
+
+bool progress_due(struct progress *progress, uint64_t now_ns)
+{
+    if (now_ns < progress->next_ns)
+        return false;
+    progress->next_ns = now_ns + (progress->live ? LIVE_LINE_NS : SPARSE_LINE_NS);
+    return true;
+}
+
+void progress_line(const struct progress *progress, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    progress_end(progress);
+    vfprintf(stderr, format, arguments);
+    if (!progress->live)
+        fputc('\n', stderr);
+    va_end(arguments);
+}
+
+void progress_end(const struct progress *progress)
+{
+    if (progress->live)
+        fputs("\r\x1b[K", stderr);
+}
