@@ -4,7 +4,6 @@
  * Skylake and Cascade Lake (family 6, model 85): register perfctrlsts_0 at 0x180 of the root port that the
  * NIC hangs on; DDIO is off there when bit 7 (use_allocating_flow_wr) is 0 and bit 3 (nosnoopopwren) is 1.
  * Ice Lake: by the firmware's settings only, for all ports (pmem.io: Direct Write to PMem). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "tools/doctor/doctor.h"
@@ -20,74 +19,48 @@ struct ddio_cpu {
 
 static struct ddio_cpu read_cpu(const struct doctor *doctor)
 {
-    FILE *file = host_open(doctor, "/proc/cpuinfo");
+    const char *path = host_path(doctor, "/proc/cpuinfo");
     struct ddio_cpu cpu = {0};
-    char line[512], vendor[64];
-
-    while (file && fgets(line, sizeof line, file) && *line != '\n') {
-        if (sscanf(line, "vendor_id : %63s", vendor) == 1)
-            cpu.is_intel = strcmp(vendor, "GenuineIntel") == 0;
+    char line[512];
+    cpu.is_intel =
+        host_line(path, "vendor_id", line, sizeof line) && strstr(line, ": GenuineIntel");
+    if (host_line(path, "cpu family", line, sizeof line))
         sscanf(line, "cpu family : %d", &cpu.family);
+    if (host_line(path, "model\t", line, sizeof line))
         sscanf(line, "model : %d", &cpu.model);
-    }
-    if (file)
-        fclose(file);
     return cpu;
 }
 
-/* True: there is persistent memory, and all of it counts the caches as its own. */
-static bool caches_survive(const struct doctor *doctor)
-{
-    struct host_names names;
-    char domain[64];
-
-    host_list(doctor, "/sys/bus/nd/devices", "region", &names);
-    for (uint32_t i = 0; i < names.count; i++)
-        if (!host_read(doctor, domain, sizeof domain, "/sys/bus/nd/devices/%s/persistence_domain",
-                       names.names[i]) ||
-            strcmp(domain, "cpu_cache") != 0)
-            return false;
-    return names.count > 0;
-}
-
 /* "0000:3a:00.0" of /sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0. False: no device of a PCI bus. */
-static bool find_root_port(const struct doctor *doctor, const char *device, char *out,
-                           size_t out_bytes)
+static bool find_root_port(const struct doctor *doctor, const char *device, char slot[64])
 {
-    char path[PATH_MAX], bus[64], slot[64];
-
-    if (!host_resolve(doctor, path, CLASS "/%s/device", device) ||
-        sscanf(path, "/sys/devices/%63[^/]/%63[^/]/", bus, slot) != 2 ||
-        strncmp(bus, "pci", 3) != 0)
-        return false;
-    snprintf(out, out_bytes, "%s", slot);
-    return true;
+    char path[PATH_MAX], bus[64];
+    return host_resolve(doctor, host_path(doctor, CLASS "/%s/device", device), path) &&
+           sscanf(path, "/sys/devices/%63[^/]/%63[^/]/", bus, slot) == 2 &&
+           strncmp(bus, "pci", 3) == 0;
 }
 
 static void check_device(struct doctor *doctor, const char *device, const struct ddio_cpu *cpu)
 {
-    char name[64], port[64];
-
-    snprintf(name, sizeof name, "ddio-%.40s", device);
-    if (!find_root_port(doctor, device, port, sizeof port)) {
+    char port[64];
+    if (!find_root_port(doctor, device, port)) {
         doctor_say(
-            doctor, VERDICT_UNKNOWN, 0, name,
+            doctor, VERDICT_UNKNOWN, 0, "ddio", device,
             "no PCI device: where it is software (rxe), the CPU copies what comes in, and it may "
             "stay in the cache: good for trying things out, not against power failures");
         return;
     }
     if (!cpu->is_intel || cpu->family != INTEL_SERVER_FAMILY) {
         doctor_say(
-            doctor, VERDICT_UNKNOWN, 0, name,
+            doctor, VERDICT_UNKNOWN, 0, "ddio", device,
             "cannot be read from here: ask the platform's manual whether writes of PCI devices "
             "stop in the CPU's cache, and how that is switched off");
         return;
     }
     struct check *check =
-        doctor_say(doctor, VERDICT_UNKNOWN, 0, name,
+        doctor_say(doctor, VERDICT_UNKNOWN, 0, "ddio", device,
                    "cannot be read from here: with DDIO on, what the NIC writes stops "
                    "in the CPU's cache, and a power failure drops it");
-
     if (cpu->model == SKYLAKE)
         check_mend(check,
                    "setpci -s %s 180.b as root shows it (off: bit 7 is 0 and bit 3 is 1); setpci "
@@ -110,19 +83,18 @@ void check_ddio(struct doctor *doctor)
 
     if (!(doctor->asked & ON_VERBS))
         return;
-    host_list(doctor, CLASS, "", &names);
+    host_list(host_path(doctor, CLASS), "", &names);
     if (names.count == 0) {
-        doctor_say(doctor, VERDICT_UNKNOWN, 0, "ddio",
+        doctor_say(doctor, VERDICT_UNKNOWN, 0, "ddio", NULL,
                    "there is no RDMA device whose root port could be checked");
         return;
     }
-    if (caches_survive(doctor)) {
-        doctor_say(doctor, VERDICT_OK, 0, "ddio",
-                   "on or off: the CPU's caches survive a power failure on this platform");
+    if (doctor->caches_survive) {
+        doctor_ok(doctor, "ddio", NULL,
+                  "on or off: the CPU's caches survive a power failure on this platform");
         return;
     }
     const struct ddio_cpu cpu = read_cpu(doctor);
-
     for (uint32_t i = 0; i < names.count && i < MAX_LOOKED_DEVICES; i++)
         if (!*doctor->device || strcmp(names.names[i], doctor->device) == 0)
             check_device(doctor, names.names[i], &cpu);

@@ -39,7 +39,9 @@ struct doctor {
     const char *device; /* RDMA; "": all */
 
     /* What one group found and another asks for. */
-    bool has_odp;              /* an RDMA device that was opened */
+    bool has_odp; /* an RDMA device that was opened */
+    bool
+        caches_survive; /* there is persistent memory, and all of it counts the caches as its own */
     int64_t nic_node, pm_node; /* NUMA, of the first usable one; -1: not known */
 
     uint32_t count;
@@ -48,10 +50,13 @@ struct doctor {
 
 /* --- report.c --- */
 
-/* A new check; the pointer is good until the end. `blocks` counts for a verdict other than OK. */
+/* A new check named KIND-SUBJECT, or KIND where there is no subject (NULL). The pointer is good until the end.
+ * `blocks` counts for a verdict other than OK. */
 struct check *doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks,
-                         const char *name, const char *detail, ...)
-    __attribute__((format(printf, 5, 6)));
+                         const char *kind, const char *subject, const char *detail, ...)
+    __attribute__((format(printf, 6, 7)));
+void doctor_ok(struct doctor *doctor, const char *kind, const char *subject, const char *detail,
+               ...) __attribute__((format(printf, 4, 5)));
 void check_mend(struct check *check, const char *mend, ...) __attribute__((format(printf, 2, 3)));
 
 /* The fabrics, of those asked for, that no check blocks. */
@@ -70,26 +75,24 @@ struct host_names {
 
 bool host_is_real(const struct doctor *doctor);
 
-/* The first line of a file, without its end. False: it cannot be read. */
-bool host_read(const struct doctor *doctor, char *out, size_t out_bytes, const char *path, ...)
-    __attribute__((format(printf, 4, 5)));
-bool host_number(const struct doctor *doctor, int64_t *out, const char *path, ...)
-    __attribute__((format(printf, 3, 4)));
+/* A path below the root, for the functions that follow; good until the next call. Too long: "". */
+const char *host_path(const struct doctor *doctor, const char *path, ...)
+    __attribute__((format(printf, 2, 3)));
 
-/* NULL: it cannot be opened. */
-FILE *host_open(const struct doctor *doctor, const char *path);
+/* The first line of a file, without its end; of host_line the first that begins with `prefix`. False: there is
+ * none, or it cannot be read; `out` is unchanged. */
+bool host_read(const char *path, char *out, size_t out_bytes);
+bool host_line(const char *path, const char *prefix, char *out, size_t out_bytes);
+bool host_number(const char *path, int64_t *out);
 
 /* What is in a folder that begins with `prefix`, in the order of their numbers; none if it is not there. */
-void host_list(const struct doctor *doctor, const char *folder, const char *prefix,
-               struct host_names *out);
-
-/* access(2) of a path. 0, or the errno. */
-int host_access(const struct doctor *doctor, int mode, const char *path, ...)
-    __attribute__((format(printf, 3, 4)));
+void host_list(const char *folder, const char *prefix, struct host_names *out);
 
 /* Where a path leads, below the root. False: nowhere. */
-bool host_resolve(const struct doctor *doctor, char out[PATH_MAX], const char *path, ...)
-    __attribute__((format(printf, 3, 4)));
+bool host_resolve(const struct doctor *doctor, const char *path, char out[PATH_MAX]);
+
+/* Is `word` one of the words of `text`, with blanks or commas between them? */
+bool host_has_word(const char *text, const char *word);
 
 /* --- the groups of checks --- */
 

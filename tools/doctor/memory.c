@@ -7,6 +7,8 @@
 #include "common/fabric/verbs/verbs_check.h"
 #include "tools/doctor/doctor.h"
 
+#define HUGE_PAGES "/sys/kernel/mm/hugepages/hugepages-2048kB"
+
 enum { FEW_DESCRIPTORS = 4096 };
 
 static void check_locked(struct doctor *doctor)
@@ -17,40 +19,35 @@ static void check_locked(struct doctor *doctor)
     if (!(doctor->asked & ON_VERBS))
         return;
     if (verbs_read_locked_memory(doctor->root, &memory)) {
-        doctor_say(doctor, VERDICT_UNKNOWN, 0, "memlock",
+        doctor_say(doctor, VERDICT_UNKNOWN, 0, "memlock", NULL,
                    "/proc/self/limits or /proc/self/status cannot be read");
         return;
     }
     if (!verbs_may_pin(&memory, doctor->pm_bytes, &obstacle)) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "memlock", "%s", obstacle.what),
-                   "%s", obstacle.mend);
+        check_mend(
+            doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "memlock", NULL, "%s", obstacle.what), "%s",
+            obstacle.mend);
     } else if (memory.is_exempt) {
-        doctor_say(doctor, VERDICT_OK, 0, "memlock",
-                   "this process may lock any memory (CAP_IPC_LOCK)");
+        doctor_ok(doctor, "memlock", NULL, "this process may lock any memory (CAP_IPC_LOCK)");
     } else if (memory.limit_bytes == UINT64_MAX) {
-        doctor_say(doctor, VERDICT_OK, 0, "memlock", "no limit on locked memory");
+        doctor_ok(doctor, "memlock", NULL, "no limit on locked memory");
     } else {
-        doctor_say(doctor, VERDICT_OK, 0, "memlock",
-                   "%" PRIu64 " bytes may be locked, enough for %" PRIu64
-                   " (--pm-bytes says how much a server registers)",
-                   memory.limit_bytes, doctor->pm_bytes);
+        doctor_ok(doctor, "memlock", NULL,
+                  "%" PRIu64 " bytes may be locked, enough for %" PRIu64
+                  " (--pm-bytes says how much a server registers)",
+                  memory.limit_bytes, doctor->pm_bytes);
     }
 }
 
 /* The hard limit is what counts: the programs raise their soft one to it. UINT64_MAX: none. */
 static bool read_descriptors(const struct doctor *doctor, uint64_t *out)
 {
-    FILE *file = host_open(doctor, "/proc/self/limits");
-    char line[256], soft[32], hard[32];
-    bool found = false;
-
-    while (file && !found && fgets(line, sizeof line, file))
-        found = sscanf(line, "Max open files %31s %31s", soft, hard) == 2;
-    if (file)
-        fclose(file);
-    if (found)
-        *out = strcmp(hard, "unlimited") == 0 ? UINT64_MAX : strtoull(hard, NULL, 10);
-    return found;
+    char line[256], hard[32];
+    if (!host_line(host_path(doctor, "/proc/self/limits"), "Max open files", line, sizeof line) ||
+        sscanf(line, "Max open files %*s %31s", hard) != 1)
+        return false;
+    *out = strcmp(hard, "unlimited") == 0 ? UINT64_MAX : strtoull(hard, NULL, 10);
+    return true;
 }
 
 static void check_descriptors(struct doctor *doctor)
@@ -58,12 +55,13 @@ static void check_descriptors(struct doctor *doctor)
     uint64_t limit;
 
     if (!read_descriptors(doctor, &limit)) {
-        doctor_say(doctor, VERDICT_UNKNOWN, 0, "descriptors", "/proc/self/limits cannot be read");
+        doctor_say(doctor, VERDICT_UNKNOWN, 0, "descriptors", NULL,
+                   "/proc/self/limits cannot be read");
     } else if (limit >= FEW_DESCRIPTORS) {
-        doctor_say(doctor, VERDICT_OK, 0, "descriptors",
-                   "up to %" PRIu64 " open (hard limit); each connection takes one or more", limit);
+        doctor_ok(doctor, "descriptors", NULL,
+                  "up to %" PRIu64 " open (hard limit); each connection takes one or more", limit);
     } else {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "descriptors",
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "descriptors", NULL,
                               "at most %" PRIu64
                               " open (hard limit), and each connection takes one "
                               "or more: a server refuses clients beyond",
@@ -76,20 +74,19 @@ static void check_descriptors(struct doctor *doctor)
 /* Only pages of 2 MiB: those the backend asks for. */
 static void check_huge_pages(struct doctor *doctor)
 {
-    static const char folder[] = "/sys/kernel/mm/hugepages/hugepages-2048kB";
     int64_t total, unused;
 
     if (!(doctor->asked & ON_VERBS))
         return;
-    if (!host_number(doctor, &total, "%s/nr_hugepages", folder) ||
-        !host_number(doctor, &unused, "%s/free_hugepages", folder)) {
-        doctor_say(doctor, VERDICT_MISSING, 0, "hugepages",
+    if (!host_number(host_path(doctor, HUGE_PAGES "/nr_hugepages"), &total) ||
+        !host_number(host_path(doctor, HUGE_PAGES "/free_hugepages"), &unused)) {
+        doctor_say(doctor, VERDICT_MISSING, 0, "hugepages", NULL,
                    "the kernel has no huge pages of 2 MiB; buffers take small ones");
     } else if (unused > 0) {
-        doctor_say(doctor, VERDICT_OK, 0, "hugepages",
-                   "%" PRId64 " of %" PRId64 " huge pages of 2 MiB are free", unused, total);
+        doctor_ok(doctor, "hugepages", NULL,
+                  "%" PRId64 " of %" PRId64 " huge pages of 2 MiB are free", unused, total);
     } else {
-        check_mend(doctor_say(doctor, VERDICT_MISSING, 0, "hugepages",
+        check_mend(doctor_say(doctor, VERDICT_MISSING, 0, "hugepages", NULL,
                               "no huge page of 2 MiB is free (of %" PRId64
                               "): buffers take small ones, which cost a NIC more look-ups",
                               total),

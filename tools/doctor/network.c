@@ -18,9 +18,10 @@ static bool read_ports(const struct doctor *doctor, struct ports *out)
     char line[128];
 
     out->reserved[0] = '\0';
-    host_read(doctor, out->reserved, sizeof out->reserved,
-              "/proc/sys/net/ipv4/ip_local_reserved_ports");
-    return host_read(doctor, line, sizeof line, "/proc/sys/net/ipv4/ip_local_port_range") &&
+    host_read(host_path(doctor, "/proc/sys/net/ipv4/ip_local_reserved_ports"), out->reserved,
+              sizeof out->reserved);
+    return host_read(host_path(doctor, "/proc/sys/net/ipv4/ip_local_port_range"), line,
+                     sizeof line) &&
            sscanf(line, "%" SCNu64 " %" SCNu64, &out->low, &out->high) == 2;
 }
 
@@ -50,7 +51,7 @@ static bool is_kernels(const struct ports *ports, uint64_t port)
 static uint64_t find_listener(const struct doctor *doctor, const char *path, uint64_t first,
                               uint64_t last)
 {
-    FILE *file = host_open(doctor, path);
+    FILE *file = fopen(host_path(doctor, "%s", path), "re");
     char line[512];
     uint64_t found = 0;
     unsigned port, state;
@@ -72,13 +73,13 @@ static void check_asked_ports(struct doctor *doctor, const struct ports *ports)
     if (!taken)
         taken = find_listener(doctor, "/proc/net/tcp6", first, last);
     if (last > LAST_PORT) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_TCP | ON_VERBS, "ports",
+        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_TCP | ON_VERBS, "ports", NULL,
                               "ports %" PRIu64 " to %" PRIu64 " go beyond 65535", first, last),
                    "choose a lower one");
         return;
     }
     if (taken) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_TCP | ON_VERBS, "ports",
+        check_mend(doctor_say(doctor, VERDICT_WRONG, ON_TCP | ON_VERBS, "ports", NULL,
                               "a process listens on port %" PRIu64, taken),
                    "ss -ltnp 'sport = :%" PRIu64 "' (who it is); end it, or choose other ports",
                    taken);
@@ -87,7 +88,7 @@ static void check_asked_ports(struct doctor *doctor, const struct ports *ports)
     for (uint64_t port = first; port <= last; port++) {
         if (!is_kernels(ports, port))
             continue;
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "ports",
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "ports", NULL,
                               "port %" PRIu64 " lies in the kernel's own range (%" PRIu64
                               " to %" PRIu64 "): any outgoing connection may take it",
                               port, ports->low, ports->high),
@@ -95,10 +96,10 @@ static void check_asked_ports(struct doctor *doctor, const struct ports *ports)
                    ports->reserved, *ports->reserved ? "," : "", first, last);
         return;
     }
-    doctor_say(doctor, VERDICT_OK, 0, "ports",
-               "%" PRIu64 " to %" PRIu64
-               ": nobody listens there, and they are outside of the kernel's own range",
-               first, last);
+    doctor_ok(doctor, "ports", NULL,
+              "%" PRIu64 " to %" PRIu64
+              ": nobody listens there, and they are outside of the kernel's own range",
+              first, last);
 }
 
 /* No ports were named: are enough outside of the kernel's range? */
@@ -108,13 +109,13 @@ static void check_range(struct doctor *doctor, const struct ports *ports)
     const uint64_t above = ports->high < LAST_PORT ? LAST_PORT - ports->high : 0;
 
     if (below + above >= doctor->ports) {
-        doctor_say(doctor, VERDICT_OK, 0, "ports",
-                   "choose them outside of %" PRIu64 " to %" PRIu64
-                   ", the kernel's own range (--port N checks yours)",
-                   ports->low, ports->high);
+        doctor_ok(doctor, "ports", NULL,
+                  "choose them outside of %" PRIu64 " to %" PRIu64
+                  ", the kernel's own range (--port N checks yours)",
+                  ports->low, ports->high);
         return;
     }
-    check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "ports",
+    check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "ports", NULL,
                           "the kernel's own range, %" PRIu64 " to %" PRIu64
                           ", leaves none for servers: any outgoing connection may take theirs",
                           ports->low, ports->high),
@@ -128,7 +129,7 @@ void check_network(struct doctor *doctor)
     if (!(doctor->asked & (ON_TCP | ON_VERBS)))
         return;
     if (!read_ports(doctor, &ports))
-        doctor_say(doctor, VERDICT_UNKNOWN, 0, "ports",
+        doctor_say(doctor, VERDICT_UNKNOWN, 0, "ports", NULL,
                    "/proc/sys/net/ipv4/ip_local_port_range cannot be read");
     else if (doctor->port)
         check_asked_ports(doctor, &ports);

@@ -10,7 +10,7 @@
 #define ND  "/sys/bus/nd/devices"
 #define DAX "/sys/bus/dax/devices"
 
-enum { GOOD_ALIGN = 2 << 20 };
+enum { GOOD_ALIGN = 2 << 20, MAX_REGIONS = 8 };
 
 struct found {
     uint32_t namespaces; /* that have bytes */
@@ -27,12 +27,14 @@ static int64_t alignment_of(const struct doctor *doctor, const char *name)
     char owner[128];
 
     for (unsigned p = 0; p < sizeof prefixes / sizeof prefixes[0]; p++) {
-        host_list(doctor, ND, prefixes[p], &names);
-        for (uint32_t i = 0; i < names.count; i++)
-            if (host_read(doctor, owner, sizeof owner, ND "/%s/namespace", names.names[i]) &&
+        host_list(host_path(doctor, ND), prefixes[p], &names);
+        for (uint32_t i = 0; i < names.count; i++) {
+            const char *one = names.names[i];
+            if (host_read(host_path(doctor, ND "/%s/namespace", one), owner, sizeof owner) &&
                 strcmp(owner, name) == 0 &&
-                host_number(doctor, &align, ND "/%s/align", names.names[i]))
+                host_number(host_path(doctor, ND "/%s/align", one), &align))
                 return align;
+        }
     }
     return 0;
 }
@@ -54,34 +56,33 @@ static bool is_for_pm(const char *mode)
 
 static void check_namespace(struct doctor *doctor, const char *name, struct found *found)
 {
-    char mode[64] = "?", check_name[64];
+    char mode[64] = "?";
     int64_t bytes, node = -1;
 
-    if (!host_number(doctor, &bytes, ND "/%s/size", name) || bytes == 0)
+    if (!host_number(host_path(doctor, ND "/%s/size", name), &bytes) || bytes == 0)
         return; /* a seed: nothing was made of it yet */
     found->namespaces++;
-    host_read(doctor, mode, sizeof mode, ND "/%s/mode", name);
-    host_number(doctor, &node, ND "/%s/numa_node", name);
+    host_read(host_path(doctor, ND "/%s/mode", name), mode, sizeof mode);
+    host_number(host_path(doctor, ND "/%s/numa_node", name), &node);
     const char *word = mode_name(mode);
     const int64_t align = alignment_of(doctor, name);
 
-    snprintf(check_name, sizeof check_name, "pm-%.48s", name);
     if (!is_for_pm(word)) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, check_name,
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "pm", name,
                               "%" PRId64 " bytes in mode %s, which cannot be mapped as memory",
                               bytes, word),
                    "ndctl create-namespace -f -e %s -m devdax --align 2M (its data is lost)", name);
     } else if (align > 0 && align < GOOD_ALIGN) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, check_name,
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "pm", name,
                               "%" PRId64 " bytes in mode %s with an alignment of %" PRId64
                               ": small pages only, slow to register and to look up",
                               bytes, word, align),
                    "ndctl create-namespace -f -e %s -m %s --align 2M (its data is lost)", name,
                    word);
     } else {
-        doctor_say(doctor, VERDICT_OK, 0, check_name,
-                   "%" PRId64 " bytes in mode %s, alignment %" PRId64 "%s, NUMA node %" PRId64,
-                   bytes, word, align, align ? "" : " (not told)", node);
+        doctor_ok(doctor, "pm", name,
+                  "%" PRId64 " bytes in mode %s, alignment %" PRId64 "%s, NUMA node %" PRId64,
+                  bytes, word, align, align ? "" : " (not told)", node);
     }
 }
 
@@ -89,29 +90,28 @@ static void check_namespace(struct doctor *doctor, const char *name, struct foun
 
 static void check_devdax(struct doctor *doctor, const char *name, struct found *found)
 {
-    char driver[PATH_MAX], check_name[64];
+    char driver[PATH_MAX];
     int64_t bytes = 0, align = 0, node = -1;
 
-    if (!host_number(doctor, &bytes, DAX "/%s/size", name) || bytes == 0)
+    if (!host_number(host_path(doctor, DAX "/%s/size", name), &bytes) || bytes == 0)
         return;
-    host_number(doctor, &align, DAX "/%s/align", name);
-    host_number(doctor, &node, DAX "/%s/numa_node", name);
-    snprintf(check_name, sizeof check_name, "devdax-%.48s", name);
-    const bool bound = host_resolve(doctor, driver, DAX "/%s/driver", name);
+    host_number(host_path(doctor, DAX "/%s/align", name), &align);
+    host_number(host_path(doctor, DAX "/%s/numa_node", name), &node);
+    const bool bound = host_resolve(doctor, host_path(doctor, DAX "/%s/driver", name), driver);
 
     if (bound && strstr(driver, "/kmem")) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, check_name,
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name,
                               "is used as ordinary memory (driver kmem)"),
                    "daxctl reconfigure-device -m devdax -f %s", name);
         return;
     }
     if (!bound) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, check_name, "no driver has taken it"),
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name, "no driver has taken it"),
                    "modprobe device_dax");
         return;
     }
-    if (host_access(doctor, R_OK | W_OK, "/dev/%s", name)) {
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, check_name,
+    if (access(host_path(doctor, "/dev/%s", name), R_OK | W_OK) != 0) {
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "devdax", name,
                               "this user may not read and write /dev/%s", name),
                    "chown USER /dev/%s (the server's user; lasting: a udev rule)", name);
         return;
@@ -119,37 +119,25 @@ static void check_devdax(struct doctor *doctor, const char *name, struct found *
     found->devdax++;
     if (doctor->pm_node < 0)
         doctor->pm_node = node;
-    doctor_say(doctor, VERDICT_OK, 0, check_name,
-               "/dev/%s has %" PRId64 " bytes, alignment %" PRId64 ", NUMA node %" PRId64, name,
-               bytes, align, node);
+    doctor_ok(doctor, "devdax", name,
+              "/dev/%s has %" PRId64 " bytes, alignment %" PRId64 ", NUMA node %" PRId64, name,
+              bytes, align, node);
 }
 
 /* --- fsdax --- */
 
-static bool has_option(const char *options, const char *option)
-{
-    const size_t length = strlen(option);
-
-    for (const char *at = options; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (strncmp(at, option, length) == 0 && (at[length] == ',' || at[length] == '\0'))
-            return true;
-    return false;
-}
-
 static void check_mount(struct doctor *doctor, const char *device, const char *folder,
                         const char *system, const char *options, struct found *found)
 {
-    char check_name[64];
+    const char *name = device + strlen("/dev/");
 
-    snprintf(check_name, sizeof check_name, "mount-%.48s", device + strlen("/dev/"));
     found->fsdax++;
-    if (has_option(options, "dax") || has_option(options, "dax=always")) {
-        doctor_say(doctor, VERDICT_OK, 0, check_name, "%s (%s) is mounted with DAX", folder,
-                   system);
+    if (host_has_word(options, "dax") || host_has_word(options, "dax=always")) {
+        doctor_ok(doctor, "mount", name, "%s (%s) is mounted with DAX", folder, system);
         return;
     }
     check_mend(
-        doctor_say(doctor, VERDICT_WRONG, 0, check_name,
+        doctor_say(doctor, VERDICT_WRONG, 0, "mount", name,
                    "%s (%s) lies on persistent memory and is mounted without dax: files there "
                    "go through the page cache, unless they have the DAX attribute",
                    folder, system),
@@ -159,7 +147,7 @@ static void check_mount(struct doctor *doctor, const char *device, const char *f
 
 static void check_mounts(struct doctor *doctor, struct found *found)
 {
-    FILE *file = host_open(doctor, "/proc/self/mounts");
+    FILE *file = fopen(host_path(doctor, "/proc/self/mounts"), "re");
     char line[4096], device[128], folder[256], system[32], options[1024];
 
     while (file && fgets(line, sizeof line, file))
@@ -176,22 +164,24 @@ static void check_mounts(struct doctor *doctor, struct found *found)
 static void check_domains(struct doctor *doctor)
 {
     struct host_names names;
-    char domain[64], check_name[64];
-
-    host_list(doctor, ND, "region", &names);
-    for (uint32_t i = 0; i < names.count && i < 8; i++) {
-        if (!host_read(doctor, domain, sizeof domain, ND "/%s/persistence_domain", names.names[i]))
-            domain[0] = '\0';
-        snprintf(check_name, sizeof check_name, "power-fail-%.40s", names.names[i]);
-        if (strcmp(domain, "cpu_cache") == 0)
-            doctor_say(doctor, VERDICT_OK, 0, check_name,
-                       "the CPU's caches survive a power failure");
+    host_list(host_path(doctor, ND), "region", &names);
+    doctor->caches_survive = names.count > 0;
+    for (uint32_t i = 0; i < names.count; i++) {
+        const char *name = names.names[i];
+        char domain[64] = "";
+        host_read(host_path(doctor, ND "/%s/persistence_domain", name), domain, sizeof domain);
+        const bool of_caches = strcmp(domain, "cpu_cache") == 0;
+        doctor->caches_survive &= of_caches;
+        if (i >= MAX_REGIONS)
+            continue;
+        if (of_caches)
+            doctor_ok(doctor, "power-fail", name, "the CPU's caches survive a power failure");
         else if (strcmp(domain, "memory_controller") == 0)
-            doctor_say(doctor, VERDICT_OK, 0, check_name,
-                       "what has left the CPU's caches survives a power failure");
+            doctor_ok(doctor, "power-fail", name,
+                      "what has left the CPU's caches survives a power failure");
         else
             doctor_say(
-                doctor, VERDICT_UNKNOWN, 0, check_name,
+                doctor, VERDICT_UNKNOWN, 0, "power-fail", name,
                 "the platform does not say whether the CPU's caches survive a power failure");
     }
 }
@@ -202,14 +192,14 @@ static void check_ipmctl(struct doctor *doctor)
                                         "/usr/local/bin/ipmctl"};
 
     for (unsigned i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        if (host_access(doctor, X_OK, "%s", paths[i]) == 0) {
-            doctor_say(doctor, VERDICT_OK, 0, "ipmctl",
-                       "%s (media counters of Optane modules; needs root)", paths[i]);
+        if (access(host_path(doctor, "%s", paths[i]), X_OK) == 0) {
+            doctor_ok(doctor, "ipmctl", NULL, "%s (media counters of Optane modules; needs root)",
+                      paths[i]);
             return;
         }
     }
     check_mend(
-        doctor_say(doctor, VERDICT_MISSING, 0, "ipmctl",
+        doctor_say(doctor, VERDICT_MISSING, 0, "ipmctl", NULL,
                    "not installed: write amplification of Optane modules cannot be measured; "
                    "nothing else needs it"),
         "apt-get install ipmctl");
@@ -225,14 +215,14 @@ static void sum_up(struct doctor *doctor, const struct found *found)
         if (found->fsdax && doctor->has_odp)
             return;
         check_mend(
-            doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "pm-for-rdma",
+            doctor_say(doctor, VERDICT_WRONG, ON_VERBS, "pm-for-rdma", NULL,
                        "there is persistent memory, but none that a NIC can pin: files on DAX "
                        "need on-demand paging, which no usable RDMA device here offers"),
             "ndctl create-namespace -f -e NAMESPACE -m devdax --align 2M (its data is lost)");
         return;
     }
     check_mend(
-        doctor_say(doctor, VERDICT_MISSING, 0, "pm",
+        doctor_say(doctor, VERDICT_MISSING, 0, "pm", NULL,
                    "there is no persistent memory: shm and tcp keep their data in files (any "
                    "durability); verbs can use tmpfs or huge pages with durability none only"),
         "ndctl list -RN (what regions there are); ndctl create-namespace -m devdax --align 2M");
@@ -243,10 +233,10 @@ void check_pm(struct doctor *doctor)
     struct found found = {0};
     struct host_names names;
 
-    host_list(doctor, ND, "namespace", &names);
+    host_list(host_path(doctor, ND), "namespace", &names);
     for (uint32_t i = 0; i < names.count && i < MAX_NAMES / 2; i++)
         check_namespace(doctor, names.names[i], &found);
-    host_list(doctor, DAX, "dax", &names);
+    host_list(host_path(doctor, DAX), "dax", &names);
     for (uint32_t i = 0; i < names.count && i < MAX_NAMES / 2; i++)
         check_devdax(doctor, names.names[i], &found);
     check_mounts(doctor, &found);
@@ -254,7 +244,7 @@ void check_pm(struct doctor *doctor)
     check_domains(doctor);
     check_ipmctl(doctor);
     if (doctor->nic_node >= 0 && doctor->pm_node >= 0 && doctor->nic_node != doctor->pm_node)
-        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "numa",
+        check_mend(doctor_say(doctor, VERDICT_WRONG, 0, "numa", NULL,
                               "the RDMA device is at NUMA node %" PRId64
                               ", persistent memory at %" PRId64
                               ": each block crosses the sockets' link",

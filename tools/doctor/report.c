@@ -1,6 +1,5 @@
 /* report.c - keeps the checks, and prints them. */
 #include <stdarg.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -13,22 +12,36 @@ static const char *const verdict_names[] = {[VERDICT_OK] = "ok",
                                             [VERDICT_MISSING] = "missing",
                                             [VERDICT_UNKNOWN] = "unknown"};
 
-struct check *doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks,
-                         const char *name, const char *detail, ...)
+static struct check *add(struct doctor *doctor, enum verdict verdict, unsigned blocks,
+                         const char *kind, const char *subject, const char *detail, va_list args)
 {
-    va_list args;
-
     ASSERT(doctor->count < MAX_CHECKS); /* each group has its own, lower, limit */
     struct check *check = &doctor->checks[doctor->count++];
-
-    memset(check, 0, sizeof *check);
-    check->verdict = verdict;
-    check->blocks = verdict == VERDICT_OK ? 0 : blocks & doctor->asked;
-    snprintf(check->name, sizeof check->name, "%s", name);
-    va_start(args, detail);
+    *check = (struct check){.verdict = verdict,
+                            .blocks = verdict == VERDICT_OK ? 0 : blocks & doctor->asked};
+    snprintf(check->name, sizeof check->name, "%s%s%s", kind, subject ? "-" : "",
+             subject ? subject : "");
     vsnprintf(check->detail, sizeof check->detail, detail, args);
+    return check;
+}
+
+struct check *doctor_say(struct doctor *doctor, enum verdict verdict, unsigned blocks,
+                         const char *kind, const char *subject, const char *detail, ...)
+{
+    va_list args;
+    va_start(args, detail);
+    struct check *check = add(doctor, verdict, blocks, kind, subject, detail, args);
     va_end(args);
     return check;
+}
+
+void doctor_ok(struct doctor *doctor, const char *kind, const char *subject, const char *detail,
+               ...)
+{
+    va_list args;
+    va_start(args, detail);
+    add(doctor, VERDICT_OK, 0, kind, subject, detail, args);
+    va_end(args);
 }
 
 void check_mend(struct check *check, const char *mend, ...)
