@@ -53,8 +53,7 @@ class Programs:
                 self.add_build(os.path.join(builds, name))
 
     def add_build(self, folder):
-        self.folders += [os.path.join(folder, module) for module in ("", "server", "cm", "tools", "tools/rowan",
-                                                             "tools/ycsb")]
+        self.folders += [os.path.join(folder, module) for module in ("", "server", "cm", "tools")]
 
     def find(self, name):
         for folder in self.folders:
@@ -89,10 +88,6 @@ class Lock:
         os.close(self.fd)
 
 
-def living(directory):
-    return [one for one in process.load(directory) if one.alive()]
-
-
 # --- start ---
 
 
@@ -115,11 +110,12 @@ def check_directory(options):
 
 
 def check_nothing_runs(directory):
-    alive = [one.name for one in living(directory)]
+    processes = process.load(directory)
+    alive = [one.name for one in processes if one.alive()]
     if not alive:
         return
     stop_it = f"stop it with: rowan-local stop --dir {shlex.quote(directory)}"
-    if len(alive) == len(process.load(directory)):
+    if len(alive) == len(processes):
         raise Failure(f"a cluster is running in {directory} already; {stop_it}")
     raise Failure(f"a part of the cluster in {directory} still runs ({', '.join(alive)}); {stop_it}")
 
@@ -145,10 +141,8 @@ def check_data(options):
 
 def check_addresses(options):
     directory = options.directory
-    if options.fabric != "shm":
-        return
     longest = len(os.fsencode(f"shm:{directory}/run/s{LARGEST_SERVER}"))
-    if longest > MOST_ADDRESS_BYTES:
+    if options.fabric == "shm" and longest > MOST_ADDRESS_BYTES:
         raise Failure(
             f"the path {directory} is too long for the addresses in it by "
             f"{longest - MOST_ADDRESS_BYTES} bytes; name a shorter one with --dir"
@@ -162,10 +156,10 @@ def spin_arguments(options):
     return []
 
 
-def verbs_arguments(options, names):
+def given_arguments(options, *names):
     """The settings of these names that were given."""
     given = [(name, getattr(options, name)) for name in names]
-    return [word for name, value in given if value for word in ("--" + name.replace("_", "-"), value)]
+    return [word for name, value in given if value for word in (settings.flag(name), str(value))]
 
 
 def cm_command(options, programs):
@@ -178,13 +172,13 @@ def cm_command(options, programs):
         "--cluster-servers", servers,
         "--replicas", str(options.replicas),
         "--shards", str(options.shards),
-        *verbs_arguments(options, ["verbs_device"]),
+        *given_arguments(options, "verbs_device"),
     ]  # fmt: skip
 
 
 def server_command(options, programs, server, place):
     path, offset = place
-    command = [
+    return [
         programs.find("rowan-server"),
         "--server", str(server),
         "--cm", options.addresses["cm"],
@@ -194,13 +188,9 @@ def server_command(options, programs, server, place):
         "--pm-bytes", str(options.pm_bytes),
         "--durability", options.durability,
         *spin_arguments(options),
-        *verbs_arguments(options, ["verbs_device", "verbs_receive"]),
+        *given_arguments(options, "verbs_device", "verbs_receive", "workers", "digests", "reactors",
+                         "landing_segments"),
     ]  # fmt: skip
-    for name in ("workers", "digests", "reactors", "landing_segments"):
-        value = getattr(options, name)
-        if value is not None:
-            command += ["--" + name.replace("_", "-"), str(value)]
-    return command
 
 
 def choose_addresses(options):
@@ -229,35 +219,24 @@ class Starter:
         self.children = {}  # name -> Popen
         self.processes = []
 
-    def spawn(self, name, command, pm_path=""):
-        with process.Uninterrupted():  # else a child could start that nobody knows of
-            self.spawn_whole(name, command, pm_path)
-
-    def spawn_whole(self, name, command, pm_path):
+    def spawn(self, name, command, pm_path):
         log = self.log_path(name)
         if os.path.exists(log):
             os.rename(log, self.log_path(name + "-before"))
-        with open(log, "wb") as file:
+        # Uninterrupted: else a child could start that nobody knows of.
+        with process.Uninterrupted(), open(log, "wb") as file:
             child = subprocess.Popen(
-                command,
-                cwd=self.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
+                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 start_new_session=True,
+            )  # fmt: skip
+            self.children[name] = child
+            self.processes.append(
+                process.Process(
+                    name, child.pid, process.start_time(child.pid), self.options.addresses[name],
+                    pm_path, self.options.pm_bytes if pm_path else 0,
+                )  # fmt: skip
             )
-        self.children[name] = child
-        self.processes.append(
-            process.Process(
-                name,
-                child.pid,
-                process.start_time(child.pid),
-                self.options.addresses[name],
-                pm_path,
-                self.options.pm_bytes if pm_path else 0,
-            )
-        )
-        process.save(self.directory, self.processes)
+            process.save(self.directory, self.processes)
 
     def log_path(self, name):
         return os.path.join(self.directory, "log", name + ".log")
@@ -348,7 +327,7 @@ class Starter:
                 self.end()
                 commands = self.commands()
         settings.write(self.options)
-        write_whole(os.path.join(self.directory, "cm"), self.options.addresses["cm"] + "\n")
+        settings.write_whole(os.path.join(self.directory, "cm"), self.options.addresses["cm"] + "\n")
 
     def launch(self, commands):
         """Returns when the cluster serves."""
@@ -425,12 +404,6 @@ def last_sentence(log, code):
     if lines:
         return (said or lines[-1:])[0]
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def write_whole(path, text):
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        file.write(text)
-    os.rename(path + ".new", path)
 
 
 def remove(path):

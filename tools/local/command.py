@@ -18,10 +18,6 @@ DURABILITY_MEANING = {
     "none": "the data survives a killed process, not a crash of this machine",
 }
 
-NOT_IN_THIS_VERSION = {
-    "zookeeper": "coordination by ZooKeeper is not in this version; it has file",
-}
-
 EPILOG = """\
 Files: DIR/cm (the address of the CM; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
 DIR/s1.pm and so on (the data), DIR/run (only while it runs). In a directory that holds a stopped or
@@ -66,18 +62,18 @@ def pm_place(text):
     return path, byte_count(offset)
 
 
+def add_numbers(parser, *rows):
+    for name, least, most, text in rows:
+        parser.add_argument("--" + name, type=number(least, most), metavar="N", help=text)
+
+
 def add_start_options(parser):
-    parser.add_argument(
-        "--servers", type=number(1, cluster.LARGEST_SERVER), metavar="N", help="servers (default 3)"
+    add_numbers(
+        parser,
+        ("servers", 1, cluster.LARGEST_SERVER, "servers (default 3)"),
+        ("replicas", 1, cluster.MOST_REPLICAS, "copies of each shard, primary included (default 3)"),
+        ("shards", 0, cluster.MOST_SHARDS, "shards; 0: as many as fit the servers (default)"),
     )
-    parser.add_argument(
-        "--replicas", type=number(1, cluster.MOST_REPLICAS), metavar="N",
-        help="copies of each shard, primary included (default 3)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--shards", type=number(0, cluster.MOST_SHARDS), metavar="N",
-        help="shards; 0: as many as fit the servers (default)",
-    )  # fmt: skip
     parser.add_argument(
         "--fabric", choices=["shm", "tcp", "verbs"],
         help="network: shm; tcp on free ports of 127.0.0.1; or verbs, which is RDMA and connects over such ports "
@@ -112,15 +108,13 @@ def add_start_options(parser):
         help="over verbs: how entries are received (default: the best that the device can)",
     )  # fmt: skip
     parser.set_defaults(port=None)
-    for name, most, text in (
-        ("workers", 64, "roles of each server that serve operations (default 1)"),
-        ("digests", 64, "roles of each server that index what landed (default 1)"),
-        ("reactors", 64, "threads of each server (default 1)"),
-        ("landing-segments", 1024, "4 MiB segments posted for landing entries (default 16)"),
-    ):
-        parser.add_argument(
-            "--" + name, type=number(1, most), default=None, metavar="N", help=text
-        )
+    add_numbers(
+        parser,
+        ("workers", 1, 64, "roles of each server that serve operations (default 1)"),
+        ("digests", 1, 64, "roles of each server that index what landed (default 1)"),
+        ("reactors", 1, 64, "threads of each server (default 1)"),
+        ("landing-segments", 1, 1024, "4 MiB segments posted for landing entries (default 16)"),
+    )
 
 
 def make_parser():
@@ -135,15 +129,9 @@ def make_parser():
         "--version", action="store_true", help="print the release, and the formats that it reads"
     )
     actions = parser.add_subparsers(
-        dest="action", required=True, metavar="start|stop|status|kill|restart", parser_class=Parser
+        dest="action", required=True, metavar="|".join(ACTIONS), parser_class=Parser
     )
-    for name, text in (
-        ("start", "start a new cluster, or a stopped one from its data"),
-        ("stop", "stop it; the data and the logs stay"),
-        ("status", "the processes, and what rowan status says"),
-        ("kill", "end one server at once, as a crash would"),
-        ("restart", "let a killed server return"),
-    ):
+    for name, (_, text) in ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text + ".", allow_abbrev=False)
         if name in ("kill", "restart"):
             action.add_argument("id", metavar="ID", help="number of the server")
@@ -166,9 +154,8 @@ def parse(arguments):
         options.pm, options.pm_offset = options.pm
         if options.pm is not None:
             options.pm = os.path.abspath(options.pm) if options.pm else ""
-        for word in (options.fabric, options.coord):
-            if word in NOT_IN_THIS_VERSION:
-                raise Usage(NOT_IN_THIS_VERSION[word])
+        if options.coord == "zookeeper":
+            raise Usage("coordination by ZooKeeper is not in this version; it has file")
         settings.complete(options)
         if options.replicas > options.servers:
             raise Usage(
@@ -183,9 +170,11 @@ def say(options, *lines):
         print(*lines, sep="\n", flush=True)
 
 
-def print_json(found):
-    json.dump(found, sys.stdout, indent=1)
-    print(flush=True)
+def report(options, found, *lines):
+    """What an action did: an object with --json, else lines."""
+    say(options, *lines)
+    if options.json:
+        print(json.dumps(found, indent=1), flush=True)
 
 
 def shown_directory(directory):
@@ -223,31 +212,30 @@ def do_start(options, programs):
     processes = cluster.start(options, programs, lambda: announce_start(options))
     shown = shown_directory(options.directory)
     word = shlex.quote(shown)
-    say(
-        options,
+    found = {
+        "directory": options.directory,
+        "cm": options.addresses["cm"],
+        "fabric": options.fabric,
+        "from_data": options.saved is not None,
+        "durability": options.durability,
+        "processes": process_rows(processes),
+    }
+    report(
+        options, found,
         f"the cluster in {shown} serves",
         f"  rowan --dir {word} put KEY VALUE     rowan-local status --dir {word}",
-    )
-    if options.json:
-        print_json(
-            {
-                "directory": options.directory,
-                "cm": options.addresses["cm"],
-                "fabric": options.fabric,
-                "from_data": options.saved is not None,
-                "durability": options.durability,
-                "processes": process_rows(processes),
-            }
-        )
+    )  # fmt: skip
 
 
 def do_stop(options, programs):
     count, killed = cluster.stop(options.directory)
     for name in killed:
         print(f"rowan-local: {name} did not end on SIGTERM and was killed", file=sys.stderr)
-    say(options, f"stopped {count} processes; the data stays in {shown_directory(options.directory)}")
-    if options.json:
-        print_json({"directory": options.directory, "stopped": count, "killed": killed})
+    found = {"directory": options.directory, "stopped": count, "killed": killed}
+    report(
+        options, found,
+        f"stopped {count} processes; the data stays in {shown_directory(options.directory)}",
+    )  # fmt: skip
 
 
 def do_kill(options, programs):
@@ -258,9 +246,7 @@ def do_kill(options, programs):
     handle.send(signal.SIGKILL)
     if not handle.ended(10):
         raise Failure(f"{one.name} (process {one.pid}) does not end")
-    say(options, f"killed {one.name} (process {one.pid})")
-    if options.json:
-        print_json({"killed": one.name, "pid": one.pid})
+    report(options, {"killed": one.name, "pid": one.pid}, f"killed {one.name} (process {one.pid})")
 
 
 def do_restart(options, programs):
@@ -280,14 +266,12 @@ def do_status(options, programs):
             found = json.loads(done.stdout)
         except ValueError:
             found = None
-        print_json({"directory": options.directory, "processes": rows, "cluster": found})
+        report(options, {"directory": options.directory, "processes": rows, "cluster": found})
     else:
         print(f"{'id':<5}{'pid':>9}  {'state':<9}{'pm bytes':>12}  address")
         for row in rows:
             shown = row["pm_bytes"] or "-"
-            print(
-                f"{row['id']:<5}{row['pid']:>9}  {row['state']:<9}{shown:>12}  {row['address']}",
-            )
+            print(f"{row['id']:<5}{row['pid']:>9}  {row['state']:<9}{shown:>12}  {row['address']}")
         print(flush=True)
         done = subprocess.run([*command, "status"])
     if done.returncode != 0 or any(row["state"] != "running" for row in rows):
@@ -302,22 +286,22 @@ def show_version(programs):
 
 
 ACTIONS = {
-    "start": do_start,
-    "stop": do_stop,
-    "status": do_status,
-    "kill": do_kill,
-    "restart": do_restart,
+    "start": (do_start, "start a new cluster, or a stopped one from its data"),
+    "stop": (do_stop, "stop it; the data and the logs stay"),
+    "status": (do_status, "the processes, and what rowan status says"),
+    "kill": (do_kill, "end one server at once, as a crash would"),
+    "restart": (do_restart, "let a killed server return"),
 }
 
 
 def main(arguments, here):
-    for name in process.INTERRUPTS:
-        signal.signal(name, process.interrupt)
+    process.catch_interrupts()
     try:
         if arguments[:1] == ["--version"]:
             return show_version(cluster.Programs(here))
         options = parse(arguments)
-        ACTIONS[options.action](options, cluster.Programs(here))
+        do, _ = ACTIONS[options.action]
+        do(options, cluster.Programs(here))
         return 0
     except Usage as mistake:
         print(f"rowan-local: {mistake}", file=sys.stderr)

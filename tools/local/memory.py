@@ -1,10 +1,15 @@
 """Where the servers' persistent memory lies, and whether there is space: files, or parts of one file or device."""
 
 import os
+import pathlib
 import shutil
 import stat
 
 from .failure import Failure
+
+MAKE_ONE = (
+    "ndctl list --namespaces shows which there are, and ndctl create-namespace --mode devdax makes one"
+)
 
 
 def bytes_text(count):
@@ -37,16 +42,9 @@ def device_numbers(path):
         return None
     folder = f"/sys/dev/char/{os.major(about.st_rdev)}:{os.minor(about.st_rdev)}"
     try:
-        numbers = []
-        for name in ("size", "align"):
-            with open(os.path.join(folder, name), encoding="ascii") as file:
-                numbers.append(int(file.read()))
-        return tuple(numbers)
+        return [int(pathlib.Path(folder, name).read_text("ascii")) for name in ("size", "align")]
     except (OSError, ValueError):
-        raise Failure(
-            f"{path} is no DAX device; ndctl list --namespaces shows which there are, and "
-            "ndctl create-namespace --mode devdax makes one"
-        ) from None
+        raise Failure(f"{path} is no DAX device; {MAKE_ONE}") from None
 
 
 def check_device(options, path):
@@ -76,10 +74,7 @@ def check_space(options, where):
         check_device(options, where[0][0])
         return
     if is_of_devices(made[0]):
-        raise Failure(
-            f"there is no device {made[0]}; ndctl list --namespaces shows which there are, and "
-            "ndctl create-namespace --mode devdax makes one"
-        )
+        raise Failure(f"there is no device {made[0]}; {MAKE_ONE}")
     free = shutil.disk_usage(os.path.dirname(made[0])).free
     needed = options.pm_bytes * len(made)
     if free < needed:

@@ -12,6 +12,7 @@ import select
 import signal
 import time
 
+from . import settings
 from .failure import Failure
 
 
@@ -62,6 +63,11 @@ class Interrupted(Exception):
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def catch_interrupts():
+    for name in INTERRUPTS:
+        signal.signal(name, interrupt)
+
+
 def end_interrupts():
     """From now on they come too late: the work is done, or its clean-up must not be disturbed."""
     for name in INTERRUPTS:
@@ -103,13 +109,8 @@ def record_path(directory):
 
 
 def save(directory, processes):
-    path = record_path(directory)
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump([dataclasses.asdict(process) for process in processes], file, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())  # else a power loss could leave an empty file
-    os.rename(path + ".new", path)
+    rows = [dataclasses.asdict(process) for process in processes]
+    settings.write_whole(record_path(directory), json.dumps(rows, indent=1) + "\n")
 
 
 def load(directory):
@@ -117,24 +118,21 @@ def load(directory):
     path = record_path(directory)
     try:
         with open(path, encoding="utf-8") as file:
-            return read_rows(json.load(file))
+            rows = json.load(file)
+        if isinstance(rows, list):
+            return [read_row(row) for row in rows]
     except FileNotFoundError:
         return []
     except (ValueError, TypeError):
-        raise Failure(
-            f"{path}, which tells what runs, is damaged; end what still runs of the cluster, and remove "
-            "that file (nothing was touched)"
-        ) from None
-
-
-def read_rows(rows):
-    """Raises TypeError or ValueError."""
-    if not isinstance(rows, list):
-        raise TypeError
-    return [read_row(row) for row in rows]
+        pass
+    raise Failure(
+        f"{path}, which tells what runs, is damaged; end what still runs of the cluster, and remove "
+        "that file (nothing was touched)"
+    )
 
 
 def read_row(row):
+    """Raises TypeError or ValueError."""
     found = Process(**row)
     for field in dataclasses.fields(Process):
         if type(getattr(found, field.name)) is not field.type:

@@ -3,10 +3,10 @@ prints the figures. Started by tools/quickstart, which installs what is missing.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +16,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(TOP, "tools"))
 
 from local import process  # noqa: E402
+from local.failure import Failure  # noqa: E402
 
 BUILD = os.path.join(TOP, "build", "release")
 LOCAL = os.path.join(TOP, "tools", "rowan-local")
@@ -38,10 +39,6 @@ DEPTH = 64
 BYTES_A_WRITE = 160  # entries of 128 B and of 192 B
 WRITES_A_SECOND = 600_000
 PM_SPARE_BYTES = 512 << 20
-
-
-class Failure(Exception):
-    """One sentence for a person."""
 
 
 def say(text):
@@ -67,10 +64,7 @@ def call(command, **more):
 
 def run_logged(command, log, what, environment=None):
     with open(log, "ab") as file:
-        code, _ = call(
-            command, cwd=TOP, stdout=file, stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
-        )  # fmt: skip
+        code, _ = call(command, cwd=TOP, stdout=file, stderr=subprocess.STDOUT, env=environment)
     if code != 0:
         with open(log, encoding="utf-8", errors="replace") as file:
             print("".join(file.readlines()[-20:]), file=sys.stderr)
@@ -80,12 +74,12 @@ def run_logged(command, log, what, environment=None):
 def build():
     os.makedirs(os.path.join(TOP, "build", "logs"), exist_ok=True)
     log = os.path.join(TOP, "build", "logs", "quickstart-build.log")
-    if os.path.exists(log):
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(log)
     if not os.path.exists(os.path.join(BUILD, "build.ninja")):
         shutil.rmtree(BUILD, ignore_errors=True)
         setup = ["meson", "setup", BUILD, "--buildtype=release"]
-        run_logged(setup, log, "meson setup", {"CC": os.environ.get("CC", "gcc")})
+        run_logged(setup, log, "meson setup", {"CC": "gcc", **os.environ})
     run_logged(["ninja", "-C", BUILD, *PROGRAMS], log, "the build")
 
 
@@ -126,14 +120,8 @@ FIGURES = ("p50_us", "p90_us", "p99_us", "p999_us", "max_us")
 
 def phase_of(workload, found, code):
     """One phase of our JSON from what rowan-ycsb printed."""
-    phase = {
-        "workload": workload,
-        "ops_per_second": found["ops_per_second"],
-        "operations": found["operations"],
-        "seconds": found["seconds"],
-        "errors": found["errors"],
-        "exit_code": code,
-    }
+    kept = ("ops_per_second", "operations", "seconds", "errors")
+    phase = {"workload": workload, **{name: found[name] for name in kept}, "exit_code": code}
     for kind in KINDS:
         if kind in found:
             phase[kind] = {figure: found[kind][figure] for figure in FIGURES}
@@ -189,8 +177,7 @@ def run(options, directory):
     }
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=1)
-            file.write("\n")
+            file.write(json.dumps(found, indent=1) + "\n")
     bad = [phase["workload"] for phase in phases if phase["errors"] or phase["exit_code"]]
     if bad:
         raise Failure(f"there were errors in: {', '.join(bad)}")
@@ -224,8 +211,7 @@ def parse():
 
 def main():
     options = parse()
-    for number in process.INTERRUPTS:
-        signal.signal(number, process.interrupt)
+    process.catch_interrupts()
     os.makedirs(os.path.join(TOP, "build"), exist_ok=True)
     directory = tempfile.mkdtemp(prefix="quickstart-", dir=os.path.join(TOP, "build"))
     code = 1

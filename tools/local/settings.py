@@ -8,9 +8,7 @@ from .failure import Failure
 
 # What the data on disk is made of. A cluster that is started again keeps it.
 OF_THE_DATA = ("servers", "replicas", "shards", "coord", "pm_bytes", "pm", "pm_offset")
-# What each run may choose anew; left out, it stays as it was.
-OF_A_RUN = ("fabric", "durability", "workers", "digests", "reactors", "landing_segments", "port",
-            "verbs_device", "verbs_receive")  # fmt: skip
+# All else each run may choose anew; left out, it stays as it was.
 
 DEFAULTS = {
     "servers": 3,
@@ -46,6 +44,10 @@ RECEIVE_NO_LONGER = (
 )
 
 
+def flag(name):
+    return "--" + name.replace("_", "-")
+
+
 def has_ports(fabric):
     """Verbs connections are set up over tcp."""
     return fabric in ("tcp", "verbs")
@@ -61,28 +63,27 @@ def read(directory):
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        if isinstance(found, dict):
-            found = {name: DEFAULTS[name] for name in ADDED_LATER} | found
-            if found.pop("format", 1) not in FORMATS:
-                raise Failure(
-                    f"{path} was written by another version of rowan-local, in a format that this one does not "
-                    "read: use that version, or name another directory with --dir (nothing was touched)"
-                )
-        missing = set(DEFAULTS) - set(found if isinstance(found, dict) else ())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:
-        missing = set(DEFAULTS)
-    wrong = [] if missing else [name for name in DEFAULTS if not is_sound(name, found[name])]
-    if wrong:
+        found = None
+    if not isinstance(found, dict):
+        found = {}
+    elif found.pop("format", 1) not in FORMATS:
         raise Failure(
-            f"{path} is damaged: what it says of {', '.join(sorted(wrong))} makes no sense; restore it, "
-            "or name another directory with --dir (nothing was touched)"
+            f"{path} was written by another version of rowan-local, in a format that this one does not "
+            "read: use that version, or name another directory with --dir (nothing was touched)"
         )
-    if missing:
+    else:
+        found = {name: DEFAULTS[name] for name in ADDED_LATER} | found
+    missing = sorted(set(DEFAULTS) - set(found))
+    wrong = sorted(name for name in DEFAULTS if not missing and not is_sound(name, found[name]))
+    if missing or wrong:
+        what = f" or of another version: it lacks {', '.join(missing)}"
+        if wrong:
+            what = f": what it says of {', '.join(wrong)} makes no sense"
         raise Failure(
-            f"{path} is damaged or of another version: it lacks {', '.join(sorted(missing))}; restore "
-            "it, or name another directory with --dir (nothing was touched)"
+            f"{path} is damaged{what}; restore it, or name another directory with --dir (nothing was touched)"
         )
     return {name: found[name] for name in DEFAULTS}
 
@@ -100,13 +101,16 @@ def is_sound(name, value):
 
 
 def write(options):
-    path = path_of(options.directory)
     saved = {"format": FORMATS[-1]} | {name: getattr(options, name) for name in DEFAULTS}
-    text = json.dumps(saved, indent=1) + "\n"
+    write_whole(path_of(options.directory), json.dumps(saved, indent=1) + "\n")
+
+
+def write_whole(path, text):
+    """The old file or the new one is there, whole, whatever ends us."""
     with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(file.fileno())  # else a power loss could leave an empty file
     os.rename(path + ".new", path)
 
 
@@ -120,7 +124,7 @@ def complete(options):
     for name, default in DEFAULTS.items():
         given = getattr(options, name)
         if options.saved and name in OF_THE_DATA and given not in (None, options.saved[name]):
-            refuse(options, "--" + name.replace("_", "-"), given, options.saved[name])
+            refuse(options, flag(name), given, options.saved[name])
         if given is None:
             setattr(options, name, options.saved[name] if options.saved else default)
     if options.verbs_receive == NO_LONGER["verbs_receive"]:
