@@ -105,7 +105,7 @@ fail:
 
 int control_ask(struct bench_control *control, struct wire_facts *out)
 {
-    const struct wire_ask ask = {.magic = WIRE_MAGIC, .number = ++control->number};
+    const struct wire_ask ask = {.magic = WIRE_MAGIC, .value = ++control->number};
     const struct fabric_iov iov = {.data = &ask, .bytes = sizeof ask};
 
     control->answered = false;

@@ -13,8 +13,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
@@ -36,26 +34,28 @@ struct bench_crew {
     int error;
 };
 
-struct bench_cpu {
-    uint64_t user_ns, system_ns, all_ns;
+/* Of a sending thread, at one end of the measured time. */
+struct bench_sample {
+    struct cpu_time cpu;
+    uint64_t full;
 };
 
 struct bench_worker {
     _Alignas(64) _Atomic uint64_t operations;
     struct bench_crew *crew;
-    const struct crew_options *options;
+    const struct crew_options *options; /* the crew's */
     pthread_t thread;
     uint32_t number, lane_count;
     struct bench_lane *lanes;
     struct fabric_endpoint *endpoint;
     struct event_source source;
     enum phase seen;
+    bool reported; /* that all its connections are ready */
     uint32_t opened, ready, starved;
     uint64_t count; /* as `operations` */
     uint64_t progress_ns;
     int error;
-    struct bench_cpu before, after;
-    uint64_t full_before, full_after;
+    struct bench_sample before, after;
     struct histogram latency_ns;
     struct fabric_event events[EVENTS];
 };
@@ -65,27 +65,12 @@ static uint64_t now(void)
     return clock_now_ns(clock_system());
 }
 
-static void read_cpu(struct bench_cpu *out)
+static struct bench_sample take_sample(const struct bench_worker *worker)
 {
-    struct rusage usage;
-    struct timespec all;
-
-    getrusage(RUSAGE_THREAD, &usage);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &all);
-    out->user_ns =
-        (uint64_t)usage.ru_utime.tv_sec * NS_PER_S + (uint64_t)usage.ru_utime.tv_usec * NS_PER_US;
-    out->system_ns =
-        (uint64_t)usage.ru_stime.tv_sec * NS_PER_S + (uint64_t)usage.ru_stime.tv_usec * NS_PER_US;
-    out->all_ns = (uint64_t)all.tv_sec * NS_PER_S + (uint64_t)all.tv_nsec;
-}
-
-static uint64_t full_answers(const struct bench_worker *worker)
-{
-    uint64_t full = 0;
-
+    struct bench_sample sample = {.cpu = cpu_time_now()};
     for (uint32_t i = 0; i < worker->lane_count; i++)
-        full += worker->lanes[i].full;
-    return full;
+        sample.full += worker->lanes[i].full;
+    return sample;
 }
 
 /* --- connecting --- */
@@ -100,7 +85,6 @@ static int open_lanes(struct bench_worker *worker)
         if (error)
             return error;
         lane->conn->user = lane;
-        lane->state = LANE_CONNECTING;
         worker->opened++;
     }
     return 0;
@@ -108,11 +92,10 @@ static int open_lanes(struct bench_worker *worker)
 
 static int ask_grant(struct bench_lane *lane)
 {
-    const struct wire_grant_ask ask = {.magic = WIRE_MAGIC,
-                                       .bytes = lane->grant_bytes = lane_grant_bytes(lane)};
+    lane->grant_bytes = lane_grant_bytes(lane);
+    lane->asking = true;
+    const struct wire_ask ask = {.magic = WIRE_MAGIC, .value = lane->grant_bytes};
     const struct fabric_iov iov = {.data = &ask, .bytes = sizeof ask};
-
-    lane->state = LANE_ASKING;
     return fabric_send(lane->conn, &iov, 1);
 }
 
@@ -129,7 +112,7 @@ static int apply_grant(struct bench_worker *worker, struct bench_lane *lane,
     if (reply.error)
         return (int)reply.error;
     lane->grant = reply.grant;
-    lane->state = LANE_READY;
+    lane->asking = false;
     worker->ready++;
     return 0;
 }
@@ -140,7 +123,6 @@ static int connected(struct bench_worker *worker, struct bench_lane *lane)
         return ROWAN_EUNSUPPORTED;
     if (lane->mode == MODE_WRITE)
         return ask_grant(lane);
-    lane->state = LANE_READY;
     worker->ready++;
     return 0;
 }
@@ -178,7 +160,7 @@ static int handle_message(struct bench_worker *worker, struct bench_lane *lane,
     const uint32_t bytes = event->bytes;
     int error;
 
-    if (lane->state == LANE_ASKING) {
+    if (lane->asking) {
         error = apply_grant(worker, lane, event);
         fabric_message_release(event->conn, event->message);
         return error;
@@ -242,13 +224,10 @@ static int enter_phase(struct bench_worker *worker, uint64_t now_ns)
         worker->progress_ns = now_ns;
         error = fill_all(worker, now_ns);
     }
-    if (phase == PHASE_MEASURE) {
-        worker->full_before = full_answers(worker);
-        read_cpu(&worker->before);
-    } else if (phase == PHASE_DRAIN) {
-        read_cpu(&worker->after);
-        worker->full_after = full_answers(worker);
-    }
+    if (phase == PHASE_MEASURE)
+        worker->before = take_sample(worker);
+    else if (phase == PHASE_DRAIN)
+        worker->after = take_sample(worker);
     worker->seen = phase;
     return error;
 }
@@ -286,13 +265,12 @@ static bool is_drained(const struct bench_worker *worker)
     return true;
 }
 
-static void report_ready(struct bench_worker *worker, bool *reported)
+static void report_ready(struct bench_worker *worker)
 {
     struct bench_crew *crew = worker->crew;
-
-    if (*reported || worker->ready < worker->lane_count)
+    if (worker->reported || worker->ready < worker->lane_count)
         return;
-    *reported = true;
+    worker->reported = true;
     pthread_mutex_lock(&crew->lock);
     crew->ready++;
     pthread_cond_broadcast(&crew->changed);
@@ -300,17 +278,16 @@ static void report_ready(struct bench_worker *worker, bool *reported)
 }
 
 /* Nothing has completed for PATIENCE_NS, and the thread does not only wait for the others to connect. */
-static bool is_late(const struct bench_worker *worker, bool reported, uint64_t now_ns)
+static bool is_late(const struct bench_worker *worker, uint64_t now_ns)
 {
     return now_ns > worker->progress_ns + PATIENCE_NS &&
-           !(worker->seen == PHASE_CONNECT && reported);
+           !(worker->seen == PHASE_CONNECT && worker->reported);
 }
 
 static void loop(struct bench_worker *worker)
 {
     struct clock *clock = clock_system();
     uint64_t busy_ns = now();
-    bool reported = false;
 
     worker->progress_ns = busy_ns;
     while (!worker->error && !(worker->seen == PHASE_DRAIN && is_drained(worker))) {
@@ -326,8 +303,8 @@ static void loop(struct bench_worker *worker)
                 worker->error = error;
             busy_ns = clock_now_ns(clock);
         }
-        report_ready(worker, &reported);
-        if (!worker->error && is_late(worker, reported, now_ns))
+        report_ready(worker);
+        if (!worker->error && is_late(worker, now_ns))
             worker->error = ROWAN_ETIMEDOUT;
     }
 }
@@ -401,22 +378,17 @@ struct moment {
     struct wire_facts receiver;
 };
 
-static int read_moment(const struct crew_options *options, struct bench_crew *crew,
-                       enum phase phase, const struct bench_worker *workers, struct moment *out)
+/* The receiver is asked while all threads work: behind the begin of MEASURE, and before that of DRAIN. */
+static int enter(const struct crew_options *options, struct bench_crew *crew, enum phase phase,
+                 const struct bench_worker *workers, struct moment *out)
 {
     out->operations = sum_operations(workers, options->threads);
     out->now_ns = now();
-    if (phase == PHASE_DRAIN) { /* the receiver is asked while it still works */
-        int error = control_ask(options->control, &out->receiver);
-
-        out->receiver_operations = sum_operations(workers, options->threads);
+    if (phase == PHASE_MEASURE)
         atomic_store_explicit(&crew->phase, phase, memory_order_release);
-        return error;
-    }
-    atomic_store_explicit(&crew->phase, phase, memory_order_release);
     int error = control_ask(options->control, &out->receiver);
-
     out->receiver_operations = sum_operations(workers, options->threads);
+    atomic_store_explicit(&crew->phase, phase, memory_order_release);
     return error;
 }
 
@@ -428,9 +400,8 @@ static void subtract(const struct moment *first, const struct moment *last, stru
     out->run_ns = last->now_ns - first->now_ns;
     out->receiver_operations = last->receiver_operations - first->receiver_operations;
     out->receiver = *b;
-    out->receiver.user_ns -= a->user_ns;
-    out->receiver.system_ns -= a->system_ns;
-    out->receiver.cpu_ns -= a->cpu_ns;
+    out->receiver.cpu = (struct cpu_time){0};
+    cpu_time_add(&out->receiver.cpu, &a->cpu, &b->cpu);
     out->receiver.zeroing_ns -= a->zeroing_ns;
     out->receiver.segments -= a->segments;
     out->receiver.sleeps -= a->sleeps;
@@ -448,11 +419,11 @@ static int time_run(const struct crew_options *options, struct bench_crew *crew,
     atomic_store_explicit(&crew->phase, PHASE_WARM_UP, memory_order_release);
     error = wait_crew(crew, UINT32_MAX, now() + options->warm_up_ns);
     if (!error)
-        error = read_moment(options, crew, PHASE_MEASURE, workers, &first);
+        error = enter(options, crew, PHASE_MEASURE, workers, &first);
     if (!error)
         error = wait_crew(crew, UINT32_MAX, now() + options->run_ns);
     if (!error)
-        error = read_moment(options, crew, PHASE_DRAIN, workers, &last);
+        error = enter(options, crew, PHASE_DRAIN, workers, &last);
     if (!error)
         subtract(&first, &last, out);
     return error;
@@ -482,15 +453,14 @@ static uint32_t init_lanes(const struct crew_options *options, struct bench_lane
 static void gather(const struct bench_worker *workers, uint32_t threads, struct crew_result *out)
 {
     histogram_reset(&out->latency_ns);
-    out->full = out->sender_user_ns = out->sender_system_ns = out->sender_cpu_ns = 0;
+    out->full = 0;
+    out->sender = (struct cpu_time){0};
     for (uint32_t i = 0; i < threads; i++) {
         const struct bench_worker *worker = &workers[i];
 
         histogram_merge(&out->latency_ns, &worker->latency_ns);
-        out->full += worker->full_after - worker->full_before;
-        out->sender_user_ns += worker->after.user_ns - worker->before.user_ns;
-        out->sender_system_ns += worker->after.system_ns - worker->before.system_ns;
-        out->sender_cpu_ns += worker->after.all_ns - worker->before.all_ns;
+        out->full += worker->after.full - worker->before.full;
+        cpu_time_add(&out->sender, &worker->before.cpu, &worker->after.cpu);
     }
 }
 

@@ -27,8 +27,8 @@ struct crew_options {
 /* Over the measured time. An operation is a block, a write, or a message and its echo. */
 struct crew_result {
     uint64_t operations, run_ns;
-    uint64_t full;                                            /* ROWAN_EAGAIN answers to senders */
-    uint64_t sender_user_ns, sender_system_ns, sender_cpu_ns; /* all sending threads */
+    uint64_t full;                /* ROWAN_EAGAIN answers to senders */
+    struct cpu_time sender;       /* all sending threads */
     uint64_t receiver_operations; /* between the receiver's two answers */
     struct wire_facts receiver;   /* differences, but for the words */
     struct histogram latency_ns;  /* of MODE_ROWAN: of batches */

@@ -16,17 +16,10 @@ enum {
         1 << 20, /* a sender writes round about in so much, or in one write's bytes */
 };
 
-enum lane_state {
-    LANE_CLOSED,     /* not begun */
-    LANE_CONNECTING, /* ends with CONNECTED */
-    LANE_ASKING,     /* for its grant; MODE_WRITE */
-    LANE_READY,
-};
-
 struct bench_lane {
     struct fabric_conn *conn;
     enum bench_mode mode;
-    enum lane_state state;
+    bool asking;  /* for its grant; MODE_WRITE */
     bool starved; /* the fabric answered ROWAN_EAGAIN */
     uint32_t bytes, batch, depth;
     uint32_t added;        /* blocks of the batch that is being made */

@@ -11,8 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
@@ -59,27 +57,15 @@ struct receiver {
     uint64_t write_offset; /* bytes of the area for grants that are granted */
     uint32_t grants;       /* live ones */
     uint64_t data_connections, segments_sealed, sleeps, busy_polls, zeroing_ns;
+    int error; /* ends receiver_run */
     struct bench_link links[LINKS];
 };
-
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
-}
-
-static uint64_t timeval_ns(const struct timeval *time)
-{
-    return (uint64_t)time->tv_sec * NS_PER_S + (uint64_t)time->tv_usec * NS_PER_US;
-}
 
 /* --- the landing zone --- */
 
 static void zero_segment(struct receiver *receiver, uint64_t segment)
 {
-    const uint64_t start_ns = thread_cpu_ns();
+    const uint64_t start_ns = cpu_time_all_ns();
     struct pm *pm = receiver->options.pm;
     uint32_t at = (receiver->zeroed_head + receiver->zeroed_count) % receiver->options.segments;
 
@@ -87,7 +73,7 @@ static void zero_segment(struct receiver *receiver, uint64_t segment)
     pm_zero(pm, segment * FABRIC_SEGMENT_BYTES, FABRIC_SEGMENT_BYTES);
     receiver->zeroed[at] = (struct zeroed){.ticket = pm_fence_start(pm), .segment = segment};
     receiver->zeroed_count++;
-    receiver->zeroing_ns += thread_cpu_ns() - start_ns;
+    receiver->zeroing_ns += cpu_time_all_ns() - start_ns;
 }
 
 /* Errors: ROWAN_EIO: a sync has failed. */
@@ -199,22 +185,11 @@ static void answer(struct receiver *receiver, const struct fabric_event *event, 
         drop_conn(receiver, event->conn); /* asks more than it reads */
 }
 
-static void send_facts(struct receiver *receiver, const struct fabric_event *event)
+static void send_facts(struct receiver *receiver, const struct fabric_event *event, uint64_t number)
 {
-    struct wire_ask ask;
-    struct rusage usage;
-
-    if (event->bytes != sizeof ask)
-        goto nonsense;
-    memcpy(&ask, event->data, sizeof ask);
-    if (ask.magic != WIRE_MAGIC)
-        goto nonsense;
-    getrusage(RUSAGE_THREAD, &usage);
     struct wire_facts facts = {.magic = WIRE_MAGIC,
-                               .number = ask.number,
-                               .user_ns = timeval_ns(&usage.ru_utime),
-                               .system_ns = timeval_ns(&usage.ru_stime),
-                               .cpu_ns = thread_cpu_ns(),
+                               .number = number,
+                               .cpu = cpu_time_now(),
                                .zeroing_ns = receiver->zeroing_ns,
                                .segments = receiver->segments_sealed,
                                .sleeps = receiver->sleeps,
@@ -225,35 +200,24 @@ static void send_facts(struct receiver *receiver, const struct fabric_event *eve
     strncpy(facts.durability, pm_durability_name(receiver->options.pm->durability),
             sizeof facts.durability - 1);
     answer(receiver, event, &facts, sizeof facts);
-    return;
-
-nonsense:
-    drop_conn(receiver, event->conn);
 }
 
-static void give_grant(struct receiver *receiver, const struct fabric_event *event)
+static void give_grant(struct receiver *receiver, const struct fabric_event *event, uint64_t bytes)
 {
     const uint64_t first = (uint64_t)receiver->options.segments * FABRIC_SEGMENT_BYTES;
     struct wire_grant reply = {.magic = WIRE_MAGIC};
-    struct wire_grant_ask ask;
 
-    if (event->bytes == sizeof ask)
-        memcpy(&ask, event->data, sizeof ask);
-    if (event->bytes != sizeof ask || ask.magic != WIRE_MAGIC) {
-        drop_conn(receiver, event->conn);
-        return;
-    }
     if (receiver->grants == 0)
         receiver->write_offset = 0;
     if (!event->conn->ops->grant)
         reply.error = ROWAN_EUNSUPPORTED;
-    else if (ask.bytes > RECEIVER_WRITE_BYTES - receiver->write_offset)
+    else if (bytes > RECEIVER_WRITE_BYTES - receiver->write_offset)
         reply.error = ROWAN_ENOSPACE;
     else
         reply.error =
-            fabric_grant(event->conn, first + receiver->write_offset, ask.bytes, 0, &reply.grant);
+            fabric_grant(event->conn, first + receiver->write_offset, bytes, 0, &reply.grant);
     if (!reply.error) {
-        receiver->write_offset += ask.bytes;
+        receiver->write_offset += bytes;
         receiver->grants++;
     }
     answer(receiver, event, &reply, sizeof reply);
@@ -280,15 +244,22 @@ static void accepted(struct receiver *receiver, const struct fabric_event *event
 static void handle_message(struct receiver *receiver, const struct fabric_event *event)
 {
     const struct bench_link *link = event->conn->user;
+    struct wire_ask ask = {0};
 
     if (!link) /* dropped in this batch of events */
         return;
-    if (link->role == WIRE_ECHO)
+    if (link->role == WIRE_ECHO) {
         queue_echo(receiver, event);
+        return;
+    }
+    if (event->bytes == sizeof ask)
+        memcpy(&ask, event->data, sizeof ask);
+    if (ask.magic != WIRE_MAGIC)
+        drop_conn(receiver, event->conn);
     else if (link->role == WIRE_CONTROL)
-        send_facts(receiver, event);
+        send_facts(receiver, event, ask.value);
     else
-        give_grant(receiver, event);
+        give_grant(receiver, event, ask.value);
 }
 
 static void handle_event(struct receiver *receiver, const struct fabric_event *event)
@@ -319,15 +290,9 @@ static void handle_event(struct receiver *receiver, const struct fabric_event *e
     }
 }
 
-struct turn {
-    struct receiver *receiver;
-    int error;
-};
-
 static enum poll_result receiver_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
-    struct turn *turn = role;
-    struct receiver *receiver = turn->receiver;
+    struct receiver *receiver = role;
     unsigned count = fabric_poll(receiver->endpoint, now_ns, receiver->events, EVENTS);
     bool echoed = false;
 
@@ -335,38 +300,36 @@ static enum poll_result receiver_poll(void *role, uint64_t now_ns, uint64_t *wak
         handle_event(receiver, &receiver->events[i]);
     if (receiver->echo_count > 0)
         echoed = send_echoes(receiver);
-    turn->error = post_zeroed(receiver);
-    if (!turn->error)
-        turn->error = fabric_endpoint_error(receiver->endpoint);
+    receiver->error = post_zeroed(receiver);
+    if (!receiver->error)
+        receiver->error = fabric_endpoint_error(receiver->endpoint);
     fabric_flush(receiver->endpoint);
     if ((receiver->echo_count > 0 || receiver->zeroed_count > 0) && now_ns + RETRY_NS < *wake_ns)
         *wake_ns = now_ns + RETRY_NS;
     receiver->busy_polls += count > 0 || echoed;
-    return count > 0 || echoed || turn->error ? POLL_BUSY : POLL_IDLE;
+    return count > 0 || echoed || receiver->error ? POLL_BUSY : POLL_IDLE;
 }
 
 int receiver_run(struct receiver *receiver, const atomic_bool *stop)
 {
     struct clock *clock = clock_system();
-    struct turn turn = {.receiver = receiver};
     uint64_t busy_ns = clock_now_ns(clock);
 
-    while (!turn.error && !atomic_load_explicit(stop, memory_order_acquire)) {
+    while (!receiver->error && !atomic_load_explicit(stop, memory_order_acquire)) {
         uint64_t now_ns = clock_now_ns(clock), wake_ns = WAKE_NEVER;
 
-        if (receiver_poll(&turn, now_ns, &wake_ns) == POLL_BUSY) {
+        if (receiver_poll(receiver, now_ns, &wake_ns) == POLL_BUSY) {
             busy_ns = now_ns;
         } else if (now_ns - busy_ns >= receiver->options.spin_ns) {
             receiver->sleeps++;
-            int error = event_source_wait(&receiver->source, clock, receiver_poll, &turn,
+            int error = event_source_wait(&receiver->source, clock, receiver_poll, receiver,
                                           now_ns + CHECK_NS);
-
-            if (!turn.error)
-                turn.error = error;
+            if (!receiver->error)
+                receiver->error = error;
             busy_ns = clock_now_ns(clock);
         }
     }
-    return turn.error;
+    return receiver->error;
 }
 
 /* --- open and close --- */

@@ -8,7 +8,7 @@
 #include "common/base/error.h"
 #include "tools/tool.h"
 
-enum { QUANTILES = 4 };
+enum { QUANTILES = 4, SHOWN_QUANTILES = 3 /* in the table */ };
 
 static const struct {
     const char *key;
@@ -69,9 +69,15 @@ static uint64_t without(uint64_t part_ns, uint64_t zeroing_ns)
     return part_ns > zeroing_ns ? part_ns - zeroing_ns : 0;
 }
 
+/* CPU time of an operation. */
+struct cost {
+    double user, system, all;
+};
+
 struct figures {
     double mops, mbytes; /* a second */
-    double receive_user, receive_system, receive_cpu, zeroing, send_user, send_system, send_cpu;
+    struct cost receive, send;
+    double zeroing;
 };
 
 static struct figures work_out(const struct crew_options *run, const struct crew_result *result)
@@ -84,13 +90,12 @@ static struct figures work_out(const struct crew_options *run, const struct crew
     return (struct figures){
         .mops = rate / 1e6,
         .mbytes = rate * run->bytes / 1e6,
-        .receive_user = per(without(receiver->user_ns, receiver->zeroing_ns), received),
-        .receive_system = per(receiver->system_ns, received),
-        .receive_cpu = per(without(receiver->cpu_ns, receiver->zeroing_ns), received),
+        .receive = {per(without(receiver->cpu.user_ns, receiver->zeroing_ns), received),
+                    per(receiver->cpu.system_ns, received),
+                    per(without(receiver->cpu.all_ns, receiver->zeroing_ns), received)},
         .zeroing = per(receiver->zeroing_ns, received),
-        .send_user = per(result->sender_user_ns, sent),
-        .send_system = per(result->sender_system_ns, sent),
-        .send_cpu = per(result->sender_cpu_ns, sent),
+        .send = {per(result->sender.user_ns, sent), per(result->sender.system_ns, sent),
+                 per(result->sender.all_ns, sent)},
     };
 }
 
@@ -121,55 +126,54 @@ static void print_cell(double value)
     printf("%11.*f", decimals, value);
 }
 
-static void print_row(struct report *report, const struct crew_options *run,
-                      const struct crew_result *result, const struct figures *figures)
+static void print_run(struct report *report, const struct crew_options *run)
 {
-    const double cells[] = {figures->mops,
-                            figures->mbytes,
-                            latency_us(&result->latency_ns, 0),
-                            latency_us(&result->latency_ns, 1),
-                            latency_us(&result->latency_ns, 2),
-                            figures->receive_user,
-                            figures->receive_system,
-                            figures->receive_cpu,
-                            figures->zeroing,
-                            figures->send_cpu};
-
     if (!report->began)
         print_head(report);
     printf("%-8s%9u%9u", report_mode(run->mode), run->bytes, run->senders);
-    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
-        print_cell(cells[i]);
+}
+
+static void print_row(struct report *report, const struct crew_options *run,
+                      const struct crew_result *result, const struct figures *figures)
+{
+    print_run(report, run);
+    print_cell(figures->mops);
+    print_cell(figures->mbytes);
+    for (int i = 0; i < SHOWN_QUANTILES; i++)
+        print_cell(latency_us(&result->latency_ns, i));
+    print_cell(figures->receive.user);
+    print_cell(figures->receive.system);
+    print_cell(figures->receive.all);
+    print_cell(figures->zeroing);
+    print_cell(figures->send.all);
     putchar('\n');
     fflush(stdout);
 }
 
 /* --- JSON --- */
 
-static json_t *cpu_json(double user, double system, double cpu)
+static json_t *cost_json(const struct cost *cost)
 {
-    return json_pack("{s:f, s:f, s:f}", "user_ns_per_op", user, "system_ns_per_op", system,
-                     "cpu_ns_per_op", cpu);
+    return json_pack("{s:f, s:f, s:f}", "user_ns_per_op", cost->user, "system_ns_per_op",
+                     cost->system, "cpu_ns_per_op", cost->all);
 }
 
 static void add_json(struct report *report, const struct crew_options *run,
                      const struct crew_result *result, const struct figures *figures)
 {
-    json_t *receiver =
-        cpu_json(figures->receive_user, figures->receive_system, figures->receive_cpu);
+    json_t *receiver = cost_json(&figures->receive);
 
     json_object_set_new(receiver, "zeroing_ns_per_op", json_real(figures->zeroing));
     json_object_set_new(receiver, "segments", json_integer((json_int_t)result->receiver.segments));
     json_object_set_new(receiver, "sleeps", json_integer((json_int_t)result->receiver.sleeps));
     json_object_set_new(receiver, "busy_polls",
                         json_integer((json_int_t)result->receiver.busy_polls));
-    json_t *row = json_pack("{s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:I, s:o, s:o}", "mode",
-                            report_mode(run->mode), "bytes", (int)run->bytes, "senders",
-                            (int)run->senders, "threads", (int)run->threads, "operations",
-                            (json_int_t)result->operations, "seconds", (double)result->run_ns / 1e9,
-                            "mops", figures->mops, "mbytes_per_second", figures->mbytes, "full",
-                            (json_int_t)result->full, "receiver", receiver, "sender",
-                            cpu_json(figures->send_user, figures->send_system, figures->send_cpu));
+    json_t *row = json_pack(
+        "{s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:I, s:o, s:o}", "mode", report_mode(run->mode),
+        "bytes", (int)run->bytes, "senders", (int)run->senders, "threads", (int)run->threads,
+        "operations", (json_int_t)result->operations, "seconds", (double)result->run_ns / 1e9,
+        "mops", figures->mops, "mbytes_per_second", figures->mbytes, "full",
+        (json_int_t)result->full, "receiver", receiver, "sender", cost_json(&figures->send));
 
     for (int i = 0; i < QUANTILES; i++)
         json_object_set_new(row, columns[i].key, json_real(latency_us(&result->latency_ns, i)));
@@ -189,10 +193,8 @@ void report_run(struct report *report, const struct crew_options *run,
 void report_skipped(struct report *report, const struct crew_options *run, const char *reason)
 {
     if (!report->setup->json) {
-        if (!report->began)
-            print_head(report);
-        printf("%-8s%9u%9u  not run: %s\n", report_mode(run->mode), run->bytes, run->senders,
-               reason);
+        print_run(report, run);
+        printf("  not run: %s\n", reason);
         fflush(stdout);
     }
     json_array_append_new(report->skipped,

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/fabric/fabric.h"
+#include "tools/fabric-bench/cpu_time.h"
 
 #define WIRE_MAGIC UINT64_C(0x31686e4266776f52)
 
@@ -17,30 +18,24 @@ enum wire_role {
     WIRE_ECHO,        /* every message is sent back */
 };
 
-/* On a control connection. The answer carries the same number. */
 struct wire_ask {
     uint64_t magic;
-    uint64_t number;
+    uint64_t
+        value; /* control: a number, which the answer carries too; blocks: bytes to be granted */
 };
 
 /* Figures of the receiver's thread, counted since it started. */
 struct wire_facts {
     uint64_t magic;
     uint64_t number;
-    uint64_t user_ns, system_ns; /* CPU time as the kernel divides it */
-    uint64_t cpu_ns;             /* all of it, exact */
-    uint64_t zeroing_ns;         /* part of cpu_ns: for zeroing sealed segments */
-    uint64_t segments;           /* sealed */
+    struct cpu_time cpu;
+    uint64_t zeroing_ns; /* part of it: for zeroing sealed segments */
+    uint64_t segments;   /* sealed */
     uint64_t sleeps;
     uint64_t busy_polls;
     uint64_t users;  /* connections but those for control, and live grants */
     char memory[16]; /* backend of its PM */
     char durability[16];
-};
-
-struct wire_grant_ask {
-    uint64_t magic;
-    uint64_t bytes;
 };
 
 struct wire_grant {
@@ -51,7 +46,6 @@ struct wire_grant {
 
 _Static_assert(sizeof(struct wire_ask) == 16, "layout");
 _Static_assert(sizeof(struct wire_facts) == 112, "layout");
-_Static_assert(sizeof(struct wire_grant_ask) == 16, "layout");
 _Static_assert(sizeof(struct wire_grant) == 48, "layout");
 
 #endif
