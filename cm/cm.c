@@ -57,8 +57,6 @@ struct cm {
     uint32_t given_up_count;
     uint32_t peer_limit; /* above the highest place ever used */
     struct cm_peer peers[CM_MAX_CONNECTIONS];
-    struct fabric_conn *strays[BATCH_EVENTS]; /* that found no place; closed after the batch */
-    uint32_t stray_count;
 };
 
 /* --- answers of the coordination service --- */
@@ -134,10 +132,11 @@ static void post(struct cm *cm, uint32_t connection, struct outgoing *outgoing, 
         give_up(cm, peer, error_name(error));
 }
 
-/* Like post; ends the caller's reference. */
-static void post_own(struct cm *cm, uint32_t connection, struct outgoing *outgoing, uint32_t tag)
+/* Like post, to where the action says; ends the caller's reference. */
+static void post_own(struct cm *cm, const struct cm_action *action, bool push,
+                     struct outgoing *outgoing)
 {
-    post(cm, connection, outgoing, tag, false);
+    post(cm, action->connection, outgoing, action->tag, push);
     outgoing_release(outgoing);
 }
 
@@ -147,7 +146,8 @@ static void post_failure(struct cm *cm, uint32_t connection, uint32_t tag, int e
     /* After ROWAN_EAGAIN the peer asks ten times a second, and logs the reason itself. */
     log_event(error == ROWAN_EAGAIN ? LOG_DEBUG : LOG_INFO, "refused",
               "place=%u error=%s detail=\"%s\"", connection, error_name(error), detail);
-    post_own(cm, connection, outgoing_failure(error, detail), tag);
+    const struct cm_action answer = {.connection = connection, .tag = tag};
+    post_own(cm, &answer, false, outgoing_failure(error, detail));
 }
 
 static void drop_shared(struct cm *cm)
@@ -162,17 +162,16 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
                                const struct cm_action *action)
 {
     if (!action->config) {
-        post_own(cm, action->connection,
+        post_own(cm, action, false,
                  outgoing_waiting(output->waiting_for, output->waiting_count,
-                                  output->registration_epoch),
-                 action->tag);
+                                  output->registration_epoch));
         return;
     }
+    const bool push = action->tag == 0;
     if (output->waiting_count > 0) { /* it changes with every server that joins */
-        struct outgoing *outgoing = outgoing_configuration(
-            action->config, action->with_secret, output->waiting_for, output->waiting_count);
-        post(cm, action->connection, outgoing, action->tag, action->tag == 0);
-        outgoing_release(outgoing);
+        post_own(cm, action, push,
+                 outgoing_configuration(action->config, action->with_secret, output->waiting_for,
+                                        output->waiting_count));
         return;
     }
     if (cm->shared_term != action->config->term)
@@ -181,7 +180,7 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
     struct outgoing **outgoing = &cm->shared[action->with_secret ? 1 : 0];
     if (!*outgoing)
         *outgoing = outgoing_configuration(action->config, action->with_secret, NULL, 0);
-    post(cm, action->connection, *outgoing, action->tag, action->tag == 0);
+    post(cm, action->connection, *outgoing, action->tag, push);
 }
 
 /* The error of a request that could not start is kept as its answer. */
@@ -219,7 +218,7 @@ static void carry_out(struct cm *cm, const struct cm_output *output, const struc
         post_configuration(cm, output, action);
         break;
     case CM_ACTION_CLIENT_ID:
-        post_own(cm, action->connection, outgoing_client_id(action->client_id), action->tag);
+        post_own(cm, action, false, outgoing_client_id(action->client_id));
         break;
     case CM_ACTION_FAILURE:
         post_failure(cm, action->connection, action->tag, action->error, action->detail);
@@ -328,7 +327,7 @@ static void on_accepted(struct cm *cm, const struct fabric_event *event)
     if (place == CM_MAX_CONNECTIONS) {
         log_event(LOG_WARN, "connection_refused", "reason=too_many limit=%d", CM_MAX_CONNECTIONS);
         event->conn->user = NULL;
-        cm->strays[cm->stray_count++] = event->conn;
+        fabric_conn_close(event->conn);
         return;
     }
 
@@ -352,18 +351,6 @@ static void free_place(struct cm *cm, struct cm_peer *peer)
     cm->open_count--;
     step(cm,
          &(struct cm_event){.kind = CM_EVENT_CLOSED, .connection = (uint32_t)(peer - cm->peers)});
-}
-
-static void on_closed(struct cm *cm, struct fabric_conn *conn)
-{
-    if (conn->user) {
-        free_place(cm, conn->user);
-        return;
-    }
-    for (uint32_t i = 0; i < cm->stray_count; i++) {
-        if (cm->strays[i] == conn)
-            cm->strays[i] = NULL;
-    }
 }
 
 /* A text that is too long becomes empty, and so is refused with the rest of the report. */
@@ -431,21 +418,16 @@ static void on_request(struct cm *cm, uint32_t connection, const void *data, siz
 
 static void on_fabric_event(struct cm *cm, const struct fabric_event *event)
 {
-    const struct cm_peer *peer = event->conn ? event->conn->user : NULL;
-    switch (event->kind) {
-    case FABRIC_ACCEPTED:
+    struct cm_peer *peer =
+        event->conn->user; /* the CM has no landing zone: every event is a connection's */
+    if (event->kind == FABRIC_ACCEPTED) {
         on_accepted(cm, event);
-        break;
-    case FABRIC_MESSAGE:
-        if (peer && !peer->given_up)
+    } else if (peer && event->kind == FABRIC_CLOSED) {
+        free_place(cm, peer);
+    } else if (peer && event->kind == FABRIC_MESSAGE) {
+        if (!peer->given_up)
             on_request(cm, (uint32_t)(peer - cm->peers), event->data, event->bytes);
         fabric_message_release(event->conn, event->message);
-        break;
-    case FABRIC_CLOSED:
-        on_closed(cm, event->conn);
-        break;
-    default: /* the CM connects to nobody and has no landing zone */
-        break;
     }
 }
 
@@ -453,9 +435,6 @@ static void on_fabric_event(struct cm *cm, const struct fabric_event *event)
  * here if it follows, else in the next poll. */
 static void close_given_up(struct cm *cm)
 {
-    for (uint32_t i = 0; i < cm->stray_count; i++)
-        fabric_conn_close(cm->strays[i]);
-    cm->stray_count = 0;
     for (uint32_t i = 0; cm->given_up_count > 0 && i < cm->peer_limit; i++) {
         struct cm_peer *peer = &cm->peers[i];
         if (!peer->given_up)

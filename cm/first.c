@@ -10,17 +10,16 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 
-static uint32_t shard_count_of(const struct first_wish *wish, const struct member *members,
-                               uint32_t member_count)
+static uint32_t shard_count_of(const struct cm_state_options *options, const struct member *members)
 {
-    if (wish->shards > 0)
-        return wish->shards;
+    if (options->shards > 0)
+        return options->shards;
     uint32_t each = FIRST_SHARDS_PER_SERVER;
-    for (uint32_t i = 0; i < member_count; i++) {
+    for (uint32_t i = 0; i < options->server_count; i++) {
         if (members[i].workers > each)
             each = members[i].workers;
     }
-    return each * member_count;
+    return each * options->server_count;
 }
 
 /* The member that backs fewest shards and is no replica of `shard` yet; of equals the first from
@@ -75,7 +74,7 @@ static void level_backups(struct cluster_config *config, uint32_t *burden)
     }
 }
 
-static void place_shards(const struct first_wish *wish, struct cluster_config *config)
+static void place_shards(struct cluster_config *config)
 {
     const struct member *members = config->members;
     uint32_t count = config->member_count;
@@ -90,7 +89,7 @@ static void place_shards(const struct first_wish *wish, struct cluster_config *c
         shard->epoch = 1;
         shard->primary = members[leader].server;
         shard->worker = round % members[leader].workers;
-        while (shard->backup_count < wish->replicas - 1) {
+        while (shard->backup_count < config->replicas - 1) {
             uint32_t start = leader + 1 + round % count;
             uint32_t backup = least_burdened(shard, members, count, start, burden);
             burden[backup]++;
@@ -102,31 +101,24 @@ static void place_shards(const struct first_wish *wish, struct cluster_config *c
 
 _Static_assert((uint64_t)CLUSTER_MAX_SHARDS *SLOT_COUNT <= UINT32_MAX, "no overflow above");
 
-int first_place(const struct first_wish *wish, const struct member *members, uint32_t member_count,
-                struct cluster_config **out)
+int first_place(const struct cm_state_options *options, const struct member *members,
+                uint32_t block_limit, struct cluster_config **out)
 {
-    if (member_count < 1 || member_count > CLUSTER_MAX_MEMBERS || wish->replicas < 1 ||
-        wish->replicas > CLUSTER_MAX_REPLICAS || wish->replicas > member_count ||
-        wish->shards > CLUSTER_MAX_SHARDS)
-        return ROWAN_EINVALID;
-
     struct cluster_config *config =
-        cluster_create(member_count, shard_count_of(wish, members, member_count));
+        cluster_create(options->server_count, shard_count_of(options, members));
     if (!config)
         return ROWAN_ENOMEM;
     config->term = 1;
-    config->cluster = wish->cluster;
-    config->block_limit = wish->block_limit;
-    config->replicas = wish->replicas;
+    config->cluster = options->cluster;
+    config->block_limit = block_limit;
+    config->replicas = options->replicas;
     config->has_secret = true;
-    memcpy(config->secret, wish->secret, sizeof config->secret);
+    memcpy(config->secret, options->secret, sizeof config->secret);
     config->next_client_id = CLUSTER_FIRST_CLIENT_ID;
-    memcpy(config->members, members, member_count * sizeof members[0]);
-    place_shards(wish, config);
-    if (cluster_finish(config)) {
-        cluster_release(config);
-        return ROWAN_EINVALID;
-    }
+    memcpy(config->members, members, options->server_count * sizeof members[0]);
+    place_shards(config);
+    int error = cluster_finish(config);
+    ASSERT(!error); /* cm_state_create and join_is_right made sure */
     *out = config;
     return ROWAN_OK;
 }

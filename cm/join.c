@@ -4,27 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK_STRIDE = 64 };
-
-static bool text_is_right(const char *text, size_t capacity)
-{
-    if (text[0] == '\0' || !memchr(text, '\0', capacity))
-        return false;
-    for (; *text != '\0'; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            return false;
-    }
-    return true;
-}
-
 bool join_is_right(const struct cm_join *join)
 {
-    return join->server >= 1 && join->server <= CLUSTER_MAX_SERVER && join->incarnation != 0 &&
-           join->workers >= 1 && join->workers <= CLUSTER_MAX_WORKERS && join->block_limit > 0 &&
-           join->block_limit % BLOCK_STRIDE == 0 &&
-           text_is_right(join->address, sizeof join->address) &&
-           text_is_right(join->fabric, sizeof join->fabric) &&
-           text_is_right(join->durability, sizeof join->durability);
+    const struct member member = join_member(join);
+    return member_is_right(&member) && join->block_limit > 0 &&
+           join->block_limit % CLUSTER_BLOCK_STRIDE == 0 &&
+           cluster_text_is_right(join->fabric, sizeof join->fabric) &&
+           cluster_text_is_right(join->durability, sizeof join->durability);
 }
 
 struct member join_member(const struct cm_join *join)

@@ -3,11 +3,9 @@
 #include "cm/proposal.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "cm/cold.h"
 #include "cm/first.h"
-#include "common/base/assert.h"
 #include "common/base/error.h"
 
 uint32_t proposal_absent(const struct cm_state_options *options,
@@ -27,21 +25,15 @@ int proposal_first(const struct cm_state_options *options,
                    const struct registrations *registrations, struct proposal *out)
 {
     struct proposal proposal = {0};
-    struct first_wish wish = {.cluster = options->cluster,
-                              .block_limit = UINT32_MAX,
-                              .replicas = options->replicas,
-                              .shards = options->shards};
-    memcpy(wish.secret, options->secret, sizeof wish.secret);
-
     struct member members[CLUSTER_MAX_MEMBERS] = {0};
+    uint32_t block_limit = UINT32_MAX;
     for (uint32_t i = 0; i < options->server_count; i++) {
         const struct cm_join *join = &registrations_find(registrations, options->servers[i])->join;
         members[i] = join_member(join);
-        if (join->block_limit < wish.block_limit)
-            wish.block_limit = join->block_limit;
+        if (join->block_limit < block_limit)
+            block_limit = join->block_limit;
     }
-    int error = first_place(&wish, members, options->server_count, &proposal.config);
-    ASSERT(error != ROWAN_EINVALID); /* options_are_right and join_is_right made sure */
+    int error = first_place(options, members, block_limit, &proposal.config);
     if (!error)
         *out = proposal;
     return error;

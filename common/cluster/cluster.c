@@ -16,8 +16,6 @@
 #include "common/base/crc.h"
 #include "common/base/error.h"
 
-enum { BLOCK_STRIDE = 64 };
-
 /* One allocation holds the head and the three arrays, so that a release is one free. */
 struct cluster_config *cluster_create(uint32_t member_count, uint32_t shard_count)
 {
@@ -44,16 +42,23 @@ struct cluster_config *cluster_create(uint32_t member_count, uint32_t shard_coun
 _Static_assert(sizeof(struct cluster_config) % _Alignof(struct member) == 0, "members follow it");
 _Static_assert(sizeof(struct member) % _Alignof(struct shard) == 0, "shards follow the members");
 
-static bool address_is_right(const char *address)
+bool cluster_text_is_right(const char *text, size_t capacity)
 {
-    const char *end = memchr(address, '\0', CLUSTER_MAX_ADDRESS_BYTES + 1);
-    if (!end || end == address)
+    if (text[0] == '\0' || !memchr(text, '\0', capacity))
         return false;
-    for (const char *c = address; c < end; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
             return false;
     }
     return true;
+}
+
+bool member_is_right(const struct member *member)
+{
+    return member->server >= 1 && member->server <= CLUSTER_MAX_SERVER &&
+           member->incarnation != 0 && member->workers >= 1 &&
+           member->workers <= CLUSTER_MAX_WORKERS &&
+           cluster_text_is_right(member->address, sizeof member->address);
 }
 
 static bool members_are_right(const struct cluster_config *config)
@@ -61,12 +66,7 @@ static bool members_are_right(const struct cluster_config *config)
     uint32_t before = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct member *member = &config->members[i];
-        if (member->server <= before || member->server > CLUSTER_MAX_SERVER)
-            return false;
-        if (member->incarnation == 0 || member->workers < 1 ||
-            member->workers > CLUSTER_MAX_WORKERS)
-            return false;
-        if (!address_is_right(member->address))
+        if (!member_is_right(member) || member->server <= before)
             return false;
         before = member->server;
     }
@@ -141,7 +141,7 @@ int cluster_finish(struct cluster_config *config)
 {
     if (config->term == 0 || config->cluster == 0)
         return ROWAN_EFORMAT;
-    if (config->block_limit == 0 || config->block_limit % BLOCK_STRIDE != 0)
+    if (config->block_limit == 0 || config->block_limit % CLUSTER_BLOCK_STRIDE != 0)
         return ROWAN_EFORMAT;
     if (config->replicas < 1 || config->replicas > CLUSTER_MAX_REPLICAS)
         return ROWAN_EFORMAT;

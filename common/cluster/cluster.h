@@ -20,6 +20,7 @@ enum {
     CLUSTER_MAX_ADDRESS_BYTES = 255,
     CLUSTER_SECRET_BYTES = 16,
     CLUSTER_MAX_EPOCH = (1 << 24) - 1,
+    CLUSTER_BLOCK_STRIDE = 64, /* bytes of entry blocks are a multiple of it */
 };
 
 struct member {
@@ -29,6 +30,12 @@ struct member {
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1]; /* of the process on the fabric; not empty, no
                                                     control characters */
 };
+
+/* Every field as above. */
+bool member_is_right(const struct member *member);
+
+/* A text that ends within `capacity` bytes, is not empty and has no control characters. */
+bool cluster_text_is_right(const char *text, size_t capacity);
 
 /* A contiguous range of slots and who holds it. All servers named here are members. */
 struct shard {

@@ -110,13 +110,18 @@ static void run_inspect(void *argument)
         file->inspect.lead_error = coord_store_lead(&file->store);
 }
 
+static void wake(struct coord_file *file)
+{
+    if (file->reactor)
+        reactor_wake(file->reactor);
+}
+
 /* The next poll posts it. */
 static void request(struct coord_file *file, struct coord_op *op)
 {
     op->state = OP_WAITING;
     op->due_ns = 0;
-    if (file->reactor)
-        reactor_wake(file->reactor);
+    wake(file);
 }
 
 static int file_read(struct coord *coord, coord_read_done *done, void *context)
@@ -159,8 +164,7 @@ static int file_watch(struct coord *coord, coord_changed *changed, void *context
     file->watch.changed = changed;
     file->watch.context = context;
     file->watch.version = file->known_version;
-    if (file->reactor)
-        reactor_wake(file->reactor);
+    wake(file);
     return 0;
 }
 
@@ -172,8 +176,7 @@ static int file_elect(struct coord *coord, coord_leader *leader, void *context)
         return ROWAN_EAGAIN;
     file->election.leader = leader;
     file->election.context = context;
-    if (file->reactor)
-        reactor_wake(file->reactor);
+    wake(file);
     return 0;
 }
 

@@ -71,6 +71,19 @@ int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMe
     return error;
 }
 
+struct inbox *control_owner(struct control *control, const struct shard *row)
+{
+    return row->primary == control->common->server
+               ? worker_inbox(control->workers[row->worker])
+               : digest_inbox(control->digests[row->id % control->options.digests]);
+}
+
+void control_wake_digests(struct control *control)
+{
+    for (uint32_t i = 0; i < control->options.digests; i++)
+        inbox_wake(digest_inbox(control->digests[i]));
+}
+
 /* Garbage ends its connection, so that the log gets one line for it, and not one a message. Further
  * events of this batch find `user` NULL. */
 static void link_refuse(struct control *control, struct control_link *link, int error)

@@ -185,10 +185,8 @@ static int hand_out_shard(struct control *control, uint32_t position)
     struct shard_state *shard = recover_take(control->recover, row->id);
     if (!shard)
         return 0;
-    struct inbox *inbox = shard->primary
-                              ? worker_inbox(control->workers[row->worker])
-                              : digest_inbox(control->digests[row->id % control->options.digests]);
-    int error = command_push(inbox, &(struct command){.kind = COMMAND_SHARD, .shard = shard});
+    int error = command_push(control_owner(control, row),
+                             &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     if (error) {
         shard_state_destroy(shard);
         return error;

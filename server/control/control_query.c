@@ -23,10 +23,6 @@ static const struct shard *find_row(const struct control *control, uint32_t id)
 /* Takes over `query`, also on failure. Errors: ROWAN_EBUSY (too many), those of command_push. */
 static int hand_over(struct control *control, const struct shard *row, struct query *query)
 {
-    bool primary = row->primary == control->common->server;
-    struct inbox *inbox = primary
-                              ? worker_inbox(control->workers[row->worker])
-                              : digest_inbox(control->digests[row->id % control->options.digests]);
     const uint32_t end =
         query->kind == QUERY_CHECKSUM ? CONTROL_MAX_CHECKSUMS : CONTROL_MAX_QUERIES;
     uint32_t slot = query->kind == QUERY_CHECKSUM ? 0 : CONTROL_MAX_CHECKSUMS;
@@ -34,7 +30,8 @@ static int hand_over(struct control *control, const struct shard *row, struct qu
         slot++;
     int error = ROWAN_EBUSY;
     if (slot < end)
-        error = command_push(inbox, &(struct command){.kind = COMMAND_QUERY, .query = query});
+        error = command_push(control_owner(control, row),
+                             &(struct command){.kind = COMMAND_QUERY, .query = query});
     if (error)
         free(query);
     else

@@ -87,7 +87,7 @@ struct control {
     struct blog_segment *prepared[1024];  /* allocated; wait for their fence */
     uint32_t prepared_count;
     struct pm_ticket prepared_ticket;
-    struct blog_segment *leaving; /* digested; control_leave.c */
+    struct blog_segment *leaving; /* digested, perhaps not quiet yet */
     bool medium_checking;         /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 
@@ -106,6 +106,10 @@ struct control {
  * those of fabric_send, ROWAN_ENOMEM. */
 int control_send(struct control_link *link, uint32_t tag, const Rowan__ControlMessage *message);
 
+/* The owner of a shard that this server holds: the worker that leads it, or the digest role that applies it. */
+struct inbox *control_owner(struct control *control, const struct shard *row);
+void control_wake_digests(struct control *control);
+
 /* --- control_zone.c --- */
 
 int control_zone_open(struct control *control);
@@ -117,14 +121,6 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns);
  * themselves on shm. Syncs it, too; the server ends if that fails. */
 void control_zone_check_medium(struct control *control);
 void control_zone_close(struct control *control);
-
-/* --- control_leave.c --- */
-
-/* All digest roles have left the segment. */
-void control_leave(struct control *control, struct blog_segment *segment);
-/* Forgets what is quiet, and frees the segments of it that are empty. True if it did anything. */
-bool control_leave_poll(struct control *control);
-void control_leave_close(struct control *control);
 
 /* --- control_config.c --- */
 

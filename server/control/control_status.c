@@ -61,8 +61,7 @@ void control_status_send(struct control *control, struct control_link *link, uin
 {
     /* Nothing wakes digest roles when an entry lands. Woken now, they have scanned it when the next
      * question comes. */
-    for (uint32_t i = 0; i < control->options.digests; i++)
-        inbox_wake(digest_inbox(control->digests[i]));
+    control_wake_digests(control);
     Rowan__ServerStatus status;
     fill_status(control, &status);
     uint32_t count = control->shards ? control->config->shard_count : 0;

@@ -11,6 +11,13 @@
  * message has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
  * flight and once admitted since. So "full" is said while there is still free space for that. Where
  * blocks land in slots it is more than their bytes.
+ *
+ * A segment that all digest roles have left and in which something landed is only forgotten; one in which nothing
+ * did, because the sender that claimed its space was gone, is free again.
+ *  L1 A segment is neither forgotten nor used again before it is quiet: until then the fabric may
+ *     still name it, and somebody may store into it (F7; design, section 3).
+ *  L2 Only a segment of zeros is used again: then there is nothing to zero (store.c, "Reuse"). Bytes that
+ *     no digest role could read may be damaged entries that were acknowledged.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,8 +119,7 @@ static void append(struct control *control, struct blog_segment *segment)
 {
     if (control->newest) {
         atomic_store_explicit(&control->newest->next, segment, memory_order_release);
-        for (uint32_t i = 0; i < control->options.digests; i++)
-            inbox_wake(digest_inbox(control->digests[i]));
+        control_wake_digests(control);
     } else {
         control->oldest = segment;
         for (uint32_t i = 0; i < control->options.digests; i++) {
@@ -149,9 +155,10 @@ void control_zone_sealed(struct control *control, struct blog_segment *segment, 
     store_transition(control->common->store, segment->segment, SEGMENT_USED);
     atomic_store_explicit(&segment->sealed, true, memory_order_release);
     control->posted--;
-    for (uint32_t i = 0; i < control->options.digests; i++)
-        inbox_wake(digest_inbox(control->digests[i]));
+    control_wake_digests(control);
 }
+
+/* --- leaving --- */
 
 /* The newest is never left: the digest roles wait in it for its successor. */
 static bool leave_digested(struct control *control)
@@ -162,7 +169,36 @@ static bool leave_digested(struct control *control)
                control->options.digests) {
         struct blog_segment *old = control->oldest;
         control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
-        control_leave(control, old);
+        old->next_leaving = control->leaving;
+        control->leaving = old;
+        any = true;
+    }
+    return any;
+}
+
+/* L2 */
+static void give_back(struct store *store, uint64_t segment)
+{
+    if (!store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES))
+        return;
+    store_transition(store, segment, SEGMENT_DIRTY);
+    store_transition(store, segment, SEGMENT_FREE);
+}
+
+/* Forgets what is quiet, and frees the segments of it that are empty. */
+static bool forget_quiet(struct control *control)
+{
+    bool any = false;
+    struct blog_segment **link = &control->leaving;
+    while (*link) {
+        struct blog_segment *segment = *link;
+        if (!segment->quiet) { /* L1 */
+            link = &segment->next_leaving;
+            continue;
+        }
+        give_back(control->common->store, segment->segment);
+        *link = segment->next_leaving;
+        free(segment);
         any = true;
     }
     return any;
@@ -218,7 +254,7 @@ static void poll_medium(struct control *control)
 bool control_zone_poll(struct control *control, uint64_t *wake_ns)
 {
     bool any = leave_digested(control);
-    any |= control_leave_poll(control);
+    any |= forget_quiet(control);
     if (control->prepared_count == 0 && !FAULT(NO_SEGMENT))
         any |= prepare(control);
     if (control->prepared_count > 0)
@@ -240,7 +276,11 @@ void control_zone_close(struct control *control)
         control->oldest = atomic_load_explicit(&old->next, memory_order_relaxed);
         free(old);
     }
-    control_leave_close(control);
+    while (control->leaving) {
+        struct blog_segment *old = control->leaving;
+        control->leaving = old->next_leaving;
+        free(old);
+    }
     for (uint32_t i = 0; i < control->prepared_count; i++)
         free(control->prepared[i]);
 }
