@@ -113,17 +113,11 @@ static int grow(struct acked_table *table, uint64_t record)
 
     while (count <= record)
         count *= 2;
-    uint64_t *versions = realloc(table->versions, count * sizeof *versions);
-
-    if (!versions)
+    struct acked_last *last = realloc(table->last, count * sizeof *last);
+    if (!last)
         return ROWAN_ENOMEM;
-    table->versions = versions;
-    uint64_t *seeds = realloc(table->seeds, count * sizeof *seeds);
-
-    if (!seeds)
-        return ROWAN_ENOMEM;
-    table->seeds = seeds;
-    memset(versions + table->count, 0, (count - table->count) * sizeof *versions);
+    memset(last + table->count, 0, (count - table->count) * sizeof *last);
+    table->last = last;
     table->count = count;
     return 0;
 }
@@ -134,15 +128,13 @@ static int apply_records(struct acked_table *table, const struct acked_record *r
     for (size_t i = 0; i < count; i++) {
         const struct acked_record *one = &records[i];
         int error = grow(table, one->record);
-
         if (error)
             return error;
+        struct acked_last *last = &table->last[one->record];
         table->writes++;
-        table->records += table->versions[one->record] == 0;
-        if (one->version > table->versions[one->record]) {
-            table->versions[one->record] = one->version;
-            table->seeds[one->record] = one->seed;
-        }
+        table->records += last->version == 0;
+        if (one->version > last->version)
+            *last = (struct acked_last){.version = one->version, .seed = one->seed};
     }
     return 0;
 }
@@ -186,7 +178,6 @@ int acked_load(const char *path, struct acked_table *out)
 
 void acked_free(struct acked_table *table)
 {
-    free(table->versions);
-    free(table->seeds);
+    free(table->last);
     *table = (struct acked_table){0};
 }

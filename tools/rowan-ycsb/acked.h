@@ -21,13 +21,15 @@ int acked_open(const char *path, const char *profile, int *fd);
 /* Appends with one system call, so that records of several threads do not mix. */
 int acked_append(int fd, const struct acked_record *records, uint32_t count);
 
-/* The highest acknowledged version of each record. */
+/* The highest acknowledged write of each record. */
 struct acked_table {
-    uint64_t count;     /* records 0 to count - 1 */
-    uint64_t writes;    /* in the file */
-    uint64_t records;   /* that have an acknowledged write */
-    uint64_t *versions; /* 0: none */
-    uint64_t *seeds;
+    uint64_t count;   /* records 0 to count - 1 */
+    uint64_t writes;  /* in the file */
+    uint64_t records; /* that have an acknowledged write */
+    struct acked_last {
+        uint64_t version; /* 0: none */
+        uint64_t seed;
+    } * last;
     char profile[WORKLOAD_NAME_BYTES];
 };
 

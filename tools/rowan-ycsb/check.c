@@ -39,17 +39,15 @@ struct checker {
 static enum verdict judge(struct checker *checker, const struct check_slot *slot,
                           const struct rowan_completion *completion)
 {
-    uint64_t acked = checker->table.versions[slot->record];
-    uint64_t seed = checker->table.seeds[slot->record];
+    const struct acked_last *acked = &checker->table.last[slot->record];
 
     if (completion->status == ROWAN_ENOTFOUND)
         return MISSING;
     if (completion->status == 0 || completion->status == ROWAN_EBUFFER) {
-        if (completion->version != acked)
-            return completion->version > acked ? NEWER : OLDER;
-        uint32_t bytes = workload_value_bytes(checker->profile, slot->record, seed);
-
-        workload_value(slot->record, seed, checker->expected, bytes);
+        if (completion->version != acked->version)
+            return completion->version > acked->version ? NEWER : OLDER;
+        uint32_t bytes = workload_value_bytes(checker->profile, slot->record, acked->seed);
+        workload_value(slot->record, acked->seed, checker->expected, bytes);
         return completion->value_bytes == bytes &&
                        memcmp(slot->value, checker->expected, bytes) == 0
                    ? RIGHT
@@ -68,7 +66,7 @@ static void on_completion(const struct rowan_completion *completion)
     if (verdict >= MISSING && checker->shown++ < SHOWN)
         fprintf(stderr, "record %llu: %s: acknowledged version %llx, found %llx (%s)\n",
                 (unsigned long long)slot->record, verdicts[verdict],
-                (unsigned long long)checker->table.versions[slot->record],
+                (unsigned long long)checker->table.last[slot->record].version,
                 (unsigned long long)completion->version, rowan_error_name(completion->status));
     slot->next = checker->idle;
     checker->idle = slot;
@@ -97,7 +95,7 @@ static int read_all(struct checker *checker)
     progress_init(&progress, clock_now_ns(clock));
     while (record < checker->table.count || rowan_outstanding(checker->rowan) > 0) {
         while (checker->idle && record < checker->table.count) {
-            if (checker->table.versions[record]) {
+            if (checker->table.last[record].version) {
                 int error = post(checker, record);
 
                 if (error == ROWAN_EAGAIN)

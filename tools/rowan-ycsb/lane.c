@@ -22,6 +22,12 @@ static void settle(struct ycsb_lane *lane, uint64_t now_ns);
 
 /* --- one operation --- */
 
+static void push(struct ycsb_slot **list, struct ycsb_slot *slot)
+{
+    slot->next = *list;
+    *list = slot;
+}
+
 static void on_completion(const struct rowan_completion *completion)
 {
     struct ycsb_slot *slot = completion->context;
@@ -29,7 +35,7 @@ static void on_completion(const struct rowan_completion *completion)
 
     slot->status = completion->status;
     slot->version = completion->version;
-    lane->done[lane->done_count++] = slot;
+    push(&lane->done, slot);
     if (lane->interval_ns > 0)
         return;
     uint64_t now_ns = clock_now_ns(clock_system());
@@ -78,7 +84,7 @@ static int post(struct ycsb_lane *lane, struct ycsb_slot *slot)
 
 uint64_t lane_next_ns(const struct ycsb_lane *lane)
 {
-    if (lane->idle_count == 0 || lane->left == 0)
+    if (!lane->idle || lane->left == 0)
         return UINT64_MAX;
     return (uint64_t)lane->next_ns;
 }
@@ -86,7 +92,7 @@ uint64_t lane_next_ns(const struct ycsb_lane *lane)
 void lane_fill(struct ycsb_lane *lane, uint64_t now_ns)
 {
     while (lane_next_ns(lane) <= now_ns) {
-        struct ycsb_slot *slot = lane->idle[lane->idle_count - 1];
+        struct ycsb_slot *slot = lane->idle;
 
         if (!slot->prepared)
             prepare(lane, slot);
@@ -100,18 +106,19 @@ void lane_fill(struct ycsb_lane *lane, uint64_t now_ns)
             slot->start_ns = (uint64_t)lane->next_ns;
             lane->next_ns += lane->interval_ns;
         }
-        lane->idle_count--;
+        lane->idle = slot->next;
+        lane->busy++;
         lane->left--;
         if (error) {
             slot->status = error;
-            lane->done[lane->done_count++] = slot;
+            push(&lane->done, slot);
         }
     }
 }
 
 bool lane_is_done(const struct ycsb_lane *lane)
 {
-    return lane->left == 0 && lane->done_count == 0 && lane->idle_count == lane->options->depth;
+    return lane->left == 0 && lane->busy == 0;
 }
 
 /* --- acknowledged writes --- */
@@ -154,17 +161,17 @@ static void count(struct ycsb_lane *lane, const struct ycsb_slot *slot, uint64_t
 
 static void settle(struct ycsb_lane *lane, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < lane->done_count; i++) {
-        struct ycsb_slot *slot = lane->done[i];
+    while (lane->done) {
+        struct ycsb_slot *slot = lane->done;
         int error = keep_acked(lane, slot, now_ns);
-
         if (error)
             lane->error = error;
         count(lane, slot, now_ns);
-        lane->idle[lane->idle_count++] = slot;
+        lane->done = slot->next;
+        push(&lane->idle, slot);
+        lane->busy--;
+        lane->settled++;
     }
-    lane->settled += lane->done_count;
-    lane->done_count = 0;
 }
 
 int lane_settle(struct ycsb_lane *lane, uint64_t now_ns)
@@ -203,17 +210,14 @@ int lane_init(struct ycsb_lane *lane, const struct run_options *options, uint32_
     random_init(&lane->random, workload_mix(lane->salt, 0));
     lane->slots = calloc(options->depth, sizeof *lane->slots);
     lane->values = calloc(options->depth, value_bytes ? value_bytes : 1);
-    lane->idle = calloc(options->depth, sizeof(struct ycsb_slot *));
-    lane->done = calloc(options->depth, sizeof(struct ycsb_slot *));
     if (options->acked_fd >= 0)
         lane->acked = calloc(ACKED_RECORDS, sizeof *lane->acked);
-    if (!lane->slots || !lane->values || !lane->idle || !lane->done ||
-        (options->acked_fd >= 0 && !lane->acked))
+    if (!lane->slots || !lane->values || (options->acked_fd >= 0 && !lane->acked))
         return ROWAN_ENOMEM;
     for (uint32_t i = 0; i < options->depth; i++) {
         lane->slots[i] =
             (struct ycsb_slot){.lane = lane, .value = lane->values + (size_t)i * value_bytes};
-        lane->idle[lane->idle_count++] = &lane->slots[i];
+        push(&lane->idle, &lane->slots[i]);
     }
     return 0;
 }
@@ -222,8 +226,6 @@ void lane_fini(struct ycsb_lane *lane)
 {
     rowan_close(lane->rowan);
     free(lane->acked);
-    free(lane->done);
-    free(lane->idle);
     free(lane->values);
     free(lane->slots);
 }

@@ -18,6 +18,7 @@ struct ycsb_slot {
     uint32_t value_bytes;
     uint64_t record, seed, version, start_ns;
     uint8_t *value;
+    struct ycsb_slot *next; /* idle or done */
 };
 
 struct ycsb_lane {
@@ -26,10 +27,9 @@ struct ycsb_lane {
     struct random random;
     struct ycsb_slot *slots;
     uint8_t *values;
-    struct ycsb_slot **idle; /* a stack */
-    uint32_t idle_count;
-    struct ycsb_slot **done; /* completed by the last poll */
-    uint32_t done_count;
+    struct ycsb_slot *idle;
+    struct ycsb_slot *done;     /* completed by the last poll */
+    uint32_t busy;              /* slots that are not idle */
     uint32_t settled;           /* counted since lane_settle last said how many */
     int error;                  /* of writing the acked file */
     uint64_t next_record, left; /* load: the next one; how many operations may still begin */

@@ -40,7 +40,8 @@ struct ycsb_crew {
     pthread_cond_t changed;
     uint32_t opened, running;
     bool started, aborted;
-    uint64_t start_ns, stop_ns; /* stop_ns 0: when the operations are done */
+    uint64_t start_ns, stop_ns;          /* stop_ns 0: when the operations are done */
+    uint64_t shown_operations, shown_ns; /* in the last progress line; since the start */
 };
 
 /* --- the loop --- */
@@ -163,7 +164,7 @@ static void *run_worker(void *argument)
 /* --- all threads --- */
 
 static void show(const struct run_options *options, struct ycsb_worker *workers,
-                 struct progress *progress, uint64_t run_ns, uint64_t *before, uint64_t *before_ns)
+                 struct ycsb_crew *crew, const struct progress *progress, uint64_t run_ns)
 {
     uint64_t completed = 0, failed = 0;
     uint64_t whole = options->load && !options->operations ? options->records : options->operations;
@@ -172,15 +173,16 @@ static void show(const struct run_options *options, struct ycsb_worker *workers,
         completed += atomic_load_explicit(&workers[i].completed, memory_order_relaxed);
         failed += atomic_load_explicit(&workers[i].failed, memory_order_relaxed);
     }
-    double rate = (double)(completed - *before) * 1e9 / (double)(run_ns - *before_ns);
+    double rate =
+        (double)(completed - crew->shown_operations) * 1e9 / (double)(run_ns - crew->shown_ns);
     double percent = whole ? 100 * (double)completed / (double)whole
                            : 100 * (double)run_ns / (double)options->run_ns;
 
     progress_line(progress, "%s: %3.0f %%, %.0f s, %llu operations, %.0f a second, %llu errors",
                   options->name, percent, (double)run_ns / 1e9, (unsigned long long)completed, rate,
                   (unsigned long long)failed);
-    *before = completed;
-    *before_ns = run_ns;
+    crew->shown_operations = completed;
+    crew->shown_ns = run_ns;
 }
 
 /* Waits for all threads; has the crew's lock except while it sleeps. */
@@ -188,7 +190,6 @@ static void supervise(const struct run_options *options, struct ycsb_worker *wor
                       struct ycsb_crew *crew)
 {
     struct clock *clock = clock_system();
-    uint64_t before = 0, before_ns = 0;
     struct progress progress;
 
     progress_init(&progress, crew->start_ns);
@@ -201,7 +202,7 @@ static void supervise(const struct run_options *options, struct ycsb_worker *wor
         uint64_t now_ns = clock_now_ns(clock);
 
         if (crew->running > 0 && progress_due(&progress, now_ns))
-            show(options, workers, &progress, now_ns - crew->start_ns, &before, &before_ns);
+            show(options, workers, crew, &progress, now_ns - crew->start_ns);
     }
     progress_end(&progress);
 }

@@ -203,10 +203,10 @@ TEST(the_highest_acknowledged_version_counts)
     assert_string_equal(table.profile, "udb");
     assert_int_equal(table.writes, 4);
     assert_int_equal(table.records, 2);
-    assert_int_equal(table.versions[5], 12);
-    assert_int_equal(table.seeds[5], 102);
-    assert_int_equal(table.versions[6], 11);
-    assert_int_equal(table.versions[7], 0);
+    assert_int_equal(table.last[5].version, 12);
+    assert_int_equal(table.last[5].seed, 102);
+    assert_int_equal(table.last[6].version, 11);
+    assert_int_equal(table.last[7].version, 0);
     acked_free(&table);
 }
 
