@@ -30,15 +30,6 @@ struct cm_peer {
     struct outbox outbox;
 };
 
-/* Of the coordination service, not yet handed to the state (A1). */
-struct answers {
-    bool read, stored, changed, leader_changed;
-    int read_error, stored_error;
-    struct cluster_config *config; /* read; NULL: none; ours until handed over */
-    uint64_t read_version, stored_version;
-    bool leader;
-};
-
 struct cm {
     struct cm_state *state;
     struct coord *coord;
@@ -48,7 +39,9 @@ struct cm {
     void *failed_context;
     int error;
     bool started;
-    struct answers answers;
+    /* Of the coordination service, by kind of event, not yet handed to the state (A1). */
+    struct cm_event answers[CM_EVENT_LEADER + 1];
+    bool answered[CM_EVENT_LEADER + 1];
 
     struct outgoing *shared[2]; /* the configuration of shared_term, without and with secret */
     uint64_t shared_term;
@@ -61,36 +54,34 @@ struct cm {
 
 /* --- answers of the coordination service --- */
 
+static void keep(struct cm *cm, const struct cm_event *event)
+{
+    cm->answers[event->kind] = *event;
+    cm->answered[event->kind] = true;
+}
+
+/* The configuration is ours until it is handed over. */
 static void keep_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
 {
-    struct cm *cm = context;
-    cm->answers.read = true;
-    cm->answers.read_version = version;
-    cm->answers.config = NULL;
-    cm->answers.read_error = error;
+    struct cm_event event = {.kind = CM_EVENT_READ, .error = error, .version = version};
     if (!error && version > 0)
-        cm->answers.read_error = cluster_decode(value, bytes, &cm->answers.config);
+        event.error = cluster_decode(value, bytes, &event.config);
+    keep(context, &event);
 }
 
 static void keep_stored(void *context, int error, uint64_t version)
 {
-    struct cm *cm = context;
-    cm->answers.stored = true;
-    cm->answers.stored_error = error;
-    cm->answers.stored_version = version;
+    keep(context, &(struct cm_event){.kind = CM_EVENT_STORED, .error = error, .version = version});
 }
 
 static void keep_changed(void *context)
 {
-    struct cm *cm = context;
-    cm->answers.changed = true;
+    keep(context, &(struct cm_event){.kind = CM_EVENT_CHANGED});
 }
 
 static void keep_leader(void *context, bool leader)
 {
-    struct cm *cm = context;
-    cm->answers.leader_changed = true;
-    cm->answers.leader = leader;
+    keep(context, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = leader});
 }
 
 /* --- actions --- */
@@ -252,59 +243,37 @@ static void step(struct cm *cm, const struct cm_event *event)
 
 /* --- answers as events --- */
 
-static bool step_read(struct cm *cm)
+/* What the role itself has to do with an answer. */
+static void handle_answer(struct cm *cm, const struct cm_event *event)
 {
-    if (!cm->answers.read)
-        return false;
-    cm->answers.read = false;
-    struct cluster_config *config = cm->answers.config;
-    cm->answers.config = NULL;
-    if (cm->answers.read_error == ROWAN_EFORMAT)
-        fail(cm, ROWAN_EFORMAT, "the stored configuration is damaged");
-    else if (cm->answers.read_error == ROWAN_EINCOMPATIBLE)
-        fail(cm, ROWAN_EINCOMPATIBLE, "the stored configuration cannot be read");
-    step(cm, &(struct cm_event){.kind = CM_EVENT_READ,
-                                .error = cm->answers.read_error,
-                                .version = cm->answers.read_version,
-                                .config = config});
-    cluster_release(config);
-    return true;
+    int error = event->error;
+    if (event->kind == CM_EVENT_READ && error == ROWAN_EFORMAT) {
+        fail(cm, error, "the stored configuration is damaged");
+    } else if (event->kind == CM_EVENT_READ && error == ROWAN_EINCOMPATIBLE) {
+        fail(cm, error, "the stored configuration cannot be read");
+    } else if (event->kind == CM_EVENT_STORED && error) {
+        log_event(LOG_WARN, "configuration_not_stored", "error=%s reason=\"%s\"", error_name(error),
+                  error_sentence(error));
+    } else if (event->kind == CM_EVENT_LEADER) {
+        log_event(LOG_INFO, "leadership", "leads=%s", event->leader ? "yes" : "no");
+    } else if (event->kind == CM_EVENT_CHANGED) {
+        /* A watch fires once: it is set again before the value is read, so that no change is missed. */
+        error = coord_watch(cm->coord, keep_changed, cm);
+        if (error)
+            fail(cm, error, "the stored configuration cannot be watched");
+    }
 }
 
-static bool step_stored(struct cm *cm)
+static bool step_answer(struct cm *cm, enum cm_event_kind kind)
 {
-    if (!cm->answers.stored)
+    if (!cm->answered[kind])
         return false;
-    cm->answers.stored = false;
-    if (cm->answers.stored_error)
-        log_event(LOG_WARN, "configuration_not_stored", "error=%s reason=\"%s\"",
-                  error_name(cm->answers.stored_error), error_sentence(cm->answers.stored_error));
-    step(cm, &(struct cm_event){.kind = CM_EVENT_STORED,
-                                .error = cm->answers.stored_error,
-                                .version = cm->answers.stored_version});
-    return true;
-}
-
-/* A watch fires once: it is set again before the value is read, so that no change is missed. */
-static bool step_changed(struct cm *cm)
-{
-    if (!cm->answers.changed)
-        return false;
-    cm->answers.changed = false;
-    int error = coord_watch(cm->coord, keep_changed, cm);
-    if (error)
-        fail(cm, error, "the stored configuration cannot be watched");
-    step(cm, &(struct cm_event){.kind = CM_EVENT_CHANGED});
-    return true;
-}
-
-static bool step_leader(struct cm *cm)
-{
-    if (!cm->answers.leader_changed)
-        return false;
-    cm->answers.leader_changed = false;
-    log_event(LOG_INFO, "leadership", "leads=%s", cm->answers.leader ? "yes" : "no");
-    step(cm, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = cm->answers.leader});
+    const struct cm_event event = cm->answers[kind];
+    cm->answered[kind] = false;
+    cm->answers[kind].config = NULL;
+    handle_answer(cm, &event);
+    step(cm, &event);
+    cluster_release(event.config);
     return true;
 }
 
@@ -473,10 +442,9 @@ static bool poll_coord(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
         cm->started = busy = true;
         step(cm, &(struct cm_event){.kind = CM_EVENT_START});
     }
-    busy = step_read(cm) || busy;
-    busy = step_stored(cm) || busy;
-    busy = step_changed(cm) || busy;
-    return step_leader(cm) || busy;
+    for (int kind = CM_EVENT_READ; kind <= CM_EVENT_LEADER; kind++)
+        busy |= step_answer(cm, (enum cm_event_kind)kind);
+    return busy;
 }
 
 static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
@@ -492,8 +460,8 @@ static bool poll_fabric(struct cm *cm, uint64_t now_ns, uint64_t *wake_ns)
     }
     for (unsigned i = 0; i < count; i++)
         on_fabric_event(cm, &events[i]);
-    if (flush_outboxes(cm) && *wake_ns > now_ns + RETRY_NS)
-        *wake_ns = now_ns + RETRY_NS;
+    if (flush_outboxes(cm))
+        wake_at(wake_ns, now_ns + RETRY_NS);
     close_given_up(cm);
     fabric_flush(cm->endpoint);
     return count > 0;
@@ -508,7 +476,8 @@ enum poll_result cm_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     if (!cm->error && cm_state_knows(cm->state)) /* A2 */
         busy = poll_fabric(cm, now_ns, wake_ns) || busy;
     /* A request that failed at once has its answer already. */
-    return busy || cm->answers.read || cm->answers.stored ? POLL_BUSY : POLL_IDLE;
+    return busy || cm->answered[CM_EVENT_READ] || cm->answered[CM_EVENT_STORED] ? POLL_BUSY
+                                                                                : POLL_IDLE;
 }
 
 int cm_create(const struct cm_options *options, struct cm **out)
@@ -554,7 +523,7 @@ void cm_destroy(struct cm *cm)
     for (uint32_t i = 0; i < cm->peer_limit; i++)
         outbox_clear(&cm->peers[i].outbox);
     drop_shared(cm);
-    cluster_release(cm->answers.config);
+    cluster_release(cm->answers[CM_EVENT_READ].config);
     fabric_endpoint_close(cm->endpoint);
     cm_state_destroy(cm->state);
     free(cm);

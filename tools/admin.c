@@ -146,8 +146,7 @@ static void step_call(struct admin *admin, struct admin_call *call, uint64_t now
         end_call(admin, call, ROWAN_ETIMEDOUT);
         return;
     }
-    if (call->deadline_ns < *wake_ns)
-        *wake_ns = call->deadline_ns;
+    wake_at(wake_ns, call->deadline_ns);
     if (call->sent)
         return;
     peer_want(&link->peer, now_ns, wake_ns);

@@ -272,8 +272,7 @@ static bool post_op(struct coord_file *file, struct coord_op *op, offload_functi
     if (op->state != OP_WAITING)
         return false;
     if (op->due_ns > now_ns) {
-        if (*wake_ns > op->due_ns)
-            *wake_ns = op->due_ns;
+        wake_at(wake_ns, op->due_ns);
         return false;
     }
     op->state = OP_RUNNING;

@@ -24,6 +24,13 @@ enum poll_result { POLL_IDLE, POLL_BUSY };
  * later time although nothing happens lowers *wake_ns (an absolute time; never raises it). */
 typedef enum poll_result poll_function(void *role, uint64_t now_ns, uint64_t *wake_ns);
 
+/* For a poll function: run again at `at_ns` at the latest. */
+static inline void wake_at(uint64_t *wake_ns, uint64_t at_ns)
+{
+    if (at_ns < *wake_ns)
+        *wake_ns = at_ns;
+}
+
 struct poller {
     const char *name; /* for logs; static */
     poll_function *poll;

@@ -65,8 +65,7 @@ static void repeat_join(struct control *control, uint64_t *wake_ns)
         return;
     if (control->now_ns >= control->join_again_ns)
         join(control);
-    if (control->join_again_ns < *wake_ns)
-        *wake_ns = control->join_again_ns;
+    wake_at(wake_ns, control->join_again_ns);
 }
 
 /* Connecting is tried ten times a second: a reason is logged once, until there is another one or a
@@ -103,8 +102,7 @@ static void connect_to_cm(struct control *control, uint64_t *wake_ns)
         log_trouble(control, "cm_connect_failed", error);
         control->cm_retry_ns = control->now_ns + CONTROL_CM_RETRY_NS;
     }
-    if (control->cm_retry_ns < *wake_ns)
-        *wake_ns = control->cm_retry_ns;
+    wake_at(wake_ns, control->cm_retry_ns);
 }
 
 /* --- applying a configuration --- */

@@ -166,8 +166,7 @@ static bool is_reconciled(const struct control *control)
 static void record_reconciliation(struct control *control, uint64_t *wake_ns)
 {
     if (!is_reconciled(control)) {
-        if (control->now_ns + RECONCILED_CHECK_NS < *wake_ns)
-            *wake_ns = control->now_ns + RECONCILED_CHECK_NS;
+        wake_at(wake_ns, control->now_ns + RECONCILED_CHECK_NS);
         return;
     }
     control->data.possibly_incomplete = false;

@@ -20,28 +20,17 @@ static const struct shard *find_row(const struct control *control, uint32_t id)
     return row && control->shards[row - control->config->shards] ? row : NULL;
 }
 
-/* Takes over `query`, also on failure. Errors: ROWAN_EBUSY (too many), those of command_push. */
-static int hand_over(struct control *control, const struct shard *row, struct query *query)
-{
-    const uint32_t end =
-        query->kind == QUERY_CHECKSUM ? CONTROL_MAX_CHECKSUMS : CONTROL_MAX_QUERIES;
-    uint32_t slot = query->kind == QUERY_CHECKSUM ? 0 : CONTROL_MAX_CHECKSUMS;
-    while (slot < end && control->queries[slot])
-        slot++;
-    int error = ROWAN_EBUSY;
-    if (slot < end)
-        error = command_push(control_owner(control, row),
-                             &(struct command){.kind = COMMAND_QUERY, .query = query});
-    if (error)
-        free(query);
-    else
-        control->queries[slot] = query;
-    return error;
-}
-
+/* Errors: ROWAN_EBUSY (too many), ROWAN_ENOMEM, those of command_push. */
 static int ask(struct control *control, struct control_link *link, uint32_t tag,
                const struct shard *row, const struct query *question)
 {
+    const bool checksum = question->kind == QUERY_CHECKSUM;
+    const uint32_t end = checksum ? CONTROL_MAX_CHECKSUMS : CONTROL_MAX_QUERIES;
+    uint32_t slot = checksum ? 0 : CONTROL_MAX_CHECKSUMS;
+    while (slot < end && control->queries[slot])
+        slot++;
+    if (slot == end)
+        return ROWAN_EBUSY;
     struct query *query = malloc(sizeof *query);
     if (!query)
         return ROWAN_ENOMEM;
@@ -49,7 +38,13 @@ static int ask(struct control *control, struct control_link *link, uint32_t tag,
     query->link = link;
     query->tag = tag;
     query->shard = row->id;
-    return hand_over(control, row, query);
+    int error = command_push(control_owner(control, row),
+                             &(struct command){.kind = COMMAND_QUERY, .query = query});
+    if (error)
+        free(query);
+    else
+        control->queries[slot] = query;
+    return error;
 }
 
 static int ask_checksum(struct control *control, struct control_link *link, uint32_t tag,
@@ -217,8 +212,8 @@ bool control_query_poll(struct control *control, uint64_t *wake_ns)
         control->queries[i] = NULL;
         any = true;
     }
-    if (waiting && control->now_ns + QUERY_RETRY_NS < *wake_ns)
-        *wake_ns = control->now_ns + QUERY_RETRY_NS;
+    if (waiting)
+        wake_at(wake_ns, control->now_ns + QUERY_RETRY_NS);
     return any;
 }
 

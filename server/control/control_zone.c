@@ -260,9 +260,8 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns)
     if (control->prepared_count > 0)
         any |= post(control);
     /* Nobody wakes this role when there is memory or a segment again. */
-    if (control->posted + control->prepared_count < control->depth &&
-        control->now_ns + PREPARE_RETRY_NS < *wake_ns)
-        *wake_ns = control->now_ns + PREPARE_RETRY_NS;
+    if (control->posted + control->prepared_count < control->depth)
+        wake_at(wake_ns, control->now_ns + PREPARE_RETRY_NS);
     if (control->medium_checking)
         poll_medium(control);
     check_space(control);

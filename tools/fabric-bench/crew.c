@@ -250,8 +250,8 @@ static enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_
         error = open_lanes(worker);
     fabric_flush(worker->endpoint);
     atomic_store_explicit(&worker->operations, worker->count, memory_order_relaxed);
-    if (worker->starved > 0 && now_ns + RETRY_NS < *wake_ns)
-        *wake_ns = now_ns + RETRY_NS;
+    if (worker->starved > 0)
+        wake_at(wake_ns, now_ns + RETRY_NS);
     worker->error = error;
     return count > 0 || error ? POLL_BUSY : POLL_IDLE;
 }

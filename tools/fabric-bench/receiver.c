@@ -304,8 +304,8 @@ static enum poll_result receiver_poll(void *role, uint64_t now_ns, uint64_t *wak
     if (!receiver->error)
         receiver->error = fabric_endpoint_error(receiver->endpoint);
     fabric_flush(receiver->endpoint);
-    if ((receiver->echo_count > 0 || receiver->zeroed_count > 0) && now_ns + RETRY_NS < *wake_ns)
-        *wake_ns = now_ns + RETRY_NS;
+    if (receiver->echo_count > 0 || receiver->zeroed_count > 0)
+        wake_at(wake_ns, now_ns + RETRY_NS);
     receiver->busy_polls += count > 0 || echoed;
     return count > 0 || echoed || receiver->error ? POLL_BUSY : POLL_IDLE;
 }
