@@ -31,12 +31,16 @@ struct check {
 };
 
 struct doctor {
+    /* Settings. */
     const char *root; /* "" for the host's own */
-    unsigned asked;   /* fabrics */
+    uint64_t fabric;  /* 0: all; else its bit's number + 1 */
     uint64_t pm_bytes;
     uint64_t port; /* first of the server; 0: any */
     uint64_t ports;
     const char *device; /* RDMA; "": all */
+    bool json;
+
+    unsigned asked; /* fabrics */
 
     /* What one group found and another asks for. */
     bool has_odp; /* an RDMA device that was opened */

@@ -1,20 +1,10 @@
 /* rowan-doctor: is this host fit, and if not, what exactly to do. */
-#include <stdlib.h>
-
-#include "common/base/error.h"
 #include "common/base/log.h"
 #include "release.h"
 #include "tools/doctor/doctor.h"
 #include "tools/tool.h"
 
-struct doctor_settings {
-    uint64_t fabric; /* 0 all, else the fabric's bit number + 1 */
-    uint64_t pm_bytes, port, ports;
-    const char *device, *root;
-    bool json;
-};
-
-#define FIELD(name) offsetof(struct doctor_settings, name)
+#define FIELD(name) offsetof(struct doctor, name)
 
 static const struct config_key keys[] = {
     {"fabric", CONFIG_CHOICE, FIELD(fabric), "all", 0, 0, "all|shm|tcp|verbs",
@@ -44,21 +34,13 @@ static const struct config_spec spec = {
     .key_count = sizeof keys / sizeof keys[0],
 };
 
-static int examine(void *of, int argc, char **argv)
+static int examine(void *settings, int argc, char **argv)
 {
-    const struct doctor_settings *settings = of;
-    struct doctor *doctor = calloc(1, sizeof *doctor);
+    struct doctor *doctor = settings;
     (void)argc;
     (void)argv;
-    if (!doctor)
-        return tool_failed("memory", ROWAN_ENOMEM);
     log_set_level(LOG_ERROR); /* the checks report what a probe would log */
-    doctor->root = settings->root;
-    doctor->asked = settings->fabric ? 1u << (settings->fabric - 1) : ON_ALL;
-    doctor->pm_bytes = settings->pm_bytes;
-    doctor->port = settings->port;
-    doctor->ports = settings->ports;
-    doctor->device = settings->device;
+    doctor->asked = doctor->fabric ? 1u << (doctor->fabric - 1) : ON_ALL;
     doctor->nic_node = doctor->pm_node = -1;
     check_cpu(doctor);
     check_memory(doctor);
@@ -66,16 +48,14 @@ static int examine(void *of, int argc, char **argv)
     check_rdma(doctor);
     check_pm(doctor);
     check_ddio(doctor);
-    const int error = settings->json ? report_json(doctor) : report_text(doctor);
-    const bool fit = doctor_fit(doctor) != 0;
-    free(doctor);
+    const int error = doctor->json ? report_json(doctor) : report_text(doctor);
     if (error)
         return tool_failed("standard output", error);
-    return fit ? EXIT_DONE : EXIT_FAILED;
+    return doctor_fit(doctor) ? EXIT_DONE : EXIT_FAILED;
 }
 
 int main(int argc, char **argv)
 {
-    struct doctor_settings settings;
-    return tool_main(&spec, argc, argv, &settings, examine);
+    static struct doctor doctor; /* large */
+    return tool_main(&spec, argc, argv, &doctor, examine);
 }
