@@ -118,8 +118,7 @@ struct senders {
     struct pm *source;
     uint64_t source_bytes; /* of a thread */
     struct bench_control *control;
-    struct report *report;
-    struct report_setup setup;
+    struct report report;
     struct crew_result *result;
 };
 
@@ -159,7 +158,7 @@ static void close_senders(struct senders *senders)
     control_close(senders->control);
     fabric_close(senders->fabric);
     pm_close(senders->source);
-    report_drop(senders->report);
+    report_fini(&senders->report);
     free(senders->result);
 }
 
@@ -183,7 +182,7 @@ static int run_one(struct bench *bench, struct senders *senders, const char *add
 {
     const char *refusal = plan_refusal(run, senders->fabric);
     if (refusal) {
-        report_skipped(senders->report, run, refusal);
+        report_skipped(&senders->report, run, refusal);
         return EXIT_DONE;
     }
     run->fabric = senders->fabric;
@@ -197,7 +196,7 @@ static int run_one(struct bench *bench, struct senders *senders, const char *add
     int error = crew_run(run, senders->result);
     if (error)
         return run_failed(run, error);
-    report_run(senders->report, run, senders->result);
+    report_run(&senders->report, run, senders->result);
     return EXIT_DONE;
 }
 
@@ -242,33 +241,29 @@ static int check_plan(const struct bench *bench, const struct fabric *fabric)
 
 static int run_all(struct bench *bench, struct senders *senders, const char *address)
 {
+    struct report *report = &senders->report;
     struct crew_options run;
-    struct wire_facts facts;
     int code = EXIT_DONE;
     int error = control_open(senders->fabric, address, &senders->control);
-
+    *report = (struct report){.caps = fabric_caps(senders->fabric),
+                              .address = address,
+                              .depth = (uint32_t)bench->settings->depth,
+                              .batch = (uint32_t)bench->settings->batch,
+                              .threads = bench->threads,
+                              .spin_ns = bench->spin_ns,
+                              .remote = *bench->settings->connect != 0,
+                              .json = bench->settings->json,
+                              .runs = json_array(),
+                              .skipped = json_array()};
     if (!error)
-        error = control_ask(senders->control, &facts);
+        error = control_ask(senders->control, &report->memory);
     if (error)
         return tool_failed(address, error);
-    senders->setup = (struct report_setup){.caps = fabric_caps(senders->fabric),
-                                           .address = address,
-                                           .depth = (uint32_t)bench->settings->depth,
-                                           .batch = (uint32_t)bench->settings->batch,
-                                           .threads = bench->threads,
-                                           .spin_ns = bench->spin_ns,
-                                           .remote = *bench->settings->connect != 0,
-                                           .json = bench->settings->json};
-    error = report_begin(&senders->setup, &senders->report);
-    if (error)
-        return tool_failed("report", error);
-    report_memory(senders->report, &facts);
     for (uint32_t i = 0; code == EXIT_DONE && plan_run(bench, i, &run); i++)
         code = run_one(bench, senders, address, &run);
     if (code != EXIT_DONE)
         return code;
-    error = report_end(senders->report);
-    senders->report = NULL;
+    error = report_end(report);
     return error ? tool_failed("report", error) : EXIT_DONE;
 }
 

@@ -81,26 +81,22 @@ int control_open(struct fabric *fabric, const char *address, struct bench_contro
     const struct fabric_identity identity = {
         .cluster = 1, .term = 1, .incarnation = 1, .role = WIRE_CONTROL, .kind = FABRIC_CLIENT};
     struct bench_control *control = calloc(1, sizeof *control);
-    int error;
-
     if (!control)
         return ROWAN_ENOMEM;
-    error = fabric_endpoint_open(fabric, ENDPOINT, &control->endpoint);
-    if (error)
-        goto fail;
-    fabric_endpoint_identity(control->endpoint, &identity);
-    fabric_endpoint_source(control->endpoint, &control->source);
-    error = fabric_connect(control->endpoint, address, 0, 0, &control->conn);
+    int error = fabric_endpoint_open(fabric, ENDPOINT, &control->endpoint);
+    if (!error) {
+        fabric_endpoint_identity(control->endpoint, &identity);
+        fabric_endpoint_source(control->endpoint, &control->source);
+        error = fabric_connect(control->endpoint, address, 0, 0, &control->conn);
+    }
     if (!error)
         error = wait_for(control, &control->connected);
-    if (error)
-        goto fail;
+    if (error) {
+        control_close(control);
+        return error;
+    }
     *out = control;
     return 0;
-
-fail:
-    control_close(control);
-    return error;
 }
 
 int control_ask(struct bench_control *control, struct wire_facts *out)

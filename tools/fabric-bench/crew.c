@@ -43,7 +43,6 @@ struct bench_sample {
 struct bench_worker {
     _Alignas(64) _Atomic uint64_t operations;
     struct bench_crew *crew;
-    const struct crew_options *options; /* the crew's */
     pthread_t thread;
     uint32_t number, lane_count;
     struct bench_lane *lanes;
@@ -79,8 +78,8 @@ static int open_lanes(struct bench_worker *worker)
 {
     while (worker->opened < worker->lane_count && worker->opened - worker->ready < CONNECTING) {
         struct bench_lane *lane = &worker->lanes[worker->opened];
-        int error = fabric_connect(worker->endpoint, worker->options->address, 0, worker->opened,
-                                   &lane->conn);
+        int error = fabric_connect(worker->endpoint, worker->crew->options->address, 0,
+                                   worker->opened, &lane->conn);
 
         if (error)
             return error;
@@ -191,21 +190,12 @@ static int handle_event(struct bench_worker *worker, const struct fabric_event *
     }
 }
 
-static int fill_all(struct bench_worker *worker, uint64_t now_ns)
+/* The lanes that are starved, or all. */
+static int fill(struct bench_worker *worker, bool all, uint64_t now_ns)
 {
     int error = 0;
-
-    for (uint32_t i = 0; i < worker->lane_count && !error; i++)
-        error = refill(worker, &worker->lanes[i], now_ns);
-    return error;
-}
-
-static int fill_starved(struct bench_worker *worker, uint64_t now_ns)
-{
-    int error = 0;
-
-    for (uint32_t i = 0; i < worker->lane_count && !error && worker->starved > 0; i++) {
-        if (worker->lanes[i].starved)
+    for (uint32_t i = 0; i < worker->lane_count && !error; i++) {
+        if (all || worker->lanes[i].starved)
             error = refill(worker, &worker->lanes[i], now_ns);
     }
     return error;
@@ -222,7 +212,7 @@ static int enter_phase(struct bench_worker *worker, uint64_t now_ns)
         return 0;
     if (worker->seen == PHASE_CONNECT && phase != PHASE_DRAIN) {
         worker->progress_ns = now_ns;
-        error = fill_all(worker, now_ns);
+        error = fill(worker, true, now_ns);
     }
     if (phase == PHASE_MEASURE)
         worker->before = take_sample(worker);
@@ -243,7 +233,7 @@ static enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_
     if (!error)
         error = enter_phase(worker, now_ns);
     if (!error && worker->starved > 0 && worker->seen != PHASE_DRAIN)
-        error = fill_starved(worker, now_ns);
+        error = fill(worker, false, now_ns);
     for (unsigned i = 0; i < count && !error; i++)
         error = handle_event(worker, &worker->events[i], now_ns);
     if (!error && worker->seen == PHASE_CONNECT)
@@ -295,7 +285,8 @@ static void loop(struct bench_worker *worker)
 
         if (worker_poll(worker, now_ns, &wake_ns) == POLL_BUSY) {
             busy_ns = now_ns;
-        } else if (now_ns - busy_ns >= worker->options->spin_ns || worker->seen == PHASE_CONNECT) {
+        } else if (now_ns - busy_ns >= worker->crew->options->spin_ns ||
+                   worker->seen == PHASE_CONNECT) {
             int error =
                 event_source_wait(&worker->source, clock, worker_poll, worker, now_ns + CHECK_NS);
 
@@ -318,11 +309,11 @@ static void *run_worker(void *argument)
         .term = 1,
         .incarnation = 1,
         .id = 2 + worker->number,
-        .role = worker->options->mode == MODE_MESSAGE ? WIRE_ECHO : WIRE_BLOCKS,
-        .kind = worker->options->mode == MODE_MESSAGE ? FABRIC_CLIENT : FABRIC_SERVER};
+        .role = worker->crew->options->mode == MODE_MESSAGE ? WIRE_ECHO : WIRE_BLOCKS,
+        .kind = worker->crew->options->mode == MODE_MESSAGE ? FABRIC_CLIENT : FABRIC_SERVER};
 
     worker->error =
-        fabric_endpoint_open(worker->options->fabric, worker->number, &worker->endpoint);
+        fabric_endpoint_open(worker->crew->options->fabric, worker->number, &worker->endpoint);
     if (!worker->error) {
         fabric_endpoint_identity(worker->endpoint, &identity);
         fabric_endpoint_source(worker->endpoint, &worker->source);
@@ -477,7 +468,6 @@ static int run_threads(const struct crew_options *options, struct bench_worker *
         const uint32_t first = init_lanes(options, lanes, starts_ns, threads);
 
         worker->crew = &crew;
-        worker->options = options;
         worker->number = threads;
         worker->lanes = lanes + first;
         worker->lane_count = options->senders * (threads + 1) / options->threads - first;

@@ -41,13 +41,9 @@ void place_remove(struct place *place)
 int place_memory(const struct place *place, const char *name, uint64_t bytes, struct pm **out)
 {
     char path[sizeof place->directory + 32];
-
+    bool made;
     snprintf(path, sizeof path, "%s/%s", place->directory, name);
-    int error = pm_open(
-        &(struct pm_open_options){
-            .path = path, .bytes = bytes, .create = true, .durability = PM_NONE},
-        out);
-
+    int error = place_open(path, bytes, PM_NONE, false, out, &made);
     if (!error)
         unlink(path);
     return error;

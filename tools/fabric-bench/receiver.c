@@ -350,29 +350,25 @@ int receiver_open(const struct receiver_options *options, struct receiver **out)
     const struct fabric_identity identity = {
         .cluster = 1, .term = 1, .incarnation = 1, .id = 1, .kind = FABRIC_SERVER};
     struct receiver *receiver = calloc(1, sizeof *receiver);
-    int error = ROWAN_ENOMEM;
-
     if (!receiver)
-        return error;
+        return ROWAN_ENOMEM;
     receiver->options = *options;
     receiver->zeroed = calloc(options->segments, sizeof *receiver->zeroed);
     receiver->echoes = calloc(RECEIVER_MAX_ECHOES, sizeof *receiver->echoes);
-    if (!receiver->zeroed || !receiver->echoes)
-        goto fail;
-    error = fabric_endpoint_open(options->fabric, 0, &receiver->endpoint);
-    if (error)
-        goto fail;
-    fabric_endpoint_identity(receiver->endpoint, &identity);
-    fabric_endpoint_source(receiver->endpoint, &receiver->source);
-    error = open_zone(receiver);
-    if (error)
-        goto fail;
+    int error = receiver->zeroed && receiver->echoes
+                    ? fabric_endpoint_open(options->fabric, 0, &receiver->endpoint)
+                    : ROWAN_ENOMEM;
+    if (!error) {
+        fabric_endpoint_identity(receiver->endpoint, &identity);
+        fabric_endpoint_source(receiver->endpoint, &receiver->source);
+        error = open_zone(receiver);
+    }
+    if (error) {
+        receiver_close(receiver);
+        return error;
+    }
     *out = receiver;
     return 0;
-
-fail:
-    receiver_close(receiver);
-    return error;
 }
 
 void receiver_close(struct receiver *receiver)

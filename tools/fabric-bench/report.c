@@ -3,7 +3,6 @@
 #include "tools/fabric-bench/report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/base/error.h"
 #include "tools/tool.h"
@@ -15,40 +14,11 @@ static const struct {
     double quantile;
 } columns[QUANTILES] = {{"p50_us", 0.5}, {"p99_us", 0.99}, {"p999_us", 0.999}, {"max_us", 1}};
 
-struct report {
-    const struct report_setup *setup;
-    struct wire_facts memory;
-    json_t *runs, *skipped;
-    bool began; /* the table's head is printed */
-};
-
 const char *report_mode(enum bench_mode mode)
 {
     static const char *const names[MODE_COUNT] = {"rowan", "write", "message"};
 
     return names[mode];
-}
-
-int report_begin(const struct report_setup *setup, struct report **out)
-{
-    struct report *report = calloc(1, sizeof *report);
-
-    if (!report)
-        return ROWAN_ENOMEM;
-    report->setup = setup;
-    report->runs = json_array();
-    report->skipped = json_array();
-    if (!report->runs || !report->skipped) {
-        report_drop(report);
-        return ROWAN_ENOMEM;
-    }
-    *out = report;
-    return 0;
-}
-
-void report_memory(struct report *report, const struct wire_facts *facts)
-{
-    report->memory = *facts;
 }
 
 /* --- figures --- */
@@ -103,14 +73,13 @@ static struct figures work_out(const struct crew_options *run, const struct crew
 
 static void print_head(struct report *report)
 {
-    const struct report_setup *setup = report->setup;
 
     report->began = true;
     printf("fabric %s, receiver's memory %s (durability %s)%s; depth %u, rowan batches of %u, %u "
            "sending thread%s\n",
-           setup->caps->backend, report->memory.memory, report->memory.durability,
-           setup->remote ? " in another program" : "", setup->depth, setup->batch, setup->threads,
-           setup->threads == 1 ? "" : "s");
+           report->caps->backend, report->memory.memory, report->memory.durability,
+           report->remote ? " in another program" : "", report->depth, report->batch,
+           report->threads, report->threads == 1 ? "" : "s");
     printf("%-8s%9s%9s%11s%11s%11s%11s%11s%11s%11s%11s%11s%11s\n", "", "", "", "", "", "latency",
            "", "", "receiver", "", "", "", "sender");
     printf("%-8s%9s%9s%11s%11s%11s%11s%11s%11s%11s%11s%11s%11s\n", "mode", "bytes", "senders",
@@ -185,14 +154,14 @@ void report_run(struct report *report, const struct crew_options *run,
 {
     const struct figures figures = work_out(run, result);
 
-    if (!report->setup->json)
+    if (!report->json)
         print_row(report, run, result, &figures);
     add_json(report, run, result, &figures);
 }
 
 void report_skipped(struct report *report, const struct crew_options *run, const char *reason)
 {
-    if (!report->setup->json) {
+    if (!report->json) {
         print_run(report, run);
         printf("  not run: %s\n", reason);
         fflush(stdout);
@@ -205,32 +174,24 @@ void report_skipped(struct report *report, const struct crew_options *run, const
 
 static int print_json(const struct report *report)
 {
-    const struct report_setup *setup = report->setup;
-    return tool_print_json(
-        json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:f, s:i, s:i, s:O, s:O}", "fabric",
-                  setup->caps->backend, "address", setup->address, "memory", report->memory.memory,
-                  "durability", report->memory.durability, "remote", setup->remote, "depth",
-                  (int)setup->depth, "batch", (int)setup->batch, "threads", (int)setup->threads,
-                  "spin_us", (double)setup->spin_ns / 1000, "block_limit",
-                  (int)setup->caps->block_limit, "landing_stride", (int)setup->caps->landing_stride,
-                  "runs", report->runs, "skipped", report->skipped));
+    return tool_print_json(json_pack(
+        "{s:s, s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:f, s:i, s:i, s:O, s:O}", "fabric",
+        report->caps->backend, "address", report->address, "memory", report->memory.memory,
+        "durability", report->memory.durability, "remote", report->remote, "depth",
+        (int)report->depth, "batch", (int)report->batch, "threads", (int)report->threads, "spin_us",
+        (double)report->spin_ns / 1000, "block_limit", (int)report->caps->block_limit,
+        "landing_stride", (int)report->caps->landing_stride, "runs", report->runs, "skipped",
+        report->skipped));
 }
 
 int report_end(struct report *report)
 {
-    int error = report->setup->json ? print_json(report) : 0;
-
-    if (fflush(stdout) != 0 && !error)
-        error = ROWAN_EIO;
-    report_drop(report);
-    return error;
+    int error = report->json ? print_json(report) : 0;
+    return fflush(stdout) != 0 && !error ? ROWAN_EIO : error;
 }
 
-void report_drop(struct report *report)
+void report_fini(struct report *report)
 {
-    if (!report)
-        return;
     json_decref(report->runs);
     json_decref(report->skipped);
-    free(report);
 }
