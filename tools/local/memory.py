@@ -21,13 +21,10 @@ def bytes_text(count):
 
 def places(options):
     """(PATH, offset) of each server's PM."""
-    path, offset = options.pm or options.directory, options.pm_offset
+    path = os.path.abspath(options.pm or options.directory)
     if os.path.isdir(path):
-        return [
-            (os.path.join(os.path.abspath(path), f"s{server}.pm"), 0)
-            for server in range(1, options.servers + 1)
-        ]
-    return [(os.path.abspath(path), offset + n * options.pm_bytes) for n in range(options.servers)]
+        return [(os.path.join(path, f"s{n + 1}.pm"), 0) for n in range(options.servers)]
+    return [(path, options.pm_offset + n * options.pm_bytes) for n in range(options.servers)]
 
 
 def is_of_devices(path):

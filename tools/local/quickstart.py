@@ -24,15 +24,14 @@ LOCAL = os.path.join(TOP, "tools", "rowan-local")
 # What is built: without the tests.
 PROGRAMS = ("server/rowan-server", "cm/rowan-cm", "tools/rowan", "tools/rowan-ycsb")
 
-SERVERS = 3
-REPLICAS = 3
 FABRICS = ("shm", "tcp")
-DURABILITY = "none"  # one machine: see what rowan-local says about it
-PROFILE = "zippydb"
-RECORDS = 1_000_000
 WORKLOADS = ("load", "a", "b", "c")
-THREADS = 2
-DEPTH = 64
+CLUSTER = {
+    "durability": "none",  # one machine: see what rowan-local says about it
+    "servers": 3,
+    "replicas": 3,
+}
+LOAD = {"profile": "zippydb", "records": 1_000_000, "threads": 2, "depth": 64}
 
 # Nothing is cleaned up yet, so the PM must hold every write of the run: the records, and half of
 # what workload a does, at more operations a second than two cores can do.
@@ -92,17 +91,20 @@ def local(action, directory, *arguments, out=sys.stderr):
     return code
 
 
+def flags(**settings):
+    return [word for name, value in settings.items() for word in ("--" + name, str(value))]
+
+
 def pm_bytes(seconds):
-    wanted = RECORDS * BYTES_A_WRITE + int(seconds * WRITES_A_SECOND) * BYTES_A_WRITE
+    wanted = (LOAD["records"] + int(seconds * WRITES_A_SECOND)) * BYTES_A_WRITE
     segment = 4 << 20
     return (wanted + PM_SPARE_BYTES) // segment * segment
 
 
 def run_phase(directory, workload, seconds):
     command = [
-        os.path.join(BUILD, "tools", "rowan-ycsb"), "--dir", directory, "--workload", workload,
-        "--profile", PROFILE, "--records", str(RECORDS), "--threads", str(THREADS),
-        "--depth", str(DEPTH), "--json",
+        os.path.join(BUILD, "tools", "rowan-ycsb"), "--json",
+        *flags(dir=directory, workload=workload, **LOAD),
     ]  # fmt: skip
     if workload != "load":  # which ends with the last record
         command += ["--seconds", str(seconds)]
@@ -134,8 +136,10 @@ def phase_of(workload, found, code):
 def print_table(phases, fabric):
     print()
     print(
-        f"YCSB on {SERVERS} servers, {REPLICAS} replicas, {fabric}, durability {DURABILITY}, "
-        f"{PROFILE} objects, {RECORDS} records, {THREADS} threads x {DEPTH} outstanding"
+        "YCSB on {servers} servers, {replicas} replicas, {fabric}, durability {durability}, "
+        "{profile} objects, {records} records, {threads} threads x {depth} outstanding".format(
+            fabric=fabric, **CLUSTER, **LOAD
+        )
     )
     print(f"{'phase':<7}{'ops/s':>10}{'put p50':>10}{'put p99':>10}{'get p50':>10}{'get p99':>10}"
           f"{'errors':>8}   (latencies in us)")  # fmt: skip
@@ -154,8 +158,7 @@ def run(options, directory):
     say("quickstart: building (build/release)")
     build()
     say(f"quickstart: built after {time.monotonic() - began:.0f} s; starting the cluster")
-    if local("start", directory, "--servers", str(SERVERS), "--replicas", str(REPLICAS),
-             "--fabric", options.fabric, "--durability", DURABILITY,
+    if local("start", directory, *flags(fabric=options.fabric, **CLUSTER),
              "--pm-bytes", str(pm_bytes(options.seconds))) != 0:  # fmt: skip
         raise Failure("the cluster did not start (the reason is above)")
     phases = []
@@ -165,13 +168,8 @@ def run(options, directory):
     print_table(phases, options.fabric)
     found = {
         "fabric": options.fabric,
-        "durability": DURABILITY,
-        "servers": SERVERS,
-        "replicas": REPLICAS,
-        "profile": PROFILE,
-        "records": RECORDS,
-        "threads": THREADS,
-        "depth": DEPTH,
+        **CLUSTER,
+        **LOAD,
         "cores": len(os.sched_getaffinity(0)),
         "phases": phases,
     }

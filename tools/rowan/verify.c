@@ -12,6 +12,7 @@
  *      ^                       |
  *      +------- unsettled -----+
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,11 +62,18 @@ static const Rowan__ChecksumIs *checksum_of(const struct shard_check *check, uin
 
 /* --- problems --- */
 
-static void report(struct verify *verify, const struct shard_check *check, uint32_t replica,
-                   const char *kind, const char *sentence)
+__attribute__((format(printf, 5, 6))) static void report(struct verify *verify,
+                                                         const struct shard_check *check,
+                                                         uint32_t replica, const char *kind,
+                                                         const char *format, ...)
 {
     uint32_t server = server_of(check, replica);
+    char sentence[256];
+    va_list arguments;
 
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
     verify->problems++;
     if (verify->list)
         json_array_append_new(verify->list,
@@ -78,15 +86,14 @@ static void report(struct verify *verify, const struct shard_check *check, uint3
 static void report_damage(struct verify *verify, const struct shard_check *check, uint32_t replica)
 {
     const Rowan__ChecksumIs *found = checksum_of(check, replica);
-    char sentence[256], key[DAMAGED_KEY_SHOWN + 8] = "";
+    char key[DAMAGED_KEY_SHOWN + 8] = "";
 
     if (found->damaged_key[0]) /* empty: the damage is in the entry's header */
         snprintf(key, sizeof key, " key \"%.*s\"", DAMAGED_KEY_SHOWN, found->damaged_key);
-    snprintf(sentence, sizeof sentence,
-             "%llu damaged object%s, first%s at offset %llu of its PM file",
-             (unsigned long long)found->damaged, found->damaged == 1 ? "" : "s", key,
-             (unsigned long long)found->damaged_offset);
-    report(verify, check, replica, "damaged", sentence);
+    report(verify, check, replica, "damaged",
+           "%llu damaged object%s, first%s at offset %llu of its PM file",
+           (unsigned long long)found->damaged, found->damaged == 1 ? "" : "s", key,
+           (unsigned long long)found->damaged_offset);
 }
 
 /* The round cannot be compared, and there is no time for another. */
@@ -94,42 +101,37 @@ static void report_unsettled(struct verify *verify, const struct shard_check *ch
                              uint32_t replica)
 {
     const struct admin_call *call = &check->calls[replica];
-    char sentence[256];
 
     if (call->error) {
-        report(verify, check, replica, "unanswered", error_sentence(call->error));
+        report(verify, check, replica, "unanswered", "%s", error_sentence(call->error));
         return;
     }
     const Rowan__ChecksumIs *found = checksum_of(check, replica);
 
-    if (found->missing) {
+    if (found->missing)
         report(verify, check, replica, "missing",
                "never got some versions that are committed, and is still fetching them from the "
                "primary");
-    } else if (found->busy) {
+    else if (found->busy)
         report(verify, check, replica, "busy",
                "writes were under way all the time; verify when they have stopped");
-    } else if (!check->calls[0].error && found->version != checksum_of(check, 0)->version) {
-        snprintf(sentence, sizeof sentence, "digested up to version %llx, the primary wrote %llx",
-                 (unsigned long long)found->version,
-                 (unsigned long long)checksum_of(check, 0)->version);
-        report(verify, check, replica, "behind", sentence);
-    }
+    else if (!check->calls[0].error && found->version != checksum_of(check, 0)->version)
+        report(
+            verify, check, replica, "behind", "digested up to version %llx, the primary wrote %llx",
+            (unsigned long long)found->version, (unsigned long long)checksum_of(check, 0)->version);
 }
 
 static void report_difference(struct verify *verify, const struct shard_check *check,
                               uint32_t replica, uint32_t reference)
 {
     const Rowan__ChecksumIs *found = checksum_of(check, replica);
-    char sentence[256];
+    const Rowan__ChecksumIs *other = checksum_of(check, reference);
 
-    snprintf(sentence, sizeof sentence,
-             "differs from server %u: %llu objects, checksum %016llx, against %llu, %016llx",
-             server_of(check, reference), (unsigned long long)found->objects,
-             (unsigned long long)found->checksum,
-             (unsigned long long)checksum_of(check, reference)->objects,
-             (unsigned long long)checksum_of(check, reference)->checksum);
-    report(verify, check, replica, "different", sentence);
+    report(verify, check, replica, "different",
+           "differs from server %u: %llu objects, checksum %016llx, against %llu, %016llx",
+           server_of(check, reference), (unsigned long long)found->objects,
+           (unsigned long long)found->checksum, (unsigned long long)other->objects,
+           (unsigned long long)other->checksum);
 }
 
 /* --- one shard --- */
