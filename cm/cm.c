@@ -152,17 +152,11 @@ static void drop_shared(struct cm *cm)
 static void post_configuration(struct cm *cm, const struct cm_output *output,
                                const struct cm_action *action)
 {
-    if (!action->config) {
-        post_own(cm, action, false,
-                 outgoing_waiting(output->waiting_for, output->waiting_count,
-                                  output->registration_epoch));
-        return;
-    }
-    const bool push = action->tag == 0;
-    if (output->waiting_count > 0) { /* it changes with every server that joins */
+    const bool push = action->config && action->tag == 0;
+    if (!action->config ||
+        output->waiting_count > 0) { /* it changes with every server that joins */
         post_own(cm, action, push,
-                 outgoing_configuration(action->config, action->with_secret, output->waiting_for,
-                                        output->waiting_count));
+                 outgoing_configuration(action->config, action->with_secret, output));
         return;
     }
     if (cm->shared_term != action->config->term)
@@ -170,7 +164,7 @@ static void post_configuration(struct cm *cm, const struct cm_output *output,
     cm->shared_term = action->config->term;
     struct outgoing **outgoing = &cm->shared[action->with_secret ? 1 : 0];
     if (!*outgoing)
-        *outgoing = outgoing_configuration(action->config, action->with_secret, NULL, 0);
+        *outgoing = outgoing_configuration(action->config, action->with_secret, output);
     post(cm, action->connection, *outgoing, action->tag, push);
 }
 

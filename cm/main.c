@@ -99,13 +99,10 @@ static int run(const struct cm_settings *settings)
 {
     struct cm_options options = {0};
     char why[CM_MAX_DETAIL_BYTES + 1];
-    if (cm_settings_apply(settings, &options.state, why, sizeof why)) {
-        fprintf(stderr, "rowan-cm: %s\n", why);
-        return EXIT_USAGE;
-    }
-
     struct fabric_verbs_options verbs;
-    const char *wrong = verbs_settings_apply(&settings->verbs, &verbs);
+    const char *wrong = cm_settings_apply(settings, &options.state, why, sizeof why)
+                            ? why
+                            : verbs_settings_apply(&settings->verbs, &verbs);
     if (wrong) {
         fprintf(stderr, "rowan-cm: %s\n", wrong);
         return EXIT_USAGE;

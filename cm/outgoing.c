@@ -28,36 +28,25 @@ static struct outgoing *outgoing_create(const Rowan__ControlMessage *message)
     return outgoing;
 }
 
-static struct outgoing *outgoing_configuration_is(Rowan__ConfigurationIs *is)
-{
-    return outgoing_create(&CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, is));
-}
-
 struct outgoing *outgoing_configuration(const struct cluster_config *config, bool with_secret,
-                                        const uint32_t *waiting_for, uint32_t waiting_count)
+                                        const struct cm_output *output)
 {
+    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
+    is.waiting_for = (uint32_t *)(uintptr_t)output->waiting_for;
+    is.n_waiting_for = output->waiting_count;
+    if (!config) {
+        is.registration_epoch = output->registration_epoch;
+        return outgoing_create(&CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
+    }
     size_t bytes = cluster_encoded_bytes(config, with_secret);
-    void *encoded = malloc(bytes);
-    if (!encoded)
+    is.configuration.data = malloc(bytes);
+    if (!is.configuration.data)
         return NULL;
-    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
-    is.waiting_for = (uint32_t *)(uintptr_t)waiting_for;
-    is.n_waiting_for = waiting_count;
-    is.configuration.data = encoded;
-    is.configuration.len = cluster_encode(config, with_secret, encoded, bytes);
-    struct outgoing *outgoing = outgoing_configuration_is(&is);
-    free(encoded);
+    is.configuration.len = cluster_encode(config, with_secret, is.configuration.data, bytes);
+    struct outgoing *outgoing =
+        outgoing_create(&CONTROL_MESSAGE(CONFIGURATION_IS, configuration_is, &is));
+    free(is.configuration.data);
     return outgoing;
-}
-
-struct outgoing *outgoing_waiting(const uint32_t *servers, uint32_t count,
-                                  uint64_t registration_epoch)
-{
-    Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
-    is.waiting_for = (uint32_t *)(uintptr_t)servers;
-    is.n_waiting_for = count;
-    is.registration_epoch = registration_epoch;
-    return outgoing_configuration_is(&is);
 }
 
 struct outgoing *outgoing_client_id(uint32_t client_id)

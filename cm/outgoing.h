@@ -6,16 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/cluster/cluster.h"
+#include "cm/state.h"
 #include "common/fabric/fabric.h"
 
 struct outgoing;
 
-/* Each makes one with one reference. NULL: no memory. */
+/* Each makes one with one reference. NULL: no memory. `config` NULL: there is none. */
 struct outgoing *outgoing_configuration(const struct cluster_config *config, bool with_secret,
-                                        const uint32_t *waiting_for, uint32_t waiting_count);
-struct outgoing *outgoing_waiting(const uint32_t *servers, uint32_t count,
-                                  uint64_t registration_epoch);
+                                        const struct cm_output *output);
 struct outgoing *outgoing_client_id(uint32_t client_id);
 struct outgoing *outgoing_failure(int error, const char *detail);
 

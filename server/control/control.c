@@ -209,24 +209,16 @@ int control_create(struct server_common *common, const struct control_options *o
     control->digests = digests;
     control->cm = strdup(options->cm);
     control->address = strdup(options->address);
-    int error = control->cm && control->address ? 0 : ROWAN_ENOMEM;
-    if (error)
-        goto fail;
-    error = control_open_read(control);
-    if (error)
-        goto fail;
-    error = fabric_endpoint_open(common->fabric, options->workers, &control->endpoint);
-    if (error)
-        goto fail;
+    int error = control->cm && control->address ? control_open_read(control) : ROWAN_ENOMEM;
+    if (!error)
+        error = fabric_endpoint_open(common->fabric, options->workers, &control->endpoint);
+    if (error) {
+        control_destroy(control);
+        return error;
+    }
     fabric_endpoint_admit(control->endpoint, admit, control);
     *out = control;
     return 0;
-
-fail:
-    free(control->cm);
-    free(control->address);
-    free(control);
-    return error;
 }
 
 void control_destroy(struct control *control)
@@ -237,7 +229,7 @@ void control_destroy(struct control *control)
     while (control->links.first)
         link_closed(control, control->links.first);
     control_zone_close(control);
-    control_open_close(control);
+    recover_destroy(control->recover);
     control_query_close(control);
     cluster_release(control->coming);
     cluster_release(control->config);

@@ -245,8 +245,3 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
         fail(control, done, "the data of the last run could not be recovered");
     return done == 1 || busy;
 }
-
-void control_open_close(struct control *control)
-{
-    recover_destroy(control->recover);
-}

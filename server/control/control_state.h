@@ -140,14 +140,10 @@ int control_open_read(struct control *control);
 void control_open_start(struct control *control, struct cluster_config *config);
 /* One step. True if it did something, or has more to do at once. */
 bool control_open_poll(struct control *control, uint64_t *wake_ns);
-void control_open_close(struct control *control);
-
-/* --- control_status.c --- */
-
-void control_status_send(struct control *control, struct control_link *link, uint32_t tag);
 
 /* --- control_query.c --- */
 
+void control_status_send(struct control *control, struct control_link *link, uint32_t tag);
 /* A question about a shard, or a message that this build does not know: answered later, or refused. */
 void control_query_ask(struct control *control, struct control_link *link, uint32_t tag,
                        const Rowan__ControlMessage *message);
