@@ -8,6 +8,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/fabric/grants.h"
 
 enum { SHARE = 32 /* events of one connection in one poll */ };
@@ -139,10 +140,12 @@ void conn_opened(struct conn *conn)
 static void stop(struct conn *conn, enum conn_state state, unsigned next)
 {
     conn->state = state;
-    conn_list_remove(conn, LIST_HANDSHAKE);
-    conn_list_remove(conn, LIST_DIRTY);
     conn_endpoint(conn)->backend->stop(conn);
     grants_end(conn);
+    for (unsigned kind = LIST_HANDSHAKE; kind < CONN_LISTS; kind++) {
+        if (kind != LIST_ACTIVE)
+            conn_list_remove(conn, kind);
+    }
     conn_list_add(conn, next);
 }
 
@@ -194,6 +197,44 @@ static void reap(struct endpoint *endpoint)
         ASSERT(conn->listed == 0);
         free(conn->writes);
         backend->destroy(conn);
+    }
+}
+
+/* --- messages that have come in part --- */
+
+void partial_begin(struct conn *conn)
+{
+    conn->partial.grown_ns = conn->partial.begun_ns = conn_endpoint(conn)->now_ns;
+    conn_list_add(conn, LIST_BEGUN);
+}
+
+bool partial_grow(struct conn *conn, uint32_t bytes)
+{
+    struct partial *partial = &conn->partial;
+
+    partial->got += bytes;
+    partial->grown_ns = conn_endpoint(conn)->now_ns;
+    if (partial->got < partial->need)
+        return false;
+    conn_list_remove(conn, LIST_BEGUN);
+    return true;
+}
+
+void partial_check(struct endpoint *endpoint, bool others_wait)
+{
+    for (CONN_EACH(conn, conn, endpoint, LIST_BEGUN)) { /* 5 */
+        const struct partial *partial = &conn->partial;
+        const bool is_late = endpoint->now_ns - partial->begun_ns >= PARTIAL_NS;
+
+        if (!is_late && !others_wait)
+            return;
+        if (!is_late && endpoint->now_ns - partial->grown_ns < PARTIAL_STALL_NS)
+            continue;
+        log_event(LOG_WARN, is_late ? "message_overdue" : "connection_stalled",
+                  "endpoint=%u peer=%u bytes=%u of=%u", endpoint->index, conn->peer.id,
+                  partial->got, partial->need);
+        conn_break(conn, ROWAN_ECLOSED, true);
+        others_wait &= is_late; /* one at a time */
     }
 }
 

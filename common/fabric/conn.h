@@ -13,6 +13,9 @@
  * 3. A connection is on LIST_ACTIVE while it has work that no socket, bell or completion will announce again. Each
  *    poll starts with another connection and takes at most a share of events from each.
  * 4. While armed (asleep), whatever must go on by time alone sets the timer, so a reactor sleeps without a deadline.
+ * 5. A peer that makes no progress for PARTIAL_STALL_NS with half a message is closed while others wait for memory. One
+ *    whose message is not whole PARTIAL_NS after it was begun is closed, whatever progress it makes: a peer that drips
+ *    would keep its memory for ever. No time counts while it is we who cannot take the rest.
  */
 #ifndef FABRIC_CONN_H
 #define FABRIC_CONN_H
@@ -38,9 +41,10 @@ enum conn_list_kind {
     LIST_HANDSHAKE, /* not open yet, the oldest first */
     LIST_ACTIVE,    /* 3 */
     LIST_DIRTY,     /* has something to hand over at the next flush */
+    LIST_BEGUN,     /* the peer may send the rest of a message (5), the longest first */
     LIST_DEAD,
     LIST_OWN,        /* the backend's own begin here */
-    CONN_LISTS = 17, /* of all kinds */
+    CONN_LISTS = 16, /* of all kinds */
 };
 
 struct conn_link {
@@ -49,6 +53,13 @@ struct conn_link {
 
 struct conn_list {
     struct conn *first, *last;
+};
+
+/* A message that has come in part (5). */
+struct partial {
+    uint32_t got, need;
+    uint64_t grown_ns; /* when it last grew */
+    uint64_t begun_ns; /* since when the peer may send the rest of it */
 };
 
 /* The head of every backend's connection. */
@@ -68,6 +79,7 @@ struct conn {
     struct fabric_identity peer;
     struct send_window *window;  /* of Rowan sends (window.h); NULL: the peer has no zone for us */
     struct write_window *writes; /* of bulk writes; NULL: none was added yet */
+    struct partial partial;
     struct conn_link links[CONN_LISTS];
 };
 
@@ -87,8 +99,11 @@ struct conn_backend {
 
     void (*push)(struct conn *conn); /* of an open one: hands over what waits */
     void (*flush)(
-        struct endpoint *endpoint);  /* behind these: what they gathered; NULL: nothing to do */
-    void (*stop)(struct conn *conn); /* 2; `state` is BREAKING, then DEAD: may come twice */
+        struct endpoint *endpoint); /* behind these: what they gathered; NULL: nothing to do */
+    void (*stop)(
+        struct conn *
+            conn); /* 2; `state` is BREAKING, then DEAD: may come twice. Then it leaves all lists but
+                                        LIST_ACTIVE */
 
     /* Gives back what nobody needs any more; false: not all yet, the next poll asks again. NULL: all at once. */
     bool (*release)(struct conn *conn);
@@ -187,6 +202,20 @@ void conn_end(struct conn *conn);
 
 /* Breaks those whose handshake takes longer. */
 void conn_check_handshakes(struct endpoint *endpoint, uint64_t limit_ns);
+
+/* --- messages that have come in part (tcp, verbs) --- */
+
+#define PARTIAL_STALL_NS (2 * NS_PER_S)
+#define PARTIAL_NS       (10 * NS_PER_S)
+
+/* 5: from now on the peer may send the rest of conn->partial; until the connection leaves LIST_BEGUN. */
+void partial_begin(struct conn *conn);
+
+/* More has come. True: nothing is missing any more. */
+bool partial_grow(struct conn *conn, uint32_t bytes);
+
+/* Closes who stalls, if others wait, and who takes too long. */
+void partial_check(struct endpoint *endpoint, bool others_wait);
 
 /* --- endpoint --- */
 

@@ -137,7 +137,7 @@ static void feed(bool is_whole, const uint8_t *data, size_t size)
     bad_conn = NULL;
     for (unsigned i = 0; endpoint->base.counts[LIST_ALL] > 1 && i < FUZZ_POLLS; i++)
         fuzz_poll();
-    ASSERT(endpoint->base.counts[LIST_ALL] == 1 && endpoint->base.counts[LIST_PARTIAL] == 0);
+    ASSERT(endpoint->base.counts[LIST_ALL] == 1 && endpoint->base.counts[LIST_BEGUN] == 0);
     ASSERT(endpoint->packets->in_place == 0);
 }
 

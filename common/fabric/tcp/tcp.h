@@ -64,10 +64,8 @@ enum {
 #define TCP_CHECK_NS     (1 * NS_PER_MS)  /* between looks at what is only a matter of time */
 #define TCP_PAUSE_NS     (50 * NS_PER_MS) /* before the next accept, without descriptors */
 #define TCP_HANDSHAKE_NS (5 * NS_PER_S)
-#define TCP_HALF_OPEN_NS (1 * NS_PER_S)  /* half-open longer than this: may be closed for another */
-#define TCP_CUT_NS       (1 * NS_PER_S)  /* age of a cut block, or of a bulk write's last bytes */
-#define TCP_STALL_NS     (2 * NS_PER_S)  /* a half-sent message others wait for */
-#define TCP_MESSAGE_NS   (10 * NS_PER_S) /* a cut message, from its first byte to its last */
+#define TCP_HALF_OPEN_NS (1 * NS_PER_S) /* half-open longer than this: may be closed for another */
+#define TCP_CUT_NS       (1 * NS_PER_S) /* age of a cut block, or of a bulk write's last bytes */
 #define TCP_UNREAD_NS    (500 * NS_PER_MS) /* a large message nobody reads, in memory others want */
 #define TCP_WAIT_NS      (2 * NS_PER_US)   /* between looks at the sockets while awake */
 
@@ -93,8 +91,6 @@ enum tcp_list_kind {
     LIST_JOINING,              /* passive ones that wait for their second socket */
     LIST_BLOCKED,    /* has something to send, and its peer does not read; the longest first */
     LIST_NO_MEMORY,  /* waits for memory to receive into */
-    LIST_PARTIAL,    /* half a message is there; the longest without progress first */
-    LIST_BEGUN,      /* likewise, and the peer may send the rest; the first to be overdue first */
     LIST_LANDING,    /* blocks can be read */
     LIST_NO_SEGMENT, /* blocks wait for a segment */
     LIST_CUT,        /* has a cut block in the zone */
@@ -158,13 +154,10 @@ struct tcp_in {
     struct tcp_slab *chunk; /* NULL: nothing unread here */
     uint32_t at, end;
     struct tcp_slab *buffer; /* NULL: no cut message */
-    uint32_t got, need;
-    uint32_t head_got; /* bytes of a cut head */
+    uint32_t head_got;       /* bytes of a cut head */
     uint8_t head[sizeof(struct tcp_message_head)];
-    uint64_t number;      /* of the next message */
-    uint64_t progress_ns; /* when the cut message last grew */
-    uint64_t begun_ns;    /* since when the peer may send the rest of it */
-    struct held *held;    /* messages with the owner */
+    uint64_t number;   /* of the next message */
+    struct held *held; /* messages with the owner */
     uint64_t held_bytes;
     bool stopped; /* the owner holds too much: nothing is read */
 };
@@ -299,7 +292,7 @@ unsigned tcp_in_poll(struct tcp_conn *conn, struct fabric_event *events, unsigne
 /* True: tcp_in_poll could go on at once. */
 bool tcp_in_has_work(const struct tcp_conn *conn);
 void tcp_in_fini(struct tcp_conn *conn);
-void tcp_in_check(struct tcp_endpoint *endpoint); /* closes who stalls, or takes too long */
+void tcp_in_check(struct tcp_endpoint *endpoint);
 void tcp_message_release(struct fabric_conn *conn, uint64_t message);
 
 /* --- tcp_send.c --- */

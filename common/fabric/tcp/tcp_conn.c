@@ -54,17 +54,12 @@ static void drop_socket(struct tcp_endpoint *endpoint, struct tcp_socket *socket
 
 void tcp_conn_stop(struct conn *base)
 {
-    static const enum tcp_list_kind waits[] = {LIST_HALF_OPEN, LIST_JOINING, LIST_BLOCKED,
-                                               LIST_NO_MEMORY, LIST_PARTIAL, LIST_BEGUN,
-                                               LIST_BULK,      LIST_WRITING};
     struct tcp_conn *conn = (struct tcp_conn *)base;
 
     landing_end(conn);
     drop_socket(conn->endpoint, &conn->messages);
     drop_socket(conn->endpoint, &conn->blocks);
     drop_socket(conn->endpoint, &conn->bulk);
-    for (unsigned i = 0; i < sizeof waits / sizeof waits[0]; i++)
-        conn_list_remove(base, waits[i]);
 }
 
 void tcp_conn_destroy(struct conn *base)

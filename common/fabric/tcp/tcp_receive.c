@@ -10,10 +10,8 @@
  * 3. While the owner holds TCP_HELD_BYTES of a connection, with heads and padding, nothing more is taken or read: the
  *    peer's window closes (F5).
  * 4. Who finds no memory waits on LIST_NO_MEMORY with what it has read; each slab that becomes free wakes
- *    all who wait. A peer that makes no progress for TCP_STALL_NS with half a message is closed then.
- * 5. A message that was cut is whole TCP_MESSAGE_NS later, whatever progress it makes, or its connection is closed:
- *    a peer that drips would keep its memory for ever. No time counts while the peer cannot send because we find
- *    no memory to read into; it begins anew when there is some.
+ *    all who wait.
+ * 5. A message that was cut has its time (conn.h, 5), but while we find no memory to read into.
  */
 #include <string.h>
 
@@ -126,9 +124,9 @@ static void drop_unread(struct tcp_conn *conn)
     slab_unref(conn->endpoint, chunk);
 }
 
-static bool is_whole(const struct tcp_in *in)
+static bool is_whole(const struct tcp_conn *conn)
 {
-    return in->buffer && in->got == in->need;
+    return conn->in.buffer && conn->base.partial.got == conn->base.partial.need;
 }
 
 static void take_buffer(struct tcp_conn *conn, struct fabric_event *event)
@@ -139,17 +137,8 @@ static void take_buffer(struct tcp_conn *conn, struct fabric_event *event)
 
     memcpy(&head, slab->data, sizeof head);
     in->buffer = NULL;
-    conn_list_remove(&conn->base, LIST_PARTIAL);
     deliver(conn, slab->data, message_place(slab, 0), head.bytes, event);
     in->stopped = holds_too_much(in);
-}
-
-/* 5: from now on the peer may send the rest. */
-static void begin(struct tcp_conn *conn)
-{
-    conn->in.progress_ns = conn->in.begun_ns = conn->endpoint->base.now_ns;
-    conn_list_add(&conn->base, LIST_PARTIAL);
-    conn_list_add(&conn->base, LIST_BEGUN);
 }
 
 /* 1: moves the cut message to a slab. False: no memory. */
@@ -162,9 +151,8 @@ static bool keep_cut(struct tcp_conn *conn, uint32_t bytes)
     if (!in->buffer)
         return false;
     memcpy(in->buffer->data, in->chunk->data + in->at, left);
-    in->got = left;
-    in->need = bytes;
-    begin(conn);
+    conn->base.partial = (struct partial){.got = left, .need = bytes};
+    partial_begin(&conn->base);
     drop_unread(conn);
     return true;
 }
@@ -242,7 +230,7 @@ static unsigned take_messages(struct tcp_conn *conn, struct fabric_event *events
 
     if (max == 0 || in->stopped || conn_is_listed(&conn->base, LIST_NO_MEMORY))
         return 0;
-    if (is_whole(in))
+    if (is_whole(conn))
         take_buffer(conn, &events[count++]);
     if (in->chunk)
         count += take_unread(conn, events + count, max - count);
@@ -256,15 +244,10 @@ static void account_read(struct tcp_conn *conn, struct tcp_slab *chunk, uint32_t
     struct tcp_in *in = &conn->in;
 
     if (in->buffer) {
-        const uint32_t rest = in->need - in->got;
+        const uint32_t rest = conn->base.partial.need - conn->base.partial.got;
         const uint32_t part = got < rest ? got : rest;
 
-        in->got += part;
-        in->progress_ns = conn->endpoint->base.now_ns;
-        conn_list_remove(&conn->base, LIST_PARTIAL);
-        conn_list_add(&conn->base, LIST_PARTIAL);
-        if (is_whole(in))
-            conn_list_remove(&conn->base, LIST_BEGUN);
+        partial_grow(&conn->base, part);
         got -= part;
     }
     if (got == 0)
@@ -280,6 +263,7 @@ static void account_read(struct tcp_conn *conn, struct tcp_slab *chunk, uint32_t
 static void read_more(struct tcp_conn *conn)
 {
     struct tcp_in *in = &conn->in;
+    const struct partial *partial = &conn->base.partial;
     struct tcp_slab *chunk = slab_chunk(conn->endpoint);
     struct iovec iov[2];
     unsigned count = 0;
@@ -289,15 +273,15 @@ static void read_more(struct tcp_conn *conn)
 
     if (!chunk) {
         conn_list_add(&conn->base, LIST_NO_MEMORY);
-        conn_list_remove(&conn->base, LIST_PARTIAL); /* 5: it is not the peer who waits */
-        conn_list_remove(&conn->base, LIST_BEGUN);
+        conn_list_remove(&conn->base, LIST_BEGUN); /* 5 */
         return;
     }
     ASSERT(!in->chunk && (in->head_got == 0 || !in->buffer));
     if (in->buffer && !conn_is_listed(&conn->base, LIST_BEGUN))
-        begin(conn);
+        partial_begin(&conn->base);
     if (in->buffer)
-        iov[count++] = (struct iovec){in->buffer->data + in->got, in->need - in->got};
+        iov[count++] =
+            (struct iovec){in->buffer->data + partial->got, partial->need - partial->got};
     room = TCP_CHUNK_BYTES - chunk->used;
     if (room > TCP_READ_BYTES)
         room = TCP_READ_BYTES;
@@ -330,30 +314,14 @@ bool tcp_in_has_work(const struct tcp_conn *conn)
 {
     const struct tcp_in *in = &conn->in;
 
-    if (in->chunk || is_whole(in))
+    if (in->chunk || is_whole(conn))
         return true;
     return conn->base.state == CONN_OPEN && conn->messages.readable;
 }
 
-static void close_for(struct tcp_conn *conn, const char *event)
-{
-    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->base.index,
-              conn->base.peer.id, conn->in.got, conn->in.need);
-    conn_list_remove(&conn->base, LIST_PARTIAL);
-    conn_list_remove(&conn->base, LIST_BEGUN);
-    conn_break(&conn->base, ROWAN_ECLOSED, false);
-}
-
 void tcp_in_check(struct tcp_endpoint *endpoint)
 {
-    struct tcp_conn *conn = (struct tcp_conn *)endpoint->base.lists[LIST_PARTIAL].first;
-
-    if (endpoint->base.lists[LIST_NO_MEMORY].first && conn &&
-        endpoint->base.now_ns - conn->in.progress_ns >= TCP_STALL_NS) /* 4 */
-        close_for(conn, "connection_stalled");
-    while ((conn = (struct tcp_conn *)endpoint->base.lists[LIST_BEGUN].first) &&
-           endpoint->base.now_ns - conn->in.begun_ns >= TCP_MESSAGE_NS) /* 5 */
-        close_for(conn, "message_overdue");
+    partial_check(&endpoint->base, endpoint->base.lists[LIST_NO_MEMORY].first);
 }
 
 void tcp_in_fini(struct tcp_conn *conn)

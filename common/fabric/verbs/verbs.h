@@ -133,9 +133,7 @@ struct verbs_fabric {
 enum verbs_list_kind {
     LIST_TIMED = LIST_OWN, /* packets wait for an acknowledgement, or one is owed */
     LIST_DRAINING,         /* a message is acknowledged, but the device may still read it */
-    LIST_PARTIAL,          /* half a message is there; the longest without progress first */
-    LIST_BEGUN,   /* likewise, and the peer may send the rest; the first to be overdue first */
-    LIST_WAITING, /* found no memory for what came */
+    LIST_WAITING,          /* found no memory for what came */
     VERBS_LISTS,
 };
 

@@ -80,8 +80,6 @@ void verbs_conn_stop(struct conn *base)
 
     verbs_resolve_forget(conn);
     verbs_rc_close(conn);
-    for (unsigned kind = LIST_OWN; kind < VERBS_LISTS; kind++)
-        conn_list_remove(base, kind);
     if (control) {
         conn->control = NULL;
         control->user = NULL;

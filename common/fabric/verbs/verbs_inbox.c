@@ -4,18 +4,15 @@
  *
  * 1. Every whole message is on its connection's list of held ones, given out or not.
  * 2. Memory is for all connections of the endpoint: who finds none waits on LIST_WAITING and is asked again when a slab
- *    is released, or after a while where the system gave none. A peer that makes no progress for STREAM_STALLED_NS with
- *    half a message is closed while others wait.
- * 3. A message is whole STREAM_MESSAGE_NS after it was begun, whatever progress it makes, or its connection is
- *    closed: a peer that drips would keep its memory for ever. While the owner holds so much that the peer may not
- *    send, no time counts; it begins anew when the peer may send. (A message that is begun has its memory.)
+ *    is released, or after a while where the system gave none.
+ * 3. A message has its time (conn.h, 5), but while the owner holds so much that the peer may not send. (A message that
+ *    is begun has its memory.)
  * 4. A datagram that came before its turn lies in the ring, in places[number % STREAM_WINDOW], while its bit
  *    of `early` is set; such buffers are counted with those of held messages.
  */
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/log.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
 bool verbs_inbox_is_full(const struct verbs_stream *stream)
@@ -58,13 +55,6 @@ static enum inbox_result store_whole(struct verbs_conn *conn, const struct packe
     return INBOX_COPIED;
 }
 
-/* 3: from now on the peer may send the rest. */
-static void begin(struct verbs_conn *conn)
-{
-    conn->stream->begun_ns = conn->endpoint->base.now_ns;
-    conn_list_add(&conn->base, LIST_BEGUN);
-}
-
 static enum inbox_result store_first(struct verbs_conn *conn, const struct packet_head *head,
                                      const uint8_t *data)
 {
@@ -77,12 +67,9 @@ static enum inbox_result store_first(struct verbs_conn *conn, const struct packe
     if (!stream->partial)
         return INBOX_NO_MEMORY;
     memcpy(stream->partial->data, data, head->bytes);
-    stream->got = head->bytes;
-    stream->need = head->message_bytes;
-    stream->grown_ns = conn->endpoint->base.now_ns;
-    conn_list_add(&conn->base, LIST_PARTIAL);
-    if (!verbs_inbox_is_full(stream))
-        begin(conn);
+    conn->base.partial = (struct partial){.got = head->bytes, .need = head->message_bytes};
+    if (!verbs_inbox_is_full(stream)) /* 3 */
+        partial_begin(&conn->base);
     return INBOX_COPIED;
 }
 
@@ -90,22 +77,16 @@ static enum inbox_result store_more(struct verbs_conn *conn, const struct packet
                                     const uint8_t *data)
 {
     struct verbs_stream *stream = conn->stream;
-    const uint32_t rest = stream->need - stream->got;
+    const uint32_t got = conn->base.partial.got, need = conn->base.partial.need;
     const bool is_last = head->flags & PACKET_LAST;
 
-    if (head->message_bytes != stream->need || head->bytes == 0 || head->bytes > rest ||
-        is_last != (head->bytes == rest))
+    if (head->message_bytes != need || head->bytes == 0 || head->bytes > need - got ||
+        is_last != (head->bytes == need - got))
         return INBOX_GARBAGE;
-    memcpy(stream->partial->data + stream->got, data, head->bytes);
-    stream->got += head->bytes;
-    stream->grown_ns = conn->endpoint->base.now_ns;
-    conn_list_remove(&conn->base, LIST_PARTIAL);
-    if (!is_last) {
-        conn_list_add(&conn->base, LIST_PARTIAL);
+    memcpy(stream->partial->data + got, data, head->bytes);
+    if (!partial_grow(&conn->base, head->bytes))
         return INBOX_COPIED;
-    }
-    conn_list_remove(&conn->base, LIST_BEGUN);
-    queue_message(conn, &stream->partial->held, stream->partial->data, stream->need);
+    queue_message(conn, &stream->partial->held, stream->partial->data, need);
     stream->partial = NULL;
     return INBOX_COPIED;
 }
@@ -203,8 +184,8 @@ void verbs_message_release(struct fabric_conn *base, uint64_t message)
         return;
     release_held(conn, (struct verbs_held *)(uintptr_t)message);
     if (conn->stream->partial && conn->base.state == CONN_OPEN &&
-        !conn_is_listed(&conn->base, LIST_BEGUN) && !verbs_inbox_is_full(conn->stream))
-        begin(conn);
+        !conn_is_listed(&conn->base, LIST_BEGUN) && !verbs_inbox_is_full(conn->stream)) /* 3 */
+        partial_begin(&conn->base);
     wake_waiting(conn->endpoint);
     verbs_stream_opened(conn);
 }
@@ -227,36 +208,16 @@ void verbs_inbox_fini(struct verbs_conn *conn)
     wake_waiting(conn->endpoint);
 }
 
-static void close_for(struct verbs_conn *conn, const char *event)
-{
-    log_event(LOG_WARN, event, "endpoint=%u peer=%u bytes=%u of=%u", conn->endpoint->base.index,
-              conn->base.peer.id, conn->stream->got, conn->stream->need);
-    conn_break(&conn->base, ROWAN_ECLOSED, true);
-}
-
-static struct verbs_conn *first_of(const struct verbs_endpoint *endpoint, enum verbs_list_kind list)
-{
-    return (struct verbs_conn *)endpoint->base.lists[list].first;
-}
-
 void verbs_inbox_check(struct verbs_endpoint *endpoint)
 {
-    const uint64_t now_ns = endpoint->base.now_ns;
-    struct verbs_conn *conn = first_of(endpoint, LIST_PARTIAL);
-
-    if (first_of(endpoint, LIST_WAITING) && conn &&
-        now_ns - conn->stream->grown_ns >= STREAM_STALLED_NS)
-        close_for(conn, "connection_stalled");
-    while ((conn = first_of(endpoint, LIST_BEGUN)) &&
-           now_ns - conn->stream->begun_ns >= STREAM_MESSAGE_NS) /* 3 */
-        close_for(conn, "message_overdue");
+    partial_check(&endpoint->base, endpoint->base.lists[LIST_WAITING].first);
     if (verbs_slabs_may_ask(&endpoint->messages->in)) /* 2 */
         wake_waiting(endpoint);
 }
 
 uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint)
 {
-    const struct verbs_conn *conn = first_of(endpoint, LIST_BEGUN);
+    const struct conn *conn = endpoint->base.lists[LIST_BEGUN].first;
 
-    return conn ? conn->stream->begun_ns + STREAM_MESSAGE_NS : UINT64_MAX;
+    return conn ? conn->partial.begun_ns + PARTIAL_NS : UINT64_MAX;
 }

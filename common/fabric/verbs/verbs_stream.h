@@ -39,8 +39,6 @@ enum {
 #define STREAM_RTO_MAX_NS (320 * NS_PER_MS)
 #define STREAM_SILENT_NS  (5 * NS_PER_S)  /* a peer that does not answer is gone */
 #define STREAM_OWED_NS    (1 * NS_PER_MS) /* how late an acknowledgement may be */
-#define STREAM_STALLED_NS (2 * NS_PER_S)  /* half a message, in memory that others want */
-#define STREAM_MESSAGE_NS (10 * NS_PER_S) /* a message, from its first byte to its last */
 #define STREAM_REFUSED_NS                                                                          \
     (50 * NS_PER_MS) /* before the system is asked again for memory that it refused */
 #define STREAM_UNREAD_NS (500 * NS_PER_MS) /* a shut window, likewise */
@@ -181,9 +179,6 @@ struct verbs_stream {
     uint32_t owed;                            /* datagrams not acknowledged */
     uint64_t owed_ns;                         /* since when */
     struct verbs_slab *partial;               /* NULL: no message is begun */
-    uint32_t got, need;
-    uint64_t grown_ns;
-    uint64_t begun_ns; /* since when the peer may send the rest of it */
     struct {
         struct verbs_held *first, *last;
     } held;
@@ -291,7 +286,7 @@ void verbs_inbox_keep(struct verbs_conn *conn, uint32_t sequence, const uint8_t 
 enum inbox_result verbs_inbox_store_kept(struct verbs_conn *conn, struct packet_head *head);
 unsigned verbs_inbox_poll(struct verbs_conn *conn, struct fabric_event *events, unsigned max);
 void verbs_inbox_fini(struct verbs_conn *conn);
-void verbs_inbox_check(struct verbs_endpoint *endpoint); /* closes who stalls, or takes too long */
+void verbs_inbox_check(struct verbs_endpoint *endpoint);
 
 /* The earliest time that verbs_inbox_check has a message to end; UINT64_MAX: none. */
 uint64_t verbs_inbox_wake_ns(const struct verbs_endpoint *endpoint);

@@ -8,13 +8,13 @@
 #include "test/lib/unit.h"
 #include "test/unit/fabric/tcp_world.h"
 
-enum { PM_BYTES = 1 << 20, SOME = 100, MOST_S = TCP_MESSAGE_NS / NS_PER_S };
+enum { PM_BYTES = 1 << 20, SOME = 100, MOST_S = PARTIAL_NS / NS_PER_S };
 
 static struct tcp_host host;
 static struct world world;
 static uint64_t clock_ns;
 static int fd; /* the peer */
-static const struct tcp_in *in;
+static const struct partial *in;
 
 static uint64_t ticking_ns(void *context)
 {
@@ -43,7 +43,7 @@ static int open_client(void **state)
     if (fd < 0 || !raw_send(fd, &hello, sizeof hello))
         return -1;
     world_wait(&world, 0, FABRIC_ACCEPTED, 1);
-    in = &((struct tcp_conn *)side_event(&world.sides[0], FABRIC_ACCEPTED, 0)->conn)->in;
+    in = &((struct tcp_conn *)side_event(&world.sides[0], FABRIC_ACCEPTED, 0)->conn)->base.partial;
     return 0;
 }
 
@@ -119,7 +119,7 @@ TEST(messages_one_after_the_other_take_as_long_as_they_like)
         world_wait(&world, 0, FABRIC_MESSAGE, i + 1);
         assert_int_equal(endpoint()->base.counts[LIST_BEGUN], 0);
     }
-    clock_ns += 2 * TCP_MESSAGE_NS;
+    clock_ns += 2 * PARTIAL_NS;
     poll_for_a_while();
     assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 0);
 }

@@ -9,7 +9,7 @@
 
 enum { MESSAGE = 100000 };
 
-#define MOST_S (STREAM_MESSAGE_NS / NS_PER_S)
+#define MOST_S (PARTIAL_NS / NS_PER_S)
 
 static uint32_t sequence; /* of the next datagram that is made by hand */
 
@@ -60,11 +60,11 @@ TEST(a_message_that_drips_for_10_s_ends_its_connection)
 {
     datagram(PACKET_FIRST, 100, MESSAGE);
     poll_receiver();
-    assert_int_equal(far->stream->need, MESSAGE);
+    assert_int_equal(far->base.partial.need, MESSAGE);
     for (uint64_t s = 1; s < MOST_S; s++)
         drip();
     assert_int_equal(closed(0), 0);
-    assert_int_equal(far->stream->got, 100 * MOST_S);
+    assert_int_equal(far->base.partial.got, 100 * MOST_S);
     drip();
     assert_int_equal(closed(0), 1);
     assert_int_equal(side_event(&world.sides[0], FABRIC_CLOSED, 0)->error, ROWAN_ECLOSED);
@@ -84,7 +84,7 @@ TEST(messages_one_after_the_other_take_as_long_as_they_like)
         poll_receiver();
     }
     assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), 3);
-    clock_ns += 2 * STREAM_MESSAGE_NS;
+    clock_ns += 2 * PARTIAL_NS;
     poll_receiver();
     assert_int_equal(closed(0), 0);
 }
@@ -108,7 +108,7 @@ TEST(while_the_owner_holds_too_much_no_time_counts)
     assert_int_equal(side_count(&world.sides[0], FABRIC_MESSAGE), count);
     datagram(PACKET_FIRST, 100, MESSAGE);
     poll_receiver();
-    assert_int_equal(far->stream->got, 100);
+    assert_int_equal(far->base.partial.got, 100);
     for (uint64_t s = 0; s < 3 * MOST_S; s++) {
         clock_ns += NS_PER_S;
         poll_receiver();
