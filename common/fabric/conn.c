@@ -2,9 +2,7 @@
 #include "common/fabric/conn.h"
 
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -240,29 +238,6 @@ void partial_check(struct endpoint *endpoint, bool others_wait)
 
 /* --- endpoint --- */
 
-int endpoint_watch(struct endpoint *endpoint, int fd, uint32_t what, uint64_t tag)
-{
-    struct epoll_event event = {.events = what, .data.u64 = tag};
-
-    return epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? ROWAN_EIO : 0;
-}
-
-int endpoint_init(struct endpoint *endpoint, const struct fabric *fabric,
-                  const struct regions *regions, uint32_t index, const struct conn_backend *backend)
-{
-    endpoint->base.ops = fabric->ops;
-    endpoint->backend = backend;
-    endpoint->regions = regions;
-    endpoint->block_limit = fabric->caps.block_limit;
-    endpoint->index = index;
-    endpoint->listen_fd = -1;
-    endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (endpoint->epoll_fd < 0 || endpoint->timer_fd < 0)
-        return ROWAN_EIO;
-    return endpoint_watch(endpoint, endpoint->timer_fd, EPOLLIN, ENDPOINT_TIMER);
-}
-
 void endpoint_end(struct endpoint *endpoint)
 {
     endpoint->closing = true;
@@ -270,19 +245,6 @@ void endpoint_end(struct endpoint *endpoint)
         conn_end(conn);
     reap(endpoint);
     ASSERT(!endpoint->lists[LIST_ALL].first);
-}
-
-void close_fd(int fd)
-{
-    if (fd >= 0)
-        close(fd);
-}
-
-void endpoint_fini(struct endpoint *endpoint)
-{
-    close_fd(endpoint->listen_fd);
-    close_fd(endpoint->timer_fd);
-    close_fd(endpoint->epoll_fd);
 }
 
 /* --- poll and flush --- */

@@ -23,6 +23,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/fabric/fabric.h"
+#include "common/fabric/regions.h"
 
 enum conn_state {
     CONN_CONNECTING, /* active: the peer is being reached */
@@ -84,11 +85,24 @@ struct conn {
 };
 
 struct endpoint;
-struct regions;
 struct grant;
+struct zone;
 
 /* What a backend does its own way. */
 struct conn_backend {
+    /* Of an endpoint. open: what is its own; listens. Errors: of fabric_endpoint_open. leave: its connections end next.
+     * free: what `open` made, also after it failed. */
+    size_t endpoint_bytes;
+    int (*open)(struct endpoint *endpoint);
+    void (*leave)(struct endpoint *endpoint); /* NULL: nothing to do */
+    void (*free)(struct endpoint *endpoint);
+
+    /* Of its landing zone (endpoint.h): likewise, and a segment is posted. When it closes no connection is left. */
+    size_t zone_bytes;
+    int (*zone_open)(struct zone *zone);
+    void (*zone_posted)(struct zone *zone);
+    void (*zone_close)(struct zone *zone); /* NULL: nothing to do */
+
     /* Each poll: sockets, bells, completions, deadlines; then the events of the landing zone and its grants. */
     unsigned (*step)(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
 
@@ -121,13 +135,20 @@ struct conn_backend {
     void (*disarm)(struct endpoint *endpoint);
 };
 
+/* The head of every backend's fabric. */
+struct conn_fabric {
+    struct fabric base;
+    const struct conn_backend *backend;
+    struct regions regions;
+};
+
 /* The head of every backend's endpoint. */
 struct endpoint {
     struct fabric_endpoint base;
     const struct conn_backend *backend;
-    const struct regions *regions; /* of the fabric */
-    struct pm *zone_pm;            /* of the landing zone; NULL: there is none */
-    struct grants *grants;         /* grants.h */
+    const struct conn_fabric *fabric;
+    struct zone *zone;     /* NULL: there is none */
+    struct grants *grants; /* grants.h */
     uint32_t block_limit;
     uint32_t index;
     int epoll_fd;  /* what a reactor sleeps on */
@@ -219,13 +240,8 @@ void partial_check(struct endpoint *endpoint, bool others_wait);
 
 /* --- endpoint --- */
 
-/* endpoint_init: epoll and timer. endpoint_end ends and frees all connections; endpoint_fini closes the
- * descriptors, also after a failed endpoint_init. Errors: ROWAN_EIO. */
-int endpoint_init(struct endpoint *endpoint, const struct fabric *fabric,
-                  const struct regions *regions, uint32_t index,
-                  const struct conn_backend *backend);
+/* Ends and frees all connections. */
 void endpoint_end(struct endpoint *endpoint);
-void endpoint_fini(struct endpoint *endpoint);
 
 /* Watches a descriptor; `tag` comes back in the event. Errors: ROWAN_EIO. */
 int endpoint_watch(struct endpoint *endpoint, int fd, uint32_t what, uint64_t tag);

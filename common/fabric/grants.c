@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/error.h"
-#include "common/fabric/window.h"
+#include "common/fabric/endpoint.h"
 
 static struct grant *free_grant(struct endpoint *endpoint)
 {
@@ -28,8 +28,8 @@ int grants_give(struct fabric_conn *base, uint64_t offset, uint64_t bytes, uint6
 
     if (conn->state != CONN_OPEN)
         return ROWAN_ECLOSED;
-    if (!conn->may_be_granted || !endpoint->zone_pm ||
-        !window_range_fits(offset, bytes, endpoint->zone_pm->bytes))
+    if (!conn->may_be_granted || !endpoint->zone ||
+        !window_range_fits(offset, bytes, endpoint->zone->pm->bytes))
         return ROWAN_EINVALID;
     grant = free_grant(endpoint);
     if (!grant)

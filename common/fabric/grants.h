@@ -54,7 +54,7 @@ static inline bool grants_wait(const struct endpoint *endpoint)
 /* REVOKED events. Asks again for those that are ENDING. */
 unsigned grants_events(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
 
-/* The zone closes: no event comes any more. */
+/* The endpoint closes: no event comes any more. */
 void grants_close(struct endpoint *endpoint);
 
 /* --- of the ops table --- */

@@ -45,7 +45,7 @@ int window_rowan_add(struct fabric_conn *base, const void *block, uint32_t bytes
         return ROWAN_EINVALID;
     region = window->region;
     if (!region || !region_holds(region->base, region->bytes, block, bytes)) {
-        region = regions_find(conn_endpoint(conn)->regions, block, bytes);
+        region = regions_find(&conn_endpoint(conn)->fabric->regions, block, bytes);
         if (!region)
             return ROWAN_EINVALID;
         window->region = region;
@@ -103,7 +103,7 @@ int window_bulk_write(struct fabric_conn *base, const struct fabric_grant *grant
     if (!conn->window || bytes == 0 || !window_is_strided(bytes) || !window_is_strided(at) ||
         bytes > FABRIC_MAX_WRITE_BYTES)
         return ROWAN_EINVALID;
-    region = regions_find(conn_endpoint(conn)->regions, data, bytes);
+    region = regions_find(&conn_endpoint(conn)->fabric->regions, data, bytes);
     if (!region)
         return ROWAN_EINVALID;
     if (!conn->writes) {

@@ -10,7 +10,6 @@
 
 #include "common/base/copy.h"
 #include "common/fabric/conn.h"
-#include "common/fabric/regions.h"
 
 enum { WINDOW_BATCHES = 1024, WINDOW_WRITES = 64 };
 

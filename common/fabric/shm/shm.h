@@ -14,9 +14,8 @@
 #ifndef FABRIC_SHM_H
 #define FABRIC_SHM_H
 
-#include "common/fabric/grants.h"
+#include "common/fabric/endpoint.h"
 #include "common/fabric/shm/shm_layout.h"
-#include "common/fabric/window.h"
 
 enum {
     SHM_NAME_BYTES = 64,
@@ -41,11 +40,9 @@ struct shm_conn;
 struct shm_zone;
 
 struct shm_fabric {
-    struct fabric base;
-    bool has_address;
-    int directory_fd;
+    struct conn_fabric base;
+    int directory_fd; /* -1: it has no address */
     char name[SHM_NAME_BYTES];
-    struct regions regions;
 };
 
 /* One buffer for a message larger than a record. */
@@ -58,7 +55,6 @@ struct shm_buffer {
 
 struct shm_endpoint {
     struct endpoint base;
-    struct shm_fabric *fabric;
     int event_fd;
     int door_fd;
     struct shm_doorbell *door;
@@ -145,8 +141,6 @@ struct shm_conn {
 };
 
 /* --- shm_fabric.c --- */
-extern const struct fabric_ops shm_ops;
-
 /* Watches a socket, not edge-triggered. Errors: ROWAN_EIO. */
 int shm_watch(struct shm_endpoint *endpoint, int fd, uint64_t tag);
 
@@ -295,10 +289,43 @@ bool shm_writer_rests(const struct shm_conn *conn);
 bool shm_writer_is_syncing(const struct shm_conn *conn);
 
 /* --- shm_zone.c --- */
-int shm_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
-                  struct fabric_zone **out);
-void shm_zone_close(struct fabric_zone *zone);
-int shm_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+enum member_state { MEMBER_FREE, MEMBER_ACTIVE, MEMBER_LINGERING };
+
+struct zone_member {
+    enum member_state state;
+    struct shm_conn *conn; /* ACTIVE */
+    int socket_fd;         /* LINGERING */
+    int pid_fd;            /* -1 where the kernel gives none: the socket's end tells it, too */
+};
+
+struct unquiet {
+    uint64_t segment;
+    uint64_t context;
+};
+
+struct shm_zone {
+    struct zone base;
+    struct shm_endpoint *endpoint;
+    struct zone_control *control;
+    int control_fd;
+
+    /* Of segment `sealed`: */
+    uint32_t cursor;
+    uint32_t voided;
+    bool stuck;          /* the claim at the cursor is EMPTY */
+    uint64_t stuck_ns;   /* for how long it has waited for such claims, as Z5 counts */
+    uint64_t checked_ns; /* when that was last counted; 0: not yet */
+
+    uint32_t lingering;
+    struct zone_member members[FABRIC_MAX_ZONE_SENDERS];
+
+    uint32_t unquiet_count;  /* at most `depth` */
+    struct unquiet *unquiet; /* sealed, and not quiet yet */
+};
+
+int shm_zone_open(struct zone *zone);
+void shm_zone_close(struct zone *zone);
+void shm_zone_posted(struct zone *zone);
 
 unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned max);
 
@@ -317,9 +344,6 @@ void zone_leave(struct shm_zone *zone, int member, int socket_fd);
 
 /* Fills in the zone's part of a welcome; `fds` stay the zone's. */
 void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2]);
-
-/* What shm_grant.c may know of a zone. */
-struct zone_control *shm_zone_control(const struct shm_zone *zone);
 
 /* --- shm_grant.c --- */
 int shm_give(struct conn *conn, struct grant *grant, struct fabric_grant *words);

@@ -23,64 +23,6 @@
 #include "common/base/error.h"
 #include "common/fabric/shm/shm.h"
 
-/* --- fabric --- */
-
-static int open_directory(struct shm_fabric *fabric, const char *address)
-{
-    char *directory;
-    int error = address_parse(address, &directory, fabric->name);
-
-    if (error)
-        return error;
-    fabric->directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fabric->directory_fd < 0)
-        error = errno == ENOENT || errno == ENOTDIR ? ROWAN_EINVALID : error_from_errno(errno);
-    free(directory);
-    return error;
-}
-
-int fabric_open_shm(const char *address, struct fabric **out)
-{
-    struct shm_fabric *fabric = calloc(1, sizeof *fabric);
-    int error;
-
-    if (!fabric)
-        return ROWAN_ENOMEM;
-    fabric->base.ops = &shm_ops;
-    fabric->base.caps = (struct fabric_caps){
-        .backend = "shm",
-        .block_limit = SHM_BLOCK_BYTES,
-        .landing_stride = FABRIC_STRIDE,
-        .max_batch_blocks = SHM_BLOCKS,
-        .bytes_per_connection = (uint32_t)(channel_bytes(SHM_RING_BYTES) + sizeof(struct shm_conn)),
-    };
-    fabric->directory_fd = -1;
-    if (address) {
-        error = open_directory(fabric, address);
-        if (error) {
-            free(fabric);
-            return error;
-        }
-        fabric->has_address = true;
-    }
-    *out = &fabric->base;
-    return 0;
-}
-
-static void shm_close(struct fabric *base)
-{
-    struct shm_fabric *fabric = (struct shm_fabric *)base;
-
-    if (fabric->has_address)
-        close(fabric->directory_fd);
-    free(fabric);
-}
-
-static int shm_register(struct fabric *base, struct pm *pm)
-{
-    return regions_add(&((struct shm_fabric *)base)->regions, pm);
-}
-
 /* --- sleep --- */
 
 void shm_drain(struct shm_endpoint *endpoint)
@@ -115,22 +57,6 @@ static void disarm(struct endpoint *base)
         endpoint->slept = true;
 }
 
-static const struct conn_backend backend = {
-    .step = shm_poll_step,
-    .move = shm_move,
-    .has_work = shm_has_work,
-    .is_drained = shm_is_drained,
-    .push = shm_push,
-    .stop = shm_conn_stop,
-    .release = shm_conn_release,
-    .destroy = shm_conn_destroy,
-    .give = shm_give,
-    .take_back = shm_take_back,
-    .interval_ns = shm_interval_ns,
-    .arm = arm,
-    .disarm = disarm,
-};
-
 /* --- endpoint --- */
 
 int shm_watch(struct shm_endpoint *endpoint, int fd, uint64_t tag)
@@ -138,21 +64,19 @@ int shm_watch(struct shm_endpoint *endpoint, int fd, uint64_t tag)
     return endpoint_watch(&endpoint->base, fd, EPOLLIN | EPOLLRDHUP, tag);
 }
 
-/* What endpoint_open made so far, in any order. */
-static void endpoint_free(struct shm_endpoint *endpoint)
+static void shm_endpoint_free(struct endpoint *base)
 {
-    const struct shm_fabric *fabric = endpoint->fabric;
+    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+    const struct shm_fabric *fabric = (const struct shm_fabric *)base->fabric;
 
-    if (endpoint->base.listen_fd >= 0)
-        socket_unlink(fabric->directory_fd, fabric->name, endpoint->base.index);
-    endpoint_fini(&endpoint->base);
+    if (base->listen_fd >= 0)
+        socket_unlink(fabric->directory_fd, fabric->name, base->index);
     close_fd(endpoint->event_fd);
     close_fd(endpoint->door_fd);
     if (endpoint->door)
         munmap(endpoint->door, sizeof *endpoint->door);
     for (unsigned i = 0; i < SHM_BUFFERS; i++)
         free(endpoint->buffers[i].data);
-    free(endpoint);
 }
 
 static int open_descriptors(struct shm_endpoint *endpoint)
@@ -168,71 +92,102 @@ static int open_descriptors(struct shm_endpoint *endpoint)
     return shm_watch(endpoint, endpoint->event_fd, SHM_TAG_WAKE);
 }
 
-static int start_listening(struct shm_endpoint *endpoint)
-{
-    const struct shm_fabric *fabric = endpoint->fabric;
-    int error;
-
-    if (!fabric->has_address)
-        return 0;
-    error = socket_listen(fabric->directory_fd, fabric->name, endpoint->base.index,
-                          &endpoint->base.listen_fd);
-    if (error)
-        return error;
-    return shm_watch(endpoint, endpoint->base.listen_fd, ENDPOINT_LISTENER);
-}
-
-static int shm_endpoint_open(struct fabric *base, uint32_t index, struct fabric_endpoint **out)
-{
-    struct shm_endpoint *endpoint = calloc(1, sizeof *endpoint);
-    int error;
-
-    if (!endpoint)
-        return ROWAN_ENOMEM;
-    endpoint->fabric = (struct shm_fabric *)base;
-    endpoint->event_fd = endpoint->door_fd = -1;
-    endpoint->woken = true;
-    error = endpoint_init(&endpoint->base, base, &endpoint->fabric->regions, index, &backend);
-    if (!error)
-        error = open_descriptors(endpoint);
-    if (!error)
-        error = start_listening(endpoint);
-    if (error) {
-        endpoint_free(endpoint);
-        return error;
-    }
-    *out = &endpoint->base.base;
-    return 0;
-}
-
-static void shm_endpoint_close(struct fabric_endpoint *base)
+static int shm_endpoint_open(struct endpoint *base)
 {
     struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+    const struct shm_fabric *fabric = (const struct shm_fabric *)base->fabric;
+    int error;
 
-    endpoint_end(&endpoint->base);
-    if (endpoint->zone)
-        shm_zone_close((struct fabric_zone *)endpoint->zone);
-    endpoint_free(endpoint);
+    endpoint->event_fd = endpoint->door_fd = -1;
+    endpoint->woken = true;
+    error = open_descriptors(endpoint);
+    if (error || fabric->directory_fd < 0)
+        return error;
+    error = socket_listen(fabric->directory_fd, fabric->name, base->index, &base->listen_fd);
+    return error ? error : shm_watch(endpoint, base->listen_fd, ENDPOINT_LISTENER);
 }
 
-const struct fabric_ops shm_ops = {
+static const struct conn_backend backend = {
+    .endpoint_bytes = sizeof(struct shm_endpoint),
+    .open = shm_endpoint_open,
+    .free = shm_endpoint_free,
+    .zone_bytes = sizeof(struct shm_zone),
+    .zone_open = shm_zone_open,
+    .zone_posted = shm_zone_posted,
+    .zone_close = shm_zone_close,
+    .step = shm_poll_step,
+    .move = shm_move,
+    .has_work = shm_has_work,
+    .is_drained = shm_is_drained,
+    .push = shm_push,
+    .stop = shm_conn_stop,
+    .release = shm_conn_release,
+    .destroy = shm_conn_destroy,
+    .give = shm_give,
+    .take_back = shm_take_back,
+    .interval_ns = shm_interval_ns,
+    .arm = arm,
+    .disarm = disarm,
+};
+
+/* --- fabric --- */
+
+static void shm_close(struct fabric *base)
+{
+    struct shm_fabric *fabric = (struct shm_fabric *)base;
+
+    close_fd(fabric->directory_fd);
+    free(fabric);
+}
+
+static const struct fabric_ops shm_ops = {
+    ENDPOINT_OPS,
     .close = shm_close,
-    .register_memory = shm_register,
-    .endpoint_open = shm_endpoint_open,
-    .endpoint_close = shm_endpoint_close,
-    .endpoint_source = endpoint_source,
-    .poll = endpoint_poll,
+    .register_memory = fabric_register_regions,
     .connect = shm_connect,
-    .conn_close = conn_close,
     .send = shm_send,
     .message_release = shm_message_release,
-    .rowan_room = window_rowan_room,
     .rowan_add = window_rowan_add,
-    .rowan_post = window_rowan_post,
-    .flush = endpoint_flush,
-    .zone_open = shm_zone_open,
-    .zone_post = shm_zone_post,
-    .grant = grants_give,
-    .revoke = grants_revoke,
-    .write = window_bulk_write,
 };
+
+static int open_directory(struct shm_fabric *fabric, const char *address)
+{
+    char *directory;
+    int error = address_parse(address, &directory, fabric->name);
+
+    if (error)
+        return error;
+    fabric->directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fabric->directory_fd < 0)
+        error = errno == ENOENT || errno == ENOTDIR ? ROWAN_EINVALID : error_from_errno(errno);
+    free(directory);
+    return error;
+}
+
+int fabric_open_shm(const char *address, struct fabric **out)
+{
+    struct shm_fabric *fabric = calloc(1, sizeof *fabric);
+    int error;
+
+    if (!fabric)
+        return ROWAN_ENOMEM;
+    fabric->base.base.ops = &shm_ops;
+    fabric->base.backend = &backend;
+    fabric->base.base.caps = (struct fabric_caps){
+        .backend = "shm",
+        .block_limit = SHM_BLOCK_BYTES,
+        .landing_stride = FABRIC_STRIDE,
+        .max_batch_blocks = SHM_BLOCKS,
+        .bytes_per_connection = (uint32_t)(channel_bytes(SHM_RING_BYTES) + sizeof(struct shm_conn)),
+    };
+    fabric->directory_fd = -1;
+    if (address) {
+        error = open_directory(fabric, address);
+        if (error) {
+            free(fabric);
+            return error;
+        }
+    }
+    *out = &fabric->base.base;
+    return 0;
+}

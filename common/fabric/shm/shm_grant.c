@@ -17,7 +17,7 @@
 
 static struct zone_grant *word_of(const struct endpoint *endpoint, const struct grant *grant)
 {
-    struct zone_control *control = shm_zone_control(((const struct shm_endpoint *)endpoint)->zone);
+    struct zone_control *control = ((const struct shm_endpoint *)endpoint)->zone->control;
 
     return &control->grants[grants_index(grant->key)];
 }

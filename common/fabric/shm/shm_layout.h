@@ -22,8 +22,6 @@ enum {
     SHM_MAX_CONNS = 4096,
     SHM_RING_BYTES = 256 << 10, /* of one direction of a connection */
 
-    ZONE_MIN_DEPTH = 2,
-    ZONE_MAX_DEPTH = 1024,
     ZONE_STRIDES = FABRIC_SEGMENT_BYTES / FABRIC_STRIDE, /* 2^16: offsets need 17 bits */
     ZONE_CLAIMS = 32768,                                 /* of one segment */
 };

@@ -52,95 +52,25 @@
 
 enum { SEAL_BUDGET = 8192 /* claims looked at in one poll */ };
 
-enum member_state { MEMBER_FREE, MEMBER_ACTIVE, MEMBER_LINGERING };
-
-struct zone_member {
-    enum member_state state;
-    struct shm_conn *conn; /* ACTIVE */
-    int socket_fd;         /* LINGERING */
-    int pid_fd;            /* -1 where the kernel gives none: the socket's end tells it, too */
-};
-
-struct unquiet {
-    uint64_t segment;
-    uint64_t context;
-};
-
-struct shm_zone {
-    struct fabric_zone base;
-    struct shm_endpoint *endpoint;
-    struct pm *pm;
-    struct zone_control *control;
-    int control_fd;
-    uint32_t depth;
-
-    uint64_t posted;
-    uint64_t sealed;
-    /* Of segment `sealed`: */
-    uint32_t cursor;
-    uint32_t voided;
-    bool stuck;          /* the claim at the cursor is EMPTY */
-    uint64_t stuck_ns;   /* for how long it has waited for such claims, as Z5 counts */
-    uint64_t checked_ns; /* when that was last counted; 0: not yet */
-
-    uint32_t lingering;
-    struct zone_member members[FABRIC_MAX_ZONE_SENDERS];
-
-    uint32_t unquiet_count;
-    uint32_t unquiet_max;
-    struct unquiet *unquiet;
-    uint64_t contexts[]; /* of posted segments, by slot */
-};
-
 /* --- open, close, post --- */
 
-static int zone_create(struct shm_endpoint *endpoint, struct pm *pm, uint32_t depth,
-                       struct shm_zone **out)
+int shm_zone_open(struct zone *base)
 {
-    struct shm_zone *zone = calloc(1, sizeof *zone + depth * sizeof zone->contexts[0]);
+    struct shm_zone *zone = (struct shm_zone *)base;
     void *control;
-    int error = ROWAN_ENOMEM;
 
-    if (!zone)
-        return error;
-    zone->unquiet_max = depth;
-    zone->unquiet = calloc(zone->unquiet_max, sizeof *zone->unquiet);
-    if (!zone->unquiet)
-        goto fail_free;
-    error = memory_create("rowan-zone", zone_control_bytes(depth), &zone->control_fd, &control);
-    if (error)
-        goto fail_unquiet;
-    zone->base.ops = endpoint->base.base.ops;
-    zone->endpoint = endpoint;
-    zone->pm = pm;
-    zone->control = control;
-    zone->depth = depth;
-    *out = zone;
-    return 0;
-
-fail_unquiet:
-    free(zone->unquiet);
-fail_free:
-    free(zone);
-    return error;
-}
-
-int shm_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
-                  struct fabric_zone **out)
-{
-    struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
-    int error;
-
-    if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone ||
-        !regions_find(&endpoint->fabric->regions, pm->base, pm->bytes))
-        return ROWAN_EINVALID;
-    if (pm->fd < 0) /* peers could not map it */
+    if (base->pm->fd < 0) /* peers could not map it */
         return ROWAN_EUNSUPPORTED;
-    error = zone_create(endpoint, pm, depth, &endpoint->zone);
-    if (error)
-        return error;
-    endpoint->base.zone_pm = pm;
-    *out = &endpoint->zone->base;
+    zone->unquiet = calloc(base->depth, sizeof *zone->unquiet);
+    if (!zone->unquiet)
+        return ROWAN_ENOMEM;
+    if (memory_create("rowan-zone", zone_control_bytes(base->depth), &zone->control_fd, &control)) {
+        free(zone->unquiet);
+        return ROWAN_ENOMEM;
+    }
+    zone->endpoint = (struct shm_endpoint *)base->endpoint;
+    zone->endpoint->zone = zone;
+    zone->control = control;
     return 0;
 }
 
@@ -162,27 +92,17 @@ static void member_free(struct shm_zone *zone, uint32_t index)
     atomic_store_explicit(&sender->want, 0, memory_order_relaxed);
 }
 
-void shm_zone_close(struct fabric_zone *base)
+void shm_zone_close(struct zone *base)
 {
     struct shm_zone *zone = (struct shm_zone *)base;
 
     for (uint32_t i = 0; i < FABRIC_MAX_ZONE_SENDERS; i++) {
-        struct zone_member *member = &zone->members[i];
-
-        if (member->state == MEMBER_FREE)
-            continue;
-        atomic_exchange_explicit(&zone->control->senders[i].revoked, 1, memory_order_seq_cst);
-        if (member->conn)
-            member->conn->zone_member = -1;
-        member_free(zone, i);
+        if (zone->members[i].state != MEMBER_FREE)
+            member_free(zone, i);
     }
-    zone->endpoint->zone = NULL;
-    zone->endpoint->base.zone_pm = NULL;
-    grants_close(&zone->endpoint->base);
-    munmap(zone->control, zone_control_bytes(zone->depth));
+    munmap(zone->control, zone_control_bytes(base->depth));
     close(zone->control_fd);
     free(zone->unquiet);
-    free(zone);
 }
 
 /* Z1, the second half. */
@@ -203,21 +123,15 @@ static void ring_wanting(struct shm_zone *zone)
     }
 }
 
-int shm_zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
+void shm_zone_posted(struct zone *base)
 {
     struct shm_zone *zone = (struct shm_zone *)base;
-    const uint32_t slot = (uint32_t)(zone->posted % zone->depth);
+    const uint64_t newest = base->posted - 1;
 
-    if (zone->posted - zone->sealed == zone->depth)
-        return ROWAN_EAGAIN;
-    if (offset % FABRIC_STRIDE != 0 || zone->pm->bytes < FABRIC_SEGMENT_BYTES ||
-        offset > zone->pm->bytes - FABRIC_SEGMENT_BYTES)
-        return ROWAN_EINVALID;
-    zone->contexts[slot] = context;
-    atomic_store_explicit(&zone->control->slots[slot].offset, offset, memory_order_relaxed);
-    atomic_exchange_explicit(&zone->control->posted, ++zone->posted, memory_order_seq_cst);
+    atomic_store_explicit(&zone->control->slots[newest % base->depth].offset,
+                          zone_segment(base, newest)->offset, memory_order_relaxed);
+    atomic_exchange_explicit(&zone->control->posted, base->posted, memory_order_seq_cst);
     ring_wanting(zone);
-    return 0;
 }
 
 /* --- senders --- */
@@ -264,19 +178,14 @@ void zone_leave(struct shm_zone *zone, int index, int socket_fd)
     zone->lingering++;
 }
 
-struct zone_control *shm_zone_control(const struct shm_zone *zone)
-{
-    return zone->control;
-}
-
 void zone_describe(const struct shm_zone *zone, struct shm_welcome *welcome, int fds[2])
 {
-    welcome->zone_depth = zone->depth;
-    welcome->pm_offset = zone->pm->offset;
-    welcome->pm_bytes = zone->pm->bytes;
-    welcome->durability = (uint32_t)zone->pm->durability;
+    welcome->zone_depth = zone->base.depth;
+    welcome->pm_offset = zone->base.pm->offset;
+    welcome->pm_bytes = zone->base.pm->bytes;
+    welcome->durability = (uint32_t)zone->base.pm->durability;
     fds[0] = zone->control_fd;
-    fds[1] = zone->pm->fd;
+    fds[1] = zone->base.pm->fd;
 }
 
 /* 4: it has closed its end, or is dead. */
@@ -311,20 +220,20 @@ static bool is_intended(const struct shm_zone *zone, uint64_t segment)
 
 static _Atomic uint64_t *oldest_closed(const struct shm_zone *zone)
 {
-    return &zone->control->slots[zone->sealed % zone->depth].closed;
+    return &zone->control->slots[zone->base.sealed % zone->base.depth].closed;
 }
 
 static bool is_closed(const struct shm_zone *zone)
 {
-    return zone->sealed != zone->posted &&
+    return zone->base.sealed != zone->base.posted &&
            closed_generation(atomic_load_explicit(oldest_closed(zone), memory_order_acquire)) ==
-               zone->sealed + 1;
+               zone->base.sealed + 1;
 }
 
 /* Z4: moves the cursor over claims that are decided. True: over all of them. */
 static bool walk_claims(struct shm_zone *zone, uint32_t *budget)
 {
-    const struct zone_slot *slot = &zone->control->slots[zone->sealed % zone->depth];
+    const struct zone_slot *slot = &zone->control->slots[zone->base.sealed % zone->base.depth];
     uint32_t claims = closed_claims(atomic_load_explicit(&slot->closed, memory_order_acquire));
 
     if (claims > ZONE_CLAIMS) /* nonsense of a sender: no claim can lie there */
@@ -334,7 +243,7 @@ static bool walk_claims(struct shm_zone *zone, uint32_t *budget)
         const uint64_t word =
             atomic_load_explicit(&slot->claims[zone->cursor], memory_order_acquire);
 
-        if (claim_generation(word) != zone->sealed + 1) {
+        if (claim_generation(word) != zone->base.sealed + 1) {
             zone->stuck = true;
             return false;
         }
@@ -346,17 +255,16 @@ static bool walk_claims(struct shm_zone *zone, uint32_t *budget)
 
 static bool seal(struct shm_zone *zone, struct fabric_event *event)
 {
-    const uint64_t context = zone->contexts[zone->sealed % zone->depth];
-    const bool quiet = zone->voided == 0 || !is_intended(zone, zone->sealed);
+    const uint64_t segment = zone->base.sealed;
+    const bool quiet = zone->voided == 0 || !is_intended(zone, segment);
 
     if (!quiet) {
-        if (zone->unquiet_count == zone->unquiet_max)
+        if (zone->unquiet_count == zone->base.depth)
             return false;
-        zone->unquiet[zone->unquiet_count++] =
-            (struct unquiet){.segment = zone->sealed, .context = context};
+        zone->unquiet[zone->unquiet_count++] = (struct unquiet){
+            .segment = segment, .context = zone_segment(&zone->base, segment)->context};
     }
-    *event = (struct fabric_event){.kind = FABRIC_SEALED, .quiet = quiet, .context = context};
-    zone->sealed++;
+    zone_seal(&zone->base, quiet, event);
     zone->cursor = 0;
     zone->voided = 0;
     zone->stuck_ns = 0;
@@ -401,17 +309,18 @@ unsigned zone_poll(struct shm_zone *zone, struct fabric_event *events, unsigned 
  * EMPTY after nobody alive had intent n was left by the dead. */
 static void void_claim(struct shm_zone *zone, bool deserted)
 {
-    _Atomic uint64_t *word = &zone->control->slots[zone->sealed % zone->depth].claims[zone->cursor];
+    _Atomic uint64_t *word =
+        &zone->control->slots[zone->base.sealed % zone->base.depth].claims[zone->cursor];
     uint64_t before = atomic_load_explicit(word, memory_order_acquire);
 
-    if (claim_generation(before) == zone->sealed + 1 ||
+    if (claim_generation(before) == zone->base.sealed + 1 ||
         !atomic_compare_exchange_strong_explicit(word, &before,
-                                                 claim_pack(zone->sealed, CLAIM_VOID),
+                                                 claim_pack(zone->base.sealed, CLAIM_VOID),
                                                  memory_order_seq_cst, memory_order_relaxed))
         return;
     if (zone->voided++ == 0)
         log_event(LOG_WARN, "claim_voided", "endpoint=%u segment=%llu claim=%u reason=%s",
-                  zone->endpoint->base.index, (unsigned long long)zone->sealed, zone->cursor,
+                  zone->endpoint->base.index, (unsigned long long)zone->base.sealed, zone->cursor,
                   deserted ? "deserted" : "late");
 }
 
@@ -427,7 +336,7 @@ static bool is_late(struct shm_zone *zone)
 
 static void void_stuck(struct shm_zone *zone)
 {
-    const bool deserted = !is_intended(zone, zone->sealed);
+    const bool deserted = !is_intended(zone, zone->base.sealed);
     const bool late = is_late(zone);
     uint32_t budget = SEAL_BUDGET;
 
@@ -444,7 +353,7 @@ void zone_check(struct shm_zone *zone)
     if (zone->lingering > 0)
         free_lingering(zone);
     if (position_stride(position) == POSITION_FULL) /* 3 */
-        zone_advance(zone->control, zone->depth, position);
+        zone_advance(zone->control, zone->base.depth, position);
     if (zone->stuck)
         void_stuck(zone);
 }

@@ -23,9 +23,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/random.h"
-#include "common/fabric/grants.h"
+#include "common/fabric/endpoint.h"
 #include "common/fabric/tcp/tcp_wire.h"
-#include "common/fabric/window.h"
 
 enum {
     TCP_MAX_CONNS = 16384,    /* of an endpoint */
@@ -80,10 +79,8 @@ union tcp_address {
 };
 
 struct tcp_fabric {
-    struct fabric base;
-    bool has_address;
-    union tcp_address address;
-    struct regions regions;
+    struct conn_fabric base;
+    union tcp_address address; /* all 0: it has none */
 };
 
 enum tcp_list_kind {
@@ -126,7 +123,6 @@ struct tcp_slabs {
 
 struct tcp_endpoint {
     struct endpoint base;
-    struct tcp_fabric *fabric;
 
     bool more_events;   /* the last look at the sockets did not see all */
     bool listen_ready;  /* there may be somebody to accept */
@@ -195,9 +191,6 @@ struct tcp_conn {
     struct tcp_landing *landing; /* passive, and we have one for the peer */
     struct tcp_bulk *bulk_in;    /* passive, likewise */
 };
-
-/* --- tcp_fabric.c --- */
-extern const struct fabric_ops tcp_ops;
 
 /* --- tcp_poll.c --- */
 unsigned tcp_poll_step(struct endpoint *endpoint, struct fabric_event *events, unsigned max);
@@ -403,10 +396,8 @@ void bulk_check(struct tcp_endpoint *endpoint);
 struct tcp_receipt *bulk_receipt(struct tcp_conn *conn);
 
 /* --- tcp_zone.c --- */
-int tcp_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
-                  struct fabric_zone **out);
-void tcp_zone_close(struct fabric_zone *zone);
-int tcp_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+int tcp_zone_open(struct zone *zone);
+void tcp_zone_posted(struct zone *zone);
 unsigned zone_poll_sealed(struct tcp_zone *zone, struct fabric_event *events, unsigned max);
 
 /* Where the next block goes. */
@@ -415,8 +406,10 @@ struct zone_cursor {
     uint32_t at;
 };
 
-struct zone_cursor zone_cursor(const struct tcp_zone *zone);
-struct pm *zone_pm(const struct tcp_zone *zone);
+struct tcp_zone {
+    struct zone base; /* a segment's `own`: how many cut blocks lie in it */
+    struct zone_cursor cursor;
+};
 
 /* The place in PM of a block of `bytes` at the cursor, which moves behind it. False: no segment is
  * posted that it fits in; the cursor is behind the last one. */

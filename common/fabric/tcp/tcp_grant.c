@@ -77,7 +77,7 @@ static bool take_read(struct tcp_conn *conn, uint32_t bytes)
     const uint32_t part = bytes < bulk->left ? bytes : bulk->left;
 
     if (part > 0) {
-        pm_flush(zone_pm(conn->endpoint->zone), bulk->at, part);
+        pm_flush(conn->endpoint->zone->base.pm, bulk->at, part);
         bulk->at += part;
         bulk->left -= part;
         bulk->progress_ns = conn->endpoint->base.now_ns;
@@ -101,7 +101,7 @@ static ssize_t read_once(struct tcp_conn *conn)
     ssize_t got;
 
     if (bulk->left > 0)
-        pieces[count++] = (struct iovec){zone_pm(conn->endpoint->zone)->base + bulk->at,
+        pieces[count++] = (struct iovec){conn->endpoint->zone->base.pm->base + bulk->at,
                                          bulk->left < READ_MAX ? bulk->left : READ_MAX};
     if (bulk->left <= READ_MAX)
         pieces[count++] = (struct iovec){(uint8_t *)&bulk->head + bulk->head_got,

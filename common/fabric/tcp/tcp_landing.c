@@ -152,8 +152,8 @@ static void plan_read(struct tcp_conn *conn, struct plan *plan)
 {
     struct tcp_landing *landing = conn->landing;
     struct tcp_zone *zone = conn->endpoint->zone;
-    uint8_t *base = zone_pm(zone)->base;
-    struct zone_cursor cursor = zone_cursor(zone);
+    uint8_t *base = zone->base.pm->base;
+    struct zone_cursor cursor = zone->cursor;
     uint64_t offset, segment;
     uint32_t next = landing->next;
 
@@ -215,7 +215,7 @@ static size_t take_block(struct tcp_conn *conn, const uint8_t *source, size_t by
 {
     struct tcp_landing *landing = conn->landing;
     struct tcp_zone *zone = conn->endpoint->zone;
-    struct zone_cursor cursor = zone_cursor(zone);
+    struct zone_cursor cursor = zone->cursor;
     uint64_t offset = landing->cut_offset, segment = landing->cut_segment;
     uint32_t left = landing->cut_left, part;
 
@@ -230,9 +230,9 @@ static size_t take_block(struct tcp_conn *conn, const uint8_t *source, size_t by
     part = bytes < left ? (uint32_t)bytes : left;
     arrival_begins();
     if (source)
-        pm_store(zone_pm(zone), offset, source, part);
+        pm_store(zone->base.pm, offset, source, part);
     else
-        pm_flush(zone_pm(zone), offset, part);
+        pm_flush(zone->base.pm, offset, part);
     arrival_ends();
     landing->cut_offset = offset + part;
     landing->cut_segment = segment;

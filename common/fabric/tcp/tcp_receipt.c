@@ -102,7 +102,7 @@ static bool is_settled(const struct tcp_receipt *receipt)
 
 void receipts_fence(struct tcp_endpoint *endpoint)
 {
-    struct poll_fence fence = {.pm = endpoint->zone ? zone_pm(endpoint->zone) : NULL};
+    struct poll_fence fence = {.pm = endpoint->zone ? endpoint->zone->base.pm : NULL};
 
     for (CONN_EACH(tcp_conn, conn, &endpoint->base, LIST_FENCING)) {
         struct tcp_receipt *blocks = landing_receipt(conn), *bulk = bulk_receipt(conn);

@@ -14,108 +14,34 @@
 #include "common/base/error.h"
 #include "common/fabric/tcp/tcp.h"
 
-enum { ZONE_MIN_DEPTH = 2, ZONE_MAX_DEPTH = 1024 };
-
-struct zone_slot {
-    uint64_t offset;
-    uint64_t context;
-    uint32_t cuts;
-};
-
-struct tcp_zone {
-    struct fabric_zone base;
-    struct tcp_endpoint *endpoint;
-    struct pm *pm;
-    uint32_t depth;
-    uint64_t posted, sealed;
-    struct zone_cursor cursor;
-    struct zone_slot slots[];
-};
-
-int tcp_zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth,
-                  struct fabric_zone **out)
+int tcp_zone_open(struct zone *base)
 {
-    struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base;
-    struct tcp_zone *zone;
+    struct tcp_endpoint *endpoint = (struct tcp_endpoint *)base->endpoint;
 
-    if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone ||
-        !regions_find(&endpoint->fabric->regions, pm->base, pm->bytes))
-        return ROWAN_EINVALID;
-    zone = calloc(1, sizeof *zone + depth * sizeof zone->slots[0]);
-    if (!zone)
-        return ROWAN_ENOMEM;
     endpoint->bounce = malloc(TCP_BOUNCE_BYTES);
-    if (!endpoint->bounce) {
-        free(zone);
+    if (!endpoint->bounce)
         return ROWAN_ENOMEM;
-    }
-    zone->base.ops = base->ops;
-    zone->endpoint = endpoint;
-    zone->pm = pm;
-    zone->depth = depth;
-    endpoint->zone = zone;
-    endpoint->base.zone_pm = pm;
-    *out = &zone->base;
+    endpoint->zone = (struct tcp_zone *)base;
     return 0;
 }
 
-void tcp_zone_close(struct fabric_zone *base)
+void tcp_zone_posted(struct zone *zone)
 {
-    struct tcp_zone *zone = (struct tcp_zone *)base;
-    struct tcp_endpoint *endpoint = zone->endpoint;
+    struct conn *conn;
 
-    for (CONN_EACH(tcp_conn, conn, &endpoint->base, LIST_ALL)) {
-        if (conn->landing)
-            conn_break(&conn->base, ROWAN_ECLOSED, false);
-    }
-    endpoint->zone = NULL;
-    endpoint->base.zone_pm = NULL;
-    grants_close(&endpoint->base);
-    free(endpoint->bounce);
-    endpoint->bounce = NULL;
-    free(zone);
-}
-
-static struct zone_slot *slot_of(struct tcp_zone *zone, uint64_t segment)
-{
-    return &zone->slots[segment % zone->depth];
-}
-
-int tcp_zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
-{
-    struct tcp_zone *zone = (struct tcp_zone *)base;
-    struct tcp_conn *conn;
-
-    if (zone->posted - zone->sealed == zone->depth)
-        return ROWAN_EAGAIN;
-    if (offset % FABRIC_STRIDE != 0 || zone->pm->bytes < FABRIC_SEGMENT_BYTES ||
-        offset > zone->pm->bytes - FABRIC_SEGMENT_BYTES)
-        return ROWAN_EINVALID;
-    *slot_of(zone, zone->posted++) = (struct zone_slot){.offset = offset, .context = context};
-    while ((conn = (struct tcp_conn *)conn_list_take(&zone->endpoint->base, LIST_NO_SEGMENT)))
-        conn_list_add(&conn->base, LIST_LANDING);
-    return 0;
-}
-
-struct pm *zone_pm(const struct tcp_zone *zone)
-{
-    return zone->pm;
-}
-
-struct zone_cursor zone_cursor(const struct tcp_zone *zone)
-{
-    return zone->cursor;
+    while ((conn = conn_list_take(zone->endpoint, LIST_NO_SEGMENT)))
+        conn_list_add(conn, LIST_LANDING);
 }
 
 bool zone_place(const struct tcp_zone *zone, struct zone_cursor *cursor, uint32_t bytes,
                 uint64_t *offset, uint64_t *segment)
 {
-    if (cursor->segment < zone->posted && bytes > FABRIC_SEGMENT_BYTES - cursor->at)
+    if (cursor->segment < zone->base.posted && bytes > FABRIC_SEGMENT_BYTES - cursor->at)
         *cursor = (struct zone_cursor){.segment = cursor->segment + 1};
-    if (cursor->segment == zone->posted)
+    if (cursor->segment == zone->base.posted)
         return false;
     *segment = cursor->segment;
-    *offset = zone->slots[cursor->segment % zone->depth].offset + cursor->at;
+    *offset = zone_segment(&zone->base, cursor->segment)->offset + cursor->at;
     cursor->at += bytes;
     if (cursor->at == FABRIC_SEGMENT_BYTES)
         *cursor = (struct zone_cursor){.segment = cursor->segment + 1};
@@ -126,36 +52,33 @@ void zone_move(struct tcp_zone *zone, struct zone_cursor cursor)
 {
     ASSERT(cursor.segment > zone->cursor.segment ||
            (cursor.segment == zone->cursor.segment && cursor.at >= zone->cursor.at)); /* 2 */
-    ASSERT(cursor.segment <= zone->posted);
+    ASSERT(cursor.segment <= zone->base.posted);
     zone->cursor = cursor;
 }
 
 bool zone_is_roomy(const struct tcp_zone *zone, struct zone_cursor cursor)
 {
-    return zone->posted - cursor.segment >= 2;
+    return zone->base.posted - cursor.segment >= 2;
 }
 
 void zone_cut(struct tcp_zone *zone, uint64_t segment)
 {
-    ASSERT(segment >= zone->sealed && segment < zone->posted);
-    slot_of(zone, segment)->cuts++;
+    ASSERT(segment >= zone->base.sealed && segment < zone->base.posted);
+    zone_segment(&zone->base, segment)->own++;
 }
 
 void zone_mend(struct tcp_zone *zone, uint64_t segment)
 {
-    ASSERT(segment >= zone->sealed && slot_of(zone, segment)->cuts > 0);
-    slot_of(zone, segment)->cuts--;
+    ASSERT(segment >= zone->base.sealed && zone_segment(&zone->base, segment)->own > 0);
+    zone_segment(&zone->base, segment)->own--;
 }
 
 unsigned zone_poll_sealed(struct tcp_zone *zone, struct fabric_event *events, unsigned max)
 {
     unsigned count = 0;
 
-    while (count < max && zone->sealed < zone->cursor.segment &&
-           slot_of(zone, zone->sealed)->cuts == 0) { /* 3 */
-        events[count++] = (struct fabric_event){
-            .kind = FABRIC_SEALED, .quiet = true, .context = slot_of(zone, zone->sealed)->context};
-        zone->sealed++;
-    }
+    while (count < max && zone->base.sealed < zone->cursor.segment &&
+           zone_segment(&zone->base, zone->base.sealed)->own == 0) /* 3 */
+        zone_seal(&zone->base, true, &events[count++]);
     return count;
 }

@@ -36,10 +36,9 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "common/fabric/grants.h"
+#include "common/fabric/endpoint.h"
 #include "common/fabric/verbs/verbs_device.h"
 #include "common/fabric/verbs/verbs_hello.h"
-#include "common/fabric/window.h"
 
 enum {
     VERBS_MAX_CONNS = 16384, /* of an endpoint */
@@ -114,11 +113,10 @@ struct verbs_resolver {
 };
 
 struct verbs_fabric {
-    struct fabric base;
+    struct conn_fabric base;
     struct fabric_verbs_options options;
     struct verbs_device *device;
-    struct fabric *control; /* tcp: sets connections up */
-    struct regions regions;
+    struct fabric *control;          /* tcp: sets connections up */
     struct ibv_mr *mrs[REGIONS_MAX]; /* local access only: nobody else gets their keys */
 
     /* What devices say outside of completion queues, for the endpoints' threads (verbs_async.c). */
@@ -205,8 +203,12 @@ int verbs_register(struct fabric *fabric, struct pm *pm);
 /* Before the fabric's device is closed, when no endpoint is left. */
 void verbs_unregister_all(struct verbs_fabric *fabric);
 
-/* --- verbs_fabric.c, verbs_poll.c --- */
-extern const struct fabric_ops verbs_ops;
+/* --- verbs_fabric.c --- */
+int verbs_endpoint_open(struct endpoint *endpoint);
+void verbs_endpoint_leave(struct endpoint *endpoint);
+void verbs_endpoint_free(struct endpoint *endpoint);
+
+/* --- verbs_poll.c --- */
 extern const struct conn_backend verbs_backend;
 
 /* --- verbs_packet.c: the rest of it is in verbs_stream.h --- */
@@ -308,10 +310,9 @@ int verbs_give(struct conn *conn, struct grant *grant, struct fabric_grant *word
 bool verbs_take_back(struct endpoint *endpoint, struct grant *grant);
 
 /* --- verbs_zone.c --- */
-int verbs_zone_open(struct fabric_endpoint *endpoint, struct pm *pm, uint32_t depth,
-                    struct fabric_zone **out);
-void verbs_zone_close(struct fabric_zone *zone);
-int verbs_zone_post(struct fabric_zone *zone, uint64_t offset, uint64_t context);
+int verbs_zone_open(struct zone *zone);
+void verbs_zone_close(struct zone *zone);
+void verbs_zone_posted(struct zone *zone);
 
 /* Hands receives to the device, seals, and while the endpoint is armed makes sure that what must wake it will; each
  * poll of the endpoint. */

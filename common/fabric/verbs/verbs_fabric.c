@@ -59,7 +59,7 @@ static void set_caps(struct verbs_fabric *fabric)
     const bool is_packed = device->receive == FABRIC_RECEIVE_MULTI_PACKET;
     const size_t bytes = sizeof(struct verbs_conn) + sizeof(struct verbs_stream);
 
-    fabric->base.caps = (struct fabric_caps){
+    fabric->base.base.caps = (struct fabric_caps){
         .backend = "verbs",
         .block_limit = is_packed ? device->mtu_bytes : device->slot_bytes,
         .landing_stride = is_packed ? FABRIC_STRIDE : device->slot_bytes,
@@ -68,6 +68,28 @@ static void set_caps(struct verbs_fabric *fabric)
             fabric_caps(fabric->control)->bytes_per_connection + (uint32_t)bytes,
     };
 }
+
+static void verbs_close(struct fabric *base)
+{
+    struct verbs_fabric *fabric = (struct verbs_fabric *)base;
+
+    verbs_resolver_fini(fabric);
+    verbs_unregister_all(fabric);
+    verbs_async_fini(fabric);
+    verbs_device_close(fabric->device);
+    fabric_close(fabric->control);
+    free(fabric);
+}
+
+static const struct fabric_ops verbs_ops = {
+    ENDPOINT_OPS,
+    .close = verbs_close,
+    .register_memory = verbs_register,
+    .connect = verbs_connect,
+    .send = verbs_send,
+    .message_release = verbs_message_release,
+    .rowan_add = verbs_rowan_add,
+};
 
 int fabric_open_verbs(const char *address, const struct fabric_verbs_options *options,
                       struct fabric **out)
@@ -84,7 +106,8 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
     fabric = calloc(1, sizeof *fabric);
     if (!fabric)
         return ROWAN_ENOMEM;
-    fabric->base.ops = &verbs_ops;
+    fabric->base.base.ops = &verbs_ops;
+    fabric->base.backend = &verbs_backend;
     if (options)
         fabric->options = *options;
     error = open_control(fabric, address);
@@ -101,7 +124,7 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
         goto close_async;
     fabric->options.device = NULL; /* the caller's string */
     set_caps(fabric);
-    *out = &fabric->base;
+    *out = &fabric->base.base;
     return 0;
 
 close_async:
@@ -113,18 +136,6 @@ close_control:
 free_fabric:
     free(fabric);
     return error;
-}
-
-static void verbs_close(struct fabric *base)
-{
-    struct verbs_fabric *fabric = (struct verbs_fabric *)base;
-
-    verbs_resolver_fini(fabric);
-    verbs_unregister_all(fabric);
-    verbs_async_fini(fabric);
-    verbs_device_close(fabric->device);
-    fabric_close(fabric->control);
-    free(fabric);
 }
 
 /* --- endpoint --- */
@@ -170,8 +181,10 @@ static int open_endpoint_control(struct verbs_endpoint *endpoint)
     return watch(endpoint, endpoint->control_source.fd);
 }
 
-static void endpoint_free(struct verbs_endpoint *endpoint)
+void verbs_endpoint_free(struct endpoint *base)
 {
+    struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+
     verbs_packets_close(endpoint);
     verbs_messages_close(endpoint);
     if (endpoint->cq)
@@ -180,27 +193,21 @@ static void endpoint_free(struct verbs_endpoint *endpoint)
         ibv_destroy_comp_channel(endpoint->channel);
     fabric_endpoint_close(endpoint->control);
     close_fd(endpoint->wake_fd);
-    endpoint_fini(&endpoint->base);
     free(endpoint->conns);
-    free(endpoint);
 }
 
-static int verbs_endpoint_open(struct fabric *base, uint32_t index, struct fabric_endpoint **out)
+int verbs_endpoint_open(struct endpoint *base)
 {
-    struct verbs_endpoint *endpoint = calloc(1, sizeof *endpoint);
+    struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
     uint64_t seed;
     int error;
 
-    if (!endpoint)
-        return ROWAN_ENOMEM;
-    endpoint->fabric = (struct verbs_fabric *)base;
+    endpoint->fabric = (struct verbs_fabric *)base->fabric;
     endpoint->device = endpoint->fabric->device;
     random_entropy(&seed, sizeof seed);
     random_init(&endpoint->random, seed);
     endpoint->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    error = endpoint_init(&endpoint->base, base, &endpoint->fabric->regions, index, &verbs_backend);
-    if (!error)
-        error = watch(endpoint, endpoint->wake_fd); /* -1: EIO */
+    error = watch(endpoint, endpoint->wake_fd); /* -1: EIO */
     if (!error)
         error = watch(endpoint, endpoint->device->context->async_fd);
     if (!error)
@@ -211,46 +218,16 @@ static int verbs_endpoint_open(struct fabric *base, uint32_t index, struct fabri
         error = verbs_packets_open(endpoint);
     if (!error)
         error = open_endpoint_control(endpoint);
-    if (error) {
-        endpoint_free(endpoint);
-        return error;
-    }
-    verbs_async_join(endpoint);
-    *out = &endpoint->base.base;
-    return 0;
+    if (!error)
+        verbs_async_join(endpoint);
+    return error;
 }
 
-static void verbs_endpoint_close(struct fabric_endpoint *base)
+void verbs_endpoint_leave(struct endpoint *base)
 {
     struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
 
     verbs_async_leave(endpoint);
     verbs_resolve_leave(endpoint);
     verbs_packets_stop(endpoint); /* so that nothing of a connection is read any more */
-    endpoint_end(&endpoint->base);
-    if (endpoint->zone)
-        verbs_zone_close((struct fabric_zone *)endpoint->zone);
-    endpoint_free(endpoint);
 }
-
-const struct fabric_ops verbs_ops = {
-    .close = verbs_close,
-    .register_memory = verbs_register,
-    .endpoint_open = verbs_endpoint_open,
-    .endpoint_close = verbs_endpoint_close,
-    .endpoint_source = endpoint_source,
-    .poll = endpoint_poll,
-    .connect = verbs_connect,
-    .conn_close = conn_close,
-    .send = verbs_send,
-    .message_release = verbs_message_release,
-    .rowan_room = window_rowan_room,
-    .rowan_add = verbs_rowan_add,
-    .rowan_post = window_rowan_post,
-    .flush = endpoint_flush,
-    .zone_open = verbs_zone_open,
-    .zone_post = verbs_zone_post,
-    .grant = grants_give,
-    .revoke = grants_revoke,
-    .write = window_bulk_write,
-};

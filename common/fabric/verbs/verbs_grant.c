@@ -35,7 +35,7 @@ static struct ibv_mr *register_range(const struct verbs_device *device, uint8_t 
 int verbs_give(struct conn *base, struct grant *grant, struct fabric_grant *words)
 {
     const struct verbs_endpoint *endpoint = ((const struct verbs_conn *)base)->endpoint;
-    uint8_t *data = endpoint->base.zone_pm->base + grant->offset;
+    uint8_t *data = endpoint->base.zone->pm->base + grant->offset;
     struct ibv_mr *mr = register_range(endpoint->device, data, grant->bytes);
 
     if (!mr)

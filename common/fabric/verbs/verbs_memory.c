@@ -92,7 +92,7 @@ static int register_pm(struct verbs_device *device, const struct pm *pm, struct 
 int verbs_register(struct fabric *base, struct pm *pm)
 {
     struct verbs_fabric *fabric = (struct verbs_fabric *)base;
-    struct regions *regions = &fabric->regions;
+    struct regions *regions = &fabric->base.regions;
     struct verbs_obstacle obstacle = {0};
     struct ibv_mr *mr = NULL;
     int error;
@@ -119,8 +119,8 @@ int verbs_register(struct fabric *base, struct pm *pm)
 
 void verbs_unregister_all(struct verbs_fabric *fabric)
 {
-    while (fabric->regions.count > 0)
-        ibv_dereg_mr(fabric->mrs[--fabric->regions.count]);
+    while (fabric->base.regions.count > 0)
+        ibv_dereg_mr(fabric->mrs[--fabric->base.regions.count]);
 }
 
 /* --- buffers of the backend --- */

@@ -49,24 +49,24 @@ struct mlx5_zone {
 
 int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel)
 {
-    struct mlx5_zone *mlx5 = calloc(1, sizeof *mlx5 + zone->depth * sizeof mlx5->closed_ns[0]);
+    struct mlx5_zone *mlx5 = calloc(1, sizeof *mlx5 + zone->base.depth * sizeof mlx5->closed_ns[0]);
     if (!mlx5)
         return ROWAN_ENOMEM;
     mlx5->channel = channel;
     const char *reason;
-    int error = mlx5_queue_open(channel, zone->depth, FABRIC_SEGMENT_BYTES, FABRIC_MAX_ZONE_SENDERS,
-                                &mlx5->queue, &reason);
+    int error = mlx5_queue_open(channel, zone->base.depth, FABRIC_SEGMENT_BYTES,
+                                FABRIC_MAX_ZONE_SENDERS, &mlx5->queue, &reason);
     if (error) {
         log_event(LOG_WARN, "mlx5_zone_refused", "reason=\"%s\"", reason);
         free(mlx5);
         return error;
     }
     log_event(LOG_INFO, "mlx5_zone", "queue=%s depth=%u quiesce_ms=%u",
-              mlx5_queue_kind(mlx5->queue) == MLX5_PLAIN ? "plain" : "tag_matching", zone->depth,
-              (unsigned)(VERBS_RC_SEGMENTS_GIVES_UP_NS / 1000000));
-    if (zone->depth <= FEW_SEGMENTS)
+              mlx5_queue_kind(mlx5->queue) == MLX5_PLAIN ? "plain" : "tag_matching",
+              zone->base.depth, (unsigned)(VERBS_RC_SEGMENTS_GIVES_UP_NS / 1000000));
+    if (zone->base.depth <= FEW_SEGMENTS)
         log_event(LOG_WARN, "mlx5_few_segments",
-                  "depth=%u advice=\"if nothing lands: --landing-segments 64\"", zone->depth);
+                  "depth=%u advice=\"if nothing lands: --landing-segments 64\"", zone->base.depth);
     zone->receive = mlx5;
     return 0;
 }
@@ -178,7 +178,7 @@ static void break_failed(struct verbs_zone *zone)
 
 static const void *segment_at(struct verbs_zone *zone, uint64_t number)
 {
-    return pm_at(zone->pm, verbs_segment(zone, number)->offset);
+    return pm_at(zone->base.pm, zone_segment(&zone->base, number)->offset);
 }
 
 /* What no completion tells; a system call, so not in each poll. */
@@ -190,7 +190,8 @@ static void poll_failures(struct verbs_zone *zone)
         break_failed(zone);
         /* Somebody must say to PM that syncs behind that there is something to sync. */
         if (zone->writes_back && mlx5->open < mlx5->handed)
-            verbs_zone_landed(zone, verbs_segment(zone, mlx5->open)->offset, FABRIC_SEGMENT_BYTES);
+            verbs_zone_landed(zone, zone_segment(&zone->base, mlx5->open)->offset,
+                              FABRIC_SEGMENT_BYTES);
     }
     if (zone->member_count)
         verbs_zone_wake_at(zone, mlx5->polled_ns + LOOK_EVERY_NS);
@@ -200,12 +201,13 @@ static void post(struct verbs_zone *zone)
 {
     struct mlx5_zone *mlx5 = zone->receive;
     poll_failures(zone);
-    for (; mlx5->returned < zone->sealed; mlx5->returned++)
+    for (; mlx5->returned < zone->base.sealed; mlx5->returned++)
         mlx5_queue_return(mlx5->queue);
-    if (mlx5->handed == zone->posted)
+    if (mlx5->handed == zone->base.posted)
         return;
-    for (; mlx5->handed < zone->posted; mlx5->handed++)
-        mlx5_queue_post(mlx5->queue, (uintptr_t)segment_at(zone, mlx5->handed), zone->region->key);
+    for (; mlx5->handed < zone->base.posted; mlx5->handed++)
+        mlx5_queue_post(mlx5->queue, (uintptr_t)segment_at(zone, mlx5->handed),
+                        zone->base.region->key);
     mlx5_queue_ring(mlx5->queue);
 }
 
@@ -220,18 +222,19 @@ static bool is_sealed(struct verbs_zone *zone)
     struct mlx5_zone *mlx5 = zone->receive;
     /* All that were closed since the last look, not only the oldest: their times run together. */
     while (mlx5->open + 1 < mlx5->handed && is_begun(zone, mlx5->open + 1)) { /* Z2 */
-        mlx5->closed_ns[mlx5->open % zone->depth] = zone->now_ns;
+        mlx5->closed_ns[mlx5->open % zone->base.depth] = zone->now_ns;
         mlx5->open++;
     }
-    if (zone->sealed >= mlx5->open)
+    if (zone->base.sealed >= mlx5->open)
         return false;
-    uint64_t at_ns =
-        mlx5->closed_ns[zone->sealed % zone->depth] + VERBS_RC_SEGMENTS_GIVES_UP_NS; /* Z3 */
+    uint64_t at_ns = mlx5->closed_ns[zone->base.sealed % zone->base.depth] +
+                     VERBS_RC_SEGMENTS_GIVES_UP_NS; /* Z3 */
     if (zone->now_ns <= at_ns) {
         verbs_zone_wake_at(zone, at_ns + 1);
         return false;
     }
-    verbs_zone_landed(zone, verbs_segment(zone, zone->sealed)->offset, FABRIC_SEGMENT_BYTES);
+    verbs_zone_landed(zone, zone_segment(&zone->base, zone->base.sealed)->offset,
+                      FABRIC_SEGMENT_BYTES);
     return true;
 }
 

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "common/fabric/verbs/verbs_stream.h"
+#include "common/fabric/verbs/verbs_zone.h"
 
 enum { COMPLETIONS = 64, MOST_COMPLETIONS = 512 };
 
@@ -185,6 +186,14 @@ static void disarm(struct endpoint *base)
 }
 
 const struct conn_backend verbs_backend = {
+    .endpoint_bytes = sizeof(struct verbs_endpoint),
+    .open = verbs_endpoint_open,
+    .leave = verbs_endpoint_leave,
+    .free = verbs_endpoint_free,
+    .zone_bytes = sizeof(struct verbs_zone),
+    .zone_open = verbs_zone_open,
+    .zone_posted = verbs_zone_posted,
+    .zone_close = verbs_zone_close,
     .step = step,
     .move = move,
     .has_work = has_work,

@@ -133,7 +133,7 @@ static void say_hello(const struct verbs_conn *conn, struct verbs_rc_hello *ours
         return;
     ours->zone = zone->ops->whole_segments ? VERBS_ZONE_OF_SEGMENTS : VERBS_ZONE_OF_SLOTS;
     ours->timeout = zone->ops->whole_segments ? VERBS_RC_SEGMENTS_TIMEOUT : VERBS_RC_TIMEOUT;
-    ours->block_limit = conn->endpoint->fabric->base.caps.block_limit;
+    ours->block_limit = conn->endpoint->fabric->base.base.caps.block_limit;
     ours->reads = verbs_at_most(VERBS_RC_READS, device->attributes.orig_attr.max_qp_rd_atom);
     ours->fence_address = (uintptr_t)device->fence.data;
     ours->fence_key = device->fence.mr->rkey;
@@ -173,7 +173,7 @@ int verbs_rc_open(struct verbs_conn *conn, struct verbs_rc_hello *ours)
 static int check_hello(const struct verbs_conn *conn)
 {
     const struct verbs_rc_hello *theirs = &conn->theirs.rc;
-    const uint32_t limit = conn->endpoint->fabric->base.caps.block_limit;
+    const uint32_t limit = conn->endpoint->fabric->base.base.caps.block_limit;
     const uint32_t slot = conn->endpoint->device->slot_bytes;
 
     if (theirs->qp_number == 0 || (conn->base.active && theirs->zone == VERBS_NO_ZONE))

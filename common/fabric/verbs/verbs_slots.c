@@ -92,7 +92,7 @@ static uint64_t slot_offset(struct verbs_zone *zone, uint64_t place)
 {
     const uint32_t slots = slots_per_segment(zone);
 
-    return verbs_segment(zone, place / slots)->offset +
+    return zone_segment(&zone->base, place / slots)->offset +
            place % slots * zone->endpoint->device->slot_bytes;
 }
 
@@ -186,9 +186,10 @@ static uint32_t hand_over(struct verbs_zone *zone, struct shared *shared, uint32
         const uint32_t number =
             (uint32_t)(place / per_segment) << 16 | (uint32_t)(place % per_segment); /* 4 */
 
-        slots[i] = (struct ibv_sge){.addr = (uintptr_t)pm_at(zone->pm, slot_offset(zone, place)),
-                                    .length = zone->endpoint->device->slot_bytes,
-                                    .lkey = zone->region->key};
+        slots[i] =
+            (struct ibv_sge){.addr = (uintptr_t)pm_at(zone->base.pm, slot_offset(zone, place)),
+                             .length = zone->endpoint->device->slot_bytes,
+                             .lkey = zone->base.region->key};
         requests[i] =
             (struct ibv_recv_wr){.wr_id = verbs_work(VERBS_WORK_LANDING, zone->number, number),
                                  .next = i + 1 < count ? &requests[i + 1] : NULL,
@@ -230,7 +231,7 @@ static void shared_post(struct verbs_zone *zone)
     else if (!is_worth_a_call(shared))
         return;
     while (left > 0) {
-        const uint64_t waiting = zone->posted * slots_per_segment(zone) - shared->handed;
+        const uint64_t waiting = zone->base.posted * slots_per_segment(zone) - shared->handed;
         uint32_t count = left < CHAIN ? left : CHAIN;
 
         count = waiting < count ? (uint32_t)waiting : count;
@@ -243,12 +244,12 @@ static void shared_post(struct verbs_zone *zone)
 /* --- completions --- */
 
 static void count_completion(struct verbs_zone *zone, struct shared *shared,
-                             struct verbs_segment *segment, uint64_t number)
+                             struct zone_segment *segment, uint64_t number)
 {
     if (shared->in_queue > 0) /* of what was given up some may have been with the device */
         shared->in_queue--;
-    if (segment->done < slots_per_segment(zone))
-        segment->done++;
+    if (segment->own < slots_per_segment(zone))
+        segment->own++;
     if (number > shared->reached)
         shared->reached = number;
 }
@@ -257,12 +258,13 @@ static void handle_completion(struct verbs_zone *zone, struct shared *shared,
                               const struct ibv_wc *wc)
 {
     const uint32_t number = verbs_work_number(wc->wr_id);
-    const uint64_t segment = zone->sealed + (uint16_t)((number >> 16) - (uint32_t)zone->sealed);
+    const uint64_t segment =
+        zone->base.sealed + (uint16_t)((number >> 16) - (uint32_t)zone->base.sealed);
     const uint64_t place = segment * slots_per_segment(zone) + (number & UINT16_MAX);
     struct verbs_conn *conn;
 
     if (verbs_work_connection(wc->wr_id) == (zone->number & 0xffffff) && place < shared->handed) {
-        count_completion(zone, shared, verbs_segment(zone, segment), segment);
+        count_completion(zone, shared, zone_segment(&zone->base, segment), segment);
         if (wc->status == IBV_WC_SUCCESS)
             verbs_zone_landed(zone, slot_offset(zone, place), wc->byte_len);
     } /* 4 */
@@ -314,7 +316,7 @@ static bool lives_one_of_then(const struct verbs_zone *zone, const struct shared
 /* 3 */
 static bool may_give_up(struct verbs_zone *zone, struct shared *shared)
 {
-    if (shared->reached <= zone->sealed || shared->more)
+    if (shared->reached <= zone->base.sealed || shared->more)
         return false; /* nothing of a later one, or some of this one may lie in the queue */
     if (shared->late_ns == 0) {
         shared->late_ns = zone->now_ns;
@@ -333,8 +335,8 @@ static bool may_give_up(struct verbs_zone *zone, struct shared *shared)
 static bool shared_is_sealed(struct verbs_zone *zone)
 {
     struct shared *shared = zone->receive;
-    const struct verbs_segment *segment = verbs_segment(zone, zone->sealed);
-    const uint32_t lost = slots_per_segment(zone) - segment->done;
+    const struct zone_segment *segment = zone_segment(&zone->base, zone->base.sealed);
+    const uint32_t lost = slots_per_segment(zone) - segment->own;
 
     if (lost > 0) {
         if (!may_give_up(zone, shared))

@@ -1,36 +1,22 @@
-/* verbs_zone.h - what verbs_zone.c shares with the ways to receive (verbs_slots.c, verbs_mlx5.c).
- *
- * Segments are numbered from 0 in the order they were posted; number s lies in segments[s % depth] from its
- * post until it is sealed. sealed <= posted <= sealed + depth.
- */
+/* verbs_zone.h - what verbs_zone.c shares with the ways to receive (verbs_slots.c, verbs_mlx5.c). */
 #ifndef FABRIC_VERBS_ZONE_H
 #define FABRIC_VERBS_ZONE_H
 
 #include "common/fabric/verbs/verbs.h"
 
-struct verbs_segment {
-    uint64_t offset; /* in the zone's PM */
-    uint64_t context;
-    uint32_t done; /* slots whose receive has completed, or never will (verbs_slots.c) */
-};
-
+/* A segment's `own`: slots whose receive has completed, or never will (verbs_slots.c). */
 struct verbs_zone {
-    struct fabric_zone base;
+    struct zone base;
     struct verbs_endpoint *endpoint;
     const struct verbs_receive_ops *ops;
-    void *receive; /* of `ops` */
-    struct pm *pm;
-    const struct region *region; /* that pm lies in */
-    uint32_t number;             /* of the endpoint's zones, from 1: tells late completions */
-    uint32_t depth;
+    void *receive;         /* of `ops` */
+    uint32_t number;       /* of the endpoint's zones, from 1: tells late completions */
     uint32_t member_count; /* connections that can send into the zone */
-    uint64_t posted, sealed;
-    bool failed;      /* the device took no receives any more; said in the log once */
-    bool writes_back; /* see verbs_zone_landed */
-    bool unfenced;    /* something was written back since the last fence */
-    uint64_t now_ns;  /* of the last poll */
+    bool failed;           /* the device took no receives any more; said in the log once */
+    bool writes_back;      /* see verbs_zone_landed */
+    bool unfenced;         /* something was written back since the last fence */
+    uint64_t now_ns;       /* of the last poll */
     uint64_t wake_ns; /* when it must be polled again; each poll sets it anew; UINT64_MAX: never */
-    struct verbs_segment segments[];
 };
 
 /* A way to receive. All functions run on the endpoint's thread. */
@@ -72,11 +58,6 @@ struct verbs_receive_ops {
 /* verbs_mlx5.c: what verbs_receive_multi_packet.open does when it has a channel, which must outlive the zone. */
 struct mlx5_channel;
 int verbs_mlx5_zone_open(struct verbs_zone *zone, struct mlx5_channel *channel);
-
-static inline struct verbs_segment *verbs_segment(struct verbs_zone *zone, uint64_t number)
-{
-    return &zone->segments[number % zone->depth];
-}
 
 /* A receive has brought `bytes` to `offset` of the PM, as a completion says. What holds then:
  *

@@ -44,7 +44,7 @@ static void datagram(unsigned flags, uint32_t bytes, uint32_t message_bytes)
                                      .message_bytes = message_bytes};
 
     verbs_packet_add(near, &head, pm_at(world.sides[1].pm, 0), bytes,
-                     endpoint_of(1)->fabric->regions.all[0].key);
+                     endpoint_of(1)->fabric->base.regions.all[0].key);
     verbs_packets_push(near->endpoint);
 }
 

@@ -33,10 +33,10 @@ TEST(a_pm_is_one_region_with_the_devices_key_and_there_are_so_many)
     struct heap_pm *heap = heap_pm_create(1 << 20);
 
     for (uint32_t i = 0; i < REGIONS_MAX; i++) {
-        assert_int_equal(verbs_register(&fabric->base, &heap->pm), 0);
-        assert_int_equal(fabric->regions.all[i].key, fabric->mrs[i]->lkey);
+        assert_int_equal(verbs_register(&fabric->base.base, &heap->pm), 0);
+        assert_int_equal(fabric->base.regions.all[i].key, fabric->mrs[i]->lkey);
     }
-    assert_int_equal(verbs_register(&fabric->base, &heap->pm), ROWAN_ETOOMANY);
+    assert_int_equal(verbs_register(&fabric->base.base, &heap->pm), ROWAN_ETOOMANY);
     fabric_end(fabric);
     heap_pm_destroy(heap);
 }
@@ -59,12 +59,12 @@ TEST(a_file_with_durability_is_refused_since_a_nic_syncs_no_file)
         assert_int_equal(pm_open(&options, &pm), 0);
         const int expected = pm->durability == PM_NONE ? 0 : ROWAN_EUNSUPPORTED; /* tmpfs: none */
 
-        assert_int_equal(verbs_register(&fabric->base, pm), expected);
+        assert_int_equal(verbs_register(&fabric->base.base, pm), expected);
         if (expected) {
-            assert_non_null(strstr(fabric_why(&fabric->base), pm_durability_name(kinds[i])));
-            assert_non_null(strstr(fabric_why(&fabric->base), "use devdax"));
+            assert_non_null(strstr(fabric_why(&fabric->base.base), pm_durability_name(kinds[i])));
+            assert_non_null(strstr(fabric_why(&fabric->base.base), "use devdax"));
         } else {
-            assert_string_equal(fabric_why(&fabric->base), "");
+            assert_string_equal(fabric_why(&fabric->base.base), "");
         }
         verbs_unregister_all(fabric);
         pm_close(pm);
@@ -85,14 +85,14 @@ TEST(fsdax_is_registered_on_demand_where_the_device_can)
     heap->pm.backend = "dax";
     assert_true(heap->pm.fd >= 0);
     soft_verbs_fail_call(1, EOPNOTSUPP);
-    assert_int_equal(verbs_register(&can->base, &heap->pm), 0);
+    assert_int_equal(verbs_register(&can->base.base, &heap->pm), 0);
     soft_verbs_fail_call(1, EOPNOTSUPP);
-    assert_int_equal(verbs_register(&cannot->base, &heap->pm), ROWAN_EUNSUPPORTED);
-    assert_non_null(strstr(fabric_why(&cannot->base), "on-demand paging"));
+    assert_int_equal(verbs_register(&cannot->base.base, &heap->pm), ROWAN_EUNSUPPORTED);
+    assert_non_null(strstr(fabric_why(&cannot->base.base), "on-demand paging"));
     verbs_unregister_all(can);
     can->device->has_odp = false; /* it pages on demand, but not for all that is needed */
     soft_verbs_fail_call(1, EOPNOTSUPP);
-    assert_int_equal(verbs_register(&can->base, &heap->pm), ROWAN_EUNSUPPORTED);
+    assert_int_equal(verbs_register(&can->base.base, &heap->pm), ROWAN_EUNSUPPORTED);
     close(heap->pm.fd);
     heap->pm.fd = -1;
     verbs_unregister_all(can);

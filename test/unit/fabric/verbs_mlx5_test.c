@@ -55,13 +55,14 @@ static void make_zone(uint32_t depth)
     heap_ops = *heap->pm.ops;
     heap_ops.flush = count_flush;
     heap->pm.ops = &heap_ops;
-    zone = calloc(1, sizeof *zone + depth * sizeof zone->segments[0]);
+    zone = calloc(1, sizeof *zone + depth * sizeof zone->base.segments[0]);
     assert_non_null(zone);
     zone->endpoint = &endpoint;
     zone->ops = &verbs_receive_multi_packet;
-    zone->pm = &heap->pm;
-    zone->region = &region;
-    zone->depth = depth;
+    zone->base.pm = &heap->pm;
+    zone->base.region = &region;
+    zone->base.depth = depth;
+    zone->base.segments = (void *)(zone + 1);
     zone->now_ns = 1000000000;
     zone->wake_ns = UINT64_MAX;
 }
@@ -90,9 +91,9 @@ static void close_zone(void)
 /* Posts segment `number` of the PM. */
 static void post_segment(uint32_t number)
 {
-    assert_true(zone->posted - zone->sealed < zone->depth);
-    *verbs_segment(zone, zone->posted++) =
-        (struct verbs_segment){.offset = (uint64_t)number * FABRIC_SEGMENT_BYTES};
+    assert_true(zone->base.posted - zone->base.sealed < zone->base.depth);
+    *zone_segment(&zone->base, zone->base.posted++) =
+        (struct zone_segment){.offset = (uint64_t)number * FABRIC_SEGMENT_BYTES};
     zone->ops->post(zone);
 }
 
@@ -102,8 +103,8 @@ static unsigned poll_zone(uint64_t now_ns)
     unsigned count = 0;
     zone->now_ns = now_ns;
     zone->wake_ns = UINT64_MAX;
-    for (; zone->sealed < zone->posted && zone->ops->is_sealed(zone); count++)
-        zone->sealed++;
+    for (; zone->base.sealed < zone->base.posted && zone->ops->is_sealed(zone); count++)
+        zone->base.sealed++;
     zone->ops->post(zone);
     return count;
 }

@@ -58,8 +58,8 @@ TEST(a_receive_that_fails_leaves_a_hole)
     struct fabric_conn *liar, *other, *active = connect_other();
 
     for (unsigned side = OWNER; side <= SENDER; side++)
-        endpoint_of(side)->fabric->base.caps.block_limit = endpoint_of(side)->base.block_limit =
-            2 * SLOT;
+        endpoint_of(side)->fabric->base.base.caps.block_limit =
+            endpoint_of(side)->base.block_limit = 2 * SLOT;
     world_connect(&world, SENDER, OWNER, 0, &liar, &other);
     assert_int_equal(world_add_block(&world, SENDER, liar, 0, 0, 2 * SLOT), 0);
     assert_int_equal(fabric_rowan_post(liar, 1), 0);

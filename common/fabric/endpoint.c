@@ -1,0 +1,123 @@
+/* endpoint.c - opening and closing of endpoints and landing zones; see endpoint.h. */
+#include "common/fabric/endpoint.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "common/base/error.h"
+
+int fabric_register_regions(struct fabric *fabric, struct pm *pm)
+{
+    return regions_add(&((struct conn_fabric *)fabric)->regions, pm);
+}
+
+int endpoint_watch(struct endpoint *endpoint, int fd, uint32_t what, uint64_t tag)
+{
+    struct epoll_event event = {.events = what, .data.u64 = tag};
+
+    return epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? ROWAN_EIO : 0;
+}
+
+void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+static void endpoint_free(struct endpoint *endpoint)
+{
+    close_fd(endpoint->listen_fd);
+    close_fd(endpoint->timer_fd);
+    close_fd(endpoint->epoll_fd);
+    free(endpoint);
+}
+
+int endpoint_open(struct fabric *base, uint32_t index, struct fabric_endpoint **out)
+{
+    const struct conn_fabric *fabric = (const struct conn_fabric *)base;
+    struct endpoint *endpoint = calloc(1, fabric->backend->endpoint_bytes);
+    int error;
+
+    if (!endpoint)
+        return ROWAN_ENOMEM;
+    endpoint->base.ops = base->ops;
+    endpoint->fabric = fabric;
+    endpoint->backend = fabric->backend;
+    endpoint->block_limit = base->caps.block_limit;
+    endpoint->index = index;
+    endpoint->listen_fd = -1;
+    endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    endpoint->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    error = endpoint_watch(endpoint, endpoint->timer_fd, EPOLLIN, ENDPOINT_TIMER); /* -1: EIO */
+    if (!error) {
+        error = fabric->backend->open(endpoint);
+        if (error)
+            fabric->backend->free(endpoint);
+    }
+    if (error) {
+        endpoint_free(endpoint);
+        return error;
+    }
+    *out = &endpoint->base;
+    return 0;
+}
+
+void endpoint_close(struct fabric_endpoint *base)
+{
+    struct endpoint *endpoint = (struct endpoint *)base;
+
+    if (endpoint->backend->leave)
+        endpoint->backend->leave(endpoint);
+    endpoint_end(endpoint);
+    if (endpoint->zone && endpoint->backend->zone_close)
+        endpoint->backend->zone_close(endpoint->zone);
+    grants_close(endpoint);
+    free(endpoint->zone);
+    endpoint->backend->free(endpoint);
+    endpoint_free(endpoint);
+}
+
+int zone_open(struct fabric_endpoint *base, struct pm *pm, uint32_t depth, struct fabric_zone **out)
+{
+    struct endpoint *endpoint = (struct endpoint *)base;
+    const struct conn_backend *backend = endpoint->backend;
+    const struct region *region = regions_find(&endpoint->fabric->regions, pm->base, pm->bytes);
+    struct zone *zone;
+    int error;
+
+    if (depth < ZONE_MIN_DEPTH || depth > ZONE_MAX_DEPTH || endpoint->zone || !region)
+        return ROWAN_EINVALID;
+    zone = calloc(1, backend->zone_bytes + depth * sizeof zone->segments[0]);
+    if (!zone)
+        return ROWAN_ENOMEM;
+    *zone = (struct zone){.base.ops = base->ops,
+                          .endpoint = endpoint,
+                          .pm = pm,
+                          .region = region,
+                          .depth = depth,
+                          .segments = (void *)((uint8_t *)zone + backend->zone_bytes)};
+    error = backend->zone_open(zone);
+    if (error) {
+        free(zone);
+        return error;
+    }
+    endpoint->zone = zone;
+    *out = &zone->base;
+    return 0;
+}
+
+int zone_post(struct fabric_zone *base, uint64_t offset, uint64_t context)
+{
+    struct zone *zone = (struct zone *)base;
+
+    if (zone->posted - zone->sealed == zone->depth)
+        return ROWAN_EAGAIN;
+    if (!window_range_fits(offset, FABRIC_SEGMENT_BYTES, zone->pm->bytes))
+        return ROWAN_EINVALID;
+    *zone_segment(zone, zone->posted++) =
+        (struct zone_segment){.offset = offset, .context = context};
+    zone->endpoint->backend->zone_posted(zone);
+    return 0;
+}
