@@ -110,7 +110,23 @@ struct shm_in {
     uint32_t fifo[SHM_FIFO]; /* bytes of each record between head and cursor; RECORD_RELEASED */
 };
 
-struct shm_rowan; /* shm_rowan.c */
+/* Rowan sends (shm_rowan.c). */
+struct shm_fence { /* of a claim */
+    uint64_t end;
+    struct pm_ticket ticket;
+};
+
+struct shm_rowan {
+    struct send_window window;
+    struct zone_control *control;
+    struct zone_sender *self;
+    struct pm *pm;
+    uint32_t depth;
+    bool no_segment; /* the last try found no segment */
+    uint64_t stored; /* blocks */
+    uint64_t fence_head, fence_tail;
+    struct shm_fence fences[SHM_FENCES];
+};
 
 struct shm_conn {
     struct conn base; /* was open: out, in and peer_door are there */
@@ -242,12 +258,6 @@ void shm_rowan_destroy(struct shm_rowan *rowan);
 
 /* A fence is not done: shm_rowan_destroy would wait for it. */
 bool shm_rowan_is_syncing(const struct shm_rowan *rowan);
-
-/* The peer's memory, mapped here; for tests. */
-struct pm *shm_rowan_pm(const struct shm_rowan *rowan);
-
-struct zone_control *shm_rowan_control(const struct shm_rowan *rowan);
-uint32_t shm_rowan_sender(const struct shm_rowan *rowan); /* our slot there */
 
 /* Whether LANDED and WRITTEN events may be given: not when the owner has revoked us; then the connection breaks. */
 bool shm_rowan_may_report(struct shm_conn *conn);

@@ -43,23 +43,6 @@ enum {
     RETRIES = 1000,                   /* lost races of one claim, before the next poll goes on */
 };
 
-struct fence { /* of a claim */
-    uint64_t end;
-    struct pm_ticket ticket;
-};
-
-struct shm_rowan {
-    struct send_window window;
-    struct zone_control *control;
-    struct zone_sender *self;
-    struct pm *pm;
-    uint32_t depth;
-    bool no_segment; /* the last try found no segment */
-    uint64_t stored; /* blocks */
-    uint64_t fence_head, fence_tail;
-    struct fence fences[SHM_FENCES];
-};
-
 /* What S1 and S2 took: `blocks` blocks from `stored` on. */
 struct claim {
     uint64_t segment;
@@ -103,24 +86,9 @@ void shm_rowan_destroy(struct shm_rowan *rowan)
 
 bool shm_rowan_is_syncing(const struct shm_rowan *rowan)
 {
-    const struct fence *last = &rowan->fences[(rowan->fence_tail - 1) % SHM_FENCES];
+    const struct shm_fence *last = &rowan->fences[(rowan->fence_tail - 1) % SHM_FENCES];
 
     return rowan->fence_head != rowan->fence_tail && pm_fence_done(rowan->pm, last->ticket) == 0;
-}
-
-struct pm *shm_rowan_pm(const struct shm_rowan *rowan)
-{
-    return rowan->pm;
-}
-
-struct zone_control *shm_rowan_control(const struct shm_rowan *rowan)
-{
-    return rowan->control;
-}
-
-uint32_t shm_rowan_sender(const struct shm_rowan *rowan)
-{
-    return (uint32_t)(rowan->self - rowan->control->senders);
 }
 
 /* --- S1, S2 --- */
@@ -261,7 +229,7 @@ static bool push_claim(struct shm_conn *conn)
 {
     struct shm_rowan *rowan = conn->rowan;
     struct claim claim;
-    struct fence *fence;
+    struct shm_fence *fence;
     enum claim_result result = claim_take(conn, &claim);
     bool done;
 
@@ -340,7 +308,7 @@ unsigned shm_rowan_poll(struct shm_conn *conn, struct fabric_event *events, unsi
     struct shm_rowan *rowan = conn->rowan;
 
     while (rowan->fence_head != rowan->fence_tail) {
-        const struct fence *fence = &rowan->fences[rowan->fence_head % SHM_FENCES];
+        const struct shm_fence *fence = &rowan->fences[rowan->fence_head % SHM_FENCES];
         const int done = pm_fence_done(rowan->pm, fence->ticket);
 
         if (done < 0) {

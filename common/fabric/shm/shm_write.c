@@ -21,11 +21,11 @@ static bool find_place(const struct shm_conn *conn, const struct zone_grant *gra
 {
     const uint64_t offset = atomic_load_explicit(&grant->offset, memory_order_relaxed);
     const uint64_t bytes = atomic_load_explicit(&grant->bytes, memory_order_relaxed);
-    const uint64_t end = shm_rowan_pm(conn->rowan)->bytes;
+    const uint64_t end = conn->rowan->pm->bytes;
 
     *place = offset + write->at;
     return atomic_load_explicit(&grant->sender, memory_order_relaxed) ==
-               shm_rowan_sender(conn->rowan) &&
+               (uint64_t)(conn->rowan->self - conn->rowan->control->senders) &&
            offset <= end && bytes <= end - offset && write->at <= bytes &&
            write->bytes <= bytes - write->at;
 }
@@ -42,14 +42,14 @@ static bool move(struct zone_grant *grant, uint64_t generation, enum grant_word 
 
 static struct zone_grant *grant_of(const struct shm_conn *conn, const struct window_write *write)
 {
-    return &shm_rowan_control(conn->rowan)->grants[grants_index(write->grant.words[0])];
+    return &conn->rowan->control->grants[grants_index(write->grant.words[0])];
 }
 
 /* The next piece of the oldest write. False: the grant is not there any more, or never was. */
 static bool store_piece(struct shm_conn *conn)
 {
     struct window_write *write = window_write(conn->base.writes, conn->stored);
-    struct pm *pm = shm_rowan_pm(conn->rowan);
+    struct pm *pm = conn->rowan->pm;
     struct zone_grant *grant = grant_of(conn, write);
     const uint64_t generation = write->grant.words[0] / FABRIC_MAX_GRANTS;
     const uint32_t left = write->bytes - conn->stored_bytes;
@@ -102,7 +102,7 @@ unsigned shm_writer_poll(struct shm_conn *conn, struct fabric_event *events, uns
 
     while (writes->written < conn->stored) {
         const int done =
-            pm_fence_done(shm_rowan_pm(conn->rowan), window_write(writes, writes->written)->ticket);
+            pm_fence_done(conn->rowan->pm, window_write(writes, writes->written)->ticket);
 
         if (done < 0) {
             conn_break(&conn->base, done, false);
@@ -127,6 +127,5 @@ bool shm_writer_is_syncing(const struct shm_conn *conn)
     struct write_window *writes = conn->base.writes;
 
     return writes && writes->written < conn->stored &&
-           pm_fence_done(shm_rowan_pm(conn->rowan),
-                         window_write(writes, conn->stored - 1)->ticket) == 0;
+           pm_fence_done(conn->rowan->pm, window_write(writes, conn->stored - 1)->ticket) == 0;
 }

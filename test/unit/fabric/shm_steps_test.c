@@ -399,7 +399,7 @@ static void nothing_has_been_asked_yet(void)
 /* Two blocks are stored, their sync hangs. False: the host has no disk to sync to. */
 static bool send_into_a_slow_medium(void)
 {
-    struct pm *pm = shm_rowan_pm(((struct shm_conn *)conns[STOPPED])->rowan);
+    struct pm *pm = ((struct shm_conn *)conns[STOPPED])->rowan->pm;
 
     if (pm->durability != PM_FENCE || strcmp(pm->backend, "file") != 0)
         return false;
@@ -452,7 +452,7 @@ static void f9_closing_does_not_wait_for_a_sync(void **state)
 static uint64_t syncs_for(uint32_t blocks, uint32_t depth)
 {
     struct side *side = &world.sides[OTHER];
-    struct pm *pm = shm_rowan_pm(((struct shm_conn *)conns[OTHER])->rowan);
+    struct pm *pm = ((struct shm_conn *)conns[OTHER])->rowan->pm;
     const uint64_t before = pm_sync_count(pm);
     const uint32_t landed = side_count(side, FABRIC_LANDED);
     const uint64_t end_ns = clock_now_ns(clock_system()) + WAIT_DEADLINE_NS;
@@ -480,7 +480,7 @@ static void blocks_that_are_under_way_together_share_the_syncs_of_the_peers_file
     uint64_t alone, together;
 
     (void)state;
-    if (shm_rowan_pm(((struct shm_conn *)conns[OTHER])->rowan)->durability != PM_FENCE)
+    if (((struct shm_conn *)conns[OTHER])->rowan->pm->durability != PM_FENCE)
         skip();
     alone = syncs_for(BLOCKS, 1);
     together = syncs_for(BLOCKS, DEEP);
