@@ -231,6 +231,10 @@ void verbs_async_drain(const struct verbs_endpoint *endpoint);
 void verbs_async_poll(struct verbs_endpoint *endpoint);
 
 /* --- verbs_connect.c --- */
+
+/* The tcp address that stands for a verbs address. Errors: ROWAN_EINVALID. */
+enum { VERBS_ADDRESS_BYTES = 256 };
+int verbs_control_address(const char *address, char out[VERBS_ADDRESS_BYTES]);
 int verbs_connect(struct fabric_endpoint *endpoint, const char *address, uint32_t index,
                   uint64_t context, struct fabric_conn **out);
 int verbs_connect_admit(void *context, const struct fabric_identity *peer);

@@ -15,7 +15,7 @@
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
-enum { CONTROL_EVENTS = 64, ADDRESS_BYTES = 256 };
+enum { CONTROL_EVENTS = 64 };
 
 /* --- hellos --- */
 
@@ -51,17 +51,24 @@ void verbs_connect_opened(struct verbs_conn *conn)
 
 /* --- active --- */
 
+int verbs_control_address(const char *address, char out[VERBS_ADDRESS_BYTES])
+{
+    if (strncmp(address, "verbs:", 6) != 0 ||
+        snprintf(out, VERBS_ADDRESS_BYTES, "tcp:%s", address + 6) >= VERBS_ADDRESS_BYTES)
+        return ROWAN_EINVALID;
+    return 0;
+}
+
 int verbs_connect(struct fabric_endpoint *base, const char *address, uint32_t index,
                   uint64_t context, struct fabric_conn **out)
 {
     struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
-    char control[ADDRESS_BYTES];
+    char control[VERBS_ADDRESS_BYTES];
     struct verbs_conn *conn;
-    int error;
+    int error = verbs_control_address(address, control);
 
-    if (strncmp(address, "verbs:", 6) != 0 ||
-        snprintf(control, sizeof control, "tcp:%s", address + 6) >= (int)sizeof control)
-        return ROWAN_EINVALID;
+    if (error)
+        return error;
     if (base->error)
         return base->error;
     error = verbs_conn_create(endpoint, true, &conn);

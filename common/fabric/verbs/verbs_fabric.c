@@ -19,38 +19,35 @@
 #include "common/fabric/verbs/verbs_rc.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
-enum { CQ_PLACES = 65536, HOST_BYTES = 128, ADDRESS_BYTES = 256 };
+enum { CQ_PLACES = 65536, HOST_BYTES = 128 };
 
 /* --- fabric --- */
 
-/* The host of "verbs:HOST:PORT", as verbs_device_open wants it. */
-static int find_host(const char *address, char host[HOST_BYTES])
+/* The host of "verbs:HOST:PORT", which tcp has found sound, as verbs_device_open wants it. */
+static void find_host(const char *address, char host[HOST_BYTES])
 {
     const char *from = address + strlen("verbs:");
-    const char *end = strrchr(from, ':');
+    const bool bracketed = *from == '[';
 
-    if (!end)
-        return ROWAN_EINVALID;
-    if (*from == '[' && end > from && end[-1] == ']') {
-        from++;
-        end--;
-    }
-    if (snprintf(host, HOST_BYTES, "%.*s", (int)(end - from), from) >= HOST_BYTES)
-        return ROWAN_EINVALID;
-    if (strcmp(host, "localhost") == 0)
+    from += bracketed;
+    snprintf(host, HOST_BYTES, "%.*s", (int)strcspn(from, bracketed ? "]" : ":"), from);
+    if (!bracketed && strcmp(host, "localhost") == 0)
         strcpy(host, "127.0.0.1");
-    return 0;
 }
 
-static int open_control(struct verbs_fabric *fabric, const char *address)
+static int open_control(struct verbs_fabric *fabric, const char *address, char host[HOST_BYTES])
 {
-    char text[ADDRESS_BYTES];
+    char text[VERBS_ADDRESS_BYTES];
+    int error;
 
     if (!address)
         return fabric_open("tcp", NULL, &fabric->control);
-    if (snprintf(text, sizeof text, "tcp:%s", address + strlen("verbs:")) >= (int)sizeof text)
-        return ROWAN_EINVALID;
-    return fabric_open(NULL, text, &fabric->control);
+    error = verbs_control_address(address, text);
+    if (!error)
+        error = fabric_open(NULL, text, &fabric->control);
+    if (!error)
+        find_host(address, host);
+    return error;
 }
 
 static void set_caps(struct verbs_fabric *fabric)
@@ -98,11 +95,6 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
     char host[HOST_BYTES];
     int error;
 
-    if (address && strncmp(address, "verbs:", strlen("verbs:")) != 0)
-        return ROWAN_EINVALID;
-    error = address ? find_host(address, host) : 0;
-    if (error)
-        return error;
     fabric = calloc(1, sizeof *fabric);
     if (!fabric)
         return ROWAN_ENOMEM;
@@ -110,7 +102,7 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
     fabric->base.backend = &verbs_backend;
     if (options)
         fabric->options = *options;
-    error = open_control(fabric, address);
+    error = open_control(fabric, address, host);
     if (error)
         goto free_fabric;
     error = verbs_device_open(address ? host : NULL, &fabric->options, &fabric->device);

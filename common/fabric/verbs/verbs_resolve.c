@@ -26,6 +26,12 @@
 
 /* --- the thread --- */
 
+static void free_job(struct verbs_resolver *resolver, struct verbs_job *job)
+{
+    job->next = resolver->free;
+    resolver->free = job;
+}
+
 /* 3, and tells the endpoint otherwise. With the lock. */
 static void finish(struct verbs_resolver *resolver, struct verbs_job *job)
 {
@@ -34,8 +40,7 @@ static void finish(struct verbs_resolver *resolver, struct verbs_job *job)
     if (!endpoint) {
         if (job->ah)
             ibv_destroy_ah(job->ah);
-        job->next = resolver->free;
-        resolver->free = job;
+        free_job(resolver, job);
         return;
     }
     job->next = endpoint->resolved;
@@ -130,10 +135,8 @@ int verbs_resolver_init(struct verbs_fabric *fabric)
 {
     struct verbs_resolver *resolver = &fabric->resolver;
 
-    for (uint32_t i = 0; i < VERBS_JOBS; i++) {
-        resolver->jobs[i].next = resolver->free;
-        resolver->free = &resolver->jobs[i];
-    }
+    for (uint32_t i = 0; i < VERBS_JOBS; i++)
+        free_job(resolver, &resolver->jobs[i]);
     if (pthread_mutex_init(&resolver->mutex, NULL) != 0)
         return ROWAN_ENOMEM;
     if (pthread_cond_init(&resolver->wanted, NULL) != 0) {
@@ -214,8 +217,7 @@ static void take_back(struct verbs_endpoint *endpoint, const struct verbs_conn *
             continue;
         }
         *link = job->next;
-        job->next = resolver->free;
-        resolver->free = job;
+        free_job(resolver, job);
     }
 }
 
@@ -226,19 +228,6 @@ void verbs_resolve_forget(struct verbs_conn *conn)
     pthread_mutex_lock(&resolver->mutex);
     take_back(conn->endpoint, conn);
     pthread_mutex_unlock(&resolver->mutex);
-}
-
-static struct verbs_job *collect_done(struct verbs_endpoint *endpoint)
-{
-    struct verbs_resolver *resolver = &endpoint->fabric->resolver;
-    struct verbs_job *jobs;
-
-    pthread_mutex_lock(&resolver->mutex);
-    atomic_store_explicit(&endpoint->has_resolved, false, memory_order_relaxed);
-    jobs = endpoint->resolved;
-    endpoint->resolved = NULL;
-    pthread_mutex_unlock(&resolver->mutex);
-    return jobs;
 }
 
 /* 1 */
@@ -252,47 +241,47 @@ static void hand_over(struct verbs_endpoint *endpoint, const struct verbs_job *j
         ibv_destroy_ah(job->ah);
 }
 
-static void give_back(struct verbs_endpoint *endpoint, struct verbs_job *jobs)
+/* Hands over what is done, or destroys it. */
+static void end_done(struct verbs_endpoint *endpoint, bool hands_over)
 {
     struct verbs_resolver *resolver = &endpoint->fabric->resolver;
+    struct verbs_job *jobs, *job;
 
     pthread_mutex_lock(&resolver->mutex);
-    while (jobs) {
-        struct verbs_job *job = jobs;
-
+    atomic_store_explicit(&endpoint->has_resolved, false, memory_order_relaxed);
+    jobs = endpoint->resolved;
+    endpoint->resolved = NULL;
+    pthread_mutex_unlock(&resolver->mutex);
+    for (job = jobs; job; job = job->next) {
+        if (hands_over)
+            hand_over(endpoint, job);
+        else if (job->ah)
+            ibv_destroy_ah(job->ah);
+    }
+    pthread_mutex_lock(&resolver->mutex);
+    while ((job = jobs)) {
         jobs = job->next;
-        job->next = resolver->free;
-        resolver->free = job;
+        free_job(resolver, job);
     }
     pthread_mutex_unlock(&resolver->mutex);
 }
 
 void verbs_resolve_poll(struct verbs_endpoint *endpoint)
 {
-    struct verbs_job *jobs;
-
     if (!atomic_load_explicit(&endpoint->has_resolved, memory_order_acquire))
         return;
-    jobs = collect_done(endpoint);
-    for (struct verbs_job *job = jobs; job; job = job->next)
-        hand_over(endpoint, job);
-    give_back(endpoint, jobs);
+    end_done(endpoint, true);
     fabric_flush(endpoint->control);
 }
 
 void verbs_resolve_leave(struct verbs_endpoint *endpoint)
 {
     struct verbs_resolver *resolver = &endpoint->fabric->resolver;
-    struct verbs_job *jobs;
 
     pthread_mutex_lock(&resolver->mutex);
     take_back(endpoint, NULL);
     if (resolver->working && resolver->working->endpoint == endpoint)
         resolver->working->endpoint = NULL; /* 3 */
     pthread_mutex_unlock(&resolver->mutex);
-    jobs = collect_done(endpoint);
-    for (struct verbs_job *job = jobs; job; job = job->next)
-        if (job->ah)
-            ibv_destroy_ah(job->ah);
-    give_back(endpoint, jobs);
+    end_done(endpoint, false);
 }
