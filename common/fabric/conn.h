@@ -45,7 +45,7 @@ enum conn_list_kind {
     LIST_BEGUN,     /* the peer may send the rest of a message (5), the longest first */
     LIST_DEAD,
     LIST_OWN,        /* the backend's own begin here */
-    CONN_LISTS = 16, /* of all kinds */
+    CONN_LISTS = 15, /* of all kinds */
 };
 
 struct conn_link {

@@ -33,7 +33,8 @@ struct greeting_identity greeting_pack(const struct fabric_identity *identity)
                                       .highest_message = identity->messages.highest};
 }
 
-int greeting_unpack(const struct greeting_identity *wire, struct fabric_identity *out)
+int greeting_unpack(const struct fabric_endpoint *endpoint, const struct greeting_identity *wire,
+                    struct fabric_identity *out)
 {
     if (wire->kind > FABRIC_CM)
         return ROWAN_EFORMAT;
@@ -44,5 +45,10 @@ int greeting_unpack(const struct greeting_identity *wire, struct fabric_identity
                                     .role = wire->role,
                                     .kind = (enum fabric_kind)wire->kind,
                                     .messages = {wire->lowest_message, wire->highest_message}};
-    return 0;
+    return fabric_layout(endpoint, out) ? 0 : ROWAN_EINCOMPATIBLE;
+}
+
+int greeting_refusal(int32_t error)
+{
+    return error < 0 && error >= -1000 ? error : ROWAN_EFORMAT;
 }

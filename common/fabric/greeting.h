@@ -34,7 +34,11 @@ int greeting_choose(const char *what, struct greeting_layouts ours, struct greet
 
 struct greeting_identity greeting_pack(const struct fabric_identity *identity);
 
-/* Errors: ROWAN_EFORMAT (of no kind that we know). */
-int greeting_unpack(const struct greeting_identity *wire, struct fabric_identity *out);
+/* Errors: ROWAN_EFORMAT (of no kind that we know), EINCOMPATIBLE (no layout of messages in common with `endpoint`). */
+int greeting_unpack(const struct fabric_endpoint *endpoint, const struct greeting_identity *wire,
+                    struct fabric_identity *out);
+
+/* Why the peer refuses, as its greeting says: a code of ours, or that is nonsense. */
+int greeting_refusal(int32_t error);
 
 #endif

@@ -141,14 +141,13 @@ static int welcome_take(struct shm_conn *conn, const struct shm_welcome *welcome
     error = greeting_choose("shm", LAYOUTS, welcome->layouts, &conn->base.layout);
     if (error)
         return error;
-    if (welcome->error) /* anything else than a code of ours is nonsense */
-        return welcome->error < 0 && welcome->error > -1000 ? welcome->error : ROWAN_EFORMAT;
-    if (gift->count != (welcome->has_zone ? WELCOME_ZONE_FDS : WELCOME_FDS) ||
-        greeting_unpack(&welcome->identity, &conn->base.peer))
+    if (welcome->error)
+        return greeting_refusal(welcome->error);
+    if (gift->count != (welcome->has_zone ? WELCOME_ZONE_FDS : WELCOME_FDS))
         return ROWAN_EFORMAT;
-    if (fabric_layout(conn->base.base.endpoint, &conn->base.peer) == 0)
-        return ROWAN_EINCOMPATIBLE;
-    error = conn_attach(conn, gift->fds[0], gift->fds[1], welcome->slot);
+    error = greeting_unpack(conn->base.base.endpoint, &welcome->identity, &conn->base.peer);
+    if (!error)
+        error = conn_attach(conn, gift->fds[0], gift->fds[1], welcome->slot);
     if (error)
         return error;
     gift->fds[0] = gift->fds[1] = -1;
@@ -223,13 +222,13 @@ static int hello_take(struct shm_conn *conn, const struct shm_hello *hello, stru
     error = greeting_choose("shm", LAYOUTS, hello->layouts, &conn->base.layout);
     if (error)
         return error;
-    if (gift->count != HELLO_FDS || greeting_unpack(&hello->identity, &conn->base.peer) ||
-        hello->identity.kind == 0)
+    if (gift->count != HELLO_FDS || hello->identity.kind == 0)
         return ROWAN_EFORMAT;
-    error = fabric_admit_peer(base, &conn->base.peer);
-    if (error)
-        return error;
-    error = conn_attach(conn, gift->fds[0], gift->fds[1], hello->slot);
+    error = greeting_unpack(base, &hello->identity, &conn->base.peer);
+    if (!error)
+        error = fabric_admit_peer(base, &conn->base.peer);
+    if (!error)
+        error = conn_attach(conn, gift->fds[0], gift->fds[1], hello->slot);
     if (error)
         return error;
     gift->fds[0] = gift->fds[1] = -1;

@@ -85,7 +85,6 @@ struct tcp_fabric {
 
 enum tcp_list_kind {
     LIST_HALF_OPEN = LIST_OWN, /* in the handshake, and has not said who it is */
-    LIST_JOINING,              /* passive ones that wait for their second socket */
     LIST_BLOCKED,    /* has something to send, and its peer does not read; the longest first */
     LIST_NO_MEMORY,  /* waits for memory to receive into */
     LIST_LANDING,    /* blocks can be read */
@@ -160,10 +159,11 @@ struct tcp_in {
 
 /* One of a connection's sockets. */
 struct tcp_socket {
-    int fd;        /* -1: none */
-    bool readable; /* there may be bytes that were not read */
-    bool writable; /* the last send was not refused */
-    bool ended;    /* its end was announced: no edge comes any more, so it is read up to there */
+    int fd;          /* -1: none */
+    bool readable;   /* there may be bytes that were not read */
+    bool writable;   /* the last send was not refused */
+    bool said_hello; /* active */
+    bool ended;      /* its end was announced: no edge comes any more, so it is read up to there */
 };
 
 /* After a read that gave `got` of the `asked` bytes. The end may have come with the last bytes, in one
@@ -227,9 +227,8 @@ bool tcp_may_accept(const struct tcp_endpoint *endpoint);
 /* The next step of a handshake, after something happened on a socket. */
 void tcp_connect_step(struct tcp_conn *conn);
 
-/* Starts to make the third socket, goes on with it (true: it is usable), and is done. */
-void tcp_bulk_connect(struct tcp_conn *conn);
-bool tcp_bulk_step(struct tcp_conn *conn, bool *said_hello);
+/* Starts to make the third socket, or goes on with it. True: it is usable. */
+bool tcp_bulk_step(struct tcp_conn *conn);
 
 /* --- tcp_socket.c --- */
 
@@ -305,8 +304,8 @@ struct tcp_count {
 };
 
 struct tcp_writer {
-    bool said_hello, usable; /* the socket */
-    uint64_t begun;          /* bulk writes */
+    bool usable;    /* the socket */
+    uint64_t begun; /* bulk writes */
     uint64_t
         sent; /* bytes of the write before `begun`, its head included; all: none is on its way */
     struct tcp_write_head head;

@@ -34,7 +34,6 @@ int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, boo
 void tcp_conn_opened(struct tcp_conn *conn)
 {
     conn_list_remove(&conn->base, LIST_HALF_OPEN);
-    conn_list_remove(&conn->base, LIST_JOINING);
     conn_opened(&conn->base);
 }
 

@@ -76,15 +76,6 @@ static int greeting_read(struct tcp_conn *conn, struct tcp_socket *socket)
     return greeting_choose("tcp", LAYOUTS, greeting->layouts, &conn->base.layout);
 }
 
-static int take_identity(struct tcp_conn *conn)
-{
-    const int error = greeting_unpack(&conn->greeting.identity, &conn->base.peer);
-
-    if (!error && fabric_layout(conn->base.base.endpoint, &conn->base.peer) == 0)
-        return ROWAN_EINCOMPATIBLE;
-    return error;
-}
-
 /* --- active --- */
 
 int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, uint64_t context,
@@ -117,18 +108,6 @@ int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, 
     return 0;
 }
 
-/* A socket that has connected, or failed to, says its hello. False: nothing happened yet. */
-static bool say_hello(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_greeting_kind kind)
-{
-    const struct tcp_greeting hello = greeting_make(conn, kind);
-
-    if (!socket->readable && !socket->writable)
-        return false;
-    if (tcp_connect_result(socket->fd) || !socket->writable || !greeting_send(socket->fd, &hello))
-        conn_break(&conn->base, ROWAN_EUNREACHABLE, false);
-    return conn->base.state < CONN_OPEN;
-}
-
 /* Starts to connect one more socket. */
 static int dial(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_socket_kind kind)
 {
@@ -140,23 +119,26 @@ static int dial(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_socke
     return tcp_conn_watch(conn, socket->fd, kind, false);
 }
 
-/* What the peer answered on `socket`; 0: welcome. A refusal ends the connection here, with the
- * peer's reason, because that may be ROWAN_EAGAIN: the caller takes it for "no answer yet". */
-static int read_welcome(struct tcp_conn *conn, struct tcp_socket *socket)
+/* Says hello on a socket that has connected, or failed to, and reads the answer. 0: welcome. A refusal ends the
+ * connection here, with the peer's reason, because that may be ROWAN_EAGAIN: the caller takes it for "no answer yet". */
+static int greet(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_greeting_kind kind)
 {
-    const int error = greeting_read(conn, socket);
+    const struct tcp_greeting hello = greeting_make(conn, kind);
+    int error = ROWAN_EAGAIN;
 
-    if (error == ROWAN_EAGAIN)
-        return error;
-    if (error == ROWAN_ECLOSED)
+    if (!socket->said_hello && (socket->readable || socket->writable)) {
+        if (tcp_connect_result(socket->fd) || !socket->writable ||
+            !greeting_send(socket->fd, &hello))
+            return ROWAN_EUNREACHABLE;
+        socket->said_hello = true;
+    }
+    if (socket->said_hello && socket->readable)
+        error = greeting_read(conn, socket);
+    if (error == ROWAN_ECLOSED || (!error && conn->greeting.kind != GREETING_WELCOME)) /* 4 */
         return ROWAN_EUNREACHABLE;
-    if (error)
+    if (error || conn->greeting.error == 0)
         return error;
-    if (conn->greeting.kind != GREETING_WELCOME) /* 4 */
-        return ROWAN_EUNREACHABLE;
-    if (conn->greeting.error == 0)
-        return 0;
-    conn_break(&conn->base, conn->greeting.error > 0 ? ROWAN_EFORMAT : conn->greeting.error, false);
+    conn_break(&conn->base, greeting_refusal(conn->greeting.error), false);
     return ROWAN_EAGAIN;
 }
 
@@ -164,25 +146,23 @@ static void step_active(struct tcp_conn *conn)
 {
     int error = 0;
 
-    if (conn->base.state == CONN_CONNECTING && say_hello(conn, &conn->messages, GREETING_MESSAGES))
-        conn->base.state = CONN_GREETING;
-    if (conn->base.state == CONN_GREETING && conn->messages.readable) {
-        error = read_welcome(conn, &conn->messages);
+    if (conn->base.state == CONN_CONNECTING) {
+        error = greet(conn, &conn->messages, GREETING_MESSAGES);
         if (!error)
-            error = take_identity(conn);
+            error = greeting_unpack(conn->base.base.endpoint, &conn->greeting.identity,
+                                    &conn->base.peer);
         if (!error && conn->greeting.zone) {
             conn->token = conn->greeting.token;
             conn->base.state = CONN_JOINING;
             error = dial(conn, &conn->blocks, SOCKET_BLOCKS);
+            if (!error)
+                error = sender_create(conn);
         } else if (!error) {
             tcp_conn_opened(conn);
         }
     }
-    if (conn->base.state == CONN_JOINING && !conn->sender &&
-        say_hello(conn, &conn->blocks, GREETING_BLOCKS))
-        error = sender_create(conn);
-    if (conn->base.state == CONN_JOINING && conn->sender && conn->blocks.readable) {
-        error = read_welcome(conn, &conn->blocks);
+    if (!error && conn->base.state == CONN_JOINING) {
+        error = greet(conn, &conn->blocks, GREETING_BLOCKS);
         if (!error) {
             conn->base.base.has_zone = true;
             tcp_conn_opened(conn);
@@ -193,46 +173,33 @@ static void step_active(struct tcp_conn *conn)
 }
 
 /* 5 */
-void tcp_bulk_connect(struct tcp_conn *conn)
+bool tcp_bulk_step(struct tcp_conn *conn)
 {
-    conn->base.since_ns = 0;
-    conn_list_add(&conn->base, LIST_HANDSHAKE);
-    if (dial(conn, &conn->bulk, SOCKET_BULK))
-        conn_break(&conn->base, ROWAN_ECLOSED, true);
-}
+    int error = 0;
 
-bool tcp_bulk_step(struct tcp_conn *conn, bool *said_hello)
-{
-    const struct tcp_greeting hello = greeting_make(conn, GREETING_BULK);
-    struct tcp_socket *socket = &conn->bulk;
-    int error = ROWAN_EAGAIN;
-
-    if (!*said_hello && (socket->readable || socket->writable)) {
-        *said_hello = tcp_connect_result(socket->fd) == 0 && socket->writable &&
-                      greeting_send(socket->fd, &hello);
-        if (!*said_hello)
-            error = ROWAN_ECLOSED;
+    if (conn->bulk.fd < 0) {
+        conn->base.since_ns = 0;
+        conn_list_add(&conn->base, LIST_HANDSHAKE);
+        error = dial(conn, &conn->bulk, SOCKET_BULK);
     }
-    if (*said_hello && socket->readable)
-        error = read_welcome(conn, socket);
-    if (conn->base.state == CONN_OPEN && error && error != ROWAN_EAGAIN)
+    if (!error)
+        error = greet(conn, &conn->bulk, GREETING_BULK);
+    if (!error)
+        conn_list_remove(&conn->base, LIST_HANDSHAKE);
+    else if (error != ROWAN_EAGAIN)
         conn_break(&conn->base, ROWAN_ECLOSED, true);
-    if (error || conn->base.state != CONN_OPEN)
-        return false;
-    conn_list_remove(&conn->base, LIST_HANDSHAKE);
-    return true;
+    return !error;
 }
 
 /* --- passive --- */
 
 static int admit(struct tcp_conn *conn)
 {
-    struct tcp_endpoint *endpoint = conn->endpoint;
-    const struct fabric_endpoint *base = &endpoint->base.base;
+    const struct endpoint *endpoint = &conn->endpoint->base;
 
-    if (endpoint->base.counts[LIST_ALL] - endpoint->base.counts[LIST_HALF_OPEN] > TCP_MAX_CONNS)
+    if (endpoint->counts[LIST_ALL] - endpoint->counts[LIST_HALF_OPEN] > TCP_MAX_CONNS)
         return ROWAN_ETOOMANY;
-    return fabric_admit_peer(base, &conn->base.peer);
+    return fabric_admit_peer(&endpoint->base, &conn->base.peer);
 }
 
 static void answer_messages(struct tcp_conn *conn, int error)
@@ -242,7 +209,7 @@ static void answer_messages(struct tcp_conn *conn, int error)
 
     conn_list_remove(&conn->base, LIST_HALF_OPEN);
     if (!error)
-        error = take_identity(conn);
+        error = greeting_unpack(&endpoint->base.base, &conn->greeting.identity, &conn->base.peer);
     if (!error)
         error = admit(conn);
     if (!error && endpoint->zone && conn->base.peer.kind == FABRIC_SERVER) {
@@ -256,7 +223,6 @@ static void answer_messages(struct tcp_conn *conn, int error)
         conn_end(&conn->base);
     } else if (conn->landing) {
         conn->base.state = CONN_JOINING;
-        conn_list_add(&conn->base, LIST_JOINING);
     } else {
         tcp_conn_opened(conn);
     }
@@ -278,8 +244,9 @@ static bool adopt(struct tcp_conn *first, struct tcp_socket *socket, enum tcp_so
 /* The socket becomes the second one of the connection that its token names. */
 static void answer_blocks(struct tcp_conn *conn)
 {
-    for (CONN_EACH(tcp_conn, first, &conn->endpoint->base, LIST_JOINING)) {
-        if (first->token != conn->greeting.token)
+    for (CONN_EACH(tcp_conn, first, &conn->endpoint->base, LIST_HANDSHAKE)) {
+        if (first->base.active || first->base.state != CONN_JOINING ||
+            first->token != conn->greeting.token)
             continue;
         if (adopt(first, &first->blocks, SOCKET_BLOCKS, conn))
             tcp_conn_opened(first);

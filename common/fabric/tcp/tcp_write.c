@@ -48,10 +48,8 @@ void writer_push(struct tcp_conn *conn)
     struct write_window *writes = conn->base.writes;
 
     writes->flushed = writes->added;
-    if (conn->bulk.fd < 0)
-        tcp_bulk_connect(conn);
-    if (conn->base.state == CONN_OPEN && !writer->usable)
-        writer->usable = tcp_bulk_step(conn, &writer->said_hello);
+    if (!writer->usable)
+        writer->usable = tcp_bulk_step(conn);
     if (writer->usable && conn->bulk.readable)
         conn_list_add(&conn->base, LIST_ACTIVE);
     while (writer->usable && conn->bulk.writable) {

@@ -5,7 +5,7 @@
 #include "common/base/error.h"
 #include "common/fabric/verbs/verbs.h"
 
-enum { NUMBER_24_BITS = 0xffffff, MOST_READS = 255, MOST_ERROR = 1000 };
+enum { NUMBER_24_BITS = 0xffffff, MOST_READS = 255 };
 
 static const struct greeting_layouts LAYOUTS = {VERSION_VERBS_LOWEST, VERSION_VERBS_HIGHEST};
 
@@ -41,8 +41,9 @@ static bool is_sound(const struct verbs_hello *hello)
 
     if (hello->kind == VERBS_READY || hello->kind == VERBS_REFUSAL)
         return is_zero(hello->gid, sizeof *hello - own) &&
-               (hello->kind == VERBS_READY ? hello->error == 0
-                                           : hello->error < 0 && hello->error >= -MOST_ERROR);
+               (hello->kind == VERBS_READY
+                    ? hello->error == 0
+                    : hello->error != 0 && hello->error == greeting_refusal(hello->error));
     return hello->kind == VERBS_HELLO && hello->error == 0 && hello->lid <= UINT16_MAX &&
            hello->mtu >= 256 && hello->mtu <= 4096 && (hello->mtu & (hello->mtu - 1)) == 0 &&
            hello->ud_number > 0 && hello->ud_number <= NUMBER_24_BITS &&
