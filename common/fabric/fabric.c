@@ -25,7 +25,6 @@ static bool is_scheme(const char *text, size_t bytes, const char *scheme)
 int fabric_open_with(const char *scheme, const char *address,
                      const struct fabric_verbs_options *verbs, struct fabric **out)
 {
-    static const struct fabric_verbs_options defaults;
     const char *text = address ? address : scheme;
     const size_t bytes = text ? strcspn(text, ":") : 0;
     const bool has_scheme = bytes > 0 && text[bytes] == ':';
@@ -39,6 +38,6 @@ int fabric_open_with(const char *scheme, const char *address,
     if (is_scheme(text, bytes, "tcp"))
         return fabric_open_tcp(address, out);
     if (is_scheme(text, bytes, "verbs"))
-        return fabric_open_verbs(address, verbs ? verbs : &defaults, out);
+        return fabric_open_verbs(address, verbs, out);
     return has_scheme ? ROWAN_EUNSUPPORTED : ROWAN_EADDRESS;
 }

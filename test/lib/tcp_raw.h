@@ -60,7 +60,7 @@ static inline bool raw_is_closed(int fd)
 static inline struct tcp_greeting raw_hello(uint32_t id, uint64_t token)
 {
     return (struct tcp_greeting){.magic = TCP_MAGIC,
-                                 .layouts = {TCP_LAYOUT_LOWEST, TCP_LAYOUT_HIGHEST},
+                                 .layouts = {VERSION_TCP_LOWEST, VERSION_TCP_HIGHEST},
                                  .kind = token ? GREETING_BLOCKS : GREETING_MESSAGES,
                                  .token = token,
                                  .identity = {.cluster = 7,

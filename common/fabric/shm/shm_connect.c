@@ -44,7 +44,7 @@ static void gift_close(struct gift *gift)
     gift->count = 0;
 }
 
-static const struct greeting_layouts LAYOUTS = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST};
+static const struct greeting_layouts LAYOUTS = {VERSION_SHM_LOWEST, VERSION_SHM_HIGHEST};
 
 static uint64_t conn_tag(const struct shm_conn *conn)
 {

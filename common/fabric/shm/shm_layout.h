@@ -1,6 +1,6 @@
 /* shm_layout.h - the memory that processes of one host share, word by word: doorbells, message
  * rings, the control block of a landing zone. Layout is the point; a change of it raises
- * SHM_LAYOUT_HIGHEST. Everything in here may be written by a faulty peer: whoever reads a word
+ * VERSION_SHM_HIGHEST. Everything in here may be written by a faulty peer: whoever reads a word
  * checks it.
  */
 #ifndef FABRIC_SHM_LAYOUT_H
@@ -15,8 +15,6 @@
 #include "common/fabric/greeting.h"
 
 enum {
-    SHM_LAYOUT_LOWEST = VERSION_SHM_LOWEST,
-    SHM_LAYOUT_HIGHEST = VERSION_SHM_HIGHEST,
     SHM_LINE = 64,
     SHM_PAGE = 4096,
     SHM_MAX_CONNS = 4096,

@@ -405,8 +405,9 @@ struct zone_cursor {
     uint32_t at;
 };
 
+/* A segment's `own`: how many cut blocks lie in it. While there is one it is not sealed. */
 struct tcp_zone {
-    struct zone base; /* a segment's `own`: how many cut blocks lie in it */
+    struct zone base;
     struct zone_cursor cursor;
 };
 
@@ -419,9 +420,5 @@ void zone_move(struct tcp_zone *zone, struct zone_cursor cursor);
 /* A whole segment is posted behind the one that the cursor is in: whatever a read into the bounce
  * buffer brings finds a place, and the rest of a block that its end cuts, too. */
 bool zone_is_roomy(const struct tcp_zone *zone, struct zone_cursor cursor);
-
-/* A cut block lies in the segment; or no longer. Till then it is not sealed. */
-void zone_cut(struct tcp_zone *zone, uint64_t segment);
-void zone_mend(struct tcp_zone *zone, uint64_t segment);
 
 #endif

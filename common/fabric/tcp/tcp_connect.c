@@ -31,7 +31,7 @@ enum { ACCEPTS = 64 };
 
 /* --- greetings --- */
 
-static const struct greeting_layouts LAYOUTS = {TCP_LAYOUT_LOWEST, TCP_LAYOUT_HIGHEST};
+static const struct greeting_layouts LAYOUTS = {VERSION_TCP_LOWEST, VERSION_TCP_HIGHEST};
 
 static struct tcp_greeting greeting_make(const struct tcp_conn *conn, enum tcp_greeting_kind kind)
 {

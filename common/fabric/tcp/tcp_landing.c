@@ -10,7 +10,7 @@
  *
  * 1. Bytes of a block are only ever stored at that block's place: nothing moves afterwards, and what a
  *    segment does not use stays zero (F6).
- * 2. A cut block keeps its place, and its segment open (zone_cut), until its rest has come or the
+ * 2. A cut block keeps its place, and its segment open, until its rest has come or the
  *    connection has ended; one older than TCP_CUT_NS ends its connection.
  * 3. The buffer is read into only while whatever it may hold finds a place (zone_is_roomy); else just
  *    the head is read, to the byte, and then blocks as far as segments are posted. The rest waits in
@@ -91,9 +91,13 @@ int landing_create(struct tcp_conn *conn)
 
 static void end_cut(struct tcp_conn *conn)
 {
+    struct zone_segment *segment =
+        zone_segment(&conn->endpoint->zone->base, conn->landing->cut_segment);
+
     conn->landing->cut = false;
     conn_list_remove(&conn->base, LIST_CUT);
-    zone_mend(conn->endpoint->zone, conn->landing->cut_segment);
+    ASSERT(segment->own > 0);
+    segment->own--;
 }
 
 void landing_end(struct tcp_conn *conn)
@@ -245,7 +249,7 @@ static size_t take_block(struct tcp_conn *conn, const uint8_t *source, size_t by
     } else if (!landing->cut) { /* 2 */
         landing->cut = true;
         landing->cut_since_ns = conn->endpoint->base.now_ns;
-        zone_cut(zone, segment);
+        zone_segment(&zone->base, segment)->own++;
         conn_list_add(&conn->base, LIST_CUT);
     }
     return part;

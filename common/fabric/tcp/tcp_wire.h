@@ -16,8 +16,6 @@
 
 #include "common/fabric/greeting.h"
 
-enum { TCP_LAYOUT_LOWEST = VERSION_TCP_LOWEST, TCP_LAYOUT_HIGHEST = VERSION_TCP_HIGHEST };
-
 #define TCP_MAGIC UINT64_C(0x314e41574f524354) /* "TCROWAN1" */
 
 enum tcp_greeting_kind {

@@ -61,18 +61,6 @@ bool zone_is_roomy(const struct tcp_zone *zone, struct zone_cursor cursor)
     return zone->base.posted - cursor.segment >= 2;
 }
 
-void zone_cut(struct tcp_zone *zone, uint64_t segment)
-{
-    ASSERT(segment >= zone->base.sealed && segment < zone->base.posted);
-    zone_segment(&zone->base, segment)->own++;
-}
-
-void zone_mend(struct tcp_zone *zone, uint64_t segment)
-{
-    ASSERT(segment >= zone->base.sealed && zone_segment(&zone->base, segment)->own > 0);
-    zone_segment(&zone->base, segment)->own--;
-}
-
 unsigned zone_poll_sealed(struct tcp_zone *zone, struct fabric_event *events, unsigned max)
 {
     unsigned count = 0;

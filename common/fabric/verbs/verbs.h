@@ -114,7 +114,6 @@ struct verbs_resolver {
 
 struct verbs_fabric {
     struct conn_fabric base;
-    struct fabric_verbs_options options;
     struct verbs_device *device;
     struct fabric *control;          /* tcp: sets connections up */
     struct ibv_mr *mrs[REGIONS_MAX]; /* local access only: nobody else gets their keys */
@@ -167,7 +166,6 @@ struct verbs_endpoint {
     struct verbs_job *resolved; /* address handles that were made; under the resolver's lock */
 
     struct verbs_zone *zone;
-    uint32_t zone_count; /* opened so far */
 
     /* Queue pairs of which the device says that they have failed; under the fabric's async_mutex. */
     uint32_t failed[VERBS_FAILURES];

@@ -17,7 +17,6 @@ enum { VERBS_SINK_BYTES = 64, VERBS_FENCE_BYTES = 64, VERBS_SLOT_BYTES = 256 };
 /* Memory of the backend itself: zeros, pinned, of huge pages where there are some. */
 struct verbs_buffer {
     uint8_t *data;
-    uint64_t bytes;
     uint64_t mapped_bytes;
     struct ibv_mr *mr;
 };
@@ -98,6 +97,10 @@ int verbs_probe(const struct fabric_verbs_options *options, struct verbs_device 
                 struct verbs_obstacle *why);
 
 /* --- verbs_memory.c --- */
+
+/* `may_demand`: by on-demand paging, if it cannot be had otherwise. NULL: refused, and *system_error says why. */
+struct ibv_mr *verbs_register_range(const struct verbs_device *device, void *base, uint64_t bytes,
+                                    unsigned access, bool may_demand, int *system_error);
 
 /* Errors: ROWAN_ENOMEM EPERMISSION EUNSUPPORTED, with a line in the log that says what mends it. */
 int verbs_buffer_open(struct verbs_device *device, uint64_t bytes, struct verbs_buffer *out);

@@ -100,12 +100,10 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
         return ROWAN_ENOMEM;
     fabric->base.base.ops = &verbs_ops;
     fabric->base.backend = &verbs_backend;
-    if (options)
-        fabric->options = *options;
     error = open_control(fabric, address, host);
     if (error)
         goto free_fabric;
-    error = verbs_device_open(address ? host : NULL, &fabric->options, &fabric->device);
+    error = verbs_device_open(address ? host : NULL, options, &fabric->device);
     if (error)
         goto close_control;
     error = verbs_async_init(fabric);
@@ -114,7 +112,6 @@ int fabric_open_verbs(const char *address, const struct fabric_verbs_options *op
     error = verbs_resolver_init(fabric);
     if (error)
         goto close_async;
-    fabric->options.device = NULL; /* the caller's string */
     set_caps(fabric);
     *out = &fabric->base.base;
     return 0;

@@ -10,36 +10,27 @@
  * as far as the bounds of the new grant go: who grants a range anew to another first closes the connection
  * of the former peer, as a change of configuration does with every removed member.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "common/fabric/verbs/verbs.h"
-
-static struct ibv_mr *register_range(const struct verbs_device *device, uint8_t *data,
-                                     uint64_t bytes)
-{
-    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    struct ibv_mr *mr = ibv_reg_mr(device->pd, data, bytes, access);
-
-    if (!mr &&
-        device->has_odp) /* as the whole was, if it is a file on a DAX mount (verbs_memory.c) */
-        mr = ibv_reg_mr(device->pd, data, bytes, access | IBV_ACCESS_ON_DEMAND);
-    if (!mr)
-        log_event(LOG_ERROR, "verbs_grant_refused", "bytes=%llu reason=\"%s\"",
-                  (unsigned long long)bytes, strerror(errno));
-    return mr;
-}
 
 /* The words: the device's key, the bytes, the address. */
 int verbs_give(struct conn *base, struct grant *grant, struct fabric_grant *words)
 {
     const struct verbs_endpoint *endpoint = ((const struct verbs_conn *)base)->endpoint;
     uint8_t *data = endpoint->base.zone->pm->base + grant->offset;
-    struct ibv_mr *mr = register_range(endpoint->device, data, grant->bytes);
+    const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    int failed;
+    /* On demand as the whole was, if it is a file on a DAX mount (verbs_memory.c). */
+    struct ibv_mr *mr = verbs_register_range(endpoint->device, data, grant->bytes, access,
+                                             endpoint->device->has_odp, &failed);
 
-    if (!mr)
+    if (!mr) {
+        log_event(LOG_ERROR, "verbs_grant_refused", "bytes=%llu reason=\"%s\"",
+                  (unsigned long long)grant->bytes, strerror(failed));
         return ROWAN_ENOMEM;
+    }
     grant->own = mr;
     grant->key = words->words[0] = mr->rkey;
     words->words[2] = (uintptr_t)data;

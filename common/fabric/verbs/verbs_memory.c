@@ -41,13 +41,15 @@ static enum verbs_memory_kind kind_of(const struct pm *pm)
 
 /* --- PM --- */
 
-static struct ibv_mr *register_range(struct verbs_device *device, void *base, uint64_t bytes,
-                                     unsigned access, int *system_error)
+struct ibv_mr *verbs_register_range(const struct verbs_device *device, void *base, uint64_t bytes,
+                                    unsigned access, bool may_demand, int *system_error)
 {
     struct ibv_mr *mr;
 
     errno = 0;
     mr = ibv_reg_mr(device->pd, base, bytes, access);
+    if (!mr && may_demand)
+        mr = ibv_reg_mr(device->pd, base, bytes, access | IBV_ACCESS_ON_DEMAND);
     *system_error = mr ? 0 : errno ? errno : EINVAL;
     return mr;
 }
@@ -68,14 +70,12 @@ static int register_pm(struct verbs_device *device, const struct pm *pm, struct 
                        struct verbs_obstacle *why)
 {
     const enum verbs_memory_kind kind = kind_of(pm);
-    const bool may_demand = device->has_odp && device->receive != FABRIC_RECEIVE_MULTI_PACKET;
+    const bool may_demand = kind == VERBS_MEMORY_FSDAX && device->has_odp &&
+                            device->receive != FABRIC_RECEIVE_MULTI_PACKET;
     int failed;
-    struct ibv_mr *mr =
-        register_range(device, pm->base, pm->bytes, IBV_ACCESS_LOCAL_WRITE, &failed);
+    struct ibv_mr *mr = verbs_register_range(device, pm->base, pm->bytes, IBV_ACCESS_LOCAL_WRITE,
+                                             may_demand, &failed);
 
-    if (!mr && kind == VERBS_MEMORY_FSDAX && may_demand)
-        mr = register_range(device, pm->base, pm->bytes,
-                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &failed);
     if (!mr) {
         if (!is_limit(failed, pm->bytes, why))
             verbs_obstacle_register(verbs_device_name(device), kind, device->receive,
@@ -157,14 +157,15 @@ static int map_buffer(uint64_t bytes, struct verbs_buffer *out)
 int verbs_buffer_try(struct verbs_device *device, uint64_t bytes, unsigned access,
                      struct verbs_buffer *out, struct verbs_obstacle *why)
 {
-    struct verbs_buffer buffer = {.bytes = bytes};
+    struct verbs_buffer buffer;
     int failed;
 
     if (map_buffer(bytes, &buffer)) {
         verbs_obstacle_refused(verbs_device_name(device), "memory for buffers", ENOMEM, why);
         return why->error;
     }
-    buffer.mr = register_range(device, buffer.data, buffer.mapped_bytes, access, &failed);
+    buffer.mr =
+        verbs_register_range(device, buffer.data, buffer.mapped_bytes, access, false, &failed);
     if (!buffer.mr) {
         munmap(buffer.data, buffer.mapped_bytes);
         if (!is_limit(failed, buffer.mapped_bytes, why))

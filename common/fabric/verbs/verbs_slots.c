@@ -190,11 +190,10 @@ static uint32_t hand_over(struct verbs_zone *zone, struct shared *shared, uint32
             (struct ibv_sge){.addr = (uintptr_t)pm_at(zone->base.pm, slot_offset(zone, place)),
                              .length = zone->endpoint->device->slot_bytes,
                              .lkey = zone->base.region->key};
-        requests[i] =
-            (struct ibv_recv_wr){.wr_id = verbs_work(VERBS_WORK_LANDING, zone->number, number),
-                                 .next = i + 1 < count ? &requests[i + 1] : NULL,
-                                 .sg_list = &slots[i],
-                                 .num_sge = 1};
+        requests[i] = (struct ibv_recv_wr){.wr_id = verbs_work(VERBS_WORK_LANDING, 0, number),
+                                           .next = i + 1 < count ? &requests[i + 1] : NULL,
+                                           .sg_list = &slots[i],
+                                           .num_sge = 1};
     }
     error = ibv_post_srq_recv(shared->srq, requests, &bad);
     if (error && bad)
@@ -263,7 +262,7 @@ static void handle_completion(struct verbs_zone *zone, struct shared *shared,
     const uint64_t place = segment * slots_per_segment(zone) + (number & UINT16_MAX);
     struct verbs_conn *conn;
 
-    if (verbs_work_connection(wc->wr_id) == (zone->number & 0xffffff) && place < shared->handed) {
+    if (place < shared->handed) {
         count_completion(zone, shared, zone_segment(&zone->base, segment), segment);
         if (wc->status == IBV_WC_SUCCESS)
             verbs_zone_landed(zone, slot_offset(zone, place), wc->byte_len);

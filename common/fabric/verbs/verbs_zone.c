@@ -37,7 +37,6 @@ int verbs_zone_open(struct zone *base)
     zone->endpoint = endpoint;
     zone->ops = device->receive == FABRIC_RECEIVE_MULTI_PACKET ? &verbs_receive_multi_packet
                                                                : &verbs_receive_shared;
-    zone->number = ++endpoint->zone_count;
     zone->wake_ns = UINT64_MAX;
     zone->writes_back = device->attributes.orig_attr.vendor_id == VENDOR_SOFTWARE ||
                         base->pm->durability == PM_ASYNC;

@@ -10,7 +10,6 @@ struct verbs_zone {
     struct verbs_endpoint *endpoint;
     const struct verbs_receive_ops *ops;
     void *receive;         /* of `ops` */
-    uint32_t number;       /* of the endpoint's zones, from 1: tells late completions */
     uint32_t member_count; /* connections that can send into the zone */
     bool failed;           /* the device took no receives any more; said in the log once */
     bool writes_back;      /* see verbs_zone_landed */

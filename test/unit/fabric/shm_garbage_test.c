@@ -78,7 +78,7 @@ static struct offer good_offer(void)
 {
     return (struct offer){
         .hello = {.magic = SHM_MAGIC,
-                  .layouts = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST},
+                  .layouts = {VERSION_SHM_LOWEST, VERSION_SHM_HIGHEST},
                   .ring_bytes = SHM_RING_BYTES,
                   .slot = 3,
                   .identity = {.kind = FABRIC_SERVER, .lowest_message = 1, .highest_message = 1}},
@@ -105,7 +105,7 @@ static void spoil(struct offer *offer, unsigned kind)
         offer->hello.magic ^= 1;
         break;
     case 1:
-        offer->hello.layouts.lowest = offer->hello.layouts.highest = SHM_LAYOUT_HIGHEST + 1;
+        offer->hello.layouts.lowest = offer->hello.layouts.highest = VERSION_SHM_HIGHEST + 1;
         break;
     case 2:
         offer->hello.ring_bytes *= 2;
@@ -275,7 +275,7 @@ TEST(a_spoilt_welcome_closes_the_connection)
     for (unsigned kind = 0; kind < 6; kind++) {
         struct shm_welcome welcome = {
             .magic = SHM_MAGIC,
-            .layouts = {SHM_LAYOUT_LOWEST, SHM_LAYOUT_HIGHEST},
+            .layouts = {VERSION_SHM_LOWEST, VERSION_SHM_HIGHEST},
             .identity = {.kind = FABRIC_SERVER, .lowest_message = 1, .highest_message = 1}};
         struct offer offer = good_offer();
         struct fabric_conn *conn;

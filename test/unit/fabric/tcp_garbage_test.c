@@ -436,12 +436,12 @@ static void another_layout_is_told_so(void **state)
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
     (void)state;
-    hello.layouts = (struct greeting_layouts){TCP_LAYOUT_HIGHEST + 1, TCP_LAYOUT_HIGHEST + 2};
+    hello.layouts = (struct greeting_layouts){VERSION_TCP_HIGHEST + 1, VERSION_TCP_HIGHEST + 2};
     messages = connect_raw();
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);
     assert_int_equal(welcome.error, ROWAN_EINCOMPATIBLE);
-    assert_int_equal(welcome.layouts.highest, TCP_LAYOUT_HIGHEST);
+    assert_int_equal(welcome.layouts.highest, VERSION_TCP_HIGHEST);
     wait_closed(messages);
     assert_int_equal(owner()->event_count, 0);
 }
@@ -451,13 +451,13 @@ static void a_newer_peer_that_speaks_our_layout_too_is_welcome(void **state)
     struct tcp_greeting hello = raw_hello(RAW, 0);
 
     (void)state;
-    hello.layouts = (struct greeting_layouts){TCP_LAYOUT_HIGHEST, TCP_LAYOUT_HIGHEST + 5};
+    hello.layouts = (struct greeting_layouts){VERSION_TCP_HIGHEST, VERSION_TCP_HIGHEST + 5};
     messages = connect_raw();
     assert_true(raw_send(messages, &hello, sizeof hello));
     wait_welcome(messages);
     assert_int_equal(welcome.error, 0);
     assert_int_equal(((struct conn *)side_event(owner(), FABRIC_ACCEPTED, 0)->conn)->layout,
-                     TCP_LAYOUT_HIGHEST);
+                     VERSION_TCP_HIGHEST);
 }
 
 static void a_wrong_token_finds_no_connection(void **state)
