@@ -208,24 +208,16 @@ static uint64_t file_sync_count(const struct pm *pm)
     return atomic_load_explicit(&file->done, memory_order_acquire);
 }
 
-static const struct pm_ops file_ops = {.close = file_close,
-                                       .store = file_store,
-                                       .zero = file_zero,
-                                       .fence_start = file_fence_start,
-                                       .fence_done = file_fence_done,
-                                       .sync_start = file_sync_start,
-                                       .sync_done = file_sync_done,
-                                       .sync_count = file_sync_count};
+#define FILE_OPS(how_to_store)                                                                     \
+    {                                                                                              \
+        .close = file_close, .store = how_to_store, .zero = file_zero,                             \
+        .fence_start = file_fence_start, .fence_done = file_fence_done,                            \
+        .sync_start = file_sync_start, .sync_done = file_sync_done, .sync_count = file_sync_count  \
+    }
 
-/* Of a map whose windows are entered. */
-static const struct pm_ops window_ops = {.close = file_close,
-                                         .store = window_store,
-                                         .zero = file_zero,
-                                         .fence_start = file_fence_start,
-                                         .fence_done = file_fence_done,
-                                         .sync_start = file_sync_start,
-                                         .sync_done = file_sync_done,
-                                         .sync_count = file_sync_count};
+static const struct pm_ops file_ops = FILE_OPS(file_store);
+static const struct pm_ops window_ops =
+    FILE_OPS(window_store); /* of a map whose windows are entered */
 
 int pm_file_create(const struct pm_map *map, enum pm_durability durability, struct reactor *reactor,
                    struct pm **out)
