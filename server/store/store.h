@@ -94,9 +94,6 @@ int store_format_start(struct pm *pm, const struct store_identity *identity,
 /* store_format_poll: 1 when the store is there and durable, 0 not yet, ROWAN_EIO. */
 int store_format_poll(struct store_format *format);
 
-/* store_format: both steps, waiting for the fences; not for roles. Errors: those of both. */
-int store_format(struct pm *pm, const struct store_identity *identity);
-
 /* store_read_identity: whose store is this? Checks magic, format version, checksum and geometry.
  * Errors: ROWAN_ENOTFOUND (all zeros: never formatted), EFORMAT, EDAMAGED. */
 int store_read_identity(const struct pm *pm, struct store_identity *out);

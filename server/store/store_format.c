@@ -154,20 +154,6 @@ int store_format_poll(struct store_format *format)
     return pm_fence_done(format->pm, format->ticket);
 }
 
-int store_format(struct pm *pm, const struct store_identity *identity)
-{
-    struct store_format format;
-    int result = store_format_start(pm, identity, &format);
-    if (result)
-        return result;
-    while ((result = store_format_poll(&format)) == 0) {
-        int error = pm_fence_wait(pm);
-        if (error)
-            return error;
-    }
-    return result < 0 ? result : 0;
-}
-
 int store_read_identity(const struct pm *pm, struct store_identity *out)
 {
     struct superblock block;

@@ -215,4 +215,53 @@ TEST(commit_versions_that_make_no_sense_are_ignored)
     assert_int_equal(server_error(stage->server), 0);
 }
 
+/* --- the uncommitted suffix, as the next primary asks for it --- */
+
+static uint64_t ask_page(struct landing *landing, uint64_t cursor, uint64_t *next)
+{
+    Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
+    Rowan__ControlMessage *answer;
+    const struct puppet_sent *sent;
+    uint32_t tag;
+
+    body.shard = STAGE_BACKED;
+    body.epoch = 2;
+    body.cursor = cursor;
+    landing_tell(landing->peer, &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body));
+    stage_run(landing->stage);
+    do
+        sent = puppet_take(landing->stage->fabric);
+    while (sent && sent->conn != landing->peer);
+    assert_non_null(sent);
+    assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &answer), 0);
+    assert_int_equal(answer->body_case, ROWAN__CONTROL_MESSAGE__BODY_SUFFIX_IS);
+    for (size_t i = 0; i < answer->suffix_is->n_blocks; i++)
+        assert_int_equal(entry_version(answer->suffix_is->blocks[i].data),
+                         version_make(1, (*next)++));
+    cursor = answer->suffix_is->cursor;
+    control_free(answer);
+    return cursor;
+}
+
+TEST(a_long_suffix_is_told_in_pages_each_entry_once)
+{
+    enum { ENTRIES = 2500, MOST_PAGES = 4 };
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    uint64_t cursor = 0, next = 1;
+    unsigned pages = 0;
+
+    for (uint64_t counter = 1; counter <= ENTRIES; counter++)
+        landing_put(&landing, counter);
+    stage_run(stage);
+    stage_restart(stage);
+    stage_begin(stage);
+    landing = landing_begin(stage);
+    do
+        cursor = ask_page(&landing, cursor, &next);
+    while (++pages < MOST_PAGES && cursor);
+    assert_true(pages > 1 && !cursor);
+    assert_int_equal(next, ENTRIES + 1);
+}
+
 UNIT_MAIN(NULL, NULL)

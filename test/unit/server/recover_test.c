@@ -7,6 +7,7 @@
 #include "server/shard/recover.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/unit.h"
+#include "test/unit/server/format.h"
 
 enum { SEGMENTS = 16, LIMIT = 256, EPOCH = 5, FIRST = 2 };
 enum { LED = 10, BACKED = 11, ELSEWHERE = 12 };

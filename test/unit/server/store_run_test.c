@@ -4,6 +4,7 @@
 #include "server/store/store.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/unit.h"
+#include "test/unit/server/format.h"
 
 static struct heap_pm *formatted(void)
 {

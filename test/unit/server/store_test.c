@@ -7,6 +7,7 @@
 #include "server/store/store.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/unit.h"
+#include "test/unit/server/format.h"
 
 enum { SEGMENTS = 8, META_OFFSET = 4096, REPLICA_OFFSET = 8192 };
 #define PM_BYTES ((uint64_t)(SEGMENTS + 1) * STORE_SEGMENT_BYTES)
@@ -117,6 +118,19 @@ static void assert_refused(struct heap_pm *heap, int error)
         assert_int_equal(store_read_identity(&heap->pm, &identity), error);
         assert_true(identity.server == 99);
     }
+}
+
+TEST(one_byte_behind_the_superblock_makes_a_map_somebodys)
+{
+    struct heap_pm *heap = heap_pm_create(4 * (uint64_t)STORE_SEGMENT_BYTES);
+    const uint64_t places[] = {META_OFFSET, META_OFFSET + 4103, heap->pm.bytes - 1};
+    assert_true(store_is_blank(&heap->pm));
+    for (unsigned i = 0; i < 3; i++) {
+        heap->pm.base[places[i]] = 1;
+        assert_false(store_is_blank(&heap->pm));
+        heap->pm.base[places[i]] = 0;
+    }
+    heap_pm_destroy(heap);
 }
 
 TEST(a_store_is_formatted_once_and_only_where_it_fits)

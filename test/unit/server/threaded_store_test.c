@@ -7,6 +7,7 @@
 #include "server/store/store.h"
 #include "test/lib/heap_pm.h"
 #include "test/lib/unit.h"
+#include "test/unit/server/format.h"
 
 enum { THREADS = 4, SEGMENTS = 2000, ROUNDS = 20000, HELD = 3 };
 
