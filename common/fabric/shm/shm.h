@@ -157,13 +157,11 @@ struct shm_conn {
 };
 
 /* --- shm_fabric.c --- */
-/* Watches a socket, not edge-triggered. Errors: ROWAN_EIO. */
-int shm_watch(struct shm_endpoint *endpoint, int fd, uint64_t tag);
-
 /* Takes what was rung off the eventfd. */
 void shm_drain(struct shm_endpoint *endpoint);
 
 #define SHM_TAG_WAKE (UINT64_MAX - 2)
+#define SHM_WATCHED  (EPOLLIN | EPOLLRDHUP) /* not edge-triggered */
 
 /* --- shm_poll.c --- */
 unsigned shm_poll_step(struct endpoint *endpoint, struct fabric_event *events, unsigned max);

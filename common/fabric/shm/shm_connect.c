@@ -90,7 +90,7 @@ static void step_connect(struct shm_conn *conn)
     if (error == ROWAN_EAGAIN)
         return;
     if (!error)
-        error = shm_watch(conn->endpoint, conn->socket_fd, conn_tag(conn));
+        error = endpoint_watch(&conn->endpoint->base, conn->socket_fd, SHM_WATCHED, conn_tag(conn));
     if (error) {
         conn_break(&conn->base, ROWAN_EUNREACHABLE, false);
         return;
@@ -305,8 +305,8 @@ static void pause_listening(struct shm_endpoint *endpoint, int system_errno)
 void connect_resume(struct shm_endpoint *endpoint)
 {
     if (endpoint->base.now_ns - endpoint->paused_ns >= SHM_PAUSE_NS)
-        endpoint->listen_paused =
-            shm_watch(endpoint, endpoint->base.listen_fd, ENDPOINT_LISTENER) != 0;
+        endpoint->listen_paused = endpoint_watch(&endpoint->base, endpoint->base.listen_fd,
+                                                 SHM_WATCHED, ENDPOINT_LISTENER) != 0;
 }
 
 void connect_accept(struct shm_endpoint *endpoint)
@@ -324,7 +324,7 @@ void connect_accept(struct shm_endpoint *endpoint)
             continue;
         }
         conn->socket_fd = fd;
-        if (shm_watch(endpoint, fd, conn_tag(conn)))
+        if (endpoint_watch(&endpoint->base, fd, SHM_WATCHED, conn_tag(conn)))
             conn_end(&conn->base);
         else
             connect_step(conn);

@@ -59,11 +59,6 @@ static void disarm(struct endpoint *base)
 
 /* --- endpoint --- */
 
-int shm_watch(struct shm_endpoint *endpoint, int fd, uint64_t tag)
-{
-    return endpoint_watch(&endpoint->base, fd, EPOLLIN | EPOLLRDHUP, tag);
-}
-
 static void shm_endpoint_free(struct endpoint *base)
 {
     struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
@@ -89,7 +84,7 @@ static int open_descriptors(struct shm_endpoint *endpoint)
     if (memory_create("rowan-doorbell", sizeof *endpoint->door, &endpoint->door_fd, &door))
         return ROWAN_ENOMEM;
     endpoint->door = door;
-    return shm_watch(endpoint, endpoint->event_fd, SHM_TAG_WAKE);
+    return endpoint_watch(&endpoint->base, endpoint->event_fd, SHM_WATCHED, SHM_TAG_WAKE);
 }
 
 static int shm_endpoint_open(struct endpoint *base)
@@ -104,7 +99,7 @@ static int shm_endpoint_open(struct endpoint *base)
     if (error || fabric->directory_fd < 0)
         return error;
     error = socket_listen(fabric->directory_fd, fabric->name, base->index, &base->listen_fd);
-    return error ? error : shm_watch(endpoint, base->listen_fd, ENDPOINT_LISTENER);
+    return error ? error : endpoint_watch(base, base->listen_fd, SHM_WATCHED, ENDPOINT_LISTENER);
 }
 
 static const struct conn_backend backend = {

@@ -210,9 +210,6 @@ enum tcp_socket_kind { SOCKET_MESSAGES, SOCKET_BLOCKS, SOCKET_BULK }; /* two bit
 /* Watches a socket of the connection. Errors: ROWAN_ETOOMANY. */
 int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, bool again);
 
-/* Ends the handshake: it is open. */
-void tcp_conn_opened(struct tcp_conn *conn);
-
 void tcp_conn_stop(struct conn *conn);
 void tcp_conn_destroy(struct conn *conn);
 

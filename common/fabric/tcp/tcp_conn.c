@@ -31,12 +31,6 @@ int tcp_conn_watch(struct tcp_conn *conn, int fd, enum tcp_socket_kind kind, boo
     return epoll_ctl(conn->endpoint->base.epoll_fd, operation, fd, &event) < 0 ? ROWAN_ETOOMANY : 0;
 }
 
-void tcp_conn_opened(struct tcp_conn *conn)
-{
-    conn_list_remove(&conn->base, LIST_HALF_OPEN);
-    conn_opened(&conn->base);
-}
-
 /* A forked process may hold copies of the socket and of the epoll. As long as copies live a close
  * tells the peer nothing and leaves the socket in the epoll: so both are done here. But not when the
  * whole endpoint is closed: it is the other process that goes on with it then. */

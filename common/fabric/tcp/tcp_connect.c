@@ -78,6 +78,18 @@ static int greeting_read(struct tcp_conn *conn, struct tcp_socket *socket)
 
 /* --- active --- */
 
+/* Starts to connect one of the sockets. */
+static int dial(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_socket_kind kind)
+{
+    const int error = tcp_start_connect(&conn->address, &socket->fd);
+
+    if (error)
+        return error;
+    if (kind != SOCKET_MESSAGES)
+        tcp_widen(socket->fd);
+    return tcp_conn_watch(conn, socket->fd, kind, false);
+}
+
 int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, uint64_t context,
                 struct fabric_conn **out)
 {
@@ -95,9 +107,7 @@ int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, 
         return error;
     conn->address = address;
     conn->base.context = context;
-    error = tcp_start_connect(&address, &conn->messages.fd);
-    if (!error)
-        error = tcp_conn_watch(conn, conn->messages.fd, SOCKET_MESSAGES, false);
+    error = dial(conn, &conn->messages, SOCKET_MESSAGES);
     if (error == ROWAN_EUNREACHABLE) {
         conn_break(&conn->base, error, false);
     } else if (error) {
@@ -106,17 +116,6 @@ int tcp_connect(struct fabric_endpoint *base, const char *text, uint32_t index, 
     }
     *out = &conn->base.base;
     return 0;
-}
-
-/* Starts to connect one more socket. */
-static int dial(struct tcp_conn *conn, struct tcp_socket *socket, enum tcp_socket_kind kind)
-{
-    const int error = tcp_start_connect(&conn->address, &socket->fd);
-
-    if (error)
-        return error;
-    tcp_widen(socket->fd);
-    return tcp_conn_watch(conn, socket->fd, kind, false);
 }
 
 /* Says hello on a socket that has connected, or failed to, and reads the answer. 0: welcome. A refusal ends the
@@ -158,14 +157,14 @@ static void step_active(struct tcp_conn *conn)
             if (!error)
                 error = sender_create(conn);
         } else if (!error) {
-            tcp_conn_opened(conn);
+            conn_opened(&conn->base);
         }
     }
     if (!error && conn->base.state == CONN_JOINING) {
         error = greet(conn, &conn->blocks, GREETING_BLOCKS);
         if (!error) {
             conn->base.base.has_zone = true;
-            tcp_conn_opened(conn);
+            conn_opened(&conn->base);
         }
     }
     if (error && error != ROWAN_EAGAIN)
@@ -224,7 +223,7 @@ static void answer_messages(struct tcp_conn *conn, int error)
     } else if (conn->landing) {
         conn->base.state = CONN_JOINING;
     } else {
-        tcp_conn_opened(conn);
+        conn_opened(&conn->base);
     }
 }
 
@@ -249,7 +248,7 @@ static void answer_blocks(struct tcp_conn *conn)
             first->token != conn->greeting.token)
             continue;
         if (adopt(first, &first->blocks, SOCKET_BLOCKS, conn))
-            tcp_conn_opened(first);
+            conn_opened(&first->base);
         else
             conn_end(&first->base);
         break;

@@ -159,9 +159,7 @@ struct verbs_endpoint {
     struct verbs_packets *packets;   /* the UD queue pair and its buffers */
     struct verbs_messages *messages; /* memory that messages lie in */
 
-    struct verbs_conn **conns; /* by number; verbs_conn.c */
-    uint32_t conn_capacity;
-    uint32_t next_number; /* where to look for one that is not in use */
+    uint32_t next_number; /* of connections: where to look for one that is not in use */
     _Atomic bool has_resolved;
     struct verbs_job *resolved; /* address handles that were made; under the resolver's lock */
 
@@ -174,6 +172,8 @@ struct verbs_endpoint {
 
     /* The device says that half of the zone's slots are used; set by whoever hears it (verbs_async.c). */
     _Atomic bool limit_reached;
+
+    struct verbs_conn *conns[VERBS_MAX_CONNS]; /* by number; most of its pages are never touched */
 };
 
 /* --- connections --- */

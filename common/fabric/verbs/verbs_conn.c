@@ -13,61 +13,32 @@
 #include "common/base/assert.h"
 #include "common/fabric/verbs/verbs_stream.h"
 
-enum { FIRST_CAPACITY = 64 };
-
-static_assert((VERBS_MAX_CONNS & (VERBS_MAX_CONNS - 1)) == 0 &&
-                  VERBS_MAX_CONNS % FIRST_CAPACITY == 0,
-              "doubling ends there");
-
 struct verbs_conn *verbs_conn_of(const struct verbs_endpoint *endpoint, uint32_t number)
 {
-    return number < endpoint->conn_capacity ? endpoint->conns[number] : NULL;
-}
-
-static int grow_table(struct verbs_endpoint *endpoint)
-{
-    const uint32_t before = endpoint->conn_capacity;
-    const uint32_t capacity = before > 0 ? before * 2 : FIRST_CAPACITY;
-    struct verbs_conn **conns;
-
-    if (before == VERBS_MAX_CONNS)
-        return ROWAN_ETOOMANY;
-    conns = realloc(endpoint->conns, capacity * sizeof(struct verbs_conn *));
-    if (!conns)
-        return ROWAN_ENOMEM;
-    for (uint32_t i = before; i < capacity; i++)
-        conns[i] = NULL;
-    endpoint->conns = conns;
-    endpoint->next_number = before;
-    endpoint->conn_capacity = capacity;
-    return 0;
+    return number < VERBS_MAX_CONNS ? endpoint->conns[number] : NULL;
 }
 
 static uint32_t unused_number(struct verbs_endpoint *endpoint)
 {
     while (endpoint->conns[endpoint->next_number])
-        endpoint->next_number = (endpoint->next_number + 1) % endpoint->conn_capacity;
+        endpoint->next_number = (endpoint->next_number + 1) % VERBS_MAX_CONNS;
     return endpoint->next_number;
 }
 
 int verbs_conn_create(struct verbs_endpoint *endpoint, bool active, struct verbs_conn **out)
 {
-    struct verbs_conn *conn = calloc(1, sizeof *conn);
-    int error = 0;
+    struct verbs_conn *conn;
 
+    if (endpoint->base.counts[LIST_ALL] == VERBS_MAX_CONNS)
+        return ROWAN_ETOOMANY;
+    conn = calloc(1, sizeof *conn);
     if (!conn)
         return ROWAN_ENOMEM;
-    if (endpoint->base.counts[LIST_ALL] == endpoint->conn_capacity)
-        error = grow_table(endpoint);
-    if (error) {
-        free(conn);
-        return error;
-    }
     conn->endpoint = endpoint;
     conn->number = unused_number(endpoint);
     conn->token = (uint32_t)random_u64(&endpoint->random);
     endpoint->conns[conn->number] = conn;
-    endpoint->next_number = (conn->number + 1) % endpoint->conn_capacity;
+    endpoint->next_number = (conn->number + 1) % VERBS_MAX_CONNS;
     conn_init(&conn->base, &endpoint->base, active);
     *out = conn;
     return 0;

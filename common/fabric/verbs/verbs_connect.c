@@ -233,11 +233,10 @@ static void hear(struct verbs_conn *conn, const struct fabric_event *event)
     fabric_message_release(event->conn, event->message);
     if (error == ROWAN_EINCOMPATIBLE && conn->base.state == CONN_EXPECTING) {
         refuse(conn, error);
-    } else if (error == ROWAN_EINCOMPATIBLE) {
-        conn_break(&conn->base, error, true);
     } else if (error) {
-        log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u handshake=1",
-                  conn->endpoint->base.index, conn->base.peer.id);
+        if (error == ROWAN_EFORMAT)
+            log_event(LOG_WARN, "connection_garbage", "endpoint=%u peer=%u handshake=1",
+                      conn->endpoint->base.index, conn->base.peer.id);
         conn_break(&conn->base, error, true);
     } else if (conn->base.active) {
         hear_active(conn, &hello);

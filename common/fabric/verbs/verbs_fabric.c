@@ -182,7 +182,6 @@ void verbs_endpoint_free(struct endpoint *base)
         ibv_destroy_comp_channel(endpoint->channel);
     fabric_endpoint_close(endpoint->control);
     close_fd(endpoint->wake_fd);
-    free(endpoint->conns);
 }
 
 int verbs_endpoint_open(struct endpoint *base)
