@@ -26,8 +26,8 @@
 #include "common/fabric/regions.h"
 
 enum conn_state {
-    CONN_CONNECTING, /* active: the peer is being reached */
-    CONN_GREETING,   /* active: hello sent, no welcome yet */
+    CONN_CONNECTING, /* active: the peer is being reached; tcp: and greeted */
+    CONN_GREETING,   /* shm, verbs, active: hello sent, no welcome yet */
     CONN_EXPECTING,  /* passive: no hello yet; the owner does not know of it */
     CONN_RESOLVING,  /* verbs: the hello is heard, the way to the peer is being found */
     CONN_JOINING, /* tcp: the same once more for the socket for blocks; verbs: "ready" is awaited */
