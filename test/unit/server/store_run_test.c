@@ -57,7 +57,8 @@ TEST(a_run_record_has_these_bytes)
     memcpy(&checksum, slot + sizeof(head), 4);
     assert_true(checksum == crc32c(0, head, sizeof(head)));
     assert_int_equal(store_read_run(&heap->pm, &got), 0);
-    assert_memory_equal(&got, &run, sizeof(run));
+    /* Without the padding behind the last field. */
+    assert_memory_equal(&got, &run, offsetof(struct store_run, possibly_incomplete) + 1);
     heap_pm_destroy(heap);
 }
 
