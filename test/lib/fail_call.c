@@ -98,12 +98,12 @@ WRAP(int, setsockopt, ENOMEM, -1,
 WRAP(int, getsockopt, ENOMEM, -1, (int fd, int level, int option, void *value, socklen_t *bytes),
      fd, level, option, value, bytes)
 
-/* These four fail as they do when the connection was reset, after which nobody can use it. */
+/* Reads fail as they do when the connection was reset, after which nobody can use it. */
 #define RESET (shutdown(fd, SHUT_RDWR), errno = ECONNRESET, -1)
 
-WRAP(ssize_t, sendmsg, 0, RESET, (int fd, const struct msghdr *message, int flags), fd, message,
-     flags)
 WRAP(ssize_t, recvmsg, 0, RESET, (int fd, struct msghdr *message, int flags), fd, message, flags)
-WRAP(ssize_t, send, 0, RESET, (int fd, const void *from, size_t bytes, int flags), fd, from, bytes,
-     flags)
 WRAP(ssize_t, recv, 0, RESET, (int fd, void *to, size_t bytes, int flags), fd, to, bytes, flags)
+WRAP(ssize_t, sendmsg, ENOBUFS, -1, (int fd, const struct msghdr *message, int flags), fd, message,
+     flags)
+WRAP(ssize_t, send, ENOBUFS, -1, (int fd, const void *from, size_t bytes, int flags), fd, from,
+     bytes, flags)

@@ -251,7 +251,8 @@ int tcp_connect_result(int fd);
 /* Makes the buffers of a socket for blocks larger. */
 void tcp_widen(int fd);
 
-/* Bytes read or sent (at least 1). Errors: ROWAN_EAGAIN ECLOSED. Short means: no more now. */
+/* Bytes read or sent (at least 1). Errors: ROWAN_EAGAIN ECLOSED (after a write: what had arrived can be read, and then
+ * the end). Short means: no more now. */
 ssize_t tcp_read(int fd, const struct iovec *iov, unsigned count);
 ssize_t tcp_write(int fd, const struct iovec *iov, unsigned count);
 
@@ -260,6 +261,9 @@ ssize_t tcp_write(int fd, const struct iovec *iov, unsigned count);
 /* NULL: the endpoint's share of memory is used up. One reference is the caller's. */
 struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind);
 void slab_unused(struct tcp_endpoint *endpoint, struct tcp_slab *slab);
+
+/* Who found no memory looks again. */
+void slabs_try_again(struct tcp_endpoint *endpoint);
 
 static inline void slab_unref(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
 {

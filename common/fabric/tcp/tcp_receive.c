@@ -10,7 +10,7 @@
  * 3. While the owner holds TCP_HELD_BYTES of a connection, with heads and padding, nothing more is taken or read: the
  *    peer's window closes (F5).
  * 4. Who finds no memory waits on LIST_NO_MEMORY with what it has read; each slab that becomes free wakes
- *    all who wait.
+ *    all who wait, and so does each check of deadlines.
  * 5. A message that was cut has its time (conn.h, 5), but while we find no memory to read into.
  */
 #include <string.h>
@@ -322,6 +322,7 @@ bool tcp_in_has_work(const struct tcp_conn *conn)
 void tcp_in_check(struct tcp_endpoint *endpoint)
 {
     partial_check(&endpoint->base, endpoint->base.lists[LIST_NO_MEMORY].first);
+    slabs_try_again(endpoint); /* perhaps it was the system that had none */
 }
 
 void tcp_in_fini(struct tcp_conn *conn)

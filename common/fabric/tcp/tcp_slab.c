@@ -74,16 +74,21 @@ static void slab_free(struct tcp_slabs *slabs, struct tcp_slab *slab)
     slabs->free_count[slab->kind]++;
 }
 
+void slabs_try_again(struct tcp_endpoint *endpoint)
+{
+    struct conn *conn;
+
+    while ((conn = conn_list_take(&endpoint->base, LIST_NO_MEMORY)))
+        conn_list_add(conn, LIST_ACTIVE);
+}
+
 void slab_unused(struct tcp_endpoint *endpoint, struct tcp_slab *slab)
 {
-    struct tcp_conn *conn;
-
     if (slab == endpoint->slabs.chunk)
         slab->used = 0;
     else
         slab_free(&endpoint->slabs, slab);
-    while ((conn = (struct tcp_conn *)conn_list_take(&endpoint->base, LIST_NO_MEMORY)))
-        conn_list_add(&conn->base, LIST_ACTIVE);
+    slabs_try_again(endpoint);
 }
 
 static bool lies_in(const struct tcp_slab *slab, const void *data)

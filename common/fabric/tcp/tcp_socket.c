@@ -274,5 +274,9 @@ ssize_t tcp_write(int fd, const struct iovec *iov, unsigned count)
         sent = count == 1 ? send(fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL)
                           : sendmsg(fd, &message, MSG_NOSIGNAL);
     while (sent < 0 && errno == EINTR);
-    return finish(sent);
+    const ssize_t result = finish(sent);
+    if (result == ROWAN_ECLOSED)
+        shutdown(fd,
+                 SHUT_RDWR); /* so that its end comes, also where it was the system that failed */
+    return result;
 }

@@ -52,14 +52,15 @@ static void poll_sides(struct pair *pair)
     }
 }
 
-/* Waits for an event of the kind; false: a connection was closed instead, or tcp waits until memory is given back. */
+/* Waits for an event of the kind; false: a connection was closed instead. */
 static bool comes(struct pair *pair, enum fabric_event_kind kind)
 {
     const uint64_t end_ns = pair->backend->now_ns(pair->backend->context) + 20 * NS_PER_S;
 
-    while (!pair->counts[kind] && !pair->counts[FABRIC_CLOSED] &&
-           pair->backend->now_ns(pair->backend->context) < end_ns)
+    while (!pair->counts[kind] && !pair->counts[FABRIC_CLOSED]) {
+        assert_true(pair->backend->now_ns(pair->backend->context) < end_ns);
         poll_sides(pair);
+    }
     return pair->counts[kind] && !pair->counts[FABRIC_CLOSED];
 }
 
