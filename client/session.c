@@ -11,7 +11,8 @@
  *    when none is outstanding. Their numbers lie less than `span` apart, so that what servers
  *    remember of them is bounded.
  * S5 A link owes an answer for each operation that is SENT on it. While it owes more than twice what is queued for
- *    it, the queue is held back: a busy server gets larger batches, and a depth below 4 knows nothing of it. Each answer
+ *    it, the queue is held back: a busy server gets larger batches, and a depth below 4 knows nothing of it. A session
+ *    that is at most half full holds nothing back: its caller waits for no place, so what counts is latency. Each answer
  *    brings the end nearer: it makes the debt smaller, or its callback the queue longer. What is owed may be slow, and
  *    must not delay the rest: PATIENCE polls without an answer of the link end it, whatever the others bring, and so
  *    do a caller who is about to sleep (session_release), one who polls so seldom that the oldest in the queue is over
@@ -257,7 +258,8 @@ static bool is_held(const struct session *session, const struct worker_link *lin
 {
     const uint64_t dated_ns = link->queue.first->deadline_ns - session->timeout_ns;
 
-    return session->now_ns - dated_ns < HELD_NS && link->owed > 2 * link->queue.count &&
+    return 2 * session->table.age.count > session->table.depth &&
+           session->now_ns - dated_ns < HELD_NS && link->owed > 2 * link->queue.count &&
            link->silent_polls < PATIENCE && !link->urgent && !session->released;
 }
 

@@ -42,6 +42,14 @@ TEST(a_server_that_owes_less_is_sent_everything_at_once)
         sent(MESSAGE_PUT, "k");
 }
 
+TEST(a_session_that_is_half_full_sends_everything_at_once)
+{
+    stage_close(&stage);
+    stage_open(&stage, 16, 0);
+    for (int i = 0; i < 8; i++)
+        sent(MESSAGE_PUT, "k");
+}
+
 static void post_urgent(void)
 {
     const struct session_request request = {
