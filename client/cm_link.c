@@ -58,8 +58,7 @@ static bool ask(struct cm_link *cm, uint32_t tag, const Rowan__ControlMessage *m
         sent = control_message_send(cm->peer.conn, tag, message) == 0;
         *next_ns = now_ns + ASK_AGAIN_NS;
     }
-    if (*next_ns < *wake_ns)
-        *wake_ns = *next_ns;
+    wake_at(wake_ns, *next_ns);
     return sent;
 }
 

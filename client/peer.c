@@ -51,8 +51,7 @@ void peer_want(struct peer *peer, uint64_t now_ns, uint64_t *wake_ns)
         }
         peer_closed(peer, error, now_ns);
     }
-    if (peer->retry_ns < *wake_ns)
-        *wake_ns = peer->retry_ns;
+    wake_at(wake_ns, peer->retry_ns);
 }
 
 void peer_connected(struct peer *peer)

@@ -114,8 +114,7 @@ void session_adopt(struct session *session, uint64_t *wake_ns)
         return;
     }
     if (router_adopt(&session->router, fresh, &obsolete)) { /* no memory just now: again later */
-        if (session->now_ns + ADOPT_AGAIN_NS < *wake_ns)
-            *wake_ns = session->now_ns + ADOPT_AGAIN_NS;
+        wake_at(wake_ns, session->now_ns + ADOPT_AGAIN_NS);
         return;
     }
     session->cm.fresh = NULL;
@@ -139,8 +138,8 @@ bool session_resume(struct session *session, uint64_t *wake_ns)
             session_route(session, op);
             any = true;
         }
-        if (op && op->resume_ns < *wake_ns)
-            *wake_ns = op->resume_ns;
+        if (op)
+            wake_at(wake_ns, op->resume_ns);
     }
     /* A newer configuration exists, and the CM had not got it when we asked. */
     if (session->unrouted.first)

@@ -309,8 +309,8 @@ static bool send_all(struct session *session, uint64_t now_ns, uint64_t *wake_ns
         stalled |= link->stalled;
     }
     session->released = false;
-    if (stalled && now_ns + STALLED_RETRY_NS < *wake_ns)
-        *wake_ns = now_ns + STALLED_RETRY_NS;
+    if (stalled)
+        wake_at(wake_ns, now_ns + STALLED_RETRY_NS);
     return sent;
 }
 
@@ -489,8 +489,8 @@ static void expire(struct session *session, uint64_t *wake_ns)
         session_complete(session, op,
                          op_is_write(op) && (op->unknown || op->state == OP_SENT) ? ROWAN_EUNKNOWN
                                                                                   : unanswered);
-    if (op && op->deadline_ns && op->deadline_ns < *wake_ns)
-        *wake_ns = op->deadline_ns;
+    if (op && op->deadline_ns)
+        wake_at(wake_ns, op->deadline_ns);
 }
 
 enum poll_result session_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)

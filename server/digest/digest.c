@@ -236,8 +236,7 @@ static bool seek_missing(struct digest *digest, uint64_t *wake_ns)
             return true;
         }
     }
-    if (next_ns < *wake_ns)
-        *wake_ns = next_ns;
+    wake_at(wake_ns, next_ns);
     return asked;
 }
 
@@ -302,8 +301,7 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
             return;
         digest->look_ns = now_ns + digest->look_after_ns;
     }
-    if (digest->look_ns < *wake_ns)
-        *wake_ns = digest->look_ns;
+    wake_at(wake_ns, digest->look_ns);
 }
 
 enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)

@@ -4,6 +4,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/reactor/reactor.h"
 
 void clients_init(struct clients *clients)
 {
@@ -107,8 +108,8 @@ static bool is_over(struct clients *clients, const struct clients_entry *entry, 
             clients->over_ns = now_ns;
         next_ns = clients->over_ns + CLIENTS_GRACE_NS;
     }
-    if (now_ns < next_ns && next_ns < *wake_ns)
-        *wake_ns = next_ns;
+    if (now_ns < next_ns)
+        wake_at(wake_ns, next_ns);
     return now_ns >= next_ns;
 }
 

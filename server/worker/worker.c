@@ -214,8 +214,8 @@ static bool serve_held(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns
     }
     worker->held_count = kept;
     worker->round += all;
-    if (!all && now_ns + WORKER_ROUND_NS < *wake_ns)
-        *wake_ns = now_ns + WORKER_ROUND_NS;
+    if (!all)
+        wake_at(wake_ns, now_ns + WORKER_ROUND_NS);
     return kept < count;
 }
 

@@ -201,8 +201,7 @@ static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *
     if (acknowledged->spread_ns == 0)
         acknowledged->spread_ns = now_ns + WORKER_ACKNOWLEDGED_NS;
     if (now_ns < acknowledged->spread_ns) {
-        if (acknowledged->spread_ns < *wake_ns)
-            *wake_ns = acknowledged->spread_ns;
+        wake_at(wake_ns, acknowledged->spread_ns);
         return false;
     }
     acknowledged->spread_ns = 0;
@@ -266,7 +265,7 @@ bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
             error = spread_some(worker, &any);
         worker->commit_ns = error ? now_ns + WORKER_COMMIT_RETRY_NS : 0;
     }
-    if (worker->commit_ns && worker->commit_ns < *wake_ns)
-        *wake_ns = worker->commit_ns;
+    if (worker->commit_ns)
+        wake_at(wake_ns, worker->commit_ns);
     return any;
 }

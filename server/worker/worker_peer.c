@@ -71,8 +71,7 @@ void worker_peer_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
                       worker->number, peer->server, error_name(error));
             peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
         }
-        if (peer->retry_ns < *wake_ns)
-            *wake_ns = peer->retry_ns;
+        wake_at(wake_ns, peer->retry_ns);
     }
 }
 

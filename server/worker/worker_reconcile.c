@@ -397,8 +397,8 @@ static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t n
             ask(it, part, peer, now_ns);
             any |= part->asked;
         }
-        if (!part->asked && peer->connected && part->retry_ns < *wake_ns)
-            *wake_ns = part->retry_ns;
+        if (!part->asked && peer->connected)
+            wake_at(wake_ns, part->retry_ns);
         if (it->step == RECONCILE_SUFFIXES)
             break;
     }

@@ -477,10 +477,10 @@ bool worker_write_advance(struct worker *worker, uint64_t now_ns, uint64_t *wake
     worker_peer_post(worker);
     any |= advance_fences(worker);
     /* The PM wakes one thread when a fence is done, which need not be this one. */
-    if (worker->fence_count && now_ns + WORKER_FENCE_LOOK_NS < *wake_ns)
-        *wake_ns = now_ns + WORKER_FENCE_LOOK_NS;
-    if (worker->stuck && now_ns + WORKER_MEMORY_NS < *wake_ns)
-        *wake_ns = now_ns + WORKER_MEMORY_NS;
+    if (worker->fence_count)
+        wake_at(wake_ns, now_ns + WORKER_FENCE_LOOK_NS);
+    if (worker->stuck)
+        wake_at(wake_ns, now_ns + WORKER_MEMORY_NS);
     return any;
 }
 
