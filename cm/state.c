@@ -134,11 +134,6 @@ bool cm_state_knows(const struct cm_state *state)
     return state->knows;
 }
 
-bool cm_state_leads(const struct cm_state *state)
-{
-    return state->leads;
-}
-
 /* --- actions --- */
 
 static struct cm_action *add_action(struct cm_state *state, enum cm_action_kind kind)

@@ -175,14 +175,6 @@ uint64_t store_segment_offset(const struct store *store, uint64_t segment)
     return store->segment_offset + segment * STORE_SEGMENT_BYTES;
 }
 
-uint64_t store_segment_of(const struct store *store, uint64_t offset)
-{
-    ASSERT(offset >= store->segment_offset);
-    uint64_t segment = (offset - store->segment_offset) / STORE_SEGMENT_BYTES;
-    ASSERT(segment < store->segments);
-    return segment;
-}
-
 /* --- segments --- */
 
 int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner_number,

@@ -128,9 +128,8 @@ uint64_t store_segments(const struct store *store);
 uint64_t store_segments_free(const struct store *store);
 uint64_t store_segments_owned(const struct store *store, enum segment_owner owner);
 
-/* The place of a segment in the map, and the segment of a place. */
+/* The place of a segment in the map. */
 uint64_t store_segment_offset(const struct store *store, uint64_t segment);
-uint64_t store_segment_of(const struct store *store, uint64_t offset);
 
 /* store_allocate: makes a free segment USING. Its meta is stored but not fenced: the first fence
  * that makes an entry in it durable makes it durable, too. Never blocks; any thread.

@@ -258,8 +258,7 @@ static void note_sent(struct world *world, const struct cm_output *output,
 
 static void start_store(struct world *world, const struct cm_action *action)
 {
-    assert_false(world->reading || world->storing);
-    assert_true(cm_state_leads(world->state) && action->config->has_secret);
+    assert_true(world->leads && !world->reading && !world->storing && action->config->has_secret);
     world->storing = true;
     world->expected_version = action->expected_version;
     world->proposal = cluster_copy(action->config);
@@ -394,6 +393,7 @@ static struct world_connection *open_connection(struct world *world, uint32_t co
 
 void world_lead(struct world *world, bool leader)
 {
+    world->leads = leader;
     world_step(world, &(struct cm_event){.kind = CM_EVENT_LEADER, .leader = leader});
 }
 

@@ -67,6 +67,7 @@ struct world {
     struct world *next;
     struct world_store *store;
     struct cm_state *state;
+    bool leads; /* as it was told */
     bool reading, storing;
     struct cluster_config *proposal; /* a copy, as coord_cas takes one */
     uint64_t expected_version;
