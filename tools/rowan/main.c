@@ -69,7 +69,7 @@ int command_connect(const struct rowan_settings *settings, const char *command, 
         tool_say("%s: %s: %s", command, settings->cm, error_sentence(error));
     if (error != ROWAN_EAGAIN)
         return error;
-    char servers[CLUSTER_MAX_MEMBERS * 8] = "";
+    char servers[CLUSTER_MAX_MEMBERS * sizeof ", 4294967295"] = ""; /* any number may have come */
     size_t at = 0;
     for (uint32_t i = 0; i < missing->count; i++)
         at += (size_t)snprintf(servers + at, sizeof servers - at, "%s%u", i ? ", " : "",

@@ -169,6 +169,10 @@ void tcp_out_push(struct tcp_conn *conn)
                 set_blocked(conn);
         } else if (sent == ROWAN_EAGAIN) {
             set_blocked(conn);
+        } else if (
+            conn->in
+                .stopped) { /* its owner may hold what it has for want of a place for an answer */
+            conn_break(&conn->base, ROWAN_ECLOSED, false);
         } else {
             conn->messages.writable = false; /* what had arrived is read before CLOSED */
             conn->messages.readable = true;

@@ -64,6 +64,7 @@ struct tcp_slab *slab_take(struct tcp_endpoint *endpoint, enum slab_kind kind)
 
 static void slab_free(struct tcp_slabs *slabs, struct tcp_slab *slab)
 {
+    slabs->wanted[slab->kind] = false; /* there is one again; who still finds none says so */
     if (slabs->free_count[slab->kind] == TCP_SLABS_KEPT) { /* 2 */
         slabs->by_id[slab->id] = NULL;
         free(slab);

@@ -262,6 +262,27 @@ TEST(unread_answers_are_refused_and_cost_bounded_memory)
     assert_true(owner_endpoint()->free_out_count <= TCP_OUTS_KEPT);
 }
 
+/* As an owner does who keeps requests until there is a place for their answers. */
+TEST(a_peer_who_ends_is_closed_also_when_the_owner_holds_its_messages_and_waits_for_places)
+{
+    enum { BYTES = 32000, QUIET_ROUNDS = 50 };
+    static uint8_t message[sizeof(struct tcp_message_head) + BYTES];
+    struct tcp_message_head head = {.magic = TCP_MESSAGE_MAGIC, .bytes = BYTES};
+    const struct fabric_iov iov = {.data = message, .bytes = BYTES};
+    const int fd = raw_client();
+    struct fabric_conn *client = side_event(owner(), FABRIC_ACCEPTED, 0)->conn;
+
+    for (; !((struct tcp_conn *)client)->in.stopped; head.number++) {
+        memcpy(message, &head, sizeof head);
+        assert_true(raw_send(fd, message, sizeof message));
+        world_wait(&world, OWNER, FABRIC_MESSAGE, (uint32_t)head.number + 1);
+    }
+    for (unsigned quiet = 0; quiet < QUIET_ROUNDS; side_poll(&world, OWNER))
+        quiet = fabric_send(client, &iov, 1) == 0 ? 0 : quiet + 1;
+    close(fd);
+    world_wait(&world, OWNER, FABRIC_CLOSED, 1);
+}
+
 TEST(a_reader_who_comes_back_gets_all_answers)
 {
     enum { BYTES = 1000 };
