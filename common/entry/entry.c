@@ -312,7 +312,7 @@ static __attribute__((noinline)) int verify_any(const struct entry_format *forma
     return 0;
 }
 
-/* Most are one short block: a way for them that calls nothing, and saves no registers. */
+/* Most entries are one short block. For those this calls nothing, so that no registers are saved. */
 int entry_verify(const struct entry_format *format, const void *at, size_t room,
                  struct entry_header *header)
 {

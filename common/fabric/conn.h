@@ -112,12 +112,10 @@ struct conn_backend {
     bool (*is_drained)(const struct conn *conn);
 
     void (*push)(struct conn *conn); /* of an open one: hands over what waits */
-    void (*flush)(
-        struct endpoint *endpoint); /* behind these: what they gathered; NULL: nothing to do */
-    void (*stop)(
-        struct conn *
-            conn); /* 2; `state` is BREAKING, then DEAD: may come twice. Then it leaves all lists but
-                                        LIST_ACTIVE */
+    /* Behind these: hands over what they gathered. NULL: nothing to do. */
+    void (*flush)(struct endpoint *endpoint);
+    /* 2; `state` is BREAKING, then DEAD: may come twice. Behind it the connection leaves all lists but LIST_ACTIVE. */
+    void (*stop)(struct conn *conn);
 
     /* Gives back what nobody needs any more; false: not all yet, the next poll asks again. NULL: all at once. */
     bool (*release)(struct conn *conn);

@@ -216,8 +216,8 @@ static uint64_t file_sync_count(const struct pm *pm)
     }
 
 static const struct pm_ops file_ops = FILE_OPS(file_store);
-static const struct pm_ops window_ops =
-    FILE_OPS(window_store); /* of a map whose windows are entered */
+/* Of a map whose windows are entered. */
+static const struct pm_ops window_ops = FILE_OPS(window_store);
 
 int pm_file_create(const struct pm_map *map, enum pm_durability durability, struct reactor *reactor,
                    struct pm **out)

@@ -11,7 +11,8 @@
  *    peer's window closes (F5).
  * 4. Who finds no memory waits on LIST_NO_MEMORY with what it has read; each slab that becomes free wakes
  *    all who wait, and so does each check of deadlines.
- * 5. A message that was cut has its time (conn.h, 5), but while we find no memory to read into.
+ * 5. How long a message that was cut may take: conn.h, 5. The time in which we find no memory to read into does not
+ *    count.
  */
 #include <string.h>
 
@@ -52,7 +53,7 @@ static bool holds_too_much(const struct tcp_in *in)
     return in->held_bytes >= TCP_HELD_BYTES;
 }
 
-/* The reference for the message is the caller's gift; it also says when the owner holds too much. */
+/* The caller takes the reference for the message, and sets `stopped` behind the last one that it delivers. */
 static inline void deliver(struct tcp_conn *conn, uint8_t *data, uint32_t place, uint32_t bytes,
                            struct fabric_event *event)
 {
