@@ -63,7 +63,8 @@ struct pm_open_options {
     const char *path;
     uint64_t offset; /* of the map inside the file or device; a multiple of 4096 */
     uint64_t bytes;  /* of the map; 0: all of an existing file or device */
-    int create;      /* make the file, preallocated and zero; ROWAN_EEXISTS if it is there */
+    int create;      /* make the file, preallocated and zero; ROWAN_EEXISTS if it is there and
+                      * not empty (whoever made it may have ended before it reserved the space) */
     enum pm_durability durability;
     unsigned peers_wait_ms;  /* how long to wait for a former owner's peers to leave */
     struct reactor *reactor; /* to wake when a fence is done; may be NULL */

@@ -235,19 +235,44 @@ static int map_range(int fd, const char *path, uint64_t offset, struct pm_map *m
     return 0;
 }
 
+/* 0 for a regular file without a byte: just made, or by a process that ended before it reserved the
+ * space. ROWAN_EEXISTS for any other. */
+static int check_empty(int fd, const char *path)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return step_failed("stat", path, errno);
+    return S_ISREG(st.st_mode) && st.st_size == 0 ? 0 : ROWAN_EEXISTS;
+}
+
+/* Opens a file that is there, or makes one. `*fd` is open on return, or -1. */
+static int open_file(const struct pm_open_options *options, int *fd, bool *made)
+{
+    const int flags = O_RDWR | O_CLOEXEC;
+
+    *fd = open(options->path, flags | (options->create ? O_CREAT | O_EXCL : 0), 0600);
+    if (*fd < 0 && errno == EEXIST) {
+        *fd = open(options->path, flags);
+        return *fd < 0 ? ROWAN_EEXISTS : check_empty(*fd, options->path);
+    }
+    if (*fd < 0)
+        return step_failed("open", options->path, errno);
+    *made = options->create;
+    return 0;
+}
+
 int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
 {
-    const int flags = O_RDWR | O_CLOEXEC | (options->create ? O_CREAT | O_EXCL : 0);
     struct pm_map map = {.bytes = options->bytes, .offset = options->offset, .fd = -1};
+    bool made = false; /* a failure removes it */
     int error;
 
     if (!range_is_valid(options->offset, options->bytes) || (options->create && !options->bytes))
         return ROWAN_EINVALID;
-    map.lock_fd = open(options->path, flags, 0600);
-    if (map.lock_fd < 0 && errno == EEXIST)
-        return ROWAN_EEXISTS; /* an answer, and no mishap */
-    if (map.lock_fd < 0)
-        return step_failed("open", options->path, errno);
+    error = open_file(options, &map.lock_fd, &made);
+    if (error)
+        goto fail;
     if (!options->create) {
         error = settle_bytes(map.lock_fd, options->path, options->offset, &map.bytes);
         if (error)
@@ -255,8 +280,13 @@ int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
     }
     error =
         pm_lock_own(map.lock_fd, options->path, options->offset, map.bytes, options->peers_wait_ms);
+    if (!error && options->create)
+        error = check_empty(map.lock_fd, options->path); /* somebody may have been quicker */
+    if (error == ROWAN_EINUSE || error == ROWAN_EEXISTS)
+        made = false;
     if (error)
         goto fail;
+    made = options->create;
     error = prepare_file(map.lock_fd, options, map.bytes);
     if (error)
         goto fail;
@@ -280,9 +310,10 @@ int pm_map_open(const struct pm_open_options *options, struct pm_map *out)
 fail_close_again:
     close(map.fd);
 fail:
-    if (options->create)
+    if (made)
         unlink(options->path);
-    close(map.lock_fd);
+    if (map.lock_fd >= 0)
+        close(map.lock_fd);
     return error;
 }
 

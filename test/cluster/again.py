@@ -5,6 +5,7 @@ other settings, with something missing; and a CM that comes back alone."""
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -431,7 +432,8 @@ def a_port_that_was_taken_meanwhile_costs_another_draw():
     for which in (0, 3):  # the CM's, and one of server 2
         place, done = start_on_taken_ports(f"taken-{which}", 1, which)
         tap.equal(done.code, 0, done.both)
-        tap.contains(done.out, "draws 2")
+        draws = int(re.search(r"^draws (\d)$", done.out, re.MULTILINE).group(1))
+        tap.check(draws in (2, 3), "draws:", draws)  # 3: another test's cluster drew the same
         tap.equal(rowan_local("stop", "--dir", place).code, 0)
 
 

@@ -136,6 +136,19 @@ TEST(create_leaves_an_existing_file_alone)
     assert_int_equal(st.st_size, 123);
 }
 
+TEST(a_file_whose_maker_ended_before_it_reserved_the_space_is_made)
+{
+    struct pm_open_options options = options_of("begun", 1);
+    struct pm *pm;
+
+    make_file("begun", 0);
+    assert_int_equal(pm_open(&options, &pm), 0);
+    assert_int_equal(pm->bytes, MAP_BYTES);
+    assert_int_equal(refusal(&options), ROWAN_EEXISTS);
+    pm_close(pm);
+    assert_int_equal(refusal(&options), ROWAN_EEXISTS);
+}
+
 TEST(a_missing_file_or_directory_is_not_found)
 {
     struct pm_open_options options = options_of("nowhere", 0);
