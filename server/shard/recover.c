@@ -82,6 +82,8 @@ static int first_epoch(const struct recover_options *options, const struct shard
     *epoch = 1;
     if (found.state == REPLICA_FULL && found.first_epoch <= row->epoch)
         *epoch = found.first_epoch;
+    else if (found.state == REPLICA_DAMAGED)
+        return ROWAN_EDAMAGED;
     else if (row->epoch > 1 && !cluster_is_unwritten(options->config) &&
              (options->had_run || !options->had_data))
         return ROWAN_EDAMAGED;
@@ -456,6 +458,8 @@ int recover_poll(struct recover *recover, bool *busy)
         return 0;
     case RECOVER_FENCE:
         done = pm_fence_done(recover->common->pm, recover->ticket);
+        if (done == 1)
+            done = store_replica_sync(recover->common->store);
         *busy = done == 1;
         if (done != 1)
             return done;

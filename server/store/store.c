@@ -1,4 +1,4 @@
-/* A server's PM: what each segment is used for, which shards have replicas here.
+/* A server's PM: what each segment is used for.
  * The segment table is read once, at open; from then on reads use its DRAM mirror and PM is only written.
  *
  * Invariants:
@@ -23,39 +23,20 @@
  *   1. Store the word DIRTY, fence. COMMITS that the bytes are not needed.
  *   2. The caller zeroes the segment, and fences.
  *   3. Store the word FREE. COMMITS that they are zeros. After a crash before: DIRTY, from 2 again.
- *  Replica row
- *   1. Store its number word (first allocation), then its state word with a checksum over both.
- *      The state word COMMITS. If only one of two changed words landed, the checksum is wrong, and
- *      the row reads as no replica: the safe side, as such a shard is filled anew.
  *
  *      free --allocate--> using --> used --> committed      (store_allocate, store_transition)
  *       ^  \________________ |_______|__________ |
  *       |___________________ dirty <____________/
  */
-#include "server/store/store_layout.h"
+#include "server/store/store_state.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/crc.h"
 #include "common/base/error.h"
 
 #define ALLOCATION_MAX ((UINT64_C(1) << 40) - 1)
-#define OWNER_KINDS    ((unsigned)OWNER_DIGEST + 1)
-
-struct store {
-    struct pm *pm;
-    uint64_t segments;
-    uint64_t replica_offset;
-    uint64_t segment_offset;
-    _Atomic uint64_t segments_free; /* S2 */
-    _Atomic uint64_t segments_owned[OWNER_KINDS];
-    _Atomic uint64_t allocation; /* the next number, S3 */
-    _Atomic uint64_t hint;       /* where the next search begins */
-    _Atomic uint64_t metas[];
-};
 
 /* --- meta words --- */
 
@@ -132,9 +113,10 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
         return ROWAN_ENOMEM;
     store->pm = pm;
     store->segments = block.segments;
-    store->replica_offset = block.replica_offset;
-    store->segment_offset = block.segment_offset;
+    store->at = store_geometry(block.segments);
     error = metas_read(store);
+    if (!error)
+        error = store_replicas_open(store);
     if (error) {
         free(store);
         return error;
@@ -145,6 +127,9 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
 
 void store_close(struct store *store)
 {
+    if (!store)
+        return;
+    store_replicas_close(store);
     free(store);
 }
 
@@ -172,7 +157,7 @@ uint64_t store_segments_owned(const struct store *store, enum segment_owner owne
 uint64_t store_segment_offset(const struct store *store, uint64_t segment)
 {
     ASSERT(segment < store->segments);
-    return store->segment_offset + segment * STORE_SEGMENT_BYTES;
+    return store->at.segments + segment * STORE_SEGMENT_BYTES;
 }
 
 /* --- segments --- */
@@ -270,47 +255,4 @@ bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t
     ASSERT(from <= STORE_SEGMENT_BYTES && bytes <= STORE_SEGMENT_BYTES - from);
     const uint8_t *at = pm_at(store->pm, store_segment_offset(store, segment) + from);
     return bytes == 0 || (at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0);
-}
-
-/* --- replicas --- */
-
-static uint32_t row_checksum(uint16_t shard, uint32_t state_and_epoch, uint64_t first_allocation)
-{
-    uint64_t covered[2] = {(uint64_t)state_and_epoch << 32 | shard, first_allocation};
-    return crc32c(0, covered, sizeof(covered));
-}
-
-static uint64_t row_offset(const struct store *store, uint16_t shard)
-{
-    return store->replica_offset + (uint64_t)shard * ROW_BYTES;
-}
-
-void store_replica_set(struct store *store, uint16_t shard, const struct replica_row *row)
-{
-    ASSERT(row->state <= REPLICA_FULL && row->first_epoch < 1u << 24);
-    uint32_t low = (uint32_t)row->state | row->first_epoch << 8;
-    struct row bytes = {
-        .word = low | (uint64_t)row_checksum(shard, low, row->first_allocation) << 32,
-        .first_allocation = row->first_allocation,
-    };
-    uint64_t offset = row_offset(store, shard);
-    pm_store(store->pm, offset + sizeof(bytes.word), &bytes.first_allocation,
-             sizeof(bytes.first_allocation));
-    pm_store(store->pm, offset, &bytes.word, sizeof(bytes.word));
-}
-
-struct replica_row store_replica(const struct store *store, uint16_t shard)
-{
-    struct row bytes;
-    memcpy(&bytes, pm_at(store->pm, row_offset(store, shard)), sizeof(bytes));
-    uint32_t low = (uint32_t)bytes.word;
-    if ((low & 0xff) == REPLICA_NONE) /* nearly all rows, and a start reads all */
-        return (struct replica_row){.state = REPLICA_NONE};
-    struct replica_row row = {.state = (enum replica_state)(low & 0xff),
-                              .first_epoch = low >> 8,
-                              .first_allocation = bytes.first_allocation};
-    if (row.state > REPLICA_FULL ||
-        bytes.word >> 32 != row_checksum(shard, low, bytes.first_allocation))
-        return (struct replica_row){.state = REPLICA_NONE};
-    return row;
 }

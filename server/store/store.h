@@ -2,13 +2,14 @@
  *
  * The layout, in bytes from the start of the map (all little-endian):
  *   0        superblock, 512: magic (8), format version (4), server (4), cluster (8), segments (8),
- *            segment bytes (4), shard ids (4), offset of the replica table (8), of the segments
- *            (8), zeros, CRC32C (4)
+ *            segment bytes (4), shard ids (4), offset of the segments (8), zeros, CRC32C (4)
  *   1024     run record, slot 0, 64: sequence (8), incarnation (8), boot id (16), durability (4),
  *            possibly incomplete (4), zeros, CRC32C (4)
  *   1536     run record, slot 1
- *   4096     segment meta table: one 8-byte word a segment
- *   ...      replica table: one 16-byte row a shard id (65536 of them), 4096-aligned
+ *   4096     replica table, first copy, 4 MiB: one 64-byte row a shard id (65536 of them): state (4),
+ *            first epoch (4), sequence (8), first allocation (8), settled (8), zeros, CRC32C (4)
+ *   ...      segment meta table: one 8-byte word a segment
+ *   ...      replica table, second copy, 4096-aligned
  *   ...      segments, aligned to 4 MiB
  *
  * A segment's meta is one word, so one store commits each transition:
@@ -66,12 +67,21 @@ struct store_run {
                                  reconciled it with the other replicas' */
 };
 
-enum replica_state { REPLICA_NONE = 0, REPLICA_FILLING = 1, REPLICA_FULL = 2 };
+enum replica_state {
+    REPLICA_NONE = 0,
+    REPLICA_FILLING = 1,
+    REPLICA_FULL = 2,
+    REPLICA_DAMAGED = 3, /* both copies of the row are: nobody can tell what it said. Never set */
+};
 
 struct replica_row {
     enum replica_state state;
     uint32_t first_epoch;
     uint64_t first_allocation;
+    uint64_t
+        settled; /* a version: up to which this replica is contiguous, the commit version has been
+                         told, and every segment in which such an entry first arrived is sealed and
+                         digested. 0: none */
 };
 
 struct store;
@@ -146,8 +156,15 @@ struct segment_meta store_meta(const struct store *store, uint64_t segment);
 bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,
                            uint32_t bytes);
 
-/* The replica table. Stored, not fenced. One thread writes (the control role). */
-void store_replica_set(struct store *store, uint16_t shard, const struct replica_row *row);
+/* The replica table. One thread uses it (the control role). store_replica tells what was set last, at once.
+ * store_replica_set touches DRAM only, so set as often as you like; a start of the server after a crash sees
+ * the row as it was set or as it was before, until store_replica_sync has answered 1. */
 struct replica_row store_replica(const struct store *store, uint16_t shard);
+void store_replica_set(struct store *store, uint16_t shard, const struct replica_row *row);
+
+/* store_replica_sync: a step of bringing all rows set so far to PM, in two fences. 1: they are durable there, in
+ * both copies; 0: not yet, call again (a fence that is done wakes as always); ROWAN_EIO. Who sets rows all
+ * the time never sees 1: set the next ones when it does. */
+int store_replica_sync(struct store *store);
 
 #endif

@@ -29,24 +29,21 @@ static uint64_t round_up(uint64_t bytes, uint64_t align)
     return (bytes + align - 1) / align * align;
 }
 
-static uint64_t geometry_replica_offset(uint64_t segments)
+struct store_geometry store_geometry(uint64_t segments)
 {
-    return round_up(META_OFFSET + segments * META_BYTES, TABLE_ALIGN);
-}
-
-static uint64_t geometry_segment_offset(uint64_t segments)
-{
-    return round_up(geometry_replica_offset(segments) + (uint64_t)STORE_SHARD_IDS * ROW_BYTES,
-                    STORE_SEGMENT_BYTES);
+    uint64_t metas = META_OFFSET + segments * META_BYTES;
+    struct store_geometry at = {.replicas = {HEAD_BYTES, round_up(metas, TABLE_ALIGN)}};
+    at.segments = round_up(at.replicas[1] + REPLICA_TABLE_BYTES, STORE_SEGMENT_BYTES);
+    return at;
 }
 
 uint64_t store_segments_in(uint64_t pm_bytes)
 {
     uint64_t whole = pm_bytes / STORE_SEGMENT_BYTES;
     uint64_t segments = whole;
-    /* The tables take about one segment in half a million, and at least one. */
+    /* The replica tables take two segments, the rest one and another one for each half a million. */
     while (segments > 0 &&
-           geometry_segment_offset(segments) / STORE_SEGMENT_BYTES + segments > whole)
+           store_geometry(segments).segments / STORE_SEGMENT_BYTES + segments > whole)
         segments--;
     return segments;
 }
@@ -64,8 +61,7 @@ static void superblock_fill(struct superblock *block, const struct store_identit
         .segments = segments,
         .segment_bytes = STORE_SEGMENT_BYTES,
         .shard_ids = STORE_SHARD_IDS,
-        .replica_offset = geometry_replica_offset(segments),
-        .segment_offset = geometry_segment_offset(segments),
+        .segment_offset = store_geometry(segments).segments,
     };
     block->checksum = crc32c(0, block, offsetof(struct superblock, checksum));
 }
@@ -85,8 +81,7 @@ static int superblock_check(const struct superblock *block, uint64_t pm_bytes)
     uint64_t segments = block->segments;
     if (segments == 0 || segments > store_segments_in(pm_bytes) ||
         block->segment_bytes != STORE_SEGMENT_BYTES || block->shard_ids != STORE_SHARD_IDS ||
-        block->replica_offset != geometry_replica_offset(segments) ||
-        block->segment_offset != geometry_segment_offset(segments))
+        block->segment_offset != store_geometry(segments).segments)
         return ROWAN_EFORMAT;
     return 0;
 }
@@ -105,10 +100,10 @@ static bool metas_are_zero(const struct pm *pm)
 
 bool store_is_blank(const struct pm *pm)
 {
-    if (pm->bytes < META_OFFSET + sizeof(uint64_t))
+    if (pm->bytes < HEAD_BYTES + sizeof(uint64_t))
         return false;
-    const uint8_t *first = pm_at(pm, META_OFFSET);
-    uint64_t bytes = pm->bytes - META_OFFSET;
+    const uint8_t *first = pm_at(pm, HEAD_BYTES);
+    uint64_t bytes = pm->bytes - HEAD_BYTES;
     /* The first word is zero, and each byte behind it equals the one a word before it. */
     return *(const uint64_t *)first == 0 &&
            memcmp(first, first + sizeof(uint64_t), bytes - sizeof(uint64_t)) == 0;

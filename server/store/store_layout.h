@@ -1,4 +1,4 @@
-/* store_layout.h - the bytes of a server's PM, shared by store.c (segments and replicas) and
+/* store_layout.h - the bytes of a server's PM, shared by store.c (segments), store_replica.c (replicas) and
  * store_format.c (whose it is, and its last run). store.h shows where each part lies. Little-endian. */
 #ifndef SERVER_STORE_LAYOUT_H
 #define SERVER_STORE_LAYOUT_H
@@ -14,12 +14,14 @@ enum {
     RUN_OFFSET = 1024, /* of slot 0; each slot in a sector of its own */
     RUN_STRIDE = 512,
     RUN_BYTES = 64,
-    META_OFFSET = HEAD_BYTES,
     META_BYTES = 8,
-    ROW_BYTES = 16,
+    ROW_BYTES = 64,
+    REPLICA_TABLE_BYTES = STORE_SHARD_IDS * ROW_BYTES,
+    META_OFFSET = HEAD_BYTES + REPLICA_TABLE_BYTES,
     TABLE_ALIGN = 4096,
 };
 
+#define OWNER_KINDS ((unsigned)OWNER_DIGEST + 1)
 #define STORE_MAGIC UINT64_C(0x31564b4e41574f52) /* "ROWANKV1" */
 
 struct superblock {
@@ -30,14 +32,13 @@ struct superblock {
     uint64_t segments;
     uint32_t segment_bytes;
     uint32_t shard_ids;
-    uint64_t replica_offset;
     uint64_t segment_offset;
-    uint8_t zero[452];
+    uint8_t zero[460];
     uint32_t checksum; /* CRC32C of all before it */
 };
 _Static_assert(sizeof(struct superblock) == SUPERBLOCK_BYTES, "superblock");
 _Static_assert(offsetof(struct superblock, cluster) == 16, "superblock");
-_Static_assert(offsetof(struct superblock, segment_offset) == 48, "superblock");
+_Static_assert(offsetof(struct superblock, segment_offset) == 40, "superblock");
 _Static_assert(offsetof(struct superblock, checksum) == SUPERBLOCK_BYTES - 4, "superblock");
 
 /* A run record. One with an even sequence lies in slot 0, one with an odd sequence in slot 1. */
@@ -56,15 +57,36 @@ _Static_assert(offsetof(struct run_slot, checksum) == RUN_BYTES - 4, "run record
 _Static_assert(RUN_OFFSET >= SUPERBLOCK_BYTES && RUN_OFFSET + 2 * RUN_STRIDE <= HEAD_BYTES,
                "the head holds both");
 
-/* A row of the replica table. */
+/* A row of the replica table. All zeros: never written. */
 struct row {
-    uint64_t word; /* state (8 bits) | first epoch (24) | checksum (32) */
+    uint32_t state; /* enum replica_state, but for REPLICA_DAMAGED */
+    uint32_t first_epoch;
+    uint64_t sequence; /* 1 or more; of two whole copies the higher one counts */
     uint64_t first_allocation;
+    uint64_t settled;
+    uint8_t zero[28];  /* for what failover will keep */
+    uint32_t checksum; /* CRC32C of the shard's id (2 bytes), then of all before it */
 };
 _Static_assert(sizeof(struct row) == ROW_BYTES, "row");
+_Static_assert(offsetof(struct row, settled) == 24, "row");
+_Static_assert(offsetof(struct row, checksum) == ROW_BYTES - 4, "row");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "PM is little-endian");
+
+/* Where the parts lie, in bytes from the start of the map. */
+struct store_geometry {
+    uint64_t replicas[2]; /* the two copies of the table */
+    uint64_t segments;
+};
+struct store_geometry store_geometry(uint64_t segments);
 
 /* The superblock, checked. Errors: those of store_read_identity. */
 int superblock_read(const struct pm *pm, struct superblock *block);
+
+/* row_read: one copy of a row, of the table at `table`. */
+enum row_copy { ROW_UNUSED, ROW_WHOLE, ROW_DAMAGED };
+enum row_copy row_read(const struct pm *pm, uint64_t table, uint16_t shard, struct row *row);
+
+/* rows_choose: which of a row's two copies counts; -1: both are damaged. */
+int rows_choose(const enum row_copy copies[2], const struct row rows[2]);
 
 #endif

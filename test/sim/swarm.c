@@ -244,8 +244,8 @@ static uint64_t pm_bytes_for(const struct swarm *swarm)
         segments += 2 * swarm->load.operations / cluster->early_seal;
     if (swarm->faults.one_in[FAULT_EARLY_ROLL])
         segments += 2 * swarm->load.operations / swarm->faults.one_in[FAULT_EARLY_ROLL];
-    /* The replica table has 1 MiB. */
-    return segments * swarm->segment_bytes + (2 << 20);
+    /* The replica table has 4 MiB, twice. */
+    return segments * swarm->segment_bytes + (9 << 20);
 }
 
 void swarm_draw(uint64_t seed, struct swarm *out)

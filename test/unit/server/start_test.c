@@ -3,8 +3,9 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/version.h"
 #include "common/cluster/control.h"
-#include "server/store/store.h"
+#include "server/store/store_layout.h"
 #include "stage.h"
 #include "test/lib/fail_call.h"
 #include "test/lib/unit.h"
@@ -399,7 +400,9 @@ TEST(a_replica_that_should_be_there_and_is_not_ends_the_server)
 
     stage_begin(stage);
     stage_restart(stage);
-    memset(stage->heap->pm.base + 8192, 0, 4096); /* the first rows of the replica table */
+    const struct store_geometry at = store_geometry(store_segments_in(stage->heap->pm.bytes));
+    for (unsigned i = 0; i < 2; i++)
+        memset(stage->heap->pm.base + at.replicas[i], 0, 4096); /* the first rows */
     stage_configure(stage, stage->config);
     stage_run(stage);
     assert_int_equal(server_error(stage->server), ROWAN_EDAMAGED);
@@ -427,7 +430,7 @@ TEST(a_pm_that_is_not_this_servers_is_refused_at_once)
     stage->heap->pm.base[20] ^= 1;
     assert_int_equal(server_create(&options, &fabric->head, &stage->heap->pm, &other),
                      ROWAN_EDAMAGED);
-    stage->heap->pm.base[8] = 3;
+    stage->heap->pm.base[8] = VERSION_PM_HIGHEST + 1;
     assert_int_equal(server_create(&options, &fabric->head, &stage->heap->pm, &other),
                      ROWAN_EFORMAT);
     assert_null(other);

@@ -9,7 +9,7 @@
 static struct heap_pm *formatted(void)
 {
     const struct store_identity identity = {.cluster = 5, .server = 7};
-    struct heap_pm *heap = heap_pm_create(9 * (uint64_t)STORE_SEGMENT_BYTES);
+    struct heap_pm *heap = heap_pm_create(11 * (uint64_t)STORE_SEGMENT_BYTES);
     assert_int_equal(store_format(&heap->pm, &identity), 0);
     return heap;
 }
@@ -146,11 +146,11 @@ static void assert_says(struct heap_pm *heap, int error, const char *part)
 TEST(what_cannot_be_opened_is_told_in_a_sentence)
 {
     struct heap_pm *heap = formatted();
-    heap->pm.base[8] = 3;
-    assert_says(heap, ROWAN_EFORMAT, "made by a newer version: its format is 3");
-    heap->pm.base[8] = 1;
-    assert_says(heap, ROWAN_EFORMAT, "made by an older version: its format is 1");
+    heap->pm.base[8] = 4;
+    assert_says(heap, ROWAN_EFORMAT, "made by a newer version: its format is 4");
     heap->pm.base[8] = 2;
+    assert_says(heap, ROWAN_EFORMAT, "made by an older version: its format is 2");
+    heap->pm.base[8] = 3;
     heap->pm.base[100] = 1;
     assert_says(heap, ROWAN_EDAMAGED, "its superblock is damaged");
     heap->pm.base[100] = 0;

@@ -1,4 +1,4 @@
-/* The store: bytes on PM, whose they are, states of segments, the replica table. */
+/* The store: bytes on PM, whose they are, states of segments. */
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -9,8 +9,14 @@
 #include "test/lib/unit.h"
 #include "test/unit/server/format.h"
 
-enum { SEGMENTS = 8, META_OFFSET = 4096, REPLICA_OFFSET = 8192 };
-#define PM_BYTES ((uint64_t)(SEGMENTS + 1) * STORE_SEGMENT_BYTES)
+enum {
+    SEGMENTS = 8,
+    REPLICA_OFFSET = 4096,
+    META_OFFSET = REPLICA_OFFSET + (4 << 20),
+    SECOND_OFFSET = META_OFFSET + 4096,
+    ROW_BYTES = 64,
+};
+#define PM_BYTES ((uint64_t)(SEGMENTS + 3) * STORE_SEGMENT_BYTES)
 
 static const struct store_identity IDENTITY = {.cluster = UINT64_C(0x1122334455667788),
                                                .server = 7};
@@ -34,14 +40,13 @@ TEST(a_map_holds_as_many_segments_as_fit_beside_the_tables)
     const uint64_t segment = STORE_SEGMENT_BYTES;
     assert_true(store_segments_in(0) == 0);
     assert_true(store_segments_in(segment) == 0);
-    assert_true(store_segments_in(2 * segment - 1) == 0);
-    assert_true(store_segments_in(2 * segment) == 1);
-    assert_true(store_segments_in(100 * segment + 5) == 99);
-    /* 4 KiB + 8 B a segment + 1 MiB of rows: past 392,704 segments the tables need a second 4 MiB.
-     */
-    assert_true(store_segments_in(392705 * segment) == 392704);
-    assert_true(store_segments_in(392706 * segment) == 392704);
-    assert_true(store_segments_in(392707 * segment) == 392705);
+    assert_true(store_segments_in(4 * segment - 1) == 0);
+    assert_true(store_segments_in(4 * segment) == 1);
+    assert_true(store_segments_in(100 * segment + 5) == 97);
+    /* 4 KiB + twice 4 MiB of rows + 8 B a segment: past 523,776 segments the tables need 4 MiB more. */
+    assert_true(store_segments_in(523779 * segment) == 523776);
+    assert_true(store_segments_in(523780 * segment) == 523776);
+    assert_true(store_segments_in(523781 * segment) == 523777);
 }
 
 TEST(a_new_store_has_these_bytes)
@@ -49,12 +54,11 @@ TEST(a_new_store_has_these_bytes)
     struct heap_pm *heap = formatted();
     static const uint8_t head[] = {
         'R',  'O',  'W',  'A',  'N',  'K',  'V',  '1',  /* magic */
-        2,    0,    0,    0,    7,    0,    0,    0,    /* format, server */
+        3,    0,    0,    0,    7,    0,    0,    0,    /* format, server */
         0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* cluster */
         8,    0,    0,    0,    0,    0,    0,    0,    /* segments */
         0,    0,    0x40, 0,    0,    0,    1,    0,    /* sizes */
-        0,    0x20, 0,    0,    0,    0,    0,    0,    /* replica table */
-        0,    0,    0x40, 0,    0,    0,    0,    0,    /* segments */
+        0,    0,    0xc0, 0,    0,    0,    0,    0,    /* segments */
     };
     assert_memory_equal(heap->pm.base, head, sizeof(head));
     for (unsigned i = sizeof(head); i < 508; i++)
@@ -62,7 +66,7 @@ TEST(a_new_store_has_these_bytes)
     uint32_t checksum;
     memcpy(&checksum, heap->pm.base + 508, 4);
     assert_true(checksum == crc32c(0, heap->pm.base, 508));
-    for (uint64_t i = 512; i < STORE_SEGMENT_BYTES; i++)
+    for (uint64_t i = 512; i < 3 * STORE_SEGMENT_BYTES; i++)
         assert_int_equal(heap->pm.base[i], 0);
     assert_true(atomic_load(&heap->fences) == 2);
     heap_pm_destroy(heap);
@@ -83,17 +87,22 @@ TEST(a_segment_word_and_a_replica_row_have_these_bytes)
     store_replica_set(store, 3,
                       &(struct replica_row){.state = REPLICA_FULL,
                                             .first_epoch = 0x010203,
-                                            .first_allocation = UINT64_C(0x1122334455)});
-    static const uint8_t state_and_epoch[] = {2, 3, 2, 1};
-    static const uint8_t first_allocation[] = {0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0};
-    static const uint8_t covered[] = {3,    0,    0,    0,    2,    3, 2, 1,
-                                      0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0};
-    const uint8_t *row = heap->pm.base + REPLICA_OFFSET + 3 * 16;
+                                            .first_allocation = UINT64_C(0x1122334455),
+                                            .settled = UINT64_C(0x0102030000000006)});
+    assert_int_equal(store_replica_sync(store), 1);
+    static const uint8_t shard_and_row[2 + ROW_BYTES - 4] = {
+        3,    0,                               /* shard: not part of the row */
+        2,    0,    0,    0,    3,    2, 1, 0, /* state, first epoch */
+        1,    0,    0,    0,    0,    0, 0, 0, /* sequence */
+        0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0, /* first allocation */
+        6,    0,    0,    0,    0,    3, 2, 1, /* settled */
+    };
+    const uint8_t *row = heap->pm.base + REPLICA_OFFSET + 3 * ROW_BYTES;
     uint32_t checksum;
-    memcpy(&checksum, row + 4, 4);
-    assert_memory_equal(row, state_and_epoch, sizeof(state_and_epoch));
-    assert_true(checksum == crc32c(0, covered, sizeof(covered)));
-    assert_memory_equal(row + 8, first_allocation, sizeof(first_allocation));
+    memcpy(&checksum, row + ROW_BYTES - 4, 4);
+    assert_memory_equal(row, shard_and_row + 2, ROW_BYTES - 4);
+    assert_true(checksum == crc32c(0, shard_and_row, sizeof(shard_and_row)));
+    assert_memory_equal(heap->pm.base + SECOND_OFFSET + 3 * ROW_BYTES, row, ROW_BYTES);
     store_close(store);
     heap_pm_destroy(heap);
 }
@@ -123,9 +132,9 @@ static void assert_refused(struct heap_pm *heap, int error)
 TEST(one_byte_behind_the_superblock_makes_a_map_somebodys)
 {
     struct heap_pm *heap = heap_pm_create(4 * (uint64_t)STORE_SEGMENT_BYTES);
-    const uint64_t places[] = {META_OFFSET, META_OFFSET + 4103, heap->pm.bytes - 1};
+    const uint64_t places[] = {REPLICA_OFFSET, META_OFFSET, META_OFFSET + 4103, heap->pm.bytes - 1};
     assert_true(store_is_blank(&heap->pm));
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         heap->pm.base[places[i]] = 1;
         assert_false(store_is_blank(&heap->pm));
         heap->pm.base[places[i]] = 0;
@@ -147,7 +156,7 @@ TEST(a_store_is_formatted_once_and_only_where_it_fits)
     assert_refused(heap, ROWAN_EDAMAGED);
     heap_pm_destroy(heap);
 
-    heap = heap_pm_create(2 * (uint64_t)STORE_SEGMENT_BYTES - 4096);
+    heap = heap_pm_create(4 * (uint64_t)STORE_SEGMENT_BYTES - 4096);
     assert_int_equal(store_format(&heap->pm, &IDENTITY), ROWAN_EINVALID);
     assert_true(atomic_load(&heap->stores) == 0);
     heap_pm_destroy(heap);
@@ -174,7 +183,7 @@ TEST(a_superblock_that_is_not_right_is_refused)
         int error;
     } flips[] = {{0, ROWAN_EFORMAT},    {7, ROWAN_EFORMAT},    {8, ROWAN_EFORMAT},
                  {12, ROWAN_EDAMAGED},  {16, ROWAN_EDAMAGED},  {24, ROWAN_EDAMAGED},
-                 {32, ROWAN_EDAMAGED},  {48, ROWAN_EDAMAGED},  {56, ROWAN_EDAMAGED},
+                 {32, ROWAN_EDAMAGED},  {40, ROWAN_EDAMAGED},  {48, ROWAN_EDAMAGED},
                  {507, ROWAN_EDAMAGED}, {508, ROWAN_EDAMAGED}, {511, ROWAN_EDAMAGED}};
     for (unsigned i = 0; i < sizeof(flips) / sizeof(flips[0]); i++) {
         heap->pm.base[flips[i].offset] ^= 0x10;
@@ -183,7 +192,7 @@ TEST(a_superblock_that_is_not_right_is_refused)
     }
 
     /* With a right checksum: another format version, and geometry that does not fit. */
-    static const unsigned fields[] = {8, 24, 32, 36, 40, 48};
+    static const unsigned fields[] = {8, 24, 32, 36, 40};
     for (unsigned i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         heap->pm.base[fields[i]] ^= 0x40;
         recompute_checksum(heap);
@@ -255,7 +264,7 @@ TEST(segments_lie_one_behind_the_other)
     assert_ptr_equal(store_pm(store), &heap->pm);
     assert_true(store_segments(store) == SEGMENTS);
     for (uint64_t i = 0; i < SEGMENTS; i++)
-        assert_true(store_segment_offset(store, i) == (i + 1) * STORE_SEGMENT_BYTES);
+        assert_true(store_segment_offset(store, i) == (i + 3) * STORE_SEGMENT_BYTES);
     store_close(store);
     heap_pm_destroy(heap);
 }
@@ -288,8 +297,8 @@ TEST(a_full_store_refuses_until_a_segment_is_free)
     assert_true(store_segments_owned(store, OWNER_NONE) == 1);
     assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), 0);
     assert_true(segment == 5);
-    /* Only the two fences of the format: allocation rides on the owner's. */
-    assert_true(atomic_load(&heap->fences) == 2);
+    /* Only the two fences of the format and one of the open: allocation rides on the owner's. */
+    assert_true(atomic_load(&heap->fences) == 3);
     store_close(store);
     heap_pm_destroy(heap);
 }
@@ -379,57 +388,6 @@ TEST(only_the_allowed_transitions_are_made)
         for (unsigned to = SEGMENT_FREE; to <= SEGMENT_COMMITTED; to++)
             assert_int_equal(transition_aborts((enum segment_state)from, (enum segment_state)to),
                              !allowed[from][to]);
-}
-
-TEST(replica_rows_are_read_back_after_a_restart)
-{
-    struct heap_pm *heap = formatted();
-    struct store *store = opened(heap);
-    assert_int_equal(store_replica(store, 0).state, REPLICA_NONE);
-    static const uint16_t shards[] = {0, 1, 65535};
-    for (unsigned i = 0; i < 3; i++)
-        store_replica_set(store, shards[i],
-                          &(struct replica_row){.state = REPLICA_FILLING + (i & 1),
-                                                .first_epoch = (1 << 24) - 1 - i,
-                                                .first_allocation = i + 1});
-    store_close(store);
-    store = opened(heap);
-    for (unsigned i = 0; i < 3; i++) {
-        struct replica_row row = store_replica(store, shards[i]);
-        assert_int_equal(row.state, REPLICA_FILLING + (i & 1));
-        assert_true(row.first_epoch == (1 << 24) - 1 - i && row.first_allocation == i + 1);
-    }
-    assert_int_equal(store_replica(store, 2).state, REPLICA_NONE);
-    store_close(store);
-    heap_pm_destroy(heap);
-}
-
-/* Words may land in any order: each of the two alone. */
-TEST(a_torn_replica_row_is_no_replica)
-{
-    struct heap_pm *heap = formatted();
-    struct store *store = opened(heap);
-    const struct replica_row before = {REPLICA_FULL, 5, 100}, after = {REPLICA_FILLING, 9, 200};
-    uint8_t *row = heap->pm.base + REPLICA_OFFSET + 4 * 16;
-    uint8_t old[16], new[16];
-    store_replica_set(store, 4, &before);
-    memcpy(old, row, 16);
-    store_replica_set(store, 4, &after);
-    memcpy(new, row, 16);
-    memcpy(row, old, 8);
-    assert_int_equal(store_replica(store, 4).state, REPLICA_NONE);
-    memcpy(row, new, 8);
-    memcpy(row + 8, old + 8, 8);
-    assert_int_equal(store_replica(store, 4).state, REPLICA_NONE);
-    /* From filling to full only one word changes, so there is no between. */
-    memcpy(row, new, 16);
-    store_replica_set(store, 4, &(struct replica_row){REPLICA_FULL, 9, 200});
-    assert_memory_equal(row + 8, new + 8, 8);
-    /* A row that was moved to another shard's place is none either. */
-    memcpy(row + 16, row, 16);
-    assert_int_equal(store_replica(store, 5).state, REPLICA_NONE);
-    store_close(store);
-    heap_pm_destroy(heap);
 }
 
 TEST(zeros_of_a_segment_are_told_from_bytes)

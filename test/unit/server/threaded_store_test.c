@@ -24,7 +24,7 @@ struct stage {
 static void stage_init(struct stage *stage)
 {
     *stage = (struct stage){0};
-    stage->heap = heap_pm_create((uint64_t)(SEGMENTS + 1) * STORE_SEGMENT_BYTES);
+    stage->heap = heap_pm_create((uint64_t)(SEGMENTS + 3) * STORE_SEGMENT_BYTES);
     assert_true(store_segments_in(stage->heap->pm.bytes) == SEGMENTS);
     assert_int_equal(store_format(&stage->heap->pm, &IDENTITY), 0);
     assert_int_equal(store_open(&stage->heap->pm, &IDENTITY, &stage->store), 0);

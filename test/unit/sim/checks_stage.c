@@ -12,7 +12,7 @@
 const struct sim_cluster_options CHECKS_STAGE_SHAPE = {.shards = 6,
                                                        .clients = 3,
                                                        .block_limit = 1024,
-                                                       .pm_bytes = 24 << 20,
+                                                       .pm_bytes = 31 << 20,
                                                        .max_delay_ns = 200 * NS_PER_US,
                                                        .fence_ns = 100 * NS_PER_US,
                                                        .timeout_ns = 5 * NS_PER_S};

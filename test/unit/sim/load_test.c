@@ -23,7 +23,7 @@ static const struct load_options LOAD = {.operations = 4000,
 static const struct sim_cluster_options SHAPE = {.shards = 6,
                                                  .clients = 3,
                                                  .block_limit = 4096,
-                                                 .pm_bytes = 16 << 20,
+                                                 .pm_bytes = 23 << 20,
                                                  .max_delay_ns = 100 * NS_PER_US,
                                                  .fence_ns = 20 * NS_PER_US};
 
@@ -129,7 +129,7 @@ TEST(a_cluster_that_says_falsely_that_it_is_full_is_found_out)
         struct sim_fault_options sites = {.seed = 1};
         sites.one_in[FAULT_NO_SEGMENT] = 20;
         struct sim_cluster_options shape = SHAPE;
-        shape.pm_bytes = refused ? SHAPE.pm_bytes : 6 << 20;
+        shape.pm_bytes = refused ? SHAPE.pm_bytes : 13 << 20;
         struct load_options load = LOAD;
         load.long_in = refused ? LOAD.long_in : 2;
         open_stage(1, &shape, &load);

@@ -1,0 +1,27 @@
+/* store_state.h - an open store, shared by store.c (segments) and store_replica.c (replicas). */
+#ifndef SERVER_STORE_STATE_H
+#define SERVER_STORE_STATE_H
+
+#include <stdatomic.h>
+
+#include "server/store/store_layout.h"
+
+struct store_replicas;
+
+struct store {
+    struct pm *pm;
+    uint64_t segments;
+    struct store_geometry at;
+    struct store_replicas *replicas;
+    _Atomic uint64_t segments_free; /* S2 */
+    _Atomic uint64_t segments_owned[OWNER_KINDS];
+    _Atomic uint64_t allocation; /* the next number, S3 */
+    _Atomic uint64_t hint;       /* where the next search begins */
+    _Atomic uint64_t metas[];
+};
+
+/* Reads the table, and starts the fence that T1 asks for. Errors: ROWAN_ENOMEM. */
+int store_replicas_open(struct store *store);
+void store_replicas_close(struct store *store);
+
+#endif
