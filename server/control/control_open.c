@@ -206,6 +206,8 @@ static void serve(struct control *control)
     recover_destroy(control->recover);
     control->recover = NULL;
     if (!error)
+        error = control_commit_open(control);
+    if (!error)
         error = control_zone_open(control);
     if (!error)
         control_config_report(control);

@@ -246,6 +246,7 @@ static void fill_shard_status(const struct shard_state *shard, Rowan__ShardStatu
     row->version = atomic_load_explicit(&shard->version, memory_order_relaxed);
     row->index_bytes = index_bytes(shard->index);
     row->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+    row->settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
     row->recovering = atomic_load_explicit(&shard->recovering, memory_order_relaxed);
     row->lost = atomic_load_explicit(&shard->lost, memory_order_relaxed);
     row->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
@@ -284,6 +285,9 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->term = control->config->term;
     status->segments = store_segments(common->store);
     status->segments_free = store_segments_free(common->store);
+    status->segments_open = store_segments_with(common->store, SEGMENT_USING);
+    status->segments_used = store_segments_with(common->store, SEGMENT_USED);
+    status->segments_committed = store_segments_with(common->store, SEGMENT_COMMITTED);
     status->segments_backup_log = store_segments_owned(common->store, OWNER_BACKUP_LOG);
     status->segments_worker_log = store_segments_owned(common->store, OWNER_WORKER);
     status->full = atomic_load_explicit(&common->full, memory_order_relaxed);

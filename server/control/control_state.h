@@ -45,6 +45,8 @@ struct control_data {
     bool possibly_incomplete; /* it may lack acknowledged writes; reset when all is reconciled */
 };
 
+enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE };
+
 enum control_opening { OPENING_NOTHING, OPENING_FORMAT, OPENING_RECOVER, OPENING_RUN };
 
 struct control {
@@ -88,8 +90,15 @@ struct control {
     uint32_t prepared_count;
     struct pm_ticket prepared_ticket;
     struct blog_segment *leaving; /* digested, perhaps not quiet yet */
+    uint32_t kept;                /* of the backup log, those that are sealed and not forgotten */
     bool medium_checking;         /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
+
+    /* control_commit.c */
+    enum commit_step commit_step;
+    bool *commit_covers;      /* by segment */
+    uint64_t *commit_needs;   /* by position of the shard */
+    uint32_t commit_position; /* shards in front of it have reached theirs */
 
     struct {
         struct control_link *first, *last; /* by age */
@@ -121,6 +130,18 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns);
  * themselves on shm. Syncs it, too; the server ends if that fails. */
 void control_zone_check_medium(struct control *control);
 void control_zone_close(struct control *control);
+
+/* Visits the segments of the backup log that are not forgotten. */
+void control_zone_kept(const struct control *control,
+                       void (*visit)(void *context, uint64_t segment), void *context);
+
+/* --- control_commit.c --- */
+
+/* Once the shards are handed out. Errors: ROWAN_ENOMEM. */
+int control_commit_open(struct control *control);
+/* One step. True if it did anything. */
+bool control_commit_poll(struct control *control, uint64_t *wake_ns);
+void control_commit_close(struct control *control);
 
 /* --- control_config.c --- */
 

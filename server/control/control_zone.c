@@ -155,7 +155,23 @@ void control_zone_sealed(struct control *control, struct blog_segment *segment, 
     store_transition(control->common->store, segment->segment, SEGMENT_USED);
     atomic_store_explicit(&segment->sealed, true, memory_order_release);
     control->posted--;
+    control->kept++;
     control_wake_digests(control);
+}
+
+static void visit_list(struct blog_segment *first, bool leaving,
+                       void (*visit)(void *context, uint64_t segment), void *context)
+{
+    for (struct blog_segment *it = first; it;
+         it = leaving ? it->next_leaving : atomic_load_explicit(&it->next, memory_order_relaxed))
+        visit(context, it->segment);
+}
+
+void control_zone_kept(const struct control *control,
+                       void (*visit)(void *context, uint64_t segment), void *context)
+{
+    visit_list(control->oldest, false, visit, context);
+    visit_list(control->leaving, true, visit, context);
 }
 
 /* --- leaving --- */
@@ -198,6 +214,7 @@ static bool forget_quiet(struct control *control)
         }
         give_back(control->common->store, segment->segment);
         *link = segment->next_leaving;
+        control->kept--;
         free(segment);
         any = true;
     }

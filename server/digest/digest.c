@@ -68,8 +68,10 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
     int error = 0;
     if (FAULT(NO_SEGMENT))
         error = ROWAN_EFULL;
-    else if (!join_is_contiguous(joined, format, header) && !is_superseded(digest, shard, &entry))
+    else if (!join_is_contiguous(joined, format, header) && !is_superseded(digest, shard, &entry)) {
         error = join_copy(joined, format, header, &digest->log, &entry.offset);
+        digest->copied = true;
+    }
     if (!error)
         error = apply(digest, shard, &entry);
     if (!error)
@@ -85,6 +87,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     if (!apply_commit(shard, version))
         return;
     suffix_clear(&shard->suffix); /* the log reconciliation of this epoch is over */
+    shard_settle(shard, shard->prefix.upto);
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !prefix_hole(&shard->prefix, version, &first, &last))
         return;
@@ -135,6 +138,7 @@ static uint64_t next_question_ns(struct digest *digest)
         uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
         if (!prefix_hole(&shard->prefix, commit, &first, &last)) {
             atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
+            shard_settle(shard, shard->prefix.upto);
             *link = shard->next_missing;
             continue;
         }
@@ -194,6 +198,8 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
     if (!block->shard)
         return 0;
     if (header->blocks > 1) {
+        if (header->version > block->shard->met)
+            block->shard->met = header->version;
         /* Met again: it would wait in the table for blocks that are not met. */
         if (prefix_has(&block->shard->prefix, header->version))
             return 0;
@@ -207,6 +213,25 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
                                        .hint = block->hint,
                                        .key = block->key,
                                        .key_bytes = header->key_bytes});
+}
+
+/* What was joined is fenced first: its blocks are in a closed segment, which may go once the versions are settled. A
+ * fence that fails is the control role's to tell: it starts another one before it commits a segment. */
+void digest_close_segment(struct digest *digest)
+{
+    if (digest->copied)
+        (void)pm_fence_start(digest->common->pm);
+    digest->copied = false;
+    for (struct shard_state *shard = digest->owned; shard; shard = shard->next_owned) {
+        const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
+        shard_close(shard, version > shard->met ? version : shard->met);
+        shard_settle(shard, shard->prefix.upto);
+    }
+}
+
+static void log_closes(void *context)
+{
+    digest_close_segment(context);
 }
 
 /* --- what is missing --- */
@@ -246,12 +271,15 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
 {
     ASSERT(!shard->primary);
     digest->shards[shard->id] = shard;
+    shard->next_owned = digest->owned;
+    digest->owned = shard;
 }
 
 static void take_segment(struct digest *digest, struct blog_segment *segment)
 {
     ASSERT(!digest->current);
     log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
+    log_on_close(&digest->log, log_closes, digest);
     int error = join_init(&digest->join, &digest->common->format);
     if (error) {
         server_fail(digest->common, error, "no memory for the digest of the backup log");

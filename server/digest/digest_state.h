@@ -21,9 +21,11 @@ struct digest {
     uint32_t number;
     struct inbox inbox, outbox;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
+    struct shard_state *owned;                   /* the same, a list */
     struct join join;
     bool join_ready;
     struct log log; /* of joined entries */
+    bool copied;    /* something was stored there that may not be fenced */
     struct queries queries;
     uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
     uint64_t look_ns;       /* when */
@@ -64,6 +66,9 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block);
 
 /* The shard of the entry that the block belongs to, if this role applies such entries; else NULL. */
 struct shard_state *digest_shard_of(const struct digest *digest, const struct entry_header *header);
+
+/* A segment is about to be closed: one that was scanned to its end, or the full one of the log. */
+void digest_close_segment(struct digest *digest);
 
 /* The scan goes back to what it stepped over: what is committed by now, it will have passed. */
 void digest_seek(struct digest *digest);

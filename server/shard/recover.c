@@ -12,6 +12,8 @@
  *      every replica has it. Not if the data are possibly incomplete: then each replica may lack
  *      something else, and every entry is reconciled, at 16 B of memory each.
  *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
+ *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
+ *      no segment it is dead, and nobody misses it. Not so if the data are possibly incomplete.
  *
  *      WIPE --> SCAN --> SETTLE --> FENCE --> done
  */
@@ -80,14 +82,25 @@ static int first_epoch(const struct recover_options *options, const struct shard
 {
     const struct replica_row found = store_replica(options->common->store, row->id);
     *epoch = 1;
+    if (found.state == REPLICA_DAMAGED || (found.torn && !options->possibly_incomplete))
+        return ROWAN_EDAMAGED; /* of what is not here nobody can tell whether it is dead or lost */
     if (found.state == REPLICA_FULL && found.first_epoch <= row->epoch)
         *epoch = found.first_epoch;
-    else if (found.state == REPLICA_DAMAGED)
-        return ROWAN_EDAMAGED;
     else if (row->epoch > 1 && !cluster_is_unwritten(options->config) &&
              (options->had_run || !options->had_data))
         return ROWAN_EDAMAGED;
     return 0;
+}
+
+/* R6: where the prefix begins. A row that speaks of an epoch which is not over yet tells nothing. */
+static uint64_t settled_before(const struct recover *recover, const struct shard *row,
+                               uint32_t first)
+{
+    const struct replica_row found = store_replica(recover->common->store, row->id);
+    const uint64_t start = version_make(first, 0);
+    const bool counts = found.state == REPLICA_FULL && !recover->possibly_incomplete &&
+                        version_epoch(found.settled) < row->epoch;
+    return counts && found.settled > start ? found.settled : start;
 }
 
 static int add_shard(struct recover *recover, const struct recover_options *options,
@@ -106,8 +119,11 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     recover->by_id[row->id] = shard;
     shard->state->first_epoch = first;
     shard->state->possibly_incomplete = recover->possibly_incomplete;
-    prefix_init(&shard->state->prefix, version_make(first, 0));
-    atomic_init(&shard->state->commit, version_make(first, 0));
+    const uint64_t settled = settled_before(recover, row, first);
+    prefix_init(&shard->state->prefix, settled);
+    suffix_drop(&shard->state->suffix, settled);
+    atomic_init(&shard->state->commit, settled);
+    atomic_init(&shard->state->settled, settled);
     atomic_init(&shard->state->recovering, shard->state->primary && row->epoch > 1);
     return 0;
 }
@@ -325,11 +341,15 @@ static void enter_segment(struct recover *recover)
     recover->blocks_seen = false;
 }
 
-/* The segment is scanned. One in which nothing landed becomes free. */
+/* The segment is scanned. One in which nothing landed becomes free. Bytes in one that was not committed may have come
+ * from the caches of the processor: the last run may have ended before it flushed what it received. What was found
+ * counts from now on, so it is made durable, by the fence at the end. */
 static void leave_segment(struct recover *recover)
 {
     struct store *store = recover->common->store;
     uint64_t segment = recover->places[recover->place++].segment;
+    if (store_meta(store, segment).state != SEGMENT_COMMITTED)
+        pm_flush(recover->common->pm, store_segment_offset(store, segment), STORE_SEGMENT_BYTES);
     recover->in_segment = false;
     recover->counts.segments++;
     if (!recover->blocks_seen && store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES)) {
@@ -405,8 +425,10 @@ static void set_rows(struct recover *recover)
             row = (struct replica_row){
                 .state = REPLICA_FULL,
                 .first_epoch = shard->state->first_epoch,
-                .first_allocation = found.state == REPLICA_FULL ? found.first_allocation : 0};
-        if (found.state != row.state || (shard && found.first_epoch != row.first_epoch))
+                .first_allocation = found.state == REPLICA_FULL ? found.first_allocation : 0,
+                .settled = atomic_load_explicit(&shard->state->settled, memory_order_relaxed)};
+        if (found.state != row.state || found.first_epoch != row.first_epoch ||
+            found.settled != row.settled)
             store_replica_set(store, (uint16_t)id, &row);
     }
 }

@@ -17,6 +17,8 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     shard->first_epoch = 1;
     prefix_init(&shard->prefix, version_make(1, 0));
     atomic_init(&shard->commit, version_make(1, 0));
+    atomic_init(&shard->settled, version_make(1, 0));
+    atomic_init(&shard->closed, version_make(description->epoch, 0));
     int error = index_create(pm, format, &shard->index);
     if (error) {
         free(shard);
@@ -24,6 +26,23 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     }
     *out = shard;
     return 0;
+}
+
+void shard_close(struct shard_state *shard, uint64_t version)
+{
+    if (version > atomic_load_explicit(&shard->closed, memory_order_relaxed))
+        atomic_store_explicit(&shard->closed, version, memory_order_release);
+}
+
+void shard_settle(struct shard_state *shard, uint64_t contiguous)
+{
+    const uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+    const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_relaxed);
+    uint64_t settled = commit < closed ? commit : closed;
+    if (contiguous < settled)
+        settled = contiguous;
+    if (settled > atomic_load_explicit(&shard->settled, memory_order_relaxed))
+        atomic_store_explicit(&shard->settled, settled, memory_order_release);
 }
 
 void shard_state_destroy(struct shard_state *shard)

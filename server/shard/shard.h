@@ -26,8 +26,13 @@ struct shard_state {
     /* Read by anybody. Primary: the resolved prefix, i.e. every version up to it is on all replicas
      * (version order is completion order, see worker_write.c). Backup: the highest digested. */
     _Atomic uint64_t version;
-    _Atomic uint64_t commit; /* the highest commit version known; primary: as `version`, but by
+    _Atomic uint64_t commit;  /* the highest commit version known; primary: as `version`, but by
                                    the epoch's first (epoch, 0) at least */
+    _Atomic uint64_t settled; /* as in the replica row (store.h); only ever rises */
+    _Atomic uint64_t
+        closed; /* the highest version of which a block may lie in a segment that its owner has closed: a
+                              * full one of a log, or one that digest has left. Published before anybody can see the
+                              * segment closed. At first all of earlier epochs. */
     _Atomic bool recovering; /* primary: log reconciliation is not done, nothing is served */
     _Atomic uint64_t lost;   /* primary: committed versions that its reconciliation found nowhere */
     _Atomic bool missing;    /* backup: a committed version never arrived (prefix.h) */
@@ -49,6 +54,10 @@ struct shard_state {
     bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_state *next_commit;
 
+    /* Backup only. */
+    struct shard_state *next_owned; /* in the digest role's list */
+    uint64_t met; /* the highest version of a long entry of which a block was met */
+
     /* Backup only: what is asked for while `missing`. */
     struct shard_state *next_missing;
     uint64_t sought; /* missing versions up to it may be asked for: they are not in our segments */
@@ -61,5 +70,12 @@ struct shard_state {
 int shard_state_create(const struct pm *pm, const struct entry_format *format,
                        const struct shard *description, uint32_t server, struct shard_state **out);
 void shard_state_destroy(struct shard_state *shard);
+
+/* shard_close: the owner is about to close a segment in which versions up to this one may lie. */
+void shard_close(struct shard_state *shard, uint64_t version);
+
+/* shard_settle: raises `settled`, where every version up to `contiguous` is part of this replica, durably if it is
+ * committed. The owner's, whenever one of contiguous prefix, commit version and `closed` has risen. */
+void shard_settle(struct shard_state *shard, uint64_t contiguous);
 
 #endif

@@ -7,6 +7,12 @@ void log_init(struct log *log, struct store *store, enum segment_owner owner, ui
     *log = (struct log){.store = store, .owner = owner, .owner_number = owner_number};
 }
 
+void log_on_close(struct log *log, void (*closing)(void *context), void *context)
+{
+    log->closing = closing;
+    log->context = context;
+}
+
 /* The open segment, if any, has not enough left. */
 int log_reserve_segment(struct log *log)
 {
@@ -14,6 +20,8 @@ int log_reserve_segment(struct log *log)
     int error = store_allocate(log->store, log->owner, log->owner_number, &segment);
     if (error)
         return error;
+    if (log->open && log->closing)
+        log->closing(log->context);
     if (log->open)
         store_transition(log->store, log->segment, SEGMENT_USED);
     log->open = true;

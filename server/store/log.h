@@ -15,15 +15,21 @@ struct log {
     struct store *store;
     enum segment_owner owner;
     uint32_t owner_number;
-    bool open;         /* there is a current segment */
-    uint64_t segment;  /* the current one */
-    uint64_t start;    /* its offset in the map */
-    uint32_t tail;     /* bytes of it that are reserved */
-    uint64_t segments; /* allocated since the start */
+    bool open;                      /* there is a current segment */
+    uint64_t segment;               /* the current one */
+    uint64_t start;                 /* its offset in the map */
+    uint32_t tail;                  /* bytes of it that are reserved */
+    uint64_t segments;              /* allocated since the start */
+    void (*closing)(void *context); /* NULL: nobody asked */
+    void *context;
 };
 
 void log_init(struct log *log, struct store *store, enum segment_owner owner,
               uint32_t owner_number);
+
+/* log_on_close: `closing` is called before the current segment becomes USED: whoever sees it USED sees what was
+ * published then. */
+void log_on_close(struct log *log, void (*closing)(void *context), void *context);
 
 /* log_reserve: `bytes` (a multiple of 64, at most a segment) that lie in one segment; their place
  * in the map goes to *offset. They are zeros until the caller stores there. When a new segment is

@@ -77,7 +77,7 @@ static void meta_write(struct store *store, uint64_t segment, uint64_t word)
 /* Fills the mirror and its counters. */
 static int metas_read(struct store *store)
 {
-    uint64_t owned[OWNER_KINDS] = {0}, segments_free = 0, highest = 0;
+    uint64_t owned[OWNER_KINDS] = {0}, with[SEGMENT_STATES] = {0}, highest = 0;
     const uint64_t *words = pm_at(store->pm, META_OFFSET);
     for (uint64_t i = 0; i < store->segments; i++) {
         uint64_t word = words[i];
@@ -85,14 +85,16 @@ static int metas_read(struct store *store)
             return ROWAN_EDAMAGED;
         struct segment_meta meta = meta_unpack(word);
         atomic_init(&store->metas[i], word);
-        segments_free += meta.state == SEGMENT_FREE;
+        with[meta.state]++;
         owned[meta.owner]++;
         if (meta.allocation > highest)
             highest = meta.allocation;
     }
     for (unsigned i = 0; i < OWNER_KINDS; i++)
         atomic_init(&store->segments_owned[i], owned[i]);
-    atomic_init(&store->segments_free, segments_free);
+    for (unsigned i = 0; i < SEGMENT_STATES; i++)
+        atomic_init(&store->segments_with[i], with[i]);
+    atomic_init(&store->segments_free, with[SEGMENT_FREE]);
     atomic_init(&store->allocation, highest + 1); /* S3 */
     atomic_init(&store->hint, 0);
     return 0;
@@ -148,6 +150,12 @@ uint64_t store_segments_free(const struct store *store)
     return atomic_load_explicit(&store->segments_free, memory_order_relaxed);
 }
 
+uint64_t store_segments_with(const struct store *store, enum segment_state state)
+{
+    ASSERT((unsigned)state < SEGMENT_STATES);
+    return atomic_load_explicit(&store->segments_with[state], memory_order_relaxed);
+}
+
 uint64_t store_segments_owned(const struct store *store, enum segment_owner owner)
 {
     ASSERT((unsigned)owner < OWNER_KINDS);
@@ -161,6 +169,12 @@ uint64_t store_segment_offset(const struct store *store, uint64_t segment)
 }
 
 /* --- segments --- */
+
+static void count_state(struct store *store, enum segment_state from, enum segment_state to)
+{
+    atomic_fetch_sub_explicit(&store->segments_with[from], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->segments_with[to], 1, memory_order_relaxed);
+}
 
 int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner_number,
                    uint64_t *segment)
@@ -182,6 +196,7 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
                                                      memory_order_acquire, memory_order_relaxed))
             continue;
         atomic_fetch_sub_explicit(&store->segments_free, 1, memory_order_relaxed); /* S2 */
+        count_state(store, SEGMENT_FREE, SEGMENT_USING);
         atomic_fetch_sub_explicit(&store->segments_owned[OWNER_NONE], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
         atomic_store_explicit(&store->hint, number + 1, memory_order_relaxed);
@@ -232,6 +247,7 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
     bool mine = atomic_compare_exchange_strong_explicit(place, &old, word, memory_order_release,
                                                         memory_order_relaxed);
     ASSERT(mine); /* S1: the caller owns it */
+    count_state(store, word_state(old), state);
     if (state == SEGMENT_FREE)
         return;
     meta_write(store, segment, word);

@@ -7,7 +7,8 @@
  *            possibly incomplete (4), zeros, CRC32C (4)
  *   1536     run record, slot 1
  *   4096     replica table, first copy, 4 MiB: one 64-byte row a shard id (65536 of them): state (4),
- *            first epoch (4), sequence (8), first allocation (8), settled (8), zeros, CRC32C (4)
+ *            first epoch (4), first allocation (8), zeros (4), CRC32C (4), sequence (8), settled (8), zeros (20),
+ *            CRC32C (4)
  *   ...      segment meta table: one 8-byte word a segment
  *   ...      replica table, second copy, 4096-aligned
  *   ...      segments, aligned to 4 MiB
@@ -82,6 +83,8 @@ struct replica_row {
         settled; /* a version: up to which this replica is contiguous, the commit version has been
                          told, and every segment in which such an entry first arrived is sealed and
                          digested. 0: none */
+    bool
+        torn; /* what was settled is not known any more: a host's crash in a run that did not fence, or damage */
 };
 
 struct store;
@@ -136,6 +139,7 @@ void store_close(struct store *store);
 struct pm *store_pm(const struct store *store);
 uint64_t store_segments(const struct store *store);
 uint64_t store_segments_free(const struct store *store);
+uint64_t store_segments_with(const struct store *store, enum segment_state state);
 uint64_t store_segments_owned(const struct store *store, enum segment_owner owner);
 
 /* The place of a segment in the map. */

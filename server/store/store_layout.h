@@ -21,8 +21,9 @@ enum {
     TABLE_ALIGN = 4096,
 };
 
-#define OWNER_KINDS ((unsigned)OWNER_DIGEST + 1)
-#define STORE_MAGIC UINT64_C(0x31564b4e41574f52) /* "ROWANKV1" */
+#define OWNER_KINDS    ((unsigned)OWNER_DIGEST + 1)
+#define SEGMENT_STATES ((unsigned)SEGMENT_COMMITTED + 1)
+#define STORE_MAGIC    UINT64_C(0x31564b4e41574f52) /* "ROWANKV1" */
 
 struct superblock {
     uint64_t magic;
@@ -58,18 +59,23 @@ _Static_assert(RUN_OFFSET >= SUPERBLOCK_BYTES && RUN_OFFSET + 2 * RUN_STRIDE <= 
                "the head holds both");
 
 /* A row of the replica table. All zeros: never written. */
+/* Two parts with a checksum each: the first changes when a configuration gives or takes the shard, the other one all
+ * the time. */
 struct row {
     uint32_t state; /* enum replica_state, but for REPLICA_DAMAGED */
     uint32_t first_epoch;
-    uint64_t sequence; /* 1 or more; of two whole copies the higher one counts */
     uint64_t first_allocation;
-    uint64_t settled;
-    uint8_t zero[28];  /* for what failover will keep */
+    uint8_t zero[4];
     uint32_t checksum; /* CRC32C of the shard's id (2 bytes), then of all before it */
+    uint64_t sequence; /* 1 or more; of two whole copies the higher one counts */
+    uint64_t settled;
+    uint8_t zeros[20];         /* for what failover will keep */
+    uint32_t settled_checksum; /* likewise, of all before it */
 };
 _Static_assert(sizeof(struct row) == ROW_BYTES, "row");
-_Static_assert(offsetof(struct row, settled) == 24, "row");
-_Static_assert(offsetof(struct row, checksum) == ROW_BYTES - 4, "row");
+_Static_assert(offsetof(struct row, checksum) == 20, "row");
+_Static_assert(offsetof(struct row, settled) == 32, "row");
+_Static_assert(offsetof(struct row, settled_checksum) == ROW_BYTES - 4, "row");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "PM is little-endian");
 
 /* Where the parts lie, in bytes from the start of the map. */
@@ -82,8 +88,8 @@ struct store_geometry store_geometry(uint64_t segments);
 /* The superblock, checked. Errors: those of store_read_identity. */
 int superblock_read(const struct pm *pm, struct superblock *block);
 
-/* row_read: one copy of a row, of the table at `table`. */
-enum row_copy { ROW_UNUSED, ROW_WHOLE, ROW_DAMAGED };
+/* row_read: one copy of a row, of the table at `table`. ROW_TORN: its first part is whole, the other one is not. */
+enum row_copy { ROW_UNUSED, ROW_WHOLE, ROW_TORN, ROW_DAMAGED };
 enum row_copy row_read(const struct pm *pm, uint64_t table, uint16_t shard, struct row *row);
 
 /* rows_choose: which of a row's two copies counts; -1: both are damaged. */

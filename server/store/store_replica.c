@@ -15,8 +15,9 @@
  *  An open finds what a crash left unequal: then the copy that does not count is the first one of the next round.
  *  It starts a fence before that (T1): what it takes for whole may be stores of a process that ended unfenced.
  *
- * A fence orders only with durability `fence`. With another one a host's crash may tear both copies; the row is
- * damaged then, as all data of that run is possibly incomplete.
+ * A fence orders only with durability `fence`. With another one a host's crash may tear both copies. Then each still
+ * has its first part, which did not change: the replica is there, and of what is settled nobody knows (`torn`). No
+ * harm: all data of that run are possibly incomplete, and a start asks for all of them.
  *
  *      NONE --a row was set--> FIRST --fenced--> SECOND --fenced--> NONE      (store_replica_sync)
  */
@@ -51,9 +52,16 @@ struct store_replicas {
 
 /* --- one copy --- */
 
-static uint32_t row_checksum(uint16_t shard, const struct row *row)
+/* Of the first `bytes` of the row. */
+static uint32_t row_checksum(uint16_t shard, const struct row *row, size_t bytes)
 {
-    return crc32c(crc32c(0, &shard, sizeof(shard)), row, offsetof(struct row, checksum));
+    return crc32c(crc32c(0, &shard, sizeof(shard)), row, bytes);
+}
+
+static void row_seal(uint16_t shard, struct row *row)
+{
+    row->checksum = row_checksum(shard, row, offsetof(struct row, checksum));
+    row->settled_checksum = row_checksum(shard, row, offsetof(struct row, settled_checksum));
 }
 
 static bool row_is_zero(const struct row *row)
@@ -67,16 +75,21 @@ enum row_copy row_read(const struct pm *pm, uint64_t table, uint16_t shard, stru
     memcpy(row, pm_at(pm, table + (uint64_t)shard * ROW_BYTES), sizeof(*row));
     if (row_is_zero(row)) /* nearly all are, and a start reads all */
         return ROW_UNUSED;
-    return row->sequence > 0 && row->state <= REPLICA_FULL && row->first_epoch <= FIRST_EPOCH_MAX &&
-                   row->checksum == row_checksum(shard, row)
+    if (row->state > REPLICA_FULL || row->first_epoch > FIRST_EPOCH_MAX ||
+        row->checksum != row_checksum(shard, row, offsetof(struct row, checksum)))
+        return ROW_DAMAGED;
+    return row->sequence > 0 && row->settled_checksum ==
+                                    row_checksum(shard, row, offsetof(struct row, settled_checksum))
                ? ROW_WHOLE
-               : ROW_DAMAGED;
+               : ROW_TORN;
 }
 
 int rows_choose(const enum row_copy copies[2], const struct row rows[2])
 {
-    if (copies[0] == ROW_DAMAGED || copies[1] == ROW_DAMAGED)
-        return copies[0] != ROW_DAMAGED ? 0 : copies[1] != ROW_DAMAGED ? 1 : -1;
+    if (copies[0] == ROW_DAMAGED && copies[1] == ROW_DAMAGED)
+        return -1;
+    if (copies[0] > ROW_WHOLE || copies[1] > ROW_WHOLE)
+        return copies[1] < copies[0]; /* the one that is less damaged */
     return rows[1].sequence > rows[0].sequence;
 }
 
@@ -103,19 +116,21 @@ static void open_row(struct store *store, uint16_t shard, uint64_t *damaged)
     struct replica *replica = &table->rows[shard];
     int counts = rows_choose(copies, rows);
     for (unsigned i = 0; i < 2; i++)
-        *damaged += copies[i] == ROW_DAMAGED;
+        *damaged += copies[i] >= ROW_TORN;
     if (counts < 0) {
         replica->row.state = REPLICA_DAMAGED;
         return;
     }
     const struct row *row = &rows[counts];
+    const bool torn = copies[counts] == ROW_TORN;
     replica->row = (struct replica_row){.state = (enum replica_state)row->state,
                                         .first_epoch = row->first_epoch,
                                         .first_allocation = row->first_allocation,
-                                        .settled = row->settled};
-    replica->sequence = row->sequence;
+                                        .settled = torn ? 0 : row->settled,
+                                        .torn = torn};
+    replica->sequence = torn ? 0 : row->sequence; /* both copies get the next one */
     replica->first = counts == 0;
-    if (memcmp(&rows[0], &rows[1], sizeof(rows[0])) != 0)
+    if (torn || memcmp(&rows[0], &rows[1], sizeof(rows[0])) != 0)
         set_changed(table, shard);
 }
 
@@ -166,7 +181,7 @@ static void store_first(struct store *store, uint16_t shard)
                       .sequence = ++replica->sequence,
                       .first_allocation = replica->row.first_allocation,
                       .settled = replica->row.settled};
-    row.checksum = row_checksum(shard, &row);
+    row_seal(shard, &row);
     pm_store(store->pm, copy_offset(store, replica->first, shard), &row, sizeof(row));
 }
 

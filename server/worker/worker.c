@@ -243,11 +243,25 @@ static void adopt_config(struct worker *worker, struct cluster_config *config)
     worker_peer_configure(worker);
 }
 
+/* Every version that was handed out lies in the t-log's segments up to the one that is closed now. */
+static void close_segment(void *context)
+{
+    const struct worker *worker = context;
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        if (!shard)
+            continue;
+        shard_close(shard, version_make(shard->epoch, shard->counter));
+        shard_settle(shard, atomic_load_explicit(&shard->commit, memory_order_relaxed));
+    }
+}
+
 static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64_t now_ns)
 {
     ASSERT(shard->primary && worker->config);
     if (!worker->log_ready) {
         log_init(&worker->log, worker->common->store, OWNER_WORKER, worker->number);
+        log_on_close(&worker->log, close_segment, worker);
         worker->log_ready = true;
     }
     worker_peer_resolve(worker, shard);

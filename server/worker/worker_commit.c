@@ -61,11 +61,7 @@ static int reserve(struct worker *worker, uint32_t bytes, uint64_t *offset)
     if (atomic_load_explicit(&worker->common->full, memory_order_relaxed) &&
         log_room(&worker->log) < bytes)
         return ROWAN_EFULL;
-    uint64_t segments = worker->log.segments;
-    int error = log_reserve(&worker->log, bytes, offset);
-    if (worker->log.segments != segments)
-        inbox_wake(&worker->outbox); /* the control role says "full" in time */
-    return error;
+    return worker_reserve(worker, bytes, offset);
 }
 
 /* Stores an entry with that value, which lies in worker->value. Errors: ROWAN_EFULL. */
@@ -133,9 +129,11 @@ static int spread_some(struct worker *worker, bool *any)
         if (error)
             return error;
         send_entry(worker, peers, offset, bytes);
-        for (uint32_t i = 0; i < count; i++)
-            atomic_store_explicit(&worker->shards[rows[i].shard]->commit, rows[i].version,
-                                  memory_order_relaxed);
+        for (uint32_t i = 0; i < count; i++) {
+            struct shard_state *shard = worker->shards[rows[i].shard];
+            atomic_store_explicit(&shard->commit, rows[i].version, memory_order_relaxed);
+            shard_settle(shard, rows[i].version);
+        }
         *any = true;
     }
     while (worker->first_commit != end)

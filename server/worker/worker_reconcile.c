@@ -165,11 +165,8 @@ static int begin_entry(struct worker *worker, const struct reconciliation *it, s
     part->coming = true;
     if (part->skipped)
         return 0;
-    uint64_t segments = worker->log.segments;
-    int error = log_reserve(
-        &worker->log, entry_bytes(format, header->key_bytes, header->value_bytes), &part->start);
-    if (worker->log.segments != segments)
-        inbox_wake(&worker->outbox); /* the control role says "full" in time */
+    int error = worker_reserve(worker, entry_bytes(format, header->key_bytes, header->value_bytes),
+                               &part->start);
     part->offset = part->start;
     part->coming = !error;
     return error;

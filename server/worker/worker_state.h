@@ -227,6 +227,18 @@ struct worker {
     _Alignas(64) uint8_t staging[ENTRY_MAX_BLOCK_LIMIT];
 };
 
+/* Space in the t-log. Errors: as log_reserve. */
+static inline int worker_reserve(struct worker *worker, uint32_t bytes, uint64_t *offset)
+{
+    const uint64_t segments = worker->log.segments;
+    const int error = log_reserve(&worker->log, bytes, offset);
+    if (worker->log.segments != segments)
+        inbox_wake(
+            &worker
+                 ->outbox); /* the control role says "full" in time, and commits the old segment */
+    return error;
+}
+
 /* A fabric may have only a few buffers for such messages. */
 static inline bool request_is_large(const struct message_request *header)
 {

@@ -144,12 +144,9 @@ static int send_entry(struct worker *worker, struct write_op *op, struct shard_s
                       const struct message_request *request, const uint8_t *key,
                       const uint8_t *value)
 {
-    uint64_t segments = worker->log.segments;
-    int error = FAULT(NO_SEGMENT) ? ROWAN_EFULL : log_reserve(&worker->log, op->bytes, &op->offset);
+    int error = FAULT(NO_SEGMENT) ? ROWAN_EFULL : worker_reserve(worker, op->bytes, &op->offset);
     if (error)
         return error;
-    if (worker->log.segments != segments)
-        inbox_wake(&worker->outbox); /* the control role says "full" in time */
     op->shard = shard;
     op->key_bytes = request->key_bytes;
     op->version = version_make(shard->epoch, ++shard->counter);

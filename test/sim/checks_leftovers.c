@@ -196,7 +196,7 @@ static void count_segments(struct leftovers *left, const struct checks_server *s
                    store_segment_is_zero(store, i, 0, STORE_SEGMENT_BYTES),
                "server %u: segment %lu is free, and is not zeros", server->number + 1, i);
         tally->using[meta.owner] += meta.state == SEGMENT_USING;
-        tally->forgotten += meta.state == SEGMENT_USED && meta.owner == OWNER_BACKUP_LOG &&
+        tally->forgotten += meta.state >= SEGMENT_USED && meta.owner == OWNER_BACKUP_LOG &&
                             store_segment_is_zero(store, i, 0, STORE_SEGMENT_BYTES) &&
                             !is_known(control, i);
     }
@@ -220,6 +220,8 @@ static void look_at_segments(struct leftovers *left, const struct checks_server 
            tally.states[SEGMENT_FREE], store_segments_free(store));
     expect(left, tally.states[SEGMENT_DIRTY] == 0, "server %lu: %lu segments are dirty", number,
            tally.states[SEGMENT_DIRTY]);
+    expect(left, tally.states[SEGMENT_USED] == 0,
+           "server %lu: %lu closed segments are not committed", number, tally.states[SEGMENT_USED]);
     expect(left, leaving == 0, "server %lu: %lu digested segments are not quiet", number, leaving);
     expect(left, tally.using[OWNER_WORKER] == worker_logs,
            "server %lu: workers have %lu open segments, and %lu logs", number,

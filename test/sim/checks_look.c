@@ -132,6 +132,13 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
         if (shard->primary && !atomic_load_explicit(&shard->recovering, memory_order_relaxed))
             check_shown(checks, number, entry, server);
     }
+    const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
+    if (version < key->settled && key->settled <= settled)
+        checks_fail(checks, "settled", number, shard->id,
+                    "the index of server %u has version %lx of the key, version %lx was "
+                    "acknowledged, and it takes "
+                    "all up to %lx for settled",
+                    server + 1, version, key->settled, settled);
     uint64_t *shown = &key->shown[server];
     if (version < *shown)
         checks_fail(checks, "C3", number, shard->id,
@@ -186,11 +193,12 @@ static void look_at_segment(struct checks *checks, const struct checks_server *s
     uint32_t before = CHECKS_NONE;
     for (uint64_t i = segment * strides; i < (segment + 1) * strides; i++) {
         uint32_t at = server->copy_at[i];
-        if (at == before || checks->copies[at].kind != CHECKS_BLOCK)
+        if (at == before || checks->copies[at].kind != CHECKS_BLOCK || checks->copies[at].late)
             continue;
         before = at;
         struct checks_entry *entry = &checks->entries[checks->copies[at].entry];
-        if (!checks_is_everywhere(checks, entry))
+        /* Some blocks of one that broke off: nobody acknowledged it, and no start has found it. */
+        if (!checks_is_everywhere(checks, entry) && checks_is_anywhere(checks, entry))
             checks_fail(checks, "C6", entry->key, entry->header.shard,
                         "segment %lu of server %u is committed, and version %lx of shard %u in it "
                         "is not on "

@@ -35,6 +35,7 @@ struct checks_copy {
     uint32_t bytes; /* of the whole block; as far as a PART tells */
     uint32_t have;  /* stored so far */
     uint16_t block;
+    bool late; /* some of it was stored when its segment was closed: its sender's claim was void by then */
 };
 
 /* A put or a delete, by shard and version. It stays when all copies of it have gone (C9). */

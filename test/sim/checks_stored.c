@@ -351,6 +351,7 @@ static void take_part(struct checks_server *server, uint32_t at)
     struct checks *checks = server->checks;
     struct checks_copy *copy = &checks->copies[at];
     struct entry_header header;
+    copy->late |= state_of(server, copy->offset) >= SEGMENT_USED;
     if (copy->have < FIRST_BLOCK_BYTES)
         return;
     if (!read_header(checks, server->pm->pm.base + copy->offset, &header)) {

@@ -85,7 +85,7 @@ static json_t *server_json(const struct member *member, const struct admin_call 
     const Rowan__ServerStatus *status = call->reply->server_status;
     json_t *more = json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, "
-        "s:I, s:I}",
+        "s:I, s:I, s:I, s:I, s:I}",
         "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend,
         "full", status->full, "segments", (json_int_t)status->segments, "segments_free",
         (json_int_t)status->segments_free, "segments_backup_log",
@@ -95,8 +95,9 @@ static json_t *server_json(const struct member *member, const struct admin_call 
         (json_int_t)status->entries_digested, "fetches", (json_int_t)status->fetches, "workers",
         (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
         "uptime_seconds", (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term,
-        "syncs", (json_int_t)status->syncs);
-
+        "syncs", (json_int_t)status->syncs, "segments_open", (json_int_t)status->segments_open,
+        "segments_used", (json_int_t)status->segments_used, "segments_committed",
+        (json_int_t)status->segments_committed);
     json_object_update(object, more);
     json_decref(more);
     return object;
@@ -141,14 +142,16 @@ static void print_server(const Rowan__ServerStatus *status)
 
     for (size_t i = 0; i < status->n_shards; i++)
         objects += status->shards[i]->objects;
-    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu  %-4s  %11llu  %11llu %11llu %9llu %9llu  %7u %7u "
+    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu  %-4s  %11llu  %11llu %11llu %9llu %9llu  "
+           "%7u %7u "
            "%8u  %8llus\n",
            status->server, status->fabric, status->durability, status->pm_backend,
            (unsigned long long)status->segments, (unsigned long long)status->segments_free,
-           status->full ? "FULL" : "no", (unsigned long long)objects,
-           (unsigned long long)status->puts, (unsigned long long)status->gets,
-           (unsigned long long)status->deletes, (unsigned long long)status->syncs, status->workers,
-           status->digests, status->reactors, (unsigned long long)status->uptime_seconds);
+           (unsigned long long)status->segments_committed, status->full ? "FULL" : "no",
+           (unsigned long long)objects, (unsigned long long)status->puts,
+           (unsigned long long)status->gets, (unsigned long long)status->deletes,
+           (unsigned long long)status->syncs, status->workers, status->digests, status->reactors,
+           (unsigned long long)status->uptime_seconds);
 }
 
 static void print_status(const struct view *view, const struct counts *counts)
@@ -157,9 +160,10 @@ static void print_status(const struct view *view, const struct counts *counts)
     printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas\n\n",
            (unsigned long long)config->cluster, (unsigned long long)config->term,
            config->member_count, config->shard_count, config->replicas);
-    printf("%6s  %-6s  %-10s  %-4s  %8s %8s  %-4s  %11s  %11s %11s %9s %9s  %7s %7s %8s  %9s\n",
-           "server", "fabric", "durability", "pm", "segments", "free", "full", "objects", "puts",
-           "gets", "deletes", "syncs", "workers", "digests", "reactors", "uptime");
+    printf("%6s  %-6s  %-10s  %-4s  %8s %8s %9s  %-4s  %11s  %11s %11s %9s %9s  %7s %7s %8s  %9s\n",
+           "server", "fabric", "durability", "pm", "segments", "free", "committed", "full",
+           "objects", "puts", "gets", "deletes", "syncs", "workers", "digests", "reactors",
+           "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error)
@@ -168,7 +172,8 @@ static void print_status(const struct view *view, const struct counts *counts)
             printf("%6u  does not answer: %s (%s)\n", config->members[i].server,
                    error_sentence(call->error), config->members[i].address);
     }
-    printf("\nA segment has 4 MiB. Objects: index items of all replicas that the server holds, "
+    printf("\nA segment has 4 MiB. Committed: segments that are full, and all in them is on all "
+           "replicas. Objects: index items of all replicas that the server holds, "
            "deleted keys included.\n");
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
@@ -211,6 +216,28 @@ static uint32_t missing_at(const struct view *view, const struct shard *shard,
     return count;
 }
 
+/* The lowest settled version of its replicas; 0: one does not answer. */
+static uint64_t settled_at_all(const struct view *view, const struct shard *shard)
+{
+    const Rowan__ShardStatus *replica = replica_of(view, shard, shard->primary);
+    uint64_t lowest = replica ? replica->settled : 0;
+
+    for (uint32_t i = 0; i < shard->backup_count; i++) {
+        replica = replica_of(view, shard, shard->backups[i]);
+        if (!replica || replica->settled < lowest)
+            lowest = replica ? replica->settled : 0;
+    }
+    return lowest;
+}
+
+static const char *show_version(uint64_t version, char *out, size_t out_bytes)
+{
+    if (version)
+        snprintf(out, out_bytes, "%u.%llu", version_epoch(version),
+                 (unsigned long long)version_counter(version));
+    return version ? out : "?";
+}
+
 static void join_servers(const uint32_t *servers, uint32_t count, char *out, size_t out_bytes)
 {
     size_t at = 0;
@@ -230,11 +257,12 @@ static const char *state_of(const struct view *view, const struct shard *shard)
 static void print_shards(const struct view *view)
 {
     const struct cluster_config *config = view->status.config;
-    char slots[24], primary[24], backups[64], filling[64], missing[64], objects[24], commit[24];
+    char slots[24], primary[24], backups[64], filling[64], missing[64], objects[24], commit[24],
+        settled[24];
 
-    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %14s  %-10s  %s\n", "shard", "slots",
-           "epoch", "primary:worker", "backups", "filling", "objects", "commit", "missing at",
-           "state");
+    printf("%5s  %-11s  %8s  %-14s  %-12s  %-8s  %10s  %14s  %14s  %-10s  %s\n", "shard", "slots",
+           "epoch", "primary:worker", "backups", "filling", "objects", "commit", "settled",
+           "missing at", "state");
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *shard = &config->shards[i];
         const Rowan__ShardStatus *lead = replica_of(view, shard, shard->primary);
@@ -246,19 +274,18 @@ static void print_shards(const struct view *view)
         join_servers(shard->filling, shard->filling_count, filling, sizeof filling);
         join_servers(lacking, missing_at(view, shard, lacking), missing, sizeof missing);
         strcpy(objects, "?");
-        strcpy(commit, "?");
-        if (lead) {
+        if (lead)
             snprintf(objects, sizeof objects, "%llu", (unsigned long long)lead->objects);
-            snprintf(commit, sizeof commit, "%u.%llu", version_epoch(lead->commit),
-                     (unsigned long long)version_counter(lead->commit));
-        }
-        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %-10s  %s%s\n", shard->id, slots,
-               shard->epoch, primary, backups, filling, objects, commit, missing,
+        printf("%5u  %-11s  %8u  %-14s  %-12s  %-8s  %10s  %14s  %14s  %-10s  %s%s\n", shard->id,
+               slots, shard->epoch, primary, backups, filling, objects,
+               show_version(lead ? lead->commit : 0, commit, sizeof commit),
+               show_version(settled_at_all(view, shard), settled, sizeof settled), missing,
                state_of(view, shard), shard->possibly_incomplete ? ", possible loss" : "");
     }
-    printf(
-        "\nCommit: every version up to it, written EPOCH.NUMBER, is on all replicas. Missing at: "
-        "backups\nthat never got some of these, and are fetching them.\n");
+    printf("\nCommit: every version up to it, written EPOCH.NUMBER, is on all replicas. Settled: "
+           "what is\nat or below it, and in no segment, is dead. Missing at: backups that never "
+           "got some "
+           "committed versions,\nand are fetching them.\n");
 }
 
 static int print_shards_json(const struct view *view)
@@ -274,15 +301,16 @@ static int print_shards_json(const struct view *view)
         uint32_t lacking[CLUSTER_MAX_REPLICAS], count = missing_at(view, shard, lacking);
 
         json_array_append_new(
-            array, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:b}",
-                             "shard", shard->id, "first_slot", shard->first_slot, "last_slot",
-                             shard->last_slot, "epoch", (int)shard->epoch, "primary",
-                             (int)shard->primary, "worker", (int)shard->worker, "backups",
-                             servers_json(shard->backups, shard->backup_count), "filling",
-                             servers_json(shard->filling, shard->filling_count), "objects", objects,
-                             "commit", commit, "missing_at", servers_json(lacking, count),
-                             "recovering", is_recovering(view, shard), "possibly_incomplete",
-                             shard->possibly_incomplete));
+            array,
+            json_pack(
+                "{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:I, s:o, s:b, s:b}", "shard",
+                shard->id, "first_slot", shard->first_slot, "last_slot", shard->last_slot, "epoch",
+                (int)shard->epoch, "primary", (int)shard->primary, "worker", (int)shard->worker,
+                "backups", servers_json(shard->backups, shard->backup_count), "filling",
+                servers_json(shard->filling, shard->filling_count), "objects", objects, "commit",
+                commit, "settled", (json_int_t)settled_at_all(view, shard), "missing_at",
+                servers_json(lacking, count), "recovering", is_recovering(view, shard),
+                "possibly_incomplete", shard->possibly_incomplete));
     }
     return tool_print_json(
         json_pack("{s:I, s:o}", "term", (json_int_t)config->term, "shards", array));

@@ -82,6 +82,15 @@ void landing_commit(struct landing *landing, uint16_t shard, uint64_t version)
     landing_value(landing, value, commit_encode(&row, 1, NULL, 0, value));
 }
 
+void landing_seal(struct landing *landing)
+{
+    struct puppet_fabric *fabric = landing->stage->fabric;
+
+    assert_true(puppet_seal(fabric, STAGE_CONTROL));
+    stage_run(landing->stage);
+    landing->offset = fabric->posts[fabric->sealed].offset;
+}
+
 bool landing_next_fetch(struct landing *landing, uint64_t *first, uint64_t *last)
 {
     const struct puppet_sent *sent;
@@ -155,6 +164,8 @@ struct landing_said landing_ask(struct landing *landing)
         if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS) {
             said.full = message->server_status->full;
             said.segments_free = message->server_status->segments_free;
+            said.segments_used = message->server_status->segments_used;
+            said.segments_committed = message->server_status->segments_committed;
         }
         for (size_t j = 0; message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SERVER_STATUS &&
                            j < message->server_status->n_shards;
@@ -166,6 +177,7 @@ struct landing_said landing_ask(struct landing *landing)
             said.missing = shard->missing;
             said.commit = shard->commit;
             said.version = shard->version;
+            said.settled = shard->settled;
         }
         control_free(message);
     }

@@ -24,6 +24,9 @@ uint64_t landing_put(struct landing *landing, uint64_t counter);
 void landing_value(struct landing *landing, const void *value, uint32_t bytes);
 void landing_commit(struct landing *landing, uint16_t shard, uint64_t version);
 
+/* The open segment is sealed; what comes lands in the next one. */
+void landing_seal(struct landing *landing);
+
 /* The next question for versions of STAGE_BACKED that the server asked its primary; false if there was
  * none. It is for these counters of epoch 1; or there is none. */
 bool landing_next_fetch(struct landing *landing, uint64_t *first, uint64_t *last);
@@ -33,7 +36,7 @@ void landing_assert_no_fetch(struct landing *landing);
 /* What a tool is told of STAGE_BACKED, by status and by a digest. */
 struct landing_said {
     bool missing, busy, full;
-    uint64_t commit, version, segments_free;
+    uint64_t commit, version, settled, segments_free, segments_used, segments_committed;
 };
 struct landing_said landing_ask(struct landing *landing);
 

@@ -90,18 +90,20 @@ TEST(a_segment_word_and_a_replica_row_have_these_bytes)
                                             .first_allocation = UINT64_C(0x1122334455),
                                             .settled = UINT64_C(0x0102030000000006)});
     assert_int_equal(store_replica_sync(store), 1);
-    static const uint8_t shard_and_row[2 + ROW_BYTES - 4] = {
+    uint8_t shard_and_row[2 + ROW_BYTES] = {
         3,    0,                               /* shard: not part of the row */
         2,    0,    0,    0,    3,    2, 1, 0, /* state, first epoch */
-        1,    0,    0,    0,    0,    0, 0, 0, /* sequence */
         0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0, /* first allocation */
+        0,    0,    0,    0,    0,    0, 0, 0, /* zeros, checksum */
+        1,    0,    0,    0,    0,    0, 0, 0, /* sequence */
         6,    0,    0,    0,    0,    3, 2, 1, /* settled */
     };
     const uint8_t *row = heap->pm.base + REPLICA_OFFSET + 3 * ROW_BYTES;
-    uint32_t checksum;
-    memcpy(&checksum, row + ROW_BYTES - 4, 4);
-    assert_memory_equal(row, shard_and_row + 2, ROW_BYTES - 4);
-    assert_true(checksum == crc32c(0, shard_and_row, sizeof(shard_and_row)));
+    uint32_t checksum = crc32c(0, shard_and_row, 2 + 20);
+    memcpy(shard_and_row + 2 + 20, &checksum, 4);
+    checksum = crc32c(0, shard_and_row, 2 + ROW_BYTES - 4);
+    memcpy(shard_and_row + 2 + ROW_BYTES - 4, &checksum, 4);
+    assert_memory_equal(row, shard_and_row + 2, ROW_BYTES);
     assert_memory_equal(heap->pm.base + SECOND_OFFSET + 3 * ROW_BYTES, row, ROW_BYTES);
     store_close(store);
     heap_pm_destroy(heap);

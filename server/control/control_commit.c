@@ -1,0 +1,129 @@
+/* Segments become COMMITTED (design, section 4): closed, and every version that lies in them settled. Nothing else is
+ * known of what is in a segment, so this is a grace period, as in epoch-based reclamation:
+ *
+ *  1. IDLE -> WAIT: note which segments are closed, and then, of each shard, the highest version that may lie in a
+ *     closed one (`closed`).
+ *  2. WAIT -> FENCE: once each shard's settled version has reached what was noted, the settled versions go into the
+ *     replica table, which is brought to PM.
+ *  3. FENCE -> IDLE: the noted segments become COMMITTED.
+ *
+ * A segment is closed when it is USED and, if it is of the backup log, all digest roles have left it and it is quiet.
+ * Segments of earlier runs are closed, too: `closed` covers all earlier epochs from the start on.
+ *
+ *  G1 Segments are noted before versions: who closes a segment publishes `closed` first, so no version in a noted
+ *     segment is above what is noted of its shard.
+ *  G2 Of a COMMITTED segment every version is settled in the durable replica table: once the segment is gone, a start
+ *     knows that what was in it is dead, not missing.
+ *
+ * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space.
+ */
+#include <stdlib.h>
+
+#include "common/base/error.h"
+#include "server/control/control_state.h"
+
+/* Nobody wakes this role when a settled version rises. */
+#define COMMIT_CHECK_NS (100 * NS_PER_MS)
+
+int control_commit_open(struct control *control)
+{
+    control->commit_covers =
+        calloc(store_segments(control->common->store), sizeof *control->commit_covers);
+    control->commit_needs = calloc(control->config->shard_count, sizeof *control->commit_needs);
+    return control->commit_covers && control->commit_needs ? 0 : ROWAN_ENOMEM;
+}
+
+void control_commit_close(struct control *control)
+{
+    free(control->commit_covers);
+    free(control->commit_needs);
+}
+
+static void uncover(void *context, uint64_t segment)
+{
+    struct control *control = context;
+    control->commit_covers[segment] = false;
+}
+
+/* G1. False: no segment is closed. */
+static bool begin(struct control *control)
+{
+    const struct store *store = control->common->store;
+    if (store_segments_with(store, SEGMENT_USED) <= control->kept)
+        return false;
+    for (uint64_t i = 0; i < store_segments(store); i++)
+        control->commit_covers[i] = store_meta(store, i).state == SEGMENT_USED;
+    control_zone_kept(control, uncover, control);
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        const struct shard_state *shard = control->shards[i];
+        control->commit_needs[i] =
+            shard ? atomic_load_explicit(&shard->closed, memory_order_acquire) : 0;
+    }
+    control->commit_position = 0;
+    return true;
+}
+
+static uint64_t settled(const struct shard_state *shard)
+{
+    return shard ? atomic_load_explicit(&shard->settled, memory_order_acquire) : 0;
+}
+
+static bool is_over(struct control *control)
+{
+    uint32_t position = control->commit_position;
+    while (position < control->config->shard_count &&
+           settled(control->shards[position]) >= control->commit_needs[position])
+        position++;
+    control->commit_position = position;
+    return position == control->config->shard_count;
+}
+
+/* G2 */
+static void store_rows(struct control *control)
+{
+    struct store *store = control->common->store;
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        const struct shard_state *shard = control->shards[i];
+        if (!shard)
+            continue;
+        struct replica_row row = store_replica(store, shard->id);
+        if (row.settled >= settled(shard))
+            continue;
+        row.settled = settled(shard);
+        store_replica_set(store, shard->id, &row);
+    }
+}
+
+static void commit_covered(struct control *control)
+{
+    struct store *store = control->common->store;
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        if (control->commit_covers[i])
+            store_transition(store, i, SEGMENT_COMMITTED);
+    }
+}
+
+bool control_commit_poll(struct control *control, uint64_t *wake_ns)
+{
+    if (control->commit_step == COMMIT_IDLE) {
+        if (!begin(control))
+            return false;
+        control->commit_step = COMMIT_WAIT;
+    }
+    if (control->commit_step == COMMIT_WAIT) {
+        if (!is_over(control)) {
+            wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);
+            return false;
+        }
+        store_rows(control);
+        control->commit_step = COMMIT_FENCE;
+    }
+    const int done = store_replica_sync(control->common->store);
+    if (done < 0)
+        server_fail(control->common, done, SYNC_FAILED);
+    if (done != 1)
+        return false;
+    commit_covered(control);
+    control->commit_step = COMMIT_IDLE;
+    return true;
+}

@@ -1,0 +1,154 @@
+/* When segments become committed, and what a start makes of the settled versions that stand behind them. */
+#define TEST_FIXTURE stage_setup, stage_teardown
+
+#include "landing.h"
+#include "test/lib/unit.h"
+
+#define COMMIT_NS (200 * NS_PER_MS) /* longer than the control role waits for settled versions */
+
+static void assert_segments(struct landing *landing, uint64_t used, uint64_t committed)
+{
+    stage_pass(landing->stage, COMMIT_NS);
+    const struct landing_said said = landing_ask(landing);
+
+    assert_int_equal(said.segments_used, used);
+    assert_int_equal(said.segments_committed, committed);
+}
+
+static uint64_t settled(struct landing *landing)
+{
+    return landing_ask(landing).settled;
+}
+
+TEST(a_sealed_segment_is_committed_once_its_versions_are)
+{
+    struct landing landing = landing_begin(*state);
+
+    landing_put(&landing, 1);
+    landing_put(&landing, 2);
+    landing_seal(&landing);
+    assert_segments(&landing, 1, 0);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    assert_segments(&landing, 1, 0);
+    assert_int_equal(settled(&landing), version_make(1, 1));
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    assert_segments(&landing, 0, 1);
+    assert_int_equal(settled(&landing), version_make(1, 2));
+}
+
+/* What lies in the open segment is not settled, whatever is committed. */
+TEST(settled_versions_lie_in_closed_segments)
+{
+    struct landing landing = landing_begin(*state);
+
+    landing_put(&landing, 1);
+    landing_seal(&landing);
+    landing_put(&landing, 2);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    assert_segments(&landing, 0, 1);
+    assert_int_equal(settled(&landing), version_make(1, 1));
+    landing_seal(&landing);
+    assert_segments(&landing, 0, 2);
+    assert_int_equal(settled(&landing), version_make(1, 2));
+}
+
+TEST(a_hole_keeps_the_segments_behind_it)
+{
+    struct landing landing = landing_begin(*state);
+
+    landing_put(&landing, 1);
+    landing_put(&landing, 3);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
+    landing_seal(&landing);
+    assert_segments(&landing, 1, 0);
+    assert_int_equal(settled(&landing), version_make(1, 1));
+    landing_put(&landing, 2);
+    assert_segments(&landing, 0, 1);
+    assert_int_equal(settled(&landing), version_make(1, 3));
+}
+
+/* The blocks that lie there would be gone before the entry is whole. */
+TEST(a_block_of_an_entry_that_is_not_whole_keeps_its_segment)
+{
+    static uint8_t value[100000];
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    const struct entry_format format = stage_format(stage);
+    const char *key = stage_key_of(STAGE_BACKED);
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = STAGE_BACKED,
+                                  .version = version_make(1, 2),
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = sizeof value};
+
+    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, header.value_bytes);
+    assert_int_equal(header.blocks, 2);
+    landing_put(&landing, 1);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    landing_block(&landing, header, key, value);
+    landing_seal(&landing);
+    assert_segments(&landing, 1, 0);
+    header.block = 1;
+    landing_block(&landing, header, key, value);
+    assert_segments(&landing, 1, 0);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    assert_segments(&landing, 0, 1);
+}
+
+TEST(a_full_segment_of_the_log_is_committed_once_its_writes_have_landed)
+{
+    static uint8_t value[60000];
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    struct puppet_conn *client = stage_client(stage);
+    const char *key = stage_key_of(0);
+
+    for (unsigned i = 0; landing_ask(&landing).segments_used == 0; i++) {
+        stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, sizeof value, 0);
+        stage_run(stage);
+        if (i < 50)
+            stage_land_all(stage);
+    }
+    assert_segments(&landing, 1, 0);
+    stage_land_all(stage);
+    assert_segments(&landing, 0, 1);
+}
+
+TEST(a_segment_is_committed_when_the_settled_versions_are_durable)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    landing_seal(&landing);
+    stage_hold_fences(stage, true);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    assert_segments(&landing, 1, 0);
+    stage_hold_fences(stage, false);
+    assert_segments(&landing, 0, 1);
+}
+
+TEST(a_start_goes_on_from_the_settled_version)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    landing_put(&landing, 2);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    landing_seal(&landing);
+    assert_segments(&landing, 0, 1);
+    stage_restart(stage);
+    stage_begin(stage);
+    landing = landing_begin(stage);
+    assert_segments(&landing, 0, 1);
+    assert_int_equal(settled(&landing), version_make(1, 2));
+    /* All of the epochs before is settled where the log reconciliation is over. */
+    for (uint16_t shard = 0; shard < STAGE_BACKED; shard++)
+        landing_commit(&landing, shard, version_make(2, 0));
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    stage_pass(stage, COMMIT_NS);
+    assert_int_equal(settled(&landing), version_make(2, 0));
+}
+
+UNIT_MAIN(NULL, NULL)
