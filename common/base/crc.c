@@ -25,6 +25,19 @@ uint32_t crc32c(uint32_t seed, const void *data, size_t bytes)
     return ~crc;
 }
 
+uint8_t crc8_autosar(const void *data, size_t bytes)
+{
+    const uint8_t *at = data;
+    uint8_t crc = 0xff;
+
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= at[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = (uint8_t)(crc << 1 ^ (crc & 0x80 ? 0x2f : 0));
+    }
+    return crc ^ 0xff;
+}
+
 /* --- CRC16 --- */
 
 /* The CRC of each byte alone. */

@@ -1,4 +1,4 @@
-/* crc.h - CRC32C (Castagnoli, RFC 3720 appendix B.4), computed by isa-l, and CRC16/XMODEM. */
+/* crc.h - CRC32C (Castagnoli, RFC 3720 appendix B.4), computed by isa-l, CRC16/XMODEM and CRC-8/AUTOSAR. */
 #ifndef BASE_CRC_H
 #define BASE_CRC_H
 
@@ -17,6 +17,10 @@ uint16_t crc16_xmodem(const void *data, size_t bytes);
 
 /* The same on any processor, for those without, and for a test that runs on one with it. */
 uint16_t crc16_xmodem_by_table(const void *data, size_t bytes);
+
+/* CRC-8/AUTOSAR: polynomial 0x2f, initial value and final exclusive-or 0xff, nothing reflected; of "123456789" 0xdf.
+ * Finds any three flipped bits among up to 119. Bit by bit: for a few bytes now and then. */
+uint8_t crc8_autosar(const void *data, size_t bytes);
 
 /* --- the CRC32C of short blocks --- */
 

@@ -8,21 +8,28 @@
  *  S2 `segments_free` is never below the number of FREE words, so 0 means full.
  *  S3 Allocation numbers are never given twice: a word keeps its number when it becomes DIRTY and
  *     FREE, and the next one is above all of them.
+ *  S4 Of two whole words of a segment the later is the one with the higher number, or with the later state under the
+ *     same one: USING, USED, COMMITTED, DIRTY, FREE. So what leaves FREE takes a new number.
  *
- * Crash-safe steps. An aligned 8-byte word lands whole; between two fences words land in any order.
+ * Crash-safe steps. An aligned 8-byte word lands whole; between two fences words land in any order. "Store the word"
+ * is two stores, one into each copy of the table, with no fence between: a crash may leave two different words, both
+ * whole, and the open takes the later (S4), as if both had landed. Each step says why that is safe. No crash damages a
+ * word; beside a damaged one the other counts, unless it says FREE (store_layout.h, metas_choose).
  *
  *  Allocation (FREE -> USING)
  *   1. Compare-and-set the mirror, with a new allocation number: decides between threads.
  *   2. Store the word. COMMITS, by the fence that also makes the first entry durable. A crash of
- *      the host before that fence may leave the word FREE though bytes of entries landed. Nothing in
+ *      the host before that fence may leave both words FREE though bytes of entries landed. Nothing in
  *      them was acknowledged, but the segment is not zeros: so a start after a crash of the host
- *      also zeroes FREE segments that hold bytes (wipe.h, `check_free`).
+ *      also zeroes FREE segments that hold bytes (wipe.h, `check_free`). One word of two: it is scanned.
  *  Full, committed (USING -> USED -> COMMITTED)
- *   1. Store the word. COMMITS. Lost in a crash, the segment is digested once more; no harm.
+ *   1. Store the word. COMMITS. Lost in a crash, the segment is digested once more; no harm. What makes it true
+ *      is durable before, so one word of two is as good as both.
  *  Reuse (any -> DIRTY -> FREE)
- *   1. Store the word DIRTY, fence. COMMITS that the bytes are not needed.
+ *   1. Store the word DIRTY, fence. COMMITS that the bytes are not needed; that they are not is durable before.
  *   2. The caller zeroes the segment, and fences.
- *   3. Store the word FREE. COMMITS that they are zeros. After a crash before: DIRTY, from 2 again.
+ *   3. Store the word FREE. COMMITS that they are zeros. After a crash before: DIRTY, from 2 again. One word of
+ *      two: the zeros were durable before either.
  *
  *      free --allocate--> using --> used --> committed      (store_allocate, store_transition)
  *       ^  \________________ |_______|__________ |
@@ -35,61 +42,83 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-
-#define ALLOCATION_MAX ((UINT64_C(1) << 40) - 1)
+#include "common/base/log.h"
 
 /* --- meta words --- */
 
-static uint64_t meta_pack(const struct segment_meta *meta)
-{
-    ASSERT(meta->owner_number <= UINT8_MAX && meta->allocation <= ALLOCATION_MAX);
-    return (uint64_t)meta->state | (uint64_t)meta->owner << 8 | (uint64_t)meta->owner_number << 16 |
-           meta->allocation << 24;
-}
-
-static struct segment_meta meta_unpack(uint64_t word)
-{
-    return (struct segment_meta){.state = (enum segment_state)(word & 0xff),
-                                 .owner = (enum segment_owner)(word >> 8 & 0xff),
-                                 .owner_number = (uint32_t)(word >> 16 & 0xff),
-                                 .allocation = word >> 24};
-}
-
 static enum segment_state word_state(uint64_t word)
 {
-    return (enum segment_state)(word & 0xff);
+    return (enum segment_state)(word & 0xf);
 }
 
-/* Words of PM are bytes from outside. */
-static bool word_is_valid(uint64_t word)
+/* Words of the mirror are what meta_encode made. */
+static struct segment_meta word_meta(uint64_t segment, uint64_t word)
 {
-    struct segment_meta meta = meta_unpack(word);
-    bool idle = meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY;
-    return meta.state <= SEGMENT_COMMITTED && meta.owner < OWNER_KINDS &&
-           idle == (meta.owner == OWNER_NONE);
+    struct segment_meta meta;
+    bool whole = meta_decode(segment, word, &meta);
+    ASSERT(whole); /* S1 */
+    return meta;
+}
+
+static void meta_store(struct store *store, unsigned copy, uint64_t segment, uint64_t word)
+{
+    pm_store(store->pm, store->at.metas[copy] + segment * META_BYTES, &word, sizeof(word));
 }
 
 static void meta_write(struct store *store, uint64_t segment, uint64_t word)
 {
-    pm_store(store->pm, META_OFFSET + segment * META_BYTES, &word, sizeof(word));
+    for (unsigned i = 0; i < 2; i++)
+        meta_store(store, i, segment, word);
+}
+
+static void metas_at(const struct store *store, uint64_t segment, uint64_t words[2])
+{
+    for (unsigned i = 0; i < 2; i++)
+        memcpy(&words[i], pm_at(store->pm, store->at.metas[i] + segment * META_BYTES), META_BYTES);
+}
+
+/* One segment at the open. What it was is not known if both its words are damaged: it may hold entries. */
+static struct segment_meta meta_read(struct store *store, uint64_t segment, uint64_t *damaged)
+{
+    uint64_t words[2];
+    struct segment_meta meta;
+    metas_at(store, segment, words);
+    enum meta_copies copies = metas_choose(segment, words, &meta);
+    *damaged += copies != METAS_WHOLE;
+    if (copies == METAS_DAMAGED)
+        return (struct segment_meta){.state = SEGMENT_USED, .owner = OWNER_UNKNOWN};
+    uint64_t word = meta_encode(segment, &meta);
+    for (unsigned i = 0; i < 2; i++) {
+        if (words[i] != word)
+            meta_store(store, i, segment, word);
+    }
+    return meta;
 }
 
 /* Fills the mirror and its counters. */
-static int metas_read(struct store *store)
+static void metas_read(struct store *store)
 {
-    uint64_t owned[OWNER_KINDS] = {0}, with[SEGMENT_STATES] = {0}, highest = 0;
-    const uint64_t *words = pm_at(store->pm, META_OFFSET);
+    uint64_t owned[OWNER_KINDS] = {0}, with[SEGMENT_STATES] = {0}, highest = 0, damaged = 0;
     for (uint64_t i = 0; i < store->segments; i++) {
-        uint64_t word = words[i];
-        if (!word_is_valid(word))
-            return ROWAN_EDAMAGED;
-        struct segment_meta meta = meta_unpack(word);
-        atomic_init(&store->metas[i], word);
+        struct segment_meta meta = meta_read(store, i, &damaged);
+        atomic_init(&store->metas[i], meta_encode(i, &meta));
         with[meta.state]++;
         owned[meta.owner]++;
         if (meta.allocation > highest)
             highest = meta.allocation;
     }
+    /* S3: the numbers that are not known may have been the highest ones. */
+    highest += owned[OWNER_UNKNOWN];
+    for (uint64_t i = 0; i < store->segments && owned[OWNER_UNKNOWN] > 0; i++) {
+        struct segment_meta meta = word_meta(i, atomic_load(&store->metas[i]));
+        if (meta.owner != OWNER_UNKNOWN)
+            continue;
+        meta.allocation = ++highest;
+        atomic_init(&store->metas[i], meta_encode(i, &meta));
+    }
+    if (damaged)
+        log_event(LOG_WARN, "segment_words_damaged", "segments=%lu unknown=%lu", damaged,
+                  owned[OWNER_UNKNOWN]);
     for (unsigned i = 0; i < OWNER_KINDS; i++)
         atomic_init(&store->segments_owned[i], owned[i]);
     for (unsigned i = 0; i < SEGMENT_STATES; i++)
@@ -97,7 +126,6 @@ static int metas_read(struct store *store)
     atomic_init(&store->segments_free, with[SEGMENT_FREE]);
     atomic_init(&store->allocation, highest + 1); /* S3 */
     atomic_init(&store->hint, 0);
-    return 0;
 }
 
 /* --- life --- */
@@ -116,9 +144,9 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
     store->pm = pm;
     store->segments = block.segments;
     store->at = store_geometry(block.segments);
-    error = metas_read(store);
-    if (!error)
-        error = store_replicas_open(store);
+    metas_read(store);
+    superblock_mend(pm, &block);
+    error = store_replicas_open(store);
     if (error) {
         free(store);
         return error;
@@ -191,7 +219,7 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
         if (meta.allocation == 0)
             meta.allocation =
                 atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
-        uint64_t taken = meta_pack(&meta);
+        uint64_t taken = meta_encode(number, &meta);
         if (!atomic_compare_exchange_strong_explicit(&store->metas[number], &word, taken,
                                                      memory_order_acquire, memory_order_relaxed))
             continue;
@@ -229,7 +257,7 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
     ASSERT(segment < store->segments);
     _Atomic uint64_t *place = &store->metas[segment];
     uint64_t old = atomic_load_explicit(place, memory_order_acquire);
-    struct segment_meta meta = meta_unpack(old);
+    struct segment_meta meta = word_meta(segment, old);
     ASSERT(transition_is_allowed(meta.state, state));
     bool was_free = meta.state == SEGMENT_FREE;
     enum segment_owner owner = meta.owner;
@@ -238,7 +266,9 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
         meta.owner = OWNER_NONE;
         meta.owner_number = 0;
     }
-    uint64_t word = meta_pack(&meta);
+    if (was_free) /* S4 */
+        meta.allocation = atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
+    uint64_t word = meta_encode(segment, &meta);
     if (state == SEGMENT_FREE) {
         /* Another thread may allocate it from the moment the mirror says so. */
         meta_write(store, segment, word);
@@ -262,7 +292,7 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
 struct segment_meta store_meta(const struct store *store, uint64_t segment)
 {
     ASSERT(segment < store->segments);
-    return meta_unpack(atomic_load_explicit(&store->metas[segment], memory_order_acquire));
+    return word_meta(segment, atomic_load_explicit(&store->metas[segment], memory_order_acquire));
 }
 
 bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,

@@ -6,15 +6,17 @@
  *   1024     run record, slot 0, 64: sequence (8), incarnation (8), boot id (16), durability (4),
  *            possibly incomplete (4), zeros, CRC32C (4)
  *   1536     run record, slot 1
- *   4096     replica table, first copy, 4 MiB: one 64-byte row a shard id (65536 of them): state (4),
- *            first epoch (4), first allocation (8), zeros (4), CRC32C (4), sequence (8), settled (8), zeros (20),
- *            CRC32C (4)
- *   ...      segment meta table: one 8-byte word a segment
+ *   4096     replica table, 4 MiB: one 64-byte row a shard id (65536 of them): state (4), first epoch (4),
+ *            first allocation (8), zeros (4), CRC32C (4), sequence (8), settled (8), zeros (20), CRC32C (4)
+ *   4198400  superblock and run records, second copies
+ *   4202496  segment meta table: one 8-byte word a segment
  *   ...      replica table, second copy, 4096-aligned
+ *   ...      segment meta table, second copy
  *   ...      segments, aligned to 4 MiB
  *
- * A segment's meta is one word, so one store commits each transition:
- *   state (8 bits) | owner kind (8) | owner number (8) | allocation sequence (40)
+ * A segment's meta is one word, so one store commits each transition. All zeros: free, never used. Else
+ *   state (4 bits) | owner kind (4) | owner number (8) | allocation sequence (40) | check (8): CRC-8/AUTOSAR of
+ *   the first 7 bytes and the segment's number (4 bytes)
  *
  * Free means zeroed and fenced. A crash leaves what was not free dirty.
  */
@@ -43,7 +45,14 @@ enum segment_state {
     SEGMENT_COMMITTED = 4, /* no space; every entry is on all replicas */
 };
 
-enum segment_owner { OWNER_NONE = 0, OWNER_WORKER = 1, OWNER_BACKUP_LOG = 2, OWNER_DIGEST = 3 };
+enum segment_owner {
+    OWNER_NONE = 0,
+    OWNER_WORKER = 1,
+    OWNER_BACKUP_LOG = 2,
+    OWNER_DIGEST = 3,
+    OWNER_UNKNOWN =
+        4, /* both copies of its meta were damaged: it counts as USED, under a new number */
+};
 
 struct segment_meta {
     enum segment_state state;
@@ -131,7 +140,8 @@ bool store_run_is_incomplete(const struct store_run *run,
  * fenced: the run may begin when a fence started after this call is done. Errors: ROWAN_EDAMAGED. */
 int store_run_write(struct pm *pm, struct store_run *run);
 
-/* store_open: the map must belong to this cluster and server. `pm` outlives the store.
+/* store_open: the map must belong to this cluster and server. `pm` outlives the store. What is left of
+ * a damaged pair of copies is stored over the other one, and the log says how many there were.
  * Errors: those of store_read_identity, ROWAN_ECLUSTER, ENOMEM. */
 int store_open(struct pm *pm, const struct store_identity *identity, struct store **out);
 void store_close(struct store *store);

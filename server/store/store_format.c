@@ -2,16 +2,18 @@
  *
  * Crash-safe steps. An aligned 8-byte word lands whole; between two fences words land in any order.
  *
+ * Superblock and run records lie in two copies each; damage of either loses nothing.
+ *
  *  Format
- *   1. Store the superblock without its magic. The tables are zeros: all FREE, no replica, no run.
+ *   1. Store the superblocks without their magic. The tables are zeros: all FREE, no replica, no run.
  *   2. Fence.
- *   3. Store the magic. COMMITS: before it, the map counts as never formatted.
+ *   3. Store the magic, twice. Either COMMITS: before it, the map counts as never formatted.
  *   4. Fence.
  *  Run record (only when everything the run relies on is durable: see control_open.c)
- *   1. Store the new one into the slot that does not hold the last one. Its checksum COMMITS.
+ *   1. Store both copies of the new one into the slot that does not hold the last one. A right checksum COMMITS.
  *   2. Fence.
- *      Torn, its checksum is wrong, and the last one still counts: the same start over again. A
- *      store whose very first record is torn has never run.
+ *      If both are torn, the last one still counts: the same start over again. A store whose very first record is
+ *      torn has never run.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 #include "common/base/assert.h"
 #include "common/base/crc.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/base/version.h"
 #include "server/store/store_layout.h"
 
@@ -31,9 +34,11 @@ static uint64_t round_up(uint64_t bytes, uint64_t align)
 
 struct store_geometry store_geometry(uint64_t segments)
 {
-    uint64_t metas = META_OFFSET + segments * META_BYTES;
-    struct store_geometry at = {.replicas = {HEAD_BYTES, round_up(metas, TABLE_ALIGN)}};
-    at.segments = round_up(at.replicas[1] + REPLICA_TABLE_BYTES, STORE_SEGMENT_BYTES);
+    uint64_t meta_bytes = round_up(segments * META_BYTES, TABLE_ALIGN);
+    struct store_geometry at = {.metas[0] = META_OFFSET, .replicas[0] = HEAD_BYTES};
+    at.replicas[1] = at.metas[0] + meta_bytes;
+    at.metas[1] = at.replicas[1] + REPLICA_TABLE_BYTES;
+    at.segments = round_up(at.metas[1] + meta_bytes, STORE_SEGMENT_BYTES);
     return at;
 }
 
@@ -41,7 +46,7 @@ uint64_t store_segments_in(uint64_t pm_bytes)
 {
     uint64_t whole = pm_bytes / STORE_SEGMENT_BYTES;
     uint64_t segments = whole;
-    /* The replica tables take two segments, the rest one and another one for each half a million. */
+    /* The replica tables take two segments, the rest one and another one for each 262,144. */
     while (segments > 0 &&
            store_geometry(segments).segments / STORE_SEGMENT_BYTES + segments > whole)
         segments--;
@@ -72,11 +77,16 @@ static bool format_is_read(const struct superblock *block)
            block->format_version <= VERSION_PM_HIGHEST;
 }
 
+static bool checksum_is_right(const struct superblock *block)
+{
+    return block->checksum == crc32c(0, block, offsetof(struct superblock, checksum));
+}
+
 static int superblock_check(const struct superblock *block, uint64_t pm_bytes)
 {
     if (block->magic != STORE_MAGIC || !format_is_read(block))
         return ROWAN_EFORMAT;
-    if (block->checksum != crc32c(0, block, offsetof(struct superblock, checksum)))
+    if (!checksum_is_right(block))
         return ROWAN_EDAMAGED;
     uint64_t segments = block->segments;
     if (segments == 0 || segments > store_segments_in(pm_bytes) ||
@@ -98,25 +108,64 @@ static bool metas_are_zero(const struct pm *pm)
     return true;
 }
 
+static bool is_zero(const struct pm *pm, uint64_t from, uint64_t to)
+{
+    const uint8_t *at = pm_at(pm, from);
+    return at[0] == 0 && memcmp(at, at + 1, to - from - 1) == 0;
+}
+
 bool store_is_blank(const struct pm *pm)
 {
-    if (pm->bytes < HEAD_BYTES + sizeof(uint64_t))
-        return false;
-    const uint8_t *first = pm_at(pm, HEAD_BYTES);
-    uint64_t bytes = pm->bytes - HEAD_BYTES;
-    /* The first word is zero, and each byte behind it equals the one a word before it. */
-    return *(const uint64_t *)first == 0 &&
-           memcmp(first, first + sizeof(uint64_t), bytes - sizeof(uint64_t)) == 0;
+    const uint64_t second_end = HEAD_SECOND_OFFSET + HEAD_BYTES;
+    return pm->bytes > second_end && is_zero(pm, HEAD_BYTES, HEAD_SECOND_OFFSET) &&
+           is_zero(pm, second_end, pm->bytes);
+}
+
+static const uint64_t head_offset[2] = {0, HEAD_SECOND_OFFSET};
+
+/* May the second copy stand for the first? Not if something else was written over the first, or another version was. */
+static bool is_damaged(const struct superblock *first, const struct superblock *second)
+{
+    if (first->magic == STORE_MAGIC)
+        return !checksum_is_right(first);
+    return first->magic == 0 || memcmp(&first->format_version, &second->format_version,
+                                       sizeof(*first) - sizeof(first->magic)) == 0;
 }
 
 int superblock_read(const struct pm *pm, struct superblock *block)
 {
-    if (pm->bytes < HEAD_BYTES)
+    struct superblock copies[2];
+    *block = (struct superblock){.magic = 0};
+    if (pm->bytes < HEAD_SECOND_OFFSET + HEAD_BYTES)
         return ROWAN_EFORMAT;
-    memcpy(block, pm_at(pm, 0), sizeof(*block));
-    if (block->magic == 0)
-        return metas_are_zero(pm) ? ROWAN_ENOTFOUND : ROWAN_EDAMAGED;
-    return superblock_check(block, pm->bytes);
+    for (unsigned i = 0; i < 2; i++)
+        memcpy(&copies[i], pm_at(pm, head_offset[i]), sizeof(copies[i]));
+    *block = copies[0];
+    int error = superblock_check(&copies[0], pm->bytes);
+    if (error == 0)
+        return 0;
+    if (superblock_check(&copies[1], pm->bytes) == 0 && is_damaged(&copies[0], &copies[1])) {
+        *block = copies[1];
+        return 0;
+    }
+    if (copies[0].magic != 0)
+        return error;
+    return copies[1].magic != STORE_MAGIC && metas_are_zero(pm) ? ROWAN_ENOTFOUND : ROWAN_EDAMAGED;
+}
+
+bool superblock_is_whole(const struct pm *pm, unsigned copy, const struct superblock *block)
+{
+    return memcmp(pm_at(pm, head_offset[copy]), block, sizeof(*block)) == 0;
+}
+
+void superblock_mend(struct pm *pm, const struct superblock *block)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        if (superblock_is_whole(pm, i, block))
+            continue;
+        log_event(LOG_WARN, "superblock_mended", "copy=%u", i);
+        pm_store(pm, head_offset[i], block, sizeof(*block));
+    }
 }
 
 int store_format_start(struct pm *pm, const struct store_identity *identity,
@@ -126,13 +175,13 @@ int store_format_start(struct pm *pm, const struct store_identity *identity,
     if (segments == 0)
         return ROWAN_EINVALID;
     struct superblock block;
-    memcpy(&block, pm_at(pm, 0), sizeof(block));
-    if (block.magic != 0 || !metas_are_zero(pm))
+    if (superblock_read(pm, &block) != ROWAN_ENOTFOUND)
         return ROWAN_EEXISTS;
 
     superblock_fill(&block, identity, segments);
-    pm_store(pm, sizeof(block.magic), (const uint8_t *)&block + sizeof(block.magic),
-             sizeof(block) - sizeof(block.magic));
+    for (unsigned i = 0; i < 2; i++)
+        pm_store(pm, head_offset[i] + sizeof(block.magic), &block.format_version,
+                 sizeof(block) - sizeof(block.magic));
     *out = (struct store_format){.pm = pm, .ticket = pm_fence_start(pm)};
     return 0;
 }
@@ -143,7 +192,9 @@ int store_format_poll(struct store_format *format)
     if (done != 1 || format->committed)
         return done;
     const uint64_t magic = STORE_MAGIC;
-    pm_store(format->pm, offsetof(struct superblock, magic), &magic, sizeof(magic));
+    for (unsigned i = 0; i < 2; i++)
+        pm_store(format->pm, head_offset[i] + offsetof(struct superblock, magic), &magic,
+                 sizeof(magic));
     format->ticket = pm_fence_start(format->pm);
     format->committed = true;
     return pm_fence_done(format->pm, format->ticket);
@@ -161,12 +212,12 @@ int store_read_identity(const struct pm *pm, struct store_identity *out)
 
 void store_why(const struct pm *pm, int error, char *why, size_t why_bytes)
 {
-    struct superblock block = {.magic = 0};
+    struct superblock block;
     char known[24];
-    if (pm->bytes >= HEAD_BYTES)
-        memcpy(&block, pm_at(pm, 0), sizeof(block));
+    (void)superblock_read(pm, &block); /* its answer is `error` */
     if (error == ROWAN_EDAMAGED)
-        snprintf(why, why_bytes, "its superblock is damaged: nobody can tell what it held");
+        snprintf(why, why_bytes,
+                 "both copies of its superblock are damaged: nobody can tell what it held");
     else if (error == ROWAN_EFORMAT && block.magic != STORE_MAGIC)
         snprintf(why, why_bytes, "it holds something else than a Rowan-KV server's data");
     else if (error == ROWAN_EFORMAT && !format_is_read(&block))
@@ -183,14 +234,9 @@ void store_why(const struct pm *pm, int error, char *why, size_t why_bytes)
 
 /* --- runs --- */
 
-static uint64_t run_offset(uint64_t sequence)
+static uint64_t run_offset(unsigned copy, uint64_t sequence)
 {
-    return RUN_OFFSET + sequence % 2 * RUN_STRIDE;
-}
-
-static void run_read(const struct pm *pm, uint64_t parity, struct run_slot *slot)
-{
-    memcpy(slot, pm_at(pm, run_offset(parity)), sizeof(*slot));
+    return head_offset[copy] + RUN_OFFSET + sequence % 2 * RUN_STRIDE;
 }
 
 static bool run_is_valid(const struct run_slot *slot, uint64_t parity)
@@ -206,23 +252,33 @@ static bool run_is_zero(const struct run_slot *slot)
     return memcmp(slot, &zero, sizeof(zero)) == 0;
 }
 
+enum run_copy run_read(const struct pm *pm, unsigned copy, uint64_t parity, struct run_slot *slot)
+{
+    memcpy(slot, pm_at(pm, run_offset(copy, parity)), sizeof(*slot));
+    if (run_is_zero(slot))
+        return RUN_UNUSED;
+    return run_is_valid(slot, parity) ? RUN_WHOLE : RUN_DAMAGED;
+}
+
 int store_read_run(const struct pm *pm, struct store_run *out)
 {
-    struct run_slot slots[2], *last = NULL;
-    for (uint64_t parity = 0; parity < 2; parity++) {
-        run_read(pm, parity, &slots[parity]);
-        if (run_is_valid(&slots[parity], parity) &&
-            (!last || slots[parity].sequence > last->sequence))
-            last = &slots[parity];
+    struct run_slot last = {.sequence = 0};
+    bool damaged = false;
+    for (unsigned i = 0; i < 4; i++) {
+        struct run_slot slot;
+        enum run_copy state = run_read(pm, i / 2, i % 2, &slot);
+        /* The first record goes to slot 1. If slot 0 is empty and slot 1 torn, no run was recorded. */
+        damaged |= state == RUN_DAMAGED && i % 2 == 0;
+        if (state == RUN_WHOLE && slot.sequence > last.sequence)
+            last = slot;
     }
-    /* The first record goes to slot 1. If slot 0 is empty and slot 1 torn, no run was recorded. */
-    if (!last)
-        return run_is_zero(&slots[0]) ? ROWAN_ENOTFOUND : ROWAN_EDAMAGED;
-    *out = (struct store_run){.sequence = last->sequence,
-                              .incarnation = last->incarnation,
-                              .durability = (enum pm_durability)last->durability,
-                              .possibly_incomplete = last->possibly_incomplete};
-    memcpy(out->boot_id, last->boot_id, sizeof(out->boot_id));
+    if (last.sequence == 0)
+        return damaged ? ROWAN_EDAMAGED : ROWAN_ENOTFOUND;
+    *out = (struct store_run){.sequence = last.sequence,
+                              .incarnation = last.incarnation,
+                              .durability = (enum pm_durability)last.durability,
+                              .possibly_incomplete = last.possibly_incomplete};
+    memcpy(out->boot_id, last.boot_id, sizeof(out->boot_id));
     return 0;
 }
 
@@ -246,6 +302,7 @@ int store_run_write(struct pm *pm, struct store_run *run)
                             .possibly_incomplete = run->possibly_incomplete};
     memcpy(slot.boot_id, run->boot_id, sizeof(slot.boot_id));
     slot.checksum = crc32c(0, &slot, offsetof(struct run_slot, checksum));
-    pm_store(pm, run_offset(run->sequence), &slot, sizeof(slot));
+    for (unsigned i = 0; i < 2; i++)
+        pm_store(pm, run_offset(i, run->sequence), &slot, sizeof(slot));
     return 0;
 }

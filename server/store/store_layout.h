@@ -17,11 +17,12 @@ enum {
     META_BYTES = 8,
     ROW_BYTES = 64,
     REPLICA_TABLE_BYTES = STORE_SHARD_IDS * ROW_BYTES,
-    META_OFFSET = HEAD_BYTES + REPLICA_TABLE_BYTES,
+    HEAD_SECOND_OFFSET = HEAD_BYTES + REPLICA_TABLE_BYTES,
+    META_OFFSET = HEAD_SECOND_OFFSET + HEAD_BYTES,
     TABLE_ALIGN = 4096,
 };
 
-#define OWNER_KINDS    ((unsigned)OWNER_DIGEST + 1)
+#define OWNER_KINDS    ((unsigned)OWNER_UNKNOWN + 1)
 #define SEGMENT_STATES ((unsigned)SEGMENT_COMMITTED + 1)
 #define STORE_MAGIC    UINT64_C(0x31564b4e41574f52) /* "ROWANKV1" */
 
@@ -78,15 +79,48 @@ _Static_assert(offsetof(struct row, settled) == 32, "row");
 _Static_assert(offsetof(struct row, settled_checksum) == ROW_BYTES - 4, "row");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "PM is little-endian");
 
-/* Where the parts lie, in bytes from the start of the map. */
+/* Where the parts lie, in bytes from the start of the map. [2]: the two copies. */
 struct store_geometry {
-    uint64_t replicas[2]; /* the two copies of the table */
+    uint64_t metas[2];
+    uint64_t replicas[2];
     uint64_t segments;
 };
 struct store_geometry store_geometry(uint64_t segments);
 
-/* The superblock, checked. Errors: those of store_read_identity. */
+/* The superblock that counts. Errors: those of store_read_identity; then *block is one that tells why. */
 int superblock_read(const struct pm *pm, struct superblock *block);
+
+/* Is this copy of the superblock (0 or 1) whole, and equal to `block`? */
+bool superblock_is_whole(const struct pm *pm, unsigned copy, const struct superblock *block);
+
+/* superblock_mend: stores `block` over a copy that is not whole. Not fenced: whole or not, the other one counts. */
+void superblock_mend(struct pm *pm, const struct superblock *block);
+
+/* run_read: one copy (0 or 1) of the run record of slot `parity`. */
+enum run_copy { RUN_UNUSED, RUN_WHOLE, RUN_DAMAGED };
+enum run_copy run_read(const struct pm *pm, unsigned copy, uint64_t parity, struct run_slot *slot);
+
+/* --- meta words --- */
+
+#define META_ALLOCATION_MAX ((UINT64_C(1) << 40) - 1)
+
+#define META_UNUSED 0 /* as in a new table: FREE, never allocated. The only word without a check */
+
+uint64_t meta_encode(uint64_t segment, const struct segment_meta *meta);
+
+/* False: these are not bytes that meta_encode gives for this segment. */
+bool meta_decode(uint64_t segment, uint64_t word, struct segment_meta *out);
+
+/* metas_choose: what a segment's two words say. Of two whole ones the later counts. A whole one counts beside a damaged
+ * one, but not if it says FREE: then the damaged one may have said that it holds entries. */
+enum meta_copies {
+    METAS_WHOLE,
+    METAS_ONE_DAMAGED, /* the other one is in *out */
+    METAS_DAMAGED      /* nobody can tell what the segment is; *out may be anything */
+};
+enum meta_copies metas_choose(uint64_t segment, const uint64_t words[2], struct segment_meta *out);
+
+/* --- rows --- */
 
 /* row_read: one copy of a row, of the table at `table`. ROW_TORN: its first part is whole, the other one is not. */
 enum row_copy { ROW_UNUSED, ROW_WHOLE, ROW_TORN, ROW_DAMAGED };

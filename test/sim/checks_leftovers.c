@@ -13,7 +13,7 @@
 
 #define LOOK_NS (50 * NS_PER_MS) /* between two looks: all of each PM is looked at */
 
-enum { OWNERS = (int)OWNER_DIGEST + 1, STATES = (int)SEGMENT_COMMITTED + 1 };
+enum { OWNERS = (int)OWNER_KINDS, STATES = (int)SEGMENT_COMMITTED + 1 };
 
 /* The first thing that is left over. */
 struct leftovers {
@@ -183,13 +183,16 @@ static void count_segments(struct leftovers *left, const struct checks_server *s
                            const struct control *control, struct tally *tally)
 {
     const struct store *store = control->common->store;
-    const uint64_t *words = pm_at(&server->pm->pm, META_OFFSET);
+    const struct store_geometry at = store_geometry(store_segments(store));
+    const uint64_t *words[2];
+    for (unsigned i = 0; i < 2; i++)
+        words[i] = pm_at(&server->pm->pm, at.metas[i]);
     for (uint64_t i = 0; i < store_segments(store); i++) {
         struct segment_meta meta = store_meta(store, i);
-        uint64_t word = (uint64_t)meta.state | (uint64_t)meta.owner << 8 |
-                        (uint64_t)meta.owner_number << 16 | meta.allocation << 24;
-        expect(left, words[i] == word, "server %u: segment %lu is %lx in PM and %lx in its mirror",
-               server->number + 1, i, words[i], word);
+        uint64_t word = meta_encode(i, &meta);
+        expect(left, words[0][i] == word && words[1][i] == word,
+               "server %u: segment %lu is %lx and %lx in PM and %lx in its mirror",
+               server->number + 1, i, words[0][i], words[1][i], word);
         tally->states[meta.state]++;
         expect(left,
                meta.state != SEGMENT_FREE ||

@@ -185,9 +185,7 @@ static void look_at_suspects(struct checks *checks)
 static void look_at_segment(struct checks *checks, const struct checks_server *server,
                             uint64_t segment)
 {
-    uint64_t word;
-    memcpy(&word, server->pm->pm.base + META_OFFSET + segment * META_BYTES, sizeof word);
-    if ((word & 0xff) != SEGMENT_COMMITTED)
+    if (checks_segment_meta(server, segment).state != SEGMENT_COMMITTED)
         return;
     const uint64_t strides = STORE_SEGMENT_BYTES / ENTRY_ALIGN;
     uint32_t before = CHECKS_NONE;

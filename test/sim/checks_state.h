@@ -138,6 +138,9 @@ void checks_stored_close(struct checks *checks);
 /* A place in one of the tables. */
 uint32_t checks_bucket(uint64_t a, uint64_t b);
 
+/* A segment's meta in PM, in the first copy of the table. */
+struct segment_meta checks_segment_meta(const struct checks_server *server, uint64_t segment);
+
 /* The entry, or NULL. */
 struct checks_entry *checks_entry(struct checks *checks, uint16_t shard, uint64_t version);
 

@@ -93,22 +93,19 @@ static void tell(struct checks_server *server, enum journal_kind kind,
     journal_add(server->checks->journal, &event);
 }
 
-static uint64_t meta_word(const struct checks_server *server, uint64_t offset)
+struct segment_meta checks_segment_meta(const struct checks_server *server, uint64_t segment)
 {
+    struct segment_meta meta;
     uint64_t word;
-    uint64_t segment = (offset - server->segment_offset) / STORE_SEGMENT_BYTES;
     memcpy(&word, server->pm->pm.base + META_OFFSET + segment * META_BYTES, sizeof word);
-    return word;
+    bool whole = meta_decode(segment, word, &meta);
+    ASSERT(whole);
+    return meta;
 }
 
-static enum segment_state state_of(const struct checks_server *server, uint64_t offset)
+static struct segment_meta meta_of(const struct checks_server *server, uint64_t offset)
 {
-    return (enum segment_state)(meta_word(server, offset) & 0xff);
-}
-
-static enum segment_owner owner_of(const struct checks_server *server, uint64_t offset)
-{
-    return (enum segment_owner)(meta_word(server, offset) >> 8 & 0xff);
+    return checks_segment_meta(server, (offset - server->segment_offset) / STORE_SEGMENT_BYTES);
 }
 
 static void fail_at(struct checks_server *server, uint64_t offset, const char *what)
@@ -121,7 +118,7 @@ static void fail_at(struct checks_server *server, uint64_t offset, const char *w
                 entry ? entry->header.shard : JOURNAL_NO_SHARD,
                 "%s: %s at %lu, in segment %lu, of state %u; entry %lx lies there", name_of(server),
                 what, offset, (offset - server->segment_offset) / STORE_SEGMENT_BYTES,
-                (unsigned)state_of(server, offset), entry ? entry->header.version : 0);
+                (unsigned)meta_of(server, offset).state, entry ? entry->header.version : 0);
 }
 
 /* --- entries --- */
@@ -338,7 +335,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
         (header->blocks > 1 && !has_all_blocks(checks, entry, server->number, false)))
         return;
     checks_look_stored(checks, entry, server->number);
-    enum segment_owner owner = owner_of(server, copy->offset);
+    enum segment_owner owner = meta_of(server, copy->offset).owner;
     tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
          owner == OWNER_DIGEST          ? "joined"
          : header->type == ENTRY_DELETE ? "delete"
@@ -351,7 +348,7 @@ static void take_part(struct checks_server *server, uint32_t at)
     struct checks *checks = server->checks;
     struct checks_copy *copy = &checks->copies[at];
     struct entry_header header;
-    copy->late |= state_of(server, copy->offset) >= SEGMENT_USED;
+    copy->late |= meta_of(server, copy->offset).state >= SEGMENT_USED;
     if (copy->have < FIRST_BLOCK_BYTES)
         return;
     if (!read_header(checks, server->pm->pm.base + copy->offset, &header)) {
@@ -377,7 +374,7 @@ static void take_part(struct checks_server *server, uint32_t at)
         take_entry_block(server, at, &header);
     else
         copy->kind = CHECKS_OTHER;
-    if (header.type == ENTRY_COMMIT_VERSIONS && owner_of(server, copy->offset) == OWNER_WORKER)
+    if (header.type == ENTRY_COMMIT_VERSIONS && meta_of(server, copy->offset).owner == OWNER_WORKER)
         checks_commit_stored(checks, server->pm->pm.base + copy->offset, header.value_bytes);
 }
 
@@ -437,7 +434,7 @@ static size_t meet(struct checks_server *server, uint32_t at, uint64_t offset, s
 
 static void take_store(struct checks_server *server, uint64_t offset, size_t bytes)
 {
-    enum segment_state state = state_of(server, offset);
+    enum segment_state state = meta_of(server, offset).state;
     if (state == SEGMENT_FREE || state == SEGMENT_DIRTY)
         fail_at(server, offset, "a store into no log's segment");
     while (bytes > 0) {
@@ -452,7 +449,7 @@ static void take_store(struct checks_server *server, uint64_t offset, size_t byt
 
 static void take_zeros(struct checks_server *server, uint64_t offset, size_t bytes)
 {
-    if (state_of(server, offset) != SEGMENT_DIRTY)
+    if (meta_of(server, offset).state != SEGMENT_DIRTY)
         fail_at(server, offset, "zeros over a segment in use");
     uint64_t stride = (offset - server->segment_offset) / ENTRY_ALIGN;
     for (uint64_t i = stride; i < stride + bytes / ENTRY_ALIGN; i++) {
@@ -467,11 +464,14 @@ static bool is_zero(const uint8_t *bytes, size_t count)
 }
 
 /* A word of the segment table was stored: one that a log opens (only then it becomes USING) must be zeros, or a scan
- * would find in it what was there before. */
+ * would find in it what was there before. If the second copy says USING before the first, an open of the store mends. */
 static void take_meta(struct checks_server *server, uint64_t segment)
 {
     uint64_t offset = server->segment_offset + segment * STORE_SEGMENT_BYTES;
-    if (state_of(server, offset) == SEGMENT_USING &&
+    uint64_t second = store_geometry(server->segments).metas[1] + segment * META_BYTES;
+    bool mended = memcmp(server->pm->pm.base + META_OFFSET + segment * META_BYTES,
+                         server->pm->pm.base + second, META_BYTES) == 0;
+    if (!mended && meta_of(server, offset).state == SEGMENT_USING &&
         !is_zero(server->pm->pm.base + offset, STORE_SEGMENT_BYTES))
         fail_at(server, offset, "a log opens a segment that is not zeros,");
 }

@@ -9,6 +9,26 @@ TEST(check_value_is_the_published_one)
     assert_int_equal(crc32c(0, "", 0), 0);
 }
 
+TEST(crc8_is_the_published_one_and_finds_three_flipped_bits)
+{
+    uint8_t word[11] = {0x12, 5, 1};
+    assert_int_equal(crc8_autosar("123456789", 9), 0xdf);
+    uint8_t crc = crc8_autosar(word, sizeof word);
+    for (unsigned i = 0; i < 88; i++) {
+        for (unsigned j = i; j < 88; j++) {
+            for (unsigned k = j; k < 88; k++) {
+                uint8_t other[11];
+                memcpy(other, word, sizeof word);
+                other[i / 8] ^= (uint8_t)(1 << i % 8);
+                other[j / 8] ^= (uint8_t)(1 << j % 8);
+                other[k / 8] ^= (uint8_t)(1 << k % 8);
+                assert_true(memcmp(other, word, sizeof word) == 0 ||
+                            crc8_autosar(other, sizeof other) != crc);
+            }
+        }
+    }
+}
+
 TEST(vectors_of_rfc_3720_hold)
 {
     unsigned char bytes[32];

@@ -427,10 +427,12 @@ TEST(a_pm_that_is_not_this_servers_is_refused_at_once)
 
     assert_int_equal(server_create(&options, &fabric->head, &stage->heap->pm, &other),
                      ROWAN_ECLUSTER);
+    uint8_t *second = stage->heap->pm.base + HEAD_SECOND_OFFSET;
     stage->heap->pm.base[20] ^= 1;
+    second[20] ^= 1;
     assert_int_equal(server_create(&options, &fabric->head, &stage->heap->pm, &other),
                      ROWAN_EDAMAGED);
-    stage->heap->pm.base[8] = VERSION_PM_HIGHEST + 1;
+    stage->heap->pm.base[8] = second[8] = VERSION_PM_HIGHEST + 1;
     assert_int_equal(server_create(&options, &fabric->head, &stage->heap->pm, &other),
                      ROWAN_EFORMAT);
     assert_null(other);

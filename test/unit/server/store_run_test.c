@@ -14,7 +14,7 @@ static struct heap_pm *formatted(void)
     return heap;
 }
 
-enum { RUN_OFFSET = 1024, RUN_STRIDE = 512, RUN_BYTES = 64 };
+enum { RUN_OFFSET = 1024, RUN_STRIDE = 512, RUN_BYTES = 64, HEAD_SECOND_OFFSET = 4198400 };
 
 static struct store_run run_of(uint64_t incarnation, enum pm_durability durability)
 {
@@ -53,6 +53,7 @@ TEST(a_run_record_has_these_bytes)
     };
     const uint8_t *slot = heap->pm.base + RUN_OFFSET + RUN_STRIDE;
     assert_memory_equal(slot, head, sizeof(head));
+    assert_memory_equal(slot + HEAD_SECOND_OFFSET, slot, RUN_BYTES);
     uint32_t checksum;
     memcpy(&checksum, slot + sizeof(head), 4);
     assert_true(checksum == crc32c(0, head, sizeof(head)));
@@ -82,7 +83,8 @@ TEST(a_torn_run_record_leaves_the_one_before)
         struct heap_pm *heap = formatted();
         for (uint64_t i = 1; i <= runs; i++)
             write_run(heap, i);
-        uint8_t *slot = heap->pm.base + RUN_OFFSET + (runs + 1) % 2 * RUN_STRIDE;
+        const uint64_t offset = RUN_OFFSET + (runs + 1) % 2 * RUN_STRIDE;
+        uint8_t *slot = heap->pm.base + offset, *second = slot + HEAD_SECOND_OFFSET;
         uint8_t old[RUN_BYTES], new[RUN_BYTES];
         memcpy(old, slot, RUN_BYTES);
         write_run(heap, 77);
@@ -90,6 +92,7 @@ TEST(a_torn_run_record_leaves_the_one_before)
         for (unsigned landed = 0; landed < 255; landed++) {
             for (unsigned word = 0; word < 8; word++)
                 memcpy(slot + 8 * word, (landed >> word & 1 ? new : old) + 8 * word, 8);
+            memcpy(second, slot, RUN_BYTES);
             struct store_run run = {.incarnation = 0};
             bool whole = memcmp(slot, new, RUN_BYTES) == 0; /* what differs has landed */
             int result = store_read_run(&heap->pm, &run);
@@ -103,14 +106,39 @@ TEST(a_torn_run_record_leaves_the_one_before)
     }
 }
 
-TEST(two_damaged_run_records_are_no_empty_store)
+TEST(the_loss_of_either_copy_of_a_run_record_loses_nothing)
+{
+    struct heap_pm *heap = formatted();
+    for (uint64_t run = 1; run <= 4; run++) {
+        write_run(heap, run);
+        for (unsigned copy = 0; copy < 2; copy++) {
+            uint8_t *slots = heap->pm.base + (copy ? HEAD_SECOND_OFFSET : 0) + RUN_OFFSET;
+            uint8_t good[RUN_STRIDE + RUN_BYTES];
+            memcpy(good, slots, sizeof(good));
+            slots[run % 2 * RUN_STRIDE + 9] ^= 1;
+            assert_last_run(heap, run);
+            memset(slots, 0, sizeof(good));
+            assert_last_run(heap, run);
+            memcpy(slots, good, sizeof(good));
+        }
+    }
+    heap_pm_destroy(heap);
+}
+
+static void damage_run(struct heap_pm *heap, uint64_t run)
+{
+    heap->pm.base[RUN_OFFSET + run % 2 * RUN_STRIDE + 9] ^= 1;
+    heap->pm.base[HEAD_SECOND_OFFSET + RUN_OFFSET + run % 2 * RUN_STRIDE + 9] ^= 2;
+}
+
+TEST(damaged_run_records_are_no_empty_store)
 {
     struct heap_pm *heap = formatted();
     write_run(heap, 1);
     write_run(heap, 2);
-    heap->pm.base[RUN_OFFSET + 9] ^= 1;
+    damage_run(heap, 2);
     assert_last_run(heap, 1);
-    heap->pm.base[RUN_OFFSET + RUN_STRIDE + 9] ^= 1;
+    damage_run(heap, 1);
     struct store_run run = run_of(3, PM_FENCE);
     assert_int_equal(store_read_run(&heap->pm, &run), ROWAN_EDAMAGED);
     assert_int_equal(store_run_write(&heap->pm, &run), ROWAN_EDAMAGED);
@@ -146,18 +174,19 @@ static void assert_says(struct heap_pm *heap, int error, const char *part)
 TEST(what_cannot_be_opened_is_told_in_a_sentence)
 {
     struct heap_pm *heap = formatted();
-    heap->pm.base[8] = 4;
+    uint8_t *first = heap->pm.base, *second = first + HEAD_SECOND_OFFSET;
+    first[8] = second[8] = 4;
     assert_says(heap, ROWAN_EFORMAT, "made by a newer version: its format is 4");
-    heap->pm.base[8] = 2;
+    first[8] = second[8] = 2;
     assert_says(heap, ROWAN_EFORMAT, "made by an older version: its format is 2");
-    heap->pm.base[8] = 3;
-    heap->pm.base[100] = 1;
-    assert_says(heap, ROWAN_EDAMAGED, "its superblock is damaged");
-    heap->pm.base[100] = 0;
+    first[8] = second[8] = 3;
+    first[100] = second[100] = 1;
+    assert_says(heap, ROWAN_EDAMAGED, "both copies of its superblock are damaged");
+    first[100] = second[100] = 0;
     heap->pm.bytes -= STORE_SEGMENT_BYTES;
     assert_says(heap, ROWAN_EFORMAT, "are too few: it was made with 8 segments");
     heap->pm.bytes += STORE_SEGMENT_BYTES;
-    memcpy(heap->pm.base, "\177ELF", 4);
+    memcpy(heap->pm.base, "\177ELF and more", 14);
     assert_says(heap, ROWAN_EFORMAT, "something else than a Rowan-KV server's data");
     heap_pm_destroy(heap);
 }

@@ -246,13 +246,15 @@ struct checks_stage_entry checks_stage_new_entry(const struct checks_stage *at)
 uint64_t checks_stage_hole(const struct checks_stage *at, uint32_t number)
 {
     const struct checks_server *server = &at->checks->servers[number - 1];
-    const uint64_t *words = pm_at(&server->pm->pm, META_OFFSET);
-    uint64_t best = UINT64_MAX;
+    uint64_t best = UINT64_MAX, highest = 0;
     for (uint64_t i = 0; i < server->segments; i++) {
-        if ((words[i] & 0xff) == at->hole_state &&
-            (at->hole_state == SEGMENT_FREE || (words[i] >> 8 & 0xff) == OWNER_BACKUP_LOG) &&
-            (best == UINT64_MAX || words[i] >> 24 > words[best] >> 24))
+        struct segment_meta meta = checks_segment_meta(server, i);
+        if (meta.state == at->hole_state &&
+            (meta.state == SEGMENT_FREE || meta.owner == OWNER_BACKUP_LOG) &&
+            (best == UINT64_MAX || meta.allocation > highest)) {
             best = i;
+            highest = meta.allocation;
+        }
     }
     assert_true(best != UINT64_MAX);
     return server->segment_offset + best * STORE_SEGMENT_BYTES + at->hole;

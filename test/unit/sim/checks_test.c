@@ -165,8 +165,10 @@ TEST(a_segment_that_is_committed_too_early_is_found)
     checks_stage_store_whole(&stage, 1, &entry);
     uint64_t segment = (checks_stage_hole(&stage, 1) - stage.checks->servers[0].segment_offset) /
                        STORE_SEGMENT_BYTES;
-    uint8_t word = SEGMENT_COMMITTED;
-    pm_store(&stage.cluster->servers[0].pm->pm, META_OFFSET + segment * META_BYTES, &word, 1);
+    struct segment_meta meta = checks_segment_meta(&stage.checks->servers[0], segment);
+    meta.state = SEGMENT_COMMITTED;
+    uint64_t word = meta_encode(segment, &meta);
+    pm_store(&stage.cluster->servers[0].pm->pm, META_OFFSET + segment * META_BYTES, &word, 8);
     checks_stage_rounds(&stage, 20000);
     checks_stage_expect(&stage, "C6");
 }

@@ -1,0 +1,63 @@
+/* The words of the segment meta table: their bytes, and what two copies of a word say together. */
+#include "common/base/assert.h"
+#include "common/base/crc.h"
+#include "server/store/store_layout.h"
+
+/* Of a word's first 7 bytes and the segment's number, so that a word in another's place is no right one. */
+static uint64_t checked(uint64_t segment, uint64_t word)
+{
+    uint8_t covered[7 + 4];
+    memcpy(covered, &word, 7);
+    memcpy(covered + 7, &segment, 4);
+    return (uint64_t)crc8_autosar(covered, sizeof(covered)) << 56 | (word & UINT64_MAX >> 8);
+}
+
+uint64_t meta_encode(uint64_t segment, const struct segment_meta *meta)
+{
+    ASSERT(meta->owner_number <= UINT8_MAX && meta->allocation <= META_ALLOCATION_MAX);
+    uint64_t word = (uint64_t)meta->state | (uint64_t)meta->owner << 4 |
+                    (uint64_t)meta->owner_number << 8 | meta->allocation << 16;
+    return word == META_UNUSED ? word : checked(segment, word);
+}
+
+bool meta_decode(uint64_t segment, uint64_t word, struct segment_meta *out)
+{
+    struct segment_meta meta = {.state = (enum segment_state)(word & 0xf),
+                                .owner = (enum segment_owner)(word >> 4 & 0xf),
+                                .owner_number = (uint32_t)(word >> 8 & 0xff),
+                                .allocation = word >> 16 & META_ALLOCATION_MAX};
+    bool idle = meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY;
+    if ((word != META_UNUSED && word != checked(segment, word)) || meta.state > SEGMENT_COMMITTED ||
+        meta.owner >= OWNER_KINDS || idle != (meta.owner == OWNER_NONE))
+        return false;
+    *out = meta;
+    return true;
+}
+
+/* The states in the order in which a segment has them under one allocation number (S4). */
+static bool is_later(const struct segment_meta *a, const struct segment_meta *b)
+{
+    static const uint8_t order[] = {[SEGMENT_USING] = 0,
+                                    [SEGMENT_USED] = 1,
+                                    [SEGMENT_COMMITTED] = 2,
+                                    [SEGMENT_DIRTY] = 3,
+                                    [SEGMENT_FREE] = 4};
+    return a->allocation != b->allocation ? a->allocation > b->allocation
+                                          : order[a->state] > order[b->state];
+}
+
+enum meta_copies metas_choose(uint64_t segment, const uint64_t words[2], struct segment_meta *out)
+{
+    struct segment_meta metas[2];
+    bool whole[2];
+    for (unsigned i = 0; i < 2; i++)
+        whole[i] = meta_decode(segment, words[i], &metas[i]);
+    if (whole[0] && whole[1]) {
+        *out = metas[is_later(&metas[1], &metas[0])];
+        return METAS_WHOLE;
+    }
+    if (!whole[0] && !whole[1])
+        return METAS_DAMAGED;
+    *out = metas[whole[1]];
+    return out->state == SEGMENT_FREE ? METAS_DAMAGED : METAS_ONE_DAMAGED;
+}
