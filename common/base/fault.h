@@ -21,7 +21,8 @@
     X(NO_MEMORY, "an allocation is refused")                                                       \
     X(NO_ROOM, "a table or queue says that it is full")                                            \
     X(BLOCK_LOST,                                                                                  \
-      "a digest role takes a whole block that commit versions tell of for a damaged one")
+      "a digest role takes a whole block that commit versions tell of for a damaged one")          \
+    X(ANSWER_LOST, "a worker takes it that entries were confirmed for a failure")
 
 #define FAULT_ENUM(name, text) FAULT_##name,
 

@@ -20,9 +20,23 @@ static const struct shard *find_row(const struct control *control, uint32_t id)
     return row && control->shards[row - control->config->shards] ? row : NULL;
 }
 
+/* The question, with the blocks that came with it if any; NULL: no memory. */
+static struct query *copy(const struct query *question, const Rowan__StoreEntries *entries)
+{
+    struct query *query = malloc(sizeof *query + (entries ? question->store.bytes : 0));
+    if (!query)
+        return NULL;
+    *query = *question;
+    uint8_t *at = query->data;
+    for (size_t i = 0; entries && i < entries->n_blocks; at += entries->blocks[i++].len)
+        memcpy(at, entries->blocks[i].data, entries->blocks[i].len);
+    return query;
+}
+
 /* Errors: ROWAN_EBUSY (too many), ROWAN_ENOMEM, those of command_push. */
 static int ask(struct control *control, struct control_link *link, uint32_t tag,
-               const struct shard *row, const struct query *question)
+               const struct shard *row, const struct query *question,
+               const Rowan__StoreEntries *entries)
 {
     const bool checksum = question->kind == QUERY_CHECKSUM;
     const uint32_t end = checksum ? CONTROL_MAX_CHECKSUMS : CONTROL_MAX_QUERIES;
@@ -31,10 +45,9 @@ static int ask(struct control *control, struct control_link *link, uint32_t tag,
         slot++;
     if (slot == end)
         return ROWAN_EBUSY;
-    struct query *query = malloc(sizeof *query);
+    struct query *query = copy(question, entries);
     if (!query)
         return ROWAN_ENOMEM;
-    *query = *question;
     query->link = link;
     query->tag = tag;
     query->shard = row->id;
@@ -53,7 +66,7 @@ static int ask_checksum(struct control *control, struct control_link *link, uint
     const struct shard *row = find_row(control, question->shard);
     if (!row)
         return ROWAN_ENOTMINE;
-    return ask(control, link, tag, row, &(struct query){.kind = QUERY_CHECKSUM});
+    return ask(control, link, tag, row, &(struct query){.kind = QUERY_CHECKSUM}, NULL);
 }
 
 /* Every error of it is ROWAN_EAGAIN: the worker asks again. */
@@ -68,7 +81,41 @@ static int ask_suffix(struct control *control, struct control_link *link, uint32
                                            .asked_commit = question->commit,
                                            .after = question->after,
                                            .cursor = question->cursor}};
-    return ask(control, link, tag, row, &query) ? ROWAN_EAGAIN : 0;
+    return ask(control, link, tag, row, &query, NULL) ? ROWAN_EAGAIN : 0;
+}
+
+/* False: more than a sender puts into one message, or no whole blocks. What they are is the owner's to check. */
+static bool measure(const Rowan__StoreEntries *entries, uint32_t *bytes)
+{
+    *bytes = 0;
+    if (entries->n_blocks == 0 || entries->n_blocks > BLOCK_LIST_BLOCKS)
+        return false;
+    for (size_t i = 0; i < entries->n_blocks; i++) {
+        const size_t more = entries->blocks[i].len;
+        if (more == 0 || more % ENTRY_ALIGN || more > BLOCK_LIST_BYTES - *bytes)
+            return false;
+        *bytes += (uint32_t)more;
+    }
+    return true;
+}
+
+/* Only the worker that leads the shard brings entries of it. Errors: ROWAN_EFORMAT; all others: it is to be sent again. */
+static int ask_store(struct control *control, struct control_link *link, uint32_t tag,
+                     const Rowan__StoreEntries *entries)
+{
+    const struct shard *row = link->peer ? find_row(control, entries->shard) : NULL;
+    uint32_t bytes;
+    if (!measure(entries, &bytes)) {
+        log_event(LOG_WARN, "entries_refused", "shard=%u server=%u blocks=%zu", entries->shard,
+                  link->server, entries->n_blocks);
+        return ROWAN_EFORMAT;
+    }
+    if (!row || row->epoch != entries->epoch || row->primary == control->common->server ||
+        row->primary != link->server || row->worker != link->worker)
+        return ROWAN_EAGAIN;
+    const struct query query = {.kind = QUERY_STORE,
+                                .store = {.epoch = entries->epoch, .bytes = bytes}};
+    return ask(control, link, tag, row, &query, entries);
 }
 
 void control_query_refuse(struct control *control, struct control_link *link, uint32_t tag,
@@ -88,6 +135,8 @@ void control_query_ask(struct control *control, struct control_link *link, uint3
     int error = ROWAN_EUNSUPPORTED;
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_SUFFIX)
         error = ask_suffix(control, link, tag, message->get_suffix);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_STORE_ENTRIES)
+        error = ask_store(control, link, tag, message->store_entries);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_CHECKSUM)
         error = ask_checksum(control, link, tag, message->get_checksum);
     if (error)
@@ -129,18 +178,15 @@ static bool send_refusals(struct control *control)
 static int send_suffix(const struct control *control, const struct query *query)
 {
     const struct query_suffix *suffix = &query->suffix;
-    ProtobufCBinaryData blocks[QUERY_SUFFIX_BLOCKS];
+    ProtobufCBinaryData blocks[BLOCK_LIST_BLOCKS];
     Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
-    for (uint32_t i = 0; i < suffix->count; i++) {
-        blocks[i].len = suffix->blocks[i].bytes;
-        blocks[i].data = (uint8_t *)(uintptr_t)pm_at(control->common->pm, suffix->blocks[i].offset);
-    }
+    block_list_data(&suffix->blocks, control->common->pm, blocks);
     body.shard = query->shard;
     body.epoch = suffix->epoch;
     body.commit = suffix->commit;
     body.prefix = suffix->prefix;
     body.cursor = suffix->next_cursor;
-    body.n_blocks = suffix->count;
+    body.n_blocks = suffix->blocks.count;
     body.blocks = blocks;
     return control_message_send(query->link->conn, query->tag,
                                 &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body));
@@ -187,12 +233,23 @@ static int send_checksum(const struct control *control, const struct query *quer
                                 &CONTROL_MESSAGE(CHECKSUM_IS, checksum_is, &body));
 }
 
+static int send_stored(const struct query *query)
+{
+    Rowan__EntriesStored body = ROWAN__ENTRIES_STORED__INIT;
+    body.shard = query->shard;
+    body.epoch = query->store.epoch;
+    return control_message_send(query->link->conn, query->tag,
+                                &CONTROL_MESSAGE(ENTRIES_STORED, entries_stored, &body));
+}
+
 static int send_answer(const struct control *control, const struct query *query)
 {
     if (!query->link)
         return 0;
     if (query->error)
         return send_failure(query->link, query->tag, query->error);
+    if (query->kind == QUERY_STORE)
+        return send_stored(query);
     return query->kind == QUERY_SUFFIX ? send_suffix(control, query)
                                        : send_checksum(control, query);
 }

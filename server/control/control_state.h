@@ -7,6 +7,7 @@
 #include "server/command.h"
 #include "server/control/control.h"
 #include "server/shard/recover.h"
+#include "server/worker/worker_state.h"
 
 enum {
     CONTROL_EVENTS = 64,
@@ -14,7 +15,8 @@ enum {
     CONTROL_MAX_QUERIES = 128,
     CONTROL_MAX_CHECKSUMS =
         64, /* of them: who does not read its answers must not hold up a reconciliation */
-    CONTROL_MAX_REFUSALS = 32, /* unsent, of a link; a worker asks for fewer shards at a time */
+    /* Unsent, of a link: as many as a worker may have questions and messages of entries on their way. */
+    CONTROL_MAX_REFUSALS = WORKER_RECONCILING + WORKER_QUESTIONS,
 };
 
 #define CONTROL_CM_RETRY_NS   (100 * NS_PER_MS)

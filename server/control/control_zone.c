@@ -27,7 +27,6 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
-#include "server/worker/worker_state.h"
 
 /* How soon to try again to allocate what the zone lacks. */
 #define PREPARE_RETRY_NS (100 * NS_PER_MS)

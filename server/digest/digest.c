@@ -31,8 +31,7 @@
 
 /* --- applying --- */
 
-/* Errors: ROWAN_ENOMEM. */
-static int apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
+int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry)
 {
     struct applied did;
     int error = FAULT(NO_MEMORY) ? ROWAN_ENOMEM : apply_entry(shard, entry, &did);
@@ -73,7 +72,7 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
         digest->copied = true;
     }
     if (!error)
-        error = apply(digest, shard, &entry);
+        error = digest_apply(digest, shard, &entry);
     if (!error)
         join_remove(joined);
     return error;
@@ -206,13 +205,13 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
         struct join_entry *joined = join_add(&digest->join, header, offset);
         return joined ? apply_joined(digest, block->shard, header, joined) : 0;
     }
-    return apply(digest, block->shard,
-                 &(struct apply_entry){.version = header->version,
-                                       .offset = offset,
-                                       .hash = block->hash,
-                                       .hint = block->hint,
-                                       .key = block->key,
-                                       .key_bytes = header->key_bytes});
+    return digest_apply(digest, block->shard,
+                        &(struct apply_entry){.version = header->version,
+                                              .offset = offset,
+                                              .hash = block->hash,
+                                              .hint = block->hint,
+                                              .key = block->key,
+                                              .key_bytes = header->key_bytes});
 }
 
 /* What was joined is fenced first: its blocks are in a closed segment, which may go once the versions are settled. A
@@ -270,6 +269,10 @@ static bool seek_missing(struct digest *digest, uint64_t *wake_ns)
 static void take_shard(struct digest *digest, struct shard_state *shard)
 {
     ASSERT(!shard->primary);
+    if (!digest->log.store) {
+        log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
+        log_on_close(&digest->log, log_closes, digest);
+    }
     digest->shards[shard->id] = shard;
     shard->next_owned = digest->owned;
     digest->owned = shard;
@@ -278,8 +281,6 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
 static void take_segment(struct digest *digest, struct blog_segment *segment)
 {
     ASSERT(!digest->current);
-    log_init(&digest->log, digest->common->store, OWNER_DIGEST, digest->number);
-    log_on_close(&digest->log, log_closes, digest);
     int error = join_init(&digest->join, &digest->common->format);
     if (error) {
         server_fail(digest->common, error, "no memory for the digest of the backup log");
@@ -299,7 +300,10 @@ static void execute_commands(struct digest *digest)
             take_segment(digest, command.segment);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
-            query_begin(&digest->queries, command.query, digest->shards[command.query->shard]);
+            if (command.query->kind == QUERY_STORE)
+                digest_store(digest, command.query);
+            else
+                query_begin(&digest->queries, command.query, digest->shards[command.query->shard]);
         }
     }
 }
@@ -338,6 +342,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     digest->now_ns = now_ns;
     execute_commands(digest);
     bool busy = digest_scan_some(digest);
+    busy |= digest_store_poll(digest, wake_ns);
     if (digest->missing || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);
     busy |= command_answer(&digest->queries, &digest->outbox, digest->common->pm,
@@ -381,6 +386,7 @@ void digest_destroy(struct digest *digest)
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
         shard_state_destroy(digest->shards[id]);
     queries_drop(&digest->queries);
+    queries_drop(&digest->stores);
     if (digest->join_ready)
         join_fini(&digest->join);
     free(digest);

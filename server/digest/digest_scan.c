@@ -172,8 +172,8 @@ static void look_up(const struct digest *digest, struct digest_block *blocks, un
     }
 }
 
-/* For the fault site: does anybody notice the loss of the block? Of earlier epochs only a reconciliation brings entries, and no
- * commit version says which. */
+/* For the fault site: does anybody notice the loss of the block? Of what is left of earlier epochs no commit version
+ * tells. */
 static bool is_missed(const struct digest_block *block)
 {
     return block->header.type == ENTRY_COMMIT_VERSIONS ||

@@ -4,6 +4,7 @@
 #define SERVER_DIGEST_STATE_H
 
 #include "server/digest/digest.h"
+#include "server/shard/apply.h"
 #include "server/shard/join.h"
 #include "server/store/log.h"
 
@@ -24,9 +25,10 @@ struct digest {
     struct shard_state *owned;                   /* the same, a list */
     struct join join;
     bool join_ready;
-    struct log log; /* of joined entries */
-    bool copied;    /* something was stored there that may not be fenced */
+    struct log log; /* of joined entries, and of those that come by message */
+    bool copied;    /* something was joined there that may not be fenced */
     struct queries queries;
+    struct queries stores;  /* QUERY_STORE, oldest first */
     uint64_t look_after_ns; /* interval of the next look; 0: wait to be woken */
     uint64_t look_ns;       /* when */
     bool stuck;             /* in front of a block that found no space or memory (D2) */
@@ -61,6 +63,9 @@ struct digest_block {
 
 /* --- digest.c --- */
 
+/* A whole entry becomes a part of the replica. Errors: ROWAN_ENOMEM. */
+int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry);
+
 /* Applies a whole block of the current segment. Errors: it cannot be applied now; come back to it. */
 int digest_apply_block(struct digest *digest, const struct digest_block *block);
 
@@ -72,6 +77,14 @@ void digest_close_segment(struct digest *digest);
 
 /* The scan goes back to what it stepped over: what is committed by now, it will have passed. */
 void digest_seek(struct digest *digest);
+
+/* --- digest_store.c --- */
+
+/* Entries came by message: queues them. */
+void digest_store(struct digest *digest, struct query *query);
+
+/* Goes on with them; true if anything moved. Lowers *wake_ns. */
+bool digest_store_poll(struct digest *digest, uint64_t *wake_ns);
 
 /* --- digest_scan.c --- */
 

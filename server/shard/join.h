@@ -3,11 +3,9 @@
  * An entry larger than the block limit lands as blocks, with other senders' blocks between them.
  * Blocks of one connection land in order (F1), so at most one entry of each sender is still landing.
  * Other incomplete entries are left over: of connections that broke, whose entries were sent again
- * whole, or, of earlier epochs, of a second scan behind a gap (digest_scan.c; of the present one it is
- * known what was applied). The table holds twice as many entries as a landing zone has senders, and when
- * it is full the oldest goes: most likely a left-over. If it was none, its version is missing. In the
- * present epoch it is fetched from the primary (digest.c, D4); in an earlier one, where a reconciliation
- * sent it, the next start joins its blocks.
+ * whole. The table holds twice as many entries as a landing zone has senders, and when it is full the oldest
+ * goes: most likely a left-over. If it was none, its version is missing, and is fetched from the primary
+ * (digest.c, D4).
  */
 #ifndef SERVER_JOIN_H
 #define SERVER_JOIN_H

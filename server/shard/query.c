@@ -78,48 +78,27 @@ static uint64_t cursor_of(uint32_t item, uint32_t block)
     return ((uint64_t)item << 16 | block) + 1;
 }
 
-/* Adds the entry's blocks from `block` on, as many as the answer holds. False when it is full. */
-static bool add_blocks(struct query *query, const struct pm *pm, const struct entry_format *format,
-                       const struct suffix_item *item, uint32_t position, uint32_t block,
-                       uint32_t *bytes)
-{
-    struct query_suffix *suffix = &query->suffix;
-    struct entry_header header;
-    uint64_t offset = item->offset;
-    uint64_t segment_bytes = STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES;
-    if (entry_verify(format, pm_at(pm, offset), segment_bytes, &header)) {
-        log_event(LOG_ERROR, "entry_damaged", "shard=%u version=%lx offset=%lu", query->shard,
-                  item->version, offset);
-        return true;
-    }
-    for (uint32_t i = 0; i < header.blocks; i++) {
-        uint32_t size = entry_block_bytes(format, header.key_bytes, header.value_bytes, i);
-        if (i >= block) {
-            if (suffix->count == QUERY_SUFFIX_BLOCKS || *bytes + size > QUERY_SUFFIX_BYTES) {
-                suffix->next_cursor = cursor_of(position, i);
-                return false;
-            }
-            suffix->blocks[suffix->count++] = (struct query_block){.offset = offset, .bytes = size};
-            *bytes += size;
-        }
-        offset += size;
-    }
-    return true;
-}
-
 static void add_entries(struct query *query, const struct suffix *suffix, const struct pm *pm,
                         const struct entry_format *format)
 {
     const uint64_t cursor = query->suffix.cursor;
-    uint32_t item = suffix_find(suffix, query->suffix.after), block = 0, bytes = 0;
+    uint32_t item = suffix_find(suffix, query->suffix.after), block = 0;
     if (cursor) {
         uint64_t first = (cursor - 1) >> 16;
         item = first < suffix->count ? (uint32_t)first : suffix->count;
         block = (uint32_t)((cursor - 1) & 0xffff);
     }
     for (; item < suffix->count; item++, block = 0) {
-        if (!add_blocks(query, pm, format, &suffix->items[item], item, block, &bytes))
+        const struct suffix_item *at = &suffix->items[item];
+        int added = block_list_add(&query->suffix.blocks, pm, format, query->shard, at->version,
+                                   at->offset, &block);
+        if (added == 0) {
+            query->suffix.next_cursor = cursor_of(item, block);
             return;
+        }
+        if (added < 0)
+            log_event(LOG_ERROR, "entry_damaged", "shard=%u version=%lx offset=%lu", query->shard,
+                      at->version, at->offset);
     }
 }
 

@@ -5,6 +5,8 @@
  *                   owner walks the index in bounded steps
  *   QUERY_SUFFIX    a backup's uncommitted suffix, asked for by the worker that leads the shard (design,
  *                   section 6, log reconciliation); blocks are named by their place: PM does not change
+ *   QUERY_STORE     entries that a backup has asked for or lacks, sent by the worker that leads the shard; the digest
+ *                   role that owns it stores what is lacking (digest_store.c), and that it is durable is the answer
  *
  * Made and freed by the control role; an owner frees what is left with it at its end.
  */
@@ -17,18 +19,15 @@
 #include "common/base/list.h"
 #include "common/entry/entry.h"
 #include "common/pm/pm.h"
+#include "server/shard/block_list.h"
 #include "server/shard/shard.h"
 #include "server/store/store.h"
 
-enum {
-    QUERY_SUFFIX_BLOCKS = 1024,
-    QUERY_SUFFIX_BYTES = 256 << 10, /* of blocks in one answer */
-};
 #define QUERY_SUFFIX_NONE UINT64_MAX /* `after` of a question for the figures alone */
 
 struct control_link;
 
-enum query_kind { QUERY_CHECKSUM, QUERY_SUFFIX };
+enum query_kind { QUERY_CHECKSUM, QUERY_SUFFIX, QUERY_STORE };
 
 struct query_checksum {
     uint64_t cursor;
@@ -47,11 +46,16 @@ struct query_suffix {
     uint64_t asked_commit, after, cursor;
     /* the answer */
     uint64_t commit, prefix, next_cursor;
-    uint32_t count;
-    struct query_block {
-        uint64_t offset; /* in the map */
-        uint32_t bytes;
-    } blocks[QUERY_SUFFIX_BLOCKS];
+    struct block_list blocks;
+};
+
+struct query_store {
+    uint32_t epoch, bytes; /* of `data` */
+    /* the owner's */
+    bool stored; /* all that was lacking; `ticket` says whether it is durable */
+    struct pm_ticket ticket;
+    uint32_t count, applied;
+    uint64_t whole[BLOCK_LIST_BLOCKS]; /* offsets of entries whose last block was stored */
 };
 
 struct query {
@@ -71,7 +75,9 @@ struct query {
     union {
         struct query_checksum checksum;
         struct query_suffix suffix;
+        struct query_store store;
     };
+    _Alignas(8) uint8_t data[]; /* QUERY_STORE: the blocks, one behind the other, unchecked */
 };
 
 /* Those that an owner has to answer, one after another. */

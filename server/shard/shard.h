@@ -8,6 +8,7 @@
 
 #include "common/cluster/cluster.h"
 #include "server/index/index.h"
+#include "server/shard/incoming.h"
 #include "server/shard/prefix.h"
 #include "server/shard/records.h"
 #include "server/shard/suffix.h"
@@ -56,7 +57,10 @@ struct shard_state {
 
     /* Backup only. */
     struct shard_state *next_owned; /* in the digest role's list */
-    uint64_t met; /* the highest version of a long entry of which a block was met */
+    uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
+
+    /* Backup only: a long entry that comes by message. */
+    struct incoming incoming;
 
     /* Backup only: what is asked for while `missing`. */
     struct shard_state *next_missing;

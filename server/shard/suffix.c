@@ -113,6 +113,12 @@ uint32_t suffix_find(const struct suffix *suffix, uint64_t version)
     return low;
 }
 
+bool suffix_has(const struct suffix *suffix, uint64_t version)
+{
+    const uint32_t at = suffix_find(suffix, version - 1);
+    return at < suffix->count && suffix->items[at].version == version;
+}
+
 void suffix_clear(struct suffix *suffix)
 {
     free(suffix->items);

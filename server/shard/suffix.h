@@ -38,6 +38,9 @@ int suffix_merge(struct suffix *suffix, struct suffix *more);
 /* The position of the first item above `version` in a sorted suffix; `count` if there is none. */
 uint32_t suffix_find(const struct suffix *suffix, uint64_t version);
 
+/* Does a sorted suffix hold this version? */
+bool suffix_has(const struct suffix *suffix, uint64_t version);
+
 void suffix_clear(struct suffix *suffix); /* and frees the memory */
 
 #endif

@@ -75,7 +75,7 @@ static void peer_message(struct worker *worker, struct worker_peer *peer,
         peer->full = message->space_is->full;
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
         worker_fetch_ask(worker, peer, message->fetch);
-    else
+    else if (!worker_fetch_answered(worker, peer, tag, message))
         worker_reconcile_message(worker, peer, tag, message, now_ns);
     control_free(message);
 }
@@ -313,7 +313,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     worker_client_reap(worker, now_ns);
     busy |= worker_client_forget(worker, now_ns, wake_ns);
     busy |= worker_reconcile_poll(worker, now_ns, wake_ns);
-    busy |= worker_fetch_poll(worker);
+    busy |= worker_fetch_poll(worker, now_ns, wake_ns);
     busy |= worker_commit_poll(worker, now_ns, wake_ns);
     busy |= worker_write_advance(worker, now_ns, wake_ns);
     busy |= command_answer(&worker->queries, &worker->outbox, worker->common->pm,

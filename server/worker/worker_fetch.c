@@ -1,6 +1,5 @@
 /* Answers backups that lack committed versions: looks through this server's segments for them, a bit
- * in each poll, and sends the very bytes again. Their place does not matter to the backup, only shard
- * and version do; what it gets twice does no harm.
+ * in each poll, and brings them by message (worker_peer_bring). What a backup gets twice does no harm.
  *
  * Looked at are segments that nothing is written into any more, and this worker's own log up to its
  * tail: a committed version lies nowhere else.
@@ -8,17 +7,22 @@
  * Invariants:
  *  Q1  One scan goes round and round the segments and serves all questions; it rests when there is
  *      none. A question is over when every segment was looked through from its start while it was
- *      there.
- *  Q2  A peer without room holds up nobody else: its questions go another round for what they
- *      missed, and when no peer has room the scan stands still.
+ *      there, and what was found is durable at its peer.
+ *  Q2  A peer that confirms nothing holds up nobody else: its questions go another round for what they
+ *      missed, and when none has room the scan stands still.
+ *  Q3  What is not confirmed was not brought: after a break, or a failure, the backup asks again for what it still
+ *      lacks.
  */
 #include "server/worker/worker_fetch.h"
+
+#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "server/worker/worker_peer.h"
 
 enum { FETCH_BYTES_PER_POLL = 64 << 10 };
+#define FETCH_ROOM_RETRY_NS NS_PER_MS
 
 /* --- questions --- */
 
@@ -38,15 +42,19 @@ static uint64_t round_end(const struct worker *worker)
     return worker->fetch.visited + store_segments(worker->common->store) + 1;
 }
 
-/* The place for a question of this peer about this shard: that of an earlier one, which it replaces, or
- * a new one. NULL: there are too many. */
+/* The question of this peer about this shard: an earlier one, of which a message may be on its way, or a new one. NULL:
+ * there are too many. */
 static struct question *place_for(struct fetch *fetch, uint32_t peer, uint16_t shard)
 {
     for (uint32_t i = 0; i < fetch->count; i++) {
         if (fetch->questions[i].peer == peer && fetch->questions[i].shard == shard)
             return &fetch->questions[i];
     }
-    return fetch->count < WORKER_QUESTIONS ? &fetch->questions[fetch->count++] : NULL;
+    if (fetch->count == WORKER_QUESTIONS)
+        return NULL;
+    struct question *question = &fetch->questions[fetch->count++];
+    *question = (struct question){.peer = peer, .shard = shard};
+    return question;
 }
 
 /* From a message: everything is checked. */
@@ -57,6 +65,7 @@ void worker_fetch_ask(struct worker *worker, struct worker_peer *peer, const Row
     uint32_t position = (uint32_t)(peer - worker->peers);
     struct question *question = NULL;
     if (shard && backs(worker, peer, shard) && asked->first <= asked->last &&
+        version_epoch(asked->first) == shard->epoch &&
         asked->last <= atomic_load_explicit(&shard->version, memory_order_relaxed))
         question = place_for(&worker->fetch, position, shard->id);
     if (!question) {
@@ -64,11 +73,9 @@ void worker_fetch_ask(struct worker *worker, struct worker_peer *peer, const Row
                   worker->number, peer->server, asked->shard, asked->first, asked->last);
         return;
     }
-    *question = (struct question){.peer = position,
-                                  .shard = shard->id,
-                                  .first = asked->first,
-                                  .last = asked->last,
-                                  .end = round_end(worker)};
+    question->first = asked->first;
+    question->last = asked->last;
+    question->end = round_end(worker);
 }
 
 static void remove_question(struct fetch *fetch, uint32_t at)
@@ -76,14 +83,20 @@ static void remove_question(struct fetch *fetch, uint32_t at)
     fetch->questions[at] = fetch->questions[--fetch->count];
 }
 
+static bool is_sought(const struct fetch *fetch, const struct question *question)
+{
+    return fetch->visited < question->end;
+}
+
 static void answered(struct worker *worker, const struct question *question)
 {
     struct fetch *fetch = &worker->fetch;
     const struct worker_peer *peer = &worker->peers[question->peer];
-    if (question->blocks) {
+    if (question->entries) {
         log_event(LOG_INFO, "fetch_answered",
-                  "worker=%u server=%u shard=%u first=%lx last=%lx blocks=%u", worker->number,
-                  peer->server, question->shard, question->first, question->last, question->blocks);
+                  "worker=%u server=%u shard=%u first=%lx last=%lx entries=%u", worker->number,
+                  peer->server, question->shard, question->first, question->last,
+                  question->entries);
     } else if (fetch->lost_shard != question->shard || fetch->lost_first != question->first) {
         log_event(LOG_ERROR, "version_lost", "worker=%u server=%u shard=%u first=%lx last=%lx",
                   worker->number, peer->server, question->shard, question->first, question->last);
@@ -92,13 +105,13 @@ static void answered(struct worker *worker, const struct question *question)
     }
 }
 
-/* Drops what is over, and what lost its connection: that is asked again. */
+/* Drops what is over, and what lost its connection (Q3). */
 static void tidy(struct worker *worker)
 {
     struct fetch *fetch = &worker->fetch;
     for (uint32_t i = 0; i < fetch->count;) {
         const struct question *question = &fetch->questions[i];
-        bool over = fetch->visited >= question->end;
+        bool over = !is_sought(fetch, question) && question->count == 0;
         if (over)
             answered(worker, question);
         if (over || !worker->peers[question->peer].connected)
@@ -110,17 +123,11 @@ static void tidy(struct worker *worker)
 
 /* --- the scan --- */
 
-/* Writes go first: a part of each queue is left to them. */
-static bool has_room(const struct worker *worker, const struct question *question)
+static bool any_has_room(const struct fetch *fetch)
 {
-    uint32_t leave = fabric_caps(worker->common->fabric)->max_batch_blocks / 4;
-    return fabric_rowan_room(worker->peers[question->peer].conn) > leave;
-}
-
-static bool any_has_room(const struct worker *worker)
-{
-    for (uint32_t i = 0; i < worker->fetch.count; i++) {
-        if (has_room(worker, &worker->fetch.questions[i]))
+    for (uint32_t i = 0; i < fetch->count; i++) {
+        const struct question *question = &fetch->questions[i];
+        if (is_sought(fetch, question) && question->count < WORKER_FOUND)
             return true;
     }
     return false;
@@ -153,44 +160,129 @@ static void leave(struct worker *worker)
     tidy(worker);
 }
 
-static void send_to_askers(struct worker *worker, const struct entry_header *header,
-                           const void *block, uint32_t bytes)
+/* The first block of an entry was met at `offset` in the map. */
+static void note_for_askers(struct worker *worker, const struct entry_header *header,
+                            uint64_t offset)
 {
-    if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
-        return;
     for (uint32_t i = 0; i < worker->fetch.count; i++) {
         struct question *question = &worker->fetch.questions[i];
         if (header->shard != question->shard || header->version < question->first ||
-            header->version > question->last)
+            header->version > question->last || !is_sought(&worker->fetch, question))
             continue;
-        if (has_room(worker, question)) {
-            worker_peer_add(worker, &worker->peers[question->peer], block, bytes);
-            question->blocks++;
-        } else {
+        if (question->count < WORKER_FOUND)
+            question->found[question->count++] =
+                (struct suffix_item){.version = header->version, .offset = offset};
+        else
             question->end = round_end(worker); /* Q2 */
-        }
     }
 }
 
-bool worker_fetch_poll(struct worker *worker)
+static uint32_t look(struct worker *worker)
 {
     struct fetch *fetch = &worker->fetch;
-    if (!fetch->count)
-        return false;
-    tidy(worker);
     uint32_t looked = 0;
-    while (looked < FETCH_BYTES_PER_POLL && any_has_room(worker)) {
+    while (looked < FETCH_BYTES_PER_POLL && any_has_room(fetch)) {
         if (!fetch->inside)
             enter(worker);
         struct entry_header header;
         uint32_t offset, bytes, before = fetch->scan.position;
         enum entry_scan_result result =
             entry_scan_next(&fetch->scan, false, &header, &offset, &bytes);
-        if (result == ENTRY_SCAN_BLOCK)
-            send_to_askers(worker, &header, fetch->scan.base + offset, bytes);
+        if (result == ENTRY_SCAN_BLOCK && header.block == 0 &&
+            (header.type == ENTRY_PUT || header.type == ENTRY_DELETE))
+            note_for_askers(worker, &header,
+                            store_segment_offset(worker->common->store, fetch->segment) + offset);
         looked += fetch->scan.position - before + 1; /* an empty segment costs a look, too */
         if (result == ENTRY_SCAN_END)
             leave(worker);
     }
-    return looked > 0;
+    return looked;
+}
+
+/* --- bringing --- */
+
+static void remove_found(struct question *question, uint32_t at, uint32_t count)
+{
+    question->count -= count;
+    memmove(&question->found[at], &question->found[at + count],
+            (question->count - at) * sizeof question->found[0]);
+}
+
+/* What comes next, as much as a message holds. */
+static void gather(const struct worker *worker, struct question *question,
+                   struct block_list *blocks)
+{
+    uint32_t at = 0, block = question->block;
+    int added = 1;
+    while (at < question->count && added) {
+        const struct suffix_item *found = &question->found[at];
+        added = block_list_add(blocks, worker->common->pm, &worker->common->format, question->shard,
+                               found->version, found->offset, &block);
+        if (added < 0)
+            remove_found(question, at, 1); /* all of it may be whole elsewhere */
+        else
+            at += (uint32_t)added;
+        block = added ? 0 : block;
+    }
+    question->sent = at;
+    question->sent_block = block;
+}
+
+static bool bring(struct worker *worker, struct question *question, uint64_t now_ns,
+                  uint64_t *wake_ns)
+{
+    struct block_list blocks;
+    blocks.count = blocks.bytes = 0;
+    if (now_ns >= question->retry_ns) {
+        gather(worker, question, &blocks);
+        if (blocks.count == 0 ||
+            !worker_peer_bring(worker, &worker->peers[question->peer],
+                               worker->shards[question->shard], &blocks, &question->tag))
+            return true;
+        question->tag = 0; /* no room or memory; a break comes as an event */
+        question->retry_ns = now_ns + FETCH_ROOM_RETRY_NS;
+    }
+    wake_at(wake_ns, question->retry_ns);
+    return false;
+}
+
+/* The message on its way is durable at the peer. */
+static void confirm(struct question *question)
+{
+    question->entries += question->sent;
+    remove_found(question, 0, question->sent);
+    question->block = question->sent_block;
+    question->tag = 0;
+}
+
+bool worker_fetch_answered(struct worker *worker, const struct worker_peer *peer, uint32_t tag,
+                           const Rowan__ControlMessage *answer)
+{
+    struct fetch *fetch = &worker->fetch;
+    uint32_t at = 0;
+    while (at < fetch->count && (tag == 0 || fetch->questions[at].tag != tag ||
+                                 &worker->peers[fetch->questions[at].peer] != peer))
+        at++;
+    if (at == fetch->count)
+        return false;
+    if (worker_peer_failure(answer))
+        remove_question(fetch, at); /* Q3 */
+    else
+        confirm(&fetch->questions[at]);
+    return true;
+}
+
+bool worker_fetch_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct fetch *fetch = &worker->fetch;
+    if (!fetch->count)
+        return false;
+    tidy(worker);
+    bool any = look(worker) > 0;
+    for (uint32_t i = 0; i < fetch->count; i++) {
+        struct question *question = &fetch->questions[i];
+        if (question->tag == 0 && question->count > 0)
+            any |= bring(worker, question, now_ns, wake_ns);
+    }
+    return any;
 }

@@ -8,7 +8,11 @@
  * and asked again. */
 void worker_fetch_ask(struct worker *worker, struct worker_peer *peer, const Rowan__Fetch *asked);
 
-/* Looks for them a bit further, and adds what is found to the peer's batch of this poll. */
-bool worker_fetch_poll(struct worker *worker);
+/* An answer of a peer. False: not to a message of entries that a question of it has on its way. */
+bool worker_fetch_answered(struct worker *worker, const struct worker_peer *peer, uint32_t tag,
+                           const Rowan__ControlMessage *answer);
+
+/* Looks for them a bit further, and brings what is found. True if anything moved; lowers *wake_ns. */
+bool worker_fetch_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
 
 #endif

@@ -2,6 +2,9 @@
  * entries on them, and hears on them when a backup's PM is full or lacks a version. A connection that breaks is opened
  * again, and every write in flight that may not have landed is sent once more: the entry is the
  * same, so landing twice does no harm.
+ *
+ * Into the landing zone go writes in flight and commit versions alone. What a backup lacks of earlier ones goes by message:
+ * it looks whether it still does, and takes nothing once a later epoch is adopted, so nothing old lands late.
  */
 #include "server/worker/worker_peer.h"
 
@@ -9,6 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 
 static struct worker_peer *find_peer(struct worker *worker, uint32_t server)
@@ -108,6 +112,14 @@ static void forget_landed(struct worker_peer *peer)
     }
 }
 
+/* --- questions and entries --- */
+
+uint32_t worker_peer_tag(struct worker *worker)
+{
+    worker->tag += worker->tag == UINT32_MAX ? 2 : 1;
+    return worker->tag;
+}
+
 /* --- events --- */
 
 static void peer_down(struct worker *worker, struct worker_peer *peer, int error, uint64_t now_ns)
@@ -157,6 +169,31 @@ void worker_peer_add(struct worker *worker, struct worker_peer *peer, const void
     /* A break is reported by the CLOSED event that follows; the entry goes out again after it. */
     ASSERT(error == 0 || error == ROWAN_ECLOSED);
     peer->open_batch = worker->batch;
+}
+
+int worker_peer_bring(struct worker *worker, const struct worker_peer *peer,
+                      const struct shard_state *shard, const struct block_list *blocks,
+                      uint32_t *tag)
+{
+    ProtobufCBinaryData data[BLOCK_LIST_BLOCKS];
+    Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
+    block_list_data(blocks, worker->common->pm, data);
+    body.shard = shard->id;
+    body.epoch = shard->epoch;
+    body.n_blocks = blocks->count;
+    body.blocks = data;
+    *tag = worker_peer_tag(worker);
+    return control_message_send(peer->conn, *tag,
+                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
+}
+
+int worker_peer_failure(const Rowan__ControlMessage *answer)
+{
+    if (answer->body_case == ROWAN__CONTROL_MESSAGE__BODY_ENTRIES_STORED)
+        return FAULT(ANSWER_LOST) ? ROWAN_EAGAIN : 0;
+    return answer->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE && answer->failure->error < 0
+               ? answer->failure->error
+               : ROWAN_EAGAIN;
 }
 
 void worker_peer_post(struct worker *worker)

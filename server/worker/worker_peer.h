@@ -24,12 +24,26 @@ enum peer_news {
 enum peer_news worker_peer_event(struct worker *worker, const struct fabric_event *event,
                                  uint64_t now_ns);
 
-/* Adds a block to the peer's batch of this poll; there is room. Posts it. */
+/* Adds a block to the peer's batch of this poll, which lands in its landing zone; there is room. Only for the first
+ * sends and resends of writes in flight, and for commit versions (worker_write.c, worker_commit.c): what a peer lacks
+ * else is brought to it. */
 void worker_peer_add(struct worker *worker, struct worker_peer *peer, const void *block,
                      uint32_t bytes);
 
 /* The peer is to get these entries, as part of the open batch if it is connected. */
 void worker_peer_owe(struct worker_peer *peer, struct load load);
 void worker_peer_post(struct worker *worker);
+
+/* Names the next question to a peer, or message of entries, for its answer. Never 0. */
+uint32_t worker_peer_tag(struct worker *worker);
+
+/* Entries that the peer lacks, as one message; *tag is that of its answer, ENTRIES_STORED or a failure. One for each shard is
+ * on its way: that is the flow control. Errors: those of control_message_send. */
+int worker_peer_bring(struct worker *worker, const struct worker_peer *peer,
+                      const struct shard_state *shard, const struct block_list *blocks,
+                      uint32_t *tag);
+
+/* What such an answer says: 0 that they are durable there, else why not; ROWAN_EAGAIN for any other message. */
+int worker_peer_failure(const Rowan__ControlMessage *answer);
 
 #endif

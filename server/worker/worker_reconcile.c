@@ -4,18 +4,19 @@
  * Invariants:
  *  U1  Nothing of the shard is served, and no version of its new epoch given out, before every full
  *      replica has every entry that any of them has above `from`; durable. What is at or below
- *      `from`, they all have. A backup is sent what it did not show to have itself.
+ *      `from`, they all have. A backup is brought what it did not show to have itself, by message, and has it when
+ *      it has said so.
  *  U2  Every backup takes part: with one that does not answer, it waits.
  *  U3  Bytes of a backup are checked like those of any other stranger. Only a checksum admits a
  *      block, only all its blocks an entry, and never one of the epoch that begins here (C9).
- *  U4  When a connection breaks, that backup's part of the step starts again. What was taken in
- *      stays: the same entry twice does no harm.
+ *  U4  When a connection breaks, that backup's part of the step starts again; in SPREAD with the first entry that it
+ *      has not confirmed. What was taken in stays: the same entry twice does no harm.
  *  U5  A crash leaves the epoch without a commit version: the next cold start does all of it again.
  *  U6  If the data are possibly incomplete, then those of all replicas are (cm/cold.c), and `from` is 0: what a
  *      commit version says of lower epochs was true once, and may not be true any more.
  *
  *  FIGURES --(all commit versions)--> PREFIXES --(all contiguous prefixes)--> SUFFIXES --(one backup after the
- *  other)--> SPREAD --(landed everywhere)--> served
+ *  other)--> SPREAD --(confirmed by all)--> served
  */
 #include "server/worker/worker_reconcile.h"
 
@@ -32,10 +33,6 @@
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_peer.h"
 
-enum {
-    RECONCILE_ACTIVE = 16,                /* shards reconciled at a time by a worker */
-    RECONCILE_BYTES_PER_POLL = 256 << 10, /* sent for one shard to one backup */
-};
 #define RECONCILE_RETRY_NS      (20 * NS_PER_MS)
 #define RECONCILE_ROOM_RETRY_NS NS_PER_MS
 #define RECONCILE_SPACE_NS      NS_PER_S /* no memory or no segment: it may become free */
@@ -44,21 +41,19 @@ enum reconcile_step { RECONCILE_FIGURES, RECONCILE_PREFIXES, RECONCILE_SUFFIXES,
 
 /* One backup's part. */
 struct part {
-    bool asked, done; /* in this step */
+    bool done;    /* in this step */
+    uint32_t tag; /* of what is on its way to it: a question, or entries; 0: nothing */
     uint64_t retry_ns;
-    uint64_t cursor; /* SUFFIXES */
 
-    /* SUFFIXES: the entry whose blocks are coming. */
-    bool coming, skipped; /* skipped: it is here already */
-    struct entry_header header;
-    uint32_t next_block;
-    uint64_t start, offset; /* of the entry, of its next block */
+    /* SUFFIXES */
+    uint64_t cursor;
+    struct incoming incoming; /* skipped: it is here already */
 
     struct suffix has; /* versions of its entries above `from`; their places are not told */
 
-    /* SPREAD */
-    uint32_t next;  /* position in the suffix */
-    uint64_t batch; /* the last in which something was added; 0: none */
+    /* SPREAD: the first entry of the suffix that is not confirmed, and its first block; and likewise once the message on
+     * its way is. */
+    uint32_t next, next_block, sent, sent_block;
 };
 
 struct reconciliation {
@@ -74,7 +69,7 @@ struct reconciliation {
 struct reconciliations {
     struct shard_state *first, *last; /* that wait for a slot */
     uint32_t active;
-    struct reconciliation slots[RECONCILE_ACTIVE];
+    struct reconciliation slots[WORKER_RECONCILING];
 };
 
 int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
@@ -95,7 +90,7 @@ int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
 
 static void start_waiting(struct reconciliations *all)
 {
-    for (uint32_t i = 0; i < RECONCILE_ACTIVE && all->first; i++) {
+    for (uint32_t i = 0; i < WORKER_RECONCILING && all->first; i++) {
         struct reconciliation *it = &all->slots[i];
         if (it->shard)
             continue;
@@ -110,8 +105,8 @@ static void start_waiting(struct reconciliations *all)
 
 /* --- questions --- */
 
-static void ask(const struct reconciliation *it, struct part *part, const struct worker_peer *peer,
-                uint64_t now_ns)
+static void ask(struct worker *worker, const struct reconciliation *it, struct part *part,
+                const struct worker_peer *peer, uint64_t now_ns)
 {
     Rowan__GetSuffix body = ROWAN__GET_SUFFIX__INIT;
     body.shard = it->shard->id;
@@ -120,30 +115,27 @@ static void ask(const struct reconciliation *it, struct part *part, const struct
     body.after = it->step == RECONCILE_SUFFIXES ? it->from : QUERY_SUFFIX_NONE;
     body.cursor = part->cursor;
     /* Without room, or memory of the fabric's, it is asked again; a break comes as an event. */
-    part->asked = control_message_send(peer->conn, it->shard->id,
-                                       &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body)) == 0;
+    part->tag = worker_peer_tag(worker);
+    if (control_message_send(peer->conn, part->tag,
+                             &CONTROL_MESSAGE(GET_SUFFIX, get_suffix, &body)))
+        part->tag = 0;
     part->retry_ns = now_ns + RECONCILE_ROOM_RETRY_NS;
 }
 
 /* --- taking entries in --- */
 
-static bool is_in(const struct suffix *suffix, uint64_t version)
-{
-    uint32_t at = suffix_find(suffix, version - 1);
-    return at < suffix->count && suffix->items[at].version == version;
-}
-
 /* All blocks of an entry that was not here lie in the t-log. Errors: ROWAN_ENOMEM. */
 static int take_entry(struct worker *worker, struct reconciliation *it, const struct part *part)
 {
     struct shard_state *shard = it->shard;
-    const struct entry_header *header = &part->header;
-    const struct apply_entry entry = apply_describe(worker->common->pm, &worker->common->format,
-                                                    header, part->start, worker->key);
+    const struct entry_header *header = &part->incoming.header;
+    const uint64_t start = part->incoming.start;
+    const struct apply_entry entry =
+        apply_describe(worker->common->pm, &worker->common->format, header, start, worker->key);
     struct applied did;
     int error = apply_entry(shard, &entry, &did);
     if (!error)
-        error = suffix_add(&it->extra, header->version, part->start);
+        error = suffix_add(&it->extra, header->version, start);
     if (error)
         return error;
     if (did.record)
@@ -154,65 +146,39 @@ static int take_entry(struct worker *worker, struct reconciliation *it, const st
     return 0;
 }
 
-/* The first block of an entry: is it here, or where does it go? Errors: ROWAN_EFULL. */
-static int begin_entry(struct worker *worker, const struct reconciliation *it, struct part *part,
-                       const struct entry_header *header)
-{
-    const struct entry_format *format = &worker->common->format;
-    part->header = *header;
-    part->next_block = 0;
-    part->skipped = is_in(&it->shard->suffix, header->version);
-    part->coming = true;
-    if (part->skipped)
-        return 0;
-    int error = worker_reserve(worker, entry_bytes(format, header->key_bytes, header->value_bytes),
-                               &part->start);
-    part->offset = part->start;
-    part->coming = !error;
-    return error;
-}
-
 /* U3. */
-static bool is_expected(const struct reconciliation *it, const struct part *part,
-                        const struct entry_header *header)
+static bool is_expected(const struct reconciliation *it, const struct entry_header *header)
 {
-    if (header->shard != it->shard->id || header->version <= it->from ||
-        version_epoch(header->version) >= it->shard->epoch ||
-        (header->type != ENTRY_PUT && header->type != ENTRY_DELETE))
-        return false;
-    return header->block == 0 ||
-           (part->coming && header->version == part->header.version &&
-            header->type == part->header.type && header->block == part->next_block &&
-            header->key_bytes == part->header.key_bytes &&
-            header->value_bytes == part->header.value_bytes &&
-            header->client_id == part->header.client_id &&
-            header->operation == part->header.operation);
+    return header->shard == it->shard->id && header->version > it->from &&
+           version_epoch(header->version) < it->shard->epoch &&
+           (header->type == ENTRY_PUT || header->type == ENTRY_DELETE);
 }
 
-/* Errors: ROWAN_EFORMAT (not what was asked for), EDAMAGED, EFULL, ENOMEM. */
+/* Errors: ROWAN_EFORMAT (not what was asked for), EDAMAGED, ENOMEM; those of incoming_take. */
 static int take_block(struct worker *worker, struct reconciliation *it, struct part *part,
                       const ProtobufCBinaryData *block)
 {
+    const struct entry_format *format = &worker->common->format;
+    struct incoming *incoming = &part->incoming;
     struct entry_header header;
     uint32_t bytes;
-    int error = entry_decode(&worker->common->format, block->data, block->len, &header, &bytes);
-    if (!error && (bytes != block->len || !is_expected(it, part, &header)))
+    int error = entry_decode(format, block->data, block->len, &header, &bytes);
+    if (!error && (bytes != block->len || !is_expected(it, &header)))
         error = ROWAN_EFORMAT;
-    if (!error && header.block == 0)
-        error = begin_entry(worker, it, part, &header);
     if (error)
         return error;
-    part->next_block++;
-    if (!part->skipped) {
-        pm_store(worker->common->pm, part->offset, block->data, bytes);
-        part->offset += bytes;
+    const bool here = suffix_has(&it->shard->suffix, header.version);
+    const uint64_t segments = worker->log.segments;
+    const int whole = incoming_take(incoming, &worker->log, format, &header, block->data, here);
+    if (worker->log.segments != segments)
+        inbox_wake(&worker->outbox); /* the control role says "full" in time */
+    if (whole >= 0 && !incoming->skipped) {
         worker->stored = true;
         it->local_batch = worker->batch;
     }
-    if (part->next_block < header.blocks)
-        return 0;
-    part->coming = false;
-    error = part->skipped ? 0 : take_entry(worker, it, part);
+    if (whole != 1)
+        return whole;
+    error = incoming->skipped ? 0 : take_entry(worker, it, part);
     return error ? error : suffix_add(&part->has, header.version, 0);
 }
 
@@ -229,10 +195,9 @@ static void restart_part(struct reconciliation *it, struct part *part)
         suffix_clear(&it->extra);
     if (it->step == RECONCILE_SUFFIXES && !part->done)
         suffix_clear(&part->has);
-    part->asked = part->coming = false;
+    part->tag = 0;
     part->cursor = 0;
-    part->batch = 0;
-    part->next = suffix_find(&it->shard->suffix, it->from);
+    part->next_block = 0;
 }
 
 static void take_blocks(struct worker *worker, struct reconciliation *it, struct part *part,
@@ -259,22 +224,25 @@ static void take_blocks(struct worker *worker, struct reconciliation *it, struct
 
 /* --- answers --- */
 
-static struct reconciliation *find_reconciliation(const struct worker *worker, uint32_t shard)
-{
-    for (uint32_t i = 0; worker->reconciliations && i < RECONCILE_ACTIVE; i++) {
-        struct reconciliation *it = &worker->reconciliations->slots[i];
-        if (it->shard && it->shard->id == shard)
-            return it;
-    }
-    return NULL;
-}
-
 static struct part *find_part(const struct worker *worker, struct reconciliation *it,
                               const struct worker_peer *peer)
 {
     for (uint32_t i = 0; i < it->shard->backup_count; i++) {
         if (&worker->peers[it->shard->backups[i]] == peer)
             return &it->parts[i];
+    }
+    return NULL;
+}
+
+/* The part of that peer for which something with this tag is on its way. */
+static struct part *find_tag(const struct worker *worker, const struct worker_peer *peer,
+                             uint32_t tag, struct reconciliation **it)
+{
+    for (uint32_t i = 0; tag && worker->reconciliations && i < WORKER_RECONCILING; i++) {
+        *it = &worker->reconciliations->slots[i];
+        struct part *part = (*it)->shard ? find_part(worker, *it, peer) : NULL;
+        if (part && part->tag == tag)
+            return part;
     }
     return NULL;
 }
@@ -296,19 +264,39 @@ static void take_answer(struct worker *worker, struct reconciliation *it, struct
     }
 }
 
+/* Entries were confirmed, or with an error will be sent again. */
+static void take_confirmation(const struct worker *worker, const struct reconciliation *it,
+                              struct part *part, const struct worker_peer *peer, int error,
+                              uint64_t now_ns)
+{
+    const bool later = error == ROWAN_EAGAIN || error == ROWAN_EBUSY;
+    if (!error) {
+        part->next = part->sent;
+        part->next_block = part->sent_block;
+        return;
+    }
+    if (!later)
+        log_event(LOG_ERROR, "reconciliation_stuck", "worker=%u server=%u shard=%u error=%s",
+                  worker->number, peer->server, it->shard->id, error_name(error));
+    part->next_block = 0; /* what it has of the entry may be gone */
+    part->retry_ns = now_ns + (later ? RECONCILE_RETRY_NS : RECONCILE_SPACE_NS);
+}
+
 void worker_reconcile_message(struct worker *worker, const struct worker_peer *peer, uint32_t tag,
                               const Rowan__ControlMessage *message, uint64_t now_ns)
 {
-    struct reconciliation *it = find_reconciliation(worker, tag);
-    struct part *part = it ? find_part(worker, it, peer) : NULL;
-    if (!part || !part->asked || it->step == RECONCILE_SPREAD)
+    struct reconciliation *it;
+    struct part *part = find_tag(worker, peer, tag, &it);
+    if (!part)
         return;
-    part->asked = false;
+    part->tag = 0;
     part->retry_ns = now_ns;
     const Rowan__SuffixIs *answer =
         message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SUFFIX_IS ? message->suffix_is : NULL;
-    if (answer && answer->shard == it->shard->id && answer->epoch == it->shard->epoch &&
-        version_epoch(answer->commit) < it->shard->epoch)
+    if (it->step == RECONCILE_SPREAD)
+        take_confirmation(worker, it, part, peer, worker_peer_failure(message), now_ns);
+    else if (answer && answer->shard == it->shard->id && answer->epoch == it->shard->epoch &&
+             version_epoch(answer->commit) < it->shard->epoch)
         take_answer(worker, it, part, answer, peer, now_ns);
     else
         part->retry_ns = now_ns + RECONCILE_RETRY_NS; /* not ready for this epoch */
@@ -316,7 +304,7 @@ void worker_reconcile_message(struct worker *worker, const struct worker_peer *p
 
 void worker_reconcile_peer_down(struct worker *worker, const struct worker_peer *peer)
 {
-    for (uint32_t i = 0; worker->reconciliations && i < RECONCILE_ACTIVE; i++) {
+    for (uint32_t i = 0; worker->reconciliations && i < WORKER_RECONCILING; i++) {
         struct reconciliation *it = &worker->reconciliations->slots[i];
         struct part *part = it->shard ? find_part(worker, it, peer) : NULL;
         if (part)
@@ -375,6 +363,7 @@ static void enter_step(struct worker *worker, struct reconciliation *it, enum re
     }
     for (uint32_t i = 0; i < shard->backup_count; i++) {
         it->parts[i].done = false;
+        it->parts[i].next = suffix_find(&shard->suffix, it->from);
         restart_part(it, &it->parts[i]);
     }
 }
@@ -390,11 +379,11 @@ static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t n
         const struct worker_peer *peer = &worker->peers[it->shard->backups[i]];
         if (part->done)
             continue;
-        if (!part->asked && peer->connected && now_ns >= part->retry_ns) {
-            ask(it, part, peer, now_ns);
-            any |= part->asked;
+        if (!part->tag && peer->connected && now_ns >= part->retry_ns) {
+            ask(worker, it, part, peer, now_ns);
+            any |= part->tag != 0;
         }
-        if (!part->asked && peer->connected)
+        if (!part->tag && peer->connected)
             wake_at(wake_ns, part->retry_ns);
         if (it->step == RECONCILE_SUFFIXES)
             break;
@@ -402,60 +391,63 @@ static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t n
     return any;
 }
 
-/* Adds entries that the peer has not to its batch of this poll, as many as it has room for. */
-static bool spread_to(struct worker *worker, const struct reconciliation *it, struct part *part,
-                      struct worker_peer *peer)
+/* The entries that the backup has not shown, as many as a message holds. */
+static void gather(const struct worker *worker, const struct reconciliation *it, struct part *part,
+                   struct block_list *blocks)
 {
-    const struct entry_format *format = &worker->common->format;
     const struct suffix *suffix = &it->shard->suffix;
-    uint32_t leave = fabric_caps(worker->common->fabric)->max_batch_blocks / 4, sent = 0;
-    while (part->next < suffix->count && sent < RECONCILE_BYTES_PER_POLL &&
-           (sent == 0 || !FAULT(SHORT_BATCH))) {
-        const struct suffix_item *item = &suffix->items[part->next];
-        if (is_in(&part->has, item->version)) {
-            part->next++;
-            continue;
-        }
-        const uint8_t *at = pm_at(worker->common->pm, item->offset);
-        struct entry_header header;
-        uint64_t room = STORE_SEGMENT_BYTES - item->offset % STORE_SEGMENT_BYTES;
-        if (entry_verify(format, at, room, &header)) {
+    part->sent = part->next;
+    part->sent_block = part->next_block;
+    while (part->sent < suffix->count) {
+        const struct suffix_item *item = &suffix->items[part->sent];
+        const int added =
+            suffix_has(&part->has, item->version)
+                ? 1
+                : block_list_add(blocks, worker->common->pm, &worker->common->format, it->shard->id,
+                                 item->version, item->offset, &part->sent_block);
+        if (added == 0)
+            return;
+        if (added < 0)
             log_event(LOG_ERROR, "entry_damaged", "worker=%u shard=%u version=%lx offset=%lu",
                       worker->number, it->shard->id, item->version, item->offset);
-            part->next++;
-            continue;
-        }
-        uint32_t space = fabric_rowan_room(peer->conn);
-        if (space < header.blocks || (space <= leave && sent > 0))
-            break;
-        for (uint32_t block = 0; block < header.blocks; block++) {
-            uint32_t bytes = entry_block_bytes(format, header.key_bytes, header.value_bytes, block);
-            worker_peer_add(worker, peer, at, bytes);
-            at += bytes;
-            sent += bytes;
-        }
-        part->batch = worker->batch;
-        part->next++;
+        part->sent++;
+        part->sent_block = 0;
     }
-    return sent > 0;
 }
 
-static bool has_landed(const struct part *part, const struct worker_peer *peer, uint32_t count)
+/* True if a message went, or the part is done. */
+static bool spread_to(struct worker *worker, const struct reconciliation *it, struct part *part,
+                      const struct worker_peer *peer, uint64_t now_ns)
 {
-    return peer->connected && part->next == count && peer->landed >= part->batch;
+    struct block_list blocks;
+    blocks.count = blocks.bytes = 0;
+    gather(worker, it, part, &blocks);
+    if (blocks.count == 0) {
+        part->next = part->sent;
+        part->done = true;
+        return true;
+    }
+    if (!worker_peer_bring(worker, peer, it->shard, &blocks, &part->tag))
+        return true;
+    part->tag = 0; /* no room or memory; a break comes as an event */
+    part->retry_ns = now_ns + RECONCILE_ROOM_RETRY_NS;
+    return false;
 }
 
 /* U1. */
-static bool spread(struct worker *worker, struct reconciliation *it)
+static bool spread(struct worker *worker, struct reconciliation *it, uint64_t now_ns,
+                   uint64_t *wake_ns)
 {
     bool any = false;
     for (uint32_t i = 0; i < it->shard->backup_count; i++) {
         struct part *part = &it->parts[i];
-        struct worker_peer *peer = &worker->peers[it->shard->backups[i]];
-        if (part->done || !peer->connected)
+        const struct worker_peer *peer = &worker->peers[it->shard->backups[i]];
+        if (part->done || part->tag || !peer->connected)
             continue;
-        any |= spread_to(worker, it, part, peer);
-        part->done = has_landed(part, peer, it->shard->suffix.count);
+        if (now_ns >= part->retry_ns && spread_to(worker, it, part, peer, now_ns))
+            any = true;
+        else
+            wake_at(wake_ns, part->retry_ns);
     }
     return any;
 }
@@ -487,8 +479,8 @@ static void finish(struct worker *worker, struct reconciliation *it, uint64_t no
 static bool advance(struct worker *worker, struct reconciliation *it, uint64_t now_ns,
                     uint64_t *wake_ns)
 {
-    bool any =
-        it->step == RECONCILE_SPREAD ? spread(worker, it) : ask_all(worker, it, now_ns, wake_ns);
+    bool any = it->step == RECONCILE_SPREAD ? spread(worker, it, now_ns, wake_ns)
+                                            : ask_all(worker, it, now_ns, wake_ns);
     if (!all_done(it))
         return any;
     if (it->step != RECONCILE_SPREAD)
@@ -507,7 +499,7 @@ bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wak
     if (!all)
         return false;
     start_waiting(all);
-    for (uint32_t i = 0; i < RECONCILE_ACTIVE; i++) {
+    for (uint32_t i = 0; i < WORKER_RECONCILING; i++) {
         if (all->slots[i].shard)
             any |= advance(worker, &all->slots[i], now_ns, wake_ns);
     }
@@ -520,7 +512,7 @@ bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wak
 
 void worker_reconcile_close(struct worker *worker)
 {
-    for (uint32_t i = 0; worker->reconciliations && i < RECONCILE_ACTIVE; i++)
+    for (uint32_t i = 0; worker->reconciliations && i < WORKER_RECONCILING; i++)
         clear(&worker->reconciliations->slots[i]);
     free(worker->reconciliations);
 }

@@ -12,7 +12,7 @@ int worker_reconcile_begin(struct worker *worker, struct shard_state *shard);
 /* Once per poll, before worker_write_advance. True if anything moved; lowers *wake_ns. */
 bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
 
-/* A SuffixIs or Failure of a peer; a peer's connection has gone. */
+/* A SuffixIs, EntriesStored or Failure of a peer; a peer's connection has gone. */
 void worker_reconcile_message(struct worker *worker, const struct worker_peer *peer, uint32_t tag,
                               const Rowan__ControlMessage *message, uint64_t now_ns);
 void worker_reconcile_peer_down(struct worker *worker, const struct worker_peer *peer);

@@ -16,6 +16,7 @@
 #include "common/cluster/cluster.h"
 #include "common/cluster/control.h"
 #include "common/entry/commit.h"
+#include "server/shard/block_list.h"
 #include "server/store/log.h"
 #include "server/worker/clients.h"
 #include "server/worker/worker.h"
@@ -33,7 +34,9 @@ enum {
     COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_ACKNOWLEDGED_TOLD = 1024,
-    WORKER_QUESTIONS = 64, /* for versions that backups never got, at a time */
+    WORKER_QUESTIONS = 64,   /* for versions that backups never got, at a time */
+    WORKER_FOUND = 128,      /* entries found for one of them, and not there yet */
+    WORKER_RECONCILING = 16, /* shards at a time */
 };
 
 /* Key and value of requests that may fill a fabric's buffers. */
@@ -129,8 +132,15 @@ struct question {
     uint32_t peer; /* its position */
     uint16_t shard;
     uint64_t first, last;
-    uint64_t end;    /* over when so many segments were visited */
-    uint32_t blocks; /* found, and sent */
+    uint64_t end;     /* all was looked through when so many segments were visited */
+    uint32_t entries; /* found, and brought */
+    uint32_t tag;     /* of the message on its way; 0: none */
+    uint64_t retry_ns;
+
+    /* What was found and is not known to be there: the first of them from its block `block` on. The message on its way
+     * brings those in front of `sent`, and of that one the blocks in front of `sent_block`. */
+    uint32_t count, block, sent, sent_block;
+    struct suffix_item found[WORKER_FOUND];
 };
 
 struct fetch {
@@ -217,6 +227,7 @@ struct worker {
     struct shard_state *first_commit; /* those whose commit version is to be spread */
     uint64_t commit_ns;               /* when; 0: not decided */
     struct acknowledged acknowledged;
+    uint32_t tag; /* of the last question to a peer, or message of entries */
     struct fetch fetch;
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
 

@@ -39,6 +39,7 @@ static const struct {
     {"configuration_damaged", NULL, "the CM sent what is no configuration"},
     /* There is PM for all that a run writes, on every server. The site NO_SEGMENT takes none. */
     {"pm_full", NULL, "space is lost"},
+    {"entries_refused", NULL, "a primary brought entries that nobody asked for, or damaged ones"},
     /* A union waits where there is no space. Everything else is a backup's bad answer. */
     {"reconciliation_stuck", "error=ROWAN_EFULL", "a backup gave an answer that cannot be used"},
 };

@@ -22,23 +22,41 @@ static bool is_in_digest_log(const struct checks_server *of, const struct store 
 }
 
 /* A start copies an entry whose blocks lie apart, and no later one does again: the whole copy is found first. */
-void checks_look_copied(struct checks *checks, const struct checks_entry *entry, uint32_t server,
-                        uint32_t made)
+static void look_at_start(struct checks *checks, const struct control *control,
+                          const struct checks_entry *entry, uint32_t server, uint32_t made)
 {
-    const struct control *control = checks_control(checks, server);
-    const struct checks_server *of = &checks->servers[server];
-    if (!control || !control->recover ||
-        !is_in_digest_log(of, control->common->store, checks->copies[made].offset))
-        return;
     for (uint32_t at = entry->copies; at; at = checks->copies[at].next) {
         const struct checks_copy *copy = &checks->copies[at];
         if (at != made && copy->server == server && copy->block == 0 &&
-            is_in_digest_log(of, control->common->store, copy->offset) &&
+            is_in_digest_log(&checks->servers[server], control->common->store, copy->offset) &&
             checks_entry_at(checks, server, copy->offset) == entry)
             checks_fail(checks, "copies", entry->key, entry->header.shard,
                         "server %u copies version %lx of shard %u, and has a whole copy at %lu",
                         server + 1, entry->header.version, entry->header.shard, copy->offset);
     }
+}
+
+void checks_look_copied(struct checks *checks, const struct checks_entry *entry, uint32_t server,
+                        uint32_t made)
+{
+    const struct control *control = checks_control(checks, server);
+    if (!control || !control->common->store ||
+        !is_in_digest_log(&checks->servers[server], control->common->store,
+                          checks->copies[made].offset))
+        return;
+    if (control->recover) {
+        look_at_start(checks, control, entry, server, made);
+        return;
+    }
+    /* What comes late, or again, by message fills no segments. */
+    const struct shard *row =
+        control->shards ? cluster_shard(control->config, entry->header.shard) : NULL;
+    const struct shard_state *shard = row ? control->shards[row - control->config->shards] : NULL;
+    if (shard && prefix_has(&shard->prefix, entry->header.version))
+        checks_fail(checks, "late", entry->key, entry->header.shard,
+                    "server %u stores version %lx of shard %u in a digest log, and knows that it "
+                    "has it",
+                    server + 1, entry->header.version, entry->header.shard);
 }
 
 /* --- C2 --- */

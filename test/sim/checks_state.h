@@ -171,7 +171,7 @@ void checks_look(struct checks *checks);
 /* All of the entry is in the PM of that server. */
 void checks_look_stored(struct checks *checks, const struct checks_entry *entry, uint32_t server);
 
-/* The first block of the entry, which has several, was stored there: `made` is that copy. */
+/* The first block of the entry was stored there: `made` is that copy. */
 void checks_look_copied(struct checks *checks, const struct checks_entry *entry, uint32_t server,
                         uint32_t made);
 

@@ -329,7 +329,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
     copy->block = header->block;
     copy->next = entry->copies;
     entry->copies = at;
-    if (header->block == 0 && header->blocks > 1)
+    if (header->block == 0)
         checks_look_copied(checks, entry, server->number, at);
     if (++entry->count[server->number] < header->blocks ||
         (header->blocks > 1 && !has_all_blocks(checks, entry, server->number, false)))
@@ -337,7 +337,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
     checks_look_stored(checks, entry, server->number);
     enum segment_owner owner = meta_of(server, copy->offset).owner;
     tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
-         owner == OWNER_DIGEST          ? "joined"
+         owner == OWNER_DIGEST          ? "digest log"
          : header->type == ENTRY_DELETE ? "delete"
                                         : "put");
 }

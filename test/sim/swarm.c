@@ -154,6 +154,9 @@ static void draw_sites(struct random *random, struct sim_fault_options *out)
         out->one_in[FAULT_EARLY_ROLL] += 12;
     /* Each one is looked for in all of the primary's memory. */
     out->one_in[FAULT_BLOCK_LOST] *= 16;
+    /* Few messages bring entries. */
+    if (out->one_in[FAULT_ANSWER_LOST])
+        out->one_in[FAULT_ANSWER_LOST] = 2 + out->one_in[FAULT_ANSWER_LOST] / 16;
 }
 
 /* --- more of one kind of trouble --- */

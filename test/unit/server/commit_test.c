@@ -382,24 +382,23 @@ static void put_ten(struct stage *stage)
     stage_land_all(stage);
 }
 
-/* How many blocks were sent from `from` on; all of that shard and between the versions. */
+/* How many blocks were brought from message `from` on; all of that shard and between the versions. */
 static uint32_t sent_again(const struct stage *stage, uint32_t from, uint16_t shard, uint64_t first,
                            uint64_t last)
 {
     const struct entry_format format = stage_format(stage);
+    const uint8_t *at;
+    uint32_t count = stage_brought(stage, from, &at), bytes, blocks = 0;
 
-    for (uint32_t i = from; i < stage->fabric->log_count; i++) {
-        const struct puppet_block *block = &stage->fabric->log[i];
+    for (const uint8_t *end = at + count; at < end; at += bytes, blocks++) {
         struct entry_header header;
-        uint32_t bytes;
 
-        assert_int_equal(entry_decode(&format, block->data, block->bytes, &header, &bytes), 0);
-        assert_int_equal(bytes, block->bytes);
+        assert_int_equal(entry_decode(&format, at, (size_t)(end - at), &header, &bytes), 0);
         assert_int_equal(header.type, ENTRY_PUT);
         assert_int_equal(header.shard, shard);
         assert_true(header.version >= first && header.version <= last);
     }
-    return stage->fabric->log_count - from;
+    return blocks;
 }
 
 TEST(versions_that_are_asked_for_are_sent_again)
@@ -408,12 +407,12 @@ TEST(versions_that_are_asked_for_are_sent_again)
     uint64_t first = version_make(1, 2), last = version_make(1, 4);
 
     put_ten(stage);
-    uint32_t sent = stage->fabric->log_count;
+    uint32_t sent = stage->fabric->sent_count;
 
     ask_fetch(stage, 1, first, last);
     stage_land_all(stage);
     assert_int_equal(sent_again(stage, sent, 1, first, last), 4);
-    sent = stage->fabric->log_count;
+    sent = stage->fabric->sent_count;
     ask_fetch(stage, 1, version_make(1, 10), version_make(1, 10));
     stage_land_all(stage);
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 10), version_make(1, 10)), 1);
@@ -424,7 +423,7 @@ TEST(questions_that_make_no_sense_are_ignored)
     struct stage *stage = *state;
 
     put_ten(stage);
-    uint32_t sent = stage->fabric->log_count;
+    uint32_t sent = stage->fabric->sent_count;
 
     ask_fetch(stage, STAGE_BACKED, version_make(1, 1), version_make(1, 2));
     ask_fetch(stage, 4, version_make(1, 1), version_make(1, 2));
@@ -433,7 +432,7 @@ TEST(questions_that_make_no_sense_are_ignored)
     ask_fetch(stage, 1, version_make(1, 3), version_make(1, 11));
     ask_fetch(stage, 1, 0, UINT64_MAX);
     stage_land_all(stage);
-    assert_int_equal(stage->fabric->log_count, sent);
+    assert_int_equal(stage->fabric->sent_count, sent);
     ask_fetch(stage, 1, version_make(1, 2), version_make(1, 2));
     stage_land_all(stage);
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 2), version_make(1, 2)), 1);
@@ -447,7 +446,7 @@ TEST(a_version_in_a_segment_that_is_used_up_is_found_too)
     fill_segment(stage, client);
     stage_put(stage, client, stage_key_of(0));
     stage_land_all(stage);
-    uint32_t sent = stage->fabric->log_count;
+    uint32_t sent = stage->fabric->sent_count;
 
     ask_fetch(stage, 0, version_make(1, 2), version_make(1, 2));
     stage_land_all(stage);
@@ -462,7 +461,7 @@ TEST(questions_about_several_shards_are_answered_in_one_scan)
     uint32_t seen[3] = {0};
 
     put_ten(stage);
-    uint32_t sent = stage->fabric->log_count;
+    uint32_t sent = stage->fabric->sent_count;
 
     for (uint32_t shard = 0; shard < 3; shard++) {
         ask_fetch(stage, shard, version_make(1, 1 + shard), version_make(1, 10));
@@ -470,10 +469,14 @@ TEST(questions_about_several_shards_are_answered_in_one_scan)
     }
     ask_fetch(stage, 2, version_make(1, 10), version_make(1, 10)); /* instead of the one above */
     stage_land_all(stage);
-    for (uint32_t i = sent; i < stage->fabric->log_count; i++) {
+    const struct entry_format format = stage_format(stage);
+    const uint8_t *at;
+    uint32_t bytes, count = stage_brought(stage, sent, &at);
+
+    for (const uint8_t *end = at + count; at < end; at += bytes) {
         struct entry_header header;
 
-        entry_peek(stage->fabric->log[i].data, &header);
+        assert_int_equal(entry_decode(&format, at, (size_t)(end - at), &header, &bytes), 0);
         seen[header.shard]++;
     }
     assert_in_range(seen[0], 11, 22); /* what is met again at the end of the round is sent again */
@@ -484,24 +487,69 @@ TEST(questions_about_several_shards_are_answered_in_one_scan)
 TEST(a_question_waits_for_room_and_ends_with_its_connection)
 {
     struct stage *stage = *state;
+    const uint8_t *at;
 
     put_ten(stage);
-    uint32_t sent = stage->fabric->log_count;
+    uint32_t sent = stage->fabric->sent_count;
 
-    stage->peer->no_rowan_room = true;
+    stage->peer->room = 0;
     ask_fetch(stage, 1, version_make(1, 1), version_make(1, 1));
     stage_pass(stage, NS_PER_S);
-    assert_int_equal(stage->fabric->log_count, sent);
-    stage->peer->no_rowan_room = false;
-    stage_pass(stage, 1);
+    assert_int_equal(stage->fabric->sent_count, sent);
+    stage->peer->room = UINT32_MAX;
+    stage_pass(stage, NS_PER_MS);
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 1), version_make(1, 1)), 1);
-    stage_land_all(stage);
-    stage->peer->no_rowan_room = true;
-    ask_fetch(stage, 1, version_make(1, 1), version_make(1, 1));
-    stage_run(stage);
+    sent = stage->fabric->sent_count;
     puppet_close(stage->peer, ROWAN_ECLOSED);
     stage_pass(stage, NS_PER_S);
-    assert_int_equal(stage->fabric->log_count, sent + 1);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    puppet_connected(stage->peer, true);
+    stage_pass(stage, NS_PER_S);
+    assert_int_equal(stage_brought(stage, sent, &at), 0); /* not over the new one */
+}
+
+/* That is the flow control. */
+TEST(the_next_message_goes_when_the_last_is_confirmed)
+{
+    struct stage *stage = *state;
+    static const uint8_t value[40000];
+    const uint64_t first = version_make(1, 1), last = version_make(1, 20);
+    struct puppet_conn *client = stage_client(stage);
+    const char *key = stage_key_of(1);
+
+    for (unsigned i = 0; i < 20; i++)
+        stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, sizeof value, 0);
+    stage_land_all(stage);
+    const uint32_t sent = stage->fabric->sent_count;
+
+    ask_fetch(stage, 1, first, last);
+    for (uint32_t before = 0, now; before < 20; before = now) {
+        stage_pass(stage, NS_PER_S);
+        now = sent_again(stage, sent, 1, first, last);
+        assert_in_range(now, before + 1, before + 6); /* 256 KiB */
+        assert_true(stage_confirm(stage, 0));
+    }
+    stage_run(stage);
+    assert_false(stage_confirm(stage, 0));
+}
+
+/* It asks again for what it lacks. */
+TEST(a_question_ends_when_the_backup_refuses_what_it_is_brought)
+{
+    struct stage *stage = *state;
+    const uint8_t *at;
+
+    put_ten(stage);
+    ask_fetch(stage, 1, version_make(1, 1), version_make(1, 1));
+    stage_run(stage);
+    assert_true(stage_confirm(stage, ROWAN_EFULL));
+    uint32_t sent = stage->fabric->sent_count;
+
+    stage_pass(stage, 10 * NS_PER_S);
+    assert_int_equal(stage_brought(stage, sent, &at), 0);
+    ask_fetch(stage, 1, version_make(1, 1), version_make(1, 1));
+    stage_run(stage);
+    assert_int_equal(sent_again(stage, sent, 1, version_make(1, 1), version_make(1, 1)), 1);
 }
 
 TEST(a_version_that_is_damaged_here_too_ends_the_search)
@@ -510,9 +558,9 @@ TEST(a_version_that_is_damaged_here_too_ends_the_search)
     const struct entry_format format = stage_format(stage);
 
     put_ten(stage);
-    uint32_t sent = stage->fabric->log_count;
+    uint32_t sent = stage->fabric->sent_count;
 
-    for (uint32_t i = 0; i < sent; i++) {
+    for (uint32_t i = 0; i < stage->fabric->log_count; i++) {
         const struct puppet_block *block = &stage->fabric->log[i];
         struct entry_header header;
         uint32_t bytes;
@@ -525,7 +573,7 @@ TEST(a_version_that_is_damaged_here_too_ends_the_search)
         ask_fetch(stage, 1, version_make(1, 5), version_make(1, 5));
         stage_land_all(stage);
     }
-    assert_int_equal(stage->fabric->log_count, sent);
+    assert_int_equal(stage->fabric->sent_count, sent);
     ask_fetch(stage, 1, version_make(1, 4), version_make(1, 6));
     stage_land_all(stage);
     assert_int_equal(sent_again(stage, sent, 1, version_make(1, 4), version_make(1, 6)), 2);

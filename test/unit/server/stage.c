@@ -152,6 +152,7 @@ int stage_try(struct stage *stage, uint32_t block_limit)
 
     options.boot_id[0] = stage->boot;
     stage->fabric = puppet_create(block_limit);
+    stage->confirmed = 0;
     stage->server = NULL;
     int error = server_create(&options, &stage->fabric->head, &stage->heap->pm, &stage->server);
     if (error)
@@ -359,9 +360,74 @@ bool stage_is_quiet(struct stage *stage)
     return stage->fabric->taken == stage->fabric->sent_count;
 }
 
+/* The message of entries at that place of what the server sent, or NULL. */
+static Rowan__ControlMessage *entries_at(const struct stage *stage, uint32_t place, uint32_t *tag)
+{
+    const struct puppet_sent *sent = &stage->fabric->sent[place];
+    Rowan__ControlMessage *message;
+
+    if (sent->conn != stage->peer || control_decode(sent->data, sent->bytes, tag, &message))
+        return NULL;
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_STORE_ENTRIES)
+        return message;
+    control_free(message);
+    return NULL;
+}
+
+bool stage_confirm(struct stage *stage, int error)
+{
+    bool any = false;
+
+    while (stage->confirmed < stage->fabric->sent_count) {
+        uint32_t tag;
+        Rowan__ControlMessage *entries = entries_at(stage, stage->confirmed++, &tag);
+        Rowan__EntriesStored stored = ROWAN__ENTRIES_STORED__INIT;
+        Rowan__Failure failure = ROWAN__FAILURE__INIT;
+        uint8_t bytes[256];
+
+        if (!entries)
+            continue;
+        stored.shard = entries->store_entries->shard;
+        stored.epoch = entries->store_entries->epoch;
+        failure.error = error;
+        size_t count =
+            error ? control_encode(tag, &CONTROL_MESSAGE(FAILURE, failure, &failure), bytes,
+                                   sizeof bytes)
+                  : control_encode(tag, &CONTROL_MESSAGE(ENTRIES_STORED, entries_stored, &stored),
+                                   bytes, sizeof bytes);
+        assert_true(count > 0);
+        puppet_message(stage->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+        control_free(entries);
+        any = true;
+    }
+    return any;
+}
+
+uint32_t stage_brought(const struct stage *stage, uint32_t from, const uint8_t **bytes)
+{
+    static _Alignas(64) uint8_t blocks[8 << 20];
+    uint32_t count = 0;
+
+    for (; from < stage->fabric->sent_count; from++) {
+        uint32_t tag;
+        Rowan__ControlMessage *message = entries_at(stage, from, &tag);
+
+        for (size_t i = 0; message && i < message->store_entries->n_blocks; i++) {
+            const ProtobufCBinaryData *block = &message->store_entries->blocks[i];
+
+            assert_true(count + block->len <= sizeof blocks);
+            memcpy(blocks + count, block->data, block->len);
+            count += (uint32_t)block->len;
+        }
+        control_free(message);
+    }
+    *bytes = blocks;
+    return count;
+}
+
 void stage_land_all(struct stage *stage)
 {
     do
         stage_run(stage);
-    while (puppet_land(stage->peer));
+    while (puppet_land(stage->peer) || stage_confirm(stage, 0));
 }

@@ -24,6 +24,7 @@ struct stage {
     uint32_t operations, clients; /* so far */
     uint32_t starts;              /* of the server; its incarnation is 100 times this */
     uint8_t boot;                 /* of its host */
+    uint32_t confirmed;           /* of what the server sent: entries up to there were confirmed */
 };
 
 enum { STAGE_WORKER = 0, STAGE_CONTROL = 1 };
@@ -101,7 +102,14 @@ void stage_hold_fences(struct stage *stage, bool hold);
 /* The medium has failed: every fence answers ROWAN_EIO. */
 void stage_fail_fences(struct stage *stage);
 
-/* All posted batches land at the peer, and those that follow from it. */
+/* The peer confirms entries that it was brought by message; or it refuses them. True if there were any. */
+bool stage_confirm(struct stage *stage, int error);
+
+/* The blocks of those that were sent from that message on, one behind the other; returns their bytes, which are valid until
+ * the next call. */
+uint32_t stage_brought(const struct stage *stage, uint32_t from, const uint8_t **bytes);
+
+/* All posted batches land at the peer, which confirms what it was brought, and so does what follows from it. */
 void stage_land_all(struct stage *stage);
 
 #endif

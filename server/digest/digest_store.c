@@ -1,0 +1,181 @@
+/* What a digest role takes in by message: entries that it asked for (Fetch) and what log reconciliation brings. They are
+ * stored in its own log.
+ *
+ * Invariants:
+ *  E1  A message whose epoch is not the shard's any more is dropped, and so is an entry that nobody can have asked for: of
+ *      the present epoch what no commit version covers, of another shard, not whole (D1).
+ *  E2  What is here already is not stored again: messages that come late, or again after a break, fill no segments. So
+ *      messages for one shard are taken one after the other.
+ *  E3  An entry is a part of the replica when it is durable, and what is confirmed is a part of it. So neither the
+ *      contiguous prefix nor the sender counts on what a power loss may take.
+ *  E4  Without space the message is answered with the error, after what found space was applied. Without memory for the
+ *      index it waits: stored again it would take space again.
+ *
+ *  message --(blocks are stored)--> fence --(done)--> applied --> answered
+ */
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "server/digest/digest_state.h"
+
+/* The PM wakes one thread when a fence is done, which need not be this one. */
+#define STORE_FENCE_LOOK_NS (100 * NS_PER_US)
+#define STORE_MEMORY_NS     (10 * NS_PER_MS)
+
+static uint64_t commit_of(const struct shard_state *shard)
+{
+    return atomic_load_explicit(&shard->commit, memory_order_relaxed);
+}
+
+/* E1 */
+static bool is_expected(const struct shard_state *shard, const struct entry_header *header)
+{
+    const uint32_t epoch = version_epoch(header->version);
+    return header->shard == shard->id && version_counter(header->version) > 0 &&
+           (header->type == ENTRY_PUT || header->type == ENTRY_DELETE) &&
+           epoch >= shard->first_epoch &&
+           (epoch < shard->epoch || header->version <= commit_of(shard));
+}
+
+/* Does the index show the entry whose first block is this? Where blocks part the key, nobody looks. */
+static bool is_indexed(const struct digest *digest, const struct shard_state *shard,
+                       const struct entry_header *header, const uint8_t *block)
+{
+    const uint8_t *key = block + ENTRY_HEADER_BYTES;
+    if (header->key_bytes > entry_block_capacity(&digest->common->format))
+        return false;
+    const uint64_t at =
+        index_find(shard->index, index_hash(key, header->key_bytes), key, header->key_bytes);
+    return at != 0 && entry_version(pm_at(digest->common->pm, at)) == header->version;
+}
+
+/* E2. Of epochs that are settled the prefix knows nothing; of a superseded entry of those nobody knows whether a message
+ * that was not confirmed brought it: it is stored once more. */
+static bool is_here(const struct digest *digest, const struct shard_state *shard,
+                    const struct entry_header *header, const uint8_t *block)
+{
+    if (prefix_has(&shard->prefix, header->version))
+        return true;
+    if (version_epoch(header->version) == shard->epoch)
+        return false;
+    /* Once this epoch has a commit version the shard is reconciled. */
+    return version_epoch(commit_of(shard)) == shard->epoch ||
+           suffix_has(&shard->suffix, header->version) || is_indexed(digest, shard, header, block);
+}
+
+/* Errors: ROWAN_EFORMAT, EDAMAGED (E1); those of incoming_take. */
+static int store_block(struct digest *digest, struct query *query, uint32_t *position)
+{
+    const struct entry_format *format = &digest->common->format;
+    struct query_store *store = &query->store;
+    struct shard_state *shard = query->state;
+    const uint8_t *block = query->data + *position;
+    struct entry_header header;
+    uint32_t bytes;
+    int error = entry_decode(format, block, store->bytes - *position, &header, &bytes);
+    if (!error && !is_expected(shard, &header))
+        error = ROWAN_EFORMAT;
+    if (error)
+        return error;
+    if (header.version > shard->met)
+        shard->met = header.version;
+    const bool here = header.block == 0 && is_here(digest, shard, &header, block);
+    const int whole = FAULT(NO_SEGMENT) ? ROWAN_EFULL
+                                        : incoming_take(&shard->incoming, &digest->log, format,
+                                                        &header, block, here);
+    if (whole < 0)
+        return whole;
+    if (whole == 1 && !shard->incoming.skipped)
+        store->whole[store->count++] = shard->incoming.start;
+    *position += bytes;
+    return 0;
+}
+
+/* As many blocks as find space. */
+static void store_blocks(struct digest *digest, struct query *query)
+{
+    struct query_store *store = &query->store;
+    uint32_t position = 0, blocks = 0;
+    if (!query->state || query->state->epoch != store->epoch) /* E1 */
+        query->error = ROWAN_EAGAIN;
+    while (!query->error && position < store->bytes) {
+        query->error =
+            blocks++ < BLOCK_LIST_BLOCKS ? store_block(digest, query, &position) : ROWAN_EFORMAT;
+    }
+    if (query->error == ROWAN_EFORMAT || query->error == ROWAN_EDAMAGED)
+        log_event(LOG_WARN, "entries_refused", "shard=%u error=%s", query->shard,
+                  error_name(query->error));
+    store->ticket = pm_fence_start(digest->common->pm);
+    store->stored = true;
+}
+
+/* E3. False: no memory yet. */
+static bool apply_whole(struct digest *digest, struct query *query)
+{
+    const struct server_common *common = digest->common;
+    struct query_store *store = &query->store;
+    for (; store->applied < store->count; store->applied++) {
+        const uint64_t offset = store->whole[store->applied];
+        struct entry_header header;
+        entry_peek(pm_at(common->pm, offset), &header);
+        const struct apply_entry entry =
+            apply_describe(common->pm, &common->format, &header, offset, digest->key);
+        if (digest_apply(digest, query->state, &entry))
+            return false;
+    }
+    return true;
+}
+
+/* E2 */
+static bool is_first_of_shard(const struct query *query)
+{
+    for (const struct query *at = query->place.prev; at; at = at->place.prev) {
+        if (at->shard == query->shard)
+            return false;
+    }
+    return true;
+}
+
+/* True if anything moved. */
+static bool advance(struct digest *digest, struct query *query, uint64_t *wake_ns)
+{
+    if (!query->store.stored) {
+        if (!is_first_of_shard(query))
+            return false;
+        store_blocks(digest, query);
+        return true;
+    }
+    const int done = pm_fence_done(digest->common->pm, query->store.ticket);
+    if (done < 0)
+        server_fail(digest->common, done, SYNC_FAILED);
+    if (done != 1) {
+        wake_at(wake_ns, digest->now_ns + STORE_FENCE_LOOK_NS);
+        return false;
+    }
+    const uint32_t before = query->store.applied;
+    if (apply_whole(digest, query)) {
+        LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
+        if (!command_push(&digest->outbox,
+                          &(struct command){.kind = COMMAND_QUERY, .query = query}))
+            return true;
+        LIST_APPEND(&digest->stores, query, place);
+    }
+    wake_at(wake_ns, digest->now_ns + STORE_MEMORY_NS);
+    return query->store.applied > before;
+}
+
+void digest_store(struct digest *digest, struct query *query)
+{
+    query->state = digest->shards[query->shard];
+    LIST_APPEND(&digest->stores, query, place);
+}
+
+bool digest_store_poll(struct digest *digest, uint64_t *wake_ns)
+{
+    bool any = false;
+    for (struct query *query = digest->stores.first, *next; query; query = next) {
+        next = query->place.next;
+        any |= advance(digest, query, wake_ns);
+    }
+    return any;
+}
