@@ -1,0 +1,387 @@
+/* A server as a backup: what it makes of entries that its primary brings by message, because it asked for them or because
+ * log reconciliation found that it lacks them. The test plays the primary (server 2). */
+#define TEST_FIXTURE open_stage, stage_teardown
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "landing.h"
+#include "server/control/control_state.h"
+#include "server/digest/digest.h"
+#include "test/lib/unit.h"
+
+enum { LIMIT = 1024, BLOCKS = 512, LONG_BYTES = 300 << 10 };
+
+static int open_stage(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+
+    assert_non_null(stage);
+    stage_open(stage, LIMIT);
+    *state = stage;
+    return 0;
+}
+
+/* --- playing the primary --- */
+
+struct bundle {
+    Rowan__StoreEntries body;
+    ProtobufCBinaryData data[BLOCKS];
+    uint8_t bytes[BLOCKS][LIMIT];
+};
+
+static struct bundle *bundle_of(uint32_t epoch)
+{
+    static struct bundle bundle;
+
+    rowan__store_entries__init(&bundle.body);
+    bundle.body.shard = STAGE_BACKED;
+    bundle.body.epoch = epoch;
+    bundle.body.blocks = bundle.data;
+    return &bundle;
+}
+
+/* A put; of its blocks those from `first` on, `count` at most. */
+static struct bundle *add(struct stage *stage, struct bundle *bundle, uint64_t version,
+                          uint32_t value_bytes, uint32_t first, uint32_t count)
+{
+    static uint8_t value[LONG_BYTES];
+    const struct entry_format format = stage_format(stage);
+    const char *key = stage_key_of(STAGE_BACKED);
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = STAGE_BACKED,
+                                  .version = version,
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = value_bytes};
+
+    memset(value, 'v', sizeof value);
+    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, value_bytes);
+    for (uint32_t i = first; i < header.blocks && i < first + count; i++) {
+        uint8_t *at = bundle->bytes[bundle->body.n_blocks];
+
+        header.block = (uint16_t)i;
+        bundle->data[bundle->body.n_blocks++] = (ProtobufCBinaryData){
+            .data = at, .len = entry_encode_block(&format, &header, key, value, at)};
+    }
+    return bundle;
+}
+
+static void bring(struct landing *landing, struct bundle *bundle)
+{
+    static uint8_t bytes[CONTROL_MAX_BYTES];
+    size_t count = control_encode(9, &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &bundle->body),
+                                  bytes, sizeof bytes);
+
+    assert_true(count > 0);
+    landing->stage->fabric->taken = landing->stage->fabric->sent_count;
+    puppet_message(landing->peer, bytes, (uint32_t)count, NULL, 0, NULL, 0);
+    stage_run(landing->stage);
+}
+
+enum { NOTHING = 1 };
+
+/* What the server answered: 0 stored, an error, or NOTHING yet. */
+static int answer_of(struct landing *landing)
+{
+    const struct puppet_sent *sent;
+    int answer = NOTHING;
+
+    while ((sent = puppet_take(landing->stage->fabric))) {
+        Rowan__ControlMessage *message;
+        uint32_t tag;
+
+        assert_int_equal(control_decode(sent->data, sent->bytes, &tag, &message), 0);
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FAILURE && tag == 9)
+            answer = message->failure->error;
+        if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_ENTRIES_STORED && tag == 9) {
+            assert_int_equal(message->entries_stored->shard, STAGE_BACKED);
+            answer = 0;
+        }
+        control_free(message);
+    }
+    return answer;
+}
+
+static int bring_and_ask(struct landing *landing, struct bundle *bundle)
+{
+    bring(landing, bundle);
+    return answer_of(landing);
+}
+
+static struct store *store_of(const struct stage *stage)
+{
+    const struct control *control = server_poller(stage->server, 0).role;
+
+    return control->common->store;
+}
+
+/* Bytes in the digest logs. */
+static uint64_t kept_bytes(struct stage *stage)
+{
+    const struct store *store = store_of(stage);
+    uint64_t bytes = 0;
+
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        struct segment_meta meta = store_meta(store, i);
+        const uint8_t *at = pm_at(&stage->heap->pm, store_segment_offset(store, i));
+
+        if (meta.state == SEGMENT_FREE || meta.owner != OWNER_DIGEST)
+            continue;
+        for (uint32_t j = 0; j < STORE_SEGMENT_BYTES; j += ENTRY_ALIGN) {
+            uint32_t word;
+
+            memcpy(&word, at + j, sizeof word);
+            bytes += word != 0 ? ENTRY_ALIGN : 0;
+        }
+    }
+    return bytes;
+}
+
+static uint64_t applied(const struct stage *stage)
+{
+    return digest_entries(server_poller(stage->server, server_roles(stage->server) - 1).role);
+}
+
+/* Version 2 of 3 has not landed, and is asked for. */
+static struct landing with_hole(struct stage *stage)
+{
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    landing_put(&landing, 3);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
+    stage_run(stage);
+    landing_assert_fetch(&landing, 2, 2);
+    assert_true(landing_ask(&landing).missing);
+    return landing;
+}
+
+/* A server that started again, whose primary reconciles: it lacks version (1, 2), and nothing is committed. */
+static struct landing reconciled(struct stage *stage)
+{
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    landing_put(&landing, 3);
+    stage_run(stage);
+    stage_restart(stage);
+    stage_begin(stage);
+    return landing_begin(stage);
+}
+
+/* --- answers to Fetch --- */
+
+TEST(what_was_asked_for_is_stored_and_confirmed)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1)),
+                     0);
+    assert_false(landing_ask(&landing).missing);
+    assert_int_equal(kept_bytes(stage), 64);
+}
+
+TEST(nothing_is_confirmed_or_shown_before_it_is_durable)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+
+    stage_hold_fences(stage, true);
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1)),
+                     NOTHING);
+    assert_true(stage->wake_ns <= stage->now_ns + NS_PER_MS);
+    assert_true(landing_ask(&landing).missing);
+    stage_hold_fences(stage, false);
+    landing.stage->fabric->taken = 0;
+    stage_run(stage);
+    assert_int_equal(answer_of(&landing), 0);
+    assert_false(landing_ask(&landing).missing);
+}
+
+/* Also while the first one is not durable yet. */
+TEST(an_answer_that_comes_late_or_twice_stores_nothing)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+    struct bundle *bundle = add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1);
+
+    stage_hold_fences(stage, true);
+    assert_int_equal(bring_and_ask(&landing, bundle), NOTHING);
+    assert_int_equal(bring_and_ask(&landing, bundle), NOTHING);
+    stage_hold_fences(stage, false);
+    stage_run(stage);
+    assert_int_equal(answer_of(&landing), 0);
+    assert_int_equal(bring_and_ask(&landing, bundle), 0);
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 3), 5, 0, 1)),
+                     0);
+    assert_int_equal(kept_bytes(stage), 64);
+}
+
+TEST(a_message_of_another_epoch_or_sender_is_dropped)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+    const struct fabric_identity other = {
+        .cluster = 77, .id = 2, .incarnation = 101, .role = 1, .kind = FABRIC_SERVER};
+
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(2), version_make(1, 2), 5, 0, 1)),
+                     ROWAN_EAGAIN);
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(0), version_make(1, 2), 5, 0, 1)),
+                     ROWAN_EAGAIN);
+    landing.peer = puppet_accept(stage->fabric, STAGE_CONTROL, &other); /* another worker */
+    stage_run(stage);
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1)),
+                     ROWAN_EAGAIN);
+    landing.peer = landing.tool;
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1)),
+                     ROWAN_EAGAIN);
+    assert_int_equal(kept_bytes(stage), 0);
+}
+
+TEST(nothing_that_is_damaged_or_not_asked_for_is_stored)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+
+    for (unsigned bad = 0; bad < 7; bad++) {
+        struct bundle *bundle = bundle_of(1);
+
+        /* What no commit version covers; an epoch to come; counter 0. */
+        add(stage, bundle,
+            bad == 0   ? version_make(1, 4)
+            : bad == 1 ? version_make(2, 1)
+            : bad == 2 ? version_make(1, 0)
+                       : version_make(1, 2),
+            500, 0, 1);
+        if (bad == 3)
+            bundle->bytes[0][50] ^= 1;
+        else if (bad == 4)
+            bundle->data[0].len -= 64;
+        else if (bad == 5)
+            bundle->data[0].len -= 1;
+        else if (bad == 6)
+            bundle->body.n_blocks = 0;
+        int error = bring_and_ask(&landing, bundle);
+
+        assert_true(error == ROWAN_EFORMAT || error == ROWAN_EDAMAGED);
+    }
+    assert_int_equal(kept_bytes(stage), 0);
+    assert_true(landing_ask(&landing).missing);
+}
+
+/* --- long entries --- */
+
+TEST(a_long_entry_comes_in_several_messages)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+    const uint64_t version = version_make(1, 2), before = applied(stage);
+
+    for (uint32_t from = 0; from < 400; from += 100) {
+        assert_true(landing_ask(&landing).missing);
+        assert_int_equal(
+            bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, from, 100)), 0);
+    }
+    assert_false(landing_ask(&landing).missing);
+    assert_int_equal(applied(stage), before + 1);
+}
+
+/* The sender does not know how much of it came. */
+TEST(a_long_entry_that_was_interrupted_starts_again_in_its_place)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+    const uint64_t version = version_make(1, 2);
+
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(
+            bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 0, 100)), 0);
+    const uint64_t part = kept_bytes(stage);
+
+    assert_int_equal(part, 100 * LIMIT);
+    puppet_close(landing.peer, ROWAN_ECLOSED);
+    landing = landing_begin(stage);
+    assert_int_equal(
+        bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 200, 100)),
+        ROWAN_EAGAIN);
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 0, 200)),
+                     0);
+    assert_int_equal(
+        bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 200, 200)), 0);
+    assert_false(landing_ask(&landing).missing);
+    assert_in_range(kept_bytes(stage), LONG_BYTES, LONG_BYTES + LONG_BYTES / 16);
+}
+
+/* --- log reconciliation --- */
+
+TEST(what_a_reconciliation_brings_is_taken_until_it_is_over)
+{
+    struct stage *stage = *state;
+    struct landing landing = reconciled(stage);
+    const uint64_t kept = kept_bytes(stage);
+
+    /* Of the epoch that begins nothing can have been asked for. */
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(2), version_make(2, 1), 5, 0, 1)),
+                     ROWAN_EFORMAT);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(
+            bring_and_ask(&landing, add(stage, bundle_of(2), version_make(1, 2), 5, 0, 1)), 0);
+        assert_int_equal(
+            bring_and_ask(&landing, add(stage, bundle_of(2), version_make(1, 3), 5, 0, 1)), 0);
+    }
+    assert_int_equal(kept_bytes(stage), kept + 64);
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    stage_run(stage);
+    assert_int_equal(landing_ask(&landing).commit, version_make(2, 0));
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(2), version_make(1, 9), 5, 0, 1)),
+                     0);
+    assert_int_equal(kept_bytes(stage), kept + 64);
+}
+
+/* After the next start it is a part of the uncommitted suffix. A torn one counts for nothing. */
+TEST(what_came_by_message_is_found_by_a_start)
+{
+    struct stage *stage = *state;
+    struct landing landing = reconciled(stage);
+    const uint64_t before = applied(stage);
+
+    bring(&landing, add(stage, bundle_of(2), version_make(1, 2), 5, 0, 1));
+    bring(&landing, add(stage, bundle_of(2), version_make(1, 4), LONG_BYTES, 0, 100));
+    assert_int_equal(applied(stage), before + 1);
+    stage_restart(stage);
+    stage_begin(stage);
+    landing = landing_begin(stage);
+    const uint64_t kept = kept_bytes(stage);
+
+    assert_int_equal(landing_ask(&landing).version, version_make(1, 3));
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(3), version_make(1, 2), 5, 0, 1)),
+                     0);
+    assert_int_equal(kept_bytes(stage), kept);
+}
+
+/* --- space --- */
+
+TEST(a_server_without_segments_answers_so_and_takes_it_later)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+    struct bundle *bundle = add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1);
+    struct store *store = store_of(stage);
+    uint64_t segment, last = 0;
+
+    while (!store_allocate(store, OWNER_WORKER, 0, &segment))
+        last = segment;
+    assert_int_equal(bring_and_ask(&landing, bundle), ROWAN_EFULL);
+    assert_true(landing_ask(&landing).missing);
+    store_transition(store, last, SEGMENT_USED);
+    store_transition(store, last, SEGMENT_DIRTY);
+    store_transition(store, last, SEGMENT_FREE);
+    assert_int_equal(bring_and_ask(&landing, bundle), 0);
+    assert_false(landing_ask(&landing).missing);
+}
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    return unit_run(NULL, NULL);
+}
