@@ -172,10 +172,10 @@ void digest_store(struct digest *digest, struct query *query)
 
 bool digest_store_poll(struct digest *digest, uint64_t *wake_ns)
 {
-    bool any = false;
     for (struct query *query = digest->stores.first, *next; query; query = next) {
         next = query->place.next;
-        any |= advance(digest, query, wake_ns);
+        if (advance(digest, query, wake_ns))
+            return true; /* a message in each poll is enough */
     }
-    return any;
+    return false;
 }

@@ -338,6 +338,26 @@ TEST(what_a_reconciliation_brings_is_taken_until_it_is_over)
     assert_int_equal(kept_bytes(stage), kept + 64);
 }
 
+/* The contiguous prefix knows nothing of a settled epoch; and the index has a newer entry of the key. */
+TEST(what_a_start_has_found_is_not_stored_again)
+{
+    struct stage *stage = *state;
+    struct landing landing = reconciled(stage);
+
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    stage_run(stage);
+    stage->boot++; /* now each replica may lack anything, and all is reconciled */
+    stage_restart(stage);
+    stage_begin(stage);
+    landing = landing_begin(stage);
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(3), version_make(1, 1), 5, 0, 1)),
+                     0);
+    assert_int_equal(kept_bytes(stage), 0);
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(3), version_make(1, 2), 5, 0, 1)),
+                     0);
+    assert_int_equal(kept_bytes(stage), 64);
+}
+
 /* After the next start it is a part of the uncommitted suffix. A torn one counts for nothing. */
 TEST(what_came_by_message_is_found_by_a_start)
 {
