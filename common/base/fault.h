@@ -20,6 +20,7 @@
     X(NO_SEGMENT, "a free segment is refused")                                                     \
     X(NO_MEMORY, "an allocation is refused")                                                       \
     X(NO_ROOM, "a table or queue says that it is full")                                            \
+    X(LATE_SPLIT, "an index that is due to grow does not yet")                                     \
     X(BLOCK_LOST,                                                                                  \
       "a digest role takes a whole block that commit versions tell of for a damaged one")          \
     X(ANSWER_LOST, "a worker takes it that entries were confirmed for a failure")

@@ -43,6 +43,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "common/base/fault.h"
 #include "server/index/index_step.h"
 #include "server/index/index_table.h"
 
@@ -150,7 +151,7 @@ int index_create(const struct pm *pm, const struct entry_format *format, struct 
     }
     index->pm = pm;
     index->format = format;
-    atomic_init(&index->step, 2 * INDEX_CHUNK_BUCKETS);
+    atomic_init(&index->step, 2 * (uint64_t)INDEX_CHUNK_BUCKETS);
     atomic_init(&index->items, 0);
     atomic_init(&index->chain_limit, 1);
     atomic_init(&index->gate, 0);
@@ -458,6 +459,8 @@ static void chain_copy(struct index_bucket *into, const struct index_bucket *ext
 static bool split_next(struct index *index)
 {
     uint32_t open = 0;
+    if (FAULT(LATE_SPLIT))
+        return false;
     if (!atomic_compare_exchange_strong_explicit(&index->gate, &open, GATE_SPLIT,
                                                  memory_order_acquire, memory_order_relaxed))
         return false;

@@ -14,10 +14,8 @@
 
 #include "common/base/assert.h"
 
-enum {
-    CHUNK_BYTES = INDEX_CHUNK_BUCKETS * (int)sizeof(struct index_bucket),
-    OVERFLOW_BYTES = INDEX_OVERFLOW_BUCKETS * (int)sizeof(struct index_bucket),
-};
+#define CHUNK_BYTES (INDEX_CHUNK_BUCKETS * sizeof(struct index_bucket))
+enum { OVERFLOW_BYTES = INDEX_OVERFLOW_BUCKETS * (int)sizeof(struct index_bucket) };
 
 static void *memory_take(struct index_table *table, size_t bytes)
 {

@@ -13,9 +13,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Primary buckets that are allocated together; an index begins with one such chunk. */
+#ifdef ROWAN_SIM /* test/sim chooses a power of two: small indexes grow within a run */
+extern uint32_t index_chunk_buckets;
+#define INDEX_CHUNK_BUCKETS index_chunk_buckets
+#else
+#define INDEX_CHUNK_BUCKETS UINT32_C(1024) /* 64 KiB */
+#endif
+
 enum {
     INDEX_BUCKET_ITEMS = 7,
-    INDEX_CHUNK_BUCKETS = 1024, /* primary buckets that are allocated together: 64 KiB */
     INDEX_LEAF_CHUNKS = 512,
     INDEX_LEAVES = 512,
     INDEX_OVERFLOW_BUCKETS = 256, /* overflow buckets that are allocated together: 16 KiB */

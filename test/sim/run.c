@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "common/base/assert.h"
+#include "server/index/index_table.h"
 #include "server/worker/clients.h"
 #include "test/sim/checks.h"
 #include "test/sim/digests.h"
@@ -221,6 +222,7 @@ static void take_counts_of_sites(struct run *run)
 {
     for (unsigned i = 0; i < FAULT_SITE_COUNT; i++)
         run->out->counts.fault_sites += sim_fault_count((enum fault_site)i);
+    run->out->counts.splits += sim_fault_passed(FAULT_LATE_SPLIT);
     run->out->counts.mutant += sim_mutant_count();
 }
 
@@ -344,6 +346,7 @@ static void begin(struct run *run)
     swarm->cluster.journal = run->journal;
     fabric_segment_bytes = swarm->segment_bytes;
     clients_keep_ns = swarm->keep_ns;
+    index_chunk_buckets = swarm->chunk_buckets;
     sim_fault_begin(NULL);
     sim_fault_mutant(run->options->mutant);
     run->phase = "start";

@@ -36,6 +36,7 @@ struct run_counts {
     uint64_t simulated_ns;
     uint64_t rounds;
     uint64_t fault_sites; /* times one fired */
+    uint64_t splits;      /* of buckets of an index */
     uint64_t mutant;      /* times the mutant's place was reached */
     struct nemesis_counts nemesis;
     struct sim_network_counts network;

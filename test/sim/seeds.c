@@ -51,6 +51,7 @@ static void add(struct run_counts *sum, const struct run_counts *more)
     sum->simulated_ns += more->simulated_ns;
     sum->rounds += more->rounds;
     sum->fault_sites += more->fault_sites;
+    sum->splits += more->splits;
     sum->mutant += more->mutant;
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++)
         sum->nemesis.injected[i] += more->nemesis.injected[i];
@@ -170,12 +171,12 @@ static void tell_sum(const struct seeds *seeds)
            " of them of unknown outcome, %" PRIu64 " others rejected; %" PRIu64 " faults: %" PRIu64
            " crashes, %" PRIu64 " partitions, %" PRIu64 " power losses, %" PRIu64
            " torn landings, %" PRIu64 " lost fences; %" PRIu64 " fault sites fired; %" PRIu64
-           " rounds; %.0f simulated seconds, %.1f in a wall "
+           " index splits; %" PRIu64 " rounds; %.0f simulated seconds, %.1f in a wall "
            "second; trace hash %016" PRIx64 "\n",
            seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
            sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
            sum->nemesis.power_losses, sum->network.torn, sum->nemesis.lost_fences, sum->fault_sites,
-           sum->rounds, simulated_s, simulated_s / took_s, hash);
+           sum->splits, sum->rounds, simulated_s, simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);
 }

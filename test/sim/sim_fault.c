@@ -11,7 +11,7 @@
 struct site {
     struct random random;
     uint32_t one_in; /* 0: never */
-    uint64_t fired;
+    uint64_t asked, fired;
 };
 
 enum { MAX_NODES = 32, NODE_BYTES = 32 };
@@ -28,6 +28,7 @@ uint32_t fabric_segment_bytes = UINT32_C(4)
                                 << 20; /* fabric.h; the size of a run is set before its cluster */
 
 uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/worker/clients.h; likewise */
+uint32_t index_chunk_buckets = 1024;       /* server/index/index_table.h; likewise */
 
 static enum mutant mutant_on = MUTANT_COUNT;
 static uint64_t mutant_reached;
@@ -82,6 +83,7 @@ bool fault_fires(enum fault_site site)
 {
     ASSERT(site < FAULT_SITE_COUNT);
     struct site *at = &sites[site];
+    at->asked++;
     if (at->one_in == 0 || random_below(&at->random, at->one_in) != 0)
         return false;
     at->fired++;
@@ -92,6 +94,11 @@ bool fault_fires(enum fault_site site)
 uint64_t sim_fault_count(enum fault_site site)
 {
     return sites[site].fired;
+}
+
+uint64_t sim_fault_passed(enum fault_site site)
+{
+    return sites[site].asked - sites[site].fired;
 }
 
 uint64_t sim_fault_count_at(enum fault_site site, const char *node)

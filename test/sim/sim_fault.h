@@ -22,7 +22,10 @@ void sim_fault_end(void);
 /* How often a site has fired since sim_fault_begin. */
 uint64_t sim_fault_count(enum fault_site site);
 
-/* And in that process (sim_log_node). */
+/* How often it was asked, and did not fire. */
+uint64_t sim_fault_passed(enum fault_site site);
+
+/* How often it has fired in that process (sim_log_node). */
 uint64_t sim_fault_count_at(enum fault_site site, const char *node);
 const char *sim_fault_name(enum fault_site site);
 

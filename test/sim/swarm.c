@@ -73,6 +73,18 @@ static void draw_cluster(struct random *random, struct sim_cluster_options *out)
     out->early_seal = perhaps(random, 50, 12, 4);
 }
 
+/* A bucket is split when there are 5 1/2 keys for each: in most runs from the first ones on, in some when the bits that
+ * items keep of their hashes are used up (index.c, I1: with the 64th bucket). */
+static void draw_index(struct random *random, struct swarm *out)
+{
+    const bool many = chance(random, 15);
+    if (many) {
+        out->load.keys = out->load.hot_keys + between32(random, 400, 600);
+        out->cluster.shards = 1;
+    }
+    out->chunk_buckets = UINT32_C(1) << random_below(random, many ? 6 : 3);
+}
+
 /* How many of a server's roles share a thread: all, some, or none. */
 static void draw_reactors(struct random *random, struct sim_cluster_options *out)
 {
@@ -152,6 +164,7 @@ static void draw_sites(struct random *random, struct sim_fault_options *out)
         out->one_in[i] = perhaps(random, 40, 8, 6);
     if (out->one_in[FAULT_EARLY_ROLL])
         out->one_in[FAULT_EARLY_ROLL] += 12;
+    out->one_in[FAULT_LATE_SPLIT] = perhaps(random, 40, 2, 3);
     /* Each one is looked for in all of the primary's memory. */
     out->one_in[FAULT_BLOCK_LOST] *= 16;
     /* Few messages bring entries. */
@@ -264,6 +277,7 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_sites(&random, &out->faults);
     focus(&random, out);
     draw_reactors(&random, &out->cluster);
+    draw_index(&random, out);
     draw_landing(&random, &out->cluster);
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
@@ -301,8 +315,9 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
 void swarm_tell(const struct swarm *swarm, FILE *out)
 {
     const struct load_options *load = &swarm->load;
-    fprintf(out, "segment_bytes=%u safety_ms=%lu keep_ms=%lu", swarm->segment_bytes,
-            swarm->safety_ns / NS_PER_MS, swarm->keep_ns / NS_PER_MS);
+    fprintf(out, "segment_bytes=%u chunk_buckets=%u safety_ms=%lu keep_ms=%lu",
+            swarm->segment_bytes, swarm->chunk_buckets, swarm->safety_ns / NS_PER_MS,
+            swarm->keep_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
             " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u value_bytes=%u long_in=%u "

@@ -20,6 +20,7 @@ TEST(every_seed_draws_a_run_of_the_promised_size)
         assert_true(swarm.load.keys > swarm.load.hot_keys && swarm.load.hot_keys > 0);
         assert_true(swarm.safety_ns >= 20 * NS_PER_S);
         assert_true(swarm.load.max_value_bytes <= 65536 && swarm.load.long_in > 0);
+        assert_true(swarm.chunk_buckets > 0 && swarm.cluster.shards > 0);
         /* A block fits a segment, and a power of two is what the rooms are built for. */
         assert_true(cluster->block_limit < swarm.segment_bytes);
         assert_int_equal(swarm.segment_bytes & (swarm.segment_bytes - 1), 0);
