@@ -3,6 +3,7 @@
  * promise anything. */
 #include "common/pm/pm.h"
 
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,6 +42,42 @@ int pm_open(const struct pm_open_options *options, struct pm **out)
         pm_map_close(&map);
     }
     return error;
+}
+
+/* --- read only --- */
+
+struct reader {
+    struct pm pm;
+    struct pm_map map;
+};
+
+static void close_reader(struct pm *pm)
+{
+    struct reader *reader = (struct reader *)pm;
+
+    pm_map_close(&reader->map);
+    free(reader);
+}
+
+int pm_open_read(const char *path, uint64_t offset, uint64_t bytes, struct pm **out)
+{
+    static const struct pm_ops ops = {.close = close_reader};
+    struct reader *reader = calloc(1, sizeof *reader);
+    int error = reader ? pm_map_open_read(path, offset, bytes, &reader->map) : ROWAN_ENOMEM;
+
+    if (error) {
+        free(reader);
+        return error;
+    }
+    reader->pm = (struct pm){.ops = &ops,
+                             .base = reader->map.base,
+                             .bytes = reader->map.bytes,
+                             .fd = -1,
+                             .offset = offset,
+                             .durability = PM_NONE,
+                             .backend = "read"};
+    *out = &reader->pm;
+    return 0;
 }
 
 int pm_open_peer(int fd, uint64_t offset, uint64_t bytes, enum pm_durability durability,

@@ -80,6 +80,11 @@ struct pm_open_options {
  * smaller than offset and bytes ask for). */
 int pm_open(const struct pm_open_options *options, struct pm **out);
 
+/* pm_open_read: maps what is there for reading only: nothing is written, not even reserved, and pm_store must not be
+ * called. `bytes` 0: all behind `offset`. While it is open no owner can open the range, and while an owner has it open
+ * this fails: ROWAN_EINUSE. Other errors: ROWAN_EIO ENOMEM ENOTFOUND EPERMISSION EINVALID EFORMAT, as pm_open. */
+int pm_open_read(const char *path, uint64_t offset, uint64_t bytes, struct pm **out);
+
 /* pm_open_peer: maps another process's memory by a descriptor that came from it (shm fabric), so
  * that this process stores and syncs there itself. `fd` is owned by the map on success. The file
  * may be unlinked or a memfd; it is opened again through /proc, because the kernel reports a failed

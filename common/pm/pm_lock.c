@@ -161,6 +161,16 @@ static int await_peers(int fd, const char *path, struct range range, unsigned wa
     return error;
 }
 
+int pm_lock_read(int fd, const char *path, uint64_t offset, uint64_t bytes)
+{
+    const struct range own = owner_range(offset, bytes);
+    int error = set_lock(fd, F_RDLCK, own, path);
+
+    if (error == ROWAN_EINUSE)
+        log_holder("pm_in_use", fd, path, own, "a server runs on this file");
+    return error;
+}
+
 int pm_lock_own(int fd, const char *path, uint64_t offset, uint64_t bytes, unsigned wait_ms)
 {
     const struct range own = owner_range(offset, bytes);

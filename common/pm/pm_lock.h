@@ -18,6 +18,9 @@
  * tells who holds it, as far as /proc knows. Errors: ROWAN_EINUSE EIO ENOMEM. */
 int pm_lock_own(int fd, const char *path, uint64_t offset, uint64_t bytes, unsigned wait_ms);
 
+/* pm_lock_read: locks the range for one who only reads, against owners. ROWAN_EINUSE: there is one. */
+int pm_lock_read(int fd, const char *path, uint64_t offset, uint64_t bytes);
+
 /* pm_lock_admit: the owner, whose lock is `own_fd`, lets peers in: all who get `peer_fd`, which must
  * be another description. Errors: ROWAN_EIO ENOMEM. */
 int pm_lock_admit(int own_fd, int peer_fd, const char *path, uint64_t offset, uint64_t bytes);

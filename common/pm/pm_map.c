@@ -317,6 +317,31 @@ fail:
     return error;
 }
 
+int pm_map_open_read(const char *path, uint64_t offset, uint64_t bytes, struct pm_map *out)
+{
+    struct pm_map map = {.bytes = bytes, .offset = offset, .lock_fd = -1};
+    int error;
+
+    if (!range_is_valid(offset, bytes))
+        return ROWAN_EINVALID;
+    map.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe has nobody to wait for */
+    if (map.fd < 0)
+        return step_failed("open", path, errno);
+    error = settle_bytes(map.fd, path, offset, &map.bytes);
+    if (!error)
+        error = pm_lock_read(map.fd, path, offset, map.bytes);
+    if (!error) {
+        map.base = mmap(NULL, map.bytes, PROT_READ, MAP_SHARED, map.fd, (off_t)offset);
+        error = map.base == MAP_FAILED ? step_failed("map", path, errno) : 0;
+    }
+    if (error) {
+        close(map.fd);
+        return error;
+    }
+    *out = map;
+    return 0;
+}
+
 int pm_map_open_peer(int fd, uint64_t offset, uint64_t bytes, struct pm_map *out)
 {
     static const char path[] = "(peer)";

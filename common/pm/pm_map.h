@@ -21,6 +21,9 @@ struct pm_map {
 /* pm_map_open: see pm_open. */
 int pm_map_open(const struct pm_open_options *options, struct pm_map *out);
 
+/* pm_map_open_read: see pm_open_read. */
+int pm_map_open_read(const char *path, uint64_t offset, uint64_t bytes, struct pm_map *out);
+
 /* pm_map_open_peer: see pm_open_peer. `fd` stays the caller's: the map opens the file again. */
 int pm_map_open_peer(int fd, uint64_t offset, uint64_t bytes, struct pm_map *out);
 

@@ -98,6 +98,32 @@ TEST(a_second_opener_is_refused_until_the_first_closes)
     pm_close(pm);
 }
 
+TEST(a_reader_maps_what_is_there_and_changes_nothing)
+{
+    struct pm_open_options options = options_of("sparse", 0);
+    const char *path = temp_dir_at(&dir, "sparse");
+    struct pm *pm = NULL, *other = NULL;
+    struct stat st;
+
+    make_file("sparse", MAP_BYTES + PAGE + 100);
+    assert_int_equal(pm_open_read(path, PAGE, 0, &pm), 0);
+    assert_true(pm->bytes == MAP_BYTES && pm->offset == PAGE && pm->base[MAP_BYTES - 1] == 0);
+    assert_int_equal(pm_open_read(path, 0, MAP_BYTES, &other), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_blocks, 0);
+    assert_int_equal(refusal(&options), ROWAN_EINUSE);
+    pm_close(pm);
+    pm_close(other);
+    assert_int_equal(pm_open(&options, &pm), 0);
+    assert_int_equal(pm_open_read(path, 0, 0, &other), ROWAN_EINUSE);
+    pm_close(pm);
+    assert_int_equal(pm_open_read(path, 0, 2 * MAP_BYTES, &other), ROWAN_EFORMAT);
+    assert_int_equal(pm_open_read(path, 64, 0, &other), ROWAN_EINVALID);
+    assert_int_equal(pm_open_read(temp_dir_at(&dir, "none"), 0, 0, &other), ROWAN_ENOTFOUND);
+    assert_int_equal(mkfifo(temp_dir_at(&dir, "fifo"), 0600), 0);
+    assert_int_equal(pm_open_read(temp_dir_at(&dir, "fifo"), 0, 0, &other), ROWAN_EINVALID);
+}
+
 TEST(two_maps_share_a_file_only_where_they_do_not_overlap)
 {
     struct pm_open_options options = options_of("device", 0);
