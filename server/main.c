@@ -1,5 +1,5 @@
 /* rowan-server: one server process. Reads its settings, opens the seams, runs the roles on reactors
- * until SIGTERM or SIGINT, or until a role cannot go on. */
+ * until SIGTERM or SIGINT, or until a role cannot go on. With --check it verifies a stopped one's PM instead. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include "common/fabric/verbs/verbs_settings.h"
 #include "common/reactor/descriptors.h"
 #include "release.h"
+#include "server/check/check.h"
 #include "server/server.h"
 #include "server/store/store.h"
 
@@ -66,7 +67,9 @@ static const struct config_key keys[] = {
 static const struct config_spec spec = {
     .program = "rowan-server",
     .release = ROWAN_RELEASE,
-    .summary = "one server of a Rowan-KV cluster",
+    .summary = "one server of a Rowan-KV cluster; with --check FILE it verifies the PM of one that "
+               "does not run, "
+               "and serves nobody (--check FILE --help)",
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
 };
@@ -117,7 +120,7 @@ static int refuse_pm(const struct settings *settings, const char *why)
 }
 
 /* May this server use what the map holds: nothing yet, or its own data? */
-static int check_pm(const struct settings *settings, const struct pm *pm, bool made)
+static int refuse_other_pm(const struct settings *settings, const struct pm *pm, bool made)
 {
     char why[160];
     struct store_identity identity;
@@ -168,7 +171,7 @@ static int open_pm(const struct settings *settings, struct pm **out, bool *made)
                          "alignment (the log above tells it)");
     if (error)
         return refuse_pm(settings, error_sentence(error));
-    if (check_pm(settings, pm, options.create)) {
+    if (refuse_other_pm(settings, pm, options.create)) {
         pm_close(pm);
         return 1;
     }
@@ -250,8 +253,107 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
     return status;
 }
 
+/* --- check --- */
+
+struct check_settings {
+    const char *path;
+    uint64_t pm_offset, pm_bytes;
+    bool json;
+};
+
+#define CHECK_FIELD(name) offsetof(struct check_settings, name)
+static const struct config_key check_keys[] = {
+    {"check", CONFIG_STRING, CHECK_FIELD(path), NULL, 0, 0, NULL,
+     "file or DAX device of a server that does not run; nothing is written"},
+    {"pm-offset", CONFIG_U64, CHECK_FIELD(pm_offset), "0", 0, UINT64_C(1) << 46, NULL,
+     "bytes of the file or device before that server's part; a multiple of 4096"},
+    {"pm-bytes", CONFIG_U64, CHECK_FIELD(pm_bytes), "0", 0, UINT64_C(1) << 46, NULL,
+     "bytes of that server's part; 0: all that is there"},
+    {"json", CONFIG_BOOL, CHECK_FIELD(json), "no", 0, 0, NULL,
+     "print one JSON object, and nothing else, on standard output"},
+};
+
+static const struct config_spec check_spec = {
+    .program = "rowan-server",
+    .release = ROWAN_RELEASE,
+    .summary = "verify the PM of a server that does not run. Exit codes: 0 nothing is damaged, 1 "
+               "something is, or it cannot be read, 2 usage",
+    .keys = check_keys,
+    .key_count = sizeof check_keys / sizeof check_keys[0],
+};
+
+static bool is_check(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--check") == 0 || strncmp(argv[i], "--check=", 8) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool print_report(const struct check_report *report, bool json)
+{
+    bool printed;
+    if (json) {
+        json_t *object = check_json(report);
+        printed = object && json_dumpf(object, stdout, JSON_INDENT(2)) == 0 && putchar('\n') >= 0;
+        json_decref(object);
+    } else {
+        char *text = check_text(report);
+        printed = text && fputs(text, stdout) >= 0;
+        free(text);
+    }
+    return printed && fflush(stdout) == 0;
+}
+
+static int cannot_check(const struct check_settings *settings, const char *why)
+{
+    fprintf(stderr, "rowan-server: cannot check %s: %s\n", settings->path, why);
+    return 1;
+}
+
+static int check_map(const struct check_settings *settings, const struct pm *pm)
+{
+    struct check_report *report;
+    char why[160];
+    int error = check_pm(pm, &report);
+    if (error == ROWAN_ENOTFOUND)
+        return cannot_check(settings, "it was never formatted: no server has used it");
+    if (error) {
+        store_why(pm, error, why, sizeof why);
+        return cannot_check(settings, why);
+    }
+    const uint64_t found = check_found(report);
+    const bool printed = print_report(report, settings->json);
+    check_report_destroy(report);
+    if (!printed)
+        return cannot_check(settings, "the report could not be written");
+    if (found)
+        fprintf(stderr, "rowan-server: %s: %lu places are damaged, or may be\n", settings->path,
+                found);
+    return found ? 1 : 0;
+}
+
+static int check_main(int argc, char **argv)
+{
+    struct check_settings settings;
+    struct config_rest rest;
+    struct pm *pm;
+    enum config_outcome outcome = config_parse(&check_spec, argc, argv, &settings, &rest);
+    if (outcome != CONFIG_OK)
+        return outcome == CONFIG_HELP ? 0 : 2;
+    int error = pm_open_read(settings.path, settings.pm_offset, settings.pm_bytes, &pm);
+    int status = error ? cannot_check(&settings, error_sentence(error)) : check_map(&settings, pm);
+    if (!error)
+        pm_close(pm);
+    config_free(&rest);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
+    if (is_check(argc, argv))
+        return check_main(argc, argv);
     struct settings settings;
     struct config_rest rest;
     enum config_outcome outcome = config_parse(&spec, argc, argv, &settings, &rest);

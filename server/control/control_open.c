@@ -80,7 +80,9 @@ static int check_block_limit(const struct control *control, const struct cluster
 static struct store_identity owner(const struct control *control)
 {
     return (struct store_identity){.cluster = control->coming->cluster,
-                                   .server = control->common->server};
+                                   .server = control->common->server,
+                                   .format = {.seed = cluster_seed(control->coming),
+                                              .block_limit = control->coming->block_limit}};
 }
 
 static void start_recovery(struct control *control)
@@ -90,8 +92,7 @@ static void start_recovery(struct control *control)
     char why[160] = "the PM cannot be used for this configuration";
     int error = store_open(common->pm, &identity, &common->store);
     if (!error) {
-        common->format = (struct entry_format){.seed = cluster_seed(control->coming),
-                                               .block_limit = control->coming->block_limit};
+        common->format = identity.format;
         const struct recover_options options = {.common = common,
                                                 .config = control->coming,
                                                 .had_data = control->data.cluster != 0,

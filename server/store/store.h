@@ -2,7 +2,8 @@
  *
  * The layout, in bytes from the start of the map (all little-endian):
  *   0        superblock, 512: magic (8), format version (4), server (4), cluster (8), segments (8),
- *            segment bytes (4), shard ids (4), offset of the segments (8), zeros, CRC32C (4)
+ *            segment bytes (4), shard ids (4), offset of the segments (8), the entries' seed (4) and
+ *            block limit (4), zeros, CRC32C (4)
  *   1024     run record, slot 0, 64: sequence (8), incarnation (8), boot id (16), durability (4),
  *            possibly incomplete (4), zeros, CRC32C (4)
  *   1536     run record, slot 1
@@ -27,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/entry/entry.h"
 #include "common/fabric/fabric.h"
 #include "common/pm/pm.h"
 
@@ -64,6 +66,9 @@ struct segment_meta {
 struct store_identity {
     uint64_t cluster;
     uint32_t server;
+    struct entry_format
+        format; /* of its entries: kept for who reads them without the cluster (server/check).
+                                   No opener compares it */
 };
 
 /* A run of a server on this PM. Written when a configuration has named the run's incarnation and the

@@ -67,6 +67,8 @@ static void superblock_fill(struct superblock *block, const struct store_identit
         .segment_bytes = STORE_SEGMENT_BYTES,
         .shard_ids = STORE_SHARD_IDS,
         .segment_offset = store_geometry(segments).segments,
+        .entry_seed = identity->format.seed,
+        .block_limit = identity->format.block_limit,
     };
     block->checksum = crc32c(0, block, offsetof(struct superblock, checksum));
 }
@@ -206,7 +208,10 @@ int store_read_identity(const struct pm *pm, struct store_identity *out)
     int error = superblock_read(pm, &block);
     if (error)
         return error;
-    *out = (struct store_identity){.cluster = block.cluster, .server = block.server};
+    *out = (struct store_identity){
+        .cluster = block.cluster,
+        .server = block.server,
+        .format = {.seed = block.entry_seed, .block_limit = block.block_limit}};
     return 0;
 }
 

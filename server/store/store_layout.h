@@ -35,7 +35,9 @@ struct superblock {
     uint32_t segment_bytes;
     uint32_t shard_ids;
     uint64_t segment_offset;
-    uint8_t zero[460];
+    uint32_t entry_seed;
+    uint32_t block_limit;
+    uint8_t zero[452];
     uint32_t checksum; /* CRC32C of all before it */
 };
 _Static_assert(sizeof(struct superblock) == SUPERBLOCK_BYTES, "superblock");
@@ -125,6 +127,9 @@ enum meta_copies metas_choose(uint64_t segment, const uint64_t words[2], struct 
 /* row_read: one copy of a row, of the table at `table`. ROW_TORN: its first part is whole, the other one is not. */
 enum row_copy { ROW_UNUSED, ROW_WHOLE, ROW_TORN, ROW_DAMAGED };
 enum row_copy row_read(const struct pm *pm, uint64_t table, uint16_t shard, struct row *row);
+
+/* row_decode: of a whole one, of one that was never written, or, `torn`, of such a one. */
+struct replica_row row_decode(const struct row *row, bool torn);
 
 /* rows_choose: which of a row's two copies counts; -1: both are damaged. */
 int rows_choose(const enum row_copy copies[2], const struct row rows[2]);

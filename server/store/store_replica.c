@@ -93,6 +93,15 @@ int rows_choose(const enum row_copy copies[2], const struct row rows[2])
     return rows[1].sequence > rows[0].sequence;
 }
 
+struct replica_row row_decode(const struct row *row, bool torn)
+{
+    return (struct replica_row){.state = (enum replica_state)row->state,
+                                .first_epoch = row->first_epoch,
+                                .first_allocation = row->first_allocation,
+                                .settled = torn ? 0 : row->settled,
+                                .torn = torn};
+}
+
 /* --- the table --- */
 
 static void set_changed(struct store_replicas *table, uint16_t shard)
@@ -121,14 +130,9 @@ static void open_row(struct store *store, uint16_t shard, uint64_t *damaged)
         replica->row.state = REPLICA_DAMAGED;
         return;
     }
-    const struct row *row = &rows[counts];
     const bool torn = copies[counts] == ROW_TORN;
-    replica->row = (struct replica_row){.state = (enum replica_state)row->state,
-                                        .first_epoch = row->first_epoch,
-                                        .first_allocation = row->first_allocation,
-                                        .settled = torn ? 0 : row->settled,
-                                        .torn = torn};
-    replica->sequence = torn ? 0 : row->sequence; /* both copies get the next one */
+    replica->row = row_decode(&rows[counts], torn);
+    replica->sequence = torn ? 0 : rows[counts].sequence; /* both copies get the next one */
     replica->first = counts == 0;
     if (torn || memcmp(&rows[0], &rows[1], sizeof(rows[0])) != 0)
         set_changed(table, shard);

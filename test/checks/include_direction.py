@@ -39,6 +39,7 @@ SERVER = {
     "server/common.h": BELOW | {"server/store"},
     "server/shard": STORES | {"server/common.h"},
     "server/command.h": SHARED,
+    "server/check": BELOW | {"server/store"},
     "server/worker": SHARED | {"server/command.h"},
     "server/digest": SHARED | {"server/command.h"},
     "server/control": SHARED | {"server/command.h", "server/worker", "server/digest"},

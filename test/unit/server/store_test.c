@@ -20,8 +20,8 @@ enum {
 };
 #define PM_BYTES ((uint64_t)(SEGMENTS + 3) * STORE_SEGMENT_BYTES)
 
-static const struct store_identity IDENTITY = {.cluster = UINT64_C(0x1122334455667788),
-                                               .server = 7};
+static const struct store_identity IDENTITY = {
+    .cluster = UINT64_C(0x1122334455667788), .server = 7, .format = {0x0a0b0c0d, 4096}};
 
 static struct heap_pm *formatted(void)
 {
@@ -61,6 +61,7 @@ TEST(a_new_store_has_these_bytes)
         8,    0,    0,    0,    0,    0,    0,    0,    /* segments */
         0,    0,    0x40, 0,    0,    0,    1,    0,    /* sizes */
         0,    0,    0xc0, 0,    0,    0,    0,    0,    /* segments */
+        0x0d, 0x0c, 0x0b, 0x0a, 0,    0x10, 0,    0,    /* entries */
     };
     assert_memory_equal(heap->pm.base, head, sizeof(head));
     for (unsigned i = sizeof(head); i < 508; i++)
@@ -120,6 +121,7 @@ TEST(an_identity_is_read_back)
     struct store_identity identity;
     assert_int_equal(store_read_identity(&heap->pm, &identity), 0);
     assert_true(identity.cluster == IDENTITY.cluster && identity.server == IDENTITY.server);
+    assert_true(identity.format.seed == 0x0a0b0c0d && identity.format.block_limit == 4096);
     heap_pm_destroy(heap);
 }
 

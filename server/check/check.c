@@ -1,0 +1,187 @@
+/* Reads a server's PM from front to back: superblock, run records, meta table, replica table, segments. Each copy is
+ * looked at by the same functions as an open of the store uses. */
+#include "server/check/check.h"
+
+#include <stdlib.h>
+
+#include "common/base/error.h"
+
+static void find(struct check_report *report, enum check_kind kind, uint64_t number,
+                 uint64_t offset, uint64_t bytes)
+{
+    report->found[kind]++;
+    if (report->place_count < CHECK_MOST_PLACES)
+        report->places[report->place_count++] = (struct check_place){
+            .kind = kind, .number = number, .offset = report->offset + offset, .bytes = bytes};
+}
+
+static bool is_zero(const uint8_t *at, uint64_t bytes)
+{
+    return at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0;
+}
+
+/* --- the head --- */
+
+static void check_head(const struct pm *pm, struct check_report *report)
+{
+    static const uint64_t heads[2] = {0, HEAD_SECOND_OFFSET};
+    struct run_slot slot;
+    for (unsigned copy = 0; copy < 2; copy++) {
+        if (!superblock_is_whole(pm, copy, &report->superblock))
+            find(report, CHECK_SUPERBLOCK, copy, heads[copy], SUPERBLOCK_BYTES);
+        for (unsigned parity = 0; parity < 2; parity++) {
+            if (run_read(pm, copy, parity, &slot) == RUN_DAMAGED)
+                find(report, CHECK_RUN, parity, heads[copy] + RUN_OFFSET + parity * RUN_STRIDE,
+                     RUN_BYTES);
+        }
+    }
+    int error = store_read_run(pm, &report->run);
+    report->has_run = error == 0;
+    report->run_is_damaged = error == ROWAN_EDAMAGED;
+}
+
+/* --- the replica table --- */
+
+static bool add_row(struct check_report *report, uint16_t shard, const struct replica_row *row)
+{
+    if (report->row_count % 64 == 0) {
+        struct check_row *more =
+            realloc(report->rows, (report->row_count + 64) * sizeof(*report->rows));
+        if (!more)
+            return false;
+        report->rows = more;
+    }
+    report->rows[report->row_count++] = (struct check_row){.shard = shard, .row = *row};
+    return true;
+}
+
+static bool check_row(const struct pm *pm, const struct store_geometry *at, uint16_t shard,
+                      struct check_report *report)
+{
+    struct row rows[2];
+    enum row_copy copies[2];
+    for (unsigned i = 0; i < 2; i++)
+        copies[i] = row_read(pm, at->replicas[i], shard, &rows[i]);
+    int counts = rows_choose(copies, rows);
+    struct replica_row row = {.state = REPLICA_DAMAGED};
+    if (counts >= 0)
+        row = row_decode(&rows[counts], copies[counts] == ROW_TORN);
+    for (unsigned i = 0; i < 2; i++) {
+        const bool lost = counts < 0 || row.torn;
+        if (copies[i] >= ROW_TORN && (!lost || i == 0))
+            find(report, lost ? CHECK_REPLICA : CHECK_ROW, shard,
+                 at->replicas[i] + (uint64_t)shard * ROW_BYTES, ROW_BYTES);
+    }
+    return row.state == REPLICA_NONE || add_row(report, shard, &row);
+}
+
+/* --- segments --- */
+
+static void check_blocks(const struct pm *pm, uint64_t segment, uint64_t start, bool committed,
+                         struct check_report *report)
+{
+    const struct entry_format format = {report->superblock.entry_seed,
+                                        report->superblock.block_limit};
+    uint32_t place = 0, place_bytes = 0;
+    for (uint32_t at = 0, bytes; at <= STORE_SEGMENT_BYTES; at += bytes) {
+        const uint8_t *block = pm_at(pm, start + at);
+        struct entry_header header = {.type = 0};
+        bytes = ENTRY_ALIGN;
+        bool end = at == STORE_SEGMENT_BYTES;
+        bool zero = !end && is_zero(block, ENTRY_ALIGN);
+        bool whole = !end && !zero &&
+                     entry_decode(&format, block, STORE_SEGMENT_BYTES - at, &header, &bytes) == 0;
+        if (!end && !zero && !whole) {
+            place = place_bytes ? place : at;
+            bytes = ENTRY_ALIGN;
+            place_bytes = at + bytes - place;
+            continue;
+        }
+        if (place_bytes)
+            find(report, committed ? CHECK_BLOCK : CHECK_TORN, segment, start + place, place_bytes);
+        place_bytes = 0;
+        if (!whole)
+            continue;
+        report->blocks[header.type]++;
+        report->entries += header.block == 0;
+        report->block_bytes += bytes;
+    }
+}
+
+static void check_segment(const struct pm *pm, const struct store_geometry *at, uint64_t segment,
+                          struct check_report *report)
+{
+    const uint64_t start = at->segments + segment * STORE_SEGMENT_BYTES;
+    struct segment_meta meta, copy;
+    uint64_t words[2];
+    for (unsigned i = 0; i < 2; i++)
+        memcpy(&words[i], pm_at(pm, at->metas[i] + segment * META_BYTES), META_BYTES);
+    enum meta_copies copies = metas_choose(segment, words, &meta);
+    if (copies != METAS_WHOLE) {
+        unsigned damaged = meta_decode(segment, words[0], &copy);
+        find(report, copies == METAS_DAMAGED ? CHECK_SEGMENT : CHECK_WORD, segment,
+             at->metas[damaged] + segment * META_BYTES, META_BYTES);
+    }
+    if (copies == METAS_DAMAGED) /* as store_open takes it */
+        meta = (struct segment_meta){.state = SEGMENT_USED, .owner = OWNER_UNKNOWN};
+    report->states[meta.state]++;
+    report->owners[meta.owner]++;
+    if (meta.state == SEGMENT_FREE) {
+        if (!is_zero(pm_at(pm, start), STORE_SEGMENT_BYTES))
+            find(report, CHECK_STALE, segment, start, STORE_SEGMENT_BYTES);
+    } else if (meta.state != SEGMENT_DIRTY) { /* whose bytes nobody needs */
+        check_blocks(pm, segment, start, meta.state == SEGMENT_COMMITTED, report);
+    }
+}
+
+/* --- all --- */
+
+static bool format_is_sound(const struct superblock *block)
+{
+    return block->block_limit >= ENTRY_MIN_BLOCK_LIMIT &&
+           block->block_limit <= ENTRY_MAX_BLOCK_LIMIT && block->block_limit % ENTRY_ALIGN == 0;
+}
+
+int check_pm(const struct pm *pm, struct check_report **out)
+{
+    struct check_report *report = calloc(1, sizeof(*report));
+    if (!report)
+        return ROWAN_ENOMEM;
+    report->offset = pm->offset;
+    int error = superblock_read(pm, &report->superblock);
+    if (!error && !format_is_sound(&report->superblock))
+        error = ROWAN_EFORMAT;
+    if (error) {
+        free(report);
+        return error;
+    }
+    const struct store_geometry at = store_geometry(report->superblock.segments);
+    check_head(pm, report);
+    bool memory = true;
+    for (uint32_t shard = 0; shard < STORE_SHARD_IDS && memory; shard++)
+        memory = check_row(pm, &at, (uint16_t)shard, report);
+    for (uint64_t i = 0; i < report->superblock.segments && memory; i++)
+        check_segment(pm, &at, i, report);
+    if (!memory) {
+        check_report_destroy(report);
+        return ROWAN_ENOMEM;
+    }
+    *out = report;
+    return 0;
+}
+
+void check_report_destroy(struct check_report *report)
+{
+    if (!report)
+        return;
+    free(report->rows);
+    free(report);
+}
+
+uint64_t check_found(const struct check_report *report)
+{
+    uint64_t found = report->run_is_damaged;
+    for (unsigned i = 0; i < CHECK_KINDS; i++)
+        found += report->found[i];
+    return found;
+}

@@ -1,0 +1,178 @@
+/* A report as text and as JSON. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/error.h"
+#include "server/check/check.h"
+
+#define CHECK_TEXT(name, text, json) text,
+#define CHECK_NAME(name, text, json) json,
+static const char *const texts[] = {CHECK_TABLE(CHECK_TEXT)};
+static const char *const names[] = {CHECK_TABLE(CHECK_NAME)};
+static const char *const state_names[] = {"free", "dirty", "using", "used", "committed"};
+static const char *const owner_names[] = {"none", "worker", "backup_log", "digest", "unknown"};
+static const char *const replica_names[] = {"none", "filling", "full", "damaged"};
+static const char *const block_names[] = {NULL, "puts", "deletes", "commit_versions", "pads"};
+_Static_assert(sizeof(state_names) / sizeof(state_names[0]) == SEGMENT_COMMITTED + 1, "states");
+_Static_assert(sizeof(owner_names) / sizeof(owner_names[0]) == OWNER_UNKNOWN + 1, "owners");
+_Static_assert(sizeof(block_names) / sizeof(block_names[0]) == ENTRY_PAD + 1, "blocks");
+
+/* --- text --- */
+
+struct text {
+    char *bytes; /* NULL: there is no memory */
+    size_t count, room;
+};
+
+static void __attribute__((format(printf, 2, 3))) add(struct text *text, const char *format, ...)
+{
+    enum { MOST_BYTES = 512 }; /* of one call */
+    if (text->bytes && text->room - text->count < MOST_BYTES) {
+        char *more = realloc(text->bytes, text->room + 64 * MOST_BYTES);
+        if (!more)
+            free(text->bytes);
+        text->bytes = more;
+        text->room += 64 * MOST_BYTES;
+    }
+    if (!text->bytes)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    int count = vsnprintf(text->bytes + text->count, MOST_BYTES, format, arguments);
+    va_end(arguments);
+    text->count += count < MOST_BYTES ? (size_t)count : MOST_BYTES - 1;
+}
+
+static void add_counts(struct text *text, const char *title, const char *const *what,
+                       const uint64_t *counts, unsigned from, unsigned to)
+{
+    add(text, "%s:", title);
+    for (unsigned i = from; i < to; i++)
+        add(text, " %s %lu%s", what[i], counts[i], i + 1 < to ? "," : "\n");
+}
+
+static void add_version(struct text *text, const char *name, uint64_t version)
+{
+    add(text, ", %s %u.%lu", name, version_epoch(version), version_counter(version));
+}
+
+static void add_places(struct text *text, const struct check_report *report)
+{
+    static const char *const of[CHECK_KINDS] = {[CHECK_SUPERBLOCK] = "copy",
+                                                [CHECK_RUN] = "slot",
+                                                [CHECK_ROW] = "shard",
+                                                [CHECK_REPLICA] = "shard"};
+    for (uint32_t i = 0; i < report->place_count; i++) {
+        const struct check_place *place = &report->places[i];
+        const char *number = of[place->kind] ? of[place->kind] : "segment";
+        add(text, "  %s: %s %lu, %lu bytes at %lu of the file", names[place->kind], number,
+            place->number, place->bytes, place->offset);
+        if (place->kind == CHECK_BLOCK || place->kind == CHECK_TORN)
+            add(text, ", %lu of the segment",
+                (place->offset - report->offset) % STORE_SEGMENT_BYTES);
+        add(text, "\n");
+    }
+    uint64_t more = check_found(report) - report->run_is_damaged - report->place_count;
+    if (more)
+        add(text, "  and %lu more\n", more);
+}
+
+char *check_text(const struct check_report *report)
+{
+    const struct superblock *block = &report->superblock;
+    struct text text = {.bytes = malloc(1)};
+    add(&text, "superblock: server %u of cluster %016lx, format %u, %lu segments of 4 MiB\n",
+        block->server, block->cluster, block->format_version, block->segments);
+    if (report->has_run)
+        add(&text, "last run: number %lu, incarnation %016lx, durability %s%s\n",
+            report->run.sequence, report->run.incarnation,
+            pm_durability_name(report->run.durability),
+            report->run.possibly_incomplete ? ", on possibly incomplete data" : "");
+    else
+        add(&text, "last run: %s\n", report->run_is_damaged ? "all records are damaged" : "none");
+    add_counts(&text, "segments", state_names, report->states, 0, SEGMENT_COMMITTED + 1);
+    add_counts(&text, "owners", owner_names, report->owners, 0, OWNER_KINDS);
+    add(&text, "replicas: %u\n", report->row_count);
+    for (uint32_t i = 0; i < report->row_count; i++) {
+        const struct replica_row *row = &report->rows[i].row;
+        add(&text, "  shard %u: %s", report->rows[i].shard, replica_names[row->state]);
+        if (row->state != REPLICA_DAMAGED) {
+            add(&text, ", since epoch %u", row->first_epoch);
+            add_version(&text, "settled", row->settled);
+        }
+        add(&text, "\n");
+    }
+    add_counts(&text, "whole blocks", block_names, report->blocks, ENTRY_PUT, ENTRY_PAD + 1);
+    add(&text, "  of %lu entries, %lu bytes\n", report->entries, report->block_bytes);
+    for (unsigned i = 0; i < CHECK_KINDS; i++) {
+        if (report->found[i])
+            add(&text, "%lu %s\n", report->found[i], texts[i]);
+    }
+    add_places(&text, report);
+    if (check_found(report) == 0)
+        add(&text, "nothing is damaged\n");
+    return text.bytes;
+}
+
+/* --- JSON --- */
+
+static json_t *json_number(uint64_t number)
+{
+    return json_integer((json_int_t)number);
+}
+
+static json_t *json_counts(const char *const *what, const uint64_t *counts, unsigned from,
+                           unsigned to)
+{
+    json_t *object = json_object();
+    for (unsigned i = from; i < to; i++)
+        json_object_set_new(object, what[i], json_number(counts[i]));
+    return object;
+}
+
+static json_t *json_rows(const struct check_report *report)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < report->row_count; i++) {
+        const struct replica_row *row = &report->rows[i].row;
+        json_array_append_new(
+            array, json_pack("{s:i,s:s,s:I,s:I,s:I}", "shard", (int)report->rows[i].shard, "state",
+                             replica_names[row->state], "first_epoch", (json_int_t)row->first_epoch,
+                             "first_allocation", (json_int_t)row->first_allocation, "settled",
+                             (json_int_t)row->settled));
+    }
+    return array;
+}
+
+static json_t *json_places(const struct check_report *report)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < report->place_count; i++) {
+        const struct check_place *place = &report->places[i];
+        json_array_append_new(array, json_pack("{s:s,s:I,s:I,s:I}", "kind", names[place->kind],
+                                               "number", (json_int_t)place->number, "offset",
+                                               (json_int_t)place->offset, "bytes",
+                                               (json_int_t)place->bytes));
+    }
+    return array;
+}
+
+json_t *check_json(const struct check_report *report)
+{
+    const struct superblock *block = &report->superblock;
+    char cluster[17];
+    snprintf(cluster, sizeof(cluster), "%016lx", block->cluster);
+    return json_pack("{s:i,s:s,s:i,s:I,s:b,s:I,s:b,s:b,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:o}",
+                     "server", (int)block->server, "cluster", cluster, "format",
+                     (int)block->format_version, "segments", (json_int_t)block->segments, "has_run",
+                     report->has_run, "last_run", (json_int_t)report->run.sequence, "runs_damaged",
+                     report->run_is_damaged, "possibly_incomplete", report->run.possibly_incomplete,
+                     "states", json_counts(state_names, report->states, 0, SEGMENT_COMMITTED + 1),
+                     "owners", json_counts(owner_names, report->owners, 0, OWNER_KINDS), "replicas",
+                     json_rows(report), "blocks",
+                     json_counts(block_names, report->blocks, ENTRY_PUT, ENTRY_PAD + 1), "entries",
+                     (json_int_t)report->entries, "block_bytes", (json_int_t)report->block_bytes,
+                     "damage", json_counts(names, report->found, 0, CHECK_KINDS), "found",
+                     (json_int_t)check_found(report), "places", json_places(report));
+}
