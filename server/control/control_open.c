@@ -132,14 +132,10 @@ static int write_run(struct control *control)
     struct store_run run = {.incarnation = control->common->incarnation,
                             .durability = pm->durability,
                             .possibly_incomplete = control->data.possibly_incomplete};
-    struct store_run last;
-    bool weaker =
-        pm->durability != PM_FENCE && store_read_run(pm, &last) == 0 && last.durability == PM_FENCE;
     memcpy(run.boot_id, control->options.boot_id, sizeof run.boot_id);
     int error = store_run_write(pm, &run);
-    /* After a power loss the record of a run that fenced must not stand beside data of this one. */
-    control->run_ticket = weaker ? pm_sync_start(pm) : pm_fence_start(pm);
-    control->run_synced = weaker;
+    /* After a power loss the record of a run that fenced must not stand beside data of one that did not, nor be torn. */
+    control->run_ticket = pm_sync_start(pm);
     return error;
 }
 
@@ -236,8 +232,7 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
             start_run(control);
         break;
     case OPENING_RUN:
-        done = control->run_synced ? pm_sync_done(control->common->pm, control->run_ticket)
-                                   : pm_fence_done(control->common->pm, control->run_ticket);
+        done = pm_sync_done(control->common->pm, control->run_ticket);
         if (done == 1)
             serve(control);
         break;

@@ -80,7 +80,6 @@ struct control {
     struct store_format format;
     struct recover *recover;
     struct pm_ticket run_ticket;
-    bool run_synced;             /* by pm_sync_start */
     struct shard_state **shards; /* by position in the first configuration; NULL: not here */
 
     /* control_zone.c */

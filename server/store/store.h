@@ -106,7 +106,8 @@ struct store;
 /* store_segments_in: how many segments fit a map of `pm_bytes`; 0 if not even one. */
 uint64_t store_segments_in(uint64_t pm_bytes);
 
-/* Formatting needs two fences, so a role does it in steps. */
+/* Formatting needs two syncs, with every durability: without its superblock a map can never be opened again. So a role
+ * does it in steps. */
 struct store_format {
     struct pm *pm;
     struct pm_ticket ticket;
@@ -142,7 +143,8 @@ bool store_run_is_incomplete(const struct store_run *run,
                              const uint8_t boot_id[STORE_BOOT_ID_BYTES]);
 
 /* store_run_write: this run's record becomes the last; its `sequence` is filled in. Stored, not
- * fenced: the run may begin when a fence started after this call is done. Errors: ROWAN_EDAMAGED. */
+ * fenced: the run may begin when a sync started after this call is done, with every durability: of two records that
+ * are both torn nobody could read any. Errors: ROWAN_EDAMAGED. */
 int store_run_write(struct pm *pm, struct store_run *run);
 
 /* store_open: the map must belong to this cluster and server. `pm` outlives the store. What is left of

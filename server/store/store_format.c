@@ -184,22 +184,22 @@ int store_format_start(struct pm *pm, const struct store_identity *identity,
     for (unsigned i = 0; i < 2; i++)
         pm_store(pm, head_offset[i] + sizeof(block.magic), &block.format_version,
                  sizeof(block) - sizeof(block.magic));
-    *out = (struct store_format){.pm = pm, .ticket = pm_fence_start(pm)};
+    *out = (struct store_format){.pm = pm, .ticket = pm_sync_start(pm)};
     return 0;
 }
 
 int store_format_poll(struct store_format *format)
 {
-    int done = pm_fence_done(format->pm, format->ticket);
+    int done = pm_sync_done(format->pm, format->ticket);
     if (done != 1 || format->committed)
         return done;
     const uint64_t magic = STORE_MAGIC;
     for (unsigned i = 0; i < 2; i++)
         pm_store(format->pm, head_offset[i] + offsetof(struct superblock, magic), &magic,
                  sizeof(magic));
-    format->ticket = pm_fence_start(format->pm);
+    format->ticket = pm_sync_start(format->pm);
     format->committed = true;
-    return pm_fence_done(format->pm, format->ticket);
+    return pm_sync_done(format->pm, format->ticket);
 }
 
 int store_read_identity(const struct pm *pm, struct store_identity *out)
