@@ -77,6 +77,7 @@ void checks_destroy(struct checks *checks)
     checks_log_close(checks);
     checks_stored_close(checks);
     cluster_release(checks->config);
+    free(checks->losses);
     free(checks->terms);
     free(checks->given);
     free(checks->keys);
@@ -114,6 +115,7 @@ static void look_at_registry(struct checks *checks)
     if (checks->term_count == checks->term_room)
         checks->terms = checks_grow(checks->terms, &checks->term_room, sizeof *checks->terms);
     checks->terms[checks->term_count++] = config->term;
+    checks_loss_config(checks, config);
     cluster_release(checks->config);
     checks->config = config;
     checks->format =
@@ -134,6 +136,12 @@ static void check_term(struct checks *checks, const char *who, const struct clus
                 "%s acts on term %lu, which was not stored", who, config->term);
 }
 
+static bool has_lost(const struct checks *checks, const struct checks_key *key, uint32_t server)
+{
+    return checks->config &&
+           checks_lost_at(checks, cluster_shard_of_slot(checks->config, key->slot)->id, server);
+}
+
 /* A server that was started has built its indexes anew: of what it showed before, only that is certain which all
  * replicas had when it ended. And it has found the blocks that its digest roles had not seen. */
 static void note_start(struct checks *checks, struct checks_server *server, uint64_t incarnation)
@@ -144,7 +152,8 @@ static void note_start(struct checks *checks, struct checks_server *server, uint
     server->incarnation = incarnation;
     server->lost_before = sim_fault_count_at(FAULT_BLOCK_LOST, name);
     for (uint32_t i = 0; i < checks->key_count; i++)
-        checks->keys[i].shown[server->number] = checks->keys[i].settled;
+        checks->keys[i].shown[server->number] =
+            has_lost(checks, &checks->keys[i], server->number) ? 0 : checks->keys[i].settled;
 }
 
 static void look_at_cm(struct checks *checks, const struct cm *cm, const char *who, uint64_t *term)
@@ -213,8 +222,10 @@ static bool serves(struct checks *checks, uint32_t number, uint16_t shard)
     for (uint32_t i = 0; server && i < checks->cluster->options.workers; i++) {
         const struct worker *worker = server_poller(server, 1 + i).role;
         const struct shard_state *state = worker->shards[shard];
-        if (state && !atomic_load_explicit(&state->recovering, memory_order_relaxed))
-            return true;
+        if (!state || atomic_load_explicit(&state->recovering, memory_order_relaxed))
+            continue;
+        checks_loss_served(checks, shard, state->epoch);
+        return true;
     }
     return false;
 }

@@ -6,6 +6,7 @@
  *  C6  Committed segments hold only entries that all full replicas of that shard hold.
  *  C7  A term's decision is in the coordination service before anybody acts on it.
  *  C9  No two different entries share (shard, version).
+ * Where nothing is fenced, a power loss may take what was acknowledged, and then only, and it is said ("loss").
  * C4 and C5 come with reuse (part 5); C8 is test/sim/digests.h, once all is quiet. And: no role ends
  * its server or the CM; when all is quiet nothing is left over (operations, messages,
  * completion records, segments); no two sessions get one client id.
@@ -43,6 +44,11 @@ struct checks_lag {
 };
 bool checks_commits_agree(const struct checks *checks, struct checks_lag *lag);
 
+/* The moments at which the key may have gone back to an older version, in their order; their number is returned. */
+struct linear_loss;
+uint32_t checks_losses(const struct checks *checks, uint32_t key, struct linear_loss *out,
+                       uint32_t room);
+
 /* When all is quiet and every operation has its answer. */
 void checks_leftovers(struct checks *checks);
 
@@ -50,6 +56,7 @@ struct checks_counts {
     uint64_t blocks;       /* that were stored or landed */
     uint64_t acknowledged; /* for C2 */
     uint64_t looks;        /* at index items, for C3 */
+    uint64_t losses;       /* of a shard: acknowledged writes may have been lost */
 };
 struct checks_counts checks_counts(const struct checks *checks);
 

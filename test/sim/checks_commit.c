@@ -12,6 +12,9 @@ void checks_commit_note(struct checks *checks, uint32_t number)
 {
     struct checks_entry *entry = &checks->entries[number];
     uint32_t *first = &checks->unsettled[entry->header.shard];
+    if (entry->unsettled)
+        return;
+    entry->unsettled = true;
     entry->next_unsettled = *first;
     *first = number;
 }
@@ -39,12 +42,15 @@ static bool settle(struct checks *checks, struct checks_entry *entry, uint64_t c
 static void take_row(struct checks *checks, const struct commit_shard *row)
 {
     uint32_t *link = &checks->unsettled[row->shard];
+    if (checks_in_doubt(checks, row->shard, version_epoch(row->version)))
+        return;
     while (*link) {
         struct checks_entry *entry = &checks->entries[*link];
-        if (settle(checks, entry, row->version))
-            *link = entry->next_unsettled;
-        else
+        entry->unsettled = !settle(checks, entry, row->version);
+        if (entry->unsettled)
             link = &entry->next_unsettled;
+        else
+            *link = entry->next_unsettled;
     }
 }
 

@@ -61,11 +61,22 @@ void checks_look_copied(struct checks *checks, const struct checks_entry *entry,
 
 /* --- C2 --- */
 
+/* An answer may have been on its way when what it tells of was lost. */
+static bool is_late(const struct checks *checks, const struct shard *shard, uint64_t version)
+{
+    bool late = checks_in_doubt(checks, shard->id, version_epoch(version));
+    for (uint32_t i = checks->loss_count; i > 0 && !late; i--)
+        late = checks->losses[i - 1].shard == shard->id &&
+               version < checks->losses[i - 1].loss.version;
+    return late;
+}
+
 /* A client knows of the version: it was acknowledged, or seen. */
 static void version_told(struct checks *checks, uint32_t number, uint64_t version, const char *how)
 {
     struct checks_key *key = &checks->keys[number];
     const struct shard *shard = cluster_shard_of_slot(checks->config, key->slot);
+    const bool late = is_late(checks, shard, version);
     struct checks_entry *entry = checks_entry(checks, shard->id, version);
     if (!entry)
         checks_fail(checks, "C2", number, shard->id,
@@ -74,11 +85,11 @@ static void version_told(struct checks *checks, uint32_t number, uint64_t versio
     else if (entry->key != number)
         checks_fail(checks, "C2", number, shard->id, "version %lx of shard %u is key %u's", version,
                     shard->id, entry->key);
-    else if (!checks_is_everywhere(checks, entry))
+    else if (!late && !checks_is_everywhere(checks, entry))
         checks_fail(checks, "C2", number, shard->id,
                     "version %lx of shard %u was %s, and is not durable on all replicas", version,
                     shard->id, how);
-    if (version > key->settled)
+    if (!late && version > key->settled)
         key->settled = version;
 }
 
@@ -147,7 +158,8 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
             return;
         }
         version = entry->header.version;
-        if (shard->primary && !atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        if (shard->primary && !checks_in_doubt(checks, shard->id, shard->epoch) &&
+            !atomic_load_explicit(&shard->recovering, memory_order_relaxed))
             check_shown(checks, number, entry, server);
     }
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
@@ -213,8 +225,10 @@ static void look_at_segment(struct checks *checks, const struct checks_server *s
             continue;
         before = at;
         struct checks_entry *entry = &checks->entries[checks->copies[at].entry];
-        /* Some blocks of one that broke off: nobody acknowledged it, and no start has found it. */
-        if (!checks_is_everywhere(checks, entry) && checks_is_anywhere(checks, entry))
+        /* Of one that broke off only some blocks are left: nobody acknowledged it, and no start has found it. */
+        if (!checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)) &&
+            checks_is_replica(checks, entry->header.shard, server->number) &&
+            !checks_is_everywhere(checks, entry) && checks_is_anywhere(checks, entry))
             checks_fail(checks, "C6", entry->key, entry->header.shard,
                         "segment %lu of server %u is committed, and version %lx of shard %u in it "
                         "is not on "

@@ -1,5 +1,5 @@
 /* checks_state.h - the inside of the checkers, shared by checks.c (what is looked at after every round), checks_stored.c
- * (what lies in every PM), checks_commit.c (commit versions), checks_look.c (C2, C3, C6), checks_log.c (what the logs say) and checks_leftovers.c.
+ * (what lies in every PM), checks_commit.c (commit versions), checks_loss.c (what power losses may take), checks_look.c (C2, C3, C6), checks_log.c (what the logs say) and checks_leftovers.c.
  */
 #ifndef SIM_CHECKS_STATE_H
 #define SIM_CHECKS_STATE_H
@@ -7,6 +7,7 @@
 #include "common/entry/entry.h"
 #include "test/sim/checks.h"
 #include "test/sim/journal.h"
+#include "test/sim/linear_loss.h"
 
 struct control;
 struct shard_state;
@@ -35,7 +36,8 @@ struct checks_copy {
     uint32_t bytes; /* of the whole block; as far as a PART tells */
     uint32_t have;  /* stored so far */
     uint16_t block;
-    bool late; /* some of it was stored when its segment was closed: its sender's claim was void by then */
+    bool
+        late; /* some of it was stored when its segment was closed: its sender's claim was void by then */
 };
 
 /* A put or a delete, by shard and version. It stays when all copies of it have gone (C9). */
@@ -44,6 +46,7 @@ struct checks_entry {
     uint32_t key;               /* of the workload; JOURNAL_NO_KEY: unknown */
     uint64_t key_hash;          /* 0: its first block was not seen yet */
     bool everywhere;            /* was seen durable on all full replicas */
+    bool unsettled;             /* in the list of its shard */
     uint64_t stored_ns;         /* when it was first seen */
     uint32_t first_hash; /* of its blocks' contents, in checks->hashes; a 0 there: not seen yet */
     uint32_t copies;     /* the first of the list */
@@ -84,6 +87,18 @@ struct checks_suspect {
     uint64_t until_round;
 };
 
+/* What a shard's replicas may lack (checks_loss.c). */
+struct checks_doubt {
+    uint32_t servers; /* a bit each: something was lost there since the shard was last served */
+    uint32_t epoch;   /* in force when the last of them lost something */
+    bool lost;        /* and a configuration came that no replica brought everything to */
+};
+
+struct checks_loss {
+    uint16_t shard;
+    struct linear_loss loss;
+};
+
 struct checks {
     struct sim_cluster *cluster;
     struct load *load;
@@ -105,7 +120,11 @@ struct checks {
     uint32_t hash_count, hash_room;
     uint32_t by_version[CHECKS_BUCKETS], by_operation[CHECKS_BUCKETS];
     uint32_t unsettled[UINT16_MAX + 1]; /* by shard: entries that no commit version has covered */
-    uint8_t *marks;                     /* for counting an entry's blocks */
+    struct checks_doubt doubts[UINT16_MAX + 1]; /* by shard */
+    bool power_lost;                            /* by some host, and nothing is fenced */
+    struct checks_loss *losses;
+    uint32_t loss_count, loss_room;
+    uint8_t *marks; /* for counting an entry's blocks */
     uint32_t mark_room;
 
     struct checks_key *keys;
@@ -147,18 +166,36 @@ struct checks_entry *checks_entry(struct checks *checks, uint16_t shard, uint64_
 /* Is all of it in the PM of that server (from 0)? Where the durability is PM_FENCE: durable. */
 bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, uint32_t server);
 
-/* On every full replica of its shard. */
-bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
-
-/* On any server, durable or not. */
+/* On any replica of its shard, durable or not. */
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry);
 
 /* Is the entry that begins at this place of a PM there from its first to its last block? Its entry, or NULL. */
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t server, uint64_t offset);
 
+/* --- checks_loss.c --- */
+
+/* A full replica of the shard is on that server (from 0). Shards that nobody knows are everywhere. */
+bool checks_is_replica(const struct checks *checks, uint16_t shard, uint32_t server);
+
+/* Is the entry whole on every full replica of its shard? */
+bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
+
+/* The host of that server lost power, and something of its PM. */
+void checks_loss_at(struct checks *checks, uint32_t server);
+
+/* `next` was stored, and checks->config is the one before it. */
+void checks_loss_config(struct checks *checks, const struct cluster_config *next);
+
+/* Somebody serves the shard in this epoch. */
+void checks_loss_served(struct checks *checks, uint16_t shard, uint32_t epoch);
+
+/* Some replica may lack entries of this epoch of the shard, or that server does. */
+bool checks_in_doubt(const struct checks *checks, uint16_t shard, uint32_t epoch);
+bool checks_lost_at(const struct checks *checks, uint16_t shard, uint32_t server);
+
 /* --- checks_commit.c --- */
 
-/* An entry was seen for the first time. */
+/* An entry was seen for the first time, or has lost a copy: commit versions have to cover it again. */
 void checks_commit_note(struct checks *checks, uint32_t number);
 
 /* A worker stored commit versions in its log: the block, whose value has so many bytes. */

@@ -66,6 +66,8 @@ static void drop(struct checks_server *server, uint32_t at)
             link = &checks->copies[*link].next;
         *link = copy->next;
         entry->count[server->number]--;
+        entry->everywhere = false;
+        checks_commit_note(checks, copy->entry);
     }
     copy->kind = CHECKS_FREE;
     copy->next = checks->copy_free;
@@ -106,6 +108,13 @@ struct segment_meta checks_segment_meta(const struct checks_server *server, uint
 static struct segment_meta meta_of(const struct checks_server *server, uint64_t offset)
 {
     return checks_segment_meta(server, (offset - server->segment_offset) / STORE_SEGMENT_BYTES);
+}
+
+/* A start finds what lies there. */
+static bool is_in_use(const struct checks_server *server, uint64_t offset)
+{
+    enum segment_state state = meta_of(server, offset).state;
+    return state != SEGMENT_FREE && state != SEGMENT_DIRTY;
 }
 
 static void fail_at(struct checks_server *server, uint64_t offset, const char *what)
@@ -210,6 +219,7 @@ static bool has_all_blocks(struct checks *checks, const struct checks_entry *ent
     for (uint32_t at = entry->copies; at && found < blocks; at = checks->copies[at].next) {
         const struct checks_copy *copy = &checks->copies[at];
         if (copy->server != server || checks->marks[copy->block] ||
+            !is_in_use(&checks->servers[server], copy->offset) ||
             (durable && !sim_pm_is_durable(pm, copy->offset, copy->bytes)))
             continue;
         checks->marks[copy->block] = 1;
@@ -227,26 +237,11 @@ bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, ui
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry)
 {
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
-        if (entry->count[i] >= entry->header.blocks && has_all_blocks(checks, entry, i, false))
+        if (checks_is_replica(checks, entry->header.shard, i) &&
+            entry->count[i] >= entry->header.blocks && has_all_blocks(checks, entry, i, false))
             return true;
     }
     return false;
-}
-
-bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
-{
-    const struct shard *shard =
-        checks->config ? cluster_shard(checks->config, entry->header.shard) : NULL;
-    if (entry->everywhere || !shard)
-        return true;
-    if (!checks_is_whole(checks, entry, shard->primary - 1))
-        return false;
-    for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (!checks_is_whole(checks, entry, shard->backups[i] - 1))
-            return false;
-    }
-    entry->everywhere = true;
-    return true;
 }
 
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t number, uint64_t offset)
@@ -434,8 +429,7 @@ static size_t meet(struct checks_server *server, uint32_t at, uint64_t offset, s
 
 static void take_store(struct checks_server *server, uint64_t offset, size_t bytes)
 {
-    enum segment_state state = meta_of(server, offset).state;
-    if (state == SEGMENT_FREE || state == SEGMENT_DIRTY)
+    if (!is_in_use(server, offset))
         fail_at(server, offset, "a store into no log's segment");
     while (bytes > 0) {
         uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
@@ -559,6 +553,7 @@ static void on_lost(void *context, uint64_t offset, const uint8_t *data, size_t 
 {
     (void)data;
     struct checks_server *server = context;
+    checks_loss_at(server->checks, server->number);
     if (is_watched(server, offset, bytes))
         take_loss(server, offset, bytes);
 }

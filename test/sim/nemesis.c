@@ -4,8 +4,7 @@
  * Ends and starts of servers are a schedule of their own, because there is no failover yet:
  *  N1 When a server has ended, all others end too, sooner or later, before any is started again.
  *     After a start the servers run for at least as long as they did not, or nobody would get anything done.
- *  N2 Only the host of a server that has ended loses its power, and only where every acknowledged write is behind a
- *     fence.
+ *  N2 Only the host of a server that has ended loses its power.
  *
  *   (all run) --kill one--> some are down: the others have their kill_ns --> all are down: each has its start_ns
  *        \------------------------------kill all------------------------------/
@@ -64,10 +63,10 @@ static bool any_up(const struct nemesis *nemesis)
     return any;
 }
 
+/* Of a host by itself. */
 static bool power_may_fail(const struct nemesis *nemesis)
 {
-    return nemesis->options.power_loss_in > 0 &&
-           nemesis->cluster->options.durability == PM_FENCE; /* N2 */
+    return nemesis->options.power_loss_in > 0 && !nemesis->options.power_together;
 }
 
 /* `power`: of its host too. */
@@ -97,8 +96,10 @@ static void kill_cm(struct nemesis *nemesis)
 
 static void kill_all(struct nemesis *nemesis)
 {
+    const struct nemesis_options *options = &nemesis->options;
     bool may = power_may_fail(nemesis);
-    bool together = may && nemesis_one_in(nemesis, 1 + nemesis->options.power_loss_in);
+    bool together = options->power_loss_in &&
+                    nemesis_one_in(nemesis, options->power_loss_in + !options->power_together);
     for (uint32_t i = 0; i < nemesis_servers(nemesis); i++)
         kill_server(nemesis, i,
                     together || (may && nemesis_one_in(nemesis, nemesis->options.power_loss_in)));

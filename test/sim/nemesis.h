@@ -31,6 +31,7 @@ struct nemesis_options {
     uint64_t max_length_ns;           /* of one that lasts */
     uint32_t weights[NEMESIS_FAULTS]; /* 0: not in this run */
     uint32_t power_loss_in; /* of killed servers one in so many loses its host's power; 0: none */
+    bool power_together;    /* all hosts lose it at one moment, or none does */
 };
 
 struct nemesis_counts {

@@ -12,7 +12,7 @@
 #include "test/sim/digests.h"
 #include "test/sim/history.h"
 #include "test/sim/journal.h"
-#include "test/sim/linear.h"
+#include "test/sim/linear_loss.h"
 #include "test/sim/load.h"
 #include "test/sim/sim_log.h"
 #include "test/sim/swarm.h"
@@ -27,6 +27,7 @@ enum {
     OPERATIONS_MIN = 2000, /* less shows nothing */
     FAULTS_MIN = 5,
     BUSY_ROUNDS_MOST = 500000, /* in which the clock does not move */
+    MOST_LOSSES = 256,         /* of a shard in a run */
     STORY_LINES = 60,
     TAIL_LINES = 40,
 };
@@ -135,6 +136,13 @@ static void rest(struct run *run, uint64_t ns)
         step(run, end_ns);
 }
 
+/* A replica that may be incomplete is none any more beside one that is not, and nothing fills it again. */
+static bool may_be_dropped(const struct run *run)
+{
+    return run->swarm.cluster.durability != PM_FENCE &&
+           nemesis_counts(run->nemesis).power_losses > 0;
+}
+
 static bool all_replicas(const struct run *run)
 {
     const struct cluster_config *config =
@@ -143,7 +151,8 @@ static bool all_replicas(const struct run *run)
         return false;
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *shard = &config->shards[i];
-        if (shard->backup_count + 1 != run->swarm.cluster.replicas || shard->filling_count > 0)
+        if ((shard->backup_count + 1 != run->swarm.cluster.replicas && !may_be_dropped(run)) ||
+            shard->filling_count > 0)
             return false;
     }
     return true;
@@ -244,7 +253,10 @@ static void run_liveness(struct run *run)
 static void judge_key(struct run *run, uint32_t key, const struct history_op *ops, size_t count)
 {
     struct linear_result result;
-    linear_check(ops, count, 0, &result);
+    struct linear_loss losses[MOST_LOSSES];
+    uint32_t turned_back, loss_count = checks_losses(run->checks, key, losses, MOST_LOSSES);
+    linear_check_losses(ops, count, losses, loss_count, 0, &result, &turned_back);
+    run->out->counts.turned_back += turned_back > 0;
     run->out->counts.states += result.states;
     run->out->counts.keys++;
     if (result.verdict == LINEAR_YES)
@@ -378,6 +390,7 @@ static void sum_up(struct run *run)
     counts->simulated_ns = run->cluster->clock.now_ns;
     counts->nemesis = nemesis_counts(run->nemesis);
     counts->network = sim_network_counts(run->cluster->network);
+    counts->losses = checks_counts(run->checks).losses;
     take_counts_of_sites(run);
     for (uint32_t i = 0; i < run->swarm.cluster.servers; i++)
         journal_mix(run->journal, &run->cluster->servers[i].pm->trace, sizeof(uint64_t));

@@ -32,7 +32,9 @@ struct run_counts {
     uint64_t rejected;            /* not among those: ROWAN_ETIMEDOUT and ROWAN_EFULL say nothing */
     uint64_t done[HISTORY_KINDS]; /* while there were faults, and before the verdict */
     uint64_t keys;                /* histories judged */
-    uint64_t states;              /* visited to judge them */
+    uint64_t losses;      /* of a shard: power failed on all its replicas, and nothing was fenced */
+    uint64_t turned_back; /* keys that had an older version, or none, behind one of these */
+    uint64_t states;      /* visited to judge them */
     uint64_t simulated_ns;
     uint64_t rounds;
     uint64_t fault_sites; /* times one fired */

@@ -47,6 +47,8 @@ static void add(struct run_counts *sum, const struct run_counts *more)
     sum->unknown += more->unknown;
     sum->rejected += more->rejected;
     sum->keys += more->keys;
+    sum->losses += more->losses;
+    sum->turned_back += more->turned_back;
     sum->states += more->states;
     sum->simulated_ns += more->simulated_ns;
     sum->rounds += more->rounds;
@@ -170,13 +172,16 @@ static void tell_sum(const struct seeds *seeds)
     printf("%" PRIu64 " seeds, %" PRIu64 " failed: %" PRIu64 " operations checked, %" PRIu64
            " of them of unknown outcome, %" PRIu64 " others rejected; %" PRIu64 " faults: %" PRIu64
            " crashes, %" PRIu64 " partitions, %" PRIu64 " power losses, %" PRIu64
-           " torn landings, %" PRIu64 " lost fences; %" PRIu64 " fault sites fired; %" PRIu64
-           " index splits; %" PRIu64 " rounds; %.0f simulated seconds, %.1f in a wall "
+           " torn landings, %" PRIu64 " lost fences; %" PRIu64
+           " shards without fences lost data, %" PRIu64 " keys went back; %" PRIu64
+           " fault sites fired; %" PRIu64 " index splits; %" PRIu64
+           " rounds; %.0f simulated seconds, %.1f in a wall "
            "second; trace hash %016" PRIx64 "\n",
            seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
            sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
-           sum->nemesis.power_losses, sum->network.torn, sum->nemesis.lost_fences, sum->fault_sites,
-           sum->splits, sum->rounds, simulated_s, simulated_s / took_s, hash);
+           sum->nemesis.power_losses, sum->network.torn, sum->nemesis.lost_fences, sum->losses,
+           sum->turned_back, sum->fault_sites, sum->splits, sum->rounds, simulated_s,
+           simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);
 }

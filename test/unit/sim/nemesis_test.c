@@ -124,15 +124,18 @@ TEST(each_fault_comes_and_goes_and_leaves_a_cluster_that_works)
     }
 }
 
-TEST(no_host_loses_power_where_writes_are_not_behind_fences)
+TEST(where_hosts_lose_power_together_none_does_so_alone)
 {
     struct nemesis_options options = all_faults(3);
     options.power_loss_in = 1;
+    options.power_together = true;
     open_stage(3, PM_NONE, &options);
     checks_stage_run_for(&stage, 20 * NS_PER_S);
     checks_stage_expect(&stage, NULL);
-    assert_true(nemesis_counts(stage.nemesis).crashes > 0);
-    assert_int_equal(nemesis_counts(stage.nemesis).power_losses, 0);
+    assert_true(nemesis_counts(stage.nemesis).power_losses > 0);
+    for (uint32_t i = 1; i < SERVERS; i++)
+        assert_int_equal(stage.cluster->servers[i].boots, stage.cluster->servers[0].boots);
+    assert_true(checks_counts(stage.checks).losses > 0);
     heal();
     work_on();
     close_stage();

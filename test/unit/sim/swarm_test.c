@@ -27,18 +27,19 @@ TEST(every_seed_draws_a_run_of_the_promised_size)
     }
 }
 
-TEST(power_is_lost_only_where_a_fence_is_one)
+TEST(power_is_lost_with_each_durability)
 {
-    unsigned without = 0, with = 0;
+    unsigned lost[PM_NONE + 1] = {0}, together = 0, none = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct swarm swarm;
         swarm_draw(seed, &swarm);
-        bool fence = swarm.cluster.durability == PM_FENCE;
-        without += !fence;
-        with += fence && swarm.nemesis.power_loss_in > 0;
-        assert_true(fence || swarm.nemesis.power_loss_in == 0);
+        lost[swarm.cluster.durability] += swarm.nemesis.power_loss_in > 0;
+        together += swarm.nemesis.power_together;
+        none += swarm.nemesis.power_loss_in == 0;
+        assert_true(swarm.cluster.durability != PM_FENCE || !swarm.nemesis.power_together);
     }
-    assert_true(without > SEEDS / 50 && with > SEEDS / 2);
+    assert_true(lost[PM_FENCE] > SEEDS / 2 && lost[PM_ASYNC] > SEEDS / 50);
+    assert_true(lost[PM_NONE] > SEEDS / 50 && together > SEEDS / 50 && none > SEEDS / 50);
 }
 
 TEST(each_fault_and_site_is_in_some_runs_and_not_in_others)

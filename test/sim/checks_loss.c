@@ -1,0 +1,129 @@
+/* What power losses may take where nothing is fenced, and from when on. Of a shard acknowledged writes may be lost only
+ * if the hosts of all its full replicas lost something since it was last served; one that did not brings all of them.
+ *
+ *   served --a host loses--> in doubt --next configuration--> [a loss, if all of its replicas lost] --served--> ...
+ *
+ * While a shard is in doubt, entries of its epochs so far need not be on all replicas.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "test/sim/checks_state.h"
+
+static uint32_t replicas_of(const struct shard *shard)
+{
+    uint32_t set = UINT32_C(1) << (shard->primary - 1);
+    for (uint32_t i = 0; i < shard->backup_count; i++)
+        set |= UINT32_C(1) << (shard->backups[i] - 1);
+    return set;
+}
+
+bool checks_is_replica(const struct checks *checks, uint16_t shard_id, uint32_t server)
+{
+    const struct shard *shard = checks->config ? cluster_shard(checks->config, shard_id) : NULL;
+    return !shard || replicas_of(shard) >> server & 1;
+}
+
+bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
+{
+    const struct shard *shard =
+        checks->config ? cluster_shard(checks->config, entry->header.shard) : NULL;
+    for (uint32_t i = 0; shard && !entry->everywhere && i < checks->cluster->options.servers; i++) {
+        if (replicas_of(shard) >> i & 1 && !checks_is_whole(checks, entry, i))
+            return false;
+    }
+    entry->everywhere |= shard != NULL;
+    return true;
+}
+
+void checks_loss_at(struct checks *checks, uint32_t server)
+{
+    if (!checks->config || checks->cluster->options.durability == PM_FENCE)
+        return;
+    checks->power_lost = true;
+    for (uint32_t i = 0; i < checks->config->shard_count; i++) {
+        const struct shard *shard = &checks->config->shards[i];
+        struct checks_doubt *doubt = &checks->doubts[shard->id];
+        doubt->servers |= UINT32_C(1) << server;
+        doubt->epoch = shard->epoch;
+    }
+}
+
+bool checks_in_doubt(const struct checks *checks, uint16_t shard, uint32_t epoch)
+{
+    const struct checks_doubt *doubt = &checks->doubts[shard];
+    return doubt->servers && epoch <= doubt->epoch;
+}
+
+bool checks_lost_at(const struct checks *checks, uint16_t shard, uint32_t server)
+{
+    return checks->doubts[shard].servers >> server & 1;
+}
+
+/* Nobody serves the shard now, and whoever does so next begins with what is left. */
+static void add_loss(struct checks *checks, const struct shard *shard)
+{
+    if (checks->loss_count == checks->loss_room)
+        checks->losses = checks_grow(checks->losses, &checks->loss_room, sizeof *checks->losses);
+    checks->losses[checks->loss_count++] = (struct checks_loss){
+        .shard = shard->id,
+        .loss = {.at_ns = checks->cluster->clock.now_ns, .version = version_make(shard->epoch, 0)}};
+    checks->doubts[shard->id].lost = true;
+    checks->counts.losses++;
+    for (uint32_t i = 0; i < checks->key_count; i++) {
+        struct checks_key *key = &checks->keys[i];
+        if (cluster_shard_of_slot(checks->config, key->slot)->id != shard->id)
+            continue;
+        key->settled = 0;
+        memset(key->shown, 0, sizeof key->shown);
+    }
+}
+
+void checks_loss_config(struct checks *checks, const struct cluster_config *next)
+{
+    for (uint32_t i = 0; checks->config && i < next->shard_count; i++) {
+        const struct shard *shard = &next->shards[i],
+                           *before = cluster_shard(checks->config, shard->id);
+        if (!before || shard->epoch == before->epoch)
+            continue;
+        uint32_t all = replicas_of(before);
+        if ((all & ~checks->doubts[shard->id].servers) == 0)
+            add_loss(checks, shard);
+        for (uint32_t k = 0; k < checks->cluster->options.servers; k++) {
+            if (shard->possibly_incomplete && !before->possibly_incomplete && all >> k & 1 &&
+                checks->cluster->servers[k].boots == 0)
+                checks_fail(checks, "loss", JOURNAL_NO_KEY, shard->id,
+                            "shard %u is called possibly incomplete, and the host of server %u has "
+                            "run all the time",
+                            shard->id, k + 1);
+        }
+    }
+}
+
+void checks_loss_served(struct checks *checks, uint16_t id, uint32_t epoch)
+{
+    struct checks_doubt *doubt = &checks->doubts[id];
+    const struct shard *shard = cluster_shard(checks->config, id);
+    if (!doubt->servers || epoch <= doubt->epoch)
+        return;
+    if (doubt->lost && !shard->possibly_incomplete)
+        checks_fail(checks, "loss", JOURNAL_NO_KEY, id,
+                    "shard %u may lack acknowledged writes, and the configuration does not say so",
+                    id);
+    *doubt = (struct checks_doubt){0};
+}
+
+uint32_t checks_losses(const struct checks *checks, uint32_t key, struct linear_loss *out,
+                       uint32_t room)
+{
+    uint32_t count = 0;
+    uint16_t shard =
+        checks->config ? cluster_shard_of_slot(checks->config, checks->keys[key].slot)->id : 0;
+    for (uint32_t i = 0; i < checks->loss_count; i++) {
+        if (checks->losses[i].shard != shard)
+            continue;
+        ASSERT(count < room);
+        out[count++] = checks->losses[i].loss;
+    }
+    return count;
+}
