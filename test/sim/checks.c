@@ -48,7 +48,8 @@ static void learn_keys(struct checks *checks)
         key->count = load_key(checks->load, i, key->bytes);
         key->hash = index_hash(key->bytes, key->count);
         key->slot = slot_of_key(key->bytes, key->count);
-        uint32_t *bucket = &checks->by_key[checks_bucket(key->hash, 0)];
+        key->name = checks_name(key->bytes, key->count);
+        uint32_t *bucket = &checks->by_key[checks_bucket(key->name, 0)];
         key->next = *bucket;
         *bucket = 1 + i;
     }

@@ -53,10 +53,11 @@ uint32_t checks_losses(const struct checks *checks, uint32_t key, struct linear_
 void checks_leftovers(struct checks *checks);
 
 struct checks_counts {
-    uint64_t blocks;       /* that were stored or landed */
-    uint64_t acknowledged; /* for C2 */
-    uint64_t looks;        /* at index items, for C3 */
-    uint64_t losses;       /* of a shard: acknowledged writes may have been lost */
+    uint64_t blocks;        /* that were stored or landed */
+    uint64_t acknowledged;  /* for C2 */
+    uint64_t looks;         /* at index items, for C3 */
+    uint64_t longs, joined; /* entries of several blocks: written by a primary; put together */
+    uint64_t losses;        /* of a shard: acknowledged writes may have been lost */
 };
 struct checks_counts checks_counts(const struct checks *checks);
 

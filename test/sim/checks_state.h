@@ -14,7 +14,6 @@ struct shard_state;
 
 enum {
     CHECKS_BUCKETS = 1 << 14,
-    CHECKS_KEY_BYTES = 64,
     CHECKS_SUSPECTS = 16,
     CHECKS_NONE = 0, /* no entry, no copy: positions begin at 1 */
 };
@@ -44,22 +43,23 @@ struct checks_copy {
 struct checks_entry {
     struct entry_header header; /* of its first block that was seen */
     uint32_t key;               /* of the workload; JOURNAL_NO_KEY: unknown */
-    uint64_t key_hash;          /* 0: its first block was not seen yet */
+    uint64_t key_name;          /* checks_name; 0: its first block was not seen yet */
     bool everywhere;            /* was seen durable on all full replicas */
     bool unsettled;             /* in the list of its shard */
     uint64_t stored_ns;         /* when it was first seen */
     uint32_t first_hash; /* of its blocks' contents, in checks->hashes; a 0 there: not seen yet */
     uint32_t copies;     /* the first of the list */
-    uint16_t count[SIM_MAX_SERVERS];       /* of its blocks' copies there */
+    uint32_t count[SIM_MAX_SERVERS];       /* of its blocks' copies there */
     uint32_t next_version, next_operation; /* in the buckets */
     uint32_t next_unsettled;               /* of the shard */
 };
 
 /* What is known of a key of the workload. */
 struct checks_key {
-    char bytes[CHECKS_KEY_BYTES];
+    char bytes[LOAD_KEY_BYTES];
     uint32_t count; /* of these */
-    uint64_t hash;
+    uint64_t hash;  /* index_hash */
+    uint64_t name;  /* checks_name */
     uint16_t slot;
     uint64_t settled;                /* acknowledged, or shown by a primary: every replica has it */
     uint64_t shown[SIM_MAX_SERVERS]; /* by the index of that server, in this boot of it */
@@ -153,6 +153,9 @@ void *checks_grow(void *old, uint32_t *room, size_t item_bytes);
 
 void checks_stored_open(struct checks *checks);
 void checks_stored_close(struct checks *checks);
+
+/* Which key it is, of a key of `bytes` bytes that begins so: a first block need not hold all of it. */
+uint64_t checks_name(const void *key, uint32_t bytes);
 
 /* A place in one of the tables. */
 uint32_t checks_bucket(uint64_t a, uint64_t b);

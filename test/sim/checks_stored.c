@@ -132,11 +132,17 @@ static void fail_at(struct checks_server *server, uint64_t offset, const char *w
 
 /* --- entries --- */
 
+uint64_t checks_name(const void *key, uint32_t bytes)
+{
+    const uint32_t first = bytes < LOAD_SHORT_KEY_BYTES ? bytes : LOAD_SHORT_KEY_BYTES;
+    return XXH3_64bits_withSeed(key, first, bytes) | 1;
+}
+
 static void find_key(struct checks *checks, struct checks_entry *entry, const uint8_t *block)
 {
-    entry->key_hash = XXH3_64bits(block + ENTRY_HEADER_BYTES, entry->header.key_bytes);
-    uint32_t at = checks->by_key[checks_bucket(entry->key_hash, 0)];
-    while (at && checks->keys[at - 1].hash != entry->key_hash)
+    entry->key_name = checks_name(block + ENTRY_HEADER_BYTES, entry->header.key_bytes);
+    uint32_t at = checks->by_key[checks_bucket(entry->key_name, 0)];
+    while (at && checks->keys[at - 1].name != entry->key_name)
         at = checks->keys[at - 1].next;
     entry->key = at ? at - 1 : JOURNAL_NO_KEY;
 }
@@ -316,8 +322,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
         return;
     }
     check_c9(server, entry, header, content_hash(block, copy->bytes));
-    if (header->block == 0 && !entry->key_hash &&
-        ENTRY_HEADER_BYTES + (uint32_t)header->key_bytes <= copy->bytes)
+    if (header->block == 0 && !entry->key_name)
         find_key(checks, entry, block);
     copy->kind = CHECKS_BLOCK;
     copy->entry = (uint32_t)(entry - checks->entries);
@@ -331,6 +336,10 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
         return;
     checks_look_stored(checks, entry, server->number);
     enum segment_owner owner = meta_of(server, copy->offset).owner;
+    if (header->blocks > 1 && header->block + 1 == header->blocks) {
+        checks->counts.longs += owner == OWNER_WORKER;
+        checks->counts.joined += owner == OWNER_DIGEST;
+    }
     tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
          owner == OWNER_DIGEST          ? "digest log"
          : header->type == ENTRY_DELETE ? "delete"

@@ -102,16 +102,27 @@ void load_on_seen(struct load *load, load_seen *seen, void *context)
 
 /* --- keys --- */
 
-/* Of 1 to 64 B; one in 8 shares its slot with others by a tag. */
+/* How long a key is that has `bytes` at least. */
+static uint32_t key_length(const struct load *load, uint32_t key, uint32_t bytes, bool tagged)
+{
+    const uint32_t most = load->options.max_key_bytes;
+    if (key < 10 && !tagged)
+        return 1;
+    if (key % 10 == 3)
+        return LOAD_SHORT_KEY_BYTES;
+    if (most > LOAD_SHORT_KEY_BYTES && key % 10 == 5)
+        return most - key * 7919 % (most - LOAD_SHORT_KEY_BYTES) * (key % 20 == 5);
+    return bytes + key * 7 % 40;
+}
+
+/* Of 1 to 64 B, and some longer; one in 8 shares its slot with others by a tag. */
 uint32_t load_key(const struct load *load, uint32_t key, char *out)
 {
     ASSERT(key < load->options.keys);
-    char text[LOAD_KEY_BYTES];
+    char text[LOAD_SHORT_KEY_BYTES];
     bool tagged = key % 8 == 7;
     int bytes = snprintf(text, sizeof text, tagged ? "{t}%u" : "%u", key);
-    uint32_t wanted = key < 10 && !tagged ? 1
-                      : key % 10 == 3     ? LOAD_KEY_BYTES
-                                          : (uint32_t)bytes + key * 7 % 40;
+    uint32_t wanted = key_length(load, key, (uint32_t)bytes, tagged);
     memset(out, '.', wanted);
     memcpy(out, text, (size_t)bytes);
     return wanted;
@@ -185,10 +196,13 @@ static void draw_false_entry(struct load *load, const struct load_slot *slot,
 {
     const struct shard *own = load_shard(load, slot->client, slot->key), *shard = own;
     uint32_t key = slot->key;
+    char bytes[LOAD_KEY_BYTES];
     for (uint32_t i = 0; i < 8 && (key == slot->key || shard->id != own->id); i++) {
         key = draw_key(load);
         shard = load_shard(load, slot->client, key);
     }
+    while (load_key(load, key, bytes) > sizeof entry->key)
+        key = (key + 1) % load->options.keys;
     uint64_t version = load->highest[key];
     if (version_epoch(version) < shard->epoch)
         version = version_make(shard->epoch, version_counter(load->highest[slot->key]));
@@ -200,7 +214,8 @@ static void draw_false_entry(struct load *load, const struct load_slot *slot,
         .shard = shard->id,
         .version = version,
         .seed = random_below(&load->random, 4) ? 0 : (uint32_t)random_u64(&load->random)};
-    entry->key_bytes = (uint16_t)load_key(load, key, entry->key);
+    entry->key_bytes = (uint16_t)load_key(load, key, bytes);
+    memcpy(entry->key, bytes, entry->key_bytes);
 }
 
 static void forge(struct load *load, const struct load_slot *slot, uint32_t block_limit,

@@ -17,6 +17,8 @@
 #include "test/sim/history.h"
 #include "test/sim/journal.h"
 
+enum { LOAD_SHORT_KEY_BYTES = 64, LOAD_KEY_BYTES = 1024 };
+
 struct load_options {
     uint64_t seed;
     uint64_t operations;     /* then it stops by itself; what is rejected does not count */
@@ -24,6 +26,7 @@ struct load_options {
     uint32_t depth;          /* of each client, at most */
     uint64_t mean_pause_ns;  /* between two operations of a client, on average */
     uint32_t burst;          /* a client asks so many at once, and pauses as much longer; 0: one */
+    uint32_t max_key_bytes;  /* of one key in ten, up to LOAD_KEY_BYTES; 0: as of the others */
     uint32_t max_value_bytes;
     uint32_t
         long_in; /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
@@ -78,7 +81,8 @@ void load_write_all(struct load *load, uint64_t timeout_ns);
  * more. Likewise. */
 void load_write_shards(struct load *load);
 
-/* A key's bytes; their number is returned. `out` has 64 bytes. */
+/* A key's bytes; their number is returned. `out` has LOAD_KEY_BYTES, or LOAD_SHORT_KEY_BYTES where no key is longer.
+ * The number and the first LOAD_SHORT_KEY_BYTES of them tell which key it is. */
 uint32_t load_key(const struct load *load, uint32_t key, char *out);
 uint32_t load_keys(const struct load *load);
 

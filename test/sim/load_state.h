@@ -5,7 +5,6 @@
 #include "test/sim/load.h"
 
 enum {
-    LOAD_KEY_BYTES = 64,
     LOAD_SHORT_BYTES = 200, /* most values, and rooms too small, are no longer */
     LOAD_POISON = 0x5a,     /* of a room that may be too small */
 };

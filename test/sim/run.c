@@ -391,6 +391,8 @@ static void sum_up(struct run *run)
     counts->nemesis = nemesis_counts(run->nemesis);
     counts->network = sim_network_counts(run->cluster->network);
     counts->losses = checks_counts(run->checks).losses;
+    counts->longs = checks_counts(run->checks).longs;
+    counts->joined = checks_counts(run->checks).joined;
     take_counts_of_sites(run);
     for (uint32_t i = 0; i < run->swarm.cluster.servers; i++)
         journal_mix(run->journal, &run->cluster->servers[i].pm->trace, sizeof(uint64_t));
@@ -405,7 +407,7 @@ static void tell(struct run *run)
     FILE *out = run->options->story;
     const struct failure *failure = &run->out->failure;
     uint32_t shard = failure->shard;
-    char key[64];
+    char key[LOAD_KEY_BYTES];
     if (!out)
         return;
     fprintf(out, "swarm: ");
@@ -416,8 +418,8 @@ static void tell(struct run *run)
             run->cluster->cm ? sim_cluster_config(run->cluster) : NULL;
         if (shard == JOURNAL_NO_SHARD && config)
             shard = cluster_shard_of_slot(config, slot_of_key(key, bytes))->id;
-        fprintf(out, "the story of key %u \"%.*s\", shard %u:\n", failure->key, (int)bytes, key,
-                shard);
+        fprintf(out, "the story of key %u \"%.*s\", shard %u:\n", failure->key,
+                (int)(bytes < LOAD_SHORT_KEY_BYTES ? bytes : LOAD_SHORT_KEY_BYTES), key, shard);
     }
     journal_tell(run->journal, failure->key, shard, STORY_LINES, out);
     fflush(out);

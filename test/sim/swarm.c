@@ -9,6 +9,7 @@ enum {
     OPERATIONS_MORE = 1500,
     PERCENT = 100,
     SMALLEST_SEGMENT = 16384,
+    LARGE_SEGMENT = 1 << 20, /* of few roles: a start leaves few of them that are not full */
     RARE_MORE = 2,
     OFTEN = 48, /* one in so many: much space is left unused then */
 };
@@ -246,6 +247,33 @@ static void draw_landing(struct random *random, struct sim_cluster_options *out)
         out->block_limit = 1024;
 }
 
+/* Keys up to 1 KiB; values up to a quarter of the segment, in real ones of 4 MiB and smaller ones. They are few, and all
+ * else is as small as it may be, for a seed to take some seconds only. */
+static void draw_large(struct random *random, struct swarm *out)
+{
+    const bool keys = chance(random, 20), values = chance(random, 6), real = chance(random, 50);
+    if (keys || values)
+        out->load.max_key_bytes = between32(random, LOAD_SHORT_KEY_BYTES + 1, LOAD_KEY_BYTES);
+    if (!values)
+        return;
+    out->segment_bytes = real && !is_lossy(out) ? 4 * LARGE_SEGMENT : LARGE_SEGMENT;
+    out->load.max_value_bytes = out->segment_bytes / 4;
+    out->load.long_in = between32(random, 20, 50);
+    out->load.depth = out->cluster.depth = between32(random, 2, 4);
+    out->cluster.servers = between32(random, 3, 4);
+    out->cluster.workers = out->cluster.digests = out->cluster.reactors = 1;
+    out->cluster.landing_segments = 2;
+    out->cluster.early_seal = out->faults.one_in[FAULT_EARLY_ROLL] = 0;
+    if (real) {
+        out->cluster.landing_stride = 0;
+        out->cluster.block_limit = UINT32_C(4096) << random_below(random, 4);
+    }
+    if (out->cluster.timeout_ns < 4 * NS_PER_S)
+        out->cluster.timeout_ns = 4 * NS_PER_S;
+    for (unsigned i = NEMESIS_KILL_ALL; i <= NEMESIS_KILL_ONE; i++)
+        out->nemesis.weights[i] = out->nemesis.weights[i] > 0;
+}
+
 /* --- memory --- */
 
 static void choose_segments(struct swarm *out)
@@ -279,8 +307,9 @@ static uint64_t pm_bytes_for(const struct swarm *swarm)
     uint64_t longs = writes / load->long_in * load->max_value_bytes;
     uint64_t written = 2 * (writes * each * (times > 1 ? 2 : 1) + longs);
     /* What replicas have lost they get again from the others, after each start. */
+    const uint64_t left = swarm->segment_bytes >= LARGE_SEGMENT ? 120 : 300;
     uint64_t segments =
-        reserve + (is_lossy(swarm) ? 3 : 1) * (written / swarm->segment_bytes + 300);
+        reserve + (is_lossy(swarm) ? 3 : 1) * (written / swarm->segment_bytes + left);
     /* And what begins a new segment before the old one is full. */
     if (cluster->early_seal)
         segments += 2 * writes / cluster->early_seal;
@@ -308,6 +337,7 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_reactors(&random, &out->cluster);
     draw_index(&random, out);
     draw_landing(&random, &out->cluster);
+    draw_large(&random, out);
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     choose_segments(out);
@@ -349,15 +379,16 @@ void swarm_tell(const struct swarm *swarm, FILE *out)
             swarm->keep_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
-            " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u value_bytes=%u long_in=%u "
+            " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u key_bytes=%u value_bytes=%u "
+            "long_in=%u "
             "forged_in=%u "
             "gets=%u puts=%u put_ifs=%u deletes=%u fault_pause_ms=%lu fault_length_ms=%lu "
             "power_loss_in=%u together=%d faults=",
             load->operations, load->keys, load->hot_keys, load->mean_pause_ns / NS_PER_US,
-            load->burst, load->max_value_bytes, load->long_in, load->forged_in, load->gets,
-            load->puts, load->put_ifs, load->deletes, swarm->nemesis.mean_pause_ns / NS_PER_MS,
-            swarm->nemesis.max_length_ns / NS_PER_MS, swarm->nemesis.power_loss_in,
-            swarm->nemesis.power_together);
+            load->burst, load->max_key_bytes, load->max_value_bytes, load->long_in, load->forged_in,
+            load->gets, load->puts, load->put_ifs, load->deletes,
+            swarm->nemesis.mean_pause_ns / NS_PER_MS, swarm->nemesis.max_length_ns / NS_PER_MS,
+            swarm->nemesis.power_loss_in, swarm->nemesis.power_together);
     const char *comma = "";
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
         if (swarm->nemesis.weights[i]) {

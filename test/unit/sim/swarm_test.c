@@ -7,6 +7,7 @@ enum { SEEDS = 2000 };
 
 TEST(every_seed_draws_a_run_of_the_promised_size)
 {
+    unsigned keys = 0, values = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct swarm swarm;
         swarm_draw(seed, &swarm);
@@ -19,12 +20,16 @@ TEST(every_seed_draws_a_run_of_the_promised_size)
         assert_true(swarm.load.operations >= 2000);
         assert_true(swarm.load.keys > swarm.load.hot_keys && swarm.load.hot_keys > 0);
         assert_true(swarm.safety_ns >= 20 * NS_PER_S);
-        assert_true(swarm.load.max_value_bytes <= 65536 && swarm.load.long_in > 0);
+        assert_true(swarm.load.max_value_bytes <= ROWAN_MAX_VALUE_BYTES && swarm.load.long_in > 0);
+        assert_true(swarm.load.max_key_bytes <= ROWAN_MAX_KEY_BYTES);
+        keys += swarm.load.max_key_bytes > LOAD_SHORT_KEY_BYTES;
+        values += swarm.load.max_value_bytes == ROWAN_MAX_VALUE_BYTES;
         assert_true(swarm.chunk_buckets > 0 && swarm.cluster.shards > 0);
         /* A block fits a segment, and a power of two is what the rooms are built for. */
         assert_true(cluster->block_limit < swarm.segment_bytes);
         assert_int_equal(swarm.segment_bytes & (swarm.segment_bytes - 1), 0);
     }
+    assert_true(values > SEEDS / 100 && keys > SEEDS / 10);
 }
 
 TEST(power_is_lost_with_each_durability)
