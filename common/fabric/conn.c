@@ -173,6 +173,16 @@ void conn_close(struct fabric_conn *base)
     conn_end((struct conn *)base);
 }
 
+void conn_supersede(struct conn *newer)
+{
+    struct endpoint *endpoint = conn_endpoint(newer);
+
+    for (CONN_EACH(conn, older, endpoint, LIST_ALL)) {
+        if (older != newer && !older->active && fabric_is_same_sender(&older->peer, &newer->peer))
+            conn_break(older, ROWAN_ECLOSED, false);
+    }
+}
+
 void conn_check_handshakes(struct endpoint *endpoint, uint64_t limit_ns)
 {
     for (CONN_EACH(conn, conn, endpoint, LIST_HANDSHAKE)) {

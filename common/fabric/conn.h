@@ -219,6 +219,10 @@ void conn_break(struct conn *conn, int error, bool drain);
 /* Ends it silently, or after CLOSED. */
 void conn_end(struct conn *conn);
 
+/* F11: `newer` is passive and admitted, and its peer has not been told so. Verbs needs it not: its connections end with
+ * those of the endpoint over tcp that made them. */
+void conn_supersede(struct conn *newer);
+
 /* Breaks those whose handshake takes longer. */
 void conn_check_handshakes(struct endpoint *endpoint, uint64_t limit_ns);
 

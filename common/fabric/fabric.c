@@ -17,6 +17,13 @@ int fabric_admit_peer(const struct fabric_endpoint *endpoint, const struct fabri
     return endpoint->admit ? endpoint->admit(endpoint->admit_context, peer) : 0;
 }
 
+bool fabric_is_same_sender(const struct fabric_identity *a, const struct fabric_identity *b)
+{
+    return a->kind == FABRIC_SERVER && b->kind == FABRIC_SERVER && a->incarnation != 0 &&
+           a->incarnation == b->incarnation && a->id == b->id && a->role == b->role &&
+           a->cluster == b->cluster;
+}
+
 static bool is_scheme(const char *text, size_t bytes, const char *scheme)
 {
     return bytes == strlen(scheme) && memcmp(text, scheme, bytes) == 0;

@@ -37,6 +37,9 @@
  *      a revoked grant's key again: who does not trust the peer to have forgotten it closes the connection
  *      before the range, or any other, is granted to somebody else.
  *
+ *  F11 A newer connection of a server's role to an endpoint ends the older one of the same role and incarnation, before
+ *      the peer can send on the newer one: nothing of the older lands behind what is sent again on the newer.
+ *
  * An endpoint belongs to one role on one thread: all its calls, its connections and its landing
  * zone are that thread's. Different endpoints of a fabric may be used by different threads.
  *
@@ -188,6 +191,9 @@ struct fabric_endpoint {
 /* For backends. fabric_admit_peer: may the peer connect? 0, or the ROWAN_E* it is refused with.
  * fabric_layout: what the connection's `layout` is, on both sides; 0: there is none in common. */
 int fabric_admit_peer(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer);
+
+/* F11: the same role of the same process of a server. Who names no incarnation is nobody's same. */
+bool fabric_is_same_sender(const struct fabric_identity *a, const struct fabric_identity *b);
 uint16_t fabric_layout(const struct fabric_endpoint *endpoint, const struct fabric_identity *peer);
 
 struct fabric_conn {

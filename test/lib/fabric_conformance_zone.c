@@ -242,6 +242,37 @@ TEST(f8_a_zone_that_runs_dry_in_a_batch_takes_the_rest_later)
     assert_int_equal(world_walk_zone(&world, 0, 4, (uint32_t[SIDE_MAX]){0}), flow.blocks);
 }
 
+/* What waited for a segment was sent again on the newer one. */
+TEST(f11_a_newer_connection_ends_the_older_one_of_its_sender_first)
+{
+    struct fabric_conn *older, *newer, *passive, *other;
+    uint32_t next[SIDE_MAX] = {0};
+
+    side_open_zone(&world, 0, 2, 0);
+    world_connect(&world, 2, 0, 0, &other, &passive);
+    world_connect(&world, 1, 0, 1, &older, &passive);
+    assert_int_equal(world_add_block(&world, 1, older, 0, 0, 64), 0);
+    assert_int_equal(fabric_rowan_post(older, 1), 0);
+    world_poll_times(&world, 50);
+    assert_int_equal(fabric_connect(world.sides[1].endpoint,
+                                    world.backend->address(world.backend->context, 0), 0, 2,
+                                    &newer),
+                     0);
+    world_wait(&world, 1, FABRIC_CONNECTED, 2);
+    world_wait(&world, 0, FABRIC_CLOSED, 1);
+    assert_ptr_equal(side_event(&world.sides[0], FABRIC_CLOSED, 0)->conn, passive);
+    world_wait(&world, 1, FABRIC_CLOSED, 1);
+    assert_int_equal(side_event(&world.sides[1], FABRIC_CLOSED, 0)->context, 1);
+    assert_int_equal(world_add_block(&world, 1, newer, 64, 0, 64), 0);
+    assert_int_equal(fabric_rowan_post(newer, 2), 0);
+    assert_int_equal(fabric_zone_post(world.sides[0].zone, 0, 0), 0);
+    world_wait(&world, 1, FABRIC_LANDED, 1);
+    world_poll_times(&world, 50);
+    assert_int_equal(side_event(&world.sides[1], FABRIC_LANDED, 0)->context, 2);
+    assert_int_equal(world_walk_zone(&world, 0, 1, next), 1);
+    assert_int_equal(side_count(&world.sides[0], FABRIC_CLOSED), 1);
+}
+
 TEST(f9_a_full_send_queue_says_again_and_changes_nothing)
 {
     struct fabric_conn *conn, *passive;

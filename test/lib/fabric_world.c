@@ -13,6 +13,15 @@ void world_open(struct world *world, const struct fabric_backend *backend, unsig
     world_open_some(world, backend, 0, sides, pm_bytes);
 }
 
+void side_take_role(struct world *world, unsigned index)
+{
+    struct fabric_endpoint *endpoint = world->sides[index].endpoint;
+    struct fabric_identity identity = endpoint->identity;
+
+    identity.role = world->roles++;
+    fabric_endpoint_identity(endpoint, &identity);
+}
+
 void world_open_some(struct world *world, const struct fabric_backend *backend, unsigned first,
                      unsigned end, uint64_t pm_bytes)
 {
@@ -22,7 +31,6 @@ void world_open_some(struct world *world, const struct fabric_backend *backend, 
         struct side *side = &world->sides[i];
         const struct fabric_identity identity = {
             .cluster = 7, .term = 3, .incarnation = 100 + i, .id = i, .kind = FABRIC_SERVER};
-
         assert_int_equal(backend->fabric_make(backend->context, i, &side->fabric), 0);
         side->caps = *fabric_caps(side->fabric);
         assert_int_equal(backend->pm_make(backend->context, pm_bytes, &side->pm), 0);
@@ -134,6 +142,7 @@ void world_connect(struct world *world, unsigned from, unsigned to, uint64_t con
     const uint32_t connected = side_count(a, FABRIC_CONNECTED);
     const uint32_t accepted = side_count(b, FABRIC_ACCEPTED);
 
+    side_take_role(world, from);
     assert_int_equal(fabric_connect(a->endpoint,
                                     world->backend->address(world->backend->context, to), 0,
                                     context, active),

@@ -40,6 +40,7 @@ struct side {
 struct world {
     const struct fabric_backend *backend;
     unsigned side_count;
+    uint32_t roles; /* given so far */
     struct side sides[SIDE_MAX];
 };
 
@@ -73,7 +74,10 @@ void side_forget(struct side *side);
 /* A landing zone at `index` with `posted` segments from the start of its PM. */
 void side_open_zone(struct world *world, unsigned index, uint32_t depth, uint32_t posted);
 
-/* Connects two and waits for both ends; `context` of the active one. */
+/* What the side connects from now on is in a role of its own, so it ends no older connection (F11). */
+void side_take_role(struct world *world, unsigned index);
+
+/* Connects two and waits for both ends, in a role of its own; `context` of the active one. */
 void world_connect(struct world *world, unsigned from, unsigned to, uint64_t context,
                    struct fabric_conn **active, struct fabric_conn **passive);
 

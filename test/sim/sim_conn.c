@@ -286,6 +286,12 @@ void sim_conn_fail(struct sim_conn *conn)
     }
 }
 
+void sim_conn_supersede(struct sim_conn *conn)
+{
+    sim_conn_fail(conn);
+    sim_rowan_end(conn, false);
+}
+
 static void end(struct sim_conn *conn, bool by_owner)
 {
     while (conn->outgoing.first)

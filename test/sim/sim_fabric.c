@@ -119,6 +119,10 @@ static void accept_conn(struct sim_endpoint *endpoint, struct sim_conn *active)
         return;
     }
     sim_conn_answered(active);
+    for (struct sim_conn *older = endpoint->conns.first; older; older = older->link.next) {
+        if (fabric_is_same_sender(&older->identity, &active->identity))
+            sim_conn_supersede(older);
+    }
     network->counts.connected++;
     struct sim_conn *passive = sim_conn_create(endpoint, 0);
     passive->peer = active;
@@ -128,6 +132,7 @@ static void accept_conn(struct sim_endpoint *endpoint, struct sim_conn *active)
     active->head.has_zone = endpoint->zone != NULL;
     passive->head.has_zone = active->endpoint->zone != NULL;
     passive->head.layout = active->head.layout = fabric_layout(&endpoint->head, &active->identity);
+    passive->identity = active->identity;
     passive->takes = active->head.has_zone && active->identity.kind == FABRIC_SERVER;
     sim_conn_push(passive, FABRIC_ACCEPTED, 0)->event.peer = active->identity;
     sim_conn_push(active, FABRIC_CONNECTED, active->context)->event.peer = endpoint->head.identity;

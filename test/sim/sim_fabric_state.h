@@ -197,7 +197,7 @@ struct sim_conn {
     /* CONNECTING: to whom, as whom, and when that is heard. */
     struct sim_conn_link connecting;
     uint32_t to_index;
-    struct fabric_identity identity;
+    struct fabric_identity identity; /* of who connected */
     uint64_t connect_ns, connect_at_ns;
 };
 
@@ -313,6 +313,9 @@ void sim_conn_break(struct sim_conn *conn);
 
 /* The same, found by the owner: he hears of it at once. */
 void sim_conn_fail(struct sim_conn *conn);
+
+/* F11: the passive side of an older connection. */
+void sim_conn_supersede(struct sim_conn *conn);
 
 /* A handshake ends with an error. */
 void sim_conn_refuse(struct sim_conn *conn, int error);

@@ -211,6 +211,8 @@ static void answer_messages(struct tcp_conn *conn, int error)
         error = greeting_unpack(&endpoint->base.base, &conn->greeting.identity, &conn->base.peer);
     if (!error)
         error = admit(conn);
+    if (!error)
+        conn_supersede(&conn->base);
     if (!error && endpoint->zone && conn->base.peer.kind == FABRIC_SERVER) {
         error = landing_create(conn);
         conn->token = random_u64(&endpoint->random);

@@ -184,9 +184,11 @@ static void connect_peer(struct peer *peer, enum fabric_kind kind, uint64_t clus
     snprintf(address, sizeof address, "shm:%s/cm", dir.path);
     assert_int_equal(fabric_open("shm", NULL, &peer->fabric), ROWAN_OK);
     assert_int_equal(fabric_endpoint_open(peer->fabric, 0, &peer->endpoint), ROWAN_OK);
-    fabric_endpoint_identity(
-        peer->endpoint,
-        &(struct fabric_identity){.cluster = cluster, .incarnation = 9, .id = 1, .kind = kind});
+    fabric_endpoint_identity(peer->endpoint,
+                             &(struct fabric_identity){.cluster = cluster,
+                                                       .incarnation = 9,
+                                                       .id = 1 + (uint32_t)(peer - peers),
+                                                       .kind = kind});
     assert_int_equal(fabric_connect(peer->endpoint, address, 0, 1, &peer->conn), ROWAN_OK);
 }
 

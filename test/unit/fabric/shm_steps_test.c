@@ -328,6 +328,7 @@ static int join_again(void)
     const uint32_t accepted = owner_count(FABRIC_ACCEPTED);
     struct fabric_conn *conn;
 
+    side_take_role(&world, OTHER);
     assert_int_equal(fabric_connect(world.sides[OTHER].endpoint, host.backend.address(&host, OWNER),
                                     0, 0, &conn),
                      0);

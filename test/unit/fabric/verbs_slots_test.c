@@ -190,6 +190,7 @@ TEST(a_full_completion_queue_refuses_whoever_comes)
     endpoint_of(OWNER)->cq_free = MORE * PLACES; /* landings have their own queue */
     for (unsigned i = 0; i < MORE; i++)
         connect_other();
+    side_take_role(&world, SENDER);
     assert_int_equal(
         fabric_connect(world.sides[SENDER].endpoint, verbs_host_address(&host, OWNER), 0, 0, &late),
         0);
