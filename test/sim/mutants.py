@@ -7,7 +7,7 @@ import harness
 import tap
 from harness import sim
 
-SEEDS = "1:60"
+SEEDS = "1:100"
 ROW = re.compile(r"^(\S+) +(\d+|-)  (.{22}) (.*)$")
 rows = {}
 
