@@ -121,7 +121,8 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     shard->state->possibly_incomplete = recover->possibly_incomplete;
     const uint64_t settled = settled_before(recover, row, first);
     prefix_init(&shard->state->prefix, settled);
-    suffix_drop(&shard->state->suffix, settled);
+    if (settled > version_make(first, 0))
+        suffix_drop(&shard->state->suffix, settled);
     atomic_init(&shard->state->commit, settled);
     atomic_init(&shard->state->settled, settled);
     atomic_init(&shard->state->recovering, shard->state->primary && row->epoch > 1);
