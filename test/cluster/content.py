@@ -159,7 +159,9 @@ def check_finds_the_places_of_flipped_bits():
     for offset in flipped:
         kind = [place["kind"] for place in found["places"]
                 if place["offset"] <= offset < place["offset"] + place["bytes"]]  # fmt: skip
-        tap.equal(kind, [kinds.get(offset, "blocks_torn_or_damaged")], f"places of byte {offset}")
+        # In a segment that is committed it is damage for certain.
+        one_of = (kinds[offset],) if offset in kinds else ("blocks", "blocks_torn_or_damaged")
+        tap.check(len(kind) == 1 and kind[0] in one_of, f"places of byte {offset}: {kind}")
     done = check_of(path, code=1)
     expect(done, 1, "s2.pm", f"{found['found']} places")
     for offset in flipped:

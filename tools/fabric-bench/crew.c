@@ -304,10 +304,10 @@ static void *run_worker(void *argument)
 {
     struct bench_worker *worker = argument;
     struct bench_crew *crew = worker->crew;
+    /* No incarnation: a thread has a connection for each of its senders, none of which is a newer one of another. */
     const struct fabric_identity identity = {
         .cluster = 1,
         .term = 1,
-        .incarnation = 1,
         .id = 2 + worker->number,
         .role = worker->crew->options->mode == MODE_MESSAGE ? WIRE_ECHO : WIRE_BLOCKS,
         .kind = worker->crew->options->mode == MODE_MESSAGE ? FABRIC_CLIENT : FABRIC_SERVER};
