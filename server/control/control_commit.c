@@ -52,7 +52,7 @@ static bool begin(struct control *control)
     if (store_segments_with(store, SEGMENT_USED) <= control->kept)
         return false;
     for (uint64_t i = 0; i < store_segments(store); i++)
-        control->commit_covers[i] = store_meta(store, i).state == SEGMENT_USED;
+        control->commit_covers[i] = store_segment_state(store, i) == SEGMENT_USED;
     control_zone_kept(control, uncover, control);
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         const struct shard_state *shard = control->shards[i];

@@ -103,8 +103,10 @@ static bool measure(const Rowan__StoreEntries *entries, uint32_t *bytes)
 static int ask_store(struct control *control, struct control_link *link, uint32_t tag,
                      const Rowan__StoreEntries *entries)
 {
-    const struct shard *row = link->peer ? find_row(control, entries->shard) : NULL;
     uint32_t bytes;
+    if (!link->peer)
+        return ROWAN_EAGAIN;
+    const struct shard *row = find_row(control, entries->shard);
     if (!measure(entries, &bytes)) {
         log_event(LOG_WARN, "entries_refused", "shard=%u server=%u blocks=%zu", entries->shard,
                   link->server, entries->n_blocks);

@@ -80,13 +80,23 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
 
 /* --- commit versions --- */
 
+/* What was joined is fenced before it is settled: its blocks may go then, and a fence drains only the stores of its own
+ * thread (pm_dax.c). One that fails is the control role's to tell, who waits for another before it commits a segment. */
+static void settle(struct digest *digest, struct shard_state *shard)
+{
+    if (digest->copied)
+        (void)pm_fence_start(digest->common->pm);
+    digest->copied = false;
+    shard_settle(shard, shard->prefix.upto);
+}
+
 static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
 {
     uint64_t first, last;
     if (!apply_commit(shard, version))
         return;
     suffix_clear(&shard->suffix); /* the log reconciliation of this epoch is over */
-    shard_settle(shard, shard->prefix.upto);
+    settle(digest, shard);
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !prefix_hole(&shard->prefix, version, &first, &last))
         return;
@@ -137,7 +147,7 @@ static uint64_t next_question_ns(struct digest *digest)
         uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
         if (!prefix_hole(&shard->prefix, commit, &first, &last)) {
             atomic_store_explicit(&shard->missing, false, memory_order_relaxed);
-            shard_settle(shard, shard->prefix.upto);
+            settle(digest, shard);
             *link = shard->next_missing;
             continue;
         }
@@ -214,17 +224,12 @@ int digest_apply_block(struct digest *digest, const struct digest_block *block)
                                               .key_bytes = header->key_bytes});
 }
 
-/* What was joined is fenced first: its blocks are in a closed segment, which may go once the versions are settled. A
- * fence that fails is the control role's to tell: it starts another one before it commits a segment. */
 void digest_close_segment(struct digest *digest)
 {
-    if (digest->copied)
-        (void)pm_fence_start(digest->common->pm);
-    digest->copied = false;
     for (struct shard_state *shard = digest->owned; shard; shard = shard->next_owned) {
         const uint64_t version = atomic_load_explicit(&shard->version, memory_order_relaxed);
         shard_close(shard, version > shard->met ? version : shard->met);
-        shard_settle(shard, shard->prefix.upto);
+        settle(digest, shard);
     }
 }
 

@@ -2,9 +2,9 @@
  * The segment table is read once, at open; from then on reads use its DRAM mirror and PM is only written.
  *
  * Invariants:
- *  S1 A segment's word in PM is the mirror's, or becomes so in a pm_store that the thread which
- *     changed the mirror is about to make (to FREE: has made). Only the segment's owner changes the
- *     word, but for FREE, which belongs to whoever wins the compare-and-set.
+ *  S1 A segment's word in PM is stored before the mirror shows it, so that who sees the mirror, and goes on from there,
+ *     stores the next word behind it. Only what leaves FREE by an allocation is stored after: it belongs to whoever
+ *     wins the compare-and-set of the mirror. Any other word only the segment's owner changes.
  *  S2 `segments_free` is never below the number of FREE words, so 0 means full.
  *  S3 Allocation numbers are never given twice: a word keeps its number when it becomes DIRTY and
  *     FREE, and the next one is above all of them.
@@ -269,18 +269,15 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
     if (was_free) /* S4 */
         meta.allocation = atomic_fetch_add_explicit(&store->allocation, 1, memory_order_relaxed);
     uint64_t word = meta_encode(segment, &meta);
-    if (state == SEGMENT_FREE) {
-        /* Another thread may allocate it from the moment the mirror says so. */
-        meta_write(store, segment, word);
+    meta_write(store, segment, word); /* S1 */
+    if (state == SEGMENT_FREE)
         atomic_fetch_add_explicit(&store->segments_free, 1, memory_order_relaxed); /* S2 */
-    }
     bool mine = atomic_compare_exchange_strong_explicit(place, &old, word, memory_order_release,
                                                         memory_order_relaxed);
     ASSERT(mine); /* S1: the caller owns it */
     count_state(store, word_state(old), state);
     if (state == SEGMENT_FREE)
         return;
-    meta_write(store, segment, word);
     if (was_free)
         atomic_fetch_sub_explicit(&store->segments_free, 1, memory_order_relaxed);
     if (owner != meta.owner) {
@@ -293,6 +290,12 @@ struct segment_meta store_meta(const struct store *store, uint64_t segment)
 {
     ASSERT(segment < store->segments);
     return word_meta(segment, atomic_load_explicit(&store->metas[segment], memory_order_acquire));
+}
+
+enum segment_state store_segment_state(const struct store *store, uint64_t segment)
+{
+    ASSERT(segment < store->segments);
+    return word_state(atomic_load_explicit(&store->metas[segment], memory_order_acquire));
 }
 
 bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t from,

@@ -252,7 +252,8 @@ static void close_segment(void *context)
         if (!shard)
             continue;
         shard_close(shard, version_make(shard->epoch, shard->counter));
-        shard_settle(shard, atomic_load_explicit(&shard->commit, memory_order_relaxed));
+        if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+            shard_settle(shard, atomic_load_explicit(&shard->commit, memory_order_relaxed));
     }
 }
 

@@ -218,10 +218,12 @@ static void gather(const struct worker *worker, struct question *question,
         const struct suffix_item *found = &question->found[at];
         added = block_list_add(blocks, worker->common->pm, &worker->common->format, question->shard,
                                found->version, found->offset, &block);
-        if (added < 0)
-            remove_found(question, at, 1); /* all of it may be whole elsewhere */
-        else
+        if (added < 0) { /* all of it may be whole elsewhere */
+            remove_found(question, at, 1);
+            question->block = at ? question->block : 0;
+        } else {
             at += (uint32_t)added;
+        }
         block = added ? 0 : block;
     }
     question->sent = at;
