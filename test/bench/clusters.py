@@ -156,7 +156,7 @@ def load_average(before):
 def add_cluster_arguments(parser):
     parser.add_argument("--place", help="directory for the PM files (default: /dev/shm)")
     parser.add_argument("--cold", action="store_true", help="do not write the PM files before")
-    parser.add_argument("--pm-mib", type=int, default=256, help="of each server (default: 256)")
+    parser.add_argument("--pm-mib", type=int, default=512, help="of each server (default: 512)")
     parser.add_argument("--threads", type=int, default=1, help="of the load generator, at most (default 1)")
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--records", type=int, default=100000)
