@@ -67,6 +67,23 @@ TEST(a_hole_keeps_the_segments_behind_it)
     assert_int_equal(settled(&landing), version_make(1, 3));
 }
 
+/* Somebody may still store into it. */
+TEST(a_segment_that_is_not_quiet_is_not_committed_beside_one_that_is)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_put(&landing, 1);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    stage->fabric->unquiet = true;
+    landing_seal(&landing);
+    stage->fabric->unquiet = false;
+    landing_put(&landing, 2);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    landing_seal(&landing);
+    assert_segments(&landing, 1, 1);
+}
+
 /* The blocks that lie there would be gone before the entry is whole. */
 TEST(a_block_of_an_entry_that_is_not_whole_keeps_its_segment)
 {
