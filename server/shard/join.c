@@ -53,7 +53,7 @@ struct join_entry *join_add(struct join *join, const struct entry_header *header
         entry->found = (uint16_t)(entry->found + (entry->offsets[header->block] == 0));
         entry->offsets[header->block] = offset;
     }
-    return entry->found == entry->blocks ? entry : NULL;
+    return join_is_whole(entry) ? entry : NULL;
 }
 
 void join_remove(struct join_entry *entry)
@@ -62,11 +62,6 @@ void join_remove(struct join_entry *entry)
     entry->version = 0;
     entry->found = 0;
     entry->blocks = 0;
-}
-
-void join_restart(struct join *join, const struct entry_header *header)
-{
-    join_remove(find(join, header));
 }
 
 const uint8_t *join_key(const struct join_entry *entry, const struct entry_format *format,

@@ -43,8 +43,11 @@ void join_fini(struct join *join);
 struct join_entry *join_add(struct join *join, const struct entry_header *header, uint64_t offset);
 void join_remove(struct join_entry *entry);
 
-/* Forgets the blocks of that entry that were seen so far. */
-void join_restart(struct join *join, const struct entry_header *header);
+/* Are all blocks of this place of the table there? */
+static inline bool join_is_whole(const struct join_entry *entry)
+{
+    return entry->version != 0 && entry->found == entry->blocks;
+}
 
 /* Of an entry whose blocks are all there; `header` is that of one of them. join_key: the key, in place
  * if it is whole in the first block, else copied to `buffer` (ENTRY_MAX_KEY_BYTES).

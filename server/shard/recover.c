@@ -5,7 +5,8 @@
  *      epoch up to the last epoch that is over, and only for a shard that this server holds: no
  *      other bytes come back (H15), and none of an epoch that is still to be handed out (C9).
  *  R2  Digest logs are scanned first. So an entry whose blocks lie apart is copied only if neither a
- *      digest role nor a start has copied it before, this start included.
+ *      digest role nor a start has copied it before, this start included. There a copy lies in one piece; pieces of
+ *      torn ones are put together only if no digest log has a whole one.
  *  R3  The other segments come in order of allocation: entries of one primary then come in the
  *      order of their versions, and a commit version after all that it covers.
  *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix:
@@ -43,6 +44,12 @@ struct recover_shard {
     struct suffix made;   /* copied by this start; few, not sorted */
 };
 
+/* A copy in a digest log, of which the blocks in front of `offset` were met. */
+struct recover_copy {
+    uint16_t shard, block; /* the next block */
+    uint64_t version, start, offset;
+};
+
 struct recover {
     struct server_common *common;
     enum recover_phase phase;
@@ -60,6 +67,7 @@ struct recover {
     bool digest_logs; /* being scanned */
     bool possibly_incomplete;
     struct entry_scan scan;
+    struct recover_copy copy;
     struct join join;
     struct log log; /* of joined entries */
     struct pm_ticket ticket;
@@ -218,11 +226,8 @@ static int recover_entry(struct recover *recover, struct recover_shard *of,
 }
 
 /* R2: where the joined entry lies already, or 0. */
-static uint64_t find_copy(const struct recover *recover, const struct recover_shard *shard,
-                          uint64_t version)
+static uint64_t find_copy(const struct recover_shard *shard, uint64_t version)
 {
-    if (recover->digest_logs)
-        return 0;
     uint32_t at = suffix_find(&shard->copies, version - 1);
     if (at < shard->copies.count && shard->copies.items[at].version == version)
         return shard->copies.items[at].offset;
@@ -235,7 +240,7 @@ static uint64_t find_copy(const struct recover *recover, const struct recover_sh
 static int recover_joined(struct recover *recover, struct recover_shard *shard,
                           const struct entry_header *header, struct join_entry *entry)
 {
-    uint64_t offset = find_copy(recover, shard, header->version);
+    uint64_t offset = find_copy(shard, header->version);
     int error = 0;
     if (offset == 0 && join_is_contiguous(entry, &recover->common->format, header)) {
         offset = entry->offsets[0];
@@ -250,6 +255,28 @@ static int recover_joined(struct recover *recover, struct recover_shard *shard,
     if (!error)
         join_remove(entry);
     return error;
+}
+
+/* R2: a block of a long entry in a digest log. */
+static int recover_piece(struct recover *recover, struct recover_shard *shard,
+                         const struct entry_header *header, uint64_t offset)
+{
+    struct recover_copy *copy = &recover->copy;
+    struct join_entry *entry = join_add(&recover->join, header, offset);
+    if (header->block == 0)
+        *copy = (struct recover_copy){
+            .shard = header->shard, .version = header->version, .start = offset};
+    else if (offset != copy->offset || header->block != copy->block ||
+             header->shard != copy->shard || header->version != copy->version)
+        return 0;
+    copy->block = (uint16_t)(header->block + 1);
+    copy->offset = offset + entry_block_bytes(&recover->common->format, header->key_bytes,
+                                              header->value_bytes, header->block);
+    if (copy->block < header->blocks)
+        return 0;
+    if (entry)
+        join_remove(entry);
+    return recover_entry(recover, shard, header, copy->start);
 }
 
 static int recover_object(struct recover *recover, const struct entry_header *header,
@@ -267,11 +294,28 @@ static int recover_object(struct recover *recover, const struct entry_header *he
     }
     if (header->blocks == 1)
         return recover_entry(recover, shard, header, offset);
-    /* R2: a copy lies in one piece, so blocks seen before its first one are of a torn copy. */
-    if (recover->digest_logs && header->block == 0)
-        join_restart(&recover->join, header);
+    if (recover->digest_logs)
+        return recover_piece(recover, shard, header, offset);
     struct join_entry *entry = join_add(&recover->join, header, offset);
     return entry ? recover_joined(recover, shard, header, entry) : 0;
+}
+
+/* R2: the digest logs are scanned. */
+static int recover_pieces(struct recover *recover)
+{
+    for (uint32_t i = 0; i < recover->shard_count; i++)
+        suffix_sort(&recover->shards[i].copies);
+    recover->digest_logs = false;
+    int error = 0;
+    for (uint32_t i = 0; i < JOIN_ENTRIES && !error; i++) {
+        struct join_entry *entry = &recover->join.entries[i];
+        if (!join_is_whole(entry))
+            continue;
+        struct entry_header header;
+        entry_peek(pm_at(recover->common->pm, entry->offsets[0]), &header);
+        error = recover_joined(recover, recover->by_id[header.shard], &header, entry);
+    }
+    return error;
 }
 
 static void recover_commit(struct recover *recover, const struct commit_shard *row)
@@ -326,20 +370,20 @@ static int recover_block(struct recover *recover, const struct entry_header *hea
 
 /* --- scanning --- */
 
-static void enter_segment(struct recover *recover)
+static int enter_segment(struct recover *recover)
 {
     const struct store *store = recover->common->store;
     uint64_t segment = recover->places[recover->place].segment;
-    if (recover->digest_logs && store_meta(store, segment).owner != OWNER_DIGEST) {
-        recover->digest_logs = false;
-        for (uint32_t i = 0; i < recover->shard_count; i++)
-            suffix_sort(&recover->shards[i].copies);
-    }
+    int error = 0;
+    if (recover->digest_logs && store_meta(store, segment).owner != OWNER_DIGEST)
+        error = recover_pieces(recover);
     entry_scan_init(&recover->scan, &recover->common->format,
                     pm_at(recover->common->pm, store_segment_offset(store, segment)),
                     STORE_SEGMENT_BYTES, 0);
     recover->in_segment = true;
+    recover->copy = (struct recover_copy){0};
     recover->blocks_seen = false;
+    return error;
 }
 
 /* The segment is scanned. One in which nothing landed becomes free. Bytes in one that was not committed may have come
@@ -387,17 +431,18 @@ static int scan_some(struct recover *recover)
     uint32_t scanned = 0;
     while (scanned < RECOVER_STEP_BYTES && recover->place < recover->place_count &&
            (scanned == 0 || !FAULT(SHORT_BATCH))) {
-        if (!recover->in_segment)
-            enter_segment(recover);
+        int error = recover->in_segment ? 0 : enter_segment(recover);
         uint32_t before = recover->scan.position;
-        int error = scan_step(recover);
+        if (!error)
+            error = scan_step(recover);
         if (error)
             return error;
         scanned += recover->in_segment ? recover->scan.position - before : STORE_SEGMENT_BYTES;
     }
-    if (recover->place == recover->place_count)
-        recover->phase = RECOVER_SETTLE;
-    return 0;
+    if (recover->place < recover->place_count)
+        return 0;
+    recover->phase = RECOVER_SETTLE;
+    return recover->digest_logs ? recover_pieces(recover) : 0;
 }
 
 /* --- the end --- */

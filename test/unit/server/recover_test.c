@@ -253,6 +253,27 @@ TEST(a_torn_copy_of_an_entry_hides_no_whole_one)
     }
 }
 
+/* The power went twice while the entry was copied: each torn copy has what the other lacks. */
+TEST(pieces_of_torn_copies_count_where_no_copy_is_whole)
+{
+    struct image *image = *state;
+    const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000};
+    const uint32_t blocks = header_of(image, &one).blocks;
+    for (uint32_t segment = 0; segment < 2; segment++) {
+        begin_segment(image, OWNER_DIGEST);
+        for (uint32_t i = 0; i < blocks; i++) {
+            if ((i < 2) == (segment == 0))
+                write_block(image, &one, i);
+        }
+    }
+    recover(image);
+    assert_int_equal(recover_counts(image->recover).copied, 1);
+    for (unsigned start = 0; start < 2; start++) {
+        recover(image); /* that copy is whole */
+        assert_int_equal(recover_counts(image->recover).copied, 0);
+    }
+}
+
 TEST(a_long_entry_that_lacks_a_block_is_none)
 {
     struct image *image = *state;
