@@ -7,10 +7,11 @@
 
 #include "common/entry/entry.h"
 #include "common/fabric/fabric.h"
+#include "server/store/reclaim.h"
 #include "server/store/store.h"
 
-/* The first four are fixed at creation; `store` and `format` before the first shard is handed out
- * (the command that carries it makes them visible to the other roles). */
+/* The first four are fixed at creation, and so is who takes part in `reclaim`; `store` and `format` before the first
+ * shard is handed out (the command that carries it makes them visible to the other roles). */
 struct server_common {
     uint32_t server;
     uint64_t incarnation;
@@ -18,6 +19,7 @@ struct server_common {
     struct pm *pm;
     struct store *store; /* NULL until the server has its first configuration */
     struct entry_format format;
+    struct reclaim reclaim; /* of the segments of the store */
 
     _Atomic bool full; /* this server's PM takes no more writes; set by the control role */
     _Atomic int error; /* the first that ends the server; see server_fail */

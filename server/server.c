@@ -56,6 +56,7 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
     server->common.incarnation = options->incarnation;
     server->common.fabric = fabric;
     server->common.pm = pm;
+    reclaim_init(&server->common.reclaim);
     int error = create_roles(server);
     if (error) {
         server_destroy(server);

@@ -54,6 +54,7 @@ enum segment_owner {
     OWNER_DIGEST = 3,
     OWNER_UNKNOWN =
         4, /* both copies of its meta were damaged: it counts as USED, under a new number */
+    OWNER_CLEAN = 5,
 };
 
 struct segment_meta {
