@@ -28,6 +28,21 @@ void checks_fail(struct checks *checks, const char *checker, uint32_t key, uint3
                 shard, "%s", why);
 }
 
+void checks_tell(struct checks_server *server, enum journal_kind kind,
+                 const struct checks_entry *entry, const char *text)
+{
+    const char *name = server->checks->cluster->servers[server->number].process.name;
+    if (!server->checks->journal)
+        return;
+    struct journal_event event = {.kind = kind,
+                                  .key = entry->key,
+                                  .shard = entry->header.shard,
+                                  .version = entry->header.version};
+    memcpy(event.node, name, strnlen(name, sizeof event.node - 1));
+    memcpy(event.text, text, strlen(text));
+    journal_add(server->checks->journal, &event);
+}
+
 void *checks_grow(void *old, uint32_t *room, size_t item_bytes)
 {
     *room = *room ? 2 * *room : FIRST_ROOM;

@@ -58,6 +58,7 @@ struct checks_counts {
     uint64_t looks;         /* at index items, for C3 */
     uint64_t longs, joined; /* entries of several blocks: written by a primary; put together */
     uint64_t losses;        /* of a shard: acknowledged writes may have been lost */
+    uint64_t cleaned;       /* segments that held something and were given up */
 };
 struct checks_counts checks_counts(const struct checks *checks);
 

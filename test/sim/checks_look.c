@@ -49,9 +49,7 @@ void checks_look_copied(struct checks *checks, const struct checks_entry *entry,
         return;
     }
     /* What comes late, or again, by message fills no segments. */
-    const struct shard *row =
-        control->shards ? cluster_shard(control->config, entry->header.shard) : NULL;
-    const struct shard_state *shard = row ? control->shards[row - control->config->shards] : NULL;
+    const struct shard_state *shard = checks_shard(control, entry->header.shard);
     if (shard && prefix_has(&shard->prefix, entry->header.version))
         checks_fail(checks, "late", entry->key, entry->header.shard,
                     "server %u stores version %lx of shard %u in a digest log, and knows that it "
@@ -116,14 +114,13 @@ struct control *checks_control(const struct checks *checks, uint32_t server)
     return process ? server_poller(process, 0).role : NULL;
 }
 
-/* What a server holds of a slot's shard, once it has taken in what its PM holds. */
-static struct shard_state *shard_at(const struct control *control, uint16_t slot)
+struct shard_state *checks_shard(const struct control *control, uint16_t shard)
 {
-    if (!control || !control->config || !control->shards)
-        return NULL;
-    uint16_t position = control->config->shard_of_slot[slot];
-    struct shard_state *state = control->shards[position];
-    return state && state->id == control->config->shards[position].id ? state : NULL;
+    const struct shard *row = control && control->config && control->shards
+                                  ? cluster_shard(control->config, shard)
+                                  : NULL;
+    struct shard_state *state = row ? control->shards[row - control->config->shards] : NULL;
+    return state && state->id == shard ? state : NULL;
 }
 
 /* What a primary shows, it answers reads with. */
@@ -137,6 +134,13 @@ static void check_shown(struct checks *checks, uint32_t number, struct checks_en
                     server + 1, entry->header.version, entry->header.shard);
     if (entry->header.version > key->settled)
         key->settled = entry->header.version;
+}
+
+static const struct shard_state *shard_at(const struct control *control, uint16_t slot)
+{
+    return control && control->config
+               ? checks_shard(control, cluster_shard_of_slot(control->config, slot)->id)
+               : NULL;
 }
 
 static void look_at_item(struct checks *checks, uint32_t number, uint32_t server)

@@ -29,7 +29,7 @@ bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry)
     const struct shard *shard =
         checks->config ? cluster_shard(checks->config, entry->header.shard) : NULL;
     for (uint32_t i = 0; shard && !entry->everywhere && i < checks->cluster->options.servers; i++) {
-        if (replicas_of(shard) >> i & 1 && !checks_is_whole(checks, entry, i))
+        if (replicas_of(shard) >> i & 1 && !checks_is_held(checks, entry, i))
             return false;
     }
     entry->everywhere |= shard != NULL;
@@ -70,6 +70,8 @@ static void add_loss(struct checks *checks, const struct shard *shard)
         .loss = {.at_ns = checks->cluster->clock.now_ns, .version = version_make(shard->epoch, 0)}};
     checks->doubts[shard->id].lost = true;
     checks->counts.losses++;
+    for (uint32_t i = 0; i < checks->entry_count; i++)
+        checks->entries[i].done &= checks->entries[i].header.shard != shard->id;
     for (uint32_t i = 0; i < checks->key_count; i++) {
         struct checks_key *key = &checks->keys[i];
         if (cluster_shard_of_slot(checks->config, key->slot)->id != shard->id)

@@ -1,5 +1,7 @@
 /* checks_state.h - the inside of the checkers, shared by checks.c (what is looked at after every round), checks_stored.c
- * (what lies in every PM), checks_commit.c (commit versions), checks_loss.c (what power losses may take), checks_look.c (C2, C3, C6), checks_log.c (what the logs say) and checks_leftovers.c.
+ * (what lies in every PM), checks_clean.c (segments that are used again), checks_commit.c (commit versions),
+ * checks_loss.c (what power losses may take), checks_look.c (C2, C3, C6), checks_log.c (what the logs say) and
+ * checks_leftovers.c.
  */
 #ifndef SIM_CHECKS_STATE_H
 #define SIM_CHECKS_STATE_H
@@ -44,14 +46,18 @@ struct checks_entry {
     struct entry_header header; /* of its first block that was seen */
     uint32_t key;               /* of the workload; JOURNAL_NO_KEY: unknown */
     uint64_t key_name;          /* checks_name; 0: its first block was not seen yet */
-    bool everywhere;            /* was seen durable on all full replicas */
-    bool unsettled;             /* in the list of its shard */
-    uint64_t stored_ns;         /* when it was first seen */
+    bool everywhere;            /* was seen held by all full replicas */
+    bool done;                  /* was cleaned somewhere, so it took effect (but for losses) */
+    uint32_t
+        cleaned; /* a bit each: that server gave up its last copy, and has a newer entry of the key for it */
+    bool unsettled;      /* in the list of its shard */
+    uint64_t stored_ns;  /* when it was first seen */
     uint32_t first_hash; /* of its blocks' contents, in checks->hashes; a 0 there: not seen yet */
     uint32_t copies;     /* the first of the list */
     uint32_t count[SIM_MAX_SERVERS];       /* of its blocks' copies there */
     uint32_t next_version, next_operation; /* in the buckets */
     uint32_t next_unsettled;               /* of the shard */
+    uint32_t next_of_key;                  /* the one of its key that was seen before it */
 };
 
 /* What is known of a key of the workload. */
@@ -64,6 +70,7 @@ struct checks_key {
     uint64_t settled;                /* acknowledged, or shown by a primary: every replica has it */
     uint64_t shown[SIM_MAX_SERVERS]; /* by the index of that server, in this boot of it */
     uint64_t newest[SIM_MAX_SERVERS]; /* of those that were stored there */
+    uint32_t last_entry;              /* of it that was seen; the others by next_of_key */
     uint32_t next;                    /* in the buckets; 1 + key */
 };
 
@@ -76,6 +83,7 @@ struct checks_server {
     uint64_t segments;
     uint32_t *copy_at; /* by stride behind segment_offset: the copy that takes it */
     uint64_t strides;
+    bool *reused;         /* by segment: it held entries, and is not free yet */
     uint64_t incarnation; /* of the process that was last looked at */
     uint64_t term;        /* that it was last seen to act on */
     uint64_t lost_before; /* how often the site BLOCK_LOST had fired there before this process */
@@ -146,6 +154,10 @@ struct checks {
 void checks_fail(struct checks *checks, const char *checker, uint32_t key, uint32_t shard,
                  const char *format, ...) __attribute__((format(printf, 5, 6)));
 
+/* Something became of the entry in that PM. */
+void checks_tell(struct checks_server *server, enum journal_kind kind,
+                 const struct checks_entry *entry, const char *text);
+
 /* An array that grows; the room is doubled. Aborts without memory. */
 void *checks_grow(void *old, uint32_t *room, size_t item_bytes);
 
@@ -169,11 +181,31 @@ struct checks_entry *checks_entry(struct checks *checks, uint16_t shard, uint64_
 /* Is all of it in the PM of that server (from 0)? Where the durability is PM_FENCE: durable. */
 bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, uint32_t server);
 
+/* Was it, durable or not, before that segment became DIRTY? */
+bool checks_was_whole(struct checks *checks, const struct checks_entry *entry, uint32_t server,
+                      uint64_t segment);
+
+/* Is it there, or was it until a newer entry of its key took its place? */
+bool checks_is_held(struct checks *checks, const struct checks_entry *entry, uint32_t server);
+
 /* On any replica of its shard, durable or not. */
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry);
 
 /* Is the entry that begins at this place of a PM there from its first to its last block? Its entry, or NULL. */
 struct checks_entry *checks_entry_at(struct checks *checks, uint32_t server, uint64_t offset);
+
+/* Something is wrong at that place of a PM (C4). */
+void checks_fail_at(struct checks_server *server, uint64_t offset, const char *what);
+
+bool checks_is_zero(const uint8_t *bytes, size_t count);
+
+/* --- checks_clean.c --- */
+
+/* A word of the segment table's first copy was stored, and the second copy is what it was before. */
+void checks_clean_meta(struct checks_server *server, uint64_t segment);
+
+/* Zeros were stored into a segment. */
+void checks_clean_zeros(struct checks_server *server, uint64_t segment);
 
 /* --- checks_loss.c --- */
 
@@ -217,6 +249,9 @@ void checks_look_copied(struct checks *checks, const struct checks_entry *entry,
 
 /* The control role of a server; NULL: it is down. */
 struct control *checks_control(const struct checks *checks, uint32_t server);
+
+/* What a server holds of a shard, once it has taken in what its PM holds; else NULL. */
+struct shard_state *checks_shard(const struct control *control, uint16_t shard);
 
 /* --- checks_log.c --- */
 

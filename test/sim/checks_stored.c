@@ -1,8 +1,8 @@
 /* What lies in every PM, from watching its stores. A store is looked at where a sender or a log began a block or
  * goes on with one, never where the bytes look as if they were one: values may imitate entries (hazard H6).
  *
- * Checked here, with each block: C9; that nothing is stored over a block, into a segment that is free, or zeroed
- * while it is in use (a part of C4); and that an operation of a client has one version ("once").
+ * Checked here, with each block: C9; that nothing is stored over a block or into a segment that is free (a part of C4);
+ * and that an operation of a client has one version ("once").
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,8 @@
 #include "test/sim/checks_state.h"
 
 enum { FIRST_BLOCK_BYTES = 24 }; /* up to the end of the lengths: what tells a block's size */
+
+#define NO_SEGMENT UINT64_MAX
 
 /* --- tables --- */
 
@@ -81,20 +83,6 @@ static const char *name_of(const struct checks_server *server)
     return server->checks->cluster->servers[server->number].process.name;
 }
 
-static void tell(struct checks_server *server, enum journal_kind kind,
-                 const struct checks_entry *entry, const char *text)
-{
-    if (!server->checks->journal)
-        return;
-    struct journal_event event = {.kind = kind,
-                                  .key = entry->key,
-                                  .shard = entry->header.shard,
-                                  .version = entry->header.version};
-    memcpy(event.node, name_of(server), strnlen(name_of(server), sizeof event.node - 1));
-    memcpy(event.text, text, strlen(text));
-    journal_add(server->checks->journal, &event);
-}
-
 struct segment_meta checks_segment_meta(const struct checks_server *server, uint64_t segment)
 {
     struct segment_meta meta;
@@ -105,9 +93,14 @@ struct segment_meta checks_segment_meta(const struct checks_server *server, uint
     return meta;
 }
 
+static uint64_t segment_of(const struct checks_server *server, uint64_t offset)
+{
+    return (offset - server->segment_offset) / STORE_SEGMENT_BYTES;
+}
+
 static struct segment_meta meta_of(const struct checks_server *server, uint64_t offset)
 {
-    return checks_segment_meta(server, (offset - server->segment_offset) / STORE_SEGMENT_BYTES);
+    return checks_segment_meta(server, segment_of(server, offset));
 }
 
 /* A start finds what lies there. */
@@ -117,7 +110,7 @@ static bool is_in_use(const struct checks_server *server, uint64_t offset)
     return state != SEGMENT_FREE && state != SEGMENT_DIRTY;
 }
 
-static void fail_at(struct checks_server *server, uint64_t offset, const char *what)
+void checks_fail_at(struct checks_server *server, uint64_t offset, const char *what)
 {
     uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
     const struct checks_copy *copy = &server->checks->copies[at];
@@ -126,8 +119,8 @@ static void fail_at(struct checks_server *server, uint64_t offset, const char *w
     checks_fail(server->checks, "C4", entry ? entry->key : JOURNAL_NO_KEY,
                 entry ? entry->header.shard : JOURNAL_NO_SHARD,
                 "%s: %s at %lu, in segment %lu, of state %u; entry %lx lies there", name_of(server),
-                what, offset, (offset - server->segment_offset) / STORE_SEGMENT_BYTES,
-                (unsigned)meta_of(server, offset).state, entry ? entry->header.version : 0);
+                what, offset, segment_of(server, offset), (unsigned)meta_of(server, offset).state,
+                entry ? entry->header.version : 0);
 }
 
 /* --- entries --- */
@@ -145,10 +138,14 @@ static void find_key(struct checks *checks, struct checks_entry *entry, const ui
     while (at && checks->keys[at - 1].name != entry->key_name)
         at = checks->keys[at - 1].next;
     entry->key = at ? at - 1 : JOURNAL_NO_KEY;
+    if (!at)
+        return;
+    entry->next_of_key = checks->keys[at - 1].last_entry;
+    checks->keys[at - 1].last_entry = (uint32_t)(entry - checks->entries);
 }
 
-/* A client's operation takes effect once: while a whole copy of one entry of it is left, there is no other. One that is
- * not durable yet counts: this is asked only once, and what a power loss takes is no copy any more. */
+/* A client's operation takes effect once: while a whole copy of one entry of it is left, or it was cleaned, there is no
+ * other. One that is not durable yet counts: this is asked only once, and what a power loss takes is no copy any more. */
 static void check_once(struct checks *checks, struct checks_server *server,
                        const struct checks_entry *entry)
 {
@@ -159,7 +156,8 @@ static void check_once(struct checks *checks, struct checks_server *server,
     for (; at; at = checks->entries[at].next_operation) {
         const struct checks_entry *other = &checks->entries[at];
         if (other->header.client_id == header->client_id &&
-            other->header.operation == header->operation && checks_is_anywhere(checks, other))
+            other->header.operation == header->operation &&
+            (other->done || checks_is_anywhere(checks, other)))
             checks_fail(checks, "once", other->key, header->shard,
                         "%s: operation %u of client %u has version %lx of shard %u, and %lx of %u",
                         name_of(server), header->operation, header->client_id, header->version,
@@ -213,9 +211,9 @@ static bool is_as_before(const struct checks_server *server, const struct checks
            checks->hashes[entry->first_hash + copy->block];
 }
 
-/* Counts its blocks: several copies of one count once. */
+/* Counts its blocks: several copies of one count once. Those in segment `given_up` count, too. */
 static bool has_all_blocks(struct checks *checks, const struct checks_entry *entry, uint32_t server,
-                           bool durable)
+                           bool durable, uint64_t given_up)
 {
     const struct sim_pm *pm = checks->servers[server].pm;
     uint32_t blocks = entry->header.blocks, found = 0;
@@ -225,7 +223,8 @@ static bool has_all_blocks(struct checks *checks, const struct checks_entry *ent
     for (uint32_t at = entry->copies; at && found < blocks; at = checks->copies[at].next) {
         const struct checks_copy *copy = &checks->copies[at];
         if (copy->server != server || checks->marks[copy->block] ||
-            !is_in_use(&checks->servers[server], copy->offset) ||
+            (segment_of(&checks->servers[server], copy->offset) != given_up &&
+             !is_in_use(&checks->servers[server], copy->offset)) ||
             (durable && !sim_pm_is_durable(pm, copy->offset, copy->bytes)))
             continue;
         checks->marks[copy->block] = 1;
@@ -237,14 +236,26 @@ static bool has_all_blocks(struct checks *checks, const struct checks_entry *ent
 bool checks_is_whole(struct checks *checks, const struct checks_entry *entry, uint32_t server)
 {
     return has_all_blocks(checks, entry, server,
-                          checks->servers[server].pm->pm.durability == PM_FENCE);
+                          checks->servers[server].pm->pm.durability == PM_FENCE, NO_SEGMENT);
+}
+
+bool checks_was_whole(struct checks *checks, const struct checks_entry *entry, uint32_t server,
+                      uint64_t segment)
+{
+    return has_all_blocks(checks, entry, server, false, segment);
+}
+
+bool checks_is_held(struct checks *checks, const struct checks_entry *entry, uint32_t server)
+{
+    return entry->cleaned >> server & 1 || checks_is_whole(checks, entry, server);
 }
 
 bool checks_is_anywhere(struct checks *checks, const struct checks_entry *entry)
 {
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
         if (checks_is_replica(checks, entry->header.shard, i) &&
-            entry->count[i] >= entry->header.blocks && has_all_blocks(checks, entry, i, false))
+            entry->count[i] >= entry->header.blocks &&
+            has_all_blocks(checks, entry, i, false, NO_SEGMENT))
             return true;
     }
     return false;
@@ -332,7 +343,7 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
     if (header->block == 0)
         checks_look_copied(checks, entry, server->number, at);
     if (++entry->count[server->number] < header->blocks ||
-        (header->blocks > 1 && !has_all_blocks(checks, entry, server->number, false)))
+        (header->blocks > 1 && !has_all_blocks(checks, entry, server->number, false, NO_SEGMENT)))
         return;
     checks_look_stored(checks, entry, server->number);
     enum segment_owner owner = meta_of(server, copy->offset).owner;
@@ -340,10 +351,11 @@ static void take_entry_block(struct checks_server *server, uint32_t at,
         checks->counts.longs += owner == OWNER_WORKER;
         checks->counts.joined += owner == OWNER_DIGEST;
     }
-    tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
-         owner == OWNER_DIGEST          ? "digest log"
-         : header->type == ENTRY_DELETE ? "delete"
-                                        : "put");
+    checks_tell(server, owner == OWNER_BACKUP_LOG ? JOURNAL_LANDED : JOURNAL_STORED, entry,
+                owner == OWNER_DIGEST          ? "digest log"
+                : owner == OWNER_CLEAN         ? "clean log"
+                : header->type == ENTRY_DELETE ? "delete"
+                                               : "put");
 }
 
 /* More of a block is there. */
@@ -356,7 +368,7 @@ static void take_part(struct checks_server *server, uint32_t at)
     if (copy->have < FIRST_BLOCK_BYTES)
         return;
     if (!read_header(checks, server->pm->pm.base + copy->offset, &header)) {
-        fail_at(server, copy->offset, "no block");
+        checks_fail_at(server, copy->offset, "no block");
         return;
     }
     copy->bytes =
@@ -364,7 +376,7 @@ static void take_part(struct checks_server *server, uint32_t at)
     uint64_t end = server->segment_offset + server->strides * ENTRY_ALIGN;
     if (copy->offset + copy->bytes > end) {
         copy->bytes = ENTRY_ALIGN;
-        fail_at(server, copy->offset, "a block that is too long");
+        checks_fail_at(server, copy->offset, "a block that is too long");
         return;
     }
     set_strides(server, copy, CHECKS_NONE, at);
@@ -389,7 +401,7 @@ static size_t begin_block(struct checks_server *server, uint64_t offset, size_t 
     struct checks *checks = server->checks;
     uint64_t stride = (offset - server->segment_offset) / ENTRY_ALIGN;
     if (offset % ENTRY_ALIGN) {
-        fail_at(server, offset, "a store that goes on with nothing");
+        checks_fail_at(server, offset, "a store that goes on with nothing");
         return bytes;
     }
     uint32_t at = new_copy(checks);
@@ -431,7 +443,7 @@ static size_t meet(struct checks_server *server, uint32_t at, uint64_t offset, s
         size_t rest = (size_t)(copy->offset + copy->bytes - offset);
         return bytes < rest ? bytes : rest;
     }
-    fail_at(server, offset, "a store over a block");
+    checks_fail_at(server, offset, "a store over a block");
     drop(server, at);
     return bytes;
 }
@@ -439,7 +451,7 @@ static size_t meet(struct checks_server *server, uint32_t at, uint64_t offset, s
 static void take_store(struct checks_server *server, uint64_t offset, size_t bytes)
 {
     if (!is_in_use(server, offset))
-        fail_at(server, offset, "a store into no log's segment");
+        checks_fail_at(server, offset, "a store into no log's segment");
     while (bytes > 0) {
         uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
         size_t taken = at ? meet(server, at, offset, bytes) : 0;
@@ -452,8 +464,7 @@ static void take_store(struct checks_server *server, uint64_t offset, size_t byt
 
 static void take_zeros(struct checks_server *server, uint64_t offset, size_t bytes)
 {
-    if (meta_of(server, offset).state != SEGMENT_DIRTY)
-        fail_at(server, offset, "zeros over a segment in use");
+    checks_clean_zeros(server, segment_of(server, offset));
     uint64_t stride = (offset - server->segment_offset) / ENTRY_ALIGN;
     for (uint64_t i = stride; i < stride + bytes / ENTRY_ALIGN; i++) {
         if (server->copy_at[i])
@@ -461,22 +472,9 @@ static void take_zeros(struct checks_server *server, uint64_t offset, size_t byt
     }
 }
 
-static bool is_zero(const uint8_t *bytes, size_t count)
+bool checks_is_zero(const uint8_t *bytes, size_t count)
 {
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
-}
-
-/* A word of the segment table was stored: one that a log opens (only then it becomes USING) must be zeros, or a scan
- * would find in it what was there before. If the second copy says USING before the first, an open of the store mends. */
-static void take_meta(struct checks_server *server, uint64_t segment)
-{
-    uint64_t offset = server->segment_offset + segment * STORE_SEGMENT_BYTES;
-    uint64_t second = store_geometry(server->segments).metas[1] + segment * META_BYTES;
-    bool mended = memcmp(server->pm->pm.base + META_OFFSET + segment * META_BYTES,
-                         server->pm->pm.base + second, META_BYTES) == 0;
-    if (!mended && meta_of(server, offset).state == SEGMENT_USING &&
-        !is_zero(server->pm->pm.base + offset, STORE_SEGMENT_BYTES))
-        fail_at(server, offset, "a log opens a segment that is not zeros,");
 }
 
 /* A power loss has changed these bytes. */
@@ -494,7 +492,7 @@ static void take_loss(struct checks_server *server, uint64_t offset, size_t byte
             const struct checks_entry *entry = &checks->entries[copy->entry];
             if (is_as_before(server, copy))
                 continue;
-            tell(server, JOURNAL_LOST, entry, "");
+            checks_tell(server, JOURNAL_LOST, entry, "");
         }
         drop(server, at);
     }
@@ -513,7 +511,8 @@ static void read_superblock(struct checks_server *server)
     server->segments = block.segments;
     server->strides = block.segments * (STORE_SEGMENT_BYTES / ENTRY_ALIGN);
     server->copy_at = calloc(server->strides, sizeof *server->copy_at);
-    ASSERT(server->copy_at);
+    server->reused = calloc(server->segments, sizeof *server->reused);
+    ASSERT(server->copy_at && server->reused);
 }
 
 /* Zeros of a whole stride and more are no part of a block, unless they go on with one, or are the last of one
@@ -521,7 +520,7 @@ static void read_superblock(struct checks_server *server)
 static bool is_wipe(const struct checks_server *server, uint64_t offset, const uint8_t *data,
                     size_t bytes)
 {
-    if (offset % ENTRY_ALIGN || bytes < ENTRY_ALIGN || !is_zero(data, bytes))
+    if (offset % ENTRY_ALIGN || bytes < ENTRY_ALIGN || !checks_is_zero(data, bytes))
         return false;
     uint32_t at = server->copy_at[(offset - server->segment_offset) / ENTRY_ALIGN];
     const struct checks_copy *copy = &server->checks->copies[at];
@@ -549,7 +548,7 @@ static void on_stored(void *context, uint64_t offset, const uint8_t *data, size_
 {
     struct checks_server *server = context;
     if (is_meta(server, offset))
-        take_meta(server, (offset - META_OFFSET) / META_BYTES);
+        checks_clean_meta(server, (offset - META_OFFSET) / META_BYTES);
     if (!is_watched(server, offset, bytes))
         return;
     if (is_wipe(server, offset, data, bytes))
@@ -592,6 +591,7 @@ void checks_stored_close(struct checks *checks)
         checks->servers[i].pm->stored = NULL;
         checks->cluster->servers[i].lost = NULL;
         free(checks->servers[i].copy_at);
+        free(checks->servers[i].reused);
     }
     free(checks->entries);
     free(checks->copies);

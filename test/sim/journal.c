@@ -19,10 +19,10 @@ struct journal {
 };
 
 static const char *const KIND_WORDS[] = {
-    [JOURNAL_FAULT] = "fault",   [JOURNAL_PHASE] = "phase",    [JOURNAL_CONFIG] = "config",
-    [JOURNAL_CALL] = "call",     [JOURNAL_ANSWER] = "answer",  [JOURNAL_STORED] = "stored",
-    [JOURNAL_LANDED] = "landed", [JOURNAL_TORN] = "torn",      [JOURNAL_LOST] = "lost",
-    [JOURNAL_LOG] = "log",       [JOURNAL_NETWORK] = "network"};
+    [JOURNAL_FAULT] = "fault",     [JOURNAL_PHASE] = "phase",   [JOURNAL_CONFIG] = "config",
+    [JOURNAL_CALL] = "call",       [JOURNAL_ANSWER] = "answer", [JOURNAL_STORED] = "stored",
+    [JOURNAL_LANDED] = "landed",   [JOURNAL_TORN] = "torn",     [JOURNAL_LOST] = "lost",
+    [JOURNAL_CLEANED] = "cleaned", [JOURNAL_LOG] = "log",       [JOURNAL_NETWORK] = "network"};
 
 struct journal *journal_create(const struct sim_clock *clock, FILE *live)
 {

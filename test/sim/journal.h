@@ -23,6 +23,7 @@ enum journal_kind {
     JOURNAL_LANDED,  /* a block landed in a server's backup log; likewise */
     JOURNAL_TORN,    /* a part of one did */
     JOURNAL_LOST,    /* a power loss took it, or a part of it */
+    JOURNAL_CLEANED, /* a server has given up its last copy */
     JOURNAL_LOG,     /* a line of a role's log; in a story if it names the shard */
     JOURNAL_NETWORK, /* a connection was made or ended; only in traces */
 };

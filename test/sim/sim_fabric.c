@@ -99,6 +99,27 @@ struct sim_network_held sim_network_held(const struct sim_network *network)
     return held;
 }
 
+static bool conn_reads(const struct sim_conn *conn, const uint8_t *data, uint64_t bytes)
+{
+    for (uint64_t i = conn->block_landed; i < conn->block_added; i++) {
+        const struct sim_block *block = &conn->blocks[i & (conn->ring_room - 1)];
+        if (block->bytes && block->data >= data && block->data < data + bytes)
+            return true;
+    }
+    return false;
+}
+
+bool sim_network_reads(const struct sim_network *network, const uint8_t *data, uint64_t bytes)
+{
+    for (const struct sim_endpoint *at = network->endpoints.first; at; at = at->link.next) {
+        for (const struct sim_conn *conn = at->conns.first; conn; conn = conn->link.next) {
+            if (conn_reads(conn, data, bytes))
+                return true;
+        }
+    }
+    return false;
+}
+
 static struct sim_endpoint *find_endpoint(const struct sim_network *network, uint32_t host,
                                           uint32_t index)
 {

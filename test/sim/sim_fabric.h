@@ -110,4 +110,7 @@ struct sim_network_held {
 };
 struct sim_network_held sim_network_held(const struct sim_network *network);
 
+/* Is a block that has not landed yet to be read from there? */
+bool sim_network_reads(const struct sim_network *network, const uint8_t *data, uint64_t bytes);
+
 #endif

@@ -1,0 +1,192 @@
+/* Segments that are used again (C4). At the moment when a segment becomes DIRTY, nothing there is needed any more:
+ *
+ *  - no index item of that server leads into it, and no block on its way is read from it;
+ *  - of each entry in it the server has another durable copy, or a durable entry of the key that is newer and settled;
+ *  - of one that is gone then, the settled version in the durable replica row tells a start so (G2, control_commit.c).
+ *
+ * Behind that: it is zeroed when DIRTY is durable, it is FREE when the zeros are, and a log opens only what is zeros.
+ */
+#include <string.h>
+
+#include "server/control/control_state.h"
+#include "server/store/store_layout.h"
+#include "test/sim/checks_state.h"
+
+/* --- what the server knows --- */
+
+static bool is_fenced(const struct checks_server *server)
+{
+    return server->pm->pm.durability == PM_FENCE;
+}
+
+/* The settled version that a power loss just now would leave: rows are brought to one copy of the table, then to the
+ * other one, so that one of them is always durable. */
+static uint64_t settled_in_pm(const struct checks_server *server, uint16_t shard)
+{
+    const struct store_geometry at = store_geometry(server->segments);
+    uint64_t settled = 0;
+    for (unsigned copy = 0; copy < 2; copy++) {
+        struct row row;
+        if ((!is_fenced(server) ||
+             sim_pm_is_durable(server->pm, at.replicas[copy] + (uint64_t)shard * ROW_BYTES,
+                               ROW_BYTES)) &&
+            row_read(&server->pm->pm, at.replicas[copy], shard, &row) == ROW_WHOLE &&
+            row.settled > settled)
+            settled = row.settled;
+    }
+    return settled;
+}
+
+/* As the server's roles see it. */
+static uint64_t settled_at(const struct checks_server *server, uint16_t id)
+{
+    const struct shard_state *shard =
+        checks_shard(checks_control(server->checks, server->number), id);
+    return shard ? atomic_load_explicit(&shard->settled, memory_order_relaxed)
+                 : settled_in_pm(server, id);
+}
+
+static bool is_superseded(struct checks_server *server, const struct checks_entry *entry)
+{
+    struct checks *checks = server->checks;
+    const uint64_t settled = settled_at(server, entry->header.shard);
+    uint32_t at = entry->key == JOURNAL_NO_KEY ? 0 : checks->keys[entry->key].last_entry;
+    for (; at; at = checks->entries[at].next_of_key) {
+        const struct checks_entry *newer = &checks->entries[at];
+        if (newer->header.version > entry->header.version && newer->header.version <= settled &&
+            checks_is_whole(checks, newer, server->number))
+            return true;
+    }
+    return false;
+}
+
+/* --- a segment that was given up --- */
+
+static void fail(struct checks_server *server, const struct checks_entry *entry, uint64_t segment,
+                 const char *why)
+{
+    const struct entry_header *header = &entry->header;
+    checks_fail(server->checks, "C4", entry->key, header->shard,
+                "segment %lu of server %u is given up, and version %lx of shard %u in it %s (there "
+                "%lx is settled, %lx in its PM)",
+                segment, server->number + 1, header->version, header->shard, why,
+                settled_at(server, header->shard), settled_in_pm(server, header->shard));
+}
+
+/* The segment is in use no longer, so its copies do not count. */
+static void look_at_entry(struct checks_server *server, struct checks_entry *entry,
+                          uint64_t segment)
+{
+    struct checks *checks = server->checks;
+    if (checks_is_whole(checks, entry, server->number) ||
+        !checks_was_whole(checks, entry, server->number, segment) ||
+        !checks_is_replica(checks, entry->header.shard, server->number))
+        return;
+    if (!is_superseded(server, entry))
+        fail(server, entry, segment, "has no other copy there, and no newer entry that is settled");
+    else if (entry->header.version > settled_in_pm(server, entry->header.shard))
+        fail(server, entry, segment, "is above what is known to be settled after a crash");
+    checks_tell(server, JOURNAL_CLEANED, entry, "a newer one is settled");
+    entry->cleaned |= UINT32_C(1) << server->number;
+    entry->done = true;
+}
+
+static void look_at_entries(struct checks_server *server, uint64_t segment)
+{
+    struct checks *checks = server->checks;
+    const uint64_t strides = STORE_SEGMENT_BYTES / ENTRY_ALIGN;
+    uint32_t before = CHECKS_NONE;
+    for (uint64_t i = segment * strides; i < (segment + 1) * strides; i++) {
+        const struct checks_copy *copy = &checks->copies[server->copy_at[i]];
+        server->reused[segment] |= copy->kind != CHECKS_FREE;
+        if (copy->kind != CHECKS_BLOCK || copy->entry == before)
+            continue;
+        before = copy->entry;
+        look_at_entry(server, &checks->entries[before], segment);
+    }
+    checks->counts.cleaned += server->reused[segment];
+}
+
+struct visit {
+    struct checks_server *server;
+    uint64_t first; /* of the segment */
+    uint16_t shard;
+};
+
+static void look_at_item(void *context, uint64_t offset)
+{
+    const struct visit *visit = context;
+    if (offset < visit->first || offset >= visit->first + STORE_SEGMENT_BYTES)
+        return;
+    checks_fail(visit->server->checks, "C4", JOURNAL_NO_KEY, visit->shard,
+                "the segment at %lu of server %u is given up, and the index of shard %u has an "
+                "item that leads to %lu",
+                visit->first, visit->server->number + 1, visit->shard, offset);
+}
+
+static void look_at_holders(struct checks_server *server, uint64_t segment)
+{
+    struct checks *checks = server->checks;
+    const struct control *control = checks_control(checks, server->number);
+    struct visit visit = {.server = server,
+                          .first = server->segment_offset + segment * STORE_SEGMENT_BYTES};
+    for (uint32_t i = 0; control && control->config && i < control->config->shard_count; i++) {
+        const struct shard_state *shard = checks_shard(control, control->config->shards[i].id);
+        uint64_t cursor = 0;
+        if (!shard)
+            continue;
+        visit.shard = shard->id;
+        while (index_walk(shard->index, &cursor, UINT32_MAX, look_at_item, &visit))
+            continue;
+    }
+    if (sim_network_reads(checks->cluster->network, server->pm->pm.base + visit.first,
+                          STORE_SEGMENT_BYTES))
+        checks_fail_at(server, visit.first, "a segment is given up from which blocks are sent,");
+}
+
+/* --- its way --- */
+
+static bool word_is_durable(const struct checks_server *server, uint64_t segment)
+{
+    const struct store_geometry at = store_geometry(server->segments);
+    const uint64_t word = segment * META_BYTES;
+    return !is_fenced(server) || sim_pm_is_durable(server->pm, at.metas[0] + word, META_BYTES) ||
+           sim_pm_is_durable(server->pm, at.metas[1] + word, META_BYTES);
+}
+
+void checks_clean_zeros(struct checks_server *server, uint64_t segment)
+{
+    const uint64_t offset = server->segment_offset + segment * STORE_SEGMENT_BYTES;
+    if (checks_segment_meta(server, segment).state != SEGMENT_DIRTY)
+        checks_fail_at(server, offset, "zeros over a segment in use");
+    else if (server->reused[segment] && !word_is_durable(server, segment))
+        checks_fail_at(server, offset, "zeros over a segment that a crash would give back");
+}
+
+void checks_clean_meta(struct checks_server *server, uint64_t segment)
+{
+    const uint64_t offset = server->segment_offset + segment * STORE_SEGMENT_BYTES;
+    const uint8_t *bytes = server->pm->pm.base + offset;
+    struct segment_meta before, now = checks_segment_meta(server, segment);
+    uint64_t second;
+    memcpy(&second,
+           server->pm->pm.base + store_geometry(server->segments).metas[1] + segment * META_BYTES,
+           sizeof second);
+    /* If they are equal, an open of the store mends. */
+    if (!meta_decode(segment, second, &before) ||
+        (before.state == now.state && before.allocation == now.allocation))
+        return;
+    if (now.state == SEGMENT_USING && !checks_is_zero(bytes, STORE_SEGMENT_BYTES))
+        checks_fail_at(server, offset, "a log opens a segment that is not zeros,");
+    if (now.state == SEGMENT_DIRTY && before.state >= SEGMENT_USING) {
+        look_at_entries(server, segment);
+        look_at_holders(server, segment);
+    }
+    if (now.state != SEGMENT_FREE)
+        return;
+    if (server->reused[segment] &&
+        (!checks_is_zero(bytes, STORE_SEGMENT_BYTES) ||
+         (is_fenced(server) && !sim_pm_is_durable(server->pm, offset, STORE_SEGMENT_BYTES))))
+        checks_fail_at(server, offset, "a segment is free, and a crash would find bytes in it,");
+    server->reused[segment] = false;
+}
