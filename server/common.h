@@ -22,6 +22,8 @@ struct server_common {
     struct reclaim reclaim; /* of the segments of the store */
 
     _Atomic bool full; /* this server's PM takes no more writes; set by the control role */
+    _Atomic uint64_t
+        reserve; /* free segments below which it is full; 0: not known yet. Set by the control role */
     _Atomic int error; /* the first that ends the server; see server_fail */
     char why[512]; /* its sentence, the CM's at the longest; complete once `failed` was called */
     void (*failed)(void *context);

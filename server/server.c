@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/cluster/cluster.h"
+#include "server/clean/clean.h"
 #include "server/control/control.h"
 #include "server/digest/digest.h"
 #include "server/worker/worker.h"
@@ -17,6 +18,7 @@ struct server {
     struct control *control;
     struct worker *workers[CLUSTER_MAX_WORKERS];
     struct digest *digests[SERVER_MAX_DIGESTS];
+    struct clean *clean;
 };
 
 static int create_roles(struct server *server)
@@ -27,6 +29,10 @@ static int create_roles(struct server *server)
         error = worker_create(&server->common, i, &server->workers[i]);
     for (uint32_t i = 0; i < options->digests && !error; i++)
         error = digest_create(&server->common, i, &server->digests[i]);
+    if (!error)
+        error = clean_create(&server->common,
+                             options->clean_percent ? options->clean_percent : CLEAN_LIVE_PERCENT,
+                             &server->clean);
     if (error)
         return error;
     struct control_options control = {.cm = options->cm,
@@ -37,7 +43,7 @@ static int create_roles(struct server *server)
                                       .landing_segments = options->landing_segments};
     memcpy(control.boot_id, options->boot_id, sizeof control.boot_id);
     return control_create(&server->common, &control, server->workers, server->digests,
-                          &server->control);
+                          server->clean, &server->control);
 }
 
 int server_create(const struct server_options *options, struct fabric *fabric, struct pm *pm,
@@ -46,7 +52,7 @@ int server_create(const struct server_options *options, struct fabric *fabric, s
     if (options->server == 0 || options->incarnation == 0 || options->workers == 0 ||
         options->workers > CLUSTER_MAX_WORKERS || options->digests == 0 ||
         options->digests > SERVER_MAX_DIGESTS || options->landing_segments < 2 ||
-        options->landing_segments > 1024)
+        options->landing_segments > 1024 || options->clean_percent > CLEAN_MAX_PERCENT)
         return ROWAN_EINVALID;
     struct server *server = calloc(1, sizeof *server);
     if (!server)
@@ -70,8 +76,9 @@ void server_destroy(struct server *server)
 {
     if (!server)
         return;
-    /* Control first: it points into shards and inboxes of the others. */
+    /* Control first: it points into shards and inboxes of the others. The clean role points into their shards. */
     control_destroy(server->control);
+    clean_destroy(server->clean);
     for (uint32_t i = 0; i < server->options.workers; i++)
         worker_destroy(server->workers[i]);
     for (uint32_t i = 0; i < server->options.digests; i++)
@@ -98,7 +105,7 @@ const char *server_why(const struct server *server)
 
 uint32_t server_roles(const struct server *server)
 {
-    return 1 + server->options.workers + server->options.digests;
+    return 1 + server->options.workers + server->options.digests + 1;
 }
 
 struct poller server_poller(struct server *server, uint32_t role)
@@ -110,7 +117,9 @@ struct poller server_poller(struct server *server, uint32_t role)
     if (role < server->options.workers)
         return (struct poller){"worker", worker_poll, server->workers[role]};
     role -= server->options.workers;
-    return (struct poller){"digest", digest_poll, server->digests[role]};
+    if (role < server->options.digests)
+        return (struct poller){"digest", digest_poll, server->digests[role]};
+    return (struct poller){"clean", clean_poll, server->clean};
 }
 
 static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endpoint)
@@ -123,7 +132,7 @@ static int attach_endpoint(struct reactor *reactor, struct fabric_endpoint *endp
 
 int server_attach(struct server *server, struct reactor **reactors, uint32_t count)
 {
-    uint32_t workers = server->options.workers;
+    const uint32_t workers = server->options.workers, digests = server->options.digests;
     for (uint32_t role = 0; role < server_roles(server); role++) {
         struct reactor *reactor = reactors[role == 0 ? 0 : (role - 1) % count];
         struct poller poller = server_poller(server, role);
@@ -137,6 +146,8 @@ int server_attach(struct server *server, struct reactor **reactors, uint32_t cou
             inbox_set_reactor(worker_inbox(worker), reactor);
             inbox_set_reactor(worker_outbox(worker), reactors[0]);
             error = attach_endpoint(reactor, worker_endpoint(worker));
+        } else if (role > workers + digests) {
+            inbox_set_reactor(clean_inbox(server->clean), reactor);
         } else {
             struct digest *digest = server->digests[role - 1 - workers];
             inbox_set_reactor(digest_inbox(digest), reactor);

@@ -20,7 +20,9 @@ struct server_options {
     uint32_t digests;          /* 1 to SERVER_MAX_DIGESTS */
     uint32_t reactors;         /* threads that run the roles; reported in the status */
     uint32_t landing_segments; /* posted to the landing zone at a time, 2 to 1024 */
-    uint8_t boot_id[16];       /* of the host's present boot; clock_boot_id */
+    uint32_t
+        clean_percent;   /* segments with less live bytes than that are cleaned, 1 to 95; 0: 75 */
+    uint8_t boot_id[16]; /* of the host's present boot; clock_boot_id */
 };
 
 struct server;
@@ -43,7 +45,7 @@ int server_error(const struct server *server);
 /* Why, as a sentence. Only after `failed` was called. */
 const char *server_why(const struct server *server);
 
-/* The roles, as pollers: the control role first, then the workers, then the digest roles. */
+/* The roles, as pollers: the control role first, then the workers, then the digest roles, then the clean role. */
 uint32_t server_roles(const struct server *server);
 struct poller server_poller(struct server *server, uint32_t role);
 

@@ -200,7 +200,8 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 }
 
 int control_create(struct server_common *common, const struct control_options *options,
-                   struct worker **workers, struct digest **digests, struct control **out)
+                   struct worker **workers, struct digest **digests, struct clean *clean,
+                   struct control **out)
 {
     struct control *control = calloc(1, sizeof *control);
     if (!control)
@@ -209,6 +210,7 @@ int control_create(struct server_common *common, const struct control_options *o
     control->options = *options;
     control->workers = workers;
     control->digests = digests;
+    control->clean = clean;
     control->cm = strdup(options->cm);
     control->address = strdup(options->address);
     int error = control->cm && control->address ? control_open_read(control) : ROWAN_ENOMEM;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/reactor/reactor.h"
+#include "server/clean/clean.h"
 #include "server/common.h"
 #include "server/digest/digest.h"
 #include "server/worker/worker.h"
@@ -23,10 +24,11 @@ struct control_options {
     uint8_t boot_id[STORE_BOOT_ID_BYTES];
 };
 
-/* `workers` and `digests` are borrowed and outlive the role. Errors: ROWAN_ENOMEM; those
+/* `workers`, `digests` and `clean` are borrowed and outlive the role. Errors: ROWAN_ENOMEM; those
  * of fabric_endpoint_open; ROWAN_EFORMAT EDAMAGED ECLUSTER: the PM cannot be this server's. */
 int control_create(struct server_common *common, const struct control_options *options,
-                   struct worker **workers, struct digest **digests, struct control **out);
+                   struct worker **workers, struct digest **digests, struct clean *clean,
+                   struct control **out);
 void control_destroy(struct control *control);
 
 poll_function control_poll;

@@ -188,7 +188,8 @@ static int hand_out_shard(struct control *control, uint32_t position)
         return error;
     }
     control->shards[position] = shard;
-    return 0;
+    return command_push(clean_inbox(control->clean),
+                        &(struct command){.kind = COMMAND_READ, .shard = shard});
 }
 
 static void serve(struct control *control)

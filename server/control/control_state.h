@@ -57,6 +57,7 @@ struct control {
     char *cm, *address;
     struct worker **workers;
     struct digest **digests;
+    struct clean *clean;
     struct fabric_endpoint *endpoint;
     uint64_t start_ns, now_ns;
 
@@ -92,6 +93,7 @@ struct control {
     struct pm_ticket prepared_ticket;
     struct blog_segment *leaving; /* digested, perhaps not quiet yet */
     uint32_t kept;                /* of the backup log, those that are sealed and not forgotten */
+    uint64_t free;                /* segments, when space was looked at last */
     bool medium_checking;         /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 

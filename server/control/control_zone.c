@@ -53,7 +53,7 @@ static uint64_t reserve(const struct control *control)
     }
     const uint64_t bytes = senders * 2 * most_landing(fabric_caps(control->common->fabric));
     return (bytes + STORE_SEGMENT_BYTES - 1) / STORE_SEGMENT_BYTES + control->options.workers +
-           control->options.digests + 1;
+           control->options.digests + 1 + STORE_CLEAN_SEGMENTS;
 }
 
 /* How many segments are posted at a time, where the PM has `segments`: on a small PM fewer than asked for. */
@@ -91,6 +91,8 @@ int control_zone_open(struct control *control)
         return ROWAN_EINVALID;
     }
     control->depth = depth_for(control, segments);
+    /* The clean role begins. */
+    atomic_store_explicit(&common->reserve, reserve(control), memory_order_release);
     return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
 }
 
@@ -238,11 +240,14 @@ static void send_space(struct control *control, bool full)
 static void check_space(struct control *control)
 {
     struct server_common *common = control->common;
-    bool full = store_segments_free(common->store) < reserve(control);
+    const uint64_t free = store_segments_free(common->store);
+    const bool full = free < reserve(control);
+    if (free < control->free)
+        inbox_wake(clean_inbox(control->clean));
+    control->free = free;
     if (full != atomic_load_explicit(&common->full, memory_order_relaxed)) {
         log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",
-                  "segments=%lu free=%lu", store_segments(common->store),
-                  store_segments_free(common->store));
+                  "segments=%lu free=%lu", store_segments(common->store), free);
         atomic_store_explicit(&common->full, full, memory_order_relaxed);
     }
     send_space(control, full);

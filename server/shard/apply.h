@@ -50,6 +50,8 @@ static inline int apply_entry(struct shard_state *shard, const struct apply_entr
                                      entry->key_bytes, entry->version, entry->offset, &previous);
     if (result < 0)
         return result; /* A2 */
+    if (result != INDEX_OLDER)
+        live_indexed(shard->live, entry->offset, previous);
     const int record = shard->primary ? apply_record(shard, entry) : 0;
     const bool arrived = prefix_add(&shard->prefix, entry->version);
     if (entry->version > atomic_load_explicit(&shard->version, memory_order_relaxed))

@@ -125,6 +125,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
         return error;
     recover->shard_count++;
     recover->by_id[row->id] = shard;
+    shard->state->live = store_live(common->store);
     shard->state->first_epoch = first;
     shard->state->possibly_incomplete = recover->possibly_incomplete;
     const uint64_t settled = settled_before(recover, row, first);

@@ -12,6 +12,7 @@
 #include "server/shard/prefix.h"
 #include "server/shard/records.h"
 #include "server/shard/suffix.h"
+#include "server/store/live.h"
 
 struct write_op;
 
@@ -23,6 +24,7 @@ struct shard_state {
     uint32_t epoch;
     uint32_t first_epoch; /* of the replica row: entries of lower ones are dead */
     struct index *index;
+    const struct live *live; /* told of each change of the index */
 
     /* Read by anybody. Primary: the resolved prefix, i.e. every version up to it is on all replicas
      * (version order is completion order, see worker_write.c). Backup: the highest digested. */

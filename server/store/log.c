@@ -13,6 +13,15 @@ void log_on_close(struct log *log, void (*closing)(void *context), void *context
     log->context = context;
 }
 
+void log_close(struct log *log)
+{
+    ASSERT(log->open);
+    if (log->closing)
+        log->closing(log->context);
+    store_transition(log->store, log->segment, SEGMENT_USED);
+    log->open = false;
+}
+
 /* The open segment, if any, has not enough left. */
 int log_reserve_segment(struct log *log)
 {
@@ -20,10 +29,8 @@ int log_reserve_segment(struct log *log)
     int error = store_allocate(log->store, log->owner, log->owner_number, &segment);
     if (error)
         return error;
-    if (log->open && log->closing)
-        log->closing(log->context);
     if (log->open)
-        store_transition(log->store, log->segment, SEGMENT_USED);
+        log_close(log);
     log->open = true;
     log->segments++;
     log->segment = segment;

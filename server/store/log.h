@@ -49,6 +49,9 @@ static inline int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset)
     return 0;
 }
 
+/* log_close: the current segment becomes USED, although it has space. There must be one. */
+void log_close(struct log *log);
+
 /* What can be reserved without a new segment. */
 static inline uint32_t log_room(const struct log *log)
 {

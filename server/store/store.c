@@ -144,10 +144,21 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
     store->pm = pm;
     store->segments = block.segments;
     store->at = store_geometry(block.segments);
+    store->live = (struct live){.pm = pm,
+                                .start = store->at.segments,
+                                .format = identity->format,
+                                .words = calloc(block.segments, sizeof *store->live.words)};
+    if (!store->live.words) {
+        free(store);
+        return ROWAN_ENOMEM;
+    }
+    for (uint64_t i = 0; i < block.segments; i++)
+        live_clear(&store->live, i);
     metas_read(store);
     superblock_mend(pm, &block);
     error = store_replicas_open(store);
     if (error) {
+        free(store->live.words);
         free(store);
         return error;
     }
@@ -160,6 +171,7 @@ void store_close(struct store *store)
     if (!store)
         return;
     store_replicas_close(store);
+    free(store->live.words);
     free(store);
 }
 
@@ -196,6 +208,24 @@ uint64_t store_segment_offset(const struct store *store, uint64_t segment)
     return store->at.segments + segment * STORE_SEGMENT_BYTES;
 }
 
+uint64_t store_segment_at(const struct store *store, uint64_t offset)
+{
+    ASSERT(offset >= store->at.segments);
+    const uint64_t segment = (offset - store->at.segments) / STORE_SEGMENT_BYTES;
+    ASSERT(segment < store->segments);
+    return segment;
+}
+
+uint64_t store_allocations(const struct store *store)
+{
+    return atomic_load_explicit(&store->allocation, memory_order_relaxed) - 1;
+}
+
+const struct live *store_live(const struct store *store)
+{
+    return &store->live;
+}
+
 /* --- segments --- */
 
 static void count_state(struct store *store, enum segment_state from, enum segment_state to)
@@ -211,7 +241,8 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
     uint64_t start = atomic_load_explicit(&store->hint, memory_order_relaxed);
     struct segment_meta meta = {
         .state = SEGMENT_USING, .owner = owner, .owner_number = owner_number};
-    for (uint64_t i = 0; i < store->segments && store_segments_free(store) > 0; i++) {
+    const uint64_t left = owner == OWNER_CLEAN ? 0 : STORE_CLEAN_SEGMENTS;
+    for (uint64_t i = 0; i < store->segments && store_segments_free(store) > left; i++) {
         uint64_t number = (start + i) % store->segments;
         uint64_t word = atomic_load_explicit(&store->metas[number], memory_order_relaxed);
         if (word_state(word) != SEGMENT_FREE)

@@ -160,8 +160,19 @@ uint64_t store_segments_free(const struct store *store);
 uint64_t store_segments_with(const struct store *store, enum segment_state state);
 uint64_t store_segments_owned(const struct store *store, enum segment_owner owner);
 
-/* The place of a segment in the map. */
+/* The place of a segment in the map, and the segment of a place. */
 uint64_t store_segment_offset(const struct store *store, uint64_t segment);
+uint64_t store_segment_at(const struct store *store, uint64_t offset);
+
+/* The last allocation number that was given. */
+uint64_t store_allocations(const struct store *store);
+
+/* What of the segments is live (live.h). */
+struct live;
+const struct live *store_live(const struct store *store);
+
+/* The last free segments are the clean role's: without one to copy to it could make none (H13). */
+enum { STORE_CLEAN_SEGMENTS = 2 };
 
 /* store_allocate: makes a free segment USING. Its meta is stored but not fenced: the first fence
  * that makes an entry in it durable makes it durable, too. Never blocks; any thread.

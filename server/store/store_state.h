@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "server/store/live.h"
 #include "server/store/store_layout.h"
 
 struct store_replicas;
@@ -13,6 +14,7 @@ struct store {
     uint64_t segments;
     struct store_geometry at;
     struct store_replicas *replicas;
+    struct live live;
     _Atomic uint64_t segments_free; /* S2 */
     _Atomic uint64_t segments_owned[OWNER_KINDS];
     _Atomic uint64_t segments_with[SEGMENT_STATES]; /* for reports; FREE is S2's */

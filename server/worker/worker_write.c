@@ -401,6 +401,7 @@ static bool complete(struct worker *worker, struct write_op *op)
         worker->stuck = true;
         return false;
     }
+    live_indexed(shard->live, op->offset, previous);
     ASSERT(shard->first_in_flight == op);
     shard->first_in_flight = op->shard_next;
     if (!shard->first_in_flight)

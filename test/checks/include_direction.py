@@ -4,7 +4,7 @@
     proto <- common <- server, client, cm <- tools        server never includes cm
     inside common: base <- reactor <- pm, coord <- fabric; entry uses base, cluster base, proto
     and fabric
-    inside server: store, index <- shard <- command.h <- worker, digest <- control
+    inside server: store, index <- shard <- command.h <- worker, digest <- clean <- control
     inside server/worker: see WORKER_LAYERS
 
 test/ may include everything; nothing includes test/. Usage: include_direction.py SOURCE_ROOT
@@ -42,7 +42,8 @@ SERVER = {
     "server/check": BELOW | {"server/store"},
     "server/worker": SHARED | {"server/command.h"},
     "server/digest": SHARED | {"server/command.h"},
-    "server/control": SHARED | {"server/command.h", "server/worker", "server/digest"},
+    "server/clean": SHARED | {"server/command.h", "server/worker"},
+    "server/control": SHARED | {"server/command.h", "server/worker", "server/digest", "server/clean"},
 }
 ALLOWED = {
     "proto": set(),

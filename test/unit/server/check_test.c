@@ -55,7 +55,7 @@ static int setup(void **state)
     assert_int_equal(store_format(&heap->pm, &IDENTITY), 0);
     assert_int_equal(store_open(&heap->pm, &IDENTITY, &store), 0);
     for (unsigned i = USING; i <= WAS_FREE; i++)
-        assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), 0);
+        assert_int_equal(store_allocate(store, OWNER_CLEAN, 0, &segment), 0);
     store_transition(store, USED, SEGMENT_USED);
     store_transition(store, COMMITTED, SEGMENT_COMMITTED);
     store_transition(store, DIRTY, SEGMENT_DIRTY);
@@ -99,7 +99,7 @@ TEST(a_whole_store_is_counted_and_nothing_is_found)
 {
     check();
     assert_true(check_found(report) == 0 && report->place_count == 0);
-    static const uint64_t states[] = {2, 1, 1, 1, 1}, owners[] = {3, 3, 0, 0, 0};
+    static const uint64_t states[] = {2, 1, 1, 1, 1}, owners[] = {3, 0, 0, 0, 0, 3};
     assert_memory_equal(report->states, states, sizeof states);
     assert_memory_equal(report->owners, owners, sizeof owners);
     static const uint64_t blocks[] = {0, 3 * (1 + 4), 3, 1, 0};

@@ -56,7 +56,8 @@ static inline struct cluster_config *make_config(uint32_t epoch)
 
 static inline void open_store(struct image *image)
 {
-    const struct store_identity identity = {.cluster = 77, .server = 1};
+    const struct store_identity identity = {
+        .cluster = 77, .server = 1, .format = {.seed = 1234, .block_limit = LIMIT}};
     assert_int_equal(store_open(&image->heap->pm, &identity, &image->store), 0);
     image->common.store = image->store;
 }
@@ -64,7 +65,8 @@ static inline void open_store(struct image *image)
 static inline int open_image(void **state)
 {
     struct image *image = calloc(1, sizeof *image);
-    const struct store_identity identity = {.cluster = 77, .server = 1};
+    const struct store_identity identity = {
+        .cluster = 77, .server = 1, .format = {.seed = 1234, .block_limit = LIMIT}};
     assert_non_null(image);
     image->heap = heap_pm_create(PM_BYTES);
     assert_int_equal(store_format(&image->heap->pm, &identity), 0);

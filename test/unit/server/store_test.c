@@ -308,26 +308,30 @@ TEST(a_full_store_refuses_until_a_segment_is_free)
     uint64_t segment, taken = 0;
     for (unsigned i = 0; i < SEGMENTS; i++) {
         assert_true(store_segments_free(store) == SEGMENTS - i);
-        assert_int_equal(store_allocate(store, i % 2 ? OWNER_DIGEST : OWNER_WORKER, i, &segment),
-                         0);
+        const enum segment_owner owner = i % 2 ? OWNER_DIGEST : OWNER_WORKER;
+        const bool last = i + STORE_CLEAN_SEGMENTS >= SEGMENTS; /* for the clean role */
+        if (last)
+            assert_int_equal(store_allocate(store, owner, i, &segment), ROWAN_EFULL);
+        assert_int_equal(store_allocate(store, last ? OWNER_CLEAN : owner, i, &segment), 0);
         struct segment_meta meta = store_meta(store, segment);
         assert_true(meta.state == SEGMENT_USING && meta.owner_number == i &&
                     meta.allocation == i + 1);
         taken |= UINT64_C(1) << segment;
     }
     assert_true(taken == (1 << SEGMENTS) - 1);
-    assert_true(store_segments_owned(store, OWNER_WORKER) == SEGMENTS / 2);
-    assert_true(store_segments_owned(store, OWNER_DIGEST) == SEGMENTS / 2);
+    assert_true(store_segments_owned(store, OWNER_WORKER) == SEGMENTS / 2 - 1);
+    assert_true(store_segments_owned(store, OWNER_DIGEST) == SEGMENTS / 2 - 1);
     segment = 77;
     assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), ROWAN_EFULL);
     assert_true(segment == 77);
 
     store_transition(store, 5, SEGMENT_DIRTY);
-    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), ROWAN_EFULL);
+    assert_int_equal(store_allocate(store, OWNER_CLEAN, 0, &segment), ROWAN_EFULL);
     store_transition(store, 5, SEGMENT_FREE);
     assert_true(store_segments_free(store) == 1);
     assert_true(store_segments_owned(store, OWNER_NONE) == 1);
-    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), 0);
+    assert_int_equal(store_allocate(store, OWNER_WORKER, 0, &segment), ROWAN_EFULL);
+    assert_int_equal(store_allocate(store, OWNER_CLEAN, 0, &segment), 0);
     assert_true(segment == 5);
     /* Only the two fences of the format and one of the open: allocation rides on the owner's. */
     assert_true(atomic_load(&heap->fences) == 3);

@@ -59,7 +59,7 @@ static void *take_all_run(void *argument)
     struct stage *stage = argument;
     uint32_t number = join_in(stage);
     uint64_t segment;
-    while (store_allocate(stage->store, OWNER_WORKER, number, &segment) == 0) {
+    while (store_allocate(stage->store, OWNER_CLEAN, number, &segment) == 0) {
         if (atomic_fetch_add(&stage->holders[segment], 1) != 0)
             atomic_fetch_add(&stage->wrong, 1);
         if (store_meta(stage->store, segment).owner_number != number)
@@ -78,7 +78,7 @@ TEST(four_threads_get_every_segment_once)
         for (unsigned i = 0; i < SEGMENTS; i++)
             assert_true(atomic_load(&stage.holders[i]) == 1);
         assert_true(store_segments_free(stage.store) == 0);
-        assert_true(store_segments_owned(stage.store, OWNER_WORKER) == SEGMENTS);
+        assert_true(store_segments_owned(stage.store, OWNER_CLEAN) == SEGMENTS);
         stage_fini(&stage);
     }
 }
@@ -124,7 +124,7 @@ TEST(segments_that_come_and_go_have_one_holder_and_the_counts_stay_right)
     assert_int_equal(store_open(&stage.heap->pm, &IDENTITY, &stage.store), 0);
     assert_true(store_segments_free(stage.store) == SEGMENTS);
     uint64_t segment;
-    assert_int_equal(store_allocate(stage.store, OWNER_WORKER, 0, &segment), 0);
+    assert_int_equal(store_allocate(stage.store, OWNER_CLEAN, 0, &segment), 0);
     assert_true(store_meta(stage.store, segment).allocation > (uint64_t)THREADS * ROUNDS);
     stage_fini(&stage);
 }

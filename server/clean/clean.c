@@ -1,0 +1,366 @@
+/* The clean role: a few segments under way at a time, each in one of these steps.
+ *
+ *   SCAN --(all is copied)--> COPIED --(copies checked)--> GRACE --(nobody holds an offset)--> DIRTY --(fenced)--> ZERO
+ *     |                                                                    (FREE) <--(fenced)-- ZEROED <--(zeroed)--|
+ *     \--(something cannot be read)--> parked
+ *
+ * Invariants:
+ *  V1  Only the role that made a segment a victim takes it on, and only COMMITTED segments become victims: nothing is
+ *      written to them any more, and no send names them but what reclaim.h knows of.
+ *  V2  A victim is retired only when no index item leads to it, and when each segment with copies out of it was closed,
+ *      fenced, and found whole (design, C4). So a crash at any moment finds the victim or all copies.
+ *  V3  A victim becomes DIRTY when nobody holds an offset into it (reclaim.h), is zeroed when that is durable, and is
+ *      FREE when the zeros are.
+ *  V4  Space is made when it is needed: nothing is done as long as there is enough of it; then in small steps, victims by
+ *      benefit and cost; at the reserve in large steps, and whatever gives space (H13). The last free segments are for
+ *      this role alone (store.h).
+ *  V5  A victim in which something live cannot be copied, because it cannot be read, stays as it is.
+ */
+#include "server/clean/clean.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "server/clean/clean_state.h"
+
+enum {
+    CLEAN_STEADY_BYTES = 64 << 10, /* scanned in a poll */
+    CLEAN_URGENT_BYTES = 512 << 10,
+    CLEAN_SHARE =
+        8, /* of all segments, the part above the reserve that is kept free: 1 / CLEAN_SHARE */
+};
+
+/* Nobody wakes this role when a segment becomes worth cleaning, or when an offset is let go. */
+#define CLEAN_LOOK_NS (10 * NS_PER_MS)
+
+/* --- need --- */
+
+enum clean_need clean_need(const struct clean *clean)
+{
+    const struct store *store = clean->common->store;
+    const uint64_t reserve = atomic_load_explicit(&clean->common->reserve, memory_order_relaxed);
+    const uint64_t free = store_segments_free(store);
+    if (free <= reserve + 1)
+        return CLEAN_URGENT;
+    return free <= reserve + 1 + store_segments(store) / CLEAN_SHARE ? CLEAN_STEADY : CLEAN_REST;
+}
+
+/* Bytes to be scanned, or zeroed, in a poll. */
+static uint32_t step_bytes(const struct clean *clean)
+{
+    return clean_need(clean) == CLEAN_URGENT ? CLEAN_URGENT_BYTES : CLEAN_STEADY_BYTES;
+}
+
+/* --- the log --- */
+
+/* The open segment is about to be closed. */
+static void log_closes(void *context)
+{
+    struct clean *clean = context;
+    const struct server_common *common = clean->common;
+    ASSERT(clean->closing_count < CLEAN_CLOSING);
+    struct clean_closing *closing = &clean->closing[clean->closing_count++];
+    *closing = (struct clean_closing){.number = clean->log.segments,
+                                      .tail = clean->log.tail,
+                                      .fence = pm_fence_start(common->pm)};
+    entry_scan_init(&closing->scan, &common->format, pm_at(common->pm, clean->log.start),
+                    STORE_SEGMENT_BYTES, 0);
+}
+
+/* V2: reads a bounded part of the oldest segment that was closed. */
+static bool check_closed(struct clean *clean)
+{
+    struct clean_closing *closing = &clean->closing[0];
+    if (clean->closing_count == 0)
+        return false;
+    const int done = pm_fence_done(clean->common->pm, closing->fence);
+    if (done < 0)
+        server_fail(clean->common, done, SYNC_FAILED);
+    if (done != 1)
+        return false;
+    const uint32_t from = closing->scan.position;
+    while (closing->scan.position < closing->tail &&
+           closing->scan.position - from < CLEAN_URGENT_BYTES) {
+        struct entry_header header;
+        uint32_t offset, bytes;
+        if (entry_scan_next(&closing->scan, true, &header, &offset, &bytes) != ENTRY_SCAN_BLOCK) {
+            server_fail(
+                clean->common, ROWAN_EDAMAGED,
+                "what was just written to the PM reads back damaged: the medium is failing");
+            return false;
+        }
+    }
+    if (closing->scan.position < closing->tail)
+        return true;
+    clean->checked = closing->number;
+    clean->closing_count--;
+    memmove(&clean->closing[0], &clean->closing[1],
+            clean->closing_count * sizeof clean->closing[0]);
+    return true;
+}
+
+/* Closes the open segment although it has space, when that frees more segments than it uses. */
+static void close_early(struct clean *clean)
+{
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < clean->victim_count; i++)
+        waiting += clean->victims[i].step == VICTIM_COPIED &&
+                   clean->victims[i].copies == clean->log.segments;
+    if (clean->log.open && waiting > 1 && clean->closing_count == 0)
+        log_close(&clean->log);
+}
+
+/* --- victims --- */
+
+/* No index item leads there any more. */
+static bool retire(struct clean *clean, struct victim *victim)
+{
+    if (victim->copies > clean->checked)
+        return false;
+    victim->ticket = reclaim_retire(&clean->common->reclaim);
+    victim->step = VICTIM_GRACE;
+    return true;
+}
+
+/* V3 */
+static bool make_dirty(struct clean *clean, struct victim *victim)
+{
+    struct store *store = clean->common->store;
+    if (!reclaim_is_over(&clean->common->reclaim, victim->ticket))
+        return false;
+    ASSERT(live_items(store_live(store), victim->segment) == 0);
+    store_transition(store, victim->segment, SEGMENT_DIRTY);
+    live_clear(store_live(store), victim->segment);
+    victim->fence = pm_fence_start(clean->common->pm);
+    victim->step = VICTIM_DIRTY;
+    return true;
+}
+
+static bool zero_some(struct clean *clean, struct victim *victim)
+{
+    const uint32_t left = STORE_SEGMENT_BYTES - victim->position;
+    const uint32_t bytes = left < clean->zero_bytes ? left : clean->zero_bytes;
+    if (bytes == 0)
+        return false;
+    clean->zero_bytes -= bytes;
+    pm_zero(clean->common->pm,
+            store_segment_offset(clean->common->store, victim->segment) + victim->position, bytes);
+    victim->position += bytes;
+    if (victim->position == STORE_SEGMENT_BYTES) {
+        victim->fence = pm_fence_start(clean->common->pm);
+        victim->step = VICTIM_ZEROED;
+    }
+    return true;
+}
+
+static bool is_fenced(struct clean *clean, const struct victim *victim)
+{
+    const int done = pm_fence_done(clean->common->pm, victim->fence);
+    if (done < 0)
+        server_fail(clean->common, done, SYNC_FAILED);
+    return done == 1;
+}
+
+/* A step on; true if it did anything. *over: the victim is FREE. */
+static bool advance(struct clean *clean, struct victim *victim, bool *over)
+{
+    switch (victim->step) {
+    case VICTIM_SCAN:
+        return false;
+    case VICTIM_COPIED:
+        return retire(clean, victim);
+    case VICTIM_GRACE:
+        return make_dirty(clean, victim);
+    case VICTIM_DIRTY:
+        if (!is_fenced(clean, victim))
+            return false;
+        victim->step = VICTIM_ZERO;
+        return true;
+    case VICTIM_ZERO:
+        return zero_some(clean, victim);
+    case VICTIM_ZEROED:
+        if (!is_fenced(clean, victim))
+            return false;
+        store_transition(clean->common->store, victim->segment, SEGMENT_FREE);
+        atomic_fetch_add_explicit(&clean->counts.segments, 1, memory_order_relaxed);
+        *over = true;
+        return true;
+    }
+    return false;
+}
+
+static void remove_victim(struct clean *clean, struct victim *victim)
+{
+    *victim = clean->victims[--clean->victim_count];
+}
+
+static bool advance_all(struct clean *clean)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < clean->victim_count;) {
+        bool over = false;
+        any |= advance(clean, &clean->victims[i], &over);
+        if (over)
+            remove_victim(clean, &clean->victims[i]);
+        else
+            i++;
+    }
+    return any;
+}
+
+/* --- cleaning --- */
+
+static struct victim *scanned(struct clean *clean)
+{
+    for (uint32_t i = 0; i < clean->victim_count; i++) {
+        if (clean->victims[i].step == VICTIM_SCAN)
+            return &clean->victims[i];
+    }
+    return NULL;
+}
+
+/* A victim that cannot be emptied is looked at once more: its owner may have been about to tell of an item. */
+static void give_up(struct clean *clean, struct victim *victim)
+{
+    if (!victim->again) {
+        victim->again = true;
+        clean_copy_begin(clean, victim);
+        return;
+    }
+    log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged", victim->segment,
+              live_items(store_live(clean->common->store), victim->segment));
+    clean->parked[victim->segment] = true;
+    remove_victim(clean, victim);
+}
+
+static struct victim *begin(struct clean *clean, enum clean_need need)
+{
+    uint64_t segment;
+    if (need == CLEAN_REST || clean->victim_count == CLEAN_VICTIMS ||
+        !clean_choose(clean, need, &segment))
+        return NULL;
+    struct victim *victim = &clean->victims[clean->victim_count++];
+    *victim = (struct victim){.step = VICTIM_SCAN, .segment = segment};
+    clean_copy_begin(clean, victim);
+    return victim;
+}
+
+/* V4 */
+static bool clean_some(struct clean *clean)
+{
+    const enum clean_need need = clean_need(clean);
+    struct victim *victim = scanned(clean);
+    if (!victim)
+        victim = begin(clean, need);
+    if (!victim) {
+        if (need == CLEAN_URGENT)
+            close_early(clean);
+        return false;
+    }
+    switch (clean_copy(clean, victim, step_bytes(clean))) {
+    case CLEAN_MORE:
+        return true;
+    case CLEAN_WAIT:
+        return false;
+    case CLEAN_DONE:
+        victim->step = VICTIM_COPIED;
+        return true;
+    case CLEAN_STUCK:
+        give_up(clean, victim);
+        return true;
+    }
+    return false;
+}
+
+/* --- the role --- */
+
+static int start(struct clean *clean)
+{
+    const struct store *store = clean->common->store;
+    clean->parked = calloc(store_segments(store), sizeof *clean->parked);
+    if (!clean->parked)
+        return ROWAN_ENOMEM;
+    log_init(&clean->log, clean->common->store, OWNER_CLEAN, 0);
+    log_on_close(&clean->log, log_closes, clean);
+    clean->started = true;
+    return 0;
+}
+
+static void execute_commands(struct clean *clean)
+{
+    struct command command;
+    while (command_pop(&clean->inbox, &command)) {
+        ASSERT(command.kind == COMMAND_READ);
+        clean->shards[command.shard->id] = command.shard;
+    }
+}
+
+enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct clean *clean = role;
+    clean->now_ns = now_ns;
+    execute_commands(clean);
+    /* All shards were given before there is a reserve (control_zone.c). */
+    if (atomic_load_explicit(&clean->common->reserve, memory_order_acquire) == 0 ||
+        FAULT(LATE_ROLE))
+        return POLL_IDLE;
+    if (!clean->started) {
+        const int error = start(clean);
+        if (error) {
+            server_fail(clean->common, error, "no memory for cleaning");
+            return POLL_IDLE;
+        }
+    }
+    clean->zero_bytes = step_bytes(clean);
+    bool busy = check_closed(clean);
+    busy |= advance_all(clean);
+    busy |= clean_some(clean);
+    if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST))
+        wake_at(wake_ns, now_ns + CLEAN_LOOK_NS);
+    return busy ? POLL_BUSY : POLL_IDLE;
+}
+
+int clean_create(struct server_common *common, uint32_t live_percent, struct clean **out)
+{
+    struct clean *clean = calloc(1, sizeof *clean);
+    if (!clean)
+        return ROWAN_ENOMEM;
+    clean->common = common;
+    clean->live_percent = live_percent;
+    const int error = inbox_init(&clean->inbox, COMMAND_CAPACITY);
+    if (error) {
+        free(clean);
+        return error;
+    }
+    *out = clean;
+    return 0;
+}
+
+void clean_destroy(struct clean *clean)
+{
+    struct command command;
+    if (!clean)
+        return;
+    while (command_pop(&clean->inbox, &command))
+        ASSERT(command.kind == COMMAND_READ); /* the shard is its owner's */
+    inbox_fini(&clean->inbox);
+    free(clean->parked);
+    free(clean);
+}
+
+struct inbox *clean_inbox(struct clean *clean)
+{
+    return &clean->inbox;
+}
+
+struct clean_counts clean_counts(const struct clean *clean)
+{
+    return (struct clean_counts){
+        .segments = atomic_load_explicit(&clean->counts.segments, memory_order_relaxed),
+        .copied = atomic_load_explicit(&clean->counts.copied, memory_order_relaxed),
+        .dropped = atomic_load_explicit(&clean->counts.dropped, memory_order_relaxed)};
+}

@@ -1,0 +1,37 @@
+/* clean.h - the clean role: takes COMMITTED segments of which little is live, copies what is live into a log of its own,
+ * and makes them FREE again (paper, section 4.4; Rosenblum and Ousterhout, The design and implementation of a
+ * log-structured file system, 1992). One for each server.
+ */
+#ifndef SERVER_CLEAN_H
+#define SERVER_CLEAN_H
+
+#include <stdint.h>
+
+#include "common/reactor/reactor.h"
+#include "server/command.h"
+#include "server/common.h"
+
+struct clean;
+
+/* A segment with as many per cent of live bytes, or more, is cleaned only if there is no space at all. */
+enum { CLEAN_LIVE_PERCENT = 75, CLEAN_MAX_PERCENT = 95 };
+
+/* Since the start. */
+struct clean_counts {
+    uint64_t segments; /* freed */
+    uint64_t copied;   /* bytes, of entries and stubs */
+    uint64_t dropped;  /* bytes of entries that were dead */
+};
+
+/* It does nothing before it is given shards (COMMAND_READ). Errors: ROWAN_ENOMEM. */
+int clean_create(struct server_common *common, uint32_t live_percent, struct clean **out);
+void clean_destroy(struct clean *clean);
+enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
+
+/* From the control role. inbox_wake: there is little space. */
+struct inbox *clean_inbox(struct clean *clean);
+
+/* Any thread. */
+struct clean_counts clean_counts(const struct clean *clean);
+
+#endif

@@ -1,0 +1,45 @@
+/* Which segment is cleaned next: by benefit and cost, (1 - u) * age / (1 + u) where u is the live share (Rosenblum and
+ * Ousterhout 1992, section 3.6). Where no space is left it is the one with most dead bytes, whatever its share. */
+#include "server/clean/clean_state.h"
+
+static bool is_under_way(const struct clean *clean, uint64_t segment)
+{
+    for (uint32_t i = 0; i < clean->victim_count; i++) {
+        if (clean->victims[i].segment == segment)
+            return true;
+    }
+    return false;
+}
+
+/* What it is worth; 0: nothing. */
+static double worth(const struct clean *clean, enum clean_need need, uint64_t segment,
+                    const struct segment_meta *meta)
+{
+    const uint64_t live = live_bytes(store_live(clean->common->store), segment);
+    const double share = (double)live / STORE_SEGMENT_BYTES;
+    if (live >= STORE_SEGMENT_BYTES)
+        return 0;
+    if (need == CLEAN_URGENT)
+        return 1 - share;
+    if (share * 100 >= clean->live_percent)
+        return 0;
+    const uint64_t newest = store_allocations(clean->common->store);
+    return (1 - share) * (double)(newest - meta->allocation + 1) / (1 + share);
+}
+
+bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment)
+{
+    const struct store *store = clean->common->store;
+    double best = 0;
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        const struct segment_meta meta = store_meta(store, i);
+        if (meta.state != SEGMENT_COMMITTED || clean->parked[i] || is_under_way(clean, i))
+            continue;
+        const double value = worth(clean, need, i, &meta);
+        if (value > best) {
+            best = value;
+            *segment = i;
+        }
+    }
+    return best > 0;
+}

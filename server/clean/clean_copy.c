@@ -1,0 +1,192 @@
+/* What of a victim is copied, and what is not.
+ *
+ * Invariants:
+ *  K1  An entry that the index names at this place is copied, and the index item swapped, if it still names it: the owner
+ *      of the shard may have put a newer one there meanwhile.
+ *  K2  An entry that the index does not name is dead if its superseder is settled (design, C4): one that is not may still
+ *      vanish. So is one of a shard that is not held here, or of an epoch below the replica's first. A whole copy
+ *      elsewhere of the same version takes its place once its segment is COMMITTED. All others are copied, too.
+ *  K3  A long entry whose blocks do not lie in one piece here is dead: its segment is COMMITTED, so it was joined, and the
+ *      joined copy is durable (digest.c); or it was superseded by then.
+ *  K4  Commit versions and pads are dead: of a COMMITTED segment all that a commit version covers is settled, and that is
+ *      durable (control_commit.c, G2).
+ */
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "server/clean/clean_state.h"
+
+enum clean_fate { FATE_MOVE, FATE_KEEP, FATE_DROP };
+
+void clean_copy_begin(struct clean *clean, struct victim *victim)
+{
+    const struct server_common *common = clean->common;
+    entry_scan_init(&clean->scan, &common->format,
+                    pm_at(common->pm, store_segment_offset(common->store, victim->segment)),
+                    STORE_SEGMENT_BYTES, 0);
+    clean->entry = (struct clean_entry){0};
+}
+
+/* --- fate --- */
+
+static enum segment_state state_at(const struct clean *clean, uint64_t offset)
+{
+    const struct store *store = clean->common->store;
+    return store_segment_state(store, store_segment_at(store, offset));
+}
+
+/* K2, of an entry for whose key the index names another. */
+static enum clean_fate judge_superseded(const struct clean *clean, const struct shard_state *shard,
+                                        const struct entry_header *header, const uint8_t *key,
+                                        uint64_t at)
+{
+    const struct server_common *common = clean->common;
+    const uint8_t *found = pm_at(common->pm, at);
+    struct entry_header superseder;
+    const uint64_t room = STORE_SEGMENT_BYTES - at % STORE_SEGMENT_BYTES;
+    if (entry_verify(&common->format, found, room, &superseder) ||
+        !entry_key_equals(&common->format, found, key, header->key_bytes))
+        return FATE_KEEP; /* it is damaged */
+    if (superseder.version == header->version)
+        return state_at(clean, at) == SEGMENT_COMMITTED ? FATE_DROP : FATE_KEEP;
+    return superseder.version > header->version &&
+                   superseder.version <= atomic_load_explicit(&shard->settled, memory_order_acquire)
+               ? FATE_DROP
+               : FATE_KEEP;
+}
+
+static enum clean_fate judge(struct clean *clean, const struct entry_header *header,
+                             uint64_t offset, uint64_t *hash)
+{
+    const struct server_common *common = clean->common;
+    const struct shard_state *shard = clean->shards[header->shard];
+    if (!shard || version_epoch(header->version) < shard->first_epoch)
+        return FATE_DROP;
+    const uint8_t *key =
+        entry_key_in_place(&common->format, header, pm_at(common->pm, offset), clean->key);
+    *hash = index_hash(key, header->key_bytes);
+    const uint64_t at = index_find(shard->index, *hash, key, header->key_bytes);
+    if (at == offset)
+        return FATE_MOVE;
+    return at ? judge_superseded(clean, shard, header, key, at) : FATE_KEEP;
+}
+
+/* --- copying --- */
+
+/* K1. False: not yet. */
+static bool swap_index(struct clean *clean)
+{
+    struct clean_swap *swap = &clean->swap;
+    if (!swap->index)
+        return true;
+    const int swapped = index_swap(swap->index, swap->hash, swap->from, swap->to);
+    if (swapped == ROWAN_EAGAIN)
+        return false;
+    if (swapped)
+        live_indexed(store_live(clean->common->store), swap->to, swap->from);
+    swap->index = NULL;
+    return true;
+}
+
+/* Copies an entry. Errors: ROWAN_EFULL. */
+static int copy(struct clean *clean, struct victim *victim, const struct entry_header *header,
+                uint64_t offset, uint64_t *to)
+{
+    struct pm *pm = clean->common->pm;
+    const uint32_t bytes =
+        entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes);
+    const int error = log_reserve(&clean->log, bytes, to);
+    if (error)
+        return error;
+    pm_store(pm, *to, pm_at(pm, offset), bytes);
+    victim->copies = clean->log.segments;
+    atomic_fetch_add_explicit(&clean->counts.copied, bytes, memory_order_relaxed);
+    return 0;
+}
+
+/* A whole entry in one piece. Errors: ROWAN_EFULL. */
+static int clean_object(struct clean *clean, struct victim *victim,
+                        const struct entry_header *header, uint64_t offset)
+{
+    uint64_t hash = 0, to;
+    const enum clean_fate fate = judge(clean, header, offset, &hash);
+    const uint32_t bytes =
+        entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes);
+    if (fate == FATE_DROP) {
+        atomic_fetch_add_explicit(&clean->counts.dropped, bytes, memory_order_relaxed);
+        return 0;
+    }
+    const int error = copy(clean, victim, header, offset, &to);
+    if (error)
+        return error;
+    if (fate == FATE_MOVE)
+        clean->swap = (struct clean_swap){
+            .index = clean->shards[header->shard]->index, .hash = hash, .from = offset, .to = to};
+    else
+        live_kept(store_live(clean->common->store), to, bytes);
+    return 0;
+}
+
+/* K3. True: this block ends a whole entry, which begins at clean->entry.offset. */
+static bool ends_entry(struct clean *clean, const struct entry_header *header, uint64_t offset,
+                       uint32_t bytes)
+{
+    struct clean_entry *entry = &clean->entry;
+    if (header->block == 0)
+        *entry = (struct clean_entry){.offset = offset,
+                                      .next = offset,
+                                      .shard = header->shard,
+                                      .version = header->version,
+                                      .header = *header};
+    if (offset != entry->next || header->block != entry->block || header->shard != entry->shard ||
+        header->version != entry->version)
+        return false;
+    entry->block++;
+    entry->next = offset + bytes;
+    return entry->block == header->blocks;
+}
+
+/* Errors: ROWAN_EFULL. */
+static int clean_block(struct clean *clean, struct victim *victim,
+                       const struct entry_header *header, uint64_t offset, uint32_t bytes)
+{
+    if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
+        return 0; /* K4 */
+    if (!ends_entry(clean, header, offset, bytes))
+        return 0;
+    return clean_object(clean, victim, &clean->entry.header, clean->entry.offset);
+}
+
+/* At the end of the scan. An owner tells of an item after it has changed it, so what is live may be told too high for a
+ * moment, and another look is needed. */
+static enum clean_copied finish(struct clean *clean, const struct victim *victim)
+{
+    const struct live *live = store_live(clean->common->store);
+    return live_items(live, victim->segment) == 0 ? CLEAN_DONE : CLEAN_STUCK;
+}
+
+enum clean_copied clean_copy(struct clean *clean, struct victim *victim, uint32_t bytes)
+{
+    const uint64_t start = store_segment_offset(clean->common->store, victim->segment);
+    const uint32_t from = clean->scan.position;
+    while (swap_index(clean)) {
+        struct entry_header header;
+        uint32_t offset, block_bytes;
+        if (clean->closing_count > 1)
+            return CLEAN_WAIT;
+        const uint32_t before = clean->scan.position;
+        if (before - from >= bytes || (before > from && FAULT(SHORT_BATCH)))
+            return CLEAN_MORE;
+        const enum entry_scan_result result =
+            entry_scan_next(&clean->scan, false, &header, &offset, &block_bytes);
+        if (result == ENTRY_SCAN_END)
+            return finish(clean, victim);
+        if (result == ENTRY_SCAN_BLOCK &&
+            clean_block(clean, victim, &header, start + offset, block_bytes)) {
+            clean->scan.position = before; /* the block is met again when there is space */
+            if (clean->entry.block > 0)
+                clean->entry.block--, clean->entry.next = start + offset;
+            return CLEAN_WAIT;
+        }
+    }
+    return CLEAN_WAIT;
+}

@@ -1,0 +1,109 @@
+/* clean_state.h - the inside of the clean role: clean.c, clean_copy.c and clean_choose.c share it, and test/sim looks
+ * at it. */
+#ifndef SERVER_CLEAN_STATE_H
+#define SERVER_CLEAN_STATE_H
+
+#include "server/clean/clean.h"
+#include "server/store/log.h"
+
+enum {
+    CLEAN_VICTIMS = 16, /* under way at a time */
+    CLEAN_CLOSING = 4,  /* segments of the log that are full and not checked */
+};
+
+/* In the order in which they come (clean.c). */
+enum victim_step {
+    VICTIM_SCAN,   /* what is live is copied */
+    VICTIM_COPIED, /* the segments with the copies are not checked yet */
+    VICTIM_GRACE,  /* somebody may still hold an offset */
+    VICTIM_DIRTY,  /* that it is DIRTY is not durable yet */
+    VICTIM_ZERO,
+    VICTIM_ZEROED, /* that it is zero is not durable yet */
+};
+
+struct victim {
+    enum victim_step step;
+    uint64_t segment;
+    uint64_t
+        copies; /* the last segment of the log, by number, in which a copy lies; 0: there is none */
+    uint64_t ticket; /* GRACE: of reclaim_retire */
+    struct pm_ticket fence;
+    uint32_t position; /* ZERO */
+    bool again;        /* SCAN: the second time */
+};
+
+/* A full segment of the log: fenced, then read once more. */
+struct clean_closing {
+    uint64_t number; /* of the log's segments */
+    uint32_t tail;   /* bytes in it */
+    struct pm_ticket fence;
+    struct entry_scan scan;
+};
+
+/* The entry that the scan of a victim is in: its blocks in front of `next` were met, one behind the other. */
+struct clean_entry {
+    uint64_t offset, next; /* in the map */
+    uint16_t shard, block;
+    uint64_t version;
+    struct entry_header header; /* of its first block */
+};
+
+/* A copy whose index item could not be swapped yet, because the index grows. */
+struct clean_swap {
+    struct index *index; /* NULL: none */
+    uint64_t hash, from, to;
+};
+
+struct clean {
+    struct server_common *common;
+    uint32_t live_percent;
+    struct inbox inbox;
+    struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
+    bool started;
+    uint64_t now_ns;
+
+    struct victim victims[CLEAN_VICTIMS];
+    uint32_t victim_count;
+    bool *parked; /* by segment: holds what cannot be read (V5) */
+
+    /* The scan of the victim in VICTIM_SCAN. */
+    struct entry_scan scan;
+    struct clean_entry entry;
+    struct clean_swap swap;
+
+    struct log log;
+    struct clean_closing closing[CLEAN_CLOSING]; /* oldest first */
+    uint32_t closing_count;
+    uint32_t zero_bytes; /* that may be zeroed in this poll */
+    uint64_t checked;    /* segments of the log, by number, up to which all are durable and whole */
+
+    struct {
+        _Atomic uint64_t segments, copied, dropped;
+    } counts;
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+};
+
+/* How badly space is needed. */
+enum clean_need { CLEAN_REST, CLEAN_STEADY, CLEAN_URGENT };
+enum clean_need clean_need(const struct clean *clean);
+
+/* --- clean_choose.c --- */
+
+/* The segment that is best cleaned next; false: none is worth it. */
+bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment);
+
+/* --- clean_copy.c --- */
+
+void clean_copy_begin(struct clean *clean, struct victim *victim);
+
+enum clean_copied {
+    CLEAN_MORE, /* there is more to do at once */
+    CLEAN_WAIT, /* for space, a check, an index that grows */
+    CLEAN_DONE, /* nothing in the victim is live */
+    CLEAN_STUCK /* something in it is live, and cannot be copied */
+};
+
+/* A bounded part of the scan, `bytes` at most. */
+enum clean_copied clean_copy(struct clean *clean, struct victim *victim, uint32_t bytes);
+
+#endif
