@@ -103,14 +103,16 @@ static bool check_closed(struct clean *clean)
     return true;
 }
 
-/* Closes the open segment although it has space, when that frees more segments than it uses. */
-static void close_early(struct clean *clean)
+/* Closes the open segment although it has space, when that frees more segments than it uses; many more, if there is
+ * time. */
+static void close_early(struct clean *clean, enum clean_need need)
 {
+    const uint32_t enough = need == CLEAN_URGENT ? 2 : CLEAN_VICTIMS / 2;
     uint32_t waiting = 0;
     for (uint32_t i = 0; i < clean->victim_count; i++)
         waiting += clean->victims[i].step == VICTIM_COPIED &&
                    clean->victims[i].copies == clean->log.segments;
-    if (clean->log.open && waiting > 1 && clean->closing_count == 0)
+    if (clean->log.open && waiting >= enough && clean->closing_count == 0)
         log_close(&clean->log);
 }
 
@@ -256,11 +258,9 @@ static bool clean_some(struct clean *clean)
     struct victim *victim = scanned(clean);
     if (!victim)
         victim = begin(clean, need);
-    if (!victim) {
-        if (need == CLEAN_URGENT)
-            close_early(clean);
+    close_early(clean, need);
+    if (!victim)
         return false;
-    }
     switch (clean_copy(clean, victim, step_bytes(clean))) {
     case CLEAN_MORE:
         return true;
