@@ -148,6 +148,7 @@ int server_attach(struct server *server, struct reactor **reactors, uint32_t cou
             error = attach_endpoint(reactor, worker_endpoint(worker));
         } else if (role > workers + digests) {
             inbox_set_reactor(clean_inbox(server->clean), reactor);
+            inbox_set_reactor(clean_outbox(server->clean), reactors[0]);
         } else {
             struct digest *digest = server->digests[role - 1 - workers];
             inbox_set_reactor(digest_inbox(digest), reactor);

@@ -317,8 +317,11 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     }
     clean->zero_bytes = step_bytes(clean);
     bool busy = check_closed(clean);
+    const uint32_t closing = clean->closing_count;
     busy |= advance_all(clean);
     busy |= clean_some(clean);
+    if (clean->closing_count > closing)
+        inbox_wake(&clean->outbox); /* the control role commits what was closed */
     if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST))
         wake_at(wake_ns, now_ns + CLEAN_LOOK_NS);
     return busy ? POLL_BUSY : POLL_IDLE;
@@ -331,8 +334,11 @@ int clean_create(struct server_common *common, uint32_t live_percent, struct cle
         return ROWAN_ENOMEM;
     clean->common = common;
     clean->live_percent = live_percent;
-    const int error = inbox_init(&clean->inbox, COMMAND_CAPACITY);
+    int error = inbox_init(&clean->inbox, COMMAND_CAPACITY);
+    if (!error)
+        error = inbox_init(&clean->outbox, COMMAND_CAPACITY);
     if (error) {
+        inbox_fini(&clean->inbox);
         free(clean);
         return error;
     }
@@ -348,6 +354,7 @@ void clean_destroy(struct clean *clean)
     while (command_pop(&clean->inbox, &command))
         ASSERT(command.kind == COMMAND_READ); /* the shard is its owner's */
     inbox_fini(&clean->inbox);
+    inbox_fini(&clean->outbox);
     free(clean->parked);
     free(clean);
 }
@@ -355,6 +362,11 @@ void clean_destroy(struct clean *clean)
 struct inbox *clean_inbox(struct clean *clean)
 {
     return &clean->inbox;
+}
+
+struct inbox *clean_outbox(struct clean *clean)
+{
+    return &clean->outbox;
 }
 
 struct clean_counts clean_counts(const struct clean *clean)

@@ -30,6 +30,7 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
 
 /* From the control role. inbox_wake: there is little space. */
 struct inbox *clean_inbox(struct clean *clean);
+struct inbox *clean_outbox(struct clean *clean); /* wakes the control role; nothing is in it */
 
 /* Any thread. */
 struct clean_counts clean_counts(const struct clean *clean);

@@ -57,7 +57,7 @@ struct clean_swap {
 struct clean {
     struct server_common *common;
     uint32_t live_percent;
-    struct inbox inbox;
+    struct inbox inbox, outbox;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     bool started;
     uint64_t now_ns;
