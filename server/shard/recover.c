@@ -4,9 +4,9 @@
  *  R1  Only a checksum admits a block (design, H6). An entry counts from the replica row's first
  *      epoch up to the last epoch that is over, and only for a shard that this server holds: no
  *      other bytes come back (H15), and none of an epoch that is still to be handed out (C9).
- *  R2  Digest logs are scanned first. So an entry whose blocks lie apart is copied only if neither a
- *      digest role nor a start has copied it before, this start included. There a copy lies in one piece; pieces of
- *      torn ones are put together only if no digest log has a whole one.
+ *  R2  Digest logs and clean logs are scanned first: there an entry lies in one piece. So one whose blocks lie apart is
+ *      copied only if nobody has copied it before, this start included; pieces of torn copies in these logs are put
+ *      together only if none of them has a whole one.
  *  R3  The other segments come in order of allocation: entries of one primary then come in the
  *      order of their versions, and a commit version after all that it covers.
  *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix:
@@ -39,7 +39,8 @@ enum recover_phase { RECOVER_WIPE, RECOVER_SCAN, RECOVER_SETTLE, RECOVER_FENCE, 
 
 struct recover_shard {
     struct shard_state *state;
-    struct suffix copies; /* joined entries in digest logs; sorted once those are scanned */
+    struct suffix copies; /* in digest and clean logs: long entries, and those that the prefix is to
+                             count; sorted once these logs are scanned */
     uint32_t counted;     /* of `copies`, how many were added to the prefix, in order */
     struct suffix made;   /* copied by this start; few, not sorted */
 };
@@ -64,7 +65,7 @@ struct recover {
     uint64_t place_count, place;
     bool in_segment;
     bool blocks_seen; /* in the current segment */
-    bool digest_logs; /* being scanned */
+    bool digest_logs; /* and clean logs are being scanned */
     bool possibly_incomplete;
     struct entry_scan scan;
     struct recover_copy copy;
@@ -166,6 +167,12 @@ static int compare_places(const void *a, const void *b)
     return left->order != right->order ? (left->order < right->order ? -1 : 1) : 0;
 }
 
+/* R2 */
+static bool holds_copies(enum segment_owner owner)
+{
+    return owner == OWNER_DIGEST || owner == OWNER_CLEAN;
+}
+
 static int find_places(struct recover *recover)
 {
     const struct store *store = recover->common->store;
@@ -177,7 +184,7 @@ static int find_places(struct recover *recover)
         struct segment_meta meta = store_meta(store, i);
         if (meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY)
             continue;
-        uint64_t late = meta.owner != OWNER_DIGEST;
+        uint64_t late = !holds_copies(meta.owner);
         recover->places[recover->place_count++] =
             (struct segment_place){.order = late << 63 | meta.allocation, .segment = i};
     }
@@ -217,7 +224,8 @@ static int recover_entry(struct recover *recover, struct recover_shard *of,
     int error = apply_entry(of->state, &entry, &did);
     if (!error)
         error = suffix_add(&of->state->suffix, header->version, offset);
-    if (!error && recover->digest_logs)
+    if (!error && recover->digest_logs &&
+        (header->blocks > 1 || header->version > of->state->prefix.upto))
         error = suffix_add(&of->copies, header->version, offset);
     if (error || did.record == ROWAN_ENOMEM)
         return error ? error : did.record;
@@ -376,7 +384,7 @@ static int enter_segment(struct recover *recover)
     const struct store *store = recover->common->store;
     uint64_t segment = recover->places[recover->place].segment;
     int error = 0;
-    if (recover->digest_logs && store_meta(store, segment).owner != OWNER_DIGEST)
+    if (recover->digest_logs && !holds_copies(store_meta(store, segment).owner))
         error = recover_pieces(recover);
     entry_scan_init(&recover->scan, &recover->common->format,
                     pm_at(recover->common->pm, store_segment_offset(store, segment)),
