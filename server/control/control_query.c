@@ -325,6 +325,35 @@ static void fill_counts(struct control *control, Rowan__ServerStatus *status)
     }
 }
 
+/* Segments and what is in them. */
+static void fill_space(const struct control *control, Rowan__ServerStatus *status)
+{
+    const struct store *store = control->common->store;
+    uint64_t closed = 0, live_there = 0;
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        const uint64_t live = live_bytes(store_live(store), i);
+        const enum segment_state state = store_segment_state(store, i);
+        status->live_bytes += live;
+        if (state != SEGMENT_USED && state != SEGMENT_COMMITTED)
+            continue;
+        closed++;
+        live_there += live;
+    }
+    status->dead_bytes = closed * STORE_SEGMENT_BYTES - live_there;
+    status->segments = store_segments(store);
+    status->segments_free = store_segments_free(store);
+    status->segments_open = store_segments_with(store, SEGMENT_USING);
+    status->segments_used = store_segments_with(store, SEGMENT_USED);
+    status->segments_committed = store_segments_with(store, SEGMENT_COMMITTED);
+    status->segments_backup_log = store_segments_owned(store, OWNER_BACKUP_LOG);
+    status->segments_worker_log = store_segments_owned(store, OWNER_WORKER);
+    status->segments_clean_log = store_segments_owned(store, OWNER_CLEAN);
+    status->segments_cleaned = clean_counts(control->clean).segments;
+    status->allocated_for_writes = store_segments_allocated(store, OWNER_WORKER) +
+                                   store_segments_allocated(store, OWNER_BACKUP_LOG);
+    status->allocated_in_all = store_segments_allocated(store, OWNER_NONE);
+}
+
 static void fill_status(struct control *control, Rowan__ServerStatus *status)
 {
     const struct server_common *common = control->common;
@@ -342,13 +371,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     if (!control->shards)
         return;
     status->term = control->config->term;
-    status->segments = store_segments(common->store);
-    status->segments_free = store_segments_free(common->store);
-    status->segments_open = store_segments_with(common->store, SEGMENT_USING);
-    status->segments_used = store_segments_with(common->store, SEGMENT_USED);
-    status->segments_committed = store_segments_with(common->store, SEGMENT_COMMITTED);
-    status->segments_backup_log = store_segments_owned(common->store, OWNER_BACKUP_LOG);
-    status->segments_worker_log = store_segments_owned(common->store, OWNER_WORKER);
+    fill_space(control, status);
     status->full = atomic_load_explicit(&common->full, memory_order_relaxed);
     fill_counts(control, status);
 }

@@ -202,6 +202,12 @@ uint64_t store_segments_owned(const struct store *store, enum segment_owner owne
     return atomic_load_explicit(&store->segments_owned[owner], memory_order_relaxed);
 }
 
+uint64_t store_segments_allocated(const struct store *store, enum segment_owner owner)
+{
+    ASSERT((unsigned)owner < OWNER_KINDS);
+    return atomic_load_explicit(&store->allocated[owner], memory_order_relaxed);
+}
+
 uint64_t store_segment_offset(const struct store *store, uint64_t segment)
 {
     ASSERT(segment < store->segments);
@@ -258,6 +264,8 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
         count_state(store, SEGMENT_FREE, SEGMENT_USING);
         atomic_fetch_sub_explicit(&store->segments_owned[OWNER_NONE], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&store->allocated[owner], 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&store->allocated[OWNER_NONE], 1, memory_order_relaxed);
         atomic_store_explicit(&store->hint, number + 1, memory_order_relaxed);
         meta_write(store, number, taken); /* S1 */
         *segment = number;

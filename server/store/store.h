@@ -160,6 +160,9 @@ uint64_t store_segments_free(const struct store *store);
 uint64_t store_segments_with(const struct store *store, enum segment_state state);
 uint64_t store_segments_owned(const struct store *store, enum segment_owner owner);
 
+/* Segments that were allocated since the open; OWNER_NONE: by all. */
+uint64_t store_segments_allocated(const struct store *store, enum segment_owner owner);
+
 /* The place of a segment in the map, and the segment of a place. */
 uint64_t store_segment_offset(const struct store *store, uint64_t segment);
 uint64_t store_segment_at(const struct store *store, uint64_t offset);

@@ -74,6 +74,54 @@ static bool is_recovering(const struct view *view, const struct shard *shard)
 
 /* --- status --- */
 
+/* What was written into PM for each byte of a write: segments that were filled, and those that were zeroed. 0: nothing
+ * was written. Counted in segments, so it is right once there were many. */
+static double write_amplification(const Rowan__ServerStatus *status)
+{
+    const double writes = (double)status->allocated_for_writes;
+    return writes > 0 ? (double)(status->allocated_in_all + status->segments_cleaned) / writes : 0;
+}
+
+#define NUMBER(member)                                                                             \
+    {                                                                                              \
+#member, offsetof(Rowan__ServerStatus, member)                                             \
+    }
+
+/* The 64-bit ones that go into JSON under their own names. */
+static const struct {
+    const char *name;
+    size_t offset;
+} numbers[] = {
+    NUMBER(segments),
+    NUMBER(segments_free),
+    NUMBER(segments_open),
+    NUMBER(segments_used),
+    NUMBER(segments_committed),
+    NUMBER(segments_backup_log),
+    NUMBER(segments_worker_log),
+    NUMBER(segments_clean_log),
+    NUMBER(segments_cleaned),
+    NUMBER(live_bytes),
+    NUMBER(dead_bytes),
+    NUMBER(puts),
+    NUMBER(gets),
+    NUMBER(deletes),
+    NUMBER(entries_digested),
+    NUMBER(fetches),
+    NUMBER(uptime_seconds),
+    NUMBER(term),
+    NUMBER(syncs),
+};
+
+static void add_numbers(json_t *object, const Rowan__ServerStatus *status)
+{
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        uint64_t value;
+        memcpy(&value, (const char *)status + numbers[i].offset, sizeof value);
+        json_object_set_new(object, numbers[i].name, json_integer((json_int_t)value));
+    }
+}
+
 static json_t *server_json(const struct member *member, const struct admin_call *call)
 {
     json_t *object = json_pack("{s:i, s:s, s:b}", "server", (int)member->server, "address",
@@ -83,21 +131,12 @@ static json_t *server_json(const struct member *member, const struct admin_call 
         return object;
     }
     const Rowan__ServerStatus *status = call->reply->server_status;
-    json_t *more = json_pack(
-        "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, "
-        "s:I, s:I, s:I, s:I, s:I}",
-        "fabric", status->fabric, "durability", status->durability, "pm", status->pm_backend,
-        "full", status->full, "segments", (json_int_t)status->segments, "segments_free",
-        (json_int_t)status->segments_free, "segments_backup_log",
-        (json_int_t)status->segments_backup_log, "segments_worker_log",
-        (json_int_t)status->segments_worker_log, "puts", (json_int_t)status->puts, "gets",
-        (json_int_t)status->gets, "deletes", (json_int_t)status->deletes, "entries_digested",
-        (json_int_t)status->entries_digested, "fetches", (json_int_t)status->fetches, "workers",
-        (int)status->workers, "digests", (int)status->digests, "reactors", (int)status->reactors,
-        "uptime_seconds", (json_int_t)status->uptime_seconds, "term", (json_int_t)status->term,
-        "syncs", (json_int_t)status->syncs, "segments_open", (json_int_t)status->segments_open,
-        "segments_used", (json_int_t)status->segments_used, "segments_committed",
-        (json_int_t)status->segments_committed);
+    json_t *more =
+        json_pack("{s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:f}", "fabric", status->fabric,
+                  "durability", status->durability, "pm", status->pm_backend, "full", status->full,
+                  "workers", (int)status->workers, "digests", (int)status->digests, "reactors",
+                  (int)status->reactors, "write_amplification", write_amplification(status));
+    add_numbers(more, status);
     json_object_update(object, more);
     json_decref(more);
     return object;
@@ -142,16 +181,18 @@ static void print_server(const Rowan__ServerStatus *status)
 
     for (size_t i = 0; i < status->n_shards; i++)
         objects += status->shards[i]->objects;
-    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu  %-4s  %11llu  %11llu %11llu %9llu %9llu  "
-           "%7u %7u "
-           "%8u  %8llus\n",
+    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu  "
+           "%11llu %11llu %9llu %9llu  %7u %7u %8u  %8llus\n",
            status->server, status->fabric, status->durability, status->pm_backend,
            (unsigned long long)status->segments, (unsigned long long)status->segments_free,
-           (unsigned long long)status->segments_committed, status->full ? "FULL" : "no",
-           (unsigned long long)objects, (unsigned long long)status->puts,
-           (unsigned long long)status->gets, (unsigned long long)status->deletes,
-           (unsigned long long)status->syncs, status->workers, status->digests, status->reactors,
-           (unsigned long long)status->uptime_seconds);
+           (unsigned long long)status->segments_committed,
+           (unsigned long long)status->live_bytes >> 20,
+           (unsigned long long)status->dead_bytes >> 20,
+           (unsigned long long)status->segments_cleaned, write_amplification(status),
+           status->full ? "FULL" : "no", (unsigned long long)objects,
+           (unsigned long long)status->puts, (unsigned long long)status->gets,
+           (unsigned long long)status->deletes, (unsigned long long)status->syncs, status->workers,
+           status->digests, status->reactors, (unsigned long long)status->uptime_seconds);
 }
 
 static void print_status(const struct view *view, const struct counts *counts)
@@ -160,10 +201,11 @@ static void print_status(const struct view *view, const struct counts *counts)
     printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas\n\n",
            (unsigned long long)config->cluster, (unsigned long long)config->term,
            config->member_count, config->shard_count, config->replicas);
-    printf("%6s  %-6s  %-10s  %-4s  %8s %8s %9s  %-4s  %11s  %11s %11s %9s %9s  %7s %7s %8s  %9s\n",
-           "server", "fabric", "durability", "pm", "segments", "free", "committed", "full",
-           "objects", "puts", "gets", "deletes", "syncs", "workers", "digests", "reactors",
-           "uptime");
+    printf("%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s  %11s %11s %9s %9s  "
+           "%7s %7s %8s  %9s\n",
+           "server", "fabric", "durability", "pm", "segments", "free", "committed", "live MiB",
+           "dead MiB", "cleaned", "w-amp", "full", "objects", "puts", "gets", "deletes", "syncs",
+           "workers", "digests", "reactors", "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error)
@@ -172,9 +214,12 @@ static void print_status(const struct view *view, const struct counts *counts)
             printf("%6u  does not answer: %s (%s)\n", config->members[i].server,
                    error_sentence(call->error), config->members[i].address);
     }
-    printf("\nA segment has 4 MiB. Committed: segments that are full, and all in them is on all "
-           "replicas. Objects: index items of all replicas that the server holds, "
-           "deleted keys included.\n");
+    printf(
+        "\nA segment has 4 MiB. Committed: segments that are full, and all in them is on all "
+        "replicas. Live: entries that the index names; dead: the rest of full segments. Cleaned: "
+        "segments made free again. W-amp: bytes written into PM, by cleaning and zeroing too, "
+        "for each byte of a write, in whole segments. Objects: index items of all replicas that "
+        "the server holds, deleted keys included.\n");
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
                "rowan shards marks them.\n",
