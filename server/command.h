@@ -33,7 +33,7 @@ enum command_kind {
     COMMAND_CONFIG, /* `config`, with a reference that the receiver releases */
     COMMAND_SHARD,  /* the receiver owns `shard` from now on */
     COMMAND_SEGMENT, /* to digest roles: `segment` is the first of the backup log; others follow by `next` */
-    COMMAND_READ,  /* to the clean role: `shard` is another role's, and may be read */
+    COMMAND_READ,  /* to the clean role: `read.shard` is another role's, and may be read */
     COMMAND_QUERY, /* please answer `query`; and, back to control: it is answered */
     COMMAND_FETCH, /* from digest roles: `fetch` never arrived, please ask for it */
 };
@@ -44,6 +44,12 @@ struct command_fetch {
     uint64_t first, last;
 };
 
+/* A shard, and the worker that leads it if this server does. */
+struct command_read {
+    struct shard_state *shard;
+    uint32_t worker;
+};
+
 struct command {
     enum command_kind kind;
     union {
@@ -52,6 +58,7 @@ struct command {
         struct blog_segment *segment;
         struct query *query;
         struct command_fetch fetch;
+        struct command_read read;
     };
 };
 

@@ -32,7 +32,7 @@ static int create_roles(struct server *server)
     if (!error)
         error = clean_create(&server->common,
                              options->clean_percent ? options->clean_percent : CLEAN_LIVE_PERCENT,
-                             &server->clean);
+                             server->workers, &server->clean);
     if (error)
         return error;
     struct control_options control = {.cm = options->cm,
@@ -145,6 +145,7 @@ int server_attach(struct server *server, struct reactor **reactors, uint32_t cou
             struct worker *worker = server->workers[role - 1];
             inbox_set_reactor(worker_inbox(worker), reactor);
             inbox_set_reactor(worker_outbox(worker), reactors[0]);
+            inbox_set_reactor(worker_clean_inbox(worker), reactor);
             error = attach_endpoint(reactor, worker_endpoint(worker));
         } else if (role > workers + digests) {
             inbox_set_reactor(clean_inbox(server->clean), reactor);

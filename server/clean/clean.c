@@ -247,6 +247,7 @@ static struct victim *begin(struct clean *clean, enum clean_need need)
         return NULL;
     struct victim *victim = &clean->victims[clean->victim_count++];
     *victim = (struct victim){.step = VICTIM_SCAN, .segment = segment};
+    clean->victims_begun++;
     clean_copy_begin(clean, victim);
     return victim;
 }
@@ -295,7 +296,8 @@ static void execute_commands(struct clean *clean)
     struct command command;
     while (command_pop(&clean->inbox, &command)) {
         ASSERT(command.kind == COMMAND_READ);
-        clean->shards[command.shard->id] = command.shard;
+        clean->shards[command.read.shard->id] = command.read.shard;
+        clean->owners[command.read.shard->id] = command.read.worker;
     }
 }
 
@@ -327,13 +329,15 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     return busy ? POLL_BUSY : POLL_IDLE;
 }
 
-int clean_create(struct server_common *common, uint32_t live_percent, struct clean **out)
+int clean_create(struct server_common *common, uint32_t live_percent, struct worker **workers,
+                 struct clean **out)
 {
     struct clean *clean = calloc(1, sizeof *clean);
     if (!clean)
         return ROWAN_ENOMEM;
     clean->common = common;
     clean->live_percent = live_percent;
+    clean->workers = workers;
     int error = inbox_init(&clean->inbox, COMMAND_CAPACITY);
     if (!error)
         error = inbox_init(&clean->outbox, COMMAND_CAPACITY);

@@ -23,8 +23,12 @@ struct clean_counts {
     uint64_t dropped;  /* bytes of entries that were dead */
 };
 
-/* It does nothing before it is given shards (COMMAND_READ). Errors: ROWAN_ENOMEM. */
-int clean_create(struct server_common *common, uint32_t live_percent, struct clean **out);
+struct worker;
+
+/* It does nothing before it is given shards (COMMAND_READ). `workers` are those that lead them, and outlive it. Errors:
+ * ROWAN_ENOMEM. */
+int clean_create(struct server_common *common, uint32_t live_percent, struct worker **workers,
+                 struct clean **out);
 void clean_destroy(struct clean *clean);
 enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
 

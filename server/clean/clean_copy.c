@@ -103,7 +103,43 @@ static int copy(struct clean *clean, struct victim *victim, const struct entry_h
     return 0;
 }
 
-/* A whole entry in one piece. Errors: ROWAN_EFULL. */
+static int write_stub(struct clean *clean, struct victim *victim, const struct entry_header *of)
+{
+    const struct server_common *common = clean->common;
+    const struct entry_header header = {.type = ENTRY_RECORD,
+                                        .shard = of->shard,
+                                        .version = of->version,
+                                        .blocks = 1,
+                                        .client_id = of->client_id,
+                                        .operation = of->operation};
+    uint8_t stub[ENTRY_ALIGN];
+    uint64_t to;
+    const uint32_t bytes = entry_encode_block(&common->format, &header, NULL, NULL, stub);
+    const int error = log_reserve(&clean->log, bytes, &to);
+    if (error)
+        return error;
+    pm_store(common->pm, to, stub, bytes);
+    live_kept(store_live(common->store), to, bytes);
+    victim->copies = clean->log.segments;
+    atomic_fetch_add_explicit(&clean->counts.copied, bytes, memory_order_relaxed);
+    return 0;
+}
+
+/* K5. An entry goes, or a stub is met. Errors: ROWAN_EFULL, ROWAN_EAGAIN (a worker is asked). */
+static int drop(struct clean *clean, struct victim *victim, const struct entry_header *header)
+{
+    const enum clean_record record = clean_record(clean, header);
+    if (record == CLEAN_RECORD_ASKED)
+        return ROWAN_EAGAIN;
+    const uint32_t bytes =
+        entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes);
+    const int error = record == CLEAN_RECORD_NEEDED ? write_stub(clean, victim, header) : 0;
+    if (!error)
+        atomic_fetch_add_explicit(&clean->counts.dropped, bytes, memory_order_relaxed);
+    return error;
+}
+
+/* A whole entry in one piece. Errors: as drop. */
 static int clean_object(struct clean *clean, struct victim *victim,
                         const struct entry_header *header, uint64_t offset)
 {
@@ -111,10 +147,8 @@ static int clean_object(struct clean *clean, struct victim *victim,
     const enum clean_fate fate = judge(clean, header, offset, &hash);
     const uint32_t bytes =
         entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes);
-    if (fate == FATE_DROP) {
-        atomic_fetch_add_explicit(&clean->counts.dropped, bytes, memory_order_relaxed);
-        return 0;
-    }
+    if (fate == FATE_DROP)
+        return drop(clean, victim, header);
     const int error = copy(clean, victim, header, offset, &to);
     if (error)
         return error;
@@ -145,10 +179,12 @@ static bool ends_entry(struct clean *clean, const struct entry_header *header, u
     return entry->block == header->blocks;
 }
 
-/* Errors: ROWAN_EFULL. */
+/* Errors: as drop. */
 static int clean_block(struct clean *clean, struct victim *victim,
                        const struct entry_header *header, uint64_t offset, uint32_t bytes)
 {
+    if (header->type == ENTRY_RECORD)
+        return drop(clean, victim, header);
     if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
         return 0; /* K4 */
     if (!ends_entry(clean, header, offset, bytes))
@@ -168,7 +204,7 @@ enum clean_copied clean_copy(struct clean *clean, struct victim *victim, uint32_
 {
     const uint64_t start = store_segment_offset(clean->common->store, victim->segment);
     const uint32_t from = clean->scan.position;
-    while (swap_index(clean)) {
+    while (clean_records_poll(clean) && swap_index(clean)) {
         struct entry_header header;
         uint32_t offset, block_bytes;
         if (clean->closing_count > 1)
@@ -182,7 +218,7 @@ enum clean_copied clean_copy(struct clean *clean, struct victim *victim, uint32_
             return finish(clean, victim);
         if (result == ENTRY_SCAN_BLOCK &&
             clean_block(clean, victim, &header, start + offset, block_bytes)) {
-            clean->scan.position = before; /* the block is met again when there is space */
+            clean->scan.position = before; /* the block is met again */
             if (clean->entry.block > 0)
                 clean->entry.block--, clean->entry.next = start + offset;
             return CLEAN_WAIT;

@@ -4,11 +4,13 @@
 #define SERVER_CLEAN_STATE_H
 
 #include "server/clean/clean.h"
+#include "server/shard/records_question.h"
 #include "server/store/log.h"
 
 enum {
     CLEAN_VICTIMS = 16, /* under way at a time */
     CLEAN_CLOSING = 4,  /* segments of the log that are full and not checked */
+    CLEAN_CLIENTS = 4096,
 };
 
 /* In the order in which they come (clean.c). */
@@ -48,6 +50,13 @@ struct clean_entry {
     struct entry_header header; /* of its first block */
 };
 
+/* What a worker told of a client. */
+struct clean_client {
+    uint32_t client, worker; /* 0: nobody told */
+    uint32_t lowest;         /* nobody asks for its operations below */
+    uint64_t victims;        /* how many were begun by then */
+};
+
 /* A copy whose index item could not be swapped yet, because the index grows. */
 struct clean_swap {
     struct index *index; /* NULL: none */
@@ -58,7 +67,9 @@ struct clean {
     struct server_common *common;
     uint32_t live_percent;
     struct inbox inbox, outbox;
+    struct worker **workers;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
+    uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */
     bool started;
     uint64_t now_ns;
 
@@ -70,6 +81,13 @@ struct clean {
     struct entry_scan scan;
     struct clean_entry entry;
     struct clean_swap swap;
+
+    /* Completion records (clean_records.c). */
+    struct clean_client clients[CLEAN_CLIENTS];
+    struct records_question question;
+    bool asking;    /* a worker has it, or has answered it */
+    uint32_t asked; /* which */
+    uint64_t victims_begun;
 
     struct log log;
     struct clean_closing closing[CLEAN_CLOSING]; /* oldest first */
@@ -91,6 +109,20 @@ enum clean_need clean_need(const struct clean *clean);
 
 /* The segment that is best cleaned next; false: none is worth it. */
 bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment);
+
+/* --- clean_records.c --- */
+
+/* False: a worker is still asked. */
+bool clean_records_poll(struct clean *clean);
+
+enum clean_record {
+    CLEAN_RECORD_NONE,
+    CLEAN_RECORD_NEEDED, /* a stub has to stay */
+    CLEAN_RECORD_ASKED   /* come back */
+};
+
+/* Of an entry or stub that goes. */
+enum clean_record clean_record(struct clean *clean, const struct entry_header *header);
 
 /* --- clean_copy.c --- */
 

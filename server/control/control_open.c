@@ -188,8 +188,9 @@ static int hand_out_shard(struct control *control, uint32_t position)
         return error;
     }
     control->shards[position] = shard;
-    return command_push(clean_inbox(control->clean),
-                        &(struct command){.kind = COMMAND_READ, .shard = shard});
+    return command_push(
+        clean_inbox(control->clean),
+        &(struct command){.kind = COMMAND_READ, .read = {.shard = shard, .worker = row->worker}});
 }
 
 static void serve(struct control *control)

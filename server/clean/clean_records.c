@@ -1,0 +1,112 @@
+/* Record stubs: of a put or delete that goes, what a retry of it may still ask for (design, section 6, exactly once).
+ *
+ * The worker that leads the shard knows. It is asked for many clients at a time: at the first entry of which nothing is
+ * known the blocks behind it are looked at for further ones. What it answered is kept, by client: a lowest unanswered
+ * number only rises, so it can be too low, never too high.
+ *
+ *  K5  An entry that goes leaves a stub, unless its operation is below the lowest that its client may ask for, as the
+ *      worker told since the victim was begun.
+ */
+#include "server/clean/clean_state.h"
+#include "server/worker/worker.h"
+
+enum { CLEAN_LOOKS_AHEAD = 256 }; /* blocks */
+
+static struct clean_client *place_of(struct clean *clean, uint32_t worker, uint32_t client)
+{
+    return &clean->clients[(client ^ worker << 7) % CLEAN_CLIENTS];
+}
+
+static bool is_known(const struct clean_client *known, uint32_t worker, uint32_t client)
+{
+    return known->client == client && known->worker == worker;
+}
+
+/* Is somebody asked for it who has not said for this victim? */
+static bool is_open(struct clean *clean, const struct entry_header *header, uint32_t worker)
+{
+    const struct clean_client *known = place_of(clean, worker, header->client_id);
+    return !is_known(known, worker, header->client_id) ||
+           (header->operation >= known->lowest && known->victims != clean->victims_begun);
+}
+
+/* An entry or stub whose record a worker of this server may have; its number goes to *worker. */
+static bool has_record(const struct clean *clean, const struct entry_header *header,
+                       uint32_t *worker)
+{
+    const struct shard_state *shard = clean->shards[header->shard];
+    if ((header->type != ENTRY_PUT && header->type != ENTRY_DELETE &&
+         header->type != ENTRY_RECORD) ||
+        header->client_id == 0 || header->operation == 0 || !shard || !shard->primary ||
+        version_epoch(header->version) < shard->first_epoch)
+        return false;
+    *worker = clean->owners[header->shard];
+    return true;
+}
+
+static void add_row(struct clean *clean, const struct entry_header *header)
+{
+    struct records_question *question = &clean->question;
+    for (uint32_t i = 0; i < question->count; i++) {
+        if (question->rows[i].client == header->client_id)
+            return;
+    }
+    question->rows[question->count++] =
+        (struct records_question_row){.shard = header->shard, .client = header->client_id};
+}
+
+/* Asks for the client of that entry, and for those of others behind it. */
+static void ask(struct clean *clean, const struct entry_header *first, uint32_t worker)
+{
+    struct records_question *question = &clean->question;
+    struct entry_scan ahead = clean->scan;
+    struct entry_header header;
+    uint32_t offset, bytes, other;
+    question->count = 0;
+    add_row(clean, first);
+    for (unsigned i = 0; i < CLEAN_LOOKS_AHEAD && question->count < RECORDS_QUESTION_ROWS; i++) {
+        const enum entry_scan_result result =
+            entry_scan_next(&ahead, false, &header, &offset, &bytes);
+        if (result == ENTRY_SCAN_END)
+            break;
+        if (result == ENTRY_SCAN_BLOCK && has_record(clean, &header, &other) && other == worker &&
+            is_open(clean, &header, worker))
+            add_row(clean, &header);
+    }
+    question->wake = &clean->inbox;
+    atomic_store_explicit(&question->answered, false, memory_order_relaxed);
+    clean->asked = worker;
+    clean->asking = worker_ask(clean->workers[worker], question);
+}
+
+bool clean_records_poll(struct clean *clean)
+{
+    const struct records_question *question = &clean->question;
+    if (!clean->asking)
+        return true;
+    if (!atomic_load_explicit(&question->answered, memory_order_acquire))
+        return false;
+    clean->asking = false;
+    /* The first last: it is the one that is waited for, and others may have the same place. */
+    for (uint32_t i = question->count; i-- > 0;)
+        *place_of(clean, clean->asked, question->rows[i].client) =
+            (struct clean_client){.client = question->rows[i].client,
+                                  .lowest = question->rows[i].lowest,
+                                  .worker = clean->asked,
+                                  .victims = clean->victims_begun};
+    return true;
+}
+
+enum clean_record clean_record(struct clean *clean, const struct entry_header *header)
+{
+    uint32_t worker;
+    if (!has_record(clean, header, &worker))
+        return CLEAN_RECORD_NONE;
+    if (is_open(clean, header, worker)) {
+        ask(clean, header, worker);
+        return CLEAN_RECORD_ASKED;
+    }
+    return header->operation < place_of(clean, worker, header->client_id)->lowest
+               ? CLEAN_RECORD_NONE
+               : CLEAN_RECORD_NEEDED;
+}
