@@ -1,8 +1,10 @@
 /* The clean role: a few segments under way at a time, each in one of these steps.
  *
- *   SCAN --(all is copied)--> COPIED --(copies checked)--> GRACE --(nobody holds an offset)--> DIRTY --(fenced)--> ZERO
- *     |                                                                    (FREE) <--(fenced)-- ZEROED <--(zeroed)--|
- *     \--(something cannot be read)--> parked
+ *   SCAN --(live entries copied)--> COMMIT --(superseders committed)--> COPIED --(copies checked)--> GRACE
+ *     |  <--(not committed in time)----/                                                              |
+ *     \--(something cannot be read)--> parked                                   (nobody holds an offset)
+ *                                                                                                     |
+ *                                       (FREE) <--(fenced)-- ZEROED <--(zeroed)-- ZERO <--(fenced)-- DIRTY
  *
  * Invariants:
  *  V1  Only the role that made a segment a victim takes it on, and only COMMITTED segments become victims: nothing is
@@ -33,6 +35,9 @@ enum {
     CLEAN_SHARE =
         8, /* of all segments, the part above the reserve that is kept free: 1 / CLEAN_SHARE */
 };
+
+/* How long superseders may take to be committed. */
+#define CLEAN_COMMIT_NS NS_PER_S
 
 /* Nobody wakes this role when a segment becomes worth cleaning, or when an offset is let go. */
 #define CLEAN_LOOK_NS (10 * NS_PER_MS)
@@ -118,6 +123,32 @@ static void close_early(struct clean *clean, enum clean_need need)
 
 /* --- victims --- */
 
+/* The one in VICTIM_SCAN. */
+static struct victim *scanned(struct clean *clean)
+{
+    for (uint32_t i = 0; i < clean->victim_count; i++) {
+        if (clean->victims[i].step == VICTIM_SCAN)
+            return &clean->victims[i];
+    }
+    return NULL;
+}
+
+/* Superseders that are not committed in time may never be: then what they supersede is copied. */
+static bool wait_for_commit(struct clean *clean, struct victim *victim)
+{
+    const int done = clean_copy_is_committed(clean, victim);
+    if (done == 1) {
+        victim->step = VICTIM_COPIED;
+        return true;
+    }
+    if ((done == 0 && clean->now_ns < victim->until_ns) || scanned(clean))
+        return false;
+    victim->keep = true;
+    victim->step = VICTIM_SCAN;
+    clean_copy_begin(clean, victim);
+    return true;
+}
+
 /* No index item leads there any more. */
 static bool retire(struct clean *clean, struct victim *victim)
 {
@@ -173,6 +204,8 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
     switch (victim->step) {
     case VICTIM_SCAN:
         return false;
+    case VICTIM_COMMIT:
+        return wait_for_commit(clean, victim);
     case VICTIM_COPIED:
         return retire(clean, victim);
     case VICTIM_GRACE:
@@ -215,15 +248,6 @@ static bool advance_all(struct clean *clean)
 }
 
 /* --- cleaning --- */
-
-static struct victim *scanned(struct clean *clean)
-{
-    for (uint32_t i = 0; i < clean->victim_count; i++) {
-        if (clean->victims[i].step == VICTIM_SCAN)
-            return &clean->victims[i];
-    }
-    return NULL;
-}
 
 /* A victim that cannot be emptied is looked at once more: its owner may have been about to tell of an item. */
 static void give_up(struct clean *clean, struct victim *victim)
@@ -268,7 +292,8 @@ static bool clean_some(struct clean *clean)
     case CLEAN_WAIT:
         return false;
     case CLEAN_DONE:
-        victim->step = VICTIM_COPIED;
+        victim->step = VICTIM_COMMIT;
+        victim->until_ns = clean->now_ns + CLEAN_COMMIT_NS;
         return true;
     case CLEAN_STUCK:
         give_up(clean, victim);

@@ -3,9 +3,11 @@
  * Invariants:
  *  K1  An entry that the index names at this place is copied, and the index item swapped, if it still names it: the owner
  *      of the shard may have put a newer one there meanwhile.
- *  K2  An entry that the index does not name is dead if its superseder is settled (design, C4): one that is not may still
- *      vanish. So is one of a shard that is not held here, or of an epoch below the replica's first. A whole copy
- *      elsewhere of the same version takes its place once its segment is COMMITTED. All others are copied, too.
+ *  K2  An entry that the index does not name is dead if its superseder is at or below the commit version: that one is
+ *      durable here and on all replicas, so it cannot vanish any more (README.md). So is an entry of a shard that is not
+ *      held here, or of an epoch below the replica's first. A whole copy elsewhere of the same version takes its place
+ *      once its segment is COMMITTED. All others are copied, too; but a superseder that is not committed yet will be
+ *      soon, and is waited for: of a key that is written all the time there is always one.
  *  K3  A long entry whose blocks do not lie in one piece here is dead: its segment is COMMITTED, so it was joined, and the
  *      joined copy is durable (digest.c); or it was superseded by then.
  *  K4  Commit versions and pads are dead: of a COMMITTED segment all that a commit version covers is settled, and that is
@@ -15,7 +17,11 @@
 #include "common/base/fault.h"
 #include "server/clean/clean_state.h"
 
-enum clean_fate { FATE_MOVE, FATE_KEEP, FATE_DROP };
+enum clean_fate {
+    FATE_MOVE, /* copied; the index leads to the copy */
+    FATE_KEEP, /* copied */
+    FATE_DROP,
+};
 
 void clean_copy_begin(struct clean *clean, struct victim *victim)
 {
@@ -24,6 +30,42 @@ void clean_copy_begin(struct clean *clean, struct victim *victim)
                     pm_at(common->pm, store_segment_offset(common->store, victim->segment)),
                     STORE_SEGMENT_BYTES, 0);
     clean->entry = (struct clean_entry){0};
+    victim->need_count = 0;
+}
+
+/* --- superseders that are not committed yet --- */
+
+static uint64_t committed(const struct clean *clean, uint16_t shard)
+{
+    return atomic_load_explicit(&clean->shards[shard]->commit, memory_order_acquire);
+}
+
+/* False: there is no place for one more. */
+static bool wait_for(struct victim *victim, uint16_t shard, uint64_t version)
+{
+    uint32_t at = 0;
+    while (at < victim->need_count && victim->needs[at].shard != shard)
+        at++;
+    if (at == CLEAN_NEEDS)
+        return false;
+    if (at == victim->need_count)
+        victim->needs[victim->need_count++] = (struct clean_needed){.shard = shard};
+    if (victim->needs[at].version < version)
+        victim->needs[at].version = version;
+    return true;
+}
+
+int clean_copy_is_committed(const struct clean *clean, const struct victim *victim)
+{
+    for (uint32_t i = 0; i < victim->need_count; i++) {
+        const struct clean_needed *need = &victim->needs[i];
+        const uint64_t commit = committed(clean, need->shard);
+        if (version_epoch(commit) > version_epoch(need->version))
+            return ROWAN_EAGAIN;
+        if (commit < need->version)
+            return 0;
+    }
+    return 1;
 }
 
 /* --- fate --- */
@@ -35,7 +77,7 @@ static enum segment_state state_at(const struct clean *clean, uint64_t offset)
 }
 
 /* K2, of an entry for whose key the index names another. */
-static enum clean_fate judge_superseded(const struct clean *clean, const struct shard_state *shard,
+static enum clean_fate judge_superseded(const struct clean *clean, struct victim *victim,
                                         const struct entry_header *header, const uint8_t *key,
                                         uint64_t at)
 {
@@ -48,14 +90,15 @@ static enum clean_fate judge_superseded(const struct clean *clean, const struct 
         return FATE_KEEP; /* it is damaged */
     if (superseder.version == header->version)
         return state_at(clean, at) == SEGMENT_COMMITTED ? FATE_DROP : FATE_KEEP;
-    return superseder.version > header->version &&
-                   superseder.version <= atomic_load_explicit(&shard->settled, memory_order_acquire)
-               ? FATE_DROP
-               : FATE_KEEP;
+    if (superseder.version < header->version)
+        return FATE_KEEP;
+    const bool dead = superseder.version <= committed(clean, header->shard) ||
+                      (!victim->keep && wait_for(victim, header->shard, superseder.version));
+    return dead ? FATE_DROP : FATE_KEEP;
 }
 
-static enum clean_fate judge(struct clean *clean, const struct entry_header *header,
-                             uint64_t offset, uint64_t *hash)
+static enum clean_fate judge(struct clean *clean, struct victim *victim,
+                             const struct entry_header *header, uint64_t offset, uint64_t *hash)
 {
     const struct server_common *common = clean->common;
     const struct shard_state *shard = clean->shards[header->shard];
@@ -67,7 +110,7 @@ static enum clean_fate judge(struct clean *clean, const struct entry_header *hea
     const uint64_t at = index_find(shard->index, *hash, key, header->key_bytes);
     if (at == offset)
         return FATE_MOVE;
-    return at ? judge_superseded(clean, shard, header, key, at) : FATE_KEEP;
+    return at ? judge_superseded(clean, victim, header, key, at) : FATE_KEEP;
 }
 
 /* --- copying --- */
@@ -144,7 +187,7 @@ static int clean_object(struct clean *clean, struct victim *victim,
                         const struct entry_header *header, uint64_t offset)
 {
     uint64_t hash = 0, to;
-    const enum clean_fate fate = judge(clean, header, offset, &hash);
+    const enum clean_fate fate = judge(clean, victim, header, offset, &hash);
     const uint32_t bytes =
         entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes);
     if (fate == FATE_DROP)

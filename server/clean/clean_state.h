@@ -11,16 +11,24 @@ enum {
     CLEAN_VICTIMS = 16, /* under way at a time */
     CLEAN_CLOSING = 4,  /* segments of the log that are full and not checked */
     CLEAN_CLIENTS = 4096,
+    CLEAN_NEEDS = 64, /* shards of which a victim waits for a commit version */
 };
 
 /* In the order in which they come (clean.c). */
 enum victim_step {
     VICTIM_SCAN,   /* what is live is copied */
+    VICTIM_COMMIT, /* superseders of entries in it are not committed yet */
     VICTIM_COPIED, /* the segments with the copies are not checked yet */
     VICTIM_GRACE,  /* somebody may still hold an offset */
     VICTIM_DIRTY,  /* that it is DIRTY is not durable yet */
     VICTIM_ZERO,
     VICTIM_ZEROED, /* that it is zero is not durable yet */
+};
+
+/* What is at or below that version of the shard supersedes, once it is committed. */
+struct clean_needed {
+    uint16_t shard;
+    uint64_t version;
 };
 
 struct victim {
@@ -32,6 +40,12 @@ struct victim {
     struct pm_ticket fence;
     uint32_t position; /* ZERO */
     bool again;        /* SCAN: the second time */
+
+    /* SCAN, COMMIT */
+    bool keep; /* nothing is waited for: what is not superseded by a committed version is copied */
+    uint32_t need_count;
+    struct clean_needed needs[CLEAN_NEEDS];
+    uint64_t until_ns; /* COMMIT */
 };
 
 /* A full segment of the log: fenced, then read once more. */
@@ -127,6 +141,10 @@ enum clean_record clean_record(struct clean *clean, const struct entry_header *h
 /* --- clean_copy.c --- */
 
 void clean_copy_begin(struct clean *clean, struct victim *victim);
+
+/* Are all superseders that were waited for committed? ROWAN_EAGAIN: an epoch has ended meanwhile, and they may be
+ * gone. */
+int clean_copy_is_committed(const struct clean *clean, const struct victim *victim);
 
 enum clean_copied {
     CLEAN_MORE, /* there is more to do at once */
