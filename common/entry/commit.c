@@ -1,7 +1,8 @@
 /* commit.c - the rows of an ENTRY_COMMIT_VERSIONS entry's value, written and read.
  *
  * A value comes from bytes that a checksum admitted, which says who wrote them, not that they make
- * sense: the counts must give exactly the value's length, and reserved bytes must be zero.
+ * sense: the counts must give exactly the value's length, and reserved bytes must be zero. A table's rows mean something
+ * else than others, so who asks for the one is never given the other.
  */
 #include "common/entry/commit.h"
 
@@ -9,6 +10,10 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+
+struct raw_head {
+    uint16_t shards, parts, clients, part;
+};
 
 struct raw_shard {
     uint16_t shard;
@@ -20,6 +25,7 @@ struct raw_client {
     uint32_t client, lowest;
 };
 
+_Static_assert(sizeof(struct raw_head) == COMMIT_HEAD_BYTES, "commit layout");
 _Static_assert(sizeof(struct raw_shard) == COMMIT_SHARD_BYTES, "commit layout");
 _Static_assert(sizeof(struct raw_client) == COMMIT_CLIENT_BYTES, "commit layout");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -29,8 +35,10 @@ uint32_t commit_encode(const struct commit_shard *shards, uint32_t shard_count,
                        const struct commit_client *clients, uint32_t client_count, void *out)
 {
     uint8_t *at = out;
-    const uint32_t head[2] = {shard_count, client_count};
-    memcpy(at, head, sizeof head);
+    ASSERT(shard_count <= COMMIT_MAX_ROWS && client_count <= COMMIT_MAX_ROWS);
+    const struct raw_head head = {.shards = (uint16_t)shard_count,
+                                  .clients = (uint16_t)client_count};
+    memcpy(at, &head, sizeof head);
     at += sizeof head;
     for (uint32_t i = 0; i < shard_count; i++) {
         const struct raw_shard row = {.shard = shards[i].shard, .version = shards[i].version};
@@ -45,6 +53,16 @@ uint32_t commit_encode(const struct commit_shard *shards, uint32_t shard_count,
     return (uint32_t)(at - (uint8_t *)out);
 }
 
+void commit_make_part(void *value, struct commit_part part)
+{
+    ASSERT(part.part < part.parts);
+    struct raw_head head;
+    memcpy(&head, value, sizeof head);
+    head.part = part.part;
+    head.parts = part.parts;
+    memcpy(value, &head, sizeof head);
+}
+
 static struct raw_shard shard_row(const struct commit_value *value, uint32_t i)
 {
     struct raw_shard row;
@@ -52,24 +70,45 @@ static struct raw_shard shard_row(const struct commit_value *value, uint32_t i)
     return row;
 }
 
-int commit_decode(const void *bytes, uint32_t count, struct commit_value *out)
+static int decode(const void *bytes, uint32_t count, struct commit_value *out,
+                  struct raw_head *head)
 {
     static const uint8_t zero[6];
-    uint32_t head[2];
-    if (count < sizeof head)
+    if (count < sizeof *head)
         return ROWAN_EFORMAT;
-    memcpy(head, bytes, sizeof head);
-    uint64_t expected = sizeof head + (uint64_t)head[0] * COMMIT_SHARD_BYTES +
-                        (uint64_t)head[1] * COMMIT_CLIENT_BYTES;
-    if (expected != count)
+    memcpy(head, bytes, sizeof *head);
+    if (commit_bytes(head->shards, head->clients) != count)
         return ROWAN_EFORMAT;
-    const struct commit_value value = {.shards = head[0], .clients = head[1], .bytes = bytes};
+    const struct commit_value value = {
+        .shards = head->shards, .clients = head->clients, .bytes = bytes};
     for (uint32_t i = 0; i < value.shards; i++) {
         const struct raw_shard row = shard_row(&value, i);
         if (memcmp(row.zero, zero, sizeof zero) != 0)
             return ROWAN_EFORMAT;
     }
     *out = value;
+    return 0;
+}
+
+int commit_decode(const void *bytes, uint32_t count, struct commit_value *out)
+{
+    struct raw_head head;
+    struct commit_value value;
+    if (decode(bytes, count, &value, &head) || head.parts != 0 || head.part != 0)
+        return ROWAN_EFORMAT;
+    *out = value;
+    return 0;
+}
+
+int commit_decode_part(const void *bytes, uint32_t count, struct commit_value *out,
+                       struct commit_part *part)
+{
+    struct raw_head head;
+    struct commit_value value;
+    if (decode(bytes, count, &value, &head) || head.part >= head.parts)
+        return ROWAN_EFORMAT;
+    *out = value;
+    *part = (struct commit_part){.part = head.part, .parts = head.parts};
     return 0;
 }
 

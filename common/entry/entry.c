@@ -54,9 +54,6 @@ _Static_assert(offsetof(struct raw_header, lengths) == ENTRY_LENGTHS_AT, "entry 
 _Static_assert(offsetof(struct raw_header, blocks) == ENTRY_BLOCKS_AT, "entry layout");
 _Static_assert(offsetof(struct raw_header, client_id) == 24, "entry layout");
 _Static_assert(offsetof(struct raw_header, operation) == 28, "entry layout");
-_Static_assert(ENTRY_PUT + 1 == ENTRY_DELETE && ENTRY_DELETE + 1 == ENTRY_COMMIT_VERSIONS &&
-                   ENTRY_COMMIT_VERSIONS + 1 == ENTRY_PAD,
-               "types that may be met lie together");
 _Static_assert((int)ENTRY_MAX_KEY_BYTES <= (int)ENTRY_KEY_MASK, "a key's length fits its field");
 _Static_assert(ENTRY_MAX_VALUE_BYTES >> (32 - ENTRY_KEY_BITS) == 0,
                "a value's length fits its field");
@@ -94,17 +91,20 @@ static struct entry_header header_unpack(const struct raw_header *raw)
 }
 
 /* What can be told wrong from the header alone, without format or checksum: lengths, flags and types that
- * are none. A pad has no key: all its bytes are its value. */
+ * are none. A pad has no key: all its bytes are its value. A record stub has neither. */
 static bool raw_sound(const struct raw_header *raw)
 {
     const uint32_t key_bytes = raw->lengths & ENTRY_KEY_MASK;
-    if (raw->zero != 0 || raw->type < ENTRY_PUT || raw->type > ENTRY_PAD ||
-        key_bytes > ENTRY_MAX_KEY_BYTES || raw->lengths >> ENTRY_KEY_BITS > ENTRY_MAX_VALUE_BYTES ||
+    if (raw->zero != 0 || key_bytes > ENTRY_MAX_KEY_BYTES ||
+        raw->lengths >> ENTRY_KEY_BITS > ENTRY_MAX_VALUE_BYTES ||
         (raw->blocks & 0xffff) >= raw->blocks >> 16)
         return false;
     if (raw->type == ENTRY_PUT || raw->type == ENTRY_DELETE)
         return key_bytes > 0;
-    return raw->type == ENTRY_COMMIT_VERSIONS || key_bytes == 0;
+    if (raw->type == ENTRY_RECORD)
+        return raw->lengths == 0 && raw->blocks == ENTRY_ONE_BLOCK && raw->client_id != 0 &&
+               raw->operation != 0;
+    return raw->type == ENTRY_COMMIT_VERSIONS || (raw->type == ENTRY_PAD && key_bytes == 0);
 }
 
 /* 0 is what a field not yet written holds, so it is no checksum. */

@@ -21,6 +21,9 @@
  * limit long. So an entry whose blocks lie one behind the other is contiguous, and its size follows
  * from key and value bytes alone.
  *
+ * A record stub (ENTRY_RECORD) says that the operation of that client wrote that version, whose entry is gone: shard,
+ * version, client and operation, the last two not 0; no key, no value, one block. It is no entry in any other sense.
+ *
  * Nothing here trusts a length before the checksum that covers it.
  */
 #ifndef ENTRY_ENTRY_H
@@ -55,6 +58,8 @@ enum entry_type {
     ENTRY_COMMIT_VERSIONS = 3,
     ENTRY_PAD = 4,
     ENTRY_BATCH_PART = 5, /* reserved for atomic batches: refused */
+    ENTRY_RECORD = 6,     /* what is left of an entry that was cleaned: header only, see below */
+    ENTRY_TYPES,
 };
 
 /* What every reader and writer of a cluster's entries must agree on. */

@@ -49,7 +49,7 @@ struct check_report {
     uint64_t states[SEGMENT_COMMITTED + 1], owners[OWNER_KINDS]; /* segments */
     struct check_row *rows; /* those in use, and those damaged */
     uint32_t row_count;
-    uint64_t blocks[ENTRY_PAD + 1]; /* whole ones, by entry_type */
+    uint64_t blocks[ENTRY_TYPES]; /* whole ones, by entry_type */
     uint64_t entries, block_bytes;
     uint64_t found[CHECK_KINDS];
     struct check_place places[CHECK_MOST_PLACES]; /* the first ones */

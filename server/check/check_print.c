@@ -14,10 +14,11 @@ static const char *const state_names[] = {"free", "dirty", "using", "used", "com
 static const char *const owner_names[] = {"none",   "worker",  "backup_log",
                                           "digest", "unknown", "clean"};
 static const char *const replica_names[] = {"none", "filling", "full", "damaged"};
-static const char *const block_names[] = {NULL, "puts", "deletes", "commit_versions", "pads"};
+static const char *const block_names[] = {NULL,   "puts", "deletes", "commit_versions",
+                                          "pads", NULL,   "records"};
 _Static_assert(sizeof(state_names) / sizeof(state_names[0]) == SEGMENT_COMMITTED + 1, "states");
 _Static_assert(sizeof(owner_names) / sizeof(owner_names[0]) == OWNER_CLEAN + 1, "owners");
-_Static_assert(sizeof(block_names) / sizeof(block_names[0]) == ENTRY_PAD + 1, "blocks");
+_Static_assert(sizeof(block_names) / sizeof(block_names[0]) == ENTRY_TYPES, "blocks");
 
 /* --- text --- */
 
@@ -49,8 +50,10 @@ static void add_counts(struct text *text, const char *title, const char *const *
                        const uint64_t *counts, unsigned from, unsigned to)
 {
     add(text, "%s:", title);
-    for (unsigned i = from; i < to; i++)
-        add(text, " %s %lu%s", what[i], counts[i], i + 1 < to ? "," : "\n");
+    for (unsigned i = from; i < to; i++) {
+        if (what[i])
+            add(text, " %s %lu%s", what[i], counts[i], i + 1 < to ? "," : "\n");
+    }
 }
 
 static void add_version(struct text *text, const char *name, uint64_t version)
@@ -104,7 +107,7 @@ char *check_text(const struct check_report *report)
         }
         add(&text, "\n");
     }
-    add_counts(&text, "whole blocks", block_names, report->blocks, ENTRY_PUT, ENTRY_PAD + 1);
+    add_counts(&text, "whole blocks", block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES);
     add(&text, "  of %lu entries, %lu bytes\n", report->entries, report->block_bytes);
     for (unsigned i = 0; i < CHECK_KINDS; i++) {
         if (report->found[i])
@@ -127,8 +130,10 @@ static json_t *json_counts(const char *const *what, const uint64_t *counts, unsi
                            unsigned to)
 {
     json_t *object = json_object();
-    for (unsigned i = from; i < to; i++)
-        json_object_set_new(object, what[i], json_number(counts[i]));
+    for (unsigned i = from; i < to; i++) {
+        if (what[i])
+            json_object_set_new(object, what[i], json_number(counts[i]));
+    }
     return object;
 }
 
@@ -172,7 +177,7 @@ json_t *check_json(const struct check_report *report)
                      "states", json_counts(state_names, report->states, 0, SEGMENT_COMMITTED + 1),
                      "owners", json_counts(owner_names, report->owners, 0, OWNER_KINDS), "replicas",
                      json_rows(report), "blocks",
-                     json_counts(block_names, report->blocks, ENTRY_PUT, ENTRY_PAD + 1), "entries",
+                     json_counts(block_names, report->blocks, ENTRY_PUT, ENTRY_TYPES), "entries",
                      (json_int_t)report->entries, "block_bytes", (json_int_t)report->block_bytes,
                      "damage", json_counts(names, report->found, 0, CHECK_KINDS), "found",
                      (json_int_t)check_found(report), "places", json_places(report));

@@ -4,19 +4,23 @@
  *  R1  Only a checksum admits a block (design, H6). An entry counts from the replica row's first
  *      epoch up to the last epoch that is over, and only for a shard that this server holds: no
  *      other bytes come back (H15), and none of an epoch that is still to be handed out (C9).
- *  R2  Digest logs and clean logs are scanned first: there an entry lies in one piece. So one whose blocks lie apart is
- *      copied only if nobody has copied it before, this start included; pieces of torn copies in these logs are put
- *      together only if none of them has a whole one.
+ *  R2  Digest logs and clean logs are scanned first. So an entry whose blocks lie apart is copied only if
+ *      nobody has copied it before: a digest role, a cleaner, or a start, this one included. There a copy lies in one
+ *      piece; pieces of torn ones are put together only if none of those segments has a whole one.
  *  R3  The other segments come in order of allocation: entries of one primary then come in the
- *      order of their versions, and a commit version after all that it covers.
+ *      order of their versions, and a commit version after all that it covers. What a cleaner copied was settled, so it
+ *      lies below the prefix's start, in any order; not so if the data are possibly incomplete, where the prefix keeps
+ *      what it can, and R4 holds.
  *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix:
  *      every replica has it. Not if the data are possibly incomplete: then each replica may lack
  *      something else, and every entry is reconciled, at 16 B of memory each.
  *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
  *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
  *      no segment it is dead, and nobody misses it. Not so if the data are possibly incomplete.
+ *  R7  A record stub gives back a completion record, nothing else. Neither a stub nor an entry gives one that nobody asks
+ *      for, as far as the workers' tables of clients tell (recover_clients.h).
  *
- *      WIPE --> SCAN --> SETTLE --> FENCE --> done
+ *      WIPE --> CLIENTS --> SCAN --> SETTLE --> FENCE --> done
  */
 #include "server/shard/recover.h"
 
@@ -30,12 +34,22 @@
 #include "common/base/log.h"
 #include "server/shard/apply.h"
 #include "server/shard/join.h"
+#include "server/shard/recover_clients.h"
+#include "server/shard/recover_places.h"
+#include "server/shard/recover_row.h"
 #include "server/store/log.h"
 #include "server/store/wipe.h"
 
 enum { RECOVER_STEP_BYTES = 1 << 20 };
 
-enum recover_phase { RECOVER_WIPE, RECOVER_SCAN, RECOVER_SETTLE, RECOVER_FENCE, RECOVER_DONE };
+enum recover_phase {
+    RECOVER_WIPE,
+    RECOVER_CLIENTS,
+    RECOVER_SCAN,
+    RECOVER_SETTLE,
+    RECOVER_FENCE,
+    RECOVER_DONE
+};
 
 struct recover_shard {
     struct shard_state *state;
@@ -45,7 +59,7 @@ struct recover_shard {
     struct suffix made;   /* copied by this start; few, not sorted */
 };
 
-/* A copy in a digest log, of which the blocks in front of `offset` were met. */
+/* A copy of a long entry, of which the blocks in front of `offset` were met. */
 struct recover_copy {
     uint16_t shard, block; /* the next block */
     uint64_t version, start, offset;
@@ -58,17 +72,16 @@ struct recover {
     uint32_t shard_count;
     struct recover_shard **by_id; /* STORE_SHARD_IDS; NULL: not held */
     struct wipe wipe;
-    struct segment_place {
-        uint64_t order; /* R2, R3 */
-        uint64_t segment;
-    } * places;
+    struct recover_place *places; /* R2, R3 */
     uint64_t place_count, place;
     bool in_segment;
     bool blocks_seen; /* in the current segment */
-    bool digest_logs; /* and clean logs are being scanned */
+    bool in_copies;   /* R2: digest and clean logs are being scanned */
     bool possibly_incomplete;
     struct entry_scan scan;
     struct recover_copy copy;
+    struct recover_clients clients;
+    uint64_t heads; /* segments whose heads are still to be read for CLIENTS */
     struct join join;
     struct log log; /* of joined entries */
     struct pm_ticket ticket;
@@ -84,41 +97,13 @@ static bool is_held(const struct shard *row, uint32_t server)
     return row->primary == server || shard_has_backup(row, server);
 }
 
-/* Of the replica row that the shard has, or is to have. A row may be missing only if nothing can have been
- * acknowledged: the store never ran, or the cluster has given out no client id. */
-static int first_epoch(const struct recover_options *options, const struct shard *row,
-                       uint32_t *epoch)
-{
-    const struct replica_row found = store_replica(options->common->store, row->id);
-    *epoch = 1;
-    if (found.state == REPLICA_DAMAGED || (found.torn && !options->possibly_incomplete))
-        return ROWAN_EDAMAGED; /* of what is not here nobody can tell whether it is dead or lost */
-    if (found.state == REPLICA_FULL && found.first_epoch <= row->epoch)
-        *epoch = found.first_epoch;
-    else if (row->epoch > 1 && !cluster_is_unwritten(options->config) &&
-             (options->had_run || !options->had_data))
-        return ROWAN_EDAMAGED;
-    return 0;
-}
-
-/* R6: where the prefix begins. A row that speaks of an epoch which is not over yet tells nothing. */
-static uint64_t settled_before(const struct recover *recover, const struct shard *row,
-                               uint32_t first)
-{
-    const struct replica_row found = store_replica(recover->common->store, row->id);
-    const uint64_t start = version_make(first, 0);
-    const bool counts = found.state == REPLICA_FULL && !recover->possibly_incomplete &&
-                        version_epoch(found.settled) < row->epoch;
-    return counts && found.settled > start ? found.settled : start;
-}
-
 static int add_shard(struct recover *recover, const struct recover_options *options,
                      const struct shard *row)
 {
     const struct server_common *common = recover->common;
     struct recover_shard *shard = &recover->shards[recover->shard_count];
-    uint32_t first = 0;
-    int error = first_epoch(options, row, &first);
+    struct recover_row found = {0};
+    int error = recover_row_read(options, row, &found);
     if (error)
         return error;
     error = shard_state_create(common->pm, &common->format, row, common->server, &shard->state);
@@ -127,11 +112,13 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     recover->shard_count++;
     recover->by_id[row->id] = shard;
     shard->state->live = store_live(common->store);
-    shard->state->first_epoch = first;
+    if (shard->state->primary)
+        recover_clients_lead(&recover->clients, row->id, row->epoch);
+    shard->state->first_epoch = found.first_epoch;
     shard->state->possibly_incomplete = recover->possibly_incomplete;
-    const uint64_t settled = settled_before(recover, row, first);
+    const uint64_t settled = found.settled;
     prefix_init(&shard->state->prefix, settled);
-    if (settled > version_make(first, 0))
+    if (settled > version_make(found.first_epoch, 0))
         suffix_drop(&shard->state->suffix, settled);
     atomic_init(&shard->state->commit, settled);
     atomic_init(&shard->state->settled, settled);
@@ -159,40 +146,6 @@ static int add_shards(struct recover *recover, const struct recover_options *opt
     return 0;
 }
 
-/* --- the segments --- */
-
-static int compare_places(const void *a, const void *b)
-{
-    const struct segment_place *left = a, *right = b;
-    return left->order != right->order ? (left->order < right->order ? -1 : 1) : 0;
-}
-
-/* R2 */
-static bool holds_copies(enum segment_owner owner)
-{
-    return owner == OWNER_DIGEST || owner == OWNER_CLEAN;
-}
-
-static int find_places(struct recover *recover)
-{
-    const struct store *store = recover->common->store;
-    uint64_t segments = store_segments(store);
-    recover->places = calloc(segments, sizeof *recover->places);
-    if (!recover->places)
-        return ROWAN_ENOMEM;
-    for (uint64_t i = 0; i < segments; i++) {
-        struct segment_meta meta = store_meta(store, i);
-        if (meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY)
-            continue;
-        uint64_t late = !holds_copies(meta.owner);
-        recover->places[recover->place_count++] =
-            (struct segment_place){.order = late << 63 | meta.allocation, .segment = i};
-    }
-    qsort(recover->places, recover->place_count, sizeof *recover->places, compare_places);
-    recover->digest_logs = true;
-    return 0;
-}
-
 /* --- applying what is found --- */
 
 static void drop_settled(const struct recover *recover, struct shard_state *shard)
@@ -216,15 +169,17 @@ static int recover_entry(struct recover *recover, struct recover_shard *of,
                          const struct entry_header *header, uint64_t offset)
 {
     const struct server_common *common = recover->common;
-    const struct apply_entry entry =
+    struct apply_entry entry =
         apply_describe(common->pm, &common->format, header, offset, recover->key);
     struct applied did;
-    if (!recover->digest_logs)
+    if (!recover_clients_ask(&recover->clients, header))
+        entry.client_id = 0; /* R7 */
+    if (!recover->in_copies)
         count_copies(of, header->version);
     int error = apply_entry(of->state, &entry, &did);
     if (!error)
         error = suffix_add(&of->state->suffix, header->version, offset);
-    if (!error && recover->digest_logs &&
+    if (!error && recover->in_copies &&
         (header->blocks > 1 || header->version > of->state->prefix.upto))
         error = suffix_add(&of->copies, header->version, offset);
     if (error || did.record == ROWAN_ENOMEM)
@@ -266,7 +221,7 @@ static int recover_joined(struct recover *recover, struct recover_shard *shard,
     return error;
 }
 
-/* R2: a block of a long entry in a digest log. */
+/* R2: a block of a long entry in a segment of copies. */
 static int recover_piece(struct recover *recover, struct recover_shard *shard,
                          const struct entry_header *header, uint64_t offset)
 {
@@ -288,33 +243,55 @@ static int recover_piece(struct recover *recover, struct recover_shard *shard,
     return recover_entry(recover, shard, header, copy->start);
 }
 
-static int recover_object(struct recover *recover, const struct entry_header *header,
-                          uint64_t offset)
+/* The shard of a block, if the block counts (R1). */
+static struct recover_shard *shard_of(struct recover *recover, const struct entry_header *header)
 {
     struct recover_shard *shard = recover->by_id[header->shard];
     uint32_t epoch = version_epoch(header->version);
     if (!shard || epoch < shard->state->first_epoch || version_counter(header->version) == 0) {
         recover->counts.passed_over++;
-        return 0;
+        return NULL;
     }
-    if (epoch >= shard->state->epoch) { /* R1 */
+    if (epoch >= shard->state->epoch) {
         recover->counts.strange++;
-        return 0;
+        return NULL;
     }
+    return shard;
+}
+
+static int recover_object(struct recover *recover, const struct entry_header *header,
+                          uint64_t offset)
+{
+    struct recover_shard *shard = shard_of(recover, header);
+    if (!shard)
+        return 0;
     if (header->blocks == 1)
         return recover_entry(recover, shard, header, offset);
-    if (recover->digest_logs)
+    if (recover->in_copies)
         return recover_piece(recover, shard, header, offset);
     struct join_entry *entry = join_add(&recover->join, header, offset);
     return entry ? recover_joined(recover, shard, header, entry) : 0;
 }
 
-/* R2: the digest logs are scanned. */
+/* R7 */
+static int recover_record(struct recover *recover, const struct entry_header *header)
+{
+    struct recover_shard *shard = shard_of(recover, header);
+    if (!shard || !shard->state->primary || !recover_clients_ask(&recover->clients, header))
+        return 0;
+    int error =
+        records_add(&shard->state->records, header->client_id, header->operation, header->version);
+    recover->records_lost += error == ROWAN_EBUSY;
+    recover->counts.records++;
+    return error == ROWAN_EBUSY ? 0 : error;
+}
+
+/* R2: the segments of copies are scanned. */
 static int recover_pieces(struct recover *recover)
 {
     for (uint32_t i = 0; i < recover->shard_count; i++)
         suffix_sort(&recover->shards[i].copies);
-    recover->digest_logs = false;
+    recover->in_copies = false;
     int error = 0;
     for (uint32_t i = 0; i < JOIN_ENTRIES && !error; i++) {
         struct join_entry *entry = &recover->join.entries[i];
@@ -351,9 +328,10 @@ static void recover_client(struct recover *recover, const struct commit_client *
 static void recover_commits(struct recover *recover, const struct entry_header *header,
                             uint64_t offset)
 {
+    const uint8_t *at = pm_at(recover->common->pm, offset);
     struct commit_value value;
-    if (apply_decode_commits(header, pm_at(recover->common->pm, offset), &value)) {
-        recover->counts.strange++;
+    if (apply_decode_commits(header, at, &value)) {
+        recover->counts.strange += !recover_clients_is_part(header, at);
         return;
     }
     for (uint32_t i = 0; i < value.shards; i++) {
@@ -372,6 +350,8 @@ static int recover_block(struct recover *recover, const struct entry_header *hea
     recover->blocks_seen = true;
     if (header->type == ENTRY_PUT || header->type == ENTRY_DELETE)
         return recover_object(recover, header, offset);
+    if (header->type == ENTRY_RECORD)
+        return recover_record(recover, header);
     if (header->type == ENTRY_COMMIT_VERSIONS)
         recover_commits(recover, header, offset);
     return 0;
@@ -383,8 +363,9 @@ static int enter_segment(struct recover *recover)
 {
     const struct store *store = recover->common->store;
     uint64_t segment = recover->places[recover->place].segment;
+    const enum segment_owner owner = store_meta(store, segment).owner;
     int error = 0;
-    if (recover->digest_logs && !holds_copies(store_meta(store, segment).owner))
+    if (recover->in_copies && owner != OWNER_DIGEST && owner != OWNER_CLEAN)
         error = recover_pieces(recover);
     entry_scan_init(&recover->scan, &recover->common->format,
                     pm_at(recover->common->pm, store_segment_offset(store, segment)),
@@ -435,6 +416,19 @@ static int scan_step(struct recover *recover)
     return 0;
 }
 
+/* The head of the next segment of a worker's log, the newest first. */
+static int read_clients(struct recover *recover)
+{
+    const struct store *store = recover->common->store;
+    while (recover->heads > 0 && !recover_clients_know_all(&recover->clients)) {
+        uint64_t segment = recover->places[--recover->heads].segment;
+        if (store_meta(store, segment).owner == OWNER_WORKER)
+            return recover_clients_read(&recover->clients, store_segment_offset(store, segment));
+    }
+    recover->phase = RECOVER_SCAN;
+    return 0;
+}
+
 static int scan_some(struct recover *recover)
 {
     uint32_t scanned = 0;
@@ -451,7 +445,7 @@ static int scan_some(struct recover *recover)
     if (recover->place < recover->place_count)
         return 0;
     recover->phase = RECOVER_SETTLE;
-    return recover->digest_logs ? recover_pieces(recover) : 0;
+    return recover->in_copies ? recover_pieces(recover) : 0;
 }
 
 /* --- the end --- */
@@ -468,23 +462,11 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     suffix_sort(&shard->suffix);
 }
 
-/* Shards that are held get a row; others lose theirs: what they left here is dead (H15). */
-static void set_rows(struct recover *recover)
+static void write_rows(struct recover *recover)
 {
-    struct store *store = recover->common->store;
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++) {
         const struct recover_shard *shard = recover->by_id[id];
-        struct replica_row row = {.state = REPLICA_NONE};
-        const struct replica_row found = store_replica(store, (uint16_t)id);
-        if (shard)
-            row = (struct replica_row){
-                .state = REPLICA_FULL,
-                .first_epoch = shard->state->first_epoch,
-                .first_allocation = found.state == REPLICA_FULL ? found.first_allocation : 0,
-                .settled = atomic_load_explicit(&shard->state->settled, memory_order_relaxed)};
-        if (found.state != row.state || found.first_epoch != row.first_epoch ||
-            found.settled != row.settled)
-            store_replica_set(store, (uint16_t)id, &row);
+        recover_row_write(recover->common->store, (uint16_t)id, shard ? shard->state : NULL);
     }
 }
 
@@ -494,7 +476,7 @@ static void settle(struct recover *recover)
         settle_shard(recover, &recover->shards[i]);
     if (recover->log.open)
         store_transition(recover->common->store, recover->log.segment, SEGMENT_USED);
-    set_rows(recover);
+    write_rows(recover);
     recover->ticket = pm_fence_start(recover->common->pm);
     recover->phase = RECOVER_FENCE;
 }
@@ -502,11 +484,12 @@ static void settle(struct recover *recover)
 static void report(const struct recover *recover)
 {
     const struct recover_counts *counts = &recover->counts;
-    log_event(counts->strange ? LOG_WARN : LOG_INFO, "recovered",
-              "shards=%u segments=%lu entries=%lu copied=%lu passed_over=%lu strange=%lu "
-              "zeroed=%lu released=%lu",
-              recover->shard_count, counts->segments, counts->entries, counts->copied,
-              counts->passed_over, counts->strange, counts->zeroed, counts->released);
+    log_event(
+        counts->strange ? LOG_WARN : LOG_INFO, "recovered",
+        "shards=%u segments=%lu entries=%lu records=%lu copied=%lu passed_over=%lu strange=%lu "
+        "zeroed=%lu released=%lu",
+        recover->shard_count, counts->segments, counts->entries, counts->records, counts->copied,
+        counts->passed_over, counts->strange, counts->zeroed, counts->released);
     if (recover->records_lost)
         log_event(LOG_WARN, "records_lost",
                   "operations=%lu a retry of one of them would be carried out again",
@@ -524,10 +507,12 @@ int recover_poll(struct recover *recover, bool *busy)
             return done;
         if (done == 1) {
             recover->counts.zeroed = recover->wipe.zeroed;
-            recover->phase = RECOVER_SCAN;
+            recover->phase = RECOVER_CLIENTS;
         }
         *busy = done == 1 || !recover->wipe.fencing;
         return 0;
+    case RECOVER_CLIENTS:
+        return read_clients(recover);
     case RECOVER_SCAN:
         return scan_some(recover);
     case RECOVER_SETTLE:
@@ -564,13 +549,17 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!error)
         error = join_init(&recover->join, &options->common->format);
     if (!error)
-        error = find_places(recover);
+        error = recover_clients_init(&recover->clients, options->common);
+    if (!error)
+        error = recover_places(options->common->store, &recover->places, &recover->place_count);
     if (!error)
         error = add_shards(recover, options, why, why_bytes);
     if (error) {
         recover_destroy(recover);
         return error;
     }
+    recover->heads = recover->place_count;
+    recover->in_copies = true;
     wipe_init(&recover->wipe, options->common->store, options->rebooted);
     log_init(&recover->log, options->common->store, OWNER_DIGEST, 0);
     *out = recover;
@@ -602,6 +591,7 @@ void recover_destroy(struct recover *recover)
         shard_state_destroy(recover->shards[i].state);
     }
     join_fini(&recover->join);
+    recover_clients_fini(&recover->clients);
     free(recover->places);
     free(recover->by_id);
     free(recover->shards);

@@ -29,6 +29,7 @@ struct recover_counts {
     uint64_t zeroed;      /* segments that were not free, or not zeros as they should */
     uint64_t released;    /* segments in which nothing had landed */
     uint64_t entries;     /* applied, repeats included */
+    uint64_t records;     /* stubs of cleaned entries that gave a completion record */
     uint64_t passed_over; /* whole blocks of shards, or epochs of shards, that are not held */
     uint64_t strange;     /* whole blocks of an epoch that is not over yet: never applied */
     uint64_t copied;      /* entries whose blocks lay apart */

@@ -22,19 +22,30 @@ void log_close(struct log *log)
     log->open = false;
 }
 
-/* The open segment, if any, has not enough left. */
-int log_reserve_segment(struct log *log)
+void log_on_open(struct log *log, void (*opened)(void *context, uint32_t bytes))
 {
+    log->opened = opened;
+}
+
+/* The open segment, if any, has not enough left. */
+int log_reserve_segment(struct log *log, uint32_t bytes)
+{
+    const uint64_t old = log->segment;
+    const bool was_open = log->open;
     uint64_t segment;
     int error = store_allocate(log->store, log->owner, log->owner_number, &segment);
     if (error)
         return error;
-    if (log->open)
-        log_close(log);
+    if (was_open && log->closing)
+        log->closing(log->context);
     log->open = true;
     log->segments++;
     log->segment = segment;
     log->start = store_segment_offset(log->store, segment);
     log->tail = 0;
+    if (log->opened)
+        log->opened(log->context, bytes);
+    if (was_open)
+        store_transition(log->store, old, SEGMENT_USED);
     return 0;
 }

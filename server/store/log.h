@@ -15,12 +15,13 @@ struct log {
     struct store *store;
     enum segment_owner owner;
     uint32_t owner_number;
-    bool open;                      /* there is a current segment */
-    uint64_t segment;               /* the current one */
-    uint64_t start;                 /* its offset in the map */
-    uint32_t tail;                  /* bytes of it that are reserved */
-    uint64_t segments;              /* allocated since the start */
-    void (*closing)(void *context); /* NULL: nobody asked */
+    bool open;                                     /* there is a current segment */
+    uint64_t segment;                              /* the current one */
+    uint64_t start;                                /* its offset in the map */
+    uint32_t tail;                                 /* bytes of it that are reserved */
+    uint64_t segments;                             /* allocated since the start */
+    void (*closing)(void *context);                /* NULL: nobody asked */
+    void (*opened)(void *context, uint32_t bytes); /* likewise */
     void *context;
 };
 
@@ -31,22 +32,36 @@ void log_init(struct log *log, struct store *store, enum segment_owner owner,
  * published then. */
 void log_on_close(struct log *log, void (*closing)(void *context), void *context);
 
+/* log_on_open: `opened` is called when there is a new current segment, before `bytes` of it are reserved for whoever
+ * needed it, and before the old one becomes USED. It may take from the segment (log_take), but has to leave those bytes.
+ * The context is that of log_on_close. */
+void log_on_open(struct log *log, void (*opened)(void *context, uint32_t bytes));
+
 /* log_reserve: `bytes` (a multiple of 64, at most a segment) that lie in one segment; their place
  * in the map goes to *offset. They are zeros until the caller stores there. When a new segment is
  * needed, the rest of the old one stays zero and the old one becomes USED. Errors: ROWAN_EFULL, and nothing
  * changed. */
-int log_reserve_segment(struct log *log);
+int log_reserve_segment(struct log *log, uint32_t bytes);
+static inline uint64_t log_take(struct log *log, uint32_t bytes);
 static inline int log_reserve(struct log *log, uint32_t bytes, uint64_t *offset)
 {
     ASSERT(bytes > 0 && bytes % ENTRY_ALIGN == 0 && bytes <= STORE_SEGMENT_BYTES);
     if (!log->open || log->tail + bytes > STORE_SEGMENT_BYTES || FAULT(EARLY_ROLL)) {
-        int error = log_reserve_segment(log);
+        int error = log_reserve_segment(log, bytes);
         if (error)
             return error;
     }
-    *offset = log->start + log->tail;
-    log->tail += bytes;
+    *offset = log_take(log, bytes);
     return 0;
+}
+
+/* The same of the current segment, which has room for them. */
+static inline uint64_t log_take(struct log *log, uint32_t bytes)
+{
+    ASSERT(log->open && bytes <= STORE_SEGMENT_BYTES - log->tail);
+    const uint64_t offset = log->start + log->tail;
+    log->tail += bytes;
+    return offset;
 }
 
 /* log_close: the current segment becomes USED, although it has space. There must be one. */

@@ -91,9 +91,37 @@ int clients_note(struct clients *clients, uint32_t client, uint64_t now_ns)
     if (entry)
         return 0;
     int error = open_entry(clients, client, &entry);
-    if (!error)
+    if (error)
+        clients->incomplete = true;
+    else
         idle_push(clients, entry, now_ns);
     return error;
+}
+
+void clients_raise(struct clients *clients, uint32_t client, uint32_t lowest)
+{
+    struct clients_entry *entry = find_entry(clients, client);
+    if (entry && lowest > entry->lowest)
+        entry->lowest = lowest;
+}
+
+uint32_t clients_lowest(const struct clients *clients, uint32_t client)
+{
+    const struct clients_entry *entry = find_entry(clients, client);
+    if (entry)
+        return entry->lowest;
+    return clients->incomplete && client ? 0 : UINT32_MAX;
+}
+
+void clients_each(const struct clients *clients,
+                  void (*visit)(void *context, uint32_t client, uint32_t lowest), void *context)
+{
+    for (uint32_t bucket = 0; clients->entries.count && bucket < clients->entries.buckets;
+         bucket++) {
+        const struct records_item *item = *records_bucket_at(&clients->entries, bucket);
+        for (; item; item = item->next)
+            visit(context, item->client, ((const struct clients_entry *)item)->lowest);
+    }
 }
 
 /* False: not yet. */

@@ -2,6 +2,8 @@
  * none. A client's completion records are kept for CLIENTS_KEEP_NS after its last connection ended;
  * no client asks again that late (client/rowan.h, ROWAN_MAX_TIMEOUT_MS).
  *
+ * Of each it also keeps the lowest unanswered number that was heard of, in whichever shard.
+ *
  * 65 B a client and 8 B of hash table, in chunks; at most CLIENTS_MAX. One thread.
  */
 #ifndef SERVER_CLIENTS_H
@@ -29,6 +31,7 @@ struct clients_entry {
     struct records_item item; /* its client; the operation is 0 */
     struct client_link *link; /* NULL: no connection since left_ns */
     uint64_t left_ns;
+    uint32_t lowest;
     struct clients_entry *later, *earlier; /* without connection: by left_ns */
 };
 
@@ -36,6 +39,7 @@ struct clients {
     struct records_table entries;
     struct clients_entry *first, *last; /* without connection */
     uint64_t over_ns;                   /* when somebody's time was found to be over; 0: nobody's */
+    bool incomplete; /* somebody who has records could not be entered, so is not known */
 };
 
 void clients_init(struct clients *clients);
@@ -63,6 +67,16 @@ void clients_leave(struct clients *clients, uint32_t client, const struct client
 /* There are records of this client, which perhaps never connects. Nothing changes if it is known.
  * Errors: as clients_enter. */
 int clients_note(struct clients *clients, uint32_t client, uint64_t now_ns);
+
+/* The client's operations below `lowest` have their answers. Nothing changes if it is not known. */
+void clients_raise(struct clients *clients, uint32_t client, uint32_t lowest);
+
+/* The number below which nobody asks again for operations of this client. UINT32_MAX: for none, it was forgotten. */
+uint32_t clients_lowest(const struct clients *clients, uint32_t client);
+
+/* Calls `visit` for each client that is known. */
+void clients_each(const struct clients *clients,
+                  void (*visit)(void *context, uint32_t client, uint32_t lowest), void *context);
 
 /* A client whose time was found to be over CLIENTS_GRACE_NS ago, which is not known any more; 0: none,
  * and *wake_ns is lowered to when there is one. By then a worker that was stopped for all that time

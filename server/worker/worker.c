@@ -20,6 +20,7 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "server/shard/records_question.h"
 #include "server/worker/worker_client.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_fetch.h"
@@ -263,6 +264,7 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
     if (!worker->log_ready) {
         log_init(&worker->log, worker->common->store, OWNER_WORKER, worker->number);
         log_on_close(&worker->log, close_segment, worker);
+        log_on_open(&worker->log, worker_commit_table);
         worker->log_ready = true;
     }
     worker_peer_resolve(worker, shard);
@@ -313,6 +315,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     /* Before the post and the fence: the end of a client may start writes that waited for it. */
     worker_client_reap(worker, now_ns);
     busy |= worker_client_forget(worker, now_ns, wake_ns);
+    busy |= worker_client_answer(worker);
     busy |= worker_reconcile_poll(worker, now_ns, wake_ns);
     busy |= worker_fetch_poll(worker, now_ns, wake_ns);
     busy |= worker_commit_poll(worker, now_ns, wake_ns);
@@ -355,13 +358,18 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     error = inbox_init(&worker->outbox, COMMAND_CAPACITY);
     if (error)
         goto fail_inbox;
-    error = fabric_endpoint_open(common->fabric, number, &worker->endpoint);
+    error = inbox_init(&worker->record_questions, WORKER_ASKED);
     if (error)
         goto fail_outbox;
+    error = fabric_endpoint_open(common->fabric, number, &worker->endpoint);
+    if (error)
+        goto fail_questions;
     fabric_endpoint_admit(worker->endpoint, admit, worker);
     *out = worker;
     return 0;
 
+fail_questions:
+    inbox_fini(&worker->record_questions);
 fail_outbox:
     inbox_fini(&worker->outbox);
 fail_inbox:
@@ -386,6 +394,7 @@ void worker_destroy(struct worker *worker)
     clients_fini(&worker->known);
     command_drain(&worker->inbox);
     command_drain(&worker->outbox);
+    inbox_fini(&worker->record_questions);
     inbox_fini(&worker->outbox);
     inbox_fini(&worker->inbox);
     for (uint32_t id = 0; id < STORE_SHARD_IDS; id++)
@@ -415,4 +424,16 @@ struct inbox *worker_outbox(struct worker *worker)
 const struct worker_counts *worker_counts(const struct worker *worker)
 {
     return &worker->counts;
+}
+
+struct inbox *worker_clean_inbox(struct worker *worker)
+{
+    return &worker->record_questions;
+}
+
+bool worker_ask(struct worker *worker, struct records_question *question)
+{
+    ASSERT(question->count <= RECORDS_QUESTION_ROWS);
+    atomic_store_explicit(&question->answered, false, memory_order_relaxed);
+    return inbox_push(&worker->record_questions, question);
 }

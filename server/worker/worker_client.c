@@ -16,6 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "server/shard/records_question.h"
 #include "server/worker/worker_commit.h"
 #include "server/worker/worker_write.h"
 
@@ -101,10 +102,10 @@ struct recall {
 
 static void recall_client(void *context, uint32_t client, uint32_t lowest)
 {
-    (void)lowest;
     struct recall *recall = context;
     if (clients_note(&recall->worker->known, client, recall->now_ns))
         recall->failed++;
+    clients_raise(&recall->worker->known, client, lowest);
 }
 
 void worker_client_recall(struct worker *worker, const struct shard_state *shard, uint64_t now_ns)
@@ -140,4 +141,29 @@ bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake
         forget_client(worker, client);
     }
     return forgotten > 0;
+}
+
+/* While a shard is reconciled, more clients may become known to have records in it. */
+static uint32_t lowest_asked(const struct worker *worker, const struct records_question_row *row)
+{
+    const struct shard_state *shard = worker->shards[row->shard];
+    return shard && !atomic_load_explicit(&shard->recovering, memory_order_relaxed)
+               ? clients_lowest(&worker->known, row->client)
+               : 0;
+}
+
+bool worker_client_answer(struct worker *worker)
+{
+    struct records_question *question;
+    uint32_t answers = 0;
+    while (answers < WORKER_ANSWERS && (question = inbox_pop(&worker->record_questions))) {
+        struct inbox *wake = question->wake;
+        for (uint32_t i = 0; i < question->count; i++)
+            question->rows[i].lowest = lowest_asked(worker, &question->rows[i]);
+        atomic_store_explicit(&question->answered, true, memory_order_release);
+        if (wake) /* the question is its asker's again */
+            inbox_wake(wake);
+        answers++;
+    }
+    return answers > 0;
 }

@@ -21,6 +21,9 @@ void worker_client_recall(struct worker *worker, const struct shard_state *shard
 /* Forgets clients whose time is over; lowers *wake_ns to the next. True: there were some. */
 bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
 
+/* Answers some of what the cleaner has asked (server/shard/records_question.h). True: there were some. */
+bool worker_client_answer(struct worker *worker);
+
 /* Is the request one that the client of this connection may send? */
 bool worker_client_may_ask(const struct client_link *client, const struct message_request *request);
 

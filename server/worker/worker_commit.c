@@ -9,6 +9,10 @@
  *      seen, with all that changed until then.
  *  M3  Commit versions never fail anything and never take the last space: with no room in the log
  *      they wait, and a peer that could not be told is told the figures of the day when it can be.
+ *  M4  Each segment of this log begins with a table of all clients that the worker knows, which says up to which versions
+ *      it speaks: those that were handed out before (commit.h). So rows about clients in older segments are not needed.
+ *      It is stored before the older segment becomes USED, and the poll that does so starts a fence and is waited for
+ *      before that segment is used again (reclaim.h): a table is never gone before a newer one is durable.
  */
 #include "server/worker/worker_commit.h"
 
@@ -167,6 +171,7 @@ static void visit_client(void *context, uint32_t client, uint32_t lowest)
     struct worker *worker = context;
     struct acknowledged *acknowledged = &worker->acknowledged;
     struct commit_client *told = &acknowledged->told[client % WORKER_ACKNOWLEDGED_TOLD];
+    clients_raise(&worker->known, client, lowest);
     if (told->client == client && told->lowest >= lowest)
         return;
     *told = (struct commit_client){.client = client, .lowest = lowest};
@@ -212,6 +217,105 @@ static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *
     }
     spread_acknowledged(worker);
     return true;
+}
+
+/* --- the table of clients (M4) --- */
+
+/* A part has rows of one kind. */
+struct table {
+    struct worker *worker;
+    struct commit_part part; /* the next */
+    uint32_t count;          /* of its rows */
+    union {
+        struct commit_shard shards[COMMIT_ROWS];
+        struct commit_client clients[COMMIT_CLIENT_ROWS];
+    };
+};
+
+static uint32_t parts_for(const struct worker *worker, uint32_t rows, uint32_t row_bytes)
+{
+    const uint32_t most = rows_of_entry(worker, row_bytes);
+    return (rows + most - 1) / most;
+}
+
+static uint32_t bytes_for(const struct worker *worker, uint32_t rows, uint32_t row_bytes)
+{
+    const struct entry_format *format = &worker->common->format;
+    const uint32_t most = rows_of_entry(worker, row_bytes), rest = rows % most;
+    return rows / most * entry_bytes(format, 0, COMMIT_HEAD_BYTES + most * row_bytes) +
+           (rest ? entry_bytes(format, 0, COMMIT_HEAD_BYTES + rest * row_bytes) : 0);
+}
+
+static void store_part(struct table *table, bool of_shards)
+{
+    struct worker *worker = table->worker;
+    uint8_t value[COMMIT_VALUE_BYTES];
+    _Alignas(64) uint8_t block[COMMIT_VALUE_BYTES + 2 * ENTRY_ALIGN];
+    const struct entry_header header = {
+        .type = ENTRY_COMMIT_VERSIONS,
+        .value_bytes = commit_encode(table->shards, of_shards ? table->count : 0, table->clients,
+                                     of_shards ? 0 : table->count, value),
+        .blocks = 1,
+        .client_id = worker->common->server,
+        .operation = worker->number};
+    commit_make_part(value, table->part);
+    const uint32_t bytes = entry_encode_block(&worker->common->format, &header, NULL, value, block);
+    pm_store(worker->common->pm, log_take(&worker->log, bytes), block, bytes);
+    table->part.part++;
+    table->count = 0;
+}
+
+static void table_client(void *context, uint32_t client, uint32_t lowest)
+{
+    struct table *table = context;
+    table->clients[table->count++] = (struct commit_client){.client = client, .lowest = lowest};
+    if (table->count == rows_of_entry(table->worker, COMMIT_CLIENT_BYTES))
+        store_part(table, false);
+}
+
+/* The table can say nothing yet about one that is being reconciled: more records may be found. */
+static bool is_spoken_for(const struct shard_state *shard)
+{
+    return shard && !atomic_load_explicit(&shard->recovering, memory_order_relaxed);
+}
+
+static void table_shards(struct table *table)
+{
+    const struct worker *worker = table->worker;
+    for (uint32_t i = 0; i < worker->config->shard_count; i++) {
+        const struct shard_state *shard = worker->shards[worker->config->shards[i].id];
+        if (!is_spoken_for(shard))
+            continue;
+        table->shards[table->count++] =
+            (struct commit_shard){shard->id, version_make(shard->epoch, shard->counter)};
+        if (table->count == rows_of_entry(worker, COMMIT_SHARD_BYTES))
+            store_part(table, true);
+    }
+    if (table->count)
+        store_part(table, true);
+}
+
+void worker_commit_table(void *context, uint32_t bytes)
+{
+    struct worker *worker = context;
+    const uint32_t clients = worker->known.entries.count;
+    uint32_t shards = 0;
+    for (uint32_t i = 0; i < worker->config->shard_count; i++)
+        shards += is_spoken_for(worker->shards[worker->config->shards[i].id]);
+    const uint32_t parts = parts_for(worker, shards, COMMIT_SHARD_BYTES) +
+                           parts_for(worker, clients, COMMIT_CLIENT_BYTES);
+    const uint32_t needed = bytes_for(worker, shards, COMMIT_SHARD_BYTES) +
+                            bytes_for(worker, clients, COMMIT_CLIENT_BYTES);
+    if (shards == 0 || worker->known.incomplete || needed > STORE_SEGMENT_BYTES / 3 ||
+        needed > STORE_SEGMENT_BYTES - bytes)
+        return;
+    struct table table = {.worker = worker, .part = {.parts = (uint16_t)parts}};
+    table_shards(&table);
+    clients_each(&worker->known, table_client, &table);
+    if (table.count)
+        store_part(&table, false);
+    ASSERT(table.part.part == parts && worker->log.tail == needed);
+    worker->stored = true;
 }
 
 /* --- peers that were not told --- */

@@ -31,6 +31,8 @@ enum {
     WORKER_MAX_CLIENT_OPS = 1024, /* writes of one client connection in the table */
     WORKER_LARGE_WAITING = 2,     /* of those, kept for writes that wait for one of their key */
     WORKER_FORGET = 4,            /* clients forgotten in one poll */
+    WORKER_ANSWERS = 4,           /* questions about records answered in one poll */
+    WORKER_ASKED = 64,            /* such questions that wait */
     COMMIT_VALUE_BYTES = 4096,    /* of one commit versions entry, at most */
     COMMIT_CLIENT_ROWS = (COMMIT_VALUE_BYTES - COMMIT_HEAD_BYTES) / COMMIT_CLIENT_BYTES,
     WORKER_ACKNOWLEDGED_TOLD = 1024,
@@ -191,6 +193,7 @@ struct worker {
     uint32_t number;
     struct fabric_endpoint *endpoint;
     struct inbox inbox, outbox;
+    struct inbox record_questions; /* from the clean role */
     struct cluster_config *config;
     struct worker_counts counts;
 

@@ -1,4 +1,4 @@
-/* commit_fuzz.c - commit_decode on arbitrary bytes. What it admits gives rows that lie inside it and
+/* commit_fuzz.c - commit_decode and commit_decode_part on arbitrary bytes. What it admits gives rows that lie inside it and
  * encode to the very same bytes. */
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct commit_value value;
-    if (commit_decode(data, (uint32_t)size, &value))
+    struct commit_part part = {0};
+    if (commit_decode(data, (uint32_t)size, &value) &&
+        commit_decode_part(data, (uint32_t)size, &value, &part))
         return 0;
     ASSERT(commit_bytes(value.shards, value.clients) == size);
     struct commit_shard *shards = calloc(value.shards + 1, sizeof *shards);
@@ -25,6 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (uint32_t i = 0; i < value.clients; i++)
             clients[i] = commit_client_at(&value, i);
         ASSERT(commit_encode(shards, value.shards, clients, value.clients, again) == size);
+        if (part.parts)
+            commit_make_part(again, part);
         ASSERT(memcmp(again, data, size) == 0);
     }
     free(again);

@@ -9,7 +9,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'unit', 'entry'))
 from golden import (COMMIT_CLIENTS, COMMIT_SHARDS, COMMIT_VERSIONS, DELETE, PAD, PUT,  # noqa: E402
-                    Entry, commit_value, pattern)
+                    RECORD, Entry, commit_value, pattern)
 
 SEED = 0x5eed  # entry_fuzz.c's
 BLOCK_LIMITS = (256, 1024, 4096, 65536)
@@ -31,12 +31,13 @@ def entries():
         put = entry(limit, PUT, b'user4052466453699787802', pattern(43))
         delete = entry(limit, DELETE, b'user4052466453699787802', b'')
         pad = entry(limit, PAD, b'', bytes(192 - 32))
+        record = entry(limit, RECORD, b'', b'')
         versions = entry(limit, COMMIT_VERSIONS, b'', commit_value(COMMIT_SHARDS, COMMIT_CLIENTS))
         long = entry(limit, PUT, pattern(300), pattern(BLOCK_LIMITS[limit] if limit < 2 else 700))
         for flags, name in ((0, 'plain'), (4, 'sealed'), (8, 'stopping')):
             head = bytes([limit | flags])
             write('entry', '%s_%u' % (name, BLOCK_LIMITS[limit]),
-                  head + put + pad + delete + bytes(128) + versions + long + put[:64])
+                  head + put + pad + record + delete + bytes(128) + versions + long + put[:64])
     write('entry', 'hole', bytes(1 + 256))
     write('entry', 'empty', b'\0')
 
@@ -48,7 +49,8 @@ def commits():
     write('commit', 'shards', commit_value([(i, 1, i) for i in range(200)], []))
     write('commit', 'clients', commit_value([], COMMIT_CLIENTS * 50))
     write('commit', 'cut', whole[:-1])
-    write('commit', 'wraps', struct.pack('<II', 1 << 28, 1 << 29) + whole[8:])
+    write('commit', 'most', struct.pack('<HHHH', 65535, 0, 65535, 0) + whole[8:])
+    write('commit', 'part', commit_value(COMMIT_SHARDS, COMMIT_CLIENTS, 2, 3))
 
 
 def messages():

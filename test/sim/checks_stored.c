@@ -296,8 +296,8 @@ static bool read_header(const struct checks *checks, const uint8_t *at, struct e
     header->value_bytes = lengths >> 11;
     header->block = (uint16_t)(blocks & 0xffff);
     header->blocks = (uint16_t)(blocks >> 16);
-    return at[0] == 0 && header->type >= ENTRY_PUT && header->type <= ENTRY_PAD &&
-           header->key_bytes <= ENTRY_MAX_KEY_BYTES &&
+    return at[0] == 0 && header->type >= ENTRY_PUT && header->type < ENTRY_TYPES &&
+           header->type != ENTRY_BATCH_PART && header->key_bytes <= ENTRY_MAX_KEY_BYTES &&
            header->value_bytes <= ENTRY_MAX_VALUE_BYTES && header->block < header->blocks &&
            header->blocks == entry_blocks(&checks->format, header->key_bytes, header->value_bytes);
 }

@@ -14,10 +14,10 @@ static const struct commit_shard shards[SHARDS] = {
 };
 static const struct commit_client clients[CLIENTS] = {{1024, 77}, {0xcafe0001, UINT32_MAX}};
 
-static const struct golden *find_golden(void)
+static const struct golden *find_golden(const char *name)
 {
     for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
-        if (strcmp(goldens[i].name, "commit versions") == 0)
+        if (strcmp(goldens[i].name, name) == 0)
             return &goldens[i];
     }
     fail();
@@ -26,7 +26,7 @@ static const struct golden *find_golden(void)
 
 TEST(commit_versions_are_encoded_to_their_very_bytes)
 {
-    const struct golden *golden = find_golden();
+    const struct golden *golden = find_golden("commit versions");
     uint8_t bytes[BYTES];
     assert_int_equal(commit_bytes(SHARDS, CLIENTS), BYTES);
     assert_int_equal(commit_encode(shards, SHARDS, clients, CLIENTS, bytes), BYTES);
@@ -37,7 +37,7 @@ TEST(commit_versions_are_encoded_to_their_very_bytes)
 TEST(what_was_encoded_is_decoded_row_by_row)
 {
     struct commit_value value;
-    assert_int_equal(commit_decode(find_golden()->value, BYTES, &value), 0);
+    assert_int_equal(commit_decode(find_golden("commit versions")->value, BYTES, &value), 0);
     assert_int_equal(value.shards, SHARDS);
     assert_int_equal(value.clients, CLIENTS);
     for (uint32_t i = 0; i < SHARDS; i++) {
@@ -67,7 +67,7 @@ TEST(rows_of_one_kind_or_none_are_fine)
 /* Each length in a block of just that size, for the address sanitizer. */
 TEST(a_value_that_is_cut_or_too_long_is_refused)
 {
-    const uint8_t *whole = find_golden()->value;
+    const uint8_t *whole = find_golden("commit versions")->value;
     for (uint32_t count = 0; count <= BYTES + 16; count++) {
         uint8_t *bytes = calloc(1, count ? count : 1);
         struct commit_value value = {.shards = 99};
@@ -80,19 +80,49 @@ TEST(a_value_that_is_cut_or_too_long_is_refused)
     }
 }
 
-/* Products that wrap at 32 bits give the right length: 2^28 x 16 = 0, and so on. */
-TEST(counts_whose_products_wrap_are_refused)
+TEST(counts_that_are_not_the_rows_are_refused)
 {
-    static const uint32_t counts[][2] = {
-        {SHARDS + (1u << 28), CLIENTS}, {SHARDS, CLIENTS + (1u << 29)}, {UINT32_MAX, UINT32_MAX},
-        {SHARDS - 1, CLIENTS + 1},      {SHARDS + 1, CLIENTS - 1},
-    };
+    static const uint16_t counts[][2] = {
+        {SHARDS - 1, CLIENTS + 1}, {SHARDS + 1, CLIENTS - 1}, {UINT16_MAX, UINT16_MAX}};
     uint8_t bytes[BYTES];
     struct commit_value value;
     for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        memcpy(bytes, find_golden()->value, BYTES);
-        memcpy(bytes, counts[i], 8);
+        memcpy(bytes, find_golden("commit versions")->value, BYTES);
+        memcpy(bytes, &counts[i][0], 2);
+        memcpy(bytes + 4, &counts[i][1], 2);
         assert_int_equal(commit_decode(bytes, BYTES, &value), ROWAN_EFORMAT);
+    }
+}
+
+TEST(a_part_of_a_table_is_encoded_to_its_very_bytes)
+{
+    const struct golden *golden = find_golden("part of a table");
+    uint8_t bytes[BYTES];
+    commit_encode(shards, SHARDS, clients, CLIENTS, bytes);
+    commit_make_part(bytes, (struct commit_part){.part = 2, .parts = 0x103});
+    assert_memory_equal(bytes, golden->value, BYTES);
+    struct commit_value value;
+    struct commit_part part;
+    assert_int_equal(commit_decode_part(golden->value, BYTES, &value, &part), 0);
+    assert_true(part.part == 2 && part.parts == 0x103);
+    assert_int_equal(commit_client_at(&value, 1).client, clients[1].client);
+}
+
+/* Rows of a table are no commit versions. */
+TEST(tables_and_others_are_not_taken_for_each_other)
+{
+    static const uint16_t heads[][2] = {{0, 1}, {1, 1}, {2, 1}}; /* parts, part */
+    uint8_t bytes[BYTES];
+    struct commit_value value;
+    struct commit_part part;
+    memcpy(bytes, find_golden("commit versions")->value, BYTES);
+    assert_int_equal(commit_decode_part(bytes, BYTES, &value, &part), ROWAN_EFORMAT);
+    for (unsigned i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        memcpy(bytes + 2, &heads[i][0], 2);
+        memcpy(bytes + 6, &heads[i][1], 2);
+        assert_int_equal(commit_decode(bytes, BYTES, &value), ROWAN_EFORMAT);
+        assert_int_equal(commit_decode_part(bytes, BYTES, &value, &part),
+                         i == 2 ? 0 : ROWAN_EFORMAT);
     }
 }
 
@@ -102,7 +132,7 @@ TEST(reserved_bytes_that_are_not_zero_are_refused)
     struct commit_value value;
     for (uint32_t row = 0; row < SHARDS; row++) {
         for (uint32_t i = 2; i < 8; i++) {
-            memcpy(bytes, find_golden()->value, BYTES);
+            memcpy(bytes, find_golden("commit versions")->value, BYTES);
             bytes[8 + row * 16 + i] = 0x80;
             assert_int_equal(commit_decode(bytes, BYTES, &value), ROWAN_EFORMAT);
         }

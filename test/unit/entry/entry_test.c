@@ -227,9 +227,12 @@ TEST(types_and_flags_that_nobody_defined_are_refused)
     for (unsigned byte = 0; byte < 256; byte++) {
         memset(area, 0, 64);
         area[1] = (uint8_t)byte;
-        put_u32(area + 16, byte == ENTRY_PAD ? 0 : 1 << 11 | 1);
+        put_u32(area + 16, byte == ENTRY_PAD || byte == ENTRY_RECORD ? 0 : 1 << 11 | 1);
         put_u32(area + 20, 1 << 16);
-        int expected = byte >= ENTRY_PUT && byte <= ENTRY_PAD ? 0 : ROWAN_EDAMAGED;
+        put_u32(area + 24, 3);
+        put_u32(area + 28, 4);
+        bool known = (byte >= ENTRY_PUT && byte <= ENTRY_PAD) || byte == ENTRY_RECORD;
+        int expected = known ? 0 : ROWAN_EDAMAGED;
         assert_int_equal(decode_sealed(&format, 64), expected);
     }
 }
@@ -341,6 +344,29 @@ TEST(only_commit_versions_and_pads_go_without_a_key)
     area[1] = ENTRY_PAD;
     put_u32(area + 16, 16 << 11 | 1);
     assert_int_equal(decode_sealed(&format, 64), ROWAN_EDAMAGED);
+}
+
+TEST(a_record_stub_is_a_header_of_one_client_s_operation)
+{
+    struct entry_format format = {1, 256};
+    struct entry_header header = {.type = ENTRY_RECORD,
+                                  .shard = 7,
+                                  .version = 9,
+                                  .blocks = 1,
+                                  .client_id = 3,
+                                  .operation = 4};
+    assert_int_equal(entry_encode_block(&format, &header, NULL, NULL, area), 64);
+    assert_false(entry_key_equals(&format, area, "", 0));
+    static const struct {
+        unsigned at;
+        uint32_t value;
+    } wrong[] = {{16, 1}, {16, 1 << 11}, {20, 2 << 16}, {20, 2 << 16 | 1}, {24, 0}, {28, 0}};
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        entry_encode_block(&format, &header, NULL, NULL, area);
+        assert_int_equal(decode_sealed(&format, 64), 0);
+        put_u32(area + wrong[i].at, wrong[i].value);
+        assert_int_equal(decode_sealed(&format, 64), ROWAN_EDAMAGED);
+    }
 }
 
 TEST(a_pad_fills_any_gap)

@@ -6,7 +6,7 @@ bitwise CRC32C: nothing of the C code is used here. The build has it print golde
 """
 import struct
 
-PUT, DELETE, COMMIT_VERSIONS, PAD = 1, 2, 3, 4
+PUT, DELETE, COMMIT_VERSIONS, PAD, RECORD = 1, 2, 3, 4, 6
 HEADER = struct.Struct('<BBHIQIIII')
 assert HEADER.size == 32
 
@@ -64,9 +64,9 @@ COMMIT_SHARDS = [(5, 6, 123), (0xbeef, 0xabcdef, 0x123456789a), (0, 1, 0)]
 COMMIT_CLIENTS = [(1024, 77), (0xcafe0001, 0xffffffff)]
 
 
-def commit_value(shards, clients):
+def commit_value(shards, clients, part=0, parts=0):
     """The value of a commit versions entry, by the table in common/entry/commit.h."""
-    return (struct.pack('<II', len(shards), len(clients)) +
+    return (struct.pack('<HHHH', len(shards), parts, len(clients), part) +
             b''.join(struct.pack('<H6xQ', shard, epoch << 40 | counter)
                      for shard, epoch, counter in shards) +
             b''.join(struct.pack('<II', *client) for client in clients))
@@ -124,7 +124,11 @@ def entries():
     yield ('commit versions',
            Entry(seed, 65536, COMMIT_VERSIONS, 0, 0, 0, 3, 1, b'',
                  commit_value(COMMIT_SHARDS, COMMIT_CLIENTS)), [0], None)
+    yield ('part of a table',
+           Entry(seed, 65536, COMMIT_VERSIONS, 0, 0, 0, 3, 1, b'',
+                 commit_value(COMMIT_SHARDS, COMMIT_CLIENTS, 2, 0x103)), [0], None)
     yield 'pad', Entry(seed, 65536, PAD, 0, 0, 0, 0, 0, b'', bytes(192 - 32)), [0], None
+    yield 'record stub', Entry(seed, 256, RECORD, 21, 5, 77, 1024, 4711, b'', b''), [0], None
     yield 'shortest pad', Entry(seed, 65536, PAD, 0, 0, 0, 0, 0, b'', bytes(32)), [0], None
 
 

@@ -25,8 +25,10 @@ static uint64_t write_entry(uint64_t offset, enum entry_type type, uint32_t valu
     struct entry_header header = {.type = type,
                                   .shard = SHARD,
                                   .version = version_make(2, 1),
-                                  .key_bytes = type == ENTRY_COMMIT_VERSIONS ? 0 : 3,
-                                  .value_bytes = value_bytes};
+                                  .key_bytes = type == ENTRY_PUT || type == ENTRY_DELETE ? 3 : 0,
+                                  .value_bytes = value_bytes,
+                                  .client_id = 1,
+                                  .operation = 1};
     header.blocks = (uint16_t)entry_blocks(&IDENTITY.format, header.key_bytes, value_bytes);
     for (; header.block < header.blocks; header.block++) {
         uint8_t block[LIMIT];
@@ -68,6 +70,7 @@ static int setup(void **state)
         write_entry(offset, ENTRY_PUT, LONG_BYTES);
     }
     write_entry(segment_at(USED + 1) - 64, ENTRY_COMMIT_VERSIONS, 16);
+    write_entry(segment_at(COMMITTED + 1) - 64, ENTRY_RECORD, 0);
     store_replica_set(store, SHARD,
                       &(struct replica_row){
                           .state = REPLICA_FULL, .first_epoch = 2, .settled = version_make(2, 1)});
@@ -102,10 +105,10 @@ TEST(a_whole_store_is_counted_and_nothing_is_found)
     static const uint64_t states[] = {2, 1, 1, 1, 1}, owners[] = {3, 0, 0, 0, 0, 3};
     assert_memory_equal(report->states, states, sizeof states);
     assert_memory_equal(report->owners, owners, sizeof owners);
-    static const uint64_t blocks[] = {0, 3 * (1 + 4), 3, 1, 0};
+    static const uint64_t blocks[] = {0, 3 * (1 + 4), 3, 1, 0, 0, 1};
     assert_memory_equal(report->blocks, blocks, sizeof blocks);
-    assert_true(report->entries == 3 * 3 + 1);
-    assert_true(report->block_bytes == 3 * (64 + 64 + 3 * LIMIT + 64) + 64);
+    assert_true(report->entries == 3 * 3 + 2);
+    assert_true(report->block_bytes == 3 * (64 + 64 + 3 * LIMIT + 64) + 2 * 64);
     assert_true(report->has_run && report->run.incarnation == 77);
     assert_true(report->row_count == 1 && report->rows[0].shard == SHARD &&
                 report->rows[0].row.settled == version_make(2, 1));
@@ -113,7 +116,7 @@ TEST(a_whole_store_is_counted_and_nothing_is_found)
     assert_non_null(text);
     assert_non_null(strstr(text, "server 7 of cluster 0000000000abcdef"));
     assert_non_null(strstr(text, "shard 9: full, since epoch 2, settled 2.1"));
-    assert_non_null(strstr(text, "puts 15, deletes 3, commit_versions 1, pads 0"));
+    assert_non_null(strstr(text, "puts 15, deletes 3, commit_versions 1, pads 0, records 1"));
     assert_non_null(strstr(text, "nothing is damaged\n"));
     free(text);
 }
@@ -174,7 +177,7 @@ TEST(each_kind_of_damage_is_found_where_it_is_and_nothing_else)
 
 TEST(a_segment_of_which_nothing_is_known_is_read_as_a_used_one)
 {
-    uint64_t blocks[ENTRY_PAD + 1];
+    uint64_t blocks[ENTRY_TYPES];
     check();
     memcpy(blocks, report->blocks, sizeof blocks);
     for (unsigned i = 0; i < 2; i++)

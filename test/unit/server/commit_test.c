@@ -280,7 +280,8 @@ TEST(that_a_client_has_gone_is_spread_too)
 
 /* --- without space --- */
 
-/* Fills this worker's open segment to the last byte; four entries in all. */
+/* Fills this worker's open segment to the last byte; four entries in all, behind the table of clients: three shards, and
+ * this client. */
 static void fill_segment(struct stage *stage, struct puppet_conn *client)
 {
     const struct entry_format format = stage_format(stage);
@@ -289,6 +290,8 @@ static void fill_segment(struct stage *stage, struct puppet_conn *client)
     uint32_t key_bytes = (uint32_t)strlen(key), left = FABRIC_SEGMENT_BYTES;
 
     assert_non_null(value);
+    left -=
+        entry_bytes(&format, 0, commit_bytes(3, 0)) + entry_bytes(&format, 0, commit_bytes(0, 1));
     for (unsigned i = 0; i < 4; i++) {
         uint32_t bytes = ENTRY_MAX_VALUE_BYTES;
 

@@ -19,7 +19,9 @@ static void note_commit(struct told *told, uint32_t sender, const struct entry_h
                         const uint8_t *at)
 {
     struct commit_value value;
-    if (header->type != ENTRY_COMMIT_VERSIONS || (sender && header->client_id != sender))
+    struct commit_part part;
+    if (header->type != ENTRY_COMMIT_VERSIONS || (sender && header->client_id != sender) ||
+        commit_decode_part(at + ENTRY_HEADER_BYTES, header->value_bytes, &value, &part) == 0)
         return;
     assert_int_equal(commit_decode(at + ENTRY_HEADER_BYTES, header->value_bytes, &value), 0);
     told->entries++;

@@ -1,0 +1,33 @@
+/* records_question.h - before an entry goes for good: may somebody still ask whether its operation was done?
+ *
+ * The cleaner asks the worker that owns the shard, for each entry that it drops. An answer stays right: a client's lowest
+ * unanswered number only rises, and a client that was forgotten asks for nothing that it asked for before
+ * (server/worker/clients.h), also if it comes back. It speaks for entries of COMMITTED segments only: the record of a
+ * write that is still in flight is not there yet.
+ */
+#ifndef SERVER_RECORDS_QUESTION_H
+#define SERVER_RECORDS_QUESTION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/reactor/inbox.h"
+
+enum { RECORDS_QUESTION_ROWS = 64 };
+
+/* The asker's, but from worker_ask until it has seen `answered` (acquire). */
+struct records_question {
+    uint32_t count;
+    struct records_question_row {
+        uint16_t shard;
+        uint32_t client;
+        uint32_t
+            lowest; /* the answer: nobody asks for lower operations of this client. UINT32_MAX: for none; 0: keep all,
+                            as the worker does not own the shard, or cannot tell yet */
+    } rows[RECORDS_QUESTION_ROWS];
+    struct inbox *wake; /* whose consumer is woken by the answer; NULL: nobody */
+    _Atomic bool answered;
+};
+
+#endif

@@ -1,0 +1,16 @@
+/* recover_places.h - in which order a start scans the segments of a store. */
+#ifndef SERVER_RECOVER_PLACES_H
+#define SERVER_RECOVER_PLACES_H
+
+#include "server/store/store.h"
+
+struct recover_place {
+    uint64_t order;
+    uint64_t segment;
+};
+
+/* All segments that may hold entries: first digest logs, then what a cleaner wrote, then all others, each in the order of
+ * allocation. The caller frees *out. Errors: ROWAN_ENOMEM. */
+int recover_places(const struct store *store, struct recover_place **out, uint64_t *count);
+
+#endif

@@ -1,0 +1,52 @@
+/* Rows of the replica table, at a start. */
+#include "server/shard/recover_row.h"
+
+#include "common/base/error.h"
+
+/* A row may be missing only if nothing can have been acknowledged: the store never ran, or the cluster has given out no
+ * client id. */
+static int first_epoch(const struct recover_options *options, const struct replica_row *found,
+                       const struct shard *row, uint32_t *epoch)
+{
+    *epoch = 1;
+    if (found->state == REPLICA_DAMAGED || (found->torn && !options->possibly_incomplete))
+        return ROWAN_EDAMAGED; /* of what is not here nobody can tell whether it is dead or lost */
+    if (found->state == REPLICA_FULL && found->first_epoch <= row->epoch)
+        *epoch = found->first_epoch;
+    else if (row->epoch > 1 && !cluster_is_unwritten(options->config) &&
+             (options->had_run || !options->had_data))
+        return ROWAN_EDAMAGED;
+    return 0;
+}
+
+/* R6 (recover.c). A row that speaks of an epoch which is not over yet tells nothing. */
+int recover_row_read(const struct recover_options *options, const struct shard *shard,
+                     struct recover_row *row)
+{
+    const struct replica_row found = store_replica(options->common->store, shard->id);
+    uint32_t first = 0;
+    int error = first_epoch(options, &found, shard, &first);
+    if (error)
+        return error;
+    const uint64_t start = version_make(first, 0);
+    const bool counts = found.state == REPLICA_FULL && !options->possibly_incomplete &&
+                        version_epoch(found.settled) < shard->epoch;
+    *row = (struct recover_row){.first_epoch = first,
+                                .settled = counts && found.settled > start ? found.settled : start};
+    return 0;
+}
+
+void recover_row_write(struct store *store, uint16_t shard, const struct shard_state *state)
+{
+    struct replica_row row = {.state = REPLICA_NONE};
+    const struct replica_row found = store_replica(store, shard);
+    if (state)
+        row = (struct replica_row){
+            .state = REPLICA_FULL,
+            .first_epoch = state->first_epoch,
+            .first_allocation = found.state == REPLICA_FULL ? found.first_allocation : 0,
+            .settled = atomic_load_explicit(&state->settled, memory_order_relaxed)};
+    if (found.state != row.state || found.first_epoch != row.first_epoch ||
+        found.settled != row.settled)
+        store_replica_set(store, shard, &row);
+}
