@@ -93,6 +93,7 @@ int control_zone_open(struct control *control)
     control->depth = depth_for(control, segments);
     /* The clean role begins. */
     atomic_store_explicit(&common->reserve, reserve(control), memory_order_release);
+    inbox_wake(clean_inbox(control->clean));
     return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
 }
 
@@ -242,7 +243,7 @@ static void check_space(struct control *control)
     struct server_common *common = control->common;
     const uint64_t free = store_segments_free(common->store);
     const bool full = free < reserve(control);
-    if (free < control->free)
+    if (free != control->free)
         inbox_wake(clean_inbox(control->clean));
     control->free = free;
     if (full != atomic_load_explicit(&common->full, memory_order_relaxed)) {

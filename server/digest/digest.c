@@ -344,6 +344,7 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
 enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct digest *digest = role;
+    const uint64_t segments = digest->log.segments;
     digest->now_ns = now_ns;
     execute_commands(digest);
     bool busy = digest_scan_some(digest);
@@ -352,6 +353,9 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         busy |= seek_missing(digest, wake_ns);
     busy |= command_answer(&digest->queries, &digest->outbox, digest->common->pm,
                            &digest->common->format);
+    if (digest->log.segments != segments)
+        inbox_wake(
+            &digest->outbox); /* the control role looks at space, and commits the old segment */
     plan_look(digest, busy, now_ns, wake_ns);
     return busy ? POLL_BUSY : POLL_IDLE;
 }

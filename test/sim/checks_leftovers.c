@@ -234,6 +234,8 @@ static void look_at_segments(struct leftovers *left, const struct checks_server 
            tally.using[OWNER_BACKUP_LOG], control -> posted + control -> prepared_count);
     expect(left, tally.using[OWNER_DIGEST] <= left->checks->cluster->options.digests,
            "server %lu: digest roles have %lu open segments", number, tally.using[OWNER_DIGEST]);
+    expect(left, tally.using[OWNER_CLEAN] <= 1, "server %lu: its clean role has %lu open segments",
+           number, tally.using[OWNER_CLEAN]);
     expect(left, tally.forgotten == 0, "server %lu: %lu segments hold nothing, and are not free",
            number, tally.forgotten);
 }

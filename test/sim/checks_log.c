@@ -38,7 +38,8 @@ static const struct {
     {"peer_garbage", NULL, "a peer sent what is no message"},
     {"cm_garbage", NULL, "the CM sent what is no message"},
     {"configuration_damaged", NULL, "the CM sent what is no configuration"},
-    /* There is PM for all that a run writes, on every server. The site NO_SEGMENT takes none. */
+    /* Where nothing needs to be cleaned there is PM for all that a run writes, on every server. The site NO_SEGMENT takes
+     * none. */
     {"pm_full", NULL, "space is lost"},
     {"entries_refused", NULL, "a primary brought entries that nobody asked for, or damaged ones"},
     /* A union waits where there is no space. Everything else is a backup's bad answer. */
@@ -64,6 +65,8 @@ bool checks_lost_block(const struct checks_server *server)
 /* What a digest role does not see is missing there, until the primary has sent it again: also when the sites are off. */
 static bool is_provoked(const struct checks *checks, const char *node, const char *event)
 {
+    if (strcmp(event, "pm_full") == 0)
+        return checks->load && load_may_fill(checks->load);
     if (strcmp(event, "versions_missing") != 0)
         return false;
     uint32_t number = 0;

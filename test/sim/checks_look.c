@@ -14,11 +14,18 @@ enum {
 
 /* --- copies of long entries --- */
 
-static bool is_in_digest_log(const struct checks_server *of, const struct store *store,
-                             uint64_t offset)
+static enum segment_owner owner_at(const struct checks_server *of, const struct store *store,
+                                   uint64_t offset)
 {
-    return store_meta(store, (offset - of->segment_offset) / STORE_SEGMENT_BYTES).owner ==
-           OWNER_DIGEST;
+    return store_meta(store, (offset - of->segment_offset) / STORE_SEGMENT_BYTES).owner;
+}
+
+/* There copies lie in one piece. */
+static bool is_in_own_log(const struct checks_server *of, const struct store *store,
+                          uint64_t offset)
+{
+    const enum segment_owner owner = owner_at(of, store, offset);
+    return owner == OWNER_DIGEST || owner == OWNER_CLEAN;
 }
 
 /* A start copies an entry whose blocks lie apart, and no later one does again: the whole copy is found first. */
@@ -28,7 +35,7 @@ static void look_at_start(struct checks *checks, const struct control *control,
     for (uint32_t at = entry->copies; at; at = checks->copies[at].next) {
         const struct checks_copy *copy = &checks->copies[at];
         if (at != made && copy->server == server && copy->block == 0 &&
-            is_in_digest_log(&checks->servers[server], control->common->store, copy->offset) &&
+            is_in_own_log(&checks->servers[server], control->common->store, copy->offset) &&
             checks_entry_at(checks, server, copy->offset) == entry)
             checks_fail(checks, "copies", entry->key, entry->header.shard,
                         "server %u copies version %lx of shard %u, and has a whole copy at %lu",
@@ -41,8 +48,8 @@ void checks_look_copied(struct checks *checks, const struct checks_entry *entry,
 {
     const struct control *control = checks_control(checks, server);
     if (!control || !control->common->store ||
-        !is_in_digest_log(&checks->servers[server], control->common->store,
-                          checks->copies[made].offset))
+        owner_at(&checks->servers[server], control->common->store, checks->copies[made].offset) !=
+            OWNER_DIGEST)
         return;
     if (control->recover) {
         look_at_start(checks, control, entry, server, made);

@@ -514,6 +514,11 @@ void load_step(struct load *load)
     } while (more);
 }
 
+bool load_may_fill(const struct load *load)
+{
+    return load->options.may_fill;
+}
+
 uint64_t load_next_ns(const struct load *load)
 {
     uint64_t next_ns = WAKE_NEVER;

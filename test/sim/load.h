@@ -32,7 +32,7 @@ struct load_options {
         long_in; /* one value in so many is of up to max_value_bytes, the others of up to 200 B */
     uint32_t forged_in;                    /* one value in so many imitates entries; 0: none */
     uint32_t gets, puts, put_ifs, deletes; /* weights */
-    bool may_fill;                         /* PM may be full: ROWAN_EFULL is no failure */
+    bool may_fill; /* PM is so small that it may be full for a while: ROWAN_EFULL is no failure */
 };
 
 struct load;
@@ -54,6 +54,8 @@ void load_on_seen(struct load *load, load_seen *seen, void *context);
 
 /* Between two rounds of the cluster: posts what is due. */
 void load_step(struct load *load);
+
+bool load_may_fill(const struct load *load);
 
 /* When the next operation is due; WAKE_NEVER if none is. */
 uint64_t load_next_ns(const struct load *load);

@@ -393,6 +393,7 @@ static void sum_up(struct run *run)
     counts->losses = checks_counts(run->checks).losses;
     counts->longs = checks_counts(run->checks).longs;
     counts->joined = checks_counts(run->checks).joined;
+    counts->cleaned = checks_counts(run->checks).cleaned;
     take_counts_of_sites(run);
     for (uint32_t i = 0; i < run->swarm.cluster.servers; i++)
         journal_mix(run->journal, &run->cluster->servers[i].pm->trace, sizeof(uint64_t));

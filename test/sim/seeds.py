@@ -40,7 +40,7 @@ def nothing_that_is_injected_was_left_out():
     if harness.DIVISOR > 1:
         tap.skip("too few seeds in a sanitized build")
     for what in ("of them of unknown outcome", "crashes", "partitions", "power losses", "torn landings",
-                 "lost fences", "fault sites fired", "index splits", "long entries written", "joined", "shards without fences lost data", "keys went back"):  # fmt: skip
+                 "lost fences", "fault sites fired", "index splits", "long entries written", "joined", "segments cleaned", "shards without fences lost data", "keys went back"):  # fmt: skip
         tap.check(done.number(what) > 0, what)
 
 

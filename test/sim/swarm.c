@@ -276,6 +276,23 @@ static void draw_large(struct random *random, struct swarm *out)
 
 /* --- memory --- */
 
+/* In half of the runs the PM is so small that its segments are used again and again: they hold little of what they could,
+ * so that a run has many, and many of the values are long. */
+static void draw_space(struct random *random, struct swarm *out)
+{
+    const bool small = chance(random, 50);
+    const uint32_t rolls = (uint32_t)spread(random, 4, 2), seals = (uint32_t)spread(random, 6, 2);
+    const uint32_t long_in = between32(random, 3, 15);
+    if (!small || is_lossy(out))
+        return;
+    out->load.may_fill = true;
+    if (out->segment_bytes >= LARGE_SEGMENT)
+        return;
+    out->faults.one_in[FAULT_EARLY_ROLL] = rolls;
+    out->cluster.early_seal = out->cluster.one_sided ? seals : 0;
+    out->load.long_in = long_in;
+}
+
 static void choose_segments(struct swarm *out)
 {
     /* All of a PM is looked through when its host has lost power. */
@@ -291,30 +308,53 @@ static void choose_segments(struct swarm *out)
         out->load.max_value_bytes = out->segment_bytes / 4;
 }
 
-/* No segment is used twice yet: every write of a run has its own space, on each replica, and each start leaves
- * some segments that are not full. */
-static uint64_t pm_bytes_for(const struct swarm *swarm)
+/* What must be free for a server not to be full, and what it has open. */
+static uint64_t reserve_for(const struct sim_cluster_options *cluster)
+{
+    const uint64_t senders = (uint64_t)(cluster->servers - 1) * cluster->workers;
+    /* An entry of 64 B takes a slot. */
+    const uint64_t times = cluster->landing_stride ? cluster->landing_stride / FABRIC_STRIDE : 1;
+    return 2 * times * senders + 2 * (cluster->workers + cluster->digests) +
+           cluster->landing_segments;
+}
+
+/* Every write of a run has its own space, on each replica, and each start leaves some segments that are not full: nothing
+ * needs to be cleaned. */
+static uint64_t segments_for_all(const struct swarm *swarm)
 {
     const struct sim_cluster_options *cluster = &swarm->cluster;
-    uint64_t senders = (uint64_t)(cluster->servers - 1) * cluster->workers;
-    /* An entry of 64 B takes a slot. */
-    const uint32_t times = cluster->landing_stride ? cluster->landing_stride / FABRIC_STRIDE : 1;
-    uint64_t reserve =
-        2 * times * senders + cluster->workers + cluster->digests + cluster->landing_segments;
+    const bool slots = cluster->landing_stride > FABRIC_STRIDE;
     const struct load_options *load = &swarm->load;
     const uint64_t writes = load->operations + 2 * load->keys; /* some in the verdict */
     const uint64_t each = 320 + (load->forged_in ? 1200 / load->forged_in : 0);
     uint64_t longs = writes / load->long_in * load->max_value_bytes;
-    uint64_t written = 2 * (writes * each * (times > 1 ? 2 : 1) + longs);
+    uint64_t written = 2 * (writes * each * (slots ? 2 : 1) + longs);
     /* What replicas have lost they get again from the others, after each start. */
     const uint64_t left = swarm->segment_bytes >= LARGE_SEGMENT ? 120 : 300;
-    uint64_t segments =
-        reserve + (is_lossy(swarm) ? 3 : 1) * (written / swarm->segment_bytes + left);
+    uint64_t segments = (is_lossy(swarm) ? 3 : 1) * (written / swarm->segment_bytes + left);
     /* And what begins a new segment before the old one is full. */
     if (cluster->early_seal)
         segments += 2 * writes / cluster->early_seal;
     if (swarm->faults.one_in[FAULT_EARLY_ROLL])
         segments += 2 * writes / swarm->faults.one_in[FAULT_EARLY_ROLL];
+    return segments;
+}
+
+/* All keys, of which some are long, and some more: most of what is written has no space but where it is made. */
+static uint64_t segments_for_live(struct random *random, const struct swarm *swarm)
+{
+    const struct load_options *load = &swarm->load;
+    const uint64_t each = 2 * LOAD_SHORT_KEY_BYTES + 320 + load->max_key_bytes / 10;
+    const uint64_t longs = (2 * load->keys / load->long_in + 2) * load->max_value_bytes;
+    const uint64_t live = load->keys * each + longs, rolls = swarm->faults.one_in[FAULT_EARLY_ROLL];
+    return live / swarm->segment_bytes + (rolls ? load->keys / rolls : 0) + between(random, 8, 40);
+}
+
+static uint64_t pm_bytes_for(struct random *random, const struct swarm *swarm)
+{
+    const uint64_t segments =
+        reserve_for(&swarm->cluster) +
+        (swarm->load.may_fill ? segments_for_live(random, swarm) : segments_for_all(swarm));
     /* The replica table has 4 MiB, twice. */
     return segments * swarm->segment_bytes + (9 << 20);
 }
@@ -340,8 +380,9 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_large(&random, out);
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
+    draw_space(&random, out);
     choose_segments(out);
-    out->cluster.pm_bytes = pm_bytes_for(out);
+    out->cluster.pm_bytes = pm_bytes_for(&random, out);
 }
 
 /* --- telling --- */
@@ -382,11 +423,11 @@ void swarm_tell(const struct swarm *swarm, FILE *out)
             " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u key_bytes=%u value_bytes=%u "
             "long_in=%u "
             "forged_in=%u "
-            "gets=%u puts=%u put_ifs=%u deletes=%u fault_pause_ms=%lu fault_length_ms=%lu "
+            "gets=%u puts=%u put_ifs=%u deletes=%u small=%d fault_pause_ms=%lu fault_length_ms=%lu "
             "power_loss_in=%u together=%d faults=",
             load->operations, load->keys, load->hot_keys, load->mean_pause_ns / NS_PER_US,
             load->burst, load->max_key_bytes, load->max_value_bytes, load->long_in, load->forged_in,
-            load->gets, load->puts, load->put_ifs, load->deletes,
+            load->gets, load->puts, load->put_ifs, load->deletes, load->may_fill,
             swarm->nemesis.mean_pause_ns / NS_PER_MS, swarm->nemesis.max_length_ns / NS_PER_MS,
             swarm->nemesis.power_loss_in, swarm->nemesis.power_together);
     const char *comma = "";
