@@ -21,6 +21,8 @@ struct server_common {
     struct entry_format format;
     struct reclaim reclaim; /* of the segments of the store */
 
+    _Atomic bool
+        handed_out;    /* each shard is in its owner's inbox; the control role wakes them then */
     _Atomic bool full; /* this server's PM takes no more writes; set by the control role */
     _Atomic int error; /* the first that ends the server; see server_fail */
     char why[512]; /* its sentence, the CM's at the longest; complete once `failed` was called */

@@ -20,10 +20,13 @@ static const struct shard *find_row(const struct control *control, uint32_t id)
     return row && control->shards[row - control->config->shards] ? row : NULL;
 }
 
-/* The question, with the blocks that came with it if any; NULL: no memory. */
+/* The question, with the blocks that came with it, or room for those of the answer; NULL: no memory. */
 static struct query *copy(const struct query *question, const Rowan__StoreEntries *entries)
 {
-    struct query *query = malloc(sizeof *query + (entries ? question->store.bytes : 0));
+    size_t bytes = entries ? question->store.bytes : 0;
+    if (question->kind == QUERY_SUFFIX && question->suffix.after != QUERY_SUFFIX_NONE)
+        bytes = BLOCK_LIST_BYTES;
+    struct query *query = malloc(sizeof *query + bytes);
     if (!query)
         return NULL;
     *query = *question;
@@ -177,12 +180,15 @@ static bool send_refusals(struct control *control)
     return any;
 }
 
-static int send_suffix(const struct control *control, const struct query *query)
+static int send_suffix(const struct query *query)
 {
     const struct query_suffix *suffix = &query->suffix;
     ProtobufCBinaryData blocks[BLOCK_LIST_BLOCKS];
     Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
-    block_list_data(&suffix->blocks, control->common->pm, blocks);
+    const uint8_t *at = query->data;
+    for (uint32_t i = 0; i < suffix->blocks.count; at += blocks[i++].len)
+        blocks[i] = (ProtobufCBinaryData){.len = suffix->blocks.places[i].bytes,
+                                          .data = (uint8_t *)(uintptr_t)at};
     body.shard = query->shard;
     body.epoch = suffix->epoch;
     body.commit = suffix->commit;
@@ -194,28 +200,19 @@ static int send_suffix(const struct control *control, const struct query *query)
                                 &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body));
 }
 
-enum { SHOWN_KEY_BYTES = 64 };
-
-/* The key of a damaged entry, as far as its header can be read and a terminal can print it. */
-static void show_key(const struct server_common *common, uint64_t offset,
-                     char shown[SHOWN_KEY_BYTES + 1])
+/* The key of a damaged entry as a terminal can print it. */
+static void show_key(const struct query_checksum *checksum, char shown[QUERY_KEY_BYTES + 1])
 {
-    uint8_t key[ENTRY_MAX_KEY_BYTES];
-    uint32_t bytes = 0;
-    /* The lengths themselves may be damaged: nothing beyond the map is read. */
-    if (common->pm->bytes - offset >= 2 * ENTRY_MAX_KEY_BYTES)
-        bytes = entry_key(&common->format, pm_at(common->pm, offset), key);
-    if (bytes > SHOWN_KEY_BYTES)
-        bytes = SHOWN_KEY_BYTES;
-    for (uint32_t i = 0; i < bytes; i++)
-        shown[i] = key[i] >= ' ' && key[i] < 0x7f ? (char)key[i] : '?';
-    shown[bytes] = '\0';
+    for (uint32_t i = 0; i < checksum->key_bytes; i++)
+        shown[i] =
+            checksum->key[i] >= ' ' && checksum->key[i] < 0x7f ? (char)checksum->key[i] : '?';
+    shown[checksum->key_bytes] = '\0';
 }
 
 static int send_checksum(const struct control *control, const struct query *query)
 {
     const struct query_checksum *checksum = &query->checksum;
-    char key[SHOWN_KEY_BYTES + 1];
+    char key[QUERY_KEY_BYTES + 1];
     Rowan__ChecksumIs body = ROWAN__CHECKSUM_IS__INIT;
     body.shard = query->shard;
     body.server = control->common->server;
@@ -228,7 +225,7 @@ static int send_checksum(const struct control *control, const struct query *quer
     body.damaged_offset = checksum->damaged_offset;
     body.missing = checksum->missing;
     if (checksum->damaged) {
-        show_key(control->common, checksum->damaged_offset, key);
+        show_key(checksum, key);
         body.damaged_key = key;
     }
     return control_message_send(query->link->conn, query->tag,
@@ -252,8 +249,7 @@ static int send_answer(const struct control *control, const struct query *query)
         return send_failure(query->link, query->tag, query->error);
     if (query->kind == QUERY_STORE)
         return send_stored(query);
-    return query->kind == QUERY_SUFFIX ? send_suffix(control, query)
-                                       : send_checksum(control, query);
+    return query->kind == QUERY_SUFFIX ? send_suffix(query) : send_checksum(control, query);
 }
 
 bool control_query_poll(struct control *control, uint64_t *wake_ns)

@@ -106,6 +106,7 @@ static void store_blocks(struct digest *digest, struct query *query)
         log_event(LOG_WARN, "entries_refused", "shard=%u error=%s", query->shard,
                   error_name(query->error));
     store->ticket = pm_fence_start(digest->common->pm);
+    store->since = digest->epoch;
     store->stored = true;
 }
 
@@ -168,6 +169,17 @@ void digest_store(struct digest *digest, struct query *query)
 {
     query->state = digest->shards[query->shard];
     LIST_APPEND(&digest->stores, query, place);
+}
+
+/* Its version may be settled meanwhile, as it landed after all. */
+uint64_t digest_store_held(const struct digest *digest)
+{
+    uint64_t since = RECLAIM_NOTHING;
+    for (const struct query *query = digest->stores.first; query; query = query->place.next) {
+        if (query->store.stored && query->store.since < since)
+            since = query->store.since;
+    }
+    return since;
 }
 
 bool digest_store_poll(struct digest *digest, uint64_t *wake_ns)

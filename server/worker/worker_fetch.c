@@ -12,6 +12,9 @@
  *      missed, and when none has room the scan stands still.
  *  Q3  What is not confirmed was not brought: after a break, or a failure, the backup asks again for what it still
  *      lacks.
+ *  Q4  What had a version when the question came stays as it is until the question is over (reclaim.h), and so does the
+ *      segment that the scan is in. So a version that the cleaner moves meanwhile is met in its old place, if not in its
+ *      new one. A segment of which that may have ended is not COMMITTED any more, and the scan does not go inside.
  */
 #include "server/worker/worker_fetch.h"
 
@@ -40,6 +43,24 @@ static bool backs(const struct worker *worker, const struct worker_peer *peer,
 static uint64_t round_end(const struct worker *worker)
 {
     return worker->fetch.visited + store_segments(worker->common->store) + 1;
+}
+
+static uint64_t oldest(const struct fetch *fetch)
+{
+    uint64_t since = RECLAIM_NOTHING;
+    for (uint32_t i = 0; i < fetch->count; i++)
+        since = fetch->questions[i].since < since ? fetch->questions[i].since : since;
+    return since;
+}
+
+/* Without a question the scan is inside no segment. */
+uint64_t worker_fetch_held(const struct worker *worker)
+{
+    const struct fetch *fetch = &worker->fetch;
+    if (!fetch->count)
+        return RECLAIM_NOTHING;
+    const uint64_t since = oldest(fetch);
+    return fetch->inside && fetch->since < since ? fetch->since : since;
 }
 
 /* The question of this peer about this shard: an earlier one, of which a message may be on its way, or a new one. NULL:
@@ -73,6 +94,8 @@ void worker_fetch_ask(struct worker *worker, struct worker_peer *peer, const Row
                   worker->number, peer->server, asked->shard, asked->first, asked->last);
         return;
     }
+    if (question->count == 0)
+        question->since = worker->epoch;
     question->first = asked->first;
     question->last = asked->last;
     question->end = round_end(worker);
@@ -81,6 +104,7 @@ void worker_fetch_ask(struct worker *worker, struct worker_peer *peer, const Row
 static void remove_question(struct fetch *fetch, uint32_t at)
 {
     fetch->questions[at] = fetch->questions[--fetch->count];
+    fetch->inside &= fetch->count > 0; /* Q4 */
 }
 
 static bool is_sought(const struct fetch *fetch, const struct question *question)
@@ -149,6 +173,7 @@ static void enter(struct worker *worker)
     entry_scan_init(&fetch->scan, &worker->common->format, pm_at(worker->common->pm, offset),
                     readable(worker, fetch->segment), 0);
     fetch->inside = true;
+    fetch->since = oldest(fetch);
 }
 
 static void leave(struct worker *worker)

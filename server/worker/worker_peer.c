@@ -209,3 +209,23 @@ void worker_peer_post(struct worker *worker)
         peer->open_batch = 0;
     }
 }
+
+/* A connection that has gone holds nothing (F4). */
+uint64_t worker_peer_held(struct worker *worker)
+{
+    struct checkpoint *at = &worker->checkpoint;
+    bool outstanding = false, landed = true;
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        const struct worker_peer *peer = &worker->peers[i];
+        const bool all = peer->landed == peer->posted;
+        outstanding |= !all;
+        landed &= all || peer->landed >= at->batch;
+    }
+    if (!outstanding)
+        at->held = RECLAIM_NOTHING;
+    else if (at->held == RECLAIM_NOTHING)
+        *at = (struct checkpoint){worker->epoch, worker->epoch, worker->batch};
+    else if (landed)
+        *at = (struct checkpoint){at->next, worker->epoch, worker->batch};
+    return at->held;
+}

@@ -34,6 +34,9 @@ void worker_peer_add(struct worker *worker, struct worker_peer *peer, const void
 void worker_peer_owe(struct worker_peer *peer, struct load load);
 void worker_peer_post(struct worker *worker);
 
+/* At the end of a poll: since which epoch is something on its way by pointer? RECLAIM_NOTHING: nothing is. */
+uint64_t worker_peer_held(struct worker *worker);
+
 /* Names the next question to a peer, or message of entries, for its answer. Never 0. */
 uint32_t worker_peer_tag(struct worker *worker);
 
