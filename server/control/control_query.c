@@ -23,7 +23,8 @@ static const struct shard *find_row(const struct control *control, uint32_t id)
 /* The question, with the blocks that came with it, or room for those of the answer; NULL: no memory. */
 static struct query *copy(const struct query *question, const Rowan__StoreEntries *entries)
 {
-    size_t bytes = entries ? question->store.bytes : 0;
+    size_t bytes =
+        entries ? question->store.bytes + question->store.gone * sizeof(struct prefix_range) : 0;
     if (question->kind == QUERY_SUFFIX && question->suffix.after != QUERY_SUFFIX_NONE)
         bytes = BLOCK_LIST_BYTES;
     struct query *query = malloc(sizeof *query + bytes);
@@ -33,6 +34,9 @@ static struct query *copy(const struct query *question, const Rowan__StoreEntrie
     uint8_t *at = query->data;
     for (size_t i = 0; entries && i < entries->n_blocks; at += entries->blocks[i++].len)
         memcpy(at, entries->blocks[i].data, entries->blocks[i].len);
+    struct prefix_range *gone = (void *)at; /* blocks are multiples of ENTRY_ALIGN */
+    for (size_t i = 0; entries && i < entries->n_gone; i++)
+        gone[i] = (struct prefix_range){entries->gone[i]->first, entries->gone[i]->last};
     return query;
 }
 
@@ -87,11 +91,26 @@ static int ask_suffix(struct control *control, struct control_link *link, uint32
     return ask(control, link, tag, row, &query, NULL) ? ROWAN_EAGAIN : 0;
 }
 
+/* False: likewise, or no ranges. */
+static bool measure_gone(const Rowan__StoreEntries *entries)
+{
+    uint64_t left = QUERY_GONE_VERSIONS;
+    if (entries->n_gone > QUERY_GONE_RANGES)
+        return false;
+    for (size_t i = 0; i < entries->n_gone; i++) {
+        const Rowan__VersionRange *range = entries->gone[i];
+        if (range->first > range->last || range->last - range->first >= left)
+            return false;
+        left -= range->last - range->first + 1;
+    }
+    return true;
+}
+
 /* False: more than a sender puts into one message, or no whole blocks. What they are is the owner's to check. */
 static bool measure(const Rowan__StoreEntries *entries, uint32_t *bytes)
 {
     *bytes = 0;
-    if (entries->n_blocks == 0 || entries->n_blocks > BLOCK_LIST_BLOCKS)
+    if (entries->n_blocks + entries->n_gone == 0 || entries->n_blocks > BLOCK_LIST_BLOCKS)
         return false;
     for (size_t i = 0; i < entries->n_blocks; i++) {
         const size_t more = entries->blocks[i].len;
@@ -110,16 +129,17 @@ static int ask_store(struct control *control, struct control_link *link, uint32_
     if (!link->peer)
         return ROWAN_EAGAIN;
     const struct shard *row = find_row(control, entries->shard);
-    if (!measure(entries, &bytes)) {
-        log_event(LOG_WARN, "entries_refused", "shard=%u server=%u blocks=%zu", entries->shard,
-                  link->server, entries->n_blocks);
+    if (!measure(entries, &bytes) || !measure_gone(entries)) {
+        log_event(LOG_WARN, "entries_refused", "shard=%u server=%u blocks=%zu gone=%zu",
+                  entries->shard, link->server, entries->n_blocks, entries->n_gone);
         return ROWAN_EFORMAT;
     }
     if (!row || row->epoch != entries->epoch || row->primary == control->common->server ||
         row->primary != link->server || row->worker != link->worker)
         return ROWAN_EAGAIN;
-    const struct query query = {.kind = QUERY_STORE,
-                                .store = {.epoch = entries->epoch, .bytes = bytes}};
+    const struct query query = {
+        .kind = QUERY_STORE,
+        .store = {.epoch = entries->epoch, .bytes = bytes, .gone = (uint32_t)entries->n_gone}};
     return ask(control, link, tag, row, &query, entries);
 }
 

@@ -25,7 +25,12 @@
 
 #define QUERY_SUFFIX_NONE UINT64_MAX /* `after` of a question for the figures alone */
 
-enum { QUERY_KEY_BYTES = 64 };
+enum {
+    QUERY_KEY_BYTES = 64,
+    /* That are gone, in one message: ranges, and versions in all of them. */
+    QUERY_GONE_RANGES = 256,
+    QUERY_GONE_VERSIONS = 4096,
+};
 
 struct control_link;
 
@@ -54,7 +59,8 @@ struct query_suffix {
 };
 
 struct query_store {
-    uint32_t epoch, bytes; /* of `data` */
+    uint32_t epoch, bytes; /* of the blocks in `data` */
+    uint32_t gone;         /* ranges behind them */
     /* the owner's */
     bool stored;    /* all that was lacking; `ticket` says whether it is durable */
     uint64_t since; /* the epoch in which it was (reclaim.h) */
@@ -82,7 +88,8 @@ struct query {
         struct query_suffix suffix;
         struct query_store store;
     };
-    /* Blocks, one behind the other. QUERY_STORE: unchecked. QUERY_SUFFIX, unless only figures are wanted: room for
+    /* Blocks, one behind the other. QUERY_STORE: unchecked; behind them ranges of versions (struct prefix_range) that are
+     * gone, of which only the numbers are checked. QUERY_SUFFIX, unless only figures are wanted: room for
      * BLOCK_LIST_BYTES; as they are sent by another role, later, they are not left where they lie (reclaim.h). */
     _Alignas(8) uint8_t data[];
 };

@@ -25,7 +25,8 @@ int log_reserve_segment(struct log *log)
     if (log->open)
         store_transition(log->store, log->segment, SEGMENT_USED);
     log->open = true;
-    log->segments++;
+    if (log->segments++ == 0)
+        log->first_allocation = store_meta(log->store, segment).allocation;
     log->segment = segment;
     log->start = store_segment_offset(log->store, segment);
     log->tail = 0;

@@ -46,6 +46,11 @@ int worker_peer_bring(struct worker *worker, const struct worker_peer *peer,
                       const struct shard_state *shard, const struct block_list *blocks,
                       uint32_t *tag);
 
+/* Likewise, but versions that are gone; `count` at most QUERY_GONE_RANGES. */
+int worker_peer_tell_gone(struct worker *worker, const struct worker_peer *peer,
+                          const struct shard_state *shard, const struct prefix_range *gone,
+                          uint32_t count, uint32_t *tag);
+
 /* What such an answer says: 0 that they are durable there, else why not; ROWAN_EAGAIN for any other message. */
 int worker_peer_failure(const Rowan__ControlMessage *answer);
 

@@ -135,6 +135,10 @@ struct question {
     uint64_t since;   /* an epoch: what had the versions then is held until the question is over */
     uint64_t end;     /* all was looked through when so many segments were visited */
     uint32_t entries; /* found, and brought */
+    uint32_t gone;    /* ranges told to be so */
+    bool damaged;     /* something that may have been one of the versions cannot be read */
+    bool telling;     /* the message on its way tells what is gone */
+    bool told;        /* that was done, or nothing is */
     uint32_t tag;     /* of the message on its way; 0: none */
     uint64_t retry_ns;
 
@@ -142,6 +146,8 @@ struct question {
      * brings those in front of `sent`, and of that one the blocks in front of `sent_block`. */
     uint32_t count, block, sent, sent_block;
     struct suffix_item found[WORKER_FOUND];
+
+    uint64_t met[QUERY_GONE_VERSIONS / 64]; /* bits from `first` on: versions that lie somewhere */
 };
 
 struct fetch {
@@ -150,6 +156,7 @@ struct fetch {
     uint64_t visited; /* segments that were looked through, ever */
     uint64_t segment; /* the one `scan` is in, if `inside`, else the next */
     bool inside;
+    bool judged;    /* what is not whole in that segment is damage that a question may be about */
     uint64_t since; /* an epoch: the oldest question's when the scan went inside */
     struct entry_scan scan;
     uint16_t lost_shard; /* what was found nowhere last, and logged */
