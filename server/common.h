@@ -21,6 +21,8 @@ struct server_common {
     struct entry_format format;
     struct reclaim reclaim; /* of the segments of the store */
 
+    _Atomic bool
+        handed_out;    /* each shard is in its owner's inbox; the control role wakes them then */
     _Atomic bool full; /* this server's PM takes no more writes; set by the control role */
     _Atomic uint64_t
         reserve; /* free segments below which it is full; 0: not known yet. Set by the control role */

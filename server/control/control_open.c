@@ -193,6 +193,15 @@ static int hand_out_shard(struct control *control, uint32_t position)
         &(struct command){.kind = COMMAND_READ, .read = {.shard = shard, .worker = row->worker}});
 }
 
+/* From now on they hold only what they say (reclaim.h). */
+static void tell_owners(struct control *control)
+{
+    atomic_store_explicit(&control->common->handed_out, true, memory_order_release);
+    for (uint32_t i = 0; i < control->options.workers; i++)
+        inbox_wake(worker_inbox(control->workers[i]));
+    control_wake_digests(control);
+}
+
 static void serve(struct control *control)
 {
     control->config = control->coming;
@@ -202,6 +211,7 @@ static void serve(struct control *control)
     int error = control->shards ? control_config_hand_out(control) : ROWAN_ENOMEM;
     for (uint32_t i = 0; i < control->config->shard_count && !error; i++)
         error = hand_out_shard(control, i);
+    tell_owners(control);
     recover_destroy(control->recover);
     control->recover = NULL;
     if (!error)

@@ -20,16 +20,23 @@ static const struct shard *find_row(const struct control *control, uint32_t id)
     return row && control->shards[row - control->config->shards] ? row : NULL;
 }
 
-/* The question, with the blocks that came with it if any; NULL: no memory. */
+/* The question, with the blocks that came with it, or room for those of the answer; NULL: no memory. */
 static struct query *copy(const struct query *question, const Rowan__StoreEntries *entries)
 {
-    struct query *query = malloc(sizeof *query + (entries ? question->store.bytes : 0));
+    size_t bytes =
+        entries ? question->store.bytes + question->store.gone * sizeof(struct prefix_range) : 0;
+    if (question->kind == QUERY_SUFFIX && question->suffix.after != QUERY_SUFFIX_NONE)
+        bytes = BLOCK_LIST_BYTES;
+    struct query *query = malloc(sizeof *query + bytes);
     if (!query)
         return NULL;
     *query = *question;
     uint8_t *at = query->data;
     for (size_t i = 0; entries && i < entries->n_blocks; at += entries->blocks[i++].len)
         memcpy(at, entries->blocks[i].data, entries->blocks[i].len);
+    struct prefix_range *gone = (void *)at; /* blocks are multiples of ENTRY_ALIGN */
+    for (size_t i = 0; entries && i < entries->n_gone; i++)
+        gone[i] = (struct prefix_range){entries->gone[i]->first, entries->gone[i]->last};
     return query;
 }
 
@@ -84,11 +91,26 @@ static int ask_suffix(struct control *control, struct control_link *link, uint32
     return ask(control, link, tag, row, &query, NULL) ? ROWAN_EAGAIN : 0;
 }
 
+/* False: likewise, or no ranges. */
+static bool measure_gone(const Rowan__StoreEntries *entries)
+{
+    uint64_t left = QUERY_GONE_VERSIONS;
+    if (entries->n_gone > QUERY_GONE_RANGES)
+        return false;
+    for (size_t i = 0; i < entries->n_gone; i++) {
+        const Rowan__VersionRange *range = entries->gone[i];
+        if (range->first > range->last || range->last - range->first >= left)
+            return false;
+        left -= range->last - range->first + 1;
+    }
+    return true;
+}
+
 /* False: more than a sender puts into one message, or no whole blocks. What they are is the owner's to check. */
 static bool measure(const Rowan__StoreEntries *entries, uint32_t *bytes)
 {
     *bytes = 0;
-    if (entries->n_blocks == 0 || entries->n_blocks > BLOCK_LIST_BLOCKS)
+    if (entries->n_blocks + entries->n_gone == 0 || entries->n_blocks > BLOCK_LIST_BLOCKS)
         return false;
     for (size_t i = 0; i < entries->n_blocks; i++) {
         const size_t more = entries->blocks[i].len;
@@ -107,16 +129,17 @@ static int ask_store(struct control *control, struct control_link *link, uint32_
     if (!link->peer)
         return ROWAN_EAGAIN;
     const struct shard *row = find_row(control, entries->shard);
-    if (!measure(entries, &bytes)) {
-        log_event(LOG_WARN, "entries_refused", "shard=%u server=%u blocks=%zu", entries->shard,
-                  link->server, entries->n_blocks);
+    if (!measure(entries, &bytes) || !measure_gone(entries)) {
+        log_event(LOG_WARN, "entries_refused", "shard=%u server=%u blocks=%zu gone=%zu",
+                  entries->shard, link->server, entries->n_blocks, entries->n_gone);
         return ROWAN_EFORMAT;
     }
     if (!row || row->epoch != entries->epoch || row->primary == control->common->server ||
         row->primary != link->server || row->worker != link->worker)
         return ROWAN_EAGAIN;
-    const struct query query = {.kind = QUERY_STORE,
-                                .store = {.epoch = entries->epoch, .bytes = bytes}};
+    const struct query query = {
+        .kind = QUERY_STORE,
+        .store = {.epoch = entries->epoch, .bytes = bytes, .gone = (uint32_t)entries->n_gone}};
     return ask(control, link, tag, row, &query, entries);
 }
 
@@ -177,12 +200,15 @@ static bool send_refusals(struct control *control)
     return any;
 }
 
-static int send_suffix(const struct control *control, const struct query *query)
+static int send_suffix(const struct query *query)
 {
     const struct query_suffix *suffix = &query->suffix;
     ProtobufCBinaryData blocks[BLOCK_LIST_BLOCKS];
     Rowan__SuffixIs body = ROWAN__SUFFIX_IS__INIT;
-    block_list_data(&suffix->blocks, control->common->pm, blocks);
+    const uint8_t *at = query->data;
+    for (uint32_t i = 0; i < suffix->blocks.count; at += blocks[i++].len)
+        blocks[i] = (ProtobufCBinaryData){.len = suffix->blocks.places[i].bytes,
+                                          .data = (uint8_t *)(uintptr_t)at};
     body.shard = query->shard;
     body.epoch = suffix->epoch;
     body.commit = suffix->commit;
@@ -194,28 +220,19 @@ static int send_suffix(const struct control *control, const struct query *query)
                                 &CONTROL_MESSAGE(SUFFIX_IS, suffix_is, &body));
 }
 
-enum { SHOWN_KEY_BYTES = 64 };
-
-/* The key of a damaged entry, as far as its header can be read and a terminal can print it. */
-static void show_key(const struct server_common *common, uint64_t offset,
-                     char shown[SHOWN_KEY_BYTES + 1])
+/* The key of a damaged entry as a terminal can print it. */
+static void show_key(const struct query_checksum *checksum, char shown[QUERY_KEY_BYTES + 1])
 {
-    uint8_t key[ENTRY_MAX_KEY_BYTES];
-    uint32_t bytes = 0;
-    /* The lengths themselves may be damaged: nothing beyond the map is read. */
-    if (common->pm->bytes - offset >= 2 * ENTRY_MAX_KEY_BYTES)
-        bytes = entry_key(&common->format, pm_at(common->pm, offset), key);
-    if (bytes > SHOWN_KEY_BYTES)
-        bytes = SHOWN_KEY_BYTES;
-    for (uint32_t i = 0; i < bytes; i++)
-        shown[i] = key[i] >= ' ' && key[i] < 0x7f ? (char)key[i] : '?';
-    shown[bytes] = '\0';
+    for (uint32_t i = 0; i < checksum->key_bytes; i++)
+        shown[i] =
+            checksum->key[i] >= ' ' && checksum->key[i] < 0x7f ? (char)checksum->key[i] : '?';
+    shown[checksum->key_bytes] = '\0';
 }
 
 static int send_checksum(const struct control *control, const struct query *query)
 {
     const struct query_checksum *checksum = &query->checksum;
-    char key[SHOWN_KEY_BYTES + 1];
+    char key[QUERY_KEY_BYTES + 1];
     Rowan__ChecksumIs body = ROWAN__CHECKSUM_IS__INIT;
     body.shard = query->shard;
     body.server = control->common->server;
@@ -228,7 +245,7 @@ static int send_checksum(const struct control *control, const struct query *quer
     body.damaged_offset = checksum->damaged_offset;
     body.missing = checksum->missing;
     if (checksum->damaged) {
-        show_key(control->common, checksum->damaged_offset, key);
+        show_key(checksum, key);
         body.damaged_key = key;
     }
     return control_message_send(query->link->conn, query->tag,
@@ -252,8 +269,7 @@ static int send_answer(const struct control *control, const struct query *query)
         return send_failure(query->link, query->tag, query->error);
     if (query->kind == QUERY_STORE)
         return send_stored(query);
-    return query->kind == QUERY_SUFFIX ? send_suffix(control, query)
-                                       : send_checksum(control, query);
+    return query->kind == QUERY_SUFFIX ? send_suffix(query) : send_checksum(control, query);
 }
 
 bool control_query_poll(struct control *control, uint64_t *wake_ns)

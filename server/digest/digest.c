@@ -12,6 +12,10 @@
  *      that is not there is lost, unless it lies in what was stepped over: that is scanned again first.
  *  D5  A long entry whose blocks lie apart is copied only for the index to name the copy: not if the index has that
  *      version of the key, or a higher one. So what is met again fills no segments.
+ *  D6  Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it either lies in no
+ *      COMMITTED segment, so that nobody cleans it: blocks to be joined, and an entry that comes by message in parts, are
+ *      dropped as soon as their version is settled. Or it is held: uncommitted suffixes, and what is stored and not
+ *      applied.
  */
 #include "server/digest/digest.h"
 
@@ -88,6 +92,11 @@ static void settle(struct digest *digest, struct shard_state *shard)
         (void)pm_fence_start(digest->common->pm);
     digest->copied = false;
     shard_settle(shard, shard->prefix.upto);
+    const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
+    struct incoming *incoming = &shard->incoming;
+    join_drop(&digest->join, shard->id, settled); /* D6 */
+    if (incoming->coming && !incoming->skipped && incoming->header.version <= settled)
+        incoming->coming = false;
 }
 
 static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
@@ -95,6 +104,7 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     uint64_t first, last;
     if (!apply_commit(shard, version))
         return;
+    digest->suffixes -= shard->suffix.count > 0;
     suffix_clear(&shard->suffix); /* the log reconciliation of this epoch is over */
     settle(digest, shard);
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
@@ -279,6 +289,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
         log_on_close(&digest->log, log_closes, digest);
     }
     digest->shards[shard->id] = shard;
+    digest->suffixes += shard->suffix.count > 0;
     shard->next_owned = digest->owned;
     digest->owned = shard;
 }
@@ -298,6 +309,7 @@ static void take_segment(struct digest *digest, struct blog_segment *segment)
 static void execute_commands(struct digest *digest)
 {
     struct command command;
+    const bool all = atomic_load_explicit(&digest->common->handed_out, memory_order_acquire);
     while (command_pop(&digest->inbox, &command)) {
         if (command.kind == COMMAND_SHARD) {
             take_shard(digest, command.shard);
@@ -311,6 +323,7 @@ static void execute_commands(struct digest *digest)
                 query_begin(&digest->queries, command.query, digest->shards[command.query->shard]);
         }
     }
+    digest->has_all = all;
 }
 
 /* After work the open segment is looked at soon, then ever more seldom. As long as there is more each time, it stays at
@@ -341,11 +354,20 @@ static void plan_look(struct digest *digest, bool busy, uint64_t now_ns, uint64_
     wake_at(wake_ns, digest->look_ns);
 }
 
+/* D6. Uncommitted suffixes have been held since before their shards were handed out. */
+static uint64_t held(const struct digest *digest)
+{
+    if (!digest->has_all || digest->suffixes > 0)
+        return reclaim_since(&digest->reclaim);
+    return digest_store_held(digest);
+}
+
 enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct digest *digest = role;
     const uint64_t segments = digest->log.segments;
     digest->now_ns = now_ns;
+    digest->epoch = reclaim_enter(&digest->common->reclaim, &digest->reclaim);
     execute_commands(digest);
     bool busy = digest_scan_some(digest);
     busy |= digest_store_poll(digest, wake_ns);
@@ -357,6 +379,7 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         inbox_wake(
             &digest->outbox); /* the control role looks at space, and commits the old segment */
     plan_look(digest, busy, now_ns, wake_ns);
+    reclaim_leave(&digest->reclaim, held(digest));
     return busy ? POLL_BUSY : POLL_IDLE;
 }
 
@@ -374,6 +397,7 @@ int digest_create(struct server_common *common, uint32_t number, struct digest *
     error = inbox_init(&digest->outbox, COMMAND_CAPACITY);
     if (error)
         goto fail_inbox;
+    reclaim_join(&common->reclaim, &digest->reclaim);
     *out = digest;
     return 0;
 

@@ -21,6 +21,10 @@ struct digest {
     struct server_common *common;
     uint32_t number;
     struct inbox inbox, outbox;
+    struct reclaim_role reclaim;
+    uint64_t epoch;    /* of this poll: what it finds is held since then */
+    bool has_all;      /* each shard that was handed out to it has been taken */
+    uint32_t suffixes; /* of its shards, those with an uncommitted suffix */
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
     struct shard_state *owned;                   /* the same, a list */
     struct join join;
@@ -85,6 +89,9 @@ void digest_store(struct digest *digest, struct query *query);
 
 /* Goes on with them; true if anything moved. Lowers *wake_ns. */
 bool digest_store_poll(struct digest *digest, uint64_t *wake_ns);
+
+/* Since which epoch are there entries that were stored and not applied yet? RECLAIM_NOTHING: there are none. */
+uint64_t digest_store_held(const struct digest *digest);
 
 /* --- digest_scan.c --- */
 

@@ -11,6 +11,9 @@
  *  E4  Without space the message is answered with the error, after what found space was applied. Without memory for the
  *      index it waits: stored again it would take space again.
  *
+ *  E5  Versions are gone only if the primary of the present epoch says so, and a commit version of this epoch covers them:
+ *      then what took their place is on all replicas, and lands or is fetched like any other. They count as arrived.
+ *
  *  message --(blocks are stored)--> fence --(done)--> applied --> answered
  */
 #include "common/base/error.h"
@@ -91,6 +94,24 @@ static int store_block(struct digest *digest, struct query *query, uint32_t *pos
     return 0;
 }
 
+static const struct prefix_range *gone_of(const struct query *query)
+{
+    return (const void *)(query->data + query->store.bytes);
+}
+
+/* E5. Errors: ROWAN_EFORMAT. */
+static int check_gone(const struct query *query)
+{
+    const struct shard_state *shard = query->state;
+    for (uint32_t i = 0; i < query->store.gone; i++) {
+        const struct prefix_range *range = &gone_of(query)[i];
+        if (version_epoch(range->first) != shard->epoch || version_counter(range->first) == 0 ||
+            range->last > commit_of(shard))
+            return ROWAN_EFORMAT;
+    }
+    return 0;
+}
+
 /* As many blocks as find space. */
 static void store_blocks(struct digest *digest, struct query *query)
 {
@@ -98,6 +119,8 @@ static void store_blocks(struct digest *digest, struct query *query)
     uint32_t position = 0, blocks = 0;
     if (!query->state || query->state->epoch != store->epoch) /* E1 */
         query->error = ROWAN_EAGAIN;
+    else
+        query->error = check_gone(query);
     while (!query->error && position < store->bytes) {
         query->error =
             blocks++ < BLOCK_LIST_BLOCKS ? store_block(digest, query, &position) : ROWAN_EFORMAT;
@@ -106,6 +129,7 @@ static void store_blocks(struct digest *digest, struct query *query)
         log_event(LOG_WARN, "entries_refused", "shard=%u error=%s", query->shard,
                   error_name(query->error));
     store->ticket = pm_fence_start(digest->common->pm);
+    store->since = digest->epoch;
     store->stored = true;
 }
 
@@ -124,6 +148,19 @@ static bool apply_whole(struct digest *digest, struct query *query)
             return false;
     }
     return true;
+}
+
+/* E5 */
+static void apply_gone(struct query *query)
+{
+    struct shard_state *shard = query->state;
+    for (uint32_t i = 0; !query->error && i < query->store.gone; i++) {
+        const struct prefix_range *range = &gone_of(query)[i];
+        log_event(LOG_INFO, "versions_gone", "shard=%u first=%lx last=%lx", shard->id, range->first,
+                  range->last);
+        for (uint64_t version = range->first; version <= range->last; version++)
+            prefix_add(&shard->prefix, version);
+    }
 }
 
 /* E2 */
@@ -154,6 +191,7 @@ static bool advance(struct digest *digest, struct query *query, uint64_t *wake_n
     }
     const uint32_t before = query->store.applied;
     if (apply_whole(digest, query)) {
+        apply_gone(query);
         LIST_REMOVE(&digest->stores, query, place); /* once it is handed over, it is control's */
         if (!command_push(&digest->outbox,
                           &(struct command){.kind = COMMAND_QUERY, .query = query}))
@@ -168,6 +206,17 @@ void digest_store(struct digest *digest, struct query *query)
 {
     query->state = digest->shards[query->shard];
     LIST_APPEND(&digest->stores, query, place);
+}
+
+/* Its version may be settled meanwhile, as it landed after all. */
+uint64_t digest_store_held(const struct digest *digest)
+{
+    uint64_t since = RECLAIM_NOTHING;
+    for (const struct query *query = digest->stores.first; query; query = query->place.next) {
+        if (query->store.stored && query->store.since < since)
+            since = query->store.since;
+    }
+    return since;
 }
 
 bool digest_store_poll(struct digest *digest, uint64_t *wake_ns)

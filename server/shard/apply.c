@@ -7,7 +7,7 @@
  *      must be counted once may not be counted here.
  *  A2  What may fail for want of memory comes first and leaves all as it was; only a record may be lost, which the
  *      caller is told.
- *  A3  A version is in the contiguous prefix only after the entry is in the index.
+ *  A3  A version is in the contiguous prefix only after the entry is in the index, or when it is gone (digest_store.c, E5).
  */
 #include "server/shard/apply.h"
 

@@ -14,8 +14,10 @@ int join_init(struct join *join, const struct entry_format *format)
     join->memory = calloc((size_t)JOIN_ENTRIES * join->max_blocks, sizeof *join->memory);
     if (!join->memory)
         return ROWAN_ENOMEM;
-    for (uint32_t i = 0; i < JOIN_ENTRIES; i++)
+    for (uint32_t i = 0; i < JOIN_ENTRIES; i++) {
+        join->entries[i].join = join;
         join->entries[i].offsets = join->memory + (size_t)i * join->max_blocks;
+    }
     return 0;
 }
 
@@ -36,6 +38,7 @@ static struct join_entry *find(struct join *join, const struct entry_header *hea
             oldest = entry;
     }
     join_remove(oldest);
+    join->used++;
     oldest->shard = header->shard;
     oldest->version = header->version;
     oldest->blocks = header->blocks;
@@ -58,10 +61,20 @@ struct join_entry *join_add(struct join *join, const struct entry_header *header
 
 void join_remove(struct join_entry *entry)
 {
+    entry->join->used -= entry->version != 0;
     memset(entry->offsets, 0, entry->blocks * sizeof *entry->offsets);
     entry->version = 0;
     entry->found = 0;
     entry->blocks = 0;
+}
+
+void join_drop(struct join *join, uint16_t shard, uint64_t version)
+{
+    for (uint32_t i = 0; join->used > 0 && i < JOIN_ENTRIES; i++) {
+        struct join_entry *entry = &join->entries[i];
+        if (entry->version != 0 && entry->shard == shard && entry->version <= version)
+            join_remove(entry);
+    }
 }
 
 const uint8_t *join_key(const struct join_entry *entry, const struct entry_format *format,

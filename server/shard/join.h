@@ -20,6 +20,7 @@
 enum { JOIN_ENTRIES = 2 * FABRIC_MAX_ZONE_SENDERS };
 
 struct join_entry {
+    struct join *join;
     uint16_t shard;
     uint16_t blocks, found;
     uint64_t version;  /* 0: free */
@@ -30,6 +31,7 @@ struct join_entry {
 struct join {
     uint32_t max_blocks;
     uint64_t clock;
+    uint32_t used; /* entries that are not free */
     uint64_t *memory;
     struct join_entry entries[JOIN_ENTRIES];
 };
@@ -42,6 +44,9 @@ void join_fini(struct join *join);
  * until join_remove), else NULL. */
 struct join_entry *join_add(struct join *join, const struct entry_header *header, uint64_t offset);
 void join_remove(struct join_entry *entry);
+
+/* join_drop: forgets the shard's entries up to this version. */
+void join_drop(struct join *join, uint16_t shard, uint64_t version);
 
 /* Are all blocks of this place of the table there? */
 static inline bool join_is_whole(const struct join_entry *entry)

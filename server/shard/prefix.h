@@ -30,7 +30,7 @@ struct prefix {
 /* All versions up to `upto` are there: version_make(epoch, 0) at the start of an epoch. */
 void prefix_init(struct prefix *prefix, uint64_t upto);
 
-/* A whole entry with this version has arrived. Twice does no harm. False: nothing changed, as it arrived before, or
+/* A whole entry with this version has arrived, or the primary has said that it is gone. Twice does no harm. False: nothing changed, as it arrived before, or
  * its epoch is settled, or it is forgotten at once. */
 bool prefix_add(struct prefix *prefix, uint64_t version);
 

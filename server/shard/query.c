@@ -5,6 +5,7 @@
 #include "server/shard/query.h"
 
 #include <stdlib.h>
+#include <string.h>
 /* for the size of a streaming state, so that it can lie on the stack */
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
@@ -22,6 +23,18 @@ struct checksum_walk {
     const struct entry_format *format;
 };
 
+/* The lengths themselves may be damaged: nothing beyond the map is read. */
+static void keep_key(const struct checksum_walk *walk, uint64_t offset)
+{
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+    uint32_t bytes = 0;
+    if (walk->pm->bytes - offset >= 2 * ENTRY_MAX_KEY_BYTES)
+        bytes = entry_key(walk->format, pm_at(walk->pm, offset), key);
+    walk->query->damaged_offset = offset;
+    walk->query->key_bytes = bytes < QUERY_KEY_BYTES ? bytes : QUERY_KEY_BYTES;
+    memcpy(walk->query->key, key, walk->query->key_bytes);
+}
+
 /* The sum over live objects does not depend on the order in which an index holds them. */
 static void visit_item(void *context, uint64_t offset)
 {
@@ -32,7 +45,7 @@ static void visit_item(void *context, uint64_t offset)
     struct entry_header header;
     if (entry_verify(walk->format, at, segment_end - offset, &header)) {
         if (query->damaged++ == 0)
-            query->damaged_offset = offset;
+            keep_key(walk, offset);
         return;
     }
     if (header.type != ENTRY_PUT)
@@ -102,6 +115,14 @@ static void add_entries(struct query *query, const struct suffix *suffix, const 
     }
 }
 
+static void copy_blocks(struct query *query, const struct pm *pm)
+{
+    const struct block_list *blocks = &query->suffix.blocks;
+    uint8_t *to = query->data;
+    for (uint32_t i = 0; i < blocks->count; to += blocks->places[i++].bytes)
+        memcpy(to, pm_at(pm, blocks->places[i].offset), blocks->places[i].bytes);
+}
+
 static void answer_suffix(struct query *query, struct shard_state *shard, const struct pm *pm,
                           const struct entry_format *format)
 {
@@ -117,6 +138,7 @@ static void answer_suffix(struct query *query, struct shard_state *shard, const 
     /* Once its epoch has a commit version the shard is reconciled, and the suffix is gone. */
     if (suffix->after != QUERY_SUFFIX_NONE && shard->suffix.sorted)
         add_entries(query, &shard->suffix, pm, format);
+    copy_blocks(query, pm);
 }
 
 /* --- both --- */

@@ -25,6 +25,13 @@
 
 #define QUERY_SUFFIX_NONE UINT64_MAX /* `after` of a question for the figures alone */
 
+enum {
+    QUERY_KEY_BYTES = 64,
+    /* That are gone, in one message: ranges, and versions in all of them. */
+    QUERY_GONE_RANGES = 256,
+    QUERY_GONE_VERSIONS = 4096,
+};
+
 struct control_link;
 
 enum query_kind { QUERY_CHECKSUM, QUERY_SUFFIX, QUERY_STORE };
@@ -35,6 +42,8 @@ struct query_checksum {
     uint64_t objects;
     uint64_t version; /* of the shard that was summed, unless busy */
     uint64_t damaged, damaged_offset;
+    uint32_t key_bytes; /* of that object's key, as far as it can be read and is kept */
+    uint8_t key[QUERY_KEY_BYTES];
     bool primary;
     bool busy;    /* the shard is being written: ask again */
     bool missing; /* committed versions never arrived here, and are being fetched: busy, too */
@@ -46,13 +55,15 @@ struct query_suffix {
     uint64_t asked_commit, after, cursor;
     /* the answer */
     uint64_t commit, prefix, next_cursor;
-    struct block_list blocks;
+    struct block_list blocks; /* their bytes are copied to `data` */
 };
 
 struct query_store {
-    uint32_t epoch, bytes; /* of `data` */
+    uint32_t epoch, bytes; /* of the blocks in `data` */
+    uint32_t gone;         /* ranges behind them */
     /* the owner's */
-    bool stored; /* all that was lacking; `ticket` says whether it is durable */
+    bool stored;    /* all that was lacking; `ticket` says whether it is durable */
+    uint64_t since; /* the epoch in which it was (reclaim.h) */
     struct pm_ticket ticket;
     uint32_t count, applied;
     uint64_t whole[BLOCK_LIST_BLOCKS]; /* offsets of entries whose last block was stored */
@@ -77,7 +88,10 @@ struct query {
         struct query_suffix suffix;
         struct query_store store;
     };
-    _Alignas(8) uint8_t data[]; /* QUERY_STORE: the blocks, one behind the other, unchecked */
+    /* Blocks, one behind the other. QUERY_STORE: unchecked; behind them ranges of versions (struct prefix_range) that are
+     * gone, of which only the numbers are checked. QUERY_SUFFIX, unless only figures are wanted: room for
+     * BLOCK_LIST_BYTES; as they are sent by another role, later, they are not left where they lie (reclaim.h). */
+    _Alignas(8) uint8_t data[];
 };
 
 /* Those that an owner has to answer, one after another. */

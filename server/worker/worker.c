@@ -10,6 +10,9 @@
  *  W2  A read sees only entries that are on all replicas: the index is updated by completions, and
  *      by a start before the shard is served (worker_reconcile.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
+ *  W12 Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it is held: batches on
+ *      their way, what Fetch asks for, and all while logs are reconciled. Writes in flight need no hold: their versions
+ *      are not settled, so their segment is not committed.
  */
 #include "server/worker/worker.h"
 
@@ -280,6 +283,7 @@ static void adopt_shard(struct worker *worker, struct shard_state *shard, uint64
 static void execute_commands(struct worker *worker, uint64_t now_ns)
 {
     struct command command;
+    const bool all = atomic_load_explicit(&worker->common->handed_out, memory_order_acquire);
     while (command_pop(&worker->inbox, &command)) {
         if (command.kind == COMMAND_CONFIG) {
             adopt_config(worker, command.config);
@@ -290,13 +294,24 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
             query_begin(&worker->queries, command.query, worker->shards[command.query->shard]);
         }
     }
+    worker->has_all = all;
 }
 
 /* --- the role --- */
 
+/* W12. The suffixes of the shards that are reconciled have been held since before they were handed out. */
+static uint64_t held(struct worker *worker)
+{
+    if (!worker->has_all || worker->reconciliations)
+        return reclaim_since(&worker->reclaim);
+    const uint64_t batches = worker_peer_held(worker), fetch = worker_fetch_held(worker);
+    return batches < fetch ? batches : fetch;
+}
+
 enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct worker *worker = role;
+    worker->epoch = reclaim_enter(&worker->common->reclaim, &worker->reclaim);
     execute_commands(worker, now_ns);
     worker_peer_poll(worker, now_ns, wake_ns);
     worker->batch++;
@@ -323,6 +338,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= command_answer(&worker->queries, &worker->outbox, worker->common->pm,
                            &worker->common->format);
     fabric_flush(worker->endpoint);
+    reclaim_leave(&worker->reclaim, held(worker));
     return busy || count ? POLL_BUSY : POLL_IDLE;
 }
 
@@ -346,6 +362,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
         return ROWAN_ENOMEM;
     memset(worker, 0, sizeof *worker);
     worker->round = 1; /* a new client was tried in none */
+    worker->checkpoint.held = RECLAIM_NOTHING;
     worker->common = common;
     worker->number = number;
     clients_init(&worker->known);
@@ -365,6 +382,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
     if (error)
         goto fail_questions;
     fabric_endpoint_admit(worker->endpoint, admit, worker);
+    reclaim_join(&common->reclaim, &worker->reclaim);
     *out = worker;
     return 0;
 

@@ -12,6 +12,12 @@
  *      missed, and when none has room the scan stands still.
  *  Q3  What is not confirmed was not brought: after a break, or a failure, the backup asks again for what it still
  *      lacks.
+ *  Q4  What had a version when the question came stays as it is until the question is over (reclaim.h), and so does the
+ *      segment that the scan is in. So a version that the cleaner moves meanwhile is met in its old place, if not in its
+ *      new one. A segment of which that may have ended is not COMMITTED any more, and the scan does not go inside.
+ *  Q5  "Gone" is said of a version that is settled here, and that a whole round met nowhere: then the cleaner has dropped
+ *      it, as a later version of its key is settled (design, C4). Not while anything is damaged in a segment where it may
+ *      have been: of this epoch versions lie in what this worker's log, and the cleaner, have filled since the start.
  */
 #include "server/worker/worker_fetch.h"
 
@@ -42,6 +48,24 @@ static uint64_t round_end(const struct worker *worker)
     return worker->fetch.visited + store_segments(worker->common->store) + 1;
 }
 
+static uint64_t oldest(const struct fetch *fetch)
+{
+    uint64_t since = RECLAIM_NOTHING;
+    for (uint32_t i = 0; i < fetch->count; i++)
+        since = fetch->questions[i].since < since ? fetch->questions[i].since : since;
+    return since;
+}
+
+/* Without a question the scan is inside no segment. */
+uint64_t worker_fetch_held(const struct worker *worker)
+{
+    const struct fetch *fetch = &worker->fetch;
+    if (!fetch->count)
+        return RECLAIM_NOTHING;
+    const uint64_t since = oldest(fetch);
+    return fetch->inside && fetch->since < since ? fetch->since : since;
+}
+
 /* The question of this peer about this shard: an earlier one, of which a message may be on its way, or a new one. NULL:
  * there are too many. */
 static struct question *place_for(struct fetch *fetch, uint32_t peer, uint16_t shard)
@@ -55,6 +79,29 @@ static struct question *place_for(struct fetch *fetch, uint32_t peer, uint16_t s
     struct question *question = &fetch->questions[fetch->count++];
     *question = (struct question){.peer = peer, .shard = shard};
     return question;
+}
+
+/* Here, wherever that may be. */
+static void meet(struct question *question, uint64_t version)
+{
+    const uint64_t bit = version - question->first;
+    if (version >= question->first && bit < QUERY_GONE_VERSIONS)
+        question->met[bit / 64] |= UINT64_C(1) << bit % 64;
+}
+
+/* What was found already stays to be brought. */
+static void begin(const struct worker *worker, struct question *question, uint64_t first,
+                  uint64_t last)
+{
+    if (question->count == 0)
+        question->since = worker->epoch;
+    question->first = first;
+    question->last = last;
+    question->end = round_end(worker);
+    question->damaged = question->telling = question->told = false;
+    memset(question->met, 0, sizeof question->met);
+    for (uint32_t i = 0; i < question->count; i++)
+        meet(question, question->found[i].version);
 }
 
 /* From a message: everything is checked. */
@@ -73,14 +120,13 @@ void worker_fetch_ask(struct worker *worker, struct worker_peer *peer, const Row
                   worker->number, peer->server, asked->shard, asked->first, asked->last);
         return;
     }
-    question->first = asked->first;
-    question->last = asked->last;
-    question->end = round_end(worker);
+    begin(worker, question, asked->first, asked->last);
 }
 
 static void remove_question(struct fetch *fetch, uint32_t at)
 {
     fetch->questions[at] = fetch->questions[--fetch->count];
+    fetch->inside &= fetch->count > 0; /* Q4 */
 }
 
 static bool is_sought(const struct fetch *fetch, const struct question *question)
@@ -92,11 +138,11 @@ static void answered(struct worker *worker, const struct question *question)
 {
     struct fetch *fetch = &worker->fetch;
     const struct worker_peer *peer = &worker->peers[question->peer];
-    if (question->entries) {
+    if (question->entries || question->gone) {
         log_event(LOG_INFO, "fetch_answered",
-                  "worker=%u server=%u shard=%u first=%lx last=%lx entries=%u", worker->number,
-                  peer->server, question->shard, question->first, question->last,
-                  question->entries);
+                  "worker=%u server=%u shard=%u first=%lx last=%lx entries=%u gone_ranges=%u",
+                  worker->number, peer->server, question->shard, question->first, question->last,
+                  question->entries, question->gone);
     } else if (fetch->lost_shard != question->shard || fetch->lost_first != question->first) {
         log_event(LOG_ERROR, "version_lost", "worker=%u server=%u shard=%u first=%lx last=%lx",
                   worker->number, peer->server, question->shard, question->first, question->last);
@@ -111,7 +157,7 @@ static void tidy(struct worker *worker)
     struct fetch *fetch = &worker->fetch;
     for (uint32_t i = 0; i < fetch->count;) {
         const struct question *question = &fetch->questions[i];
-        bool over = !is_sought(fetch, question) && question->count == 0;
+        bool over = !is_sought(fetch, question) && question->count == 0 && question->told;
         if (over)
             answered(worker, question);
         if (over || !worker->peers[question->peer].connected)
@@ -142,6 +188,15 @@ static uint32_t readable(const struct worker *worker, uint64_t segment)
     return worker->log.open && worker->log.segment == segment ? worker->log.tail : 0;
 }
 
+/* Q5 */
+static bool is_judged(const struct worker *worker, uint64_t segment)
+{
+    const struct segment_meta meta = store_meta(worker->common->store, segment);
+    return (meta.owner == OWNER_CLEAN ||
+            (meta.owner == OWNER_WORKER && meta.owner_number == worker->number)) &&
+           worker->log.open && meta.allocation >= worker->log.first_allocation;
+}
+
 static void enter(struct worker *worker)
 {
     struct fetch *fetch = &worker->fetch;
@@ -149,6 +204,8 @@ static void enter(struct worker *worker)
     entry_scan_init(&fetch->scan, &worker->common->format, pm_at(worker->common->pm, offset),
                     readable(worker, fetch->segment), 0);
     fetch->inside = true;
+    fetch->judged = is_judged(worker, fetch->segment);
+    fetch->since = oldest(fetch);
 }
 
 static void leave(struct worker *worker)
@@ -169,12 +226,24 @@ static void note_for_askers(struct worker *worker, const struct entry_header *he
         if (header->shard != question->shard || header->version < question->first ||
             header->version > question->last || !is_sought(&worker->fetch, question))
             continue;
+        meet(question, header->version);
         if (question->count < WORKER_FOUND)
             question->found[question->count++] =
                 (struct suffix_item){.version = header->version, .offset = offset};
         else
             question->end = round_end(worker); /* Q2 */
     }
+}
+
+/* The scan stands in front of what is no whole block. */
+static void step_over(struct fetch *fetch)
+{
+    static const uint8_t zeros[ENTRY_ALIGN];
+    const bool damaged =
+        fetch->judged && memcmp(fetch->scan.base + fetch->scan.position, zeros, sizeof zeros) != 0;
+    for (uint32_t i = 0; damaged && i < fetch->count; i++)
+        fetch->questions[i].damaged = true;
+    fetch->scan.position += ENTRY_ALIGN;
 }
 
 static uint32_t look(struct worker *worker)
@@ -187,11 +256,13 @@ static uint32_t look(struct worker *worker)
         struct entry_header header;
         uint32_t offset, bytes, before = fetch->scan.position;
         enum entry_scan_result result =
-            entry_scan_next(&fetch->scan, false, &header, &offset, &bytes);
+            entry_scan_next(&fetch->scan, true, &header, &offset, &bytes);
         if (result == ENTRY_SCAN_BLOCK && header.block == 0 &&
             (header.type == ENTRY_PUT || header.type == ENTRY_DELETE))
             note_for_askers(worker, &header,
                             store_segment_offset(worker->common->store, fetch->segment) + offset);
+        if (result == ENTRY_SCAN_STOPPED)
+            step_over(fetch);
         looked += fetch->scan.position - before + 1; /* an empty segment costs a look, too */
         if (result == ENTRY_SCAN_END)
             leave(worker);
@@ -230,16 +301,61 @@ static void gather(const struct worker *worker, struct question *question,
     question->sent_block = block;
 }
 
-static bool bring(struct worker *worker, struct question *question, uint64_t now_ns,
-                  uint64_t *wake_ns)
+/* Q5. As many ranges as a message holds; returns how many. */
+static uint32_t list_gone(const struct question *question, uint64_t settled,
+                          struct prefix_range ranges[QUERY_GONE_RANGES])
+{
+    uint64_t end = question->last < settled ? question->last : settled;
+    uint32_t count = 0;
+    if (end >= question->first + QUERY_GONE_VERSIONS)
+        end = question->first + QUERY_GONE_VERSIONS - 1;
+    for (uint64_t version = question->first; version <= end && !question->damaged; version++) {
+        const uint64_t bit = version - question->first;
+        if (question->met[bit / 64] >> bit % 64 & 1)
+            continue;
+        if (count > 0 && ranges[count - 1].last == version - 1)
+            ranges[count - 1].last = version;
+        else if (count < QUERY_GONE_RANGES)
+            ranges[count++] = (struct prefix_range){version, version};
+        else
+            break;
+    }
+    return count;
+}
+
+/* All that was found is there. Errors: those of control_message_send. */
+static int tell_gone(struct worker *worker, struct question *question)
+{
+    struct prefix_range ranges[QUERY_GONE_RANGES];
+    const struct shard_state *shard = worker->shards[question->shard];
+    const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
+    question->gone = list_gone(question, settled, ranges);
+    question->telling = question->gone > 0;
+    question->told = !question->telling;
+    question->sent = question->sent_block = 0;
+    return question->telling ? worker_peer_tell_gone(worker, &worker->peers[question->peer], shard,
+                                                     ranges, question->gone, &question->tag)
+                             : 0;
+}
+
+/* Errors: likewise. */
+static int bring_found(struct worker *worker, struct question *question)
 {
     struct block_list blocks;
     blocks.count = blocks.bytes = 0;
+    gather(worker, question, &blocks);
+    return blocks.count
+               ? worker_peer_bring(worker, &worker->peers[question->peer],
+                                   worker->shards[question->shard], &blocks, &question->tag)
+               : 0;
+}
+
+/* True if something went, or there was nothing that could. */
+static bool bring(struct worker *worker, struct question *question, uint64_t now_ns,
+                  uint64_t *wake_ns)
+{
     if (now_ns >= question->retry_ns) {
-        gather(worker, question, &blocks);
-        if (blocks.count == 0 ||
-            !worker_peer_bring(worker, &worker->peers[question->peer],
-                               worker->shards[question->shard], &blocks, &question->tag))
+        if (!(question->count ? bring_found(worker, question) : tell_gone(worker, question)))
             return true;
         question->tag = 0; /* no room or memory; a break comes as an event */
         question->retry_ns = now_ns + FETCH_ROOM_RETRY_NS;
@@ -255,6 +371,8 @@ static void confirm(struct question *question)
     remove_found(question, 0, question->sent);
     question->block = question->sent_block;
     question->tag = 0;
+    question->told |= question->telling;
+    question->telling = false;
 }
 
 bool worker_fetch_answered(struct worker *worker, const struct worker_peer *peer, uint32_t tag,
@@ -283,7 +401,8 @@ bool worker_fetch_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns
     bool any = look(worker) > 0;
     for (uint32_t i = 0; i < fetch->count; i++) {
         struct question *question = &fetch->questions[i];
-        if (question->tag == 0 && question->count > 0)
+        if (question->tag == 0 &&
+            (question->count > 0 || !(is_sought(fetch, question) || question->told)))
             any |= bring(worker, question, now_ns, wake_ns);
     }
     return any;

@@ -15,4 +15,7 @@ bool worker_fetch_answered(struct worker *worker, const struct worker_peer *peer
 /* Looks for them a bit further, and brings what is found. True if anything moved; lowers *wake_ns. */
 bool worker_fetch_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns);
 
+/* Since which epoch is something sought, or found and not brought yet? RECLAIM_NOTHING: there is no question. */
+uint64_t worker_fetch_held(const struct worker *worker);
+
 #endif

@@ -187,6 +187,27 @@ int worker_peer_bring(struct worker *worker, const struct worker_peer *peer,
                                 &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
 }
 
+int worker_peer_tell_gone(struct worker *worker, const struct worker_peer *peer,
+                          const struct shard_state *shard, const struct prefix_range *gone,
+                          uint32_t count, uint32_t *tag)
+{
+    Rowan__VersionRange ranges[QUERY_GONE_RANGES], *pointers[QUERY_GONE_RANGES];
+    Rowan__StoreEntries body = ROWAN__STORE_ENTRIES__INIT;
+    for (uint32_t i = 0; i < count; i++) {
+        rowan__version_range__init(&ranges[i]);
+        ranges[i].first = gone[i].first;
+        ranges[i].last = gone[i].last;
+        pointers[i] = &ranges[i];
+    }
+    body.shard = shard->id;
+    body.epoch = shard->epoch;
+    body.n_gone = count;
+    body.gone = pointers;
+    *tag = worker_peer_tag(worker);
+    return control_message_send(peer->conn, *tag,
+                                &CONTROL_MESSAGE(STORE_ENTRIES, store_entries, &body));
+}
+
 int worker_peer_failure(const Rowan__ControlMessage *answer)
 {
     if (answer->body_case == ROWAN__CONTROL_MESSAGE__BODY_ENTRIES_STORED)
@@ -208,4 +229,24 @@ void worker_peer_post(struct worker *worker)
         keep_batch(peer);
         peer->open_batch = 0;
     }
+}
+
+/* A connection that has gone holds nothing (F4). */
+uint64_t worker_peer_held(struct worker *worker)
+{
+    struct checkpoint *at = &worker->checkpoint;
+    bool outstanding = false, landed = true;
+    for (uint32_t i = 0; i < worker->peer_count; i++) {
+        const struct worker_peer *peer = &worker->peers[i];
+        const bool all = peer->landed == peer->posted;
+        outstanding |= !all;
+        landed &= all || peer->landed >= at->batch;
+    }
+    if (!outstanding)
+        at->held = RECLAIM_NOTHING;
+    else if (at->held == RECLAIM_NOTHING)
+        *at = (struct checkpoint){worker->epoch, worker->epoch, worker->batch};
+    else if (landed)
+        *at = (struct checkpoint){at->next, worker->epoch, worker->batch};
+    return at->held;
 }

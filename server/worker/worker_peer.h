@@ -34,6 +34,9 @@ void worker_peer_add(struct worker *worker, struct worker_peer *peer, const void
 void worker_peer_owe(struct worker_peer *peer, struct load load);
 void worker_peer_post(struct worker *worker);
 
+/* At the end of a poll: since which epoch is something on its way by pointer? RECLAIM_NOTHING: nothing is. */
+uint64_t worker_peer_held(struct worker *worker);
+
 /* Names the next question to a peer, or message of entries, for its answer. Never 0. */
 uint32_t worker_peer_tag(struct worker *worker);
 
@@ -42,6 +45,11 @@ uint32_t worker_peer_tag(struct worker *worker);
 int worker_peer_bring(struct worker *worker, const struct worker_peer *peer,
                       const struct shard_state *shard, const struct block_list *blocks,
                       uint32_t *tag);
+
+/* Likewise, but versions that are gone; `count` at most QUERY_GONE_RANGES. */
+int worker_peer_tell_gone(struct worker *worker, const struct worker_peer *peer,
+                          const struct shard_state *shard, const struct prefix_range *gone,
+                          uint32_t count, uint32_t *tag);
 
 /* What such an answer says: 0 that they are durable there, else why not; ROWAN_EAGAIN for any other message. */
 int worker_peer_failure(const Rowan__ControlMessage *answer);

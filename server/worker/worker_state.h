@@ -134,8 +134,13 @@ struct question {
     uint32_t peer; /* its position */
     uint16_t shard;
     uint64_t first, last;
+    uint64_t since;   /* an epoch: what had the versions then is held until the question is over */
     uint64_t end;     /* all was looked through when so many segments were visited */
     uint32_t entries; /* found, and brought */
+    uint32_t gone;    /* ranges told to be so */
+    bool damaged;     /* something that may have been one of the versions cannot be read */
+    bool telling;     /* the message on its way tells what is gone */
+    bool told;        /* that was done, or nothing is */
     uint32_t tag;     /* of the message on its way; 0: none */
     uint64_t retry_ns;
 
@@ -143,6 +148,8 @@ struct question {
      * brings those in front of `sent`, and of that one the blocks in front of `sent_block`. */
     uint32_t count, block, sent, sent_block;
     struct suffix_item found[WORKER_FOUND];
+
+    uint64_t met[QUERY_GONE_VERSIONS / 64]; /* bits from `first` on: versions that lie somewhere */
 };
 
 struct fetch {
@@ -151,6 +158,8 @@ struct fetch {
     uint64_t visited; /* segments that were looked through, ever */
     uint64_t segment; /* the one `scan` is in, if `inside`, else the next */
     bool inside;
+    bool judged;    /* what is not whole in that segment is damage that a question may be about */
+    uint64_t since; /* an epoch: the oldest question's when the scan went inside */
     struct entry_scan scan;
     uint16_t lost_shard; /* what was found nowhere last, and logged */
     uint64_t lost_first;
@@ -166,6 +175,13 @@ struct acknowledged {
     /* What was taken last, by the low bits of the client's id: a client of many shards is written
      * once. */
     struct commit_client told[WORKER_ACKNOWLEDGED_TOLD];
+};
+
+/* What lies on its way to peers by pointer, commit versions above all, which nobody waits for. At the end of a poll: all of
+ * it was found since `held`, and what was posted behind `batch` since `next`. */
+struct checkpoint {
+    uint64_t held, next; /* epochs; `held` is RECLAIM_NOTHING: all has landed */
+    uint64_t batch;
 };
 
 struct local_fence {
@@ -194,6 +210,9 @@ struct worker {
     struct fabric_endpoint *endpoint;
     struct inbox inbox, outbox;
     struct inbox record_questions; /* from the clean role */
+    struct reclaim_role reclaim;
+    uint64_t epoch; /* of this poll: what it finds is held since then */
+    bool has_all;   /* each shard that was handed out to it has been adopted */
     struct cluster_config *config;
     struct worker_counts counts;
 
@@ -202,6 +221,7 @@ struct worker {
 
     struct worker_peer peers[CLUSTER_MAX_MEMBERS];
     uint32_t peer_count;
+    struct checkpoint checkpoint;
 
     struct client_link *clients, *closing;
     struct clients known;                /* by their ids, connected or not */
