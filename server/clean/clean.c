@@ -332,9 +332,12 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     clean->now_ns = now_ns;
     execute_commands(clean);
     /* All shards were given before there is a reserve (control_zone.c). */
-    if (atomic_load_explicit(&clean->common->reserve, memory_order_acquire) == 0 ||
-        FAULT(LATE_ROLE))
+    if (atomic_load_explicit(&clean->common->reserve, memory_order_acquire) == 0)
         return POLL_IDLE;
+    if (FAULT(LATE_ROLE)) {
+        wake_at(wake_ns, now_ns + CLEAN_LOOK_NS);
+        return POLL_IDLE;
+    }
     if (!clean->started) {
         const int error = start(clean);
         if (error) {
