@@ -1,7 +1,7 @@
 /* Segments that are used again (C4). At the moment when a segment becomes DIRTY, nothing there is needed any more:
  *
  *  - no index item of that server leads into it, and no block on its way is read from it;
- *  - of each entry in it the server has another durable copy, or a durable entry of the key that is newer and committed;
+ *  - of each entry in it the server has another durable copy, or, with all other replicas, a durable newer one of its key;
  *  - of one that is gone then, the settled version in the durable replica row tells a start so (G2, control_commit.c).
  *
  * Behind that: it is zeroed when DIRTY is durable, it is FREE when the zeros are, and a log opens only what is zeros.
@@ -37,24 +37,15 @@ static uint64_t settled_in_pm(const struct checks_server *server, uint16_t shard
     return settled;
 }
 
-/* The commit version as the server's roles see it. */
-static uint64_t commit_at(const struct checks_server *server, uint16_t id)
-{
-    const struct shard_state *shard =
-        checks_shard(checks_control(server->checks, server->number), id);
-    return shard ? atomic_load_explicit(&shard->commit, memory_order_relaxed)
-                 : settled_in_pm(server, id);
-}
-
+/* By what cannot vanish any more: a log reconciliation keeps what any replica has. */
 static bool is_superseded(struct checks_server *server, const struct checks_entry *entry)
 {
     struct checks *checks = server->checks;
-    const uint64_t commit = commit_at(server, entry->header.shard);
     uint32_t at = entry->key == JOURNAL_NO_KEY ? 0 : checks->keys[entry->key].last_entry;
     for (; at; at = checks->entries[at].next_of_key) {
-        const struct checks_entry *newer = &checks->entries[at];
-        if (newer->header.version > entry->header.version && newer->header.version <= commit &&
-            checks_is_whole(checks, newer, server->number))
+        struct checks_entry *newer = &checks->entries[at];
+        if (newer->header.version > entry->header.version &&
+            checks_is_whole(checks, newer, server->number) && checks_is_everywhere(checks, newer))
             return true;
     }
     return false;
@@ -67,10 +58,10 @@ static void fail(struct checks_server *server, const struct checks_entry *entry,
 {
     const struct entry_header *header = &entry->header;
     checks_fail(server->checks, "C4", entry->key, header->shard,
-                "segment %lu of server %u is given up, and version %lx of shard %u in it %s (there "
-                "%lx is committed, %lx settled in its PM)",
+                "segment %lu of server %u is given up, and version %lx of shard %u in it %s (up to "
+                "%lx is settled in its PM)",
                 segment, server->number + 1, header->version, header->shard, why,
-                commit_at(server, header->shard), settled_in_pm(server, header->shard));
+                settled_in_pm(server, header->shard));
 }
 
 /* The segment is in use no longer, so its copies do not count. */
@@ -84,10 +75,10 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
         return;
     if (!is_superseded(server, entry))
         fail(server, entry, segment,
-             "has no other copy there, and no newer entry that is committed");
+             "has no other copy there, and no newer entry that all replicas have");
     else if (entry->header.version > settled_in_pm(server, entry->header.shard))
         fail(server, entry, segment, "is above what is known to be settled after a crash");
-    checks_tell(server, JOURNAL_CLEANED, entry, "a newer one is committed");
+    checks_tell(server, JOURNAL_CLEANED, entry, "a newer one is everywhere");
     entry->cleaned |= UINT32_C(1) << server->number;
     entry->done = true;
 }

@@ -8,6 +8,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
+#include "server/clean/clean.h"
+#include "server/control/control_state.h"
 #include "server/digest/digest_state.h"
 #include "test/sim/journal.h"
 #ifdef ROWAN_SIM
@@ -30,7 +32,8 @@ struct turn {
     struct reactor *reactor;
     struct sim_role *role;
     const struct sim_process *process;
-    uint64_t now_ns; /* by the process's clock */
+    struct sim_server *server; /* NULL: not a server's */
+    uint64_t now_ns;           /* by the process's clock */
 };
 
 struct round {
@@ -89,8 +92,8 @@ static bool has_turn(struct sim_cluster *cluster, struct sim_process *process, s
 }
 
 static void add_turn(const struct sim_cluster *cluster, struct round *round,
-                     const struct sim_process *process, struct reactor *reactor,
-                     struct sim_role *role)
+                     const struct sim_process *process, struct sim_server *server,
+                     struct reactor *reactor, struct sim_role *role)
 {
     ASSERT(round->count < MAX_POLLERS);
     uint64_t now_ns = cluster->clock.now_ns;
@@ -99,6 +102,7 @@ static void add_turn(const struct sim_cluster *cluster, struct round *round,
         .reactor = reactor,
         .role = role,
         .process = process,
+        .server = server,
         .now_ns = has_own_clock(process) ? sim_process_now_ns(process, now_ns) : now_ns,
     };
 }
@@ -133,7 +137,7 @@ static void add_reactor(struct sim_cluster *cluster, struct round *round,
     for (uint32_t i = 0; i < reactor->role_count; i++) {
         struct sim_role *role = &reactor->roles[i];
         if (role->turn && !role_is_late(cluster, server, role, round))
-            add_turn(cluster, round, process, reactor, role);
+            add_turn(cluster, round, process, server, reactor, role);
     }
 }
 
@@ -171,8 +175,14 @@ static void gather(struct sim_cluster *cluster, struct round *round)
 }
 
 /* Nobody wakes a digest role for what lands in the open segment, and then it may sleep as long as it likes. */
-static bool may_sleep(const struct sim_role *role)
+static bool may_sleep(const struct turn *turn)
 {
+    const struct sim_role *role = turn->role;
+    if (role->poller.poll == clean_poll) {
+        /* The control role, which is awake, tells it how much space there is. */
+        const struct control *control = server_poller(turn->server->server, 0).role;
+        return control->free != store_segments_free(control->common->store);
+    }
     if (role->poller.poll != digest_poll)
         return false;
     const struct digest *digest = role->poller.role;
@@ -188,7 +198,7 @@ static bool sleeps(const struct sim_cluster *cluster, const struct turn *turn)
 {
     const uint64_t now_ns = cluster->clock.now_ns;
     return turn->role->for_nothing && turn->role->wake_ns > now_ns + OVERSLEPT_NS &&
-           !sim_reactor_is_awake(turn->reactor, now_ns) && !may_sleep(turn->role);
+           !sim_reactor_is_awake(turn->reactor, now_ns) && !may_sleep(turn);
 }
 
 static enum poll_result poll_turn(struct sim_cluster *cluster, const struct turn *turn,

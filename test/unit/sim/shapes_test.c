@@ -77,11 +77,11 @@ TEST(a_cluster_that_fills_up_stays_right)
 {
     struct sim_cluster_options shape = CHECKS_STAGE_SHAPE;
     const struct load_options load = {.operations = 3000,
-                                      .keys = 60,
+                                      .keys = 1000, /* more than there is space for */
                                       .hot_keys = 4,
                                       .depth = 8,
                                       .mean_pause_ns = NS_PER_MS,
-                                      .max_value_bytes = 20000,
+                                      .max_value_bytes = 32000,
                                       .long_in = 2,
                                       .gets = 40,
                                       .puts = 30,
