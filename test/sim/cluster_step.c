@@ -181,7 +181,8 @@ static bool may_sleep(const struct turn *turn)
     if (role->poller.poll == clean_poll) {
         /* The control role, which is awake, tells it how much space there is. */
         const struct control *control = server_poller(turn->server->server, 0).role;
-        return control->free != store_segments_free(control->common->store);
+        const struct store *store = control->common->store;
+        return store && control->free != store_segments_free(store);
     }
     if (role->poller.poll != digest_poll)
         return false;
