@@ -24,7 +24,7 @@ struct records_question {
         uint32_t client;
         uint32_t
             lowest; /* the answer: nobody asks for lower operations of this client. UINT32_MAX: for none; 0: keep all,
-                            as the worker does not own the shard, or cannot tell yet */
+                            as the worker does not own the shard, or cannot tell */
     } rows[RECORDS_QUESTION_ROWS];
     struct inbox *wake; /* whose consumer is woken by the answer; NULL: nobody */
     _Atomic bool answered;

@@ -143,13 +143,10 @@ bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake
     return forgotten > 0;
 }
 
-/* While a shard is reconciled, more clients may become known to have records in it. */
+/* What lies in a COMMITTED segment was scanned by the start, so its clients were recalled, or came in this run. */
 static uint32_t lowest_asked(const struct worker *worker, const struct records_question_row *row)
 {
-    const struct shard_state *shard = worker->shards[row->shard];
-    return shard && !atomic_load_explicit(&shard->recovering, memory_order_relaxed)
-               ? clients_lowest(&worker->known, row->client)
-               : 0;
+    return worker->shards[row->shard] ? clients_lowest(&worker->known, row->client) : 0;
 }
 
 bool worker_client_answer(struct worker *worker)

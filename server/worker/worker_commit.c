@@ -11,8 +11,10 @@
  *      they wait, and a peer that could not be told is told the figures of the day when it can be.
  *  M4  Each segment of this log begins with a table of all clients that the worker knows, which says up to which versions
  *      it speaks: those that were handed out before (commit.h). So rows about clients in older segments are not needed.
- *      It is stored before the older segment becomes USED, and the poll that does so starts a fence and is waited for
- *      before that segment is used again (reclaim.h): a table is never gone before a newer one is durable.
+ *      A table is durable before an older one goes. It is stored before the older segment becomes USED, in a poll that
+ *      starts a fence at its end; who frees the older segment waits for that poll to be over (reclaim.h), and has
+ *      fenced since. A start finds the old segments committed already: the newest of each worker is kept until the
+ *      worker has opened one.
  */
 #include "server/worker/worker_commit.h"
 
@@ -273,10 +275,16 @@ static void table_client(void *context, uint32_t client, uint32_t lowest)
         store_part(table, false);
 }
 
-/* The table can say nothing yet about one that is being reconciled: more records may be found. */
-static bool is_spoken_for(const struct shard_state *shard)
+/* Up to which version the table speaks for the shard; 0: it does not. While the shard is reconciled more records may be
+ * found, but none of what was settled when the server started: of that, all that is left was scanned. */
+static uint64_t spoken_upto(const struct shard_state *shard)
 {
-    return shard && !atomic_load_explicit(&shard->recovering, memory_order_relaxed);
+    if (!shard)
+        return 0;
+    if (!atomic_load_explicit(&shard->recovering, memory_order_relaxed))
+        return version_make(shard->epoch, shard->counter);
+    const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
+    return settled > version_make(shard->first_epoch, 0) ? settled : 0;
 }
 
 static void table_shards(struct table *table)
@@ -284,10 +292,10 @@ static void table_shards(struct table *table)
     const struct worker *worker = table->worker;
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         const struct shard_state *shard = worker->shards[worker->config->shards[i].id];
-        if (!is_spoken_for(shard))
+        const uint64_t upto = spoken_upto(shard);
+        if (!upto)
             continue;
-        table->shards[table->count++] =
-            (struct commit_shard){shard->id, version_make(shard->epoch, shard->counter)};
+        table->shards[table->count++] = (struct commit_shard){shard->id, upto};
         if (table->count == rows_of_entry(worker, COMMIT_SHARD_BYTES))
             store_part(table, true);
     }
@@ -301,7 +309,7 @@ void worker_commit_table(void *context, uint32_t bytes)
     const uint32_t clients = worker->known.entries.count;
     uint32_t shards = 0;
     for (uint32_t i = 0; i < worker->config->shard_count; i++)
-        shards += is_spoken_for(worker->shards[worker->config->shards[i].id]);
+        shards += spoken_upto(worker->shards[worker->config->shards[i].id]) != 0;
     const uint32_t parts = parts_for(worker, shards, COMMIT_SHARD_BYTES) +
                            parts_for(worker, clients, COMMIT_CLIENT_BYTES);
     const uint32_t needed = bytes_for(worker, shards, COMMIT_SHARD_BYTES) +

@@ -209,24 +209,40 @@ TEST(the_worker_tells_below_which_operations_nobody_asks_again)
     assert_int_equal(lowest_asked(stage, STAGE_BACKED, 31), 0); /* not this worker's */
 }
 
-/* More of its clients' records may be found at a backup. Shard 1 is of its first epoch still. */
-TEST(of_a_shard_that_is_reconciled_nobody_can_tell_who_may_ask)
+static uint64_t spoken_upto(const struct table *table, uint16_t shard)
+{
+    for (uint32_t i = 0; i < table->shards; i++) {
+        if (table->shard[i].shard == shard)
+            return table->shard[i].version;
+    }
+    return 0;
+}
+
+/* More of its clients' records may be found at a backup, but none of what was settled. Shard 1 is of its first epoch
+ * still, so it is served at once. */
+TEST(a_table_speaks_for_what_was_settled_of_a_shard_that_is_reconciled)
 {
     struct stage *stage = *state;
+    struct puppet_conn *client = stage_client_again(stage, 31);
 
-    put(stage, stage_client_again(stage, 31), 5, 4, 5);
+    put(stage, client, 5, 4, 5);
     let_pass(stage, 2);
+    for (uint32_t i = 6; i < 10; i++) /* into a second segment */
+        put(stage, client, i, 4, ENTRY_MAX_VALUE_BYTES);
+    let_pass(stage, 2); /* the first becomes committed */
     stage_end(stage);
     stage->config->shards[1].epoch = 1;
     assert_int_equal(stage_try(stage, STAGE_BLOCK_LIMIT), 0);
     stage_begin(stage);
     stage->fabric->taken = stage->fabric->sent_count;
-    assert_int_equal(lowest_asked(stage, 0, 404), 0);
-    assert_int_equal(lowest_asked(stage, 0, 31), 0);
+    assert_true(lowest_asked(stage, 0, 404) == UINT32_MAX);
+    assert_int_equal(lowest_asked(stage, 0, 31), 4);
     put_to(stage, stage_client_again(stage, 32), 1, 1, 1, 5);
-    const struct table *table = table_of(stage, 1);
+    const struct table *table = table_of(stage, 2);
 
-    assert_true(table->shards == 1 && table->shard[0].shard == 1);
+    assert_true(spoken_upto(table, 0) == version_make(1, 4));
+    assert_true(spoken_upto(table, 1) == version_make(1, 0));
+    assert_true(spoken_upto(table, 2) == 0); /* nothing is settled */
     assert_int_equal(table->clients, 2);
     for (unsigned i = 0; i < 2; i++) /* of one the start found how far it was */
         assert_int_equal(table->client[i].lowest, table->client[i].client == 31 ? 4 : 0);
