@@ -16,6 +16,7 @@
 #include "common/reactor/descriptors.h"
 #include "release.h"
 #include "server/check/check.h"
+#include "server/clean/clean.h"
 #include "server/server.h"
 #include "server/store/store.h"
 
@@ -25,7 +26,8 @@ enum {
 };
 
 struct settings {
-    uint64_t server, pm_offset, pm_bytes, workers, digests, reactors, landing_segments, spin_us;
+    uint64_t server, pm_offset, pm_bytes, workers, digests, reactors, landing_segments, clean_below,
+        spin_us;
     uint64_t durability, log_level;
     const char *cm, *address, *pm;
     bool pin;
@@ -52,6 +54,9 @@ static const struct config_key keys[] = {
      "threads that run the roles"},
     {"landing-segments", CONFIG_U64, FIELD(landing_segments), "16", 2, 1024, NULL,
      "4 MiB segments posted to the landing zone at a time"},
+    {"clean-below", CONFIG_U64, FIELD(clean_below), "75", 1, CLEAN_MAX_PERCENT, NULL,
+     "per cent of live bytes below which a segment is cleaned, once space is needed; more cleans "
+     "sooner, and writes more"},
     {"spin-us", CONFIG_U64, FIELD(spin_us), "20", 0, 1000000, NULL,
      "microseconds an idle thread polls before it sleeps"},
     {"pin", CONFIG_BOOL, FIELD(pin), "no", 0, 0, NULL, "pin thread i to core i"},
@@ -233,7 +238,8 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
                                      .workers = (uint32_t)settings->workers,
                                      .digests = (uint32_t)settings->digests,
                                      .reactors = (uint32_t)settings->reactors,
-                                     .landing_segments = (uint32_t)settings->landing_segments};
+                                     .landing_segments = (uint32_t)settings->landing_segments,
+                                     .clean_percent = (uint32_t)settings->clean_below};
     int error = clock_boot_id(options.boot_id);
     if (error)
         return fail("cannot read", "/proc/sys/kernel/random/boot_id", error);

@@ -11,6 +11,28 @@ static bool is_under_way(const struct clean *clean, uint64_t segment)
     return false;
 }
 
+/* The newest segment of a worker's log has the newest table of its clients (worker_commit.c, M4), and stays, even if the
+ * worker has not written in this run. */
+struct newest {
+    uint64_t allocation[UINT8_MAX + 1]; /* by number of the worker */
+};
+
+static void find_newest(const struct store *store, struct newest *newest)
+{
+    *newest = (struct newest){0};
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        const struct segment_meta meta = store_meta(store, i);
+        if (meta.owner == OWNER_WORKER && meta.allocation > newest->allocation[meta.owner_number])
+            newest->allocation[meta.owner_number] = meta.allocation;
+    }
+}
+
+static bool is_newest(const struct newest *newest, const struct segment_meta *meta)
+{
+    return meta->owner == OWNER_WORKER &&
+           meta->allocation == newest->allocation[meta->owner_number];
+}
+
 /* What it is worth; 0: nothing. */
 static double worth(const struct clean *clean, enum clean_need need, uint64_t segment,
                     const struct segment_meta *meta)
@@ -30,10 +52,13 @@ static double worth(const struct clean *clean, enum clean_need need, uint64_t se
 bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment)
 {
     const struct store *store = clean->common->store;
+    struct newest newest;
     double best = 0;
+    find_newest(store, &newest);
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
-        if (meta.state != SEGMENT_COMMITTED || clean->parked[i] || is_under_way(clean, i))
+        if (meta.state != SEGMENT_COMMITTED || clean->parked[i] || is_under_way(clean, i) ||
+            is_newest(&newest, &meta))
             continue;
         const double value = worth(clean, need, i, &meta);
         if (value > best) {

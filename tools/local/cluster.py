@@ -189,7 +189,7 @@ def server_command(options, programs, server, place):
         "--durability", options.durability,
         *spin_arguments(options),
         *given_arguments(options, "verbs_device", "verbs_receive", "workers", "digests", "reactors",
-                         "landing_segments"),
+                         "landing_segments", "clean_below"),
     ]  # fmt: skip
 
 

@@ -114,6 +114,7 @@ def add_start_options(parser):
         ("digests", 1, 64, "roles of each server that index what landed (default 1)"),
         ("reactors", 1, 64, "threads of each server (default 1)"),
         ("landing-segments", 1, 1024, "4 MiB segments posted for landing entries (default 16)"),
+        ("clean-below", 1, 95, "per cent of live bytes below which segments are cleaned (default 75)"),
     )
 
 

@@ -24,11 +24,12 @@ DEFAULTS = {
     "digests": None,
     "reactors": None,
     "landing_segments": None,
+    "clean_below": None,
     "port": 0,  # over tcp and verbs: the CM's in the last run, where its clients connect again
     "verbs_device": None,  # found by the programs themselves
     "verbs_receive": None,
 }
-ADDED_LATER = ("verbs_device", "verbs_receive")  # cluster.json of an earlier version lacks them
+ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below")  # cluster.json of an earlier version lacks them
 FORMATS = range(1, 2)  # of cluster.json, that this version reads; it writes the last
 
 WORDS = {

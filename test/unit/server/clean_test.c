@@ -1,0 +1,334 @@
+/* The clean role on PM images made by hand: what of a victim is copied, and when it is free. */
+#define TEST_FIXTURE setup, teardown
+
+#include "image.h"
+#include "server/clean/clean.h"
+#include "server/store/live.h"
+
+enum {
+    URGENT = 1000,
+    POLLS = 300
+}; /* a reserve that is more than there is; enough for all there is to do */
+
+static struct clean *clean;
+static struct shard_state *led, *backed;
+static uint64_t now_ns;
+
+static int setup(void **state)
+{
+    now_ns = NS_PER_S;
+    clean = NULL;
+    led = backed = NULL;
+    return open_image(state);
+}
+
+static int teardown(void **state)
+{
+    clean_destroy(clean);
+    shard_state_destroy(led);
+    shard_state_destroy(backed);
+    return close_image(state);
+}
+
+/* What is written so far is committed. Returns its number. */
+static uint64_t end_segment(struct image *image, enum segment_state segment_state)
+{
+    store_transition(image->store, image->segment, SEGMENT_USED);
+    if (segment_state == SEGMENT_COMMITTED)
+        store_transition(image->store, image->segment, SEGMENT_COMMITTED);
+    return image->segment;
+}
+
+/* A server that has started on the image, all of it committed, with a clean role. */
+static void begin(struct image *image, uint64_t reserve)
+{
+    recover(image);
+    led = recover_take(image->recover, LED);
+    backed = recover_take(image->recover, BACKED);
+    atomic_store(&led->commit, v(1000));
+    atomic_store(&backed->commit, v(1000));
+    reclaim_init(&image->common.reclaim);
+    assert_int_equal(clean_create(&image->common, 75, NULL, &clean), 0);
+    struct shard_state *const shards[] = {led, backed};
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(
+            command_push(clean_inbox(clean),
+                         &(struct command){.kind = COMMAND_READ, .read = {.shard = shards[i]}}),
+            0);
+    atomic_store(&image->common.reserve, reserve);
+}
+
+static void poll(void)
+{
+    uint64_t wake_ns = UINT64_MAX;
+    for (unsigned i = 0; i < POLLS; i++)
+        clean_poll(clean, now_ns, &wake_ns);
+}
+
+static enum segment_state state_of(const struct image *image, uint64_t segment)
+{
+    return store_meta(image->store, segment).state;
+}
+
+static bool is_free(const struct image *image, uint64_t segment)
+{
+    return state_of(image, segment) == SEGMENT_FREE &&
+           store_segment_is_zero(image->store, segment, 0, STORE_SEGMENT_BYTES);
+}
+
+/* Whole entries of that version in the clean role's log. */
+static uint32_t copies(const struct image *image, uint16_t shard, uint64_t version)
+{
+    uint32_t count = 0;
+    for (uint64_t i = 0; i < SEGMENTS; i++) {
+        const uint64_t start = store_segment_offset(image->store, i);
+        struct entry_scan scan;
+        struct entry_header header;
+        uint32_t offset, bytes;
+        enum entry_scan_result result;
+        if (store_meta(image->store, i).owner != OWNER_CLEAN)
+            continue;
+        entry_scan_init(&scan, &image->common.format, pm_at(image->common.pm, start),
+                        STORE_SEGMENT_BYTES, 0);
+        while ((result = entry_scan_next(&scan, false, &header, &offset, &bytes)) != ENTRY_SCAN_END)
+            count += result == ENTRY_SCAN_BLOCK && header.block == 0 && header.shard == shard &&
+                     header.version == version &&
+                     entry_verify(&image->common.format, pm_at(image->common.pm, start + offset),
+                                  STORE_SEGMENT_BYTES - offset, NULL) == 0;
+    }
+    return count;
+}
+
+/* The index names a whole entry of the key with that version, in the clean role's log. */
+static void assert_moved(const struct image *image, const struct shard_state *shard,
+                         const char *key, uint64_t version)
+{
+    const uint64_t offset = find(shard, key);
+    struct entry_header header;
+    assert_true(offset != 0);
+    assert_int_equal(entry_verify(&image->common.format, pm_at(image->common.pm, offset),
+                                  STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES, &header),
+                     0);
+    assert_true(header.version == version);
+    const uint64_t segment = store_segment_at(image->store, offset);
+    assert_int_equal(store_meta(image->store, segment).owner, OWNER_CLEAN);
+    assert_true(live_items(store_live(image->store), segment) > 0);
+}
+
+TEST(what_is_live_moves_and_the_segments_are_free_again)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(1), "a");
+    write_put(image, LED, v(2), "b");
+    const uint64_t first = end_segment(image, SEGMENT_COMMITTED);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(3), "b");
+    write_entry(
+        image, &(struct entry){.type = ENTRY_DELETE, .shard = BACKED, .version = v(1), .key = "d"});
+    write_commit(image, LED, v(2), 0, 0);
+    const uint64_t second = end_segment(image, SEGMENT_COMMITTED);
+    begin(image, URGENT);
+    poll();
+    assert_moved(image, led, "a", v(1));
+    assert_moved(image, led, "b", v(3));
+    assert_moved(image, backed, "d", v(1));
+    assert_int_equal(copies(image, LED, v(2)), 0);
+    assert_true(is_free(image, first) && is_free(image, second));
+    const struct clean_counts counts = clean_counts(clean);
+    assert_true(counts.segments == 2 && counts.copied == 3 * 64 && counts.dropped == 64);
+}
+
+/* k's newer version is not committed: nothing is lost if it vanishes. */
+static uint64_t write_superseded(struct image *image)
+{
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(1), "k");
+    const uint64_t victim = end_segment(image, SEGMENT_COMMITTED);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(2), "other");
+    end_segment(image, SEGMENT_COMMITTED);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(3), "k");
+    end_segment(image, SEGMENT_USED);
+    begin(image, URGENT);
+    atomic_store(&led->commit, v(2));
+    poll();
+    assert_int_equal(state_of(image, victim), SEGMENT_COMMITTED);
+    return victim;
+}
+
+TEST(an_entry_goes_when_its_superseder_is_committed)
+{
+    struct image *image = *state;
+    const uint64_t victim = write_superseded(image);
+    atomic_store(&led->commit, v(3));
+    poll();
+    assert_true(is_free(image, victim));
+    assert_int_equal(copies(image, LED, v(1)), 0);
+}
+
+TEST(an_entry_is_copied_when_its_superseder_is_not_committed_for_long)
+{
+    struct image *image = *state;
+    const uint64_t victim = write_superseded(image);
+    now_ns += 2 * NS_PER_S;
+    poll();
+    assert_true(is_free(image, victim));
+    assert_int_equal(copies(image, LED, v(1)), 1);
+    assert_true(find(led, "k") != 0 &&
+                store_meta(image->store, store_segment_at(image->store, find(led, "k"))).owner ==
+                    OWNER_BACKUP_LOG);
+}
+
+/* As after a resend: the index names the one that came first. */
+TEST(of_an_entry_that_landed_twice_one_goes_once_the_other_one_is_committed)
+{
+    struct image *image = *state;
+    for (unsigned committed = 0; committed < 2; committed++) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_put(image, BACKED, v(1 + committed), committed ? "one" : "two");
+        end_segment(image, committed ? SEGMENT_COMMITTED : SEGMENT_USED);
+    }
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, BACKED, v(1), "two");
+    write_put(image, BACKED, v(2), "one");
+    const uint64_t again = end_segment(image, SEGMENT_COMMITTED);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_commit(image, LED, v(2), 0, 0);
+    end_segment(image, SEGMENT_COMMITTED);
+    begin(image, URGENT);
+    poll();
+    assert_true(is_free(image, again));
+    assert_int_equal(copies(image, BACKED, v(1)), 1);
+    assert_int_equal(copies(image, BACKED, v(2)), 1); /* the one that the index names */
+}
+
+TEST(what_no_replica_here_needs_goes)
+{
+    struct image *image = *state;
+    for (unsigned i = 0; i < 2; i++) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_put(image, ELSEWHERE, v(1), "elsewhere");
+        write_put(image, LED, version_make(FIRST - 1, 1), "before");
+        end_segment(image, SEGMENT_COMMITTED);
+    }
+    begin(image, URGENT);
+    poll();
+    assert_true(clean_counts(clean).segments == 2 && clean_counts(clean).copied == 0);
+}
+
+TEST(a_long_entry_moves_in_one_piece_and_pieces_go)
+{
+    struct image *image = *state;
+    const struct entry whole = {.shard = LED, .version = v(1), .key = "w", .value_bytes = 3000};
+    const struct entry apart = {.shard = BACKED, .version = v(1), .key = "p", .value_bytes = 3000};
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_entry(image, &whole);
+    for (uint32_t i = 0; i < header_of(image, &apart).blocks; i++) {
+        write_block(image, &apart, i);
+        if (i == 2)
+            write_put(image, LED, v(2), "between");
+    }
+    end_segment(image, SEGMENT_COMMITTED);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(3), "other");
+    end_segment(image, SEGMENT_COMMITTED);
+    begin(image, URGENT); /* the start joins the pieces, in a digest log */
+    const uint64_t joined = find(backed, "p");
+    poll();
+    assert_moved(image, led, "w", v(1));
+    assert_moved(image, led, "between", v(2));
+    assert_true(find(backed, "p") == joined);
+    assert_true(clean_counts(clean).segments == 2);
+}
+
+TEST(a_segment_in_which_something_live_is_damaged_stays)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    const uint64_t damaged = write_put(image, LED, v(1), "damaged");
+    write_put(image, LED, v(2), "whole");
+    const uint64_t victim = end_segment(image, SEGMENT_COMMITTED);
+    for (unsigned i = 0; i < 2; i++) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_put(image, LED, v(3 + i), i ? "x" : "y");
+        end_segment(image, SEGMENT_COMMITTED);
+    }
+    begin(image, URGENT);
+    image->heap->pm.base[damaged + ENTRY_HEADER_BYTES + 20] ^= 1;
+    poll();
+    assert_int_equal(state_of(image, victim), SEGMENT_COMMITTED);
+    assert_true(find(led, "damaged") == damaged);
+    assert_moved(image, led, "whole", v(2));
+    assert_moved(image, led, "x", v(4));
+    assert_true(clean_counts(clean).segments == 2);
+}
+
+TEST(no_segment_is_given_up_while_somebody_holds_an_offset)
+{
+    struct image *image = *state;
+    uint64_t victims[2];
+    for (unsigned i = 0; i < 2; i++) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_put(image, LED, v(1 + i), i ? "x" : "y");
+        victims[i] = end_segment(image, SEGMENT_COMMITTED);
+    }
+    begin(image, URGENT);
+    struct reclaim_role reader;
+    reclaim_join(&image->common.reclaim, &reader);
+    (void)reclaim_enter(&image->common.reclaim, &reader);
+    poll();
+    assert_moved(image, led, "x", v(2));
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(state_of(image, victims[i]), SEGMENT_COMMITTED);
+    reclaim_leave(&reader, RECLAIM_NOTHING);
+    poll();
+    assert_true(is_free(image, victims[0]) && is_free(image, victims[1]));
+}
+
+/* Else a start could find no table of the worker's clients (worker_commit.c, M4). */
+TEST(the_newest_segment_of_a_worker_stays)
+{
+    struct image *image = *state;
+    uint64_t segments[3];
+    for (unsigned i = 0; i < 3; i++) {
+        begin_segment(image, i ? OWNER_WORKER : OWNER_BACKUP_LOG);
+        write_put(image, LED, v(1 + i), "k");
+        segments[i] = end_segment(image, SEGMENT_COMMITTED);
+    }
+    begin(image, URGENT);
+    poll();
+    assert_true(is_free(image, segments[0]) && is_free(image, segments[1]));
+    assert_int_equal(state_of(image, segments[2]), SEGMENT_COMMITTED);
+}
+
+TEST(it_rests_while_there_is_space_and_takes_what_has_little_live)
+{
+    struct image *image = *state;
+    uint64_t little, much;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    for (uint64_t i = 0; image->suffix + 40960 < STORE_SEGMENT_BYTES; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "key-%lu", i);
+        write_entry(image, &(struct entry){.shard = LED,
+                                           .version = v(1 + i),
+                                           .key = key,
+                                           .value_bytes = sizeof image->value});
+    }
+    much = end_segment(image, SEGMENT_COMMITTED);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(900), "little");
+    little = end_segment(image, SEGMENT_COMMITTED);
+    begin(image, 1);
+    poll();
+    assert_int_equal(state_of(image, little), SEGMENT_COMMITTED);
+    /* In steady need: SEGMENTS - 2 are free, the reserve and an eighth of all are to be. */
+    atomic_store(&image->common.reserve, SEGMENTS - 5);
+    poll();
+    assert_moved(image, led, "little", v(900));
+    assert_int_equal(state_of(image, much), SEGMENT_COMMITTED);
+    assert_true(find(led, "key-0") == store_segment_offset(image->store, much));
+}
+
+UNIT_MAIN(NULL, NULL)
