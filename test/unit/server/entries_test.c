@@ -336,15 +336,32 @@ TEST(nothing_else_is_gone)
     assert_true(landing_ask(&landing).missing);
 }
 
-TEST(nothing_is_gone_of_a_shard_that_is_recovering)
+TEST(so_many_versions_are_gone_at_a_time_and_no_more)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2 * QUERY_GONE_VERSIONS));
+    for (uint64_t more = 2; more-- > 0;)
+        assert_int_equal(
+            bring_and_ask(&landing, add_gone(bundle_of(1), version_make(1, 4),
+                                             version_make(1, 3 + QUERY_GONE_VERSIONS + more))),
+            more ? ROWAN_EFORMAT : 0);
+}
+
+TEST(nothing_is_gone_of_an_earlier_epoch_or_while_the_shard_is_recovering)
 {
     struct stage *stage = *state;
     struct landing landing = reconciled(stage);
 
-    for (uint32_t epoch = 1; epoch <= 2; epoch++)
-        assert_int_equal(bring_and_ask(&landing, add_gone(bundle_of(2), version_make(epoch, 2),
-                                                          version_make(epoch, 2))),
-                         ROWAN_EFORMAT);
+    for (unsigned committed = 0; committed < 2; committed++) {
+        for (uint32_t epoch = 1; epoch <= 2; epoch++)
+            assert_int_equal(bring_and_ask(&landing, add_gone(bundle_of(2), version_make(epoch, 2),
+                                                              version_make(epoch, 2))),
+                             ROWAN_EFORMAT);
+        landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+        stage_run(stage);
+    }
 }
 
 /* --- what is held --- */

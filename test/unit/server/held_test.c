@@ -5,6 +5,7 @@
 #include "common/base/error.h"
 #include "landing.h"
 #include "server/control/control_state.h"
+#include "server/digest/digest_state.h"
 #include "server/worker/worker_state.h"
 #include "test/lib/unit.h"
 
@@ -24,9 +25,46 @@ static const struct fetch *fetch_of(const struct stage *stage)
     return &worker->fetch;
 }
 
+/* The epoch that a role announces: worker 0 is number 1, digest 0 number 2. */
+static uint64_t since(const struct stage *stage, uint32_t role)
+{
+    const struct poller poller = server_poller(stage->server, role);
+
+    return role == 1 ? reclaim_since(&((const struct worker *)poller.role)->reclaim)
+                     : reclaim_since(&((const struct digest *)poller.role)->reclaim);
+}
+
 static bool is_over(const struct stage *stage, uint64_t ticket)
 {
     return reclaim_is_over(&common_of(stage)->reclaim, ticket);
+}
+
+/* --- at a start --- */
+
+/* What the start has found is on its way to them. */
+TEST(the_roles_hold_all_until_their_shards_are_handed_out)
+{
+    struct stage *stage = *state;
+
+    stage_close(stage);
+    stage_start(stage, STAGE_BLOCK_LIMIT);
+    const uint64_t ticket = reclaim_retire(&common_of(stage)->reclaim);
+    for (uint32_t role = 1; role <= 2; role++) {
+        stage_run(stage);
+        assert_false(is_over(stage, ticket));
+        assert_int_equal(since(stage, role), 1);
+    }
+    stage_begin(stage);
+    assert_true(is_over(stage, ticket));
+}
+
+TEST(a_worker_holds_all_while_it_reconciles)
+{
+    struct stage *stage = *state;
+
+    stage_restart(stage);
+    stage_begin(stage);
+    assert_int_equal(since(stage, 1), 1);
 }
 
 /* --- batches on their way --- */
@@ -52,6 +90,7 @@ TEST(a_write_and_its_commit_version_are_held_until_they_have_landed)
     assert_true(puppet_land(stage->peer));
     stage_run(stage);
     assert_true(is_over(stage, ticket));
+    assert_true(since(stage, 1) == RECLAIM_NOTHING); /* it may sleep for long */
 }
 
 TEST(a_connection_that_has_gone_holds_nothing)
