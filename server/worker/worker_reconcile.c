@@ -323,7 +323,9 @@ static bool all_done(const struct reconciliation *it)
     return true;
 }
 
-/* Committed versions that are nowhere: a replica was damaged, or did not promise to keep them. */
+/* Committed versions that were shown by nobody: a replica was damaged, or did not promise to keep them. They are lost at
+ * most. Where the data are possibly incomplete, the settled versions are not believed (R6), so what the cleaner dropped
+ * looks the same; and of what all replicas had, a whole one shows nothing any more. */
 static void report_losses(struct worker *worker, const struct reconciliation *it)
 {
     struct shard_state *shard = it->shard;
@@ -335,8 +337,9 @@ static void report_losses(struct worker *worker, const struct reconciliation *it
                              ? shard->suffix.items[i].version
                              : it->commit + 1;
         if (found > next) {
-            log_event(LOG_ERROR, "versions_lost", "worker=%u shard=%u first=%lx last=%lx",
-                      worker->number, shard->id, next, found - 1);
+            log_event(LOG_ERROR, "versions_lost",
+                      "worker=%u shard=%u first=%lx last=%lx at_most=%lu", worker->number,
+                      shard->id, next, found - 1, found - next);
             lost += found - next;
         }
         next = found + 1;

@@ -6,7 +6,7 @@
 #include "common/base/log.h"
 #include "landing.h"
 #include "server/control/control_state.h"
-#include "server/digest/digest.h"
+#include "server/digest/digest_state.h"
 #include "test/lib/unit.h"
 
 enum { LIMIT = 1024, BLOCKS = 512, LONG_BYTES = 300 << 10 };
@@ -25,6 +25,7 @@ static int open_stage(void **state)
 
 struct bundle {
     Rowan__StoreEntries body;
+    Rowan__VersionRange range, *gone;
     ProtobufCBinaryData data[BLOCKS];
     uint8_t bytes[BLOCKS][LIMIT];
 };
@@ -62,6 +63,18 @@ static struct bundle *add(struct stage *stage, struct bundle *bundle, uint64_t v
         bundle->data[bundle->body.n_blocks++] = (ProtobufCBinaryData){
             .data = at, .len = entry_encode_block(&format, &header, key, value, at)};
     }
+    return bundle;
+}
+
+/* These versions are gone. */
+static struct bundle *add_gone(struct bundle *bundle, uint64_t first, uint64_t last)
+{
+    rowan__version_range__init(&bundle->range);
+    bundle->range.first = first;
+    bundle->range.last = last;
+    bundle->gone = &bundle->range;
+    bundle->body.gone = &bundle->gone;
+    bundle->body.n_gone = 1;
     return bundle;
 }
 
@@ -136,9 +149,19 @@ static uint64_t kept_bytes(struct stage *stage)
     return bytes;
 }
 
+static const struct digest *digest_of(const struct stage *stage)
+{
+    return server_poller(stage->server, 2).role;
+}
+
 static uint64_t applied(const struct stage *stage)
 {
-    return digest_entries(server_poller(stage->server, 2).role);
+    return digest_entries(digest_of(stage));
+}
+
+static bool holds(const struct stage *stage)
+{
+    return reclaim_since(&digest_of(stage)->reclaim) != RECLAIM_NOTHING;
 }
 
 /* Version 2 of 3 has not landed, and is asked for. */
@@ -267,6 +290,154 @@ TEST(nothing_that_is_damaged_or_not_asked_for_is_stored)
     }
     assert_int_equal(kept_bytes(stage), 0);
     assert_true(landing_ask(&landing).missing);
+}
+
+/* --- what is gone --- */
+
+TEST(a_version_that_is_gone_is_not_missing_and_is_settled)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+
+    assert_int_equal(
+        bring_and_ask(&landing, add_gone(bundle_of(1), version_make(1, 2), version_make(1, 2))), 0);
+    assert_false(landing_ask(&landing).missing);
+    assert_int_equal(kept_bytes(stage), 0);
+    landing_seal(&landing);
+    assert_int_equal(landing_ask(&landing).settled, version_make(1, 3));
+    stage_pass(stage, 10 * NS_PER_S);
+    landing_assert_no_fetch(&landing);
+}
+
+TEST(nothing_else_is_gone)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+    static const struct {
+        uint32_t epoch;
+        uint64_t first, last;
+        int answer;
+    } wrong[] = {
+        {2, 2, 2, ROWAN_EAGAIN},                       /* another epoch's primary */
+        {1, 2, 4, ROWAN_EFORMAT},                      /* above the commit version */
+        {1, 0, 2, ROWAN_EFORMAT},                      /* no version */
+        {1, 3, 2, ROWAN_EFORMAT},                      /* no range */
+        {1, 2, 2 + QUERY_GONE_VERSIONS, ROWAN_EFORMAT} /* more than is told at a time */
+    };
+
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(bring_and_ask(&landing, add_gone(bundle_of(wrong[i].epoch),
+                                                          version_make(1, wrong[i].first),
+                                                          version_make(1, wrong[i].last))),
+                         wrong[i].answer);
+    assert_int_equal(
+        bring_and_ask(&landing, add_gone(bundle_of(1), version_make(2, 1), version_make(2, 1))),
+        ROWAN_EFORMAT);
+    assert_true(landing_ask(&landing).missing);
+}
+
+TEST(so_many_versions_are_gone_at_a_time_and_no_more)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2 * QUERY_GONE_VERSIONS));
+    for (uint64_t more = 2; more-- > 0;)
+        assert_int_equal(
+            bring_and_ask(&landing, add_gone(bundle_of(1), version_make(1, 4),
+                                             version_make(1, 3 + QUERY_GONE_VERSIONS + more))),
+            more ? ROWAN_EFORMAT : 0);
+}
+
+TEST(nothing_is_gone_of_an_earlier_epoch_or_while_the_shard_is_recovering)
+{
+    struct stage *stage = *state;
+    struct landing landing = reconciled(stage);
+
+    for (unsigned committed = 0; committed < 2; committed++) {
+        for (uint32_t epoch = 1; epoch <= 2; epoch++)
+            assert_int_equal(bring_and_ask(&landing, add_gone(bundle_of(2), version_make(epoch, 2),
+                                                              version_make(epoch, 2))),
+                             ROWAN_EFORMAT);
+        landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+        stage_run(stage);
+    }
+}
+
+/* --- what is held --- */
+
+TEST(what_is_not_applied_yet_is_held)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+
+    assert_false(holds(stage));
+    stage_hold_fences(stage, true);
+    bring(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1));
+    assert_true(holds(stage));
+    stage_hold_fences(stage, false);
+    stage_run(stage);
+    assert_false(holds(stage));
+}
+
+TEST(an_uncommitted_suffix_is_held_until_the_reconciliation_is_over)
+{
+    struct stage *stage = *state;
+    struct landing landing = reconciled(stage);
+    const struct reclaim *reclaim = &digest_of(stage)->common->reclaim;
+
+    assert_true(holds(stage));
+    assert_int_equal(reclaim_since(&digest_of(stage)->reclaim), atomic_load(&reclaim->epoch));
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    stage_run(stage);
+    assert_false(holds(stage));
+}
+
+/* Its first block landed, then the connection broke; it came by message. */
+TEST(blocks_of_a_settled_version_are_not_waited_for)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    static uint8_t value[LONG_BYTES];
+    const struct entry_format format = stage_format(stage);
+    const char *key = stage_key_of(STAGE_BACKED);
+    struct entry_header header = {.type = ENTRY_PUT,
+                                  .shard = STAGE_BACKED,
+                                  .version = version_make(1, 1),
+                                  .key_bytes = (uint16_t)strlen(key),
+                                  .value_bytes = LIMIT};
+
+    memset(value, 'v', sizeof value);
+    header.blocks = (uint16_t)entry_blocks(&format, header.key_bytes, LIMIT);
+    landing_block(&landing, header, key, value);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    stage_run(stage);
+    assert_int_equal(
+        bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 1), LIMIT, 0, 2)), 0);
+    assert_int_equal(digest_of(stage)->join.used, 1);
+    landing_seal(&landing);
+    assert_int_equal(landing_ask(&landing).settled, version_make(1, 1));
+    assert_int_equal(digest_of(stage)->join.used, 0);
+}
+
+/* The rest would be stored into a segment that may serve something else by now. */
+TEST(an_interrupted_entry_that_is_settled_meanwhile_does_not_go_on)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+    const uint64_t version = version_make(1, 2);
+
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 0, 100)),
+                     0);
+    const uint64_t part = kept_bytes(stage);
+    landing_put(&landing, 2);
+    stage_run(stage);
+    landing_seal(&landing);
+    assert_int_equal(landing_ask(&landing).settled, version_make(1, 3));
+    assert_int_equal(
+        bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 100, 100)),
+        ROWAN_EAGAIN);
+    assert_int_equal(kept_bytes(stage), part);
 }
 
 /* --- long entries --- */

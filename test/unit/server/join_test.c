@@ -62,6 +62,19 @@ TEST(a_removed_entry_starts_again_from_nothing)
     assert_null(add(join, 3, 10, 1, 2));
 }
 
+TEST(a_shards_entries_are_dropped_up_to_a_version)
+{
+    struct join *join = *state;
+    add(join, 3, 10, 0, 2);
+    add(join, 3, 11, 0, 2);
+    add(join, 4, 10, 0, 2);
+    join_drop(join, 3, 10);
+    assert_int_equal(join->used, 2);
+    assert_null(add(join, 3, 10, 1, 2));
+    assert_non_null(add(join, 3, 11, 1, 2));
+    assert_non_null(add(join, 4, 10, 1, 2));
+}
+
 TEST(a_full_table_gives_up_the_oldest_entry)
 {
     struct join *join = *state;
