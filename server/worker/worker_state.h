@@ -182,6 +182,7 @@ struct acknowledged {
 struct checkpoint {
     uint64_t held, next; /* epochs; `held` is RECLAIM_NOTHING: all has landed */
     uint64_t batch;
+    uint64_t posted; /* the last batch that was, to any peer */
 };
 
 struct local_fence {
