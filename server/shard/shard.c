@@ -39,6 +39,9 @@ void shard_settle(struct shard_state *shard, uint64_t contiguous)
     const uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
     const uint64_t closed = atomic_load_explicit(&shard->closed, memory_order_relaxed);
     uint64_t settled = commit < closed ? commit : closed;
+    /* Until its epoch begins, which is when a log reconciliation has brought all, it may lack anything. */
+    if (shard->possibly_incomplete && version_epoch(commit) < shard->epoch)
+        return;
     if (contiguous < settled)
         settled = contiguous;
     if (settled > atomic_load_explicit(&shard->settled, memory_order_relaxed))
