@@ -10,6 +10,13 @@
 #include "server/store/reclaim.h"
 #include "server/store/store.h"
 
+/* What this server's PM still takes. */
+enum server_space {
+    SPACE_ENOUGH,
+    SPACE_FULL, /* deletes, which make space */
+    SPACE_NONE, /* no writes */
+};
+
 /* The first four are fixed at creation, and so is who takes part in `reclaim`; `store` and `format` before the first
  * shard is handed out (the command that carries it makes them visible to the other roles). */
 struct server_common {
@@ -23,9 +30,9 @@ struct server_common {
 
     _Atomic bool
         handed_out;    /* each shard is in its owner's inbox; the control role wakes them then */
-    _Atomic bool full; /* this server's PM takes no more writes; set by the control role */
+    _Atomic uint32_t space; /* enum server_space; set by the control role */
     _Atomic uint64_t
-        reserve; /* free segments below which it is full; 0: not known yet. Set by the control role */
+        reserve; /* free segments below which there is not enough; 0: not known yet. Set by the control role */
     _Atomic int error; /* the first that ends the server; see server_fail */
     char why[512]; /* its sentence, the CM's at the longest; complete once `failed` was called */
     void (*failed)(void *context);

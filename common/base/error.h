@@ -15,8 +15,8 @@
     X(ROWAN_ENOTFOUND, 1, "not found")                                                             \
     X(ROWAN_EVERSION, 2, "the object's version is not the expected one; read it and try again")    \
     X(ROWAN_EFULL, 3,                                                                              \
-      "the server's persistent memory is full: writes are refused, reads go on; add space or "     \
-      "servers")                                                                                   \
+      "the server's persistent memory is full: puts are refused, reads go on, and so do deletes "  \
+      "while there is space for them; delete something, or add space or servers")                  \
     X(ROWAN_EUNKNOWN, 4,                                                                           \
       "no answer came in time: the write may or may not have taken effect; read the key to find "  \
       "out")                                                                                       \

@@ -1,5 +1,7 @@
 /* Which segment is cleaned next: by benefit and cost, (1 - u) * age / (1 + u) where u is the live share (Rosenblum and
- * Ousterhout 1992, section 3.6). Where no space is left it is the one with most dead bytes, whatever its share. */
+ * Ousterhout 1992, section 3.6). Where no space is left it is the one with most dead bytes, whatever its share, but only
+ * if that gives space: what is live in the best k segments must fit into k - 1. Else segments would be copied round and
+ * round for the unused bytes at their ends. */
 #include "server/clean/clean_state.h"
 
 static bool is_under_way(const struct clean *clean, uint64_t segment)
@@ -49,10 +51,45 @@ static double worth(const struct clean *clean, enum clean_need need, uint64_t se
     return (1 - share) * (double)(newest - meta->allocation + 1) / (1 + share);
 }
 
+/* Of a segment that cleaning fills: an entry that does not fit any more. */
+enum { CLEAN_WASTE_SHARE = 16 };
+
+/* Bytes live in the victims that would be taken first, fewest first. */
+struct fullest {
+    uint64_t live[CLEAN_VICTIMS];
+    uint32_t count;
+};
+
+static void add_live(struct fullest *best, uint64_t live)
+{
+    uint32_t at = best->count < CLEAN_VICTIMS ? best->count++ : CLEAN_VICTIMS;
+    for (; at > 0 && best->live[at - 1] > live; at--) {
+        if (at < CLEAN_VICTIMS)
+            best->live[at] = best->live[at - 1];
+    }
+    if (at < CLEAN_VICTIMS)
+        best->live[at] = live;
+}
+
+/* Do any k of them fit into fewer? What the open segment of the log still takes costs nothing. */
+static bool gives_space(const struct clean *clean, const struct fullest *best)
+{
+    const uint64_t usable = STORE_SEGMENT_BYTES - STORE_SEGMENT_BYTES / CLEAN_WASTE_SHARE;
+    uint64_t live = 0, fits = log_room(&clean->log);
+    for (uint32_t i = 0; i < best->count; i++) {
+        live += best->live[i];
+        if (live <= fits)
+            return true;
+        fits += usable;
+    }
+    return false;
+}
+
 bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment)
 {
     const struct store *store = clean->common->store;
     struct newest newest;
+    struct fullest fullest = {.count = 0};
     double best = 0;
     find_newest(store, &newest);
     for (uint64_t i = 0; i < store_segments(store); i++) {
@@ -60,11 +97,12 @@ bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *seg
         if (meta.state != SEGMENT_COMMITTED || clean->parked[i] || is_under_way(clean, i) ||
             is_newest(&newest, &meta))
             continue;
+        add_live(&fullest, live_bytes(store_live(store), i));
         const double value = worth(clean, need, i, &meta);
         if (value > best) {
             best = value;
             *segment = i;
         }
     }
-    return best > 0;
+    return best > 0 && (need != CLEAN_URGENT || gives_space(clean, &fullest));
 }

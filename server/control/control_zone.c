@@ -10,7 +10,9 @@
  * Full (design, H13). Peers stop sending when they are told that this server is full. Until the
  * message has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
  * flight and once admitted since. So "full" is said while there is still free space for that. Where
- * blocks land in slots it is more than their bytes.
+ * blocks land in slots it is more than their bytes. Puts are refused then; deletes, which make space, go on until little
+ * more is left than the logs of this server need, without which nothing is committed and nothing cleaned: that the zone
+ * does not take either.
  *
  * A segment that all digest roles have left and in which something landed is only forgotten; one in which nothing
  * did, because the sender that claimed its space was gone, is free again.
@@ -28,6 +30,12 @@
 #include "common/base/log.h"
 #include "server/control/control_state.h"
 
+enum {
+    DELETE_SEGMENTS =
+        2, /* for deletes that are on the way when they are refused, too: they are small */
+    LEAST_POSTED = 2, /* of the zone, as long as there are any */
+};
+
 /* How soon to try again to allocate what the zone lacks. */
 #define PREPARE_RETRY_NS (100 * NS_PER_MS)
 
@@ -43,6 +51,12 @@ static uint64_t most_landing(const struct fabric_caps *caps)
     return WORKER_MAX_IN_FLIGHT_BYTES + blocks * (caps->landing_stride - FABRIC_STRIDE);
 }
 
+/* Of those free at the end: for a segment of each log, so that a start on a full PM serves. */
+static uint64_t kept_for_logs(const struct control *control)
+{
+    return control->options.workers + control->options.digests + 1 + STORE_CLEAN_SEGMENTS;
+}
+
 /* Segments that must be free for what is on the way. */
 static uint64_t reserve(const struct control *control)
 {
@@ -52,8 +66,7 @@ static uint64_t reserve(const struct control *control)
             senders += control->config->members[i].workers;
     }
     const uint64_t bytes = senders * 2 * most_landing(fabric_caps(control->common->fabric));
-    return (bytes + STORE_SEGMENT_BYTES - 1) / STORE_SEGMENT_BYTES + control->options.workers +
-           control->options.digests + 1 + STORE_CLEAN_SEGMENTS;
+    return (bytes + STORE_SEGMENT_BYTES - 1) / STORE_SEGMENT_BYTES + kept_for_logs(control);
 }
 
 /* How many segments are posted at a time, where the PM has `segments`: on a small PM fewer than asked for. */
@@ -97,11 +110,20 @@ int control_zone_open(struct control *control)
     return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
 }
 
+/* Does the zone lack segments, and may it take one? */
+static bool is_short(const struct control *control)
+{
+    const uint32_t has = control->posted + control->prepared_count;
+    return has < control->depth &&
+           (has < LEAST_POSTED ||
+            store_segments_free(control->common->store) > kept_for_logs(control));
+}
+
 /* Allocates what the zone lacks and starts the fence that lets it be posted. */
 static bool prepare(struct control *control)
 {
     struct server_common *common = control->common;
-    while (control->posted + control->prepared_count < control->depth) {
+    while (is_short(control)) {
         struct blog_segment *segment = calloc(1, sizeof *segment);
         if (!segment)
             break; /* control_zone_poll comes back for it */
@@ -225,33 +247,42 @@ static bool forget_quiet(struct control *control)
 
 /* --- space --- */
 
-static void send_space(struct control *control, bool full)
+static void send_space(struct control *control, enum server_space space)
 {
     for (struct control_link *link = control->links.first; link; link = link->place.next) {
-        if (!link->peer || (link->space_sent && link->sent_full == full))
+        if (!link->peer || (link->space_sent && link->sent == space))
             continue;
-        Rowan__SpaceIs space = ROWAN__SPACE_IS__INIT;
-        space.full = full;
+        Rowan__SpaceIs is = ROWAN__SPACE_IS__INIT;
+        is.full = space != SPACE_ENOUGH;
+        is.none = space == SPACE_NONE;
         /* If it cannot be sent: at the next poll. */
-        link->space_sent = control_send(link, 0, &CONTROL_MESSAGE(SPACE_IS, space_is, &space)) == 0;
-        link->sent_full = full;
+        link->space_sent = control_send(link, 0, &CONTROL_MESSAGE(SPACE_IS, space_is, &is)) == 0;
+        link->sent = space;
     }
+}
+
+static enum server_space space_of(const struct control *control, uint64_t free)
+{
+    if (free < kept_for_logs(control) + DELETE_SEGMENTS)
+        return SPACE_NONE;
+    return free < reserve(control) ? SPACE_FULL : SPACE_ENOUGH;
 }
 
 static void check_space(struct control *control)
 {
     struct server_common *common = control->common;
     const uint64_t free = store_segments_free(common->store);
-    const bool full = free < reserve(control);
+    const enum server_space space = space_of(control, free);
     if (free != control->free)
         inbox_wake(clean_inbox(control->clean));
     control->free = free;
-    if (full != atomic_load_explicit(&common->full, memory_order_relaxed)) {
-        log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",
+    if (space != atomic_load_explicit(&common->space, memory_order_relaxed)) {
+        static const char *const events[] = {"pm_has_space", "pm_full", "pm_exhausted"};
+        log_event(space == SPACE_ENOUGH ? LOG_INFO : LOG_WARN, events[space],
                   "segments=%lu free=%lu", store_segments(common->store), free);
-        atomic_store_explicit(&common->full, full, memory_order_relaxed);
+        atomic_store_explicit(&common->space, space, memory_order_relaxed);
     }
-    send_space(control, full);
+    send_space(control, space);
 }
 
 /* --- the medium --- */

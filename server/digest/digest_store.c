@@ -159,7 +159,7 @@ static void apply_gone(struct query *query)
         log_event(LOG_INFO, "versions_gone", "shard=%u first=%lx last=%lx", shard->id, range->first,
                   range->last);
         for (uint64_t version = range->first; version <= range->last; version++)
-            prefix_add(&shard->prefix, version);
+            (void)prefix_add(&shard->prefix, version);
     }
 }
 

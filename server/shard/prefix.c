@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/entry/entry.h"
 
 void prefix_init(struct prefix *prefix, uint64_t upto)
 {
@@ -82,7 +81,7 @@ static bool add_behind(struct prefix *prefix, uint64_t version)
     return true;
 }
 
-bool prefix_add(struct prefix *prefix, uint64_t version)
+bool prefix_add_any(struct prefix *prefix, uint64_t version)
 {
     if (version <= prefix->upto || version_counter(version) == 0) /* N1 */
         return false;

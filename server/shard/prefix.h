@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/entry/entry.h"
+
 enum { PREFIX_RANGES = 16 };
 
 struct prefix_range {
@@ -30,9 +32,16 @@ struct prefix {
 /* All versions up to `upto` are there: version_make(epoch, 0) at the start of an epoch. */
 void prefix_init(struct prefix *prefix, uint64_t upto);
 
-/* A whole entry with this version has arrived, or the primary has said that it is gone. Twice does no harm. False: nothing changed, as it arrived before, or
- * its epoch is settled, or it is forgotten at once. */
-bool prefix_add(struct prefix *prefix, uint64_t version);
+/* A whole entry with this version has arrived, or the primary has said that it is gone. Twice does no harm. False: nothing
+ * changed, as it arrived before, or its epoch is settled, or it is forgotten at once. */
+bool prefix_add_any(struct prefix *prefix, uint64_t version);
+static inline bool prefix_add(struct prefix *prefix, uint64_t version)
+{
+    if (version != prefix->upto + 1 || prefix->count > 0 || version_counter(version) == 0)
+        return prefix_add_any(prefix, version);
+    prefix->upto = version; /* mostly */
+    return true;
+}
 
 /* Has it arrived for certain? Of a settled epoch nobody knows. */
 bool prefix_has(const struct prefix *prefix, uint64_t version);

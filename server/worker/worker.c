@@ -76,7 +76,9 @@ static void peer_message(struct worker *worker, struct worker_peer *peer,
         return;
     }
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS)
-        peer->full = message->space_is->full;
+        peer->space = message->space_is->none   ? SPACE_NONE
+                      : message->space_is->full ? SPACE_FULL
+                                                : SPACE_ENOUGH;
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
         worker_fetch_ask(worker, peer, message->fetch);
     else if (!worker_fetch_answered(worker, peer, tag, message))

@@ -61,11 +61,12 @@ static uint32_t rows_of_entry(const struct worker *worker, uint32_t row_bytes)
            row_bytes;
 }
 
-/* While the server is full, only what the open segment has left (M3). Errors: ROWAN_EFULL. */
+/* Without space only what the open segment has left (M3); one segment for each worker is kept for when there is none
+ * open. Errors: ROWAN_EFULL. */
 static int reserve(struct worker *worker, uint32_t bytes, uint64_t *offset)
 {
-    if (atomic_load_explicit(&worker->common->full, memory_order_relaxed) &&
-        log_room(&worker->log) < bytes)
+    if (atomic_load_explicit(&worker->common->space, memory_order_relaxed) == SPACE_NONE &&
+        worker->log.open && log_room(&worker->log) < bytes)
         return ROWAN_EFULL;
     return worker_reserve(worker, bytes, offset);
 }

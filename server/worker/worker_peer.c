@@ -226,6 +226,7 @@ void worker_peer_post(struct worker *worker)
         int error = fabric_rowan_post(peer->conn, peer->open_batch);
         ASSERT(error == 0 || error == ROWAN_ECLOSED);
         peer->posted = peer->open_batch;
+        worker->checkpoint.posted = worker->batch;
         keep_batch(peer);
         peer->open_batch = 0;
     }
@@ -235,6 +236,8 @@ void worker_peer_post(struct worker *worker)
 uint64_t worker_peer_held(struct worker *worker)
 {
     struct checkpoint *at = &worker->checkpoint;
+    if (at->held == RECLAIM_NOTHING && at->posted != worker->batch)
+        return RECLAIM_NOTHING;
     bool outstanding = false, landed = true;
     for (uint32_t i = 0; i < worker->peer_count; i++) {
         const struct worker_peer *peer = &worker->peers[i];
@@ -242,11 +245,12 @@ uint64_t worker_peer_held(struct worker *worker)
         outstanding |= !all;
         landed &= all || peer->landed >= at->batch;
     }
-    if (!outstanding)
+    if (!outstanding) {
         at->held = RECLAIM_NOTHING;
-    else if (at->held == RECLAIM_NOTHING)
-        *at = (struct checkpoint){worker->epoch, worker->epoch, worker->batch};
-    else if (landed)
-        *at = (struct checkpoint){at->next, worker->epoch, worker->batch};
+    } else if (at->held == RECLAIM_NOTHING || landed) {
+        at->held = at->held == RECLAIM_NOTHING ? worker->epoch : at->next;
+        at->next = worker->epoch;
+        at->batch = worker->batch;
+    }
     return at->held;
 }

@@ -117,8 +117,8 @@ struct worker_peer {
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
     struct fabric_conn *conn; /* NULL: not connected and not trying */
     bool connected;
-    bool needed; /* backs a shard of this worker */
-    bool full;   /* its PM takes no more */
+    bool needed;             /* backs a shard of this worker */
+    enum server_space space; /* of its PM */
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
@@ -182,6 +182,7 @@ struct acknowledged {
 struct checkpoint {
     uint64_t held, next; /* epochs; `held` is RECLAIM_NOTHING: all has landed */
     uint64_t batch;
+    uint64_t posted; /* the last batch that was, to any peer */
 };
 
 struct local_fence {

@@ -31,12 +31,15 @@
 
 /* --- admission --- */
 
-static int check_space(struct worker *worker, const struct shard_state *shard)
+/* Deletes make space (H13). */
+static int check_space(struct worker *worker, const struct shard_state *shard,
+                       enum message_type type)
 {
-    if (atomic_load_explicit(&worker->common->full, memory_order_relaxed))
+    const enum server_space most = type == MESSAGE_DELETE ? SPACE_FULL : SPACE_ENOUGH;
+    if (atomic_load_explicit(&worker->common->space, memory_order_relaxed) > most)
         return ROWAN_EFULL;
     for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (worker->peers[shard->backups[i]].full)
+        if (worker->peers[shard->backups[i]].space > most)
             return ROWAN_EFULL;
     }
     return 0;
@@ -73,7 +76,7 @@ static struct load load_of(const struct write_op *op)
 static int admit(struct worker *worker, const struct shard_state *shard, struct write_op *op,
                  const struct message_request *request)
 {
-    int error = check_space(worker, shard);
+    int error = check_space(worker, shard, request->type);
     if (error)
         return error;
     const struct entry_format *format = &worker->common->format;

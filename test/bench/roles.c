@@ -194,6 +194,7 @@ typedef enum poll_result counted_poll(const struct poller *poller);
 COUNTED(count_client)
 COUNTED(count_worker)
 COUNTED(count_digest)
+COUNTED(count_clean)
 COUNTED(count_control)
 COUNTED(count_cm)
 
@@ -218,7 +219,7 @@ static void run_poll(counted_poll *count, const struct poller *poller)
 
 static void run_server(struct server *server)
 {
-    static counted_poll *const counts[] = {count_control, count_worker, count_digest};
+    static counted_poll *const counts[] = {count_control, count_worker, count_digest, count_clean};
 
     for (uint32_t role = 0; role < server_roles(server); role++) {
         const struct poller poller = server_poller(server, role);

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A server whose PM is full answers "full" to writes, and reads go on."""
+"""A server whose PM is full answers "full" to puts; reads and deletes go on, and after deletes puts do."""
 
 import sys
 
@@ -10,8 +10,12 @@ VALUE_BYTES = 100_000
 
 def before():
     global cluster, KEPT
-    cluster = Cluster("full", "--pm-bytes", "72M", "--landing-segments", "4")
+    cluster = Cluster("full", "--pm-bytes", "96M", "--landing-segments", "4")
     KEPT = []
+
+
+def key_of(kept):
+    return kept if isinstance(kept, str) else f"key-{kept}"
 
 
 @tap.case
@@ -25,7 +29,7 @@ def writes_are_refused_with_the_sentence_once_the_memory_is_full():
             break
         KEPT.append(number)
     tap.check(len(KEPT) < 2000, "never full")
-    # 15 segments of 4 MiB, some of them landing zone and the open ends of logs.
+    # 21 segments of 4 MiB, some of them landing zone and the open ends of logs.
     tap.check(len(KEPT) >= 100, f"full after {len(KEPT)} values of {VALUE_BYTES} bytes")
 
 
@@ -58,6 +62,34 @@ def status_says_that_it_is_full():
 @tap.case
 def verify_is_equal_on_a_full_cluster():
     tap.equal(cluster.ok("--json", "verify").json()["objects"], len(KEPT))
+
+
+@tap.case
+def a_full_cluster_starts_again_and_again():
+    for _ in range(3):
+        cluster.stop()
+        cluster.start_again()
+        tap.equal(cluster.ok("get", key_of(KEPT[0])).out.rstrip("\n"), "v" * VALUE_BYTES)
+    tap.equal(cluster.ok("--json", "verify").json()["objects"], len(KEPT))
+
+
+def done_in_time(*words):
+    """Space comes back once segments are cleaned."""
+    tap.wait_until(lambda: cluster.rowan(*words, seconds=60).code == 0, 30, f"rowan {words[0]} {words[1]}")
+
+
+@tap.case
+def deletes_go_on_and_make_space_for_puts():
+    half = len(KEPT) // 2
+    for kept in KEPT[:half]:
+        done_in_time("del", key_of(kept))
+    del KEPT[:half]
+    for number in range(20):
+        done_in_time("put", f"again-{number}", "v" * VALUE_BYTES)
+        KEPT.append(f"again-{number}")
+    tap.equal(cluster.ok("--json", "verify").json()["objects"], len(KEPT))
+    for server in cluster.ok("--json", "status").json()["servers"]:
+        tap.check(server["segments_cleaned"] > 0, server)
 
 
 @tap.case

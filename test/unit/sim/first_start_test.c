@@ -105,7 +105,7 @@ static void run_seed(uint64_t seed, struct reached *reached)
                                           .replicas = REPLICAS,
                                           .clients = 2,
                                           .shards = 6,
-                                          .pm_bytes = 72 << 20,
+                                          .pm_bytes = 88 << 20,
                                           .timeout_ns = SERVES_NS};
     options.max_delay_ns = random_below(&random, NS_PER_MS);
     options.fence_ns = random_below(&random, 2) * 200 * NS_PER_US;
