@@ -78,7 +78,9 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
     if (!is_superseded(server, entry))
         fail(server, entry, segment,
              "has no other copy there, and no newer entry that all replicas have");
-    else if (entry->header.version > settled_in_pm(server, entry->header.shard))
+    else if (entry->header.version > settled_in_pm(server, entry->header.shard) &&
+             !checks_lost_block(
+                 server)) /* else it takes the entry for one that it lacks, and asks */
         fail(server, entry, segment, "is above what is known to be settled after a crash");
     checks_tell(server, JOURNAL_CLEANED, entry, "a newer one is everywhere");
     entry->cleaned |= UINT32_C(1) << server->number;
