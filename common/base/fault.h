@@ -23,7 +23,8 @@
     X(LATE_SPLIT, "an index that is due to grow does not yet")                                     \
     X(BLOCK_LOST,                                                                                  \
       "a digest role takes a whole block that commit versions tell of for a damaged one")          \
-    X(ANSWER_LOST, "a worker takes it that entries were confirmed for a failure")
+    X(ANSWER_LOST, "a worker takes it that entries were confirmed for a failure")                  \
+    X(HOLD_OFFSET, "a worker brings what it has found for a backup much later")
 
 #define FAULT_ENUM(name, text) FAULT_##name,
 

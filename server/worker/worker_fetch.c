@@ -24,11 +24,13 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/worker/worker_peer.h"
 
 enum { FETCH_BYTES_PER_POLL = 64 << 10 };
 #define FETCH_ROOM_RETRY_NS NS_PER_MS
+#define FETCH_HOLD_NS       (NS_PER_S / 2) /* at a fault site */
 
 /* --- questions --- */
 
@@ -354,6 +356,8 @@ static int bring_found(struct worker *worker, struct question *question)
 static bool bring(struct worker *worker, struct question *question, uint64_t now_ns,
                   uint64_t *wake_ns)
 {
+    if (FAULT(HOLD_OFFSET)) /* as when the peer has no room for long */
+        question->retry_ns = now_ns + FETCH_HOLD_NS;
     if (now_ns >= question->retry_ns) {
         if (!(question->count ? bring_found(worker, question) : tell_gone(worker, question)))
             return true;

@@ -1,6 +1,7 @@
 /* Segments that are used again (C4). At the moment when a segment becomes DIRTY, nothing there is needed any more:
  *
- *  - no index item of that server leads into it, and no block on its way is read from it;
+ *  - no index item of that server leads into it, no block on its way is read from it, and nothing that a role keeps from
+ *    poll to poll names it;
  *  - of each entry in it the server has another durable copy, or, with all other replicas, a durable newer one of its key;
  *  - of one that is gone then, the settled version in the durable replica row tells a start so (G2, control_commit.c).
  *
@@ -10,6 +11,7 @@
 
 #include "server/control/control_state.h"
 #include "server/store/store_layout.h"
+#include "server/worker/worker_state.h"
 #include "test/sim/checks_state.h"
 
 /* --- what the server knows --- */
@@ -76,7 +78,9 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
     if (!is_superseded(server, entry))
         fail(server, entry, segment,
              "has no other copy there, and no newer entry that all replicas have");
-    else if (entry->header.version > settled_in_pm(server, entry->header.shard))
+    else if (entry->header.version > settled_in_pm(server, entry->header.shard) &&
+             !checks_lost_block(
+                 server)) /* else it takes the entry for one that it lacks, and asks */
         fail(server, entry, segment, "is above what is known to be settled after a crash");
     checks_tell(server, JOURNAL_CLEANED, entry, "a newer one is everywhere");
     entry->cleaned |= UINT32_C(1) << server->number;
@@ -116,6 +120,43 @@ static void look_at_item(void *context, uint64_t offset)
                 visit->first, visit->server->number + 1, visit->shard, offset);
 }
 
+/* What roles keep from poll to poll, and follow later: log reconciliations their uncommitted suffixes, a worker what it
+ * found for a backup, and the segment that it looks through for more. */
+static bool suffix_leads_to(const struct suffix *suffix, uint64_t first)
+{
+    for (uint32_t i = 0; i < suffix->count; i++) {
+        const struct suffix_item *item = &suffix->items[i];
+        if (item->version > suffix->above && item->offset >= first &&
+            item->offset < first + STORE_SEGMENT_BYTES)
+            return true;
+    }
+    return false;
+}
+
+static bool fetch_leads_to(const struct fetch *fetch, uint64_t segment, uint64_t first)
+{
+    for (uint32_t i = 0; i < fetch->count; i++) {
+        const struct question *question = &fetch->questions[i];
+        const struct suffix found = {.items = (struct suffix_item *)(uintptr_t)question->found,
+                                     .count = question->count};
+        if (suffix_leads_to(&found, first))
+            return true;
+    }
+    return fetch->count > 0 && fetch->inside && fetch->segment == segment;
+}
+
+static void look_at_fetches(struct checks_server *server, uint64_t segment, uint64_t first)
+{
+    const struct sim_cluster *cluster = server->checks->cluster;
+    struct server *process = cluster->servers[server->number].server;
+    for (uint32_t i = 0; process && i < cluster->options.workers; i++) {
+        const struct worker *worker = server_poller(process, 1 + i).role;
+        if (fetch_leads_to(&worker->fetch, segment, first))
+            checks_fail_at(server, first,
+                           "a segment is given up in which a worker looks for a backup,");
+    }
+}
+
 static void look_at_holders(struct checks_server *server, uint64_t segment)
 {
     struct checks *checks = server->checks;
@@ -127,10 +168,14 @@ static void look_at_holders(struct checks_server *server, uint64_t segment)
         uint64_t cursor = 0;
         if (!shard)
             continue;
+        if (suffix_leads_to(&shard->suffix, visit.first))
+            checks_fail_at(server, visit.first,
+                           "a segment is given up to which an uncommitted suffix leads,");
         visit.shard = shard->id;
         while (index_walk(shard->index, &cursor, UINT32_MAX, look_at_item, &visit))
             continue;
     }
+    look_at_fetches(server, segment, visit.first);
     if (sim_network_reads(checks->cluster->network, server->pm->pm.base + visit.first,
                           STORE_SEGMENT_BYTES))
         checks_fail_at(server, visit.first, "a segment is given up from which blocks are sent,");

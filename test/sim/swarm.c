@@ -190,6 +190,7 @@ static void draw_sites(struct random *random, struct sim_fault_options *out)
     out->one_in[FAULT_LATE_SPLIT] = perhaps(random, 40, 2, 3);
     /* Each one is looked for in all of the primary's memory. */
     out->one_in[FAULT_BLOCK_LOST] *= 16;
+    out->one_in[FAULT_HOLD_OFFSET] = perhaps(random, 40, 1, 2);
     /* Few messages bring entries. */
     if (out->one_in[FAULT_ANSWER_LOST])
         out->one_in[FAULT_ANSWER_LOST] = 2 + out->one_in[FAULT_ANSWER_LOST] / 16;
@@ -290,6 +291,7 @@ static void draw_space(struct random *random, struct swarm *out)
         return;
     out->faults.one_in[FAULT_EARLY_ROLL] = rolls;
     out->cluster.early_seal = out->cluster.one_sided ? seals : 0;
+    out->faults.one_in[FAULT_BLOCK_LOST] /= 8; /* memory is small to look through */
     out->load.long_in = long_in;
 }
 
