@@ -213,8 +213,7 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
     case VICTIM_GRACE:
         return make_dirty(clean, victim);
     case VICTIM_DIRTY:
-        if (!is_fenced(clean, victim) ||
-            !reclaim_is_over(&clean->common->reclaim, victim->ticket))
+        if (!is_fenced(clean, victim) || !reclaim_is_over(&clean->common->reclaim, victim->ticket))
             return false;
         victim->step = VICTIM_ZERO;
         return true;

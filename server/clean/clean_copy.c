@@ -12,6 +12,8 @@
  *      joined copy is durable (digest.c); or it was superseded by then.
  *  K4  Commit versions and pads are dead: of a COMMITTED segment all that a commit version covers is settled, and that is
  *      durable (control_commit.c, G2).
+ *  K6  What is above the settled version of the replica row was not known to be here when its segment was committed: no
+ *      digest role could read it then, or the data may be incomplete. It is copied: a start would miss it.
  */
 #include "common/base/error.h"
 #include "common/base/fault.h"
@@ -110,7 +112,10 @@ static enum clean_fate judge(struct clean *clean, struct victim *victim,
     const uint64_t at = index_find(shard->index, *hash, key, header->key_bytes);
     if (at == offset)
         return FATE_MOVE;
-    return at ? judge_superseded(clean, victim, header, key, at) : FATE_KEEP;
+    if (at == 0 ||
+        header->version > atomic_load_explicit(&shard->dur_settled, memory_order_acquire)) /* K6 */
+        return FATE_KEEP;
+    return judge_superseded(clean, victim, header, key, at);
 }
 
 /* --- copying --- */

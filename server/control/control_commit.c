@@ -79,7 +79,7 @@ static bool is_over(struct control *control)
 }
 
 /* G2 */
-static void store_rows(struct control *control)
+void control_commit_rows(struct control *control)
 {
     struct store *store = control->common->store;
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
@@ -92,6 +92,21 @@ static void store_rows(struct control *control)
         row.settled = settled(shard);
         store_replica_set(store, shard->id, &row);
     }
+}
+
+bool control_commit_sync(struct control *control)
+{
+    struct store *store = control->common->store;
+    const int done = store_replica_sync(store);
+    if (done < 0)
+        server_fail(control->common, done, SYNC_FAILED);
+    for (uint32_t i = 0; i < control->config->shard_count && done == 1; i++) {
+        struct shard_state *shard = control->shards[i];
+        if (shard)
+            atomic_store_explicit(&shard->dur_settled, store_replica(store, shard->id).settled,
+                                  memory_order_release);
+    }
+    return done == 1;
 }
 
 static void commit_covered(struct control *control)
@@ -115,13 +130,10 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
             wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);
             return false;
         }
-        store_rows(control);
+        control_commit_rows(control);
         control->commit_step = COMMIT_FENCE;
     }
-    const int done = store_replica_sync(control->common->store);
-    if (done < 0)
-        server_fail(control->common, done, SYNC_FAILED);
-    if (done != 1)
+    if (!control_commit_sync(control))
         return false;
     commit_covered(control);
     control->commit_step = COMMIT_IDLE;

@@ -166,6 +166,10 @@ static void record_reconciliation(struct control *control, uint64_t *wake_ns)
         wake_at(wake_ns, control->now_ns + RECONCILED_CHECK_NS);
         return;
     }
+    /* What is cleaned now is above the settled versions that the start found. */
+    control_commit_rows(control);
+    if (!control_commit_sync(control))
+        return;
     control->data.possibly_incomplete = false;
     int error =
         write_run(control); /* nobody waits for it: if it is lost, the next run reconciles */

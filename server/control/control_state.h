@@ -142,6 +142,9 @@ void control_zone_kept(const struct control *control,
 
 /* Once the shards are handed out. Errors: ROWAN_ENOMEM. */
 int control_commit_open(struct control *control);
+/* The settled versions go into the replica table; control_commit_sync: a step of bringing it to PM. True: it is. */
+void control_commit_rows(struct control *control);
+bool control_commit_sync(struct control *control);
 /* One step. True if it did anything. */
 bool control_commit_poll(struct control *control, uint64_t *wake_ns);
 void control_commit_close(struct control *control);

@@ -10,8 +10,9 @@
  *      whole before.
  *  D4  What a commit version covers landed in front of it. So when it is scanned, a version up to it
  *      that is not there is lost, unless it lies in what was stepped over: that is scanned again first.
- *  D5  A long entry whose blocks lie apart is copied only for the index to name the copy: not if the index has that
- *      version of the key, or a higher one. So what is met again fills no segments.
+ *  D5  A long entry whose blocks lie apart is copied only if it is needed: not if the index has that version of the key,
+ *      or a higher one that is committed. So what is met again fills no segments; and once it is settled, the blocks are
+ *      dead (clean_copy.c, K3).
  *  D6  Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it either lies in no
  *      COMMITTED segment, so that nobody cleans it: blocks to be joined, and an entry that comes by message in parts, are
  *      dropped as soon as their version is settled. Or it is held: uncommitted suffixes, and what is stored and not
@@ -52,8 +53,12 @@ static bool is_superseded(const struct digest *digest, const struct shard_state 
 {
     const uint64_t at = index_find(shard->index, entry->hash, entry->key, entry->key_bytes);
     const void *found = pm_at(digest->common->pm, at);
+    const uint64_t version = at ? entry_version(found) : 0;
     /* What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */
-    return at != 0 && entry_version(found) >= entry->version &&
+    return at != 0 &&
+           (version == entry->version ||
+            (version > entry->version &&
+             version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))) &&
            entry_key_equals(&digest->common->format, found, entry->key, entry->key_bytes);
 }
 

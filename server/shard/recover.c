@@ -122,6 +122,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
         suffix_drop(&shard->state->suffix, settled);
     atomic_init(&shard->state->commit, settled);
     atomic_init(&shard->state->settled, settled);
+    atomic_init(&shard->state->dur_settled, settled);
     atomic_init(&shard->state->recovering, shard->state->primary && row->epoch > 1);
     return 0;
 }

@@ -36,16 +36,27 @@ int recover_row_read(const struct recover_options *options, const struct shard *
     return 0;
 }
 
+/* What was settled and cleaned stays dead: a start on data that may be incomplete does not count on it (R6), later ones
+ * do again. */
+static uint64_t settled_after(const struct replica_row *found, const struct shard_state *state)
+{
+    const uint64_t settled = atomic_load_explicit(&state->settled, memory_order_relaxed);
+    const bool counts = found->state == REPLICA_FULL && !found->torn &&
+                        found->first_epoch == state->first_epoch &&
+                        version_epoch(found->settled) < state->epoch;
+    return counts && found->settled > settled ? found->settled : settled;
+}
+
 void recover_row_write(struct store *store, uint16_t shard, const struct shard_state *state)
 {
     struct replica_row row = {.state = REPLICA_NONE};
     const struct replica_row found = store_replica(store, shard);
     if (state)
-        row = (struct replica_row){
-            .state = REPLICA_FULL,
-            .first_epoch = state->first_epoch,
-            .first_allocation = found.state == REPLICA_FULL ? found.first_allocation : 0,
-            .settled = atomic_load_explicit(&state->settled, memory_order_relaxed)};
+        row = (struct replica_row){.state = REPLICA_FULL,
+                                   .first_epoch = state->first_epoch,
+                                   .first_allocation =
+                                       found.state == REPLICA_FULL ? found.first_allocation : 0,
+                                   .settled = settled_after(&found, state)};
     if (found.state != row.state || found.first_epoch != row.first_epoch ||
         found.settled != row.settled)
         store_replica_set(store, shard, &row);

@@ -29,9 +29,11 @@ struct shard_state {
     /* Read by anybody. Primary: the resolved prefix, i.e. every version up to it is on all replicas
      * (version order is completion order, see worker_write.c). Backup: the highest digested. */
     _Atomic uint64_t version;
-    _Atomic uint64_t commit;  /* the highest commit version known; primary: as `version`, but by
+    _Atomic uint64_t commit;      /* the highest commit version known; primary: as `version`, but by
                                    the epoch's first (epoch, 0) at least */
-    _Atomic uint64_t settled; /* as in the replica row (store.h); only ever rises */
+    _Atomic uint64_t settled;     /* as in the replica row (store.h); only ever rises */
+    _Atomic uint64_t dur_settled; /* what a start after a crash would find in the row: what may be
+                                   * cleaned. The control role's */
     _Atomic uint64_t
         closed; /* the highest version of which a block may lie in a segment that its owner has closed: a
                               * full one of a log, or one that digest has left. Published before anybody can see the

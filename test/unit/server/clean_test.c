@@ -47,6 +47,8 @@ static void begin(struct image *image, uint64_t reserve)
     backed = recover_take(image->recover, BACKED);
     atomic_store(&led->commit, v(1000));
     atomic_store(&backed->commit, v(1000));
+    atomic_store(&led->dur_settled, v(1000));
+    atomic_store(&backed->dur_settled, v(1000));
     reclaim_init(&image->common.reclaim);
     assert_int_equal(clean_create(&image->common, 75, NULL, &clean), 0);
     struct shard_state *const shards[] = {led, backed};
@@ -137,6 +139,22 @@ TEST(what_is_live_moves_and_the_segments_are_free_again)
     assert_true(is_free(image, first) && is_free(image, second));
     const struct clean_counts counts = clean_counts(clean);
     assert_true(counts.segments == 2 && counts.copied == 3 * 64 && counts.dropped == 64);
+}
+
+/* Its segment was committed without it: no digest role could read it. */
+TEST(what_is_above_the_settled_version_is_copied)
+{
+    struct image *image = *state;
+    for (unsigned i = 0; i < 2; i++) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_put(image, BACKED, v(1 + i), "k");
+        end_segment(image, SEGMENT_COMMITTED);
+    }
+    begin(image, URGENT);
+    atomic_store(&backed->dur_settled, version_make(FIRST, 0));
+    poll();
+    assert_moved(image, backed, "k", v(2));
+    assert_int_equal(copies(image, BACKED, v(1)), 1);
 }
 
 /* k's newer version is not committed: nothing is lost if it vanishes. */

@@ -48,7 +48,6 @@ static void assert_settled(struct image *image, uint64_t version, uint64_t prefi
 {
     struct shard_state *shard = recover_take(image->recover, BACKED);
     assert_true(atomic_load(&shard->settled) == version && atomic_load(&shard->commit) == version);
-    assert_true(store_replica(image->store, BACKED).settled == version);
     assert_true(shard->prefix.upto == prefix);
     assert_true(find(shard, "old") && find(shard, "new"));
     assert_tail(shard, suffix, count);
@@ -71,6 +70,8 @@ TEST(of_possibly_incomplete_data_nothing_is_settled)
     recover(image);
     assert_settled(image, version_make(FIRST, 0), version_make(FIRST, 0),
                    (const uint64_t[]){v(2), v(4)}, 2);
+    /* What was cleaned by then is dead for the starts to come. */
+    assert_true(store_replica(image->store, BACKED).settled == v(3));
 }
 
 TEST(a_settled_version_of_an_epoch_that_is_not_over_tells_nothing)
