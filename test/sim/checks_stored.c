@@ -480,17 +480,14 @@ static void take_loss(struct checks_server *server, uint64_t offset, size_t byte
     for (uint64_t i = first; i <= last; i++) {
         uint32_t at = server->copy_at[i];
         const struct checks_copy *copy = &checks->copies[at];
-        if (!at) {
-            find_again(server, server->segment_offset + i * ENTRY_ALIGN);
-            continue;
-        }
         if (copy->kind == CHECKS_BLOCK) {
-            const struct checks_entry *entry = &checks->entries[copy->entry];
             if (is_as_before(server, copy))
                 continue;
-            checks_tell(server, JOURNAL_LOST, entry, "");
+            checks_tell(server, JOURNAL_LOST, &checks->entries[copy->entry], "");
         }
-        drop(server, at);
+        if (at)
+            drop(server, at);
+        find_again(server, server->segment_offset + i * ENTRY_ALIGN);
     }
 }
 
