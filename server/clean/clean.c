@@ -11,8 +11,9 @@
  *      written to them any more, and no send names them but what reclaim.h knows of.
  *  V2  A victim is retired only when no index item leads to it, and when each segment with copies out of it was closed,
  *      fenced, and found whole (design, C4). So a crash at any moment finds the victim or all copies.
- *  V3  A victim becomes DIRTY when nobody holds an offset into it (reclaim.h), is zeroed when that is durable, and is
- *      FREE when the zeros are.
+ *  V3  A victim becomes DIRTY when nobody holds an offset into it, or looks for something that was in it (reclaim.h: two
+ *      tickets, because segments are also found by their state). It is zeroed when that is durable and nobody reads it
+ *      any more, and is FREE when the zeros are durable.
  *  V4  Space is made when it is needed: nothing is done as long as there is enough of it; then in small steps, victims by
  *      benefit and cost; at the reserve in large steps, and whatever gives space (H13). The last free segments are for
  *      this role alone (store.h).
@@ -168,6 +169,7 @@ static bool make_dirty(struct clean *clean, struct victim *victim)
     ASSERT(live_items(store_live(store), victim->segment) == 0);
     store_transition(store, victim->segment, SEGMENT_DIRTY);
     live_clear(store_live(store), victim->segment);
+    victim->ticket = reclaim_retire(&clean->common->reclaim);
     victim->fence = pm_fence_start(clean->common->pm);
     victim->step = VICTIM_DIRTY;
     return true;
@@ -211,7 +213,8 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
     case VICTIM_GRACE:
         return make_dirty(clean, victim);
     case VICTIM_DIRTY:
-        if (!is_fenced(clean, victim))
+        if (!is_fenced(clean, victim) ||
+            !reclaim_is_over(&clean->common->reclaim, victim->ticket))
             return false;
         victim->step = VICTIM_ZERO;
         return true;

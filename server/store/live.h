@@ -33,6 +33,9 @@ static inline uint32_t live_entry_bytes(const struct live *live, uint64_t offset
     uint32_t lengths;
     memcpy(&lengths, (const uint8_t *)pm_at(live->pm, offset) + ENTRY_LENGTHS_AT, sizeof lengths);
     const uint32_t key_bytes = lengths & ENTRY_KEY_MASK, value_bytes = lengths >> ENTRY_KEY_BITS;
+    const uint32_t payload = key_bytes + value_bytes; /* of 11 and 21 bits */
+    if (payload <= live->format.block_limit - ENTRY_HEADER_BYTES)
+        return entry_padded(ENTRY_HEADER_BYTES + payload);
     if (key_bytes > ENTRY_MAX_KEY_BYTES || value_bytes > ENTRY_MAX_VALUE_BYTES)
         return ENTRY_ALIGN;
     return entry_bytes(&live->format, key_bytes, value_bytes);
