@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
@@ -49,6 +50,23 @@ void *checks_grow(void *old, uint32_t *room, size_t item_bytes)
     void *grown = realloc(old, *room * item_bytes);
     ASSERT(grown);
     return grown;
+}
+
+uint32_t checks_bucket(uint64_t a, uint64_t b)
+{
+    uint64_t mixed = (a * UINT64_C(0x9e3779b97f4a7c15)) ^ (b * UINT64_C(0xc2b2ae3d27d4eb4f));
+    return (uint32_t)(mixed >> 40) % CHECKS_BUCKETS;
+}
+
+bool checks_is_zero(const uint8_t *bytes, size_t count)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+uint64_t checks_name(const void *key, uint32_t bytes)
+{
+    const uint32_t first = bytes < LOAD_SHORT_KEY_BYTES ? bytes : LOAD_SHORT_KEY_BYTES;
+    return XXH3_64bits_withSeed(key, first, bytes) | 1;
 }
 
 /* --- life --- */

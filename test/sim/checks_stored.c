@@ -18,12 +18,6 @@ enum { FIRST_BLOCK_BYTES = 24 }; /* up to the end of the lengths: what tells a b
 
 /* --- tables --- */
 
-uint32_t checks_bucket(uint64_t a, uint64_t b)
-{
-    uint64_t mixed = (a * UINT64_C(0x9e3779b97f4a7c15)) ^ (b * UINT64_C(0xc2b2ae3d27d4eb4f));
-    return (uint32_t)(mixed >> 40) % CHECKS_BUCKETS;
-}
-
 struct checks_entry *checks_entry(struct checks *checks, uint16_t shard, uint64_t version)
 {
     uint32_t at = checks->by_version[checks_bucket(shard, version)];
@@ -124,12 +118,6 @@ void checks_fail_at(struct checks_server *server, uint64_t offset, const char *w
 }
 
 /* --- entries --- */
-
-uint64_t checks_name(const void *key, uint32_t bytes)
-{
-    const uint32_t first = bytes < LOAD_SHORT_KEY_BYTES ? bytes : LOAD_SHORT_KEY_BYTES;
-    return XXH3_64bits_withSeed(key, first, bytes) | 1;
-}
 
 static void find_key(struct checks *checks, struct checks_entry *entry, const uint8_t *block)
 {
@@ -472,9 +460,15 @@ static void take_zeros(struct checks_server *server, uint64_t offset, size_t byt
     }
 }
 
-bool checks_is_zero(const uint8_t *bytes, size_t count)
+/* What a power loss brings back: zeros over it that no fence covered. */
+static void find_again(struct checks_server *server, uint64_t offset)
 {
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
+    const uint64_t end = server->segment_offset + server->strides * ENTRY_ALIGN;
+    struct entry_header header;
+    uint32_t bytes;
+    if (entry_decode(&server->checks->format, server->pm->pm.base + offset,
+                     (uint32_t)(end - offset), &header, &bytes) == 0)
+        begin_block(server, offset, bytes);
 }
 
 /* A power loss has changed these bytes. */
@@ -486,15 +480,14 @@ static void take_loss(struct checks_server *server, uint64_t offset, size_t byte
     for (uint64_t i = first; i <= last; i++) {
         uint32_t at = server->copy_at[i];
         const struct checks_copy *copy = &checks->copies[at];
-        if (!at)
-            continue;
         if (copy->kind == CHECKS_BLOCK) {
-            const struct checks_entry *entry = &checks->entries[copy->entry];
             if (is_as_before(server, copy))
                 continue;
-            checks_tell(server, JOURNAL_LOST, entry, "");
+            checks_tell(server, JOURNAL_LOST, &checks->entries[copy->entry], "");
         }
-        drop(server, at);
+        if (at)
+            drop(server, at);
+        find_again(server, server->segment_offset + i * ENTRY_ALIGN);
     }
 }
 
