@@ -92,10 +92,8 @@ static enum clean_fate judge_superseded(const struct clean *clean, struct victim
         return FATE_KEEP; /* it is damaged */
     if (superseder.version == header->version)
         return state_at(clean, at) == SEGMENT_COMMITTED ? FATE_DROP : FATE_KEEP;
-    const uint64_t settled =
-        atomic_load_explicit(&clean->shards[header->shard]->settled, memory_order_acquire);
-    if (superseder.version < header->version || header->version > settled)
-        return FATE_KEEP; /* above: it was taken for a damaged one, and a start would miss it */
+    if (superseder.version < header->version)
+        return FATE_KEEP;
     const bool dead = superseder.version <= committed(clean, header->shard) ||
                       (!victim->keep && wait_for(victim, header->shard, superseder.version));
     return dead ? FATE_DROP : FATE_KEEP;
