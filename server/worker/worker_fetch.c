@@ -356,7 +356,8 @@ static int bring_found(struct worker *worker, struct question *question)
 static bool bring(struct worker *worker, struct question *question, uint64_t now_ns,
                   uint64_t *wake_ns)
 {
-    if (FAULT(HOLD_OFFSET)) /* as when the peer has no room for long */
+    if (now_ns >= question->retry_ns &&
+        FAULT(HOLD_OFFSET)) /* as when the peer has no room for long */
         question->retry_ns = now_ns + FETCH_HOLD_NS;
     if (now_ns >= question->retry_ns) {
         if (!(question->count ? bring_found(worker, question) : tell_gone(worker, question)))

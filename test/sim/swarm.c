@@ -349,8 +349,7 @@ static uint64_t segments_for_live(struct random *random, const struct swarm *swa
     const uint64_t each = 2 * LOAD_SHORT_KEY_BYTES + 320 + load->max_key_bytes / 10;
     const uint64_t longs = (2 * load->keys / load->long_in + 2) * load->max_value_bytes;
     const uint64_t live = load->keys * each + longs, rolls = swarm->faults.one_in[FAULT_EARLY_ROLL];
-    return live / swarm->segment_bytes + (rolls ? 2 * load->keys / rolls : 0) +
-           between(random, 24, 56);
+    return live / swarm->segment_bytes + (rolls ? load->keys / rolls : 0) + between(random, 8, 40);
 }
 
 static uint64_t pm_bytes_for(struct random *random, const struct swarm *swarm)
