@@ -29,11 +29,12 @@ struct server_common {
     struct reclaim reclaim; /* of the segments of the store */
 
     _Atomic bool
-        handed_out;    /* each shard is in its owner's inbox; the control role wakes them then */
+        handed_out; /* each shard is in its owner's inbox; the control role wakes them then */
     _Atomic uint32_t space; /* enum server_space; set by the control role */
     _Atomic uint64_t
         reserve; /* free segments below which there is not enough; 0: not known yet. Set by the control role */
-    _Atomic int error; /* the first that ends the server; see server_fail */
+    _Atomic uint64_t kept; /* of those, for the logs of this server; likewise, and before */
+    _Atomic int error;     /* the first that ends the server; see server_fail */
     char why[512]; /* its sentence, the CM's at the longest; complete once `failed` was called */
     void (*failed)(void *context);
     void *failed_context;

@@ -16,7 +16,7 @@
  *      any more, and is FREE when the zeros are durable.
  *  V4  Space is made when it is needed: nothing is done as long as there is enough of it; then in small steps, victims by
  *      benefit and cost; at the reserve in large steps, and whatever gives space (H13). The last free segments are for
- *      this role alone (store.h).
+ *      this role alone (store.h); those that the other logs need it leaves alone while victims wait for others to let go.
  *  V5  A victim in which something live cannot be copied, because it cannot be read, stays as it is.
  */
 #include "server/clean/clean.h"
@@ -39,6 +39,13 @@ enum {
 
 /* How long superseders may take to be committed. */
 #define CLEAN_COMMIT_NS NS_PER_S
+
+/* When a segment is tried again in which something live could not be read. */
+#define CLEAN_AGAIN_NS NS_PER_S
+
+/* How long to rest when cleaning has given no space; twice as long each time. */
+#define CLEAN_REST_MIN_NS NS_PER_S
+#define CLEAN_REST_MAX_NS (64 * NS_PER_S)
 
 /* Nobody wakes this role when a segment becomes worth cleaning, or when an offset is let go. */
 #define CLEAN_LOOK_NS (10 * NS_PER_MS)
@@ -109,11 +116,30 @@ static bool check_closed(struct clean *clean)
     return true;
 }
 
+/* V4: may the log open one more segment? */
+static bool may_open(const struct clean *clean)
+{
+    const struct server_common *common = clean->common;
+    bool waits = false;
+    for (uint32_t i = 0; i < clean->victim_count; i++)
+        waits |= clean->victims[i].step > VICTIM_SCAN;
+    return !waits || store_segments_free(common->store) >
+                         atomic_load_explicit(&common->kept, memory_order_relaxed);
+}
+
+int clean_reserve(struct clean *clean, uint32_t bytes, uint64_t *offset)
+{
+    clean->is_short = log_room(&clean->log) < bytes && !may_open(clean);
+    const int error = clean->is_short ? ROWAN_EFULL : log_reserve(&clean->log, bytes, offset);
+    clean->is_short = error != 0;
+    return error;
+}
+
 /* Closes the open segment although it has space, when that frees more segments than it uses; many more, if there is
  * time. */
 static void close_early(struct clean *clean, enum clean_need need)
 {
-    const uint32_t enough = need == CLEAN_URGENT ? 2 : CLEAN_VICTIMS / 2;
+    const uint32_t enough = clean->is_short ? 1 : need == CLEAN_URGENT ? 2 : CLEAN_VICTIMS / 2;
     uint32_t waiting = 0;
     for (uint32_t i = 0; i < clean->victim_count; i++)
         waiting += clean->victims[i].step == VICTIM_COPIED &&
@@ -223,6 +249,8 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
         if (!is_fenced(clean, victim))
             return false;
         store_transition(clean->common->store, victim->segment, SEGMENT_FREE);
+        clean->parked_ns[victim->segment] = 0;
+        clean->freed++;
         atomic_fetch_add_explicit(&clean->counts.segments, 1, memory_order_relaxed);
         *over = true;
         return true;
@@ -251,24 +279,40 @@ static bool advance_all(struct clean *clean)
 
 /* --- cleaning --- */
 
-/* A victim that cannot be emptied is looked at once more: its owner may have been about to tell of an item. */
+/* A victim that cannot be emptied is tried once more, later: its owner may have been about to tell of an item. */
 static void give_up(struct clean *clean, struct victim *victim)
 {
-    if (!victim->again) {
-        victim->again = true;
-        clean_copy_begin(clean, victim);
-        return;
+    uint64_t *until_ns = &clean->parked_ns[victim->segment];
+    if (*until_ns == 0) {
+        *until_ns = clean->now_ns + CLEAN_AGAIN_NS;
+    } else {
+        *until_ns = UINT64_MAX;
+        log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged",
+                  victim->segment, live_items(store_live(clean->common->store), victim->segment));
     }
-    log_event(LOG_WARN, "segment_parked", "segment=%lu items=%lu reason=damaged", victim->segment,
-              live_items(store_live(clean->common->store), victim->segment));
-    clean->parked[victim->segment] = true;
     remove_victim(clean, victim);
+}
+
+/* V4: after each CLEAN_VICTIMS that were freed: were they more than the log has taken? */
+static bool is_in_vain(struct clean *clean)
+{
+    if (clean->freed - clean->freed_before >= CLEAN_VICTIMS) {
+        const bool gained =
+            clean->freed - clean->freed_before > clean->log.segments - clean->filled_before;
+        clean->freed_before = clean->freed;
+        clean->filled_before = clean->log.segments;
+        clean->rest_ns = gained ? 0 : clean->rest_ns ? 2 * clean->rest_ns : CLEAN_REST_MIN_NS;
+        if (clean->rest_ns > CLEAN_REST_MAX_NS)
+            clean->rest_ns = CLEAN_REST_MAX_NS;
+        clean->rest_until_ns = clean->now_ns + clean->rest_ns;
+    }
+    return clean->now_ns < clean->rest_until_ns;
 }
 
 static struct victim *begin(struct clean *clean, enum clean_need need)
 {
     uint64_t segment;
-    if (need == CLEAN_REST || clean->victim_count == CLEAN_VICTIMS ||
+    if (need == CLEAN_REST || clean->victim_count == CLEAN_VICTIMS || is_in_vain(clean) ||
         !clean_choose(clean, need, &segment))
         return NULL;
     struct victim *victim = &clean->victims[clean->victim_count++];
@@ -309,9 +353,10 @@ static bool clean_some(struct clean *clean)
 static int start(struct clean *clean)
 {
     const struct store *store = clean->common->store;
-    clean->parked = calloc(store_segments(store), sizeof *clean->parked);
-    if (!clean->parked)
+    clean->parked_ns = calloc(store_segments(store), sizeof *clean->parked_ns);
+    if (!clean->parked_ns)
         return ROWAN_ENOMEM;
+    clean->run = store_allocations(store);
     log_init(&clean->log, clean->common->store, OWNER_CLEAN, 0);
     log_on_close(&clean->log, log_closes, clean);
     clean->started = true;
@@ -332,9 +377,10 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct clean *clean = role;
     clean->now_ns = now_ns;
-    execute_commands(clean);
     /* All shards were given before there is a reserve (control_zone.c). */
-    if (atomic_load_explicit(&clean->common->reserve, memory_order_acquire) == 0)
+    const bool given = atomic_load_explicit(&clean->common->reserve, memory_order_acquire) > 0;
+    execute_commands(clean);
+    if (!given)
         return POLL_IDLE;
     if (FAULT(LATE_ROLE)) {
         wake_at(wake_ns, now_ns + CLEAN_LOOK_NS);
@@ -389,7 +435,7 @@ void clean_destroy(struct clean *clean)
         ASSERT(command.kind == COMMAND_READ); /* the shard is its owner's */
     inbox_fini(&clean->inbox);
     inbox_fini(&clean->outbox);
-    free(clean->parked);
+    free(clean->parked_ns);
     free(clean);
 }
 

@@ -14,9 +14,9 @@ static bool is_under_way(const struct clean *clean, uint64_t segment)
 }
 
 /* The newest segment of a worker's log has the newest table of its clients (worker_commit.c, M4), and stays, even if the
- * worker has not written in this run. */
+ * worker has not written in this run: then the one before, too, as the newest may have been torn by a crash. */
 struct newest {
-    uint64_t allocation[UINT8_MAX + 1]; /* by number of the worker */
+    uint64_t allocation[UINT8_MAX + 1], before[UINT8_MAX + 1]; /* by number of the worker */
 };
 
 static void find_newest(const struct store *store, struct newest *newest)
@@ -24,22 +24,36 @@ static void find_newest(const struct store *store, struct newest *newest)
     *newest = (struct newest){0};
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
-        if (meta.owner == OWNER_WORKER && meta.allocation > newest->allocation[meta.owner_number])
-            newest->allocation[meta.owner_number] = meta.allocation;
+        uint64_t *first = &newest->allocation[meta.owner_number];
+        uint64_t *second = &newest->before[meta.owner_number];
+        if (meta.owner != OWNER_WORKER)
+            continue;
+        if (meta.allocation > *first) {
+            *second = *first;
+            *first = meta.allocation;
+        } else if (meta.allocation > *second) {
+            *second = meta.allocation;
+        }
     }
 }
 
-static bool is_newest(const struct newest *newest, const struct segment_meta *meta)
+static bool is_newest(const struct clean *clean, const struct newest *newest,
+                      const struct segment_meta *meta)
 {
+    const uint64_t first = newest->allocation[meta->owner_number];
     return meta->owner == OWNER_WORKER &&
-           meta->allocation == newest->allocation[meta->owner_number];
+           (meta->allocation == first ||
+            (first <= clean->run && meta->allocation == newest->before[meta->owner_number]));
 }
 
 /* What it is worth; 0: nothing. */
 static double worth(const struct clean *clean, enum clean_need need, uint64_t segment,
                     const struct segment_meta *meta)
 {
-    const uint64_t live = live_bytes(store_live(clean->common->store), segment);
+    const struct live *counts = store_live(clean->common->store);
+    uint64_t live = live_bytes(counts, segment);
+    if (live_items(counts, segment) == 0)
+        live /= 2; /* stubs and the like, which nobody may need any more */
     const double share = (double)live / STORE_SEGMENT_BYTES;
     if (live >= STORE_SEGMENT_BYTES)
         return 0;
@@ -94,8 +108,8 @@ bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *seg
     find_newest(store, &newest);
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
-        if (meta.state != SEGMENT_COMMITTED || clean->parked[i] || is_under_way(clean, i) ||
-            is_newest(&newest, &meta))
+        if (meta.state != SEGMENT_COMMITTED || clean->now_ns < clean->parked_ns[i] ||
+            is_under_way(clean, i) || is_newest(clean, &newest, &meta))
             continue;
         add_live(&fullest, live_bytes(store_live(store), i));
         const double value = worth(clean, need, i, &meta);

@@ -5,8 +5,8 @@
  *      of the shard may have put a newer one there meanwhile.
  *  K2  An entry that the index does not name is dead if its superseder is at or below the commit version: that one is
  *      durable here and on all replicas, so it cannot vanish any more (README.md). So is an entry of a shard that is not
- *      held here, or of an epoch below the replica's first. A whole copy elsewhere of the same version takes its place
- *      once its segment is COMMITTED. All others are copied, too; but a superseder that is not committed yet will be
+ *      held here, or of an epoch below the replica's first. A whole copy elsewhere of the same version takes its place if
+ *      its segment is COMMITTED, or of before this run (the start has made it durable), or of this log. All others are copied, too; but a superseder that is not committed yet will be
  *      soon, and is waited for: of a key that is written all the time there is always one.
  *  K3  A long entry whose blocks do not lie in one piece here is dead: its segment is COMMITTED, so it was joined, and the
  *      joined copy is durable (digest.c); or it was superseded by then.
@@ -72,10 +72,16 @@ int clean_copy_is_committed(const struct clean *clean, const struct victim *vict
 
 /* --- fate --- */
 
-static enum segment_state state_at(const struct clean *clean, uint64_t offset)
+/* K2: may the whole copy at `offset` take the entry's place? */
+static bool stands_in(const struct clean *clean, struct victim *victim, uint64_t offset)
 {
     const struct store *store = clean->common->store;
-    return store_segment_state(store, store_segment_at(store, offset));
+    const struct segment_meta meta = store_meta(store, store_segment_at(store, offset));
+    if (meta.owner == OWNER_CLEAN && meta.allocation > clean->run) {
+        victim->copies = clean->log.segments; /* so it is waited for, too */
+        return true;
+    }
+    return meta.state == SEGMENT_COMMITTED || meta.allocation <= clean->run;
 }
 
 /* K2, of an entry for whose key the index names another. */
@@ -91,7 +97,7 @@ static enum clean_fate judge_superseded(const struct clean *clean, struct victim
         !entry_key_equals(&common->format, found, key, header->key_bytes))
         return FATE_KEEP; /* it is damaged */
     if (superseder.version == header->version)
-        return state_at(clean, at) == SEGMENT_COMMITTED ? FATE_DROP : FATE_KEEP;
+        return stands_in(clean, victim, at) ? FATE_DROP : FATE_KEEP;
     if (superseder.version < header->version)
         return FATE_KEEP;
     const bool dead = superseder.version <= committed(clean, header->shard) ||
@@ -142,7 +148,7 @@ static int copy(struct clean *clean, struct victim *victim, const struct entry_h
     struct pm *pm = clean->common->pm;
     const uint32_t bytes =
         entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes);
-    const int error = log_reserve(&clean->log, bytes, to);
+    const int error = clean_reserve(clean, bytes, to);
     if (error)
         return error;
     pm_store(pm, *to, pm_at(pm, offset), bytes);
@@ -163,7 +169,7 @@ static int write_stub(struct clean *clean, struct victim *victim, const struct e
     uint8_t stub[ENTRY_ALIGN];
     uint64_t to;
     const uint32_t bytes = entry_encode_block(&common->format, &header, NULL, NULL, stub);
-    const int error = log_reserve(&clean->log, bytes, &to);
+    const int error = clean_reserve(clean, bytes, &to);
     if (error)
         return error;
     pm_store(common->pm, to, stub, bytes);

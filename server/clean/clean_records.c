@@ -2,7 +2,8 @@
  *
  * The worker that leads the shard knows. It is asked for many clients at a time: at the first entry of which nothing is
  * known the blocks behind it are looked at for further ones. What it answered is kept, by client: a lowest unanswered
- * number only rises, so it can be too low, never too high.
+ * number only rises, so it can be too low, never too high. That a client is not known to the worker counts for the present
+ * victim only: it may come back, and what it writes then is not in there.
  *
  *  K5  An entry that goes leaves a stub, unless its operation is below the lowest that its client may ask for, as the
  *      worker told since the victim was begun.
@@ -27,7 +28,8 @@ static bool is_open(struct clean *clean, const struct entry_header *header, uint
 {
     const struct clean_client *known = place_of(clean, worker, header->client_id);
     return !is_known(known, worker, header->client_id) ||
-           (header->operation >= known->lowest && known->victims != clean->victims_begun);
+           ((header->operation >= known->lowest || known->lowest == UINT32_MAX) &&
+            known->victims != clean->victims_begun);
 }
 
 /* An entry or stub whose record a worker of this server may have; its number goes to *worker. */

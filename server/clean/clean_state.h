@@ -39,7 +39,6 @@ struct victim {
     uint64_t ticket; /* GRACE: of reclaim_retire */
     struct pm_ticket fence;
     uint32_t position; /* ZERO */
-    bool again;        /* SCAN: the second time */
 
     /* SCAN, COMMIT */
     bool keep; /* nothing is waited for: what is not superseded by a committed version is copied */
@@ -89,7 +88,13 @@ struct clean {
 
     struct victim victims[CLEAN_VICTIMS];
     uint32_t victim_count;
-    bool *parked; /* by segment: holds what cannot be read (V5) */
+    uint64_t
+        *parked_ns; /* by segment, which holds what cannot be read (V5): no victim until then */
+    uint64_t run;   /* allocations up to that one are of earlier runs, and of the start */
+
+    /* Does it help? (clean.c, is_in_vain) */
+    uint64_t freed, freed_before, filled_before;
+    uint64_t rest_ns, rest_until_ns;
 
     /* The scan of the victim in VICTIM_SCAN. */
     struct entry_scan scan;
@@ -104,6 +109,7 @@ struct clean {
     uint64_t victims_begun;
 
     struct log log;
+    bool is_short;                               /* the last reservation found no space */
     struct clean_closing closing[CLEAN_CLOSING]; /* oldest first */
     uint32_t closing_count;
     uint32_t zero_bytes; /* that may be zeroed in this poll */
@@ -118,6 +124,9 @@ struct clean {
 /* How badly space is needed. */
 enum clean_need { CLEAN_REST, CLEAN_STEADY, CLEAN_URGENT };
 enum clean_need clean_need(const struct clean *clean);
+
+/* Space in the log. Errors: ROWAN_EFULL. */
+int clean_reserve(struct clean *clean, uint32_t bytes, uint64_t *offset);
 
 /* --- clean_choose.c --- */
 

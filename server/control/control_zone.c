@@ -105,6 +105,7 @@ int control_zone_open(struct control *control)
     }
     control->depth = depth_for(control, segments);
     /* The clean role begins. */
+    atomic_store_explicit(&common->kept, kept_for_logs(control), memory_order_relaxed);
     atomic_store_explicit(&common->reserve, reserve(control), memory_order_release);
     inbox_wake(clean_inbox(control->clean));
     return fabric_zone_open(control->endpoint, common->pm, control->depth, &control->zone);
@@ -116,7 +117,7 @@ static bool is_short(const struct control *control)
     const uint32_t has = control->posted + control->prepared_count;
     return has < control->depth &&
            (has < LEAST_POSTED ||
-            store_segments_free(control->common->store) > kept_for_logs(control));
+            store_segments_free(control->common->store) > kept_for_logs(control) + LEAST_POSTED);
 }
 
 /* Allocates what the zone lacks and starts the fence that lets it be posted. */

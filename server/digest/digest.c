@@ -104,12 +104,19 @@ static void settle(struct digest *digest, struct shard_state *shard)
         incoming->coming = false;
 }
 
+/* D6. An uncommitted suffix lies above the settled version of the start, so in no segment that was COMMITTED by then; and
+ * none becomes so before the shard's epoch begins. Not so if the data may be incomplete: then it is all there is. */
+static bool holds_suffix(const struct shard_state *shard)
+{
+    return shard->possibly_incomplete && shard->suffix.count > 0;
+}
+
 static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
 {
     uint64_t first, last;
     if (!apply_commit(shard, version))
         return;
-    digest->suffixes -= shard->suffix.count > 0;
+    digest->suffixes -= holds_suffix(shard);
     suffix_clear(&shard->suffix); /* the log reconciliation of this epoch is over */
     settle(digest, shard);
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
@@ -294,7 +301,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
         log_on_close(&digest->log, log_closes, digest);
     }
     digest->shards[shard->id] = shard;
-    digest->suffixes += shard->suffix.count > 0;
+    digest->suffixes += holds_suffix(shard);
     shard->next_owned = digest->owned;
     digest->owned = shard;
 }

@@ -24,7 +24,7 @@ struct digest {
     struct reclaim_role reclaim;
     uint64_t epoch;    /* of this poll: what it finds is held since then */
     bool has_all;      /* each shard that was handed out to it has been taken */
-    uint32_t suffixes; /* of its shards, those with an uncommitted suffix */
+    uint32_t suffixes; /* of its shards, those whose uncommitted suffix is held (D6) */
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; those this role owns */
     struct shard_state *owned;                   /* the same, a list */
     struct join join;

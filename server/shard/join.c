@@ -103,6 +103,21 @@ bool join_is_contiguous(const struct join_entry *entry, const struct entry_forma
            entry->offsets[entry->blocks - 1] / STORE_SEGMENT_BYTES;
 }
 
+void join_keep_piece(struct join_entry *entry, const struct entry_format *format,
+                     const struct entry_header *header)
+{
+    const uint32_t last = header->block;
+    uint32_t first = last;
+    while (first > 0 &&
+           entry->offsets[first - 1] +
+                   entry_block_bytes(format, header->key_bytes, header->value_bytes, first - 1) ==
+               entry->offsets[first])
+        first--;
+    memset(entry->offsets, 0, first * sizeof *entry->offsets);
+    memset(&entry->offsets[last + 1], 0, (entry->blocks - last - 1) * sizeof *entry->offsets);
+    entry->found = (uint16_t)(last + 1 - first);
+}
+
 int join_copy(struct join_entry *entry, const struct entry_format *format,
               const struct entry_header *header, struct log *log, uint64_t *offset)
 {

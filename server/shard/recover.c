@@ -7,13 +7,11 @@
  *  R2  Digest logs and clean logs are scanned first. So an entry whose blocks lie apart is copied only if
  *      nobody has copied it before: a digest role, a cleaner, or a start, this one included. There a copy lies in one
  *      piece; pieces of torn ones are put together only if none of those segments has a whole one.
- *  R3  The other segments come in order of allocation: entries of one primary then come in the
- *      order of their versions, and a commit version after all that it covers. What a cleaner copied was settled, so it
- *      lies below the prefix's start, in any order; not so if the data are possibly incomplete, where the prefix keeps
- *      what it can, and R4 holds.
- *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix:
- *      every replica has it. Not if the data are possibly incomplete: then each replica may lack
- *      something else, and every entry is reconciled, at 16 B of memory each.
+ *  R3  The other segments come in order of allocation: entries of one primary then come in the order of their versions,
+ *      and a commit version after all that it covers. What a cleaner copied, in any order, lies below the prefix's start.
+ *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix: every replica has
+ *      it. Not if the data are possibly incomplete: then each replica may lack something else, and every entry is
+ *      reconciled, at 16 B of memory each.
  *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
  *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
  *      no segment it is dead, and nobody misses it. Not so if the data are possibly incomplete.
@@ -89,8 +87,6 @@ struct recover {
     uint64_t records_lost;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
-
-/* --- the shards --- */
 
 static bool is_held(const struct shard *row, uint32_t server)
 {
@@ -209,6 +205,11 @@ static int recover_joined(struct recover *recover, struct recover_shard *shard,
     int error = 0;
     if (offset == 0 && join_is_contiguous(entry, &recover->common->format, header)) {
         offset = entry->offsets[0];
+    } else if (offset == 0 && !recover->possibly_incomplete &&
+               header->version <= atomic_load(&shard->state->settled)) {
+        /* R6: it was copied, and the copy was cleaned; or another copy, in one piece, begins here. */
+        join_keep_piece(entry, &recover->common->format, header);
+        return 0;
     } else if (offset == 0) {
         error = join_copy(entry, &recover->common->format, header, &recover->log, &offset);
         if (!error)
@@ -506,10 +507,9 @@ int recover_poll(struct recover *recover, bool *busy)
         done = wipe_poll(&recover->wipe);
         if (done < 0)
             return done;
-        if (done == 1) {
-            recover->counts.zeroed = recover->wipe.zeroed;
+        if (done == 1)
             recover->phase = RECOVER_CLIENTS;
-        }
+        recover->counts.zeroed = recover->wipe.zeroed;
         *busy = done == 1 || !recover->wipe.fencing;
         return 0;
     case RECOVER_CLIENTS:
@@ -528,11 +528,11 @@ int recover_poll(struct recover *recover, bool *busy)
             return done;
         report(recover);
         recover->phase = RECOVER_DONE;
-        return 1;
+        break;
     case RECOVER_DONE:
-        return 1;
+        break;
     }
-    return 0;
+    return 1;
 }
 
 int recover_create(const struct recover_options *options, struct recover **out, char *why,

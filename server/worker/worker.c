@@ -301,10 +301,11 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
 
 /* --- the role --- */
 
-/* W12. The suffixes of the shards that are reconciled have been held since before they were handed out. */
+/* W12. Uncommitted suffixes lie in no segment that anybody cleans before they are reconciled (digest.c, D6), but for those
+ * of data that may be incomplete: these have been held since before they were handed out. */
 static uint64_t held(struct worker *worker)
 {
-    if (!worker->has_all || worker->reconciliations)
+    if (!worker->has_all || worker->holds_suffixes)
         return reclaim_since(&worker->reclaim);
     const uint64_t batches = worker_peer_held(worker), fetch = worker_fetch_held(worker);
     return batches < fetch ? batches : fetch;

@@ -146,7 +146,9 @@ bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake
 /* What lies in a COMMITTED segment was scanned by the start, so its clients were recalled, or came in this run. */
 static uint32_t lowest_asked(const struct worker *worker, const struct records_question_row *row)
 {
-    return worker->shards[row->shard] ? clients_lowest(&worker->known, row->client) : 0;
+    return worker->has_all && worker->shards[row->shard]
+               ? clients_lowest(&worker->known, row->client)
+               : 0;
 }
 
 bool worker_client_answer(struct worker *worker)

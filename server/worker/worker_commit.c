@@ -61,14 +61,11 @@ static uint32_t rows_of_entry(const struct worker *worker, uint32_t row_bytes)
            row_bytes;
 }
 
-/* Without space only what the open segment has left (M3); one segment for each worker is kept for when there is none
- * open. Errors: ROWAN_EFULL. */
-static int reserve(struct worker *worker, uint32_t bytes, uint64_t *offset)
+/* Without space commit versions may take the segment that is kept for this worker's log, as else nothing is committed, and
+ * nothing cleaned; but nothing else uses it up (M3). */
+static bool is_kept(const struct worker *worker)
 {
-    if (atomic_load_explicit(&worker->common->space, memory_order_relaxed) == SPACE_NONE &&
-        worker->log.open && log_room(&worker->log) < bytes)
-        return ROWAN_EFULL;
-    return worker_reserve(worker, bytes, offset);
+    return atomic_load_explicit(&worker->common->space, memory_order_relaxed) == SPACE_NONE;
 }
 
 /* Stores an entry with that value, which lies in worker->value. Errors: ROWAN_EFULL. */
@@ -82,7 +79,7 @@ static int store_entry(struct worker *worker, uint32_t value_bytes, uint64_t *of
                                         .client_id = worker->common->server,
                                         .operation = worker->number};
     *bytes = entry_bytes(format, 0, value_bytes);
-    int error = reserve(worker, *bytes, offset);
+    int error = worker_reserve(worker, *bytes, offset);
     if (error)
         return error;
     entry_encode_block(format, &header, NULL, worker->value, worker->staging);
@@ -158,7 +155,7 @@ static void spread_acknowledged(struct worker *worker)
     uint64_t offset;
     uint32_t bytes, count = acknowledged->count;
     acknowledged->count = 0;
-    if (count == 0 ||
+    if (count == 0 || is_kept(worker) ||
         store_entry(worker, commit_encode(NULL, 0, acknowledged->rows, count, worker->value),
                     &offset, &bytes))
         return;

@@ -79,6 +79,7 @@ int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
     struct reconciliations *all = worker->reconciliations;
     if (!all)
         return ROWAN_ENOMEM;
+    worker->holds_suffixes |= shard->possibly_incomplete;
     shard->next_reconcile = NULL;
     if (all->last)
         all->last->next_reconcile = shard;
@@ -509,6 +510,7 @@ bool worker_reconcile_poll(struct worker *worker, uint64_t now_ns, uint64_t *wak
     if (all->active == 0 && !all->first) {
         free(all);
         worker->reconciliations = NULL;
+        worker->holds_suffixes = false;
     }
     return any;
 }

@@ -254,6 +254,7 @@ struct worker {
     uint32_t tag; /* of the last question to a peer, or message of entries */
     struct fetch fetch;
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
+    bool holds_suffixes;                     /* of data that may be incomplete: W12 */
 
     struct queries queries;
 

@@ -175,7 +175,6 @@ static void look_at_holders(struct checks_server *server, uint64_t segment)
         while (index_walk(shard->index, &cursor, UINT32_MAX, look_at_item, &visit))
             continue;
     }
-    look_at_fetches(server, segment, visit.first);
     if (sim_network_reads(checks->cluster->network, server->pm->pm.base + visit.first,
                           STORE_SEGMENT_BYTES))
         checks_fail_at(server, visit.first, "a segment is given up from which blocks are sent,");
@@ -198,6 +197,9 @@ void checks_clean_zeros(struct checks_server *server, uint64_t segment)
         checks_fail_at(server, offset, "zeros over a segment in use");
     else if (server->reused[segment] && !word_is_durable(server, segment))
         checks_fail_at(server, offset, "zeros over a segment that a crash would give back");
+    look_at_fetches(
+        server, segment,
+        offset); /* who entered while it was COMMITTED may still read it when it is DIRTY */
 }
 
 void checks_clean_meta(struct checks_server *server, uint64_t segment)

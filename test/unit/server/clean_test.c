@@ -3,6 +3,7 @@
 
 #include "image.h"
 #include "server/clean/clean.h"
+#include "server/shard/apply.h"
 #include "server/store/live.h"
 
 enum {
@@ -199,27 +200,49 @@ TEST(an_entry_is_copied_when_its_superseder_is_not_committed_for_long)
                     OWNER_BACKUP_LOG);
 }
 
-/* As after a resend: the index names the one that came first. */
-TEST(of_an_entry_that_landed_twice_one_goes_once_the_other_one_is_committed)
+/* As after a resend. The index names the one that landed first, whose segment is of this run. */
+static void land_twice(struct image *image, enum segment_state first_state, uint64_t victims[2])
+{
+    for (unsigned i = 0; i < 2; i++) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_put(image, BACKED, v(1), "old");
+        victims[i] = end_segment(image, SEGMENT_COMMITTED);
+    }
+    begin(image, 1);
+    poll();
+    begin_segment(image, OWNER_BACKUP_LOG);
+    const uint64_t first = write_put(image, BACKED, v(2), "k");
+    end_segment(image, first_state);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, BACKED, v(2), "k");
+    end_segment(image, SEGMENT_COMMITTED);
+    struct entry_header header;
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+    entry_peek(pm_at(image->common.pm, first), &header);
+    const struct apply_entry entry =
+        apply_describe(image->common.pm, &image->common.format, &header, first, key);
+    assert_int_equal(apply_entry(backed, &entry, NULL), 0);
+    atomic_store(&image->common.reserve, URGENT);
+    poll();
+}
+
+TEST(of_an_entry_that_landed_twice_one_is_copied_while_the_other_one_is_not_committed)
 {
     struct image *image = *state;
-    for (unsigned committed = 0; committed < 2; committed++) {
-        begin_segment(image, OWNER_BACKUP_LOG);
-        write_put(image, BACKED, v(1 + committed), committed ? "one" : "two");
-        end_segment(image, committed ? SEGMENT_COMMITTED : SEGMENT_USED);
-    }
-    begin_segment(image, OWNER_BACKUP_LOG);
-    write_put(image, BACKED, v(1), "two");
-    write_put(image, BACKED, v(2), "one");
-    const uint64_t again = end_segment(image, SEGMENT_COMMITTED);
-    begin_segment(image, OWNER_BACKUP_LOG);
-    write_commit(image, LED, v(2), 0, 0);
-    end_segment(image, SEGMENT_COMMITTED);
-    begin(image, URGENT);
-    poll();
-    assert_true(is_free(image, again));
-    assert_int_equal(copies(image, BACKED, v(1)), 1);
-    assert_int_equal(copies(image, BACKED, v(2)), 1); /* the one that the index names */
+    uint64_t victims[2];
+    land_twice(image, SEGMENT_USED, victims);
+    assert_int_equal(copies(image, BACKED, v(2)), 1);
+}
+
+TEST(of_an_entry_that_landed_twice_one_is_copied_for_both_that_are_committed)
+{
+    struct image *image = *state;
+    uint64_t victims[2];
+    land_twice(image, SEGMENT_COMMITTED, victims);
+    assert_int_equal(copies(image, BACKED, v(2)), 1);
+    assert_moved(image, backed, "k", v(2));
+    assert_int_equal(copies(image, BACKED, v(1)),
+                     1); /* of before this run: the start has made it durable */
 }
 
 TEST(what_no_replica_here_needs_goes)
@@ -306,12 +329,12 @@ TEST(no_segment_is_given_up_while_somebody_holds_an_offset)
 }
 
 /* Else a start could find no table of the worker's clients (worker_commit.c, M4). */
-TEST(the_newest_segment_of_a_worker_stays)
+TEST(the_newest_segments_of_a_worker_that_has_not_written_yet_stay)
 {
     struct image *image = *state;
-    uint64_t segments[3];
-    for (unsigned i = 0; i < 3; i++) {
-        begin_segment(image, i ? OWNER_WORKER : OWNER_BACKUP_LOG);
+    uint64_t segments[4];
+    for (unsigned i = 0; i < 4; i++) {
+        begin_segment(image, OWNER_WORKER);
         write_put(image, LED, v(1 + i), "k");
         segments[i] = end_segment(image, SEGMENT_COMMITTED);
     }
@@ -319,6 +342,11 @@ TEST(the_newest_segment_of_a_worker_stays)
     poll();
     assert_true(is_free(image, segments[0]) && is_free(image, segments[1]));
     assert_int_equal(state_of(image, segments[2]), SEGMENT_COMMITTED);
+    assert_int_equal(state_of(image, segments[3]), SEGMENT_COMMITTED);
+    begin_segment(image, OWNER_WORKER);
+    write_put(image, LED, v(5), "k");
+    poll();
+    assert_true(is_free(image, segments[2]) || is_free(image, segments[3]));
 }
 
 TEST(it_rests_while_there_is_space_and_takes_what_has_little_live)
