@@ -384,13 +384,13 @@ TEST(a_suffix_of_data_that_may_be_incomplete_is_held_until_the_reconciliation_is
 {
     struct stage *stage = *state;
     struct landing landing = reconciled(stage);
-    const struct reclaim *reclaim = &digest_of(stage)->common->reclaim;
 
     assert_false(holds(stage)); /* nobody cleans where it lies */
     stage->boot++;
     stage_restart(stage);
     stage_begin(stage);
     landing = landing_begin(stage);
+    const struct reclaim *reclaim = &digest_of(stage)->common->reclaim;
     assert_true(holds(stage));
     assert_int_equal(reclaim_since(&digest_of(stage)->reclaim), atomic_load(&reclaim->epoch));
     landing_commit(&landing, STAGE_BACKED, version_make(3, 0));
