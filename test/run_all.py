@@ -327,7 +327,7 @@ def run_stages(stages, quick):
             sim = ["--suite", "sim"]
             stages.run("simulator, gcc-plain", 1.5, meson_test, plain, "sim", sim, count, 900)
             mutants = ["--suite", "mutants"]
-            stages.run("mutants, gcc-plain", 1.5, meson_test, plain, "mutants", mutants, count, 1800)
+            stages.run("mutants, gcc-plain", 3.0, meson_test, plain, "mutants", mutants, count, 1800)
             rest = []
             for suite in ("unit", "checks", "sim", "mutants", "vm"):
                 rest += ["--no-suite", suite]

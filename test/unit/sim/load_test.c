@@ -132,6 +132,7 @@ TEST(a_cluster_that_says_falsely_that_it_is_full_is_found_out)
         shape.pm_bytes = refused ? SHAPE.pm_bytes : 13 << 20;
         struct load_options load = LOAD;
         load.long_in = refused ? LOAD.long_in : 2;
+        load.keys = refused ? LOAD.keys : 2000; /* more than there is space for */
         open_stage(1, &shape, &load);
         sim_fault_begin(refused ? &sites : NULL);
         while (!stage.failure.kind && !load_is_over(stage.load))
