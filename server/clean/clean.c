@@ -129,8 +129,8 @@ static bool may_open(const struct clean *clean)
 
 int clean_reserve(struct clean *clean, uint32_t bytes, uint64_t *offset)
 {
-    clean->is_short = log_room(&clean->log) < bytes && !may_open(clean);
-    const int error = clean->is_short ? ROWAN_EFULL : log_reserve(&clean->log, bytes, offset);
+    const bool waits = log_room(&clean->log) < bytes && !may_open(clean);
+    const int error = waits ? ROWAN_EFULL : log_reserve(&clean->log, bytes, offset);
     clean->is_short = error != 0;
     return error;
 }
@@ -250,8 +250,7 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
             return false;
         store_transition(clean->common->store, victim->segment, SEGMENT_FREE);
         clean->parked_ns[victim->segment] = 0;
-        clean->freed++;
-        atomic_fetch_add_explicit(&clean->counts.segments, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&clean->freed, 1, memory_order_relaxed);
         *over = true;
         return true;
     }
@@ -296,10 +295,11 @@ static void give_up(struct clean *clean, struct victim *victim)
 /* V4: after each CLEAN_VICTIMS that were freed: were they more than the log has taken? */
 static bool is_in_vain(struct clean *clean)
 {
-    if (clean->freed - clean->freed_before >= CLEAN_VICTIMS) {
+    const uint64_t freed = clean_segments(clean);
+    if (freed - clean->freed_before >= CLEAN_VICTIMS) {
         const bool gained =
-            clean->freed - clean->freed_before > clean->log.segments - clean->filled_before;
-        clean->freed_before = clean->freed;
+            freed - clean->freed_before > clean->log.segments - clean->filled_before;
+        clean->freed_before = freed;
         clean->filled_before = clean->log.segments;
         clean->rest_ns = gained ? 0 : clean->rest_ns ? 2 * clean->rest_ns : CLEAN_REST_MIN_NS;
         if (clean->rest_ns > CLEAN_REST_MAX_NS)
@@ -449,10 +449,7 @@ struct inbox *clean_outbox(struct clean *clean)
     return &clean->outbox;
 }
 
-struct clean_counts clean_counts(const struct clean *clean)
+uint64_t clean_segments(const struct clean *clean)
 {
-    return (struct clean_counts){
-        .segments = atomic_load_explicit(&clean->counts.segments, memory_order_relaxed),
-        .copied = atomic_load_explicit(&clean->counts.copied, memory_order_relaxed),
-        .dropped = atomic_load_explicit(&clean->counts.dropped, memory_order_relaxed)};
+    return atomic_load_explicit(&clean->freed, memory_order_relaxed);
 }

@@ -16,13 +16,6 @@ struct clean;
 /* A segment with as many per cent of live bytes, or more, is cleaned only if there is no space at all. */
 enum { CLEAN_LIVE_PERCENT = 75, CLEAN_MAX_PERCENT = 95 };
 
-/* Since the start. */
-struct clean_counts {
-    uint64_t segments; /* freed */
-    uint64_t copied;   /* bytes, of entries and stubs */
-    uint64_t dropped;  /* bytes of entries that were dead */
-};
-
 struct worker;
 
 /* It does nothing before it is given shards (COMMAND_READ). `workers` are those that lead them, and outlive it. Errors:
@@ -36,7 +29,7 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
 struct inbox *clean_inbox(struct clean *clean);
 struct inbox *clean_outbox(struct clean *clean); /* wakes the control role; nothing is in it */
 
-/* Any thread. */
-struct clean_counts clean_counts(const struct clean *clean);
+/* Segments made free since the start. Any thread. */
+uint64_t clean_segments(const struct clean *clean);
 
 #endif

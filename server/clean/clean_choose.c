@@ -69,12 +69,12 @@ static double worth(const struct clean *clean, enum clean_need need, uint64_t se
 enum { CLEAN_WASTE_SHARE = 16 };
 
 /* Bytes live in the victims that would be taken first, fewest first. */
-struct fullest {
+struct emptiest {
     uint64_t live[CLEAN_VICTIMS];
     uint32_t count;
 };
 
-static void add_live(struct fullest *best, uint64_t live)
+static void add_live(struct emptiest *best, uint64_t live)
 {
     uint32_t at = best->count < CLEAN_VICTIMS ? best->count++ : CLEAN_VICTIMS;
     for (; at > 0 && best->live[at - 1] > live; at--) {
@@ -86,7 +86,7 @@ static void add_live(struct fullest *best, uint64_t live)
 }
 
 /* Do any k of them fit into fewer? What the open segment of the log still takes costs nothing. */
-static bool gives_space(const struct clean *clean, const struct fullest *best)
+static bool gives_space(const struct clean *clean, const struct emptiest *best)
 {
     const uint64_t usable = STORE_SEGMENT_BYTES - STORE_SEGMENT_BYTES / CLEAN_WASTE_SHARE;
     uint64_t live = 0, fits = log_room(&clean->log);
@@ -103,7 +103,7 @@ bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *seg
 {
     const struct store *store = clean->common->store;
     struct newest newest;
-    struct fullest fullest = {.count = 0};
+    struct emptiest emptiest = {.count = 0};
     double best = 0;
     find_newest(store, &newest);
     for (uint64_t i = 0; i < store_segments(store); i++) {
@@ -111,12 +111,12 @@ bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *seg
         if (meta.state != SEGMENT_COMMITTED || clean->now_ns < clean->parked_ns[i] ||
             is_under_way(clean, i) || is_newest(clean, &newest, &meta))
             continue;
-        add_live(&fullest, live_bytes(store_live(store), i));
+        add_live(&emptiest, live_bytes(store_live(store), i));
         const double value = worth(clean, need, i, &meta);
         if (value > best) {
             best = value;
             *segment = i;
         }
     }
-    return best > 0 && (need != CLEAN_URGENT || gives_space(clean, &fullest));
+    return best > 0 && (need != CLEAN_URGENT || gives_space(clean, &emptiest));
 }

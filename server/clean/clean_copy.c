@@ -6,8 +6,9 @@
  *  K2  An entry that the index does not name is dead if its superseder is at or below the commit version: that one is
  *      durable here and on all replicas, so it cannot vanish any more (README.md). So is an entry of a shard that is not
  *      held here, or of an epoch below the replica's first. A whole copy elsewhere of the same version takes its place if
- *      its segment is COMMITTED, or of before this run (the start has made it durable), or of this log. All others are copied, too; but a superseder that is not committed yet will be
- *      soon, and is waited for: of a key that is written all the time there is always one.
+ *      its segment is COMMITTED, or of before this run (the start has made it durable), or of this log. All others are
+ *      copied, too; but a superseder that is not committed yet will be soon, and is waited for: of a key that is written
+ *      all the time there is always one.
  *  K3  A long entry whose blocks do not lie in one piece here is dead: its segment is COMMITTED, so it was joined, and the
  *      joined copy is durable (digest.c); or it was superseded by then.
  *  K4  Commit versions and pads are dead: of a COMMITTED segment all that a commit version covers is settled, and that is
@@ -153,7 +154,6 @@ static int copy(struct clean *clean, struct victim *victim, const struct entry_h
         return error;
     pm_store(pm, *to, pm_at(pm, offset), bytes);
     victim->copies = clean->log.segments;
-    atomic_fetch_add_explicit(&clean->counts.copied, bytes, memory_order_relaxed);
     return 0;
 }
 
@@ -175,7 +175,6 @@ static int write_stub(struct clean *clean, struct victim *victim, const struct e
     pm_store(common->pm, to, stub, bytes);
     live_kept(store_live(common->store), to, bytes);
     victim->copies = clean->log.segments;
-    atomic_fetch_add_explicit(&clean->counts.copied, bytes, memory_order_relaxed);
     return 0;
 }
 
@@ -185,12 +184,7 @@ static int drop(struct clean *clean, struct victim *victim, const struct entry_h
     const enum clean_record record = clean_record(clean, header);
     if (record == CLEAN_RECORD_ASKED)
         return ROWAN_EAGAIN;
-    const uint32_t bytes =
-        entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes);
-    const int error = record == CLEAN_RECORD_NEEDED ? write_stub(clean, victim, header) : 0;
-    if (!error)
-        atomic_fetch_add_explicit(&clean->counts.dropped, bytes, memory_order_relaxed);
-    return error;
+    return record == CLEAN_RECORD_NEEDED ? write_stub(clean, victim, header) : 0;
 }
 
 /* A whole entry in one piece. Errors: as drop. */
@@ -199,8 +193,6 @@ static int clean_object(struct clean *clean, struct victim *victim,
 {
     uint64_t hash = 0, to;
     const enum clean_fate fate = judge(clean, victim, header, offset, &hash);
-    const uint32_t bytes =
-        entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes);
     if (fate == FATE_DROP)
         return drop(clean, victim, header);
     const int error = copy(clean, victim, header, offset, &to);
@@ -210,7 +202,8 @@ static int clean_object(struct clean *clean, struct victim *victim,
         clean->swap = (struct clean_swap){
             .index = clean->shards[header->shard]->index, .hash = hash, .from = offset, .to = to};
     else
-        live_kept(store_live(clean->common->store), to, bytes);
+        live_kept(store_live(clean->common->store), to,
+                  entry_bytes(&clean->common->format, header->key_bytes, header->value_bytes));
     return 0;
 }
 
@@ -247,7 +240,7 @@ static int clean_block(struct clean *clean, struct victim *victim,
 }
 
 /* At the end of the scan. An owner tells of an item after it has changed it, so what is live may be told too high for a
- * moment, and another look is needed. */
+ * moment: clean.c, give_up. */
 static enum clean_copied finish(struct clean *clean, const struct victim *victim)
 {
     const struct live *live = store_live(clean->common->store);

@@ -20,7 +20,7 @@ enum victim_step {
     VICTIM_COMMIT, /* superseders of entries in it are not committed yet */
     VICTIM_COPIED, /* the segments with the copies are not checked yet */
     VICTIM_GRACE,  /* somebody may still hold an offset */
-    VICTIM_DIRTY,  /* that it is DIRTY is not durable yet */
+    VICTIM_DIRTY,  /* that it is DIRTY is not durable yet, or somebody still reads it */
     VICTIM_ZERO,
     VICTIM_ZEROED, /* that it is zero is not durable yet */
 };
@@ -36,7 +36,7 @@ struct victim {
     uint64_t segment;
     uint64_t
         copies; /* the last segment of the log, by number, in which a copy lies; 0: there is none */
-    uint64_t ticket; /* GRACE: of reclaim_retire */
+    uint64_t ticket; /* GRACE, DIRTY: of reclaim_retire */
     struct pm_ticket fence;
     uint32_t position; /* ZERO */
 
@@ -92,8 +92,10 @@ struct clean {
         *parked_ns; /* by segment, which holds what cannot be read (V5): no victim until then */
     uint64_t run;   /* allocations up to that one are of earlier runs, and of the start */
 
+    _Atomic uint64_t freed; /* segments, since the start */
+
     /* Does it help? (clean.c, is_in_vain) */
-    uint64_t freed, freed_before, filled_before;
+    uint64_t freed_before, filled_before;
     uint64_t rest_ns, rest_until_ns;
 
     /* The scan of the victim in VICTIM_SCAN. */
@@ -115,9 +117,6 @@ struct clean {
     uint32_t zero_bytes; /* that may be zeroed in this poll */
     uint64_t checked;    /* segments of the log, by number, up to which all are durable and whole */
 
-    struct {
-        _Atomic uint64_t segments, copied, dropped;
-    } counts;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
 

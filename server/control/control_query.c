@@ -364,7 +364,7 @@ static void fill_space(const struct control *control, Rowan__ServerStatus *statu
     status->segments_backup_log = store_segments_owned(store, OWNER_BACKUP_LOG);
     status->segments_worker_log = store_segments_owned(store, OWNER_WORKER);
     status->segments_clean_log = store_segments_owned(store, OWNER_CLEAN);
-    status->segments_cleaned = clean_counts(control->clean).segments;
+    status->segments_cleaned = clean_segments(control->clean);
     status->allocated_for_writes = store_segments_allocated(store, OWNER_WORKER) +
                                    store_segments_allocated(store, OWNER_BACKUP_LOG);
     status->allocated_in_all = store_segments_allocated(store, OWNER_NONE);

@@ -10,7 +10,6 @@
  *      contiguous prefix nor the sender counts on what a power loss may take.
  *  E4  Without space the message is answered with the error, after what found space was applied. Without memory for the
  *      index it waits: stored again it would take space again.
- *
  *  E5  Versions are gone only if the primary of the present epoch says so, and a commit version of this epoch covers them:
  *      then what took their place is on all replicas, and lands or is fetched like any other. They count as arrived.
  *

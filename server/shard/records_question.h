@@ -1,8 +1,9 @@
 /* records_question.h - before an entry goes for good: may somebody still ask whether its operation was done?
  *
- * The cleaner asks the worker that owns the shard, for each entry that it drops. An answer stays right: a client's lowest
- * unanswered number only rises, and a client that was forgotten asks for nothing that it asked for before
- * (server/worker/clients.h), also if it comes back. It speaks for entries of COMMITTED segments only: the record of a
+ * The clean role asks the worker that owns the shard about the clients whose entries it drops. A client's lowest
+ * unanswered number only rises, so an answer stays right. That a client was forgotten speaks only for what it had written
+ * by then: it asks for nothing of that again (server/worker/clients.h), but it may come back and write more. An answer is
+ * about entries of COMMITTED segments only: the record of a
  * write that is still in flight is not there yet.
  */
 #ifndef SERVER_RECORDS_QUESTION_H

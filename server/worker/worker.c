@@ -11,8 +11,8 @@
  *      by a start before the shard is served (worker_reconcile.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
  *  W12 Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it is held: batches on
- *      their way, what Fetch asks for, and all while logs are reconciled. Writes in flight need no hold: their versions
- *      are not settled, so their segment is not committed.
+ *      their way, what Fetch asks for, and all while data that may be incomplete are reconciled. Writes in flight need no
+ *      hold: their versions are not settled, so their segment is not committed.
  */
 #include "server/worker/worker.h"
 
