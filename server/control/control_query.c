@@ -388,7 +388,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
         return;
     status->term = control->config->term;
     fill_space(control, status);
-    status->full = atomic_load_explicit(&common->space, memory_order_relaxed) != SPACE_ENOUGH;
+    status->full = atomic_load_explicit(&common->full, memory_order_relaxed);
     fill_counts(control, status);
 }
 

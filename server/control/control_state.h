@@ -25,10 +25,11 @@ enum {
 /* A passive connection: a peer's worker, a client, a tool. */
 struct control_link {
     struct fabric_conn *conn;
-    bool peer;               /* of a server: to be told about space */
-    uint32_t server, worker; /* whose, if it is a peer's */
-    bool space_sent;         /* the peer was told what our PM still takes */
-    enum server_space sent;  /* what it was told */
+    bool peer;                    /* of a server: to be told about space */
+    uint32_t server, worker;      /* whose, if it is a peer's */
+    bool space_sent;              /* the peer was told what our PM still takes */
+    enum server_space sent_space; /* what it was told */
+    bool sent_full;
     uint32_t refusal_count; /* questions to be answered with an error when there is space to send */
     struct refusal {
         uint32_t tag;
@@ -94,7 +95,9 @@ struct control {
     struct blog_segment *leaving; /* digested, perhaps not quiet yet */
     uint32_t kept;                /* of the backup log, those that are sealed and not forgotten */
     uint64_t free;                /* segments, when space was looked at last */
-    bool medium_checking;         /* `medium_ticket` will tell whether a sync has failed */
+    uint64_t cleaned;             /* likewise, while short of it */
+    uint64_t full_ns;     /* short of space: when the server is full, unless a segment is cleaned */
+    bool medium_checking; /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 
     /* control_commit.c */

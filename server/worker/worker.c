@@ -75,11 +75,11 @@ static void peer_message(struct worker *worker, struct worker_peer *peer,
                   peer->server, error_name(error));
         return;
     }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS)
-        peer->space = message->space_is->none   ? SPACE_NONE
-                      : message->space_is->full ? SPACE_FULL
-                                                : SPACE_ENOUGH;
-    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS) {
+        const Rowan__SpaceIs *is = message->space_is;
+        peer->space = is->none ? SPACE_NONE : is->full ? SPACE_SHORT : SPACE_ENOUGH;
+        peer->full = is->full && !is->cleaning;
+    } else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
         worker_fetch_ask(worker, peer, message->fetch);
     else if (!worker_fetch_answered(worker, peer, tag, message))
         worker_reconcile_message(worker, peer, tag, message, now_ns);

@@ -119,6 +119,7 @@ struct worker_peer {
     bool connected;
     bool needed;             /* backs a shard of this worker */
     enum server_space space; /* of its PM */
+    bool full;               /* likewise */
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
