@@ -356,32 +356,6 @@ TEST(a_full_server_takes_no_segment_for_commit_versions)
     assert_int_equal(entries, 0);
 }
 
-static int put_status(struct stage *stage, struct puppet_conn *client)
-{
-    stage_put(stage, client, stage_key_of(0));
-    stage_land_all(stage);
-    return stage_reply(stage).status;
-}
-
-/* The client asks again meanwhile. */
-TEST(puts_wait_for_cleaning_and_are_refused_when_it_gives_no_space)
-{
-    struct stage *stage = *state;
-    struct puppet_conn *client = stage_client(stage);
-    int status;
-
-    stage->fabric->unquiet = true;
-    while (!(status = put_status(stage, client))) {
-        assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
-        stage_run(stage);
-    }
-    assert_int_equal(status, ROWAN_EBUSY);
-    stage_pass(stage, 900 * NS_PER_MS);
-    assert_int_equal(put_status(stage, client), ROWAN_EBUSY);
-    stage_pass(stage, 100 * NS_PER_MS);
-    assert_int_equal(put_status(stage, client), ROWAN_EFULL);
-}
-
 /* --- the primary: what it is asked for --- */
 
 static void ask_fetch(struct stage *stage, uint32_t shard, uint64_t first, uint64_t last)
