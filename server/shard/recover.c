@@ -9,8 +9,8 @@
  *      piece; pieces of torn ones are put together only if none of those segments has a whole one.
  *  R3  The other segments come in order of allocation: entries of one primary then come in the order of their versions,
  *      and a commit version after all that it covers. What a cleaner copied, in any order, lies below the prefix's start.
- *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix: every replica has
- *      it. Not if the data are possibly incomplete: then each replica may lack something else, and every entry is
+ *  R4  A shard's suffix has all that was found above its settled version, also what a commit version covers: another
+ *      replica may have lost that by damage. If the data are possibly incomplete, nothing is settled, and every entry is
  *      reconciled, at 16 B of memory each.
  *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
  *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
@@ -114,8 +114,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     shard->state->possibly_incomplete = recover->possibly_incomplete;
     const uint64_t settled = found.settled;
     prefix_init(&shard->state->prefix, settled);
-    if (settled > version_make(found.first_epoch, 0))
-        suffix_drop(&shard->state->suffix, settled);
+    suffix_drop(&shard->state->suffix, settled); /* R4 */
     atomic_init(&shard->state->commit, settled);
     atomic_init(&shard->state->settled, settled);
     atomic_init(&shard->state->dur_settled, settled);
@@ -144,14 +143,6 @@ static int add_shards(struct recover *recover, const struct recover_options *opt
 }
 
 /* --- applying what is found --- */
-
-static void drop_settled(const struct recover *recover, struct shard_state *shard)
-{
-    if (recover->possibly_incomplete)
-        return;
-    uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-    suffix_drop(&shard->suffix, commit < shard->prefix.upto ? commit : shard->prefix.upto);
-}
 
 /* Adds copies below `version` to the prefix: their blocks may be nowhere else any more. In order of
  * version, because the prefix keeps few ranges. */
@@ -313,7 +304,6 @@ static void recover_commit(struct recover *recover, const struct commit_shard *r
     if (!found || epoch < found->state->first_epoch || epoch >= found->state->epoch)
         return;
     apply_commit(found->state, row->version);
-    drop_settled(recover, found->state);
 }
 
 /* The lowest unanswered number of a client is one for all shards, also if another worker or server
@@ -452,7 +442,7 @@ static int scan_some(struct recover *recover)
 
 /* --- the end --- */
 
-static void settle_shard(const struct recover *recover, struct recover_shard *of)
+static void settle_shard(struct recover_shard *of)
 {
     struct shard_state *shard = of->state;
     if (!of->copies.sorted)
@@ -460,7 +450,6 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     count_copies(of, UINT64_MAX);
     suffix_clear(&of->copies);
     suffix_clear(&of->made);
-    drop_settled(recover, shard);
     suffix_sort(&shard->suffix);
 }
 
@@ -475,7 +464,7 @@ static void write_rows(struct recover *recover)
 static void settle(struct recover *recover)
 {
     for (uint32_t i = 0; i < recover->shard_count; i++)
-        settle_shard(recover, &recover->shards[i]);
+        settle_shard(&recover->shards[i]);
     if (recover->log.open)
         store_transition(recover->common->store, recover->log.segment, SEGMENT_USED);
     write_rows(recover);
