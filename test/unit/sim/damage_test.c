@@ -3,6 +3,7 @@
 
 #include "common/base/error.h"
 #include "common/entry/entry.h"
+#include "server/store/store_layout.h"
 #include "test/lib/unit.h"
 #include "test/sim/sim_fault.h"
 #include "test/sim/sim_log.h"
@@ -77,6 +78,16 @@ static uint32_t flip(struct sim_cluster *cluster, uint32_t server, uint32_t numb
     return flipped;
 }
 
+/* What the replica row of shard 0 says. */
+static uint64_t settled(struct sim_cluster *cluster, uint32_t server)
+{
+    const struct pm *pm = &cluster->servers[server - 1].pm->pm;
+    struct row row;
+    assert_int_equal(
+        row_read(pm, store_geometry(store_segments_in(pm->bytes)).replicas[0], 0, &row), ROW_WHOLE);
+    return row.settled;
+}
+
 static void restart(struct sim_cluster *cluster)
 {
     sim_cluster_restart(cluster, false);
@@ -95,6 +106,26 @@ TEST(what_the_primary_cannot_read_any_more_comes_from_a_backup)
     assert_keys(cluster, 1, KEYS / 2, 1);
     assert_keys(cluster, KEYS / 2, KEYS / 2 + 1, 2);
     finish(cluster, KEYS);
+}
+
+/* Servers 2 and 3 have settled what server 1, whose own log is open, has not: they keep no list of it. */
+TEST(what_others_have_settled_is_found_there)
+{
+    static const uint8_t value[3000];
+    struct sim_cluster *cluster = open_cluster();
+    put_keys(cluster, 0, KEYS, 1);
+    for (uint32_t i = 0; i < 4 * KEYS; i++) {
+        char key[24];
+        stage_key(cluster, 2, i, key);
+        assert_int_equal(sim_put(cluster, 0, key, strlen(key), value, sizeof value, NULL), 0);
+    }
+    sim_cluster_run_for(cluster, NS_PER_S);
+    assert_true(settled(cluster, 1) == version_make(1, 0) && settled(cluster, 3) > settled(cluster, 1));
+    assert_true(flip(cluster, 1, KEYS / 2, 1) == 1);
+    sim_cluster_crash(cluster);
+    restart(cluster);
+    assert_keys(cluster, 0, KEYS, 1);
+    finish(cluster, 5 * KEYS);
 }
 
 TEST(a_hole_of_a_backup_is_filled_in_the_next_epoch)
