@@ -213,6 +213,7 @@ static int send_suffix(const struct query *query)
     body.epoch = suffix->epoch;
     body.commit = suffix->commit;
     body.prefix = suffix->prefix;
+    body.settled = suffix->settled;
     body.cursor = suffix->next_cursor;
     body.n_blocks = suffix->blocks.count;
     body.blocks = blocks;

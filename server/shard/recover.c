@@ -49,8 +49,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     shard->state->possibly_incomplete = recover->possibly_incomplete;
     const uint64_t settled = found.settled;
     prefix_init(&shard->state->prefix, settled);
-    if (settled > version_make(found.first_epoch, 0))
-        suffix_drop(&shard->state->suffix, settled);
+    suffix_drop(&shard->state->suffix, settled); /* R4 */
     atomic_init(&shard->state->commit, settled);
     atomic_init(&shard->state->settled, settled);
     atomic_init(&shard->state->dur_settled, settled);
@@ -171,7 +170,7 @@ static int scan_some(struct recover *recover)
 
 /* --- the end --- */
 
-static void settle_shard(const struct recover *recover, struct recover_shard *of)
+static void settle_shard(struct recover_shard *of)
 {
     struct shard_state *shard = of->state;
     if (!of->copies.sorted)
@@ -179,7 +178,6 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     recover_count_copies(of, UINT64_MAX);
     suffix_clear(&of->copies);
     suffix_clear(&of->made);
-    recover_drop_settled(recover, shard);
     suffix_sort(&shard->suffix);
 }
 
@@ -194,7 +192,7 @@ static void write_rows(struct recover *recover)
 static void settle(struct recover *recover)
 {
     for (uint32_t i = 0; i < recover->shard_count; i++)
-        settle_shard(recover, &recover->shards[i]);
+        settle_shard(&recover->shards[i]);
     if (recover->log.open)
         store_transition(recover->common->store, recover->log.segment, SEGMENT_USED);
     write_rows(recover);
