@@ -1,6 +1,6 @@
-/* The start of a server on its PM: its phases, and the scan. What each block means is recover_apply.c's.
+/* The start of a server on its PM: its phases. The scan is recover_scan.c's; what each block means, recover_apply.c's.
  *
- * Invariants, with those of recover_apply.c:
+ * Invariants, with those of these two:
  *  R3  The other segments come in order of allocation: entries of one primary then come in the order of their versions,
  *      and a commit version after all that it covers. What a cleaner copied, in any order, lies below the prefix's start.
  *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
@@ -16,12 +16,11 @@
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/shard/recover_row.h"
 #include "server/shard/recover_state.h"
 
-enum { RECOVER_STEP_BYTES = 1 << 20 };
+#define RECOVER_TELL_NS (2 * NS_PER_S) /* from one line about progress to the next */
 
 static bool is_held(const struct shard *row, uint32_t server)
 {
@@ -40,7 +39,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     error = shard_state_create(common->pm, &common->format, row, common->server, &shard->state);
     if (error)
         return error;
-    recover->shard_count++;
+    shard->part = &recover->parts[recover->shard_count++ % recover->part_count];
     recover->by_id[row->id] = shard;
     shard->state->live = store_live(common->store);
     if (shard->state->primary)
@@ -77,64 +76,7 @@ static int add_shards(struct recover *recover, const struct recover_options *opt
     return 0;
 }
 
-/* --- scanning --- */
-
-static int enter_segment(struct recover *recover)
-{
-    const struct store *store = recover->common->store;
-    uint64_t segment = recover->places[recover->place].segment;
-    const enum segment_owner owner = store_meta(store, segment).owner;
-    int error = 0;
-    if (recover->in_copies && owner != OWNER_DIGEST && owner != OWNER_CLEAN)
-        error = recover_pieces(recover);
-    entry_scan_init(&recover->scan, &recover->common->format,
-                    pm_at(recover->common->pm, store_segment_offset(store, segment)),
-                    STORE_SEGMENT_BYTES, 0);
-    recover->in_segment = true;
-    recover->copy = (struct recover_copy){0};
-    recover->blocks_seen = false;
-    return error;
-}
-
-/* The segment is scanned. One in which nothing landed becomes free. Bytes in one that was not committed may have come
- * from the caches of the processor: the last run may have ended before it flushed what it received. What was found
- * counts from now on, so it is made durable, by the fence at the end. */
-static void leave_segment(struct recover *recover)
-{
-    struct store *store = recover->common->store;
-    uint64_t segment = recover->places[recover->place++].segment;
-    if (store_meta(store, segment).state != SEGMENT_COMMITTED)
-        pm_flush(recover->common->pm, store_segment_offset(store, segment), STORE_SEGMENT_BYTES);
-    recover->in_segment = false;
-    recover->counts.segments++;
-    if (!recover->blocks_seen && store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES)) {
-        store_transition(store, segment, SEGMENT_DIRTY);
-        store_transition(store, segment, SEGMENT_FREE);
-        recover->counts.released++;
-    } else if (store_meta(store, segment).state == SEGMENT_USING) {
-        store_transition(store, segment, SEGMENT_USED);
-    }
-}
-
-/* Scans one block, or a stretch of holes, of the current segment. */
-static int scan_step(struct recover *recover)
-{
-    const struct store *store = recover->common->store;
-    struct entry_header header;
-    uint32_t offset, bytes;
-    switch (entry_scan_next(&recover->scan, false, &header, &offset, &bytes)) {
-    case ENTRY_SCAN_BLOCK:
-        return recover_block(recover, &header,
-                             store_segment_offset(store, recover->places[recover->place].segment) +
-                                 offset);
-    case ENTRY_SCAN_STOPPED:
-        return 0;
-    case ENTRY_SCAN_END:
-        leave_segment(recover);
-        return 0;
-    }
-    return 0;
-}
+/* --- the phases --- */
 
 /* The head of the next segment of a worker's log, the newest first. */
 static int read_clients(struct recover *recover)
@@ -146,39 +88,39 @@ static int read_clients(struct recover *recover)
             return recover_clients_read(&recover->clients, store_segment_offset(store, segment));
     }
     recover->phase = RECOVER_SCAN;
+    atomic_store_explicit(&recover->scanning, true, memory_order_release);
     return 0;
 }
 
-static int scan_some(struct recover *recover)
+static void tell_progress(struct recover *recover, uint64_t now_ns)
 {
-    uint32_t scanned = 0;
-    while (scanned < RECOVER_STEP_BYTES && recover->place < recover->place_count &&
-           (scanned == 0 || !FAULT(SHORT_BATCH))) {
-        int error = recover->in_segment ? 0 : enter_segment(recover);
-        uint32_t before = recover->scan.position;
-        if (!error)
-            error = scan_step(recover);
-        if (error)
-            return error;
-        scanned += recover->in_segment ? recover->scan.position - before : STORE_SEGMENT_BYTES;
-    }
-    if (recover->place < recover->place_count)
-        return 0;
-    recover->phase = RECOVER_SETTLE;
-    return recover->in_copies ? recover_pieces(recover) : 0;
+    if (recover->begun_ns == 0)
+        recover->begun_ns = recover->told_ns = now_ns;
+    if (now_ns - recover->told_ns < RECOVER_TELL_NS)
+        return;
+    recover->told_ns = now_ns;
+    log_event(LOG_INFO, "recovering", "segments=%lu of=%lu", recover_scan_progress(recover),
+              recover->place_count);
 }
 
-/* --- the end --- */
-
-static void settle_shard(struct recover_shard *of)
+/* 1: all parts are over; the first error that one met. */
+static int scan_some(struct recover *recover, uint64_t now_ns, uint64_t *wake_ns, bool *busy)
 {
-    struct shard_state *shard = of->state;
-    if (!of->copies.sorted)
-        suffix_sort(&of->copies);
-    recover_count_copies(of, UINT64_MAX);
-    suffix_clear(&of->copies);
-    suffix_clear(&of->made);
-    suffix_sort(&shard->suffix);
+    struct recover_part *own = &recover->parts[0];
+    uint32_t over = 0;
+    tell_progress(recover, now_ns);
+    *busy = !atomic_load_explicit(&own->over, memory_order_relaxed) &&
+            recover_help(&own, now_ns, wake_ns);
+    for (uint32_t i = 0; i < recover->part_count; i++) {
+        if (!atomic_load_explicit(&recover->parts[i].over, memory_order_acquire))
+            continue;
+        if (recover->parts[i].error)
+            return recover->parts[i].error;
+        over++;
+    }
+    if (!*busy)
+        wake_at(wake_ns, now_ns + RECOVER_WAIT_NS);
+    return over == recover->part_count;
 }
 
 static void write_rows(struct recover *recover)
@@ -191,31 +133,29 @@ static void write_rows(struct recover *recover)
 
 static void settle(struct recover *recover)
 {
-    for (uint32_t i = 0; i < recover->shard_count; i++)
-        settle_shard(&recover->shards[i]);
-    if (recover->log.open)
-        store_transition(recover->common->store, recover->log.segment, SEGMENT_USED);
     write_rows(recover);
     recover->ticket = pm_fence_start(recover->common->pm);
     recover->phase = RECOVER_FENCE;
 }
 
-static void report(const struct recover *recover)
+static void report(const struct recover *recover, uint64_t now_ns)
 {
-    const struct recover_counts *counts = &recover->counts;
-    log_event(
-        counts->strange ? LOG_WARN : LOG_INFO, "recovered",
-        "shards=%u segments=%lu entries=%lu records=%lu copied=%lu passed_over=%lu strange=%lu "
-        "zeroed=%lu released=%lu",
-        recover->shard_count, counts->segments, counts->entries, counts->records, counts->copied,
-        counts->passed_over, counts->strange, counts->zeroed, counts->released);
-    if (recover->records_lost)
+    const struct recover_counts counts = recover_counts(recover);
+    log_event(counts.strange ? LOG_WARN : LOG_INFO, "recovered",
+              "shards=%u segments=%lu entries=%lu records=%lu copied=%lu passed_over=%lu "
+              "strange=%lu zeroed=%lu released=%lu parts=%u scan_ms=%lu",
+              recover->shard_count, counts.segments, counts.entries, counts.records, counts.copied,
+              counts.passed_over, counts.strange, counts.zeroed, counts.released,
+              recover->part_count, (now_ns - recover->begun_ns) / NS_PER_MS);
+    uint64_t lost = 0;
+    for (uint32_t i = 0; i < recover->part_count; i++)
+        lost += recover->parts[i].records_lost;
+    if (lost)
         log_event(LOG_WARN, "records_lost",
-                  "operations=%lu a retry of one of them would be carried out again",
-                  recover->records_lost);
+                  "operations=%lu a retry of one of them would be carried out again", lost);
 }
 
-int recover_poll(struct recover *recover, bool *busy)
+int recover_poll(struct recover *recover, uint64_t now_ns, uint64_t *wake_ns, bool *busy)
 {
     int done;
     *busy = true;
@@ -226,13 +166,19 @@ int recover_poll(struct recover *recover, bool *busy)
             return done;
         if (done == 1)
             recover->phase = RECOVER_CLIENTS;
-        recover->counts.zeroed = recover->wipe.zeroed;
+        recover->zeroed = recover->wipe.zeroed;
         *busy = done == 1 || !recover->wipe.fencing;
         return 0;
     case RECOVER_CLIENTS:
         return read_clients(recover);
     case RECOVER_SCAN:
-        return scan_some(recover);
+        done = scan_some(recover, now_ns, wake_ns, busy);
+        if (done < 0)
+            return done;
+        if (done == 1)
+            recover->phase = RECOVER_SETTLE;
+        *busy |= done == 1;
+        return 0;
     case RECOVER_SETTLE:
         settle(recover);
         return 0;
@@ -243,7 +189,7 @@ int recover_poll(struct recover *recover, bool *busy)
         *busy = done == 1;
         if (done != 1)
             return done;
-        report(recover);
+        report(recover, now_ns);
         recover->phase = RECOVER_DONE;
         break;
     case RECOVER_DONE:
@@ -265,7 +211,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     recover->by_id = calloc(STORE_SHARD_IDS, sizeof(struct recover_shard *));
     int error = recover->shards && recover->by_id ? 0 : ROWAN_ENOMEM;
     if (!error)
-        error = join_init(&recover->join, &options->common->format);
+        error = recover_scan_open(recover, options->parts ? options->parts : 1);
     if (!error)
         error = recover_clients_init(&recover->clients, options->common);
     if (!error)
@@ -277,9 +223,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
         return error;
     }
     recover->heads = recover->place_count;
-    recover->in_copies = true;
     wipe_init(&recover->wipe, options->common->store, options->rebooted);
-    log_init(&recover->log, options->common->store, OWNER_DIGEST, 0);
     *out = recover;
     return 0;
 }
@@ -294,9 +238,32 @@ struct shard_state *recover_take(struct recover *recover, uint16_t shard)
     return state;
 }
 
+struct recover_part *recover_part(struct recover *recover, uint32_t number)
+{
+    ASSERT(number < recover->part_count);
+    return &recover->parts[number];
+}
+
+void recover_progress(const struct recover *recover, uint64_t *scanned, uint64_t *segments)
+{
+    *scanned = recover_scan_progress(recover);
+    *segments = recover->place_count;
+}
+
 struct recover_counts recover_counts(const struct recover *recover)
 {
-    return recover->counts;
+    struct recover_counts sum = {.zeroed = recover->zeroed};
+    for (uint32_t i = 0; i < recover->part_count; i++) {
+        const struct recover_counts *counts = &recover->parts[i].counts;
+        sum.segments += counts->segments;
+        sum.released += counts->released;
+        sum.entries += counts->entries;
+        sum.records += counts->records;
+        sum.passed_over += counts->passed_over;
+        sum.strange += counts->strange;
+        sum.copied += counts->copied;
+    }
+    return sum;
 }
 
 void recover_destroy(struct recover *recover)
@@ -308,7 +275,7 @@ void recover_destroy(struct recover *recover)
         suffix_clear(&recover->shards[i].made);
         shard_state_destroy(recover->shards[i].state);
     }
-    join_fini(&recover->join);
+    recover_scan_close(recover);
     recover_clients_fini(&recover->clients);
     free(recover->places);
     free(recover->by_id);

@@ -292,6 +292,8 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
     while (command_pop(&worker->inbox, &command)) {
         if (command.kind == COMMAND_CONFIG) {
             adopt_config(worker, command.config);
+        } else if (command.kind == COMMAND_RECOVER) {
+            worker->part = command.part;
         } else if (command.kind == COMMAND_SHARD) {
             adopt_shard(worker, command.shard, now_ns);
         } else if (command.kind == COMMAND_SETTLED) {
@@ -332,6 +334,8 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         handle_event(worker, &events[i], now_ns);
     /* After the fabric's poll, which may have made room without an event. */
     bool busy = serve_held(worker, now_ns, wake_ns);
+    if (worker->part)
+        busy |= recover_help(&worker->part, now_ns, wake_ns);
     serve_arrived(worker);
     mark_who_is_over_share(worker);
 
