@@ -231,6 +231,18 @@ static void look_at_holders(struct checks_server *server, uint64_t segment)
         checks_fail_at(server, visit.first, "a segment is given up from which blocks are sent,");
 }
 
+uint64_t checks_tombstones(const struct checks *checks)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        const struct control *control = checks_control(checks, i);
+        const struct store *store = control ? control->common->store : NULL;
+        for (uint64_t segment = 0; store && segment < store_segments(store); segment++)
+            count += live_tombstones(store_live(store), segment);
+    }
+    return count;
+}
+
 /* --- its way --- */
 
 void checks_clean_zeros(struct checks_server *server, uint64_t segment)
