@@ -94,7 +94,7 @@ bool checks_may_go(struct checks_server *server, const struct checks_entry *tomb
             return false;
     }
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
-        if (checks_is_replica(checks, shard, i) &&
+        if (checks_is_replica(checks, shard, i) && !checks_lost_at(checks, shard, i) &&
             settled_in_pm(&checks->servers[i], shard) < tombstone->header.version)
             return false;
     }
