@@ -211,6 +211,9 @@ static int hand_out_shard(struct control *control, uint32_t position)
     struct shard_state *shard = recover_take(control->recover, row->id);
     if (!shard)
         return 0;
+    /* The same at each replica: what of earlier epochs was found differs, as tombstones go. */
+    if (row->epoch > 1)
+        atomic_store_explicit(&shard->version, version_make(row->epoch, 0), memory_order_relaxed);
     int error = command_push(control_owner(control, row),
                              &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     if (error) {
