@@ -12,7 +12,8 @@
  *  R4  A shard's suffix has all that was found above its settled version, also what a commit version covers: another
  *      replica may have lost that by damage. If the data are possibly incomplete, nothing is settled, and every entry is
  *      reconciled, at 16 B of memory each.
- *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
+ *  R5  Nothing found is changed but the state of segments, and what is torn or damaged, which becomes void (torn.h); a
+ *      crash at any point starts over.
  *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
  *      no segment it is dead, and nobody misses it. Not so if the data are possibly incomplete.
  *  R7  A record stub gives back a completion record, nothing else. Neither a stub nor an entry gives one that nobody asks
@@ -36,6 +37,7 @@
 #include "server/shard/recover_places.h"
 #include "server/shard/recover_row.h"
 #include "server/store/log.h"
+#include "server/store/torn.h"
 #include "server/store/wipe.h"
 
 enum { RECOVER_STEP_BYTES = 1 << 20 };
@@ -74,6 +76,7 @@ struct recover {
     uint64_t place_count, place;
     bool in_segment;
     bool blocks_seen; /* in the current segment */
+    bool torn_seen;   /* likewise; then it is gone through once more */
     bool in_copies;   /* R2: digest and clean logs are being scanned */
     bool possibly_incomplete;
     struct entry_scan scan;
@@ -364,7 +367,7 @@ static int enter_segment(struct recover *recover)
                     STORE_SEGMENT_BYTES, 0);
     recover->in_segment = true;
     recover->copy = (struct recover_copy){0};
-    recover->blocks_seen = false;
+    recover->blocks_seen = recover->torn_seen = false;
     return error;
 }
 
@@ -388,22 +391,41 @@ static void leave_segment(struct recover *recover)
     }
 }
 
-/* Scans one block, or a stretch of holes, of the current segment. */
+static void void_place(void *context, uint32_t position)
+{
+    struct recover *recover = context;
+    const struct server_common *common = recover->common;
+    torn_void(common->pm, &common->format,
+              store_segment_offset(common->store, recover->places[recover->place].segment) +
+                  position);
+    recover->counts.voided++;
+}
+
+/* What was passed over, from there on, was it but zeros? Pads count here, too. */
+static void note_gap(struct recover *recover, uint32_t from, uint32_t to)
+{
+    recover->torn_seen |= !torn_is_zero(recover->scan.base + from, to - from);
+}
+
+/* Scans one block, or a stretch of holes, of the current segment; at its end the places that are torn become void. */
 static int scan_step(struct recover *recover)
 {
     const struct store *store = recover->common->store;
+    const uint32_t from = recover->scan.position;
     struct entry_header header;
     uint32_t offset, bytes;
-    switch (entry_scan_next(&recover->scan, false, &header, &offset, &bytes)) {
-    case ENTRY_SCAN_BLOCK:
+    const enum entry_scan_result result =
+        entry_scan_next(&recover->scan, false, &header, &offset, &bytes);
+    note_gap(recover, from, result == ENTRY_SCAN_BLOCK ? offset : recover->scan.position);
+    if (result == ENTRY_SCAN_BLOCK)
         return recover_block(recover, &header,
                              store_segment_offset(store, recover->places[recover->place].segment) +
                                  offset);
-    case ENTRY_SCAN_STOPPED:
-        return 0;
-    case ENTRY_SCAN_END:
+    if (result == ENTRY_SCAN_END) {
+        recover->scan.position = 0;
+        if (recover->torn_seen)
+            torn_step(&recover->scan, STORE_SEGMENT_BYTES, void_place, recover);
         leave_segment(recover);
-        return 0;
     }
     return 0;
 }
@@ -478,9 +500,9 @@ static void report(const struct recover *recover)
     log_event(
         counts->strange ? LOG_WARN : LOG_INFO, "recovered",
         "shards=%u segments=%lu entries=%lu records=%lu copied=%lu passed_over=%lu strange=%lu "
-        "zeroed=%lu released=%lu",
+        "zeroed=%lu released=%lu voided=%lu",
         recover->shard_count, counts->segments, counts->entries, counts->records, counts->copied,
-        counts->passed_over, counts->strange, counts->zeroed, counts->released);
+        counts->passed_over, counts->strange, counts->zeroed, counts->released, counts->voided);
     if (recover->records_lost)
         log_event(LOG_WARN, "records_lost",
                   "operations=%lu a retry of one of them would be carried out again",
