@@ -21,7 +21,7 @@
 enum {
     STEP_BYTES = 1 << 20, /* scanned in one poll */
     STEP_BLOCKS = 4096,   /* applied in one poll */
-    STAGE_BLOCKS = 32,    /* that go through the stages together */
+    STAGE_BLOCKS = 16,    /* that go through the stages together */
     LISTS_PER_PART = 2,
 };
 
