@@ -309,11 +309,22 @@ static bool is_in_vain(struct clean *clean)
     return clean->now_ns < clean->rest_until_ns;
 }
 
+static bool choose(struct clean *clean, enum clean_need need, uint64_t *segment)
+{
+    struct clean_tombstones *tombstones = &clean->tombstones;
+    if (need != CLEAN_REST && !is_in_vain(clean) && clean_choose(clean, need, segment))
+        return true;
+    if (tombstones->step != TOMBSTONES_TIDY || !clean_choose(clean, CLEAN_TIDY, segment))
+        return false;
+    tombstones->tidy[*segment] = false;
+    tombstones->tidied++;
+    return true;
+}
+
 static struct victim *begin(struct clean *clean, enum clean_need need)
 {
     uint64_t segment;
-    if (need == CLEAN_REST || clean->victim_count == CLEAN_VICTIMS || is_in_vain(clean) ||
-        !clean_choose(clean, need, &segment))
+    if (clean->victim_count == CLEAN_VICTIMS || !choose(clean, need, &segment))
         return NULL;
     struct victim *victim = &clean->victims[clean->victim_count++];
     *victim = (struct victim){.step = VICTIM_SCAN, .segment = segment};
@@ -354,7 +365,7 @@ static int start(struct clean *clean)
 {
     const struct store *store = clean->common->store;
     clean->parked_ns = calloc(store_segments(store), sizeof *clean->parked_ns);
-    if (!clean->parked_ns)
+    if (!clean->parked_ns || clean_tombstones_init(clean))
         return ROWAN_ENOMEM;
     clean->run = store_allocations(store);
     log_init(&clean->log, clean->common->store, OWNER_CLEAN, 0);
@@ -404,9 +415,11 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     const uint32_t closing = clean->closing_count;
     busy |= advance_all(clean);
     busy |= clean_some(clean);
+    busy |= clean_tombstones_poll(clean, step_bytes(clean), wake_ns);
     if (clean->closing_count > closing)
         inbox_wake(&clean->outbox); /* the control role commits what was closed */
-    if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST))
+    if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST ||
+                  clean->tombstones.step == TOMBSTONES_TIDY))
         wake_at(wake_ns, now_ns + CLEAN_LOOK_NS);
     return busy ? POLL_BUSY : POLL_IDLE;
 }
@@ -441,6 +454,7 @@ void clean_destroy(struct clean *clean)
         ASSERT(command.kind == COMMAND_READ || command.kind == COMMAND_RECOVER);
     inbox_fini(&clean->inbox);
     inbox_fini(&clean->outbox);
+    clean_tombstones_fini(clean);
     free(clean->parked_ns);
     free(clean);
 }

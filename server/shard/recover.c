@@ -48,8 +48,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     shard->state->possibly_incomplete = recover->possibly_incomplete;
     const uint64_t settled = found.settled;
     prefix_init(&shard->state->prefix, settled);
-    if (settled > version_make(found.first_epoch, 0))
-        suffix_drop(&shard->state->suffix, settled);
+    suffix_drop(&shard->state->suffix, settled); /* R4 */
     atomic_init(&shard->state->commit, settled);
     atomic_init(&shard->state->settled, settled);
     atomic_init(&shard->state->dur_settled, settled);

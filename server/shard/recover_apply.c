@@ -7,8 +7,8 @@
  *  R2  Digest logs and clean logs are scanned first. So an entry whose blocks lie apart is copied only if
  *      nobody has copied it before: a digest role, a cleaner, or a start, this one included. There a copy lies in one
  *      piece; pieces of torn ones are put together only if none of those segments has a whole one.
- *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix: every replica has
- *      it. Not if the data are possibly incomplete: then each replica may lack something else, and every entry is
+ *  R4  A shard's suffix has all that was found above its settled version, also what a commit version covers: another
+ *      replica may have lost that by damage. If the data are possibly incomplete, nothing is settled, and every entry is
  *      reconciled, at 16 B of memory each.
  *  R7  A record stub gives back a completion record, nothing else. Neither a stub nor an entry gives one that nobody asks
  *      for, as far as the workers' tables of clients tell (recover_clients.h).
@@ -17,14 +17,6 @@
 
 #include "common/base/error.h"
 #include "server/shard/apply.h"
-
-void recover_drop_settled(const struct recover *recover, struct shard_state *shard)
-{
-    if (recover->possibly_incomplete)
-        return;
-    uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-    suffix_drop(&shard->suffix, commit < shard->prefix.upto ? commit : shard->prefix.upto);
-}
 
 /* In order of version, because the prefix keeps few ranges. */
 void recover_count_copies(struct recover_shard *of, uint64_t version)
@@ -196,7 +188,6 @@ static void recover_commit(struct recover_part *part, const struct commit_shard 
         epoch >= found->state->epoch)
         return;
     apply_commit(found->state, row->version);
-    recover_drop_settled(part->recover, found->state);
 }
 
 /* The lowest unanswered number of a client is one for all shards, also if another worker or server

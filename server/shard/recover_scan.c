@@ -178,7 +178,7 @@ static int apply_some(struct recover_part *part, const struct recover_list *list
 
 /* --- the part --- */
 
-static void settle_shard(const struct recover *recover, struct recover_shard *of)
+static void settle_shard(struct recover_shard *of)
 {
     struct shard_state *shard = of->state;
     if (!of->copies.sorted)
@@ -186,7 +186,6 @@ static void settle_shard(const struct recover *recover, struct recover_shard *of
     recover_count_copies(of, UINT64_MAX);
     suffix_clear(&of->copies);
     suffix_clear(&of->made);
-    recover_drop_settled(recover, shard);
     suffix_sort(&shard->suffix);
 }
 
@@ -195,7 +194,7 @@ static int settle(struct recover_part *part)
     struct recover *recover = part->recover;
     const int error = part->in_copies ? recover_pieces(part) : 0;
     for (uint32_t i = part->number; i < recover->shard_count && !error; i += recover->part_count)
-        settle_shard(recover, &recover->shards[i]);
+        settle_shard(&recover->shards[i]);
     if (part->log.open)
         store_transition(recover->common->store, part->log.segment, SEGMENT_USED);
     (void)pm_fence_start(recover->common->pm); /* R9; the one of recover.c is waited for */

@@ -132,9 +132,6 @@ int recover_pieces(struct recover_part *part);
 /* Adds copies below `version` to the prefix: their blocks may be nowhere else any more. */
 void recover_count_copies(struct recover_shard *of, uint64_t version);
 
-/* What a shard's suffix need not hold leaves it (R4). */
-void recover_drop_settled(const struct recover *recover, struct shard_state *shard);
-
 /* --- recover_scan.c --- */
 
 /* Errors: ROWAN_ENOMEM; recover_scan_close frees what there is. */

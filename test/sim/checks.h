@@ -59,6 +59,7 @@ struct checks_counts {
     uint64_t longs, joined; /* entries of several blocks: written by a primary; put together */
     uint64_t losses;        /* of a shard: acknowledged writes may have been lost */
     uint64_t cleaned;       /* segments that held something and were given up */
+    uint64_t tombstones;    /* last copies that went, no older version being left */
 };
 struct checks_counts checks_counts(const struct checks *checks);
 

@@ -147,7 +147,7 @@ static bool all_replicas(const struct run *run)
 {
     const struct cluster_config *config =
         run->cluster->cm ? sim_cluster_config(run->cluster) : NULL;
-    if (!config)
+    if (!config || !sim_cluster_is_started(run->cluster)) /* the next one may drop replicas */
         return false;
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *shard = &config->shards[i];
@@ -394,6 +394,7 @@ static void sum_up(struct run *run)
     counts->longs = checks_counts(run->checks).longs;
     counts->joined = checks_counts(run->checks).joined;
     counts->cleaned = checks_counts(run->checks).cleaned;
+    counts->tombstones = checks_counts(run->checks).tombstones;
     take_counts_of_sites(run);
     for (uint32_t i = 0; i < run->swarm.cluster.servers; i++)
         journal_mix(run->journal, &run->cluster->servers[i].pm->trace, sizeof(uint64_t));
