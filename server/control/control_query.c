@@ -392,6 +392,8 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
     status->digests = control->options.digests;
     status->reactors = control->options.reactors;
     status->uptime_seconds = (control->now_ns - control->start_ns) / NS_PER_S;
+    if (control->recover)
+        recover_progress(control->recover, &status->start_scanned, &status->start_segments);
     if (!control->shards)
         return;
     status->term = control->config->term;

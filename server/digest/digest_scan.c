@@ -185,11 +185,10 @@ static void look_up(const struct digest *digest, struct digest_block *blocks, un
 }
 
 /* For the fault site: does anybody notice the loss of the block? Of what is left of earlier epochs no commit version
- * tells. */
+ * tells, and of a lost commit version nothing but the next one. */
 static bool is_missed(const struct digest_block *block)
 {
-    return block->header.type == ENTRY_COMMIT_VERSIONS ||
-           (block->shard && version_epoch(block->header.version) == block->shard->epoch);
+    return block->shard && version_epoch(block->header.version) == block->shard->epoch;
 }
 
 /* Stage 4. False: one cannot be applied now, and the scan stands in front of it (D2). */

@@ -172,6 +172,7 @@ struct index_hint index_prefetch_entry(const struct index *index, const struct i
             return (struct index_hint){.place = (_Atomic uint64_t *)(uintptr_t)&bucket->items[i]};
         }
     }
+    __builtin_prefetch(index_bucket_next(bucket));
     return (struct index_hint){0};
 }
 

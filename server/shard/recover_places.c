@@ -30,7 +30,9 @@ int recover_places(const struct store *store, struct recover_place **out, uint64
         if (meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY)
             continue;
         places[(*count)++] = (struct recover_place){
-            .order = class_of(meta.owner) << PLACE_CLASS_SHIFT | meta.allocation, .segment = i};
+            .order = class_of(meta.owner) << PLACE_CLASS_SHIFT | meta.allocation,
+            .segment = i,
+            .has_copies = meta.owner == OWNER_DIGEST || meta.owner == OWNER_CLEAN};
     }
     qsort(places, *count, sizeof *places, compare);
     *out = places;

@@ -7,6 +7,7 @@
 struct recover_place {
     uint64_t order;
     uint64_t segment;
+    bool has_copies; /* of a digest or clean log */
 };
 
 /* All segments that may hold entries: first digest logs, then what a cleaner wrote, then all others, each in the order of

@@ -22,7 +22,7 @@
 enum {
     STEP_BYTES = 1 << 20, /* scanned in one poll */
     STEP_BLOCKS = 4096,   /* applied in one poll */
-    STAGE_BLOCKS = 32,    /* that go through the stages together */
+    STAGE_BLOCKS = 16,    /* that go through the stages together */
     LISTS_PER_PART = 2,
 };
 
@@ -143,17 +143,13 @@ static const struct recover_list *next_list(const struct recover_part *part)
     return atomic_load_explicit(&list->filled, memory_order_acquire) == place + 1 ? list : NULL;
 }
 
-/* In front of the first block of a list. */
+/* In front of the first block of a list. Its segment may be free by now. */
 static int enter_list(struct recover_part *part)
 {
     const struct recover *recover = part->recover;
     const uint64_t place = atomic_load_explicit(&part->applied, memory_order_relaxed);
-    const enum segment_owner owner =
-        store_meta(recover->common->store, recover->places[place].segment).owner;
     part->copy = (struct recover_copy){0};
-    if (!part->in_copies || owner == OWNER_DIGEST || owner == OWNER_CLEAN)
-        return 0;
-    return recover_pieces(part);
+    return part->in_copies && !recover->places[place].has_copies ? recover_pieces(part) : 0;
 }
 
 /* Stages 1 and 2. */

@@ -74,14 +74,15 @@ class Cluster:
         self.options, self.build, self.fabric, self.durability = options, build, fabric, durability
         with contextlib.ExitStack() as undo:
             self.directory = self.folder(undo, None)
-            place = self.folder(undo, options.place)
+            place = self.place = self.folder(undo, options.place)
             if not options.cold:
                 for server in range(1, options.servers + 1):
                     run(["dd", "if=/dev/zero", f"of={place}/s{server}.pm", "bs=1M", "status=none",
                          f"count={options.pm_mib}"])  # fmt: skip
             undo.callback(build.local, "stop", "--dir", self.directory)
             build.local("start", "--dir", self.directory, "--fabric", fabric, "--durability", durability, "--pm", place,
-                        "--pm-bytes", f"{options.pm_mib}M", "--servers", str(options.servers))  # fmt: skip
+                        "--pm-bytes", f"{options.pm_mib}M", "--servers", str(options.servers),
+                        "--replicas", str(min(3, options.servers)))  # fmt: skip
             self.ycsb("load", 4, 64)
             self.undo = undo.pop_all()
 

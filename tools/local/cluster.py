@@ -16,6 +16,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 
 from . import memory, ports, process, settings
@@ -24,6 +25,7 @@ from .failure import Failure
 START_SECONDS = 120
 SCAN_BYTES_A_SECOND = 128 << 20  # of a start on data on a slow disk
 STOP_SECONDS = 15
+TELL_SECONDS = 2  # from one line about a long start to the next
 MOST_ADDRESS_BYTES = 255  # CLUSTER_MAX_ADDRESS_BYTES
 LARGEST_SERVER = 64
 MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
@@ -269,6 +271,7 @@ class Starter:
         """`rowan status` answers for every server, and no shard is recovering."""
         command = [self.programs.find("rowan"), "--cm", self.options.addresses["cm"], "status"]
         answer = "it never answered"
+        told = time.monotonic()
         while True:
             probe = None
             try:
@@ -289,6 +292,9 @@ class Starter:
                     self.check_children()
                     return
                 answer = probe.stderr.read().strip() or answer
+                if time.monotonic() > told + TELL_SECONDS:
+                    told = time.monotonic()
+                    print(answer, file=sys.stderr)
             finally:
                 if probe:
                     probe.kill()

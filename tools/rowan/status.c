@@ -114,6 +114,8 @@ static const struct {
     NUMBER(uptime_seconds),
     NUMBER(term),
     NUMBER(syncs),
+    NUMBER(start_segments),
+    NUMBER(start_scanned),
 };
 
 static void add_numbers(json_t *object, const Rowan__ServerStatus *status)
@@ -148,14 +150,21 @@ static json_t *server_json(const struct member *member, const struct admin_call 
 /* Of all servers or shards those that ... */
 struct counts {
     uint32_t silent, recovering, incomplete;
+    uint64_t start_scanned, start_segments; /* of all that start */
 };
 
 static struct counts count(const struct view *view)
 {
     const struct cluster_config *config = view->status.config;
     struct counts counts = {0};
-    for (uint32_t i = 0; i < config->member_count; i++)
-        counts.silent += view->status.calls[i].error != 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct admin_call *call = &view->status.calls[i];
+        counts.silent += call->error != 0;
+        if (call->error)
+            continue;
+        counts.start_scanned += call->reply->server_status->start_scanned;
+        counts.start_segments += call->reply->server_status->start_segments;
+    }
     for (uint32_t i = 0; i < config->shard_count; i++) {
         counts.recovering += is_recovering(view, &config->shards[i]);
         counts.incomplete += config->shards[i].possibly_incomplete;
@@ -242,7 +251,11 @@ int command_status(const struct rowan_settings *settings, char **words)
         print_status(&view, &counts);
     else if (print_status_json(&view, &counts))
         code = EXIT_FAILED;
-    if (counts.silent == 0 && counts.recovering > 0)
+    if (counts.silent == 0 && counts.start_segments > 0)
+        code = tool_say("status: servers start: %llu of %llu segments are scanned",
+                        (unsigned long long)counts.start_scanned,
+                        (unsigned long long)counts.start_segments);
+    else if (counts.silent == 0 && counts.recovering > 0)
         code = tool_say("status: %u of %u shards are recovering and not served yet",
                         counts.recovering, view.status.config->shard_count);
     view_close(&view);

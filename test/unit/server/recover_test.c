@@ -20,7 +20,7 @@ TEST(what_was_written_is_found)
     assert_false(second->primary || atomic_load(&second->recovering));
     assert_true(find(first, "a") == led && find(first, "b") == 0);
     assert_true(find(second, "b") == backed && find(second, "c") == deleted);
-    assert_true(atomic_load(&first->version) == v(1) && atomic_load(&second->version) == v(2));
+    assert_true(first->prefix.ranges[0].last == v(1) && second->prefix.ranges[0].last == v(2));
     assert_null(recover_take(image->recover, LED)); /* it is ours now */
     assert_null(recover_take(image->recover, ELSEWHERE));
     shard_state_destroy(first);
@@ -251,6 +251,20 @@ TEST(a_torn_copy_of_an_entry_hides_no_whole_one)
         assert_int_equal(recover_counts(image->recover).copied, start == 0 ? 2 : 0);
         assert_true(store_segments_owned(image->store, OWNER_DIGEST) == 2);
     }
+}
+
+/* The empty one is free before its list is applied. */
+TEST(copies_behind_an_empty_segment_of_a_log_are_found)
+{
+    struct image *image = *state;
+    const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000};
+    write_parted(image);
+    begin_segment(image, OWNER_DIGEST);
+    begin_segment(image, OWNER_DIGEST);
+    write_entry(image, &one);
+    recover(image);
+    assert_int_equal(recover_counts(image->recover).released, 1);
+    assert_int_equal(recover_counts(image->recover).copied, 1); /* the other entry */
 }
 
 /* The power went twice while the entry was copied: each torn copy has what the other lacks. */
