@@ -27,9 +27,10 @@ struct control_link {
     struct fabric_conn *conn;
     bool peer;               /* of a server: to be told about space */
     uint32_t server, worker; /* whose, if it is a peer's */
-    uint32_t settled_next;   /* position of the next shard of which it is to be told what is settled */
-    bool space_sent;         /* the peer was told what our PM still takes */
-    enum server_space sent;  /* what it was told */
+    uint32_t
+        settled_next; /* position of the next shard of which it is to be told what is settled */
+    bool space_sent;  /* the peer was told what our PM still takes */
+    enum server_space sent; /* what it was told */
     uint32_t refusal_count; /* questions to be answered with an error when there is space to send */
     struct refusal {
         uint32_t tag;
