@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "common/base/assert.h"
+#include "server/clean/clean_state.h"
 #include "server/index/index_table.h"
 #include "server/worker/clients.h"
 #include "test/sim/checks.h"
@@ -382,6 +383,7 @@ static void begin(struct run *run)
     swarm->cluster.journal = run->journal;
     fabric_segment_bytes = swarm->segment_bytes;
     clients_keep_ns = swarm->keep_ns;
+    clean_tombstones_ns = swarm->tombstones_ns;
     index_chunk_buckets = swarm->chunk_buckets;
     sim_fault_begin(NULL);
     sim_fault_mutant(run->options->mutant);

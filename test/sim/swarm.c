@@ -385,6 +385,10 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_space(&random, out);
     choose_segments(out);
     out->cluster.pm_bytes = pm_bytes_for(&random, out);
+    /* What a host has lost of a replica row, or brings back of a segment, takes from what was told, and done, about
+     * tombstones: that is a loss, if every host has lost something or may have; the checkers know only of what was. */
+    out->tombstones_ns =
+        is_lossy(out) ? 3600 * NS_PER_S : between(&random, 20 * NS_PER_MS, NS_PER_S);
 }
 
 /* --- telling --- */
@@ -417,9 +421,9 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
 void swarm_tell(const struct swarm *swarm, FILE *out)
 {
     const struct load_options *load = &swarm->load;
-    fprintf(out, "segment_bytes=%u chunk_buckets=%u safety_ms=%lu keep_ms=%lu",
+    fprintf(out, "segment_bytes=%u chunk_buckets=%u safety_ms=%lu keep_ms=%lu tombstones_ms=%lu",
             swarm->segment_bytes, swarm->chunk_buckets, swarm->safety_ns / NS_PER_MS,
-            swarm->keep_ns / NS_PER_MS);
+            swarm->keep_ns / NS_PER_MS, swarm->tombstones_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
             " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u key_bytes=%u value_bytes=%u "
