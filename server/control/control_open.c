@@ -50,11 +50,13 @@ int control_open_read(struct control *control)
         return 0;
     if (error)
         return error;
-    control->opening = OPENING_VERIFY;
     data->had_run = true;
     data->rebooted = memcmp(run.boot_id, control->options.boot_id, sizeof run.boot_id) != 0;
     data->possibly_incomplete = store_run_is_incomplete(&run, control->options.boot_id);
-    verify_begin(&control->verify, pm, data->possibly_incomplete);
+    if (data->possibly_incomplete)
+        return 0; /* of all shards */
+    control->opening = OPENING_VERIFY;
+    verify_begin(&control->verify, pm);
     return 0;
 }
 
