@@ -309,11 +309,22 @@ static bool is_in_vain(struct clean *clean)
     return clean->now_ns < clean->rest_until_ns;
 }
 
+static bool choose(struct clean *clean, enum clean_need need, uint64_t *segment)
+{
+    struct clean_tombstones *tombstones = &clean->tombstones;
+    if (need != CLEAN_REST && !is_in_vain(clean) && clean_choose(clean, need, segment))
+        return true;
+    if (tombstones->step != TOMBSTONES_TIDY || !clean_choose(clean, CLEAN_TIDY, segment))
+        return false;
+    tombstones->tidy[*segment] = false;
+    tombstones->tidied++;
+    return true;
+}
+
 static struct victim *begin(struct clean *clean, enum clean_need need)
 {
     uint64_t segment;
-    if (need == CLEAN_REST || clean->victim_count == CLEAN_VICTIMS || is_in_vain(clean) ||
-        !clean_choose(clean, need, &segment))
+    if (clean->victim_count == CLEAN_VICTIMS || !choose(clean, need, &segment))
         return NULL;
     struct victim *victim = &clean->victims[clean->victim_count++];
     *victim = (struct victim){.step = VICTIM_SCAN, .segment = segment};
@@ -354,7 +365,7 @@ static int start(struct clean *clean)
 {
     const struct store *store = clean->common->store;
     clean->parked_ns = calloc(store_segments(store), sizeof *clean->parked_ns);
-    if (!clean->parked_ns)
+    if (!clean->parked_ns || clean_tombstones_init(clean))
         return ROWAN_ENOMEM;
     clean->run = store_allocations(store);
     log_init(&clean->log, clean->common->store, OWNER_CLEAN, 0);
@@ -367,6 +378,10 @@ static void execute_commands(struct clean *clean)
 {
     struct command command;
     while (command_pop(&clean->inbox, &command)) {
+        if (command.kind == COMMAND_RECOVER) {
+            clean->part = command.part;
+            continue;
+        }
         ASSERT(command.kind == COMMAND_READ);
         clean->shards[command.read.shard->id] = command.read.shard;
         clean->owners[command.read.shard->id] = command.read.worker;
@@ -380,6 +395,8 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     /* All shards were given before there is a reserve (control_zone.c). */
     const bool given = atomic_load_explicit(&clean->common->reserve, memory_order_acquire) > 0;
     execute_commands(clean);
+    if (clean->part && recover_help(&clean->part, now_ns, wake_ns))
+        return POLL_BUSY;
     if (!given)
         return POLL_IDLE;
     if (FAULT(LATE_ROLE)) {
@@ -398,9 +415,11 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     const uint32_t closing = clean->closing_count;
     busy |= advance_all(clean);
     busy |= clean_some(clean);
+    busy |= clean_tombstones_poll(clean, step_bytes(clean), wake_ns);
     if (clean->closing_count > closing)
         inbox_wake(&clean->outbox); /* the control role commits what was closed */
-    if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST))
+    if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST ||
+                  clean->tombstones.step == TOMBSTONES_TIDY))
         wake_at(wake_ns, now_ns + CLEAN_LOOK_NS);
     return busy ? POLL_BUSY : POLL_IDLE;
 }
@@ -431,10 +450,11 @@ void clean_destroy(struct clean *clean)
     struct command command;
     if (!clean)
         return;
-    while (command_pop(&clean->inbox, &command))
-        ASSERT(command.kind == COMMAND_READ); /* the shard is its owner's */
+    while (command_pop(&clean->inbox, &command)) /* shards are their owners' */
+        ASSERT(command.kind == COMMAND_READ || command.kind == COMMAND_RECOVER);
     inbox_fini(&clean->inbox);
     inbox_fini(&clean->outbox);
+    clean_tombstones_fini(clean);
     free(clean->parked_ns);
     free(clean);
 }

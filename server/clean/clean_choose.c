@@ -46,6 +46,14 @@ static bool is_newest(const struct clean *clean, const struct newest *newest,
             (first <= clean->run && meta->allocation == newest->before[meta->owner_number]));
 }
 
+/* A pass has found it. What costs much to clean is left alone while others write, or space is short. */
+static bool is_tidied(const struct clean *clean, uint64_t segment, double share)
+{
+    return clean->tombstones.tidy[segment] &&
+           (share * 100 < clean->live_percent ||
+            (clean->tombstones.quiet && clean_need(clean) != CLEAN_URGENT));
+}
+
 /* What it is worth; 0: nothing. */
 static double worth(const struct clean *clean, enum clean_need need, uint64_t segment,
                     const struct segment_meta *meta)
@@ -55,6 +63,8 @@ static double worth(const struct clean *clean, enum clean_need need, uint64_t se
     if (live_items(counts, segment) == 0)
         live /= 2; /* stubs and the like, which nobody may need any more */
     const double share = (double)live / STORE_SEGMENT_BYTES;
+    if (need == CLEAN_TIDY)
+        return is_tidied(clean, segment, share) ? 1 : 0;
     if (live >= STORE_SEGMENT_BYTES)
         return 0;
     if (need == CLEAN_URGENT)

@@ -15,6 +15,8 @@
  *      durable (control_commit.c, G2).
  *  K6  What is above the settled version of the replica row was not known to be here when its segment was committed: no
  *      digest role could read it then, or the data may be incomplete. It is copied: a start would miss it.
+ *  K7  A tombstone for whose key the index has nothing has gone (clean_tombstones.c, B5): what is settled was applied, and
+ *      nothing else takes an item away.
  */
 #include "common/base/error.h"
 #include "common/base/fault.h"
@@ -119,9 +121,10 @@ static enum clean_fate judge(struct clean *clean, struct victim *victim,
     const uint64_t at = index_find(shard->index, *hash, key, header->key_bytes);
     if (at == offset)
         return FATE_MOVE;
-    if (at == 0 ||
-        header->version > atomic_load_explicit(&shard->dur_settled, memory_order_acquire)) /* K6 */
+    if (header->version > atomic_load_explicit(&shard->dur_settled, memory_order_acquire)) /* K6 */
         return FATE_KEEP;
+    if (at == 0)
+        return header->type == ENTRY_DELETE ? FATE_DROP : FATE_KEEP; /* K7 */
     return judge_superseded(clean, victim, header, key, at);
 }
 
@@ -198,6 +201,7 @@ static int clean_object(struct clean *clean, struct victim *victim,
     const int error = copy(clean, victim, header, offset, &to);
     if (error)
         return error;
+    clean_tombstones_copied(clean, header, hash);
     if (fate == FATE_MOVE)
         clean->swap = (struct clean_swap){
             .index = clean->shards[header->shard]->index, .hash = hash, .from = offset, .to = to};

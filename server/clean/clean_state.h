@@ -76,6 +76,43 @@ struct clean_swap {
     uint64_t hash, from, to;
 };
 
+/* In the order in which they come (clean_tombstones.c). */
+enum clean_tombstones_step {
+    TOMBSTONES_REST,
+    TOMBSTONES_GATHER,
+    TOMBSTONES_SEARCH,
+    TOMBSTONES_REMOVE,
+    TOMBSTONES_TIDY,
+};
+
+/* One that may go. */
+struct clean_tombstone {
+    uint64_t hash, version;
+    uint64_t offset; /* 0: the slot is empty */
+    uint16_t shard;
+    bool met; /* an older version of the key is somewhere */
+};
+
+struct clean_tombstones {
+    enum clean_tombstones_step step;
+    struct clean_tombstone *table; /* by hash, half of it empty; 16 KiB for a segment, 32 MiB at most */
+    uint32_t slots, count;
+    uint32_t slot; /* REMOVE: the next */
+    bool *tidy;    /* by segment: to be cleaned in TIDY */
+    uint64_t since; /* allocations up to that one are of before this pass */
+    uint32_t removed, tidied; /* in this pass, or the last: items, and segments that became victims */
+
+    uint64_t segment; /* GATHER, SEARCH: `scan` is in, if `inside`, else the next */
+    bool inside;
+    struct entry_scan scan;
+
+    bool wanted;      /* there may be something to do */
+    bool quiet;       /* nothing was written for a while */
+    uint64_t written; /* segments, when it was looked last */
+    uint64_t periods; /* of the control role, by then */
+    uint64_t look_ns, wait_ns;
+};
+
 struct clean {
     struct server_common *common;
     uint32_t live_percent;
@@ -83,6 +120,7 @@ struct clean {
     struct worker **workers;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */
+    struct recover_part *part; /* of the start, while it lasts */
     bool started;
     uint64_t now_ns;
 
@@ -110,6 +148,8 @@ struct clean {
     uint32_t asked; /* which */
     uint64_t victims_begun;
 
+    struct clean_tombstones tombstones;
+
     struct log log;
     bool is_short;                               /* the last reservation found no space */
     struct clean_closing closing[CLEAN_CLOSING]; /* oldest first */
@@ -120,8 +160,8 @@ struct clean {
     uint8_t key[ENTRY_MAX_KEY_BYTES];
 };
 
-/* How badly space is needed. */
-enum clean_need { CLEAN_REST, CLEAN_STEADY, CLEAN_URGENT };
+/* How badly space is needed. TIDY: not at all, but a pass has found segments to be cleaned. */
+enum clean_need { CLEAN_REST, CLEAN_TIDY, CLEAN_STEADY, CLEAN_URGENT };
 enum clean_need clean_need(const struct clean *clean);
 
 /* Space in the log. Errors: ROWAN_EFULL. */
@@ -145,6 +185,18 @@ enum clean_record {
 
 /* Of an entry or stub that goes. */
 enum clean_record clean_record(struct clean *clean, const struct entry_header *header);
+
+/* --- clean_tombstones.c --- */
+
+/* Errors: ROWAN_ENOMEM. */
+int clean_tombstones_init(struct clean *clean);
+void clean_tombstones_fini(struct clean *clean);
+
+/* A bounded part of a pass, about `bytes` read. True if it did anything. */
+bool clean_tombstones_poll(struct clean *clean, uint32_t bytes, uint64_t *wake_ns);
+
+/* This entry was copied. */
+void clean_tombstones_copied(struct clean *clean, const struct entry_header *header, uint64_t hash);
 
 /* --- clean_copy.c --- */
 

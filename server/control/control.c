@@ -109,6 +109,8 @@ static void link_message(struct control *control, const struct fabric_event *eve
     }
     if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_GET_STATUS)
         control_status_send(control, link, tag);
+    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS)
+        control_settled_told(control, link, message->settled_is);
     else
         control_query_ask(control, link, tag, message);
     control_free(message);
@@ -193,7 +195,7 @@ enum poll_result control_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     if (control->zone)
         busy |= control_zone_poll(control, wake_ns);
     if (control->zone)
-        busy |= control_commit_poll(control, wake_ns);
+        busy |= control_commit_poll(control, wake_ns) | control_settled_poll(control, wake_ns);
     busy |= control_query_poll(control, wake_ns);
     fabric_flush(control->endpoint);
     return busy ? POLL_BUSY : POLL_IDLE;

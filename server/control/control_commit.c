@@ -15,7 +15,11 @@
  *  G2 Of a COMMITTED segment every version is settled in the durable replica table: once the segment is gone, a start
  *     knows that what was in it is dead, not missing.
  *
- * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space.
+ *  G3 An epoch has a period even if no segment is closed: replicas tell each other settled versions of the present epoch
+ *     (control_settled.c), for which nobody need write.
+ *
+ * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
+ * commit version is too low the primaries are asked for it (COMMIT_ASK_NS): what told it may have been lost.
  */
 #include <stdlib.h>
 
@@ -24,6 +28,7 @@
 
 /* Nobody wakes this role when a settled version rises. */
 #define COMMIT_CHECK_NS (100 * NS_PER_MS)
+#define COMMIT_ASK_NS   NS_PER_S
 
 int control_commit_open(struct control *control)
 {
@@ -45,11 +50,36 @@ static void uncover(void *context, uint64_t segment)
     control->commit_covers[segment] = false;
 }
 
+static uint64_t settled(const struct shard_state *shard)
+{
+    return shard ? atomic_load_explicit(&shard->settled, memory_order_acquire) : 0;
+}
+
+static uint64_t durable(const struct shard_state *shard)
+{
+    return atomic_load_explicit(&shard->dur_settled, memory_order_relaxed);
+}
+
+/* G3. Lowers *wake_ns as long as one is to come. */
+static bool is_epoch_new(const struct control *control, uint64_t *wake_ns)
+{
+    bool is_new = false;
+    for (uint32_t i = 0; i < control->config->shard_count; i++) {
+        const struct shard_state *shard = control->shards[i];
+        if (!shard || version_epoch(durable(shard)) >= shard->epoch)
+            continue;
+        is_new |= version_epoch(settled(shard)) == shard->epoch;
+        wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);
+    }
+    return is_new;
+}
+
 /* G1. False: no segment is closed. */
-static bool begin(struct control *control)
+static bool begin(struct control *control, uint64_t *wake_ns)
 {
     const struct store *store = control->common->store;
-    if (store_segments_with(store, SEGMENT_USED) <= control->kept)
+    if (store_segments_with(store, SEGMENT_USED) <= control->kept &&
+        !is_epoch_new(control, wake_ns))
         return false;
     for (uint64_t i = 0; i < store_segments(store); i++)
         control->commit_covers[i] = store_segment_state(store, i) == SEGMENT_USED;
@@ -61,11 +91,6 @@ static bool begin(struct control *control)
     }
     control->commit_position = 0;
     return true;
-}
-
-static uint64_t settled(const struct shard_state *shard)
-{
-    return shard ? atomic_load_explicit(&shard->settled, memory_order_acquire) : 0;
 }
 
 static bool is_over(struct control *control)
@@ -100,12 +125,17 @@ bool control_commit_sync(struct control *control)
     const int done = store_replica_sync(store);
     if (done < 0)
         server_fail(control->common, done, SYNC_FAILED);
+    bool risen = false;
     for (uint32_t i = 0; i < control->config->shard_count && done == 1; i++) {
         struct shard_state *shard = control->shards[i];
-        if (shard)
-            atomic_store_explicit(&shard->dur_settled, store_replica(store, shard->id).settled,
-                                  memory_order_release);
+        const uint64_t row = shard ? store_replica(store, shard->id).settled : 0;
+        if (!shard || row == durable(shard))
+            continue;
+        atomic_store_explicit(&shard->dur_settled, row, memory_order_release);
+        risen = true;
     }
+    if (risen)
+        control_settled_changed(control);
     return done == 1;
 }
 
@@ -121,12 +151,17 @@ static void commit_covered(struct control *control)
 bool control_commit_poll(struct control *control, uint64_t *wake_ns)
 {
     if (control->commit_step == COMMIT_IDLE) {
-        if (!begin(control))
+        if (!begin(control, wake_ns))
             return false;
         control->commit_step = COMMIT_WAIT;
+        control->commit_ask_ns = control->now_ns + COMMIT_ASK_NS;
     }
     if (control->commit_step == COMMIT_WAIT) {
         if (!is_over(control)) {
+            if (control->now_ns >= control->commit_ask_ns) {
+                control->commit_ask_ns = control->now_ns + COMMIT_ASK_NS;
+                control_settled_changed(control);
+            }
             wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);
             return false;
         }
@@ -136,6 +171,8 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
     if (!control_commit_sync(control))
         return false;
     commit_covered(control);
+    atomic_fetch_add_explicit(&control->common->periods, 1, memory_order_release);
+    inbox_wake(clean_inbox(control->clean));
     control->commit_step = COMMIT_IDLE;
     return true;
 }

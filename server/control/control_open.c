@@ -122,6 +122,29 @@ static struct store_identity owner(const struct control *control)
                                               .block_limit = control->coming->block_limit}};
 }
 
+/* One role on each reactor (server_attach): control on the first, on number n the role n + 1. */
+static uint32_t recover_parts(const struct control *control)
+{
+    const struct control_options *options = &control->options;
+    const uint32_t roles = options->workers + options->digests + 1;
+    const uint32_t parts = options->reactors < roles ? options->reactors : roles;
+    return parts ? parts : 1;
+}
+
+static int hand_out_parts(struct control *control)
+{
+    const uint32_t workers = control->options.workers, digests = control->options.digests;
+    int error = 0;
+    for (uint32_t i = 1; i < recover_parts(control) && !error; i++) {
+        struct inbox *inbox = i < workers             ? worker_inbox(control->workers[i])
+                              : i - workers < digests ? digest_inbox(control->digests[i - workers])
+                                                      : clean_inbox(control->clean);
+        error = command_push(inbox, &(struct command){.kind = COMMAND_RECOVER,
+                                                      .part = recover_part(control->recover, i)});
+    }
+    return error;
+}
+
 static void start_recovery(struct control *control)
 {
     struct server_common *common = control->common;
@@ -136,9 +159,12 @@ static void start_recovery(struct control *control)
                                                 .had_run = control->data.had_run,
                                                 .rebooted = control->data.rebooted,
                                                 .possibly_incomplete =
-                                                    control->data.possibly_incomplete};
+                                                    control->data.possibly_incomplete,
+                                                .parts = recover_parts(control)};
         error = recover_create(&options, &control->recover, why, sizeof why);
     }
+    if (!error)
+        error = hand_out_parts(control);
     control->opening = OPENING_RECOVER;
     if (error)
         fail(control, error, why);
@@ -240,6 +266,9 @@ static int hand_out_shard(struct control *control, uint32_t position)
     struct shard_state *shard = recover_take(control->recover, row->id);
     if (!shard)
         return 0;
+    /* The same at each replica: what of earlier epochs was found differs, as tombstones go. */
+    if (row->epoch > 1)
+        atomic_store_explicit(&shard->version, version_make(row->epoch, 0), memory_order_relaxed);
     int error = command_push(control_owner(control, row),
                              &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     if (error) {
@@ -305,7 +334,7 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
             start_recovery(control);
         break;
     case OPENING_RECOVER:
-        done = recover_poll(control->recover, &busy);
+        done = recover_poll(control->recover, control->now_ns, wake_ns, &busy);
         if (done == 1)
             start_run(control);
         break;

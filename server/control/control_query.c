@@ -346,11 +346,17 @@ static void fill_counts(struct control *control, Rowan__ServerStatus *status)
 static void fill_space(const struct control *control, Rowan__ServerStatus *status)
 {
     const struct store *store = control->common->store;
+    const struct live *counts = store_live(store);
     uint64_t closed = 0, live_there = 0;
     for (uint64_t i = 0; i < store_segments(store); i++) {
-        const uint64_t live = live_bytes(store_live(store), i);
+        const uint64_t live = live_bytes(counts, i), tombstones = live_tombstones(counts, i);
         const enum segment_state state = store_segment_state(store, i);
         status->live_bytes += live;
+        status->tombstones += tombstones;
+        if (state == SEGMENT_USING) {
+            status->live_bytes_open += live;
+            status->tombstones_open += tombstones;
+        }
         if (state != SEGMENT_USED && state != SEGMENT_COMMITTED)
             continue;
         closed++;
@@ -390,7 +396,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
         return;
     status->term = control->config->term;
     fill_space(control, status);
-    status->full = atomic_load_explicit(&common->space, memory_order_relaxed) != SPACE_ENOUGH;
+    status->full = atomic_load_explicit(&common->full, memory_order_relaxed);
     fill_counts(control, status);
 }
 

@@ -26,10 +26,13 @@ enum {
 /* A passive connection: a peer's worker, a client, a tool. */
 struct control_link {
     struct fabric_conn *conn;
-    bool peer;               /* of a server: to be told about space */
-    uint32_t server, worker; /* whose, if it is a peer's */
-    bool space_sent;         /* the peer was told what our PM still takes */
-    enum server_space sent;  /* what it was told */
+    bool peer;                    /* of a server: to be told about space */
+    uint32_t server, worker;      /* whose, if it is a peer's */
+    bool space_sent;              /* the peer was told what our PM still takes */
+    enum server_space sent_space; /* what it was told */
+    bool sent_full;
+    uint32_t
+        settled_next; /* position of the next shard of which it is to be told what is settled */
     uint32_t refusal_count; /* questions to be answered with an error when there is space to send */
     struct refusal {
         uint32_t tag;
@@ -103,7 +106,9 @@ struct control {
     struct blog_segment *leaving; /* digested, perhaps not quiet yet */
     uint32_t kept;                /* of the backup log, those that are sealed and not forgotten */
     uint64_t free;                /* segments, when space was looked at last */
-    bool medium_checking;         /* `medium_ticket` will tell whether a sync has failed */
+    uint64_t cleaned;             /* likewise, while short of it */
+    uint64_t full_ns;     /* short of space: when the server is full, unless a segment is cleaned */
+    bool medium_checking; /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 
     /* control_commit.c */
@@ -111,6 +116,7 @@ struct control {
     bool *commit_covers;      /* by segment */
     uint64_t *commit_needs;   /* by position of the shard */
     uint32_t commit_position; /* shards in front of it have reached theirs */
+    uint64_t commit_ask_ns;   /* WAIT: when to ask for commit versions */
 
     struct {
         struct control_link *first, *last; /* by age */
@@ -157,6 +163,16 @@ bool control_commit_sync(struct control *control);
 /* One step. True if it did anything. */
 bool control_commit_poll(struct control *control, uint64_t *wake_ns);
 void control_commit_close(struct control *control);
+
+/* --- control_settled.c --- */
+
+/* Settled versions became durable, or a period waits for commit versions: all peers are told, and the workers. */
+void control_settled_changed(struct control *control);
+/* The worker that leads shards told what is settled everywhere. */
+void control_settled_told(struct control *control, const struct control_link *link,
+                          const Rowan__SettledIs *told);
+/* Tells who is to be told; lowers *wake_ns while one finds no space. True if one was. */
+bool control_settled_poll(struct control *control, uint64_t *wake_ns);
 
 /* --- control_config.c --- */
 

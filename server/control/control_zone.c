@@ -10,7 +10,8 @@
  * Full (design, H13). Peers stop sending when they are told that this server is full. Until the
  * message has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
  * flight and once admitted since. So "full" is said while there is still free space for that. Where
- * blocks land in slots it is more than their bytes. Puts are refused then; deletes, which make space, go on until little
+ * blocks land in slots it is more than their bytes. Puts are put off then as long as cleaning goes on to free segments
+ * (FULL_AFTER_NS), so that a server that only writes faster than it cleans is not called full; then they are refused. Deletes, which make space, go on until little
  * more is left than the logs of this server need, without which nothing is committed and nothing cleaned: that the zone
  * does not take either.
  *
@@ -39,6 +40,9 @@ enum {
     LEAST_POSTED = 2, /* of the zone, as long as there are any */
     VOID_STEP_BYTES = 256 << 10,
 };
+
+/* How long puts wait for cleaning that frees no segment, until the server says "full". */
+#define FULL_AFTER_NS NS_PER_S
 
 /* How soon to try again to allocate what the zone lacks. */
 #define PREPARE_RETRY_NS (100 * NS_PER_MS)
@@ -283,17 +287,20 @@ static bool forget_quiet(struct control *control)
 
 /* --- space --- */
 
-static void send_space(struct control *control, enum server_space space)
+static void send_space(struct control *control, enum server_space space, bool full)
 {
     for (struct control_link *link = control->links.first; link; link = link->place.next) {
-        if (!link->peer || (link->space_sent && link->sent == space))
+        if (!link->peer ||
+            (link->space_sent && link->sent_space == space && link->sent_full == full))
             continue;
         Rowan__SpaceIs is = ROWAN__SPACE_IS__INIT;
         is.full = space != SPACE_ENOUGH;
         is.none = space == SPACE_NONE;
+        is.cleaning = is.full && !full;
         /* If it cannot be sent: at the next poll. */
         link->space_sent = control_send(link, 0, &CONTROL_MESSAGE(SPACE_IS, space_is, &is)) == 0;
-        link->sent = space;
+        link->sent_space = space;
+        link->sent_full = full;
     }
 }
 
@@ -301,24 +308,39 @@ static enum server_space space_of(const struct control *control, uint64_t free)
 {
     if (free < kept_for_logs(control) + DELETE_SEGMENTS)
         return SPACE_NONE;
-    return free < reserve(control) ? SPACE_FULL : SPACE_ENOUGH;
+    return free < reserve(control) ? SPACE_SHORT : SPACE_ENOUGH;
 }
 
-static void check_space(struct control *control)
+/* A server is full that was short of space for FULL_AFTER_NS without cleaning a segment, until there is enough. */
+static bool is_full(struct control *control, enum server_space was, bool full, uint64_t *wake_ns)
+{
+    const uint64_t cleaned = clean_segments(control->clean);
+    if (was == SPACE_ENOUGH || cleaned != control->cleaned)
+        control->full_ns = control->now_ns + FULL_AFTER_NS;
+    control->cleaned = cleaned;
+    if (full || control->now_ns >= control->full_ns)
+        return true;
+    wake_at(wake_ns, control->full_ns);
+    return false;
+}
+
+static void check_space(struct control *control, uint64_t *wake_ns)
 {
     struct server_common *common = control->common;
     const uint64_t free = store_segments_free(common->store);
+    const enum server_space was = atomic_load_explicit(&common->space, memory_order_relaxed);
     const enum server_space space = space_of(control, free);
+    const bool was_full = atomic_load_explicit(&common->full, memory_order_relaxed);
+    const bool full = space != SPACE_ENOUGH && is_full(control, was, was_full, wake_ns);
     if (free != control->free)
         inbox_wake(clean_inbox(control->clean));
     control->free = free;
-    if (space != atomic_load_explicit(&common->space, memory_order_relaxed)) {
-        static const char *const events[] = {"pm_has_space", "pm_full", "pm_exhausted"};
-        log_event(space == SPACE_ENOUGH ? LOG_INFO : LOG_WARN, events[space],
+    if (full != was_full)
+        log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",
                   "segments=%lu free=%lu", store_segments(common->store), free);
-        atomic_store_explicit(&common->space, space, memory_order_relaxed);
-    }
-    send_space(control, space);
+    atomic_store_explicit(&common->space, space, memory_order_relaxed);
+    atomic_store_explicit(&common->full, full, memory_order_relaxed);
+    send_space(control, space, full);
 }
 
 /* --- the medium --- */
@@ -353,7 +375,7 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns)
         wake_at(wake_ns, control->now_ns + PREPARE_RETRY_NS);
     if (control->medium_checking)
         poll_medium(control);
-    check_space(control);
+    check_space(control, wake_ns);
     return any;
 }
 

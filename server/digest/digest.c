@@ -341,7 +341,9 @@ static void execute_commands(struct digest *digest)
     struct command command;
     const bool all = atomic_load_explicit(&digest->common->handed_out, memory_order_acquire);
     while (command_pop(&digest->inbox, &command)) {
-        if (command.kind == COMMAND_SHARD) {
+        if (command.kind == COMMAND_RECOVER) {
+            digest->part = command.part;
+        } else if (command.kind == COMMAND_SHARD) {
             take_shard(digest, command.shard);
         } else if (command.kind == COMMAND_SEGMENT) {
             take_segment(digest, command.segment);
@@ -397,6 +399,8 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     digest->epoch = reclaim_enter(&digest->common->reclaim, &digest->reclaim);
     execute_commands(digest);
     bool busy = digest_scan_some(digest);
+    if (digest->part)
+        busy |= recover_help(&digest->part, now_ns, wake_ns);
     busy |= digest_store_poll(digest, wake_ns);
     if (digest->missing || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);

@@ -22,16 +22,19 @@
  *  I4 `step` is 2n at rest, 2n + 1 between publishing bucket n and thinning out its source's chain
  *     (readers count n + 1 buckets then); it only rises.
  *  I5 `chain_limit` is at least the number of buckets of every chain.
- *  I6 While a swap is under way no split is, and the other way round (`gate`).
+ *  I6 While a swap or a removal is under way no split is, and the other way round (`gate`).
+ *  I7 A place is emptied by index_remove only while `removals` is odd, and filled again by the owner alone, who has seen
+ *     the empty place and so the higher number. So the place of a hint that was confirmed at an even number is that of the
+ *     hint's key, or empty, as long as the owner sees that number.
  *
  * Why a lookup is right. A hit needs no check: the key was compared in PM, and an item that a
  * reader meets in a bucket that has left its chain was its key's item when the reader looked
  * (places are zeroed before the owner changes anything else). A miss can be wrong only if an item
- * was removed while the reader walked; then the reader, having seen the removal, also sees the
+ * was moved while the reader walked; then the reader, having seen the removal, also sees the
  * raised step (I3), and walks again if a split between the two steps had its bucket as the source.
  * That happens at most twice in each of the 18 doublings of the table, so no lookup walks more than
  * 37 times; in practice once. A walk ends after `chain_limit` buckets, should it stray into another
- * chain.
+ * chain. A key that index_remove took is not there, whatever the reader says of it meanwhile.
  */
 #include "server/index/index.h"
 
@@ -44,12 +47,11 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "server/index/index_item.h"
 #include "server/index/index_step.h"
 #include "server/index/index_table.h"
 
 enum {
-    TAG_SHIFT = 48,
-    WINDOW_BITS = 6,
     /* A split is due when items exceed 11/2 of the buckets: then a tenth of the space of primary
      * buckets is overflow when a round begins and a fifth in its middle, 13.9 to 14.6 B an item. */
     LOAD_ITEMS = 11,
@@ -57,9 +59,6 @@ enum {
     SPLITS_PER_INSERT = 2, /* one keeps pace; two catch up after splits had to wait */
     GATE_TRIES = 8,
 };
-
-#define OFFSET_MASK UINT64_C(0x0000ffffffffffc0)
-#define WINDOW_MASK UINT64_C(0x3f)
 
 /* The gate word: a split is under way, or this many swaps are. */
 #define GATE_SPLIT (UINT32_C(1) << 31)
@@ -72,6 +71,7 @@ struct index {
     const struct pm *pm;
     const struct entry_format *format;
     _Alignas(64) _Atomic uint32_t gate;
+    _Atomic uint32_t removals; /* two for each: I7 */
     _Alignas(64) struct index_table table;
 };
 
@@ -81,46 +81,6 @@ uint64_t index_hash(const void *key, uint32_t key_bytes)
 }
 
 /* --- items --- */
-
-static uint64_t hash_window(uint64_t hash, unsigned level)
-{
-    return hash >> (level / WINDOW_BITS * WINDOW_BITS) & WINDOW_MASK;
-}
-
-static uint64_t item_make(uint64_t hash, uint64_t offset, unsigned level)
-{
-    return hash >> TAG_SHIFT << TAG_SHIFT | offset | hash_window(hash, level);
-}
-
-static uint64_t item_offset(uint64_t item)
-{
-    return item & OFFSET_MASK;
-}
-
-static uint64_t item_with_offset(uint64_t item, uint64_t offset)
-{
-    return (item & ~OFFSET_MASK) | offset;
-}
-
-static bool item_has_tag(uint64_t item, uint64_t hash)
-{
-    return (item ^ hash) >> TAG_SHIFT == 0 && item_offset(item) != 0;
-}
-
-static uint64_t item_load(const struct index_bucket *bucket, unsigned place)
-{
-    return atomic_load_explicit(&bucket->items[place], memory_order_acquire);
-}
-
-static void item_store(struct index_bucket *bucket, unsigned place, uint64_t item)
-{
-    atomic_store_explicit(&bucket->items[place], item, memory_order_release);
-}
-
-static bool offset_is_valid(uint64_t offset)
-{
-    return offset != 0 && (offset & ~OFFSET_MASK) == 0;
-}
 
 static bool item_has_key(const struct index *index, uint64_t item, const void *key,
                          uint32_t key_bytes)
@@ -155,6 +115,7 @@ int index_create(const struct pm *pm, const struct entry_format *format, struct 
     atomic_init(&index->items, 0);
     atomic_init(&index->chain_limit, 1);
     atomic_init(&index->gate, 0);
+    atomic_init(&index->removals, 0);
     *out = index;
     return 0;
 }
@@ -225,13 +186,20 @@ static inline uint64_t item_hinted(const struct index *index, struct index_hint 
     return item_has_tag(item, hash) && item_has_key(index, item, key, key_bytes) ? item : 0;
 }
 
+/* What a place that was found now stays good for: neither a split (I3) nor a removal (I7) has come since. */
+static inline uint64_t moment(const struct index *index)
+{
+    const uint64_t removals = atomic_load_explicit(&index->removals, memory_order_acquire);
+    return removals << 32 | (uint32_t)atomic_load_explicit(&index->step, memory_order_acquire);
+}
+
 bool index_confirm(const struct index *index, struct index_hint *hint, uint64_t hash,
                    const void *key, uint32_t key_bytes)
 {
-    uint64_t step = atomic_load_explicit(&index->step, memory_order_acquire);
-    if (!item_hinted(index, *hint, hash, key, key_bytes))
+    const uint64_t now = moment(index);
+    if (now >> 32 & 1 || !item_hinted(index, *hint, hash, key, key_bytes))
         return false;
-    hint->step = step;
+    hint->moment = now;
     return true;
 }
 
@@ -322,11 +290,9 @@ static bool gate_enter_swap(struct index *index)
     return false;
 }
 
-int index_swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset)
+/* 0 as the new offset: the item goes. Inside the gate. */
+static int swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset)
 {
-    ASSERT(offset_is_valid(old_offset) && offset_is_valid(new_offset));
-    if (!gate_enter_swap(index))
-        return ROWAN_EAGAIN;
     int swapped = 0;
     uint64_t step = atomic_load_explicit(&index->step, memory_order_acquire);
     struct index_bucket *bucket = bucket_at_step(index, hash, step);
@@ -335,11 +301,34 @@ int index_swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t
             uint64_t item = item_load(bucket, i);
             if (item_offset(item) == old_offset)
                 swapped = atomic_compare_exchange_strong_explicit(
-                    &bucket->items[i], &item, item_with_offset(item, new_offset),
+                    &bucket->items[i], &item, new_offset ? item_with_offset(item, new_offset) : 0,
                     memory_order_acq_rel, memory_order_relaxed);
         }
+    return swapped;
+}
+
+int index_swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset)
+{
+    ASSERT(offset_is_valid(old_offset) && offset_is_valid(new_offset));
+    if (!gate_enter_swap(index))
+        return ROWAN_EAGAIN;
+    const int swapped = swap(index, hash, old_offset, new_offset);
     atomic_fetch_sub_explicit(&index->gate, 1, memory_order_release);
     return swapped;
+}
+
+int index_remove(struct index *index, uint64_t hash, uint64_t offset)
+{
+    ASSERT(offset_is_valid(offset));
+    if (!gate_enter_swap(index))
+        return ROWAN_EAGAIN;
+    atomic_fetch_add_explicit(&index->removals, 1, memory_order_acq_rel);
+    const int removed = swap(index, hash, offset, 0);
+    if (removed)
+        atomic_fetch_sub_explicit(&index->items, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&index->removals, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&index->gate, 1, memory_order_release);
+    return removed;
 }
 
 /* --- splits --- */
@@ -519,15 +508,20 @@ static struct chain_look chain_look(const struct index *index, struct index_buck
     return look;
 }
 
+/* ROWAN_ENOTFOUND: the item was removed. */
 static inline int item_replace(struct index *index, _Atomic uint64_t *place, uint64_t item,
                                uint64_t version, uint64_t offset, uint64_t *previous)
 {
+    if (item == 0)
+        return ROWAN_ENOTFOUND;
     if (entry_version(pm_at(index->pm, item_offset(item))) >= version)
         return INDEX_OLDER;
-    /* Only a swap can come between, and it keeps key and version. */
+    /* Only a swap can come between, and it keeps key and version; or a removal. */
     while (!atomic_compare_exchange_strong_explicit(place, &item, item_with_offset(item, offset),
-                                                    memory_order_acq_rel, memory_order_acquire))
-        ;
+                                                    memory_order_acq_rel, memory_order_acquire)) {
+        if (item == 0)
+            return ROWAN_ENOTFOUND;
+    }
     *previous = item_offset(item);
     return INDEX_REPLACED;
 }
@@ -558,15 +552,19 @@ int index_update(struct index *index, uint64_t hash, const void *key, uint32_t k
     struct index_bucket *bucket = index_table_bucket(&index->table, number);
     *previous = 0;
     struct chain_look look = chain_look(index, bucket, hash, key, key_bytes);
-    if (look.found)
-        return item_replace(index, &look.bucket->items[look.place],
-                            item_load(look.bucket, look.place), version, offset, previous);
+    if (look.found) {
+        const int replaced =
+            item_replace(index, &look.bucket->items[look.place],
+                         item_load(look.bucket, look.place), version, offset, previous);
+        if (replaced != ROWAN_ENOTFOUND)
+            return replaced;
+        look.found = false; /* its place is empty now, and nobody else fills it */
+    }
 
     int error = item_insert(index, &look, item_make(hash, offset, bucket_level(number, buckets)));
     if (error)
         return error;
-    uint64_t items = index_items(index) + 1;
-    atomic_store_explicit(&index->items, items, memory_order_relaxed);
+    uint64_t items = atomic_fetch_add_explicit(&index->items, 1, memory_order_relaxed) + 1;
     for (unsigned i = 0; i < SPLITS_PER_INSERT && items * LOAD_BUCKETS > buckets * LOAD_ITEMS;
          i++) {
         if (!split_next(index))
@@ -576,16 +574,19 @@ int index_update(struct index *index, uint64_t hash, const void *key, uint32_t k
     return INDEX_INSERTED;
 }
 
-/* A key stays at its place as long as no split begins (I3). */
+/* A key stays at its place as long as no split begins (I3), and none is removed (I7). */
 int index_update_hinted(struct index *index, struct index_hint hint, uint64_t hash, const void *key,
                         uint32_t key_bytes, uint64_t version, uint64_t offset, uint64_t *previous)
 {
-    uint64_t item = hint.step == atomic_load_explicit(&index->step, memory_order_relaxed)
+    uint64_t item = hint.moment == moment(index)
                         ? atomic_load_explicit(hint.place, memory_order_acquire)
                         : item_hinted(index, hint, hash, key, key_bytes);
     if (!item)
         return index_update(index, hash, key, key_bytes, version, offset, previous);
     ASSERT(offset_is_valid(offset));
     *previous = 0;
-    return item_replace(index, hint.place, item, version, offset, previous);
+    const int replaced = item_replace(index, hint.place, item, version, offset, previous);
+    if (replaced == ROWAN_ENOTFOUND)
+        return index_update(index, hash, key, key_bytes, version, offset, previous);
+    return replaced;
 }

@@ -7,9 +7,10 @@
  *
  * THREADS. One owner inserts and grows. Any thread may look up and walk, without locks, while the
  * owner works. Anybody may swap an item's offset by compare-and-set (the cleaner), provided that at
- * most one thread at a time swaps a given old offset (a segment has one cleaner).
+ * most one thread at a time swaps a given old offset (a segment has one cleaner). One thread beside the owner may remove
+ * items.
  *
- * A deleted key's item points to its tombstone.
+ * A deleted key's item points to its tombstone, until that goes.
  */
 #ifndef SERVER_INDEX_H
 #define SERVER_INDEX_H
@@ -37,7 +38,7 @@ void index_destroy(struct index *index);
  * however old it is: the item there is looked at anew. */
 struct index_hint {
     _Atomic uint64_t *place; /* of the item; NULL: nothing is known */
-    uint64_t step; /* of the index, when the key was found there; 0: it was not looked at */
+    uint64_t moment; /* of the index, when the key was found there; 0: it was not looked at */
 };
 
 /* So that cache misses of a batch overlap. index_prefetch: the key's bucket; index_prefetch_entry: what the item
@@ -78,6 +79,11 @@ int index_update_hinted(struct index *index, struct index_hint hint, uint64_t ha
  * is just growing the table: ask again after polling. On 0 and 1 no later lookup finds
  * `old_offset`. Any thread; never blocks the owner. */
 int index_swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset);
+
+/* index_remove: takes the item that leads to `offset` out of the index, if it is still there; its key has none then.
+ * Returns 1 if it was removed, else as index_swap. One thread at a time; never blocks the owner. On return no later lookup
+ * finds the key, unless its owner has put it there again. */
+int index_remove(struct index *index, uint64_t hash, uint64_t offset);
 
 /* index_walk: visits up to `max` buckets from *cursor (0 at first) and calls `visit` with the
  * offset of each item. Returns false when all buckets were visited. While the table grows a walk

@@ -1,7 +1,7 @@
 /* live.h - how much of each segment is live: the index items that point into it, and the bytes of their entries. For
- * the clean role to choose by, and to know that nothing leads to a segment any more.
+ * the clean role to choose by, and to know that nothing leads to a segment any more. And how many of the items lead to tombstones.
  *
- * One word a segment, 8 B of DRAM. Whoever changes an index item adds to the words of the segments that it leads to and
+ * A word and a count a segment, 12 B of DRAM. Whoever changes an index item adds to the words of the segments that it leads to and
  * led to, once the item is changed. So items are exact, but for a moment: who has taken all items of a segment away sees
  * 0 at last. Bytes follow from lengths as they stand in PM: damage there makes them wrong, not the items.
  */
@@ -9,7 +9,9 @@
 #define SERVER_LIVE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/entry/entry.h"
 #include "common/pm/pm.h"
@@ -20,6 +22,7 @@ struct live {
     uint64_t start; /* of the segments in the map */
     struct entry_format format;
     _Atomic uint64_t *words; /* by segment: items, then strides of 64 B above LIVE_NO_STRIDES */
+    _Atomic uint32_t *tombstones; /* by segment: of the items, those that lead to one */
 };
 
 enum { LIVE_ITEM_SHIFT = 36 };
@@ -41,9 +44,32 @@ static inline uint32_t live_entry_bytes(const struct live *live, uint64_t offset
     return entry_bytes(&live->format, key_bytes, value_bytes);
 }
 
+static inline bool live_is_tombstone(const struct live *live, uint64_t offset)
+{
+    uint16_t head;
+    memcpy(&head, pm_at(live->pm, offset), sizeof head);
+    return head == ENTRY_DELETE << 8;
+}
+
+static inline uint64_t live_segment(const struct live *live, uint64_t offset)
+{
+    return (offset - live->start) / STORE_SEGMENT_BYTES;
+}
+
 static inline _Atomic uint64_t *live_word(const struct live *live, uint64_t offset)
 {
-    return &live->words[(offset - live->start) / STORE_SEGMENT_BYTES];
+    return &live->words[live_segment(live, offset)];
+}
+
+/* live_removed: the index item that led to the entry at `offset` is gone. Any thread. */
+static inline void live_removed(const struct live *live, uint64_t offset)
+{
+    atomic_fetch_sub_explicit(live_word(live, offset),
+                              LIVE_ITEM + live_entry_bytes(live, offset) / ENTRY_ALIGN,
+                              memory_order_relaxed);
+    if (live_is_tombstone(live, offset))
+        atomic_fetch_sub_explicit(&live->tombstones[live_segment(live, offset)], 1,
+                                  memory_order_relaxed);
 }
 
 /* live_indexed: an index item leads to the entry at `offset` now, and no longer to `previous`; 0: it is new. Any
@@ -53,10 +79,11 @@ static inline void live_indexed(const struct live *live, uint64_t offset, uint64
     atomic_fetch_add_explicit(live_word(live, offset),
                               LIVE_ITEM + live_entry_bytes(live, offset) / ENTRY_ALIGN,
                               memory_order_relaxed);
-    if (previous)
-        atomic_fetch_sub_explicit(live_word(live, previous),
-                                  LIVE_ITEM + live_entry_bytes(live, previous) / ENTRY_ALIGN,
+    if (live_is_tombstone(live, offset))
+        atomic_fetch_add_explicit(&live->tombstones[live_segment(live, offset)], 1,
                                   memory_order_relaxed);
+    if (previous)
+        live_removed(live, previous);
 }
 
 /* live_kept: bytes that no item leads to, and that are needed nevertheless. They count until the segment is cleaned. */
@@ -68,6 +95,13 @@ static inline void live_kept(const struct live *live, uint64_t offset, uint32_t 
 static inline uint64_t live_items(const struct live *live, uint64_t segment)
 {
     return atomic_load_explicit(&live->words[segment], memory_order_relaxed) >> LIVE_ITEM_SHIFT;
+}
+
+/* Wrong where the medium is damaged, as bytes are. */
+static inline uint64_t live_tombstones(const struct live *live, uint64_t segment)
+{
+    const uint32_t count = atomic_load_explicit(&live->tombstones[segment], memory_order_relaxed);
+    return count <= INT32_MAX ? count : 0;
 }
 
 /* At most a segment's. */
@@ -84,6 +118,7 @@ static inline uint64_t live_bytes(const struct live *live, uint64_t segment)
 static inline void live_clear(const struct live *live, uint64_t segment)
 {
     atomic_store_explicit(&live->words[segment], LIVE_NO_STRIDES, memory_order_relaxed);
+    atomic_store_explicit(&live->tombstones[segment], 0, memory_order_relaxed);
 }
 
 #endif

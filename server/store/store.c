@@ -147,23 +147,28 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
     store->live = (struct live){.pm = pm,
                                 .start = store->at.segments,
                                 .format = identity->format,
-                                .words = calloc(block.segments, sizeof *store->live.words)};
-    if (!store->live.words) {
-        free(store);
-        return ROWAN_ENOMEM;
+                                .words = calloc(block.segments, sizeof *store->live.words),
+                                .tombstones =
+                                    calloc(block.segments, sizeof *store->live.tombstones)};
+    if (!store->live.words || !store->live.tombstones) {
+        error = ROWAN_ENOMEM;
+        goto fail;
     }
     for (uint64_t i = 0; i < block.segments; i++)
         live_clear(&store->live, i);
     metas_read(store);
     superblock_mend(pm, &block);
     error = store_replicas_open(store);
-    if (error) {
-        free(store->live.words);
-        free(store);
-        return error;
-    }
+    if (error)
+        goto fail;
     *out = store;
     return 0;
+
+fail:
+    free(store->live.tombstones);
+    free(store->live.words);
+    free(store);
+    return error;
 }
 
 void store_close(struct store *store)
@@ -171,6 +176,7 @@ void store_close(struct store *store)
     if (!store)
         return;
     store_replicas_close(store);
+    free(store->live.tombstones);
     free(store->live.words);
     free(store);
 }

@@ -145,6 +145,8 @@ enum peer_news worker_peer_event(struct worker *worker, const struct fabric_even
         log_event(LOG_INFO, "peer_connected", "worker=%u server=%u", worker->number, peer->server);
         peer->connected = true;
         peer->owed = (struct load){0}; /* what is sent again is counted again */
+        peer->settled_next = 0;
+        worker->settled_owed = true;
         return PEER_UP;
     }
     if (event->kind == FABRIC_CONNECTED || event->kind == FABRIC_CLOSED) {

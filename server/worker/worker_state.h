@@ -61,6 +61,10 @@ enum { WORKER_LARGE_BYTES = 16 << 10 };
 /* How often clients' lowest unanswered numbers are. */
 #define WORKER_ACKNOWLEDGED_NS NS_PER_S
 
+/* How often what is settled everywhere is looked for, and told. */
+#define WORKER_SETTLED_NS       (100 * NS_PER_MS)
+#define WORKER_SETTLED_RETRY_NS NS_PER_MS
+
 #define WORKER_RECONNECT_NS  (20 * NS_PER_MS)
 #define WORKER_FENCE_LOOK_NS (100 * NS_PER_US)
 #define WORKER_MEMORY_NS     (10 * NS_PER_MS) /* before an index without memory is tried again */
@@ -119,6 +123,7 @@ struct worker_peer {
     bool connected;
     bool needed;             /* backs a shard of this worker */
     enum server_space space; /* of its PM */
+    bool full;               /* likewise */
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
@@ -127,6 +132,7 @@ struct worker_peer {
     struct peer_batch sent[WORKER_PEER_BATCHES]; /* and in posted ones, a ring */
     uint32_t sent_first, sent_count;
     bool commit_behind; /* may not have been told the commit versions that were spread */
+    uint32_t settled_next; /* position of the next shard of which it is to be told what is settled */
 };
 
 /* A backup asks for versions that it never got. */
@@ -211,6 +217,7 @@ struct worker {
     struct fabric_endpoint *endpoint;
     struct inbox inbox, outbox;
     struct inbox record_questions; /* from the clean role */
+    struct recover_part *part; /* of the start, while it lasts */
     struct reclaim_role reclaim;
     uint64_t epoch; /* of this poll: what it finds is held since then */
     bool has_all;   /* each shard that was handed out to it has been adopted */
@@ -255,6 +262,10 @@ struct worker {
     struct fetch fetch;
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
     bool holds_suffixes;                     /* of data that may be incomplete: W12 */
+
+    bool settled_news;   /* some replica has settled more */
+    bool settled_owed;   /* some peer is to be told */
+    uint64_t settled_ns; /* when what is settled everywhere may be looked for next */
 
     struct queries queries;
 

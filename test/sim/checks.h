@@ -37,6 +37,9 @@ void checks_acknowledged(void *checks, uint32_t key, uint64_t version);
 /* A load_seen: C2. */
 void checks_seen(void *checks, uint32_t key, uint64_t version);
 
+/* Index items of all servers that lead to tombstones. */
+uint64_t checks_tombstones(const struct checks *checks);
+
 /* When all is quiet: does every backup know its primary's commit versions, and is that all that is resolved? What is not
  * so yet should be soon: `lag` then tells of the first shard. Backups whose digest role was made to lose blocks are not
  * looked at: it may have lost commit versions. */
@@ -62,6 +65,7 @@ struct checks_counts {
     uint64_t longs, joined; /* entries of several blocks: written by a primary; put together */
     uint64_t losses;        /* of a shard: acknowledged writes may have been lost */
     uint64_t cleaned;       /* segments that held something and were given up */
+    uint64_t tombstones;    /* last copies that went, no older version being left */
 };
 struct checks_counts checks_counts(const struct checks *checks);
 

@@ -3,6 +3,8 @@
  *  - no index item of that server leads into it, no block on its way is read from it, and nothing that a role keeps from
  *    poll to poll names it;
  *  - of each entry in it the server has another durable copy, or, with all other replicas, a durable newer one of its key;
+ *    or it is a tombstone that goes (C5): of no older version of its key is anything left there, and every replica has
+ *    settled it;
  *  - of one that is gone then, the settled version in the durable replica row tells a start so (G2, control_commit.c).
  *
  * Behind that: it is zeroed when DIRTY is durable, it is FREE when the zeros are, and a log opens only what is zeros.
@@ -53,6 +55,52 @@ static bool is_superseded(struct checks_server *server, const struct checks_entr
     return false;
 }
 
+/* --- tombstones (C5) --- */
+
+static bool word_is_durable(const struct checks_server *server, uint64_t segment)
+{
+    const struct store_geometry at = store_geometry(server->segments);
+    const uint64_t word = segment * META_BYTES;
+    return !is_fenced(server) || sim_pm_is_durable(server->pm, at.metas[0] + word, META_BYTES) ||
+           sim_pm_is_durable(server->pm, at.metas[1] + word, META_BYTES);
+}
+
+/* Does a first block of the entry lie where a start after a crash would find it? */
+static bool is_left(const struct checks_server *server, const struct checks_entry *entry)
+{
+    const struct checks *checks = server->checks;
+    for (uint32_t at = entry->copies; at; at = checks->copies[at].next) {
+        const struct checks_copy *copy = &checks->copies[at];
+        if (copy->server != server->number || copy->kind != CHECKS_BLOCK || copy->block != 0)
+            continue;
+        const uint64_t segment = (copy->offset - server->segment_offset) / STORE_SEGMENT_BYTES;
+        const enum segment_state state = checks_segment_meta(server, segment).state;
+        if (state != SEGMENT_FREE && (state != SEGMENT_DIRTY || !word_is_durable(server, segment)))
+            return true;
+    }
+    return false;
+}
+
+bool checks_may_go(struct checks_server *server, const struct checks_entry *tombstone)
+{
+    struct checks *checks = server->checks;
+    const uint16_t shard = tombstone->header.shard;
+    uint32_t at = tombstone->key == JOURNAL_NO_KEY ? 0 : checks->keys[tombstone->key].last_entry;
+    if (tombstone->header.type != ENTRY_DELETE)
+        return false;
+    for (; at; at = checks->entries[at].next_of_key) {
+        const struct checks_entry *older = &checks->entries[at];
+        if (older->header.version < tombstone->header.version && is_left(server, older))
+            return false;
+    }
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        if (checks_is_replica(checks, shard, i) && !checks_lost_at(checks, shard, i) &&
+            settled_in_pm(&checks->servers[i], shard) < tombstone->header.version)
+            return false;
+    }
+    return true;
+}
+
 /* --- a segment that was given up --- */
 
 static void fail(struct checks_server *server, const struct checks_entry *entry, uint64_t segment,
@@ -75,14 +123,17 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
         !checks_was_whole(checks, entry, server->number, segment) ||
         !checks_is_replica(checks, entry->header.shard, server->number))
         return;
-    if (!is_superseded(server, entry))
+    const bool goes = checks_may_go(server, entry);
+    if (!goes && !is_superseded(server, entry))
         fail(server, entry, segment,
-             "has no other copy there, and no newer entry that all replicas have");
+             "has no other copy there, and no newer entry that all replicas have, and C5 does not hold");
     else if (entry->header.version > settled_in_pm(server, entry->header.shard) &&
              !checks_lost_block(
                  server)) /* else it takes the entry for one that it lacks, and asks */
         fail(server, entry, segment, "is above what is known to be settled after a crash");
-    checks_tell(server, JOURNAL_CLEANED, entry, "a newer one is everywhere");
+    checks_tell(server, JOURNAL_CLEANED, entry,
+                goes ? "no older one is left" : "a newer one is everywhere");
+    checks->counts.tombstones += goes;
     entry->cleaned |= UINT32_C(1) << server->number;
     entry->done = true;
 }
@@ -180,15 +231,19 @@ static void look_at_holders(struct checks_server *server, uint64_t segment)
         checks_fail_at(server, visit.first, "a segment is given up from which blocks are sent,");
 }
 
-/* --- its way --- */
-
-static bool word_is_durable(const struct checks_server *server, uint64_t segment)
+uint64_t checks_tombstones(const struct checks *checks)
 {
-    const struct store_geometry at = store_geometry(server->segments);
-    const uint64_t word = segment * META_BYTES;
-    return !is_fenced(server) || sim_pm_is_durable(server->pm, at.metas[0] + word, META_BYTES) ||
-           sim_pm_is_durable(server->pm, at.metas[1] + word, META_BYTES);
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        const struct control *control = checks_control(checks, i);
+        const struct store *store = control ? control->common->store : NULL;
+        for (uint64_t segment = 0; store && segment < store_segments(store); segment++)
+            count += live_tombstones(store_live(store), segment);
+    }
+    return count;
 }
+
+/* --- its way --- */
 
 void checks_clean_zeros(struct checks_server *server, uint64_t segment)
 {

@@ -42,6 +42,7 @@ struct run_counts {
     uint64_t longs;       /* entries of several blocks that a primary wrote */
     uint64_t joined;      /* of those: copies that were made because their blocks lay apart */
     uint64_t cleaned;     /* segments that were given up */
+    uint64_t tombstones;  /* that went */
     uint64_t mutant;      /* times the mutant's place was reached */
     struct nemesis_counts nemesis;
     struct sim_network_counts network;

@@ -25,6 +25,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/tsan.h"
 #include "common/fabric/tcp/tcp.h"
 
 enum {
@@ -33,24 +34,9 @@ enum {
     READS = 16,         /* likewise, calls: many where just heads are read (3) */
 };
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ARRIVAL_IS_SEEN 1
-#endif
-#elif defined(__SANITIZE_THREAD__)
-#define ARRIVAL_IS_SEEN 1
-#endif
-
 /* 4. Between the two, this thread's stores are those of a NIC. */
-#ifdef ARRIVAL_IS_SEEN
-void AnnotateIgnoreWritesBegin(const char *file, int line);
-void AnnotateIgnoreWritesEnd(const char *file, int line);
-#define arrival_begins() AnnotateIgnoreWritesBegin(__FILE__, __LINE__)
-#define arrival_ends()   AnnotateIgnoreWritesEnd(__FILE__, __LINE__)
-#else
-#define arrival_begins() ((void)0)
-#define arrival_ends()   ((void)0)
-#endif
+#define arrival_begins() tsan_writes_race()
+#define arrival_ends()   tsan_writes_race_no_more()
 
 struct tcp_landing {
     /* The frame: a head that is coming in, or its blocks. */
