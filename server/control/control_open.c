@@ -50,13 +50,15 @@ int control_open_read(struct control *control)
         return 0;
     if (error)
         return error;
-    control->opening = OPENING_VERIFY;
     data->had_run = true;
     data->rebooted = memcmp(run.boot_id, control->options.boot_id, sizeof run.boot_id) != 0;
     data->possibly_incomplete = store_run_is_incomplete(&run, control->options.boot_id);
-    verify_begin(&control->verify, pm, data->possibly_incomplete);
     atomic_store_explicit(&control->common->possibly_incomplete, data->possibly_incomplete,
                           memory_order_relaxed);
+    if (data->possibly_incomplete)
+        return 0; /* of all shards */
+    control->opening = OPENING_VERIFY;
+    verify_begin(&control->verify, pm);
     return 0;
 }
 

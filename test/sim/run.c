@@ -137,9 +137,12 @@ static void rest(struct run *run, uint64_t ns)
         step(run, end_ns);
 }
 
-/* A replica that may be incomplete is none any more beside one that is not, and nothing fills it again. */
+/* A replica that may be incomplete, or is damaged, is none any more beside one that is whole, and nothing fills it
+ * again. */
 static bool may_be_dropped(const struct run *run)
 {
+    if (nemesis_counts(run->nemesis).flips > 0)
+        return true;
     return run->swarm.cluster.durability != PM_FENCE &&
            nemesis_counts(run->nemesis).power_losses > 0;
 }
@@ -393,6 +396,8 @@ static void begin(struct run *run)
     run->load = load_create(run->cluster, &swarm->load, &run->history, &run->out->failure);
     run->nemesis = nemesis_create(run->cluster, &swarm->nemesis);
     run->checks = checks_create(run->cluster, run->load, &run->out->failure);
+    if (swarm->nemesis.flip_in)
+        checks_expect_flips(run->checks);
     load_on_acknowledged(run->load, checks_acknowledged, run->checks);
     take_counts_of_sites(run);
     load_on_seen(run->load, checks_seen, run->checks);
