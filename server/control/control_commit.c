@@ -4,7 +4,7 @@
  *  1. IDLE -> WAIT: note which segments are closed, and then, of each shard, the highest version that may lie in a
  *     closed one (`closed`).
  *  2. WAIT -> FENCE: once each shard's settled version has reached what was noted, the settled versions go into the
- *     replica table, which is brought to PM.
+ *     replica table, which is brought to PM; and so is all that the noted segments hold.
  *  3. FENCE -> IDLE: the noted segments become COMMITTED.
  *
  * A segment is closed when it is USED and, if it is of the backup log, all digest roles have left it and it is quiet.
@@ -14,6 +14,8 @@
  *     segment is above what is noted of its shard.
  *  G2 Of a COMMITTED segment every version is settled in the durable replica table: once the segment is gone, a start
  *     knows that what was in it is dead, not missing.
+ *  G3 A segment is COMMITTED when all of it is durable, what became void and what a cleaner copied, too: what is not whole
+ *     there is damage (torn.h).
  *
  * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
  * commit version is too low the primaries are asked for it (COMMIT_ASK_NS): what told it may have been lost.
@@ -130,6 +132,15 @@ static void commit_covered(struct control *control)
     }
 }
 
+/* G3 */
+static bool is_fenced(struct control *control)
+{
+    const int done = pm_fence_done(control->common->pm, control->commit_ticket);
+    if (done < 0)
+        server_fail(control->common, done, SYNC_FAILED);
+    return done == 1;
+}
+
 bool control_commit_poll(struct control *control, uint64_t *wake_ns)
 {
     if (control->commit_step == COMMIT_IDLE) {
@@ -148,9 +159,10 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
             return false;
         }
         control_commit_rows(control);
+        control->commit_ticket = pm_fence_start(control->common->pm);
         control->commit_step = COMMIT_FENCE;
     }
-    if (!control_commit_sync(control))
+    if (!control_commit_sync(control) || !is_fenced(control))
         return false;
     commit_covered(control);
     atomic_fetch_add_explicit(&control->common->periods, 1, memory_order_release);

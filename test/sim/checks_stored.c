@@ -561,11 +561,9 @@ static void on_lost(void *context, uint64_t offset, const uint8_t *data, size_t 
 
 static void on_flipped(void *context, uint64_t offset, const uint8_t *data, size_t bytes)
 {
-    (void)data;
     struct checks_server *server = context;
     checks_doubt_at(server->checks, server->number);
-    if (is_watched(server, offset, bytes))
-        take_loss(server, offset, bytes);
+    on_lost(context, offset, data, bytes); /* with fences that is no loss */
 }
 
 void checks_stored_open(struct checks *checks)
@@ -577,14 +575,13 @@ void checks_stored_open(struct checks *checks)
     checks->copies[0] = (struct checks_copy){0};
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
         struct checks_server *server = &checks->servers[i];
-        server->checks = checks;
-        server->number = i;
-        server->pm = checks->cluster->servers[i].pm;
+        struct sim_server *of = &checks->cluster->servers[i];
+        *server = (struct checks_server){.checks = checks, .number = i, .pm = of->pm};
         read_superblock(server);
-        server->pm->stored_context = checks->cluster->servers[i].lost_context = server;
+        server->pm->stored_context = of->lost_context = server;
         server->pm->stored = on_stored;
-        checks->cluster->servers[i].lost = on_lost;
-        checks->cluster->servers[i].flipped = on_flipped;
+        of->lost = on_lost;
+        of->flipped = on_flipped;
     }
 }
 

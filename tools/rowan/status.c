@@ -116,6 +116,7 @@ static const struct {
     NUMBER(syncs),
     NUMBER(start_segments),
     NUMBER(start_scanned),
+    NUMBER(damaged_places),
 };
 
 static void add_numbers(json_t *object, const Rowan__ServerStatus *status)
@@ -149,7 +150,7 @@ static json_t *server_json(const struct member *member, const struct admin_call 
 
 /* Of all servers or shards those that ... */
 struct counts {
-    uint32_t silent, recovering, incomplete;
+    uint32_t silent, recovering, incomplete, thin;
     uint64_t start_scanned, start_segments; /* of all that start */
 };
 
@@ -168,6 +169,7 @@ static struct counts count(const struct view *view)
     for (uint32_t i = 0; i < config->shard_count; i++) {
         counts.recovering += is_recovering(view, &config->shards[i]);
         counts.incomplete += config->shards[i].possibly_incomplete;
+        counts.thin += config->shards[i].backup_count + 1 < config->replicas;
     }
     return counts;
 }
@@ -180,10 +182,11 @@ static int print_status_json(const struct view *view, const struct counts *count
     snprintf(cluster, sizeof cluster, "%016llx", (unsigned long long)config->cluster);
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(servers, server_json(&config->members[i], &view->status.calls[i]));
-    return tool_print_json(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster,
+    return tool_print_json(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster,
                                      "term", (json_int_t)config->term, "replicas",
                                      (int)config->replicas, "shards", (int)config->shard_count,
-                                     "recovering", (int)counts->recovering, "possibly_incomplete",
+                                     "recovering", (int)counts->recovering, "thin", (int)counts->thin,
+                                     "possibly_incomplete",
                                      (int)counts->incomplete, "servers", servers));
 }
 
@@ -236,6 +239,18 @@ static void print_status(const struct view *view, const struct counts *counts)
         "the server holds, deleted keys included. Tombstones: deleted keys; they go when all "
         "replicas "
         "have closed the segments that hold them, and no older version is left.\n");
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const struct admin_call *call = &view->status.calls[i];
+        if (!call->error && call->reply->server_status->damaged_places > 0)
+            printf("Damaged: server %u found %llu damaged places in its memory when it started; its "
+                   "log names the shards.\n",
+                   config->members[i].server,
+                   (unsigned long long)call->reply->server_status->damaged_places);
+    }
+    if (counts->thin > 0)
+        printf("Replicas: %u shards have fewer than %u, as others came without whole data; rowan "
+               "shards shows who is left.\n",
+               counts->thin, config->replicas);
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
                "rowan shards marks them.\n",
