@@ -13,6 +13,7 @@
 #include "common/cluster/cluster.h"
 #include "common/reactor/inbox.h"
 #include "server/shard/query.h"
+#include "server/shard/recover.h"
 #include "server/shard/shard.h"
 
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
@@ -22,16 +23,19 @@ struct blog_segment {
     uint64_t offset;                   /* in the map */
     _Atomic bool sealed;               /* nothing lands in it any more */
     _Atomic uint32_t digested;         /* how many digest roles have left it */
+    _Atomic bool torn; /* a digest role that has left it passed over something that is neither zero nor whole */
     struct blog_segment *_Atomic next; /* the one posted after it */
 
     /* The control role's. */
     bool quiet; /* nobody can store into it any more */
+    uint32_t voided; /* position up to which what is torn in it is void */
     struct blog_segment *next_leaving;
 };
 
 enum command_kind {
-    COMMAND_CONFIG, /* `config`, with a reference that the receiver releases */
-    COMMAND_SHARD,  /* the receiver owns `shard` from now on */
+    COMMAND_CONFIG,  /* `config`, with a reference that the receiver releases */
+    COMMAND_RECOVER, /* please take part in the start: `part` (recover_help) */
+    COMMAND_SHARD,   /* the receiver owns `shard` from now on */
     COMMAND_SEGMENT, /* to digest roles: `segment` is the first of the backup log; others follow by `next` */
     COMMAND_READ,    /* to the clean role: `read.shard` is another role's, and may be read */
     COMMAND_QUERY,   /* please answer `query`; and, back to control: it is answered */
@@ -55,6 +59,7 @@ struct command {
     enum command_kind kind;
     union {
         struct cluster_config *config;
+        struct recover_part *part;
         struct shard_state *shard;
         struct blog_segment *segment;
         struct query *query;

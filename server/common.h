@@ -13,8 +13,8 @@
 /* What this server's PM still takes. */
 enum server_space {
     SPACE_ENOUGH,
-    SPACE_FULL, /* deletes, which make space */
-    SPACE_NONE, /* no writes */
+    SPACE_SHORT, /* deletes, which make space */
+    SPACE_NONE,  /* no writes */
 };
 
 /* The first four are fixed at creation, and so is who takes part in `reclaim`; `store` and `format` before the first
@@ -31,6 +31,8 @@ struct server_common {
     _Atomic bool
         handed_out; /* each shard is in its owner's inbox; the control role wakes them then */
     _Atomic uint32_t space; /* enum server_space; set by the control role */
+    _Atomic bool
+        full; /* cleaning makes no space; otherwise who is refused should ask again. Likewise */
     _Atomic uint64_t
         reserve; /* free segments below which there is not enough; 0: not known yet. Set by the control role */
     _Atomic bool possibly_incomplete; /* this run, as its record says; the control role's */

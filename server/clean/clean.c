@@ -378,6 +378,10 @@ static void execute_commands(struct clean *clean)
 {
     struct command command;
     while (command_pop(&clean->inbox, &command)) {
+        if (command.kind == COMMAND_RECOVER) {
+            clean->part = command.part;
+            continue;
+        }
         ASSERT(command.kind == COMMAND_READ);
         clean->shards[command.read.shard->id] = command.read.shard;
         clean->owners[command.read.shard->id] = command.read.worker;
@@ -391,6 +395,8 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     /* All shards were given before there is a reserve (control_zone.c). */
     const bool given = atomic_load_explicit(&clean->common->reserve, memory_order_acquire) > 0;
     execute_commands(clean);
+    if (clean->part && recover_help(&clean->part, now_ns, wake_ns))
+        return POLL_BUSY;
     if (!given)
         return POLL_IDLE;
     if (FAULT(LATE_ROLE)) {
@@ -444,8 +450,8 @@ void clean_destroy(struct clean *clean)
     struct command command;
     if (!clean)
         return;
-    while (command_pop(&clean->inbox, &command))
-        ASSERT(command.kind == COMMAND_READ); /* the shard is its owner's */
+    while (command_pop(&clean->inbox, &command)) /* shards are their owners' */
+        ASSERT(command.kind == COMMAND_READ || command.kind == COMMAND_RECOVER);
     inbox_fini(&clean->inbox);
     inbox_fini(&clean->outbox);
     clean_tombstones_fini(clean);

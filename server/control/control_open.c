@@ -1,5 +1,6 @@
-/* From the first configuration to serving: formats or opens the store, scans it (recover.c), writes
- * the run record, hands the shards to their owners, opens the landing zone.
+/* From the PM as it was left to serving: looks for damage (verify.h), and reports; with the first configuration formats
+ * or opens the store, scans it (recover.c), writes the run record, hands the shards to their owners, opens the landing
+ * zone.
  *
  *  1. Nothing is written before a configuration names this incarnation: until then another process
  *     may be the server that the cluster knows.
@@ -10,9 +11,12 @@
  *     sees the first segment: no entry can land for a shard that nobody here knows (design, H16).
  *  4. A run on possibly incomplete data says so in its record until all its shards are reconciled, so
  *     that a run after a crash knows it, too.
+ *  5. Where damage is found and the shard is this server's all the same, no replica is whole: its data are possibly
+ *     incomplete. That is in the record of the last run before the damaged places become void: until then the next
+ *     start finds them, too.
  *
- *  (first configuration) --> FORMAT --\
- *                       \-------------> RECOVER --> RUN --> (serving)
+ *  VERIFY --> (first configuration) --> FORMAT --\
+ *                                  \----(MARK)----> RECOVER --> RUN --> (serving)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +37,7 @@ int control_open_read(struct control *control)
     struct store_identity identity;
     struct store_run run;
     int error = store_read_identity(pm, &identity);
+    control->opening = OPENING_NOTHING;
     if (error == ROWAN_ENOTFOUND)
         return 0;
     if (error)
@@ -45,12 +50,42 @@ int control_open_read(struct control *control)
         return 0;
     if (error)
         return error;
+    control->opening = OPENING_VERIFY;
     data->had_run = true;
     data->rebooted = memcmp(run.boot_id, control->options.boot_id, sizeof run.boot_id) != 0;
     data->possibly_incomplete = store_run_is_incomplete(&run, control->options.boot_id);
     atomic_store_explicit(&control->common->possibly_incomplete, data->possibly_incomplete,
                           memory_order_relaxed);
+    verify_begin(&control->verify, pm, data->possibly_incomplete);
     return 0;
+}
+
+static bool verify_some(struct control *control)
+{
+    const struct verify *verify = &control->verify;
+    if (!verify_step(&control->verify))
+        return true;
+    control->opening = OPENING_NOTHING;
+    if (verify->places)
+        log_event(LOG_ERROR, "pm_damaged", "places=%lu first_offset=%lu shards=%u others=%d",
+                  verify->places, control->common->pm->offset + verify->first_offset,
+                  verify->damage.count, verify->damage.all);
+    for (uint32_t i = 0; i < verify->damage.count; i++)
+        log_event(LOG_WARN, "shard_damaged", "shard=%u", verify->damage.shards[i].shard);
+    return true;
+}
+
+/* Invariant 5: is a shard that it concerns this server's? */
+static bool holds_damage(const struct control *control, const struct cluster_config *config)
+{
+    const uint32_t self = control->common->server;
+    bool holds = false;
+    for (uint32_t i = 0; i < config->shard_count && !holds; i++) {
+        const struct shard *shard = &config->shards[i];
+        holds = (shard->primary == self || shard_has_backup(shard, self)) &&
+                damage_concerns(&control->verify.damage, config, shard->id);
+    }
+    return holds;
 }
 
 /* --- opening --- */
@@ -87,6 +122,29 @@ static struct store_identity owner(const struct control *control)
                                               .block_limit = control->coming->block_limit}};
 }
 
+/* One role on each reactor (server_attach): control on the first, on number n the role n + 1. */
+static uint32_t recover_parts(const struct control *control)
+{
+    const struct control_options *options = &control->options;
+    const uint32_t roles = options->workers + options->digests + 1;
+    const uint32_t parts = options->reactors < roles ? options->reactors : roles;
+    return parts ? parts : 1;
+}
+
+static int hand_out_parts(struct control *control)
+{
+    const uint32_t workers = control->options.workers, digests = control->options.digests;
+    int error = 0;
+    for (uint32_t i = 1; i < recover_parts(control) && !error; i++) {
+        struct inbox *inbox = i < workers             ? worker_inbox(control->workers[i])
+                              : i - workers < digests ? digest_inbox(control->digests[i - workers])
+                                                      : clean_inbox(control->clean);
+        error = command_push(inbox, &(struct command){.kind = COMMAND_RECOVER,
+                                                      .part = recover_part(control->recover, i)});
+    }
+    return error;
+}
+
 static void start_recovery(struct control *control)
 {
     struct server_common *common = control->common;
@@ -101,12 +159,30 @@ static void start_recovery(struct control *control)
                                                 .had_run = control->data.had_run,
                                                 .rebooted = control->data.rebooted,
                                                 .possibly_incomplete =
-                                                    control->data.possibly_incomplete};
+                                                    control->data.possibly_incomplete,
+                                                .parts = recover_parts(control)};
         error = recover_create(&options, &control->recover, why, sizeof why);
     }
+    if (!error)
+        error = hand_out_parts(control);
     control->opening = OPENING_RECOVER;
     if (error)
         fail(control, error, why);
+}
+
+/* Invariant 5 */
+static void mark_damage(struct control *control)
+{
+    struct pm *pm = control->common->pm;
+    struct store_run run;
+    int error = store_read_run(pm, &run);
+    run.possibly_incomplete = control->data.possibly_incomplete = true;
+    if (!error)
+        error = store_run_write(pm, &run);
+    control->run_ticket = pm_sync_start(pm);
+    control->opening = OPENING_MARK;
+    if (error)
+        fail(control, error, "the damage could not be recorded");
 }
 
 void control_open_start(struct control *control, struct cluster_config *config)
@@ -115,6 +191,9 @@ void control_open_start(struct control *control, struct cluster_config *config)
     int error = check_block_limit(control, config);
     if (error) {
         fail(control, error, "the first configuration cannot be used");
+    } else if (control->data.had_run && !control->data.possibly_incomplete &&
+               holds_damage(control, config)) {
+        mark_damage(control);
     } else if (control->data.cluster) {
         start_recovery(control);
     } else {
@@ -239,6 +318,8 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
     int done = 0;
     bool busy = false;
     switch (control->opening) {
+    case OPENING_VERIFY:
+        return verify_some(control);
     case OPENING_NOTHING:
         if (control->data.possibly_incomplete && control->zone)
             record_reconciliation(control, wake_ns);
@@ -248,8 +329,13 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
         if (done == 1)
             start_recovery(control);
         break;
+    case OPENING_MARK:
+        done = pm_sync_done(control->common->pm, control->run_ticket);
+        if (done == 1)
+            start_recovery(control);
+        break;
     case OPENING_RECOVER:
-        done = recover_poll(control->recover, &busy);
+        done = recover_poll(control->recover, control->now_ns, wake_ns, &busy);
         if (done == 1)
             start_run(control);
         break;

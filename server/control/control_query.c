@@ -213,6 +213,7 @@ static int send_suffix(const struct query *query)
     body.epoch = suffix->epoch;
     body.commit = suffix->commit;
     body.prefix = suffix->prefix;
+    body.settled = suffix->settled;
     body.cursor = suffix->next_cursor;
     body.n_blocks = suffix->blocks.count;
     body.blocks = blocks;
@@ -373,6 +374,7 @@ static void fill_space(const struct control *control, Rowan__ServerStatus *statu
     status->segments_cleaned = clean_segments(control->clean);
     status->allocated_for_writes = store_segments_allocated(store, OWNER_WORKER) +
                                    store_segments_allocated(store, OWNER_BACKUP_LOG);
+    status->damaged_places = control->verify.places;
     status->allocated_in_all = store_segments_allocated(store, OWNER_NONE);
 }
 
@@ -394,7 +396,7 @@ static void fill_status(struct control *control, Rowan__ServerStatus *status)
         return;
     status->term = control->config->term;
     fill_space(control, status);
-    status->full = atomic_load_explicit(&common->space, memory_order_relaxed) != SPACE_ENOUGH;
+    status->full = atomic_load_explicit(&common->full, memory_order_relaxed);
     fill_counts(control, status);
 }
 

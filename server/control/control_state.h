@@ -7,6 +7,7 @@
 #include "server/command.h"
 #include "server/control/control.h"
 #include "server/shard/recover.h"
+#include "server/store/verify.h"
 #include "server/worker/worker_state.h"
 
 enum {
@@ -25,12 +26,13 @@ enum {
 /* A passive connection: a peer's worker, a client, a tool. */
 struct control_link {
     struct fabric_conn *conn;
-    bool peer;               /* of a server: to be told about space */
-    uint32_t server, worker; /* whose, if it is a peer's */
+    bool peer;                    /* of a server: to be told about space */
+    uint32_t server, worker;      /* whose, if it is a peer's */
+    bool space_sent;              /* the peer was told what our PM still takes */
+    enum server_space sent_space; /* what it was told */
+    bool sent_full;
     uint32_t
         settled_next; /* position of the next shard of which it is to be told what is settled */
-    bool space_sent;  /* the peer was told what our PM still takes */
-    enum server_space sent; /* what it was told */
     uint32_t refusal_count; /* questions to be answered with an error when there is space to send */
     struct refusal {
         uint32_t tag;
@@ -51,7 +53,14 @@ struct control_data {
 
 enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE };
 
-enum control_opening { OPENING_NOTHING, OPENING_FORMAT, OPENING_RECOVER, OPENING_RUN };
+enum control_opening {
+    OPENING_VERIFY, /* before the first report to the CM */
+    OPENING_NOTHING,
+    OPENING_FORMAT,
+    OPENING_MARK,
+    OPENING_RECOVER,
+    OPENING_RUN
+};
 
 struct control {
     struct server_common *common;
@@ -79,6 +88,7 @@ struct control {
 
     /* control_open.c */
     struct control_data data;
+    struct verify verify; /* what of it is damaged */
     enum control_opening opening;
     struct store_format format;
     struct recover *recover;
@@ -96,7 +106,9 @@ struct control {
     struct blog_segment *leaving; /* digested, perhaps not quiet yet */
     uint32_t kept;                /* of the backup log, those that are sealed and not forgotten */
     uint64_t free;                /* segments, when space was looked at last */
-    bool medium_checking;         /* `medium_ticket` will tell whether a sync has failed */
+    uint64_t cleaned;             /* likewise, while short of it */
+    uint64_t full_ns;     /* short of space: when the server is full, unless a segment is cleaned */
+    bool medium_checking; /* `medium_ticket` will tell whether a sync has failed */
     struct pm_ticket medium_ticket;
 
     /* control_commit.c */

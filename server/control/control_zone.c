@@ -10,7 +10,8 @@
  * Full (design, H13). Peers stop sending when they are told that this server is full. Until the
  * message has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
  * flight and once admitted since. So "full" is said while there is still free space for that. Where
- * blocks land in slots it is more than their bytes. Puts are refused then; deletes, which make space, go on until little
+ * blocks land in slots it is more than their bytes. Puts are put off then as long as cleaning goes on to free segments
+ * (FULL_AFTER_NS), so that a server that only writes faster than it cleans is not called full; then they are refused. Deletes, which make space, go on until little
  * more is left than the logs of this server need, without which nothing is committed and nothing cleaned: that the zone
  * does not take either.
  *
@@ -18,6 +19,8 @@
  * did, because the sender that claimed its space was gone, is free again.
  *  L1 A segment is neither forgotten nor used again before it is quiet: until then the fabric may
  *     still name it, and somebody may store into it (F7; design, section 3).
+ *  L3 When it is forgotten, what is torn in it is void (torn.h): it may become COMMITTED from then on, which is after
+ *     the next fence of this role.
  *  L2 Only a segment of zeros is used again: then there is nothing to zero (store.c, "Reuse"). Bytes that
  *     no digest role could read may be damaged entries that were acknowledged.
  */
@@ -29,12 +32,17 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
+#include "server/store/torn.h"
 
 enum {
     DELETE_SEGMENTS =
         2, /* for deletes that are on the way when they are refused, too: they are small */
     LEAST_POSTED = 2, /* of the zone, as long as there are any */
+    VOID_STEP_BYTES = 256 << 10,
 };
+
+/* How long puts wait for cleaning that frees no segment, until the server says "full". */
+#define FULL_AFTER_NS NS_PER_S
 
 /* How soon to try again to allocate what the zone lacks. */
 #define PREPARE_RETRY_NS (100 * NS_PER_MS)
@@ -177,6 +185,9 @@ static bool post(struct control *control)
 void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet)
 {
     segment->quiet = quiet;
+    /* Somebody may go on storing there once the digest roles have passed. */
+    if (!quiet)
+        atomic_store_explicit(&segment->torn, true, memory_order_relaxed);
     store_transition(control->common->store, segment->segment, SEGMENT_USED);
     atomic_store_explicit(&segment->sealed, true, memory_order_release);
     control->posted--;
@@ -226,6 +237,32 @@ static void give_back(struct store *store, uint64_t segment)
     store_transition(store, segment, SEGMENT_FREE);
 }
 
+struct void_place {
+    const struct server_common *common;
+    uint64_t offset; /* of the segment */
+};
+
+static void void_place(void *context, uint32_t position)
+{
+    const struct void_place *in = context;
+    torn_void(in->common->pm, &in->common->format, in->offset + position);
+}
+
+/* L3. A bounded step; true at the end. */
+static bool void_torn(const struct control *control, struct blog_segment *segment)
+{
+    const struct server_common *common = control->common;
+    struct void_place in = {.common = common, .offset = segment->offset};
+    struct entry_scan scan;
+    if (!atomic_load_explicit(&segment->torn, memory_order_relaxed))
+        return true;
+    entry_scan_init(&scan, &common->format, pm_at(common->pm, segment->offset), STORE_SEGMENT_BYTES,
+                    segment->voided);
+    const bool over = torn_step(&scan, VOID_STEP_BYTES, void_place, &in);
+    segment->voided = scan.position;
+    return over;
+}
+
 /* Forgets what is quiet, and frees the segments of it that are empty. */
 static bool forget_quiet(struct control *control)
 {
@@ -237,6 +274,8 @@ static bool forget_quiet(struct control *control)
             link = &segment->next_leaving;
             continue;
         }
+        if (!void_torn(control, segment))
+            return true;
         give_back(control->common->store, segment->segment);
         *link = segment->next_leaving;
         control->kept--;
@@ -248,17 +287,20 @@ static bool forget_quiet(struct control *control)
 
 /* --- space --- */
 
-static void send_space(struct control *control, enum server_space space)
+static void send_space(struct control *control, enum server_space space, bool full)
 {
     for (struct control_link *link = control->links.first; link; link = link->place.next) {
-        if (!link->peer || (link->space_sent && link->sent == space))
+        if (!link->peer ||
+            (link->space_sent && link->sent_space == space && link->sent_full == full))
             continue;
         Rowan__SpaceIs is = ROWAN__SPACE_IS__INIT;
         is.full = space != SPACE_ENOUGH;
         is.none = space == SPACE_NONE;
+        is.cleaning = is.full && !full;
         /* If it cannot be sent: at the next poll. */
         link->space_sent = control_send(link, 0, &CONTROL_MESSAGE(SPACE_IS, space_is, &is)) == 0;
-        link->sent = space;
+        link->sent_space = space;
+        link->sent_full = full;
     }
 }
 
@@ -266,24 +308,39 @@ static enum server_space space_of(const struct control *control, uint64_t free)
 {
     if (free < kept_for_logs(control) + DELETE_SEGMENTS)
         return SPACE_NONE;
-    return free < reserve(control) ? SPACE_FULL : SPACE_ENOUGH;
+    return free < reserve(control) ? SPACE_SHORT : SPACE_ENOUGH;
 }
 
-static void check_space(struct control *control)
+/* A server is full that was short of space for FULL_AFTER_NS without cleaning a segment, until there is enough. */
+static bool is_full(struct control *control, enum server_space was, bool full, uint64_t *wake_ns)
+{
+    const uint64_t cleaned = clean_segments(control->clean);
+    if (was == SPACE_ENOUGH || cleaned != control->cleaned)
+        control->full_ns = control->now_ns + FULL_AFTER_NS;
+    control->cleaned = cleaned;
+    if (full || control->now_ns >= control->full_ns)
+        return true;
+    wake_at(wake_ns, control->full_ns);
+    return false;
+}
+
+static void check_space(struct control *control, uint64_t *wake_ns)
 {
     struct server_common *common = control->common;
     const uint64_t free = store_segments_free(common->store);
+    const enum server_space was = atomic_load_explicit(&common->space, memory_order_relaxed);
     const enum server_space space = space_of(control, free);
+    const bool was_full = atomic_load_explicit(&common->full, memory_order_relaxed);
+    const bool full = space != SPACE_ENOUGH && is_full(control, was, was_full, wake_ns);
     if (free != control->free)
         inbox_wake(clean_inbox(control->clean));
     control->free = free;
-    if (space != atomic_load_explicit(&common->space, memory_order_relaxed)) {
-        static const char *const events[] = {"pm_has_space", "pm_full", "pm_exhausted"};
-        log_event(space == SPACE_ENOUGH ? LOG_INFO : LOG_WARN, events[space],
+    if (full != was_full)
+        log_event(full ? LOG_WARN : LOG_INFO, full ? "pm_full" : "pm_has_space",
                   "segments=%lu free=%lu", store_segments(common->store), free);
-        atomic_store_explicit(&common->space, space, memory_order_relaxed);
-    }
-    send_space(control, space);
+    atomic_store_explicit(&common->space, space, memory_order_relaxed);
+    atomic_store_explicit(&common->full, full, memory_order_relaxed);
+    send_space(control, space, full);
 }
 
 /* --- the medium --- */
@@ -318,7 +375,7 @@ bool control_zone_poll(struct control *control, uint64_t *wake_ns)
         wake_at(wake_ns, control->now_ns + PREPARE_RETRY_NS);
     if (control->medium_checking)
         poll_medium(control);
-    check_space(control);
+    check_space(control, wake_ns);
     return any;
 }
 

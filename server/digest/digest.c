@@ -105,10 +105,12 @@ static void settle(struct digest *digest, struct shard_state *shard)
 }
 
 /* D6. An uncommitted suffix lies above the settled version of the start, so in no segment that was COMMITTED by then; and
- * none becomes so before the shard's epoch begins. Not so if the data may be incomplete: then it is all there is. */
-static bool holds_suffix(const struct shard_state *shard)
+ * none becomes so before the shard's epoch begins. Not so if the data may be incomplete: then it is all there is. And not
+ * once it is asked for what is below (suffix_below.h). */
+static void hold_suffix(struct digest *digest, struct shard_state *shard)
 {
-    return shard->possibly_incomplete && shard->suffix.count > 0;
+    digest->suffixes += !shard->suffix_held;
+    shard->suffix_held = true;
 }
 
 static void raise_commit(struct digest *digest, struct shard_state *shard, uint64_t version)
@@ -116,8 +118,10 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     uint64_t first, last;
     if (!apply_commit(shard, version))
         return;
-    digest->suffixes -= holds_suffix(shard);
-    suffix_clear(&shard->suffix); /* the log reconciliation of this epoch is over */
+    digest->suffixes -= shard->suffix_held; /* the log reconciliation of this epoch is over */
+    shard->suffix_held = false;
+    suffix_clear(&shard->suffix);
+    suffix_clear(&shard->below.found);
     settle(digest, shard);
     if (atomic_load_explicit(&shard->missing, memory_order_relaxed) ||
         !prefix_hole(&shard->prefix, version, &first, &last))
@@ -301,7 +305,8 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
         log_on_close(&digest->log, log_closes, digest);
     }
     digest->shards[shard->id] = shard;
-    digest->suffixes += holds_suffix(shard);
+    if (shard->possibly_incomplete && shard->suffix.count > 0)
+        hold_suffix(digest, shard);
     shard->next_owned = digest->owned;
     digest->owned = shard;
 }
@@ -318,21 +323,33 @@ static void take_segment(struct digest *digest, struct blog_segment *segment)
     digest_enter(digest, segment);
 }
 
+static void take_query(struct digest *digest, struct query *query)
+{
+    struct shard_state *shard = digest->shards[query->shard];
+    if (query->kind == QUERY_STORE) {
+        digest_store(digest, query);
+        return;
+    }
+    if (query->kind == QUERY_SUFFIX && shard && query->suffix.after < shard->suffix.above &&
+        version_epoch(atomic_load_explicit(&shard->commit, memory_order_relaxed)) < shard->epoch)
+        hold_suffix(digest, shard);
+    query_begin(&digest->queries, query, shard);
+}
+
 static void execute_commands(struct digest *digest)
 {
     struct command command;
     const bool all = atomic_load_explicit(&digest->common->handed_out, memory_order_acquire);
     while (command_pop(&digest->inbox, &command)) {
-        if (command.kind == COMMAND_SHARD) {
+        if (command.kind == COMMAND_RECOVER) {
+            digest->part = command.part;
+        } else if (command.kind == COMMAND_SHARD) {
             take_shard(digest, command.shard);
         } else if (command.kind == COMMAND_SEGMENT) {
             take_segment(digest, command.segment);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
-            if (command.query->kind == QUERY_STORE)
-                digest_store(digest, command.query);
-            else
-                query_begin(&digest->queries, command.query, digest->shards[command.query->shard]);
+            take_query(digest, command.query);
         }
     }
     digest->has_all = all;
@@ -382,6 +399,8 @@ enum poll_result digest_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     digest->epoch = reclaim_enter(&digest->common->reclaim, &digest->reclaim);
     execute_commands(digest);
     bool busy = digest_scan_some(digest);
+    if (digest->part)
+        busy |= recover_help(&digest->part, now_ns, wake_ns);
     busy |= digest_store_poll(digest, wake_ns);
     if (digest->missing || digest->gap != DIGEST_NOWHERE)
         busy |= seek_missing(digest, wake_ns);

@@ -21,6 +21,7 @@ struct digest {
     struct server_common *common;
     uint32_t number;
     struct inbox inbox, outbox;
+    struct recover_part *part; /* of the start, while it lasts */
     struct reclaim_role reclaim;
     uint64_t epoch;    /* of this poll: what it finds is held since then */
     bool has_all;      /* each shard that was handed out to it has been taken */

@@ -123,22 +123,30 @@ static void copy_blocks(struct query *query, const struct pm *pm)
         memcpy(to, pm_at(pm, blocks->places[i].offset), blocks->places[i].bytes);
 }
 
-static void answer_suffix(struct query *query, struct shard_state *shard, const struct pm *pm,
+/* True when the answer is there. */
+static bool answer_suffix(struct query *query, struct shard_state *shard, const struct pm *pm,
                           const struct entry_format *format)
 {
     struct query_suffix *suffix = &query->suffix;
     if (!shard || shard->primary || shard->epoch != suffix->epoch ||
         version_epoch(suffix->asked_commit) > shard->epoch) {
         query->error = ROWAN_EAGAIN;
-        return;
+        return true;
     }
-    prefix_settle(&shard->prefix, version_epoch(suffix->asked_commit));
     suffix->commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-    suffix->prefix = shard->prefix.upto;
+    suffix->prefix = shard->suffix.contiguous;
+    suffix->settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
     /* Once its epoch has a commit version the shard is reconciled, and the suffix is gone. */
-    if (suffix->after != QUERY_SUFFIX_NONE && shard->suffix.sorted)
+    if (suffix->after == QUERY_SUFFIX_NONE || !shard->suffix.sorted)
+        return true;
+    const int lowered =
+        suffix_below_step(&shard->below, &shard->suffix, shard->index, pm, suffix->after);
+    if (lowered < 0)
+        query->error = ROWAN_EAGAIN;
+    else if (lowered == 1)
         add_entries(query, &shard->suffix, pm, format);
     copy_blocks(query, pm);
+    return lowered != 0;
 }
 
 /* --- both --- */
@@ -157,9 +165,10 @@ bool query_step(struct query *query, const struct pm *pm, const struct entry_for
 {
     if (query->answered)
         return true;
-    if (query->kind == QUERY_SUFFIX)
-        answer_suffix(query, query->state, pm, format);
-    else if (!query->state)
+    if (query->kind == QUERY_SUFFIX) {
+        if (!answer_suffix(query, query->state, pm, format))
+            return false;
+    } else if (!query->state)
         query->error = ROWAN_ENOTMINE;
     else if (!checksum_step(&query->checksum, query->state, pm, format))
         return false;

@@ -54,7 +54,7 @@ struct query_suffix {
     uint32_t epoch;
     uint64_t asked_commit, after, cursor;
     /* the answer */
-    uint64_t commit, prefix, next_cursor;
+    uint64_t commit, prefix, settled, next_cursor;
     struct block_list blocks; /* their bytes are copied to `data` */
 };
 

@@ -1,22 +1,12 @@
-/* The start of a server on its PM.
+/* The start of a server on its PM: its phases. The scan is recover_scan.c's; what each block means, recover_apply.c's.
  *
- * Invariants:
- *  R1  Only a checksum admits a block (design, H6). An entry counts from the replica row's first
- *      epoch up to the last epoch that is over, and only for a shard that this server holds: no
- *      other bytes come back (H15), and none of an epoch that is still to be handed out (C9).
- *  R2  Digest logs and clean logs are scanned first. So an entry whose blocks lie apart is copied only if
- *      nobody has copied it before: a digest role, a cleaner, or a start, this one included. There a copy lies in one
- *      piece; pieces of torn ones are put together only if none of those segments has a whole one.
+ * Invariants, with those of these two:
  *  R3  The other segments come in order of allocation: entries of one primary then come in the order of their versions,
  *      and a commit version after all that it covers. What a cleaner copied, in any order, lies below the prefix's start.
- *  R4  What is at or below both a shard's commit version and its contiguous prefix leaves its suffix: every replica has
- *      it. Not if the data are possibly incomplete: then each replica may lack something else, and every entry is
- *      reconciled, at 16 B of memory each.
- *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
+ *  R5  Nothing found is changed but the state of segments, and what is torn or damaged, which becomes void (torn.h); a
+ *      crash at any point starts over.
  *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
  *      no segment it is dead, and nobody misses it. Not so if the data are possibly incomplete.
- *  R7  A record stub gives back a completion record, nothing else. Neither a stub nor an entry gives one that nobody asks
- *      for, as far as the workers' tables of clients tell (recover_clients.h).
  *
  *      WIPE --> CLIENTS --> SCAN --> SETTLE --> FENCE --> done
  */
@@ -24,69 +14,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/error.h"
-#include "common/base/fault.h"
 #include "common/base/log.h"
-#include "server/shard/apply.h"
-#include "server/shard/join.h"
-#include "server/shard/recover_clients.h"
-#include "server/shard/recover_places.h"
 #include "server/shard/recover_row.h"
-#include "server/store/log.h"
-#include "server/store/wipe.h"
+#include "server/shard/recover_state.h"
 
-enum { RECOVER_STEP_BYTES = 1 << 20 };
-
-enum recover_phase {
-    RECOVER_WIPE,
-    RECOVER_CLIENTS,
-    RECOVER_SCAN,
-    RECOVER_SETTLE,
-    RECOVER_FENCE,
-    RECOVER_DONE
-};
-
-struct recover_shard {
-    struct shard_state *state;
-    struct suffix copies; /* in digest and clean logs: long entries, and those that the prefix is to
-                             count; sorted once these logs are scanned */
-    uint32_t counted;     /* of `copies`, how many were added to the prefix, in order */
-    struct suffix made;   /* copied by this start; few, not sorted */
-};
-
-/* A copy of a long entry, of which the blocks in front of `offset` were met. */
-struct recover_copy {
-    uint16_t shard, block; /* the next block */
-    uint64_t version, start, offset;
-};
-
-struct recover {
-    struct server_common *common;
-    enum recover_phase phase;
-    struct recover_shard *shards; /* those held, in the order of their ids */
-    uint32_t shard_count;
-    struct recover_shard **by_id; /* STORE_SHARD_IDS; NULL: not held */
-    struct wipe wipe;
-    struct recover_place *places; /* R2, R3 */
-    uint64_t place_count, place;
-    bool in_segment;
-    bool blocks_seen; /* in the current segment */
-    bool in_copies;   /* R2: digest and clean logs are being scanned */
-    bool possibly_incomplete;
-    struct entry_scan scan;
-    struct recover_copy copy;
-    struct recover_clients clients;
-    uint64_t heads; /* segments whose heads are still to be read for CLIENTS */
-    struct join join;
-    struct log log; /* of joined entries */
-    struct pm_ticket ticket;
-    struct recover_counts counts;
-    uint64_t records_lost;
-    uint8_t key[ENTRY_MAX_KEY_BYTES];
-};
+#define RECOVER_TELL_NS (2 * NS_PER_S) /* from one line about progress to the next */
 
 static bool is_held(const struct shard *row, uint32_t server)
 {
@@ -105,7 +40,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     error = shard_state_create(common->pm, &common->format, row, common->server, &shard->state);
     if (error)
         return error;
-    recover->shard_count++;
+    shard->part = &recover->parts[recover->shard_count++ % recover->part_count];
     recover->by_id[row->id] = shard;
     shard->state->live = store_live(common->store);
     if (shard->state->primary)
@@ -114,8 +49,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     shard->state->possibly_incomplete = recover->possibly_incomplete;
     const uint64_t settled = found.settled;
     prefix_init(&shard->state->prefix, settled);
-    if (settled > version_make(found.first_epoch, 0))
-        suffix_drop(&shard->state->suffix, settled);
+    suffix_drop(&shard->state->suffix, settled); /* R4 */
     atomic_init(&shard->state->commit, settled);
     atomic_init(&shard->state->settled, settled);
     atomic_init(&shard->state->dur_settled, settled);
@@ -143,280 +77,7 @@ static int add_shards(struct recover *recover, const struct recover_options *opt
     return 0;
 }
 
-/* --- applying what is found --- */
-
-static void drop_settled(const struct recover *recover, struct shard_state *shard)
-{
-    if (recover->possibly_incomplete)
-        return;
-    uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
-    suffix_drop(&shard->suffix, commit < shard->prefix.upto ? commit : shard->prefix.upto);
-}
-
-/* Adds copies below `version` to the prefix: their blocks may be nowhere else any more. In order of
- * version, because the prefix keeps few ranges. */
-static void count_copies(struct recover_shard *of, uint64_t version)
-{
-    while (of->counted < of->copies.count && of->copies.items[of->counted].version < version)
-        prefix_add(&of->state->prefix, of->copies.items[of->counted++].version);
-}
-
-/* The checked, contiguous entry at `offset` in the map. */
-static int recover_entry(struct recover *recover, struct recover_shard *of,
-                         const struct entry_header *header, uint64_t offset)
-{
-    const struct server_common *common = recover->common;
-    struct apply_entry entry =
-        apply_describe(common->pm, &common->format, header, offset, recover->key);
-    struct applied did;
-    if (!recover_clients_ask(&recover->clients, header))
-        entry.client_id = 0; /* R7 */
-    if (!recover->in_copies)
-        count_copies(of, header->version);
-    int error = apply_entry(of->state, &entry, &did);
-    if (!error)
-        error = suffix_add(&of->state->suffix, header->version, offset);
-    if (!error && recover->in_copies &&
-        (header->blocks > 1 || header->version > of->state->prefix.upto))
-        error = suffix_add(&of->copies, header->version, offset);
-    if (error || did.record == ROWAN_ENOMEM)
-        return error ? error : did.record;
-    recover->records_lost += did.record == ROWAN_EBUSY;
-    recover->counts.entries++;
-    return 0;
-}
-
-/* R2: where the joined entry lies already, or 0. */
-static uint64_t find_copy(const struct recover_shard *shard, uint64_t version)
-{
-    uint32_t at = suffix_find(&shard->copies, version - 1);
-    if (at < shard->copies.count && shard->copies.items[at].version == version)
-        return shard->copies.items[at].offset;
-    at = 0;
-    while (at < shard->made.count && shard->made.items[at].version != version)
-        at++;
-    return at < shard->made.count ? shard->made.items[at].offset : 0;
-}
-
-static int recover_joined(struct recover *recover, struct recover_shard *shard,
-                          const struct entry_header *header, struct join_entry *entry)
-{
-    uint64_t offset = find_copy(shard, header->version);
-    int error = 0;
-    if (offset == 0 && join_is_contiguous(entry, &recover->common->format, header)) {
-        offset = entry->offsets[0];
-    } else if (offset == 0 && !recover->possibly_incomplete &&
-               header->version <= atomic_load(&shard->state->settled)) {
-        /* R6: it was copied, and the copy was cleaned; or another copy, in one piece, begins here. */
-        join_keep_piece(entry, &recover->common->format, header);
-        return 0;
-    } else if (offset == 0) {
-        error = join_copy(entry, &recover->common->format, header, &recover->log, &offset);
-        if (!error)
-            error = suffix_add(&shard->made, header->version, offset);
-        recover->counts.copied += !error;
-    }
-    if (!error)
-        error = recover_entry(recover, shard, header, offset);
-    if (!error)
-        join_remove(entry);
-    return error;
-}
-
-/* R2: a block of a long entry in a segment of copies. */
-static int recover_piece(struct recover *recover, struct recover_shard *shard,
-                         const struct entry_header *header, uint64_t offset)
-{
-    struct recover_copy *copy = &recover->copy;
-    struct join_entry *entry = join_add(&recover->join, header, offset);
-    if (header->block == 0)
-        *copy = (struct recover_copy){
-            .shard = header->shard, .version = header->version, .start = offset};
-    else if (offset != copy->offset || header->block != copy->block ||
-             header->shard != copy->shard || header->version != copy->version)
-        return 0;
-    copy->block = (uint16_t)(header->block + 1);
-    copy->offset = offset + entry_block_bytes(&recover->common->format, header->key_bytes,
-                                              header->value_bytes, header->block);
-    if (copy->block < header->blocks)
-        return 0;
-    if (entry)
-        join_remove(entry);
-    return recover_entry(recover, shard, header, copy->start);
-}
-
-/* The shard of a block, if the block counts (R1). */
-static struct recover_shard *shard_of(struct recover *recover, const struct entry_header *header)
-{
-    struct recover_shard *shard = recover->by_id[header->shard];
-    uint32_t epoch = version_epoch(header->version);
-    if (!shard || epoch < shard->state->first_epoch || version_counter(header->version) == 0) {
-        recover->counts.passed_over++;
-        return NULL;
-    }
-    if (epoch >= shard->state->epoch) {
-        recover->counts.strange++;
-        return NULL;
-    }
-    return shard;
-}
-
-static int recover_object(struct recover *recover, const struct entry_header *header,
-                          uint64_t offset)
-{
-    struct recover_shard *shard = shard_of(recover, header);
-    if (!shard)
-        return 0;
-    if (header->blocks == 1)
-        return recover_entry(recover, shard, header, offset);
-    if (recover->in_copies)
-        return recover_piece(recover, shard, header, offset);
-    struct join_entry *entry = join_add(&recover->join, header, offset);
-    return entry ? recover_joined(recover, shard, header, entry) : 0;
-}
-
-/* R7 */
-static int recover_record(struct recover *recover, const struct entry_header *header)
-{
-    struct recover_shard *shard = shard_of(recover, header);
-    if (!shard || !shard->state->primary || !recover_clients_ask(&recover->clients, header))
-        return 0;
-    int error =
-        records_add(&shard->state->records, header->client_id, header->operation, header->version);
-    recover->records_lost += error == ROWAN_EBUSY;
-    recover->counts.records++;
-    return error == ROWAN_EBUSY ? 0 : error;
-}
-
-/* R2: the segments of copies are scanned. */
-static int recover_pieces(struct recover *recover)
-{
-    for (uint32_t i = 0; i < recover->shard_count; i++)
-        suffix_sort(&recover->shards[i].copies);
-    recover->in_copies = false;
-    int error = 0;
-    for (uint32_t i = 0; i < JOIN_ENTRIES && !error; i++) {
-        struct join_entry *entry = &recover->join.entries[i];
-        if (!join_is_whole(entry))
-            continue;
-        struct entry_header header;
-        entry_peek(pm_at(recover->common->pm, entry->offsets[0]), &header);
-        error = recover_joined(recover, recover->by_id[header.shard], &header, entry);
-    }
-    return error;
-}
-
-static void recover_commit(struct recover *recover, const struct commit_shard *row)
-{
-    struct recover_shard *found = recover->by_id[row->shard];
-    uint32_t epoch = version_epoch(row->version);
-    if (!found || epoch < found->state->first_epoch || epoch >= found->state->epoch)
-        return;
-    apply_commit(found->state, row->version);
-    drop_settled(recover, found->state);
-}
-
-/* The lowest unanswered number of a client is one for all shards, also if another worker or server
- * wrote it. */
-static void recover_client(struct recover *recover, const struct commit_client *row)
-{
-    for (uint32_t i = 0; i < recover->shard_count; i++) {
-        struct shard_state *shard = recover->shards[i].state;
-        if (shard->primary)
-            records_found_lowest(&shard->records, row->client, row->lowest);
-    }
-}
-
-static void recover_commits(struct recover *recover, const struct entry_header *header,
-                            uint64_t offset)
-{
-    const uint8_t *at = pm_at(recover->common->pm, offset);
-    struct commit_value value;
-    if (apply_decode_commits(header, at, &value)) {
-        recover->counts.strange += !recover_clients_is_part(header, at);
-        return;
-    }
-    for (uint32_t i = 0; i < value.shards; i++) {
-        const struct commit_shard row = commit_shard_at(&value, i);
-        recover_commit(recover, &row);
-    }
-    for (uint32_t i = 0; i < value.clients; i++) {
-        const struct commit_client row = commit_client_at(&value, i);
-        recover_client(recover, &row);
-    }
-}
-
-static int recover_block(struct recover *recover, const struct entry_header *header,
-                         uint64_t offset)
-{
-    recover->blocks_seen = true;
-    if (header->type == ENTRY_PUT || header->type == ENTRY_DELETE)
-        return recover_object(recover, header, offset);
-    if (header->type == ENTRY_RECORD)
-        return recover_record(recover, header);
-    if (header->type == ENTRY_COMMIT_VERSIONS)
-        recover_commits(recover, header, offset);
-    return 0;
-}
-
-/* --- scanning --- */
-
-static int enter_segment(struct recover *recover)
-{
-    const struct store *store = recover->common->store;
-    uint64_t segment = recover->places[recover->place].segment;
-    const enum segment_owner owner = store_meta(store, segment).owner;
-    int error = 0;
-    if (recover->in_copies && owner != OWNER_DIGEST && owner != OWNER_CLEAN)
-        error = recover_pieces(recover);
-    entry_scan_init(&recover->scan, &recover->common->format,
-                    pm_at(recover->common->pm, store_segment_offset(store, segment)),
-                    STORE_SEGMENT_BYTES, 0);
-    recover->in_segment = true;
-    recover->copy = (struct recover_copy){0};
-    recover->blocks_seen = false;
-    return error;
-}
-
-/* The segment is scanned. One in which nothing landed becomes free. Bytes in one that was not committed may have come
- * from the caches of the processor: the last run may have ended before it flushed what it received. What was found
- * counts from now on, so it is made durable, by the fence at the end. */
-static void leave_segment(struct recover *recover)
-{
-    struct store *store = recover->common->store;
-    uint64_t segment = recover->places[recover->place++].segment;
-    if (store_meta(store, segment).state != SEGMENT_COMMITTED)
-        pm_flush(recover->common->pm, store_segment_offset(store, segment), STORE_SEGMENT_BYTES);
-    recover->in_segment = false;
-    recover->counts.segments++;
-    if (!recover->blocks_seen && store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES)) {
-        store_transition(store, segment, SEGMENT_DIRTY);
-        store_transition(store, segment, SEGMENT_FREE);
-        recover->counts.released++;
-    } else if (store_meta(store, segment).state == SEGMENT_USING) {
-        store_transition(store, segment, SEGMENT_USED);
-    }
-}
-
-/* Scans one block, or a stretch of holes, of the current segment. */
-static int scan_step(struct recover *recover)
-{
-    const struct store *store = recover->common->store;
-    struct entry_header header;
-    uint32_t offset, bytes;
-    switch (entry_scan_next(&recover->scan, false, &header, &offset, &bytes)) {
-    case ENTRY_SCAN_BLOCK:
-        return recover_block(recover, &header,
-                             store_segment_offset(store, recover->places[recover->place].segment) +
-                                 offset);
-    case ENTRY_SCAN_STOPPED:
-        return 0;
-    case ENTRY_SCAN_END:
-        leave_segment(recover);
-        return 0;
-    }
-    return 0;
-}
+/* --- the phases --- */
 
 /* The head of the next segment of a worker's log, the newest first. */
 static int read_clients(struct recover *recover)
@@ -428,40 +89,39 @@ static int read_clients(struct recover *recover)
             return recover_clients_read(&recover->clients, store_segment_offset(store, segment));
     }
     recover->phase = RECOVER_SCAN;
+    atomic_store_explicit(&recover->scanning, true, memory_order_release);
     return 0;
 }
 
-static int scan_some(struct recover *recover)
+static void tell_progress(struct recover *recover, uint64_t now_ns)
 {
-    uint32_t scanned = 0;
-    while (scanned < RECOVER_STEP_BYTES && recover->place < recover->place_count &&
-           (scanned == 0 || !FAULT(SHORT_BATCH))) {
-        int error = recover->in_segment ? 0 : enter_segment(recover);
-        uint32_t before = recover->scan.position;
-        if (!error)
-            error = scan_step(recover);
-        if (error)
-            return error;
-        scanned += recover->in_segment ? recover->scan.position - before : STORE_SEGMENT_BYTES;
-    }
-    if (recover->place < recover->place_count)
-        return 0;
-    recover->phase = RECOVER_SETTLE;
-    return recover->in_copies ? recover_pieces(recover) : 0;
+    if (recover->begun_ns == 0)
+        recover->begun_ns = recover->told_ns = now_ns;
+    if (now_ns - recover->told_ns < RECOVER_TELL_NS)
+        return;
+    recover->told_ns = now_ns;
+    log_event(LOG_INFO, "recovering", "segments=%lu of=%lu", recover_scan_progress(recover),
+              recover->place_count);
 }
 
-/* --- the end --- */
-
-static void settle_shard(const struct recover *recover, struct recover_shard *of)
+/* 1: all parts are over; the first error that one met. */
+static int scan_some(struct recover *recover, uint64_t now_ns, uint64_t *wake_ns, bool *busy)
 {
-    struct shard_state *shard = of->state;
-    if (!of->copies.sorted)
-        suffix_sort(&of->copies);
-    count_copies(of, UINT64_MAX);
-    suffix_clear(&of->copies);
-    suffix_clear(&of->made);
-    drop_settled(recover, shard);
-    suffix_sort(&shard->suffix);
+    struct recover_part *own = &recover->parts[0];
+    uint32_t over = 0;
+    tell_progress(recover, now_ns);
+    *busy = !atomic_load_explicit(&own->over, memory_order_relaxed) &&
+            recover_help(&own, now_ns, wake_ns);
+    for (uint32_t i = 0; i < recover->part_count; i++) {
+        if (!atomic_load_explicit(&recover->parts[i].over, memory_order_acquire))
+            continue;
+        if (recover->parts[i].error)
+            return recover->parts[i].error;
+        over++;
+    }
+    if (!*busy)
+        wake_at(wake_ns, now_ns + RECOVER_WAIT_NS);
+    return over == recover->part_count;
 }
 
 static void write_rows(struct recover *recover)
@@ -474,31 +134,29 @@ static void write_rows(struct recover *recover)
 
 static void settle(struct recover *recover)
 {
-    for (uint32_t i = 0; i < recover->shard_count; i++)
-        settle_shard(recover, &recover->shards[i]);
-    if (recover->log.open)
-        store_transition(recover->common->store, recover->log.segment, SEGMENT_USED);
     write_rows(recover);
     recover->ticket = pm_fence_start(recover->common->pm);
     recover->phase = RECOVER_FENCE;
 }
 
-static void report(const struct recover *recover)
+static void report(const struct recover *recover, uint64_t now_ns)
 {
-    const struct recover_counts *counts = &recover->counts;
-    log_event(
-        counts->strange ? LOG_WARN : LOG_INFO, "recovered",
-        "shards=%u segments=%lu entries=%lu records=%lu copied=%lu passed_over=%lu strange=%lu "
-        "zeroed=%lu released=%lu",
-        recover->shard_count, counts->segments, counts->entries, counts->records, counts->copied,
-        counts->passed_over, counts->strange, counts->zeroed, counts->released);
-    if (recover->records_lost)
+    const struct recover_counts counts = recover_counts(recover);
+    log_event(counts.strange ? LOG_WARN : LOG_INFO, "recovered",
+              "shards=%u segments=%lu entries=%lu records=%lu copied=%lu passed_over=%lu "
+              "strange=%lu zeroed=%lu released=%lu voided=%lu parts=%u scan_ms=%lu",
+              recover->shard_count, counts.segments, counts.entries, counts.records, counts.copied,
+              counts.passed_over, counts.strange, counts.zeroed, counts.released, counts.voided,
+              recover->part_count, (now_ns - recover->begun_ns) / NS_PER_MS);
+    uint64_t lost = 0;
+    for (uint32_t i = 0; i < recover->part_count; i++)
+        lost += recover->parts[i].records_lost;
+    if (lost)
         log_event(LOG_WARN, "records_lost",
-                  "operations=%lu a retry of one of them would be carried out again",
-                  recover->records_lost);
+                  "operations=%lu a retry of one of them would be carried out again", lost);
 }
 
-int recover_poll(struct recover *recover, bool *busy)
+int recover_poll(struct recover *recover, uint64_t now_ns, uint64_t *wake_ns, bool *busy)
 {
     int done;
     *busy = true;
@@ -509,13 +167,19 @@ int recover_poll(struct recover *recover, bool *busy)
             return done;
         if (done == 1)
             recover->phase = RECOVER_CLIENTS;
-        recover->counts.zeroed = recover->wipe.zeroed;
+        recover->zeroed = recover->wipe.zeroed;
         *busy = done == 1 || !recover->wipe.fencing;
         return 0;
     case RECOVER_CLIENTS:
         return read_clients(recover);
     case RECOVER_SCAN:
-        return scan_some(recover);
+        done = scan_some(recover, now_ns, wake_ns, busy);
+        if (done < 0)
+            return done;
+        if (done == 1)
+            recover->phase = RECOVER_SETTLE;
+        *busy |= done == 1;
+        return 0;
     case RECOVER_SETTLE:
         settle(recover);
         return 0;
@@ -526,7 +190,7 @@ int recover_poll(struct recover *recover, bool *busy)
         *busy = done == 1;
         if (done != 1)
             return done;
-        report(recover);
+        report(recover, now_ns);
         recover->phase = RECOVER_DONE;
         break;
     case RECOVER_DONE:
@@ -548,7 +212,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     recover->by_id = calloc(STORE_SHARD_IDS, sizeof(struct recover_shard *));
     int error = recover->shards && recover->by_id ? 0 : ROWAN_ENOMEM;
     if (!error)
-        error = join_init(&recover->join, &options->common->format);
+        error = recover_scan_open(recover, options->parts ? options->parts : 1);
     if (!error)
         error = recover_clients_init(&recover->clients, options->common);
     if (!error)
@@ -560,9 +224,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
         return error;
     }
     recover->heads = recover->place_count;
-    recover->in_copies = true;
     wipe_init(&recover->wipe, options->common->store, options->rebooted);
-    log_init(&recover->log, options->common->store, OWNER_DIGEST, 0);
     *out = recover;
     return 0;
 }
@@ -577,9 +239,33 @@ struct shard_state *recover_take(struct recover *recover, uint16_t shard)
     return state;
 }
 
+struct recover_part *recover_part(struct recover *recover, uint32_t number)
+{
+    ASSERT(number < recover->part_count);
+    return &recover->parts[number];
+}
+
+void recover_progress(const struct recover *recover, uint64_t *scanned, uint64_t *segments)
+{
+    *scanned = recover_scan_progress(recover);
+    *segments = recover->place_count;
+}
+
 struct recover_counts recover_counts(const struct recover *recover)
 {
-    return recover->counts;
+    struct recover_counts sum = {.zeroed = recover->zeroed};
+    for (uint32_t i = 0; i < recover->part_count; i++) {
+        const struct recover_counts *counts = &recover->parts[i].counts;
+        sum.segments += counts->segments;
+        sum.released += counts->released;
+        sum.voided += counts->voided;
+        sum.entries += counts->entries;
+        sum.records += counts->records;
+        sum.passed_over += counts->passed_over;
+        sum.strange += counts->strange;
+        sum.copied += counts->copied;
+    }
+    return sum;
 }
 
 void recover_destroy(struct recover *recover)
@@ -591,7 +277,7 @@ void recover_destroy(struct recover *recover)
         suffix_clear(&recover->shards[i].made);
         shard_state_destroy(recover->shards[i].state);
     }
-    join_fini(&recover->join);
+    recover_scan_close(recover);
     recover_clients_fini(&recover->clients);
     free(recover->places);
     free(recover->by_id);

@@ -54,6 +54,7 @@ void shard_state_destroy(struct shard_state *shard)
         return;
     records_fini(&shard->records);
     suffix_clear(&shard->suffix);
+    suffix_clear(&shard->below.found);
     index_destroy(shard->index);
     free(shard);
 }

@@ -12,6 +12,7 @@
 #include "server/shard/prefix.h"
 #include "server/shard/records.h"
 #include "server/shard/suffix.h"
+#include "server/shard/suffix_below.h"
 #include "server/store/live.h"
 
 struct write_op;
@@ -45,7 +46,8 @@ struct shard_state {
     _Atomic uint64_t lost;   /* primary: committed versions that its reconciliation found nowhere */
     _Atomic bool missing;    /* backup: a committed version never arrived (prefix.h) */
     struct prefix prefix;    /* backup; and both while PM is scanned at a start */
-    struct suffix suffix;    /* what the start's scan found above the commit version */
+    struct suffix suffix;    /* what the start's scan found above the settled version */
+    struct suffix_below below; /* what of lower versions another replica may lack */
     struct records records;  /* primary: completed operations whose answer may be asked again */
 
     /* Primary only. */
@@ -65,6 +67,7 @@ struct shard_state {
 
     /* Backup only. */
     struct shard_state *next_owned; /* in the digest role's list */
+    bool suffix_held; /* so that nothing that it names is cleaned away */
     uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
 
     /* Backup only: a long entry that comes by message. */

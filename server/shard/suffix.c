@@ -74,13 +74,16 @@ void suffix_sort(struct suffix *suffix)
 {
     suffix->sorted = true;
     squeeze(suffix);
-    if (suffix->count == 0)
-        return;
-    qsort(suffix->items, suffix->count, sizeof *suffix->items, by_version);
-    uint32_t kept = 1;
-    for (uint32_t i = 1; i < suffix->count; i++) {
-        if (suffix->items[i].version != suffix->items[kept - 1].version)
-            suffix->items[kept++] = suffix->items[i];
+    if (suffix->count > 0)
+        qsort(suffix->items, suffix->count, sizeof *suffix->items, by_version);
+    suffix->contiguous = suffix->above;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < suffix->count; i++) {
+        const struct suffix_item item = suffix->items[i];
+        if (kept > 0 && item.version == suffix->items[kept - 1].version)
+            continue;
+        suffix->items[kept++] = item;
+        suffix->contiguous += item.version == suffix->contiguous + 1;
     }
     suffix->count = kept;
 }

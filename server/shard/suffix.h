@@ -1,8 +1,9 @@
-/* suffix.h - the uncommitted suffix of one shard: where the entries lie that a start's scan found and
- * that are not known to be on all replicas. Log reconciliation reads it.
+/* suffix.h - the uncommitted suffix of one shard: where the entries lie that a start's scan found above the settled
+ * version. Log reconciliation reads it.
  *
- * Kept from the scan until the shard's epoch has its first commit version. 16 B an entry; commit
- * versions found by the scan keep it short (about the writes of 15 ms).
+ * Kept from the scan until the shard's epoch has its first commit version. 16 B an entry; it covers what was written
+ * into segments that were not committed yet. Commit versions do not shorten it: what they cover another replica may have
+ * lost by damage.
  */
 #ifndef SERVER_SUFFIX_H
 #define SERVER_SUFFIX_H
@@ -20,6 +21,8 @@ struct suffix {
     uint32_t count, capacity;
     uint64_t above; /* items at or below it are not needed; some may still be in `items` */
     bool sorted;    /* suffix_sort was called */
+    uint64_t contiguous; /* once sorted: from `above` up to it, in one epoch, no version is missing. Where an epoch ended
+                            nobody knows, so it never leads into the next */
 };
 
 /* Errors: ROWAN_ENOMEM, and nothing changed. */

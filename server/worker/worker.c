@@ -76,11 +76,11 @@ static void peer_message(struct worker *worker, struct worker_peer *peer,
                   peer->server, error_name(error));
         return;
     }
-    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS)
-        peer->space = message->space_is->none   ? SPACE_NONE
-                      : message->space_is->full ? SPACE_FULL
-                                                : SPACE_ENOUGH;
-    else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
+    if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SPACE_IS) {
+        const Rowan__SpaceIs *is = message->space_is;
+        peer->space = is->none ? SPACE_NONE : is->full ? SPACE_SHORT : SPACE_ENOUGH;
+        peer->full = is->full && !is->cleaning;
+    } else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_FETCH)
         worker_fetch_ask(worker, peer, message->fetch);
     else if (message->body_case == ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS)
         worker_settled_told(worker, peer, message->settled_is);
@@ -292,6 +292,8 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
     while (command_pop(&worker->inbox, &command)) {
         if (command.kind == COMMAND_CONFIG) {
             adopt_config(worker, command.config);
+        } else if (command.kind == COMMAND_RECOVER) {
+            worker->part = command.part;
         } else if (command.kind == COMMAND_SHARD) {
             adopt_shard(worker, command.shard, now_ns);
         } else if (command.kind == COMMAND_SETTLED) {
@@ -332,6 +334,8 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
         handle_event(worker, &events[i], now_ns);
     /* After the fabric's poll, which may have made room without an event. */
     bool busy = serve_held(worker, now_ns, wake_ns);
+    if (worker->part)
+        busy |= recover_help(&worker->part, now_ns, wake_ns);
     serve_arrived(worker);
     mark_who_is_over_share(worker);
 

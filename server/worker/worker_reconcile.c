@@ -1,22 +1,24 @@
-/* Log reconciliation of a shard after a cold start (design, section 6): what any of them has above
- * the highest commit version is brought to all of them, before the shard is served in its new epoch.
+/* Log reconciliation of a shard after a cold start (design, section 6): what any of its replicas has above the highest
+ * commit version is brought to all of them, before the shard is served in its new epoch. So is what one of them lacks
+ * below it (a hole), by damage.
  *
  * Invariants:
  *  U1  Nothing of the shard is served, and no version of its new epoch given out, before every full
- *      replica has every entry that any of them has above `from`; durable. What is at or below
- *      `from`, they all have. A backup is brought what it did not show to have itself, by message, and has it when
- *      it has said so.
+ *      replica has every entry that any of them has above `from`; durable. Each has told that it has what is at or below
+ *      `from`: it is no higher than a replica's contiguous prefix, which no commit version lifts over a hole. A backup is
+ *      brought what it did not show to have itself, by message, and has it when it has said so.
  *  U2  Every backup takes part: with one that does not answer, it waits.
  *  U3  Bytes of a backup are checked like those of any other stranger. Only a checksum admits a
  *      block, only all its blocks an entry, and never one of the epoch that begins here (C9).
  *  U4  When a connection breaks, that backup's part of the step starts again; in SPREAD with the first entry that it
  *      has not confirmed. What was taken in stays: the same entry twice does no harm.
  *  U5  A crash leaves the epoch without a commit version: the next cold start does all of it again.
- *  U6  If the data are possibly incomplete, then those of all replicas are (cm/cold.c), and `from` is 0: what a
+ *  U6  If the data are possibly incomplete, then those of all replicas are (cm/cold.c), and nothing is settled: what a
  *      commit version says of lower epochs was true once, and may not be true any more.
+ *  U7  What a replica does not have of versions up to its settled one is dead, not lost, and need not be taken in there.
  *
- *  FIGURES --(all commit versions)--> PREFIXES --(all contiguous prefixes)--> SUFFIXES --(one backup after the
- *  other)--> SPREAD --(confirmed by all)--> served
+ *  FIGURES --(all commit versions and contiguous prefixes)--> BELOW --(the own suffix reaches down to `from`)-->
+ *  SUFFIXES --(one backup after the other)--> SPREAD --(confirmed by all)--> served
  */
 #include "server/worker/worker_reconcile.h"
 
@@ -37,7 +39,7 @@
 #define RECONCILE_ROOM_RETRY_NS NS_PER_MS
 #define RECONCILE_SPACE_NS      NS_PER_S /* no memory or no segment: it may become free */
 
-enum reconcile_step { RECONCILE_FIGURES, RECONCILE_PREFIXES, RECONCILE_SUFFIXES, RECONCILE_SPREAD };
+enum reconcile_step { RECONCILE_FIGURES, RECONCILE_BELOW, RECONCILE_SUFFIXES, RECONCILE_SPREAD };
 
 /* One backup's part. */
 struct part {
@@ -49,6 +51,7 @@ struct part {
     uint64_t cursor;
     struct incoming incoming; /* skipped: it is here already */
 
+    uint64_t settled;  /* U7 */
     struct suffix has; /* versions of its entries above `from`; their places are not told */
 
     /* SPREAD: the first entry of the suffix that is not confirmed, and its first block; and likewise once the message on
@@ -60,8 +63,11 @@ struct reconciliation {
     struct shard_state *shard; /* NULL: free */
     enum reconcile_step step;
     uint64_t commit, from;
+    uint64_t settled;     /* the highest of any replica */
+    uint64_t retry_ns;    /* BELOW */
     uint64_t local_batch; /* the last in which something was stored here */
     uint32_t taken;       /* entries that were not here */
+    uint32_t holes;       /* entries that a commit version covers, and that were brought to a replica */
     struct suffix extra;  /* those of the current backup */
     struct part parts[CLUSTER_MAX_REPLICAS - 1];
 };
@@ -89,6 +95,14 @@ int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
     return 0;
 }
 
+/* The figures of this replica itself. */
+static void begin(struct reconciliation *it)
+{
+    it->commit = atomic_load_explicit(&it->shard->commit, memory_order_relaxed);
+    it->settled = atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
+    it->from = it->shard->suffix.contiguous;
+}
+
 static void start_waiting(struct reconciliations *all)
 {
     for (uint32_t i = 0; i < WORKER_RECONCILING && all->first; i++) {
@@ -96,7 +110,7 @@ static void start_waiting(struct reconciliations *all)
         if (it->shard)
             continue;
         *it = (struct reconciliation){.shard = all->first};
-        it->commit = atomic_load_explicit(&it->shard->commit, memory_order_relaxed);
+        begin(it);
         all->first = it->shard->next_reconcile;
         if (!all->first)
             all->last = NULL;
@@ -144,7 +158,13 @@ static int take_entry(struct worker *worker, struct reconciliation *it, const st
                   "shard=%u client=%u operation=%u a retry of it would be carried out again",
                   shard->id, header->client_id, header->operation);
     it->taken++;
+    it->holes += header->version <= it->commit;
     return 0;
+}
+
+static uint64_t settled_here(const struct reconciliation *it)
+{
+    return atomic_load_explicit(&it->shard->settled, memory_order_relaxed);
 }
 
 /* U3. */
@@ -168,7 +188,8 @@ static int take_block(struct worker *worker, struct reconciliation *it, struct p
         error = ROWAN_EFORMAT;
     if (error)
         return error;
-    const bool here = suffix_has(&it->shard->suffix, header.version);
+    const bool here = suffix_has(&it->shard->suffix, header.version) ||
+                      header.version <= settled_here(it); /* U7 */
     const uint64_t segments = worker->log.segments;
     const int whole = incoming_take(incoming, &worker->log, format, &header, block->data, here);
     if (worker->log.segments != segments)
@@ -255,8 +276,9 @@ static void take_answer(struct worker *worker, struct reconciliation *it, struct
     if (it->step == RECONCILE_FIGURES) {
         if (answer->commit > it->commit)
             it->commit = answer->commit;
-        part->done = true;
-    } else if (it->step == RECONCILE_PREFIXES) {
+        part->settled = answer->settled;
+        if (answer->settled > it->settled)
+            it->settled = answer->settled;
         if (answer->prefix < it->from)
             it->from = answer->prefix;
         part->done = true;
@@ -265,13 +287,23 @@ static void take_answer(struct worker *worker, struct reconciliation *it, struct
     }
 }
 
+/* Need the backup not be brought that version? */
+static bool is_there(const struct part *part, uint64_t version)
+{
+    return version <= part->settled || suffix_has(&part->has, version);
+}
+
 /* Entries were confirmed, or with an error will be sent again. */
-static void take_confirmation(const struct worker *worker, const struct reconciliation *it,
+static void take_confirmation(const struct worker *worker, struct reconciliation *it,
                               struct part *part, const struct worker_peer *peer, int error,
                               uint64_t now_ns)
 {
     const bool later = error == ROWAN_EAGAIN || error == ROWAN_EBUSY;
     if (!error) {
+        for (uint32_t i = part->next; i < part->sent; i++) {
+            const uint64_t version = it->shard->suffix.items[i].version;
+            it->holes += version <= it->commit && !is_there(part, version);
+        }
         part->next = part->sent;
         part->next_block = part->sent_block;
         return;
@@ -324,15 +356,17 @@ static bool all_done(const struct reconciliation *it)
     return true;
 }
 
-/* Committed versions that were shown by nobody: a replica was damaged, or did not promise to keep them. They are lost at
- * most. Where the data are possibly incomplete, the settled versions are not believed (R6), so what the cleaner dropped
- * looks the same; and of what all replicas had, a whole one shows nothing any more. */
+/* Committed versions that were shown by nobody, and are not dead (U7): all replicas were damaged, or did not promise to
+ * keep them. They are lost at most. Where the data are possibly incomplete, the settled versions are not believed (R6), so
+ * what the cleaner dropped looks the same. */
 static void report_losses(struct worker *worker, const struct reconciliation *it)
 {
     struct shard_state *shard = it->shard;
     uint64_t next = version_make(version_epoch(it->commit), 1), lost = 0;
     if (next <= it->from)
         next = it->from + 1;
+    if (next <= it->settled)
+        next = it->settled + 1;
     for (uint32_t i = suffix_find(&shard->suffix, next - 1); next <= it->commit; i++) {
         uint64_t found = i < shard->suffix.count && shard->suffix.items[i].version <= it->commit
                              ? shard->suffix.items[i].version
@@ -352,19 +386,10 @@ static void enter_step(struct worker *worker, struct reconciliation *it, enum re
 {
     struct shard_state *shard = it->shard;
     it->step = step;
-    if (step == RECONCILE_PREFIXES) {
-        prefix_settle(&shard->prefix, version_epoch(it->commit));
-        it->from = it->commit < shard->prefix.upto ? it->commit : shard->prefix.upto;
-        if (shard->possibly_incomplete) /* U6 */
-            it->from = 0;
-    } else if (step == RECONCILE_SUFFIXES && it->from < shard->suffix.above) {
-        /* A backup lacks what all replicas had; what others still name of it can be given to it. */
-        log_event(LOG_ERROR, "replica_damaged", "worker=%u shard=%u after=%lx before=%lx",
-                  worker->number, shard->id, it->from, shard->suffix.above + 1);
-        shard->suffix.above = it->from;
-    } else if (step == RECONCILE_SPREAD) {
+    if (step == RECONCILE_BELOW && it->commit < it->from)
+        it->from = it->commit;
+    else if (step == RECONCILE_SPREAD)
         report_losses(worker, it);
-    }
     for (uint32_t i = 0; i < shard->backup_count; i++) {
         it->parts[i].done = false;
         it->parts[i].next = suffix_find(&shard->suffix, it->from);
@@ -395,6 +420,25 @@ static bool ask_all(struct worker *worker, struct reconciliation *it, uint64_t n
     return any;
 }
 
+/* What all others had settled, one of them may lack (suffix_below.h). */
+static bool look_below(struct worker *worker, struct reconciliation *it, uint64_t now_ns,
+                       uint64_t *wake_ns)
+{
+    struct shard_state *shard = it->shard;
+    if (now_ns < it->retry_ns) {
+        wake_at(wake_ns, it->retry_ns);
+        return false;
+    }
+    worker->holds_suffixes |= it->from < shard->suffix.above;
+    const int done = suffix_below_step(&shard->below, &shard->suffix, shard->index,
+                                       worker->common->pm, it->from);
+    if (done < 0)
+        it->retry_ns = now_ns + RECONCILE_SPACE_NS;
+    else if (done == 1)
+        enter_step(worker, it, RECONCILE_SUFFIXES);
+    return true;
+}
+
 /* The entries that the backup has not shown, as many as a message holds. */
 static void gather(const struct worker *worker, const struct reconciliation *it, struct part *part,
                    struct block_list *blocks)
@@ -405,7 +449,7 @@ static void gather(const struct worker *worker, const struct reconciliation *it,
     while (part->sent < suffix->count) {
         const struct suffix_item *item = &suffix->items[part->sent];
         const int added =
-            suffix_has(&part->has, item->version)
+            is_there(part, item->version)
                 ? 1
                 : block_list_add(blocks, worker->common->pm, &worker->common->format, it->shard->id,
                                  item->version, item->offset, &part->sent_block);
@@ -471,6 +515,9 @@ static void finish(struct worker *worker, struct reconciliation *it, uint64_t no
               worker->number, shard->id, shard->epoch, it->commit, it->from,
               shard->suffix.count - suffix_find(&shard->suffix, it->from), it->taken,
               atomic_load_explicit(&shard->lost, memory_order_relaxed));
+    if (it->holes && !shard->possibly_incomplete)
+        log_event(LOG_WARN, "holes_filled", "worker=%u shard=%u entries=%u after=%lx",
+                  worker->number, shard->id, it->holes, it->from);
     suffix_clear(&shard->suffix);
     clear(it);
     atomic_store_explicit(&shard->recovering, false, memory_order_relaxed);
@@ -483,6 +530,8 @@ static void finish(struct worker *worker, struct reconciliation *it, uint64_t no
 static bool advance(struct worker *worker, struct reconciliation *it, uint64_t now_ns,
                     uint64_t *wake_ns)
 {
+    if (it->step == RECONCILE_BELOW)
+        return look_below(worker, it, now_ns, wake_ns);
     bool any = it->step == RECONCILE_SPREAD ? spread(worker, it, now_ns, wake_ns)
                                             : ask_all(worker, it, now_ns, wake_ns);
     if (!all_done(it))

@@ -123,6 +123,7 @@ struct worker_peer {
     bool connected;
     bool needed;             /* backs a shard of this worker */
     enum server_space space; /* of its PM */
+    bool full;               /* likewise */
     uint64_t retry_ns;
     uint64_t open_batch;     /* the batch that has blocks added and is not posted; 0: none */
     uint64_t posted, landed; /* batches */
@@ -217,6 +218,7 @@ struct worker {
     struct fabric_endpoint *endpoint;
     struct inbox inbox, outbox;
     struct inbox record_questions; /* from the clean role */
+    struct recover_part *part; /* of the start, while it lasts */
     struct reclaim_role reclaim;
     uint64_t epoch; /* of this poll: what it finds is held since then */
     bool has_all;   /* each shard that was handed out to it has been adopted */

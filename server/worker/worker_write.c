@@ -31,18 +31,25 @@
 
 /* --- admission --- */
 
-/* Deletes make space (H13). */
-static int check_space(struct worker *worker, const struct shard_state *shard,
+static bool is_full(const struct server_common *common)
+{
+    return atomic_load_explicit(&common->full, memory_order_relaxed);
+}
+
+/* Deletes make space (H13). Where cleaning makes some the client asks again. */
+static int check_space(const struct worker *worker, const struct shard_state *shard,
                        enum message_type type)
 {
-    const enum server_space most = type == MESSAGE_DELETE ? SPACE_FULL : SPACE_ENOUGH;
-    if (atomic_load_explicit(&worker->common->space, memory_order_relaxed) > most)
-        return ROWAN_EFULL;
+    const enum server_space most = type == MESSAGE_DELETE ? SPACE_SHORT : SPACE_ENOUGH;
+    const struct server_common *common = worker->common;
+    bool waits = atomic_load_explicit(&common->space, memory_order_relaxed) > most;
+    bool full = waits && is_full(common);
     for (uint32_t i = 0; i < shard->backup_count; i++) {
-        if (worker->peers[shard->backups[i]].space > most)
-            return ROWAN_EFULL;
+        const struct worker_peer *peer = &worker->peers[shard->backups[i]];
+        waits |= peer->space > most;
+        full |= peer->space > most && peer->full;
     }
-    return 0;
+    return full ? ROWAN_EFULL : waits ? ROWAN_EBUSY : 0;
 }
 
 /* What a backup that takes nothing holds up must leave room for writes that it does not back. So no
@@ -149,7 +156,7 @@ static int send_entry(struct worker *worker, struct write_op *op, struct shard_s
 {
     int error = FAULT(NO_SEGMENT) ? ROWAN_EFULL : worker_reserve(worker, op->bytes, &op->offset);
     if (error)
-        return error;
+        return error != ROWAN_EFULL || is_full(worker->common) ? error : ROWAN_EBUSY;
     op->shard = shard;
     op->key_bytes = request->key_bytes;
     op->version = version_make(shard->epoch, ++shard->counter);

@@ -19,7 +19,7 @@ static const struct {
      "a committed version had not arrived in front of the word that it is"},
     {"version_lost", NULL, "a primary lacks a version that it committed"},
     {"versions_lost", NULL, "no replica has a committed version"},
-    {"replica_damaged", NULL, "a replica lacks what all had"},
+    {"holes_filled", NULL, "a replica lacks what all had"},
     {"possible_loss", NULL, "data that may be incomplete, and no host has lost power"},
     {"replicas_dropped", NULL, "a server came back without the data that it held"},
     {"commit_garbage", NULL, "commit versions that nobody wrote so"},

@@ -148,7 +148,7 @@ static bool all_replicas(const struct run *run)
 {
     const struct cluster_config *config =
         run->cluster->cm ? sim_cluster_config(run->cluster) : NULL;
-    if (!config)
+    if (!config || !sim_cluster_is_started(run->cluster)) /* the next one may drop replicas */
         return false;
     for (uint32_t i = 0; i < config->shard_count; i++) {
         const struct shard *shard = &config->shards[i];

@@ -344,17 +344,13 @@ TEST(a_full_server_takes_no_segment_for_commit_versions)
     fill_segment(stage, client);
     stage->fabric->unquiet = true;
     while (!landing_ask(&landing).full) {
-        assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
+        if (!puppet_seal(stage->fabric, STAGE_CONTROL))
+            stage_pass(stage, NS_PER_S); /* and still nothing is cleaned */
         stage_run(stage);
     }
-    uint64_t free, posted; /* deletes may use more */
-    do {
-        posted = stage->fabric->post_count;
-        free = landing_ask(&landing).segments_free;
-        assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
+    while (puppet_seal(stage->fabric, STAGE_CONTROL)) /* deletes may use more */
         stage_run(stage);
-    } while (stage->fabric->post_count > posted && landing_ask(&landing).segments_free < free);
-    assert_true(free > 0);
+    assert_true(landing_ask(&landing).segments_free > 0);
     stage_pass(stage, 10 * NS_PER_S);
     assert_int_equal(spread(stage, 0, 0, &entries), 0);
     assert_int_equal(entries, 0);

@@ -10,7 +10,7 @@
 #include "test/lib/unit.h"
 #include "test/unit/server/format.h"
 
-enum { SEGMENTS = 16, LIMIT = 256, EPOCH = 5, FIRST = 2 };
+enum { SEGMENTS = 16, LIMIT = 256, EPOCH = 5, FIRST = 2, PARTS = 3 };
 enum { LED = 10, BACKED = 11, ELSEWHERE = 12 };
 #define PM_BYTES ((uint64_t)(SEGMENTS + 3) * STORE_SEGMENT_BYTES)
 
@@ -74,8 +74,11 @@ static inline int open_image(void **state)
         .server = 1, .pm = &image->heap->pm, .format = {.seed = 1234, .block_limit = LIMIT}};
     open_store(image);
     image->config = make_config(EPOCH);
-    image->options = (struct recover_options){
-        .common = &image->common, .config = image->config, .had_data = true, .had_run = true};
+    image->options = (struct recover_options){.common = &image->common,
+                                              .config = image->config,
+                                              .had_data = true,
+                                              .had_run = true,
+                                              .parts = PARTS};
     static const uint16_t shards[] = {LED, BACKED, ELSEWHERE};
     for (unsigned i = 0; i < 3; i++)
         store_replica_set(image->store, shards[i],
@@ -186,9 +189,17 @@ static inline int try_recover(struct image *image)
 {
     char why[160];
     bool busy;
+    uint64_t wake_ns = WAKE_NEVER;
     int done = recover_create(&image->options, &image->recover, why, sizeof why);
-    while (!done)
-        done = recover_poll(image->recover, &busy);
+    struct recover_part *parts[PARTS] = {0};
+    for (uint32_t i = 1; i < PARTS && !done; i++)
+        parts[i] = recover_part(image->recover, i);
+    while (!done) {
+        done = recover_poll(image->recover, 0, &wake_ns, &busy);
+        for (uint32_t i = 1; i < PARTS; i++)
+            if (parts[i])
+                recover_help(&parts[i], 0, &wake_ns);
+    }
     return done;
 }
 

@@ -1,6 +1,8 @@
-/* When segments become committed, and what a start makes of the settled versions that stand behind them. */
+/* When segments become committed, what a start makes of the settled versions that stand behind them, and what is said
+ * when there are no more. */
 #define TEST_FIXTURE stage_setup, stage_teardown
 
+#include "common/base/error.h"
 #include "landing.h"
 #include "test/lib/unit.h"
 
@@ -166,6 +168,32 @@ TEST(a_start_goes_on_from_the_settled_version)
     landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
     stage_pass(stage, COMMIT_NS);
     assert_int_equal(settled(&landing), version_make(2, 0));
+}
+
+static int put_status(struct stage *stage, struct puppet_conn *client)
+{
+    stage_put(stage, client, stage_key_of(0));
+    stage_land_all(stage);
+    return stage_reply(stage).status;
+}
+
+/* The client asks again meanwhile. */
+TEST(puts_wait_for_cleaning_and_are_refused_when_it_gives_no_space)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+    int status;
+
+    stage->fabric->unquiet = true;
+    while (!(status = put_status(stage, client))) {
+        assert_true(puppet_seal(stage->fabric, STAGE_CONTROL));
+        stage_run(stage);
+    }
+    assert_int_equal(status, ROWAN_EBUSY);
+    stage_pass(stage, 900 * NS_PER_MS);
+    assert_int_equal(put_status(stage, client), ROWAN_EBUSY);
+    stage_pass(stage, 100 * NS_PER_MS);
+    assert_int_equal(put_status(stage, client), ROWAN_EFULL);
 }
 
 UNIT_MAIN(NULL, NULL)

@@ -29,6 +29,29 @@ TEST(a_sorted_suffix_holds_each_version_once)
     assert_null(suffix.items);
 }
 
+/* Versions of 40 bits are of one epoch. */
+TEST(a_suffix_is_contiguous_up_to_its_first_hole_in_one_epoch)
+{
+    struct suffix suffix = {0};
+    const uint64_t epoch = UINT64_C(1) << 40;
+    suffix_drop(&suffix, 4);
+    for (uint64_t version = 7; version >= 3; version--)
+        add(&suffix, version);
+    add(&suffix, 5);
+    add(&suffix, 9);
+    add(&suffix, epoch + 1);
+    suffix_sort(&suffix);
+    assert_int_equal(suffix.contiguous, 7);
+    suffix_clear(&suffix);
+    suffix_drop(&suffix, epoch - 2);
+    suffix = (struct suffix){.above = suffix.above};
+    add(&suffix, epoch - 1);
+    add(&suffix, epoch + 1);
+    suffix_sort(&suffix);
+    assert_true(suffix.contiguous == epoch - 1);
+    suffix_clear(&suffix);
+}
+
 TEST(an_empty_suffix_is_sorted_and_searched_too)
 {
     struct suffix suffix = {0};

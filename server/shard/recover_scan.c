@@ -1,0 +1,305 @@
+/* The scan of a start, by all its parts. Each segment is scanned by one part, whoever comes first: checksums and hashes
+ * take most of the time. The blocks that it finds go into a list, and each part applies those of its own shards, list by
+ * list in the order of places, so each shard meets its entries in that order (R2, R3).
+ *
+ *  R8  A list is filled by the part that took its place by compare-and-set, and read when `filled` says so. It is filled
+ *      anew only when every part has applied what it held. So there are at most as many segments between the slowest part
+ *      and the scan as there are lists.
+ *  R9  What a part stored or flushed it fences itself, before it is over (on dax a fence is that of its thread).
+ *
+ * Application goes in stages, for some blocks at a time, so that cache misses overlap: the index bucket, the entry that
+ * the index has, application.
+ */
+#include "server/shard/recover_state.h"
+
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/error.h"
+#include "common/base/fault.h"
+#include "server/store/torn.h"
+
+enum {
+    STEP_BYTES = 1 << 20, /* scanned in one poll */
+    STEP_BLOCKS = 4096,   /* applied in one poll */
+    STAGE_BLOCKS = 32,    /* that go through the stages together */
+    LISTS_PER_PART = 2,
+};
+
+/* --- scanning --- */
+
+/* The next place, if there is a list for it (R8). */
+static bool take_place(struct recover_part *part)
+{
+    struct recover *recover = part->recover;
+    uint64_t place = atomic_load_explicit(&recover->next, memory_order_relaxed);
+    do {
+        if (place == recover->place_count)
+            return false;
+        for (uint32_t i = 0; i < recover->part_count; i++)
+            if (place >= atomic_load_explicit(&recover->parts[i].applied, memory_order_acquire) +
+                             recover->list_count)
+                return false;
+    } while (!atomic_compare_exchange_weak_explicit(&recover->next, &place, place + 1,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    const struct store *store = recover->common->store;
+    const uint64_t offset = store_segment_offset(store, recover->places[place].segment);
+    entry_scan_init(&part->scan, &recover->common->format, pm_at(recover->common->pm, offset),
+                    STORE_SEGMENT_BYTES, 0);
+    part->scanned = place;
+    part->in_segment = true;
+    part->blocks_seen = part->torn_seen = false;
+    recover->lists[place % recover->list_count].count = 0;
+    return true;
+}
+
+/* The segment is scanned. One in which nothing landed becomes free. Bytes in one that was not committed may have come
+ * from the caches of the processor: the last run may have ended before it flushed what it received. What was found
+ * counts from now on, so it is made durable, by the fence at the end (R9). */
+static void leave_segment(struct recover_part *part)
+{
+    struct recover *recover = part->recover;
+    struct store *store = recover->common->store;
+    const uint64_t place = part->scanned, segment = recover->places[place].segment;
+    if (store_meta(store, segment).state != SEGMENT_COMMITTED)
+        pm_flush(recover->common->pm, store_segment_offset(store, segment), STORE_SEGMENT_BYTES);
+    part->in_segment = false;
+    part->counts.segments++;
+    if (!part->blocks_seen && store_segment_is_zero(store, segment, 0, STORE_SEGMENT_BYTES)) {
+        store_transition(store, segment, SEGMENT_DIRTY);
+        store_transition(store, segment, SEGMENT_FREE);
+        part->counts.released++;
+    } else if (store_meta(store, segment).state == SEGMENT_USING) {
+        store_transition(store, segment, SEGMENT_USED);
+    }
+    atomic_store_explicit(&recover->lists[place % recover->list_count].filled, place + 1,
+                          memory_order_release);
+}
+
+static void list_block(struct recover_part *part, const struct entry_header *header,
+                       uint32_t position)
+{
+    struct recover *recover = part->recover;
+    struct recover_list *list = &recover->lists[part->scanned % recover->list_count];
+    const uint64_t segment = recover->places[part->scanned].segment;
+    const bool is_object = header->type == ENTRY_PUT || header->type == ENTRY_DELETE;
+    part->blocks_seen = true;
+    if (!is_object && header->type != ENTRY_RECORD && header->type != ENTRY_COMMIT_VERSIONS)
+        return;
+    struct recover_found *found = &list->blocks[list->count++];
+    found->header = *header;
+    found->offset = store_segment_offset(recover->common->store, segment) + position;
+    if (is_object && header->blocks == 1)
+        found->hash = index_hash(recover_key(recover, found->offset), header->key_bytes);
+}
+
+static void void_place(void *context, uint32_t position)
+{
+    struct recover_part *part = context;
+    const struct recover *recover = part->recover;
+    const struct server_common *common = recover->common;
+    const uint64_t segment = recover->places[part->scanned].segment;
+    torn_void(common->pm, &common->format, store_segment_offset(common->store, segment) + position);
+    part->counts.voided++;
+}
+
+/* What was passed over, was it but zeros? Pads count here, too. */
+static void note_gap(struct recover_part *part, uint32_t from, uint32_t to)
+{
+    part->torn_seen |= !torn_is_zero(part->scan.base + from, to - from);
+}
+
+/* At the end of a segment the places that are torn become void. */
+static void scan_some(struct recover_part *part)
+{
+    const uint32_t begin = part->scan.position;
+    struct entry_header header;
+    uint32_t position, bytes;
+    do {
+        const uint32_t from = part->scan.position;
+        const enum entry_scan_result result =
+            entry_scan_next(&part->scan, false, &header, &position, &bytes);
+        note_gap(part, from, result == ENTRY_SCAN_BLOCK ? position : part->scan.position);
+        if (result == ENTRY_SCAN_BLOCK)
+            list_block(part, &header, position);
+        if (result == ENTRY_SCAN_END) {
+            part->scan.position = 0;
+            if (part->torn_seen)
+                torn_step(&part->scan, STORE_SEGMENT_BYTES, void_place, part);
+            leave_segment(part);
+            return;
+        }
+    } while (part->scan.position - begin < STEP_BYTES && !FAULT(SHORT_BATCH));
+}
+
+/* --- application --- */
+
+/* The list of the place that is to be applied; NULL: it is not filled yet. */
+static const struct recover_list *next_list(const struct recover_part *part)
+{
+    const struct recover *recover = part->recover;
+    const uint64_t place = atomic_load_explicit(&part->applied, memory_order_relaxed);
+    const struct recover_list *list = &recover->lists[place % recover->list_count];
+    return atomic_load_explicit(&list->filled, memory_order_acquire) == place + 1 ? list : NULL;
+}
+
+/* In front of the first block of a list. */
+static int enter_list(struct recover_part *part)
+{
+    const struct recover *recover = part->recover;
+    const uint64_t place = atomic_load_explicit(&part->applied, memory_order_relaxed);
+    const enum segment_owner owner =
+        store_meta(recover->common->store, recover->places[place].segment).owner;
+    part->copy = (struct recover_copy){0};
+    if (!part->in_copies || owner == OWNER_DIGEST || owner == OWNER_CLEAN)
+        return 0;
+    return recover_pieces(part);
+}
+
+/* Stages 1 and 2. */
+static uint32_t choose_blocks(struct recover_part *part, const struct recover_list *list,
+                              struct recover_block *blocks)
+{
+    const uint32_t most = FAULT(SHORT_BATCH) ? 1 : STAGE_BLOCKS;
+    uint32_t count = 0;
+    for (; part->position < list->count && count < most; part->position++) {
+        const struct recover_found *found = &list->blocks[part->position];
+        struct recover_block *block = &blocks[count];
+        if (!recover_choose(part, found, block))
+            continue;
+        count++;
+        if (block->shard && found->header.blocks == 1 && found->header.type != ENTRY_RECORD) {
+            __builtin_prefetch(pm_at(part->recover->common->pm, found->offset));
+            block->bucket = index_prefetch(block->shard->state->index, found->hash);
+        }
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (blocks[i].bucket)
+            blocks[i].hint = index_prefetch_entry(blocks[i].shard->state->index, blocks[i].bucket,
+                                                  blocks[i].found->hash);
+    return count;
+}
+
+static int apply_some(struct recover_part *part, const struct recover_list *list)
+{
+    struct recover_block blocks[STAGE_BLOCKS];
+    const uint32_t begin = part->position;
+    int error = begin == 0 ? enter_list(part) : 0;
+    while (!error && part->position < list->count && part->position - begin < STEP_BLOCKS) {
+        const uint32_t count = choose_blocks(part, list, blocks);
+        for (uint32_t i = 0; i < count && !error; i++)
+            error = recover_block(part, &blocks[i]);
+    }
+    if (!error && part->position == list->count) {
+        part->position = 0;
+        atomic_fetch_add_explicit(&part->applied, 1, memory_order_release);
+    }
+    return error;
+}
+
+/* --- the part --- */
+
+static void settle_shard(struct recover_shard *of)
+{
+    struct shard_state *shard = of->state;
+    if (!of->copies.sorted)
+        suffix_sort(&of->copies);
+    recover_count_copies(of, UINT64_MAX);
+    suffix_clear(&of->copies);
+    suffix_clear(&of->made);
+    suffix_sort(&shard->suffix);
+}
+
+static int settle(struct recover_part *part)
+{
+    struct recover *recover = part->recover;
+    const int error = part->in_copies ? recover_pieces(part) : 0;
+    for (uint32_t i = part->number; i < recover->shard_count && !error; i += recover->part_count)
+        settle_shard(&recover->shards[i]);
+    if (part->log.open)
+        store_transition(recover->common->store, part->log.segment, SEGMENT_USED);
+    (void)pm_fence_start(recover->common->pm); /* R9; the one of recover.c is waited for */
+    return error;
+}
+
+static void end(struct recover_part *part, int error)
+{
+    part->error = error;
+    atomic_store_explicit(&part->over, true, memory_order_release);
+}
+
+bool recover_help(struct recover_part **of, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct recover_part *part = *of;
+    struct recover *recover = part->recover;
+    const struct recover_list *list;
+    int error = 0;
+    if (!atomic_load_explicit(&recover->scanning, memory_order_acquire)) {
+        wake_at(wake_ns, now_ns + RECOVER_WAIT_NS);
+        return false;
+    }
+    if (atomic_load_explicit(&part->applied, memory_order_relaxed) == recover->place_count) {
+        *of = NULL;
+        end(part, settle(part));
+        return true;
+    }
+    if ((list = next_list(part))) {
+        error = apply_some(part, list);
+    } else if (part->in_segment || take_place(part)) {
+        scan_some(part);
+    } else {
+        wake_at(wake_ns, now_ns + RECOVER_WAIT_NS);
+        return false;
+    }
+    if (error) {
+        *of = NULL;
+        end(part, error);
+    }
+    return true;
+}
+
+uint64_t recover_scan_progress(const struct recover *recover)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < recover->part_count; i++) {
+        const uint64_t applied =
+            atomic_load_explicit(&recover->parts[i].applied, memory_order_relaxed);
+        least = applied < least ? applied : least;
+    }
+    return least;
+}
+
+int recover_scan_open(struct recover *recover, uint32_t parts)
+{
+    ASSERT(parts > 0);
+    recover->parts = calloc(parts, sizeof *recover->parts);
+    recover->list_count = parts == 1 ? 1 : parts * LISTS_PER_PART;
+    recover->lists = calloc(recover->list_count, sizeof *recover->lists);
+    if (!recover->parts || !recover->lists)
+        return ROWAN_ENOMEM;
+    for (uint32_t i = 0; i < recover->list_count; i++) {
+        recover->lists[i].blocks =
+            malloc(STORE_SEGMENT_BYTES / ENTRY_ALIGN * sizeof(struct recover_found));
+        if (!recover->lists[i].blocks)
+            return ROWAN_ENOMEM;
+    }
+    for (uint32_t i = 0; i < parts; i++) {
+        struct recover_part *part = &recover->parts[i];
+        *part = (struct recover_part){.recover = recover, .number = i, .in_copies = true};
+        recover->part_count++;
+        log_init(&part->log, recover->common->store, OWNER_DIGEST, i);
+        if (join_init(&part->join, &recover->common->format))
+            return ROWAN_ENOMEM;
+    }
+    return 0;
+}
+
+void recover_scan_close(struct recover *recover)
+{
+    for (uint32_t i = 0; i < recover->part_count; i++)
+        join_fini(&recover->parts[i].join);
+    for (uint32_t i = 0; recover->lists && i < recover->list_count; i++)
+        free(recover->lists[i].blocks);
+    free(recover->lists);
+    free(recover->parts);
+}

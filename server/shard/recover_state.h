@@ -1,0 +1,145 @@
+/* recover_state.h - the inside of a start: recover.c's, recover_scan.c's and recover_apply.c's.
+ *
+ * A start has parts, one for each reactor, which a role there polls: of control the first, of other roles the rest. Every
+ * shard belongs to one part, which alone writes its state.
+ */
+#ifndef SERVER_RECOVER_STATE_H
+#define SERVER_RECOVER_STATE_H
+
+#include "common/base/clock.h"
+#include "server/shard/join.h"
+#include "server/shard/recover.h"
+#include "server/shard/recover_clients.h"
+#include "server/shard/recover_places.h"
+#include "server/store/log.h"
+#include "server/store/wipe.h"
+
+/* Until a part looks again at what the others have done. */
+#define RECOVER_WAIT_NS NS_PER_MS
+
+enum recover_phase {
+    RECOVER_WIPE,
+    RECOVER_CLIENTS,
+    RECOVER_SCAN,
+    RECOVER_SETTLE,
+    RECOVER_FENCE,
+    RECOVER_DONE
+};
+
+struct recover_shard {
+    struct shard_state *state;
+    const struct recover_part *part;
+    struct suffix copies; /* in digest and clean logs: long entries, and those that the prefix is to
+                             count; sorted once these logs are scanned */
+    uint32_t counted;     /* of `copies`, how many were added to the prefix, in order */
+    struct suffix made;   /* copied by this start; few, not sorted */
+};
+
+/* A copy of a long entry, of which the blocks in front of `offset` were met. */
+struct recover_copy {
+    uint16_t shard, block; /* the next block */
+    uint64_t version, start, offset;
+};
+
+/* A whole block. */
+struct recover_found {
+    struct entry_header header;
+    uint64_t offset; /* in the map */
+    uint64_t hash;   /* index_hash of the key, of a put or delete of one block */
+};
+
+/* All blocks of a segment that count. Who scans it fills the list; then all parts read it. */
+struct recover_list {
+    _Atomic uint64_t filled; /* the list is that of the place before this one; 0: of none */
+    uint32_t count;
+    struct recover_found *blocks; /* one for each 64 B of a segment */
+};
+
+/* A block that a part applies, and what the stages in front of that have found out. */
+struct recover_block {
+    const struct recover_found *found;
+    struct recover_shard *shard; /* NULL: commit versions, of many */
+    const struct index_bucket *bucket;
+    struct index_hint hint;
+};
+
+struct recover_part {
+    struct recover *recover;
+    uint32_t number;
+    _Atomic bool over; /* it touches nothing any more; set last */
+    int error;         /* then */
+
+    /* The segment being scanned, for all parts. */
+    bool in_segment;
+    bool blocks_seen;
+    bool torn_seen; /* then it is gone through once more */
+    uint64_t scanned; /* its place */
+    struct entry_scan scan;
+
+    /* Application, of its own shards. */
+    _Atomic uint64_t applied; /* of places in front of it no list is needed any more */
+    uint32_t position;        /* in the list of that place */
+    bool in_copies;           /* R2: it is of a digest or clean log */
+    struct recover_copy copy;
+    struct join join;
+    struct log log; /* of joined entries */
+    struct recover_counts counts;
+    uint64_t records_lost;
+    uint8_t key[ENTRY_MAX_KEY_BYTES];
+};
+
+struct recover {
+    struct server_common *common;
+    enum recover_phase phase;
+    struct recover_shard *shards; /* those held, in the order of their ids */
+    uint32_t shard_count;
+    struct recover_shard **by_id; /* STORE_SHARD_IDS; NULL: not held */
+    struct wipe wipe;
+    struct recover_place *places; /* R2, R3 */
+    uint64_t place_count;
+    bool possibly_incomplete;
+    struct recover_clients clients;
+    uint64_t heads; /* segments whose heads are still to be read for CLIENTS */
+    struct pm_ticket ticket;
+    uint64_t zeroed;
+    uint64_t begun_ns, told_ns; /* by the clock: the scan; the last line about its progress */
+
+    _Atomic bool scanning;      /* all parts may begin */
+    _Atomic uint64_t next;      /* the first place that nobody has begun to scan */
+    struct recover_list *lists; /* of place n at n % list_count */
+    uint32_t list_count;
+    struct recover_part *parts;
+    uint32_t part_count;
+};
+
+/* Where the key of a put or delete of one block is. */
+static inline const uint8_t *recover_key(const struct recover *recover, uint64_t offset)
+{
+    return (const uint8_t *)pm_at(recover->common->pm, offset) + ENTRY_HEADER_BYTES;
+}
+
+/* --- recover_apply.c --- */
+
+/* Does the part apply this block? Fills found and shard of *block. To be asked once of each block: it counts. */
+bool recover_choose(struct recover_part *part, const struct recover_found *found,
+                    struct recover_block *block);
+
+/* The block counts for what it is. Errors: those of recover_poll. */
+int recover_block(struct recover_part *part, const struct recover_block *block);
+
+/* The segments of copies are scanned (R2). Errors: those of recover_poll. */
+int recover_pieces(struct recover_part *part);
+
+/* Adds copies below `version` to the prefix: their blocks may be nowhere else any more. */
+void recover_count_copies(struct recover_shard *of, uint64_t version);
+
+/* --- recover_scan.c --- */
+
+/* Errors: ROWAN_ENOMEM; recover_scan_close frees what there is. */
+int recover_scan_open(struct recover *recover, uint32_t parts);
+void recover_scan_close(struct recover *recover);
+
+/* Segments that all parts are through with. */
+uint64_t recover_scan_progress(const struct recover *recover);
+
+#endif
