@@ -317,7 +317,6 @@ static bool choose(struct clean *clean, enum clean_need need, uint64_t *segment)
     if (tombstones->step != TOMBSTONES_TIDY || !clean_choose(clean, CLEAN_TIDY, segment))
         return false;
     tombstones->tidy[*segment] = false;
-    tombstones->tidied++;
     return true;
 }
 

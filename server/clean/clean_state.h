@@ -106,11 +106,10 @@ struct clean_tombstones {
     struct clean_tombstone
         *table; /* by hash, half of it empty; 16 KiB for a segment, 32 MiB at most */
     uint32_t slots, count;
-    uint32_t slot;  /* REMOVE: the next */
-    bool *tidy;     /* by segment: to be cleaned in TIDY */
-    uint64_t since; /* allocations up to that one are of before this pass */
-    uint32_t removed,
-        tidied; /* in this pass, or the last: items, and segments that became victims */
+    uint32_t slot;    /* REMOVE: the next */
+    bool *tidy;       /* by segment: to be cleaned in TIDY */
+    uint64_t since;   /* allocations up to that one are of before this pass */
+    uint32_t removed; /* items, in this pass or the last */
 
     uint64_t segment; /* GATHER, SEARCH: `scan` is in, if `inside`, else the next */
     bool inside;
@@ -130,7 +129,7 @@ struct clean {
     struct worker **workers;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
     uint32_t owners[STORE_SHARD_IDS];            /* by id: the worker that leads it */
-    struct recover_part *part; /* of the start, while it lasts */
+    struct recover_part *part;                   /* of the start, while it lasts */
     bool started;
     uint64_t now_ns;
 

@@ -6,7 +6,7 @@
  * takes those of which none was met out of the index: their bytes are dead then. TIDY has the segments cleaned in which an
  * older version was met, or nothing is live: the next pass finds fewer. Then the log is closed if it holds tombstones.
  *
- * There is a pass when COMMITTED segments hold tombstones, and these are a sixteenth of what is live there, or nothing was
+ * There is a pass when COMMITTED segments, or the log, hold tombstones, and these are a sixteenth of what is live there, or nothing was
  * written for a second; one second after the last pass, if that took any, else ever later, up to 16 s.
  *
  * Invariants:
@@ -225,6 +225,7 @@ static bool read_some(struct clean *clean, uint32_t bytes)
 void clean_tombstones_copied(struct clean *clean, const struct entry_header *header, uint64_t hash)
 {
     const enum clean_tombstones_step step = clean->tombstones.step;
+    clean->tombstones.wanted |= header->type == ENTRY_DELETE;
     if (step == TOMBSTONES_SEARCH || step == TOMBSTONES_REMOVE)
         (void)meet(&clean->tombstones, header->shard, hash, header->version);
 }
@@ -294,6 +295,8 @@ static bool is_worth_it(struct clean *clean)
     const struct store *store = clean->common->store;
     const uint64_t before = all->written;
     uint64_t tombstones = 0, items = 0;
+    if (clean->log.open) /* a pass closes it */
+        tombstones = live_tombstones(store_live(store), clean->log.segment);
     for (uint64_t i = 0; i < store_segments(store); i++) {
         if (store_segment_state(store, i) != SEGMENT_COMMITTED)
             continue;
@@ -302,7 +305,7 @@ static bool is_worth_it(struct clean *clean)
     }
     all->written = written(store);
     all->quiet = all->written == before;
-    all->wanted = tombstones > 0 || all->removed > 0 || all->tidied > 0;
+    all->wanted = tombstones > 0 || all->removed > 0;
     return all->wanted &&
            !atomic_load_explicit(&clean->common->possibly_incomplete,
                                  memory_order_acquire) && /* B1 */
@@ -329,7 +332,7 @@ static bool begin_pass(struct clean *clean, uint64_t *wake_ns)
     }
     memset(all->table, 0, all->slots * sizeof *all->table);
     memset(all->tidy, 0, store_segments(clean->common->store) * sizeof *all->tidy);
-    all->count = all->slot = all->removed = all->tidied = 0;
+    all->count = all->slot = all->removed = 0;
     all->segment = 0;
     all->since = store_allocations(clean->common->store);
     all->step = TOMBSTONES_GATHER;

@@ -48,7 +48,7 @@ struct shard_state {
     struct prefix prefix;    /* backup; and both while PM is scanned at a start */
     struct suffix suffix;    /* what the start's scan found above the settled version */
     struct suffix_below below; /* what of lower versions another replica may lack */
-    struct records records;  /* primary: completed operations whose answer may be asked again */
+    struct records records;    /* primary: completed operations whose answer may be asked again */
 
     /* Primary only. */
     uint64_t counter; /* of the last version handed out */
@@ -67,7 +67,7 @@ struct shard_state {
 
     /* Backup only. */
     struct shard_state *next_owned; /* in the digest role's list */
-    bool suffix_held; /* so that nothing that it names is cleaned away */
+    bool suffix_held;               /* so that nothing that it names is cleaned away */
     uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
 
     /* Backup only: a long entry that comes by message. */

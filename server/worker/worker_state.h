@@ -218,7 +218,7 @@ struct worker {
     struct fabric_endpoint *endpoint;
     struct inbox inbox, outbox;
     struct inbox record_questions; /* from the clean role */
-    struct recover_part *part; /* of the start, while it lasts */
+    struct recover_part *part;     /* of the start, while it lasts */
     struct reclaim_role reclaim;
     uint64_t epoch; /* of this poll: what it finds is held since then */
     bool has_all;   /* each shard that was handed out to it has been adopted */

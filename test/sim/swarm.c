@@ -403,8 +403,9 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     out->cluster.pm_bytes = pm_bytes_for(&random, out);
     /* What a host has lost of a replica row, or brings back of a segment, takes from what was told, and done, about
      * tombstones: that is a loss, if every host has lost something or may have; the checkers know only of what was. */
-    out->tombstones_ns =
-        is_lossy(out) ? 3600 * NS_PER_S : between(&random, 20 * NS_PER_MS, NS_PER_S);
+    out->tombstones_ns = is_lossy(out)        ? 3600 * NS_PER_S
+                         : out->load.may_fill ? between(&random, 100 * NS_PER_MS, NS_PER_S)
+                                              : NS_PER_S; /* a pass reads everything */
 }
 
 /* --- telling --- */
