@@ -326,6 +326,19 @@ static void copy_text(char *to, size_t to_bytes, const char *from)
     to[bytes] = '\0';
 }
 
+/* What makes no sense may concern every shard, and so do more than there is space for. */
+static void add_damage(struct cm_join *join, const Rowan__DamagedShard *from)
+{
+    const bool right = from->shard <= UINT16_MAX && from->first_slot <= UINT16_MAX &&
+                       from->last_slot <= UINT16_MAX;
+    if (right) {
+        damage_add(&join->damage, (uint16_t)from->shard, (uint16_t)from->first_slot);
+        if (from->first_slot != DAMAGE_NO_SLOT)
+            damage_add(&join->damage, (uint16_t)from->shard, (uint16_t)from->last_slot);
+    }
+    join->possibly_incomplete |= !right || join->damage.all;
+}
+
 static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowan__Join *from)
 {
     if (cm->peers[connection].kind != FABRIC_SERVER) {
@@ -341,6 +354,8 @@ static void on_join(struct cm *cm, uint32_t connection, uint32_t tag, const Rowa
                            .named = from->named,
                            .formatted = from->formatted,
                            .registration_epoch = from->registration_epoch};
+    for (size_t i = 0; i < from->n_damaged; i++)
+        add_damage(&join, from->damaged[i]);
     copy_text(join.address, sizeof join.address, from->address);
     copy_text(join.fabric, sizeof join.fabric, from->fabric);
     copy_text(join.durability, sizeof join.durability, from->durability);

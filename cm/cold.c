@@ -1,8 +1,8 @@
 /* cold.c - which replicas count after a cold start, and who leads.
  *
  * Invariants of what it makes:
- *  D1 A server that brings no data is a replica of nothing. One whose data may be incomplete is a
- *     replica of no shard that a server with whole data holds. While nobody can have written, all data
+ *  D1 A server that brings no data is a replica of nothing. One whose data may be incomplete, or are damaged as to a
+ *     shard, is no replica of that shard if a server with whole data holds it. While nobody can have written, all data
  *     is whole.
  *  D2 Only full replicas of a shard are replicas of it afterwards.
  */
@@ -18,22 +18,29 @@ enum quality { EMPTY, INCOMPLETE, WHOLE };
 
 struct work {
     struct cluster_config *config;
-    enum quality qualities[CLUSTER_MAX_MEMBERS]; /* by position of the member */
+    const struct cm_join *joins; /* by position of the member */
+    bool unwritten;
     uint32_t led[CLUSTER_MAX_MEMBERS];           /* shards, so far */
     char *why;
     size_t why_bytes;
 };
 
-static enum quality quality_of(const struct cm_join *join)
-{
-    if (join->data_cluster == 0)
-        return EMPTY;
-    return join->possibly_incomplete ? INCOMPLETE : WHOLE;
-}
-
 static uint32_t position(const struct work *work, uint32_t server)
 {
     return (uint32_t)(cluster_member(work->config, server) - work->config->members);
+}
+
+/* D1: of what the server brings of the shard. */
+static enum quality quality_of(const struct work *work, uint32_t server, uint16_t shard)
+{
+    const struct cm_join *join = &work->joins[position(work, server)];
+    if (work->unwritten)
+        return WHOLE;
+    if (join->data_cluster == 0)
+        return EMPTY;
+    return join->possibly_incomplete || damage_concerns(&join->damage, work->config, shard)
+               ? INCOMPLETE
+               : WHOLE;
 }
 
 /* Writes the sentence for a shard that nobody brings, with the names of its servers. */
@@ -59,7 +66,7 @@ static int keep_replicas(struct work *work, struct shard *shard)
     memcpy(servers + 1, shard->backups, shard->backup_count * sizeof shard->backups[0]);
     enum quality best = EMPTY;
     for (uint32_t i = 0; i < count; i++) {
-        enum quality quality = work->qualities[position(work, servers[i])];
+        enum quality quality = quality_of(work, servers[i], shard->id);
         best = quality > best ? quality : best;
     }
     if (best == EMPTY)
@@ -70,7 +77,7 @@ static int keep_replicas(struct work *work, struct shard *shard)
     memset(shard->backups, 0, sizeof shard->backups);
     memset(shard->filling, 0, sizeof shard->filling);
     for (uint32_t i = 0; i < count; i++) {
-        if (work->qualities[position(work, servers[i])] != best)
+        if (quality_of(work, servers[i], shard->id) != best)
             continue;
         if (i == 0)
             shard->primary = servers[0];
@@ -146,7 +153,11 @@ static int make(struct work *work)
 int cold_start(const struct cluster_config *old, const struct cm_join *joins,
                struct cluster_config **out, char *why, size_t why_bytes)
 {
-    struct work work = {.config = cluster_copy(old), .why = why, .why_bytes = why_bytes};
+    struct work work = {.config = cluster_copy(old),
+                        .joins = joins,
+                        .unwritten = cluster_is_unwritten(old),
+                        .why = why,
+                        .why_bytes = why_bytes};
     if (!work.config)
         return ROWAN_ENOMEM;
     work.config->term++;
@@ -155,7 +166,6 @@ int cold_start(const struct cluster_config *old, const struct cm_join *joins,
         ASSERT(join->server == old->members[i].server && join->block_limit >= old->block_limit &&
                (join->data_cluster == 0 || join->data_cluster == old->cluster));
         work.config->members[i] = join_member(join);
-        work.qualities[i] = cluster_is_unwritten(old) ? WHOLE : quality_of(join);
     }
     int error = make(&work);
     if (error) {

@@ -12,7 +12,7 @@
  * member i, to the one that is proposed:
  *  - the term is one more, every member has its new incarnation, address and workers;
  *  - every shard's epoch is one more. Its full replicas are those of `old` whose server brings whole
- *    data. If there is none, they are those whose server brings possibly incomplete data, and the shard
+ *    data of it. If there is none, they are those whose server brings possibly incomplete or damaged data, and the shard
  *    is marked `possibly_incomplete` for good. While nothing was ever written (cluster_is_unwritten)
  *    all data is whole, even of a server that was never formatted. A filling replica is dropped;
  *  - the primary stays if it is among them; else it is the one of them that leads fewest shards. The

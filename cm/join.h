@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/cluster/cluster.h"
+#include "common/cluster/damage.h"
 
 enum { CM_MAX_WORD_BYTES = 15 /* of the name of a fabric or durability */ };
 
@@ -21,6 +22,7 @@ struct cm_join {
     char durability[CM_MAX_WORD_BYTES + 1];
     uint64_t data_cluster;       /* the cluster whose data its PM holds; 0: it holds none */
     bool possibly_incomplete;    /* that data may lack acknowledged writes */
+    struct damage damage;        /* of that data; `all` is not used: then it is possibly incomplete */
     bool named;                  /* a configuration has named this very process before */
     bool formatted;              /* it serves: its PM is formatted, durably */
     uint64_t registration_epoch; /* the last that it was told before it sent this; 0: none */

@@ -23,10 +23,12 @@ struct blog_segment {
     uint64_t offset;                   /* in the map */
     _Atomic bool sealed;               /* nothing lands in it any more */
     _Atomic uint32_t digested;         /* how many digest roles have left it */
+    _Atomic bool torn; /* a digest role that has left it passed over something that is neither zero nor whole */
     struct blog_segment *_Atomic next; /* the one posted after it */
 
     /* The control role's. */
     bool quiet; /* nobody can store into it any more */
+    uint32_t voided; /* position up to which what is torn in it is void */
     struct blog_segment *next_leaving;
 };
 

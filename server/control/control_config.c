@@ -34,7 +34,18 @@ static void join(struct control *control)
     body.block_limit = caps->block_limit;
     body.fabric = (char *)(uintptr_t)caps->backend;
     body.data_cluster = control->data.cluster;
-    body.possibly_incomplete = control->data.possibly_incomplete;
+    const struct damage *damage = &control->verify.damage;
+    Rowan__DamagedShard rows[DAMAGE_MAX_SHARDS], *damaged[DAMAGE_MAX_SHARDS];
+    for (uint32_t i = 0; i < damage->count; i++) {
+        rows[i] = (Rowan__DamagedShard)ROWAN__DAMAGED_SHARD__INIT;
+        rows[i].shard = damage->shards[i].shard;
+        rows[i].first_slot = damage->shards[i].first_slot;
+        rows[i].last_slot = damage->shards[i].last_slot;
+        damaged[i] = &rows[i];
+    }
+    body.n_damaged = damage->count;
+    body.damaged = damaged;
+    body.possibly_incomplete = control->data.possibly_incomplete || damage->all;
     body.named = control->config || control->coming;
     body.formatted = control->config != NULL;
     body.registration_epoch = control->registration_epoch;
@@ -61,7 +72,7 @@ void control_config_report(struct control *control)
  * servers have reported in the current registration epoch (cm/state.c, S8). */
 static void repeat_join(struct control *control, uint64_t *wake_ns)
 {
-    if (!control->cm_connected || control->joined)
+    if (!control->cm_connected || control->joined || control->opening == OPENING_VERIFY)
         return;
     if (control->now_ns >= control->join_again_ns)
         join(control);

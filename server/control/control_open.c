@@ -1,5 +1,6 @@
-/* From the first configuration to serving: formats or opens the store, scans it (recover.c), writes
- * the run record, hands the shards to their owners, opens the landing zone.
+/* From the PM as it was left to serving: looks for damage (verify.h), and reports; with the first configuration formats
+ * or opens the store, scans it (recover.c), writes the run record, hands the shards to their owners, opens the landing
+ * zone.
  *
  *  1. Nothing is written before a configuration names this incarnation: until then another process
  *     may be the server that the cluster knows.
@@ -10,9 +11,12 @@
  *     sees the first segment: no entry can land for a shard that nobody here knows (design, H16).
  *  4. A run on possibly incomplete data says so in its record until all its shards are reconciled, so
  *     that a run after a crash knows it, too.
+ *  5. Where damage is found and the shard is this server's all the same, no replica is whole: its data are possibly
+ *     incomplete. That is in the record of the last run before the damaged places become void: until then the next
+ *     start finds them, too.
  *
- *  (first configuration) --> FORMAT --\
- *                       \-------------> RECOVER --> RUN --> (serving)
+ *  VERIFY --> (first configuration) --> FORMAT --\
+ *                                  \----(MARK)----> RECOVER --> RUN --> (serving)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +37,7 @@ int control_open_read(struct control *control)
     struct store_identity identity;
     struct store_run run;
     int error = store_read_identity(pm, &identity);
+    control->opening = OPENING_NOTHING;
     if (error == ROWAN_ENOTFOUND)
         return 0;
     if (error)
@@ -45,10 +50,40 @@ int control_open_read(struct control *control)
         return 0;
     if (error)
         return error;
+    control->opening = OPENING_VERIFY;
     data->had_run = true;
     data->rebooted = memcmp(run.boot_id, control->options.boot_id, sizeof run.boot_id) != 0;
     data->possibly_incomplete = store_run_is_incomplete(&run, control->options.boot_id);
+    verify_begin(&control->verify, pm, data->possibly_incomplete);
     return 0;
+}
+
+static bool verify_some(struct control *control)
+{
+    const struct verify *verify = &control->verify;
+    if (!verify_step(&control->verify))
+        return true;
+    control->opening = OPENING_NOTHING;
+    if (verify->places)
+        log_event(LOG_ERROR, "pm_damaged", "places=%lu first_offset=%lu shards=%u others=%d",
+                  verify->places, control->common->pm->offset + verify->first_offset,
+                  verify->damage.count, verify->damage.all);
+    for (uint32_t i = 0; i < verify->damage.count; i++)
+        log_event(LOG_WARN, "shard_damaged", "shard=%u", verify->damage.shards[i].shard);
+    return true;
+}
+
+/* Invariant 5: is a shard that it concerns this server's? */
+static bool holds_damage(const struct control *control, const struct cluster_config *config)
+{
+    const uint32_t self = control->common->server;
+    bool holds = false;
+    for (uint32_t i = 0; i < config->shard_count && !holds; i++) {
+        const struct shard *shard = &config->shards[i];
+        holds = (shard->primary == self || shard_has_backup(shard, self)) &&
+                damage_concerns(&control->verify.damage, config, shard->id);
+    }
+    return holds;
 }
 
 /* --- opening --- */
@@ -133,12 +168,30 @@ static void start_recovery(struct control *control)
         fail(control, error, why);
 }
 
+/* Invariant 5 */
+static void mark_damage(struct control *control)
+{
+    struct pm *pm = control->common->pm;
+    struct store_run run;
+    int error = store_read_run(pm, &run);
+    run.possibly_incomplete = control->data.possibly_incomplete = true;
+    if (!error)
+        error = store_run_write(pm, &run);
+    control->run_ticket = pm_sync_start(pm);
+    control->opening = OPENING_MARK;
+    if (error)
+        fail(control, error, "the damage could not be recorded");
+}
+
 void control_open_start(struct control *control, struct cluster_config *config)
 {
     control->coming = config;
     int error = check_block_limit(control, config);
     if (error) {
         fail(control, error, "the first configuration cannot be used");
+    } else if (control->data.had_run && !control->data.possibly_incomplete &&
+               holds_damage(control, config)) {
+        mark_damage(control);
     } else if (control->data.cluster) {
         start_recovery(control);
     } else {
@@ -211,6 +264,9 @@ static int hand_out_shard(struct control *control, uint32_t position)
     struct shard_state *shard = recover_take(control->recover, row->id);
     if (!shard)
         return 0;
+    /* The same at each replica: what of earlier epochs was found differs, as tombstones go. */
+    if (row->epoch > 1)
+        atomic_store_explicit(&shard->version, version_make(row->epoch, 0), memory_order_relaxed);
     int error = command_push(control_owner(control, row),
                              &(struct command){.kind = COMMAND_SHARD, .shard = shard});
     if (error) {
@@ -259,12 +315,19 @@ bool control_open_poll(struct control *control, uint64_t *wake_ns)
     int done = 0;
     bool busy = false;
     switch (control->opening) {
+    case OPENING_VERIFY:
+        return verify_some(control);
     case OPENING_NOTHING:
         if (control->data.possibly_incomplete && control->zone)
             record_reconciliation(control, wake_ns);
         return false;
     case OPENING_FORMAT:
         done = store_format_poll(&control->format);
+        if (done == 1)
+            start_recovery(control);
+        break;
+    case OPENING_MARK:
+        done = pm_sync_done(control->common->pm, control->run_ticket);
         if (done == 1)
             start_recovery(control);
         break;

@@ -374,6 +374,7 @@ static void fill_space(const struct control *control, Rowan__ServerStatus *statu
     status->segments_cleaned = clean_segments(control->clean);
     status->allocated_for_writes = store_segments_allocated(store, OWNER_WORKER) +
                                    store_segments_allocated(store, OWNER_BACKUP_LOG);
+    status->damaged_places = control->verify.places;
     status->allocated_in_all = store_segments_allocated(store, OWNER_NONE);
 }
 

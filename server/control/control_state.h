@@ -7,6 +7,7 @@
 #include "server/command.h"
 #include "server/control/control.h"
 #include "server/shard/recover.h"
+#include "server/store/verify.h"
 #include "server/worker/worker_state.h"
 
 enum {
@@ -52,7 +53,14 @@ struct control_data {
 
 enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE };
 
-enum control_opening { OPENING_NOTHING, OPENING_FORMAT, OPENING_RECOVER, OPENING_RUN };
+enum control_opening {
+    OPENING_VERIFY, /* before the first report to the CM */
+    OPENING_NOTHING,
+    OPENING_FORMAT,
+    OPENING_MARK,
+    OPENING_RECOVER,
+    OPENING_RUN
+};
 
 struct control {
     struct server_common *common;
@@ -80,6 +88,7 @@ struct control {
 
     /* control_open.c */
     struct control_data data;
+    struct verify verify; /* what of it is damaged */
     enum control_opening opening;
     struct store_format format;
     struct recover *recover;

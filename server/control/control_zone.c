@@ -19,6 +19,8 @@
  * did, because the sender that claimed its space was gone, is free again.
  *  L1 A segment is neither forgotten nor used again before it is quiet: until then the fabric may
  *     still name it, and somebody may store into it (F7; design, section 3).
+ *  L3 When it is forgotten, what is torn in it is void (torn.h): it may become COMMITTED from then on, which is after
+ *     the next fence of this role.
  *  L2 Only a segment of zeros is used again: then there is nothing to zero (store.c, "Reuse"). Bytes that
  *     no digest role could read may be damaged entries that were acknowledged.
  */
@@ -30,11 +32,13 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "server/control/control_state.h"
+#include "server/store/torn.h"
 
 enum {
     DELETE_SEGMENTS =
         2, /* for deletes that are on the way when they are refused, too: they are small */
     LEAST_POSTED = 2, /* of the zone, as long as there are any */
+    VOID_STEP_BYTES = 256 << 10,
 };
 
 /* How long puts wait for cleaning that frees no segment, until the server says "full". */
@@ -181,6 +185,9 @@ static bool post(struct control *control)
 void control_zone_sealed(struct control *control, struct blog_segment *segment, bool quiet)
 {
     segment->quiet = quiet;
+    /* Somebody may go on storing there once the digest roles have passed. */
+    if (!quiet)
+        atomic_store_explicit(&segment->torn, true, memory_order_relaxed);
     store_transition(control->common->store, segment->segment, SEGMENT_USED);
     atomic_store_explicit(&segment->sealed, true, memory_order_release);
     control->posted--;
@@ -230,6 +237,32 @@ static void give_back(struct store *store, uint64_t segment)
     store_transition(store, segment, SEGMENT_FREE);
 }
 
+struct void_place {
+    const struct server_common *common;
+    uint64_t offset; /* of the segment */
+};
+
+static void void_place(void *context, uint32_t position)
+{
+    const struct void_place *in = context;
+    torn_void(in->common->pm, &in->common->format, in->offset + position);
+}
+
+/* L3. A bounded step; true at the end. */
+static bool void_torn(const struct control *control, struct blog_segment *segment)
+{
+    const struct server_common *common = control->common;
+    struct void_place in = {.common = common, .offset = segment->offset};
+    struct entry_scan scan;
+    if (!atomic_load_explicit(&segment->torn, memory_order_relaxed))
+        return true;
+    entry_scan_init(&scan, &common->format, pm_at(common->pm, segment->offset), STORE_SEGMENT_BYTES,
+                    segment->voided);
+    const bool over = torn_step(&scan, VOID_STEP_BYTES, void_place, &in);
+    segment->voided = scan.position;
+    return over;
+}
+
 /* Forgets what is quiet, and frees the segments of it that are empty. */
 static bool forget_quiet(struct control *control)
 {
@@ -241,6 +274,8 @@ static bool forget_quiet(struct control *control)
             link = &segment->next_leaving;
             continue;
         }
+        if (!void_torn(control, segment))
+            return true;
         give_back(control->common->store, segment->segment);
         *link = segment->next_leaving;
         control->kept--;

@@ -19,6 +19,7 @@
 #include "common/base/assert.h"
 #include "common/base/fault.h"
 #include "server/digest/digest_state.h"
+#include "server/store/torn.h"
 
 enum {
     DIGEST_BATCH = 16, /* blocks that go through the stages together */
@@ -137,6 +138,13 @@ static bool step_over(struct digest *digest)
 
 /* --- blocks --- */
 
+/* What was passed over in a sealed segment is torn, or somebody stores there who was given up: not quiet, then. */
+static void note_torn(const struct digest *digest, uint32_t from, uint32_t to)
+{
+    if (!torn_is_zero(digest->scan.base + from, to - from))
+        atomic_store_explicit(&digest->current->torn, true, memory_order_relaxed);
+}
+
 /* Stage 1: the next whole blocks. Returns their number; *end says what came behind the last. */
 static unsigned find_blocks(struct digest *digest, bool sealed, struct digest_block *blocks,
                             enum entry_scan_result *end)
@@ -145,8 +153,12 @@ static unsigned find_blocks(struct digest *digest, bool sealed, struct digest_bl
     unsigned count = 0;
     do {
         struct digest_block *block = &blocks[count];
+        const uint32_t from = digest->scan.position;
         uint32_t bytes;
         *end = entry_scan_next(&digest->scan, !sealed, &block->header, &block->offset, &bytes);
+        if (sealed)
+            note_torn(digest, from,
+                      *end == ENTRY_SCAN_BLOCK ? block->offset : digest->scan.position);
         count += *end == ENTRY_SCAN_BLOCK;
     } while (*end == ENTRY_SCAN_BLOCK && count < most);
     return count;

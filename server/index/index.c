@@ -47,12 +47,11 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "server/index/index_item.h"
 #include "server/index/index_step.h"
 #include "server/index/index_table.h"
 
 enum {
-    TAG_SHIFT = 48,
-    WINDOW_BITS = 6,
     /* A split is due when items exceed 11/2 of the buckets: then a tenth of the space of primary
      * buckets is overflow when a round begins and a fifth in its middle, 13.9 to 14.6 B an item. */
     LOAD_ITEMS = 11,
@@ -60,9 +59,6 @@ enum {
     SPLITS_PER_INSERT = 2, /* one keeps pace; two catch up after splits had to wait */
     GATE_TRIES = 8,
 };
-
-#define OFFSET_MASK UINT64_C(0x0000ffffffffffc0)
-#define WINDOW_MASK UINT64_C(0x3f)
 
 /* The gate word: a split is under way, or this many swaps are. */
 #define GATE_SPLIT (UINT32_C(1) << 31)
@@ -85,46 +81,6 @@ uint64_t index_hash(const void *key, uint32_t key_bytes)
 }
 
 /* --- items --- */
-
-static uint64_t hash_window(uint64_t hash, unsigned level)
-{
-    return hash >> (level / WINDOW_BITS * WINDOW_BITS) & WINDOW_MASK;
-}
-
-static uint64_t item_make(uint64_t hash, uint64_t offset, unsigned level)
-{
-    return hash >> TAG_SHIFT << TAG_SHIFT | offset | hash_window(hash, level);
-}
-
-static uint64_t item_offset(uint64_t item)
-{
-    return item & OFFSET_MASK;
-}
-
-static uint64_t item_with_offset(uint64_t item, uint64_t offset)
-{
-    return (item & ~OFFSET_MASK) | offset;
-}
-
-static bool item_has_tag(uint64_t item, uint64_t hash)
-{
-    return (item ^ hash) >> TAG_SHIFT == 0 && item_offset(item) != 0;
-}
-
-static uint64_t item_load(const struct index_bucket *bucket, unsigned place)
-{
-    return atomic_load_explicit(&bucket->items[place], memory_order_acquire);
-}
-
-static void item_store(struct index_bucket *bucket, unsigned place, uint64_t item)
-{
-    atomic_store_explicit(&bucket->items[place], item, memory_order_release);
-}
-
-static bool offset_is_valid(uint64_t offset)
-{
-    return offset != 0 && (offset & ~OFFSET_MASK) == 0;
-}
 
 static bool item_has_key(const struct index *index, uint64_t item, const void *key,
                          uint32_t key_bytes)

@@ -3,7 +3,8 @@
  * Invariants, with those of these two:
  *  R3  The other segments come in order of allocation: entries of one primary then come in the order of their versions,
  *      and a commit version after all that it covers. What a cleaner copied, in any order, lies below the prefix's start.
- *  R5  Nothing found is changed but the state of segments; a crash at any point starts over.
+ *  R5  Nothing found is changed but the state of segments, and what is torn or damaged, which becomes void (torn.h); a
+ *      crash at any point starts over.
  *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
  *      no segment it is dead, and nobody misses it. Not so if the data are possibly incomplete.
  *
@@ -143,9 +144,9 @@ static void report(const struct recover *recover, uint64_t now_ns)
     const struct recover_counts counts = recover_counts(recover);
     log_event(counts.strange ? LOG_WARN : LOG_INFO, "recovered",
               "shards=%u segments=%lu entries=%lu records=%lu copied=%lu passed_over=%lu "
-              "strange=%lu zeroed=%lu released=%lu parts=%u scan_ms=%lu",
+              "strange=%lu zeroed=%lu released=%lu voided=%lu parts=%u scan_ms=%lu",
               recover->shard_count, counts.segments, counts.entries, counts.records, counts.copied,
-              counts.passed_over, counts.strange, counts.zeroed, counts.released,
+              counts.passed_over, counts.strange, counts.zeroed, counts.released, counts.voided,
               recover->part_count, (now_ns - recover->begun_ns) / NS_PER_MS);
     uint64_t lost = 0;
     for (uint32_t i = 0; i < recover->part_count; i++)
@@ -257,6 +258,7 @@ struct recover_counts recover_counts(const struct recover *recover)
         const struct recover_counts *counts = &recover->parts[i].counts;
         sum.segments += counts->segments;
         sum.released += counts->released;
+        sum.voided += counts->voided;
         sum.entries += counts->entries;
         sum.records += counts->records;
         sum.passed_over += counts->passed_over;

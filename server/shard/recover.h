@@ -36,6 +36,7 @@ struct recover_counts {
     uint64_t passed_over; /* whole blocks of shards, or epochs of shards, that are not held */
     uint64_t strange;     /* whole blocks of an epoch that is not over yet: never applied */
     uint64_t copied;      /* entries whose blocks lay apart */
+    uint64_t voided;      /* places that were torn or damaged (torn.h) */
 };
 
 struct recover;

@@ -17,6 +17,7 @@
 #include "common/base/assert.h"
 #include "common/base/error.h"
 #include "common/base/fault.h"
+#include "server/store/torn.h"
 
 enum {
     STEP_BYTES = 1 << 20, /* scanned in one poll */
@@ -47,7 +48,7 @@ static bool take_place(struct recover_part *part)
                     STORE_SEGMENT_BYTES, 0);
     part->scanned = place;
     part->in_segment = true;
-    part->blocks_seen = false;
+    part->blocks_seen = part->torn_seen = false;
     recover->lists[place % recover->list_count].count = 0;
     return true;
 }
@@ -92,19 +93,39 @@ static void list_block(struct recover_part *part, const struct entry_header *hea
         found->hash = index_hash(recover_key(recover, found->offset), header->key_bytes);
 }
 
+static void void_place(void *context, uint32_t position)
+{
+    struct recover_part *part = context;
+    const struct recover *recover = part->recover;
+    const struct server_common *common = recover->common;
+    const uint64_t segment = recover->places[part->scanned].segment;
+    torn_void(common->pm, &common->format, store_segment_offset(common->store, segment) + position);
+    part->counts.voided++;
+}
+
+/* What was passed over, was it but zeros? Pads count here, too. */
+static void note_gap(struct recover_part *part, uint32_t from, uint32_t to)
+{
+    part->torn_seen |= !torn_is_zero(part->scan.base + from, to - from);
+}
+
+/* At the end of a segment the places that are torn become void. */
 static void scan_some(struct recover_part *part)
 {
     const uint32_t begin = part->scan.position;
     struct entry_header header;
     uint32_t position, bytes;
     do {
-        switch (entry_scan_next(&part->scan, false, &header, &position, &bytes)) {
-        case ENTRY_SCAN_BLOCK:
+        const uint32_t from = part->scan.position;
+        const enum entry_scan_result result =
+            entry_scan_next(&part->scan, false, &header, &position, &bytes);
+        note_gap(part, from, result == ENTRY_SCAN_BLOCK ? position : part->scan.position);
+        if (result == ENTRY_SCAN_BLOCK)
             list_block(part, &header, position);
-            break;
-        case ENTRY_SCAN_STOPPED:
-            break;
-        case ENTRY_SCAN_END:
+        if (result == ENTRY_SCAN_END) {
+            part->scan.position = 0;
+            if (part->torn_seen)
+                torn_step(&part->scan, STORE_SEGMENT_BYTES, void_place, part);
             leave_segment(part);
             return;
         }

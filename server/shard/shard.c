@@ -18,8 +18,6 @@ int shard_state_create(const struct pm *pm, const struct entry_format *format,
     prefix_init(&shard->prefix, version_make(1, 0));
     atomic_init(&shard->commit, version_make(1, 0));
     atomic_init(&shard->settled, version_make(1, 0));
-    if (description->epoch > 1)
-        atomic_init(&shard->version, version_make(description->epoch, 0));
     atomic_init(&shard->closed, version_make(description->epoch, 0));
     int error = index_create(pm, format, &shard->index);
     if (error) {

@@ -98,7 +98,7 @@ class Cluster:
         undo.callback(shutil.rmtree, made, ignore_errors=True)
         return made
 
-    def ycsb(self, workload, connections, depth, rate=0):
+    def ycsb(self, workload, connections, depth, rate=0, operations=0):
         options = self.options
         command = [
             self.build.program("tools", "rowan-ycsb"), "--dir", self.directory, "--workload", workload, "--profile",
@@ -106,9 +106,11 @@ class Cluster:
             str(min(connections, options.threads)), "--connections", str(connections), "--depth",
             str(depth), "--rate", str(int(rate)), "--json",
         ]  # fmt: skip
-        if workload != "load":
+        if operations:
+            command += ["--operations", str(operations)]
+        elif workload != "load":
             command += ["--seconds", str(options.seconds)]
-        found = json.loads(run(command))
+        found = json.loads(run(command, seconds=1800 if operations else 300))
         self.durability = found["durability"]  # a file system in memory knows but one
         if found["errors"]:
             raise Failure(f"rowan-ycsb {workload}: {found['errors']} errors: {found['errors_by_name']}")

@@ -22,19 +22,20 @@
 #include "common/base/config.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "server/digest/digest.h"
 #include "server/server.h"
 #include "test/sim/sim_coord.h"
 
 enum { MOST_SERVERS = 3, KEY_BYTES = 48, VALUE_BYTES = 43, MOST_DEPTH = 4096, PORTS = 8 };
 
-#define ROUND_NS NS_PER_US
+#define ROUND_NS (settings.warm ? 20 * NS_PER_US : NS_PER_US) /* what cleans waits for clocks */
 #define SETUP_NS (10 * NS_PER_S)
 #define STEP     UINT64_C(1000003) /* a prime, so that a pass meets each record */
 
 struct settings {
     const char *fabric, *dir, *workload, *record, *replay;
-    uint64_t operations, records, depth, replicas, port;
+    uint64_t operations, records, depth, replicas, port, warm, pm_mib;
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -49,6 +50,11 @@ static const struct config_key keys[] = {
     {"depth", CONFIG_U64, FIELD(depth), "64", 1, MOST_DEPTH, NULL, "operations outstanding"},
     {"port", CONFIG_U64, FIELD(port), "27300", 1, 65000, NULL, "tcp: the first of 32"},
     {"replicas", CONFIG_U64, FIELD(replicas), "3", 1, MOST_SERVERS, NULL, "of each shard"},
+    {"warm", CONFIG_U64, FIELD(warm), "0", 0, 100000000, NULL,
+     "puts of records drawn at random before the parts, which draw them, too; 0: none, each pass "
+     "meets every record"},
+    {"pm-mib", CONFIG_U64, FIELD(pm_mib), "0", 0, 65536, NULL,
+     "of each server; 0: so much that none cleans"},
 };
 
 static const struct config_spec spec = {
@@ -126,10 +132,10 @@ static void create_server(uint32_t number)
     snprintf(path, sizeof path, "%s/%s.pm", settings.dir, name);
     process_open(server, name);
     /* Each server may have to hold all writes of this run, as t-log and as two b-logs. */
+    const uint64_t enough =
+        (UINT64_C(256) << 20) + (settings.operations * 2 + settings.records) * 256 / 4096 * 4096;
     const struct pm_open_options pm = {.path = path,
-                                       .bytes = (UINT64_C(256) << 20) +
-                                                (settings.operations * 2 + settings.records) * 256 /
-                                                    4096 * 4096,
+                                       .bytes = settings.pm_mib ? settings.pm_mib << 20 : enough,
                                        .create = 1,
                                        .durability = PM_NONE};
 
@@ -291,15 +297,23 @@ static void post(uint64_t record, bool put)
     check(error, "post");
 }
 
-/* Posts `count` operations on records from `first` on, and runs until they completed and no entry waits
+static struct random drawn;
+static bool drawing;
+
+static uint64_t record_at(uint64_t number)
+{
+    return drawing ? random_below(&drawn, settings.records) : number * STEP % settings.records;
+}
+
+/* Posts `count` operations, and runs until they completed and no entry waits
  * for its digest. */
-static void run_operations(uint64_t first, uint64_t count, bool put)
+static void run_operations(uint64_t count, bool put)
 {
     uint64_t posted = 0, before = completed;
 
     while (completed - before < count) {
         for (; idle_count > 0 && posted < count; posted++)
-            post((first + posted * STEP) % settings.records, put);
+            post(record_at(posted), put);
         run_round();
     }
     for (int i = 0; i < 200; i++)
@@ -313,9 +327,9 @@ static void run_parts(void)
     counting = true;
     if (!recording)
         CALLGRIND_START_INSTRUMENTATION;
-    run_operations(0, settings.operations, put);
+    run_operations(settings.operations, put);
     CALLGRIND_DUMP_STATS_AT("first");
-    run_operations(0, settings.operations, put);
+    run_operations(settings.operations, put);
     CALLGRIND_DUMP_STATS_AT("second");
     counting = false;
 }
@@ -354,7 +368,10 @@ int main(int argc, char **argv)
     check(session_ready(session) ? 0 : ROWAN_ETIMEDOUT, "start");
     for (int i = 0; i < 100000; i++) /* the servers find each other */
         run_round();
-    run_operations(0, settings.records, true);
+    run_operations(settings.records, true);
+    random_init(&drawn, 1);
+    drawing = settings.warm > 0;
+    run_operations(settings.warm, true);
     run_parts();
     int failed = ferror(trace) || fclose(trace) != 0;
 

@@ -34,6 +34,9 @@ void checks_acknowledged(void *checks, uint32_t key, uint64_t version);
 /* A load_seen: C2. */
 void checks_seen(void *checks, uint32_t key, uint64_t version);
 
+/* Index items of all servers that lead to tombstones. */
+uint64_t checks_tombstones(const struct checks *checks);
+
 /* When all is quiet: does every backup know its primary's commit versions, and is that all that is resolved? What is not
  * so yet should be soon: `lag` then tells of the first shard. Backups whose digest role was made to lose blocks are not
  * looked at: it may have lost commit versions. */

@@ -94,7 +94,7 @@ bool checks_may_go(struct checks_server *server, const struct checks_entry *tomb
             return false;
     }
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
-        if (checks_is_replica(checks, shard, i) &&
+        if (checks_is_replica(checks, shard, i) && !checks_lost_at(checks, shard, i) &&
             settled_in_pm(&checks->servers[i], shard) < tombstone->header.version)
             return false;
     }
@@ -229,6 +229,18 @@ static void look_at_holders(struct checks_server *server, uint64_t segment)
     if (sim_network_reads(checks->cluster->network, server->pm->pm.base + visit.first,
                           STORE_SEGMENT_BYTES))
         checks_fail_at(server, visit.first, "a segment is given up from which blocks are sent,");
+}
+
+uint64_t checks_tombstones(const struct checks *checks)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        const struct control *control = checks_control(checks, i);
+        const struct store *store = control ? control->common->store : NULL;
+        for (uint64_t segment = 0; store && segment < store_segments(store); segment++)
+            count += live_tombstones(store_live(store), segment);
+    }
+    return count;
 }
 
 /* --- its way --- */

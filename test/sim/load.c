@@ -416,7 +416,8 @@ static bool post_last(struct load *load, uint32_t number)
         load->reads -= posted;
         return posted;
     }
-    bool posted = post_change(client, left == &load->writes ? HISTORY_PUT : CHANGES[key % 3], key);
+    const enum history_kind change = load->deletes ? HISTORY_DELETE : CHANGES[key % 3];
+    bool posted = post_change(client, left == &load->writes ? HISTORY_PUT : change, key);
     if (posted)
         *left -= left == &load->writes ? load_at_most(*left, LAST_WRITE_IN) : 1;
     return posted;
@@ -579,6 +580,12 @@ void load_write_all(struct load *load, uint64_t timeout_ns)
     for (uint32_t i = 0; i < load->clients; i++)
         load->cluster->clients[i].session->timeout_ns = timeout_ns;
     hurry(load);
+}
+
+void load_delete_all(struct load *load)
+{
+    load->deletes = true;
+    load_write_all(load, load->timeout_ns);
 }
 
 void load_write_shards(struct load *load)

@@ -79,6 +79,9 @@ void load_write_some(struct load *load);
  * an answer too, long before `timeout_ns`. That is the sessions' timeout from now on. */
 void load_write_all(struct load *load, uint64_t timeout_ns);
 
+/* A delete of every key, likewise, after load_write_all. */
+void load_delete_all(struct load *load);
+
 /* Of each client one put to each shard, one after another: of a client that has done so no shard needs to remember
  * more. Likewise. */
 void load_write_shards(struct load *load);

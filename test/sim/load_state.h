@@ -53,6 +53,7 @@ struct load {
     uint32_t reads;           /* of load_read_all, still to be posted: the last so many keys */
     uint32_t writes;          /* of load_write_some, likewise */
     uint32_t changes;         /* of load_write_all, likewise */
+    bool deletes;             /* of load_delete_all instead */
     uint64_t timeout_ns;      /* that sessions are to have */
     bool stopped;
     uint32_t clients;

@@ -308,6 +308,28 @@ static void write_through_cuts(struct run *run)
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
 }
 
+/* Of a key that is deleted nothing stays, once no segment of before is open. */
+static void delete_all(struct run *run)
+{
+    enter(run, "delete");
+    load_delete_all(run->load);
+    settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+    if (has_failed(run))
+        return;
+    sim_cluster_crash(run->cluster);
+    sim_cluster_restart(run->cluster, false);
+    const uint64_t end_ns = run->cluster->clock.now_ns + LIVENESS_NS;
+    compare_replicas(run, end_ns);
+    while (!has_failed(run) && checks_tombstones(run->checks) > 0) {
+        if (run->cluster->clock.now_ns >= end_ns)
+            fail(run, FAILURE_LIVENESS, "C5", "tombstones do not go");
+        else
+            step(run, end_ns);
+    }
+    load_read_all(run->load);
+    settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
+}
+
 /* A run in which little was asked, or little went wrong, passes and shows nothing. */
 static bool shows_something(const struct run *run)
 {
@@ -330,6 +352,8 @@ static void run_verdict(struct run *run)
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     if (!has_failed(run))
         write_through_cuts(run);
+    if (!has_failed(run) && run->swarm.load.may_fill)
+        delete_all(run);
     load_write_shards(run->load);
     settle(run, run->cluster->clock.now_ns + LIVENESS_NS);
     cut_last_words(run);

@@ -103,6 +103,9 @@ static const struct {
     NUMBER(segments_cleaned),
     NUMBER(live_bytes),
     NUMBER(dead_bytes),
+    NUMBER(tombstones),
+    NUMBER(tombstones_open),
+    NUMBER(live_bytes_open),
     NUMBER(puts),
     NUMBER(gets),
     NUMBER(deletes),
@@ -190,7 +193,7 @@ static void print_server(const Rowan__ServerStatus *status)
 
     for (size_t i = 0; i < status->n_shards; i++)
         objects += status->shards[i]->objects;
-    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu  "
+    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu %11llu  "
            "%11llu %11llu %9llu %9llu  %7u %7u %8u  %8llus\n",
            status->server, status->fabric, status->durability, status->pm_backend,
            (unsigned long long)status->segments, (unsigned long long)status->segments_free,
@@ -199,6 +202,7 @@ static void print_server(const Rowan__ServerStatus *status)
            (unsigned long long)status->dead_bytes >> 20,
            (unsigned long long)status->segments_cleaned, write_amplification(status),
            status->full ? "FULL" : "no", (unsigned long long)objects,
+           (unsigned long long)status->tombstones,
            (unsigned long long)status->puts, (unsigned long long)status->gets,
            (unsigned long long)status->deletes, (unsigned long long)status->syncs, status->workers,
            status->digests, status->reactors, (unsigned long long)status->uptime_seconds);
@@ -210,10 +214,10 @@ static void print_status(const struct view *view, const struct counts *counts)
     printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas\n\n",
            (unsigned long long)config->cluster, (unsigned long long)config->term,
            config->member_count, config->shard_count, config->replicas);
-    printf("%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s  %11s %11s %9s %9s  "
+    printf("%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s %9s %9s  "
            "%7s %7s %8s  %9s\n",
            "server", "fabric", "durability", "pm", "segments", "free", "committed", "live MiB",
-           "dead MiB", "cleaned", "w-amp", "full", "objects", "puts", "gets", "deletes", "syncs",
+           "dead MiB", "cleaned", "w-amp", "full", "objects", "tombstones", "puts", "gets", "deletes", "syncs",
            "workers", "digests", "reactors", "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
@@ -228,7 +232,8 @@ static void print_status(const struct view *view, const struct counts *counts)
         "replicas. Live: entries that the index names; dead: the rest of full segments. Cleaned: "
         "segments made free again. W-amp: bytes written into PM, by cleaning and zeroing too, "
         "for each byte of a write, in whole segments. Objects: index items of all replicas that "
-        "the server holds, deleted keys included.\n");
+        "the server holds, deleted keys included. Tombstones: deleted keys; they go when all replicas "
+        "have closed the segments that hold them, and no older version is left.\n");
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
                "rowan shards marks them.\n",

@@ -385,4 +385,66 @@ TEST(it_rests_while_there_is_space_and_takes_what_has_little_live)
     assert_true(find(led, "key-0") == store_segment_offset(image->store, much));
 }
 
+/* Some passes for tombstones, with all that they clean; what the role has closed is committed. */
+static void pass(const struct image *image)
+{
+    for (unsigned i = 0; i < 40; i++) {
+        now_ns += NS_PER_S;
+        poll();
+        for (uint64_t j = 0; j < SEGMENTS; j++) {
+            const struct segment_meta meta = store_meta(image->store, j);
+            if (meta.owner == OWNER_CLEAN && meta.state == SEGMENT_USED)
+                store_transition(image->store, j, SEGMENT_COMMITTED);
+        }
+    }
+}
+
+static void write_delete(struct image *image, uint64_t version, const char *key)
+{
+    write_entry(
+        image,
+        &(struct entry){.type = ENTRY_DELETE, .shard = LED, .version = version, .key = key});
+}
+
+TEST(a_tombstone_goes_once_every_replica_has_settled_it)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(1), "k");
+    write_delete(image, v(2), "k");
+    const uint64_t segment = end_segment(image, SEGMENT_COMMITTED);
+    begin(image, 1);
+    atomic_store(&led->everywhere, v(1));
+    pass(image);
+    assert_int_equal(state_of(image, segment), SEGMENT_COMMITTED);
+    assert_true(find(led, "k") != 0);
+    atomic_store(&led->everywhere, v(2));
+    pass(image);
+    assert_true(find(led, "k") == 0 && index_items(led->index) == 0);
+    assert_int_equal(store_segments_free(image->store), SEGMENTS);
+}
+
+/* Of one in an open segment, or of which only a part of the key can be read. */
+TEST(a_tombstone_stays_while_an_older_version_is_left)
+{
+    struct image *image = *state;
+    char key[LIMIT + 50] = {0};
+    memset(key, 'l', sizeof key - 1);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_delete(image, v(3), "k");
+    write_delete(image, v(4), key);
+    end_segment(image, SEGMENT_COMMITTED);
+    begin(image, 1);
+    atomic_store(&led->everywhere, v(4));
+    begin_segment(image, OWNER_DIGEST);
+    write_put(image, LED, v(1), "k");
+    write_block(image, &(struct entry){.shard = LED, .version = v(2), .key = key}, 0);
+    pass(image);
+    assert_true(find(led, "k") != 0 && find(led, key) != 0);
+    end_segment(image, SEGMENT_COMMITTED);
+    pass(image);
+    assert_true(index_items(led->index) == 0);
+    assert_int_equal(store_segments_free(image->store), SEGMENTS);
+}
+
 UNIT_MAIN(NULL, NULL)

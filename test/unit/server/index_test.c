@@ -323,6 +323,33 @@ static void visit_count(void *context, uint64_t offset)
     visits->total++;
 }
 
+/* Key 2 takes the place of key 1, to which an older look has led. */
+TEST(a_removed_item_is_gone_and_hints_of_it_are_no_good)
+{
+    struct fixture fixture;
+    fixture_init(&fixture, MIB);
+    uint64_t first = append(&fixture, 1, 1), second = append(&fixture, 2, 1), previous, other = 2;
+    while ((key_hash(other) ^ key_hash(1)) % 1024) /* the buckets of a new index */
+        second = append(&fixture, ++other, 1);
+    assert_int_equal(update(&fixture, 1, 1, first, &previous), INDEX_INSERTED);
+    uint8_t key[KEY_BYTES];
+    entry_log_key(1, key, KEY_BYTES);
+    struct index_hint hint = index_prefetch_entry(
+        fixture.index, index_prefetch(fixture.index, key_hash(1)), key_hash(1));
+    assert_true(index_confirm(fixture.index, &hint, key_hash(1), key, KEY_BYTES));
+    assert_int_equal(index_remove(fixture.index, key_hash(1), second), 0);
+    assert_int_equal(index_remove(fixture.index, key_hash(1), first), 1);
+    assert_true(find(&fixture, 1) == 0 && index_items(fixture.index) == 0);
+    assert_int_equal(update(&fixture, other, 1, second, &previous), INDEX_INSERTED);
+    uint64_t third = append(&fixture, 1, 2);
+    assert_int_equal(index_update_hinted(fixture.index, hint, key_hash(1), key, KEY_BYTES, 2, third,
+                                         &previous),
+                     INDEX_INSERTED);
+    assert_true(find(&fixture, 1) == third && find(&fixture, other) == second);
+    assert_true(index_items(fixture.index) == 2);
+    fixture_fini(&fixture);
+}
+
 TEST(a_walk_visits_each_item_once)
 {
     enum { KEYS = 100000 };

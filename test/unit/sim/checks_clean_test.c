@@ -135,7 +135,7 @@ TEST(a_segment_of_which_everything_was_copied_may_go)
     clean(0, true);
     checks_stage_rounds(&stage, 20000);
     checks_stage_expect(&stage, NULL);
-    assert_int_equal(checks_counts(stage.checks).cleaned, before + 1);
+    assert_true(checks_counts(stage.checks).cleaned > before);
 }
 
 /* What is not copied is superseded by what is settled: the row says so, as the segment is committed. */

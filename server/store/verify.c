@@ -1,0 +1,118 @@
+/* Rows first, then segment by segment. An entry that is found damaged is believed as to its shard if its header is sound,
+ * and if nothing else lies in the space that it takes; what of its space is torn, too, is its own. Whether its key is of
+ * that shard is for the configuration to say (damage.h).
+ */
+#include "server/store/verify.h"
+
+#include "common/cluster/slot.h"
+#include "server/store/torn.h"
+
+enum { VERIFY_STEP_BYTES = 1 << 20 };
+
+static void add(struct verify *verify, uint64_t offset)
+{
+    if (verify->places++ == 0)
+        verify->first_offset = offset;
+}
+
+/* --- rows --- */
+
+static void verify_rows(struct verify *verify)
+{
+    for (uint32_t shard = 0; shard < STORE_SHARD_IDS; shard++) {
+        struct row rows[2];
+        enum row_copy copies[2];
+        for (unsigned i = 0; i < 2; i++)
+            copies[i] =
+                row_read(verify->pm, verify->geometry.replicas[i], (uint16_t)shard, &rows[i]);
+        const int counts = rows_choose(copies, rows);
+        if (counts >= 0 && (copies[counts] != ROW_TORN || verify->incomplete))
+            continue;
+        add(verify, verify->geometry.replicas[0] + shard * ROW_BYTES);
+        damage_add(&verify->damage, (uint16_t)shard, DAMAGE_NO_SLOT);
+    }
+}
+
+/* --- segments --- */
+
+/* Does another whole block begin in the space of the entry at `position`? */
+static bool is_alone(const struct verify *verify, uint32_t position, uint32_t bytes)
+{
+    struct entry_scan scan;
+    struct entry_header header;
+    uint32_t offset, block_bytes;
+    entry_scan_init(&scan, &verify->format, verify->scan.base + position, bytes, ENTRY_ALIGN);
+    enum entry_scan_result result;
+    do {
+        result = entry_scan_next(&scan, false, &header, &offset, &block_bytes);
+    } while (result == ENTRY_SCAN_STOPPED);
+    return result == ENTRY_SCAN_END;
+}
+
+static void found_place(void *context, uint32_t position)
+{
+    struct verify *verify = context;
+    const uint8_t *at = verify->scan.base + position;
+    struct entry_header header;
+    const uint8_t *key;
+    uint32_t bytes;
+    if (position < verify->claimed)
+        return;
+    add(verify, (uint64_t)(at - verify->pm->base));
+    if (entry_guess(&verify->format, at, STORE_SEGMENT_BYTES - position, &header, &key, &bytes) &&
+        (header.type == ENTRY_PUT || header.type == ENTRY_DELETE) &&
+        is_alone(verify, position, bytes)) {
+        damage_add(&verify->damage, header.shard, slot_of_key(key, header.key_bytes));
+        verify->claimed = position + bytes;
+    } else {
+        verify->damage.all = true;
+    }
+}
+
+/* Is the segment COMMITTED? */
+static bool is_committed(const struct verify *verify, uint64_t segment)
+{
+    uint64_t words[2];
+    struct segment_meta meta;
+    for (unsigned i = 0; i < 2; i++)
+        memcpy(&words[i], pm_at(verify->pm, verify->geometry.metas[i] + segment * META_BYTES),
+               META_BYTES);
+    return metas_choose(segment, words, &meta) != METAS_DAMAGED && meta.state == SEGMENT_COMMITTED;
+}
+
+static bool enter(struct verify *verify)
+{
+    while (verify->segment < verify->block.segments && !is_committed(verify, verify->segment))
+        verify->segment++;
+    if (verify->segment == verify->block.segments)
+        return false;
+    entry_scan_init(
+        &verify->scan, &verify->format,
+        pm_at(verify->pm, verify->geometry.segments + verify->segment * STORE_SEGMENT_BYTES),
+        STORE_SEGMENT_BYTES, 0);
+    verify->inside = true;
+    verify->claimed = 0;
+    return true;
+}
+
+/* --- all --- */
+
+void verify_begin(struct verify *verify, const struct pm *pm, bool possibly_incomplete)
+{
+    *verify = (struct verify){.pm = pm, .incomplete = possibly_incomplete};
+    (void)superblock_read(pm, &verify->block); /* its caller has done that */
+    verify->geometry = store_geometry(verify->block.segments);
+    verify->format = (struct entry_format){verify->block.entry_seed, verify->block.block_limit};
+    verify_rows(verify);
+}
+
+bool verify_step(struct verify *verify)
+{
+    if (!verify->inside && !enter(verify))
+        return true;
+    if (torn_step(&verify->scan, VERIFY_STEP_BYTES, found_place, verify)) {
+        verify->inside = false;
+        verify->segment++;
+    }
+    return false;
+}
