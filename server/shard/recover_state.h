@@ -72,7 +72,7 @@ struct recover_part {
     /* The segment being scanned, for all parts. */
     bool in_segment;
     bool blocks_seen;
-    bool torn_seen; /* then it is gone through once more */
+    bool torn_seen;   /* then it is gone through once more */
     uint64_t scanned; /* its place */
     struct entry_scan scan;
 
