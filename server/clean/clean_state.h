@@ -76,6 +76,14 @@ struct clean_swap {
     uint64_t hash, from, to;
 };
 
+/* Between two looks for tombstones that may go. */
+#ifdef ROWAN_SIM /* test/sim chooses: many passes within a run, or none */
+extern uint64_t clean_tombstones_ns;
+#define TOMBSTONES_MIN_NS clean_tombstones_ns
+#else
+#define TOMBSTONES_MIN_NS NS_PER_S
+#endif
+
 /* In the order in which they come (clean_tombstones.c). */
 enum clean_tombstones_step {
     TOMBSTONES_REST,
@@ -95,12 +103,14 @@ struct clean_tombstone {
 
 struct clean_tombstones {
     enum clean_tombstones_step step;
-    struct clean_tombstone *table; /* by hash, half of it empty; 16 KiB for a segment, 32 MiB at most */
+    struct clean_tombstone
+        *table; /* by hash, half of it empty; 16 KiB for a segment, 32 MiB at most */
     uint32_t slots, count;
-    uint32_t slot; /* REMOVE: the next */
-    bool *tidy;    /* by segment: to be cleaned in TIDY */
+    uint32_t slot;  /* REMOVE: the next */
+    bool *tidy;     /* by segment: to be cleaned in TIDY */
     uint64_t since; /* allocations up to that one are of before this pass */
-    uint32_t removed, tidied; /* in this pass, or the last: items, and segments that became victims */
+    uint32_t removed,
+        tidied; /* in this pass, or the last: items, and segments that became victims */
 
     uint64_t segment; /* GATHER, SEARCH: `scan` is in, if `inside`, else the next */
     bool inside;

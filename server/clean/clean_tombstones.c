@@ -12,6 +12,8 @@
  * Invariants:
  *  B1  A candidate is the entry that the index names for its key, in a COMMITTED segment, and every replica has settled its
  *      version, durably, in the present epoch (worker_settled.h).
+ *      Not while this run counts as possibly incomplete: the next start might then unite what this server has with what
+ *      others have that really lost something, an older version maybe, and the tombstone has to be there.
  *  B2  Whatever bytes of a version at or below that one will ever be stored here, but by this role, lie here already when
  *      it is gathered, and are seen by who reads its segment from then on. Each replica has all of them, contiguous and
  *      committed, so none is asked for any more, and an answer that comes late finds it here (digest_store.c, E2). Each
@@ -37,14 +39,13 @@
 #include "server/clean/clean_state.h"
 
 enum {
-    TOMBSTONES_SHARE = 16,          /* of what is live */
-    TOMBSTONES_OF_SEGMENT = 512,    /* slots of the table */
+    TOMBSTONES_SHARE = 16,           /* of what is live */
+    TOMBSTONES_OF_SEGMENT = 512,     /* slots of the table */
     TOMBSTONES_MOST_SLOTS = 1 << 20, /* 32 MiB */
-    TOMBSTONES_TRIES = 256,         /* slots in a poll */
+    TOMBSTONES_TRIES = 256,          /* slots in a poll */
 };
 
-#define TOMBSTONES_MIN_NS NS_PER_S
-#define TOMBSTONES_MAX_NS (16 * NS_PER_S)
+#define TOMBSTONES_MAX_NS  (16 * TOMBSTONES_MIN_NS)
 #define TOMBSTONES_WAIT_NS (10 * NS_PER_MS) /* for an index that grows */
 
 int clean_tombstones_init(struct clean *clean)
@@ -58,6 +59,7 @@ int clean_tombstones_init(struct clean *clean)
     all->tidy = calloc(segments, sizeof *all->tidy);
     all->wanted = true;
     all->wait_ns = TOMBSTONES_MIN_NS;
+    all->look_ns = clean->now_ns + TOMBSTONES_MIN_NS;
     return all->table && all->tidy ? 0 : ROWAN_ENOMEM;
 }
 
@@ -301,7 +303,10 @@ static bool is_worth_it(struct clean *clean)
     all->written = written(store);
     all->quiet = all->written == before;
     all->wanted = tombstones > 0 || all->removed > 0 || all->tidied > 0;
-    return all->wanted && (all->quiet || tombstones * TOMBSTONES_SHARE > items);
+    return all->wanted &&
+           !atomic_load_explicit(&clean->common->possibly_incomplete,
+                                 memory_order_acquire) && /* B1 */
+           (all->quiet || tombstones * TOMBSTONES_SHARE > items);
 }
 
 static bool begin_pass(struct clean *clean, uint64_t *wake_ns)

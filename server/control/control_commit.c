@@ -15,9 +15,6 @@
  *  G2 Of a COMMITTED segment every version is settled in the durable replica table: once the segment is gone, a start
  *     knows that what was in it is dead, not missing.
  *
- *  G3 An epoch has a period even if no segment is closed: replicas tell each other settled versions of the present epoch
- *     (control_settled.c), for which nobody need write.
- *
  * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
  * commit version is too low the primaries are asked for it (COMMIT_ASK_NS): what told it may have been lost.
  */
@@ -60,26 +57,11 @@ static uint64_t durable(const struct shard_state *shard)
     return atomic_load_explicit(&shard->dur_settled, memory_order_relaxed);
 }
 
-/* G3. Lowers *wake_ns as long as one is to come. */
-static bool is_epoch_new(const struct control *control, uint64_t *wake_ns)
-{
-    bool is_new = false;
-    for (uint32_t i = 0; i < control->config->shard_count; i++) {
-        const struct shard_state *shard = control->shards[i];
-        if (!shard || version_epoch(durable(shard)) >= shard->epoch)
-            continue;
-        is_new |= version_epoch(settled(shard)) == shard->epoch;
-        wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);
-    }
-    return is_new;
-}
-
 /* G1. False: no segment is closed. */
-static bool begin(struct control *control, uint64_t *wake_ns)
+static bool begin(struct control *control)
 {
     const struct store *store = control->common->store;
-    if (store_segments_with(store, SEGMENT_USED) <= control->kept &&
-        !is_epoch_new(control, wake_ns))
+    if (store_segments_with(store, SEGMENT_USED) <= control->kept)
         return false;
     for (uint64_t i = 0; i < store_segments(store); i++)
         control->commit_covers[i] = store_segment_state(store, i) == SEGMENT_USED;
@@ -151,7 +133,7 @@ static void commit_covered(struct control *control)
 bool control_commit_poll(struct control *control, uint64_t *wake_ns)
 {
     if (control->commit_step == COMMIT_IDLE) {
-        if (!begin(control, wake_ns))
+        if (!begin(control))
             return false;
         control->commit_step = COMMIT_WAIT;
         control->commit_ask_ns = control->now_ns + COMMIT_ASK_NS;

@@ -50,11 +50,15 @@ int control_open_read(struct control *control)
         return 0;
     if (error)
         return error;
-    control->opening = OPENING_VERIFY;
     data->had_run = true;
     data->rebooted = memcmp(run.boot_id, control->options.boot_id, sizeof run.boot_id) != 0;
     data->possibly_incomplete = store_run_is_incomplete(&run, control->options.boot_id);
-    verify_begin(&control->verify, pm, data->possibly_incomplete);
+    atomic_store_explicit(&control->common->possibly_incomplete, data->possibly_incomplete,
+                          memory_order_relaxed);
+    if (data->possibly_incomplete)
+        return 0; /* of all shards */
+    control->opening = OPENING_VERIFY;
+    verify_begin(&control->verify, pm);
     return 0;
 }
 
@@ -254,6 +258,7 @@ static void record_reconciliation(struct control *control, uint64_t *wake_ns)
         write_run(control); /* nobody waits for it: if it is lost, the next run reconciles */
     if (error)
         server_fail(control->common, error, "the run record cannot be written");
+    atomic_store_explicit(&control->common->possibly_incomplete, false, memory_order_release);
 }
 
 /* --- serving --- */

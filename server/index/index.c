@@ -555,8 +555,8 @@ int index_update(struct index *index, uint64_t hash, const void *key, uint32_t k
     struct chain_look look = chain_look(index, bucket, hash, key, key_bytes);
     if (look.found) {
         const int replaced =
-            item_replace(index, &look.bucket->items[look.place],
-                         item_load(look.bucket, look.place), version, offset, previous);
+            item_replace(index, &look.bucket->items[look.place], item_load(look.bucket, look.place),
+                         version, offset, previous);
         if (replaced != ROWAN_ENOTFOUND)
             return replaced;
         look.found = false; /* its place is empty now, and nobody else fills it */

@@ -264,6 +264,7 @@ struct recover_counts recover_counts(const struct recover *recover)
         sum.passed_over += counts->passed_over;
         sum.strange += counts->strange;
         sum.copied += counts->copied;
+        sum.voided += counts->voided;
     }
     return sum;
 }

@@ -96,20 +96,18 @@ static void list_block(struct recover_part *part, const struct entry_header *hea
 static void void_place(void *context, uint32_t position)
 {
     struct recover_part *part = context;
-    const struct recover *recover = part->recover;
-    const struct server_common *common = recover->common;
-    const uint64_t segment = recover->places[part->scanned].segment;
+    const struct server_common *common = part->recover->common;
+    const uint64_t segment = part->recover->places[part->scanned].segment;
     torn_void(common->pm, &common->format, store_segment_offset(common->store, segment) + position);
     part->counts.voided++;
 }
 
-/* What was passed over, was it but zeros? Pads count here, too. */
+/* What was passed over, from there on, was it but zeros? Pads count here, too. */
 static void note_gap(struct recover_part *part, uint32_t from, uint32_t to)
 {
     part->torn_seen |= !torn_is_zero(part->scan.base + from, to - from);
 }
 
-/* At the end of a segment the places that are torn become void. */
 static void scan_some(struct recover_part *part)
 {
     const uint32_t begin = part->scan.position;
@@ -122,13 +120,13 @@ static void scan_some(struct recover_part *part)
         note_gap(part, from, result == ENTRY_SCAN_BLOCK ? position : part->scan.position);
         if (result == ENTRY_SCAN_BLOCK)
             list_block(part, &header, position);
-        if (result == ENTRY_SCAN_END) {
-            part->scan.position = 0;
-            if (part->torn_seen)
-                torn_step(&part->scan, STORE_SEGMENT_BYTES, void_place, part);
-            leave_segment(part);
-            return;
-        }
+        if (result != ENTRY_SCAN_END)
+            continue;
+        part->scan.position = 0;
+        if (part->torn_seen)
+            torn_step(&part->scan, STORE_SEGMENT_BYTES, void_place, part);
+        leave_segment(part);
+        return;
     } while (part->scan.position - begin < STEP_BYTES && !FAULT(SHORT_BATCH));
 }
 

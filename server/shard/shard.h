@@ -35,7 +35,8 @@ struct shard_state {
     _Atomic uint64_t settled;     /* as in the replica row (store.h); only ever rises */
     _Atomic uint64_t dur_settled; /* what a start after a crash would find in the row: what may be
                                    * cleaned. The control role's */
-    _Atomic uint64_t everywhere;  /* up to it every replica has settled in this epoch, durably, as far as
+    _Atomic uint64_t
+        everywhere; /* up to it every replica has settled in this epoch, durably, as far as
                                    * was told; 0: nothing was. The worker's, at a backup the control role's */
     _Atomic uint64_t
         closed; /* the highest version of which a block may lie in a segment that its owner has closed: a
@@ -52,7 +53,7 @@ struct shard_state {
     /* Primary only. */
     uint64_t counter; /* of the last version handed out */
     uint32_t backup_count;
-    uint32_t backups[CLUSTER_MAX_REPLICAS - 1];        /* positions in the worker's peers */
+    uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* positions in the worker's peers */
     uint64_t told[CLUSTER_MAX_REPLICAS - 1]; /* settled versions of these, of this epoch; 0: none */
     struct write_op *first_in_flight, *last_in_flight; /* by rising version */
     bool active;                                       /* linked into the worker's active list */

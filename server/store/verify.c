@@ -26,7 +26,7 @@ static void verify_rows(struct verify *verify)
             copies[i] =
                 row_read(verify->pm, verify->geometry.replicas[i], (uint16_t)shard, &rows[i]);
         const int counts = rows_choose(copies, rows);
-        if (counts >= 0 && (copies[counts] != ROW_TORN || verify->incomplete))
+        if (counts >= 0 && copies[counts] != ROW_TORN)
             continue;
         add(verify, verify->geometry.replicas[0] + shard * ROW_BYTES);
         damage_add(&verify->damage, (uint16_t)shard, DAMAGE_NO_SLOT);
@@ -97,9 +97,9 @@ static bool enter(struct verify *verify)
 
 /* --- all --- */
 
-void verify_begin(struct verify *verify, const struct pm *pm, bool possibly_incomplete)
+void verify_begin(struct verify *verify, const struct pm *pm)
 {
-    *verify = (struct verify){.pm = pm, .incomplete = possibly_incomplete};
+    *verify = (struct verify){.pm = pm};
     (void)superblock_read(pm, &verify->block); /* its caller has done that */
     verify->geometry = store_geometry(verify->block.segments);
     verify->format = (struct entry_format){verify->block.entry_seed, verify->block.block_limit};

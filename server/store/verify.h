@@ -16,7 +16,6 @@ struct verify {
     struct superblock block;
     struct store_geometry geometry;
     struct entry_format format;
-    bool incomplete;  /* settled versions that are torn need not be there */
     uint64_t segment; /* the next, or the present one */
     bool inside;
     struct entry_scan scan;
@@ -27,8 +26,9 @@ struct verify {
     uint64_t places, first_offset; /* in the map */
 };
 
-/* verify_begin: of a map for which store_read_identity answers 0. `possibly_incomplete`: the last run's data are. */
-void verify_begin(struct verify *verify, const struct pm *pm, bool possibly_incomplete);
+/* verify_begin: of a map for which store_read_identity answers 0, and whose last run's data are not possibly incomplete:
+ * then anything may be torn. */
+void verify_begin(struct verify *verify, const struct pm *pm);
 
 /* verify_step: a bounded step; true when all is read. */
 bool verify_step(struct verify *verify);

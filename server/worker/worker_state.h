@@ -132,7 +132,8 @@ struct worker_peer {
     struct peer_batch sent[WORKER_PEER_BATCHES]; /* and in posted ones, a ring */
     uint32_t sent_first, sent_count;
     bool commit_behind; /* may not have been told the commit versions that were spread */
-    uint32_t settled_next; /* position of the next shard of which it is to be told what is settled */
+    uint32_t
+        settled_next; /* position of the next shard of which it is to be told what is settled */
 };
 
 /* A backup asks for versions that it never got. */

@@ -92,6 +92,27 @@ def deletes_go_on_and_make_space_for_puts():
         tap.check(server["segments_cleaned"] > 0, server)
 
 
+def everywhere(name):
+    return [server[name] for server in cluster.ok("--json", "status").json()["servers"]]
+
+
+@tap.case
+def after_everything_is_deleted_nothing_is_left_whatever_starts():
+    for kept in KEPT:
+        done_in_time("del", key_of(kept))
+    tap.check(max(everywhere("tombstones")) > 0, "a delete leaves a tombstone")
+    for _ in range(2):
+        cluster.stop()  # what lies in open segments is closed by the next start
+        cluster.start_again()
+        tap.wait_until(lambda: max(everywhere("tombstones")) == 0, 60, "tombstones go")
+        # Record stubs of the last operations stay: a block each.
+        tap.wait_until(lambda: max(everywhere("live_bytes")) < 256 * 64, 60, "live bytes go")
+        tap.equal(cluster.ok("--json", "verify").json()["objects"], 0)
+        tap.check(cluster.rowan("get", key_of(KEPT[0])).code == 1, "it is back")
+    # The newest segments of a worker's log stay (clean_choose.c).
+    tap.wait_until(lambda: max(everywhere("dead_bytes")) <= 3 * 4 << 20, 60, "dead bytes go")
+
+
 @tap.case
 def the_cluster_stops_cleanly():
     cluster.stop()

@@ -104,6 +104,11 @@ struct checks *checks_create(struct sim_cluster *cluster, struct load *load,
     return checks;
 }
 
+void checks_expect_flips(struct checks *checks)
+{
+    checks->flips = true;
+}
+
 void checks_destroy(struct checks *checks)
 {
     if (!checks)

@@ -25,6 +25,9 @@ struct checks *checks_create(struct sim_cluster *cluster, struct load *load,
                              struct failure *failure);
 void checks_destroy(struct checks *checks);
 
+/* checks_expect_flips: bits of a PM will flip (flips.h): logs may tell so. */
+void checks_expect_flips(struct checks *checks);
+
 /* After a round: C1, C7; C3 and C6 now and then. */
 void checks_step(struct checks *checks);
 

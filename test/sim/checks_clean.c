@@ -94,7 +94,7 @@ bool checks_may_go(struct checks_server *server, const struct checks_entry *tomb
             return false;
     }
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
-        if (checks_is_replica(checks, shard, i) && !checks_lost_at(checks, shard, i) &&
+        if (checks_is_replica(checks, shard, i) &&
             settled_in_pm(&checks->servers[i], shard) < tombstone->header.version)
             return false;
     }
@@ -126,7 +126,8 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
     const bool goes = checks_may_go(server, entry);
     if (!goes && !is_superseded(server, entry))
         fail(server, entry, segment,
-             "has no other copy there, and no newer entry that all replicas have, and C5 does not hold");
+             "has no other copy there, and no newer entry that all replicas have, and C5 does not "
+             "hold");
     else if (entry->header.version > settled_in_pm(server, entry->header.shard) &&
              !checks_lost_block(
                  server)) /* else it takes the entry for one that it lacks, and asks */

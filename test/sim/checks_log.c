@@ -20,6 +20,7 @@ static const struct {
     {"version_lost", NULL, "a primary lacks a version that it committed"},
     {"versions_lost", NULL, "no replica has a committed version"},
     {"holes_filled", NULL, "a replica lacks what all had"},
+    {"pm_damaged", NULL, "what was made void is not"},
     {"possible_loss", NULL, "data that may be incomplete, and no host has lost power"},
     {"replicas_dropped", NULL, "a server came back without the data that it held"},
     {"commit_garbage", NULL, "commit versions that nobody wrote so"},
@@ -65,8 +66,14 @@ bool checks_lost_block(const struct checks_server *server)
 /* What a digest role does not see is missing there, until the primary has sent it again: also when the sites are off. */
 static bool is_provoked(const struct checks *checks, const char *node, const char *event)
 {
+    static const char *const EVENTS_OF_FLIPS[] = {"holes_filled", "pm_damaged",
+                                                  "replicas_dropped"};
     if (strcmp(event, "pm_full") == 0)
         return checks->load && load_may_fill(checks->load);
+    for (unsigned i = 0; i < sizeof EVENTS_OF_FLIPS / sizeof EVENTS_OF_FLIPS[0]; i++) {
+        if (strcmp(event, EVENTS_OF_FLIPS[i]) == 0 && checks->flips)
+            return true;
+    }
     if (strcmp(event, "versions_missing") != 0)
         return false;
     uint32_t number = 0;

@@ -150,8 +150,7 @@ static const struct shard_state *shard_at(const struct control *control, uint16_
                : NULL;
 }
 
-/* The index has nothing: is the newest that it must have had a tombstone, and gone by right (C5)? Where power losses take
- * replica rows back, nobody can tell later. */
+/* The index has nothing: is the newest that it must have had a tombstone, and gone by right (C5)? */
 static bool has_gone(struct checks *checks, const struct checks_key *key,
                      const struct shard_state *shard, uint32_t server)
 {
@@ -160,8 +159,7 @@ static bool has_gone(struct checks *checks, const struct checks_key *key,
     if (version < key->settled && key->settled <= settled)
         version = key->settled;
     const struct checks_entry *entry = checks_entry(checks, shard->id, version);
-    return entry && entry->header.type == ENTRY_DELETE &&
-           (checks->power_lost || checks_may_go(&checks->servers[server], entry));
+    return entry && checks_may_go(&checks->servers[server], entry);
 }
 
 static void look_at_item(struct checks *checks, uint32_t number, uint32_t server)

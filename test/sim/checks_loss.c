@@ -41,7 +41,12 @@ void checks_loss_at(struct checks *checks, uint32_t server)
     if (!checks->config || checks->cluster->options.durability == PM_FENCE)
         return;
     checks->power_lost = true;
-    for (uint32_t i = 0; i < checks->config->shard_count; i++) {
+    checks_doubt_at(checks, server);
+}
+
+void checks_doubt_at(struct checks *checks, uint32_t server)
+{
+    for (uint32_t i = 0; checks->config && i < checks->config->shard_count; i++) {
         const struct shard *shard = &checks->config->shards[i];
         struct checks_doubt *doubt = &checks->doubts[shard->id];
         doubt->servers |= UINT32_C(1) << server;

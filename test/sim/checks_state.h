@@ -130,6 +130,7 @@ struct checks {
     uint32_t unsettled[UINT16_MAX + 1]; /* by shard: entries that no commit version has covered */
     struct checks_doubt doubts[UINT16_MAX + 1]; /* by shard */
     bool power_lost;                            /* by some host, and nothing is fenced */
+    bool flips;                                 /* bits of a PM flip in this run (flips.h) */
     struct checks_loss *losses;
     uint32_t loss_count, loss_room;
     uint8_t *marks; /* for counting an entry's blocks */
@@ -220,6 +221,9 @@ bool checks_is_everywhere(struct checks *checks, struct checks_entry *entry);
 
 /* The host of that server lost power, and something of its PM. */
 void checks_loss_at(struct checks *checks, uint32_t server);
+
+/* Until a shard is served in a later epoch, that server may lack something of it: power took it, or a bit flipped. */
+void checks_doubt_at(struct checks *checks, uint32_t server);
 
 /* `next` was stored, and checks->config is the one before it. */
 void checks_loss_config(struct checks *checks, const struct cluster_config *next);

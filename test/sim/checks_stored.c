@@ -559,6 +559,15 @@ static void on_lost(void *context, uint64_t offset, const uint8_t *data, size_t 
         take_loss(server, offset, bytes);
 }
 
+static void on_flipped(void *context, uint64_t offset, const uint8_t *data, size_t bytes)
+{
+    (void)data;
+    struct checks_server *server = context;
+    checks_doubt_at(server->checks, server->number);
+    if (is_watched(server, offset, bytes))
+        take_loss(server, offset, bytes);
+}
+
 void checks_stored_open(struct checks *checks)
 {
     checks->entries = checks_grow(NULL, &checks->entry_room, sizeof *checks->entries);
@@ -575,6 +584,7 @@ void checks_stored_open(struct checks *checks)
         server->pm->stored_context = checks->cluster->servers[i].lost_context = server;
         server->pm->stored = on_stored;
         checks->cluster->servers[i].lost = on_lost;
+        checks->cluster->servers[i].flipped = on_flipped;
     }
 }
 
@@ -582,7 +592,7 @@ void checks_stored_close(struct checks *checks)
 {
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
         checks->servers[i].pm->stored = NULL;
-        checks->cluster->servers[i].lost = NULL;
+        checks->cluster->servers[i].lost = checks->cluster->servers[i].flipped = NULL;
         free(checks->servers[i].copy_at);
         free(checks->servers[i].reused);
     }

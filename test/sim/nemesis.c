@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "common/base/assert.h"
+#include "test/sim/flips.h"
 #include "test/sim/nemesis_state.h"
 
 enum {
@@ -140,6 +141,16 @@ static void plan_starts(struct nemesis *nemesis)
     }
 }
 
+/* Only ever of one server: all others have whole replicas. */
+static void flip_bits(struct nemesis *nemesis)
+{
+    struct sim_server *server = &nemesis->cluster->servers[nemesis->options.flip_server];
+    const uint32_t flips = flips_make(server, &nemesis->random);
+    nemesis->counts.flips += flips;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, server->process.name,
+                 "%u bits of its PM flip", flips);
+}
+
 /* Its host may have lost power while it was down. */
 static void start_server(struct nemesis *nemesis, uint32_t index)
 {
@@ -147,6 +158,9 @@ static void start_server(struct nemesis *nemesis, uint32_t index)
     if (power_may_fail(nemesis) &&
         nemesis_one_in(nemesis, 8 * (uint64_t)nemesis->options.power_loss_in))
         kill_server(nemesis, index, true);
+    if (nemesis->options.flip_in && index == nemesis->options.flip_server &&
+        nemesis_one_in(nemesis, nemesis->options.flip_in))
+        flip_bits(nemesis);
     sim_cluster_start_server(nemesis->cluster, index + 1);
 }
 

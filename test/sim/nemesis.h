@@ -32,6 +32,9 @@ struct nemesis_options {
     uint32_t weights[NEMESIS_FAULTS]; /* 0: not in this run */
     uint32_t power_loss_in; /* of killed servers one in so many loses its host's power; 0: none */
     bool power_together;    /* all hosts lose it at one moment, or none does */
+    uint32_t flip_in;       /* of the starts of a server, the same in the whole run, one in so many finds bits flipped
+                               in its PM; 0: none */
+    uint32_t flip_server;   /* its index */
 };
 
 struct nemesis_counts {
@@ -40,6 +43,7 @@ struct nemesis_counts {
     uint64_t crashes; /* processes that were killed */
     uint64_t partitions;
     uint64_t power_losses; /* of hosts on which something was not durable */
+    uint64_t flips;        /* bits */
     uint64_t lost_fences;  /* of whose stores a power loss took something */
     uint64_t lost_words;   /* of stores that no fence covered: not as the program saw them last */
 };

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "common/base/assert.h"
+#include "server/clean/clean_state.h"
 #include "server/index/index_table.h"
 #include "server/worker/clients.h"
 #include "test/sim/checks.h"
@@ -136,9 +137,12 @@ static void rest(struct run *run, uint64_t ns)
         step(run, end_ns);
 }
 
-/* A replica that may be incomplete is none any more beside one that is not, and nothing fills it again. */
+/* A replica that may be incomplete, or is damaged, is none any more beside one that is whole, and nothing fills it
+ * again. */
 static bool may_be_dropped(const struct run *run)
 {
+    if (nemesis_counts(run->nemesis).flips > 0)
+        return true;
     return run->swarm.cluster.durability != PM_FENCE &&
            nemesis_counts(run->nemesis).power_losses > 0;
 }
@@ -382,6 +386,7 @@ static void begin(struct run *run)
     swarm->cluster.journal = run->journal;
     fabric_segment_bytes = swarm->segment_bytes;
     clients_keep_ns = swarm->keep_ns;
+    clean_tombstones_ns = swarm->tombstones_ns;
     index_chunk_buckets = swarm->chunk_buckets;
     sim_fault_begin(NULL);
     sim_fault_mutant(run->options->mutant);
@@ -391,6 +396,8 @@ static void begin(struct run *run)
     run->load = load_create(run->cluster, &swarm->load, &run->history, &run->out->failure);
     run->nemesis = nemesis_create(run->cluster, &swarm->nemesis);
     run->checks = checks_create(run->cluster, run->load, &run->out->failure);
+    if (swarm->nemesis.flip_in)
+        checks_expect_flips(run->checks);
     load_on_acknowledged(run->load, checks_acknowledged, run->checks);
     take_counts_of_sites(run);
     load_on_seen(run->load, checks_seen, run->checks);

@@ -295,6 +295,21 @@ static void draw_space(struct random *random, struct swarm *out)
     out->load.long_in = long_in;
 }
 
+/* Not where segments are cleaned: the records of what was cleaned are the primary's alone (server/clean), and damage may
+ * make another server primary. Not where a power loss takes what it likes: then nobody may have a whole replica. */
+static void draw_flips(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0xf11b5); /* so that the rest of the run is as without */
+    const bool flips = chance(&random, 40);
+    const uint32_t flip_in = between32(&random, 1, 3);
+    if (!flips || out->load.may_fill || out->cluster.durability != PM_FENCE ||
+        out->cluster.replicas < 2)
+        return;
+    out->nemesis.flip_in = flip_in;
+    out->nemesis.flip_server = (uint32_t)random_below(&random, out->cluster.servers);
+}
+
 static void choose_segments(struct swarm *out)
 {
     /* All of a PM is looked through when its host has lost power. */
@@ -383,8 +398,13 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
     out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     draw_space(&random, out);
+    draw_flips(seed, out);
     choose_segments(out);
     out->cluster.pm_bytes = pm_bytes_for(&random, out);
+    /* What a host has lost of a replica row, or brings back of a segment, takes from what was told, and done, about
+     * tombstones: that is a loss, if every host has lost something or may have; the checkers know only of what was. */
+    out->tombstones_ns =
+        is_lossy(out) ? 3600 * NS_PER_S : between(&random, 20 * NS_PER_MS, NS_PER_S);
 }
 
 /* --- telling --- */
@@ -417,21 +437,22 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
 void swarm_tell(const struct swarm *swarm, FILE *out)
 {
     const struct load_options *load = &swarm->load;
-    fprintf(out, "segment_bytes=%u chunk_buckets=%u safety_ms=%lu keep_ms=%lu",
+    fprintf(out, "segment_bytes=%u chunk_buckets=%u safety_ms=%lu keep_ms=%lu tombstones_ms=%lu",
             swarm->segment_bytes, swarm->chunk_buckets, swarm->safety_ns / NS_PER_MS,
-            swarm->keep_ns / NS_PER_MS);
+            swarm->keep_ns / NS_PER_MS, swarm->tombstones_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
             " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u key_bytes=%u value_bytes=%u "
             "long_in=%u "
             "forged_in=%u "
             "gets=%u puts=%u put_ifs=%u deletes=%u small=%d fault_pause_ms=%lu fault_length_ms=%lu "
-            "power_loss_in=%u together=%d faults=",
+            "power_loss_in=%u together=%d flip_in=%u flip_server=%u faults=",
             load->operations, load->keys, load->hot_keys, load->mean_pause_ns / NS_PER_US,
             load->burst, load->max_key_bytes, load->max_value_bytes, load->long_in, load->forged_in,
             load->gets, load->puts, load->put_ifs, load->deletes, load->may_fill,
             swarm->nemesis.mean_pause_ns / NS_PER_MS, swarm->nemesis.max_length_ns / NS_PER_MS,
-            swarm->nemesis.power_loss_in, swarm->nemesis.power_together);
+            swarm->nemesis.power_loss_in, swarm->nemesis.power_together, swarm->nemesis.flip_in,
+            swarm->nemesis.flip_server);
     const char *comma = "";
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
         if (swarm->nemesis.weights[i]) {

@@ -17,8 +17,9 @@ struct swarm {
     struct load_options load;
     struct nemesis_options nemesis;
     struct sim_fault_options faults;
-    uint64_t safety_ns; /* how long the safety phase lasts at least */
-    uint64_t keep_ns;   /* CLIENTS_KEEP_NS of the run */
+    uint64_t safety_ns;     /* how long the safety phase lasts at least */
+    uint64_t keep_ns;       /* CLIENTS_KEEP_NS of the run */
+    uint64_t tombstones_ns; /* TOMBSTONES_MIN_NS of the run */
 };
 
 void swarm_draw(uint64_t seed, struct swarm *out);

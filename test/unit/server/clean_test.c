@@ -402,8 +402,7 @@ static void pass(const struct image *image)
 static void write_delete(struct image *image, uint64_t version, const char *key)
 {
     write_entry(
-        image,
-        &(struct entry){.type = ENTRY_DELETE, .shard = LED, .version = version, .key = key});
+        image, &(struct entry){.type = ENTRY_DELETE, .shard = LED, .version = version, .key = key});
 }
 
 TEST(a_tombstone_goes_once_every_replica_has_settled_it)

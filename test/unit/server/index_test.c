@@ -342,9 +342,9 @@ TEST(a_removed_item_is_gone_and_hints_of_it_are_no_good)
     assert_true(find(&fixture, 1) == 0 && index_items(fixture.index) == 0);
     assert_int_equal(update(&fixture, other, 1, second, &previous), INDEX_INSERTED);
     uint64_t third = append(&fixture, 1, 2);
-    assert_int_equal(index_update_hinted(fixture.index, hint, key_hash(1), key, KEY_BYTES, 2, third,
-                                         &previous),
-                     INDEX_INSERTED);
+    assert_int_equal(
+        index_update_hinted(fixture.index, hint, key_hash(1), key, KEY_BYTES, 2, third, &previous),
+        INDEX_INSERTED);
     assert_true(find(&fixture, 1) == third && find(&fixture, other) == second);
     assert_true(index_items(fixture.index) == 2);
     fixture_fini(&fixture);
