@@ -121,7 +121,9 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
     struct checks *checks = server->checks;
     if (checks_is_whole(checks, entry, server->number) ||
         !checks_was_whole(checks, entry, server->number, segment) ||
-        !checks_is_replica(checks, entry->header.shard, server->number))
+        !checks_is_replica(checks, entry->header.shard, server->number) ||
+        /* The newer one was everywhere when this one was dropped; since then a host has lost it. */
+        checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)))
         return;
     const bool goes = checks_may_go(server, entry);
     if (!goes && !is_superseded(server, entry))

@@ -173,12 +173,11 @@ static int print_status_json(const struct view *view, const struct counts *count
     snprintf(cluster, sizeof cluster, "%016llx", (unsigned long long)config->cluster);
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(servers, server_json(&config->members[i], &view->status.calls[i]));
-    return tool_print_json(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster,
-                                     "term", (json_int_t)config->term, "replicas",
-                                     (int)config->replicas, "shards", (int)config->shard_count,
-                                     "recovering", (int)counts->recovering, "thin", (int)counts->thin,
-                                     "possibly_incomplete",
-                                     (int)counts->incomplete, "servers", servers));
+    return tool_print_json(json_pack(
+        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term",
+        (json_int_t)config->term, "replicas", (int)config->replicas, "shards",
+        (int)config->shard_count, "recovering", (int)counts->recovering, "thin", (int)counts->thin,
+        "possibly_incomplete", (int)counts->incomplete, "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -187,19 +186,19 @@ static void print_server(const Rowan__ServerStatus *status)
 
     for (size_t i = 0; i < status->n_shards; i++)
         objects += status->shards[i]->objects;
-    printf("%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu %11llu  "
-           "%11llu %11llu %9llu %9llu  %7u %7u %8u  %8llus\n",
-           status->server, status->fabric, status->durability, status->pm_backend,
-           (unsigned long long)status->segments, (unsigned long long)status->segments_free,
-           (unsigned long long)status->segments_committed,
-           (unsigned long long)status->live_bytes >> 20,
-           (unsigned long long)status->dead_bytes >> 20,
-           (unsigned long long)status->segments_cleaned, write_amplification(status),
-           status->full ? "FULL" : "no", (unsigned long long)objects,
-           (unsigned long long)status->tombstones,
-           (unsigned long long)status->puts, (unsigned long long)status->gets,
-           (unsigned long long)status->deletes, (unsigned long long)status->syncs, status->workers,
-           status->digests, status->reactors, (unsigned long long)status->uptime_seconds);
+    printf(
+        "%6u  %-6s  %-10s  %-4s  %8llu %8llu %9llu %8llu %8llu %8llu %6.2f  %-4s  %11llu %11llu  "
+        "%11llu %11llu %9llu %9llu  %7u %7u %8u  %8llus\n",
+        status->server, status->fabric, status->durability, status->pm_backend,
+        (unsigned long long)status->segments, (unsigned long long)status->segments_free,
+        (unsigned long long)status->segments_committed,
+        (unsigned long long)status->live_bytes >> 20, (unsigned long long)status->dead_bytes >> 20,
+        (unsigned long long)status->segments_cleaned, write_amplification(status),
+        status->full ? "FULL" : "no", (unsigned long long)objects,
+        (unsigned long long)status->tombstones, (unsigned long long)status->puts,
+        (unsigned long long)status->gets, (unsigned long long)status->deletes,
+        (unsigned long long)status->syncs, status->workers, status->digests, status->reactors,
+        (unsigned long long)status->uptime_seconds);
 }
 
 static void print_status(const struct view *view, const struct counts *counts)
@@ -208,11 +207,12 @@ static void print_status(const struct view *view, const struct counts *counts)
     printf("cluster %016llx, term %llu: %u servers, %u shards, %u replicas\n\n",
            (unsigned long long)config->cluster, (unsigned long long)config->term,
            config->member_count, config->shard_count, config->replicas);
-    printf("%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s %9s %9s  "
-           "%7s %7s %8s  %9s\n",
-           "server", "fabric", "durability", "pm", "segments", "free", "committed", "live MiB",
-           "dead MiB", "cleaned", "w-amp", "full", "objects", "tombstones", "puts", "gets", "deletes", "syncs",
-           "workers", "digests", "reactors", "uptime");
+    printf(
+        "%6s  %-6s  %-10s  %-4s  %8s %8s %9s %8s %8s %8s %6s  %-4s  %11s %11s  %11s %11s %9s %9s  "
+        "%7s %7s %8s  %9s\n",
+        "server", "fabric", "durability", "pm", "segments", "free", "committed", "live MiB",
+        "dead MiB", "cleaned", "w-amp", "full", "objects", "tombstones", "puts", "gets", "deletes",
+        "syncs", "workers", "digests", "reactors", "uptime");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error)
@@ -226,15 +226,17 @@ static void print_status(const struct view *view, const struct counts *counts)
         "replicas. Live: entries that the index names; dead: the rest of full segments. Cleaned: "
         "segments made free again. W-amp: bytes written into PM, by cleaning and zeroing too, "
         "for each byte of a write, in whole segments. Objects: index items of all replicas that "
-        "the server holds, deleted keys included. Tombstones: deleted keys; they go when all replicas "
+        "the server holds, deleted keys included. Tombstones: deleted keys; they go when all "
+        "replicas "
         "have closed the segments that hold them, and no older version is left.\n");
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error && call->reply->server_status->damaged_places > 0)
-            printf("Damaged: server %u found %llu damaged places in its memory when it started; its "
-                   "log names the shards.\n",
-                   config->members[i].server,
-                   (unsigned long long)call->reply->server_status->damaged_places);
+            printf(
+                "Damaged: server %u found %llu damaged places in its memory when it started; its "
+                "log names the shards.\n",
+                config->members[i].server,
+                (unsigned long long)call->reply->server_status->damaged_places);
     }
     if (counts->thin > 0)
         printf("Replicas: %u shards have fewer than %u, as others came without whole data; rowan "
