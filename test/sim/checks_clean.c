@@ -121,14 +121,15 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
     struct checks *checks = server->checks;
     if (checks_is_whole(checks, entry, server->number) ||
         !checks_was_whole(checks, entry, server->number, segment) ||
-        !checks_is_replica(checks, entry->header.shard, server->number) ||
-        /* The newer one was everywhere when this one was dropped; since then a host has lost it. */
-        checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)))
+        !checks_is_replica(checks, entry->header.shard, server->number))
         return;
     const bool goes = checks_may_go(server, entry);
-    if (!goes && !is_superseded(server, entry))
+    /* The newer one may have been everywhere when this one was dropped; since then a host has lost it. */
+    if (!goes && !is_superseded(server, entry) &&
+        !checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)))
         fail(server, entry, segment,
-             "has no other copy there, and no newer entry that all replicas have, and C5 does not hold");
+             "has no other copy there, and no newer entry that all replicas have, and C5 does not "
+             "hold");
     else if (entry->header.version > settled_in_pm(server, entry->header.shard) &&
              !checks_lost_block(
                  server)) /* else it takes the entry for one that it lacks, and asks */
