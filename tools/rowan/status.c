@@ -182,12 +182,11 @@ static int print_status_json(const struct view *view, const struct counts *count
     snprintf(cluster, sizeof cluster, "%016llx", (unsigned long long)config->cluster);
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(servers, server_json(&config->members[i], &view->status.calls[i]));
-    return tool_print_json(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster,
-                                     "term", (json_int_t)config->term, "replicas",
-                                     (int)config->replicas, "shards", (int)config->shard_count,
-                                     "recovering", (int)counts->recovering, "thin", (int)counts->thin,
-                                     "possibly_incomplete",
-                                     (int)counts->incomplete, "servers", servers));
+    return tool_print_json(json_pack(
+        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term",
+        (json_int_t)config->term, "replicas", (int)config->replicas, "shards",
+        (int)config->shard_count, "recovering", (int)counts->recovering, "thin", (int)counts->thin,
+        "possibly_incomplete", (int)counts->incomplete, "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -242,10 +241,11 @@ static void print_status(const struct view *view, const struct counts *counts)
     for (uint32_t i = 0; i < config->member_count; i++) {
         const struct admin_call *call = &view->status.calls[i];
         if (!call->error && call->reply->server_status->damaged_places > 0)
-            printf("Damaged: server %u found %llu damaged places in its memory when it started; its "
-                   "log names the shards.\n",
-                   config->members[i].server,
-                   (unsigned long long)call->reply->server_status->damaged_places);
+            printf(
+                "Damaged: server %u found %llu damaged places in its memory when it started; its "
+                "log names the shards.\n",
+                config->members[i].server,
+                (unsigned long long)call->reply->server_status->damaged_places);
     }
     if (counts->thin > 0)
         printf("Replicas: %u shards have fewer than %u, as others came without whole data; rowan "

@@ -55,6 +55,45 @@ TEST(a_replica_that_comes_empty_or_in_doubt_does_not_count_beside_a_whole_one)
     assert_int_equal(world_warnings(world, "replicas_dropped"), 1);
 }
 
+/* What is damaged at server 1 says that it is of shard 3, and has keys of these slots. */
+static uint32_t replicas_of_server_1(uint32_t from_first, uint16_t last, bool *of_shard_3)
+{
+    struct world *world = world_cluster(world_store, SERVERS);
+    world_have_clients(world);
+    struct cm_join joins[SERVERS];
+    world_rejoin_all(world, SERVERS, 1, joins);
+    const uint16_t first = world_stored()->shards[3].first_slot;
+    damage_add(&joins[0].damage, world_stored()->shards[3].id, (uint16_t)(first + from_first));
+    if (last != DAMAGE_NO_SLOT)
+        damage_add(&joins[0].damage, world_stored()->shards[3].id, last);
+    world_restart_all(world, SERVERS, joins);
+    world_settle(world);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < world_stored()->shard_count; i++) {
+        const struct shard *shard = &world_stored()->shards[i];
+        const bool holds = shard->primary == 1 || shard_has_backup(shard, 1);
+        assert_false(shard->possibly_incomplete);
+        assert_int_equal(shard->backup_count + 1, holds ? 3 : 2);
+        if (i == 3)
+            *of_shard_3 = holds;
+        count += holds;
+    }
+    return count;
+}
+
+TEST(a_damaged_replica_does_not_count_beside_a_whole_one)
+{
+    bool of_shard_3;
+    assert_int_equal(replicas_of_server_1(7, DAMAGE_NO_SLOT, &of_shard_3), 23);
+    assert_false(of_shard_3);
+}
+
+TEST(damage_that_may_be_of_any_shard_concerns_all)
+{
+    bool of_shard_3;
+    assert_int_equal(replicas_of_server_1(0, 0, &of_shard_3), 0);
+}
+
 TEST(a_replica_that_was_filling_is_none_after_a_cold_start)
 {
     struct world *world = world_with_clients(2, 6);

@@ -62,7 +62,7 @@ static const struct cm_join *report_of(const struct world_store *store,
 
 /* 0: no data, 1: possibly incomplete, 2: whole. Nothing was lost of a cluster in which nothing was written. */
 static int quality(const struct world_store *store, const struct cluster_config *config,
-                   uint32_t server)
+                   uint32_t server, uint16_t shard)
 {
     const struct cm_join *report = report_of(store, config, server);
     if (config->next_client_id == 1)
@@ -70,7 +70,7 @@ static int quality(const struct world_store *store, const struct cluster_config 
     if (report->data_cluster == 0)
         return 0;
     assert_int_equal(report->data_cluster, config->cluster);
-    return report->possibly_incomplete ? 1 : 2;
+    return report->possibly_incomplete || damage_concerns(&report->damage, config, shard) ? 1 : 2;
 }
 
 static bool holds(const struct shard *shard, uint32_t server)
@@ -88,14 +88,14 @@ static void check_cold_shard(const struct world_store *store, const struct clust
     int best = 0;
     for (uint32_t i = 0; i < config->member_count; i++) {
         uint32_t server = config->members[i].server;
-        if (holds(before, server) && quality(store, config, server) > best)
-            best = quality(store, config, server);
+        if (holds(before, server) && quality(store, config, server, before->id) > best)
+            best = quality(store, config, server, before->id);
     }
     assert_true(best > 0);
     assert_int_equal(after->possibly_incomplete, before->possibly_incomplete || best == 1);
     for (uint32_t i = 0; i < config->member_count; i++) {
         uint32_t server = config->members[i].server;
-        bool counts = holds(before, server) && quality(store, config, server) == best;
+        bool counts = holds(before, server) && quality(store, config, server, before->id) == best;
         assert_int_equal(holds(after, server), counts);
         if (before->primary == server && counts)
             assert_int_equal(after->primary, server);

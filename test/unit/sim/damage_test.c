@@ -51,8 +51,7 @@ static void assert_keys(struct sim_cluster *cluster, uint32_t from, uint32_t to,
         uint32_t got = 0;
         size_t bytes;
         stage_key(cluster, 1, i, key);
-        assert_int_equal(
-            sim_get(cluster, 0, key, strlen(key), &got, sizeof got, &bytes, NULL), 0);
+        assert_int_equal(sim_get(cluster, 0, key, strlen(key), &got, sizeof got, &bytes, NULL), 0);
         assert_int_equal(got, round);
     }
 }
@@ -72,7 +71,7 @@ static uint32_t flip(struct sim_cluster *cluster, uint32_t server, uint32_t numb
         if (entry_decode(&format, pm_at(pm, at), pm->bytes - at, &header, &bytes) ||
             !entry_key_equals(&format, pm_at(pm, at), key, (uint32_t)strlen(key)))
             continue;
-        pm->base[at + ENTRY_HEADER_BYTES] ^= 1;
+        pm->base[at + ENTRY_HEADER_BYTES + strlen(key)] ^= 1; /* of the value */
         flipped++;
     }
     return flipped;
@@ -120,7 +119,8 @@ TEST(what_others_have_settled_is_found_there)
         assert_int_equal(sim_put(cluster, 0, key, strlen(key), value, sizeof value, NULL), 0);
     }
     sim_cluster_run_for(cluster, NS_PER_S);
-    assert_true(settled(cluster, 1) == version_make(1, 0) && settled(cluster, 3) > settled(cluster, 1));
+    assert_true(settled(cluster, 1) == version_make(1, 0) &&
+                settled(cluster, 3) > settled(cluster, 1));
     assert_true(flip(cluster, 1, KEYS / 2, 1) == 1);
     sim_cluster_crash(cluster);
     restart(cluster);
@@ -136,6 +136,58 @@ TEST(a_hole_of_a_backup_is_filled_in_the_next_epoch)
     sim_cluster_crash(cluster);
     restart(cluster);
     finish(cluster, KEYS);
+}
+
+/* What was put before is committed. */
+static struct sim_cluster *open_committed(void)
+{
+    struct sim_cluster *cluster = open_cluster();
+    put_keys(cluster, 0, KEYS, 1);
+    sim_cluster_crash(cluster);
+    restart(cluster);
+    return cluster;
+}
+
+static uint32_t replicas(const struct sim_cluster *cluster, uint16_t shard)
+{
+    return cluster_shard(sim_cluster_config(cluster), shard)->backup_count + 1;
+}
+
+TEST(a_damaged_replica_is_left_out_of_that_shard_if_another_is_whole)
+{
+    struct sim_cluster *cluster = open_committed();
+    assert_true(flip(cluster, 1, 3, 1) > 0 && flip(cluster, 2, 4, 1) > 0);
+    sim_cluster_crash(cluster);
+    restart(cluster);
+    const struct shard *shard = cluster_shard(sim_cluster_config(cluster), 0);
+    assert_true(replicas(cluster, 0) == 1 && shard->primary == 3 && !shard->possibly_incomplete);
+    assert_int_equal(replicas(cluster, 1), 3);
+    for (uint32_t i = 0; i < KEYS; i++) { /* now they are led by server 3 */
+        char key[24];
+        uint32_t got = 0;
+        stage_key(cluster, 3, i, key);
+        assert_int_equal(sim_get(cluster, 0, key, strlen(key), &got, sizeof got, NULL, NULL), 0);
+    }
+    finish(cluster, KEYS);
+}
+
+TEST(if_all_are_damaged_what_is_left_is_served_and_the_loss_is_told_once)
+{
+    struct sim_cluster *cluster = open_committed();
+    assert_true(flip(cluster, 1, 3, 1) > 0 && flip(cluster, 2, 3, 1) > 0 &&
+                flip(cluster, 3, 3, 1) > 0 && flip(cluster, 1, 4, 1) > 0);
+    sim_cluster_crash(cluster);
+    restart(cluster);
+    assert_true(cluster_shard(sim_cluster_config(cluster), 0)->possibly_incomplete);
+    assert_int_equal(replicas(cluster, 0), 3);
+    assert_keys(cluster, 0, 3, 1);
+    assert_keys(cluster, 4, KEYS, 1);
+    for (uint32_t i = 0; i < 2; i++) { /* the damaged places are void: they count no more */
+        sim_cluster_crash(cluster);
+        restart(cluster);
+        assert_int_equal(replicas(cluster, 0), 3);
+    }
+    finish(cluster, KEYS - 1);
 }
 
 UNIT_MAIN(NULL, NULL)
