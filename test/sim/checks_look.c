@@ -188,17 +188,17 @@ static void look_at_item(struct checks *checks, uint32_t number, uint32_t server
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
     if (!offset && has_gone(checks, key, shard, server))
         return;
+    uint64_t *shown = &key->shown[server];
+    if (version < *shown)
+        checks_fail(checks, "C3", number, shard->id,
+                    "the index of server %u has version %lx of the key, and must have %lx",
+                    server + 1, version, *shown);
     if (version < key->settled && key->settled <= settled)
         checks_fail(checks, "settled", number, shard->id,
                     "the index of server %u has version %lx of the key, version %lx was "
                     "acknowledged, and it takes "
                     "all up to %lx for settled",
                     server + 1, version, key->settled, settled);
-    uint64_t *shown = &key->shown[server];
-    if (version < *shown)
-        checks_fail(checks, "C3", number, shard->id,
-                    "the index of server %u has version %lx of the key, and must have %lx",
-                    server + 1, version, *shown);
     *shown = version;
 }
 

@@ -13,7 +13,6 @@
 #include "common/entry/entry.h"
 #include "test/sim/load_state.h"
 #include "test/sim/load_value.h"
-#include "test/sim/sim_fault.h"
 
 enum {
     TINY_IN = 16, /* one value in so many has less than 8 B */
@@ -329,7 +328,6 @@ static bool post(struct load *load, struct load_slot *slot)
     struct session *session = load->cluster->clients[slot->client].session;
     slot->called_ns = load_client_now_ns(load, slot->client);
     slot->timeout_ns = load->timeout_ns;
-    slot->no_segment = sim_fault_count(FAULT_NO_SEGMENT);
     int error = session_post(session, &request);
     if (error) {
         ASSERT(error == ROWAN_EAGAIN);

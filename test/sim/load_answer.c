@@ -8,7 +8,6 @@
 
 #include "common/base/error.h"
 #include "test/sim/load_value.h"
-#include "test/sim/sim_fault.h"
 
 static const char GAVE_UP_EARLY[] = "its timeout is not over";
 static const char FALSELY_FULL[] = "PM is not full, and no segment was refused";
@@ -81,11 +80,10 @@ static bool gave_up_early(const struct load_slot *slot, int status)
     return (status == ROWAN_ETIMEDOUT || status == ROWAN_EUNKNOWN) && lasted_ns < slot->timeout_ns;
 }
 
-/* There is PM for all that a run writes, so it can only be that a segment was refused. */
+/* There is PM for all that a run writes, and where a segment is refused the client asks again. */
 static bool is_falsely_full(const struct load_slot *slot, int status)
 {
-    return status == ROWAN_EFULL && !slot->load->options.may_fill &&
-           sim_fault_count(FAULT_NO_SEGMENT) == slot->no_segment;
+    return status == ROWAN_EFULL && !slot->load->options.may_fill;
 }
 
 /* What is wrong with the answer by itself; NULL: nothing. */

@@ -22,7 +22,6 @@ struct load_slot {
     bool called;          /* and not answered yet */
     uint64_t called_ns;   /* by the client's clock */
     uint64_t timeout_ns;
-    uint64_t no_segment; /* times the site NO_SEGMENT had fired before the call */
     size_t number;       /* in the history */
 };
 

@@ -139,7 +139,7 @@ TEST(a_cluster_that_says_falsely_that_it_is_full_is_found_out)
             checks_stage_step(&stage);
         assert_int_equal(stage.failure.kind, refused ? FAILURE_NONE : FAILURE_CORRECTNESS);
         if (refused)
-            assert_true(count_ops(HISTORY_PUT, HISTORY_REJECTED) > 20);
+            assert_true(sim_fault_count(FAULT_NO_SEGMENT) > 20);
         else
             assert_non_null(strstr(stage.failure.why, "PM is not full"));
         sim_fault_begin(NULL);
