@@ -19,15 +19,16 @@
 /* A segment of the backup log, from posting to the end of its digestion. Shared by the control role
  * and all digest roles; the control role frees it when all have left it and it is quiet. */
 struct blog_segment {
-    uint64_t segment;                  /* of the store */
-    uint64_t offset;                   /* in the map */
-    _Atomic bool sealed;               /* nothing lands in it any more */
-    _Atomic uint32_t digested;         /* how many digest roles have left it */
-    _Atomic bool torn; /* a digest role that has left it passed over something that is neither zero nor whole */
+    uint64_t segment;          /* of the store */
+    uint64_t offset;           /* in the map */
+    _Atomic bool sealed;       /* nothing lands in it any more */
+    _Atomic uint32_t digested; /* how many digest roles have left it */
+    _Atomic bool
+        torn; /* a digest role that has left it passed over something that is neither zero nor whole */
     struct blog_segment *_Atomic next; /* the one posted after it */
 
     /* The control role's. */
-    bool quiet; /* nobody can store into it any more */
+    bool quiet;      /* nobody can store into it any more */
     uint32_t voided; /* position up to which what is torn in it is void */
     struct blog_segment *next_leaving;
 };
@@ -37,10 +38,10 @@ enum command_kind {
     COMMAND_RECOVER, /* please take part in the start: `part` (recover_help) */
     COMMAND_SHARD,   /* the receiver owns `shard` from now on */
     COMMAND_SEGMENT, /* to digest roles: `segment` is the first of the backup log; others follow by `next` */
-    COMMAND_READ,  /* to the clean role: `read.shard` is another role's, and may be read */
-    COMMAND_QUERY, /* please answer `query`; and, back to control: it is answered */
+    COMMAND_READ,    /* to the clean role: `read.shard` is another role's, and may be read */
+    COMMAND_QUERY,   /* please answer `query`; and, back to control: it is answered */
     COMMAND_SETTLED, /* to workers: settled versions have become durable */
-    COMMAND_FETCH, /* from digest roles: `fetch` never arrived, please ask for it */
+    COMMAND_FETCH,   /* from digest roles: `fetch` never arrived, please ask for it */
 };
 
 /* Versions of a shard, both inclusive. */

@@ -35,7 +35,8 @@ struct shard_state {
     _Atomic uint64_t settled;     /* as in the replica row (store.h); only ever rises */
     _Atomic uint64_t dur_settled; /* what a start after a crash would find in the row: what may be
                                    * cleaned. The control role's */
-    _Atomic uint64_t everywhere;  /* up to it every replica has settled in this epoch, durably, as far as
+    _Atomic uint64_t
+        everywhere; /* up to it every replica has settled in this epoch, durably, as far as
                                    * was told; 0: nothing was. The worker's, at a backup the control role's */
     _Atomic uint64_t
         closed; /* the highest version of which a block may lie in a segment that its owner has closed: a
@@ -47,12 +48,12 @@ struct shard_state {
     struct prefix prefix;    /* backup; and both while PM is scanned at a start */
     struct suffix suffix;    /* what the start's scan found above the settled version */
     struct suffix_below below; /* what of lower versions another replica may lack */
-    struct records records;  /* primary: completed operations whose answer may be asked again */
+    struct records records;    /* primary: completed operations whose answer may be asked again */
 
     /* Primary only. */
     uint64_t counter; /* of the last version handed out */
     uint32_t backup_count;
-    uint32_t backups[CLUSTER_MAX_REPLICAS - 1];        /* positions in the worker's peers */
+    uint32_t backups[CLUSTER_MAX_REPLICAS - 1]; /* positions in the worker's peers */
     uint64_t told[CLUSTER_MAX_REPLICAS - 1]; /* settled versions of these, of this epoch; 0: none */
     struct write_op *first_in_flight, *last_in_flight; /* by rising version */
     bool active;                                       /* linked into the worker's active list */
@@ -66,7 +67,7 @@ struct shard_state {
 
     /* Backup only. */
     struct shard_state *next_owned; /* in the digest role's list */
-    bool suffix_held; /* so that nothing that it names is cleaned away */
+    bool suffix_held;               /* so that nothing that it names is cleaned away */
     uint64_t met; /* the highest version of which a block lies here that may not be applied yet */
 
     /* Backup only: a long entry that comes by message. */
