@@ -20,7 +20,7 @@ struct work {
     struct cluster_config *config;
     const struct cm_join *joins; /* by position of the member */
     bool unwritten;
-    uint32_t led[CLUSTER_MAX_MEMBERS];           /* shards, so far */
+    uint32_t led[CLUSTER_MAX_MEMBERS]; /* shards, so far */
     char *why;
     size_t why_bytes;
 };

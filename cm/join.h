@@ -20,11 +20,11 @@ struct cm_join {
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
     char fabric[CM_MAX_WORD_BYTES + 1];
     char durability[CM_MAX_WORD_BYTES + 1];
-    uint64_t data_cluster;       /* the cluster whose data its PM holds; 0: it holds none */
-    bool possibly_incomplete;    /* that data may lack acknowledged writes */
-    struct damage damage;        /* of that data; `all` is not used: then it is possibly incomplete */
-    bool named;                  /* a configuration has named this very process before */
-    bool formatted;              /* it serves: its PM is formatted, durably */
+    uint64_t data_cluster;    /* the cluster whose data its PM holds; 0: it holds none */
+    bool possibly_incomplete; /* that data may lack acknowledged writes */
+    struct damage damage;     /* of that data; `all` is not used: then it is possibly incomplete */
+    bool named;               /* a configuration has named this very process before */
+    bool formatted;           /* it serves: its PM is formatted, durably */
     uint64_t registration_epoch; /* the last that it was told before it sent this; 0: none */
 };
 

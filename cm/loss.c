@@ -22,11 +22,12 @@ bool loss_of_certainty(const struct cluster_config *before, const struct cluster
     uint32_t count = count_incomplete(after, &first);
     if (count <= count_incomplete(before, &unused))
         return false;
-    snprintf(out, bytes,
-             "possible loss: %u shards, the first of them %u, were started from data that may lack "
-             "acknowledged writes, because on every machine that held them they were damaged, or it "
-             "restarted and their durability was not fence; rowan status goes on showing it",
-             count, first);
+    snprintf(
+        out, bytes,
+        "possible loss: %u shards, the first of them %u, were started from data that may lack "
+        "acknowledged writes, because on every machine that held them they were damaged, or it "
+        "restarted and their durability was not fence; rowan status goes on showing it",
+        count, first);
     return true;
 }
 

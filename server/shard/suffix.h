@@ -21,7 +21,8 @@ struct suffix {
     uint32_t count, capacity;
     uint64_t above; /* items at or below it are not needed; some may still be in `items` */
     bool sorted;    /* suffix_sort was called */
-    uint64_t contiguous; /* once sorted: from `above` up to it, in one epoch, no version is missing. Where an epoch ended
+    uint64_t
+        contiguous; /* once sorted: from `above` up to it, in one epoch, no version is missing. Where an epoch ended
                             nobody knows, so it never leads into the next */
 };
 

@@ -34,8 +34,7 @@ int suffix_below_step(struct suffix_below *below, struct suffix *suffix, const s
     if (below->cursor == 0 || below->after != after)
         begin(below, after);
     struct below_walk walk = {.below = below, .pm = pm, .upto = suffix->above};
-    const bool more =
-        index_walk(index, &below->cursor, BELOW_BUCKETS_PER_STEP, visit_item, &walk);
+    const bool more = index_walk(index, &below->cursor, BELOW_BUCKETS_PER_STEP, visit_item, &walk);
     if (more && !below->error)
         return 0;
     int error = below->error;

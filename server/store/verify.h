@@ -19,7 +19,8 @@ struct verify {
     uint64_t segment; /* the next, or the present one */
     bool inside;
     struct entry_scan scan;
-    uint32_t claimed; /* up to there the present segment has what an entry that was found damaged says to be its own */
+    uint32_t
+        claimed; /* up to there the present segment has what an entry that was found damaged says to be its own */
 
     /* The result. */
     struct damage damage;

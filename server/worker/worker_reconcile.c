@@ -67,8 +67,8 @@ struct reconciliation {
     uint64_t retry_ns;    /* BELOW */
     uint64_t local_batch; /* the last in which something was stored here */
     uint32_t taken;       /* entries that were not here */
-    uint32_t holes;       /* entries that a commit version covers, and that were brought to a replica */
-    struct suffix extra;  /* those of the current backup */
+    uint32_t holes; /* entries that a commit version covers, and that were brought to a replica */
+    struct suffix extra; /* those of the current backup */
     struct part parts[CLUSTER_MAX_REPLICAS - 1];
 };
 
