@@ -36,8 +36,8 @@ struct server_common {
     _Atomic uint64_t
         reserve; /* free segments below which there is not enough; 0: not known yet. Set by the control role */
     _Atomic uint64_t periods; /* after which segments became COMMITTED; wakes the clean role */
-    _Atomic uint64_t kept; /* of those, for the logs of this server; likewise, and before */
-    _Atomic int error;     /* the first that ends the server; see server_fail */
+    _Atomic uint64_t kept;    /* of those, for the logs of this server; likewise, and before */
+    _Atomic int error;        /* the first that ends the server; see server_fail */
     char why[512]; /* its sentence, the CM's at the longest; complete once `failed` was called */
     void (*failed)(void *context);
     void *failed_context;

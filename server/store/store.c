@@ -144,12 +144,12 @@ int store_open(struct pm *pm, const struct store_identity *identity, struct stor
     store->pm = pm;
     store->segments = block.segments;
     store->at = store_geometry(block.segments);
-    store->live = (struct live){.pm = pm,
-                                .start = store->at.segments,
-                                .format = identity->format,
-                                .words = calloc(block.segments, sizeof *store->live.words),
-                                .tombstones =
-                                    calloc(block.segments, sizeof *store->live.tombstones)};
+    store->live =
+        (struct live){.pm = pm,
+                      .start = store->at.segments,
+                      .format = identity->format,
+                      .words = calloc(block.segments, sizeof *store->live.words),
+                      .tombstones = calloc(block.segments, sizeof *store->live.tombstones)};
     if (!store->live.words || !store->live.tombstones) {
         error = ROWAN_ENOMEM;
         goto fail;

@@ -25,7 +25,8 @@ static void take_row(struct worker *worker, uint32_t position, const Rowan__Shar
             continue;
         if (version_epoch(row->settled) == shard->epoch && row->settled > shard->told[i])
             shard->told[i] = row->settled; /* H1 */
-        if (row->commit && row->commit < atomic_load_explicit(&shard->commit, memory_order_relaxed)) {
+        if (row->commit &&
+            row->commit < atomic_load_explicit(&shard->commit, memory_order_relaxed)) {
             shard->commit_again = true;
             worker_commit_changed(worker, shard);
         }

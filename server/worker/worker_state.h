@@ -132,7 +132,8 @@ struct worker_peer {
     struct peer_batch sent[WORKER_PEER_BATCHES]; /* and in posted ones, a ring */
     uint32_t sent_first, sent_count;
     bool commit_behind; /* may not have been told the commit versions that were spread */
-    uint32_t settled_next; /* position of the next shard of which it is to be told what is settled */
+    uint32_t
+        settled_next; /* position of the next shard of which it is to be told what is settled */
 };
 
 /* A backup asks for versions that it never got. */
@@ -217,7 +218,7 @@ struct worker {
     struct fabric_endpoint *endpoint;
     struct inbox inbox, outbox;
     struct inbox record_questions; /* from the clean role */
-    struct recover_part *part; /* of the start, while it lasts */
+    struct recover_part *part;     /* of the start, while it lasts */
     struct reclaim_role reclaim;
     uint64_t epoch; /* of this poll: what it finds is held since then */
     bool has_all;   /* each shard that was handed out to it has been adopted */
