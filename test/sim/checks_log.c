@@ -66,8 +66,7 @@ bool checks_lost_block(const struct checks_server *server)
 /* What a digest role does not see is missing there, until the primary has sent it again: also when the sites are off. */
 static bool is_provoked(const struct checks *checks, const char *node, const char *event)
 {
-    static const char *const EVENTS_OF_FLIPS[] = {"holes_filled", "pm_damaged",
-                                                  "replicas_dropped"};
+    static const char *const EVENTS_OF_FLIPS[] = {"holes_filled", "pm_damaged", "replicas_dropped"};
     if (strcmp(event, "pm_full") == 0)
         return checks->load && load_may_fill(checks->load);
     for (unsigned i = 0; i < sizeof EVENTS_OF_FLIPS / sizeof EVENTS_OF_FLIPS[0]; i++) {

@@ -86,7 +86,7 @@ struct sim_server {
     uint32_t boots;       /* of its host */
     uint32_t late_role;   /* 0, or 1 + a role that is polled only every slow_role_ns */
     uint64_t slow_role_ns, role_due_ns;
-    sim_pm_stored *lost; /* told of what a loss of power takes (sim_pm.h); NULL: nobody is */
+    sim_pm_stored *lost;    /* told of what a loss of power takes (sim_pm.h); NULL: nobody is */
     sim_pm_stored *flipped; /* likewise, of a bit that flips (flips.h) */
     void *lost_context;
 };

@@ -53,8 +53,7 @@ static bool is_settled(const struct flipping *flipping, const struct entry_heade
     struct row rows[2];
     enum row_copy copies[2];
     for (unsigned i = 0; i < 2; i++)
-        copies[i] =
-            row_read(flipping->pm, flipping->at.replicas[i], header->shard, &rows[i]);
+        copies[i] = row_read(flipping->pm, flipping->at.replicas[i], header->shard, &rows[i]);
     const int counts = rows_choose(copies, rows);
     return counts < 0 || header->version <= row_decode(&rows[counts], false).settled;
 }

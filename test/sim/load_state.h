@@ -22,7 +22,7 @@ struct load_slot {
     bool called;          /* and not answered yet */
     uint64_t called_ns;   /* by the client's clock */
     uint64_t timeout_ns;
-    size_t number;       /* in the history */
+    size_t number; /* in the history */
 };
 
 struct load_client {

@@ -32,9 +32,10 @@ struct nemesis_options {
     uint32_t weights[NEMESIS_FAULTS]; /* 0: not in this run */
     uint32_t power_loss_in; /* of killed servers one in so many loses its host's power; 0: none */
     bool power_together;    /* all hosts lose it at one moment, or none does */
-    uint32_t flip_in;       /* of the starts of a server, the same in the whole run, one in so many finds bits flipped
+    uint32_t
+        flip_in; /* of the starts of a server, the same in the whole run, one in so many finds bits flipped
                                in its PM; 0: none */
-    uint32_t flip_server;   /* its index */
+    uint32_t flip_server; /* its index */
 };
 
 struct nemesis_counts {

@@ -185,9 +185,10 @@ static void tell_sum(const struct seeds *seeds)
            "second; trace hash %016" PRIx64 "\n",
            seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
            sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
-           sum->nemesis.power_losses, sum->nemesis.flips, sum->network.torn, sum->nemesis.lost_fences, sum->losses,
-           sum->turned_back, sum->fault_sites, sum->splits, sum->longs, sum->joined, sum->cleaned,
-           sum->tombstones, sum->rounds, simulated_s, simulated_s / took_s, hash);
+           sum->nemesis.power_losses, sum->nemesis.flips, sum->network.torn,
+           sum->nemesis.lost_fences, sum->losses, sum->turned_back, sum->fault_sites, sum->splits,
+           sum->longs, sum->joined, sum->cleaned, sum->tombstones, sum->rounds, simulated_s,
+           simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);
 }
