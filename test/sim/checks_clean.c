@@ -42,14 +42,13 @@ static uint64_t settled_in_pm(const struct checks_server *server, uint16_t shard
 }
 
 /* By what cannot vanish any more: a log reconciliation keeps what any replica has. */
-static bool is_superseded(struct checks_server *server, const struct checks_entry *entry)
+bool checks_is_superseded(struct checks *checks, const struct checks_entry *entry, uint32_t server)
 {
-    struct checks *checks = server->checks;
     uint32_t at = entry->key == JOURNAL_NO_KEY ? 0 : checks->keys[entry->key].last_entry;
     for (; at; at = checks->entries[at].next_of_key) {
         struct checks_entry *newer = &checks->entries[at];
         if (newer->header.version > entry->header.version &&
-            checks_is_whole(checks, newer, server->number) && checks_is_everywhere(checks, newer))
+            checks_is_whole(checks, newer, server) && checks_is_everywhere(checks, newer))
             return true;
     }
     return false;
@@ -125,7 +124,7 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
         return;
     const bool goes = checks_may_go(server, entry);
     /* The newer one may have been everywhere when this one was dropped; since then a host has lost it. */
-    if (!goes && !is_superseded(server, entry) &&
+    if (!goes && !checks_is_superseded(checks, entry, server->number) &&
         !checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)))
         fail(server, entry, segment,
              "has no other copy there, and no newer entry that all replicas have, and C5 does not "

@@ -205,6 +205,9 @@ bool checks_is_zero(const uint8_t *bytes, size_t count);
 /* A word of the segment table's first copy was stored, and the second copy is what it was before. */
 void checks_clean_meta(struct checks_server *server, uint64_t segment);
 
+/* Has that server a newer entry of its key, which is everywhere? */
+bool checks_is_superseded(struct checks *checks, const struct checks_entry *entry, uint32_t server);
+
 /* Does C5 hold for that tombstone at that server? Once it does, it goes on. */
 bool checks_may_go(struct checks_server *server, const struct checks_entry *tombstone);
 
