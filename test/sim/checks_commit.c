@@ -19,14 +19,13 @@ void checks_commit_note(struct checks *checks, uint32_t number)
     *first = number;
 }
 
-/* Where a bit flipped in it the others may have given it up by then: no replica misses it. */
-static bool is_needed(struct checks *checks, const struct checks_entry *entry)
+bool checks_is_missed(struct checks *checks, const struct checks_entry *entry)
 {
-    bool needed = !checks->flips;
+    bool missed = !checks->flips;
     for (uint32_t i = 0; i < checks->cluster->options.servers; i++)
-        needed |= checks_is_replica(checks, entry->header.shard, i) &&
+        missed |= checks_is_replica(checks, entry->header.shard, i) &&
                   !checks_is_whole(checks, entry, i) && !checks_is_superseded(checks, entry, i);
-    return needed;
+    return missed;
 }
 
 /* True: it is settled, one way or the other. */
@@ -37,7 +36,8 @@ static bool settle(struct checks *checks, struct checks_entry *entry, uint64_t c
     if (header->version > commit)
         return false;
     if (checks_is_everywhere(checks, entry) ||
-        (!of_this_epoch && (!checks_is_anywhere(checks, entry) || !is_needed(checks, entry))))
+        (!of_this_epoch &&
+         (!checks_is_anywhere(checks, entry) || !checks_is_missed(checks, entry))))
         return true;
     checks_fail(
         checks, "C6", entry->key, header->shard,

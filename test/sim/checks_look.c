@@ -253,7 +253,8 @@ static void look_at_segment(struct checks *checks, const struct checks_server *s
         /* Of one that broke off only some blocks are left: nobody acknowledged it, and no start has found it. */
         if (!checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)) &&
             checks_is_replica(checks, entry->header.shard, server->number) &&
-            !checks_is_everywhere(checks, entry) && checks_is_anywhere(checks, entry))
+            !checks_is_everywhere(checks, entry) && checks_is_anywhere(checks, entry) &&
+            checks_is_missed(checks, entry))
             checks_fail(checks, "C6", entry->key, entry->header.shard,
                         "segment %lu of server %u is committed, and version %lx of shard %u in it "
                         "is not on "

@@ -205,6 +205,10 @@ bool checks_is_zero(const uint8_t *bytes, size_t count);
 /* A word of the segment table's first copy was stored, and the second copy is what it was before. */
 void checks_clean_meta(struct checks_server *server, uint64_t segment);
 
+/* Of an entry that is not on all replicas: does one of those miss it? Not where a bit flipped in it when the others had a
+ * newer one already. */
+bool checks_is_missed(struct checks *checks, const struct checks_entry *entry);
+
 /* Has that server a newer entry of its key, which is everywhere? */
 bool checks_is_superseded(struct checks *checks, const struct checks_entry *entry, uint32_t server);
 
