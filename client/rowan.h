@@ -44,15 +44,16 @@ extern "C" {
 
 enum rowan_error {
     ROWAN_OK = 0,
-    ROWAN_ENOTFOUND = -1,      /* the key has no value */
-    ROWAN_EVERSION = -2,       /* a conditional put met another version */
-    ROWAN_EFULL = -3,          /* a replica's persistent memory is full; nothing was written */
-    ROWAN_EUNKNOWN = -4,       /* no answer in time: the write may or may not have taken effect */
-    ROWAN_ETIMEDOUT = -5,      /* no answer in time: nothing was changed */
-    ROWAN_EKEYSIZE = -6,       /* a key must have 1 to 1024 bytes */
-    ROWAN_EVALUESIZE = -7,     /* a value may have at most 1048576 bytes */
-    ROWAN_EBUFFER = -8,        /* the caller's buffer is too small; the value's size was reported */
-    ROWAN_EBUSY = -9,          /* the server had too many operations waiting; not started */
+    ROWAN_ENOTFOUND = -1,  /* the key has no value */
+    ROWAN_EVERSION = -2,   /* a conditional put met another version */
+    ROWAN_EFULL = -3,      /* a replica's persistent memory is full; nothing was written */
+    ROWAN_EUNKNOWN = -4,   /* no answer in time: the write may or may not have taken effect */
+    ROWAN_ETIMEDOUT = -5,  /* no answer in time: nothing was changed */
+    ROWAN_EKEYSIZE = -6,   /* a key must have 1 to 1024 bytes */
+    ROWAN_EVALUESIZE = -7, /* a value may have at most 1048576 bytes */
+    ROWAN_EBUFFER = -8,    /* the caller's buffer is too small; the value's size was reported */
+    ROWAN_EBUSY =
+        -9, /* the server had too many operations waiting, or was making space; not started */
     ROWAN_EEPOCH = -10,        /* internal: the SDK fetches the configuration and tries again */
     ROWAN_ENOTMINE = -11,      /* internal, likewise */
     ROWAN_EUNREACHABLE = -12,  /* no connection to the CM or server */

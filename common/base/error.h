@@ -24,7 +24,8 @@
     X(ROWAN_EKEYSIZE, 6, "a key must have 1 to 1024 bytes")                                        \
     X(ROWAN_EVALUESIZE, 7, "a value may have at most 1048576 bytes")                               \
     X(ROWAN_EBUFFER, 8, "the buffer is too small for the value; its size was reported")            \
-    X(ROWAN_EBUSY, 9, "the server has too many operations waiting; the operation was not started") \
+    X(ROWAN_EBUSY, 9,                                                                              \
+      "the server has too many operations waiting, or makes space; the operation was not started") \
     X(ROWAN_EEPOCH, 10, "the shard has moved on to another epoch; fetch the configuration")        \
     X(ROWAN_ENOTMINE, 11, "this server or worker does not lead the shard")                         \
     X(ROWAN_EUNREACHABLE, 12, "no connection to the server; is it running?")                       \

@@ -3,7 +3,7 @@
  *
  *  1. IDLE -> WAIT: note which segments are closed, and then, of each shard, the highest version that may lie in a
  *     closed one (`closed`).
- *  2. WAIT -> FENCE: once each shard's settled version has reached what was noted, the settled versions go into the
+ *  2. WAIT -> FENCE: once each shard's settled version has reached what was noted, what was noted goes into the
  *     replica table, which is brought to PM; and so is all that the noted segments hold.
  *  3. FENCE -> IDLE: the noted segments become COMMITTED.
  *
@@ -16,6 +16,9 @@
  *     knows that what was in it is dead, not missing.
  *  G3 A segment is COMMITTED when all of it is durable, what became void and what a cleaner copied, too: what is not whole
  *     there is damage (torn.h).
+ *  G4 What the replica table calls settled lies in noted segments, not in those that were closed later: damage is looked
+ *     for in COMMITTED ones only (verify.h). Where data were possibly incomplete the table gets all once, at the end of
+ *     reconciliation, a period earlier.
  *
  * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
  * commit version is too low the primaries are asked for it (COMMIT_ASK_NS): what told it may have been lost.
@@ -87,18 +90,18 @@ static bool is_over(struct control *control)
     return position == control->config->shard_count;
 }
 
-/* G2 */
-void control_commit_rows(struct control *control)
+void control_commit_rows(struct control *control, const uint64_t *most)
 {
     struct store *store = control->common->store;
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         const struct shard_state *shard = control->shards[i];
         if (!shard)
             continue;
+        const uint64_t upto = most && most[i] < settled(shard) ? most[i] : settled(shard);
         struct replica_row row = store_replica(store, shard->id);
-        if (row.settled >= settled(shard))
+        if (row.settled >= upto)
             continue;
-        row.settled = settled(shard);
+        row.settled = upto;
         store_replica_set(store, shard->id, &row);
     }
 }
@@ -158,7 +161,7 @@ bool control_commit_poll(struct control *control, uint64_t *wake_ns)
             wake_at(wake_ns, control->now_ns + COMMIT_CHECK_NS);
             return false;
         }
-        control_commit_rows(control);
+        control_commit_rows(control, control->commit_needs); /* G2, G4 */
         control->commit_ticket = pm_fence_start(control->common->pm);
         control->commit_step = COMMIT_FENCE;
     }

@@ -155,14 +155,15 @@ static void start_recovery(struct control *control)
     int error = store_open(common->pm, &identity, &common->store);
     if (!error) {
         common->format = identity.format;
-        const struct recover_options options = {.common = common,
-                                                .config = control->coming,
-                                                .had_data = control->data.cluster != 0,
-                                                .had_run = control->data.had_run,
-                                                .rebooted = control->data.rebooted,
-                                                .possibly_incomplete =
-                                                    control->data.possibly_incomplete,
-                                                .parts = recover_parts(control)};
+        const struct recover_options options = {
+            .common = common,
+            .config = control->coming,
+            .had_data = control->data.cluster != 0,
+            .had_run = control->data.had_run,
+            .rebooted = control->data.rebooted,
+            .possibly_incomplete = control->data.possibly_incomplete,
+            .damage = control->data.damaged ? &control->verify.damage : NULL,
+            .parts = recover_parts(control)};
         error = recover_create(&options, &control->recover, why, sizeof why);
     }
     if (!error)
@@ -179,6 +180,8 @@ static void mark_damage(struct control *control)
     struct store_run run;
     int error = store_read_run(pm, &run);
     run.possibly_incomplete = control->data.possibly_incomplete = true;
+    control->data.damaged = true;
+    atomic_store_explicit(&control->common->possibly_incomplete, true, memory_order_relaxed);
     if (!error)
         error = store_run_write(pm, &run);
     control->run_ticket = pm_sync_start(pm);
@@ -250,7 +253,7 @@ static void record_reconciliation(struct control *control, uint64_t *wake_ns)
         return;
     }
     /* What is cleaned now is above the settled versions that the start found. */
-    control_commit_rows(control);
+    control_commit_rows(control, NULL);
     if (!control_commit_sync(control))
         return;
     control->data.possibly_incomplete = false;

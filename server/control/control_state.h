@@ -49,6 +49,7 @@ struct control_data {
     bool had_run;             /* a run wrote its record */
     bool rebooted;            /* the host was restarted since */
     bool possibly_incomplete; /* it may lack acknowledged writes; reset when all is reconciled */
+    bool damaged;             /* likewise, but only of shards that the damage concerns */
 };
 
 enum commit_step { COMMIT_IDLE, COMMIT_WAIT, COMMIT_FENCE };
@@ -159,7 +160,7 @@ void control_zone_kept(const struct control *control,
 /* Once the shards are handed out. Errors: ROWAN_ENOMEM. */
 int control_commit_open(struct control *control);
 /* The settled versions go into the replica table; control_commit_sync: a step of bringing it to PM. True: it is. */
-void control_commit_rows(struct control *control);
+void control_commit_rows(struct control *control, const uint64_t *most);
 bool control_commit_sync(struct control *control);
 /* One step. True if it did anything. */
 bool control_commit_poll(struct control *control, uint64_t *wake_ns);

@@ -46,7 +46,7 @@ static int add_shard(struct recover *recover, const struct recover_options *opti
     if (shard->state->primary)
         recover_clients_lead(&recover->clients, row->id, row->epoch);
     shard->state->first_epoch = found.first_epoch;
-    shard->state->possibly_incomplete = recover->possibly_incomplete;
+    shard->state->possibly_incomplete = recover_is_incomplete(options, row->id);
     const uint64_t settled = found.settled;
     prefix_init(&shard->state->prefix, settled);
     suffix_drop(&shard->state->suffix, settled); /* R4 */
@@ -207,7 +207,6 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!recover)
         return ROWAN_ENOMEM;
     recover->common = options->common;
-    recover->possibly_incomplete = options->possibly_incomplete;
     recover->shards = calloc(options->config->shard_count, sizeof *recover->shards);
     recover->by_id = calloc(STORE_SHARD_IDS, sizeof(struct recover_shard *));
     int error = recover->shards && recover->by_id ? 0 : ROWAN_ENOMEM;
@@ -264,7 +263,6 @@ struct recover_counts recover_counts(const struct recover *recover)
         sum.passed_over += counts->passed_over;
         sum.strange += counts->strange;
         sum.copied += counts->copied;
-        sum.voided += counts->voided;
     }
     return sum;
 }

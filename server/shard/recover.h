@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/cluster/cluster.h"
+#include "common/cluster/damage.h"
 #include "common/reactor/reactor.h"
 #include "server/common.h"
 #include "server/shard/shard.h"
@@ -24,7 +25,9 @@ struct recover_options {
     bool had_run;                        /* and has a run record */
     bool rebooted;                       /* the host was restarted since that run */
     bool possibly_incomplete;            /* see store.h */
-    uint32_t parts;                      /* roles that take part, control among them; 0 is 1 */
+    const struct damage
+        *damage;    /* NULL, or of which shards they are incomplete; until recover_create returns */
+    uint32_t parts; /* roles that take part, control among them; 0 is 1 */
 };
 
 struct recover_counts {

@@ -3,13 +3,20 @@
 
 #include "common/base/error.h"
 
+bool recover_is_incomplete(const struct recover_options *options, uint16_t shard)
+{
+    return options->possibly_incomplete &&
+           (!options->damage || damage_concerns(options->damage, options->config, shard));
+}
+
 /* A row may be missing only if nothing can have been acknowledged: the store never ran, or the cluster has given out no
  * client id. */
 static int first_epoch(const struct recover_options *options, const struct replica_row *found,
                        const struct shard *row, uint32_t *epoch)
 {
     *epoch = 1;
-    if (found->state == REPLICA_DAMAGED || (found->torn && !options->possibly_incomplete))
+    if (found->state == REPLICA_DAMAGED ||
+        (found->torn && !recover_is_incomplete(options, row->id)))
         return ROWAN_EDAMAGED; /* of what is not here nobody can tell whether it is dead or lost */
     if (found->state == REPLICA_FULL && found->first_epoch <= row->epoch)
         *epoch = found->first_epoch;
@@ -29,7 +36,7 @@ int recover_row_read(const struct recover_options *options, const struct shard *
     if (error)
         return error;
     const uint64_t start = version_make(first, 0);
-    const bool counts = found.state == REPLICA_FULL && !options->possibly_incomplete &&
+    const bool counts = found.state == REPLICA_FULL && !recover_is_incomplete(options, shard->id) &&
                         version_epoch(found.settled) < shard->epoch;
     *row = (struct recover_row){.first_epoch = first,
                                 .settled = counts && found.settled > start ? found.settled : start};

@@ -9,6 +9,9 @@ struct recover_row {
     uint64_t settled; /* where the contiguous prefix begins: (first_epoch, 0) at least */
 };
 
+/* recover_is_incomplete: may the data lack something of that shard? */
+bool recover_is_incomplete(const struct recover_options *options, uint16_t shard);
+
 /* recover_row_read: of the replica row that the shard has, or is to have. Errors: ROWAN_EDAMAGED (its data should be here,
  * and are not). */
 int recover_row_read(const struct recover_options *options, const struct shard *shard,

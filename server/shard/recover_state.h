@@ -97,7 +97,6 @@ struct recover {
     struct wipe wipe;
     struct recover_place *places; /* R2, R3 */
     uint64_t place_count;
-    bool possibly_incomplete;
     struct recover_clients clients;
     uint64_t heads; /* segments whose heads are still to be read for CLIENTS */
     struct pm_ticket ticket;

@@ -35,18 +35,18 @@ static void verify_rows(struct verify *verify)
 
 /* --- segments --- */
 
-/* Does another whole block begin in the space of the entry at `position`? */
+/* Might an entry begin in the space of the one at `position`? */
 static bool is_alone(const struct verify *verify, uint32_t position, uint32_t bytes)
 {
-    struct entry_scan scan;
     struct entry_header header;
-    uint32_t offset, block_bytes;
-    entry_scan_init(&scan, &verify->format, verify->scan.base + position, bytes, ENTRY_ALIGN);
-    enum entry_scan_result result;
-    do {
-        result = entry_scan_next(&scan, false, &header, &offset, &block_bytes);
-    } while (result == ENTRY_SCAN_STOPPED);
-    return result == ENTRY_SCAN_END;
+    const uint8_t *key;
+    uint32_t other;
+    for (uint32_t at = position + ENTRY_ALIGN; at < position + bytes; at += ENTRY_ALIGN) {
+        if (entry_guess(&verify->format, verify->scan.base + at, STORE_SEGMENT_BYTES - at, &header,
+                        &key, &other))
+            return false;
+    }
+    return true;
 }
 
 static void found_place(void *context, uint32_t position)
@@ -59,14 +59,15 @@ static void found_place(void *context, uint32_t position)
     if (position < verify->claimed)
         return;
     add(verify, (uint64_t)(at - verify->pm->base));
-    if (entry_guess(&verify->format, at, STORE_SEGMENT_BYTES - position, &header, &key, &bytes) &&
-        (header.type == ENTRY_PUT || header.type == ENTRY_DELETE) &&
-        is_alone(verify, position, bytes)) {
+    const bool sound =
+        entry_guess(&verify->format, at, STORE_SEGMENT_BYTES - position, &header, &key, &bytes) &&
+        is_alone(verify, position, bytes);
+    if (sound && (header.type == ENTRY_PUT || header.type == ENTRY_DELETE))
         damage_add(&verify->damage, header.shard, slot_of_key(key, header.key_bytes));
+    else if (!sound || header.type != ENTRY_COMMIT_VERSIONS || header.key_bytes > 0)
+        verify->damage.all = true; /* commit versions say nothing any more in a COMMITTED segment */
+    if (sound)
         verify->claimed = position + bytes;
-    } else {
-        verify->damage.all = true;
-    }
 }
 
 /* Is the segment COMMITTED? */

@@ -252,10 +252,12 @@ static void adopt_config(struct worker *worker, struct cluster_config *config)
     worker_peer_configure(worker);
 }
 
-/* Every version that was handed out lies in the t-log's segments up to the one that is closed now. */
+/* Every version that was handed out lies in the t-log's segments up to the one that is closed now. What lies there is made
+ * durable before the control role can see it as closed (G3): its fences are no fences of this thread. */
 static void close_segment(void *context)
 {
     const struct worker *worker = context;
+    (void)pm_fence_start(worker->common->pm);
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
         if (!shard)
