@@ -16,9 +16,9 @@
  *     knows that what was in it is dead, not missing.
  *  G3 A segment is COMMITTED when all of it is durable, what became void and what a cleaner copied, too: what is not whole
  *     there is damage (torn.h).
- *  G4 What the replica table calls settled lies in noted segments, not in those that were closed later: damage is looked
- *     for in COMMITTED ones only (verify.h). Where data were possibly incomplete the table gets all once, at the end of
- *     reconciliation, a period earlier.
+ *  G4 What the replica table calls settled lies in noted segments: damage is looked for in COMMITTED ones only (verify.h).
+ *     But what a digest role or the cleaner copied lies in later ones for a period, and where data were possibly
+ *     incomplete, so does all at the end of reconciliation.
  *
  * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
  * commit version is too low the primaries are asked for it (COMMIT_ASK_NS): what told it may have been lost.

@@ -3,7 +3,8 @@
  *
  * Damage is what is neither zero nor whole in a COMMITTED segment (torn.h), and a row of the replica table that no copy
  * tells any more. Damage in other segments looks like what a crash left torn; but what lies there is above what the
- * replica table calls settled (G4, control_commit.c), and log reconciliation misses it. Meta words and the superblock are left to the open of the store.
+ * replica table calls settled, and log reconciliation misses it (exceptions: G4 in control_commit.c). Meta words and the
+ * superblock are left to the open of the store.
  */
 #ifndef SERVER_VERIFY_H
 #define SERVER_VERIFY_H
