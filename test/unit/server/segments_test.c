@@ -4,6 +4,7 @@
 
 #include "common/base/error.h"
 #include "landing.h"
+#include "server/store/store_layout.h"
 #include "test/lib/unit.h"
 
 #define COMMIT_NS (200 * NS_PER_MS) /* longer than the control role waits for settled versions */
@@ -145,6 +146,32 @@ TEST(a_segment_is_committed_when_the_settled_versions_are_durable)
     assert_segments(&landing, 1, 0);
     stage_hold_fences(stage, false);
     assert_segments(&landing, 0, 1);
+}
+
+/* In a segment that is closed meanwhile nobody would look for damage (G4). */
+TEST(what_the_replica_table_calls_settled_lies_in_segments_that_are_committed_then)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    const struct pm *pm = &stage->heap->pm;
+    struct superblock block;
+    struct row row;
+
+    landing_put(&landing, 1);
+    landing_seal(&landing);
+    stage_pass(stage, COMMIT_NS);
+    landing_put(&landing, 2);
+    landing_seal(&landing);
+    stage_hold_fences(stage, true);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 2));
+    stage_pass(stage, COMMIT_NS);
+    assert_int_equal(settled(&landing), version_make(1, 2));
+    assert_int_equal(superblock_read(pm, &block), 0);
+    assert_int_equal(row_read(pm, store_geometry(block.segments).replicas[0], STAGE_BACKED, &row),
+                     ROW_WHOLE);
+    assert_int_equal(row.settled, version_make(1, 1));
+    stage_hold_fences(stage, false);
+    assert_segments(&landing, 0, 2);
 }
 
 TEST(a_start_goes_on_from_the_settled_version)
