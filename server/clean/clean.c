@@ -17,6 +17,8 @@
  *  V4  Space is made when it is needed: nothing is done as long as there is enough of it; then in small steps, victims by
  *      benefit and cost; at the reserve in large steps, and whatever gives space (H13). The last free segments are for
  *      this role alone (store.h); those that the other logs need it leaves alone while victims wait for others to let go.
+ *      At the reserve a pass for tombstones goes on only where there is nothing to copy at the moment: it may be what makes
+ *      space.
  *  V5  A victim in which something live cannot be copied, because it cannot be read, stays as it is.
  */
 #include "server/clean/clean.h"
@@ -413,8 +415,10 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     bool busy = check_closed(clean);
     const uint32_t closing = clean->closing_count;
     busy |= advance_all(clean);
-    busy |= clean_some(clean);
-    busy |= clean_tombstones_poll(clean, step_bytes(clean), wake_ns);
+    const bool cleaned = clean_some(clean);
+    const bool has_time = !cleaned || clean_need(clean) != CLEAN_URGENT; /* V4 */
+    busy |= cleaned;
+    busy |= clean_tombstones_poll(clean, has_time ? CLEAN_STEADY_BYTES : 0, wake_ns);
     if (clean->closing_count > closing)
         inbox_wake(&clean->outbox); /* the control role commits what was closed */
     if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST ||

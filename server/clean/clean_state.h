@@ -96,28 +96,45 @@ enum clean_tombstones_step {
 /* One that may go. */
 struct clean_tombstone {
     uint64_t hash, version;
-    uint64_t offset; /* 0: the slot is empty */
+    uint64_t offset;
+    uint32_t pass; /* that noted it; another than the present one: the slot is empty */
     uint16_t shard;
     bool met; /* an older version of the key is somewhere */
+};
+
+/* Of a shard, in this pass. */
+struct clean_tombstone_bounds {
+    uint64_t newest;  /* version of its candidates; 0: there is none */
+    uint64_t unknown; /* the lowest version of which the key could not be read; 0: there is none */
 };
 
 struct clean_tombstones {
     enum clean_tombstones_step step;
     struct clean_tombstone
         *table; /* by hash, half of it empty; 16 KiB for a segment, 32 MiB at most */
+    struct clean_tombstone_bounds *bounds; /* by shard; 1 MiB */
     uint32_t slots, count;
-    uint32_t slot;    /* REMOVE: the next */
-    bool *tidy;       /* by segment: to be cleaned in TIDY */
-    uint64_t since;   /* allocations up to that one are of before this pass */
-    uint32_t removed; /* items, in this pass or the last */
+    uint32_t pass;      /* the number of this one; the first is 1 */
+    uint32_t slot;      /* REMOVE: the next */
+    bool *tidy;         /* by segment: to be cleaned in TIDY */
+    uint64_t since;     /* allocations up to that one are of before this pass */
+    uint32_t removed;   /* items, in this pass or the last */
+    uint64_t read_ns;   /* how long it has read, up to the last poll */
+    uint64_t polled_ns; /* that one */
+    bool reading;       /* it did then */
 
-    uint64_t segment; /* GATHER, SEARCH: `scan` is in, if `inside`, else the next */
+    uint64_t first;          /* where the next GATHER begins */
+    uint32_t first_position; /* in that segment */
+
+    uint64_t segment;  /* GATHER, SEARCH: `scan` is in, if `inside`, else the next */
+    uint64_t left;     /* segments that are still to be read, this one among them */
+    uint32_t position; /* where in it to begin */
     bool inside;
     struct entry_scan scan;
 
     bool wanted;      /* there may be something to do */
     bool quiet;       /* nothing was written for a while */
-    uint64_t written; /* segments, when it was looked last */
+    uint64_t written; /* a sum of versions, when it was looked last */
     uint64_t periods; /* of the control role, by then */
     uint64_t look_ns, wait_ns;
 };
@@ -201,7 +218,7 @@ enum clean_record clean_record(struct clean *clean, const struct entry_header *h
 int clean_tombstones_init(struct clean *clean);
 void clean_tombstones_fini(struct clean *clean);
 
-/* A bounded part of a pass, about `bytes` read. True if it did anything. */
+/* A bounded part of a pass, about `bytes` read; 0: there is no time for it. In each poll. True if it did anything. */
 bool clean_tombstones_poll(struct clean *clean, uint32_t bytes, uint64_t *wake_ns);
 
 /* This entry was copied. */

@@ -2,12 +2,14 @@
  *
  *   REST --> GATHER --> SEARCH --> REMOVE --> TIDY --> REST
  *
- * GATHER notes tombstones that are settled everywhere. SEARCH reads all segments for older versions of their keys. REMOVE
- * takes those of which none was met out of the index: their bytes are dead then. TIDY has the segments cleaned in which an
- * older version was met, or nothing is live: the next pass finds fewer. Then the log is closed if it holds tombstones.
+ * GATHER notes tombstones that are settled everywhere, until the table is full; the next pass goes on there. SEARCH reads
+ * all segments for older versions of their keys. REMOVE takes those of which none was met out of the index: their bytes are
+ * dead then. TIDY has the segments cleaned in which an older version was met, or nothing is live: the next pass finds
+ * fewer. Then the log is closed if it holds tombstones.
  *
- * There is a pass when COMMITTED segments, or the log, hold tombstones, and these are a sixteenth of what is live there, or nothing was
- * written for a second; one second after the last pass, if that took any, else ever later, up to 16 s.
+ * There is a pass when COMMITTED segments, or the log, hold tombstones, and these are a sixteenth of what is live there, or no
+ * write was completed or digested for a second; one second after the last pass, if that took any, else ever later, up to
+ * 16 s; but never before eight times as long as that has read.
  *
  * Invariants:
  *  B1  A candidate is the entry that the index names for its key, in a COMMITTED segment, and every replica has settled its
@@ -43,6 +45,7 @@ enum {
     TOMBSTONES_OF_SEGMENT = 512,     /* slots of the table */
     TOMBSTONES_MOST_SLOTS = 1 << 20, /* 32 MiB */
     TOMBSTONES_TRIES = 256,          /* slots in a poll */
+    TOMBSTONES_RESTS = 8,            /* for a second of reading, so many of rest */
 };
 
 #define TOMBSTONES_MAX_NS  (16 * TOMBSTONES_MIN_NS)
@@ -57,16 +60,18 @@ int clean_tombstones_init(struct clean *clean)
         all->slots *= 2;
     all->table = calloc(all->slots, sizeof *all->table);
     all->tidy = calloc(segments, sizeof *all->tidy);
+    all->bounds = calloc(STORE_SHARD_IDS, sizeof *all->bounds);
     all->wanted = true;
     all->wait_ns = TOMBSTONES_MIN_NS;
     all->look_ns = clean->now_ns + TOMBSTONES_MIN_NS;
-    return all->table && all->tidy ? 0 : ROWAN_ENOMEM;
+    return all->table && all->tidy && all->bounds ? 0 : ROWAN_ENOMEM;
 }
 
 void clean_tombstones_fini(struct clean *clean)
 {
     free(clean->tombstones.table);
     free(clean->tombstones.tidy);
+    free(clean->tombstones.bounds);
 }
 
 /* --- the table --- */
@@ -76,22 +81,30 @@ static uint32_t slot_of(const struct clean_tombstones *all, uint16_t shard, uint
     return (uint32_t)(hash + shard * UINT64_C(0x9e3779b9)) & (all->slots - 1);
 }
 
+/* What earlier passes left in a slot is nothing. */
+static bool is_taken(const struct clean_tombstones *all, uint32_t at)
+{
+    return all->table[at].pass == all->pass;
+}
+
 static void add(struct clean_tombstones *all, const struct clean_tombstone *tombstone)
 {
-    if (all->count >= all->slots / 2)
-        return; /* the next pass comes to it */
+    uint64_t *newest = &all->bounds[tombstone->shard].newest;
     uint32_t at = slot_of(all, tombstone->shard, tombstone->hash);
-    while (all->table[at].offset)
+    ASSERT(all->count < all->slots / 2);
+    while (is_taken(all, at))
         at = (at + 1) & (all->slots - 1);
     all->table[at] = *tombstone;
+    all->table[at].pass = all->pass;
     all->count++;
+    *newest = tombstone->version > *newest ? tombstone->version : *newest;
 }
 
 /* B4. An equal hash counts as an equal key. True: an older version of a candidate. */
 static bool meet(struct clean_tombstones *all, uint16_t shard, uint64_t hash, uint64_t version)
 {
     bool met = false;
-    for (uint32_t at = slot_of(all, shard, hash); all->table[at].offset;
+    for (uint32_t at = slot_of(all, shard, hash); is_taken(all, at);
          at = (at + 1) & (all->slots - 1)) {
         struct clean_tombstone *tombstone = &all->table[at];
         if (tombstone->shard == shard && tombstone->hash == hash && version < tombstone->version)
@@ -100,16 +113,21 @@ static bool meet(struct clean_tombstones *all, uint16_t shard, uint64_t hash, ui
     return met;
 }
 
-/* The same where the key cannot be read: nobody knows whose it is. */
+/* The same where the key cannot be read: it may be that of any candidate. */
 static bool meet_any(struct clean_tombstones *all, uint16_t shard, uint64_t version)
 {
-    bool met = false;
-    for (uint32_t at = 0; at < all->slots; at++) {
-        struct clean_tombstone *tombstone = &all->table[at];
-        if (tombstone->offset && tombstone->shard == shard && version < tombstone->version)
-            met = tombstone->met = true;
-    }
-    return met;
+    struct clean_tombstone_bounds *bounds = &all->bounds[shard];
+    if (version >= bounds->newest)
+        return false;
+    if (bounds->unknown == 0 || version < bounds->unknown)
+        bounds->unknown = version;
+    return true;
+}
+
+static bool is_met(const struct clean_tombstones *all, const struct clean_tombstone *tombstone)
+{
+    const uint64_t unknown = all->bounds[tombstone->shard].unknown;
+    return tombstone->met || (unknown > 0 && unknown < tombstone->version);
 }
 
 /* --- reading --- */
@@ -170,19 +188,40 @@ static bool is_read(const struct clean *clean, uint64_t segment)
     return state != SEGMENT_FREE && !is_being_zeroed(clean, segment);
 }
 
+static void begin_reading(struct clean *clean, enum clean_tombstones_step step, uint64_t segment,
+                          uint32_t position)
+{
+    struct clean_tombstones *all = &clean->tombstones;
+    all->step = step;
+    all->segment = segment;
+    all->position = position;
+    all->left = store_segments(clean->common->store);
+    all->inside = false;
+}
+
+/* All of them come, wherever it began. */
+static void leave(struct clean *clean)
+{
+    struct clean_tombstones *all = &clean->tombstones;
+    all->inside = false;
+    all->position = 0;
+    all->segment = (all->segment + 1) % store_segments(clean->common->store);
+    all->left--;
+}
+
 /* To the next segment that is read; false: there is none. */
 static bool enter(struct clean *clean)
 {
     struct clean_tombstones *all = &clean->tombstones;
     const struct server_common *common = clean->common;
-    while (all->segment < store_segments(common->store) && !is_read(clean, all->segment))
-        all->segment++;
-    if (all->segment == store_segments(common->store))
+    while (all->left > 0 && !is_read(clean, all->segment))
+        leave(clean);
+    if (all->left == 0)
         return false;
     all->inside = true;
     entry_scan_init(&all->scan, &common->format,
                     pm_at(common->pm, store_segment_offset(common->store, all->segment)),
-                    STORE_SEGMENT_BYTES, 0);
+                    STORE_SEGMENT_BYTES, all->position);
     return true;
 }
 
@@ -193,10 +232,8 @@ static void read_block(struct clean *clean)
     uint32_t offset, bytes;
     const enum entry_scan_result result =
         entry_scan_next(&all->scan, false, &header, &offset, &bytes);
-    if (result == ENTRY_SCAN_END) {
-        all->inside = false;
-        all->segment++;
-    }
+    if (result == ENTRY_SCAN_END)
+        leave(clean);
     if (result != ENTRY_SCAN_BLOCK || header.block != 0 || !clean->shards[header.shard] ||
         (header.type != ENTRY_PUT && header.type != ENTRY_DELETE))
         return;
@@ -207,19 +244,26 @@ static void read_block(struct clean *clean)
         search(clean, &header, at);
 }
 
-/* A bounded part. False: all is read. */
+/* No more candidates are noted. */
+static bool is_full(const struct clean_tombstones *all)
+{
+    return all->step == TOMBSTONES_GATHER && all->count == all->slots / 2;
+}
+
+/* A bounded part. False: all that is to be read is. */
 static bool read_some(struct clean *clean, uint32_t bytes)
 {
     struct clean_tombstones *all = &clean->tombstones;
     uint32_t done = 0;
     tsan_reads_race();
-    while (done < bytes && (all->inside || enter(clean)) && (done == 0 || !FAULT(SHORT_BATCH))) {
+    while (done < bytes && (all->inside || enter(clean)) && !is_full(all) &&
+           (done == 0 || !FAULT(SHORT_BATCH))) {
         const uint32_t from = all->scan.position;
         read_block(clean);
         done += all->scan.position - from;
     }
     tsan_reads_race_no_more();
-    return all->inside || enter(clean);
+    return !is_full(all) && (all->inside || enter(clean));
 }
 
 void clean_tombstones_copied(struct clean *clean, const struct entry_header *header, uint64_t hash)
@@ -269,7 +313,7 @@ static bool remove_some(struct clean *clean, uint64_t *wake_ns)
     struct clean_tombstones *all = &clean->tombstones;
     for (uint32_t i = 0; i < TOMBSTONES_TRIES && all->slot < all->slots; i++, all->slot++) {
         const struct clean_tombstone *tombstone = &all->table[all->slot];
-        if (!tombstone->offset || tombstone->met || take_out(clean, tombstone))
+        if (!is_taken(all, all->slot) || is_met(all, tombstone) || take_out(clean, tombstone))
             continue;
         wake_at(wake_ns, clean->now_ns + TOMBSTONES_WAIT_NS);
         return false;
@@ -281,11 +325,15 @@ static bool remove_some(struct clean *clean, uint64_t *wake_ns)
 
 /* --- passes --- */
 
-static uint64_t written(const struct store *store)
+/* It changes with each write that this server completes as a primary, or digests as a backup. */
+static uint64_t written(const struct clean *clean)
 {
-    return store_segments_allocated(store, OWNER_WORKER) +
-           store_segments_allocated(store, OWNER_BACKUP_LOG) +
-           store_segments_allocated(store, OWNER_DIGEST);
+    uint64_t sum = 0;
+    for (uint32_t id = 0; id < STORE_SHARD_IDS; id++) {
+        const struct shard_state *shard = clean->shards[id];
+        sum += shard ? atomic_load_explicit(&shard->version, memory_order_relaxed) : 0;
+    }
+    return sum;
 }
 
 /* Is it worth a pass? */
@@ -303,7 +351,7 @@ static bool is_worth_it(struct clean *clean)
         tombstones += live_tombstones(store_live(store), i);
         items += live_items(store_live(store), i);
     }
-    all->written = written(store);
+    all->written = written(clean);
     all->quiet = all->written == before;
     all->wanted = tombstones > 0 || all->removed > 0;
     return all->wanted &&
@@ -330,13 +378,24 @@ static bool begin_pass(struct clean *clean, uint64_t *wake_ns)
             wake_at(wake_ns, all->look_ns);
         return false;
     }
-    memset(all->table, 0, all->slots * sizeof *all->table);
     memset(all->tidy, 0, store_segments(clean->common->store) * sizeof *all->tidy);
+    memset(all->bounds, 0, STORE_SHARD_IDS * sizeof *all->bounds);
     all->count = all->slot = all->removed = 0;
-    all->segment = 0;
+    all->pass++;
     all->since = store_allocations(clean->common->store);
-    all->step = TOMBSTONES_GATHER;
+    all->read_ns = 0;
+    begin_reading(clean, TOMBSTONES_GATHER, all->first, all->first_position);
     return true;
+}
+
+static void end_gather(struct clean *clean)
+{
+    struct clean_tombstones *all = &clean->tombstones;
+    all->first = all->segment;
+    all->first_position = all->inside ? all->scan.position : 0;
+    begin_reading(clean, TOMBSTONES_SEARCH, 0, 0);
+    if (all->count == 0)
+        all->step = TOMBSTONES_REMOVE;
 }
 
 /* False: victims are under way. */
@@ -359,7 +418,8 @@ static bool end_pass(struct clean *clean)
     all->wait_ns = all->removed ? TOMBSTONES_MIN_NS : 2 * all->wait_ns;
     if (all->wait_ns > TOMBSTONES_MAX_NS)
         all->wait_ns = TOMBSTONES_MAX_NS;
-    all->look_ns = clean->now_ns + all->wait_ns;
+    const uint64_t rest_ns = TOMBSTONES_RESTS * all->read_ns;
+    all->look_ns = clean->now_ns + (rest_ns > all->wait_ns ? rest_ns : all->wait_ns);
     all->step = TOMBSTONES_REST;
     return true;
 }
@@ -367,14 +427,18 @@ static bool end_pass(struct clean *clean)
 bool clean_tombstones_poll(struct clean *clean, uint32_t bytes, uint64_t *wake_ns)
 {
     struct clean_tombstones *all = &clean->tombstones;
+    if (all->reading)
+        all->read_ns += clean->now_ns - all->polled_ns;
+    all->polled_ns = clean->now_ns;
+    all->reading = bytes > 0 && all->step != TOMBSTONES_REST && all->step != TOMBSTONES_TIDY;
+    if (bytes == 0)
+        return false;
     switch (all->step) {
     case TOMBSTONES_REST:
         return begin_pass(clean, wake_ns);
     case TOMBSTONES_GATHER:
-        if (!read_some(clean, bytes)) {
-            all->step = all->count ? TOMBSTONES_SEARCH : TOMBSTONES_REMOVE;
-            all->segment = 0;
-        }
+        if (!read_some(clean, bytes))
+            end_gather(clean);
         return true;
     case TOMBSTONES_SEARCH:
         if (!read_some(clean, bytes))

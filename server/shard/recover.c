@@ -134,6 +134,8 @@ static void write_rows(struct recover *recover)
 
 static void settle(struct recover *recover)
 {
+    if (recover->log.open)
+        log_close(&recover->log);
     write_rows(recover);
     recover->ticket = pm_fence_start(recover->common->pm);
     recover->phase = RECOVER_FENCE;

@@ -12,6 +12,8 @@
  *      reconciled, at 16 B of memory each.
  *  R7  A record stub gives back a completion record, nothing else. Neither a stub nor an entry gives one that nobody asks
  *      for, as far as the workers' tables of clients tell (recover_clients.h).
+ *  R10 All parts join into one log, so that a start on a full PM takes no more segments than it fills. It is a part's while
+ *      that copies an entry. Another that comes then has done nothing with its block, and comes back with it in its next poll.
  */
 #include "server/shard/recover_state.h"
 
@@ -69,6 +71,18 @@ static uint64_t find_copy(const struct recover_shard *shard, uint64_t version)
     return at < shard->made.count ? shard->made.items[at].offset : 0;
 }
 
+/* R10 */
+static int copy_joined(struct recover_part *part, const struct entry_header *header,
+                       struct join_entry *entry, uint64_t *offset)
+{
+    struct recover *recover = part->recover;
+    if (atomic_exchange_explicit(&recover->log_is_in_use, true, memory_order_acquire))
+        return ROWAN_EAGAIN;
+    const int error = join_copy(entry, &recover->common->format, header, &recover->log, offset);
+    atomic_store_explicit(&recover->log_is_in_use, false, memory_order_release);
+    return error;
+}
+
 static int recover_joined(struct recover_part *part, struct recover_shard *shard,
                           const struct entry_header *header, struct join_entry *entry)
 {
@@ -82,7 +96,7 @@ static int recover_joined(struct recover_part *part, struct recover_shard *shard
         join_keep_piece(entry, &part->recover->common->format, header);
         return 0;
     } else if (offset == 0) {
-        error = join_copy(entry, &part->recover->common->format, header, &part->log, &offset);
+        error = copy_joined(part, header, entry, &offset);
         if (!error)
             error = suffix_add(&shard->made, header->version, offset);
         part->counts.copied += !error;
@@ -177,6 +191,7 @@ int recover_pieces(struct recover_part *part)
         entry_peek(pm_at(part->recover->common->pm, entry->offsets[0]), &header);
         error = recover_joined(part, recover->by_id[header.shard], &header, entry);
     }
+    part->in_copies = error == ROWAN_EAGAIN;
     return error;
 }
 

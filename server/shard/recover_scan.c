@@ -22,7 +22,6 @@
 enum {
     STEP_BYTES = 1 << 20, /* scanned in one poll */
     STEP_BLOCKS = 4096,   /* applied in one poll */
-    STAGE_BLOCKS = 16,    /* that go through the stages together */
     LISTS_PER_PART = 2,
 };
 
@@ -151,10 +150,10 @@ static int enter_list(struct recover_part *part)
 }
 
 /* Stages 1 and 2. */
-static uint32_t choose_blocks(struct recover_part *part, const struct recover_list *list,
-                              struct recover_block *blocks)
+static void choose_blocks(struct recover_part *part, const struct recover_list *list)
 {
-    const uint32_t most = FAULT(SHORT_BATCH) ? 1 : STAGE_BLOCKS;
+    const uint32_t most = FAULT(SHORT_BATCH) ? 1 : RECOVER_STAGE_BLOCKS;
+    struct recover_block *blocks = part->chosen;
     uint32_t count = 0;
     for (; part->position < list->count && count < most; part->position++) {
         const struct recover_found *found = &list->blocks[part->position];
@@ -171,18 +170,26 @@ static uint32_t choose_blocks(struct recover_part *part, const struct recover_li
         if (blocks[i].bucket)
             blocks[i].hint = index_prefetch_entry(blocks[i].shard->state->index, blocks[i].bucket,
                                                   blocks[i].found->hash);
-    return count;
+    part->chosen_count = count;
+    part->chosen_next = 0;
 }
 
+static int apply_chosen(struct recover_part *part)
+{
+    int error = 0;
+    for (; part->chosen_next < part->chosen_count && !error; part->chosen_next += !error)
+        error = recover_block(part, &part->chosen[part->chosen_next]);
+    return error;
+}
+
+/* Errors: EAGAIN: come back for the rest (R10). */
 static int apply_some(struct recover_part *part, const struct recover_list *list)
 {
-    struct recover_block blocks[STAGE_BLOCKS];
     const uint32_t begin = part->position;
-    int error = begin == 0 ? enter_list(part) : 0;
+    int error = begin == 0 ? enter_list(part) : apply_chosen(part);
     while (!error && part->position < list->count && part->position - begin < STEP_BLOCKS) {
-        const uint32_t count = choose_blocks(part, list, blocks);
-        for (uint32_t i = 0; i < count && !error; i++)
-            error = recover_block(part, &blocks[i]);
+        choose_blocks(part, list);
+        error = apply_chosen(part);
     }
     if (!error && part->position == list->count) {
         part->position = 0;
@@ -208,10 +215,10 @@ static int settle(struct recover_part *part)
 {
     struct recover *recover = part->recover;
     const int error = part->in_copies ? recover_pieces(part) : 0;
+    if (error == ROWAN_EAGAIN)
+        return error;
     for (uint32_t i = part->number; i < recover->shard_count && !error; i += recover->part_count)
         settle_shard(&recover->shards[i]);
-    if (part->log.open)
-        store_transition(recover->common->store, part->log.segment, SEGMENT_USED);
     (void)pm_fence_start(recover->common->pm); /* R9; the one of recover.c is waited for */
     return error;
 }
@@ -232,12 +239,11 @@ bool recover_help(struct recover_part **of, uint64_t now_ns, uint64_t *wake_ns)
         wake_at(wake_ns, now_ns + RECOVER_WAIT_NS);
         return false;
     }
-    if (atomic_load_explicit(&part->applied, memory_order_relaxed) == recover->place_count) {
-        *of = NULL;
-        end(part, settle(part));
-        return true;
-    }
-    if ((list = next_list(part))) {
+    const bool is_last =
+        atomic_load_explicit(&part->applied, memory_order_relaxed) == recover->place_count;
+    if (is_last) {
+        error = settle(part);
+    } else if ((list = next_list(part))) {
         error = apply_some(part, list);
     } else if (part->in_segment || take_place(part)) {
         scan_some(part);
@@ -245,7 +251,7 @@ bool recover_help(struct recover_part **of, uint64_t now_ns, uint64_t *wake_ns)
         wake_at(wake_ns, now_ns + RECOVER_WAIT_NS);
         return false;
     }
-    if (error) {
+    if (error != ROWAN_EAGAIN && (is_last || error)) {
         *of = NULL;
         end(part, error);
     }
@@ -277,11 +283,11 @@ int recover_scan_open(struct recover *recover, uint32_t parts)
         if (!recover->lists[i].blocks)
             return ROWAN_ENOMEM;
     }
+    log_init(&recover->log, recover->common->store, OWNER_DIGEST, 0);
     for (uint32_t i = 0; i < parts; i++) {
         struct recover_part *part = &recover->parts[i];
         *part = (struct recover_part){.recover = recover, .number = i, .in_copies = true};
         recover->part_count++;
-        log_init(&part->log, recover->common->store, OWNER_DIGEST, i);
         if (join_init(&part->join, &recover->common->format))
             return ROWAN_ENOMEM;
     }

@@ -17,6 +17,8 @@
 /* Until a part looks again at what the others have done. */
 #define RECOVER_WAIT_NS NS_PER_MS
 
+enum { RECOVER_STAGE_BLOCKS = 16 }; /* that go through the stages of application together */
+
 enum recover_phase {
     RECOVER_WIPE,
     RECOVER_CLIENTS,
@@ -81,8 +83,9 @@ struct recover_part {
     uint32_t position;        /* in the list of that place */
     bool in_copies;           /* R2: it is of a digest or clean log */
     struct recover_copy copy;
+    struct recover_block chosen[RECOVER_STAGE_BLOCKS]; /* of those in front of `position` */
+    uint32_t chosen_count, chosen_next; /* those from `chosen_next` on are not applied yet */
     struct join join;
-    struct log log; /* of joined entries */
     struct recover_counts counts;
     uint64_t records_lost;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
@@ -109,6 +112,8 @@ struct recover {
     uint32_t list_count;
     struct recover_part *parts;
     uint32_t part_count;
+    struct log log;             /* of joined entries, of all parts; */
+    _Atomic bool log_is_in_use; /* by one of them (R10) */
 };
 
 /* Where the key of a put or delete of one block is. */
@@ -123,10 +128,10 @@ static inline const uint8_t *recover_key(const struct recover *recover, uint64_t
 bool recover_choose(struct recover_part *part, const struct recover_found *found,
                     struct recover_block *block);
 
-/* The block counts for what it is. Errors: those of recover_poll. */
+/* The block counts for what it is. Errors: those of recover_poll; EAGAIN: nothing was done, come back (R10). */
 int recover_block(struct recover_part *part, const struct recover_block *block);
 
-/* The segments of copies are scanned (R2). Errors: those of recover_poll. */
+/* The segments of copies are scanned (R2). Errors: those of recover_poll; EAGAIN: come back for the rest (R10). */
 int recover_pieces(struct recover_part *part);
 
 /* Adds copies below `version` to the prefix: their blocks may be nowhere else any more. */

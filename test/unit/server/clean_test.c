@@ -446,4 +446,60 @@ TEST(a_tombstone_stays_while_an_older_version_is_left)
     assert_int_equal(store_segments_free(image->store), SEGMENTS);
 }
 
+TEST(a_tombstone_beyond_the_table_has_its_turn)
+{
+    enum { FIT = SEGMENTS * 512 / 2 };
+    struct image *image = *state;
+    char key[16];
+    begin_segment(image, OWNER_BACKUP_LOG);
+    for (uint32_t i = 0; i < FIT; i++) {
+        snprintf(key, sizeof key, "key-%u", i);
+        write_delete(image, v(10000 + i), key);
+    }
+    write_delete(image, v(20000), "last");
+    end_segment(image, SEGMENT_COMMITTED);
+    begin(image, 1);
+    atomic_store(&led->everywhere, v(20000));
+    begin_segment(image, OWNER_DIGEST);
+    for (uint32_t i = 0; i < FIT; i++) {
+        snprintf(key, sizeof key, "key-%u", i);
+        write_put(image, LED, v(1 + i), key);
+    }
+    pass(image);
+    assert_true(find(led, "last") == 0 && find(led, "key-0") != 0);
+    assert_int_equal(index_items(led->index), FIT);
+}
+
+/* Of a single segment cleaning gains nothing. */
+TEST(a_tombstone_goes_where_nothing_else_gives_space)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_delete(image, v(1), "k");
+    end_segment(image, SEGMENT_COMMITTED);
+    begin(image, URGENT);
+    atomic_store(&led->everywhere, v(1));
+    pass(image);
+    assert_int_equal(index_items(led->index), 0);
+    assert_int_equal(store_segments_free(image->store), SEGMENTS);
+}
+
+TEST(after_a_pass_the_role_rests_eight_times_as_long)
+{
+    struct image *image = *state;
+    const uint64_t step_ns = 10 * NS_PER_S;
+    uint64_t wake_ns = UINT64_MAX, polls = 0;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_delete(image, v(1), "k");
+    end_segment(image, SEGMENT_COMMITTED);
+    begin(image, 1);
+    poll();
+    now_ns += step_ns;
+    for (; clean_poll(clean, now_ns, &wake_ns) == POLL_BUSY; polls++)
+        now_ns += step_ns;
+    /* The first poll of a pass and the last one do not read. */
+    assert_true(polls > 10);
+    assert_true(wake_ns == now_ns - step_ns + 8 * (polls - 2) * step_ns);
+}
+
 UNIT_MAIN(NULL, NULL)

@@ -185,22 +185,36 @@ static inline uint64_t v(uint64_t counter)
 
 /* --- recovering --- */
 
-static inline int try_recover(struct image *image)
+static inline int begin_recover(struct image *image, struct recover_part *parts[PARTS])
 {
     char why[160];
-    bool busy;
-    uint64_t wake_ns = WAKE_NEVER;
     int done = recover_create(&image->options, &image->recover, why, sizeof why);
-    struct recover_part *parts[PARTS] = {0};
     for (uint32_t i = 1; i < PARTS && !done; i++)
         parts[i] = recover_part(image->recover, i);
-    while (!done) {
+    return done;
+}
+
+/* Of all parts, until it is over. */
+static inline int poll_recover(struct image *image, struct recover_part *parts[PARTS],
+                               uint64_t polls)
+{
+    bool busy;
+    uint64_t wake_ns = WAKE_NEVER;
+    int done = 0;
+    while (!done && polls-- > 0) {
         done = recover_poll(image->recover, 0, &wake_ns, &busy);
         for (uint32_t i = 1; i < PARTS; i++)
             if (parts[i])
                 recover_help(&parts[i], 0, &wake_ns);
     }
     return done;
+}
+
+static inline int try_recover(struct image *image)
+{
+    struct recover_part *parts[PARTS] = {0};
+    const int error = begin_recover(image, parts);
+    return error ? error : poll_recover(image, parts, UINT64_MAX);
 }
 
 /* The process ends, and the next one starts. */

@@ -2,6 +2,7 @@
 #define TEST_FIXTURE open_image, close_image
 
 #include "common/base/log.h"
+#include "server/shard/recover_state.h"
 #include "test/unit/server/image.h"
 
 TEST(what_was_written_is_found)
@@ -187,17 +188,24 @@ TEST(a_long_entry_in_one_piece_is_indexed_where_it_lies)
 }
 
 /* Two long entries with their blocks in turn, over the end of a segment. */
-static void write_parted(struct image *image)
+static void write_parted_of(struct image *image, enum segment_owner owner, uint64_t version,
+                            uint16_t first, uint16_t second)
 {
-    const struct entry one = {.shard = BACKED, .version = v(1), .key = "one", .value_bytes = 5000},
-                       two = {.shard = BACKED, .version = v(2), .key = "two", .value_bytes = 5000};
-    begin_segment(image, OWNER_BACKUP_LOG);
+    const struct entry
+        one = {.shard = first, .version = version, .key = "one", .value_bytes = 5000},
+        two = {.shard = second, .version = version + 1, .key = "two", .value_bytes = 5000};
+    begin_segment(image, owner);
     for (uint32_t i = 0; i < header_of(image, &one).blocks; i++) {
         write_block(image, &one, i);
         if (i == 10)
-            begin_segment(image, OWNER_BACKUP_LOG);
+            begin_segment(image, owner);
         write_block(image, &two, i);
     }
+}
+
+static void write_parted(struct image *image)
+{
+    write_parted_of(image, OWNER_BACKUP_LOG, v(1), BACKED, BACKED);
 }
 
 TEST(parted_blocks_are_joined_once)
@@ -221,6 +229,35 @@ TEST(parted_blocks_are_joined_once)
         }
         shard_state_destroy(shard);
     }
+}
+
+/* Two parts, where one segment is left that is not the clean role's; neither loses or repeats anything while another has
+ * the log: first of what is found in copies, then of the rest. */
+TEST(all_parts_join_into_one_segment_in_turn)
+{
+    struct image *image = *state;
+    struct recover_part *parts[PARTS] = {0};
+    uint64_t fillers = 0;
+    write_parted_of(image, OWNER_DIGEST, v(1), LED, BACKED);
+    while (store_segments_free(image->store) > STORE_CLEAN_SEGMENTS + 3) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_put(image, LED, v(10 + fillers++), "filler");
+    }
+    write_parted_of(image, OWNER_BACKUP_LOG, v(3), LED, BACKED);
+    write_put(image, ELSEWHERE, v(1), "not-held");
+    assert_int_equal(begin_recover(image, parts), 0);
+    for (unsigned copied = 0; copied < 4; copied += 2) {
+        atomic_store(&image->recover->log_is_in_use, true);
+        assert_int_equal(poll_recover(image, parts, 100), 0);
+        assert_int_equal(recover_counts(image->recover).copied, copied);
+        atomic_store(&image->recover->log_is_in_use, false);
+        while (recover_counts(image->recover).copied < copied + 2)
+            assert_int_equal(poll_recover(image, parts, 1), 0);
+    }
+    assert_int_equal(poll_recover(image, parts, UINT64_MAX), 1);
+    const struct recover_counts counts = recover_counts(image->recover);
+    assert_true(counts.copied == 4 && counts.entries == 4 + fillers && counts.passed_over == 1);
+    assert_true(store_segments_owned(image->store, OWNER_DIGEST) == 3);
 }
 
 /* As when their sender heard no answer and sent them again. */

@@ -6,7 +6,7 @@
 
 #include "test/unit/server/image.h"
 
-enum { KEYS = 12, ENTRIES = 6000 };
+enum { KEYS = 12, ENTRIES = 6000, LONGS = 300 };
 
 static void *help(void *argument)
 {
@@ -33,6 +33,43 @@ static void recover_threaded(struct image *image)
     assert_int_equal(done, 1);
     for (uint32_t i = 1; i < PARTS; i++)
         pthread_join(threads[i], NULL);
+}
+
+/* Long entries of both shards, their blocks in turn. All are to be copied. */
+static void write_parted(struct image *image)
+{
+    begin_segment(image, OWNER_BACKUP_LOG);
+    for (uint32_t i = 0; i < LONGS; i++) {
+        const struct entry longs[] = {
+            {.shard = LED, .version = v(1 + i), .key = "long", .value_bytes = 5000},
+            {.shard = BACKED, .version = v(1 + i), .key = "long", .value_bytes = 5000}};
+        for (uint32_t block = 0; block < header_of(image, &longs[0]).blocks; block++)
+            for (unsigned which = 0; which < 2; which++)
+                write_block(image, &longs[which], block);
+    }
+}
+
+TEST(parts_on_threads_of_their_own_join_into_one_log)
+{
+    struct image *image = *state;
+    write_parted(image);
+    recover_threaded(image);
+    assert_int_equal(recover_counts(image->recover).copied, 2 * LONGS);
+    assert_true(store_segments_owned(image->store, OWNER_DIGEST) == 1);
+    for (uint32_t which = 0; which < 2; which++) {
+        struct shard_state *shard = recover_take(image->recover, which ? BACKED : LED);
+        assert_int_equal(shard->suffix.count, LONGS);
+        for (uint32_t i = 0; i < LONGS; i++) {
+            struct entry_header header;
+            const uint64_t offset = shard->suffix.items[i].offset;
+            assert_int_equal(entry_verify(&image->common.format, pm_at(image->common.pm, offset),
+                                          STORE_SEGMENT_BYTES - offset % STORE_SEGMENT_BYTES,
+                                          &header),
+                             0);
+            assert_true(header.shard == shard->id && header.version == v(1 + i));
+        }
+        shard_state_destroy(shard);
+    }
 }
 
 TEST(parts_on_threads_of_their_own_find_what_one_finds)
