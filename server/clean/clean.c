@@ -366,8 +366,12 @@ static int start(struct clean *clean)
 {
     const struct store *store = clean->common->store;
     clean->parked_ns = calloc(store_segments(store), sizeof *clean->parked_ns);
-    if (!clean->parked_ns || clean_tombstones_init(clean))
+    if (!clean->parked_ns || clean_tombstones_init(clean)) {
+        clean_tombstones_fini(clean); /* the next poll begins anew */
+        free(clean->parked_ns);
+        clean->parked_ns = NULL;
         return ROWAN_ENOMEM;
+    }
     clean->run = store_allocations(store);
     log_init(&clean->log, clean->common->store, OWNER_CLEAN, 0);
     log_on_close(&clean->log, log_closes, clean);

@@ -72,6 +72,7 @@ void clean_tombstones_fini(struct clean *clean)
     free(clean->tombstones.table);
     free(clean->tombstones.tidy);
     free(clean->tombstones.bounds);
+    clean->tombstones = (struct clean_tombstones){0};
 }
 
 /* --- the table --- */
