@@ -123,15 +123,16 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
         !checks_is_replica(checks, entry->header.shard, server->number))
         return;
     const bool goes = checks_may_go(server, entry);
+    /* It takes the entry for one that it lacks, and asks. */
+    const bool lost = checks_lost_block(server) &&
+                      entry->header.version > settled_in_pm(server, entry->header.shard);
     /* The newer one may have been everywhere when this one was dropped; since then a host has lost it. */
-    if (!goes && !checks_is_superseded(checks, entry, server->number) &&
+    if (!goes && !lost && !checks_is_superseded(checks, entry, server->number) &&
         !checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)))
         fail(server, entry, segment,
              "has no other copy there, and no newer entry that all replicas have, and C5 does not "
              "hold");
-    else if (entry->header.version > settled_in_pm(server, entry->header.shard) &&
-             !checks_lost_block(
-                 server)) /* else it takes the entry for one that it lacks, and asks */
+    else if (!lost && entry->header.version > settled_in_pm(server, entry->header.shard))
         fail(server, entry, segment, "is above what is known to be settled after a crash");
     checks_tell(server, JOURNAL_CLEANED, entry,
                 goes ? "no older one is left" : "a newer one is everywhere");
