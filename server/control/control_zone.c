@@ -42,7 +42,7 @@ enum {
 };
 
 /* How long puts wait for cleaning that frees no segment, until the server says "full". */
-#define FULL_AFTER_NS NS_PER_S
+#define FULL_AFTER_NS (2 * NS_PER_S)
 
 /* How soon to try again to allocate what the zone lacks. */
 #define PREPARE_RETRY_NS (100 * NS_PER_MS)

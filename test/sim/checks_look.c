@@ -150,6 +150,11 @@ static const struct shard_state *shard_at(const struct control *control, uint16_
                : NULL;
 }
 
+static bool may_go(struct checks *checks, const struct checks_entry *entry, uint32_t server)
+{
+    return entry && checks_may_go(&checks->servers[server], entry);
+}
+
 /* The index has nothing: is the newest that it must have had a tombstone, and gone by right (C5)? It may have come and gone
  * since the last look. */
 static bool has_gone(struct checks *checks, const struct checks_key *key,
@@ -157,14 +162,18 @@ static bool has_gone(struct checks *checks, const struct checks_key *key,
 {
     const uint64_t settled = atomic_load_explicit(&shard->settled, memory_order_relaxed);
     const struct checks_entry *newest = NULL;
+    uint64_t version = key->shown[server];
+    if (version < key->settled && key->settled <= settled)
+        version = key->settled;
     for (uint32_t at = key->last_entry; at; at = checks->entries[at].next_of_key) {
         const struct checks_entry *entry = &checks->entries[at];
-        if (entry->header.shard == shard->id && entry->header.version <= settled &&
+        if (entry->header.shard == shard->id && entry->header.version >= version &&
+            entry->header.version <= settled &&
             (!newest || entry->header.version > newest->header.version))
             newest = entry;
     }
-    return newest && newest->header.version >= key->shown[server] &&
-           checks_may_go(&checks->servers[server], newest);
+    return may_go(checks, newest, server) ||
+           may_go(checks, checks_entry(checks, shard->id, version), server);
 }
 
 static void look_at_item(struct checks *checks, uint32_t number, uint32_t server)

@@ -58,8 +58,13 @@ static bool take(const struct part *part, struct history_op *op)
         return false;
     if (is_open(op))
         return is_write(op);
-    if (is_write(op) && op->outcome == HISTORY_DONE && version)
-        return version >= part->from_version && version < part->to_version;
+    if (is_write(op) && op->outcome == HISTORY_DONE && version < part->to_version && version)
+        return version >= part->from_version;
+    if (is_write(op) && op->outcome == HISTORY_DONE && version) {
+        /* The loss may have taken it back before the retry that was answered, and somebody may have seen it. */
+        op->outcome = HISTORY_UNKNOWN;
+        return true;
+    }
     if (is_inside(part, op))
         return true;
     if (version >= part->from_version && version < part->to_version)

@@ -345,7 +345,7 @@ TEST(a_full_server_takes_no_segment_for_commit_versions)
     stage->fabric->unquiet = true;
     while (!landing_ask(&landing).full) {
         if (!puppet_seal(stage->fabric, STAGE_CONTROL))
-            stage_pass(stage, NS_PER_S); /* and still nothing is cleaned */
+            stage_pass(stage, 2 * NS_PER_S); /* and still nothing is cleaned */
         stage_run(stage);
     }
     while (puppet_seal(stage->fabric, STAGE_CONTROL)) /* deletes may use more */

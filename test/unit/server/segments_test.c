@@ -217,7 +217,7 @@ TEST(puts_wait_for_cleaning_and_are_refused_when_it_gives_no_space)
         stage_run(stage);
     }
     assert_int_equal(status, ROWAN_EBUSY);
-    stage_pass(stage, 900 * NS_PER_MS);
+    stage_pass(stage, 1900 * NS_PER_MS);
     assert_int_equal(put_status(stage, client), ROWAN_EBUSY);
     stage_pass(stage, 100 * NS_PER_MS);
     assert_int_equal(put_status(stage, client), ROWAN_EFULL);
