@@ -7,22 +7,22 @@
  *     that a restart would take for free.
  *  3. Sealed: the meta word becomes USED. If a crash loses that, the start's scan does it (recover.c).
  *
- * Full (design, H13). Peers stop sending when they are told that this server is full. Until the
+ * Full (design, H13). Peers stop sending when they are told that this server is short of space. Until the
  * message has reached them, each sender may have WORKER_MAX_IN_FLIGHT_BYTES on the way, twice: once in
- * flight and once admitted since. So "full" is said while there is still free space for that. Where
- * blocks land in slots it is more than their bytes. Puts are put off then as long as cleaning goes on to free segments
- * (FULL_AFTER_NS), so that a server that only writes faster than it cleans is not called full; then they are refused. Deletes, which make space, go on until little
- * more is left than the logs of this server need, without which nothing is committed and nothing cleaned: that the zone
- * does not take either.
+ * flight and once admitted since. So it is said while there is still free space for that. Where
+ * blocks land in slots it is more than their bytes. Puts are put off as long as cleaning goes on to free segments
+ * (FULL_AFTER_NS), so that a server that only writes faster than it cleans is not called full; then they are refused.
+ * Deletes, which make space, go on until little more is left than the logs of this server need, without which nothing is
+ * committed and nothing cleaned: that the zone does not take either.
  *
  * A segment that all digest roles have left and in which something landed is only forgotten; one in which nothing
  * did, because the sender that claimed its space was gone, is free again.
  *  L1 A segment is neither forgotten nor used again before it is quiet: until then the fabric may
  *     still name it, and somebody may store into it (F7; design, section 3).
- *  L3 When it is forgotten, what is torn in it is void (torn.h): it may become COMMITTED from then on, which is after
- *     the next fence of this role.
  *  L2 Only a segment of zeros is used again: then there is nothing to zero (store.c, "Reuse"). Bytes that
  *     no digest role could read may be damaged entries that were acknowledged.
+ *  L3 When it is forgotten, what is torn in it is void (torn.h): it may become COMMITTED from then on, which is after
+ *     the next fence of this role.
  */
 #include <stdio.h>
 #include <stdlib.h>

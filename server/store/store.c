@@ -36,6 +36,7 @@
  *       |___________________ dirty <____________/
  */
 #include "server/store/store_state.h"
+#include "server/store/torn.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -347,6 +348,5 @@ bool store_segment_is_zero(const struct store *store, uint64_t segment, uint32_t
                            uint32_t bytes)
 {
     ASSERT(from <= STORE_SEGMENT_BYTES && bytes <= STORE_SEGMENT_BYTES - from);
-    const uint8_t *at = pm_at(store->pm, store_segment_offset(store, segment) + from);
-    return bytes == 0 || (at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0);
+    return torn_is_zero(pm_at(store->pm, store_segment_offset(store, segment) + from), bytes);
 }

@@ -150,7 +150,7 @@ static json_t *server_json(const struct member *member, const struct admin_call 
 
 /* Of all servers or shards those that ... */
 struct counts {
-    uint32_t silent, recovering, incomplete, thin;
+    uint32_t silent, recovering, incomplete, under_replicated;
     uint64_t start_scanned, start_segments; /* of all that start */
 };
 
@@ -169,7 +169,7 @@ static struct counts count(const struct view *view)
     for (uint32_t i = 0; i < config->shard_count; i++) {
         counts.recovering += is_recovering(view, &config->shards[i]);
         counts.incomplete += config->shards[i].possibly_incomplete;
-        counts.thin += config->shards[i].backup_count + 1 < config->replicas;
+        counts.under_replicated += config->shards[i].backup_count + 1 < config->replicas;
     }
     return counts;
 }
@@ -182,11 +182,12 @@ static int print_status_json(const struct view *view, const struct counts *count
     snprintf(cluster, sizeof cluster, "%016llx", (unsigned long long)config->cluster);
     for (uint32_t i = 0; i < config->member_count; i++)
         json_array_append_new(servers, server_json(&config->members[i], &view->status.calls[i]));
-    return tool_print_json(json_pack(
-        "{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster, "term",
-        (json_int_t)config->term, "replicas", (int)config->replicas, "shards",
-        (int)config->shard_count, "recovering", (int)counts->recovering, "thin", (int)counts->thin,
-        "possibly_incomplete", (int)counts->incomplete, "servers", servers));
+    return tool_print_json(json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:o}", "cluster", cluster,
+                                     "term", (json_int_t)config->term, "replicas",
+                                     (int)config->replicas, "shards", (int)config->shard_count,
+                                     "recovering", (int)counts->recovering, "under_replicated",
+                                     (int)counts->under_replicated, "possibly_incomplete",
+                                     (int)counts->incomplete, "servers", servers));
 }
 
 static void print_server(const Rowan__ServerStatus *status)
@@ -247,10 +248,10 @@ static void print_status(const struct view *view, const struct counts *counts)
                 config->members[i].server,
                 (unsigned long long)call->reply->server_status->damaged_places);
     }
-    if (counts->thin > 0)
+    if (counts->under_replicated > 0)
         printf("Replicas: %u shards have fewer than %u, as others came without whole data; rowan "
                "shards shows who is left.\n",
-               counts->thin, config->replicas);
+               counts->under_replicated, config->replicas);
     if (counts->incomplete > 0)
         printf("Possible loss: %u shards were started from data that may lack acknowledged writes; "
                "rowan shards marks them.\n",
