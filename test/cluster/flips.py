@@ -62,9 +62,9 @@ def start_with_flips(cluster, saved, acked, dice, servers):
     tap.check(set(damaged) <= set(servers), damaged)
     for number in damaged:
         tap.contains(cluster.log(f"s{number}"), "pm_damaged")
-    if status["thin"]:
+    if status["under_replicated"]:
         tap.contains("".join(cluster.logs().values()), "replicas_dropped")
-    tap.check(bool(status["thin"]) == bool(damaged), status["thin"], damaged)
+    tap.check(bool(status["under_replicated"]) == bool(damaged), status["under_replicated"], damaged)
     cluster.stop()
     return len(damaged)
 
