@@ -48,17 +48,15 @@ int digest_apply(struct digest *digest, struct shard_state *shard, const struct 
 }
 
 /* D5 */
-static bool is_superseded(const struct digest *digest, const struct shard_state *shard,
-                          const struct apply_entry *entry)
+bool digest_is_superseded(const struct digest *digest, const struct shard_state *shard,
+                          const struct apply_entry *entry, uint64_t commit)
 {
     const uint64_t at = index_find(shard->index, entry->hash, entry->key, entry->key_bytes);
     const void *found = pm_at(digest->common->pm, at);
     const uint64_t version = at ? entry_version(found) : 0;
     /* What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */
     return at != 0 &&
-           (version == entry->version ||
-            (version > entry->version &&
-             version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))) &&
+           (version == entry->version || (version > entry->version && version <= commit)) &&
            entry_key_equals(&digest->common->format, found, entry->key, entry->key_bytes);
 }
 
@@ -76,7 +74,9 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
     int error = 0;
     if (FAULT(NO_SEGMENT))
         error = ROWAN_EFULL;
-    else if (!join_is_contiguous(joined, format, header) && !is_superseded(digest, shard, &entry)) {
+    else if (!join_is_contiguous(joined, format, header) &&
+             !digest_is_superseded(digest, shard, &entry,
+                                   atomic_load_explicit(&shard->commit, memory_order_relaxed))) {
         error = join_copy(joined, format, header, &digest->log, &entry.offset);
         digest->copied = true;
     }

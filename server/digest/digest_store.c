@@ -4,8 +4,9 @@
  * Invariants:
  *  E1  A message whose epoch is not the shard's any more is dropped, and so is an entry that nobody can have asked for: of
  *      the present epoch what no commit version covers, of another shard, not whole (D1).
- *  E2  What is here already is not stored again: messages that come late, or again after a break, fill no segments. So
- *      messages for one shard are taken one after the other.
+ *  E2  What is here already, or in whose place a committed one is (D5), is not stored again: messages that come late, or
+ *      again after a break, fill no segments, whatever the contiguous prefix has forgotten (prefix.h). So messages for
+ *      one shard are taken one after the other.
  *  E3  An entry is a part of the replica when it is durable, and what is confirmed is a part of it. So neither the
  *      contiguous prefix nor the sender counts on what a power loss may take.
  *  E4  Without space the message is answered with the error, after what found space was applied. Without memory for the
@@ -39,30 +40,38 @@ static bool is_expected(const struct shard_state *shard, const struct entry_head
            (epoch < shard->epoch || header->version <= commit_of(shard));
 }
 
-/* Does the index show the entry whose first block is this? Where blocks part the key, nobody looks. */
+/* E2. Does the index show the entry whose first block is this, or, `or_newer`, a committed one in its place? Where blocks
+ * part the key, nobody looks. */
 static bool is_indexed(const struct digest *digest, const struct shard_state *shard,
-                       const struct entry_header *header, const uint8_t *block)
+                       const struct entry_header *header, const uint8_t *block, bool or_newer)
 {
     const uint8_t *key = block + ENTRY_HEADER_BYTES;
     if (header->key_bytes > entry_block_capacity(&digest->common->format))
         return false;
-    const uint64_t at =
-        index_find(shard->index, index_hash(key, header->key_bytes), key, header->key_bytes);
-    return at != 0 && entry_version(pm_at(digest->common->pm, at)) == header->version;
+    const struct apply_entry entry = {.version = header->version,
+                                      .key = key,
+                                      .key_bytes = header->key_bytes,
+                                      .hash = index_hash(key, header->key_bytes)};
+    return digest_is_superseded(digest, shard, &entry, or_newer ? commit_of(shard) : 0);
 }
 
 /* E2. Of epochs that are settled the prefix knows nothing; of a superseded entry of those nobody knows whether a message
  * that was not confirmed brought it: it is stored once more. */
-static bool is_here(const struct digest *digest, const struct shard_state *shard,
+static bool is_here(const struct digest *digest, struct shard_state *shard,
                     const struct entry_header *header, const uint8_t *block)
 {
     if (prefix_has(&shard->prefix, header->version))
         return true;
-    if (version_epoch(header->version) == shard->epoch)
-        return false;
+    if (version_epoch(header->version) == shard->epoch) {
+        const bool indexed = is_indexed(digest, shard, header, block, true);
+        if (indexed)
+            (void)prefix_add(&shard->prefix, header->version); /* which may have forgotten it */
+        return indexed;
+    }
     /* Once this epoch has a commit version the shard is reconciled. */
     return version_epoch(commit_of(shard)) == shard->epoch ||
-           suffix_has(&shard->suffix, header->version) || is_indexed(digest, shard, header, block);
+           suffix_has(&shard->suffix, header->version) ||
+           is_indexed(digest, shard, header, block, false);
 }
 
 /* Errors: ROWAN_EFORMAT, EDAMAGED (E1); those of incoming_take. */

@@ -7,7 +7,7 @@
  *
  * Versions arrive nearly in order, so the ranges behind a hole are few. When there are more than
  * PREFIX_RANGES the highest is forgotten: its versions count as not arrived and are fetched again,
- * which does no harm. Pure, one thread, nothing is allocated.
+ * and then counted, not stored (digest_store.c, E2). Pure, one thread, nothing is allocated.
  */
 #ifndef SERVER_PREFIX_H
 #define SERVER_PREFIX_H

@@ -24,16 +24,30 @@ static int open_stage(void **state)
 /* --- playing the primary --- */
 
 struct bundle {
+    const char *key;
     Rowan__StoreEntries body;
     Rowan__VersionRange range, *gone;
     ProtobufCBinaryData data[BLOCKS];
     uint8_t bytes[BLOCKS][LIMIT];
 };
 
+/* Not the one of landing_put. */
+static const char *other_key(void)
+{
+    static char key[32];
+    unsigned i = 0;
+
+    do
+        snprintf(key, sizeof key, "other-%u", i++);
+    while (slot_of_key(key, (uint32_t)strlen(key)) / 4096 != STAGE_BACKED);
+    return key;
+}
+
 static struct bundle *bundle_of(uint32_t epoch)
 {
     static struct bundle bundle;
 
+    bundle.key = other_key();
     rowan__store_entries__init(&bundle.body);
     bundle.body.shard = STAGE_BACKED;
     bundle.body.epoch = epoch;
@@ -47,11 +61,10 @@ static struct bundle *add(struct stage *stage, struct bundle *bundle, uint64_t v
 {
     static uint8_t value[LONG_BYTES];
     const struct entry_format format = stage_format(stage);
-    const char *key = stage_key_of(STAGE_BACKED);
     struct entry_header header = {.type = ENTRY_PUT,
                                   .shard = STAGE_BACKED,
                                   .version = version,
-                                  .key_bytes = (uint16_t)strlen(key),
+                                  .key_bytes = (uint16_t)strlen(bundle->key),
                                   .value_bytes = value_bytes};
 
     memset(value, 'v', sizeof value);
@@ -61,7 +74,7 @@ static struct bundle *add(struct stage *stage, struct bundle *bundle, uint64_t v
 
         header.block = (uint16_t)i;
         bundle->data[bundle->body.n_blocks++] = (ProtobufCBinaryData){
-            .data = at, .len = entry_encode_block(&format, &header, key, value, at)};
+            .data = at, .len = entry_encode_block(&format, &header, bundle->key, value, at)};
     }
     return bundle;
 }
@@ -237,6 +250,45 @@ TEST(an_answer_that_comes_late_or_twice_stores_nothing)
     assert_int_equal(bring_and_ask(&landing, bundle), 0);
     assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 3), 5, 0, 1)),
                      0);
+    assert_int_equal(kept_bytes(stage), 64);
+}
+
+/* There are more holes than the prefix has ranges; and the index has a newer version of the key, or this one. */
+TEST(what_the_contiguous_prefix_has_forgotten_is_counted_and_not_stored_again)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+    const uint32_t last = 4 * PREFIX_RANGES;
+
+    for (uint32_t i = 2; i <= last; i += 2)
+        landing_put(&landing, i);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, last));
+    stage_run(stage);
+    landing_assert_fetch(&landing, 1, 1);
+    for (uint32_t i = 1; i <= last; i++) {
+        struct bundle *bundle = bundle_of(1);
+
+        assert_true(landing_ask(&landing).missing);
+        bundle->key = stage_key_of(STAGE_BACKED);
+        assert_int_equal(bring_and_ask(&landing, add(stage, bundle, version_make(1, i), 5, 0, 1)),
+                         0);
+    }
+    assert_false(landing_ask(&landing).missing);
+    assert_int_equal(kept_bytes(stage), 0);
+}
+
+/* It may vanish yet, and with it what a reader would see. */
+TEST(what_a_newer_version_replaces_that_is_not_committed_is_stored)
+{
+    struct stage *stage = *state;
+    struct landing landing = with_hole(stage);
+    struct bundle *bundle = bundle_of(1);
+
+    landing_put(&landing, 4);
+    stage_run(stage);
+    bundle->key = stage_key_of(STAGE_BACKED);
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 3));
+    assert_int_equal(bring_and_ask(&landing, add(stage, bundle, version_make(1, 2), 5, 0, 1)), 0);
     assert_int_equal(kept_bytes(stage), 64);
 }
 
