@@ -4,9 +4,9 @@
  * Invariants:
  *  E1  A message whose epoch is not the shard's any more is dropped, and so is an entry that nobody can have asked for: of
  *      the present epoch what no commit version covers, of another shard, not whole (D1).
- *  E2  What is here already, or in whose place a committed one is (D5), is not stored again: messages that come late, or
- *      again after a break, fill no segments, whatever the contiguous prefix has forgotten (prefix.h). So messages for
- *      one shard are taken one after the other.
+ *  E2  What is here already is not stored again: messages that come late, or again after a break, fill no segments, even
+ *      if the contiguous prefix has forgotten what they bring (prefix.h). So messages for one shard are taken one after
+ *      the other.
  *  E3  An entry is a part of the replica when it is durable, and what is confirmed is a part of it. So neither the
  *      contiguous prefix nor the sender counts on what a power loss may take.
  *  E4  Without space the message is answered with the error, after what found space was applied. Without memory for the
@@ -40,10 +40,9 @@ static bool is_expected(const struct shard_state *shard, const struct entry_head
            (epoch < shard->epoch || header->version <= commit_of(shard));
 }
 
-/* E2. Does the index show the entry whose first block is this, or, `or_newer`, a committed one in its place? Where blocks
- * part the key, nobody looks. */
+/* Does the index show the entry whose first block is this? Where blocks part the key, nobody looks. */
 static bool is_indexed(const struct digest *digest, const struct shard_state *shard,
-                       const struct entry_header *header, const uint8_t *block, bool or_newer)
+                       const struct entry_header *header, const uint8_t *block)
 {
     const uint8_t *key = block + ENTRY_HEADER_BYTES;
     if (header->key_bytes > entry_block_capacity(&digest->common->format))
@@ -52,26 +51,25 @@ static bool is_indexed(const struct digest *digest, const struct shard_state *sh
                                       .key = key,
                                       .key_bytes = header->key_bytes,
                                       .hash = index_hash(key, header->key_bytes)};
-    return digest_is_superseded(digest, shard, &entry, or_newer ? commit_of(shard) : 0);
+    return digest_is_superseded(digest, shard, &entry, 0);
 }
 
-/* E2. Of epochs that are settled the prefix knows nothing; of a superseded entry of those nobody knows whether a message
- * that was not confirmed brought it: it is stored once more. */
+/* E2. The prefix may have forgotten a version, and of epochs that are settled it knows nothing. Of a superseded entry
+ * nobody knows then whether a message that was not confirmed brought it, and its completion record may be needed: it is
+ * stored once more. */
 static bool is_here(const struct digest *digest, struct shard_state *shard,
                     const struct entry_header *header, const uint8_t *block)
 {
     if (prefix_has(&shard->prefix, header->version))
         return true;
-    if (version_epoch(header->version) == shard->epoch) {
-        const bool indexed = is_indexed(digest, shard, header, block, true);
-        if (indexed)
-            (void)prefix_add(&shard->prefix, header->version); /* which may have forgotten it */
-        return indexed;
+    if (is_indexed(digest, shard, header, block)) {
+        (void)prefix_add(&shard->prefix, header->version);
+        return true;
     }
     /* Once this epoch has a commit version the shard is reconciled. */
-    return version_epoch(commit_of(shard)) == shard->epoch ||
-           suffix_has(&shard->suffix, header->version) ||
-           is_indexed(digest, shard, header, block, false);
+    return version_epoch(header->version) < shard->epoch &&
+           (version_epoch(commit_of(shard)) == shard->epoch ||
+            suffix_has(&shard->suffix, header->version));
 }
 
 /* Errors: ROWAN_EFORMAT, EDAMAGED (E1); those of incoming_take. */

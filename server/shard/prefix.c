@@ -13,7 +13,8 @@
 
 void prefix_init(struct prefix *prefix, uint64_t upto)
 {
-    *prefix = (struct prefix){.upto = upto};
+    prefix->upto = upto;
+    prefix->count = 0;
 }
 
 static void remove_ranges(struct prefix *prefix, uint32_t at, uint32_t count)

@@ -6,8 +6,8 @@
  * when the commit version (e, 0) is known, everything of lower epochs is settled.
  *
  * Versions arrive nearly in order, so the ranges behind a hole are few. When there are more than
- * PREFIX_RANGES the highest is forgotten: its versions count as not arrived and are fetched again,
- * and then counted, not stored (digest_store.c, E2). Pure, one thread, nothing is allocated.
+ * PREFIX_RANGES the highest is forgotten: its versions count as not arrived and are fetched again.
+ * What the index shows is not stored once more then (digest_store.c, E2), what was superseded is. Pure, one thread, nothing is allocated.
  */
 #ifndef SERVER_PREFIX_H
 #define SERVER_PREFIX_H
@@ -17,7 +17,7 @@
 
 #include "common/entry/entry.h"
 
-enum { PREFIX_RANGES = 16 };
+enum { PREFIX_RANGES = 128 }; /* 2 KiB */
 
 struct prefix_range {
     uint64_t first, last; /* versions of one epoch, both inclusive */
