@@ -372,6 +372,7 @@ static int start(struct clean *clean)
         clean->parked_ns = NULL;
         return ROWAN_ENOMEM;
     }
+    records_table_init(&clean->stubs, sizeof(struct records_item));
     clean->run = store_allocations(store);
     log_init(&clean->log, clean->common->store, OWNER_CLEAN, 0);
     log_on_close(&clean->log, log_closes, clean);
@@ -462,6 +463,7 @@ void clean_destroy(struct clean *clean)
     inbox_fini(&clean->inbox);
     inbox_fini(&clean->outbox);
     clean_tombstones_fini(clean);
+    records_table_fini(&clean->stubs);
     free(clean->parked_ns);
     free(clean);
 }

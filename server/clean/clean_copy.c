@@ -185,9 +185,16 @@ static int write_stub(struct clean *clean, struct victim *victim, const struct e
 static int drop(struct clean *clean, struct victim *victim, const struct entry_header *header)
 {
     const enum clean_record record = clean_record(clean, header);
+    int error = 0;
     if (record == CLEAN_RECORD_ASKED)
         return ROWAN_EAGAIN;
-    return record == CLEAN_RECORD_NEEDED ? write_stub(clean, victim, header) : 0;
+    if (record == CLEAN_RECORD_NONE)
+        return 0;
+    if (clean_record_is_copied(clean, victim, header))
+        victim->copies = clean->log.segments; /* it is waited for */
+    else if (!(error = write_stub(clean, victim, header)))
+        clean_record_copied(clean, victim, header);
+    return error;
 }
 
 /* A whole entry in one piece. Errors: as drop. */

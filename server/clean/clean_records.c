@@ -7,6 +7,8 @@
  *
  *  K5  An entry that goes leaves a stub, unless its operation is below the lowest that its client may ask for, as the
  *      worker told since the victim was begun.
+ *  K8  Of what lies in segments of before this run no operation gets a second stub: a crash leaves both a victim and what
+ *      was copied out of it, and nothing else would tell one stub from the other. Else each crash could double them.
  */
 #include "server/clean/clean_state.h"
 #include "server/worker/worker.h"
@@ -111,4 +113,24 @@ enum clean_record clean_record(struct clean *clean, const struct entry_header *h
     return header->operation < place_of(clean, worker, header->client_id)->lowest
                ? CLEAN_RECORD_NONE
                : CLEAN_RECORD_NEEDED;
+}
+
+static bool is_of_before(const struct clean *clean, const struct victim *victim)
+{
+    return store_meta(clean->common->store, victim->segment).allocation <= clean->run;
+}
+
+bool clean_record_is_copied(const struct clean *clean, const struct victim *victim,
+                            const struct entry_header *header)
+{
+    return is_of_before(clean, victim) &&
+           records_table_find(&clean->stubs, header->client_id, header->operation);
+}
+
+/* Without memory there may be two. */
+void clean_record_copied(struct clean *clean, const struct victim *victim,
+                         const struct entry_header *header)
+{
+    if (is_of_before(clean, victim))
+        (void)records_table_take(&clean->stubs, header->client_id, header->operation);
 }

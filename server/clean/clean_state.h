@@ -5,6 +5,7 @@
 
 #include "server/clean/clean.h"
 #include "server/shard/records_question.h"
+#include "server/shard/records_table.h"
 #include "server/store/log.h"
 
 enum {
@@ -173,6 +174,7 @@ struct clean {
     bool asking;    /* a worker has it, or has answered it */
     uint32_t asked; /* which */
     uint64_t victims_begun;
+    struct records_table stubs; /* K8: operations of which this run has written one; 24 B each */
 
     struct clean_tombstones tombstones;
 
@@ -211,6 +213,12 @@ enum clean_record {
 
 /* Of an entry or stub that goes. */
 enum clean_record clean_record(struct clean *clean, const struct entry_header *header);
+
+/* K8: is there a stub in this run's log? It may not be durable yet. And: there is one now. */
+bool clean_record_is_copied(const struct clean *clean, const struct victim *victim,
+                            const struct entry_header *header);
+void clean_record_copied(struct clean *clean, const struct victim *victim,
+                         const struct entry_header *header);
 
 /* --- clean_tombstones.c --- */
 

@@ -187,3 +187,25 @@ bool recover_clients_ask(const struct recover_clients *clients, const struct ent
         &speaker->table->clients, header->client_id, 0);
     return client && header->operation >= client->lowest;
 }
+
+struct raise {
+    const struct recover_table *table;
+    struct records *records;
+};
+
+static void raise_client(void *context, uint32_t client, uint32_t lowest)
+{
+    const struct raise *raise = context;
+    const struct recover_client *row =
+        (const struct recover_client *)records_table_find(&raise->table->clients, client, 0);
+    if (row && row->lowest > lowest)
+        records_found_lowest(raise->records, client, row->lowest);
+}
+
+void recover_clients_raise(const struct recover_clients *clients, uint16_t shard,
+                           struct records *records)
+{
+    struct raise raise = {.table = clients->speakers[shard].table, .records = records};
+    if (raise.table)
+        records_each(records, raise_client, &raise);
+}

@@ -15,6 +15,7 @@
 #define SERVER_RECOVER_CLIENTS_H
 
 #include "server/common.h"
+#include "server/shard/records.h"
 
 struct recover_table;
 
@@ -48,6 +49,11 @@ static inline bool recover_clients_know_all(const struct recover_clients *client
 
 /* May the client of that entry, or record stub, still ask for its operation? */
 bool recover_clients_ask(const struct recover_clients *clients, const struct entry_header *header);
+
+/* recover_clients_raise: the records of that shard, once all are found, get the lowest numbers that its table tells: the
+ * rows may be nowhere else any more, and without them the next table would tell lower ones. */
+void recover_clients_raise(const struct recover_clients *clients, uint16_t shard,
+                           struct records *records);
 
 /* Is the block of commit versions with that header at `at` a part of a table? */
 bool recover_clients_is_part(const struct entry_header *header, const uint8_t *at);

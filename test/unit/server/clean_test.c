@@ -4,7 +4,9 @@
 #include "image.h"
 #include "server/clean/clean.h"
 #include "server/shard/apply.h"
+#include "server/shard/records_question.h"
 #include "server/store/live.h"
+#include "server/worker/worker_state.h"
 
 enum {
     URGENT = 1000,
@@ -12,6 +14,8 @@ enum {
 }; /* a reserve that is more than there is; enough for all there is to do */
 
 static struct clean *clean;
+static struct worker leader; /* that the role asks about records */
+static struct worker *workers[] = {&leader};
 static struct shard_state *led, *backed;
 static uint64_t now_ns;
 
@@ -51,7 +55,7 @@ static void begin(struct image *image, uint64_t reserve)
     atomic_store(&led->dur_settled, v(1000));
     atomic_store(&backed->dur_settled, v(1000));
     reclaim_init(&image->common.reclaim);
-    assert_int_equal(clean_create(&image->common, 75, NULL, &clean), 0);
+    assert_int_equal(clean_create(&image->common, 75, workers, &clean), 0);
     struct shard_state *const shards[] = {led, backed};
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(
@@ -243,6 +247,50 @@ TEST(of_an_entry_that_landed_twice_one_is_copied_for_both_that_are_committed)
     assert_moved(image, backed, "k", v(2));
     assert_int_equal(copies(image, BACKED, v(1)),
                      1); /* of before this run: the start has made it durable */
+}
+
+/* Every client may still ask for everything. */
+static void answer_questions(void)
+{
+    struct records_question *question;
+    while ((question = inbox_pop(&leader.record_questions))) {
+        for (uint32_t i = 0; i < question->count; i++)
+            question->rows[i].lowest = 1;
+        atomic_store(&question->answered, true);
+    }
+}
+
+/* An entry was superseded, its stub was written, and the crash came before the segment was free; twice. */
+TEST(of_an_operation_whose_stub_a_crash_left_more_than_once_one_is_kept)
+{
+    struct image *image = *state;
+    const struct entry stub = {.type = ENTRY_RECORD,
+                               .shard = LED,
+                               .version = v(1),
+                               .key = "",
+                               .client = 7,
+                               .operation = 4};
+    uint64_t victims[3];
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_entry(image, &(struct entry){
+                           .shard = LED, .version = v(1), .key = "k", .client = 7, .operation = 4});
+    write_entry(image, &(struct entry){.shard = LED, .version = v(2), .key = "k"});
+    victims[0] = end_segment(image, SEGMENT_COMMITTED);
+    for (unsigned i = 1; i < 3; i++) {
+        begin_segment(image, OWNER_CLEAN);
+        write_entry(image, &stub);
+        victims[i] = end_segment(image, SEGMENT_COMMITTED);
+    }
+    assert_int_equal(inbox_init(&leader.record_questions, 8), 0);
+    begin(image, URGENT);
+    for (unsigned i = 0; i < 20; i++) {
+        poll();
+        answer_questions();
+    }
+    assert_true(is_free(image, victims[1]) && is_free(image, victims[2]));
+    assert_moved(image, led, "k", v(2)); /* so the first one was gone through, too */
+    assert_int_equal(copies(image, LED, v(1)), 1);
+    inbox_fini(&leader.record_questions);
 }
 
 TEST(what_no_replica_here_needs_goes)

@@ -151,6 +151,27 @@ TEST(a_table_tells_whose_records_are_needed_up_to_its_version)
     assert_true(atomic_load(&taken(image, LED)->commit) == version_make(FIRST, 0));
 }
 
+static void tell_lowest(void *context, uint32_t client, uint32_t lowest)
+{
+    assert_int_equal(client, 7);
+    *(uint32_t *)context = lowest;
+}
+
+/* The next table tells it, too. */
+TEST(the_lowest_number_that_a_table_tells_is_known_after_the_start)
+{
+    struct image *image = *state;
+    uint32_t lowest = 0;
+
+    begin_segment(image, OWNER_CLEAN);
+    write_of(image, LED, v(1), 7, 4);
+    write_of(image, LED, v(2), 7, 6);
+    begin_with_table(image, LED, v(3), 7, 5);
+    start(image);
+    records_each(&taken(image, LED)->records, tell_lowest, &lowest);
+    assert_int_equal(lowest, 5);
+}
+
 TEST(of_two_whole_tables_the_newer_counts_and_an_older_one_where_it_is_torn)
 {
     struct image *image = *state;
