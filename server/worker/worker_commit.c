@@ -171,6 +171,7 @@ static void visit_client(void *context, uint32_t client, uint32_t lowest)
     struct worker *worker = context;
     struct acknowledged *acknowledged = &worker->acknowledged;
     struct commit_client *told = &acknowledged->told[client % WORKER_ACKNOWLEDGED_TOLD];
+    acknowledged->changed++;
     clients_raise(&worker->known, client, lowest);
     if (told->client == client && told->lowest >= lowest)
         return;
@@ -194,6 +195,12 @@ static uint64_t requests(const struct worker *worker)
            atomic_load_explicit(&counts->deletes, memory_order_relaxed);
 }
 
+static uint64_t acknowledged_ns(const struct acknowledged *acknowledged)
+{
+    const uint64_t ns = WORKER_ACKNOWLEDGED_NS + acknowledged->changed * WORKER_ACKNOWLEDGED_ROW_NS;
+    return ns < WORKER_ACKNOWLEDGED_MAX_NS ? ns : WORKER_ACKNOWLEDGED_MAX_NS;
+}
+
 /* Only requests change them, and the going of clients: else there is nothing to look for. */
 static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *wake_ns)
 {
@@ -202,7 +209,7 @@ static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *
         !acknowledged->gone)
         return false;
     if (acknowledged->spread_ns == 0)
-        acknowledged->spread_ns = now_ns + WORKER_ACKNOWLEDGED_NS;
+        acknowledged->spread_ns = now_ns + acknowledged_ns(acknowledged);
     if (now_ns < acknowledged->spread_ns) {
         wake_at(wake_ns, acknowledged->spread_ns);
         return false;
@@ -210,6 +217,7 @@ static bool poll_acknowledged(struct worker *worker, uint64_t now_ns, uint64_t *
     acknowledged->spread_ns = 0;
     acknowledged->requests = requests(worker);
     acknowledged->gone = false;
+    acknowledged->changed = 0;
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
         if (shard)

@@ -58,8 +58,11 @@ enum { WORKER_LARGE_BYTES = 16 << 10 };
  * no room for them. */
 #define WORKER_COMMIT_NS       (15 * NS_PER_MS)
 #define WORKER_COMMIT_RETRY_NS NS_PER_S
-/* How often clients' lowest unanswered numbers are. */
-#define WORKER_ACKNOWLEDGED_NS NS_PER_S
+/* How often clients' lowest unanswered numbers are: after so long, and longer where there are many. What was not told
+ * before a crash leaves its records, and stubs of what is cleaned, until the clients are forgotten. */
+#define WORKER_ACKNOWLEDGED_NS     (100 * NS_PER_MS)
+#define WORKER_ACKNOWLEDGED_ROW_NS (100 * NS_PER_US) /* for each that changed the last time */
+#define WORKER_ACKNOWLEDGED_MAX_NS NS_PER_S
 
 /* How often what is settled everywhere is looked for, and told. */
 #define WORKER_SETTLED_NS       (100 * NS_PER_MS)
@@ -176,6 +179,7 @@ struct fetch {
 struct acknowledged {
     uint64_t spread_ns; /* when next; 0: nothing happened since the last time */
     uint64_t requests;  /* that had come by then */
+    uint64_t changed;   /* numbers, by shard, the last time */
     bool gone;          /* clients were forgotten since */
     uint32_t count;
     struct commit_client rows[COMMIT_CLIENT_ROWS];
