@@ -119,8 +119,8 @@ static int print_table(const struct mutants *mutants)
         const struct row *row = &mutants->rows[i];
         const char *name = sim_mutant_name((enum mutant)i);
         if (row->caught)
-            printf("%-18s %6" PRIu64 "  %-22s %.*s\n", name,
-                   seed_of(mutants, (enum mutant)i), row->failure.checker, WHY_SHOWN, row->failure.why);
+            printf("%-18s %6" PRIu64 "  %-22s %.*s\n", name, seed_of(mutants, (enum mutant)i),
+                   row->failure.checker, WHY_SHOWN, row->failure.why);
         else
             printf("%-18s %6s  %-22s its place was reached %" PRIu64 " times\n", name, "-",
                    "NOT CAUGHT", row->reached);
