@@ -1,5 +1,6 @@
-/* Mutants side by side, the seeds of each one after the other. A catch is compared with the same seed without the
- * mutant, which is run once for all mutants. */
+/* Mutants side by side, the seeds of each one after the other: first the one that its paragraph in mutants.table names,
+ * then the others from the first on. A catch is compared with the same seed without the mutant, which is run once for all
+ * mutants. */
 #include "test/sim/mutants.h"
 
 #include <inttypes.h>
@@ -12,7 +13,7 @@
 enum { WHY_SHOWN = 90 };
 
 struct row {
-    uint64_t next; /* seed */
+    uint64_t tried; /* seeds that did not catch it */
     bool running, caught;
     uint64_t reached; /* times its place was */
     struct failure failure;
@@ -25,15 +26,30 @@ struct mutants {
     bool comparing;                                  /* only seeds that are WANTED are run */
 };
 
+static uint64_t first_seed(const struct seeds_options *options, enum mutant mutant)
+{
+    uint64_t seed = sim_mutant_seed(mutant);
+    return seed < options->from || seed > options->to ? options->from : seed;
+}
+
+static uint64_t seed_of(const struct mutants *mutants, enum mutant mutant)
+{
+    const uint64_t tried = mutants->rows[mutant].tried;
+    const uint64_t first = first_seed(mutants->options, mutant);
+    const uint64_t seed = mutants->options->from + tried; /* one further than it is, for `first` */
+    return tried == 0 ? first : seed > first ? seed : seed - 1;
+}
+
 /* A row whose catch is not yet known to be one waits for its seed. */
 static bool next_mutant(struct mutants *mutants, struct job *out)
 {
     for (unsigned i = 0; i < MUTANT_COUNT; i++) {
         struct row *row = &mutants->rows[i];
-        if (row->running || row->caught || row->next > mutants->options->to)
+        if (row->running || row->caught ||
+            row->tried > mutants->options->to - mutants->options->from)
             continue;
         row->running = true;
-        *out = (struct job){.seed = row->next, .mutant = (enum mutant)i};
+        *out = (struct job){.seed = seed_of(mutants, (enum mutant)i), .mutant = (enum mutant)i};
         return true;
     }
     return false;
@@ -75,7 +91,7 @@ static void done(void *context, const struct job_result *result)
         if (mutants->plain[at] == UNKNOWN)
             mutants->plain[at] = WANTED;
     } else {
-        row->next++;
+        row->tried++;
     }
 }
 
@@ -85,10 +101,11 @@ static bool reopen(struct mutants *mutants)
     bool any = false;
     for (unsigned i = 0; i < MUTANT_COUNT; i++) {
         struct row *row = &mutants->rows[i];
-        if (!row->caught || mutants->plain[row->next - mutants->options->from] != FAILED)
+        uint64_t seed = seed_of(mutants, (enum mutant)i);
+        if (!row->caught || mutants->plain[seed - mutants->options->from] != FAILED)
             continue;
         row->caught = false;
-        row->next++;
+        row->tried++;
         any = true;
     }
     return any;
@@ -96,22 +113,22 @@ static bool reopen(struct mutants *mutants)
 
 static int print_table(const struct mutants *mutants)
 {
-    const uint64_t from = mutants->options->from;
-    unsigned caught = 0;
-    printf("%-18s %6s  %-22s %s\n", "mutant", "seeds", "caught by", "what");
+    unsigned caught = 0, at_once = 0;
+    printf("%-18s %6s  %-22s %s\n", "mutant", "seed", "caught by", "what");
     for (unsigned i = 0; i < MUTANT_COUNT; i++) {
         const struct row *row = &mutants->rows[i];
         const char *name = sim_mutant_name((enum mutant)i);
         if (row->caught)
-            printf("%-18s %6" PRIu64 "  %-22s %.*s\n", name, row->next - from + 1,
+            printf("%-18s %6" PRIu64 "  %-22s %.*s\n", name, seed_of(mutants, (enum mutant)i),
                    row->failure.checker, WHY_SHOWN, row->failure.why);
         else
             printf("%-18s %6s  %-22s its place was reached %" PRIu64 " times\n", name, "-",
                    "NOT CAUGHT", row->reached);
         caught += row->caught;
+        at_once += row->caught && row->tried == 0;
     }
-    printf("%u of %u mutants caught by seeds from %" PRIu64 " to %" PRIu64 "\n", caught,
-           (unsigned)MUTANT_COUNT, from, mutants->options->to);
+    printf("%u of %u mutants caught by seeds from %" PRIu64 " to %" PRIu64 ", %u by the first\n",
+           caught, (unsigned)MUTANT_COUNT, mutants->options->from, mutants->options->to, at_once);
     return caught == MUTANT_COUNT ? 0 : 1;
 }
 
@@ -125,8 +142,6 @@ int mutants_run(const struct seeds_options *options)
     jobs.context = &mutants;
     mutants.plain = calloc(options->to - options->from + 1, sizeof *mutants.plain);
     ASSERT(mutants.plain);
-    for (unsigned i = 0; i < MUTANT_COUNT; i++)
-        mutants.rows[i].next = options->from;
     do {
         mutants.comparing = false;
         error = jobs_run(&jobs);

@@ -47,6 +47,7 @@ static const char *const NAMES[NEMESIS_FAULTS] = {
     [NEMESIS_COORD_LOSES] = "coord-loses",
     [NEMESIS_RIVAL] = "rival",
     [NEMESIS_KILL_CLIENT] = "kill-client",
+    [NEMESIS_DEAF] = "deaf",
 };
 
 const char *nemesis_name(enum nemesis_fault fault)

@@ -22,6 +22,7 @@ enum nemesis_fault {
     NEMESIS_COORD_LOSES, /* replies, for a while */
     NEMESIS_RIVAL,       /* a second CM stands for election, and goes */
     NEMESIS_KILL_CLIENT, /* and another begins in its place */
+    NEMESIS_DEAF, /* a client hears nothing, for deaf_ns; as that ends all servers do, and start again */
     NEMESIS_FAULTS,
 };
 
@@ -29,6 +30,7 @@ struct nemesis_options {
     uint64_t seed;
     uint64_t mean_pause_ns;           /* between two faults */
     uint64_t max_length_ns;           /* of one that lasts */
+    uint64_t deaf_ns;                 /* NEMESIS_DEAF */
     uint32_t weights[NEMESIS_FAULTS]; /* 0: not in this run */
     uint32_t power_loss_in; /* of killed servers one in so many loses its host's power; 0: none */
     bool power_together;    /* all hosts lose it at one moment, or none does */

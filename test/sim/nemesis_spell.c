@@ -123,6 +123,7 @@ static void spell_end(struct nemesis *nemesis, const struct spell *spell)
     switch (spell->fault) {
     case NEMESIS_PART_ONE_WAY:
     case NEMESIS_PART_BOTH_WAYS:
+    case NEMESIS_DEAF:
         block(nemesis, spell, false);
         what = "can be heard again";
         break;
@@ -359,6 +360,28 @@ static bool begin_rival(struct nemesis *nemesis)
     return true;
 }
 
+/* Until its connections break of the silence what it sends is done, and it hears of none of that. The servers have
+ * cleaned much of it when they start again (N1: all of them end), and then it asks again. */
+static bool begin_deaf(struct nemesis *nemesis)
+{
+    const uint32_t client = draw_client(nemesis), servers = nemesis_servers(nemesis);
+    if (has_spell(nemesis, NEMESIS_DEAF, client))
+        return false;
+    struct spell *spell = spell_begin(nemesis, NEMESIS_DEAF);
+    spell->process = client;
+    spell->from = (UINT32_C(1) << servers) - 1;
+    spell->to = UINT32_C(1) << client;
+    spell->end_ns = nemesis_now(nemesis) + nemesis->options.deaf_ns;
+    for (uint32_t i = 0; i < servers; i++)
+        nemesis->kill_ns[i] = spell->end_ns;
+    block(nemesis, spell, true);
+    nemesis->counts.partitions++;
+    journal_note(nemesis_journal(nemesis), JOURNAL_FAULT, name_of(nemesis, client),
+                 "for %lu ms: hears nothing of the servers, which end then",
+                 milliseconds(nemesis, spell));
+    return true;
+}
+
 static bool begin_kill_client(struct nemesis *nemesis)
 {
     uint32_t index = draw_client(nemesis);
@@ -392,6 +415,8 @@ bool nemesis_begin(struct nemesis *nemesis, enum nemesis_fault fault)
         return begin_rival(nemesis);
     case NEMESIS_KILL_CLIENT:
         return begin_kill_client(nemesis);
+    case NEMESIS_DEAF:
+        return begin_deaf(nemesis);
     default:
         return begin_coord(nemesis, fault);
     }

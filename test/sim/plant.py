@@ -19,23 +19,23 @@ class Unclear(Exception):
 
 
 def mutants(table):
-    """(name, checkers, what it does, [(file, text, text instead)]) of each."""
+    """(name, checkers, seed, what it does, [(file, text, text instead)]) of each."""
     found, file = [], None
     with open(table, encoding="utf-8") as lines:
         for number, line in enumerate(map(str.strip, lines), 1):
             if not line or line.startswith("#"):
                 continue
             if line.startswith("- "):
-                found[-1][3].append([file, line[2:], None])
-            elif line.startswith("+") and found[-1][3] and found[-1][3][-1][2] is None:
-                found[-1][3][-1][2] = line[1:].strip()
-            elif line.count("|") == 2:
+                found[-1][-1].append([file, line[2:], None])
+            elif line.startswith("+") and found[-1][-1] and found[-1][-1][-1][2] is None:
+                found[-1][-1][-1][2] = line[1:].strip()
+            elif re.fullmatch(r"[^|]+\|[^|]+\| *\d+ *\|[^|]+", line):
                 found.append((*[part.strip() for part in line.split("|")], []))
             elif found and os.path.isfile(os.path.join(ROOT, line)):
                 file = line
             else:
                 raise Unclear(f"{table}:{number}: neither a mutant, nor a file, nor a text: {line}")
-    for name, _, _, places in found:
+    for name, *_, places in found:
         if not places or any(place[2] is None for place in places):
             raise Unclear(f"{table}: {name} lacks a place, or a place the text instead")
     return found
@@ -69,7 +69,7 @@ def switched(name, old, new):
 def planted(source, path, rows):
     edits = sorted(
         (find(text, source, name, path), name, instead)
-        for name, _, _, places in rows
+        for name, *_, places in rows
         for file, text, instead in places
         if file == path
     )
@@ -84,10 +84,10 @@ def planted(source, path, rows):
 
 def names(table, out):
     rows = [
-        f'    X({constant(name)}, "{name}", "{checkers}", "{what}")'
-        for name, checkers, what, _ in mutants(table)
+        f'    X({constant(name)}, "{name}", "{checkers}", {seed}, "{what}")'
+        for name, checkers, seed, what, _ in mutants(table)
     ]
-    text = "/* X(constant, name, checkers that should catch it, what it does wrong) */\n"
+    text = "/* X(constant, name, checkers that should catch it, a seed that does, what it does wrong) */\n"
     text += "#define MUTANTS(X) \\\n" + " \\\n".join(rows) + "\n"
     with open(out, "w", encoding="utf-8") as file:  # also if nothing changes: all copies are made again
         file.write(text)

@@ -37,9 +37,10 @@ static uint64_t mutant_reached;
 #define SITE_NAME(name, text) #name,
 static const char *const SITE_NAMES[] = {FAULT_SITES(SITE_NAME)};
 
-#define MUTANT_ROW(constant, name, checkers, what) {name, checkers, what},
+#define MUTANT_ROW(constant, name, checkers, seed, what) {name, checkers, what, seed},
 static const struct {
     const char *name, *checkers, *what;
+    uint64_t seed;
 } MUTANT_ROWS[] = {MUTANTS(MUTANT_ROW)};
 
 void sim_fault_begin(const struct sim_fault_options *options)
@@ -147,6 +148,11 @@ const char *sim_mutant_name(enum mutant mutant)
 const char *sim_mutant_checkers(enum mutant mutant)
 {
     return MUTANT_ROWS[mutant].checkers;
+}
+
+uint64_t sim_mutant_seed(enum mutant mutant)
+{
+    return MUTANT_ROWS[mutant].seed;
 }
 
 const char *sim_mutant_text(enum mutant mutant)

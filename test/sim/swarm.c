@@ -165,7 +165,7 @@ static void draw_nemesis(struct random *random, bool fence, struct nemesis_optio
     out->mean_pause_ns = spread(random, 500 * NS_PER_MS, 1);
     out->max_length_ns = spread(random, 250 * NS_PER_MS, 3);
     bool any = false;
-    for (unsigned i = 0; i < NEMESIS_FAULTS; i++) {
+    for (unsigned i = 0; i < NEMESIS_DEAF; i++) {
         uint32_t weight = between32(random, 2, 5);
         /* A start takes its time: those that end a whole cluster leave the others some. */
         if (i == NEMESIS_KILL_ALL || i == NEMESIS_KILL_ONE || i == NEMESIS_KILL_CM)
@@ -310,6 +310,29 @@ static void draw_flips(uint64_t seed, struct swarm *out)
     out->nemesis.flip_server = (uint32_t)random_below(&random, out->cluster.servers);
 }
 
+/* Where segments are cleaned: a client that asks again for what was, and a backup that gets much later what it asked for.
+ * The client is patient for longer than it is deaf and the servers take to start. */
+static void draw_late(uint64_t seed, struct swarm *out)
+{
+    struct random random;
+    random_init(&random, seed ^ 0xdeaf); /* likewise */
+    const bool deaf = chance(&random, 50), hold = chance(&random, 50);
+    const uint64_t deaf_ns = between(&random, 5 * NS_PER_S, 8 * NS_PER_S);
+    const uint32_t lost_in = between32(&random, 4, 32);
+    if (!out->load.may_fill || out->segment_bytes >= LARGE_SEGMENT)
+        return;
+    if (deaf) {
+        out->nemesis.weights[NEMESIS_DEAF] = 4;
+        out->nemesis.deaf_ns = deaf_ns;
+        if (out->cluster.timeout_ns < deaf_ns + 8 * NS_PER_S)
+            out->cluster.timeout_ns = deaf_ns + 8 * NS_PER_S;
+    }
+    if (hold) {
+        out->faults.one_in[FAULT_HOLD_OFFSET] = 1;
+        out->faults.one_in[FAULT_BLOCK_LOST] = lost_in;
+    }
+}
+
 static void choose_segments(struct swarm *out)
 {
     /* All of a PM is looked through when its host has lost power. */
@@ -395,10 +418,11 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     draw_index(&random, out);
     draw_landing(&random, &out->cluster);
     draw_large(&random, out);
-    /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
-    out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     draw_space(&random, out);
     draw_flips(seed, out);
+    draw_late(seed, out);
+    /* As in life more than an operation's timeout by the fastest clock, and than the longest fault. */
+    out->keep_ns = out->cluster.timeout_ns * 5 / 4 + 2 * out->nemesis.max_length_ns;
     choose_segments(out);
     out->cluster.pm_bytes = pm_bytes_for(&random, out);
     /* What a host has lost of a replica row, or brings back of a segment, takes from what was told, and done, about

@@ -137,17 +137,6 @@ TEST(a_write_that_is_not_durable_here_is_not_covered)
     assert_int_equal(entries, 0);
 }
 
-static void reconnect_peer(struct stage *stage)
-{
-    puppet_close(stage->peer, ROWAN_ECLOSED);
-    stage_run(stage);
-    stage->now_ns += NS_PER_S;
-    stage_run(stage);
-    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
-    assert_non_null(stage->peer);
-    puppet_connected(stage->peer, true);
-}
-
 TEST(a_peer_that_comes_back_is_told_all_figures_again)
 {
     struct stage *stage = *state;
@@ -160,7 +149,7 @@ TEST(a_peer_that_comes_back_is_told_all_figures_again)
     stage_pass(stage, SPREAD_NS);
     uint32_t sent = stage->fabric->log_count;
 
-    reconnect_peer(stage);
+    stage_reconnect_peer(stage);
     stage_pass(stage, SPREAD_NS);
     assert_int_equal(spread(stage, sent, 0, &entries), version_make(1, 1));
     assert_int_equal(spread(stage, sent, 1, &entries), version_make(1, 1));

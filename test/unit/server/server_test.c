@@ -222,17 +222,6 @@ TEST(room_that_a_poll_makes_is_used_in_that_poll)
     stage_reply(stage);
 }
 
-static void reconnect_peer(struct stage *stage)
-{
-    puppet_close(stage->peer, ROWAN_ECLOSED);
-    stage_run(stage);
-    stage->now_ns += NS_PER_S;
-    stage_run(stage);
-    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
-    assert_non_null(stage->peer);
-    puppet_connected(stage->peer, true);
-}
-
 TEST(writes_outlive_the_connection_to_their_backup)
 {
     struct stage *stage = *state;
@@ -244,7 +233,7 @@ TEST(writes_outlive_the_connection_to_their_backup)
         if (i % 7 == 0)
             puppet_land(stage->peer);
         if (i % 13 == 0)
-            reconnect_peer(stage);
+            stage_reconnect_peer(stage);
     }
     stage_land_all(stage);
     for (unsigned i = 0; i < 100; i++)
@@ -264,7 +253,7 @@ TEST(an_entry_that_is_sent_again_counts_once)
     stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
     stage_run(stage);
     for (unsigned i = 0; i < 10; i++)
-        reconnect_peer(stage);
+        stage_reconnect_peer(stage);
     stage_run(stage);
     stage_ask(stage, client, MESSAGE_PUT, key, (uint32_t)strlen(key), value, BYTES, 0);
     stage_land_all(stage);

@@ -431,3 +431,14 @@ void stage_land_all(struct stage *stage)
         stage_run(stage);
     while (puppet_land(stage->peer) || stage_confirm(stage, 0));
 }
+
+void stage_reconnect_peer(struct stage *stage)
+{
+    puppet_close(stage->peer, ROWAN_ECLOSED);
+    stage_run(stage);
+    stage->now_ns += NS_PER_S;
+    stage_run(stage);
+    stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    assert_non_null(stage->peer);
+    puppet_connected(stage->peer, true);
+}

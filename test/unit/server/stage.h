@@ -55,6 +55,9 @@ void stage_restart(struct stage *stage);
 /* The configuration comes, and the peer is connected. */
 void stage_begin(struct stage *stage);
 
+/* The connection to the peer breaks, and is made again a second later. */
+void stage_reconnect_peer(struct stage *stage);
+
 /* Polls every role once, or until all are idle. */
 void stage_poll(struct stage *stage);
 void stage_run(struct stage *stage);

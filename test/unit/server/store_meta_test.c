@@ -1,44 +1,15 @@
 /* The segment meta table: two copies of each word, of which a crash or damage may take either. */
 #define TEST_FIXTURE setup, teardown
 
-#include "common/base/log.h"
-#include "server/store/store_layout.h"
-#include "test/lib/unit.h"
-#include "test/sim/sim_pm.h"
-#include "test/unit/server/format.h"
+#include "test/unit/server/store_on_sim.h"
 
 enum { SEGMENTS = 8, CRASHES = 4000 };
 #define PM_BYTES ((uint64_t)(SEGMENTS + 3) * STORE_SEGMENT_BYTES)
-#define FENCE_NS 20000
-
-static const struct store_identity IDENTITY = {.cluster = 5, .server = 7};
-static struct sim_clock clock;
-static struct sim_pm *sim;
-static struct store *store;
-
-static void reopen(void)
-{
-    store_close(store);
-    assert_int_equal(store_open(&sim->pm, &IDENTITY, &store), 0);
-}
 
 static int setup(void **state)
 {
     (void)state;
-    sim_clock_init(&clock);
-    sim = sim_pm_create(&clock, PM_BYTES, 0);
-    assert_int_equal(store_format(&sim->pm, &IDENTITY), 0);
-    store = NULL;
-    reopen();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    store_close(store);
-    pm_close(&sim->pm);
-    return 0;
+    return open_store(PM_BYTES, 0);
 }
 
 static uint8_t *word_at(unsigned copy, uint64_t segment)

@@ -2,46 +2,16 @@
 #define TEST_FIXTURE setup, teardown
 
 #include "common/base/crc.h"
-#include "common/base/log.h"
-#include "server/store/store_layout.h"
-#include "test/lib/unit.h"
-#include "test/sim/sim_pm.h"
-#include "test/unit/server/format.h"
+#include "test/unit/server/store_on_sim.h"
 
 #define PM_BYTES ((uint64_t)4 * STORE_SEGMENT_BYTES)
-#define FENCE_NS 20000
 
 enum { SHARD = 5, ROUNDS = 600 };
-
-static const struct store_identity IDENTITY = {.cluster = 5, .server = 7};
-static struct sim_clock clock;
-static struct sim_pm *sim;
-static struct store *store;
-
-static void reopen(void)
-{
-    store_close(store);
-    assert_int_equal(store_open(&sim->pm, &IDENTITY, &store), 0);
-}
 
 static int setup(void **state)
 {
     (void)state;
-    sim_clock_init(&clock);
-    sim = sim_pm_create(&clock, PM_BYTES, 0);
-    assert_int_equal(store_format(&sim->pm, &IDENTITY), 0);
-    sim->fence_ns = FENCE_NS;
-    store = NULL;
-    reopen();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    store_close(store);
-    pm_close(&sim->pm);
-    return 0;
+    return open_store(PM_BYTES, FENCE_NS);
 }
 
 static struct replica_row row_of(uint64_t number)

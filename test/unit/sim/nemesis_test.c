@@ -89,6 +89,7 @@ static struct nemesis_options all_faults(uint64_t seed)
     struct nemesis_options options = {.seed = seed,
                                       .mean_pause_ns = 500 * NS_PER_MS,
                                       .max_length_ns = NS_PER_S,
+                                      .deaf_ns = NS_PER_S,
                                       .power_loss_in = 2};
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++)
         options.weights[i] = 1;
@@ -109,12 +110,14 @@ TEST(each_fault_comes_and_goes_and_leaves_a_cluster_that_works)
         struct nemesis_counts counts = nemesis_counts(stage.nemesis);
         assert_true(counts.injected[fault] >= 3);
         assert_int_equal(counts.faults, counts.injected[fault]);
-        bool kills_servers = fault == NEMESIS_KILL_ALL || fault == NEMESIS_KILL_ONE;
+        const bool kills_servers =
+            fault == NEMESIS_KILL_ALL || fault == NEMESIS_KILL_ONE || fault == NEMESIS_DEAF;
         assert_int_equal(sum_incarnations() != first_incarnations, kills_servers);
         assert_int_equal(counts.crashes > 0,
                          kills_servers || fault == NEMESIS_KILL_CM || fault == NEMESIS_KILL_CLIENT);
-        assert_int_equal(counts.partitions > 0,
-                         fault == NEMESIS_PART_ONE_WAY || fault == NEMESIS_PART_BOTH_WAYS);
+        assert_int_equal(counts.partitions > 0, fault == NEMESIS_PART_ONE_WAY ||
+                                                    fault == NEMESIS_PART_BOTH_WAYS ||
+                                                    fault == NEMESIS_DEAF);
         heal();
         work_on();
         print_message("# %s: %lu times, %lu operations\n", nemesis_name((enum nemesis_fault)fault),
