@@ -80,12 +80,19 @@ def tail(text, lines):
 
 def run_command(command, log, environment=None, seconds=1500):
     """Runs a command with its output in build/logs/LOG. Returns its exit code; -1 for too long."""
-    path = os.path.join(LOGS, log)
-    child = None
-    with open(path, "ab") as file:
+    with Command(command, log, environment) as running:
+        return running.code(seconds)
+
+
+class Command:
+    """A command at work, with its output in build/logs/LOG. Behind the `with` it is not any more."""
+
+    def __init__(self, command, log, environment=None):
+        self.log = log
+        self.child = None
         try:
-            with process.Uninterrupted():
-                child = subprocess.Popen(
+            with process.Uninterrupted(), open(os.path.join(LOGS, log), "ab") as file:
+                self.child = subprocess.Popen(
                     command,
                     cwd=TOP,
                     stdin=subprocess.DEVNULL,
@@ -94,16 +101,27 @@ def run_command(command, log, environment=None, seconds=1500):
                     env={**os.environ, **(environment or {})},
                     start_new_session=True,
                 )
-            return child.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            end_child(child)
-            file.write(f"\nended after {seconds} s\n".encode())
-            return -1
         except BaseException:
-            with process.Uninterrupted():
-                if child:
-                    end_child(child)
+            self.__exit__()
             raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.child and self.child.returncode is None:
+            with process.Uninterrupted():
+                end_child(self.child)
+
+    def code(self, seconds):
+        """Waits for its end. -1 for too long."""
+        try:
+            return self.child.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            end_child(self.child)
+            with open(os.path.join(LOGS, self.log), "ab") as file:
+                file.write(f"\nended after {seconds} s\n".encode())
+            return -1
 
 
 def end_child(child):
@@ -132,11 +150,28 @@ def build_folder(compiler, kind):
     return os.path.join("build", f"{compiler}-{kind}")
 
 
+def build_log(compiler, kind):
+    return f"build-{compiler}-{kind}.log"
+
+
 def build(compiler, kind, *files, suite=None):
     """Configures and compiles: these files and what the tests of a suite need, all without both. Raises nothing:
     returns what is wrong, or None."""
+    wrong = configure(compiler, kind)
+    if wrong:
+        return wrong
     folder = build_folder(compiler, kind)
-    log = f"build-{compiler}-{kind}.log"
+    try:
+        files += targets.of_suite(os.path.join(TOP, folder), suite) if suite else ()
+    except subprocess.CalledProcessError as error:
+        return f"meson tells nothing about {folder}: {error}"
+    with compile_all(compiler, kind, *files) as compiling:
+        return compiled(compiling, compiler, kind)
+
+
+def configure(compiler, kind):
+    """Returns what is wrong, or None."""
+    folder, log = build_folder(compiler, kind), build_log(compiler, kind)
     if not os.path.exists(os.path.join(TOP, folder, "build.ninja")):
         shutil.rmtree(os.path.join(TOP, folder), ignore_errors=True)
         setup = ["meson", "setup", folder, *SANITIZE[kind]]
@@ -146,11 +181,18 @@ def build(compiler, kind, *files, suite=None):
             setup += ["-Db_lundef=false", "-Dfuzz=" + ("true" if kind == "asan" else "false")]
         if run_command(setup, log, {"CC": compiler}, 120) != 0:
             return f"meson could not configure {folder}:\n" + tail(log_text(log), 15)
-    try:
-        files += targets.of_suite(os.path.join(TOP, folder), suite) if suite else ()
-    except subprocess.CalledProcessError as error:
-        return f"meson tells nothing about {folder}: {error}"
-    if run_command(["ninja", "-C", folder, *files], log, None, 900) != 0:
+    return None
+
+
+def compile_all(compiler, kind, *files, before=()):
+    """Begins to compile these files, all without any."""
+    return Command([*before, "ninja", "-C", build_folder(compiler, kind), *files], build_log(compiler, kind))
+
+
+def compiled(compiling, compiler, kind):
+    """Waits for the end. Returns what is wrong, or None."""
+    folder, log = build_folder(compiler, kind), build_log(compiler, kind)
+    if compiling.code(900) != 0:
         errors = [
             line
             for line in log_text(log).splitlines()
@@ -319,30 +361,36 @@ class Stages:
 
 def run_stages(stages, quick):
     count = stages.count
-    plain = build_folder("gcc", "plain")
-    if stages.run("build gcc-plain", 1.5, build, "gcc", "plain"):
+    plain, asan, tsan = (build_folder(*of) for of in (("gcc", "plain"), ("clang", "asan"), ("clang", "tsan")))
+    is_built = stages.run("build gcc-plain", 1.5, build, "gcc", "plain")
+    if is_built:
         both = ["--suite", "unit", "--suite", "checks"]
         stages.run("unit tests and checks, gcc-plain", 1.5, meson_test, plain, "unit", both, count, 600)
-        if not quick:
-            sim = ["--suite", "sim"]
-            stages.run("simulator, gcc-plain", 1.5, meson_test, plain, "sim", sim, count, 900)
-            mutants = ["--suite", "mutants"]
-            stages.run("mutants, gcc-plain", 3.0, meson_test, plain, "mutants", mutants, count, 1800)
-            rest = []
-            for suite in ("unit", "checks", "sim", "mutants", "vm"):
-                rest += ["--no-suite", suite]
-            stages.run("clusters, gcc-plain", 4.5, meson_test, plain, "rest", rest, count, 1200)
-            machine = ["--suite", "vm"]
-            stages.run("virtual machine, gcc-plain", 5.5, meson_test, plain, "vm", machine, count, 900)
-            bench = ["--benchmark"]
-            stages.run("benches, gcc-plain", 1.0, meson_test, plain, "bench", bench, count, 600)
     if quick:
         return
-    asan, tsan = build_folder("clang", "asan"), build_folder("clang", "tsan")
-    if stages.run("build clang-asan", 2.0, build, "clang", "asan"):
-        rest = ["--no-suite", "mutants"]
-        name = "all but benches and mutants, clang-asan"
-        stages.run(name, 7.0, meson_test, asan, "all", rest, count, 1800)
+    if is_built:
+        sim = ["--suite", "sim"]
+        stages.run("simulator, gcc-plain", 1.5, meson_test, plain, "sim", sim, count, 900)
+        mutants = ["--suite", "mutants"]
+        stages.run("mutants, gcc-plain", 1.0, meson_test, plain, "mutants", mutants, count, 1800)
+        rest = []
+        for suite in ("unit", "checks", "sim", "mutants", "vm"):
+            rest += ["--no-suite", suite]
+        stages.run("clusters, gcc-plain", 4.5, meson_test, plain, "rest", rest, count, 1200)
+        bench = ["--benchmark"]
+        stages.run("benches, gcc-plain", 1.0, meson_test, plain, "bench", bench, count, 600)
+    if stages.run("configure clang-asan", 0.3, configure, "clang", "asan"):
+        # The virtual machine waits much, and comes first: it judges no times.
+        with compile_all("clang", "asan", before=("nice", "-n", "19")) as compiling:
+            if is_built:
+                machine = ["--suite", "vm"]
+                name = "virtual machine, gcc-plain, and build clang-asan"
+                stages.run(name, 6.0, meson_test, plain, "vm", machine, count, 900)
+            is_asan_built = stages.run("rest of build clang-asan", 0.3, compiled, compiling, "clang", "asan")
+        if is_asan_built:
+            rest = ["--no-suite", "mutants"]
+            name = "all but benches and mutants, clang-asan"
+            stages.run(name, 7.0, meson_test, asan, "all", rest, count, 1800)
     only_threaded = functools.partial(build, "clang", "tsan", suite="threaded")
     if stages.run("build clang-tsan", 0.7, only_threaded):
         threaded = ["--suite", "threaded"]
