@@ -79,8 +79,12 @@ static bool checksum_step(struct query_checksum *query, const struct shard_state
     query->missing = atomic_load_explicit(&shard->missing, memory_order_relaxed);
     /* A version behind a hole was digested: those in the hole are still to come. */
     bool hole = !shard->primary && shard->prefix.count > 0;
+    /* Until this epoch has a commit version log reconciliation may bring more. */
+    const uint64_t commit = atomic_load_explicit(&shard->commit, memory_order_relaxed);
+    const bool reconciling = version_epoch(commit) < shard->epoch ||
+                             atomic_load_explicit(&shard->recovering, memory_order_relaxed);
     query->busy = version != query->version || shard->first_in_flight || query->missing || hole ||
-                  atomic_load_explicit(&shard->recovering, memory_order_relaxed);
+                  reconciling;
     return !more || query->busy;
 }
 
