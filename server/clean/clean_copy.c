@@ -184,6 +184,8 @@ static int write_stub(struct clean *clean, struct victim *victim, const struct e
 /* K5. An entry goes, or a stub is met. Errors: ROWAN_EFULL, ROWAN_EAGAIN (a worker is asked). */
 static int drop(struct clean *clean, struct victim *victim, const struct entry_header *header)
 {
+    if (victim->keep) /* the scan before has seen to it */
+        return 0;
     const enum clean_record record = clean_record(clean, header);
     int error = 0;
     if (record == CLEAN_RECORD_ASKED)

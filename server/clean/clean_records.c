@@ -7,8 +7,9 @@
  *
  *  K5  An entry that goes leaves a stub, unless its operation is below the lowest that its client may ask for, as the
  *      worker told since the victim was begun.
- *  K8  Of what lies in segments of before this run no operation gets a second stub: a crash leaves both a victim and what
- *      was copied out of it, and nothing else would tell one stub from the other. Else each crash could double them.
+ *  K8  Of what lies in segments of before this run no operation gets a second stub in this one: a crash leaves both a
+ *      victim and what was copied out of it, and nothing else would tell one stub from the other. So a crash adds one stub
+ *      of an operation at most, until both segments are cleaned in one run; it does not double them.
  */
 #include "server/clean/clean_state.h"
 #include "server/worker/worker.h"
@@ -127,10 +128,10 @@ bool clean_record_is_copied(const struct clean *clean, const struct victim *vict
            records_table_find(&clean->stubs, header->client_id, header->operation);
 }
 
-/* Without memory there may be two. */
+/* Without memory, and beyond so many, there may be two. */
 void clean_record_copied(struct clean *clean, const struct victim *victim,
                          const struct entry_header *header)
 {
-    if (is_of_before(clean, victim))
+    if (is_of_before(clean, victim) && clean->stubs.count < RECORDS_MAX)
         (void)records_table_take(&clean->stubs, header->client_id, header->operation);
 }

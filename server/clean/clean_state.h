@@ -174,7 +174,7 @@ struct clean {
     bool asking;    /* a worker has it, or has answered it */
     uint32_t asked; /* which */
     uint64_t victims_begun;
-    struct records_table stubs; /* K8: operations of which this run has written one; 24 B each */
+    struct records_table stubs; /* K8: operations of which this run has written one; 32 B each */
 
     struct clean_tombstones tombstones;
 

@@ -15,8 +15,9 @@
  *      dead (clean_copy.c, K3).
  *  D6  Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it either lies in no
  *      COMMITTED segment, so that nobody cleans it: blocks to be joined, and an entry that comes by message in parts, are
- *      dropped as soon as their version is settled. Or it is held: uncommitted suffixes, and what is stored and not
- *      applied.
+ *      dropped as soon as their version is settled; an uncommitted suffix lies above what is settled. Or it is held: what
+ *      is stored and not applied, and a suffix of which a part lies in a COMMITTED segment after all: of a block that could
+ *      not be read when its segment was committed nobody knew.
  */
 #include "server/digest/digest.h"
 
@@ -305,7 +306,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
         log_on_close(&digest->log, log_closes, digest);
     }
     digest->shards[shard->id] = shard;
-    if (shard->possibly_incomplete && shard->suffix.count > 0)
+    if (shard->suffix_exposed)
         hold_suffix(digest, shard);
     shard->next_owned = digest->owned;
     digest->owned = shard;

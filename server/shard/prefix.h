@@ -7,7 +7,8 @@
  *
  * Versions arrive nearly in order, so the ranges behind a hole are few. When there are more than
  * PREFIX_RANGES the highest is forgotten: its versions count as not arrived and are fetched again.
- * What the index shows is not stored once more then (digest_store.c, E2), what was superseded is. Pure, one thread, nothing is allocated.
+ * What the index shows is not stored once more then (digest_store.c, E2), what was superseded is.
+ * Pure, one thread, nothing is allocated.
  */
 #ifndef SERVER_PREFIX_H
 #define SERVER_PREFIX_H

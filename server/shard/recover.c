@@ -134,10 +134,6 @@ static void write_rows(struct recover *recover)
 
 static void settle(struct recover *recover)
 {
-    for (uint32_t i = 0; i < recover->shard_count; i++) {
-        struct shard_state *shard = recover->shards[i].state;
-        recover_clients_raise(&recover->clients, shard->id, &shard->records);
-    }
     if (recover->log.open)
         log_close(&recover->log);
     write_rows(recover);

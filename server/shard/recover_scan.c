@@ -200,7 +200,18 @@ static int apply_some(struct recover_part *part, const struct recover_list *list
 
 /* --- the part --- */
 
-static void settle_shard(struct recover_shard *of)
+/* D6 of the digest role. A block that could not be read when its segment was committed may be of the suffix. */
+static bool is_exposed(const struct store *store, const struct shard_state *shard)
+{
+    bool exposed = shard->possibly_incomplete && shard->suffix.count > 0;
+    for (uint32_t i = 0; i < shard->suffix.count && !exposed; i++) {
+        const uint64_t segment = store_segment_at(store, shard->suffix.items[i].offset);
+        exposed = store_segment_state(store, segment) == SEGMENT_COMMITTED;
+    }
+    return exposed;
+}
+
+static void settle_shard(const struct recover *recover, struct recover_shard *of)
 {
     struct shard_state *shard = of->state;
     if (!of->copies.sorted)
@@ -209,6 +220,8 @@ static void settle_shard(struct recover_shard *of)
     suffix_clear(&of->copies);
     suffix_clear(&of->made);
     suffix_sort(&shard->suffix);
+    shard->suffix_exposed = is_exposed(recover->common->store, shard);
+    recover_clients_raise(&recover->clients, shard->id, &shard->records);
 }
 
 static int settle(struct recover_part *part)
@@ -218,7 +231,7 @@ static int settle(struct recover_part *part)
     if (error == ROWAN_EAGAIN)
         return error;
     for (uint32_t i = part->number; i < recover->shard_count && !error; i += recover->part_count)
-        settle_shard(&recover->shards[i]);
+        settle_shard(recover, &recover->shards[i]);
     (void)pm_fence_start(recover->common->pm); /* R9; the one of recover.c is waited for */
     return error;
 }

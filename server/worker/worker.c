@@ -11,7 +11,7 @@
  *      by a start before the shard is served (worker_reconcile.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
  *  W12 Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it is held: batches on
- *      their way, what Fetch asks for, and all while data that may be incomplete are reconciled. Writes in flight need no
+ *      their way, what Fetch asks for, and all while suffixes are reconciled that may be cleaned. Writes in flight need no
  *      hold: their versions are not settled, so their segment is not committed.
  */
 #include "server/worker/worker.h"
@@ -310,8 +310,8 @@ static void execute_commands(struct worker *worker, uint64_t now_ns)
 
 /* --- the role --- */
 
-/* W12. Uncommitted suffixes lie in no segment that anybody cleans before they are reconciled (digest.c, D6), but for those
- * of data that may be incomplete: these have been held since before they were handed out. */
+/* W12. Uncommitted suffixes lie in no segment that anybody cleans before they are reconciled (digest.c, D6), or have been
+ * held since before they were handed out. */
 static uint64_t held(struct worker *worker)
 {
     if (!worker->has_all || worker->holds_suffixes)

@@ -85,7 +85,7 @@ int worker_reconcile_begin(struct worker *worker, struct shard_state *shard)
     struct reconciliations *all = worker->reconciliations;
     if (!all)
         return ROWAN_ENOMEM;
-    worker->holds_suffixes |= shard->possibly_incomplete;
+    worker->holds_suffixes |= shard->suffix_exposed;
     shard->next_reconcile = NULL;
     if (all->last)
         all->last->next_reconcile = shard;

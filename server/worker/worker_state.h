@@ -266,7 +266,7 @@ struct worker {
     uint32_t tag; /* of the last question to a peer, or message of entries */
     struct fetch fetch;
     struct reconciliations *reconciliations; /* NULL: every shard is reconciled */
-    bool holds_suffixes;                     /* of data that may be incomplete: W12 */
+    bool holds_suffixes;                     /* that may be cleaned: W12 */
 
     bool settled_news;   /* some replica has settled more */
     bool settled_owed;   /* some peer is to be told */

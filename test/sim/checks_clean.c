@@ -100,6 +100,11 @@ bool checks_may_go(struct checks_server *server, const struct checks_entry *tomb
     return true;
 }
 
+bool checks_may_be_lost(const struct checks_server *server, const struct entry_header *header)
+{
+    return checks_lost_block(server) && header->version > settled_in_pm(server, header->shard);
+}
+
 /* --- a segment that was given up --- */
 
 static void fail(struct checks_server *server, const struct checks_entry *entry, uint64_t segment,
@@ -124,8 +129,7 @@ static void look_at_entry(struct checks_server *server, struct checks_entry *ent
         return;
     const bool goes = checks_may_go(server, entry);
     /* It takes the entry for one that it lacks, and asks. */
-    const bool lost = checks_lost_block(server) &&
-                      entry->header.version > settled_in_pm(server, entry->header.shard);
+    const bool lost = checks_may_be_lost(server, &entry->header);
     /* The newer one may have been everywhere when this one was dropped; since then a host has lost it. */
     if (!goes && !lost && !checks_is_superseded(checks, entry, server->number) &&
         !checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)))

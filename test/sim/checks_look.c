@@ -268,7 +268,7 @@ static void look_at_segment(struct checks *checks, const struct checks_server *s
         if (!checks_in_doubt(checks, entry->header.shard, version_epoch(entry->header.version)) &&
             checks_is_replica(checks, entry->header.shard, server->number) &&
             !checks_is_everywhere(checks, entry) && checks_is_anywhere(checks, entry) &&
-            checks_is_missed(checks, entry))
+            checks_is_missed(checks, entry) && !checks_may_be_lost(server, &entry->header))
             checks_fail(checks, "C6", entry->key, entry->header.shard,
                         "segment %lu of server %u is committed, and version %lx of shard %u in it "
                         "is not on "

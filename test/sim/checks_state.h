@@ -275,4 +275,7 @@ void checks_log_close(struct checks *checks);
 /* A digest role of that server's process has taken a whole block for a damaged one. */
 bool checks_lost_block(const struct checks_server *server);
 
+/* And may it be this entry? Then its segment is committed without it (server/clean/clean_copy.c, K6). */
+bool checks_may_be_lost(const struct checks_server *server, const struct entry_header *header);
+
 #endif

@@ -318,7 +318,7 @@ static void draw_late(uint64_t seed, struct swarm *out)
     random_init(&random, seed ^ 0xdeaf); /* likewise */
     const bool deaf = chance(&random, 50), hold = chance(&random, 50);
     const uint64_t deaf_ns = between(&random, 5 * NS_PER_S, 8 * NS_PER_S);
-    const uint32_t lost_in = between32(&random, 4, 32);
+    const uint32_t lost_in = between32(&random, 64, 256);
     if (!out->load.may_fill || out->segment_bytes >= LARGE_SEGMENT)
         return;
     if (deaf) {

@@ -132,6 +132,24 @@ TEST(a_suffix_is_contiguous_up_to_its_first_hole)
     shard_state_destroy(shard);
 }
 
+/* No digest role could read the entry when its segment was committed. */
+TEST(a_suffix_of_which_a_part_may_be_cleaned_is_exposed)
+{
+    struct image *image = *state;
+    for (unsigned committed = 0; committed < 2; committed++) {
+        begin_segment(image, OWNER_BACKUP_LOG);
+        write_put(image, LED, v(1 + committed), "k");
+        store_transition(image->store, image->segment, SEGMENT_USED);
+        if (committed)
+            store_transition(image->store, image->segment, SEGMENT_COMMITTED);
+        recover(image);
+        struct shard_state *shard = recover_take(image->recover, LED);
+        assert_int_equal(shard->suffix.count, 1 + committed);
+        assert_int_equal(shard->suffix_exposed, committed);
+        shard_state_destroy(shard);
+    }
+}
+
 TEST(incomplete_data_stay_in_the_suffix)
 {
     struct image *image = *state;
