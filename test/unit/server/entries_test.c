@@ -133,6 +133,18 @@ static int bring_and_ask(struct landing *landing, struct bundle *bundle)
     return answer_of(landing);
 }
 
+static int bring_put(struct landing *landing, uint32_t epoch, uint64_t version)
+{
+    return bring_and_ask(landing, add(landing->stage, bundle_of(epoch), version, 5, 0, 1));
+}
+
+/* So many blocks of a long entry, the second version. */
+static int bring_part(struct landing *landing, uint32_t first, uint32_t count)
+{
+    return bring_and_ask(
+        landing, add(landing->stage, bundle_of(1), version_make(1, 2), LONG_BYTES, first, count));
+}
+
 static struct store *store_of(const struct stage *stage)
 {
     const struct control *control = server_poller(stage->server, 0).role;
@@ -211,8 +223,7 @@ TEST(what_was_asked_for_is_stored_and_confirmed)
     struct stage *stage = *state;
     struct landing landing = with_hole(stage);
 
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1)),
-                     0);
+    assert_int_equal(bring_put(&landing, 1, version_make(1, 2)), 0);
     assert_false(landing_ask(&landing).missing);
     assert_int_equal(kept_bytes(stage), 64);
 }
@@ -223,8 +234,7 @@ TEST(nothing_is_confirmed_or_shown_before_it_is_durable)
     struct landing landing = with_hole(stage);
 
     stage_hold_fences(stage, true);
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1)),
-                     NOTHING);
+    assert_int_equal(bring_put(&landing, 1, version_make(1, 2)), NOTHING);
     assert_true(stage->wake_ns <= stage->now_ns + NS_PER_MS);
     assert_true(landing_ask(&landing).missing);
     stage_hold_fences(stage, false);
@@ -248,8 +258,7 @@ TEST(an_answer_that_comes_late_or_twice_stores_nothing)
     stage_run(stage);
     assert_int_equal(answer_of(&landing), 0);
     assert_int_equal(bring_and_ask(&landing, bundle), 0);
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 3), 5, 0, 1)),
-                     0);
+    assert_int_equal(bring_put(&landing, 1, version_make(1, 3)), 0);
     assert_int_equal(kept_bytes(stage), 64);
 }
 
@@ -271,8 +280,7 @@ TEST(what_the_contiguous_prefix_has_forgotten_is_not_stored_again_if_the_index_s
                      0);
     assert_int_equal(kept_bytes(stage), 0);
     /* The one before was superseded. */
-    bundle = bundle_of(1);
-    bundle->key = stage_key_of(STAGE_BACKED);
+    bundle->body.n_blocks = 0;
     assert_int_equal(
         bring_and_ask(&landing, add(stage, bundle, version_make(1, last - 1), 5, 0, 1)), 0);
     assert_int_equal(kept_bytes(stage), 64);
@@ -285,17 +293,13 @@ TEST(a_message_of_another_epoch_or_sender_is_dropped)
     const struct fabric_identity other = {
         .cluster = 77, .id = 2, .incarnation = 101, .role = 1, .kind = FABRIC_SERVER};
 
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(2), version_make(1, 2), 5, 0, 1)),
-                     ROWAN_EAGAIN);
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(0), version_make(1, 2), 5, 0, 1)),
-                     ROWAN_EAGAIN);
+    assert_int_equal(bring_put(&landing, 2, version_make(1, 2)), ROWAN_EAGAIN);
+    assert_int_equal(bring_put(&landing, 0, version_make(1, 2)), ROWAN_EAGAIN);
     landing.peer = puppet_accept(stage->fabric, STAGE_CONTROL, &other); /* another worker */
     stage_run(stage);
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1)),
-                     ROWAN_EAGAIN);
+    assert_int_equal(bring_put(&landing, 1, version_make(1, 2)), ROWAN_EAGAIN);
     landing.peer = landing.tool;
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version_make(1, 2), 5, 0, 1)),
-                     ROWAN_EAGAIN);
+    assert_int_equal(bring_put(&landing, 1, version_make(1, 2)), ROWAN_EAGAIN);
     assert_int_equal(kept_bytes(stage), 0);
 }
 
@@ -303,23 +307,17 @@ TEST(nothing_that_is_damaged_or_not_asked_for_is_stored)
 {
     struct stage *stage = *state;
     struct landing landing = with_hole(stage);
+    /* What no commit version covers; an epoch to come; counter 0. */
+    const uint64_t wrong[] = {version_make(1, 4), version_make(2, 1), version_make(1, 0)};
 
     for (unsigned bad = 0; bad < 7; bad++) {
         struct bundle *bundle = bundle_of(1);
 
-        /* What no commit version covers; an epoch to come; counter 0. */
-        add(stage, bundle,
-            bad == 0   ? version_make(1, 4)
-            : bad == 1 ? version_make(2, 1)
-            : bad == 2 ? version_make(1, 0)
-                       : version_make(1, 2),
-            500, 0, 1);
+        add(stage, bundle, bad < 3 ? wrong[bad] : version_make(1, 2), 500, 0, 1);
         if (bad == 3)
             bundle->bytes[0][50] ^= 1;
-        else if (bad == 4)
-            bundle->data[0].len -= 64;
-        else if (bad == 5)
-            bundle->data[0].len -= 1;
+        else if (bad == 4 || bad == 5)
+            bundle->data[0].len -= bad == 4 ? 64 : 1;
         else if (bad == 6)
             bundle->body.n_blocks = 0;
         int error = bring_and_ask(&landing, bundle);
@@ -468,18 +466,14 @@ TEST(an_interrupted_entry_that_is_settled_meanwhile_does_not_go_on)
 {
     struct stage *stage = *state;
     struct landing landing = with_hole(stage);
-    const uint64_t version = version_make(1, 2);
 
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 0, 100)),
-                     0);
+    assert_int_equal(bring_part(&landing, 0, 100), 0);
     const uint64_t part = kept_bytes(stage);
     landing_put(&landing, 2);
     stage_run(stage);
     landing_seal(&landing);
     assert_int_equal(landing_ask(&landing).settled, version_make(1, 3));
-    assert_int_equal(
-        bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 100, 100)),
-        ROWAN_EAGAIN);
+    assert_int_equal(bring_part(&landing, 100, 100), ROWAN_EAGAIN);
     assert_int_equal(kept_bytes(stage), part);
 }
 
@@ -489,12 +483,11 @@ TEST(a_long_entry_comes_in_several_messages)
 {
     struct stage *stage = *state;
     struct landing landing = with_hole(stage);
-    const uint64_t version = version_make(1, 2), before = applied(stage);
+    const uint64_t before = applied(stage);
 
     for (uint32_t from = 0; from < 400; from += 100) {
         assert_true(landing_ask(&landing).missing);
-        assert_int_equal(
-            bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, from, 100)), 0);
+        assert_int_equal(bring_part(&landing, from, 100), 0);
     }
     assert_false(landing_ask(&landing).missing);
     assert_int_equal(applied(stage), before + 1);
@@ -505,23 +498,17 @@ TEST(a_long_entry_that_was_interrupted_starts_again_in_its_place)
 {
     struct stage *stage = *state;
     struct landing landing = with_hole(stage);
-    const uint64_t version = version_make(1, 2);
 
     for (unsigned i = 0; i < 3; i++)
-        assert_int_equal(
-            bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 0, 100)), 0);
+        assert_int_equal(bring_part(&landing, 0, 100), 0);
     const uint64_t part = kept_bytes(stage);
 
     assert_int_equal(part, 100 * LIMIT);
     puppet_close(landing.peer, ROWAN_ECLOSED);
     landing = landing_begin(stage);
-    assert_int_equal(
-        bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 200, 100)),
-        ROWAN_EAGAIN);
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 0, 200)),
-                     0);
-    assert_int_equal(
-        bring_and_ask(&landing, add(stage, bundle_of(1), version, LONG_BYTES, 200, 200)), 0);
+    assert_int_equal(bring_part(&landing, 200, 100), ROWAN_EAGAIN);
+    assert_int_equal(bring_part(&landing, 0, 200), 0);
+    assert_int_equal(bring_part(&landing, 200, 200), 0);
     assert_false(landing_ask(&landing).missing);
     assert_in_range(kept_bytes(stage), LONG_BYTES, LONG_BYTES + LONG_BYTES / 16);
 }
@@ -535,20 +522,16 @@ TEST(what_a_reconciliation_brings_is_taken_until_it_is_over)
     const uint64_t kept = kept_bytes(stage);
 
     /* Of the epoch that begins nothing can have been asked for. */
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(2), version_make(2, 1), 5, 0, 1)),
-                     ROWAN_EFORMAT);
+    assert_int_equal(bring_put(&landing, 2, version_make(2, 1)), ROWAN_EFORMAT);
     for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(
-            bring_and_ask(&landing, add(stage, bundle_of(2), version_make(1, 2), 5, 0, 1)), 0);
-        assert_int_equal(
-            bring_and_ask(&landing, add(stage, bundle_of(2), version_make(1, 3), 5, 0, 1)), 0);
+        assert_int_equal(bring_put(&landing, 2, version_make(1, 2)), 0);
+        assert_int_equal(bring_put(&landing, 2, version_make(1, 3)), 0);
     }
     assert_int_equal(kept_bytes(stage), kept + 64);
     landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
     stage_run(stage);
     assert_int_equal(landing_ask(&landing).commit, version_make(2, 0));
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(2), version_make(1, 9), 5, 0, 1)),
-                     0);
+    assert_int_equal(bring_put(&landing, 2, version_make(1, 9)), 0);
     assert_int_equal(kept_bytes(stage), kept + 64);
 }
 
@@ -564,11 +547,9 @@ TEST(what_a_start_has_found_is_not_stored_again)
     stage_restart(stage);
     stage_begin(stage);
     landing = landing_begin(stage);
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(3), version_make(1, 1), 5, 0, 1)),
-                     0);
+    assert_int_equal(bring_put(&landing, 3, version_make(1, 1)), 0);
     assert_int_equal(kept_bytes(stage), 0);
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(3), version_make(1, 2), 5, 0, 1)),
-                     0);
+    assert_int_equal(bring_put(&landing, 3, version_make(1, 2)), 0);
     assert_int_equal(kept_bytes(stage), 64);
 }
 
@@ -587,8 +568,7 @@ TEST(what_came_by_message_is_found_by_a_start)
     landing = landing_begin(stage);
     const uint64_t kept = kept_bytes(stage);
 
-    assert_int_equal(bring_and_ask(&landing, add(stage, bundle_of(3), version_make(1, 2), 5, 0, 1)),
-                     0);
+    assert_int_equal(bring_put(&landing, 3, version_make(1, 2)), 0);
     assert_int_equal(kept_bytes(stage), kept);
 }
 
