@@ -306,7 +306,7 @@ static void take_shard(struct digest *digest, struct shard_state *shard)
         log_on_close(&digest->log, log_closes, digest);
     }
     digest->shards[shard->id] = shard;
-    if (shard->suffix_exposed)
+    if (shard->suffix_exposed && shard->suffix.count > 0)
         hold_suffix(digest, shard);
     shard->next_owned = digest->owned;
     digest->owned = shard;

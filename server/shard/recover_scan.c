@@ -203,7 +203,7 @@ static int apply_some(struct recover_part *part, const struct recover_list *list
 /* D6 of the digest role. A block that could not be read when its segment was committed may be of the suffix. */
 static bool is_exposed(const struct store *store, const struct shard_state *shard)
 {
-    bool exposed = shard->possibly_incomplete && shard->suffix.count > 0;
+    bool exposed = shard->possibly_incomplete;
     for (uint32_t i = 0; i < shard->suffix.count && !exposed; i++) {
         const uint64_t segment = store_segment_at(store, shard->suffix.items[i].offset);
         exposed = store_segment_state(store, segment) == SEGMENT_COMMITTED;

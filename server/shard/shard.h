@@ -61,9 +61,10 @@ struct shard_state {
     struct shard_state *next_reconcile; /* in the worker's list of those to be reconciled */
     bool
         possibly_incomplete; /* each replica may lack anything: reconciliation leaves nothing out */
-    bool suffix_exposed; /* a segment that may be cleaned has a part of the uncommitted suffix */
-    bool commit_listed;  /* in the worker's list of those whose commit version is to be spread */
-    bool commit_again;   /* also if it has not changed: a backup may not have been told */
+    bool
+        suffix_exposed; /* a segment that may be cleaned may have a part of the uncommitted suffix */
+    bool commit_listed; /* in the worker's list of those whose commit version is to be spread */
+    bool commit_again;  /* also if it has not changed: a backup may not have been told */
     struct shard_state *next_commit;
 
     /* Backup only. */
