@@ -15,9 +15,9 @@
  *      dead (clean_copy.c, K3).
  *  D6  Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it either lies in no
  *      COMMITTED segment, so that nobody cleans it: blocks to be joined, and an entry that comes by message in parts, are
- *      dropped as soon as their version is settled; an uncommitted suffix lies above what is settled. Or it is held: what
- *      is stored and not applied, and a suffix of which a part lies in a COMMITTED segment after all: of a block that could
- *      not be read when its segment was committed nobody knew.
+ *      dropped as soon as their version is settled, and an uncommitted suffix lies above what is settled. Or it is held:
+ *      what is stored and not applied; and a suffix of which a part lies in a COMMITTED segment all the same, because a
+ *      block of it could not be read when that segment was committed.
  */
 #include "server/digest/digest.h"
 
@@ -49,15 +49,17 @@ int digest_apply(struct digest *digest, struct shard_state *shard, const struct 
 }
 
 /* D5 */
-bool digest_is_superseded(const struct digest *digest, const struct shard_state *shard,
-                          const struct apply_entry *entry, uint64_t commit)
+static bool is_superseded(const struct digest *digest, const struct shard_state *shard,
+                          const struct apply_entry *entry)
 {
     const uint64_t at = index_find(shard->index, entry->hash, entry->key, entry->key_bytes);
     const void *found = pm_at(digest->common->pm, at);
     const uint64_t version = at ? entry_version(found) : 0;
     /* What is damaged is found, too, if its tag fits (index_find): its version means nothing then. */
     return at != 0 &&
-           (version == entry->version || (version > entry->version && version <= commit)) &&
+           (version == entry->version ||
+            (version > entry->version &&
+             version <= atomic_load_explicit(&shard->commit, memory_order_relaxed))) &&
            entry_key_equals(&digest->common->format, found, entry->key, entry->key_bytes);
 }
 
@@ -75,9 +77,7 @@ static int apply_joined(struct digest *digest, struct shard_state *shard,
     int error = 0;
     if (FAULT(NO_SEGMENT))
         error = ROWAN_EFULL;
-    else if (!join_is_contiguous(joined, format, header) &&
-             !digest_is_superseded(digest, shard, &entry,
-                                   atomic_load_explicit(&shard->commit, memory_order_relaxed))) {
+    else if (!join_is_contiguous(joined, format, header) && !is_superseded(digest, shard, &entry)) {
         error = join_copy(joined, format, header, &digest->log, &entry.offset);
         digest->copied = true;
     }

@@ -68,10 +68,6 @@ struct digest_block {
 
 /* --- digest.c --- */
 
-/* Has the index that version of the key, or a higher one up to `commit`? */
-bool digest_is_superseded(const struct digest *digest, const struct shard_state *shard,
-                          const struct apply_entry *entry, uint64_t commit);
-
 /* A whole entry becomes a part of the replica. Errors: ROWAN_ENOMEM. */
 int digest_apply(struct digest *digest, struct shard_state *shard, const struct apply_entry *entry);
 

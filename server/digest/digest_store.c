@@ -47,11 +47,9 @@ static bool is_indexed(const struct digest *digest, const struct shard_state *sh
     const uint8_t *key = block + ENTRY_HEADER_BYTES;
     if (header->key_bytes > entry_block_capacity(&digest->common->format))
         return false;
-    const struct apply_entry entry = {.version = header->version,
-                                      .key = key,
-                                      .key_bytes = header->key_bytes,
-                                      .hash = index_hash(key, header->key_bytes)};
-    return digest_is_superseded(digest, shard, &entry, 0);
+    const uint64_t at =
+        index_find(shard->index, index_hash(key, header->key_bytes), key, header->key_bytes);
+    return at != 0 && entry_version(pm_at(digest->common->pm, at)) == header->version;
 }
 
 /* E2. The prefix may have forgotten a version, and of epochs that are settled it knows nothing. Of a superseded entry

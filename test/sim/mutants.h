@@ -4,8 +4,8 @@
 
 #include "test/sim/seeds.h"
 
-/* For each mutant the seeds `from` to `to`, until one fails: first that of its paragraph in mutants.table. A seed that fails without the
- * mutant too has caught nothing. Prints a table. 0: all were caught; 1: not all; -errno. */
+/* For each mutant the seeds `from` to `to`, until one fails: first that of its paragraph in mutants.table. A seed that
+ * fails without the mutant, too, has caught nothing. Prints a table. 0: all were caught; 1: not all; -errno. */
 int mutants_run(const struct seeds_options *options);
 
 #endif

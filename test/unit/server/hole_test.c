@@ -138,6 +138,20 @@ TEST(commit_versions_of_another_epoch_or_shard_are_ignored)
     landing_assert_no_fetch(&landing);
 }
 
+/* Log reconciliation may bring more: its checksum must not be compared yet. */
+TEST(a_backup_is_busy_until_its_epoch_has_a_commit_version)
+{
+    struct stage *stage = *state;
+
+    stage_restart(stage);
+    stage_begin(stage);
+    struct landing landing = landing_begin(stage);
+
+    assert_true(landing_ask(&landing).busy);
+    landing_commit(&landing, STAGE_BACKED, version_make(2, 0));
+    assert_false(landing_ask(&landing).busy);
+}
+
 /* A backup that starts in a later epoch knows nothing of what came before; the commit version settles
  * that. */
 TEST(a_commit_version_settles_the_epochs_before)
