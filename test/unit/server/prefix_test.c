@@ -123,6 +123,18 @@ TEST(with_too_many_ranges_the_highest_is_forgotten_and_asked_for_again)
     assert_true(prefix.upto >= v(1, 2 * PREFIX_RANGES - 1));
 }
 
+/* The lowest hole is asked for first: what comes below the others must find a range. */
+TEST(with_too_many_ranges_a_lower_version_takes_the_place_of_the_highest)
+{
+    struct prefix prefix;
+    prefix_init(&prefix, v(1, 0));
+    for (uint64_t i = 1; i <= PREFIX_RANGES; i++)
+        prefix_add(&prefix, v(1, 10 * i));
+    assert_true(prefix_add(&prefix, v(1, 5)));
+    assert_true(prefix_has(&prefix, v(1, 5)));
+    assert_false(prefix_has(&prefix, v(1, 10 * PREFIX_RANGES)));
+}
+
 /* --- against a model --- */
 
 enum { MODEL_EPOCHS = 4, MODEL_COUNTERS = 700 };
