@@ -247,6 +247,16 @@ static void count_state(struct store *store, enum segment_state from, enum segme
     atomic_fetch_add_explicit(&store->segments_with[to], 1, memory_order_relaxed);
 }
 
+/* Free segments that such an owner leaves to others. */
+static uint64_t left_by(enum segment_owner owner)
+{
+    return owner == OWNER_CLEAN    ? 0
+           : owner == OWNER_DIGEST ? STORE_CLEAN_SEGMENTS
+           : owner == OWNER_WORKER ? STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS
+                                   : STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS +
+                                         STORE_WORKER_SEGMENTS;
+}
+
 int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner_number,
                    uint64_t *segment)
 {
@@ -254,7 +264,7 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
     uint64_t start = atomic_load_explicit(&store->hint, memory_order_relaxed);
     struct segment_meta meta = {
         .state = SEGMENT_USING, .owner = owner, .owner_number = owner_number};
-    const uint64_t left = owner == OWNER_CLEAN ? 0 : STORE_CLEAN_SEGMENTS;
+    const uint64_t left = left_by(owner);
     for (uint64_t i = 0; i < store->segments && store_segments_free(store) > left; i++) {
         uint64_t number = (start + i) % store->segments;
         uint64_t word = atomic_load_explicit(&store->metas[number], memory_order_relaxed);

@@ -174,8 +174,10 @@ uint64_t store_allocations(const struct store *store);
 struct live;
 const struct live *store_live(const struct store *store);
 
-/* The last free segments are the clean role's: without one to copy to it could make none (H13). */
-enum { STORE_CLEAN_SEGMENTS = 2 };
+/* The last free segments are the clean role's: without one to copy to it could make none (H13). In front of them one is
+ * the digest roles', who must be able to store what they have fetched, and one more the workers', for commit versions:
+ * without either nothing is settled, so nothing cleaned. The landing zone leaves all of these. */
+enum { STORE_CLEAN_SEGMENTS = 2, STORE_DIGEST_SEGMENTS = 1, STORE_WORKER_SEGMENTS = 1 };
 
 /* store_allocate: makes a free segment USING. Its meta is stored but not fenced: the first fence
  * that makes an entry in it durable makes it durable, too. Never blocks; any thread.

@@ -261,7 +261,7 @@ TEST(all_parts_join_into_one_segment_in_turn)
         begin_segment(image, OWNER_BACKUP_LOG);
         write_put(image, LED, v(10 + fillers++), "filler");
     }
-    write_parted_of(image, OWNER_BACKUP_LOG, v(3), LED, BACKED);
+    write_parted_of(image, OWNER_WORKER, v(3), LED, BACKED);
     write_put(image, ELSEWHERE, v(1), "not-held");
     assert_int_equal(begin_recover(image, parts), 0);
     for (unsigned copied = 0; copied < 4; copied += 2) {
