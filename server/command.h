@@ -38,6 +38,7 @@ enum command_kind {
     COMMAND_RECOVER, /* please take part in the start: `part` (recover_help) */
     COMMAND_SHARD,   /* the receiver owns `shard` from now on */
     COMMAND_SEGMENT, /* to digest roles: `segment` is the first of the backup log; others follow by `next` */
+    COMMAND_CONNECTED, /* to digest roles: a peer has a new connection; what was asked on its older one may be lost */
     COMMAND_READ,    /* to the clean role: `read.shard` is another role's, and may be read */
     COMMAND_QUERY,   /* please answer `query`; and, back to control: it is answered */
     COMMAND_SETTLED, /* to workers: settled versions have become durable */

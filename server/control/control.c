@@ -46,6 +46,11 @@ static void link_accepted(struct control *control, const struct fabric_event *ev
     LIST_APPEND(&control->links, link, place);
     control->link_count++;
     event->conn->user = link;
+    for (uint32_t i = 0; link->peer && i < control->options.digests; i++) {
+        /* If there is no memory: they ask later. */
+        (void)command_push(digest_inbox(control->digests[i]),
+                           &(struct command){.kind = COMMAND_CONNECTED});
+    }
 }
 
 static void link_closed(struct control *control, struct control_link *link)

@@ -163,6 +163,19 @@ static void plan_question(struct shard_state *shard, uint64_t first, uint64_t la
     shard->sought = 0; /* in front of the next question, too, is a scan */
 }
 
+void digest_ask_soon(struct digest *digest, struct shard_state *shard)
+{
+    const uint64_t soon_ns = digest->now_ns + DIGEST_ASK_MIN_NS;
+    shard->ask_after_ns = DIGEST_ASK_MIN_NS;
+    shard->ask_ns = shard->ask_ns < soon_ns ? shard->ask_ns : soon_ns;
+}
+
+static void ask_all_soon(struct digest *digest)
+{
+    for (struct shard_state *shard = digest->missing; shard; shard = shard->next_missing)
+        digest_ask_soon(digest, shard);
+}
+
 /* When the next question is due; shards that lack nothing any more leave the list. */
 static uint64_t next_question_ns(struct digest *digest)
 {
@@ -348,6 +361,8 @@ static void execute_commands(struct digest *digest)
             take_shard(digest, command.shard);
         } else if (command.kind == COMMAND_SEGMENT) {
             take_segment(digest, command.segment);
+        } else if (command.kind == COMMAND_CONNECTED) {
+            ask_all_soon(digest);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
             take_query(digest, command.query);

@@ -83,6 +83,10 @@ void digest_close_segment(struct digest *digest);
 /* The scan goes back to what it stepped over: what is committed by now, it will have passed. */
 void digest_seek(struct digest *digest);
 
+/* An answer came in vain, or may be lost: if something is still missing then, the next question is due after the shortest
+ * interval. */
+void digest_ask_soon(struct digest *digest, struct shard_state *shard);
+
 /* --- digest_store.c --- */
 
 /* Entries came by message: queues them. */

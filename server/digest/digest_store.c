@@ -9,8 +9,9 @@
  *      the other.
  *  E3  An entry is a part of the replica when it is durable, and what is confirmed is a part of it. So neither the
  *      contiguous prefix nor the sender counts on what a power loss may take.
- *  E4  Without space the message is answered with the error, after what found space was applied. Without memory for the
- *      index it waits: stored again it would take space again.
+ *  E4  Without space the message is answered with the error, after what found space was applied, and what is missing is
+ *      asked for again after the shortest interval: it was no answer that failed to come. Without memory for the index it
+ *      waits: stored again it would take space again.
  *  E5  Versions are gone only if the primary of the present epoch says so, and a commit version of this epoch covers them:
  *      then what took their place is on all replicas, and lands or is fetched like any other. They count as arrived.
  *
@@ -132,6 +133,8 @@ static void store_blocks(struct digest *digest, struct query *query)
     if (query->error == ROWAN_EFORMAT || query->error == ROWAN_EDAMAGED)
         log_event(LOG_WARN, "entries_refused", "shard=%u error=%s", query->shard,
                   error_name(query->error));
+    if (query->error == ROWAN_EFULL) /* E4 */
+        digest_ask_soon(digest, query->state);
     store->ticket = pm_fence_start(digest->common->pm);
     store->since = digest->epoch;
     store->stored = true;

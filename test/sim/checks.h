@@ -37,6 +37,9 @@ void checks_acknowledged(void *checks, uint32_t key, uint64_t version);
 /* A load_seen: C2. */
 void checks_seen(void *checks, uint32_t key, uint64_t version);
 
+/* Does a server say that it is full? What runs write fits. */
+bool checks_full(const struct checks *checks);
+
 /* Index items of all servers that lead to tombstones. */
 uint64_t checks_tombstones(const struct checks *checks);
 

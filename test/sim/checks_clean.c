@@ -238,6 +238,16 @@ static void look_at_holders(struct checks_server *server, uint64_t segment)
         checks_fail_at(server, visit.first, "a segment is given up from which blocks are sent,");
 }
 
+bool checks_full(const struct checks *checks)
+{
+    bool full = false;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++) {
+        const struct control *control = checks_control(checks, i);
+        full |= control && atomic_load_explicit(&control->common->full, memory_order_relaxed);
+    }
+    return full;
+}
+
 uint64_t checks_tombstones(const struct checks *checks)
 {
     uint64_t count = 0;

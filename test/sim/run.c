@@ -196,6 +196,17 @@ static void compare_commits(struct run *run, uint64_t end_ns)
     }
 }
 
+/* Where faults stopped cleaning it needs its time. */
+static void await_space(struct run *run, uint64_t end_ns)
+{
+    while (!has_failed(run) && checks_full(run->checks)) {
+        if (run->cluster->clock.now_ns < end_ns)
+            step(run, end_ns);
+        else
+            fail(run, FAILURE_LIVENESS, "space", "a server stays full");
+    }
+}
+
 /* Before connections break again, and what they keep goes with them. */
 static void await_releases(struct run *run, uint64_t end_ns)
 {
@@ -249,6 +260,7 @@ static void run_liveness(struct run *run)
     settle(run, end_ns);
     compare_replicas(run, end_ns);
     compare_commits(run, end_ns);
+    await_space(run, end_ns);
     await_releases(run, end_ns);
 }
 

@@ -62,6 +62,21 @@ TEST(a_question_for_a_version_that_never_comes_is_asked_ever_more_seldom)
     assert_in_range(asked, 18, 26);
 }
 
+TEST(a_question_is_soon_asked_again_on_a_new_connection)
+{
+    struct stage *stage = *state;
+    struct landing landing = landing_begin(stage);
+
+    landing_commit(&landing, STAGE_BACKED, version_make(1, 1));
+    stage_pass(stage, 7 * NS_PER_S); /* it has asked three times, and would do so 8 s later */
+    puppet_close(landing.peer, ROWAN_ECLOSED);
+    landing = landing_begin(stage);
+    stage_pass(stage, NS_PER_S - 1);
+    landing_assert_no_fetch(&landing);
+    stage_pass(stage, 1);
+    landing_assert_fetch(&landing, 1, 1);
+}
+
 /* What was asked for comes one by one: that is not asked for again and again. */
 TEST(a_hole_that_is_filled_from_the_front_is_not_asked_for_anew)
 {

@@ -31,7 +31,7 @@ static void make_all_states(void)
 {
     uint64_t segment;
     for (unsigned i = 0; i < 6; i++)
-        assert_int_equal(store_allocate(store, OWNER_WORKER, i, &segment), 0);
+        assert_int_equal(store_allocate(store, OWNER_DIGEST, i, &segment), 0);
     store_transition(store, 1, SEGMENT_USED);
     store_transition(store, 2, SEGMENT_COMMITTED);
     store_transition(store, 3, SEGMENT_DIRTY);
