@@ -39,6 +39,7 @@ enum command_kind {
     COMMAND_SHARD,   /* the receiver owns `shard` from now on */
     COMMAND_SEGMENT, /* to digest roles: `segment` is the first of the backup log; others follow by `next` */
     COMMAND_CONNECTED, /* to digest roles: a peer has a new connection; what was asked on its older one may be lost */
+    COMMAND_BEGUN, /* to digest roles: `begun.epoch` of `begun.shard` has begun: (epoch, 0) is committed */
     COMMAND_READ,    /* to the clean role: `read.shard` is another role's, and may be read */
     COMMAND_QUERY,   /* please answer `query`; and, back to control: it is answered */
     COMMAND_SETTLED, /* to workers: settled versions have become durable */
@@ -49,6 +50,11 @@ enum command_kind {
 struct command_fetch {
     uint16_t shard;
     uint64_t first, last;
+};
+
+struct command_begun {
+    uint16_t shard;
+    uint32_t epoch;
 };
 
 /* A shard, and the worker that leads it if this server does. */
@@ -66,6 +72,7 @@ struct command {
         struct blog_segment *segment;
         struct query *query;
         struct command_fetch fetch;
+        struct command_begun begun;
         struct command_read read;
     };
 };

@@ -280,11 +280,12 @@ static bool advance_all(struct clean *clean)
 
 /* --- cleaning --- */
 
-/* A victim that cannot be emptied is tried once more, later: its owner may have been about to tell of an item. */
+/* A victim that cannot be emptied is tried once more, later: its owner may have been about to tell of an item; or until
+ * what it has pieces of is settled (K6). */
 static void give_up(struct clean *clean, struct victim *victim)
 {
     uint64_t *until_ns = &clean->parked_ns[victim->segment];
-    if (*until_ns == 0) {
+    if (*until_ns == 0 || clean->exposed > 0) {
         *until_ns = clean->now_ns + CLEAN_AGAIN_NS;
     } else {
         *until_ns = UINT64_MAX;

@@ -9,12 +9,13 @@
  *      its segment is COMMITTED, or of before this run (the start has made it durable), or of this log. All others are
  *      copied, too; but a superseder that is not committed yet will be soon, and is waited for: of a key that is written
  *      all the time there is always one.
- *  K3  A long entry whose blocks do not lie in one piece here is dead: its segment is COMMITTED, so it was joined, and the
+ *  K3  A long entry whose blocks do not lie in one piece here is dead once its version is settled: it was joined, and the
  *      joined copy is durable (digest.c); or it was superseded by then.
  *  K4  Commit versions and pads are dead: of a COMMITTED segment all that a commit version covers is settled, and that is
  *      durable (control_commit.c, G2).
  *  K6  What is above the settled version of the replica row was not known to be here when its segment was committed: no
- *      digest role could read it then, or the data may be incomplete. It is copied: a start would miss it.
+ *      digest role could read it then, or the data may be incomplete. It is copied: a start would miss it. If it does not
+ *      lie in one piece it cannot be: then its victim stays for a while.
  *  K7  A tombstone for whose key the index has nothing has gone (clean_tombstones.c, B5): what is settled was applied, and
  *      nothing else takes an item away.
  */
@@ -35,6 +36,7 @@ void clean_copy_begin(struct clean *clean, struct victim *victim)
                     pm_at(common->pm, store_segment_offset(common->store, victim->segment)),
                     STORE_SEGMENT_BYTES, 0);
     clean->entry = (struct clean_entry){0};
+    clean->exposed = 0;
     victim->need_count = 0;
 }
 
@@ -108,6 +110,14 @@ static enum clean_fate judge_superseded(const struct clean *clean, struct victim
     return dead ? FATE_DROP : FATE_KEEP;
 }
 
+/* K6 */
+static bool is_exposed(const struct clean *clean, const struct entry_header *header)
+{
+    const struct shard_state *shard = clean->shards[header->shard];
+    return shard && version_epoch(header->version) >= shard->first_epoch &&
+           header->version > atomic_load_explicit(&shard->dur_settled, memory_order_acquire);
+}
+
 static enum clean_fate judge(struct clean *clean, struct victim *victim,
                              const struct entry_header *header, uint64_t offset, uint64_t *hash)
 {
@@ -121,7 +131,7 @@ static enum clean_fate judge(struct clean *clean, struct victim *victim,
     const uint64_t at = index_find(shard->index, *hash, key, header->key_bytes);
     if (at == offset)
         return FATE_MOVE;
-    if (header->version > atomic_load_explicit(&shard->dur_settled, memory_order_acquire)) /* K6 */
+    if (is_exposed(clean, header))
         return FATE_KEEP;
     if (at == 0)
         return header->type == ENTRY_DELETE ? FATE_DROP : FATE_KEEP; /* K7 */
@@ -247,9 +257,15 @@ static int clean_block(struct clean *clean, struct victim *victim,
         return drop(clean, victim, header);
     if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
         return 0; /* K4 */
-    if (!ends_entry(clean, header, offset, bytes))
+    const bool exposed = is_exposed(clean, header);
+    if (!ends_entry(clean, header, offset, bytes)) {
+        clean->exposed += exposed;
         return 0;
-    return clean_object(clean, victim, &clean->entry.header, clean->entry.offset);
+    }
+    const int error = clean_object(clean, victim, &clean->entry.header, clean->entry.offset);
+    if (!error && exposed)
+        clean->exposed -= header->blocks - 1u;
+    return error;
 }
 
 /* At the end of the scan. An owner tells of an item after it has changed it, so what is live may be told too high for a
@@ -257,7 +273,7 @@ static int clean_block(struct clean *clean, struct victim *victim,
 static enum clean_copied finish(struct clean *clean, const struct victim *victim)
 {
     const struct live *live = store_live(clean->common->store);
-    return live_items(live, victim->segment) == 0 ? CLEAN_DONE : CLEAN_STUCK;
+    return live_items(live, victim->segment) == 0 && clean->exposed == 0 ? CLEAN_DONE : CLEAN_STUCK;
 }
 
 enum clean_copied clean_copy(struct clean *clean, struct victim *victim, uint32_t bytes)

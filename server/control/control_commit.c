@@ -20,6 +20,9 @@
  *     But what a digest role or the cleaner copied lies in later ones for a period, and where data were possibly
  *     incomplete, so does all at the end of reconciliation.
  *
+ *  G5 A segment of which a worker may have something on its way by pointer is not noted: it stays as it is until that has
+ *     landed. Nobody cleans what is not COMMITTED.
+ *
  * A period that does not end, because a backup is away, holds up the next; nothing is lost by that but space. Of shards whose
  * commit version is too low the primaries are asked for it (COMMIT_ASK_NS): what told it may have been lost.
  */
@@ -28,7 +31,7 @@
 #include "common/base/error.h"
 #include "server/control/control_state.h"
 
-/* Nobody wakes this role when a settled version rises. */
+/* Nobody wakes this role when a settled version rises, or a batch has landed. */
 #define COMMIT_CHECK_NS (100 * NS_PER_MS)
 #define COMMIT_ASK_NS   NS_PER_S
 
@@ -62,14 +65,35 @@ static uint64_t durable(const struct shard_state *shard)
     return atomic_load_explicit(&shard->dur_settled, memory_order_relaxed);
 }
 
-/* G1. False: no segment is closed. */
-static bool begin(struct control *control)
+/* G5 */
+static bool is_sent(const struct control *control, uint64_t segment)
+{
+    const struct segment_meta meta = store_meta(control->common->store, segment);
+    return meta.owner == OWNER_WORKER && meta.owner_number < control->options.workers &&
+           meta.allocation >= worker_sends_from(control->workers[meta.owner_number]);
+}
+
+/* G1. False: no segment is closed, or there are only such that are sent. */
+static bool begin(struct control *control, uint64_t *wake_ns)
 {
     const struct store *store = control->common->store;
+    uint64_t noted = 0;
     if (store_segments_with(store, SEGMENT_USED) <= control->kept)
         return false;
-    for (uint64_t i = 0; i < store_segments(store); i++)
-        control->commit_covers[i] = store_segment_state(store, i) == SEGMENT_USED;
+    if (control->now_ns < control->commit_look_ns) {
+        wake_at(wake_ns, control->commit_look_ns);
+        return false;
+    }
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        control->commit_covers[i] =
+            store_segment_state(store, i) == SEGMENT_USED && !is_sent(control, i);
+        noted += control->commit_covers[i];
+    }
+    if (noted <= control->kept) {
+        control->commit_look_ns = control->now_ns + COMMIT_CHECK_NS;
+        wake_at(wake_ns, control->commit_look_ns);
+        return false;
+    }
     control_zone_kept(control, uncover, control);
     for (uint32_t i = 0; i < control->config->shard_count; i++) {
         const struct shard_state *shard = control->shards[i];
@@ -147,7 +171,7 @@ static bool is_fenced(struct control *control)
 bool control_commit_poll(struct control *control, uint64_t *wake_ns)
 {
     if (control->commit_step == COMMIT_IDLE) {
-        if (!begin(control))
+        if (!begin(control, wake_ns))
             return false;
         control->commit_step = COMMIT_WAIT;
         control->commit_ask_ns = control->now_ns + COMMIT_ASK_NS;

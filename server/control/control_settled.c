@@ -18,6 +18,18 @@ void control_settled_changed(struct control *control)
                            &(struct command){.kind = COMMAND_SETTLED});
 }
 
+/* The epoch of a shard has begun, says its primary: its digest role has to know. */
+static void tell_digest(struct control *control, const struct shard_state *shard, uint64_t commit)
+{
+    if (commit != version_make(shard->epoch, 0) || shard->primary ||
+        commit <= atomic_load_explicit(&shard->commit, memory_order_relaxed))
+        return;
+    /* If there is no memory: the primary is asked again. */
+    (void)command_push(digest_inbox(control->digests[shard->id % control->options.digests]),
+                       &(struct command){.kind = COMMAND_BEGUN,
+                                         .begun = {.shard = shard->id, .epoch = shard->epoch}});
+}
+
 void control_settled_told(struct control *control, const struct control_link *link,
                           const Rowan__SettledIs *told)
 {
@@ -28,10 +40,12 @@ void control_settled_told(struct control *control, const struct control_link *li
                                       : NULL;
         struct shard_state *shard = row ? control->shards[row - control->config->shards] : NULL;
         if (!shard || !link->peer || row->epoch != is->epoch || row->primary != link->server ||
-            row->worker != link->worker || version_epoch(is->settled) != row->epoch ||
-            is->settled <= atomic_load_explicit(&shard->everywhere, memory_order_relaxed))
+            row->worker != link->worker)
             continue;
-        atomic_store_explicit(&shard->everywhere, is->settled, memory_order_release);
+        tell_digest(control, shard, is->commit);
+        if (version_epoch(is->settled) == row->epoch &&
+            is->settled > atomic_load_explicit(&shard->everywhere, memory_order_relaxed))
+            atomic_store_explicit(&shard->everywhere, is->settled, memory_order_release);
     }
 }
 

@@ -133,6 +133,13 @@ static void raise_commit(struct digest *digest, struct shard_state *shard, uint6
     digest->missing = shard;
 }
 
+static void begin_epoch(struct digest *digest, const struct command_begun *begun)
+{
+    struct shard_state *shard = digest->shards[begun->shard];
+    if (shard && shard->epoch == begun->epoch)
+        raise_commit(digest, shard, version_make(begun->epoch, 0));
+}
+
 /* Those of other epochs speak of another set of replicas. */
 static void apply_commits(struct digest *digest, const struct entry_header *header, uint64_t offset)
 {
@@ -363,6 +370,8 @@ static void execute_commands(struct digest *digest)
             take_segment(digest, command.segment);
         } else if (command.kind == COMMAND_CONNECTED) {
             ask_all_soon(digest);
+        } else if (command.kind == COMMAND_BEGUN) {
+            begin_epoch(digest, &command.begun);
         } else {
             ASSERT(command.kind == COMMAND_QUERY);
             take_query(digest, command.query);

@@ -90,17 +90,24 @@ const uint8_t *join_key(const struct join_entry *entry, const struct entry_forma
     return buffer;
 }
 
+/* Does the block lie behind the one before it, in the same segment? Segments are aligned to their size. */
+static bool is_behind(const struct join_entry *entry, const struct entry_format *format,
+                      const struct entry_header *header, uint32_t block)
+{
+    const uint64_t before = entry->offsets[block - 1];
+    const uint32_t bytes =
+        entry_block_bytes(format, header->key_bytes, header->value_bytes, block - 1);
+    return entry->offsets[block] == before + bytes &&
+           entry->offsets[block] / STORE_SEGMENT_BYTES == before / STORE_SEGMENT_BYTES;
+}
+
 bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
                         const struct entry_header *header)
 {
-    for (uint32_t block = 0; block + 1u < entry->blocks; block++) {
-        uint32_t bytes = entry_block_bytes(format, header->key_bytes, header->value_bytes, block);
-        if (entry->offsets[block + 1] != entry->offsets[block] + bytes)
-            return false;
-    }
-    /* Segments are aligned to their size. */
-    return entry->offsets[0] / STORE_SEGMENT_BYTES ==
-           entry->offsets[entry->blocks - 1] / STORE_SEGMENT_BYTES;
+    uint32_t block = 1;
+    while (block < entry->blocks && is_behind(entry, format, header, block))
+        block++;
+    return block >= entry->blocks;
 }
 
 void join_keep_piece(struct join_entry *entry, const struct entry_format *format,
@@ -108,10 +115,7 @@ void join_keep_piece(struct join_entry *entry, const struct entry_format *format
 {
     const uint32_t last = header->block;
     uint32_t first = last;
-    while (first > 0 &&
-           entry->offsets[first - 1] +
-                   entry_block_bytes(format, header->key_bytes, header->value_bytes, first - 1) ==
-               entry->offsets[first])
+    while (first > 0 && is_behind(entry, format, header, first))
         first--;
     memset(entry->offsets, 0, first * sizeof *entry->offsets);
     memset(&entry->offsets[last + 1], 0, (entry->blocks - last - 1) * sizeof *entry->offsets);

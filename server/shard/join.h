@@ -62,7 +62,7 @@ const uint8_t *join_key(const struct join_entry *entry, const struct entry_forma
                         const struct entry_header *header, const struct pm *pm, uint8_t *buffer);
 bool join_is_contiguous(const struct join_entry *entry, const struct entry_format *format,
                         const struct entry_header *header);
-/* join_keep_piece: forgets all blocks but that of `header` and those that lie in one piece in front of it. */
+/* join_keep_piece: forgets all blocks but that of `header` and those that lie in one piece in front of it, in its segment. */
 void join_keep_piece(struct join_entry *entry, const struct entry_format *format,
                      const struct entry_header *header);
 int join_copy(struct join_entry *entry, const struct entry_format *format,

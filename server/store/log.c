@@ -39,8 +39,9 @@ int log_reserve_segment(struct log *log, uint32_t bytes)
     if (was_open && log->closing)
         log->closing(log->context);
     log->open = true;
+    log->allocation = store_meta(log->store, segment).allocation;
     if (log->segments++ == 0)
-        log->first_allocation = store_meta(log->store, segment).allocation;
+        log->first_allocation = log->allocation;
     log->segment = segment;
     log->start = store_segment_offset(log->store, segment);
     log->tail = 0;

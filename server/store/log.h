@@ -20,7 +20,7 @@ struct log {
     uint64_t start;                                /* its offset in the map */
     uint32_t tail;                                 /* bytes of it that are reserved */
     uint64_t segments;                             /* allocated since the start */
-    uint64_t first_allocation;                     /* of them */
+    uint64_t first_allocation, allocation;         /* of them: the first, and the last */
     void (*closing)(void *context);                /* NULL: nobody asked */
     void (*opened)(void *context, uint32_t bytes); /* likewise */
     void *context;

@@ -52,15 +52,6 @@ static enum segment_state word_state(uint64_t word)
     return (enum segment_state)(word & 0xf);
 }
 
-/* Words of the mirror are what meta_encode made. */
-static struct segment_meta word_meta(uint64_t segment, uint64_t word)
-{
-    struct segment_meta meta;
-    bool whole = meta_decode(segment, word, &meta);
-    ASSERT(whole); /* S1 */
-    return meta;
-}
-
 static void meta_store(struct store *store, unsigned copy, uint64_t segment, uint64_t word)
 {
     pm_store(store->pm, store->at.metas[copy] + segment * META_BYTES, &word, sizeof(word));
@@ -111,7 +102,7 @@ static void metas_read(struct store *store)
     /* S3: the numbers that are not known may have been the highest ones. */
     highest += owned[OWNER_UNKNOWN];
     for (uint64_t i = 0; i < store->segments && owned[OWNER_UNKNOWN] > 0; i++) {
-        struct segment_meta meta = word_meta(i, atomic_load(&store->metas[i]));
+        struct segment_meta meta = meta_unpack(atomic_load(&store->metas[i]));
         if (meta.owner != OWNER_UNKNOWN)
             continue;
         meta.allocation = ++highest;
@@ -313,7 +304,7 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
     ASSERT(segment < store->segments);
     _Atomic uint64_t *place = &store->metas[segment];
     uint64_t old = atomic_load_explicit(place, memory_order_acquire);
-    struct segment_meta meta = word_meta(segment, old);
+    struct segment_meta meta = meta_unpack(old);
     ASSERT(transition_is_allowed(meta.state, state));
     bool was_free = meta.state == SEGMENT_FREE;
     enum segment_owner owner = meta.owner;
@@ -345,7 +336,7 @@ void store_transition(struct store *store, uint64_t segment, enum segment_state 
 struct segment_meta store_meta(const struct store *store, uint64_t segment)
 {
     ASSERT(segment < store->segments);
-    return word_meta(segment, atomic_load_explicit(&store->metas[segment], memory_order_acquire));
+    return meta_unpack(atomic_load_explicit(&store->metas[segment], memory_order_acquire));
 }
 
 enum segment_state store_segment_state(const struct store *store, uint64_t segment)

@@ -110,6 +110,9 @@ enum run_copy run_read(const struct pm *pm, unsigned copy, uint64_t parity, stru
 
 uint64_t meta_encode(uint64_t segment, const struct segment_meta *meta);
 
+/* Of a word that meta_encode made, as all of the mirror in DRAM are (S1). */
+struct segment_meta meta_unpack(uint64_t word);
+
 /* False: these are not bytes that meta_encode gives for this segment. */
 bool meta_decode(uint64_t segment, uint64_t word, struct segment_meta *out);
 

@@ -20,12 +20,17 @@ uint64_t meta_encode(uint64_t segment, const struct segment_meta *meta)
     return word == META_UNUSED ? word : checked(segment, word);
 }
 
+struct segment_meta meta_unpack(uint64_t word)
+{
+    return (struct segment_meta){.state = (enum segment_state)(word & 0xf),
+                                 .owner = (enum segment_owner)(word >> 4 & 0xf),
+                                 .owner_number = (uint32_t)(word >> 8 & 0xff),
+                                 .allocation = word >> 16 & META_ALLOCATION_MAX};
+}
+
 bool meta_decode(uint64_t segment, uint64_t word, struct segment_meta *out)
 {
-    struct segment_meta meta = {.state = (enum segment_state)(word & 0xf),
-                                .owner = (enum segment_owner)(word >> 4 & 0xf),
-                                .owner_number = (uint32_t)(word >> 8 & 0xff),
-                                .allocation = word >> 16 & META_ALLOCATION_MAX};
+    const struct segment_meta meta = meta_unpack(word);
     bool idle = meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY;
     if ((word != META_UNUSED && word != checked(segment, word)) || meta.state > SEGMENT_COMMITTED ||
         meta.owner >= OWNER_KINDS || idle != (meta.owner == OWNER_NONE))

@@ -10,9 +10,10 @@
  *  W2  A read sees only entries that are on all replicas: the index is updated by completions, and
  *      by a start before the shard is served (worker_reconcile.c).
  *  W3  A request is refused before any data is touched, or it is carried out; nothing in between.
- *  W12 Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it is held: batches on
- *      their way, what Fetch asks for, and all while suffixes are reconciled that may be cleaned. Writes in flight need no
- *      hold: their versions are not settled, so their segment is not committed.
+ *  W12 Offsets are followed between reclaim_enter and reclaim_leave of a poll. What is kept beyond it is held: what Fetch
+ *      asks for, and all while suffixes are reconciled that may be cleaned. Batches on their way are not: they wait for
+ *      peers that may wait for this server's space. Their bytes are safe because their segment is not committed: not that
+ *      of writes in flight, as their versions are not settled, and no other from worker_sends_from on.
  */
 #include "server/worker/worker.h"
 
@@ -256,7 +257,8 @@ static void adopt_config(struct worker *worker, struct cluster_config *config)
  * durable before the control role can see it as closed (G3): its fences are no fences of this thread. */
 static void close_segment(void *context)
 {
-    const struct worker *worker = context;
+    struct worker *worker = context;
+    worker_peer_log_closes(worker);
     (void)pm_fence_start(worker->common->pm);
     for (uint32_t i = 0; i < worker->config->shard_count; i++) {
         struct shard_state *shard = worker->shards[worker->config->shards[i].id];
@@ -316,14 +318,14 @@ static uint64_t held(struct worker *worker)
 {
     if (!worker->has_all || worker->holds_suffixes)
         return reclaim_since(&worker->reclaim);
-    const uint64_t batches = worker_peer_held(worker), fetch = worker_fetch_held(worker);
-    return batches < fetch ? batches : fetch;
+    return worker_fetch_held(worker);
 }
 
 enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct worker *worker = role;
     worker->epoch = reclaim_enter(&worker->common->reclaim, &worker->reclaim);
+    worker_peer_poll_begins(worker);
     execute_commands(worker, now_ns);
     worker_peer_poll(worker, now_ns, wake_ns);
     worker->batch++;
@@ -353,6 +355,7 @@ enum poll_result worker_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     busy |= command_answer(&worker->queries, &worker->outbox, worker->common->pm,
                            &worker->common->format);
     fabric_flush(worker->endpoint);
+    worker_peer_poll_ends(worker);
     reclaim_leave(&worker->reclaim, held(worker));
     return busy || count ? POLL_BUSY : POLL_IDLE;
 }
@@ -377,7 +380,7 @@ int worker_create(struct server_common *common, uint32_t number, struct worker *
         return ROWAN_ENOMEM;
     memset(worker, 0, sizeof *worker);
     worker->round = 1; /* a new client was tried in none */
-    worker->checkpoint.held = RECLAIM_NOTHING;
+    atomic_init(&worker->sending.from, WORKER_SENDS_NOTHING);
     worker->common = common;
     worker->number = number;
     clients_init(&worker->known);
@@ -447,6 +450,11 @@ struct fabric_endpoint *worker_endpoint(struct worker *worker)
 struct inbox *worker_inbox(struct worker *worker)
 {
     return &worker->inbox;
+}
+
+uint64_t worker_sends_from(const struct worker *worker)
+{
+    return atomic_load_explicit(&worker->sending.from, memory_order_acquire);
 }
 
 struct inbox *worker_outbox(struct worker *worker)

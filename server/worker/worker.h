@@ -37,4 +37,9 @@ bool worker_ask(struct worker *worker, struct records_question *question);
 
 const struct worker_counts *worker_counts(const struct worker *worker);
 
+/* Any thread. Segments of its log from that allocation number on may hold what is on its way to peers by pointer. Of one
+ * that is USED no more is sent later, but writes in flight. */
+#define WORKER_SENDS_NOTHING UINT64_MAX
+uint64_t worker_sends_from(const struct worker *worker);
+
 #endif

@@ -228,31 +228,53 @@ void worker_peer_post(struct worker *worker)
         int error = fabric_rowan_post(peer->conn, peer->open_batch);
         ASSERT(error == 0 || error == ROWAN_ECLOSED);
         peer->posted = peer->open_batch;
-        worker->checkpoint.posted = worker->batch;
+        worker->sending.posted = worker->batch;
         keep_batch(peer);
         peer->open_batch = 0;
     }
 }
 
-/* A connection that has gone holds nothing (F4). */
-uint64_t worker_peer_held(struct worker *worker)
+static uint64_t from(const struct sending *sending)
 {
-    struct checkpoint *at = &worker->checkpoint;
-    if (at->held == RECLAIM_NOTHING && at->posted != worker->batch)
-        return RECLAIM_NOTHING;
+    return atomic_load_explicit(&sending->from, memory_order_relaxed);
+}
+
+static void set_from(struct sending *sending, uint64_t allocation)
+{
+    atomic_store_explicit(&sending->from, allocation, memory_order_release);
+}
+
+void worker_peer_poll_begins(struct worker *worker)
+{
+    worker->sending.poll = worker->log.allocation;
+}
+
+/* What this poll has added so far may lie in the segment. */
+void worker_peer_log_closes(struct worker *worker)
+{
+    if (from(&worker->sending) == WORKER_SENDS_NOTHING)
+        set_from(&worker->sending, worker->sending.poll);
+}
+
+/* A connection that has gone reads nothing any more (F4). */
+void worker_peer_poll_ends(struct worker *worker)
+{
+    struct sending *sending = &worker->sending;
+    const bool new = sending->posted == worker->batch;
+    if (from(sending) == WORKER_SENDS_NOTHING && !new)
+        return;
     bool outstanding = false, landed = true;
     for (uint32_t i = 0; i < worker->peer_count; i++) {
         const struct worker_peer *peer = &worker->peers[i];
         const bool all = peer->landed == peer->posted;
         outstanding |= !all;
-        landed &= all || peer->landed >= at->batch;
+        landed &= all || peer->landed >= sending->batch;
     }
     if (!outstanding) {
-        at->held = RECLAIM_NOTHING;
-    } else if (at->held == RECLAIM_NOTHING || landed) {
-        at->held = at->held == RECLAIM_NOTHING ? worker->epoch : at->next;
-        at->next = worker->epoch;
-        at->batch = worker->batch;
+        set_from(sending, WORKER_SENDS_NOTHING);
+    } else if (from(sending) == WORKER_SENDS_NOTHING || landed) {
+        set_from(sending, from(sending) == WORKER_SENDS_NOTHING ? sending->poll : sending->next);
+        sending->next = sending->poll;
+        sending->batch = worker->batch;
     }
-    return at->held;
 }

@@ -34,8 +34,10 @@ void worker_peer_add(struct worker *worker, struct worker_peer *peer, const void
 void worker_peer_owe(struct worker_peer *peer, struct load load);
 void worker_peer_post(struct worker *worker);
 
-/* At the end of a poll: since which epoch is something on its way by pointer? RECLAIM_NOTHING: nothing is. */
-uint64_t worker_peer_held(struct worker *worker);
+/* In front of and behind what a poll adds, and before the log's segment is closed: keep what worker_sends_from tells. */
+void worker_peer_poll_begins(struct worker *worker);
+void worker_peer_log_closes(struct worker *worker);
+void worker_peer_poll_ends(struct worker *worker);
 
 /* Names the next question to a peer, or message of entries, for its answer. Never 0. */
 uint32_t worker_peer_tag(struct worker *worker);

@@ -6,7 +6,8 @@
  *      only rises.
  *
  * A backup that waits for commit versions says which it knows: it is told those of the day, as after a broken connection.
- * What it missed, nothing else would tell it when nobody writes any more.
+ * What it missed, nothing else would tell it when nobody writes any more. And it is told here that its epoch has begun: all
+ * of earlier epochs was brought to it by message, so it may hear that before it has space for anything to land in.
  */
 #include "server/worker/worker_settled.h"
 
@@ -29,6 +30,8 @@ static void take_row(struct worker *worker, uint32_t position, const Rowan__Shar
             row->commit < atomic_load_explicit(&shard->commit, memory_order_relaxed)) {
             shard->commit_again = true;
             worker_commit_changed(worker, shard);
+            worker->peers[position].settled_next = 0;
+            worker->settled_owed = true;
         }
     }
 }
@@ -66,6 +69,13 @@ static void find_lowest(struct worker *worker)
     worker->settled_owed |= risen;
 }
 
+/* (epoch, 0), once that is committed; else 0. */
+static uint64_t begun(const struct shard_state *shard)
+{
+    const uint64_t version = version_make(shard->epoch, 0);
+    return atomic_load_explicit(&shard->commit, memory_order_relaxed) >= version ? version : 0;
+}
+
 static bool backs(const struct shard_state *shard, uint32_t position)
 {
     for (uint32_t i = 0; i < shard->backup_count; i++) {
@@ -85,13 +95,14 @@ static int tell(struct worker *worker, struct worker_peer *peer)
         const struct shard_state *shard = worker->shards[worker->config->shards[next].id];
         const uint64_t everywhere =
             shard ? atomic_load_explicit(&shard->everywhere, memory_order_relaxed) : 0;
-        if (!everywhere || !backs(shard, (uint32_t)(peer - worker->peers)))
+        if (!shard || !begun(shard) || !backs(shard, (uint32_t)(peer - worker->peers)))
             continue;
         Rowan__ShardSettled *row = pointers[body.n_shards] = &rows[body.n_shards];
         rowan__shard_settled__init(row);
         row->shard = shard->id;
         row->epoch = shard->epoch;
         row->settled = everywhere;
+        row->commit = begun(shard);
         body.n_shards++;
     }
     body.shards = pointers;

@@ -188,12 +188,14 @@ struct acknowledged {
     struct commit_client told[WORKER_ACKNOWLEDGED_TOLD];
 };
 
-/* What lies on its way to peers by pointer, commit versions above all, which nobody waits for. At the end of a poll: all of
- * it was found since `held`, and what was posted behind `batch` since `next`. */
-struct checkpoint {
-    uint64_t held, next; /* epochs; `held` is RECLAIM_NOTHING: all has landed */
+/* What lies on its way to peers by pointer, for the first time. At the end of a poll: all of it lies in segments of this log
+ * from `from` on, and what was posted behind `batch` in those from `next` on. */
+struct sending {
+    _Atomic uint64_t from; /* an allocation number; WORKER_SENDS_NOTHING: all has landed */
+    uint64_t next;         /* likewise */
     uint64_t batch;
     uint64_t posted; /* the last batch that was, to any peer */
+    uint64_t poll;   /* the allocation number of the log's segment when this poll began */
 };
 
 struct local_fence {
@@ -234,7 +236,7 @@ struct worker {
 
     struct worker_peer peers[CLUSTER_MAX_MEMBERS];
     uint32_t peer_count;
-    struct checkpoint checkpoint;
+    struct sending sending;
 
     struct client_link *clients, *closing;
     struct clients known;                /* by their ids, connected or not */

@@ -32,8 +32,9 @@ static bool flip_table(const struct flipping *flipping)
 {
     const uint64_t copy = random_below(flipping->random, 2);
     switch (random_below(flipping->random, 3)) {
-    case 0:
-        return flip(flipping, copy ? HEAD_SECOND_OFFSET : 0, SUPERBLOCK_BYTES);
+    case 0: /* the other one may be damaged still, if the server ended before it mended that */
+        return superblock_is_whole(flipping->pm, !copy, &flipping->block) &&
+               flip(flipping, copy ? HEAD_SECOND_OFFSET : 0, SUPERBLOCK_BYTES);
     case 1: /* the checkers read the first */
         return flip(flipping,
                     flipping->at.metas[1] +

@@ -167,6 +167,41 @@ TEST(a_backup_is_busy_until_its_epoch_has_a_commit_version)
     assert_false(landing_ask(&landing).busy);
 }
 
+/* By message, so that it hears it also where nothing can land. */
+static void tell_commit(struct landing *landing, uint32_t epoch, uint64_t commit)
+{
+    Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
+    Rowan__SettledIs body = ROWAN__SETTLED_IS__INIT;
+    Rowan__ShardSettled row = ROWAN__SHARD_SETTLED__INIT, *rows = &row;
+
+    row.shard = STAGE_BACKED;
+    row.epoch = epoch;
+    row.commit = commit;
+    body.n_shards = 1;
+    body.shards = &rows;
+    message.body_case = ROWAN__CONTROL_MESSAGE__BODY_SETTLED_IS;
+    message.settled_is = &body;
+    landing_tell(landing->peer, &message);
+    stage_run(landing->stage);
+}
+
+TEST(a_backup_hears_by_message_that_its_epoch_has_begun_and_nothing_more)
+{
+    struct stage *stage = *state;
+
+    stage_restart(stage);
+    stage_begin(stage);
+    struct landing landing = landing_begin(stage);
+
+    tell_commit(&landing, 2, version_make(2, 5));
+    tell_commit(&landing, 2, version_make(3, 0));
+    tell_commit(&landing, 3, version_make(3, 0));
+    assert_true(landing_ask(&landing).busy);
+    tell_commit(&landing, 2, version_make(2, 0));
+    assert_false(landing_ask(&landing).busy);
+    assert_int_equal(landing_ask(&landing).commit, version_make(2, 0));
+}
+
 /* A backup that starts in a later epoch knows nothing of what came before; the commit version settles
  * that. */
 TEST(a_commit_version_settles_the_epochs_before)

@@ -98,4 +98,24 @@ TEST(an_entry_that_was_copied_stays_so_when_a_block_comes_again)
     assert_int_equal(entry->offsets[1], (1 << 20) + 4096);
 }
 
+/* As a start does with blocks of a settled entry: the first copy reaches into the next segment, the second one is whole. */
+TEST(a_piece_that_is_kept_lies_in_one_segment)
+{
+    struct join *join = *state;
+    struct entry_header header = {.type = ENTRY_PUT, .shard = 3, .version = 10, .blocks = 3};
+    header.value_bytes = 3 * (format.block_limit - ENTRY_HEADER_BYTES);
+    const uint64_t copies[] = {3 * STORE_SEGMENT_BYTES - format.block_limit,
+                               8 * STORE_SEGMENT_BYTES};
+    bool contiguous = false;
+    for (unsigned i = 0; i < 6; i++) {
+        header.block = (uint16_t)(i % 3);
+        struct join_entry *entry =
+            join_add(join, &header, copies[i / 3] + header.block * format.block_limit);
+        contiguous = entry && join_is_contiguous(entry, &format, &header);
+        if (entry && !contiguous)
+            join_keep_piece(entry, &format, &header);
+    }
+    assert_true(contiguous);
+}
+
 UNIT_MAIN(NULL, NULL)
