@@ -166,7 +166,8 @@ struct clean {
     /* The scan of the victim in VICTIM_SCAN. */
     struct entry_scan scan;
     struct clean_entry entry;
-    uint32_t exposed; /* blocks above their shard's settled version that do not end a whole entry (K6) */
+    uint32_t
+        exposed; /* blocks above their shard's settled version that do not end a whole entry (K6) */
     struct clean_swap swap;
 
     /* Completion records (clean_records.c). */

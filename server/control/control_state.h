@@ -118,8 +118,9 @@ struct control {
     uint64_t *commit_needs;   /* by position of the shard */
     uint32_t commit_position; /* shards in front of it have reached theirs */
     struct pm_ticket commit_ticket;
-    uint64_t commit_ask_ns;  /* WAIT: when to ask for commit versions */
-    uint64_t commit_look_ns; /* IDLE: when to look again for a closed segment of which nothing is sent */
+    uint64_t commit_ask_ns; /* WAIT: when to ask for commit versions */
+    uint64_t
+        commit_look_ns; /* IDLE: when to look again for a closed segment of which nothing is sent */
 
     struct {
         struct control_link *first, *last; /* by age */

@@ -243,9 +243,9 @@ static uint64_t left_by(enum segment_owner owner)
 {
     return owner == OWNER_CLEAN    ? 0
            : owner == OWNER_DIGEST ? STORE_CLEAN_SEGMENTS
-           : owner == OWNER_WORKER ? STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS
-                                   : STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS +
-                                         STORE_WORKER_SEGMENTS;
+           : owner == OWNER_WORKER
+               ? STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS
+               : STORE_CLEAN_SEGMENTS + STORE_DIGEST_SEGMENTS + STORE_WORKER_SEGMENTS;
 }
 
 int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner_number,

@@ -330,7 +330,8 @@ TEST(a_long_entry_moves_in_one_piece_and_pieces_go)
     end_segment(image, SEGMENT_COMMITTED);
     begin(image, URGENT); /* the start joins the pieces, in a digest log */
     const uint64_t joined = find(backed, "p");
-    atomic_store(&backed->dur_settled, v(1)); /* of the other entry here the pieces may be all there is */
+    atomic_store(&backed->dur_settled,
+                 v(1)); /* of the other entry here the pieces may be all there is */
     for (unsigned i = 0; i < 3; i++) {
         poll();
         assert_int_equal(state_of(image, pieces), SEGMENT_COMMITTED);
