@@ -31,7 +31,7 @@ static void take_row(struct worker *worker, uint32_t position, const Rowan__Shar
             shard->commit_again = true;
             worker_commit_changed(worker, shard);
             worker->peers[position].settled_next = 0;
-            worker->settled_owed = true;
+            worker->peers[position].settled_asked = worker->settled_owed = true;
         }
     }
 }
@@ -95,7 +95,8 @@ static int tell(struct worker *worker, struct worker_peer *peer)
         const struct shard_state *shard = worker->shards[worker->config->shards[next].id];
         const uint64_t everywhere =
             shard ? atomic_load_explicit(&shard->everywhere, memory_order_relaxed) : 0;
-        if (!shard || !begun(shard) || !backs(shard, (uint32_t)(peer - worker->peers)))
+        if (!shard || !(everywhere || (peer->settled_asked && begun(shard))) ||
+            !backs(shard, (uint32_t)(peer - worker->peers)))
             continue;
         Rowan__ShardSettled *row = pointers[body.n_shards] = &rows[body.n_shards];
         rowan__shard_settled__init(row);
@@ -110,8 +111,10 @@ static int tell(struct worker *worker, struct worker_peer *peer)
         body.n_shards
             ? control_message_send(peer->conn, 0, &CONTROL_MESSAGE(SETTLED_IS, settled_is, &body))
             : 0;
-    if (!error)
+    if (!error) {
         peer->settled_next = next;
+        peer->settled_asked &= next < worker->config->shard_count;
+    }
     return error;
 }
 

@@ -137,6 +137,8 @@ struct worker_peer {
     bool commit_behind; /* may not have been told the commit versions that were spread */
     uint32_t
         settled_next; /* position of the next shard of which it is to be told what is settled */
+    bool
+        settled_asked; /* it waits for commit versions: it is told of each shard whether its epoch has begun */
 };
 
 /* A backup asks for versions that it never got. */
