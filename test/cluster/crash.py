@@ -48,17 +48,24 @@ def kill_all(cluster, dice):
         tap.check(handle.ended(20), "a killed process does not end")
 
 
-def crash(cluster, acked, dice, counters):
-    """One round; how many segments were cleaned in it. The counters' clients live through it: their operations wait
-    for the cluster. `verify` needs a moment in which nobody writes to a shard."""
+def segments_cleaned(cluster):
+    servers = cluster.ok("--json", "status").json()["servers"]
+    return sum(server["segments_cleaned"] for server in servers)
+
+
+def crash(cluster, acked, dice, counters, until_cleaned):
+    """One round, perhaps until servers clean; how many segments were cleaned in it. The counters' clients live through it:
+    their operations wait for the cluster. `verify` needs a moment in which nobody writes to a shard."""
     before = os.path.getsize(acked)
     load = acked_load(cluster, acked, dice.randrange(1 << 31))
     try:
         tap.wait_until(lambda: os.path.getsize(acked) > before or load.poll() is not None, 30,
                        "an acknowledged write")  # fmt: skip
         tap.equal(load.poll(), None, "rowan-ycsb ended early")
+        if until_cleaned:
+            tap.wait_until(lambda: segments_cleaned(cluster) > 0, 120, "a cleaned segment")
         time.sleep(dice.uniform(0.05, 0.4))  # somewhere in the middle
-        servers = cluster.ok("--json", "status").json()["servers"]
+        cleaned = segments_cleaned(cluster)
         kill_all(cluster, dice)
     finally:
         load.kill()
@@ -70,7 +77,7 @@ def crash(cluster, acked, dice, counters):
     with counters.stopped():
         done = cluster.rowan("verify", seconds=300)
     tap.equal(done.code, 0, "verify after the start:", done.both[-3000:], cluster.last_logs())
-    return sum(server["segments_cleaned"] for server in servers)
+    return cleaned
 
 
 def survives(fabric, durability):
@@ -88,7 +95,9 @@ def survives(fabric, durability):
     try:
         for number in range(ROUNDS):
             counters.wait_for_progress()
-            cleaned += crash(cluster, acked, dice, counters)
+            # Without fences it does not take long.
+            until_cleaned = number == ROUNDS - 1 and durability == "none"
+            cleaned += crash(cluster, acked, dice, counters, until_cleaned)
             print(f"# round {number + 1}: {os.path.getsize(acked) // 24} writes acknowledged, "
                   f"{cleaned} segments cleaned so far", flush=True)  # fmt: skip
         counters.wait_for_progress()
