@@ -191,7 +191,8 @@ struct acknowledged {
 };
 
 /* What lies on its way to peers by pointer, for the first time. At the end of a poll: all of it lies in segments of this log
- * from `from` on, and what was posted behind `batch` in those from `next` on. */
+ * from `from` on, and what was posted behind `batch` in those from `next` on. Behind a poll that closed a segment `from` may
+ * be too low until the next batch has landed: that keeps segments longer, never too short. */
 struct sending {
     _Atomic uint64_t from; /* an allocation number; WORKER_SENDS_NOTHING: all has landed */
     uint64_t next;         /* likewise */
