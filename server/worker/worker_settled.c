@@ -1,8 +1,8 @@
 /* Gathers from the backups what they have settled, and spreads the lowest (worker_settled.h).
  *
  * Invariants:
- *  H1  `told` of a backup is a settled version of this epoch that is in that backup's durable replica row.
- *  H2  `everywhere` is at most `told` of each backup, filling ones too, and what is durable in this server's own row. It
+ *  X1  `told` of a backup is a settled version of this epoch that is in that backup's durable replica row.
+ *  X2  `everywhere` is at most `told` of each backup, filling ones too, and what is durable in this server's own row. It
  *      only rises.
  *
  * A backup that waits for commit versions says which it knows: it is told those of the day, as after a broken connection.
@@ -25,7 +25,7 @@ static void take_row(struct worker *worker, uint32_t position, const Rowan__Shar
         if (shard->backups[i] != position || row->epoch != shard->epoch)
             continue;
         if (version_epoch(row->settled) == shard->epoch && row->settled > shard->told[i])
-            shard->told[i] = row->settled; /* H1 */
+            shard->told[i] = row->settled; /* X1 */
         if (row->commit &&
             row->commit < atomic_load_explicit(&shard->commit, memory_order_relaxed)) {
             shard->commit_again = true;
@@ -44,7 +44,7 @@ void worker_settled_told(struct worker *worker, const struct worker_peer *peer,
     worker->settled_news = true;
 }
 
-/* H2. 0: some replica has not told. */
+/* X2. 0: some replica has not told. */
 static uint64_t lowest(const struct shard_state *shard)
 {
     uint64_t lowest = atomic_load_explicit(&shard->dur_settled, memory_order_acquire);
