@@ -3,7 +3,7 @@
 
 #include "test/unit/server/store_on_sim.h"
 
-enum { SEGMENTS = 8, CRASHES = 4000 };
+enum { SEGMENTS = 8, CRASHES = 1000 };
 #define PM_BYTES ((uint64_t)(SEGMENTS + 3) * STORE_SEGMENT_BYTES)
 
 static int setup(void **state)

@@ -358,69 +358,7 @@ TEST_WITH(a_client_id_that_is_given_twice_is_found, NULL, NULL)
     checks_stage_close(&stage);
 }
 
-/* --- mutants --- */
-
-/* By a checker that the table of mutants names. */
-static void find_mutant_in(const struct sim_cluster_options *shape, enum mutant mutant,
-                           unsigned faults)
-{
-    for (uint64_t seed = 1; seed <= 160; seed++) {
-        checks_stage_open(&stage, seed, shape);
-        sim_fault_mutant(mutant);
-        checks_stage_run(&stage, faults);
-        sim_fault_mutant(MUTANT_COUNT);
-        bool found = stage.failure.kind == FAILURE_CORRECTNESS;
-        if (found)
-            assert_non_null(strstr(sim_mutant_checkers(mutant), stage.failure.checker));
-        checks_stage_close(&stage);
-        if (found)
-            return;
-    }
-    fail_msg("%s was not found", sim_mutant_name(mutant));
-}
-
-static void find_mutant(enum mutant mutant, unsigned faults)
-{
-    find_mutant_in(&CHECKS_STAGE_SHAPE, mutant, faults);
-}
-
-/* What has landed somewhere is not durable where it came from for a while. */
-static struct sim_cluster_options with_slow_fences(void)
-{
-    struct sim_cluster_options shape = CHECKS_STAGE_SHAPE;
-    shape.max_delay_ns = 10 * NS_PER_US;
-    shape.fence_ns = 5 * NS_PER_MS;
-    return shape;
-}
-
-TEST_WITH(defects_of_acknowledgements_are_found, NULL, NULL)
-{
-    find_mutant(MUTANT_REPLY_EARLY, 0);
-    struct sim_cluster_options slow_fences = with_slow_fences();
-    find_mutant_in(&slow_fences, MUTANT_LOG_UNFENCED, 0);
-    find_mutant(MUTANT_LANDING_UNFENCED, 0);
-    find_mutant(MUTANT_INDEX_EARLY, 0);
-}
-
-TEST_WITH(defects_that_another_role_may_heal_are_found, NULL, NULL)
-{
-    struct sim_cluster_options slow_fences = with_slow_fences();
-    find_mutant(MUTANT_LAST_SKIPPED, 0);
-    find_mutant(MUTANT_COMMIT_HIGHEST, 0);
-    find_mutant_in(&slow_fences, MUTANT_RECONCILE_DROPS, CHECKS_STAGE_FAULTS);
-    find_mutant(MUTANT_RECONCILE_HASTY, CHECKS_STAGE_FAULTS);
-}
-
-TEST_WITH(operations_that_are_done_twice_are_found, NULL, NULL)
-{
-    find_mutant(MUTANT_RETRY_TWICE, CHECKS_STAGE_FAULTS);
-    find_mutant(MUTANT_RECORDS_DROPPED, CHECKS_STAGE_FAULTS);
-}
-
-TEST_WITH(entries_that_each_start_copies_again_are_found, NULL, NULL)
-{
-    find_mutant(MUTANT_COPIES_FORGOTTEN, CHECKS_STAGE_FAULTS);
-}
+/* --- lost blocks --- */
 
 /* What a digest role does not see comes again, behind newer versions. */
 static void lose_blocks(uint64_t seed)
@@ -477,29 +415,6 @@ TEST_WITH(an_older_entry_that_comes_again_does_no_harm, NULL, NULL)
     sim_fault_mutant(MUTANT_COUNT);
     checks_stage_expect(&stage, "C3");
     checks_stage_close(&stage);
-}
-
-TEST_WITH(a_version_that_nobody_fetches_is_found, NULL, NULL)
-{
-    sim_fault_mutant(MUTANT_FETCH_SKIPPED);
-    checks_stage_open(&stage, 22, NULL);
-    lose_blocks(22);
-    checks_stage_run(&stage, 0);
-    checks_leftovers(stage.checks);
-    sim_fault_mutant(MUTANT_COUNT);
-    checks_stage_expect(&stage, "leftovers");
-    checks_stage_close(&stage);
-}
-
-/* A sender stands still in the middle of a store, into space that its owner takes away from it meanwhile. */
-TEST_WITH(a_segment_that_is_not_quiet_is_not_used_again, NULL, NULL)
-{
-    struct sim_cluster_options shape = CHECKS_STAGE_SHAPE;
-    shape.one_sided = true;
-    shape.void_ns = 200 * NS_PER_US;
-    shape.early_seal = 3;
-    shape.pm_bytes = 128 << 20; /* much is left unused */
-    find_mutant_in(&shape, MUTANT_VOID_REUSED, CHECKS_STAGE_FAULTS | CHECKS_STAGE_STOPS);
 }
 
 UNIT_MAIN(NULL, NULL)

@@ -30,7 +30,7 @@ static struct sim_cluster_options draw_shape(uint64_t seed)
     shape.fence_ns = fences_us[draw(&random, 4)] * NS_PER_US;
     shape.drift_ppm = draw(&random, 2) * 10000;
     shape.one_sided = draw(&random, 2);
-    shape.pm_bytes = 96 << 20;
+    shape.pm_bytes = 48 << 20;
     shape.timeout_ns = 60 * NS_PER_S;
     return shape;
 }
