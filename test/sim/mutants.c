@@ -1,6 +1,6 @@
 /* Mutants side by side, the seeds of each one after the other: first the one that its paragraph in mutants.table names,
- * then the others from the first on. A catch is compared with the same seed without the mutant, which is run once for all
- * mutants. */
+ * then the others from the first on. Only a checker that the paragraph names can catch it. A catch is compared with the
+ * same seed without the mutant, which is run once for all mutants. */
 #include "test/sim/mutants.h"
 
 #include <inttypes.h>
@@ -81,13 +81,17 @@ static void done(void *context, const struct job_result *result)
         return;
     }
     struct row *row = &mutants->rows[result->job.mutant];
+    const char *checker = result->run.failure.checker;
+    const bool named = failed && strstr(sim_mutant_checkers(result->job.mutant), checker);
     row->running = false;
     row->reached += result->run.counts.mutant;
-    if (failed && mutants->plain[at] != FAILED) {
+    if (failed)
+        fprintf(stderr, "%s: caught by seed %" PRIu64 ", by %s%s\n",
+                sim_mutant_name(result->job.mutant), result->job.seed, checker,
+                named ? "" : ", which its paragraph does not name");
+    if (named && mutants->plain[at] != FAILED) {
         row->caught = true;
         row->failure = result->run.failure;
-        fprintf(stderr, "%s: caught by seed %" PRIu64 "\n", sim_mutant_name(result->job.mutant),
-                result->job.seed);
         if (mutants->plain[at] == UNKNOWN)
             mutants->plain[at] = WANTED;
     } else {

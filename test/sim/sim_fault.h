@@ -32,7 +32,7 @@ const char *sim_fault_name(enum fault_site site);
 /* MUTANT_COUNT: none. */
 void sim_fault_mutant(enum mutant mutant);
 
-/* The mutant of that name; MUTANT_COUNT if there is none. And the name, the checkers that should catch it, what it does
+/* The mutant of that name; MUTANT_COUNT if there is none. And the name, the checkers that may catch it, what it does
  * wrong. */
 enum mutant sim_mutant_find(const char *name);
 const char *sim_mutant_name(enum mutant mutant);
