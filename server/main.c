@@ -30,7 +30,7 @@ struct settings {
         spin_us;
     uint64_t durability, log_level;
     const char *cm, *address, *pm;
-    bool pin;
+    bool pin, checkpoints;
     struct verbs_settings verbs;
 };
 
@@ -57,6 +57,8 @@ static const struct config_key keys[] = {
     {"clean-below", CONFIG_U64, FIELD(clean_below), "75", 1, CLEAN_MAX_PERCENT, NULL,
      "per cent of live bytes below which a segment is cleaned, once space is needed; more cleans "
      "sooner, and writes more"},
+    {"checkpoints", CONFIG_BOOL, FIELD(checkpoints), "yes", 0, 0, NULL,
+     "write the index to the PM now and then, so that a start need not read all data"},
     {"spin-us", CONFIG_U64, FIELD(spin_us), "20", 0, 1000000, NULL,
      "microseconds an idle thread polls before it sleeps"},
     {"pin", CONFIG_BOOL, FIELD(pin), "no", 0, 0, NULL, "pin thread i to core i"},
@@ -239,7 +241,8 @@ static int serve(const struct settings *settings, struct fabric *fabric, struct 
                                      .digests = (uint32_t)settings->digests,
                                      .reactors = (uint32_t)settings->reactors,
                                      .landing_segments = (uint32_t)settings->landing_segments,
-                                     .clean_percent = (uint32_t)settings->clean_below};
+                                     .clean_percent = (uint32_t)settings->clean_below,
+                                     .no_checkpoints = !settings->checkpoints};
     int error = clock_boot_id(options.boot_id);
     if (error)
         return fail("cannot read", "/proc/sys/kernel/random/boot_id", error);

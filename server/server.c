@@ -32,7 +32,7 @@ static int create_roles(struct server *server)
     if (!error)
         error = clean_create(&server->common,
                              options->clean_percent ? options->clean_percent : CLEAN_LIVE_PERCENT,
-                             server->workers, &server->clean);
+                             !options->no_checkpoints, server->workers, &server->clean);
     if (error)
         return error;
     struct control_options control = {.cm = options->cm,

@@ -22,6 +22,7 @@ struct server_options {
     uint32_t landing_segments; /* posted to the landing zone at a time, 2 to 1024 */
     uint32_t
         clean_percent;   /* segments with less live bytes than that are cleaned, 1 to 95; 0: 75 */
+    bool no_checkpoints; /* none is written; one that is there is used */
     uint8_t boot_id[16]; /* of the host's present boot; clock_boot_id */
 };
 

@@ -17,7 +17,7 @@
     X(MESSAGES, "messages", MESSAGE_LAYOUT_LOWEST, MESSAGE_LAYOUT)                                 \
     X(CONFIGURATION, "configuration", 1, 1)                                                        \
     X(COORDINATION, "coordination file", 1, 1)                                                     \
-    X(PM, "PM", 5, 5)                                                                              \
+    X(PM, "PM", 6, 6)                                                                              \
     X(SHM, "shm", 3, 3)                                                                            \
     X(TCP, "tcp", 2, 2)                                                                            \
     X(VERBS, "verbs", 2, 2)

@@ -104,6 +104,8 @@ static bool raw_sound(const struct raw_header *raw)
     if (raw->type == ENTRY_RECORD)
         return raw->lengths == 0 && raw->blocks == ENTRY_ONE_BLOCK && raw->client_id != 0 &&
                raw->operation != 0;
+    if (raw->type == ENTRY_CHECKPOINT)
+        return key_bytes == 0 && raw->blocks == ENTRY_ONE_BLOCK;
     return raw->type == ENTRY_COMMIT_VERSIONS || (raw->type == ENTRY_PAD && key_bytes == 0);
 }
 

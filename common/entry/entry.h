@@ -59,6 +59,8 @@ enum entry_type {
     ENTRY_PAD = 4,
     ENTRY_BATCH_PART = 5, /* reserved for atomic batches: refused */
     ENTRY_RECORD = 6,     /* what is left of an entry that was cleaned: header only, see below */
+    ENTRY_CHECKPOINT =
+        7, /* a part of a server's index checkpoint (server/store/checkpoint.h); never sent */
     ENTRY_TYPES,
 };
 

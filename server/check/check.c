@@ -103,7 +103,7 @@ static void check_blocks(const struct pm *pm, uint64_t segment, uint64_t start, 
         if (!whole)
             continue;
         report->blocks[header.type]++;
-        report->entries += header.block == 0;
+        report->entries += header.block == 0 && header.type != ENTRY_CHECKPOINT;
         report->block_bytes += bytes;
     }
 }

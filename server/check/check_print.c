@@ -11,13 +11,13 @@
 static const char *const texts[] = {CHECK_TABLE(CHECK_TEXT)};
 static const char *const names[] = {CHECK_TABLE(CHECK_NAME)};
 static const char *const state_names[] = {"free", "dirty", "using", "used", "committed"};
-static const char *const owner_names[] = {"none",   "worker",  "backup_log",
-                                          "digest", "unknown", "clean"};
+static const char *const owner_names[] = {"none",    "worker", "backup_log", "digest",
+                                          "unknown", "clean",  "checkpoint"};
 static const char *const replica_names[] = {"none", "filling", "full", "damaged"};
 static const char *const block_names[] = {NULL,   "puts", "deletes", "commit_versions",
-                                          "pads", NULL,   "records"};
+                                          "pads", NULL,   "records", "checkpoint"};
 _Static_assert(sizeof(state_names) / sizeof(state_names[0]) == SEGMENT_COMMITTED + 1, "states");
-_Static_assert(sizeof(owner_names) / sizeof(owner_names[0]) == OWNER_CLEAN + 1, "owners");
+_Static_assert(sizeof(owner_names) / sizeof(owner_names[0]) == OWNER_KINDS, "owners");
 _Static_assert(sizeof(block_names) / sizeof(block_names[0]) == ENTRY_TYPES, "blocks");
 
 /* --- text --- */

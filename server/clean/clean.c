@@ -64,6 +64,22 @@ enum clean_need clean_need(const struct clean *clean)
     return free <= reserve + 1 + store_segments(store) / CLEAN_SHARE ? CLEAN_STEADY : CLEAN_REST;
 }
 
+bool clean_may_take(const struct clean *clean, uint64_t segments)
+{
+    return store_segments_free(clean->common->store) >
+           atomic_load_explicit(&clean->common->reserve, memory_order_relaxed) + 1 + segments;
+}
+
+uint64_t clean_written(const struct clean *clean)
+{
+    uint64_t sum = 0;
+    for (uint32_t id = 0; id < STORE_SHARD_IDS; id++) {
+        const struct shard_state *shard = clean->shards[id];
+        sum += shard ? atomic_load_explicit(&shard->version, memory_order_relaxed) : 0;
+    }
+    return sum;
+}
+
 /* Bytes to be scanned, or zeroed, in a poll. */
 static uint32_t step_bytes(const struct clean *clean)
 {
@@ -252,7 +268,9 @@ static bool advance(struct clean *clean, struct victim *victim, bool *over)
             return false;
         store_transition(clean->common->store, victim->segment, SEGMENT_FREE);
         clean->parked_ns[victim->segment] = 0;
+        clean->checkpoint.covers[victim->segment] = false; /* of its new life */
         atomic_fetch_add_explicit(&clean->freed, 1, memory_order_relaxed);
+        clean->emptied += !victim->of_checkpoint;
         *over = true;
         return true;
     }
@@ -298,11 +316,10 @@ static void give_up(struct clean *clean, struct victim *victim)
 /* V4: after each CLEAN_VICTIMS that were freed: were they more than the log has taken? */
 static bool is_in_vain(struct clean *clean)
 {
-    const uint64_t freed = clean_segments(clean);
-    if (freed - clean->freed_before >= CLEAN_VICTIMS) {
-        const bool gained =
-            freed - clean->freed_before > clean->log.segments - clean->filled_before;
-        clean->freed_before = freed;
+    const uint64_t emptied = clean->emptied - clean->emptied_before;
+    if (emptied >= CLEAN_VICTIMS) {
+        const bool gained = emptied > clean->log.segments - clean->filled_before;
+        clean->emptied_before = clean->emptied;
         clean->filled_before = clean->log.segments;
         clean->rest_ns = gained ? 0 : clean->rest_ns ? 2 * clean->rest_ns : CLEAN_REST_MIN_NS;
         if (clean->rest_ns > CLEAN_REST_MAX_NS)
@@ -367,8 +384,9 @@ static int start(struct clean *clean)
 {
     const struct store *store = clean->common->store;
     clean->parked_ns = calloc(store_segments(store), sizeof *clean->parked_ns);
-    if (!clean->parked_ns || clean_tombstones_init(clean)) {
+    if (!clean->parked_ns || clean_tombstones_init(clean) || clean_checkpoint_init(clean)) {
         clean_tombstones_fini(clean); /* the next poll begins anew */
+        clean_checkpoint_fini(clean);
         free(clean->parked_ns);
         clean->parked_ns = NULL;
         return ROWAN_ENOMEM;
@@ -425,6 +443,7 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     const bool has_time = !cleaned || clean_need(clean) != CLEAN_URGENT; /* V4 */
     busy |= cleaned;
     busy |= clean_tombstones_poll(clean, has_time ? CLEAN_STEADY_BYTES : 0, wake_ns);
+    busy |= clean_checkpoint_poll(clean, wake_ns);
     if (clean->closing_count > closing)
         inbox_wake(&clean->outbox); /* the control role commits what was closed */
     if (!busy && (clean->victim_count > 0 || clean_need(clean) != CLEAN_REST ||
@@ -433,14 +452,15 @@ enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
     return busy ? POLL_BUSY : POLL_IDLE;
 }
 
-int clean_create(struct server_common *common, uint32_t live_percent, struct worker **workers,
-                 struct clean **out)
+int clean_create(struct server_common *common, uint32_t live_percent, bool checkpoints,
+                 struct worker **workers, struct clean **out)
 {
     struct clean *clean = calloc(1, sizeof *clean);
     if (!clean)
         return ROWAN_ENOMEM;
     clean->common = common;
     clean->live_percent = live_percent;
+    clean->checkpoints = checkpoints;
     clean->workers = workers;
     int error = inbox_init(&clean->inbox, COMMAND_CAPACITY);
     if (!error)
@@ -464,6 +484,7 @@ void clean_destroy(struct clean *clean)
     inbox_fini(&clean->inbox);
     inbox_fini(&clean->outbox);
     clean_tombstones_fini(clean);
+    clean_checkpoint_fini(clean);
     records_table_fini(&clean->stubs);
     free(clean->parked_ns);
     free(clean);
@@ -477,6 +498,11 @@ struct inbox *clean_inbox(struct clean *clean)
 struct inbox *clean_outbox(struct clean *clean)
 {
     return &clean->outbox;
+}
+
+uint64_t clean_checkpoints(const struct clean *clean)
+{
+    return atomic_load_explicit(&clean->checkpoint.written, memory_order_relaxed);
 }
 
 uint64_t clean_segments(const struct clean *clean)

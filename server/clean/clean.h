@@ -1,10 +1,11 @@
 /* clean.h - the clean role: takes COMMITTED segments of which little is live, copies what is live into a log of its own,
  * and makes them FREE again (paper, section 4.4; Rosenblum and Ousterhout, The design and implementation of a
- * log-structured file system, 1992). One for each server.
+ * log-structured file system, 1992). It writes checkpoints, too (store/checkpoint.h). One for each server.
  */
 #ifndef SERVER_CLEAN_H
 #define SERVER_CLEAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/reactor/reactor.h"
@@ -20,8 +21,8 @@ struct worker;
 
 /* It does nothing before it is given shards (COMMAND_READ). `workers` are those that lead them, and outlive it. Errors:
  * ROWAN_ENOMEM. */
-int clean_create(struct server_common *common, uint32_t live_percent, struct worker **workers,
-                 struct clean **out);
+int clean_create(struct server_common *common, uint32_t live_percent, bool checkpoints,
+                 struct worker **workers, struct clean **out);
 void clean_destroy(struct clean *clean);
 enum poll_result clean_poll(void *role, uint64_t now_ns, uint64_t *wake_ns);
 
@@ -31,5 +32,8 @@ struct inbox *clean_outbox(struct clean *clean); /* wakes the control role; noth
 
 /* Segments made free since the start. Any thread. */
 uint64_t clean_segments(const struct clean *clean);
+
+/* Checkpoints written since the start. Any thread. */
+uint64_t clean_checkpoints(const struct clean *clean);
 
 #endif

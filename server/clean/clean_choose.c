@@ -4,7 +4,7 @@
  * round for the unused bytes at their ends. */
 #include "server/clean/clean_state.h"
 
-static bool is_under_way(const struct clean *clean, uint64_t segment)
+bool clean_is_under_way(const struct clean *clean, uint64_t segment)
 {
     for (uint32_t i = 0; i < clean->victim_count; i++) {
         if (clean->victims[i].segment == segment)
@@ -118,8 +118,9 @@ bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *seg
     find_newest(store, &newest);
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
-        if (meta.state != SEGMENT_COMMITTED || clean->now_ns < clean->parked_ns[i] ||
-            is_under_way(clean, i) || is_newest(clean, &newest, &meta))
+        if (meta.state != SEGMENT_COMMITTED || meta.owner == OWNER_CHECKPOINT ||
+            clean->now_ns < clean->parked_ns[i] || clean_is_under_way(clean, i) ||
+            is_newest(clean, &newest, &meta))
             continue;
         add_live(&emptiest, live_bytes(store_live(store), i));
         const double value = worth(clean, need, i, &meta);

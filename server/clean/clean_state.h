@@ -1,11 +1,11 @@
-/* clean_state.h - the inside of the clean role: clean.c, clean_copy.c and clean_choose.c share it, and test/sim looks
- * at it. */
+/* clean_state.h - the inside of the clean role: clean.c and its other files share it, and test/sim looks at it. */
 #ifndef SERVER_CLEAN_STATE_H
 #define SERVER_CLEAN_STATE_H
 
 #include "server/clean/clean.h"
 #include "server/shard/records_question.h"
 #include "server/shard/records_table.h"
+#include "server/store/checkpoint.h"
 #include "server/store/log.h"
 
 enum {
@@ -39,7 +39,8 @@ struct victim {
         copies; /* the last segment of the log, by number, in which a copy lies; 0: there is none */
     uint64_t ticket; /* GRACE, DIRTY: of reclaim_retire */
     struct pm_ticket fence;
-    uint32_t position; /* ZERO */
+    uint32_t position;  /* ZERO */
+    bool of_checkpoint; /* GRACE is its first step: it held nothing else */
 
     /* SCAN, COMMIT */
     bool keep; /* nothing is waited for: what is not superseded by a committed version is copied */
@@ -140,9 +141,57 @@ struct clean_tombstones {
     uint64_t look_ns, wait_ns;
 };
 
+/* How often it is looked whether a checkpoint is worth its bytes, the least time between two, and how many segments must
+ * have become committed. */
+#ifdef ROWAN_SIM /* test/sim chooses: many within a run, or none */
+extern uint64_t clean_checkpoint_ns;
+#define CHECKPOINT_LOOK_NS clean_checkpoint_ns
+#define CHECKPOINT_MIN_NS  clean_checkpoint_ns
+enum { CHECKPOINT_LEAST = 1 };
+#else
+#define CHECKPOINT_LOOK_NS NS_PER_S
+#define CHECKPOINT_MIN_NS  (5 * NS_PER_S)
+enum { CHECKPOINT_LEAST = 8 };
+#endif
+
+/* In the order in which they come (clean_checkpoint.c). */
+enum clean_checkpoint_step {
+    CHECKPOINT_REST,
+    CHECKPOINT_SHARDS,       /* the next shard is to begin */
+    CHECKPOINT_ITEMS,        /* its index is written, and does not grow meanwhile */
+    CHECKPOINT_COMMIT,       /* what it leads to outside of covered segments is not committed yet */
+    CHECKPOINT_RECORDS_TOLD, /* its worker tells its completion records */
+    CHECKPOINT_FENCE,
+    CHECKPOINT_ENDED, /* END is not durable yet */
+};
+
+struct clean_checkpoint {
+    enum clean_checkpoint_step step;
+    uint64_t id; /* of the one that is written */
+    struct log log;
+    uint32_t blocks, step_bytes; /* written: in all, in this poll */
+    bool *covers;                /* by segment */
+    uint32_t shard;
+    uint64_t bucket, buckets; /* of the shard's index: the next, how many */
+    uint64_t newest;          /* version that items of the shard lead to in no covered segment */
+    struct pm_ticket fence;
+    struct records_question question;
+    bool asking; /* the worker has it, or has answered it */
+    bool drops;  /* there may be segments that no checkpoint needs any more */
+
+    bool wanted; /* there may be something to do */
+    uint64_t periods, written_versions;
+    uint64_t look_ns;
+    _Atomic uint64_t written; /* checkpoints, since the start */
+
+    _Alignas(8) uint8_t value[CHECKPOINT_VALUE_BYTES];
+    _Alignas(8) uint8_t block[CHECKPOINT_BLOCK_BYTES];
+};
+
 struct clean {
     struct server_common *common;
     uint32_t live_percent;
+    bool checkpoints; /* are to be written */
     struct inbox inbox, outbox;
     struct worker **workers;
     struct shard_state *shards[STORE_SHARD_IDS]; /* by id; read only */
@@ -160,7 +209,8 @@ struct clean {
     _Atomic uint64_t freed; /* segments, since the start */
 
     /* Does it help? (clean.c, is_in_vain) */
-    uint64_t freed_before, filled_before;
+    uint64_t emptied; /* victims that held entries, freed since the start */
+    uint64_t emptied_before, filled_before;
     uint64_t rest_ns, rest_until_ns;
 
     /* The scan of the victim in VICTIM_SCAN. */
@@ -179,6 +229,7 @@ struct clean {
     struct records_table stubs; /* K8: operations of which this run has written one; 32 B each */
 
     struct clean_tombstones tombstones;
+    struct clean_checkpoint checkpoint;
 
     struct log log;
     bool is_short;                               /* the last reservation found no space */
@@ -197,7 +248,15 @@ enum clean_need clean_need(const struct clean *clean);
 /* Space in the log. Errors: ROWAN_EFULL. */
 int clean_reserve(struct clean *clean, uint32_t bytes, uint64_t *offset);
 
+/* May so many segments be taken for what is not needed, without getting to the reserve? */
+bool clean_may_take(const struct clean *clean, uint64_t segments);
+
+/* It changes with each write that this server completes as a primary, or digests as a backup. */
+uint64_t clean_written(const struct clean *clean);
+
 /* --- clean_choose.c --- */
+
+bool clean_is_under_way(const struct clean *clean, uint64_t segment);
 
 /* The segment that is best cleaned next; false: none is worth it. */
 bool clean_choose(const struct clean *clean, enum clean_need need, uint64_t *segment);
@@ -234,6 +293,15 @@ bool clean_tombstones_poll(struct clean *clean, uint32_t bytes, uint64_t *wake_n
 
 /* This entry was copied. */
 void clean_tombstones_copied(struct clean *clean, const struct entry_header *header, uint64_t hash);
+
+/* --- clean_checkpoint.c --- */
+
+/* Errors: ROWAN_ENOMEM. */
+int clean_checkpoint_init(struct clean *clean);
+void clean_checkpoint_fini(struct clean *clean);
+
+/* A bounded part of writing one. In each poll. True if it did anything. */
+bool clean_checkpoint_poll(struct clean *clean, uint64_t *wake_ns);
 
 /* --- clean_copy.c --- */
 

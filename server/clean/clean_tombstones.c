@@ -183,7 +183,10 @@ static bool is_being_zeroed(const struct clean *clean, uint64_t segment)
 static bool is_read(const struct clean *clean, uint64_t segment)
 {
     const struct store *store = clean->common->store;
-    const enum segment_state state = store_segment_state(store, segment);
+    const struct segment_meta meta = store_meta(store, segment);
+    const enum segment_state state = meta.state;
+    if (meta.owner == OWNER_CHECKPOINT)
+        return false;
     if (clean->tombstones.step == TOMBSTONES_GATHER)
         return state == SEGMENT_COMMITTED && live_tombstones(store_live(store), segment) > 0;
     return state != SEGMENT_FREE && !is_being_zeroed(clean, segment);
@@ -303,7 +306,8 @@ static void begin_tidy(struct clean *clean)
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
         all->tidy[i] = (all->tidy[i] || live_items(store_live(store), i) == 0) &&
-                       meta.state == SEGMENT_COMMITTED && meta.allocation <= all->since;
+                       meta.state == SEGMENT_COMMITTED && meta.owner != OWNER_CHECKPOINT &&
+                       meta.allocation <= all->since;
     }
     all->step = TOMBSTONES_TIDY;
 }
@@ -326,17 +330,6 @@ static bool remove_some(struct clean *clean, uint64_t *wake_ns)
 
 /* --- passes --- */
 
-/* It changes with each write that this server completes as a primary, or digests as a backup. */
-static uint64_t written(const struct clean *clean)
-{
-    uint64_t sum = 0;
-    for (uint32_t id = 0; id < STORE_SHARD_IDS; id++) {
-        const struct shard_state *shard = clean->shards[id];
-        sum += shard ? atomic_load_explicit(&shard->version, memory_order_relaxed) : 0;
-    }
-    return sum;
-}
-
 /* Is it worth a pass? */
 static bool is_worth_it(struct clean *clean)
 {
@@ -352,7 +345,7 @@ static bool is_worth_it(struct clean *clean)
         tombstones += live_tombstones(store_live(store), i);
         items += live_items(store_live(store), i);
     }
-    all->written = written(clean);
+    all->written = clean_written(clean);
     all->quiet = all->written == before;
     all->wanted = tombstones > 0 || all->removed > 0;
     return all->wanted &&

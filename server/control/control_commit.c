@@ -66,11 +66,10 @@ static uint64_t durable(const struct shard_state *shard)
 }
 
 /* G5 */
-static bool is_sent(const struct control *control, uint64_t segment)
+static bool is_sent(const struct control *control, const struct segment_meta *meta)
 {
-    const struct segment_meta meta = store_meta(control->common->store, segment);
-    return meta.owner == OWNER_WORKER && meta.owner_number < control->options.workers &&
-           meta.allocation >= worker_sends_from(control->workers[meta.owner_number]);
+    return meta->owner == OWNER_WORKER && meta->owner_number < control->options.workers &&
+           meta->allocation >= worker_sends_from(control->workers[meta->owner_number]);
 }
 
 /* G1. False: no segment is closed, or there are only such that are sent. */
@@ -85,8 +84,9 @@ static bool begin(struct control *control, uint64_t *wake_ns)
         return false;
     }
     for (uint64_t i = 0; i < store_segments(store); i++) {
-        control->commit_covers[i] =
-            store_segment_state(store, i) == SEGMENT_USED && !is_sent(control, i);
+        const struct segment_meta meta = store_meta(store, i);
+        control->commit_covers[i] = meta.state == SEGMENT_USED && meta.owner != OWNER_CHECKPOINT &&
+                                    !is_sent(control, &meta);
         noted += control->commit_covers[i];
     }
     if (noted <= control->kept) {

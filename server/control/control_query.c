@@ -350,14 +350,15 @@ static void fill_space(const struct control *control, Rowan__ServerStatus *statu
     uint64_t closed = 0, live_there = 0;
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const uint64_t live = live_bytes(counts, i), tombstones = live_tombstones(counts, i);
-        const enum segment_state state = store_segment_state(store, i);
+        const struct segment_meta meta = store_meta(store, i);
+        const enum segment_state state = meta.state;
         status->live_bytes += live;
         status->tombstones += tombstones;
         if (state == SEGMENT_USING) {
             status->live_bytes_open += live;
             status->tombstones_open += tombstones;
         }
-        if (state != SEGMENT_USED && state != SEGMENT_COMMITTED)
+        if ((state != SEGMENT_USED && state != SEGMENT_COMMITTED) || meta.owner == OWNER_CHECKPOINT)
             continue;
         closed++;
         live_there += live;
@@ -371,7 +372,9 @@ static void fill_space(const struct control *control, Rowan__ServerStatus *statu
     status->segments_backup_log = store_segments_owned(store, OWNER_BACKUP_LOG);
     status->segments_worker_log = store_segments_owned(store, OWNER_WORKER);
     status->segments_clean_log = store_segments_owned(store, OWNER_CLEAN);
+    status->segments_checkpoint = store_segments_owned(store, OWNER_CHECKPOINT);
     status->segments_cleaned = clean_segments(control->clean);
+    status->checkpoints = clean_checkpoints(control->clean);
     status->allocated_for_writes = store_segments_allocated(store, OWNER_WORKER) +
                                    store_segments_allocated(store, OWNER_BACKUP_LOG);
     status->damaged_places = control->verify.places;

@@ -22,7 +22,7 @@
  *  I4 `step` is 2n at rest, 2n + 1 between publishing bucket n and thinning out its source's chain
  *     (readers count n + 1 buckets then); it only rises.
  *  I5 `chain_limit` is at least the number of buckets of every chain.
- *  I6 While a swap or a removal is under way no split is, and the other way round (`gate`).
+ *  I6 While a swap, a removal or a dump is under way no split is, and the other way round (`gate`).
  *  I7 A place is emptied by index_remove only while `removals` is odd, and filled again by the owner alone, who has seen
  *     the empty place and so the higher number. So the place of a hint that was confirmed at an even number is that of the
  *     hint's key, or empty, as long as the owner sees that number.
@@ -48,8 +48,8 @@
 #include "common/base/error.h"
 #include "common/base/fault.h"
 #include "server/index/index_item.h"
+#include "server/index/index_state.h"
 #include "server/index/index_step.h"
-#include "server/index/index_table.h"
 
 enum {
     /* A split is due when items exceed 11/2 of the buckets: then a tenth of the space of primary
@@ -57,22 +57,6 @@ enum {
     LOAD_ITEMS = 11,
     LOAD_BUCKETS = 2,
     SPLITS_PER_INSERT = 2, /* one keeps pace; two catch up after splits had to wait */
-    GATE_TRIES = 8,
-};
-
-/* The gate word: a split is under way, or this many swaps are. */
-#define GATE_SPLIT (UINT32_C(1) << 31)
-
-struct index {
-    /* Read by everybody, written by the owner. */
-    _Atomic uint64_t step;
-    _Atomic uint64_t items;
-    _Atomic uint32_t chain_limit;
-    const struct pm *pm;
-    const struct entry_format *format;
-    _Alignas(64) _Atomic uint32_t gate;
-    _Atomic uint32_t removals; /* two for each: I7 */
-    _Alignas(64) struct index_table table;
 };
 
 uint64_t index_hash(const void *key, uint32_t key_bytes)
@@ -281,16 +265,6 @@ bool index_walk(const struct index *index, uint64_t *cursor, uint32_t max,
 
 /* --- swaps --- */
 
-static bool gate_enter_swap(struct index *index)
-{
-    uint32_t gate = atomic_load_explicit(&index->gate, memory_order_relaxed);
-    for (unsigned i = 0; i < GATE_TRIES && !(gate & GATE_SPLIT); i++)
-        if (atomic_compare_exchange_weak_explicit(&index->gate, &gate, gate + 1,
-                                                  memory_order_acquire, memory_order_relaxed))
-            return true;
-    return false;
-}
-
 /* 0 as the new offset: the item goes. Inside the gate. */
 static int swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset)
 {
@@ -311,24 +285,24 @@ static int swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_
 int index_swap(struct index *index, uint64_t hash, uint64_t old_offset, uint64_t new_offset)
 {
     ASSERT(offset_is_valid(old_offset) && offset_is_valid(new_offset));
-    if (!gate_enter_swap(index))
+    if (!index_gate_enter(index))
         return ROWAN_EAGAIN;
     const int swapped = swap(index, hash, old_offset, new_offset);
-    atomic_fetch_sub_explicit(&index->gate, 1, memory_order_release);
+    index_gate_leave(index);
     return swapped;
 }
 
 int index_remove(struct index *index, uint64_t hash, uint64_t offset)
 {
     ASSERT(offset_is_valid(offset));
-    if (!gate_enter_swap(index))
+    if (!index_gate_enter(index))
         return ROWAN_EAGAIN;
     atomic_fetch_add_explicit(&index->removals, 1, memory_order_acq_rel);
     const int removed = swap(index, hash, offset, 0);
     if (removed)
         atomic_fetch_sub_explicit(&index->items, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&index->removals, 1, memory_order_release);
-    atomic_fetch_sub_explicit(&index->gate, 1, memory_order_release);
+    index_gate_leave(index);
     return removed;
 }
 
@@ -451,7 +425,7 @@ static bool split_next(struct index *index)
     uint32_t open = 0;
     if (FAULT(LATE_SPLIT))
         return false;
-    if (!atomic_compare_exchange_strong_explicit(&index->gate, &open, GATE_SPLIT,
+    if (!atomic_compare_exchange_strong_explicit(&index->gate, &open, INDEX_GATE_SPLIT,
                                                  memory_order_acquire, memory_order_relaxed))
         return false;
     struct split split;

@@ -91,6 +91,24 @@ int index_remove(struct index *index, uint64_t hash, uint64_t offset);
 bool index_walk(const struct index *index, uint64_t *cursor, uint32_t max,
                 void (*visit)(void *context, uint64_t offset), void *context);
 
+/* index_dump_begin: from now on until index_dump_end the index does not grow (inserting goes on). *buckets is its number of
+ * buckets. False: it is just growing, ask again. One thread beside the owner. */
+bool index_dump_begin(struct index *index, uint64_t *buckets);
+void index_dump_end(struct index *index);
+
+/* index_dump: the items of that bucket, at most `max` of them; returns how many there are. An item is not 0, has its
+ * entry's offset (index_item_offset), and means nothing but to index_restore_bucket. */
+uint32_t index_dump(const struct index *index, uint64_t bucket, uint64_t *items, uint32_t max);
+uint64_t index_item_offset(uint64_t item);
+
+/* index_restore: makes an empty index one of so many buckets (index_can_restore). index_restore_bucket: gives an empty
+ * bucket of it items, some or all of those that a dump of an index with as many buckets told of it, of keys that the index
+ * does not have. Owner only. Errors: ROWAN_ENOMEM. */
+bool index_can_restore(uint64_t buckets);
+int index_restore(struct index *index, uint64_t buckets);
+int index_restore_bucket(struct index *index, uint64_t number, const uint64_t *items,
+                         uint32_t count);
+
 /* index_limit: from now on the index takes no memory beyond `bytes` in all (no limit at first).
  * What would need more answers ROWAN_ENOMEM; growing just waits. Owner only. */
 void index_limit(struct index *index, uint64_t bytes);

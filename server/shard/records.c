@@ -333,6 +333,55 @@ void records_changed(struct records *records, records_visit *visit, void *contex
     }
 }
 
+/* The rows of a bucket; UINT32_MAX: more than `max`. */
+static uint32_t list_bucket(const struct records_item *item, bool clients, struct records_row *rows,
+                            uint32_t max)
+{
+    uint32_t count = 0;
+    for (; item; item = item->next) {
+        const struct records_client *client = (const struct records_client *)item;
+        const struct record *record = (const struct record *)item;
+        if (clients ? client->gone : record->version == 0)
+            continue;
+        if (count == max)
+            return UINT32_MAX;
+        rows[count++] =
+            clients ? (struct records_row){.client = item->client, .operation = client->lowest}
+                    : (struct records_row){.client = item->client,
+                                           .operation = item->operation,
+                                           .version = record->version};
+    }
+    return count;
+}
+
+/* A table that has become smaller has moved items to buckets that were told: it begins anew. One that grows moves them to
+ * later ones. */
+int records_list(const struct records *records, struct records_cursor *cursor,
+                 struct records_row *rows, uint32_t max, bool *over)
+{
+    const struct records_inside *inside = records->inside;
+    uint32_t count = 0;
+    *over = !inside;
+    while (!*over && count < max) {
+        const struct records_table *table = cursor->clients ? &inside->clients : &inside->records;
+        if (table->buckets < cursor->buckets)
+            cursor->bucket = 0;
+        cursor->buckets = table->buckets;
+        if (cursor->bucket == table->buckets) {
+            *over = cursor->clients;
+            *cursor = (struct records_cursor){.clients = true};
+            continue;
+        }
+        const uint32_t more = list_bucket(*records_bucket_at(table, cursor->bucket),
+                                          cursor->clients, rows + count, max - count);
+        if (more == UINT32_MAX)
+            return count > 0 ? (int)count : ROWAN_EBUSY;
+        count += more;
+        cursor->bucket++;
+    }
+    return (int)count;
+}
+
 void records_each(const struct records *records, records_visit *visit, void *context)
 {
     const struct records_inside *inside = records->inside;

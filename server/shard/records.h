@@ -76,6 +76,23 @@ typedef void records_visit(void *context, uint32_t client, uint32_t lowest);
  * after the highest seen. */
 void records_changed(struct records *records, records_visit *visit, void *context);
 
+/* records_list: a bounded part of all records and clients. All zeros at first. What is there from the first call to the last
+ * is told, some of it twice. */
+struct records_cursor {
+    bool clients;             /* the records are told */
+    uint32_t bucket, buckets; /* the next; of the table, by the last call */
+};
+struct records_row {
+    uint32_t client;
+    uint32_t
+        operation; /* that took effect, or, if `version` is 0, the client's lowest unanswered one */
+    uint64_t version;
+};
+
+/* Writes up to `max` rows, tells how many, and whether that was all. Errors: ROWAN_EBUSY (a bucket has more than `max`). */
+int records_list(const struct records *records, struct records_cursor *cursor,
+                 struct records_row *rows, uint32_t max, bool *over);
+
 /* Calls `visit` for each client that is known and has not gone. */
 void records_each(const struct records *records, records_visit *visit, void *context);
 

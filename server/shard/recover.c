@@ -8,7 +8,7 @@
  *  R6  What is at or below the settled version of the replica row was durable, applied and committed here: if it is in
  *      no segment it is dead, and nobody misses it. Not so if the data are possibly incomplete.
  *
- *      WIPE --> CLIENTS --> SCAN --> SETTLE --> FENCE --> done
+ *      WIPE --> CLIENTS --> CHECKPOINT --> SCAN --> SETTLE --> FENCE --> done
  */
 #include "server/shard/recover.h"
 
@@ -88,6 +88,15 @@ static int read_clients(struct recover *recover)
         if (store_meta(store, segment).owner == OWNER_WORKER)
             return recover_clients_read(&recover->clients, store_segment_offset(store, segment));
     }
+    recover->phase = RECOVER_CHECKPOINT;
+    return 0;
+}
+
+static int find_checkpoint(struct recover *recover)
+{
+    const int done = recover_checkpoint_step(recover);
+    if (done != 1)
+        return done;
     recover->phase = RECOVER_SCAN;
     atomic_store_explicit(&recover->scanning, true, memory_order_release);
     return 0;
@@ -136,6 +145,7 @@ static void settle(struct recover *recover)
 {
     if (recover->log.open)
         log_close(&recover->log);
+    recover_checkpoint_settle(recover);
     write_rows(recover);
     recover->ticket = pm_fence_start(recover->common->pm);
     recover->phase = RECOVER_FENCE;
@@ -145,11 +155,12 @@ static void report(const struct recover *recover, uint64_t now_ns)
 {
     const struct recover_counts counts = recover_counts(recover);
     log_event(counts.strange ? LOG_WARN : LOG_INFO, "recovered",
-              "shards=%u segments=%lu entries=%lu records=%lu copied=%lu passed_over=%lu "
-              "strange=%lu zeroed=%lu released=%lu voided=%lu parts=%u scan_ms=%lu",
-              recover->shard_count, counts.segments, counts.entries, counts.records, counts.copied,
-              counts.passed_over, counts.strange, counts.zeroed, counts.released, counts.voided,
-              recover->part_count, (now_ns - recover->begun_ns) / NS_PER_MS);
+              "shards=%u segments=%lu covered=%lu restored=%lu entries=%lu records=%lu copied=%lu "
+              "passed_over=%lu strange=%lu zeroed=%lu released=%lu voided=%lu parts=%u scan_ms=%lu",
+              recover->shard_count, counts.segments, recover->covered_count, counts.restored,
+              counts.entries, counts.records, counts.copied, counts.passed_over, counts.strange,
+              counts.zeroed, counts.released, counts.voided, recover->part_count,
+              (now_ns - recover->begun_ns) / NS_PER_MS);
     uint64_t lost = 0;
     for (uint32_t i = 0; i < recover->part_count; i++)
         lost += recover->parts[i].records_lost;
@@ -174,6 +185,8 @@ int recover_poll(struct recover *recover, uint64_t now_ns, uint64_t *wake_ns, bo
         return 0;
     case RECOVER_CLIENTS:
         return read_clients(recover);
+    case RECOVER_CHECKPOINT:
+        return find_checkpoint(recover);
     case RECOVER_SCAN:
         done = scan_some(recover, now_ns, wake_ns, busy);
         if (done < 0)
@@ -209,6 +222,7 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!recover)
         return ROWAN_ENOMEM;
     recover->common = options->common;
+    recover->needs_all = options->possibly_incomplete || options->damage;
     recover->shards = calloc(options->config->shard_count, sizeof *recover->shards);
     recover->by_id = calloc(STORE_SHARD_IDS, sizeof(struct recover_shard *));
     int error = recover->shards && recover->by_id ? 0 : ROWAN_ENOMEM;
@@ -217,7 +231,10 @@ int recover_create(const struct recover_options *options, struct recover **out, 
     if (!error)
         error = recover_clients_init(&recover->clients, options->common);
     if (!error)
-        error = recover_places(options->common->store, &recover->places, &recover->place_count);
+        error =
+            recover_places(options->common->store, false, &recover->places, &recover->place_count);
+    if (!error)
+        error = recover_checkpoint_open(recover);
     if (!error)
         error = add_shards(recover, options, why, why_bytes);
     if (error) {
@@ -260,6 +277,7 @@ struct recover_counts recover_counts(const struct recover *recover)
         sum.segments += counts->segments;
         sum.released += counts->released;
         sum.voided += counts->voided;
+        sum.restored += counts->restored;
         sum.entries += counts->entries;
         sum.records += counts->records;
         sum.passed_over += counts->passed_over;
@@ -280,6 +298,8 @@ void recover_destroy(struct recover *recover)
     }
     recover_scan_close(recover);
     recover_clients_fini(&recover->clients);
+    recover_checkpoint_close(recover);
+    free(recover->covered);
     free(recover->places);
     free(recover->by_id);
     free(recover->shards);

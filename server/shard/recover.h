@@ -34,6 +34,7 @@ struct recover_counts {
     uint64_t segments;    /* scanned */
     uint64_t zeroed;      /* segments that were not free, or not zeros as they should */
     uint64_t released;    /* segments in which nothing had landed */
+    uint64_t restored;    /* index items of a checkpoint */
     uint64_t entries;     /* applied, repeats included */
     uint64_t records;     /* stubs of cleaned entries that gave a completion record */
     uint64_t passed_over; /* whole blocks of shards, or epochs of shards, that are not held */

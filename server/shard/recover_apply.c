@@ -245,6 +245,8 @@ bool recover_choose(struct recover_part *part, const struct recover_found *found
     if (header->type == ENTRY_COMMIT_VERSIONS)
         return true;
     block->shard = recover->by_id[header->shard];
+    if (header->type == ENTRY_CHECKPOINT)
+        return block->shard && part == block->shard->part;
     return part == (block->shard ? block->shard->part : &recover->parts[0]) &&
            block_counts(part, block->shard, header);
 }
@@ -252,6 +254,8 @@ bool recover_choose(struct recover_part *part, const struct recover_found *found
 int recover_block(struct recover_part *part, const struct recover_block *block)
 {
     const struct entry_header *header = &block->found->header;
+    if (header->type == ENTRY_CHECKPOINT)
+        return recover_checkpoint_apply(part, block->shard, block->found);
     if (header->type == ENTRY_RECORD)
         return recover_record(part, block->shard, header);
     if (header->type != ENTRY_COMMIT_VERSIONS)

@@ -18,7 +18,8 @@ static int compare(const void *a, const void *b)
     return left->order != right->order ? (left->order < right->order ? -1 : 1) : 0;
 }
 
-int recover_places(const struct store *store, struct recover_place **out, uint64_t *count)
+int recover_places(const struct store *store, bool of_checkpoints, struct recover_place **out,
+                   uint64_t *count)
 {
     const uint64_t segments = store_segments(store);
     struct recover_place *places = calloc(segments, sizeof *places);
@@ -27,12 +28,14 @@ int recover_places(const struct store *store, struct recover_place **out, uint64
     *count = 0;
     for (uint64_t i = 0; i < segments; i++) {
         const struct segment_meta meta = store_meta(store, i);
-        if (meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY)
+        if (meta.state == SEGMENT_FREE || meta.state == SEGMENT_DIRTY ||
+            (meta.owner == OWNER_CHECKPOINT) != of_checkpoints)
             continue;
         places[(*count)++] = (struct recover_place){
             .order = class_of(meta.owner) << PLACE_CLASS_SHIFT | meta.allocation,
             .segment = i,
-            .has_copies = meta.owner == OWNER_DIGEST || meta.owner == OWNER_CLEAN};
+            .has_copies = of_checkpoints || class_of(meta.owner) < 2,
+            .of_checkpoint = of_checkpoints};
     }
     qsort(places, *count, sizeof *places, compare);
     *out = places;

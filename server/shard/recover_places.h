@@ -7,11 +7,13 @@
 struct recover_place {
     uint64_t order;
     uint64_t segment;
-    bool has_copies; /* of a digest or clean log */
+    bool has_copies;    /* of a digest or clean log; and a checkpoint's, which comes before these */
+    bool of_checkpoint; /* (store/checkpoint.h) */
 };
 
-/* All segments that may hold entries: first digest logs, then what a cleaner wrote, then all others, each in the order of
+/* The segments of checkpoints, or all others that may hold entries: first digest logs, then what a cleaner wrote, then all others, each in the order of
  * allocation. The caller frees *out. Errors: ROWAN_ENOMEM. */
-int recover_places(const struct store *store, struct recover_place **out, uint64_t *count);
+int recover_places(const struct store *store, bool of_checkpoints, struct recover_place **out,
+                   uint64_t *count);
 
 #endif

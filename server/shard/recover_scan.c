@@ -83,7 +83,10 @@ static void list_block(struct recover_part *part, const struct entry_header *hea
     const uint64_t segment = recover->places[part->scanned].segment;
     const bool is_object = header->type == ENTRY_PUT || header->type == ENTRY_DELETE;
     part->blocks_seen = true;
-    if (!is_object && header->type != ENTRY_RECORD && header->type != ENTRY_COMMIT_VERSIONS)
+    const bool of_checkpoint = recover->places[part->scanned].of_checkpoint;
+    if (of_checkpoint != (header->type == ENTRY_CHECKPOINT) ||
+        (!of_checkpoint && !is_object && header->type != ENTRY_RECORD &&
+         header->type != ENTRY_COMMIT_VERSIONS))
         return;
     struct recover_found *found = &list->blocks[list->count++];
     found->header = *header;
@@ -161,7 +164,8 @@ static void choose_blocks(struct recover_part *part, const struct recover_list *
         if (!recover_choose(part, found, block))
             continue;
         count++;
-        if (block->shard && found->header.blocks == 1 && found->header.type != ENTRY_RECORD) {
+        if (block->shard && found->header.blocks == 1 &&
+            (found->header.type == ENTRY_PUT || found->header.type == ENTRY_DELETE)) {
             __builtin_prefetch(pm_at(part->recover->common->pm, found->offset));
             block->bucket = index_prefetch(block->shard->state->index, found->hash);
         }
@@ -309,8 +313,10 @@ int recover_scan_open(struct recover *recover, uint32_t parts)
 
 void recover_scan_close(struct recover *recover)
 {
-    for (uint32_t i = 0; i < recover->part_count; i++)
+    for (uint32_t i = 0; i < recover->part_count; i++) {
         join_fini(&recover->parts[i].join);
+        free(recover->parts[i].restored);
+    }
     for (uint32_t i = 0; recover->lists && i < recover->list_count; i++)
         free(recover->lists[i].blocks);
     free(recover->lists);

@@ -11,6 +11,7 @@
 #include "server/shard/recover.h"
 #include "server/shard/recover_clients.h"
 #include "server/shard/recover_places.h"
+#include "server/store/checkpoint.h"
 #include "server/store/log.h"
 #include "server/store/wipe.h"
 
@@ -22,6 +23,7 @@ enum { RECOVER_STAGE_BLOCKS = 16 }; /* that go through the stages of application
 enum recover_phase {
     RECOVER_WIPE,
     RECOVER_CLIENTS,
+    RECOVER_CHECKPOINT,
     RECOVER_SCAN,
     RECOVER_SETTLE,
     RECOVER_FENCE,
@@ -35,6 +37,7 @@ struct recover_shard {
                              count; sorted once these logs are scanned */
     uint32_t counted;     /* of `copies`, how many were added to the prefix, in order */
     struct suffix made;   /* copied by this start; few, not sorted */
+    uint64_t buckets;     /* of its index, as the checkpoint has it */
 };
 
 /* A copy of a long entry, of which the blocks in front of `offset` were met. */
@@ -86,6 +89,7 @@ struct recover_part {
     struct recover_block chosen[RECOVER_STAGE_BLOCKS]; /* of those in front of `position` */
     uint32_t chosen_count, chosen_next; /* those from `chosen_next` on are not applied yet */
     struct join join;
+    uint32_t *restored; /* by segment: items of a checkpoint that are not counted as live yet */
     struct recover_counts counts;
     uint64_t records_lost;
     uint8_t key[ENTRY_MAX_KEY_BYTES];
@@ -101,6 +105,11 @@ struct recover {
     struct recover_place *places; /* R2, R3 */
     uint64_t place_count;
     struct recover_clients clients;
+    bool needs_all;                        /* data are damaged, or may be incomplete (R11) */
+    struct recover_checkpoint *checkpoint; /* while one is looked for */
+    struct checkpoint_segment
+        *covered; /* by segment, by the checkpoint that is used, or zeros; NULL: none is */
+    uint64_t covered_count;
     uint64_t heads; /* segments whose heads are still to be read for CLIENTS */
     struct pm_ticket ticket;
     uint64_t zeroed;
@@ -136,6 +145,23 @@ int recover_pieces(struct recover_part *part);
 
 /* Adds copies below `version` to the prefix: their blocks may be nowhere else any more. */
 void recover_count_copies(struct recover_shard *of, uint64_t version);
+
+/* --- recover_checkpoint.c --- */
+
+/* Errors: ROWAN_ENOMEM; recover_checkpoint_close frees what there is. */
+int recover_checkpoint_open(struct recover *recover);
+void recover_checkpoint_close(struct recover *recover);
+
+/* A bounded step of looking for one, before the scan. 1: it is over; the places are those that are to be scanned. Errors:
+ * ROWAN_ENOMEM. */
+int recover_checkpoint_step(struct recover *recover);
+
+/* Once all parts are over: what it has restored is live. */
+void recover_checkpoint_settle(const struct recover *recover);
+
+/* A block of it, of that shard. Errors: ROWAN_ENOMEM, EDAMAGED. */
+int recover_checkpoint_apply(struct recover_part *part, struct recover_shard *of,
+                             const struct recover_found *found);
 
 /* --- recover_scan.c --- */
 

@@ -86,6 +86,14 @@ static inline void live_indexed(const struct live *live, uint64_t offset, uint64
         live_removed(live, previous);
 }
 
+/* live_restored: so many index items lead into the segment, to entries of so many strides and to no tombstone. */
+static inline void live_restored(const struct live *live, uint64_t segment, uint64_t items,
+                                 uint64_t strides)
+{
+    atomic_fetch_add_explicit(&live->words[segment], items * LIVE_ITEM + strides,
+                              memory_order_relaxed);
+}
+
 /* live_kept: bytes that no item leads to, and that are needed nevertheless. They count until the segment is cleaned. */
 static inline void live_kept(const struct live *live, uint64_t offset, uint32_t bytes)
 {

@@ -55,6 +55,7 @@ enum segment_owner {
     OWNER_UNKNOWN =
         4, /* both copies of its meta were damaged: it counts as USED, under a new number */
     OWNER_CLEAN = 5,
+    OWNER_CHECKPOINT = 6, /* the clean role's alone, in every state */
 };
 
 struct segment_meta {

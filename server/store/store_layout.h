@@ -22,7 +22,7 @@ enum {
     TABLE_ALIGN = 4096,
 };
 
-#define OWNER_KINDS    ((unsigned)OWNER_CLEAN + 1)
+#define OWNER_KINDS    ((unsigned)OWNER_CHECKPOINT + 1)
 #define SEGMENT_STATES ((unsigned)SEGMENT_COMMITTED + 1)
 #define STORE_MAGIC    UINT64_C(0x31564b4e41574f52) /* "ROWANKV1" */
 

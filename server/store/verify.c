@@ -70,7 +70,7 @@ static void found_place(void *context, uint32_t position)
         verify->claimed = position + bytes;
 }
 
-/* Is the segment COMMITTED? */
+/* Is the segment COMMITTED? A checkpoint's is not of interest: a start that does not find it whole does without it. */
 static bool is_committed(const struct verify *verify, uint64_t segment)
 {
     uint64_t words[2];
@@ -78,7 +78,8 @@ static bool is_committed(const struct verify *verify, uint64_t segment)
     for (unsigned i = 0; i < 2; i++)
         memcpy(&words[i], pm_at(verify->pm, verify->geometry.metas[i] + segment * META_BYTES),
                META_BYTES);
-    return metas_choose(segment, words, &meta) != METAS_DAMAGED && meta.state == SEGMENT_COMMITTED;
+    return metas_choose(segment, words, &meta) != METAS_DAMAGED &&
+           meta.state == SEGMENT_COMMITTED && meta.owner != OWNER_CHECKPOINT;
 }
 
 static bool enter(struct verify *verify)

@@ -151,12 +151,23 @@ static uint32_t lowest_asked(const struct worker *worker, const struct records_q
                : 0;
 }
 
+static void list(const struct worker *worker, struct records_question *question)
+{
+    const struct shard_state *shard = worker->has_all ? worker->shards[question->shard] : NULL;
+    question->listed_count =
+        shard ? records_list(&shard->records, &question->cursor, question->listed,
+                             RECORDS_QUESTION_ROWS, &question->listed_all)
+              : ROWAN_EAGAIN;
+}
+
 bool worker_client_answer(struct worker *worker)
 {
     struct records_question *question;
     uint32_t answers = 0;
     while (answers < WORKER_ANSWERS && (question = inbox_pop(&worker->record_questions))) {
         struct inbox *wake = question->wake;
+        if (question->lists)
+            list(worker, question);
         for (uint32_t i = 0; i < question->count; i++)
             question->rows[i].lowest = lowest_asked(worker, &question->rows[i]);
         atomic_store_explicit(&question->answered, true, memory_order_release);

@@ -185,6 +185,8 @@ static bool any_has_room(const struct fetch *fetch)
 static uint32_t readable(const struct worker *worker, uint64_t segment)
 {
     const struct segment_meta meta = store_meta(worker->common->store, segment);
+    if (meta.owner == OWNER_CHECKPOINT)
+        return 0;
     if (meta.state == SEGMENT_USED || meta.state == SEGMENT_COMMITTED)
         return STORE_SEGMENT_BYTES;
     return worker->log.open && worker->log.segment == segment ? worker->log.tail : 0;

@@ -82,7 +82,7 @@ class Cluster:
             undo.callback(build.local, "stop", "--dir", self.directory)
             build.local("start", "--dir", self.directory, "--fabric", fabric, "--durability", durability, "--pm", place,
                         "--pm-bytes", f"{options.pm_mib}M", "--servers", str(options.servers),
-                        "--replicas", str(min(3, options.servers)))  # fmt: skip
+                        "--replicas", str(min(3, options.servers)), *getattr(options, "start_arguments", ()))  # fmt: skip
             self.ycsb("load", 4, 64)
             self.undo = undo.pop_all()
 

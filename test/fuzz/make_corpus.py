@@ -53,6 +53,19 @@ def commits():
     write('commit', 'part', commit_value(COMMIT_SHARDS, COMMIT_CLIENTS, 2, 3))
 
 
+def checkpoints():
+    def buckets(first, counts, items):
+        return struct.pack('<BQII', 3, first, len(counts), len(items)) + struct.pack(
+            '<%uQ' % len(items), *items) + bytes(counts)
+
+    write('checkpoint', 'segments', b'\1' + struct.pack('<QIIII', 9, 3, 6, 1, 0) * 2)
+    write('checkpoint', 'shard', b'\2' + struct.pack('<QQQQ', 1, 1 << 40 | 5, 1024, 1))
+    write('checkpoint', 'buckets', buckets(7, [0, 2, 1], [64, 128, 1 << 48 | 192]))
+    write('checkpoint', 'wrong_counts', buckets(7, [0, 2, 2], [64, 128, 192]))
+    write('checkpoint', 'records', b'\4' + struct.pack('<IIQ', 7, 4, 1 << 40 | 5))
+    write('checkpoint', 'end', b'\5')
+
+
 def messages():
     def request(kind, key, value, expected=0):
         return struct.pack('<BBHIIIIHHIIQ', kind, 1, 7, 1, 42, 2, 1, len(key), 0, len(value), 9,
@@ -206,6 +219,7 @@ def verbs():
 if __name__ == '__main__':
     entries()
     commits()
+    checkpoints()
     streams()
     verbs()
     messages()

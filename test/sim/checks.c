@@ -181,6 +181,15 @@ static bool has_lost(const struct checks *checks, const struct checks_key *key, 
            checks_lost_at(checks, cluster_shard_of_slot(checks->config, key->slot)->id, server);
 }
 
+/* Must a start find what was acknowledged of the key? */
+static bool must_find(struct checks *checks, const struct checks_key *key, uint32_t server)
+{
+    const uint16_t shard =
+        checks->config ? cluster_shard_of_slot(checks->config, key->slot)->id : 0;
+    return !has_lost(checks, key, server) &&
+           !checks_may_be_hidden(&checks->servers[server], shard, key->settled);
+}
+
 /* A server that was started has built its indexes anew: of what it showed before, only that is certain which all
  * replicas had when it ended. And it has found the blocks that its digest roles had not seen. */
 static void note_start(struct checks *checks, struct checks_server *server, uint64_t incarnation)
@@ -192,7 +201,7 @@ static void note_start(struct checks *checks, struct checks_server *server, uint
     server->lost_before = sim_fault_count_at(FAULT_BLOCK_LOST, name);
     for (uint32_t i = 0; i < checks->key_count; i++)
         checks->keys[i].shown[server->number] =
-            has_lost(checks, &checks->keys[i], server->number) ? 0 : checks->keys[i].settled;
+            must_find(checks, &checks->keys[i], server->number) ? checks->keys[i].settled : 0;
 }
 
 static void look_at_cm(struct checks *checks, const struct cm *cm, const char *who, uint64_t *term)

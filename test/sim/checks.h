@@ -62,13 +62,14 @@ uint32_t checks_losses(const struct checks *checks, uint32_t key, struct linear_
 void checks_leftovers(struct checks *checks);
 
 struct checks_counts {
-    uint64_t blocks;        /* that were stored or landed */
-    uint64_t acknowledged;  /* for C2 */
-    uint64_t looks;         /* at index items, for C3 */
-    uint64_t longs, joined; /* entries of several blocks: written by a primary; put together */
-    uint64_t losses;        /* of a shard: acknowledged writes may have been lost */
-    uint64_t cleaned;       /* segments that held something and were given up */
-    uint64_t tombstones;    /* last copies that went, no older version being left */
+    uint64_t blocks;          /* that were stored or landed */
+    uint64_t acknowledged;    /* for C2 */
+    uint64_t looks;           /* at index items, for C3 */
+    uint64_t longs, joined;   /* entries of several blocks: written by a primary; put together */
+    uint64_t losses;          /* of a shard: acknowledged writes may have been lost */
+    uint64_t cleaned;         /* segments that held something and were given up */
+    uint64_t tombstones;      /* last copies that went, no older version being left */
+    uint64_t from_checkpoint; /* starts that took index items of one */
 };
 struct checks_counts checks_counts(const struct checks *checks);
 

@@ -105,6 +105,11 @@ bool checks_may_be_lost(const struct checks_server *server, const struct entry_h
     return checks_lost_block(server) && header->version > settled_in_pm(server, header->shard);
 }
 
+bool checks_may_be_hidden(const struct checks_server *server, uint16_t shard, uint64_t version)
+{
+    return checks_has_hidden(server) && version > settled_in_pm(server, shard);
+}
+
 /* --- a segment that was given up --- */
 
 static void fail(struct checks_server *server, const struct checks_entry *entry, uint64_t segment,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/clean/clean_state.h"
 #include "test/sim/checks_state.h"
 #include "test/sim/sim_fault.h"
 #include "test/sim/sim_log.h"
@@ -63,6 +64,22 @@ bool checks_lost_block(const struct checks_server *server)
     return sim_fault_count_at(FAULT_BLOCK_LOST, name) > server->lost_before;
 }
 
+bool checks_has_hidden(const struct checks_server *server)
+{
+    const struct sim_cluster *cluster = server->checks->cluster;
+    const char *name = cluster->servers[server->number].process.name;
+    return sim_fault_count_at(FAULT_BLOCK_LOST, name) > 0 &&
+           clean_checkpoint_ns < cluster->clock.now_ns;
+}
+
+static bool any_has_hidden(const struct checks *checks)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < checks->cluster->options.servers; i++)
+        any |= checks_has_hidden(&checks->servers[i]);
+    return any;
+}
+
 /* What a digest role does not see is missing there, until the primary has sent it again: also when the sites are off. */
 static bool is_provoked(const struct checks *checks, const char *node, const char *event)
 {
@@ -73,6 +90,8 @@ static bool is_provoked(const struct checks *checks, const char *node, const cha
         if (strcmp(event, EVENTS_OF_FLIPS[i]) == 0 && checks->flips)
             return true;
     }
+    if (strcmp(event, "holes_filled") == 0 && any_has_hidden(checks))
+        return true;
     if (strcmp(event, "versions_missing") != 0)
         return false;
     uint32_t number = 0;
@@ -97,6 +116,8 @@ static bool is_loss(const struct checks *checks, const char *event)
 static void on_line(void *context, const char *node, const char *event, const char *line)
 {
     struct checks *checks = context;
+    checks->counts.from_checkpoint +=
+        strcmp(event, "recovered") == 0 && !strstr(line, " restored=0 ");
     for (unsigned i = 0; i < EVENTS; i++) {
         if (strcmp(event, UNPROVOKED[i].event) != 0 ||
             (UNPROVOKED[i].unless && strstr(line, UNPROVOKED[i].unless)) ||

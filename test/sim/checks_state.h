@@ -275,6 +275,11 @@ void checks_log_close(struct checks *checks);
 /* A digest role of that server's process has taken a whole block for a damaged one. */
 bool checks_lost_block(const struct checks_server *server);
 
+/* A start from a checkpoint does not see what the site BLOCK_LOST has hidden from a digest role, and what lies in a segment
+ * that was committed nevertheless; a scan does. What is settled in its PM it is not. */
+bool checks_has_hidden(const struct checks_server *server);
+bool checks_may_be_hidden(const struct checks_server *server, uint16_t shard, uint64_t version);
+
 /* And may it be this entry? Then its segment is committed without it (server/clean/clean_copy.c, K6). */
 bool checks_may_be_lost(const struct checks_server *server, const struct entry_header *header);
 

@@ -88,7 +88,7 @@ static void done(void *context, const struct job_result *result)
     if (failed)
         fprintf(stderr, "%s: caught by seed %" PRIu64 ", by %s%s\n",
                 sim_mutant_name(result->job.mutant), result->job.seed, checker,
-                named ? "" : ", which its paragraph does not name");
+                named ? "" : ", which its paragraph does not name: it does not count");
     if (named && mutants->plain[at] != FAILED) {
         row->caught = true;
         row->failure = result->run.failure;

@@ -399,6 +399,7 @@ static void begin(struct run *run)
     fabric_segment_bytes = swarm->segment_bytes;
     clients_keep_ns = swarm->keep_ns;
     clean_tombstones_ns = swarm->tombstones_ns;
+    clean_checkpoint_ns = swarm->checkpoint_ns;
     index_chunk_buckets = swarm->chunk_buckets;
     sim_fault_begin(NULL);
     sim_fault_mutant(run->options->mutant);
@@ -438,6 +439,7 @@ static void sum_up(struct run *run)
     counts->joined = checks_counts(run->checks).joined;
     counts->cleaned = checks_counts(run->checks).cleaned;
     counts->tombstones = checks_counts(run->checks).tombstones;
+    counts->from_checkpoint = checks_counts(run->checks).from_checkpoint;
     take_counts_of_sites(run);
     for (uint32_t i = 0; i < run->swarm.cluster.servers; i++)
         journal_mix(run->journal, &run->cluster->servers[i].pm->trace, sizeof(uint64_t));

@@ -37,13 +37,14 @@ struct run_counts {
     uint64_t states;      /* visited to judge them */
     uint64_t simulated_ns;
     uint64_t rounds;
-    uint64_t fault_sites; /* times one fired */
-    uint64_t splits;      /* of buckets of an index */
-    uint64_t longs;       /* entries of several blocks that a primary wrote */
-    uint64_t joined;      /* of those: copies that were made because their blocks lay apart */
-    uint64_t cleaned;     /* segments that were given up */
-    uint64_t tombstones;  /* that went */
-    uint64_t mutant;      /* times the mutant's place was reached */
+    uint64_t fault_sites;     /* times one fired */
+    uint64_t splits;          /* of buckets of an index */
+    uint64_t longs;           /* entries of several blocks that a primary wrote */
+    uint64_t joined;          /* of those: copies that were made because their blocks lay apart */
+    uint64_t cleaned;         /* segments that were given up */
+    uint64_t tombstones;      /* that went */
+    uint64_t from_checkpoint; /* starts */
+    uint64_t mutant;          /* times the mutant's place was reached */
     struct nemesis_counts nemesis;
     struct sim_network_counts network;
 };

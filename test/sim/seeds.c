@@ -58,6 +58,7 @@ static void add(struct run_counts *sum, const struct run_counts *more)
     sum->joined += more->joined;
     sum->cleaned += more->cleaned;
     sum->tombstones += more->tombstones;
+    sum->from_checkpoint += more->from_checkpoint;
     sum->mutant += more->mutant;
     for (unsigned i = 0; i < NEMESIS_FAULTS; i++)
         sum->nemesis.injected[i] += more->nemesis.injected[i];
@@ -181,14 +182,15 @@ static void tell_sum(const struct seeds *seeds)
            " shards without fences lost data, %" PRIu64 " keys went back; %" PRIu64
            " fault sites fired; %" PRIu64 " index splits; %" PRIu64
            " long entries written, %" PRIu64 " joined; %" PRIu64 " segments cleaned, %" PRIu64
-           " tombstones gone; %" PRIu64 " rounds; %.0f simulated seconds, %.1f in a wall "
+           " tombstones gone; %" PRIu64 " starts from checkpoints; %" PRIu64
+           " rounds; %.0f simulated seconds, %.1f in a wall "
            "second; trace hash %016" PRIx64 "\n",
            seeds->done, seeds->failures, sum->operations, sum->unknown, sum->rejected,
            sum->nemesis.faults, sum->nemesis.crashes, sum->nemesis.partitions,
            sum->nemesis.power_losses, sum->nemesis.flips, sum->network.torn,
            sum->nemesis.lost_fences, sum->losses, sum->turned_back, sum->fault_sites, sum->splits,
-           sum->longs, sum->joined, sum->cleaned, sum->tombstones, sum->rounds, simulated_s,
-           simulated_s / took_s, hash);
+           sum->longs, sum->joined, sum->cleaned, sum->tombstones, sum->from_checkpoint,
+           sum->rounds, simulated_s, simulated_s / took_s, hash);
     if (seeds->options->mutant != MUTANT_COUNT)
         printf("the mutant's place was reached %" PRIu64 " times\n", sum->mutant);
 }

@@ -28,6 +28,7 @@ uint32_t fabric_segment_bytes = UINT32_C(4)
                                 << 20; /* fabric.h; the size of a run is set before its cluster */
 
 uint64_t clean_tombstones_ns = NS_PER_S;   /* server/clean/clean_state.h; likewise */
+uint64_t clean_checkpoint_ns = NS_PER_S;   /* likewise */
 uint64_t clients_keep_ns = 120 * NS_PER_S; /* server/worker/clients.h; likewise */
 uint32_t index_chunk_buckets = 1024;       /* server/index/index_table.h; likewise */
 

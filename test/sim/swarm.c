@@ -430,6 +430,8 @@ void swarm_draw(uint64_t seed, struct swarm *out)
     out->tombstones_ns = is_lossy(out)        ? 3600 * NS_PER_S
                          : out->load.may_fill ? between(&random, 100 * NS_PER_MS, NS_PER_S)
                                               : NS_PER_S; /* a pass reads everything */
+    out->checkpoint_ns =
+        chance(&random, 25) ? 3600 * NS_PER_S : between(&random, 20 * NS_PER_MS, NS_PER_S);
 }
 
 /* --- telling --- */
@@ -462,9 +464,12 @@ static void tell_cluster(const struct sim_cluster_options *cluster, FILE *out)
 void swarm_tell(const struct swarm *swarm, FILE *out)
 {
     const struct load_options *load = &swarm->load;
-    fprintf(out, "segment_bytes=%u chunk_buckets=%u safety_ms=%lu keep_ms=%lu tombstones_ms=%lu",
+    fprintf(out,
+            "segment_bytes=%u chunk_buckets=%u safety_ms=%lu keep_ms=%lu tombstones_ms=%lu "
+            "checkpoint_ms=%lu",
             swarm->segment_bytes, swarm->chunk_buckets, swarm->safety_ns / NS_PER_MS,
-            swarm->keep_ns / NS_PER_MS, swarm->tombstones_ns / NS_PER_MS);
+            swarm->keep_ns / NS_PER_MS, swarm->tombstones_ns / NS_PER_MS,
+            swarm->checkpoint_ns / NS_PER_MS);
     tell_cluster(&swarm->cluster, out);
     fprintf(out,
             " operations=%lu keys=%u hot=%u pause_us=%lu burst=%u key_bytes=%u value_bytes=%u "

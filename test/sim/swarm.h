@@ -20,6 +20,7 @@ struct swarm {
     uint64_t safety_ns;     /* how long the safety phase lasts at least */
     uint64_t keep_ns;       /* CLIENTS_KEEP_NS of the run */
     uint64_t tombstones_ns; /* TOMBSTONES_MIN_NS of the run */
+    uint64_t checkpoint_ns; /* CHECKPOINT_MIN_NS of the run */
 };
 
 void swarm_draw(uint64_t seed, struct swarm *out);

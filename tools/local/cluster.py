@@ -191,7 +191,7 @@ def server_command(options, programs, server, place):
         "--durability", options.durability,
         *spin_arguments(options),
         *given_arguments(options, "verbs_device", "verbs_receive", "workers", "digests", "reactors",
-                         "landing_segments", "clean_below"),
+                         "landing_segments", "clean_below", "checkpoints"),
     ]  # fmt: skip
 
 

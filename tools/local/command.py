@@ -107,6 +107,10 @@ def add_start_options(parser):
         choices=[word for word in settings.WORDS["verbs_receive"] if word],
         help="over verbs: how entries are received (default: the best that the device can)",
     )  # fmt: skip
+    parser.add_argument(
+        "--checkpoints", choices=("yes", "no"),
+        help="servers write their index to the PM now and then, so that they start sooner (default yes)",
+    )  # fmt: skip
     parser.set_defaults(port=None)
     add_numbers(
         parser,

@@ -100,6 +100,7 @@ static const struct {
     NUMBER(segments_backup_log),
     NUMBER(segments_worker_log),
     NUMBER(segments_clean_log),
+    NUMBER(segments_checkpoint),
     NUMBER(segments_cleaned),
     NUMBER(live_bytes),
     NUMBER(dead_bytes),
@@ -117,6 +118,7 @@ static const struct {
     NUMBER(start_segments),
     NUMBER(start_scanned),
     NUMBER(damaged_places),
+    NUMBER(checkpoints),
 };
 
 static void add_numbers(json_t *object, const Rowan__ServerStatus *status)

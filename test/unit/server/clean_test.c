@@ -55,7 +55,7 @@ static void begin(struct image *image, uint64_t reserve)
     atomic_store(&led->dur_settled, v(1000));
     atomic_store(&backed->dur_settled, v(1000));
     reclaim_init(&image->common.reclaim);
-    assert_int_equal(clean_create(&image->common, 75, workers, &clean), 0);
+    assert_int_equal(clean_create(&image->common, 75, false, workers, &clean), 0);
     struct shard_state *const shards[] = {led, backed};
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(

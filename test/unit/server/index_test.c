@@ -389,6 +389,46 @@ TEST(a_walk_misses_nothing_while_the_table_grows)
     fixture_fini(&fixture);
 }
 
+/* Of half of the items, into an index that goes on growing. */
+TEST(what_was_dumped_is_found_where_it_is_restored)
+{
+    enum { KEYS = 20000 };
+    struct fixture fixture;
+    struct index *again;
+    uint64_t buckets, items[100];
+    fixture_init(&fixture, 16 * MIB);
+    for (uint64_t i = 0; i < KEYS; i++)
+        assert_int_equal(insert(&fixture, i), INDEX_INSERTED);
+    assert_true(index_dump_begin(fixture.index, &buckets));
+    assert_int_equal(insert(&fixture, KEYS), INDEX_INSERTED); /* and grows no more */
+    assert_int_equal(index_create(&fixture.log.heap->pm, &fixture.log.format, &again), 0);
+    assert_true(index_can_restore(buckets) && !index_can_restore(1));
+    assert_int_equal(index_restore(again, buckets), 0);
+    const uint64_t middle = find(&fixture, KEYS / 2);
+    uint64_t restored = 0;
+    for (uint64_t bucket = 0; bucket < buckets; bucket++) {
+        const uint32_t count = index_dump(fixture.index, bucket, items, 100);
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            if (index_item_offset(items[i]) < middle)
+                items[kept++] = items[i];
+        }
+        assert_int_equal(index_restore_bucket(again, bucket, items, kept), 0);
+        restored += kept;
+    }
+    index_dump_end(fixture.index);
+    assert_true(restored == KEYS / 2 && index_items(again) == restored);
+    index_destroy(fixture.index);
+    fixture.index = again;
+    for (uint64_t i = 0; i < KEYS; i++)
+        assert_true((find(&fixture, i) != 0) == (i < KEYS / 2));
+    for (uint64_t i = KEYS / 2; i < 2 * KEYS; i++)
+        assert_int_equal(insert(&fixture, KEYS + i), INDEX_INSERTED);
+    for (uint64_t i = 0; i < KEYS / 2; i++)
+        assert_true(find(&fixture, i) != 0);
+    fixture_fini(&fixture);
+}
+
 TEST(without_memory_an_insert_is_refused_and_nothing_changes)
 {
     enum { KEYS = 300000 };

@@ -146,6 +146,34 @@ TEST(a_walk_tells_of_what_rose_since_the_last)
     assert_int_equal(walk.lowest, 7);
 }
 
+/* While the table grows and shrinks. */
+TEST(a_list_tells_all_that_is_there_from_its_begin_to_its_end)
+{
+    enum { CLIENTS = 300, EACH = 20, ROWS = 64 };
+    struct records *records = *state;
+    static bool told[CLIENTS][EACH + 1];
+    struct records_cursor cursor = {0};
+    struct records_row rows[ROWS];
+    bool over = false;
+    memset(told, 0, sizeof told);
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        for (uint32_t j = 1; j <= EACH; j++)
+            assert_int_equal(records_add(records, 1 + i, j, 100 + j), 0);
+    for (unsigned call = 0; !over; call++) {
+        const int count = records_list(records, &cursor, rows, ROWS, &over);
+        assert_true(count >= 0 && count <= ROWS && call < 4 * CLIENTS);
+        for (int i = 0; i < count; i++) {
+            const struct records_row *row = &rows[i];
+            assert_true(row->version == 0 || row->version == 100 + row->operation);
+            told[row->client - 1][row->version ? row->operation : 0] = true;
+        }
+        for (uint32_t i = 2 * CLIENTS; i < 3 * CLIENTS && call == 20; i++)
+            records_lowest(records, 1 + i % CLIENTS, i % CLIENTS % 4 ? EACH : 1);
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        assert_true(told[i][0] && told[i][EACH] && (i % 4 || told[i][1]));
+}
+
 TEST(a_client_that_has_gone_is_told_of_once_and_comes_back_as_new)
 {
     struct records *records = *state;

@@ -115,7 +115,7 @@ TEST(a_word_in_another_segments_place_is_damaged)
 TEST(a_right_check_over_a_word_that_cannot_be_is_damage)
 {
     /* Unknown state, unknown owner, in use by nobody, free and owned, dirty and owned. */
-    static const struct segment_meta wrong[] = {{5, 1, 0, 1}, {15, 0, 0, 1}, {2, 6, 0, 1},
+    static const struct segment_meta wrong[] = {{5, 1, 0, 1}, {15, 0, 0, 1}, {2, 7, 0, 1},
                                                 {2, 0, 0, 1}, {0, 1, 0, 1},  {1, 1, 0, 1}};
     struct segment_meta out;
     for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)

@@ -56,7 +56,7 @@ TEST(a_new_store_has_these_bytes)
     struct heap_pm *heap = formatted();
     static const uint8_t head[] = {
         'R',  'O',  'W',  'A',  'N',  'K',  'V',  '1',  /* magic */
-        5,    0,    0,    0,    7,    0,    0,    0,    /* format, server */
+        6,    0,    0,    0,    7,    0,    0,    0,    /* format, server */
         0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* cluster */
         8,    0,    0,    0,    0,    0,    0,    0,    /* segments */
         0,    0,    0x40, 0,    0,    0,    1,    0,    /* sizes */
