@@ -1,11 +1,11 @@
 /* Checkpoints (store/checkpoint.h): now and then this role writes one, beside what others do, and then drops the one
  * before.
  *
- *   REST --> SHARD --> BUCKETS --> COMMIT --(of a shard led here)--> RECORDS
- *    ^         ^                     |                                |
- *    |         \----(one more shard)-+--------------------------------/
- *    |                               v
- *    \--(fenced)-- END <--(fenced)-- FENCE
+ *   REST --> COVERED --> SHARDS --> ITEMS --> COMMIT --(led here)--> RECORDS_TOLD
+ *    ^                     ^ |                    |                         |
+ *    |                     \-+--(one more shard)--+-------------------------/
+ *    |                       v
+ *    \--(fenced)-- ENDED <--(fenced)-- FENCE
  *
  * A start takes of it the items that lead into segments that it covers, if these are what they were, and scans all others.
  *
@@ -84,7 +84,17 @@ static bool is_committed(const struct segment_meta *meta)
 }
 
 /* Y1 */
-static int write_segments(struct clean *clean)
+static void choose_segments(struct clean *clean)
+{
+    const struct store *store = clean->common->store;
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        const struct segment_meta meta = store_meta(store, i);
+        clean->checkpoint.covers[i] = is_committed(&meta);
+    }
+}
+
+/* One block of them. From now on items that lead there only become fewer. */
+static bool write_segments(struct clean *clean, int *error)
 {
     struct clean_checkpoint *all = &clean->checkpoint;
     const struct store *store = clean->common->store;
@@ -92,25 +102,19 @@ static int write_segments(struct clean *clean)
     struct checkpoint_segment rows[ENTRY_MIN_BLOCK_LIMIT / CHECKPOINT_SEGMENT_BYTES];
     const uint32_t most = (ENTRY_MIN_BLOCK_LIMIT - ENTRY_HEADER_BYTES) / CHECKPOINT_SEGMENT_BYTES;
     uint32_t count = 0;
-    int error = 0;
-    for (uint64_t i = 0; i < store_segments(store) && !error; i++) {
-        const struct segment_meta meta = store_meta(store, i);
-        all->covers[i] = is_committed(&meta);
-        if (!all->covers[i])
-            continue;
-        rows[count++] =
-            (struct checkpoint_segment){.allocation = meta.allocation,
-                                        .items = (uint32_t)live_items(live, i),
-                                        .strides = (uint32_t)live_bytes(live, i) / ENTRY_ALIGN,
-                                        .tombstones = (uint32_t)live_tombstones(live, i)};
-        if (count < most)
-            continue;
-        error = write_block(clean, CHECKPOINT_SEGMENTS, 0, rows, count * CHECKPOINT_SEGMENT_BYTES);
-        count = 0;
+    for (; all->segment < store_segments(store) && count < most; all->segment++) {
+        const uint64_t i = all->segment;
+        if (all->covers[i])
+            rows[count++] =
+                (struct checkpoint_segment){.allocation = store_meta(store, i).allocation,
+                                            .items = (uint32_t)live_items(live, i),
+                                            .strides = (uint32_t)live_bytes(live, i) / ENTRY_ALIGN,
+                                            .tombstones = (uint32_t)live_tombstones(live, i)};
     }
-    if (count > 0 && !error)
-        error = write_block(clean, CHECKPOINT_SEGMENTS, 0, rows, count * CHECKPOINT_SEGMENT_BYTES);
-    return error;
+    if (all->segment == store_segments(store))
+        all->step = CHECKPOINT_SHARDS;
+    *error = write_block(clean, CHECKPOINT_SEGMENTS, 0, rows, count * CHECKPOINT_SEGMENT_BYTES);
+    return true;
 }
 
 /* Is it worth its bytes? A start then reads less by a part of the log. *wanted: later, it may be. */
@@ -161,7 +165,9 @@ static bool begin(struct clean *clean, uint64_t *wake_ns)
     all->blocks = 0;
     all->shard = 0;
     log_init(&all->log, clean->common->store, OWNER_CHECKPOINT, 0);
-    all->step = CHECKPOINT_SHARDS;
+    all->segment = 0;
+    all->step = CHECKPOINT_COVERED;
+    choose_segments(clean);
     return true;
 }
 
@@ -170,8 +176,6 @@ static bool begin(struct clean *clean, uint64_t *wake_ns)
 static bool begin_shard(struct clean *clean, int *error)
 {
     struct clean_checkpoint *all = &clean->checkpoint;
-    if (all->blocks == 0 && (*error = write_segments(clean)))
-        return true;
     while (all->shard < STORE_SHARD_IDS && !clean->shards[all->shard])
         all->shard++;
     if (all->shard == STORE_SHARD_IDS) {
@@ -399,6 +403,8 @@ static bool step(struct clean *clean, int *error, uint64_t *wake_ns)
     switch (clean->checkpoint.step) {
     case CHECKPOINT_REST:
         return begin(clean, wake_ns);
+    case CHECKPOINT_COVERED:
+        return write_segments(clean, error);
     case CHECKPOINT_SHARDS:
         return begin_shard(clean, error);
     case CHECKPOINT_ITEMS:

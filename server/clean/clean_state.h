@@ -157,6 +157,7 @@ enum { CHECKPOINT_LEAST = 8 };
 /* In the order in which they come (clean_checkpoint.c). */
 enum clean_checkpoint_step {
     CHECKPOINT_REST,
+    CHECKPOINT_COVERED,      /* the segments that it covers are written down */
     CHECKPOINT_SHARDS,       /* the next shard is to begin */
     CHECKPOINT_ITEMS,        /* its index is written, and does not grow meanwhile */
     CHECKPOINT_COMMIT,       /* what it leads to outside of covered segments is not committed yet */
@@ -171,6 +172,7 @@ struct clean_checkpoint {
     struct log log;
     uint32_t blocks, step_bytes; /* written: in all, in this poll */
     bool *covers;                /* by segment */
+    uint64_t segment;            /* of these, the next to be written */
     uint32_t shard;
     uint64_t bucket, buckets; /* of the shard's index: the next, how many */
     uint64_t newest;          /* version that items of the shard lead to in no covered segment */

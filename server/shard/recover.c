@@ -230,6 +230,8 @@ int recover_create(const struct recover_options *options, struct recover **out, 
         error = recover_scan_open(recover, options->parts ? options->parts : 1);
     if (!error)
         error = recover_clients_init(&recover->clients, options->common);
+    if (options->possibly_incomplete && !options->damage)
+        recover_checkpoint_disown(options->common->store);
     if (!error)
         error =
             recover_places(options->common->store, false, &recover->places, &recover->place_count);

@@ -4,9 +4,9 @@
  *
  *  R11 A checkpoint is used if all its blocks are there, and it speaks of each shard that is held here, under the same first
  *      epoch, and with completion records if the shard is led here; and not where data are damaged or may be incomplete:
- *      there everything counts that can be found. What it covers are segments that are USED or COMMITTED under the
- *      allocation number that it names. Items that lead elsewhere are nothing: their entries were moved or superseded
- *      (clean_checkpoint.c, Y2).
+ *      there everything counts that can be found; if power was lost without fences, in segments that were a checkpoint's,
+ *      too. What it covers are segments that are USED or COMMITTED under the allocation number that it names. Items that
+ *      lead elsewhere are nothing: their entries were moved or superseded (clean_checkpoint.c, Y2).
  *  R12 Application of a shard begins with its part of the checkpoint, on an empty index, because the checkpoint's segments
  *      have the first places.
  */
@@ -171,6 +171,15 @@ static int use(struct recover_checkpoint *all)
     recover->common->checkpoint_last =
         store_meta(recover->common->store, places[own - 1].segment).allocation;
     return 0;
+}
+
+/* Where a host has lost what was not fenced, a segment may have been used again that its word calls a checkpoint's. */
+void recover_checkpoint_disown(struct store *store)
+{
+    for (uint64_t i = 0; i < store_segments(store); i++) {
+        if (store_meta(store, i).owner == OWNER_CHECKPOINT)
+            store_set_owner(store, i, OWNER_BACKUP_LOG);
+    }
 }
 
 int recover_checkpoint_open(struct recover *recover)

@@ -148,6 +148,9 @@ void recover_count_copies(struct recover_shard *of, uint64_t version);
 
 /* --- recover_checkpoint.c --- */
 
+/* There is none: its segments are like others. Before places are asked for. */
+void recover_checkpoint_disown(struct store *store);
+
 /* Errors: ROWAN_ENOMEM; recover_checkpoint_close frees what there is. */
 int recover_checkpoint_open(struct recover *recover);
 void recover_checkpoint_close(struct recover *recover);

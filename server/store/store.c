@@ -282,6 +282,19 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
     return ROWAN_EFULL;
 }
 
+void store_set_owner(struct store *store, uint64_t segment, enum segment_owner owner)
+{
+    struct segment_meta meta = store_meta(store, segment);
+    ASSERT(meta.state >= SEGMENT_USING && owner != OWNER_NONE);
+    atomic_fetch_sub_explicit(&store->segments_owned[meta.owner], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->segments_owned[owner], 1, memory_order_relaxed);
+    meta.owner = owner;
+    meta.owner_number = 0;
+    const uint64_t word = meta_encode(segment, &meta);
+    meta_write(store, segment, word); /* S1 */
+    atomic_store_explicit(&store->metas[segment], word, memory_order_release);
+}
+
 static bool transition_is_allowed(enum segment_state from, enum segment_state to)
 {
     switch (to) {

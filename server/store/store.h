@@ -190,6 +190,9 @@ int store_allocate(struct store *store, enum segment_owner owner, uint32_t owner
  * any other is a mistake of the programmer. The segment's owner only. */
 void store_transition(struct store *store, uint64_t segment, enum segment_state state);
 struct segment_meta store_meta(const struct store *store, uint64_t segment);
+
+/* store_set_owner: the segment, which is not FREE or DIRTY, counts as that owner's. Before anybody else uses the store. */
+void store_set_owner(struct store *store, uint64_t segment, enum segment_owner owner);
 enum segment_state store_segment_state(const struct store *store, uint64_t segment);
 
 /* store_segment_is_zero: are `bytes` of a segment from `from` all zero? Reads them. */
