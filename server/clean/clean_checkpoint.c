@@ -131,12 +131,15 @@ static bool is_worth_it(struct clean *clean, bool *wanted)
         fresh += meta.allocation > common->checkpoint;
         items += live_items(store_live(store), i);
     }
-    const uint64_t written = clean_written(clean), before = clean->checkpoint.written_versions;
-    clean->checkpoint.written_versions = written;
-    *wanted = fresh >= CHECKPOINT_LEAST && written != before;
+    struct clean_checkpoint *all = &clean->checkpoint;
+    const uint64_t written = clean_written(clean);
+    const bool busy = written != all->written_versions;
+    all->written_versions = written;
+    *wanted = fresh >= CHECKPOINT_LEAST && busy;
     const uint64_t segments = 2 + items * CHECKPOINT_ENTRY_BYTES / STORE_SEGMENT_BYTES;
     return fresh >= CHECKPOINT_LEAST &&
-           fresh * (written == before ? CHECKPOINT_QUIET_SHARE : CHECKPOINT_SHARE) >= committed &&
+           fresh * (busy ? CHECKPOINT_SHARE : CHECKPOINT_QUIET_SHARE) >= committed &&
+           (!busy || all->begun_ns == 0 || clean->now_ns >= all->begun_ns + CHECKPOINT_BUSY_NS) &&
            clean_may_take(clean, segments) &&
            !atomic_load_explicit(&common->possibly_incomplete, memory_order_acquire);
 }
@@ -160,6 +163,7 @@ static bool begin(struct clean *clean, uint64_t *wake_ns)
         return false;
     }
     all->look_ns = clean->now_ns + CHECKPOINT_MIN_NS;
+    all->begun_ns = clean->now_ns;
     all->wanted = true;
     all->id = store_allocations(clean->common->store);
     all->blocks = 0;

@@ -141,16 +141,18 @@ struct clean_tombstones {
     uint64_t look_ns, wait_ns;
 };
 
-/* How often it is looked whether a checkpoint is worth its bytes, the least time between two, and how many segments must
- * have become committed. */
+/* How often it is looked whether a checkpoint is worth its bytes, the least time between two, while others write and else,
+ * and how many segments must have become committed. */
 #ifdef ROWAN_SIM /* test/sim chooses: many within a run, or none */
 extern uint64_t clean_checkpoint_ns;
 #define CHECKPOINT_LOOK_NS clean_checkpoint_ns
 #define CHECKPOINT_MIN_NS  clean_checkpoint_ns
+#define CHECKPOINT_BUSY_NS clean_checkpoint_ns
 enum { CHECKPOINT_LEAST = 1 };
 #else
 #define CHECKPOINT_LOOK_NS NS_PER_S
 #define CHECKPOINT_MIN_NS  (5 * NS_PER_S)
+#define CHECKPOINT_BUSY_NS (30 * NS_PER_S)
 enum { CHECKPOINT_LEAST = 8 };
 #endif
 
@@ -183,8 +185,8 @@ struct clean_checkpoint {
 
     bool wanted; /* there may be something to do */
     uint64_t periods, written_versions;
-    uint64_t look_ns;
-    _Atomic uint64_t written; /* checkpoints, since the start */
+    uint64_t look_ns, begun_ns; /* the next look; the last checkpoint, 0: there was none */
+    _Atomic uint64_t written;   /* checkpoints, since the start */
 
     _Alignas(8) uint8_t value[CHECKPOINT_VALUE_BYTES];
     _Alignas(8) uint8_t block[CHECKPOINT_BLOCK_BYTES];
