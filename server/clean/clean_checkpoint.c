@@ -36,9 +36,13 @@ enum {
     CHECKPOINT_STEP_BYTES = 64 << 10, /* written in a poll */
     CHECKPOINT_SHARE =
         2, /* of all committed segments, the part that is new: 1 / CHECKPOINT_SHARE */
-    CHECKPOINT_QUIET_SHARE = 8, /* the same when nothing was written for a while */
-    CHECKPOINT_ENTRY_BYTES = 9, /* of an item, at most, on average */
+    CHECKPOINT_QUIET_SHARE = 8,    /* the same when nothing was written for a while */
+    CHECKPOINT_ITEMS_BYTES = 9,    /* of an item, with its part of a bucket */
+    CHECKPOINT_STEP_BUCKETS = 512, /* read for a block */
 };
+
+/* How long what is left out may take to be committed: its primary may be away. */
+#define CHECKPOINT_COMMIT_NS (5 * NS_PER_S)
 
 /* Nobody wakes this role when a commit version rises, an index has grown, or a fence is done. */
 #define CHECKPOINT_WAIT_NS (10 * NS_PER_MS)
@@ -122,21 +126,26 @@ static bool is_worth_it(struct clean *clean, bool *wanted)
 {
     const struct server_common *common = clean->common;
     const struct store *store = common->store;
+    struct clean_checkpoint *all = &clean->checkpoint;
     uint64_t committed = 0, fresh = 0, items = 0;
     for (uint64_t i = 0; i < store_segments(store); i++) {
         const struct segment_meta meta = store_meta(store, i);
         if (!is_committed(&meta))
             continue;
         committed++;
-        fresh += meta.allocation > common->checkpoint;
+        fresh += all->covers_of && all->covers_of == common->checkpoint
+                     ? !all->covers[i]
+                     : meta.allocation > common->checkpoint;
         items += live_items(store_live(store), i);
     }
-    struct clean_checkpoint *all = &clean->checkpoint;
     const uint64_t written = clean_written(clean);
     const bool busy = written != all->written_versions;
     all->written_versions = written;
     *wanted = fresh >= CHECKPOINT_LEAST && busy;
-    const uint64_t segments = 2 + items * CHECKPOINT_ENTRY_BYTES / STORE_SEGMENT_BYTES;
+    const uint64_t value = value_bytes(clean) - CHECKPOINT_BUCKETS_HEAD - CHECKPOINT_ITEM_BYTES;
+    const uint64_t bytes =
+        items * CHECKPOINT_ITEMS_BYTES * entry_padded(value_bytes(clean)) / value;
+    const uint64_t segments = 2 + bytes / STORE_SEGMENT_BYTES;
     return fresh >= CHECKPOINT_LEAST &&
            fresh * (busy ? CHECKPOINT_SHARE : CHECKPOINT_QUIET_SHARE) >= committed &&
            (!busy || all->begun_ns == 0 || clean->now_ns >= all->begun_ns + CHECKPOINT_BUSY_NS) &&
@@ -165,6 +174,7 @@ static bool begin(struct clean *clean, uint64_t *wake_ns)
     all->look_ns = clean->now_ns + CHECKPOINT_MIN_NS;
     all->begun_ns = clean->now_ns;
     all->wanted = true;
+    all->covers_of = 0;
     all->id = store_allocations(clean->common->store);
     all->blocks = 0;
     all->shard = 0;
@@ -220,7 +230,24 @@ static uint32_t covered(struct clean *clean, uint64_t *items, uint32_t count)
     return kept;
 }
 
-/* One block of buckets. Errors: ROWAN_EFULL, ROWAN_EBUSY (a bucket has too many items). */
+/* A bucket that no block can take whole: each has some of it. */
+static int write_parts(struct clean *clean, const uint64_t *items, uint32_t count)
+{
+    struct clean_checkpoint *all = &clean->checkpoint;
+    const uint32_t most =
+        (value_bytes(clean) - CHECKPOINT_BUCKETS_HEAD - 1) / CHECKPOINT_ITEM_BYTES;
+    int error = 0;
+    for (uint32_t from = 0; from < count && !error; from += most) {
+        const uint8_t part = (uint8_t)(count - from < most ? count - from : most);
+        memcpy(all->value + CHECKPOINT_BUCKETS_HEAD, items + from, part * CHECKPOINT_ITEM_BYTES);
+        error = write_block(clean, CHECKPOINT_BUCKETS, all->shard, all->value,
+                            checkpoint_buckets_encode(all->bucket, 1, part, &part, all->value));
+    }
+    all->bucket++;
+    return error;
+}
+
+/* One block of buckets, mostly. Errors: ROWAN_EFULL, ROWAN_EBUSY (a bucket has too many items). */
 static int write_buckets(struct clean *clean)
 {
     struct clean_checkpoint *all = &clean->checkpoint;
@@ -230,14 +257,14 @@ static int write_buckets(struct clean *clean)
     uint8_t counts[CHECKPOINT_VALUE_BYTES];
     uint32_t count = 0, all_items = 0;
     const uint64_t first = all->bucket;
-    for (; all->bucket < all->buckets; all->bucket++) {
+    for (; all->bucket < all->buckets && count < CHECKPOINT_STEP_BUCKETS; all->bucket++) {
         uint32_t found = index_dump(index, all->bucket, items, CHECKPOINT_BUCKET_ITEMS);
         if (found > CHECKPOINT_BUCKET_ITEMS)
             return ROWAN_EBUSY;
         found = covered(clean, items, found);
         if ((all_items + found) * CHECKPOINT_ITEM_BYTES + count + 1 > most) {
             if (count == 0)
-                return ROWAN_EBUSY;
+                return write_parts(clean, items, found);
             break;
         }
         memcpy(all->value + CHECKPOINT_BUCKETS_HEAD + all_items * CHECKPOINT_ITEM_BYTES, items,
@@ -256,17 +283,20 @@ static bool dump_some(struct clean *clean, int *error)
     if (!*error && all->bucket == all->buckets) {
         index_dump_end(clean->shards[all->shard]->index);
         all->step = CHECKPOINT_COMMIT;
+        all->until_ns = clean->now_ns + CHECKPOINT_COMMIT_NS;
     }
     return true;
 }
 
 /* Y2 */
-static bool wait_for_commit(struct clean *clean)
+static bool wait_for_commit(struct clean *clean, int *error)
 {
     struct clean_checkpoint *all = &clean->checkpoint;
     const struct shard_state *shard = clean->shards[all->shard];
-    if (atomic_load_explicit(&shard->commit, memory_order_acquire) < all->newest)
+    if (atomic_load_explicit(&shard->commit, memory_order_acquire) < all->newest) {
+        *error = clean->now_ns < all->until_ns ? 0 : ROWAN_ETIMEDOUT;
         return false;
+    }
     all->question.cursor = (struct records_cursor){0};
     if (shard->primary) {
         all->step = CHECKPOINT_RECORDS_TOLD;
@@ -354,7 +384,7 @@ static bool finish(struct clean *clean)
     if (!is_fenced(clean))
         return false;
     log_close(&all->log);
-    clean->common->checkpoint = all->id;
+    all->covers_of = clean->common->checkpoint = all->id;
     clean->common->checkpoint_last = all->log.allocation;
     all->step = CHECKPOINT_REST;
     commit(clean);
@@ -414,7 +444,7 @@ static bool step(struct clean *clean, int *error, uint64_t *wake_ns)
     case CHECKPOINT_ITEMS:
         return dump_some(clean, error);
     case CHECKPOINT_COMMIT:
-        return wait_for_commit(clean);
+        return wait_for_commit(clean, error);
     case CHECKPOINT_RECORDS_TOLD:
         return list_records(clean, error);
     case CHECKPOINT_FENCE:
@@ -425,14 +455,25 @@ static bool step(struct clean *clean, int *error, uint64_t *wake_ns)
     return false;
 }
 
-/* Y5 */
+static bool any_is_dropped(const struct clean *clean)
+{
+    bool any = clean->checkpoint.drops;
+    for (uint32_t i = 0; i < clean->victim_count; i++)
+        any |= clean->victims[i].of_checkpoint;
+    return any;
+}
+
+/* Y5. First the one that is written; if that has not been enough, the one before. */
 static void make_space(struct clean *clean)
 {
     struct clean_checkpoint *all = &clean->checkpoint;
-    if (all->step != CHECKPOINT_REST)
+    if (all->step != CHECKPOINT_REST) {
+        all->look_ns = clean->now_ns + CHECKPOINT_BUSY_NS;
         give_up(clean);
-    all->drops |= clean->common->checkpoint > 0;
-    clean->common->checkpoint = clean->common->checkpoint_last = 0;
+    } else if (clean->common->checkpoint > 0 && !any_is_dropped(clean)) {
+        clean->common->checkpoint = clean->common->checkpoint_last = 0;
+        all->drops = true;
+    }
 }
 
 bool clean_checkpoint_poll(struct clean *clean, uint64_t *wake_ns)
@@ -452,8 +493,13 @@ bool clean_checkpoint_poll(struct clean *clean, uint64_t *wake_ns)
         more = step(clean, &error, wake_ns);
         any |= more;
     }
-    if (error)
+    if (error) {
+        log_event(LOG_INFO, "checkpoint_given_up", "shard=%u blocks=%u error=%s", all->shard,
+                  all->blocks, error_name(error));
+        all->look_ns = clean->now_ns + CHECKPOINT_BUSY_NS;
         give_up(clean);
+        any = true;
+    }
     if (!any && (all->step != CHECKPOINT_REST || all->asking))
         wake_at(wake_ns, clean->now_ns + CHECKPOINT_WAIT_NS);
     return any;

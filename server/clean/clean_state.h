@@ -174,9 +174,11 @@ struct clean_checkpoint {
     struct log log;
     uint32_t blocks, step_bytes; /* written: in all, in this poll */
     bool *covers;                /* by segment */
-    uint64_t segment;            /* of these, the next to be written */
+    uint64_t covers_of; /* the checkpoint that `covers` is of, once it is whole; 0: of none */
+    uint64_t segment;   /* of these, the next to be written */
     uint32_t shard;
     uint64_t bucket, buckets; /* of the shard's index: the next, how many */
+    uint64_t until_ns;        /* COMMIT */
     uint64_t newest;          /* version that items of the shard lead to in no covered segment */
     struct pm_ticket fence;
     struct records_question question;

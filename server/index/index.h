@@ -101,7 +101,7 @@ void index_dump_end(struct index *index);
 uint32_t index_dump(const struct index *index, uint64_t bucket, uint64_t *items, uint32_t max);
 uint64_t index_item_offset(uint64_t item);
 
-/* index_restore: makes an empty index one of so many buckets (index_can_restore). index_restore_bucket: gives an empty
+/* index_restore: makes an empty index one of so many buckets (index_can_restore). index_restore_bucket: gives a
  * bucket of it items, some or all of those that a dump of an index with as many buckets told of it, of keys that the index
  * does not have. Owner only. Errors: ROWAN_ENOMEM. */
 bool index_can_restore(uint64_t buckets);

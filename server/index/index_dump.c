@@ -67,16 +67,24 @@ int index_restore_bucket(struct index *index, uint64_t number, const uint64_t *i
     ASSERT(number < step_buckets(atomic_load_explicit(&index->step, memory_order_relaxed)));
     struct index_bucket *bucket = index_table_bucket(&index->table, number);
     uint32_t chain = 1;
-    for (uint32_t i = 0; i < count; i++) {
-        if (i > 0 && i % INDEX_BUCKET_ITEMS == 0) {
+    unsigned place = 0;
+    for (uint32_t i = 0; i < count;) {
+        if (place < INDEX_BUCKET_ITEMS) {
+            if (item_load(bucket, place) == 0)
+                item_store(bucket, place, items[i++]);
+            place++;
+            continue;
+        }
+        struct index_bucket *next = index_bucket_next(bucket);
+        if (!next) {
             if (!index_table_reserve_overflow(&index->table, 1))
                 return ROWAN_ENOMEM;
-            struct index_bucket *next = index_table_take(&index->table);
+            next = index_table_take(&index->table);
             atomic_store_explicit(&bucket->link, (uint64_t)(uintptr_t)next, memory_order_release);
-            bucket = next;
-            chain++;
         }
-        item_store(bucket, i % INDEX_BUCKET_ITEMS, items[i]);
+        bucket = next;
+        place = 0;
+        chain++;
     }
     if (chain > atomic_load_explicit(&index->chain_limit, memory_order_relaxed)) /* I5 */
         atomic_store_explicit(&index->chain_limit, chain, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* index_item.h - the 64 bits of an index item (index.c, I1): tag, offset, window. Used by index.c only. */
+/* index_item.h - the 64 bits of an index item (index.c, I1): tag, offset, window. Used by index.c and index_dump.c only. */
 #ifndef SERVER_INDEX_ITEM_H
 #define SERVER_INDEX_ITEM_H
 

@@ -1,5 +1,5 @@
 /* index_step.h - which bucket of a linear hash table a hash belongs to, at each step of its growth (index.c, I4). Used by
- * index.c only. */
+ * index.c and index_dump.c only. */
 #ifndef SERVER_INDEX_STEP_H
 #define SERVER_INDEX_STEP_H
 

@@ -1,7 +1,7 @@
 /* index_table.h - the memory of one index: primary buckets by number, and overflow buckets.
  *
  * Nothing is ever moved, and nothing is given back before the table ends: a reader may hold the
- * address of any bucket for as long as it likes. Used by index.c only.
+ * address of any bucket for as long as it likes. Used by index.c and index_dump.c only.
  *
  * THREADS. One owner takes and gives. Any thread may ask for a bucket that was published to it.
  */

@@ -20,6 +20,8 @@
 #include "common/base/list.h"
 #include "server/shard/records_table.h"
 
+enum { LIST_BUCKETS = 1024 }; /* looked at in one call of records_list */
+
 struct record {
     struct records_item item;
     struct record *younger; /* of the client, by arrival */
@@ -360,9 +362,9 @@ int records_list(const struct records *records, struct records_cursor *cursor,
                  struct records_row *rows, uint32_t max, bool *over)
 {
     const struct records_inside *inside = records->inside;
-    uint32_t count = 0;
+    uint32_t count = 0, buckets = 0;
     *over = !inside;
-    while (!*over && count < max) {
+    while (!*over && count < max && buckets++ < LIST_BUCKETS) {
         const struct records_table *table = cursor->clients ? &inside->clients : &inside->records;
         if (table->buckets < cursor->buckets)
             cursor->bucket = 0;

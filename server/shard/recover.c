@@ -141,14 +141,17 @@ static void write_rows(struct recover *recover)
     }
 }
 
-static void settle(struct recover *recover)
+static int settle(struct recover *recover)
 {
+    const int error = recover_checkpoint_settle(recover);
+    if (error)
+        return error;
     if (recover->log.open)
         log_close(&recover->log);
-    recover_checkpoint_settle(recover);
     write_rows(recover);
     recover->ticket = pm_fence_start(recover->common->pm);
     recover->phase = RECOVER_FENCE;
+    return 0;
 }
 
 static void report(const struct recover *recover, uint64_t now_ns)
@@ -196,8 +199,7 @@ int recover_poll(struct recover *recover, uint64_t now_ns, uint64_t *wake_ns, bo
         *busy |= done == 1;
         return 0;
     case RECOVER_SETTLE:
-        settle(recover);
-        return 0;
+        return settle(recover);
     case RECOVER_FENCE:
         done = pm_fence_done(recover->common->pm, recover->ticket);
         if (done == 1)

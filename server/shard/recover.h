@@ -63,7 +63,7 @@ void recover_progress(const struct recover *recover, uint64_t *scanned, uint64_t
 /* recover_poll: one step, by control: a step of the first part among them. 1: done. All data found is in the shards' states, and the states of
  * segments and the replica rows are durable. No peer may have been admitted before. 0: more to do, at
  * once if *busy, else when a fence is done, or at *wake_ns. Errors: ROWAN_ENOMEM EFULL (no segment to join the
- * blocks of a long entry in) EIO. */
+ * blocks of a long entry in) EIO EDAMAGED (the checkpoint reads back otherwise than before). */
 int recover_poll(struct recover *recover, uint64_t now_ns, uint64_t *wake_ns, bool *busy);
 
 /* recover_take: the state of a shard, once recovery is done: the caller's from now on. NULL: not held.

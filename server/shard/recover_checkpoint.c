@@ -3,7 +3,7 @@
  * scanned, and those that it covers are left out.
  *
  *  R11 A checkpoint is used if all its blocks are there, and it speaks of each shard that is held here, under the same first
- *      epoch, and with completion records if the shard is led here; and not where data are damaged or may be incomplete:
+ *      epoch, all of epochs that are over (R1), and with completion records if the shard is led here; and not where data are damaged or may be incomplete:
  *      there everything counts that can be found; if power was lost without fences, in segments that were a checkpoint's,
  *      too. What it covers are segments that are USED or COMMITTED under the allocation number that it names. Items that
  *      lead elsewhere are nothing: their entries were moved or superseded (clean_checkpoint.c, Y2).
@@ -58,7 +58,8 @@ static int add_row(struct candidate_rows *rows, struct checkpoint_segment row)
 /* R11 */
 static bool fits(const struct recover_shard *of, const struct checkpoint_shard *row)
 {
-    return row->first_epoch == of->state->first_epoch && index_can_restore(row->buckets) &&
+    return row->first_epoch == of->state->first_epoch &&
+           version_epoch(row->commit) < of->state->epoch && index_can_restore(row->buckets) &&
            (!of->state->primary || row->leads);
 }
 
@@ -84,7 +85,8 @@ static int meet(struct recover_checkpoint *all, const struct entry_header *heade
         now->sound = fits(of, &value.shard);
         now->shards++;
     }
-    if (value.kind != CHECKPOINT_END || now->shards < all->recover->shard_count)
+    if (value.kind != CHECKPOINT_END || now->shards < all->recover->shard_count ||
+        now->rows.count == 0)
         return error;
     now->ended = true;
     now->last = place;
@@ -167,6 +169,7 @@ static int use(struct recover_checkpoint *all)
     free(recover->places);
     recover->places = places;
     recover->place_count = count;
+    recover->checkpoint_blocks = best->blocks;
     recover->common->checkpoint = best->id;
     recover->common->checkpoint_last =
         store_meta(recover->common->store, places[own - 1].segment).allocation;
@@ -261,9 +264,14 @@ static int restore_buckets(struct recover_part *part, const struct recover_shard
 }
 
 /* An item that has gone since the checkpoint began counts as of average length. */
-void recover_checkpoint_settle(const struct recover *recover)
+int recover_checkpoint_settle(const struct recover *recover)
 {
     const struct store *store = recover->common->store;
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < recover->part_count; i++)
+        blocks += recover->parts[i].checkpoint_blocks;
+    if (blocks != recover->checkpoint_blocks)
+        return ROWAN_EDAMAGED; /* some were found whole, and then were not */
     for (uint64_t i = 0; recover->covered && i < store_segments(store); i++) {
         const struct checkpoint_segment *row = &recover->covered[i];
         uint64_t items = 0;
@@ -273,6 +281,7 @@ void recover_checkpoint_settle(const struct recover *recover)
             live_restored(store_live(store), i, items,
                           row->items > 0 ? row->strides * items / row->items : items);
     }
+    return 0;
 }
 
 static int restore_shard(struct recover_shard *of, const struct checkpoint_shard *row)

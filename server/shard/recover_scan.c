@@ -88,6 +88,7 @@ static void list_block(struct recover_part *part, const struct entry_header *hea
         (!of_checkpoint && !is_object && header->type != ENTRY_RECORD &&
          header->type != ENTRY_COMMIT_VERSIONS))
         return;
+    part->checkpoint_blocks += of_checkpoint;
     struct recover_found *found = &list->blocks[list->count++];
     found->header = *header;
     found->offset = store_segment_offset(recover->common->store, segment) + position;

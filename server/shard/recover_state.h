@@ -89,6 +89,7 @@ struct recover_part {
     struct recover_block chosen[RECOVER_STAGE_BLOCKS]; /* of those in front of `position` */
     uint32_t chosen_count, chosen_next; /* those from `chosen_next` on are not applied yet */
     struct join join;
+    uint32_t checkpoint_blocks; /* met by its scan */
     uint32_t *restored; /* by segment: items of a checkpoint that are not counted as live yet */
     struct recover_counts counts;
     uint64_t records_lost;
@@ -110,7 +111,8 @@ struct recover {
     struct checkpoint_segment
         *covered; /* by segment, by the checkpoint that is used, or zeros; NULL: none is */
     uint64_t covered_count;
-    uint64_t heads; /* segments whose heads are still to be read for CLIENTS */
+    uint32_t checkpoint_blocks; /* of it */
+    uint64_t heads;             /* segments whose heads are still to be read for CLIENTS */
     struct pm_ticket ticket;
     uint64_t zeroed;
     uint64_t begun_ns, told_ns; /* by the clock: the scan; the last line about its progress */
@@ -159,8 +161,8 @@ void recover_checkpoint_close(struct recover *recover);
  * ROWAN_ENOMEM. */
 int recover_checkpoint_step(struct recover *recover);
 
-/* Once all parts are over: what it has restored is live. */
-void recover_checkpoint_settle(const struct recover *recover);
+/* Once all parts are over: what it has restored is live. Errors: ROWAN_EDAMAGED (a block of it was not met again). */
+int recover_checkpoint_settle(const struct recover *recover);
 
 /* A block of it, of that shard. Errors: ROWAN_ENOMEM, EDAMAGED. */
 int recover_checkpoint_apply(struct recover_part *part, struct recover_shard *of,

@@ -143,7 +143,8 @@ bool worker_client_forget(struct worker *worker, uint64_t now_ns, uint64_t *wake
     return forgotten > 0;
 }
 
-/* What lies in a COMMITTED segment was scanned by the start, so its clients were recalled, or came in this run. */
+/* What lies in a COMMITTED segment was scanned by the start, or its records came out of a checkpoint, so its clients were
+ * recalled; or it came in this run. */
 static uint32_t lowest_asked(const struct worker *worker, const struct records_question_row *row)
 {
     return worker->has_all && worker->shards[row->shard]

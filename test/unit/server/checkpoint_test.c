@@ -280,6 +280,35 @@ TEST(where_data_may_be_incomplete_a_checkpoints_segments_are_like_others)
     assert_int_equal(store_segments_owned(image->store, OWNER_BACKUP_LOG), COVERED + 2);
 }
 
+/* Blocks of 256 B hold 25 items, and chains are long where an index could not grow. */
+TEST(a_bucket_that_no_block_takes_whole_is_in_several)
+{
+    enum { KEYS = 20000 };
+    struct image *image = *state;
+    uint64_t buckets, previous;
+    fill(image);
+    start_server(image);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    assert_true(index_dump_begin(backed->index, &buckets));
+    for (unsigned i = 0; i < KEYS; i++) {
+        const char *key = key_of(1000 + i);
+        const uint32_t bytes = (uint32_t)strlen(key);
+        const uint64_t offset = write_put(image, BACKED, v(100 + i), key);
+        assert_int_equal(index_update(backed->index, index_hash(key, bytes), key, bytes, v(100 + i),
+                                      offset, &previous),
+                         INDEX_INSERTED);
+        live_indexed(store_live(image->store), offset, 0);
+    }
+    index_dump_end(backed->index);
+    store_transition(image->store, image->segment, SEGMENT_USED);
+    store_transition(image->store, image->segment, SEGMENT_COMMITTED);
+    run(20);
+    assert_int_equal(clean_checkpoints(clean), 1);
+    restart(image, ITEMS + KEYS);
+    for (unsigned i = 0; i < KEYS; i++)
+        assert_true(find(backed, key_of(1000 + i)) != 0);
+}
+
 /* --- when one is whole --- */
 
 TEST(it_is_whole_when_what_it_leaves_out_is_committed)
