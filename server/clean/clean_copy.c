@@ -15,7 +15,8 @@
  *      durable (control_commit.c, G2).
  *  K6  What is above the settled version of the replica row was not known to be here when its segment was committed: no
  *      digest role could read it then, or the data may be incomplete. It is copied: a start would miss it. If it does not
- *      lie in one piece it cannot be: then its victim stays for a while.
+ *      lie in one piece it cannot be: then its victim stays for a while. It does, too, if the entry is not committed: a
+ *      stopped sender may have stored it when the segment was closed. A copy would soon lie in a COMMITTED segment (C6).
  *  K7  A tombstone for whose key the index has nothing has gone (clean_tombstones.c, B5): what is settled was applied, and
  *      nothing else takes an item away.
  */
@@ -258,7 +259,8 @@ static int clean_block(struct clean *clean, struct victim *victim,
     if (header->type != ENTRY_PUT && header->type != ENTRY_DELETE)
         return 0; /* K4 */
     const bool exposed = is_exposed(clean, header);
-    if (!ends_entry(clean, header, offset, bytes)) {
+    if (!ends_entry(clean, header, offset, bytes) ||
+        (exposed && header->version > committed(clean, header->shard))) {
         clean->exposed += exposed;
         return 0;
     }

@@ -162,6 +162,28 @@ TEST(what_is_above_the_settled_version_is_copied)
     assert_int_equal(copies(image, BACKED, v(1)), 1);
 }
 
+/* A stopped sender has stored it when the segment was closed. */
+TEST(what_is_not_committed_stays_where_it_is)
+{
+    struct image *image = *state;
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, BACKED, v(2), "k");
+    const uint64_t victim = end_segment(image, SEGMENT_COMMITTED);
+    begin_segment(image, OWNER_BACKUP_LOG);
+    write_put(image, LED, v(1), "other");
+    end_segment(image, SEGMENT_COMMITTED);
+    begin(image, URGENT);
+    atomic_store(&backed->dur_settled, v(1));
+    atomic_store(&backed->commit, v(1));
+    poll();
+    assert_int_equal(state_of(image, victim), SEGMENT_COMMITTED);
+    assert_int_equal(copies(image, BACKED, v(2)), 0);
+    atomic_store(&backed->commit, v(2));
+    now_ns += 2 * NS_PER_S;
+    poll();
+    assert_moved(image, backed, "k", v(2));
+}
+
 /* k's newer version is not committed: nothing is lost if it vanishes. */
 static uint64_t write_superseded(struct image *image)
 {
