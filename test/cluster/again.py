@@ -239,6 +239,27 @@ def a_lost_configuration_is_told_in_a_whole_sentence_and_can_be_restored():
 
 
 @tap.case
+def a_process_with_the_same_id_and_start_time_after_the_host_has_booted_is_none_of_ours():
+    cluster = Cluster("booted", *SMALL)
+    cluster.ok("put", "key", "value")
+    kill_all(cluster)
+    path = os.path.join(cluster.directory, "run", "processes.json")
+    with open(path, encoding="utf-8") as file:
+        rows = json.load(file)
+    with subprocess.Popen(["sleep", "infinity"]) as other:
+        try:
+            alive = [row | {"pid": other.pid, "start": process.start_time(other.pid)} for row in rows]
+            write(path, json.dumps(alive))
+            refused(cluster, (), "a cluster is running in")
+            write(path, json.dumps([row | {"boot": "another"} for row in alive]))
+            start_again(cluster)
+            tap.equal(cluster.ok("get", "key").out.strip(), "value")
+            cluster.stop()
+        finally:
+            other.kill()
+
+
+@tap.case
 def records_that_are_damaged_are_named_and_nothing_is_touched():
     cluster = Cluster("damaged", *SMALL)
     cluster.ok("put", "key", "value")

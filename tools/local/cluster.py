@@ -235,7 +235,7 @@ class Starter:
             self.processes.append(
                 process.Process(
                     name, child.pid, process.start_time(child.pid), self.options.addresses[name],
-                    pm_path, self.options.pm_bytes if pm_path else 0,
+                    pm_path, self.options.pm_bytes if pm_path else 0, process.boot_id(),
                 )  # fmt: skip
             )
             process.save(self.directory, self.processes)

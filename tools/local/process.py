@@ -1,7 +1,7 @@
 """Processes of a local cluster, and the record of them in D/run/processes.json.
 
-A record names a process by its id and its start time, so that a process of somebody else, which
-got the same id later, is never taken for ours.
+A record names a process by its id, its start time and the host's boot, so that a process of somebody else,
+which got the same id later, is never taken for ours: a host that boots gives out the same ids at the same times.
 """
 
 import dataclasses
@@ -24,11 +24,12 @@ class Process:
     address: str
     pm_path: str = ""
     pm_bytes: int = 0
+    boot: str = ""  # boot_id() at its start; a record of an earlier version lacks it
 
     def state(self):
         """running, stopped (by a signal), or ended."""
         fields = stat_fields(self.pid)
-        if not fields or int(fields[19]) != self.start:
+        if not fields or int(fields[19]) != self.start or self.boot not in ("", boot_id()):
             return "ended"
         # The first thread may have ended before the others, which still have files and sockets open.
         if fields[0] in "ZX" and int(fields[17]) <= 1:
@@ -54,6 +55,12 @@ def stat_fields(pid):
 def start_time(pid):
     fields = stat_fields(pid)
     return int(fields[19]) if fields else -1
+
+
+def boot_id():
+    """Of the host's present boot (random(4))."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
 
 
 class Interrupted(Exception):
