@@ -35,9 +35,9 @@ struct server_common {
         full; /* cleaning makes no space; otherwise who is refused should ask again. Likewise */
     _Atomic uint64_t
         reserve; /* free segments below which there is not enough; 0: not known yet. Set by the control role */
-    uint64_t checkpoint,
-        checkpoint_last; /* id, and last allocation number, of the checkpoint in the PM (checkpoint.h); 0:
-                                           * none. The start's, then the clean role's */
+    /* Of the checkpoint in the PM (checkpoint.h): its id, and the last allocation number of its segments; 0: there is none.
+     * The start's, then the clean role's. */
+    uint64_t checkpoint, checkpoint_last;
     _Atomic bool possibly_incomplete; /* this run, as its record says; the control role's */
     _Atomic uint64_t periods; /* after which segments became COMMITTED; wakes the clean role */
     _Atomic uint64_t kept;    /* of those, for the logs of this server; likewise, and before */

@@ -8,7 +8,8 @@
  *
  * Invariants:
  *  V1  Only the role that made a segment a victim takes it on, and only COMMITTED segments become victims, and those of
- *      checkpoints, which are this role's in every state: nothing is written to them any more, and no send names them but what reclaim.h knows of.
+ *      checkpoints, which are this role's in every state: nothing is written to them any more, and no send names them but
+ *      what reclaim.h knows of.
  *  V2  A victim is retired only when no index item leads to it, and when each segment with copies out of it was closed,
  *      fenced, and found whole (design, C4). So a crash at any moment finds the victim or all copies.
  *  V3  A victim becomes DIRTY when nobody holds an offset into it, or looks for something that was in it (reclaim.h: two

@@ -97,7 +97,7 @@ static void choose_segments(struct clean *clean)
     }
 }
 
-/* One block of them. From now on items that lead there only become fewer. */
+/* One block of them. From now on items that lead there become fewer, but for one that a role still had to apply. */
 static bool write_segments(struct clean *clean, int *error)
 {
     struct clean_checkpoint *all = &clean->checkpoint;

@@ -11,8 +11,8 @@ struct recover_place {
     bool of_checkpoint; /* (store/checkpoint.h) */
 };
 
-/* The segments of checkpoints, or all others that may hold entries: first digest logs, then what a cleaner wrote, then all others, each in the order of
- * allocation. The caller frees *out. Errors: ROWAN_ENOMEM. */
+/* The segments of checkpoints, or all others that may hold entries: first digest logs, then what a cleaner wrote, then the
+ * rest, each in the order of allocation. The caller frees *out. Errors: ROWAN_ENOMEM. */
 int recover_places(const struct store *store, bool of_checkpoints, struct recover_place **out,
                    uint64_t *count);
 

@@ -5,8 +5,9 @@
  * the version is the checkpoint's id, the client id its kind, and the operation its number, from 1. The id is the last
  * allocation number that was given when it began: its own segments have higher ones. Values, little-endian:
  *
- *   SEGMENTS  those that it covers, which were COMMITTED when it began: allocation number (8); of the items that led into it
- *             then how many (4), the strides of 64 B of their entries, and of what else is kept (4), how many of these were tombstones (4); 0 (4)
+ *   SEGMENTS  those that it covers, which were COMMITTED when it began: allocation number (8); how many index items led
+ *             into it then (4); bytes of their entries, and of what else is kept, in units of 64 (4); how many of the items
+ *             led to tombstones (4); 0 (4)
  *   SHARD     the replica row's first epoch (8); a commit version (8); buckets of the index (8); 1 if the server leads the
  *             shard (8)
  *   BUCKETS   of that shard: first bucket (8), how many (4), how many items (4), the items (index.h, index_dump; 8 each),
