@@ -39,9 +39,9 @@ void cm_link_want_config(struct cm_link *cm)
     cm->wants_config = true;
 }
 
-void cm_link_connected(struct cm_link *cm)
+void cm_link_connected(struct cm_link *cm, const struct fabric_identity *reached)
 {
-    peer_connected(&cm->peer);
+    peer_connected(&cm->peer, reached);
     cm->peer.error = 0;
     cm->wants_config = true;
     cm->next_id_ns = cm->next_config_ns = 0;

@@ -27,7 +27,7 @@ void cm_link_want_config(struct cm_link *cm);
 bool cm_link_poll(struct cm_link *cm, uint64_t known_term, uint64_t now_ns, uint64_t *wake_ns);
 
 /* What to do with the fabric's events of this connection (a message is not released here). */
-void cm_link_connected(struct cm_link *cm);
+void cm_link_connected(struct cm_link *cm, const struct fabric_identity *reached);
 void cm_link_message(struct cm_link *cm, const void *data, uint32_t bytes);
 
 #endif

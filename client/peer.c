@@ -27,6 +27,14 @@ void peer_init(struct peer *peer, struct fabric_endpoint *endpoint, const char *
     memcpy(peer->address, address, bytes + 1);
 }
 
+void peer_init_member(struct peer *peer, struct fabric_endpoint *endpoint,
+                      const struct member *member, uint32_t index)
+{
+    peer_init(peer, endpoint, member->address, index);
+    peer->server = member->server;
+    peer->incarnation = member->incarnation;
+}
+
 void peer_close(struct peer *peer)
 {
     fabric_conn_close(peer->conn);
@@ -54,10 +62,18 @@ void peer_want(struct peer *peer, uint64_t now_ns, uint64_t *wake_ns)
     wake_at(wake_ns, peer->retry_ns);
 }
 
-void peer_connected(struct peer *peer)
+void peer_connected(struct peer *peer, const struct fabric_identity *reached)
 {
     ASSERT(peer->state == PEER_CONNECTING);
     peer->state = PEER_UP;
+    if (peer->server && !fabric_is_server(reached, peer->server, peer->incarnation))
+        peer_break(peer, ROWAN_EUNREACHABLE);
+}
+
+void peer_break(struct peer *peer, int error)
+{
+    peer->broken = true;
+    peer->error = error;
 }
 
 void peer_closed(struct peer *peer, int error, uint64_t now_ns)

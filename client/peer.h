@@ -15,17 +15,23 @@ struct peer {
     struct fabric_endpoint *endpoint;
     struct fabric_conn *conn; /* unless DOWN; its `user` is the peer */
     enum peer_state state;
-    bool broken;         /* it sent nonsense: the owner closes it when the batch is done */
-    int error;           /* why it is not UP, as last met; 0: no attempt failed yet */
+    bool broken;     /* it sent nonsense, or is another process than it should be: the owner closes
+                          * it when the batch is done */
+    int error;       /* why it is not UP, as last met; 0: no attempt failed yet */
+    uint32_t server; /* whom to reach there; 0: whoever it is (a CM) */
+    uint64_t incarnation;
     uint32_t index;      /* of the endpoint at `address` */
     uint64_t retry_ns;   /* DOWN: not before */
     uint64_t backoff_ns; /* of the next failure */
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
 };
 
-/* `address` is copied; at most CLUSTER_MAX_ADDRESS_BYTES. */
+/* `address` is copied; at most CLUSTER_MAX_ADDRESS_BYTES. Whoever answers there is fine; peer_init_member: only this
+ * process of the server is. */
 void peer_init(struct peer *peer, struct fabric_endpoint *endpoint, const char *address,
                uint32_t index);
+void peer_init_member(struct peer *peer, struct fabric_endpoint *endpoint,
+                      const struct member *member, uint32_t index);
 
 /* Closes the connection; what was in flight on it is unknown. No pause before the next one. */
 void peer_close(struct peer *peer);
@@ -34,8 +40,11 @@ void peer_close(struct peer *peer);
 void peer_want(struct peer *peer, uint64_t now_ns, uint64_t *wake_ns);
 
 /* What to do with the fabric's CONNECTED and CLOSED events of this connection. */
-void peer_connected(struct peer *peer);
+void peer_connected(struct peer *peer, const struct fabric_identity *reached);
 void peer_closed(struct peer *peer, int error, uint64_t now_ns);
+
+/* It is of no use, for that reason: the owner closes it when the batch is done. */
+void peer_break(struct peer *peer, int error);
 
 /* The peer answered something: a later failure starts with the shortest pause again. */
 void peer_answered(struct peer *peer);

@@ -38,7 +38,7 @@ static struct worker_link *find_link(struct worker_link **links, uint32_t count,
     for (uint32_t i = 0; i < count; i++) {
         struct worker_link *link = links[i];
 
-        if (link->server == member->server && link->incarnation == member->incarnation &&
+        if (link->peer.server == member->server && link->peer.incarnation == member->incarnation &&
             link->peer.index == worker && strcmp(link->peer.address, member->address) == 0)
             return link;
     }
@@ -52,9 +52,7 @@ static struct worker_link *make_link(struct fabric_endpoint *endpoint, const str
 
     if (!link)
         return NULL;
-    peer_init(&link->peer, endpoint, member->address, worker);
-    link->server = member->server;
-    link->incarnation = member->incarnation;
+    peer_init_member(&link->peer, endpoint, member, worker);
     return link;
 }
 

@@ -8,8 +8,6 @@
 /* A worker of a server, and the operations that wait to be sent to it. */
 struct worker_link {
     struct peer peer;
-    uint32_t server;
-    uint64_t incarnation;
     struct op_list queue;
     uint32_t owed;         /* answers: its operations that are SENT */
     uint32_t silent_polls; /* that held the queue back, since it last answered */

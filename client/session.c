@@ -359,7 +359,7 @@ static void take_message(struct session *session, struct peer *peer,
     if (peer == &session->cm.peer)
         cm_link_message(&session->cm, event->data, event->bytes);
     else if (!take_reply(session, session_link(peer), event->data, event->bytes))
-        peer->broken = true;
+        peer_break(peer, ROWAN_EFORMAT);
     session->any_broken |= peer->broken;
 }
 
@@ -370,9 +370,10 @@ static void take_event(struct session *session, const struct fabric_event *event
     switch (event->kind) {
     case FABRIC_CONNECTED:
         if (peer == &session->cm.peer)
-            cm_link_connected(&session->cm);
+            cm_link_connected(&session->cm, &event->peer);
         else
-            peer_connected(peer);
+            peer_connected(peer, &event->peer);
+        session->any_broken |= peer->broken;
         break;
     case FABRIC_CLOSED:
         peer_closed(peer, event->error, session->now_ns);
@@ -391,7 +392,7 @@ static void take_event(struct session *session, const struct fabric_event *event
     }
 }
 
-/* Closes what sent nonsense (S3). */
+/* Closes what sent nonsense (S3), or is not who it should be: then the configuration is old. */
 static void close_broken(struct session *session)
 {
     if (!session->any_broken)
@@ -408,8 +409,9 @@ static void close_broken(struct session *session)
 
         if (!link->peer.broken)
             continue;
+        cm_link_want_config(&session->cm);
         fabric_conn_close(link->peer.conn);
-        peer_closed(&link->peer, ROWAN_EFORMAT, session->now_ns);
+        peer_closed(&link->peer, link->peer.error, session->now_ns);
         session_lost(session, link);
     }
 }

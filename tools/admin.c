@@ -18,19 +18,13 @@
 
 enum { EVENTS = 32 };
 
-struct server_link {
-    struct peer peer;
-    uint32_t server;
-    uint64_t incarnation;
-};
-
 struct admin {
     struct fabric *fabric;
     struct fabric_endpoint *endpoint;
     struct event_source source;
     struct cm_link cm;
     struct cluster_config *config;
-    struct server_link *links[CLUSTER_MAX_MEMBERS * 2]; /* those of older incarnations too */
+    struct peer *links[CLUSTER_MAX_MEMBERS * 2]; /* those of older incarnations too */
     uint32_t link_count;
     struct {
         struct admin_call *first, *last;
@@ -108,7 +102,7 @@ void admin_call_free(struct admin_call *call)
     call->reply = NULL;
 }
 
-static struct server_link *find_link(struct admin *admin, uint32_t server)
+static struct peer *find_link(struct admin *admin, uint32_t server)
 {
     const struct member *member = cluster_member(admin->config, server);
 
@@ -121,13 +115,11 @@ static struct server_link *find_link(struct admin *admin, uint32_t server)
     }
     if (admin->link_count == CLUSTER_MAX_MEMBERS * 2)
         return NULL;
-    struct server_link *link = calloc(1, sizeof *link);
+    struct peer *link = calloc(1, sizeof *link);
 
     if (!link)
         return NULL;
-    peer_init(&link->peer, admin->endpoint, member->address, member->workers);
-    link->server = server;
-    link->incarnation = member->incarnation;
+    peer_init_member(link, admin->endpoint, member, member->workers);
     admin->links[admin->link_count++] = link;
     return link;
 }
@@ -136,7 +128,7 @@ static struct server_link *find_link(struct admin *admin, uint32_t server)
 static void step_call(struct admin *admin, struct admin_call *call, uint64_t now_ns,
                       uint64_t *wake_ns)
 {
-    struct server_link *link = find_link(admin, call->server);
+    struct peer *link = find_link(admin, call->server);
 
     if (!link) {
         end_call(admin, call, ROWAN_EUNREACHABLE);
@@ -149,10 +141,10 @@ static void step_call(struct admin *admin, struct admin_call *call, uint64_t now
     wake_at(wake_ns, call->deadline_ns);
     if (call->sent)
         return;
-    peer_want(&link->peer, now_ns, wake_ns);
-    if (link->peer.state != PEER_UP)
+    peer_want(link, now_ns, wake_ns);
+    if (link->state != PEER_UP)
         return;
-    int error = send_call(call, link->peer.conn);
+    int error = send_call(call, link->conn);
 
     if (error && error != ROWAN_EAGAIN)
         end_call(admin, call, error);
@@ -196,27 +188,25 @@ static void fail_calls(struct admin *admin, uint32_t server, int error)
 static void dispatch_event(struct admin *admin, const struct fabric_event *event, uint64_t now_ns)
 {
     struct peer *peer = event->conn->user;
-    struct server_link *link =
-        (struct server_link *)((char *)peer - offsetof(struct server_link, peer));
     bool is_cm = peer == &admin->cm.peer;
 
     switch (event->kind) {
     case FABRIC_CONNECTED:
         if (is_cm)
-            cm_link_connected(&admin->cm);
+            cm_link_connected(&admin->cm, &event->peer);
         else
-            peer_connected(peer);
+            peer_connected(peer, &event->peer);
         break;
     case FABRIC_CLOSED:
         peer_closed(peer, event->error, now_ns);
         if (!is_cm)
-            fail_calls(admin, link->server, peer->error);
+            fail_calls(admin, peer->server, peer->error);
         break;
     case FABRIC_MESSAGE:
         if (is_cm)
             cm_link_message(&admin->cm, event->data, event->bytes);
         else
-            apply_reply(admin, link->server, event);
+            apply_reply(admin, peer->server, event);
         fabric_message_release(event->conn, event->message);
         break;
     default:
@@ -238,6 +228,16 @@ static void apply_config(struct admin *admin)
                                                                         .term = fresh->term});
 }
 
+static void close_if_broken(struct admin *admin, struct peer *peer, uint64_t now_ns)
+{
+    if (!peer->broken)
+        return;
+    fabric_conn_close(peer->conn);
+    peer_closed(peer, peer->error, now_ns);
+    if (peer->server)
+        fail_calls(admin, peer->server, peer->error);
+}
+
 static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct admin *admin = role;
@@ -247,10 +247,9 @@ static enum poll_result admin_poll(void *role, uint64_t now_ns, uint64_t *wake_n
 
     for (unsigned i = 0; i < count; i++)
         dispatch_event(admin, &events[i], now_ns);
-    if (admin->cm.peer.broken) {
-        fabric_conn_close(admin->cm.peer.conn);
-        peer_closed(&admin->cm.peer, ROWAN_EFORMAT, now_ns);
-    }
+    close_if_broken(admin, &admin->cm.peer, now_ns);
+    for (uint32_t i = 0; i < admin->link_count; i++)
+        close_if_broken(admin, admin->links[i], now_ns);
     apply_config(admin);
     cm_link_poll(&admin->cm, admin->config ? admin->config->term : 0, now_ns, wake_ns);
     for (struct admin_call *call = admin->calls.first; call; call = call->place.next)
@@ -334,7 +333,7 @@ fail:
 void admin_close(struct admin *admin)
 {
     for (uint32_t i = 0; i < admin->link_count; i++) {
-        peer_close(&admin->links[i]->peer);
+        peer_close(admin->links[i]);
         free(admin->links[i]);
     }
     cm_link_fini(&admin->cm);

@@ -87,6 +87,13 @@ struct fabric_identity {
     struct version_range messages; /* layouts it speaks (proto/message.h); all 0: this program's */
 };
 
+/* Is it that process of a server? Whoever connects asks: another one may have its address by now. */
+static inline bool fabric_is_server(const struct fabric_identity *who, uint32_t server,
+                                    uint64_t incarnation)
+{
+    return who->kind == FABRIC_SERVER && who->id == server && who->incarnation == incarnation;
+}
+
 struct fabric;
 struct fabric_endpoint;
 struct fabric_conn;
@@ -98,9 +105,10 @@ struct fabric_iov {
 };
 
 enum fabric_event_kind {
-    FABRIC_CONNECTED, /* an active connection is usable; `context` as given to fabric_connect */
-    FABRIC_ACCEPTED,  /* a passive one is usable; `peer` tells who */
-    FABRIC_CLOSED, /* broken, refused or closed by the peer; `error` says which; the connection is
+    FABRIC_CONNECTED, /* an active connection is usable; `peer` tells whom it reached, `context` is as given to
+                       * fabric_connect */
+    FABRIC_ACCEPTED, /* a passive one is usable; `peer` tells who */
+    FABRIC_CLOSED,   /* broken, refused or closed by the peer; `error` says which; the connection is
                        gone when the next fabric_poll is called. Not after fabric_close */
     FABRIC_MESSAGE, /* a message came: `data`, `bytes`, `message` and `conn`; the event says no more */
     FABRIC_LANDED,  /* F2: `context` */

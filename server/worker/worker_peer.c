@@ -40,8 +40,10 @@ void worker_peer_configure(struct worker *worker)
             continue;
         ASSERT(worker->peer_count < CLUSTER_MAX_MEMBERS);
         struct worker_peer *peer = &worker->peers[worker->peer_count++];
-        *peer = (struct worker_peer){
-            .kind = LINK_PEER, .server = member->server, .control_endpoint = member->workers};
+        *peer = (struct worker_peer){.kind = LINK_PEER,
+                                     .server = member->server,
+                                     .incarnation = member->incarnation,
+                                     .control_endpoint = member->workers};
         memcpy(peer->address, member->address, sizeof peer->address);
     }
 }
@@ -137,11 +139,21 @@ static void peer_down(struct worker *worker, struct worker_peer *peer, int error
     peer->retry_ns = now_ns + WORKER_RECONNECT_NS;
 }
 
+/* A connection that was made is of no use: to another process than the configuration names, which may not know yet
+ * that it is to refuse us; or to a build without a landing zone. */
+static int unfit(const struct worker_peer *peer, const struct fabric_event *event)
+{
+    if (!fabric_is_server(&event->peer, peer->server, peer->incarnation))
+        return ROWAN_EUNREACHABLE;
+    return event->conn->has_zone ? 0 : ROWAN_EUNSUPPORTED;
+}
+
 enum peer_news worker_peer_event(struct worker *worker, const struct fabric_event *event,
                                  uint64_t now_ns)
 {
     struct worker_peer *peer = event->conn->user;
-    if (event->kind == FABRIC_CONNECTED && event->conn->has_zone) {
+    const int error = event->kind == FABRIC_CONNECTED ? unfit(peer, event) : event->error;
+    if (event->kind == FABRIC_CONNECTED && !error) {
         log_event(LOG_INFO, "peer_connected", "worker=%u server=%u", worker->number, peer->server);
         peer->connected = true;
         peer->owed = (struct load){0}; /* what is sent again is counted again */
@@ -150,10 +162,11 @@ enum peer_news worker_peer_event(struct worker *worker, const struct fabric_even
         return PEER_UP;
     }
     if (event->kind == FABRIC_CONNECTED || event->kind == FABRIC_CLOSED) {
-        if (event->kind == FABRIC_CONNECTED)
+        if (event->kind == FABRIC_CONNECTED) {
+            event->conn->user = NULL; /* what else came on it is ignored */
             fabric_conn_close(event->conn);
-        peer_down(worker, peer, event->kind == FABRIC_CONNECTED ? ROWAN_EUNSUPPORTED : event->error,
-                  now_ns);
+        }
+        peer_down(worker, peer, error, now_ns);
         return PEER_DOWN;
     }
     if (event->kind == FABRIC_LANDED) {

@@ -120,6 +120,7 @@ struct peer_batch {
 struct worker_peer {
     enum link_kind kind;
     uint32_t server;
+    uint64_t incarnation;
     uint32_t control_endpoint; /* its index there */
     char address[CLUSTER_MAX_ADDRESS_BYTES + 1];
     struct fabric_conn *conn; /* NULL: not connected and not trying */

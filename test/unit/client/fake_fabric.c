@@ -150,8 +150,14 @@ struct fake_sent *fake_take(struct fake_fabric *fake)
 
 void fake_accept(struct fake_conn *conn)
 {
+    struct fabric_identity reached = {.kind = FABRIC_CM};
+    unsigned server;
+
+    if (sscanf(conn->address, "fake:%u", &server) == 1)
+        reached = (struct fabric_identity){
+            .kind = FABRIC_SERVER, .id = server, .incarnation = conn->fake->incarnations[server]};
     conn->open = true;
-    push_event(conn->fake, FABRIC_CONNECTED, conn);
+    push_event(conn->fake, FABRIC_CONNECTED, conn)->peer = reached;
 }
 
 void fake_close(struct fake_conn *conn, int error)

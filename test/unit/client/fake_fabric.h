@@ -8,7 +8,7 @@
 
 #include "common/fabric/fabric.h"
 
-enum { FAKE_MAX_CONNS = 64, FAKE_MAX_SENT = 4096, FAKE_MAX_EVENTS = 4096 };
+enum { FAKE_MAX_CONNS = 64, FAKE_MAX_SENT = 4096, FAKE_MAX_EVENTS = 4096, FAKE_SERVERS = 8 };
 
 struct fake_conn {
     struct fabric_conn head; /* first */
@@ -34,8 +34,9 @@ struct fake_fabric {
     struct fabric_endpoint endpoint;
     struct fake_conn conns[FAKE_MAX_CONNS];
     uint32_t conn_count;
-    bool hold_connects;  /* do not accept by itself */
-    const char *refused; /* connections to this address are refused */
+    uint64_t incarnations[FAKE_SERVERS]; /* of the process at "fake:" and the number */
+    bool hold_connects;                  /* do not accept by itself */
+    const char *refused;                 /* connections to this address are refused */
     struct fake_sent sent[FAKE_MAX_SENT];
     uint32_t sent_count, taken; /* `taken` of them by fake_take */
     uint32_t flushed;           /* of those sent */

@@ -266,6 +266,26 @@ TEST(a_restarted_servers_writes_are_sent_to_it_again_in_order)
     assert_int_equal(last.status, 0);
 }
 
+/* It may not know yet that it is another: only who connects can see it. */
+TEST(another_process_at_a_servers_address_is_sent_nothing)
+{
+    char key[32];
+    struct request request = sent(MESSAGE_PUT, stage_key(0, key, 0));
+    struct cluster_config *config = stage_config(6);
+
+    stage.fake->incarnations[1] = 200; /* restarted: the CM does not say so yet */
+    fake_close(request.conn, ROWAN_ECLOSED);
+    for (int i = 0; i < 5; i++) {
+        stage_run_after(&stage, NS_PER_S);
+        assert_true(stage_quiet(&stage));
+    }
+    assert_int_equal(completions, 0);
+    config->members[0].incarnation = 200;
+    stage_push(&stage, config);
+    stage_run(&stage);
+    assert_int_equal(expect(1, 0, 1).head.epoch, 6);
+}
+
 TEST(a_lost_write_is_sent_to_the_new_primary)
 {
     struct cluster_config *config = stage_config(6);

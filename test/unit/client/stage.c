@@ -120,6 +120,14 @@ void stage_run_after(struct stage *stage, uint64_t ns)
     stage_run(stage);
 }
 
+/* The processes that the configuration names run. */
+static void run_servers(struct stage *stage)
+{
+    for (uint32_t i = 0; i < stage->config->member_count; i++)
+        stage->fake->incarnations[stage->config->members[i].server] =
+            stage->config->members[i].incarnation;
+}
+
 void stage_open(struct stage *stage, uint32_t depth, uint32_t operations_per_id)
 {
     struct session_options options = {
@@ -128,6 +136,7 @@ void stage_open(struct stage *stage, uint32_t depth, uint32_t operations_per_id)
     *stage = (struct stage){.now_ns = NS_PER_S};
     stage->fake = fake_create();
     stage->config = stage_config(5);
+    run_servers(stage);
     assert_int_equal(session_create(&stage->fake->endpoint, STAGE_CM, &options, &stage->session),
                      0);
     stage_run(stage);
@@ -145,6 +154,7 @@ void stage_push(struct stage *stage, struct cluster_config *config)
 {
     cluster_release(stage->config);
     stage->config = config;
+    run_servers(stage);
     send_config(stage, fake_find(stage->fake, STAGE_CM, 0), 0, 0);
 }
 

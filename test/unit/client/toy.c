@@ -231,7 +231,9 @@ static void open_place(const char *address, enum fabric_kind kind, struct fabric
 {
     ASSERT(fabric_open("shm", address, fabric) == 0);
     ASSERT(fabric_endpoint_open(*fabric, 0, endpoint) == 0);
-    fabric_endpoint_identity(*endpoint, &(struct fabric_identity){.cluster = 99, .kind = kind});
+    fabric_endpoint_identity(
+        *endpoint,
+        &(struct fabric_identity){.cluster = 99, .incarnation = 1, .id = 1, .kind = kind});
 }
 
 struct toy *toy_start(const char *directory)

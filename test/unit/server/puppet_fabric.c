@@ -328,8 +328,15 @@ bool puppet_lives(struct puppet_fabric *puppet, uint32_t index, const struct pup
 
 void puppet_connected(struct puppet_conn *conn, bool has_zone)
 {
+    struct fabric_identity reached = {.kind = FABRIC_CM};
+    unsigned server;
+
+    if (sscanf(conn->address, "puppet:%u", &server) == 1)
+        reached = (struct fabric_identity){.kind = FABRIC_SERVER,
+                                           .id = server,
+                                           .incarnation = conn->at->fabric->incarnations[server]};
     conn->head.has_zone = has_zone;
-    push(conn, FABRIC_CONNECTED);
+    push(conn, FABRIC_CONNECTED)->peer = reached;
 }
 
 void puppet_close(struct puppet_conn *conn, int error)

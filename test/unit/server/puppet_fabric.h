@@ -14,7 +14,8 @@ enum {
     PUPPET_BLOCKS = 8192,
     PUPPET_EVENTS = 65536,
     PUPPET_SENT = 8192,
-    PUPPET_LOG = 65536
+    PUPPET_LOG = 65536,
+    PUPPET_SERVERS = 8
 };
 
 struct puppet_message {
@@ -63,6 +64,7 @@ struct puppet_fabric {
         uint64_t offset, context;
     } posts[64]; /* of the landing zone, in order */
     uint32_t post_count, sealed;
+    uint64_t incarnations[PUPPET_SERVERS]; /* of the process at "puppet:" and the number */
     bool unquiet; /* sealed segments do not become quiet: what is empty is not given back */
     struct puppet_block {
         const uint8_t *data; /* in the server's map */
@@ -86,6 +88,7 @@ struct puppet_conn *puppet_find(struct puppet_fabric *puppet, uint32_t index, co
 /* False: the server has closed it, or was told of its end. */
 bool puppet_lives(struct puppet_fabric *puppet, uint32_t index, const struct puppet_conn *conn);
 
+/* It has reached the server whose number the address has, or a CM. */
 void puppet_connected(struct puppet_conn *conn, bool has_zone);
 void puppet_close(struct puppet_conn *conn, int error);
 void puppet_message(struct puppet_conn *conn, const void *head, uint32_t head_bytes,

@@ -241,6 +241,35 @@ TEST(writes_outlive_the_connection_to_their_backup)
     assert_true(stage_is_quiet(stage));
 }
 
+/* A process that starts may not know yet whom it has to refuse. */
+TEST(another_process_at_a_backups_address_is_sent_nothing)
+{
+    struct stage *stage = *state;
+    struct puppet_conn *client = stage_client(stage);
+    const uint64_t meant = stage->fabric->incarnations[2];
+
+    stage_put(stage, client, key_of(0));
+    stage_run(stage);
+    stage->fabric->incarnations[2]++;
+    for (unsigned i = 0; i < 3; i++) {
+        const uint32_t added = stage->fabric->log_count;
+        struct puppet_conn *before;
+
+        stage_reconnect_peer(stage);
+        before = stage->peer;
+        stage_run(stage);
+        assert_false(puppet_lives(stage->fabric, STAGE_WORKER, before));
+        assert_int_equal(stage->fabric->log_count, added);
+        stage->peer = NULL;
+        stage_pass(stage, NS_PER_S);
+        stage->peer = puppet_find(stage->fabric, STAGE_WORKER, "puppet:2");
+    }
+    stage->fabric->incarnations[2] = meant;
+    puppet_connected(stage->peer, true);
+    stage_land_all(stage);
+    assert_int_equal(stage_reply(stage).status, 0);
+}
+
 /* More than fits the bound on what a backup is owed, if each time counted. */
 TEST(an_entry_that_is_sent_again_counts_once)
 {

@@ -71,6 +71,8 @@ void stage_configure_for(struct stage *stage, const struct cluster_config *confi
     Rowan__ControlMessage message = ROWAN__CONTROL_MESSAGE__INIT;
     Rowan__ConfigurationIs is = ROWAN__CONFIGURATION_IS__INIT;
 
+    for (uint32_t i = 0; i < config->member_count; i++)
+        stage->fabric->incarnations[config->members[i].server] = config->members[i].incarnation;
     is.configuration.data = packed;
     is.configuration.len = cluster_encode(config, true, packed, sizeof packed);
     assert_true(is.configuration.len > 0);
