@@ -57,6 +57,11 @@ static uint64_t entropy_u64(void)
     return value;
 }
 
+static const char *coord_place(const struct cm_settings *settings)
+{
+    return settings->coord == CM_COORD_FILE ? settings->coord_dir : settings->zookeeper;
+}
+
 /* Runs until stopped. The exit code. */
 static int serve(struct cm_options *options, const struct cm_settings *settings,
                  struct reactor *reactor)
@@ -84,9 +89,9 @@ static int serve(struct cm_options *options, const struct cm_settings *settings,
         code = complain("cannot start", NULL, error);
     } else {
         log_event(LOG_INFO, "started",
-                  "address=%s servers=%s replicas=%llu coord_dir=%s descriptors=%llu",
+                  "address=%s servers=%s replicas=%llu coord=%s descriptors=%llu",
                   settings->address, settings->servers, (unsigned long long)settings->replicas,
-                  settings->coord_dir, (unsigned long long)descriptors_raise());
+                  coord_place(settings), (unsigned long long)descriptors_raise());
         reactor_run(reactor);
         code = cm_error(cm) ? EXIT_FAILURE : EXIT_SUCCESS;
         log_event(LOG_INFO, "stopped", "error=%s", error_name(cm_error(cm)));
@@ -120,9 +125,12 @@ static int run(const struct cm_settings *settings)
         code = complain("cannot serve at", settings->address, error);
         goto out_reactor;
     }
-    error = coord_open_file(settings->coord_dir, reactor, &options.coord);
+    error = settings->coord == CM_COORD_FILE
+                ? coord_open_file(settings->coord_dir, reactor, &options.coord)
+                : coord_open_zookeeper(settings->zookeeper, (uint32_t)settings->session_ms, reactor,
+                                       &options.coord);
     if (error) {
-        code = complain("cannot keep the configuration in", settings->coord_dir, error);
+        code = complain("cannot keep the configuration in", coord_place(settings), error);
         goto out_fabric;
     }
     code = serve(&options, settings, reactor);

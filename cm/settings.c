@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/error.h"
+#include "common/coord/coord.h"
 
 #define FIELD(name) offsetof(struct cm_settings, name)
 
@@ -14,10 +15,16 @@ static const struct config_key keys[] = {
     {"address", CONFIG_STRING, FIELD(address), NULL, 0, 0, NULL,
      "where servers and clients find this process (shm:/absolute/directory/name, tcp:HOST:PORT or "
      "verbs:HOST:PORT)"},
-    {"coord", CONFIG_CHOICE, FIELD(coord), "file", 0, 0, "file",
-     "where the configuration is kept: in the files of one machine"},
-    {"coord-dir", CONFIG_STRING, FIELD(coord_dir), NULL, 0, 0, NULL,
-     "existing directory for those files"},
+    {"coord", CONFIG_CHOICE, FIELD(coord), "file", 0, 0, "file|zookeeper",
+     "where the configuration is kept: in the files of one machine, or in a ZooKeeper ensemble"},
+    {"coord-dir", CONFIG_STRING, FIELD(coord_dir), "", 0, 0, NULL,
+     "file: existing directory for those files"},
+    {"zookeeper", CONFIG_STRING, FIELD(zookeeper), "", 0, 0, NULL,
+     "zookeeper: HOST:PORT of the ensemble's servers with commas between them, and behind the last "
+     "the path that is this cluster's alone (zk1:2181,zk2:2181/rowan)"},
+    {"zookeeper-session-ms", CONFIG_U64, FIELD(session_ms), "4000", 100, 120000, NULL,
+     "zookeeper: milliseconds without a word after which the ensemble takes this process for dead; "
+     "it keeps to bounds of its own, 2 and 20 of its ticks"},
     {"cluster-servers", CONFIG_STRING, FIELD(servers), NULL, 0, 0, NULL,
      "numbers of the servers that make the cluster (1,2,3); it starts when all have joined"},
     {"replicas", CONFIG_U64, FIELD(replicas), "3", 1, CLUSTER_MAX_REPLICAS, NULL,
@@ -89,11 +96,35 @@ static int parse_servers(const char *text, struct cm_state_options *options, cha
     return ROWAN_OK;
 }
 
+/* Exactly what belongs to the kind of coordination is given. */
+static int check_coord(const struct cm_settings *settings, char *why, size_t why_bytes)
+{
+    const bool on_files = settings->coord == CM_COORD_FILE;
+    const char *needed = on_files ? settings->coord_dir : settings->zookeeper;
+    const char *other = on_files ? settings->zookeeper : settings->coord_dir;
+    if (*needed && !*other && (on_files || coord_zookeeper_is_right(needed)))
+        return ROWAN_OK;
+    if (*needed && !*other) {
+        snprintf(
+            why, why_bytes,
+            "zookeeper must be HOST:PORT, more of them behind commas, and may end with a /PATH; "
+            "%.100s is not",
+            needed);
+        return ROWAN_ECONFIG;
+    }
+    snprintf(why, why_bytes, "coord %s needs %s, and %s belongs to coord %s",
+             on_files ? "file" : "zookeeper", on_files ? "coord-dir" : "zookeeper",
+             on_files ? "zookeeper" : "coord-dir", on_files ? "zookeeper" : "file");
+    return ROWAN_ECONFIG;
+}
+
 int cm_settings_apply(const struct cm_settings *settings, struct cm_state_options *out, char *why,
                       size_t why_bytes)
 {
     struct cm_state_options options = *out;
-    int error = parse_servers(settings->servers, &options, why, why_bytes);
+    int error = check_coord(settings, why, why_bytes);
+    if (!error)
+        error = parse_servers(settings->servers, &options, why, why_bytes);
     if (error)
         return error;
     if (settings->replicas > options.server_count) {

@@ -10,11 +10,15 @@
 #include "common/base/config.h"
 #include "common/fabric/verbs/verbs_settings.h"
 
+enum cm_coord { CM_COORD_FILE, CM_COORD_ZOOKEEPER };
+
 struct cm_settings {
     const char *address;
-    const char *coord_dir;
-    const char *servers; /* "1,2,3" */
-    uint64_t coord;      /* position in "file" */
+    const char *coord_dir; /* with "file"; else empty, and so is the other one */
+    const char *zookeeper; /* "HOST:PORT,.../PATH" */
+    const char *servers;   /* "1,2,3" */
+    uint64_t coord;        /* enum cm_coord */
+    uint64_t session_ms;
     uint64_t replicas;
     uint64_t shards;
     uint64_t spin_us;

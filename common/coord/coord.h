@@ -8,7 +8,7 @@
  * was stored when it was opened, or what was stored when it won the leadership that it has.
  *
  * Backends: file (one directory: a lock, a value written to a new file, synced, renamed, the
- * directory synced; one machine), in a later part zookeeper, and in test/sim one in memory.
+ * directory synced; one machine), zookeeper (an ensemble), and in test/sim one in memory.
  */
 #ifndef COORD_COORD_H
 #define COORD_COORD_H
@@ -19,7 +19,12 @@
 
 #include "common/reactor/reactor.h"
 
-enum { COORD_MAX_VALUE_BYTES = 1000000 }; /* a znode's limit, less some bytes for its header */
+enum {
+    COORD_MAX_VALUE_BYTES = 1000000, /* a znode's limit, less some bytes for its header */
+    COORD_MAX_PATH_BYTES = 255,      /* of the path in a ZooKeeper ensemble */
+};
+
+#define COORD_DEFAULT_PATH "/rowan"
 
 struct coord;
 
@@ -51,6 +56,16 @@ struct coord {
 /* coord_open_file: `directory` must exist. `reactor` is woken when an answer is ready; may be NULL.
  * Errors: ROWAN_ENOTFOUND EPERMISSION EIO ENOMEM. */
 int coord_open_file(const char *directory, struct reactor *reactor, struct coord **out);
+
+/* coord_open_zookeeper: `ensemble` is "HOST:PORT", more of them behind commas, and a path behind the last, which is made
+ * if it is not there; without one COORD_DEFAULT_PATH. Host names are looked up here and whenever a session has to be
+ * opened anew, which blocks. The ensemble need not be there: requests wait for it, and the log says so. `session_ms`:
+ * after so long without a word the ensemble lets another one lead; it has bounds of its own for that. `reactor` sleeps on
+ * the connection; before it runs; may be NULL. Errors: ROWAN_EINVALID (no such form) EUNREACHABLE (a host name that nobody
+ * knows) EIO ENOMEM. coord_zookeeper_is_right: has `ensemble` that form? */
+bool coord_zookeeper_is_right(const char *ensemble);
+int coord_open_zookeeper(const char *ensemble, uint32_t session_ms, struct reactor *reactor,
+                         struct coord **out);
 
 /* Drops what is outstanding without calling back; gives leadership up. NULL is fine. Never from
  * inside an answer. */

@@ -136,13 +136,6 @@ def too_little_memory_fails_the_start_with_the_server_s_sentence_and_leaves_only
 
 
 @tap.case
-def coordination_of_a_later_version_is_named_as_such():
-    place = os.path.join(scratch(), "later")
-    expect(rowan_local("start", "--dir", place, "--coord", "zookeeper"), 2, "zookeeper", "not in this version")
-    tap.check(not os.path.exists(place))
-
-
-@tap.case
 def rdma_without_a_device_is_one_sentence():
     if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
         tap.skip("this host has an RDMA device")

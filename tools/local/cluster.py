@@ -6,7 +6,7 @@ What lies in its directory D:
     D/cluster.json    what it was started with (settings.py)
     D/run/            processes.json and the sockets; gone when it is stopped
     D/log/            cm.log, s1.log, ...; cm-before.log, ... of the run before
-    D/coord/          the CM's configuration
+    D/coord/          the CM's configuration; or D/zookeeper/, with that of its ZooKeeper servers
     D/s1.pm ...       the servers' persistent memory
 """
 
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-from . import memory, ports, process, settings
+from . import memory, ports, process, settings, zookeeper
 from .failure import Failure
 
 START_SECONDS = 120
@@ -32,7 +32,7 @@ MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
 MOST_SHARDS = 16384  # CLUSTER_MAX_SHARDS
 TRIES_FOR_PORTS = 3
 OF_A_RUN = ("cm", "run")
-OF_A_CLUSTER = ("cluster.json", "coord")
+OF_A_CLUSTER = ("cluster.json", "coord", "zookeeper")
 
 
 class AddressInUse(Failure):
@@ -124,7 +124,7 @@ def check_nothing_runs(directory):
 
 def check_data(options):
     """All that a stopped cluster needs to be started again is there."""
-    coord = os.path.join(options.directory, "coord")
+    coord = os.path.join(options.directory, "coord" if options.coord == "file" else "zookeeper")
     if not os.path.isdir(coord) or not os.listdir(coord):
         raise Failure(
             f"{coord}, which tells how the data is spread over the servers, is gone; restore it, or "
@@ -164,13 +164,19 @@ def given_arguments(options, *names):
     return [word for name, value in given if value for word in (settings.flag(name), str(value))]
 
 
+def coord_arguments(options):
+    if options.coord == "zookeeper":
+        return ["--zookeeper", zookeeper.ensemble(options)]
+    return ["--coord-dir", os.path.join(options.directory, "coord")]
+
+
 def cm_command(options, programs):
     servers = ",".join(str(server) for server in range(1, options.servers + 1))
     return [
         programs.find("rowan-cm"),
         "--address", options.addresses["cm"],
         "--coord", options.coord,
-        "--coord-dir", os.path.join(options.directory, "coord"),
+        *coord_arguments(options),
         "--cluster-servers", servers,
         "--replicas", str(options.replicas),
         "--shards", str(options.shards),
@@ -248,10 +254,22 @@ class Starter:
             if child.poll() is None:
                 continue
             log = self.log_path(name)
-            who = "the CM" if name == "cm" else f"server {name[1:]}"
+            who = {"c": "the CM", "z": f"ZooKeeper {name[1:]}"}.get(name[0], f"server {name[1:]}")
             said = last_sentence(log, child.returncode)
             kind = AddressInUse if IN_USE.match(said) else Failure
             raise kind(f"{who} did not start: {said} (log: {log})")
+
+    def start_zookeepers(self, deadline):
+        """Until they listen; the CM waits until they answer."""
+        names = zookeeper.names(self.options)
+        for name in names:
+            zookeeper.write_config(self.options, name)
+            self.spawn(name, zookeeper.command(self.options, name), "")
+        while not all(ports.listens(zookeeper.client_port(self.options.addresses[name])) for name in names):
+            self.check_children()
+            if time.monotonic() > deadline:
+                raise Failure(f"ZooKeeper does not listen after {START_SECONDS} s (logs: {self.directory}/log)")
+            time.sleep(0.01)
 
     def wait_for_cm(self, deadline):
         """Until it listens: servers that find nobody try again, but not at once."""
@@ -305,7 +323,7 @@ class Starter:
     def commands(self):
         """[(name, command, PM file)], the CM first. All programs are looked up here."""
         options = self.options
-        options.addresses = choose_addresses(options)
+        options.addresses = choose_addresses(options) | zookeeper.choose_addresses(options)
         self.programs.find("rowan")
         return [("cm", cm_command(options, self.programs), "")] + [
             (f"s{n}", server_command(options, self.programs, n, place), place[0])
@@ -339,8 +357,9 @@ class Starter:
         """Returns when the cluster serves."""
         deadline = time.monotonic() + self.seconds()
         remove(os.path.join(self.directory, "run"))  # dead sockets of a run that was killed
-        for name in ("run", "log", "coord"):
+        for name in ("run", "log", "coord" if self.options.coord == "file" else "zookeeper"):
             os.makedirs(os.path.join(self.directory, name), exist_ok=True)
+        self.start_zookeepers(deadline)
         self.spawn(*commands[0])
         self.wait_for_cm(deadline)
         for command in commands[1:]:
@@ -382,6 +401,8 @@ def start(options, programs, announce):
                 raise Failure(f"another rowan-local was at work in {options.directory}; try again")
             check_directory(options)
             check_addresses(options)
+            if options.coord == "zookeeper":
+                zookeeper.check_installed()
             starter = Starter(options, programs, announce)
             try:
                 starter.run()
@@ -436,9 +457,10 @@ def stop(directory):
     with Lock(directory):
         processes = require_record(directory)
         running = [one for one in processes if one.alive()]
-        # Servers first: one that loses its CM has something to complain about.
-        killed = process.end_all([one for one in running if one.name != "cm"], STOP_SECONDS)
-        killed += process.end_all([one for one in running if one.name == "cm"], STOP_SECONDS)
+        # Servers first: one that loses its CM has something to complain about, and a CM that loses its ZooKeeper.
+        killed = []
+        for kind in "scz":
+            killed += process.end_all([one for one in running if one.name[0] == kind], STOP_SECONDS)
         left = [one.name for one in running if one.alive()]
         if left:
             raise Failure(f"could not end {', '.join(left)}, not even by SIGKILL")
@@ -452,5 +474,5 @@ def find_process(directory, word):
     for one in processes:
         if word in (one.name, str(one.server())) and not (word == "0"):
             return one
-    servers = ", ".join(str(one.server()) for one in processes if one.name != "cm")
+    servers = ", ".join(str(one.server()) for one in processes if one.server())
     raise Failure(f"the cluster in {directory} has no server {word}; it has {servers}")

@@ -21,8 +21,8 @@ DURABILITY_MEANING = {
 EPILOG = """\
 Files: DIR/cm (the address of the CM; `rowan` run inside DIR or with --dir DIR finds it), DIR/log,
 DIR/s1.pm and so on (the data), DIR/run (only while it runs). In a directory that holds a stopped or
-killed cluster, start goes on from its data: --servers, --replicas, --shards, --coord, --pm and
---pm-bytes are as they were then, and the others too if they are not given.
+killed cluster, start goes on from its data: --servers, --replicas, --shards, --coord,
+--zookeepers, --pm and --pm-bytes are as they were then, and the others too if they are not given.
 Exit codes: 0 done, 1 failed, 2 usage."""
 
 
@@ -81,8 +81,10 @@ def add_start_options(parser):
     )
     parser.add_argument(
         "--coord", choices=["file", "zookeeper"],
-        help="where the CM keeps the configuration (default file)",
+        help="where the CM keeps the configuration: in files, or in a ZooKeeper that is started with the cluster "
+        "(default file)",
     )  # fmt: skip
+    add_numbers(parser, ("zookeepers", 1, 7, "with --coord zookeeper: its servers (default 1)"))
     parser.add_argument(
         "--pm-bytes", type=byte_count, metavar="N",
         help="persistent memory of each server in bytes, K, M, G or T; reserved at start "
@@ -159,9 +161,10 @@ def parse(arguments):
         options.pm, options.pm_offset = options.pm
         if options.pm is not None:
             options.pm = os.path.abspath(options.pm) if options.pm else ""
-        if options.coord == "zookeeper":
-            raise Usage("coordination by ZooKeeper is not in this version; it has file")
+        zookeepers = options.zookeepers
         settings.complete(options)
+        if zookeepers and options.coord != "zookeeper":
+            raise Usage("--zookeepers is for --coord zookeeper")
         if options.replicas > options.servers:
             raise Usage(
                 f"--replicas {options.replicas} needs as many servers, but --servers is "

@@ -18,7 +18,7 @@ from .failure import Failure
 
 @dataclasses.dataclass
 class Process:
-    name: str  # "cm", "s1", ...
+    name: str  # "cm", "s1", ..., "z1", ... (zookeeper.py)
     pid: int
     start: int  # field 22 of /proc/PID/stat: clock ticks after boot
     address: str
@@ -40,7 +40,7 @@ class Process:
         return self.state() != "ended"
 
     def server(self):
-        return int(self.name[1:]) if self.name != "cm" else 0
+        return int(self.name[1:]) if self.name[0] == "s" else 0
 
 
 def stat_fields(pid):
@@ -144,7 +144,7 @@ def read_row(row):
     for field in dataclasses.fields(Process):
         if type(getattr(found, field.name)) is not field.type:
             raise ValueError(field.name)
-    if found.name != "cm" and not re.fullmatch(r"s\d+", found.name):
+    if found.name != "cm" and not re.fullmatch(r"[sz]\d+", found.name):
         raise ValueError(found.name)
     return found
 

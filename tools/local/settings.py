@@ -7,7 +7,7 @@ import shlex
 from .failure import Failure
 
 # What the data on disk is made of. A cluster that is started again keeps it.
-OF_THE_DATA = ("servers", "replicas", "shards", "coord", "pm_bytes", "pm", "pm_offset")
+OF_THE_DATA = ("servers", "replicas", "shards", "coord", "zookeepers", "pm_bytes", "pm", "pm_offset")
 # All else each run may choose anew; left out, it stays as it was.
 
 DEFAULTS = {
@@ -15,6 +15,7 @@ DEFAULTS = {
     "replicas": 3,
     "shards": 0,
     "coord": "file",
+    "zookeepers": 1,  # with coord zookeeper
     "pm_bytes": 2 << 30,
     "pm": "",  # the cluster's directory
     "pm_offset": 0,
@@ -30,11 +31,11 @@ DEFAULTS = {
     "verbs_device": None,  # found by the programs themselves
     "verbs_receive": None,
 }
-ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints")  # cluster.json of an earlier version lacks them
+ADDED_LATER = ("verbs_device", "verbs_receive", "clean_below", "checkpoints", "zookeepers")  # cluster.json of an earlier version lacks them
 FORMATS = range(1, 2)  # of cluster.json, that this version reads; it writes the last
 
 WORDS = {
-    "coord": ("file",),
+    "coord": ("file", "zookeeper"),
     "fabric": ("shm", "tcp", "verbs"),
     "durability": ("fence", "async", "none"),
     "verbs_receive": (None, "auto", "multi-packet", "shared"),

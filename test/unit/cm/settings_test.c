@@ -3,9 +3,16 @@
 #include "common/base/error.h"
 #include "test/lib/unit.h"
 
+static struct cm_settings settings_of(const char *servers)
+{
+    return (struct cm_settings){
+        .servers = servers, .coord_dir = "somewhere", .zookeeper = "", .replicas = 3};
+}
+
 TEST(a_list_in_any_order_is_taken_rising)
 {
-    struct cm_settings settings = {.servers = " 30, 2,16383 ", .replicas = 3, .shards = 12};
+    struct cm_settings settings = settings_of(" 30, 2,16383 ");
+    settings.shards = 12;
     struct cm_state_options options = {.cluster = 9};
     char why[200];
     assert_int_equal(cm_settings_apply(&settings, &options, why, sizeof why), ROWAN_OK);
@@ -35,13 +42,41 @@ TEST(mistakes_get_a_sentence_and_change_nothing)
         {many, "more than 64"},      {"1,2", "3 replicas"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct cm_settings settings = {.servers = cases[i].servers, .replicas = 3};
+        struct cm_settings settings = settings_of(cases[i].servers);
         struct cm_state_options options = {.cluster = 9}, before = options;
         char why[200] = "";
         assert_int_equal(cm_settings_apply(&settings, &options, why, sizeof why), ROWAN_ECONFIG);
         if (!strstr(why, cases[i].words))
             fail_msg("\"%s\" for %s", why, cases[i].servers);
         assert_memory_equal(&options, &before, sizeof options);
+    }
+}
+
+TEST(what_belongs_to_the_kind_of_coordination_is_given_and_nothing_else)
+{
+    const struct {
+        enum cm_coord coord;
+        const char *dir, *zookeeper, *words;
+    } cases[] = {
+        {CM_COORD_FILE, "here", "", NULL},
+        {CM_COORD_ZOOKEEPER, "", "a:1,b:2/rowan", NULL},
+        {CM_COORD_FILE, "", "", "coord file needs coord-dir"},
+        {CM_COORD_FILE, "here", "a:1", "zookeeper belongs to coord zookeeper"},
+        {CM_COORD_ZOOKEEPER, "", "", "coord zookeeper needs zookeeper"},
+        {CM_COORD_ZOOKEEPER, "here", "a:1", "coord-dir belongs to coord file"},
+        {CM_COORD_ZOOKEEPER, "", "a", "must be HOST:PORT"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct cm_settings settings = settings_of("1,2,3");
+        struct cm_state_options options;
+        char why[200] = "";
+        settings.coord = cases[i].coord;
+        settings.coord_dir = cases[i].dir;
+        settings.zookeeper = cases[i].zookeeper;
+        assert_int_equal(cm_settings_apply(&settings, &options, why, sizeof why),
+                         cases[i].words ? ROWAN_ECONFIG : ROWAN_OK);
+        if (cases[i].words && !strstr(why, cases[i].words))
+            fail_msg("\"%s\", not \"%s\"", why, cases[i].words);
     }
 }
 

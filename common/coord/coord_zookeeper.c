@@ -1,0 +1,549 @@
+/* coord_zookeeper.c - the coordination seam on a ZooKeeper ensemble: a value, a watch and an election, as requests of
+ * the session (zookeeper_session.c) that completions answer. All of it happens in coord_poll.
+ *
+ * Nodes, under a path that is made if it is not there:
+ *   value    the value; our version is the node's, which begins with 0, plus 1
+ *   leader   ephemeral; whose session owns it leads
+ *
+ *  1. A request is handed over only while the session is connected, and answered from its completion. What was lost with
+ *     a connection: a read is asked again; of a compare-and-set nobody knows, and the owner reads.
+ *  2. In front of each read goes a sync: in one session requests are carried out in order, so the server that answers
+ *     has all that was stored when the read was asked for.
+ *  3. A watch looks at the node's version after it was set in the ensemble, and fires at once if that is not the last
+ *     version which this handle had answered. So no change between a read and a watch is missed, in either order.
+ *  4. Leadership is what the last look at `leader` has shown, and only while connected: whoever is not does not know
+ *     when its session ends. Each change of the node, and each attempt to make it, is followed by another look.
+ *  5. When a session has expired, all that was asked for goes on in the next one: watches are set again (3), and reads
+ *     see no older state (2).
+ *
+ *   a request: FREE --ask--> WAITING --connected, handed over--> RUNNING --completed--> FREE
+ *                               ^                                  |
+ *                               +----- read: connection lost ------+
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/coord/coord.h"
+#include "common/coord/zookeeper_session.h"
+
+enum request_state { REQUEST_FREE, REQUEST_WAITING, REQUEST_RUNNING };
+
+struct coord_zookeeper {
+    struct coord coord;
+    struct reactor *reactor;
+    struct zookeeper_session session;
+    char path[COORD_MAX_PATH_BYTES + 1];
+    char value_path[COORD_MAX_PATH_BYTES + 8], leader_path[COORD_MAX_PATH_BYTES + 8];
+    enum request_state path_state; /* FREE: the path is there, or cannot be made */
+    uint64_t known_version;        /* the last one that was answered; 0: none */
+    bool answered;                 /* in this poll */
+
+    struct {
+        enum request_state state;
+        coord_read_done *done;
+        void *context;
+    } read;
+
+    struct {
+        enum request_state state;
+        coord_cas_done *done;
+        void *context;
+        uint64_t expected;
+        uint8_t *value;
+        size_t bytes;
+    } cas;
+
+    struct {
+        enum request_state state; /* of the look; FREE and `changed` set: the ensemble will tell */
+        coord_changed *changed;   /* NULL: not set */
+        void *context;
+        uint64_t version; /* another one fires it */
+    } watch;
+
+    struct {
+        enum request_state state; /* of the look or of making the node; FREE: until it changes */
+        coord_leader *leader;     /* NULL: does not stand */
+        void *context;
+        bool makes; /* nobody leads: make the node */
+        bool leads;
+    } election;
+};
+
+/* --- what a completion says --- */
+
+/* The connection or the session ended before the server said what it did. */
+static bool is_lost(int code)
+{
+    return code == ZCONNECTIONLOSS || code == ZOPERATIONTIMEOUT || code == ZSESSIONEXPIRED ||
+           code == ZSESSIONMOVED || code == ZCLOSING || code == ZINVALIDSTATE;
+}
+
+/* Of what nobody expects. */
+static int error_of(int code, const char *request)
+{
+    log_event(LOG_ERROR, "zookeeper_refused", "request=%s reason=\"%s\"", request, zerror(code));
+    return code == ZNOAUTH || code == ZAUTHFAILED ? ROWAN_EPERMISSION : ROWAN_EIO;
+}
+
+static uint64_t version_of(const struct Stat *stat)
+{
+    return (uint64_t)stat->version + 1;
+}
+
+/* The client knows its requests by a pointer to constant. */
+static struct coord_zookeeper *owner_of(const void *context)
+{
+    return (struct coord_zookeeper *)(uintptr_t)context;
+}
+
+/* --- the path --- */
+
+/* Of its last node: those in front of it were asked for before. What cannot be made is met again by what needs it. */
+static void path_made(int code, const char *name, const void *context)
+{
+    struct coord_zookeeper *zookeeper = owner_of(context);
+    (void)name;
+    zookeeper->path_state = is_lost(code) ? REQUEST_WAITING : REQUEST_FREE;
+    if (code != ZOK && code != ZNODEEXISTS && !is_lost(code))
+        (void)error_of(code, "path");
+}
+
+static void ignore_made(int code, const char *name, const void *context)
+{
+    (void)code;
+    (void)name;
+    (void)context;
+}
+
+static int make_path(struct coord_zookeeper *zookeeper)
+{
+    char node[sizeof zookeeper->path];
+    for (char *end = zookeeper->path; end;) {
+        end = strchr(end + 1, '/');
+        const size_t bytes = end ? (size_t)(end - zookeeper->path) : strlen(zookeeper->path);
+        memcpy(node, zookeeper->path, bytes);
+        node[bytes] = '\0';
+        const int code = zoo_acreate(zookeeper->session.handle, node, "", 0, &ZOO_OPEN_ACL_UNSAFE,
+                                     0, end ? ignore_made : path_made, zookeeper);
+        if (code != ZOK)
+            return code;
+    }
+    return ZOK;
+}
+
+/* --- reads (2) --- */
+
+static void ignore_synced(int code, const char *path, const void *context)
+{
+    (void)code; /* if the sync was lost, so is the read behind it */
+    (void)path;
+    (void)context;
+}
+
+static void read_done(int code, const char *value, int bytes, const struct Stat *stat,
+                      const void *context)
+{
+    struct coord_zookeeper *zookeeper = owner_of(context);
+    if (zookeeper->session.closing)
+        return;
+    if (is_lost(code)) {
+        zookeeper->read.state = REQUEST_WAITING;
+        return;
+    }
+    zookeeper->read.state = REQUEST_FREE;
+    zookeeper->answered = true;
+    const bool is_there = code == ZOK;
+    if (is_there || code == ZNONODE) {
+        zookeeper->known_version = is_there ? version_of(stat) : 0;
+        zookeeper->read.done(zookeeper->read.context, 0, is_there ? value : NULL,
+                             is_there && bytes > 0 ? (size_t)bytes : 0, zookeeper->known_version);
+    } else {
+        zookeeper->read.done(zookeeper->read.context, error_of(code, "read"), NULL, 0, 0);
+    }
+}
+
+static int hand_over_read(struct coord_zookeeper *zookeeper)
+{
+    int code =
+        zoo_async(zookeeper->session.handle, zookeeper->value_path, ignore_synced, zookeeper);
+    if (code == ZOK)
+        code = zoo_aget(zookeeper->session.handle, zookeeper->value_path, 0, read_done, zookeeper);
+    return code;
+}
+
+/* --- compare-and-set --- */
+
+static void answer_cas(struct coord_zookeeper *zookeeper, int error, uint64_t version)
+{
+    zookeeper->cas.state = REQUEST_FREE;
+    zookeeper->answered = true;
+    if (!error)
+        zookeeper->known_version = version;
+    zookeeper->cas.done(zookeeper->cas.context, error, version);
+}
+
+static void cas_done(struct coord_zookeeper *zookeeper, int code)
+{
+    if (zookeeper->session.closing)
+        return;
+    if (code == ZTHROTTLEDOP) /* it was not carried out */
+        zookeeper->cas.state = REQUEST_WAITING;
+    else if (code == ZOK)
+        answer_cas(zookeeper, 0, zookeeper->cas.expected + 1);
+    else if (code == ZBADVERSION || code == ZNODEEXISTS || code == ZNONODE)
+        answer_cas(zookeeper, ROWAN_EVERSION, 0);
+    else
+        answer_cas(zookeeper, is_lost(code) ? ROWAN_EUNKNOWN : error_of(code, "compare_and_set"),
+                   0);
+}
+
+static void value_set(int code, const struct Stat *stat, const void *context)
+{
+    (void)stat;
+    cas_done(owner_of(context), code);
+}
+
+static void value_made(int code, const char *name, const void *context)
+{
+    (void)name;
+    cas_done(owner_of(context), code);
+}
+
+static int hand_over_cas(struct coord_zookeeper *zookeeper)
+{
+    const char *value = (const char *)zookeeper->cas.value;
+    const int bytes = (int)zookeeper->cas.bytes;
+    const uint64_t expected = zookeeper->cas.expected;
+    if (expected == 0)
+        return zoo_acreate(zookeeper->session.handle, zookeeper->value_path, value, bytes,
+                           &ZOO_OPEN_ACL_UNSAFE, 0, value_made, zookeeper);
+    return zoo_aset(zookeeper->session.handle, zookeeper->value_path, value, bytes,
+                    (int)(expected - 1), value_set, zookeeper);
+}
+
+/* --- the watch (3) --- */
+
+static void fire(struct coord_zookeeper *zookeeper)
+{
+    coord_changed *changed = zookeeper->watch.changed;
+    if (!changed || zookeeper->session.closing)
+        return;
+    zookeeper->watch.changed = NULL;
+    zookeeper->watch.state = REQUEST_FREE;
+    zookeeper->answered = true;
+    changed(zookeeper->watch.context);
+}
+
+/* The end of a session or a connection is no change of the node: the client sets the watch again, or we do (5). */
+static void value_changed(zhandle_t *handle, int type, int state, const char *path, void *context)
+{
+    (void)handle;
+    (void)state;
+    (void)path;
+    if (type != ZOO_SESSION_EVENT)
+        fire(context);
+}
+
+static void watch_looked(int code, const struct Stat *stat, const void *context)
+{
+    struct coord_zookeeper *zookeeper = owner_of(context);
+    if (zookeeper->session.closing || zookeeper->watch.state != REQUEST_RUNNING)
+        return; /* it has fired meanwhile */
+    zookeeper->watch.state = is_lost(code) ? REQUEST_WAITING : REQUEST_FREE;
+    if (code != ZOK && code != ZNONODE && !is_lost(code))
+        (void)error_of(code, "watch");
+    else if (!is_lost(code) && (code == ZOK ? version_of(stat) : 0) != zookeeper->watch.version)
+        fire(zookeeper);
+}
+
+static int hand_over_watch(struct coord_zookeeper *zookeeper)
+{
+    return zoo_awexists(zookeeper->session.handle, zookeeper->value_path, value_changed, zookeeper,
+                        watch_looked, zookeeper);
+}
+
+/* --- election (4) --- */
+
+static void set_leads(struct coord_zookeeper *zookeeper, bool leads)
+{
+    if (leads == zookeeper->election.leads)
+        return;
+    zookeeper->election.leads = leads;
+    zookeeper->answered = true;
+    zookeeper->election.leader(zookeeper->election.context, leads);
+}
+
+static void leader_changed(zhandle_t *handle, int type, int state, const char *path, void *context)
+{
+    struct coord_zookeeper *zookeeper = context;
+    (void)handle;
+    (void)state;
+    (void)path;
+    if (type != ZOO_SESSION_EVENT && zookeeper->election.state == REQUEST_FREE)
+        zookeeper->election.state = REQUEST_WAITING;
+}
+
+static void leader_looked(int code, const struct Stat *stat, const void *context)
+{
+    struct coord_zookeeper *zookeeper = owner_of(context);
+    if (zookeeper->session.closing)
+        return;
+    zookeeper->election.state = REQUEST_FREE;
+    if (is_lost(code) || code == ZNONODE)
+        zookeeper->election.state = REQUEST_WAITING;
+    zookeeper->election.makes = code == ZNONODE;
+    if (code != ZOK && code != ZNONODE && !is_lost(code))
+        (void)error_of(code, "leader");
+    else if (!is_lost(code))
+        set_leads(zookeeper,
+                  code == ZOK &&
+                      stat->ephemeralOwner == zoo_client_id(zookeeper->session.handle)->client_id);
+}
+
+/* Whatever came of it, the next look tells. */
+static void leader_made(int code, const char *name, const void *context)
+{
+    struct coord_zookeeper *zookeeper = owner_of(context);
+    (void)name;
+    if (zookeeper->session.closing)
+        return;
+    zookeeper->election.state = REQUEST_WAITING;
+    zookeeper->election.makes = false;
+    if (code != ZOK && code != ZNODEEXISTS && !is_lost(code)) {
+        (void)error_of(code, "leader");
+        zookeeper->election.state = REQUEST_FREE; /* until the node changes, or the connection */
+    }
+}
+
+static int hand_over_election(struct coord_zookeeper *zookeeper)
+{
+    if (zookeeper->election.makes)
+        return zoo_acreate(zookeeper->session.handle, zookeeper->leader_path, "", 0,
+                           &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, leader_made, zookeeper);
+    return zoo_awexists(zookeeper->session.handle, zookeeper->leader_path, leader_changed,
+                        zookeeper, leader_looked, zookeeper);
+}
+
+/* --- the poll --- */
+
+static bool hand_over(struct coord_zookeeper *zookeeper, enum request_state *state,
+                      int (*request)(struct coord_zookeeper *zookeeper))
+{
+    if (*state != REQUEST_WAITING)
+        return false;
+    *state = REQUEST_RUNNING;
+    if (request(zookeeper) != ZOK) /* it is not connected any more, or short of memory */
+        *state = REQUEST_WAITING;
+    return *state == REQUEST_RUNNING;
+}
+
+static bool hand_over_all(struct coord_zookeeper *zookeeper)
+{
+    bool any = hand_over(zookeeper, &zookeeper->path_state, make_path);
+    /* No node has such a version. */
+    if (zookeeper->cas.state == REQUEST_WAITING && zookeeper->cas.expected > INT32_MAX)
+        answer_cas(zookeeper, ROWAN_EVERSION, 0);
+    any |= hand_over(zookeeper, &zookeeper->cas.state, hand_over_cas);
+    any |= hand_over(zookeeper, &zookeeper->read.state, hand_over_read);
+    any |= hand_over(zookeeper, &zookeeper->watch.state, hand_over_watch);
+    any |= hand_over(zookeeper, &zookeeper->election.state, hand_over_election);
+    return any;
+}
+
+static void ask_again(enum request_state *state)
+{
+    if (*state == REQUEST_RUNNING)
+        *state = REQUEST_WAITING;
+}
+
+/* 5 */
+static void session_expired(struct coord_zookeeper *zookeeper)
+{
+    ask_again(&zookeeper->read.state);
+    if (zookeeper->cas.state == REQUEST_RUNNING)
+        answer_cas(zookeeper, ROWAN_EUNKNOWN, 0);
+    if (zookeeper->watch.changed)
+        zookeeper->watch.state = REQUEST_WAITING;
+}
+
+static enum poll_result zookeeper_poll(struct coord *coord, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
+    bool any = false;
+    zookeeper->answered = false;
+    switch (zookeeper_session_poll(&zookeeper->session, now_ns, wake_ns)) {
+    case SESSION_NO_NEWS:
+        break;
+    case SESSION_CONNECTED: /* `leader` may be another session's by now */
+        zookeeper->path_state = REQUEST_WAITING;
+        if (zookeeper->election.leader)
+            zookeeper->election.state = REQUEST_WAITING;
+        break;
+    case SESSION_EXPIRED:
+        session_expired(zookeeper);
+        break;
+    }
+    if (zookeeper->session.connected)
+        any = hand_over_all(zookeeper);
+    else
+        set_leads(zookeeper, false);
+    return any || zookeeper->answered ? POLL_BUSY : POLL_IDLE;
+}
+
+/* --- asking --- */
+
+/* The next poll hands it over. */
+static void request(struct coord_zookeeper *zookeeper, enum request_state *state)
+{
+    *state = REQUEST_WAITING;
+    if (zookeeper->reactor)
+        reactor_wake(zookeeper->reactor);
+}
+
+static int zookeeper_read(struct coord *coord, coord_read_done *done, void *context)
+{
+    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
+    if (zookeeper->read.state != REQUEST_FREE)
+        return ROWAN_EAGAIN;
+    zookeeper->read.done = done;
+    zookeeper->read.context = context;
+    request(zookeeper, &zookeeper->read.state);
+    return 0;
+}
+
+static int zookeeper_cas(struct coord *coord, uint64_t expected_version, const void *value,
+                         size_t bytes, coord_cas_done *done, void *context)
+{
+    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
+    if (bytes > COORD_MAX_VALUE_BYTES)
+        return ROWAN_EINVALID;
+    if (zookeeper->cas.state != REQUEST_FREE)
+        return ROWAN_EAGAIN;
+    zookeeper->cas.done = done;
+    zookeeper->cas.context = context;
+    zookeeper->cas.expected = expected_version;
+    zookeeper->cas.bytes = bytes;
+    if (bytes > 0)
+        memcpy(zookeeper->cas.value, value, bytes);
+    request(zookeeper, &zookeeper->cas.state);
+    return 0;
+}
+
+static int zookeeper_watch(struct coord *coord, coord_changed *changed, void *context)
+{
+    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
+    if (zookeeper->watch.changed)
+        return ROWAN_EAGAIN;
+    zookeeper->watch.changed = changed;
+    zookeeper->watch.context = context;
+    zookeeper->watch.version = zookeeper->known_version;
+    request(zookeeper, &zookeeper->watch.state);
+    return 0;
+}
+
+static int zookeeper_elect(struct coord *coord, coord_leader *leader, void *context)
+{
+    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
+    if (zookeeper->election.leader)
+        return ROWAN_EAGAIN;
+    zookeeper->election.leader = leader;
+    zookeeper->election.context = context;
+    request(zookeeper, &zookeeper->election.state);
+    return 0;
+}
+
+/* --- life --- */
+
+static void zookeeper_close_coord(struct coord *coord)
+{
+    struct coord_zookeeper *zookeeper = (struct coord_zookeeper *)coord;
+    zookeeper_session_close(&zookeeper->session);
+    free(zookeeper->cas.value);
+    free(zookeeper);
+}
+
+static const struct coord_ops zookeeper_ops = {.close = zookeeper_close_coord,
+                                               .read = zookeeper_read,
+                                               .cas = zookeeper_cas,
+                                               .watch = zookeeper_watch,
+                                               .elect = zookeeper_elect,
+                                               .poll = zookeeper_poll};
+
+/* A node's path: names with '/' in front of each, none of them empty, "." or "..". */
+static bool is_path(const char *path)
+{
+    if (strlen(path) > COORD_MAX_PATH_BYTES)
+        return false;
+    while (*path == '/') {
+        const size_t bytes = strcspn(++path, "/");
+        if (bytes == 0 || (path[0] == '.' && (bytes == 1 || (bytes == 2 && path[1] == '.'))))
+            return false;
+        for (size_t i = 0; i < bytes; i++) {
+            if (path[i] <= ' ' || path[i] > '~')
+                return false;
+        }
+        path += bytes;
+    }
+    return *path == '\0';
+}
+
+/* "HOST:PORT" at the front of what is left; the bytes of it, or 0. */
+static size_t address_bytes(const char *text)
+{
+    const size_t bytes = strcspn(text, ",/");
+    size_t digits = 0;
+    while (digits < bytes && text[bytes - digits - 1] >= '0' && text[bytes - digits - 1] <= '9')
+        digits++;
+    const bool right = digits > 0 && digits + 1 < bytes && text[bytes - digits - 1] == ':' &&
+                       strcspn(text, " \t\r\n") >= bytes;
+    return right ? bytes : 0;
+}
+
+bool coord_zookeeper_is_right(const char *ensemble)
+{
+    for (const char *at = ensemble;; at++) {
+        const size_t bytes = address_bytes(at);
+        at += bytes;
+        if (bytes == 0 || (*at != ',' && !is_path(at)))
+            return false;
+        if (*at != ',')
+            return true;
+    }
+}
+
+static int open_parts(struct coord_zookeeper *zookeeper, const char *ensemble, uint32_t session_ms)
+{
+    const size_t bytes = strcspn(ensemble, "/");
+    const char *path = ensemble[bytes] ? ensemble + bytes : COORD_DEFAULT_PATH;
+    if (!coord_zookeeper_is_right(ensemble))
+        return ROWAN_EINVALID;
+    snprintf(zookeeper->path, sizeof zookeeper->path, "%s", path);
+    snprintf(zookeeper->value_path, sizeof zookeeper->value_path, "%s/value", path);
+    snprintf(zookeeper->leader_path, sizeof zookeeper->leader_path, "%s/leader", path);
+    zookeeper->cas.value = malloc(COORD_MAX_VALUE_BYTES);
+    if (!zookeeper->cas.value)
+        return ROWAN_ENOMEM;
+    return zookeeper_session_open(&zookeeper->session, ensemble, bytes, session_ms,
+                                  zookeeper->reactor);
+}
+
+int coord_open_zookeeper(const char *ensemble, uint32_t session_ms, struct reactor *reactor,
+                         struct coord **out)
+{
+    struct coord_zookeeper *zookeeper = calloc(1, sizeof *zookeeper);
+    if (!zookeeper)
+        return ROWAN_ENOMEM;
+    zookeeper->coord.ops = &zookeeper_ops;
+    zookeeper->reactor = reactor;
+    zookeeper_session_init(&zookeeper->session);
+    const int error = open_parts(zookeeper, ensemble, session_ms);
+    if (error) {
+        zookeeper_close_coord(&zookeeper->coord);
+        return error;
+    }
+    *out = &zookeeper->coord;
+    return 0;
+}

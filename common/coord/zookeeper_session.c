@@ -1,0 +1,189 @@
+/* zookeeper_session.c - the single-threaded form of Apache ZooKeeper's C client, driven from a poll: no thread, and
+ * nothing blocks but the look-up of host names when a session is opened, and its end.
+ *
+ * The client's socket lies in an epoll of our own, whose fd the reactor sleeps on: the socket changes with each
+ * connection, the fd does not.
+ */
+#include "common/coord/zookeeper_session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+
+#define OPEN_AGAIN_NS NS_PER_S
+
+static void session_event(zhandle_t *handle, int type, int state, const char *path, void *context)
+{
+    (void)handle;
+    (void)type;
+    (void)state; /* zoo_state is asked in each poll */
+    (void)path;
+    (void)context;
+}
+
+static void say(const char *text)
+{
+    log_event(LOG_DEBUG, "zookeeper_client", "said=\"%s\"", text);
+}
+
+static int open_handle(struct zookeeper_session *session)
+{
+    session->handle = zookeeper_init2(session->hosts, session_event, (int)session->session_ms, NULL,
+                                      NULL, 0, say);
+    if (!session->handle)
+        return errno == ENOMEM ? ROWAN_ENOMEM : ROWAN_EUNREACHABLE;
+    /* Names are looked up here, where it was said so, and nowhere else. */
+    (void)zoo_set_servers_resolution_delay(session->handle, -1);
+    return 0;
+}
+
+static void close_handle(struct zookeeper_session *session)
+{
+    if (!session->handle)
+        return;
+    session->closing = true;
+    (void)zookeeper_close(session->handle); /* what the ensemble did not hear ends by itself */
+    session->closing = session->connected = false;
+    session->handle = NULL;
+    session->client_fd = -1;
+}
+
+static void open_again(struct zookeeper_session *session, uint64_t now_ns, uint64_t *wake_ns)
+{
+    if (session->handle)
+        return;
+    if (now_ns >= session->open_ns) {
+        const int error = open_handle(session);
+        if (error)
+            log_event(LOG_ERROR, "zookeeper_open_failed", "hosts=%s error=%s", session->hosts,
+                      error_name(error));
+        session->open_ns = error ? now_ns + OPEN_AGAIN_NS : now_ns;
+    }
+    if (!session->handle)
+        wake_at(wake_ns, session->open_ns);
+}
+
+/* The number of the socket may be that of the one before: unless connected, epoll is told each time. */
+static void watch_socket(struct zookeeper_session *session, int fd, uint32_t events)
+{
+    struct epoll_event event = {.events = events};
+    if (session->connected && fd == session->client_fd && events == session->client_events)
+        return;
+    if (session->client_fd >= 0 && session->client_fd != fd)
+        (void)epoll_ctl(session->epoll_fd, EPOLL_CTL_DEL, session->client_fd, NULL);
+    if (fd >= 0 && epoll_ctl(session->epoll_fd, EPOLL_CTL_MOD, fd, &event) &&
+        epoll_ctl(session->epoll_fd, EPOLL_CTL_ADD, fd, &event))
+        log_event(LOG_ERROR, "zookeeper_epoll_failed", "error=%s",
+                  error_name(error_from_errno(errno)));
+    session->client_fd = fd;
+    session->client_events = events;
+}
+
+/* What the client wants to do next, and a step of it. What its calls answer, its state tells as well. */
+static void drive_client(struct zookeeper_session *session, uint64_t now_ns, uint64_t *wake_ns)
+{
+    struct timeval patience = {0};
+    struct epoll_event event;
+    int fd = -1, interest = 0, events = 0;
+    (void)zookeeper_interest(session->handle, &fd, &interest, &patience);
+    if (interest == 0) /* it may have closed the socket, and name it still */
+        fd = -1;
+    watch_socket(session, fd,
+                 (interest & ZOOKEEPER_READ ? EPOLLIN : 0U) |
+                     (interest & ZOOKEEPER_WRITE ? EPOLLOUT : 0U));
+    wake_at(wake_ns,
+            now_ns + (uint64_t)patience.tv_sec * NS_PER_S + (uint64_t)patience.tv_usec * NS_PER_US);
+    if (fd < 0 || epoll_wait(session->epoll_fd, &event, 1, 0) != 1)
+        return;
+    if (event.events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+        events |= ZOOKEEPER_READ;
+    if (event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+        events |= ZOOKEEPER_WRITE;
+    (void)zookeeper_process(session->handle, events & interest);
+}
+
+/* An ensemble that is not there when the session is opened gets some time. */
+static void tell_if_lost(struct zookeeper_session *session, bool was_connected, uint64_t now_ns)
+{
+    const bool late = now_ns >= session->open_ns + session->session_ms * NS_PER_MS;
+    if (session->connected || session->told_lost || !(was_connected || late))
+        return;
+    session->told_lost = true;
+    log_event(LOG_WARN, was_connected ? "zookeeper_lost" : "zookeeper_unreachable",
+              "hosts=%s reason=\"the configuration cannot be read or changed until it is there\"",
+              session->hosts);
+}
+
+static enum zookeeper_news look_at_state(struct zookeeper_session *session, uint64_t now_ns)
+{
+    const bool was_connected = session->connected;
+    session->connected = session->handle && zoo_state(session->handle) == ZOO_CONNECTED_STATE;
+    if (session->connected && !was_connected) {
+        log_event(LOG_INFO, "zookeeper_connected", "server=%s session=%llx",
+                  zoo_get_current_server(session->handle),
+                  (unsigned long long)zoo_client_id(session->handle)->client_id);
+        session->told_lost = false;
+        return SESSION_CONNECTED;
+    }
+    tell_if_lost(session, was_connected, now_ns);
+    if (!session->handle || is_unrecoverable(session->handle) == ZOK)
+        return SESSION_NO_NEWS;
+    log_event(LOG_WARN, "zookeeper_session_expired", "hosts=%s", session->hosts);
+    close_handle(session);
+    return SESSION_EXPIRED;
+}
+
+enum zookeeper_news zookeeper_session_poll(struct zookeeper_session *session, uint64_t now_ns,
+                                           uint64_t *wake_ns)
+{
+    if (session->open_ns == 0)
+        session->open_ns = now_ns;
+    open_again(session, now_ns, wake_ns);
+    if (session->handle)
+        drive_client(session, now_ns, wake_ns);
+    const enum zookeeper_news news = look_at_state(session, now_ns);
+    if (news == SESSION_EXPIRED)
+        wake_at(wake_ns, now_ns);
+    return news;
+}
+
+/* The fd is readable for as long as the client has something to do. */
+static void no_arming(void *context)
+{
+    (void)context;
+}
+
+void zookeeper_session_init(struct zookeeper_session *session)
+{
+    *session = (struct zookeeper_session){.epoll_fd = -1, .client_fd = -1};
+}
+
+int zookeeper_session_open(struct zookeeper_session *session, const char *hosts, size_t bytes,
+                           uint32_t session_ms, struct reactor *reactor)
+{
+    session->session_ms = session_ms;
+    session->hosts = strndup(hosts, bytes);
+    session->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (!session->hosts || session->epoll_fd < 0)
+        return session->hosts ? error_from_errno(errno) : ROWAN_ENOMEM;
+    const int error = open_handle(session);
+    if (error || !reactor)
+        return error;
+    return reactor_add_source(
+        reactor, &(struct event_source){session->epoll_fd, no_arming, no_arming, session});
+}
+
+void zookeeper_session_close(struct zookeeper_session *session)
+{
+    close_handle(session);
+    if (session->epoll_fd >= 0)
+        close(session->epoll_fd);
+    free(session->hosts);
+    zookeeper_session_init(session);
+}

@@ -1,0 +1,117 @@
+/* zookeeper_server.c - see zookeeper_server.h. */
+#include "test/lib/zookeeper_server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test/lib/asserts.h"
+#include "test/lib/wait.h"
+
+#define JAR "/usr/share/java/zookeeper.jar"
+
+const char *zookeeper_server_missing(void)
+{
+    if (access(JAR, R_OK))
+        return "no " JAR " (Debian's libzookeeper-java)";
+    return system("java -version >/dev/null 2>&1") ? "no java (Debian's default-jre-headless)"
+                                                   : NULL;
+}
+
+static struct sockaddr_in loopback(unsigned port)
+{
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)port),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+/* One that was free a moment ago. */
+static unsigned free_port(void)
+{
+    struct sockaddr_in address = loopback(0);
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+void zookeeper_server_init(struct zookeeper_server *server)
+{
+    temp_dir_init(&server->dir);
+    server->port = free_port();
+    server->pid = 0;
+    FILE *file = fopen(temp_dir_at(&server->dir, "zoo.cfg"), "w");
+    assert_non_null(file);
+    fprintf(file,
+            "tickTime=200\nmaxSessionTimeout=60000\ndataDir=%s\nclientPort=%u\nclientPortAddress="
+            "127.0.0.1\n"
+            "admin.enableServer=false\nforceSync=no\n",
+            server->dir.path, server->port);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void run_java(const struct zookeeper_server *server)
+{
+    int log = open(temp_dir_at(&server->dir, "log"), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no process */
+    if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
+        _exit(1);
+    execlp("java", "java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", JAR,
+           "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+           temp_dir_at(&server->dir, "zoo.cfg"), (char *)NULL);
+    _exit(1);
+}
+
+static bool listens(const struct zookeeper_server *server)
+{
+    struct sockaddr_in address = loopback(server->port);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    bool connected = connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    close(fd);
+    return connected;
+}
+
+void zookeeper_server_start(struct zookeeper_server *server)
+{
+    server->pid = fork();
+    assert_true(server->pid >= 0);
+    if (server->pid == 0)
+        run_java(server);
+    assert_true(WAIT_FOR(listens(server) || waitpid(server->pid, NULL, WNOHANG) != 0));
+    assert_true(listens(server));
+}
+
+void zookeeper_server_kill(struct zookeeper_server *server)
+{
+    if (server->pid == 0)
+        return;
+    kill(server->pid, SIGKILL);
+    assert_int_equal(waitpid(server->pid, NULL, 0), server->pid);
+    server->pid = 0;
+}
+
+void zookeeper_server_delete(const struct zookeeper_server *server, const char *path)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "java -cp " JAR " org.apache.zookeeper.ZooKeeperMain -server 127.0.0.1:%u delete %s "
+             ">>%s 2>&1",
+             server->port, path, temp_dir_at(&server->dir, "log"));
+    assert_int_equal(system(command), 0);
+}
+
+void zookeeper_server_fini(struct zookeeper_server *server)
+{
+    zookeeper_server_kill(server);
+    temp_dir_fini(&server->dir);
+}

@@ -1,0 +1,208 @@
+/* zookeeper_lost_test.c - what becomes of requests, watches and leadership when a ZooKeeper server or a session ends. */
+#define TEST_FIXTURE open_owners, close_owners
+
+#include <signal.h>
+
+#include "common/base/error.h"
+#include "test/lib/unit.h"
+#include "test/unit/coord/zookeeper_fixture.h"
+
+/* What a handle has answered. */
+struct owner {
+    struct coord *coord;
+    bool answered;
+    int error;
+    uint64_t version;
+    unsigned changes, wins, losses;
+};
+
+static struct owner alice, bob;
+
+static void on_read(void *context, int error, const void *value, size_t bytes, uint64_t version)
+{
+    struct owner *owner = context;
+    (void)value;
+    (void)bytes;
+    owner->answered = true;
+    owner->error = error;
+    owner->version = version;
+}
+
+static void on_cas(void *context, int error, uint64_t version)
+{
+    on_read(context, error, NULL, 0, version);
+}
+
+static void on_change(void *context)
+{
+    ((struct owner *)context)->changes++;
+}
+
+static void on_leader(void *context, bool leader)
+{
+    struct owner *owner = context;
+    owner->wins += leader;
+    owner->losses += !leader;
+}
+
+static int open_owners(void **state)
+{
+    (void)state;
+    path_number++;
+    alice = (struct owner){.coord = open_handle()};
+    bob = (struct owner){.coord = open_handle()};
+    return 0;
+}
+
+static int close_owners(void **state)
+{
+    (void)state;
+    coord_close(alice.coord);
+    coord_close(bob.coord);
+    return 0;
+}
+
+static bool poll_owner(struct owner *owner)
+{
+    uint64_t wake_ns = WAKE_NEVER;
+    coord_poll(owner->coord, clock_now_ns(clock_system()), &wake_ns);
+    return owner->answered;
+}
+
+static void read_value(struct owner *owner)
+{
+    owner->answered = false;
+    assert_int_equal(coord_read(owner->coord, on_read, owner), 0);
+    assert_true(WAIT_FOR(poll_owner(owner)));
+    assert_int_equal(owner->error, 0);
+}
+
+static int cas_value(struct owner *owner, uint64_t expected)
+{
+    owner->answered = false;
+    assert_int_equal(coord_cas(owner->coord, expected, "x", 1, on_cas, owner), 0);
+    assert_true(WAIT_FOR(poll_owner(owner)));
+    return owner->error;
+}
+
+static bool leads(struct owner *owner)
+{
+    poll_owner(owner);
+    return owner->wins > owner->losses;
+}
+
+static bool has_lost(struct owner *owner)
+{
+    poll_owner(owner);
+    return owner->losses > 0;
+}
+
+/* Alice's process stands still: the ensemble hears nothing of her. */
+TEST(who_is_silent_for_longer_than_its_session_leads_no_more)
+{
+    assert_int_equal(cas_value(&alice, 0), 0);
+    assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
+    assert_true(WAIT_FOR(leads(&alice)));
+    read_value(&alice);
+    assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
+    for (int i = 0; i < 2; i++)
+        read_value(&alice); /* the second was handed over behind the watch: that is set */
+    assert_int_equal(coord_elect(bob.coord, on_leader, &bob), 0);
+    assert_true(WAIT_FOR(leads(&bob)));
+    assert_int_equal(cas_value(&bob, 1), 0);
+
+    /* She learns both, and goes on in a session of her own. */
+    assert_true(WAIT_FOR(has_lost(&alice)));
+    assert_true(WAIT_FOR((poll_owner(&alice), alice.changes > 0)));
+    read_value(&alice);
+    assert_int_equal(alice.version, 2);
+    assert_int_equal(cas_value(&alice, 2), 0);
+    assert_int_equal(alice.wins, 1);
+    coord_close(bob.coord);
+    bob.coord = NULL;
+    assert_true(WAIT_FOR(leads(&alice)));
+}
+
+TEST(requests_wait_for_a_server_that_is_away)
+{
+    assert_int_equal(cas_value(&alice, 0), 0);
+    assert_int_equal(coord_watch(alice.coord, on_change, &alice), 0);
+    assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
+    assert_true(WAIT_FOR(leads(&alice)));
+    zookeeper_server_kill(&server);
+    assert_true(WAIT_FOR(has_lost(&alice))); /* nobody knows when her session ends */
+    alice.answered = bob.answered = false;
+    assert_int_equal(coord_read(alice.coord, on_read, &alice), 0);
+    assert_int_equal(coord_cas(bob.coord, 1, "y", 1, on_cas, &bob), 0);
+    for (int i = 0; i < 100; i++)
+        assert_false(poll_owner(&alice) || poll_owner(&bob));
+    zookeeper_server_start(&server);
+    assert_true(WAIT_FOR(poll_owner(&alice)));
+    assert_true(alice.error == 0 && alice.version >= 1);
+    assert_true(WAIT_FOR(poll_owner(&bob)));
+    assert_int_equal(bob.error, 0);
+    assert_true(WAIT_FOR((poll_owner(&alice), alice.changes > 0)));
+    assert_true(WAIT_FOR(leads(&alice)));
+}
+
+/* The server takes it from its socket or does not: it is stopped when it comes, and killed. A read is asked again. */
+TEST(of_a_compare_and_set_whose_connection_breaks_nobody_knows)
+{
+    assert_int_equal(cas_value(&alice, 0), 0);
+    read_value(&bob);
+    kill(server.pid, SIGSTOP);
+    alice.answered = bob.answered = false;
+    assert_int_equal(coord_cas(alice.coord, 1, "x", 1, on_cas, &alice), 0);
+    assert_int_equal(coord_read(bob.coord, on_read, &bob), 0);
+    for (int i = 0; i < 10; i++) { /* handed over, and sent */
+        poll_owner(&alice);
+        poll_owner(&bob);
+    }
+    assert_false(alice.answered || bob.answered);
+    zookeeper_server_kill(&server);
+    assert_true(WAIT_FOR(poll_owner(&alice)));
+    assert_int_equal(alice.error, ROWAN_EUNKNOWN);
+    assert_false(poll_owner(&bob));
+    zookeeper_server_start(&server);
+    assert_true(WAIT_FOR(poll_owner(&bob)));
+    assert_int_equal(bob.error, 0);
+    read_value(&alice);
+    assert_true(alice.version == 1 || alice.version == 2);
+    assert_int_equal(cas_value(&alice, alice.version), 0);
+}
+
+TEST(a_leader_whose_node_was_removed_learns_it_and_leads_again)
+{
+    assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
+    assert_true(WAIT_FOR(leads(&alice)));
+    char path[64];
+    snprintf(path, sizeof path, "/a/case/%u/leader", path_number);
+    zookeeper_server_delete(&server, path);
+    assert_true(WAIT_FOR(has_lost(&alice)));
+    assert_true(WAIT_FOR(leads(&alice)));
+    assert_int_equal(alice.wins, 2);
+}
+
+TEST(only_what_has_the_form_is_an_ensemble)
+{
+    const char *right[] = {"zk:2181", "a:1,b:2,c:3", "[::1]:2181/x", "a:1,b:2/x/y.z", "a:1/..."};
+    const char *wrong[] = {"",        "zk",       "zk:",     ":2181",       "zk:2181,",
+                           "zk:21x",  "zk :2181", "a:1/",    "a:1//x",      "a:1/x/",
+                           "a:1/./x", "a:1/../x", "a:1/x y", "a:1/x,b:2/y "};
+    struct coord *coord;
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++)
+        assert_true(coord_zookeeper_is_right(right[i]));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_false(coord_zookeeper_is_right(wrong[i]));
+        assert_int_equal(coord_open_zookeeper(wrong[i], SESSION_MS, NULL, &coord), ROWAN_EINVALID);
+    }
+}
+
+int main(void)
+{
+    if (!start_server())
+        return 0;
+    int failed = unit_run(NULL, NULL);
+    zookeeper_server_fini(&server);
+    return failed;
+}
