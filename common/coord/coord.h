@@ -78,14 +78,14 @@ static inline void coord_close(struct coord *coord)
 /* The next four answer through coord_poll. Errors at once: ROWAN_EAGAIN (one of each may be
  * outstanding), ROWAN_EINVALID (value too large).
  * done: 0, ROWAN_EFORMAT (the stored value is damaged), EINCOMPATIBLE (of another
- * version), EIO. The value is durable when 0. */
+ * version), EIO, EPERMISSION. The value is durable when 0. */
 static inline int coord_read(struct coord *coord, coord_read_done *done, void *context)
 {
     return coord->ops->read(coord, done, context);
 }
 
 /* Stores `value` (copied) if the stored version is `expected_version` (0: if there is none).
- * done: 0, ROWAN_EVERSION (another value is there), EFORMAT, ENOSPACE, EIO (nothing changed),
+ * done: 0, ROWAN_EVERSION (another value is there), EFORMAT, ENOSPACE, EIO, EPERMISSION (nothing changed),
  * ROWAN_EUNKNOWN. Durable when 0. */
 static inline int coord_cas(struct coord *coord, uint64_t expected_version, const void *value,
                             size_t bytes, coord_cas_done *done, void *context)

@@ -12,7 +12,8 @@
  *  3. A watch looks at the node's version after it was set in the ensemble, and fires at once if that is not the last
  *     version which this handle had answered. So no change between a read and a watch is missed, in either order.
  *  4. Leadership is what the last look at `leader` has shown, and only while connected: whoever is not does not know
- *     when its session ends. Each change of the node, and each attempt to make it, is followed by another look.
+ *     when its session ends. Each change of the node, and each attempt to make it that was not refused, is followed by
+ *     another look.
  *  5. When a session has expired, all that was asked for goes on in the next one: watches are set again (3), and reads
  *     see no older state (2).
  *
@@ -38,11 +39,13 @@ struct coord_zookeeper {
     char path[COORD_MAX_PATH_BYTES + 1];
     char value_path[COORD_MAX_PATH_BYTES + 8], leader_path[COORD_MAX_PATH_BYTES + 8];
     enum request_state path_state; /* FREE: the path is there, or cannot be made */
-    uint64_t known_version;        /* the last one that was answered; 0: none */
-    bool answered;                 /* in this poll */
+    bool path_refused;
+    uint64_t known_version; /* the last one that was answered; 0: none */
+    bool answered;          /* in this poll */
 
     struct {
         enum request_state state;
+        bool is_synced;
         coord_read_done *done;
         void *context;
     } read;
@@ -74,11 +77,21 @@ struct coord_zookeeper {
 
 /* --- what a completion says --- */
 
-/* The connection or the session ended before the server said what it did. */
+/* Of the server's answer nothing is known: the connection or the session ended, or the client lost track of which answer
+ * belongs to which request. */
 static bool is_lost(int code)
 {
     return code == ZCONNECTIONLOSS || code == ZOPERATIONTIMEOUT || code == ZSESSIONEXPIRED ||
-           code == ZSESSIONMOVED || code == ZCLOSING || code == ZINVALIDSTATE;
+           code == ZSESSIONMOVED || code == ZCLOSING || code == ZINVALIDSTATE ||
+           code == ZRUNTIMEINCONSISTENCY || code == ZDATAINCONSISTENCY || code == ZSYSTEMERROR ||
+           code == ZMARSHALLINGERROR;
+}
+
+/* The server has said that it did not carry the request out, and will not. */
+static bool is_refused(int code)
+{
+    return code == ZNOAUTH || code == ZAUTHFAILED || code == ZINVALIDACL || code == ZNOTREADONLY ||
+           code == ZBADARGUMENTS;
 }
 
 /* Of what nobody expects. */
@@ -107,8 +120,19 @@ static void path_made(int code, const char *name, const void *context)
     struct coord_zookeeper *zookeeper = owner_of(context);
     (void)name;
     zookeeper->path_state = is_lost(code) ? REQUEST_WAITING : REQUEST_FREE;
-    if (code != ZOK && code != ZNODEEXISTS && !is_lost(code))
+    zookeeper->path_refused = code != ZOK && code != ZNODEEXISTS && !is_lost(code);
+    if (zookeeper->path_refused)
         (void)error_of(code, "path");
+}
+
+/* A node could not be made because that above it is not there: somebody removed it. True: it is made again. */
+static bool make_path_again(struct coord_zookeeper *zookeeper, int code)
+{
+    if (code != ZNONODE || zookeeper->path_refused)
+        return false;
+    if (zookeeper->path_state == REQUEST_FREE)
+        zookeeper->path_state = REQUEST_WAITING;
+    return true;
 }
 
 static void ignore_made(int code, const char *name, const void *context)
@@ -136,11 +160,10 @@ static int make_path(struct coord_zookeeper *zookeeper)
 
 /* --- reads (2) --- */
 
-static void ignore_synced(int code, const char *path, const void *context)
+static void synced(int code, const char *path, const void *context)
 {
-    (void)code; /* if the sync was lost, so is the read behind it */
     (void)path;
-    (void)context;
+    owner_of(context)->read.is_synced = code == ZOK;
 }
 
 static void read_done(int code, const char *value, int bytes, const struct Stat *stat,
@@ -149,7 +172,8 @@ static void read_done(int code, const char *value, int bytes, const struct Stat 
     struct coord_zookeeper *zookeeper = owner_of(context);
     if (zookeeper->session.closing)
         return;
-    if (is_lost(code)) {
+    const bool told = code == ZOK || code == ZNONODE;
+    if (is_lost(code) || code == ZTHROTTLEDOP || (told && !zookeeper->read.is_synced)) {
         zookeeper->read.state = REQUEST_WAITING;
         return;
     }
@@ -167,8 +191,8 @@ static void read_done(int code, const char *value, int bytes, const struct Stat 
 
 static int hand_over_read(struct coord_zookeeper *zookeeper)
 {
-    int code =
-        zoo_async(zookeeper->session.handle, zookeeper->value_path, ignore_synced, zookeeper);
+    zookeeper->read.is_synced = false;
+    int code = zoo_async(zookeeper->session.handle, zookeeper->value_path, synced, zookeeper);
     if (code == ZOK)
         code = zoo_aget(zookeeper->session.handle, zookeeper->value_path, 0, read_done, zookeeper);
     return code;
@@ -196,7 +220,7 @@ static void cas_done(struct coord_zookeeper *zookeeper, int code)
     else if (code == ZBADVERSION || code == ZNODEEXISTS || code == ZNONODE)
         answer_cas(zookeeper, ROWAN_EVERSION, 0);
     else
-        answer_cas(zookeeper, is_lost(code) ? ROWAN_EUNKNOWN : error_of(code, "compare_and_set"),
+        answer_cas(zookeeper, is_refused(code) ? error_of(code, "compare_and_set") : ROWAN_EUNKNOWN,
                    0);
 }
 
@@ -208,8 +232,12 @@ static void value_set(int code, const struct Stat *stat, const void *context)
 
 static void value_made(int code, const char *name, const void *context)
 {
+    struct coord_zookeeper *zookeeper = owner_of(context);
     (void)name;
-    cas_done(owner_of(context), code);
+    if (!zookeeper->session.closing && make_path_again(zookeeper, code))
+        zookeeper->cas.state = REQUEST_WAITING;
+    else
+        cas_done(zookeeper, code == ZNONODE ? ZNOAUTH : code); /* the path cannot be made */
 }
 
 static int hand_over_cas(struct coord_zookeeper *zookeeper)
@@ -252,10 +280,11 @@ static void watch_looked(int code, const struct Stat *stat, const void *context)
     struct coord_zookeeper *zookeeper = owner_of(context);
     if (zookeeper->session.closing || zookeeper->watch.state != REQUEST_RUNNING)
         return; /* it has fired meanwhile */
-    zookeeper->watch.state = is_lost(code) ? REQUEST_WAITING : REQUEST_FREE;
-    if (code != ZOK && code != ZNONODE && !is_lost(code))
+    const bool again = is_lost(code) || code == ZTHROTTLEDOP;
+    zookeeper->watch.state = again ? REQUEST_WAITING : REQUEST_FREE;
+    if (code != ZOK && code != ZNONODE && !again)
         (void)error_of(code, "watch");
-    else if (!is_lost(code) && (code == ZOK ? version_of(stat) : 0) != zookeeper->watch.version)
+    else if (!again && (code == ZOK ? version_of(stat) : 0) != zookeeper->watch.version)
         fire(zookeeper);
 }
 
@@ -291,31 +320,29 @@ static void leader_looked(int code, const struct Stat *stat, const void *context
     struct coord_zookeeper *zookeeper = owner_of(context);
     if (zookeeper->session.closing)
         return;
-    zookeeper->election.state = REQUEST_FREE;
-    if (is_lost(code) || code == ZNONODE)
-        zookeeper->election.state = REQUEST_WAITING;
+    const bool again = is_lost(code) || code == ZTHROTTLEDOP;
+    zookeeper->election.state = again || code == ZNONODE ? REQUEST_WAITING : REQUEST_FREE;
     zookeeper->election.makes = code == ZNONODE;
-    if (code != ZOK && code != ZNONODE && !is_lost(code))
+    if (code != ZOK && code != ZNONODE && !again)
         (void)error_of(code, "leader");
-    else if (!is_lost(code))
+    if (!again)
         set_leads(zookeeper,
                   code == ZOK &&
                       stat->ephemeralOwner == zoo_client_id(zookeeper->session.handle)->client_id);
 }
 
-/* Whatever came of it, the next look tells. */
+/* The next look tells what came of it; after a refusal there is none before the node changes, or the connection. */
 static void leader_made(int code, const char *name, const void *context)
 {
     struct coord_zookeeper *zookeeper = owner_of(context);
     (void)name;
     if (zookeeper->session.closing)
         return;
-    zookeeper->election.state = REQUEST_WAITING;
+    const bool refused = is_refused(code) || (code == ZNONODE && !make_path_again(zookeeper, code));
+    zookeeper->election.state = refused ? REQUEST_FREE : REQUEST_WAITING;
     zookeeper->election.makes = false;
-    if (code != ZOK && code != ZNODEEXISTS && !is_lost(code)) {
+    if (refused)
         (void)error_of(code, "leader");
-        zookeeper->election.state = REQUEST_FREE; /* until the node changes, or the connection */
-    }
 }
 
 static int hand_over_election(struct coord_zookeeper *zookeeper)
@@ -377,8 +404,10 @@ static enum poll_result zookeeper_poll(struct coord *coord, uint64_t now_ns, uin
     switch (zookeeper_session_poll(&zookeeper->session, now_ns, wake_ns)) {
     case SESSION_NO_NEWS:
         break;
-    case SESSION_CONNECTED: /* `leader` may be another session's by now */
+    case SESSION_CONNECTED: /* `leader` may be another session's by now, and the client may have lost the watch */
         zookeeper->path_state = REQUEST_WAITING;
+        if (zookeeper->watch.changed)
+            zookeeper->watch.state = REQUEST_WAITING;
         if (zookeeper->election.leader)
             zookeeper->election.state = REQUEST_WAITING;
         break;

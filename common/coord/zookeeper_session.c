@@ -17,6 +17,7 @@
 #include "common/base/log.h"
 
 #define OPEN_AGAIN_NS NS_PER_S
+#define TRY_NS        (50 * NS_PER_MS) /* from one server that is not reached to the next, at most */
 
 static void session_event(zhandle_t *handle, int type, int state, const char *path, void *context)
 {
@@ -85,27 +86,43 @@ static void watch_socket(struct zookeeper_session *session, int fd, uint32_t eve
     session->client_events = events;
 }
 
-/* What the client wants to do next, and a step of it. What its calls answer, its state tells as well. */
+static int client_events_of(uint32_t events)
+{
+    const bool failed = events & (EPOLLERR | EPOLLHUP);
+    return (failed || events & EPOLLIN ? ZOOKEEPER_READ : 0) |
+           (failed || events & EPOLLOUT ? ZOOKEEPER_WRITE : 0);
+}
+
+/* What the client wants to do next, and a step of it. What its calls answer, its state tells as well. Asked without a
+ * pause, a client whose servers are unreachable would try one after the other, and ask to be asked again at once. */
 static void drive_client(struct zookeeper_session *session, uint64_t now_ns, uint64_t *wake_ns)
 {
     struct timeval patience = {0};
     struct epoll_event event;
-    int fd = -1, interest = 0, events = 0;
+    int fd = -1, interest = 0;
+    if (now_ns < session->try_ns) {
+        wake_at(wake_ns, session->try_ns);
+        return;
+    }
     (void)zookeeper_interest(session->handle, &fd, &interest, &patience);
-    if (interest == 0) /* it may have closed the socket, and name it still */
+    const uint64_t pause_ns =
+        (uint64_t)patience.tv_sec * NS_PER_S + (uint64_t)patience.tv_usec * NS_PER_US;
+    if (interest == 0) { /* it may have closed the socket, and name it still */
         fd = -1;
+        session->try_ns = now_ns + (pause_ns > 0 && pause_ns < TRY_NS ? pause_ns : TRY_NS);
+        wake_at(wake_ns, session->try_ns);
+    }
     watch_socket(session, fd,
                  (interest & ZOOKEEPER_READ ? EPOLLIN : 0U) |
                      (interest & ZOOKEEPER_WRITE ? EPOLLOUT : 0U));
-    wake_at(wake_ns,
-            now_ns + (uint64_t)patience.tv_sec * NS_PER_S + (uint64_t)patience.tv_usec * NS_PER_US);
-    if (fd < 0 || epoll_wait(session->epoll_fd, &event, 1, 0) != 1)
+    if (fd < 0)
         return;
-    if (event.events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-        events |= ZOOKEEPER_READ;
-    if (event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
-        events |= ZOOKEEPER_WRITE;
-    (void)zookeeper_process(session->handle, events & interest);
+    wake_at(wake_ns, now_ns + pause_ns);
+    if (epoll_wait(session->epoll_fd, &event, 1, 0) != 1)
+        return;
+    const int done = zookeeper_process(session->handle, client_events_of(event.events) & interest);
+    if (done != ZOK && done != ZNOTHING) /* the socket is closed: on to the next server */
+        wake_at(wake_ns, now_ns);
 }
 
 /* An ensemble that is not there when the session is opened gets some time. */

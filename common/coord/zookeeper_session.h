@@ -19,6 +19,7 @@ struct zookeeper_session {
     char *hosts; /* "HOST:PORT,HOST:PORT" */
     uint32_t session_ms;
     uint64_t open_ns;        /* when the handle was opened; without one, when to open it */
+    uint64_t try_ns;         /* the client is not asked before */
     bool told_lost;          /* the log has said that it is not connected */
     int epoll_fd, client_fd; /* the client's socket, as last told to epoll; -1: none */
     uint32_t client_events;

@@ -67,7 +67,7 @@ def a_cluster_whose_zookeeper_is_away_serves_on():
     before = cluster.ok("--json", "status").json()
     with subprocess.Popen(
         [program("rowan-ycsb"), "--dir", cluster.directory, "--workload", "a", "--profile", "zippydb", "--records",
-         "2000", "--seconds", "6", "--threads", "1", "--json"],
+         "2000", "--seconds", "10", "--threads", "1", "--json"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
     ) as load:  # fmt: skip
         tap.wait_until(lambda: puts_of(cluster) > puts_of(before), SECONDS, "the load has begun")

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/random.h"
 #include "test/lib/asserts.h"
 #include "test/lib/wait.h"
 
@@ -31,17 +32,35 @@ static struct sockaddr_in loopback(unsigned port)
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
-/* One that was free a moment ago. */
-static unsigned free_port(void)
+static bool is_free(unsigned port)
 {
-    struct sockaddr_in address = loopback(0);
-    socklen_t bytes = sizeof address;
+    struct sockaddr_in address = loopback(port);
+    const int on = 1;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, bytes), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    bool free_now = bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
     close(fd);
-    return ntohs(address.sin_port);
+    return free_now;
+}
+
+/* Outside of the range that the kernel gives to connections: while the server is away, none of them takes its port, and
+ * none meets itself there. */
+static unsigned free_port(void)
+{
+    unsigned lowest = 0, port;
+    FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%u", &lowest), 1);
+    fclose(file);
+    if (lowest < 11000) /* it has nearly all: then one of them */
+        lowest = 65536;
+    do {
+        uint32_t drawn;
+        random_entropy(&drawn, sizeof drawn);
+        port = 10000 + drawn % (lowest - 10000);
+    } while (!is_free(port));
+    return port;
 }
 
 void zookeeper_server_init(struct zookeeper_server *server)

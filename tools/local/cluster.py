@@ -205,13 +205,18 @@ def choose_addresses(options):
     """{name: address}. Over tcp and verbs, endpoint i of a process listens on its port + i: a server has one
     for each worker and one for its control role, the CM has one."""
     names = ["cm"] + [f"s{server}" for server in range(1, options.servers + 1)]
+    zookeepers = zookeeper.names(options)
+    counts = [(name, zookeeper.PORTS_EACH) for name in zookeepers]
     if settings.has_ports(options.fabric):
         endpoints = (options.workers or 1) + 1
-        counts = [(name, 1 if name == "cm" else endpoints) for name in names]
-        assigned = ports.assign(counts, options.port)
+        counts = [(name, 1 if name == "cm" else endpoints) for name in names] + counts
+    assigned = ports.assign(counts, options.port) if counts else {}
+    if settings.has_ports(options.fabric):
         options.port = assigned["cm"]
-        return {name: f"{options.fabric}:{ports.HOST}:{port}" for name, port in assigned.items()}
-    return {name: f"{options.fabric}:{os.path.join(options.directory, 'run', name)}" for name in names}
+        addresses = {name: f"{options.fabric}:{ports.HOST}:{assigned[name]}" for name in names}
+    else:
+        addresses = {name: f"{options.fabric}:{os.path.join(options.directory, 'run', name)}" for name in names}
+    return addresses | {name: zookeeper.address(assigned[name]) for name in zookeepers}
 
 
 class Starter:
@@ -256,8 +261,7 @@ class Starter:
             log = self.log_path(name)
             who = {"c": "the CM", "z": f"ZooKeeper {name[1:]}"}.get(name[0], f"server {name[1:]}")
             said = last_sentence(log, child.returncode)
-            kind = AddressInUse if IN_USE.match(said) else Failure
-            raise kind(f"{who} did not start: {said} (log: {log})")
+            raise (AddressInUse if was_in_use(log, said) else Failure)(f"{who} did not start: {said} (log: {log})")
 
     def start_zookeepers(self, deadline):
         """Until they listen; the CM waits until they answer."""
@@ -270,6 +274,7 @@ class Starter:
             if time.monotonic() > deadline:
                 raise Failure(f"ZooKeeper does not listen after {START_SECONDS} s (logs: {self.directory}/log)")
             time.sleep(0.01)
+        self.check_children()
 
     def wait_for_cm(self, deadline):
         """Until it listens: servers that find nobody try again, but not at once."""
@@ -323,7 +328,7 @@ class Starter:
     def commands(self):
         """[(name, command, PM file)], the CM first. All programs are looked up here."""
         options = self.options
-        options.addresses = choose_addresses(options) | zookeeper.choose_addresses(options)
+        options.addresses = choose_addresses(options)
         self.programs.find("rowan")
         return [("cm", cm_command(options, self.programs), "")] + [
             (f"s{n}", server_command(options, self.programs, n, place), place[0])
@@ -346,7 +351,8 @@ class Starter:
                 self.launch(commands)
                 break
             except AddressInUse:
-                if not settings.has_ports(self.options.fabric) or tries == TRIES_FOR_PORTS:
+                has_ports = settings.has_ports(self.options.fabric) or zookeeper.names(self.options)
+                if not has_ports or tries == TRIES_FOR_PORTS:
                     raise
                 self.end()
                 commands = self.commands()
@@ -421,6 +427,12 @@ def start(options, programs, announce):
 IN_USE = re.compile(
     r"rowan-(server|cm): cannot (use the address|serve at) \S+: the file or address is in use"
 )
+
+
+def was_in_use(log, said):
+    """ZooKeeper says it in a stack trace."""
+    with open(log, encoding="utf-8", errors="replace") as file:
+        return IN_USE.match(said) or "java.net.BindException" in file.read()
 
 
 def last_sentence(log, code):

@@ -37,10 +37,9 @@ def check_installed():
         )
 
 
-def choose_addresses(options):
-    """{name: "HOST:PORT" for clients}; the ports that follow are its others."""
-    given = ports.assign([(name, PORTS_EACH) for name in names(options)])
-    return {name: f"{ports.HOST}:{port}" for name, port in given.items()}
+def address(port):
+    """For clients; the ports that follow are its others."""
+    return f"{ports.HOST}:{port}"
 
 
 def client_port(address):
@@ -56,12 +55,17 @@ def folder(options, name):
     return os.path.join(options.directory, "zookeeper", name)
 
 
+def escaped(text):
+    """As a value in a file of Java's properties."""
+    return "".join(c if " " <= c <= "~" and c != "\\" else f"\\u{ord(c):04x}" for c in text)
+
+
 def write_config(options, name):
     """The ports of the present run, and the data of all."""
     place = folder(options, name)
     data = os.path.join(place, "data")
     os.makedirs(data, exist_ok=True)
-    text = CONFIG.format(tick=TICK_MS, data=data, port=client_port(options.addresses[name]), host=ports.HOST)
+    text = CONFIG.format(tick=TICK_MS, data=escaped(data), port=client_port(options.addresses[name]), host=ports.HOST)
     every = names(options)
     for number, other in enumerate(every if len(every) > 1 else [], 1):
         first = client_port(options.addresses[other]) + 1

@@ -17,7 +17,7 @@ static void stop(void *context)
 static struct coord *open_own(void *context)
 {
     (void)context;
-    return open_handle();
+    return open_handle(SESSION_MS);
 }
 
 static uint64_t tick(void *context)

@@ -49,8 +49,8 @@ static int open_owners(void **state)
 {
     (void)state;
     path_number++;
-    alice = (struct owner){.coord = open_handle()};
-    bob = (struct owner){.coord = open_handle()};
+    alice = (struct owner){.coord = open_handle(SESSION_MS)};
+    bob = (struct owner){.coord = open_handle(SESSION_MS)};
     return 0;
 }
 
@@ -100,6 +100,8 @@ static bool has_lost(struct owner *owner)
 /* Alice's process stands still: the ensemble hears nothing of her. */
 TEST(who_is_silent_for_longer_than_its_session_leads_no_more)
 {
+    coord_close(alice.coord);
+    alice.coord = open_handle(SHORT_SESSION_MS);
     assert_int_equal(cas_value(&alice, 0), 0);
     assert_int_equal(coord_elect(alice.coord, on_leader, &alice), 0);
     assert_true(WAIT_FOR(leads(&alice)));
