@@ -28,7 +28,7 @@ static const struct config_key keys[] = {
     {"dir", CONFIG_STRING, FIELD(dir), NULL, 0, 0, NULL, "where sockets go"},
     {"messages", CONFIG_U64, FIELD(messages), "20000", 1, 10000000, NULL, "of each part"},
     {"batch", CONFIG_U64, FIELD(batch), "16", 1, EVENTS, NULL, "messages between two flushes"},
-    {"port", CONFIG_U64, FIELD(port), "27300", 1, 65000, NULL, "tcp: where to listen"},
+    {"port", CONFIG_U64, FIELD(port), "27300", 1, 65535, NULL, "tcp: where to listen"},
     {"bytes", CONFIG_U64, FIELD(bytes), "100", 1, MOST_BYTES, NULL, "of a message"},
 };
 

@@ -48,7 +48,7 @@ static const struct config_key keys[] = {
     {"operations", CONFIG_U64, FIELD(operations), "20000", 1, 10000000, NULL, "of each part"},
     {"records", CONFIG_U64, FIELD(records), "10000", 1, 10000000, NULL, "different keys"},
     {"depth", CONFIG_U64, FIELD(depth), "64", 1, MOST_DEPTH, NULL, "operations outstanding"},
-    {"port", CONFIG_U64, FIELD(port), "27300", 1, 65000, NULL, "tcp: the first of 32"},
+    {"port", CONFIG_U64, FIELD(port), "27300", 1, 65504, NULL, "tcp: the first of 32"},
     {"replicas", CONFIG_U64, FIELD(replicas), "3", 1, MOST_SERVERS, NULL, "of each shard"},
     {"warm", CONFIG_U64, FIELD(warm), "0", 0, 100000000, NULL,
      "puts of records drawn at random before the parts, which draw them, too; 0: none, each pass "
