@@ -9,6 +9,9 @@
  *      seen, with all that changed until then.
  *  M3  Commit versions never fail anything and never take the last space: with no room in the log
  *      they wait, and a peer that could not be told is told the figures of the day when it can be.
+ *      Here they count meanwhile: what is on all replicas is so without an entry that says it, and the
+ *      replica row keeps what is settled by it. Else nothing would be settled, committed, cleaned, and
+ *      there would never be room. Backups hear by message that the epoch has begun (worker_settled.c).
  *  M4  Each segment of this log begins with a table of all clients that the worker knows, which says up to which versions
  *      it speaks: those that were handed out before (commit.h). So rows about clients in older segments are not needed.
  *      A table is durable before an older one goes. It is stored before the older segment becomes USED, in a poll that
@@ -102,6 +105,23 @@ static void send_entry(struct worker *worker, uint64_t peers, uint64_t offset, u
     }
 }
 
+static void raise_commit(struct shard_state *shard, uint64_t version)
+{
+    atomic_store_explicit(&shard->commit, version, memory_order_relaxed);
+    shard_settle(shard, version);
+}
+
+/* M3: no entry could be written. All that is listed counts, and stays to be spread. */
+static void count_without_entry(struct worker *worker)
+{
+    for (struct shard_state *shard = worker->first_commit; shard; shard = shard->next_commit) {
+        if (!is_news(shard))
+            continue;
+        raise_commit(shard, resolved(shard));
+        shard->commit_again = true;
+    }
+}
+
 static void unlist(struct worker *worker)
 {
     struct shard_state *shard = worker->first_commit;
@@ -133,11 +153,8 @@ static int spread_some(struct worker *worker, bool *any)
         if (error)
             return error;
         send_entry(worker, peers, offset, bytes);
-        for (uint32_t i = 0; i < count; i++) {
-            struct shard_state *shard = worker->shards[rows[i].shard];
-            atomic_store_explicit(&shard->commit, rows[i].version, memory_order_relaxed);
-            shard_settle(shard, rows[i].version);
-        }
+        for (uint32_t i = 0; i < count; i++)
+            raise_commit(worker->shards[rows[i].shard], rows[i].version);
         *any = true;
     }
     while (worker->first_commit != end)
@@ -379,6 +396,8 @@ bool worker_commit_poll(struct worker *worker, uint64_t now_ns, uint64_t *wake_n
         int error = 0;
         while (worker->first_commit && !error)
             error = spread_some(worker, &any);
+        if (error)
+            count_without_entry(worker);
         worker->commit_ns = error ? now_ns + WORKER_COMMIT_RETRY_NS : 0;
     }
     if (worker->commit_ns)
