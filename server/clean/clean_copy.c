@@ -278,29 +278,94 @@ static enum clean_copied finish(struct clean *clean, const struct victim *victim
     return live_items(live, victim->segment) == 0 && clean->exposed == 0 ? CLEAN_DONE : CLEAN_STUCK;
 }
 
-enum clean_copied clean_copy(struct clean *clean, struct victim *victim, uint32_t bytes)
+/* --- the scan --- */
+
+enum { CLEAN_BATCH = 16 };
+
+/* A block of the victim. */
+struct clean_block {
+    struct entry_header header;
+    uint32_t from, offset, bytes; /* where the scan stood, where it lies */
+    const struct index *index;    /* NULL: nothing is to be looked up */
+    const struct index_bucket *bucket;
+    uint64_t hash;
+};
+
+/* The next blocks, up to `limit`. Returns their number; *end says what came behind the last. */
+static unsigned find_blocks(struct clean *clean, uint32_t limit, struct clean_block *blocks,
+                            enum entry_scan_result *end)
+{
+    const unsigned most = FAULT(SHORT_BATCH) ? 1 : CLEAN_BATCH;
+    unsigned count = 0;
+    do {
+        struct clean_block *block = &blocks[count];
+        block->from = clean->scan.position;
+        *end = entry_scan_next(&clean->scan, false, &block->header, &block->offset, &block->bytes);
+        count += *end == ENTRY_SCAN_BLOCK;
+    } while (*end == ENTRY_SCAN_BLOCK && count < most && clean->scan.position < limit);
+    return count;
+}
+
+/* So that the cache misses of a batch overlap: of each key the bucket, then what its item leads to. */
+static void prefetch(const struct clean *clean, struct clean_block *blocks, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct clean_block *block = &blocks[i];
+        const struct shard_state *shard = clean->shards[block->header.shard];
+        block->index =
+            shard && block->header.blocks == 1 && block->header.key_bytes > 0 ? shard->index : NULL;
+        if (!block->index)
+            continue;
+        block->hash = index_hash(clean->scan.base + block->offset + ENTRY_HEADER_BYTES,
+                                 block->header.key_bytes);
+        block->bucket = index_prefetch(block->index, block->hash);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (blocks[i].index)
+            (void)index_prefetch_entry(blocks[i].index, blocks[i].bucket, blocks[i].hash);
+    }
+}
+
+/* What the last block has begun is over, and there is space to check what is full. */
+static bool is_ready(struct clean *clean)
+{
+    return clean_records_poll(clean) && swap_index(clean) && clean->closing_count <= 1;
+}
+
+/* False: this block, and those behind it, are met again. */
+static bool clean_blocks(struct clean *clean, struct victim *victim,
+                         const struct clean_block *blocks, unsigned count)
 {
     const uint64_t start = store_segment_offset(clean->common->store, victim->segment);
+    for (unsigned i = 0; i < count; i++) {
+        const struct clean_block *block = &blocks[i];
+        const uint64_t offset = start + block->offset;
+        const bool ready = is_ready(clean);
+        if (ready && !clean_block(clean, victim, &block->header, offset, block->bytes))
+            continue;
+        clean->scan.position = block->from;
+        if (ready && clean->entry.block > 0)
+            clean->entry.block--, clean->entry.next = offset;
+        return false;
+    }
+    return true;
+}
+
+enum clean_copied clean_copy(struct clean *clean, struct victim *victim, uint32_t bytes)
+{
     const uint32_t from = clean->scan.position;
-    while (clean_records_poll(clean) && swap_index(clean)) {
-        struct entry_header header;
-        uint32_t offset, block_bytes;
-        if (clean->closing_count > 1)
-            return CLEAN_WAIT;
-        const uint32_t before = clean->scan.position;
-        if (before - from >= bytes || (before > from && FAULT(SHORT_BATCH)))
+    struct clean_block blocks[CLEAN_BATCH];
+    while (is_ready(clean)) {
+        enum entry_scan_result end;
+        const uint32_t position = clean->scan.position;
+        if (position - from >= bytes || (position > from && FAULT(SHORT_BATCH)))
             return CLEAN_MORE;
-        const enum entry_scan_result result =
-            entry_scan_next(&clean->scan, false, &header, &offset, &block_bytes);
-        if (result == ENTRY_SCAN_END)
+        const unsigned count = find_blocks(clean, from + bytes, blocks, &end);
+        if (count == 0 && end == ENTRY_SCAN_END)
             return finish(clean, victim);
-        if (result == ENTRY_SCAN_BLOCK &&
-            clean_block(clean, victim, &header, start + offset, block_bytes)) {
-            clean->scan.position = before; /* the block is met again */
-            if (clean->entry.block > 0)
-                clean->entry.block--, clean->entry.next = start + offset;
+        prefetch(clean, blocks, count);
+        if (!clean_blocks(clean, victim, blocks, count))
             return CLEAN_WAIT;
-        }
     }
     return CLEAN_WAIT;
 }
