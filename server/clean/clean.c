@@ -36,8 +36,7 @@
 enum {
     CLEAN_STEADY_BYTES = 64 << 10, /* scanned in a poll */
     CLEAN_URGENT_BYTES = 512 << 10,
-    CLEAN_SHARE =
-        8, /* of all segments, the part above the reserve that is kept free: 1 / CLEAN_SHARE */
+    CLEAN_FREE_PERCENT = 18, /* of all segments, kept free above the reserve */
 };
 
 /* How long superseders may take to be committed. */
@@ -62,7 +61,8 @@ enum clean_need clean_need(const struct clean *clean)
     const uint64_t free = store_segments_free(store);
     if (free <= reserve + 1)
         return CLEAN_URGENT;
-    return free <= reserve + 1 + store_segments(store) / CLEAN_SHARE ? CLEAN_STEADY : CLEAN_REST;
+    return free <= reserve + 1 + store_segments(store) * CLEAN_FREE_PERCENT / 100 ? CLEAN_STEADY
+                                                                                  : CLEAN_REST;
 }
 
 bool clean_may_take(const struct clean *clean, uint64_t segments)

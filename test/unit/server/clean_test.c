@@ -454,7 +454,7 @@ TEST(it_rests_while_there_is_space_and_takes_what_has_little_live)
     begin(image, 1);
     poll();
     assert_int_equal(state_of(image, little), SEGMENT_COMMITTED);
-    /* In steady need: SEGMENTS - 2 are free, the reserve and an eighth of all are to be. */
+    /* In steady need: SEGMENTS - 2 are free, the reserve and 18 % of all are to be. */
     atomic_store(&image->common.reserve, SEGMENTS - 5);
     poll();
     assert_moved(image, led, "little", v(900));
