@@ -31,6 +31,8 @@ LARGEST_SERVER = 64
 MOST_REPLICAS = 7  # CLUSTER_MAX_REPLICAS
 MOST_SHARDS = 16384  # CLUSTER_MAX_SHARDS
 TRIES_FOR_PORTS = 3
+# An index has no two neighbouring objects in one small page: fewer misses of the TLB, fewer faults of a start.
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 OF_A_RUN = ("cm", "run")
 OF_A_CLUSTER = ("cluster.json", "coord", "zookeeper")
 
@@ -240,7 +242,7 @@ class Starter:
         with process.Uninterrupted(), open(log, "wb") as file:
             child = subprocess.Popen(
                 command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                start_new_session=True,
+                start_new_session=True, env={**HUGE_PAGES, **os.environ},
             )  # fmt: skip
             self.children[name] = child
             self.processes.append(
